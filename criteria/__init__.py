@@ -1,0 +1,38 @@
+"""Losses: one file a criterion, the file name is the value of `--loss`.
+
+A module declares `REQUIRES_BATCHMINER`, `REQUIRES_OPTIM`, `ALLOWED_MINING_OPS`, perhaps `MINES_PAIRS` (works on all pairs of
+the batch, takes a miner's under `--mine_pairs`) and `add_arguments(group)`; its class is `Criterion(opt)`, or
+`Criterion(opt, batchminer)` where it takes a miner.
+"""
+
+import torch
+
+from utilities.criterion import at_the_door
+from utilities.registry import Registry
+
+REGISTRY = Registry("criteria", "loss")
+
+
+def select(name: str, opt=None, batchminer=None, **flags) -> torch.nn.Module:
+    """The criterion `name`.
+
+    Args:
+        opt: the shared namespace; what it lacks takes its declared default.
+        batchminer: what mines tuples, where the criterion requires or takes one.
+        flags: single flags that override `opt`, e.g. `loss_triplet_margin=.1`, `n_classes=100`, `embed_dim=128`.
+
+    Raises:
+        UnknownName: no such loss. UserError: it requires a miner and none is given, or an unknown flag.
+    """
+    module = REGISTRY.module(name)
+    opt = REGISTRY.options(opt, **flags)
+    requires_miner = getattr(module, "REQUIRES_BATCHMINER", False)
+    if requires_miner and batchminer is None:
+        from utilities.errors import UserError
+
+        raise UserError(f"loss {name!r} requires a miner: select({name!r}, opt, batchminer=batch_mining.select(...))")
+    takes_miner = requires_miner or (getattr(module, "MINES_PAIRS", False) and opt.mine_pairs)
+    criterion = module.Criterion(opt, batchminer) if takes_miner else module.Criterion(opt)
+    if at_the_door not in criterion._forward_pre_hooks.values():
+        criterion.register_forward_pre_hook(at_the_door, with_kwargs=True)
+    return criterion

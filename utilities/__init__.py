@@ -1,0 +1,1 @@
+"""What every folder may use: registry, runtime, checkpoints, records, small tensor helpers. Imports no other folder."""

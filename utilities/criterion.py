@@ -1,0 +1,57 @@
+"""What criteria share: full precision at the door, tuples from the miner, statistics for the logger."""
+
+import torch
+
+from utilities import tuples
+from utilities.tensors import raise_half
+
+
+def at_the_door(criterion: torch.nn.Module, args: tuple, kwargs: dict):
+    """Forward pre-hook: half-precision embeddings become float32, shapes are checked once for every criterion.
+
+    Raises ValueError where `batch` is not `(B, D)` or `labels` not `(B,)`.
+    """
+    named = {**dict(zip(("batch", "labels"), args, strict=False)), **kwargs}
+    batch, labels = named["batch"], named["labels"]
+    if batch.ndim != 2 or labels.shape != batch.shape[:1]:
+        raise ValueError(f"batch is {tuple(batch.shape)}, labels {tuple(labels.shape)}: expected (B, D) and (B,)")
+    named["batch"] = raise_half(batch)
+    named["labels"] = labels.to(device=batch.device, dtype=torch.long)
+    return (), named
+
+
+class MetricCriterion(torch.nn.Module):
+    """Base of the criteria here. `stats`: name -> detached device scalar, averaged over an epoch by the logger.
+
+    A user's criterion may be a plain `torch.nn.Module` instead: `criteria.select` hangs the same hook on it.
+    """
+
+    def __init__(self, batchminer=None):
+        super().__init__()
+        self.batchminer = batchminer
+        self.stats = {}
+        self.register_forward_pre_hook(at_the_door, with_kwargs=True)
+
+    def mine(self, batch: torch.Tensor, labels: torch.Tensor):
+        """What the miner makes of the batch: `Triplets`, `Pairs`, or the sets of a set miner."""
+        with torch.no_grad():
+            mined = self.batchminer(batch.detach(), labels)
+        return mined if hasattr(mined, "_fields") else tuples.from_user(mined, batch.device)
+
+    def triplets(self, batch: torch.Tensor, labels: torch.Tensor) -> tuples.Triplets:
+        """The mined tuples as triplets."""
+        return tuples.as_triplets(self.mine(batch, labels))
+
+    def pairs(self, batch: torch.Tensor, labels: torch.Tensor) -> tuples.Pairs:
+        """The mined tuples as pairs."""
+        return tuples.as_pairs(self.mine(batch, labels))
+
+    def pair_masks(self, batch: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Masks `(B, B)` of positive and negative pairs: all of the batch, or the miner's distinct ones if it has one.
+
+        A criterion on all pairs is handed a miner only under `--mine_pairs`.
+        """
+        if self.batchminer is None:
+            same = tuples.same_class(labels)
+            return same.clone().fill_diagonal_(False), ~same
+        return tuples.pair_masks(self.mine(batch, labels), len(labels))

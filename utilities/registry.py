@@ -1,0 +1,97 @@
+"""One registry class for every plug-in folder: the file name is the name on the command line.
+
+A plug-in is a file of the folder whose name does not start with `_`. Its docstring's first line is its caption, its optional
+`add_arguments(group)` declares its own flags, each written out in full with the plug-in's prefix.
+"""
+
+import argparse
+import ast
+import difflib
+import functools
+import importlib
+import pkgutil
+from pathlib import Path
+
+from utilities import flags as shared_flags
+from utilities.errors import UnknownName, UserError
+
+
+def unknown(kind: str, name: str, available) -> UnknownName:
+    """The one sentence for a name that does not exist: what was asked, the nearest match, what there is."""
+    available = sorted(available)
+    nearest = difflib.get_close_matches(str(name), available, n=1)
+    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+    return UnknownName(f"unknown {kind} {name!r}.{hint} Available: {', '.join(available)}.")
+
+
+class Registry:
+    """The plug-ins of one folder.
+
+    Args:
+        package: the folder's name, e.g. `"criteria"`.
+        kind: what a plug-in is called in messages, e.g. `"loss"`.
+    """
+
+    def __init__(self, package: str, kind: str):
+        self.package = package
+        self.kind = kind
+
+    @property
+    def folder(self) -> Path:
+        return Path(importlib.import_module(self.package).__file__).parent
+
+    def names(self) -> list[str]:
+        """The plug-ins' names, sorted."""
+        return sorted(m.name for m in pkgutil.iter_modules([str(self.folder)]) if not m.name.startswith("_"))
+
+    def caption(self, name: str) -> str:
+        """First line of the plug-in's docstring, read without importing it."""
+        docstring = ast.get_docstring(ast.parse((self.folder / f"{name}.py").read_text(encoding="utf-8")))
+        return (docstring or "").partition("\n")[0].strip()
+
+    def module(self, name: str):
+        """The plug-in's module. Raises UnknownName for a name that the folder does not hold."""
+        if name not in self.names():
+            raise unknown(self.kind, name, self.names())
+        return importlib.import_module(f"{self.package}.{name}")
+
+    def modules(self) -> dict:
+        """Name -> module, of all plug-ins."""
+        return {name: self.module(name) for name in self.names()}
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Let every plug-in declare its flags, each in a group of its own; before them the folder's helpers (`_*.py`),
+
+        which hold what several of its plug-ins read.
+        """
+        helpers = sorted(m.name for m in pkgutil.iter_modules([str(self.folder)]) if m.name.startswith("_"))
+        for name in helpers + self.names():
+            module = importlib.import_module(f"{self.package}.{name}")
+            if hasattr(module, "add_arguments"):
+                title = f"all of {self.package}" if name in helpers else f"{self.kind} {name}"
+                module.add_arguments(parser.add_argument_group(title))
+
+    def options(self, opt=None, **flags) -> argparse.Namespace:
+        """The namespace that a plug-in reads: declared defaults, over them `opt`, over them `flags`.
+
+        So a foreign program that has no command line can say `select("triplet", loss_triplet_margin=.1)`.
+        Raises UserError for a flag that neither the folder nor the shared flags declare.
+        """
+        defaults = _declared(self.package, self.kind, tuple(self.names()))
+        known = set(defaults) | set(vars(opt) if opt is not None else ()) | shared_flags.DERIVED
+        for flag in flags:
+            if flag not in known:
+                nearest = difflib.get_close_matches(flag, known, n=1)
+                raise UserError(f"unknown flag {flag!r}." + (f" Did you mean {nearest[0]!r}?" if nearest else ""))
+        if opt is not None and not flags and all(hasattr(opt, flag) for flag in defaults):
+            return opt
+        return argparse.Namespace(**{**defaults, **(vars(opt) if opt is not None else {}), **flags})
+
+
+@functools.lru_cache(maxsize=32)
+def _declared(package: str, kind: str, names: tuple[str, ...]) -> dict:
+    """Flag -> default, of the shared flags and of one folder's plug-ins (`names`: so that a new file is seen)."""
+    parser = argparse.ArgumentParser(add_help=False)
+    shared_flags.add_arguments(parser)
+    Registry(package, kind).add_arguments(parser)
+    return vars(parser.parse_args([]))

@@ -1,0 +1,87 @@
+"""Small tensor helpers shared by criteria, miners and samplers: zero-safe, deterministic, batched."""
+
+import torch
+
+FLOOR = 1e-12  # variances and norms in denominators
+
+
+def raise_half(x: torch.Tensor) -> torch.Tensor:
+    """float16 and bfloat16 become float32; float32 and float64 stay."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def normalize(x: torch.Tensor) -> torch.Tensor:
+    """Rows of `x` `(..., D)` at unit length; a zero row stays zero."""
+    return torch.nn.functional.normalize(x, dim=-1, eps=FLOOR)
+
+
+def safe_sqrt(x: torch.Tensor) -> torch.Tensor:
+    """Square root whose gradient at 0 is 0 instead of infinite. Negative values count as 0."""
+    positive = x > 0
+    return torch.where(positive, torch.where(positive, x, 1.0).sqrt(), 0.0)
+
+
+def squared_distances(x: torch.Tensor, y: torch.Tensor | None = None) -> torch.Tensor:
+    """Squared Euclidean distances `(B, B')` between the rows of `x` `(B, D)` and `y` `(B', D)` (default: `x`).
+
+    By matrix product. What lies within its rounding error of 0 is 0, so that equal points are exactly 0 apart;
+    in float64, which only tests use, by differences, exact.
+    """
+    other = x if y is None else y
+    if x.dtype == torch.float64:
+        return (x[:, None, :] - other[None, :, :]).square().sum(-1)
+    x_norms = x.square().sum(1)[:, None]
+    y_norms = x_norms.T if y is None else y.square().sum(1)[None, :]
+    scale = x_norms + y_norms
+    squared = torch.addmm(scale, x, other.T, alpha=-2)
+    noise = (8 * torch.finfo(x.dtype).eps * scale).detach()
+    return torch.where(squared > noise, squared, 0.0)
+
+
+def pairwise_distances(x: torch.Tensor, y: torch.Tensor | None = None) -> torch.Tensor:
+    """Euclidean distances `(B, B')`, zero-safe in the gradient; see `squared_distances`."""
+    return safe_sqrt(squared_distances(x, y))
+
+
+def take_pairs(matrix: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+    """`matrix[rows, columns]`, `(T,)`, whose backward is deterministic on CPU where that of indexing is not."""
+    return matrix.flatten().index_select(0, rows * matrix.shape[1] + columns)
+
+
+def pair_distances(x: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, squared: bool = False) -> torch.Tensor:
+    """Distances `(T,)` between rows `x[rows]` and `x[columns]`.
+
+    Few pairs (up to 4 B) are taken by their differences, exact for near points; many are looked up in the matrix.
+    """
+    if len(rows) <= 4 * len(x):
+        distances = (x.index_select(0, rows) - x.index_select(0, columns)).square().sum(1)
+    else:
+        distances = take_pairs(squared_distances(x), rows, columns)
+    return distances if squared else safe_sqrt(distances)
+
+
+def masked_mean(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Mean of `values` where `mask`, without a host synchronisation; a zero that keeps the graph where nothing is."""
+    return torch.where(mask, values, 0.0).sum() / mask.sum().clamp(min=1)
+
+
+def masked_logsumexp(values: torch.Tensor, mask: torch.Tensor, with_zero: bool = False) -> torch.Tensor:
+    """log sum exp over the last dimension where `mask`; `with_zero` adds exp(0), i.e. gives log(1 + sum exp).
+
+    A row whose mask is empty gives 0 (with zero gradient) rather than -inf: callers leave such rows out.
+    """
+    lowest = torch.finfo(values.dtype).min
+    values = values.masked_fill(~mask, lowest)
+    if with_zero:
+        values = torch.cat([values, values.new_zeros(*values.shape[:-1], 1)], dim=-1)
+        return torch.logsumexp(values, dim=-1)
+    result = torch.logsumexp(values, dim=-1)
+    return torch.where(mask.any(-1), result, 0.0)
+
+
+def chosen_uniformly(mask: torch.Tensor) -> torch.Tensor:
+    """One column index `(R,)` drawn uniformly from the True entries of each row of `mask` `(R, C)`.
+
+    Draws from torch's global generator. A row without a True entry gets an arbitrary index.
+    """
+    return torch.rand(mask.shape, device=mask.device).masked_fill_(~mask, -1.0).argmax(1)
