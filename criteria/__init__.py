@@ -8,9 +8,16 @@ the batch, takes a miner's under `--mine_pairs`) and `add_arguments(group)`; its
 import torch
 
 from utilities.criterion import at_the_door
+from utilities.errors import UserError
 from utilities.registry import Registry
 
 REGISTRY = Registry("criteria", "loss")
+
+
+def takes_miner(name: str, opt) -> bool:
+    """Is the criterion handed a miner: because it requires one, or under `--mine_pairs`?"""
+    module = REGISTRY.module(name)
+    return getattr(module, "REQUIRES_BATCHMINER", False) or (getattr(module, "MINES_PAIRS", False) and opt.mine_pairs)
 
 
 def select(name: str, opt=None, batchminer=None, **flags) -> torch.nn.Module:
@@ -26,13 +33,10 @@ def select(name: str, opt=None, batchminer=None, **flags) -> torch.nn.Module:
     """
     module = REGISTRY.module(name)
     opt = REGISTRY.options(opt, **flags)
-    requires_miner = getattr(module, "REQUIRES_BATCHMINER", False)
-    if requires_miner and batchminer is None:
-        from utilities.errors import UserError
-
+    with_miner = takes_miner(name, opt)
+    if with_miner and batchminer is None:
         raise UserError(f"loss {name!r} requires a miner: select({name!r}, opt, batchminer=batch_mining.select(...))")
-    takes_miner = requires_miner or (getattr(module, "MINES_PAIRS", False) and opt.mine_pairs)
-    criterion = module.Criterion(opt, batchminer) if takes_miner else module.Criterion(opt)
+    criterion = module.Criterion(opt, batchminer) if with_miner else module.Criterion(opt)
     if at_the_door not in criterion._forward_pre_hooks.values():
         criterion.register_forward_pre_hook(at_the_door, with_kwargs=True)
     return criterion

@@ -2,8 +2,8 @@
 
 import torch
 
+from criteria._tuples import active_share, mean_term, tuple_distances
 from utilities.criterion import MetricCriterion
-from utilities.tensors import pair_distances
 
 REQUIRES_BATCHMINER = True
 REQUIRES_OPTIM = False
@@ -12,9 +12,9 @@ ALLOWED_MINING_OPS = None  # any miner that yields triplets or pairs
 
 def add_arguments(group) -> None:
     """Declare the flags of the triplet loss."""
-    group.add_argument("--loss_triplet_margin", type=float, default=0.2, help="by how much a negative is to be farther than a positive")
-    group.add_argument("--loss_triplet_distance", default="squared", choices=["squared", "euclidean"], help="squared as in FaceNet, or plain")
-    group.add_argument("--loss_triplet_reduction", default="mean", choices=["mean", "nonzero"], help="mean over all triplets or the active ones")
+    group.add_argument("--loss_triplet_margin", type=float, default=0.2, help="how much farther a negative is to be than a positive")
+    group.add_argument("--loss_triplet_distance", default="squared", choices=["squared", "euclidean"], help="squared (FaceNet) or plain")
+    group.add_argument("--loss_triplet_reduction", default="mean", choices=["mean", "nonzero"], help="over all triplets or the active ones")
 
 
 class Criterion(MetricCriterion):
@@ -28,11 +28,7 @@ class Criterion(MetricCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        anchors, positives, negatives = self.triplets(batch, labels)
-        positive_distances = pair_distances(batch, anchors, positives, self.squared)  # (T,)
-        negative_distances = pair_distances(batch, anchors, negatives, self.squared)  # (T,)
+        positive_distances, negative_distances = tuple_distances(batch, self.triplets(batch, labels), self.squared)  # (T,) each
         violations = torch.relu(positive_distances - negative_distances + self.margin)
-        active = (violations > 0).sum()
-        self.stats = {"active_share": active / max(len(anchors), 1), "tuples": active.new_tensor(len(anchors))}
-        count = active.clamp(min=1) if self.reduction == "nonzero" else max(len(anchors), 1)
-        return violations.sum() / count + 0.0 * batch.sum()
+        self.stats = {"active_share": active_share(violations.detach())}
+        return mean_term(violations, self.reduction)

@@ -1,8 +1,19 @@
 """Batch samplers: one file a sampler, the file name is the value of `--data_sampler`.
 
-A module's class is `Sampler(opt, image_dict, image_list)`; it yields lists of `opt.bs` indices.
+A module's class is `Sampler(opt, image_dict, image_list)`, a `torch.utils.data.Sampler`: `__iter__` yields lists of `opt.bs`
+indices, `__len__` is the number of batches an epoch. The constant `USES_SAMPLES_PER_CLASS` says whether `--bs` has to be a
+multiple of `--samples_per_class`; `GUARANTEES_POSITIVES` whether every batch holds two images of one class where the classes
+have them (and `--samples_per_class` is above 1).
+
+Where it has them, the training calls `set_super_labels(mapping)` and `create_storage(loader, model, device)` once before the
+first epoch (the latter where `requires_storage`), `precompute_indices()` at the start of each epoch,
+`replace_storage_entries(embeddings, indices)` after each step, and `state_dict()` / `load_state_dict(state)` for checkpoints.
+The samplers here have all of them (`_base.py`), a user's needs none.
 """
 
+from types import MethodType
+
+from datasampler._base import BatchSampler
 from utilities.registry import Registry
 
 REGISTRY = Registry("datasampler", "sampler")
@@ -12,7 +23,25 @@ def select(name: str, opt, image_dict: dict, image_list: list, **flags):
     """The batch sampler `name`.
 
     Args:
+        opt: the shared namespace (None: all defaults); what it lacks takes its declared default.
         image_dict: class -> list of `[path, index]`.
         image_list: list of `(path, class)`.
+        flags: single flags that override `opt`, e.g. `bs=32`.
+
+    Raises:
+        UnknownName: no such sampler. UserError: an unknown flag, or data and flags that do not go together.
     """
     return REGISTRY.module(name).Sampler(REGISTRY.options(opt, **flags), image_dict, image_list)
+
+
+def for_training(opt, dataset):
+    """The sampler of `--data_sampler` over a training set, with all the calls of the training loop.
+
+    Those that a user's sampler lacks do nothing, so that the loop has no branch.
+    """
+    sampler = select(opt.data_sampler, opt, dataset.image_dict, dataset.image_list)
+    for call in ("set_super_labels", "create_storage", "precompute_indices", "replace_storage_entries", "state_dict", "load_state_dict"):
+        if not hasattr(sampler, call):
+            setattr(sampler, call, MethodType(getattr(BatchSampler, call), sampler))
+    sampler.set_super_labels(dataset.super_labels)
+    return sampler

@@ -80,3 +80,94 @@ def pair_masks(tuples: "Triplets | Pairs", size: int) -> tuple[torch.Tensor, tor
     positives.view(-1).index_fill_(0, pairs.anchors_p * size + pairs.positives, True)
     negatives.view(-1).index_fill_(0, pairs.anchors_n * size + pairs.negatives, True)
     return positives, negatives
+
+
+class Sets(NamedTuple):
+    """What a set miner gives for anchors `(A,)` long: `positives` `(A,)` long or boolean `(A, B)`, `negatives` boolean `(A, B)`."""
+
+    anchors: torch.Tensor
+    positives: torch.Tensor
+    negatives: torch.Tensor
+
+
+def spread(counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Owner i occurs `counts[i]` times, numbered from 0: `(owners, numbers)`, each `(sum of counts,)`.
+
+    The sum is the one size that is asked of the device.
+    """
+    owners = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts, output_size=int(counts.sum()))
+    before = torch.cumsum(counts, 0) - counts
+    return owners, torch.arange(len(owners), device=counts.device) - before[owners]
+
+
+def pairs_of_masks(positives: torch.Tensor, negatives: torch.Tensor) -> Pairs:
+    """The True entries of two boolean `(B, B)` masks (row = anchor). Both numbers are asked of the device at once."""
+    sizes = torch.stack([positives.sum(), negatives.sum()]).tolist()
+    positive_pairs, negative_pairs = (
+        torch.nonzero_static(mask, size=size) for mask, size in zip((positives, negatives), sizes, strict=True)
+    )  # (P, 2), (N, 2)
+    return Pairs(*positive_pairs.unbind(1), *negative_pairs.unbind(1))
+
+
+class Classes:
+    """The classes of a batch, laid side by side by one sort: partners are numbered and drawn without a `(B, B)` matrix.
+
+    Args:
+        labels: `(B,)`.
+
+    Attributes:
+        order: `(B,)`, the samples, class after class.
+        ranks: `(B,)`, the place of each sample in `order`.
+        starts, counts: `(B,)`, where the sample's class begins in `order`, and how many samples it has.
+        complete: `(B,)`, has the sample a positive and a negative?
+    """
+
+    def __init__(self, labels: torch.Tensor):
+        sorted_labels, self.order = torch.sort(labels, stable=True)
+        self.places = torch.arange(len(labels), device=labels.device)
+        self.ranks = torch.empty_like(self.order).scatter_(0, self.order, self.places)
+        self.starts = torch.searchsorted(sorted_labels, labels)
+        self.counts = torch.searchsorted(sorted_labels, labels, right=True) - self.starts
+        self.n_positives, self.n_negatives = self.counts - 1, len(labels) - self.counts
+        self.complete = (self.n_positives > 0) & (self.n_negatives > 0)
+
+    def anchors(self) -> torch.Tensor:
+        """Samples that have a positive and a negative, `(A,)`: the one size that is asked of the device."""
+        return self.complete.nonzero().squeeze(1)
+
+    def positives(self, anchors: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        """The `numbers`-th positive (0 to `n_positives` - 1) of each of `anchors` `(T,)`; of a singleton: itself."""
+        starts = self.starts[anchors]
+        return self.order[starts + (self.ranks[anchors] - starts + 1 + numbers) % self.counts[anchors]]
+
+    def negatives(self, anchors: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        """The `numbers`-th negative (0 to `n_negatives` - 1) of each of `anchors` `(T,)`; arbitrary where there is none."""
+        places = numbers + torch.where(numbers < self.starts[anchors], 0, self.counts[anchors])
+        return self.order[places.clamp(max=len(self.order) - 1)]
+
+    def draw_positives(self, anchors: torch.Tensor | None = None) -> torch.Tensor:
+        """A uniformly drawn positive of each of `anchors` `(T,)` (default: of every sample)."""
+        anchors = self.places if anchors is None else anchors
+        return self.positives(anchors, below(self.n_positives[anchors]))
+
+    def draw_negatives(self, anchors: torch.Tensor | None = None) -> torch.Tensor:
+        """A uniformly drawn negative of each of `anchors` `(T,)` (default: of every sample)."""
+        anchors = self.places if anchors is None else anchors
+        return self.negatives(anchors, below(self.n_negatives[anchors]))
+
+    def draw_strangers(self, anchors: torch.Tensor, negatives: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """A uniformly drawn sample of neither class, `(T,)`, and where there is one, boolean `(T,)` (elsewhere arbitrary)."""
+        one, two = self.starts[anchors], self.starts[negatives]
+        first, second = torch.minimum(one, two), torch.maximum(one, two)
+        first_count = self.counts[self.order[first]]
+        second_count = torch.where(one == two, 0, self.counts[self.order[second]])  # one class is skipped once
+        available = len(self.order) - first_count - second_count
+        places = below(available)
+        places = places + torch.where(places < first, 0, first_count)
+        places = places + torch.where(places < second, 0, second_count)
+        return self.order[places.clamp(max=len(self.order) - 1)], available > 0
+
+
+def below(counts: torch.Tensor) -> torch.Tensor:
+    """A uniformly drawn whole number from 0 to `counts` - 1, for each entry; 0 where the count is 0."""
+    return (torch.rand(counts.shape, device=counts.device) * counts).long()

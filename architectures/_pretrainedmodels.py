@@ -1,0 +1,89 @@
+"""Any network of pretrainedmodels (Cadene), by the name of its constructor."""
+
+import copy
+import functools
+import warnings
+
+import torch
+
+from architectures import _network
+from architectures._torchvision import CLASSES, current_key, cut_classifier
+from architectures._weights import Pretrained
+from utilities.errors import UserError
+
+POOLS = ("avgpool", "avg_pool", "avgpool_1a", "global_pool")  # the last pooling, made for one image size
+RENAMED = {  # the package loads torchvision's files first and renames the layers then
+    "alexnet": {"features.": "_features.", "classifier.1.": "linear0.", "classifier.4.": "linear1."},
+    "vgg": {"features.": "_features.", "classifier.0.": "linear0.", "classifier.3.": "linear1."},
+}
+
+
+def package():
+    """The package, imported without a draw from torch's generator: it builds two whole networks at import."""
+    with torch.random.fork_rng(devices=[]):
+        import pretrainedmodels
+    return pretrainedmodels
+
+
+@functools.cache
+def names() -> tuple[str, ...]:
+    """The constructors' names; none where the package is absent."""
+    try:
+        pretrainedmodels = package()
+    except ImportError:
+        return ()
+    return tuple(sorted(name for name in pretrainedmodels.model_names if callable(getattr(pretrainedmodels, name, None))))
+
+
+def separate(backbone: torch.nn.Module) -> torch.nn.Module:
+    """A copy with weights of its own: all ResNeXt of the package share one body, drawn at import."""
+    backbone = copy.deepcopy(backbone)
+    for module in backbone.modules():
+        if hasattr(module, "reset_parameters"):
+            module.reset_parameters()
+    return backbone
+
+
+class Network(_network.Network):
+    """A pretrainedmodels constructor without its classifier, its last pooling over the whole map whatever the image size."""
+
+    def __init__(self, opt, name):
+        try:
+            pretrainedmodels = package()
+        except ImportError as error:
+            raise UserError(f"{name.full} needs a package that is not there ({error}): pip install pretrainedmodels six") from None
+        published = pretrainedmodels.pretrained_settings[name.constructor]
+        weights_name = "imagenet" if "imagenet" in published else next(iter(published))
+        settings = published[weights_name]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it calls torchvision in the words of ten years ago
+            backbone = getattr(pretrainedmodels, name.constructor)(num_classes=CLASSES, pretrained=None)
+        if name.constructor.startswith("resnext"):
+            backbone = separate(backbone)
+        head, feature_dim = cut_classifier(backbone, CLASSES)
+        for child in POOLS:
+            if isinstance(getattr(backbone, child, None), torch.nn.AvgPool2d):
+                setattr(backbone, child, torch.nn.AdaptiveAvgPool2d(1))
+        if hasattr(backbone, "test_time_pool"):  # dpn pools otherwise in eval mode than in training
+            backbone.test_time_pool = False
+        if hasattr(backbone, "aux_logits"):  # inceptionv3 would give a second output in training
+            backbone.aux_logits, backbone.AuxLogits = False, None
+        super().__init__(
+            opt, name, backbone, feature_dim, Pretrained(weights_name, settings["url"], hashed=False),
+            input_size=settings["input_size"][1], mean=settings["mean"], std=settings["std"],
+            input_space=settings["input_space"], input_range=max(settings["input_range"]), head=head,
+        )  # fmt: skip
+
+    def published_key(self, key: str) -> str:
+        """See the base: torchvision's files, layers renamed by the package."""
+        renamed = next((names for start, names in RENAMED.items() if self.constructor.startswith(start)), {})
+        for old, new in renamed.items():
+            if key.startswith(old):
+                return new + key[len(old) :]
+        return current_key(key)
+
+    def extract(self, images: torch.Tensor) -> dict:
+        """`pooled`, and `spatial` where the package's `features` gives a map."""
+        activations = self.backbone.features(images)
+        features = {"pooled": self.backbone.logits(activations).flatten(1)}
+        return {**features, "spatial": activations} if activations.ndim == 4 else features

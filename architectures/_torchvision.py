@@ -1,0 +1,98 @@
+"""Any classification network of torchvision, by the name of its constructor."""
+
+import functools
+import re
+
+import torch
+
+from architectures import _network
+from architectures._weights import Pretrained
+from utilities.errors import UserError
+
+CLASSES = 1000
+STAGED = ("ResNet", "GoogLeNet", "Inception3", "RegNet")  # classes whose children, one after the other up to `avgpool`, give the map
+HALVES = (0.5, 0.5, 0.5)  # ported from TensorFlow; torchvision reaches them from ImageNet's by `transform_input`
+DENSE_LAYER = re.compile(r"^(.*denselayer\d+\.(?:norm|relu|conv))\.([12]\.)")  # published keys are older than the ban on dots in names
+
+
+@functools.cache
+def names() -> tuple[str, ...]:
+    """The constructors' names; networks for detection, segmentation, video and quantised ones are left out."""
+    import torchvision
+
+    return tuple(torchvision.models.list_models(module=torchvision.models))
+
+
+def cut_classifier(backbone: torch.nn.Module, classes: int) -> tuple[str, int]:
+    """Replace the layer that gives the logits by an identity: the last linear one, or 1x1 convolution, of `classes` outputs.
+
+    Returns its name and how many features it takes.
+    """
+    for name, module in reversed(list(backbone.named_modules())):
+        if isinstance(module, torch.nn.Linear) and module.out_features == classes:
+            feature_dim = module.in_features
+        elif isinstance(module, torch.nn.Conv2d) and module.out_channels == classes and module.kernel_size == (1, 1):
+            feature_dim = module.in_channels
+        else:
+            continue
+        parent, _, child = name.rpartition(".")
+        setattr(backbone.get_submodule(parent), child, torch.nn.Identity())
+        return name, feature_dim
+    raise UserError(f"{type(backbone).__name__} has no layer of {classes} outputs that an embedding layer could replace")
+
+
+def published(constructor: str):
+    """torchvision's record of the weights: IMAGENET1K_V1, those of the published runs, else its default; None without any."""
+    import torchvision
+
+    weights = torchvision.models.get_model_weights(constructor)
+    return getattr(weights, "IMAGENET1K_V1", None) or getattr(weights, "DEFAULT", None)
+
+
+def current_key(key: str) -> str:
+    """A key of a published file, as torchvision's modules are called today."""
+    return DENSE_LAYER.sub(r"\1\2", key)
+
+
+class Network(_network.Network):
+    """A torchvision constructor without its classifier."""
+
+    def __init__(self, opt, name):
+        import torchvision
+
+        weights = published(name.constructor)
+        transforms = weights.transforms() if weights else None
+        input_size = transforms.crop_size[0] if weights else 224
+        mean, std = (transforms.mean, transforms.std) if weights else (_network.IMAGENET_MEAN, _network.IMAGENET_STD)
+        arguments = {}
+        if name.constructor in ("googlenet", "inception_v3"):
+            # torchvision's own random start is so small that images all look alike until BatchNorm has seen some (never if frozen)
+            arguments = {"aux_logits": False, "transform_input": False, "init_weights": False}
+            mean, std = HALVES, HALVES
+        if name.constructor.startswith("vit_"):
+            arguments = {"image_size": input_size}  # its table of positions is made for one size
+        backbone = torchvision.models.get_model(name.constructor, weights=None, **arguments)
+        head, feature_dim = cut_classifier(backbone, CLASSES)
+        pretrained = Pretrained(weights.name, weights.url, hashed=True) if weights else None
+        super().__init__(opt, name, backbone, feature_dim, pretrained, input_size=input_size, mean=mean, std=std, head=head)
+        self.fixed_size = name.constructor.startswith(("vit_", "maxvit"))
+
+    def published_key(self, key: str) -> str:
+        """See the base: DenseNet's files hold old names."""
+        return current_key(key)
+
+    def extract(self, images: torch.Tensor) -> dict:
+        """`pooled`, and `spatial` for the families that run stage after stage."""
+        if self.fixed_size and images.shape[2:] != (self.input_size, self.input_size):
+            raise self.wrong_size(images)
+        if type(self.backbone).__name__ not in STAGED:
+            return super().extract(images)
+        spatial, stages = images, self.backbone.named_children()
+        for stage, module in stages:
+            if stage == "avgpool":
+                break
+            spatial = module(spatial)
+        pooled = module(spatial).flatten(1)
+        for _, module in stages:  # dropout where there is one, and the identity in the classifier's place
+            pooled = module(pooled)
+        return {"pooled": pooled, "spatial": spatial}

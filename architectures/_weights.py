@@ -1,0 +1,171 @@
+"""Initial weights of a network: the package's, a local file's, or none."""
+
+import functools
+import http.client
+import os
+import pickle
+import socket
+import sys
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+
+from utilities.errors import UserError
+
+TIMEOUT = 20  # seconds that a silent host gets
+WRAPPERS = ("module.", "_orig_mod.", "model.")  # what DataParallel, compile and other programs put before every key
+CLASSIFIERS = ("fc", "last_linear", "last_conv", "classifier", "head", "heads", "aux1", "aux2", "AuxLogits", "aux_logits")
+CONTAINERS = ("state_dict", "model_state_dict", "model")  # under which checkpoints keep the network
+UNREADABLE = (OSError, RuntimeError, ValueError, EOFError, KeyError, pickle.UnpicklingError)
+
+
+class Pretrained(NamedTuple):
+    """Weights that a package publishes. `hashed`: the file's name holds the start of its SHA-256 sum."""
+
+    name: str
+    url: str
+    hashed: bool
+
+
+def fill(network, opt, pretrained: Pretrained | None) -> str:
+    """Give `network` its initial weights: of `--weights`, else none with `--not_pretrained`, else the package's.
+
+    Returns the weights' name for the records: that of the package, the file's path, or `random`.
+    """
+    if opt.weights:
+        _load(network, _read(opt.weights), f"--weights {opt.weights}")
+        return str(opt.weights)
+    if opt.not_pretrained:
+        return "random"
+    if pretrained is None:
+        _say_once(f"{network.name}: there are no pretrained weights, it starts random")
+        return "random"
+    _load(network, _download(network.name, pretrained, opt.weights_cache), f"{pretrained.name} at {pretrained.url}")
+    return pretrained.name
+
+
+@functools.cache
+def _say_once(line: str) -> None:
+    print(line)
+
+
+def _read(path) -> dict:
+    """The file's content, tensors only. Raises UserError where it cannot be read."""
+    try:
+        return torch.load(os.path.expanduser(path), map_location="cpu", weights_only=True)
+    except UNREADABLE as error:
+        reason = "no such file" if isinstance(error, FileNotFoundError) else _first_line(error)
+        raise UserError(f"--weights {path} cannot be read ({reason}): give a file that torch.save(network.state_dict(), …) wrote") from None
+
+
+def _download(name: str, pretrained: Pretrained, cache) -> dict:
+    """The published state dict, from the cache or the network. Raises UserError where it can be had from neither."""
+    folder = os.path.expanduser(cache) if cache else os.path.join(torch.hub.get_dir(), "checkpoints")
+    file = os.path.join(folder, os.path.basename(pretrained.url))
+    try:
+        with _patience(TIMEOUT):
+            return torch.hub.load_state_dict_from_url(
+                pretrained.url, model_dir=folder, map_location="cpu", progress=sys.stderr.isatty(),
+                check_hash=pretrained.hashed, weights_only=True,
+            )  # fmt: skip
+    except (*UNREADABLE, http.client.HTTPException) as error:
+        if os.path.isfile(file):
+            raise UserError(f"{name}: its weights in {file} cannot be read ({_first_line(error)}): delete that file") from None
+        raise UserError(
+            f"{name}: its weights {pretrained.name} cannot be had from {pretrained.url} ({_first_line(error)}): "
+            f"give a local state dict with --weights FILE, or start random with --not_pretrained"
+        ) from None
+
+
+@contextmanager
+def _patience(seconds: float):
+    """Sockets opened inside give up after so many silent seconds: torch's downloader sets no limit of its own."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(seconds)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".: ")[:160]
+
+
+def _load(network, content, source: str) -> None:
+    """Load what a file holds: a state dict of the bare backbone, or of a whole network of this program.
+
+    Raises UserError where it is neither, or a state dict of another backbone.
+    """
+    state = _without_wrappers(_state_dict_in(content, source))
+    own = network.backbone.state_dict()
+    if any(key.startswith("backbone.") for key in state) and not any(key.startswith("backbone.") for key in own):
+        _load_embedding_layer(network, state, source)
+        state = _under(state, "backbone.")
+    state = _with_keys(state, network.published_key)
+    classifiers = tuple(f"{name}." for name in (network.head, *CLASSIFIERS))
+    kept = {key: value for key, value in state.items() if key in own or not key.startswith(classifiers)}
+    kept = _with_metadata(kept, getattr(state, "_metadata", {"": {"version": getattr(network.backbone, "_version", 1)}}))
+    try:
+        missing, unexpected = network.backbone.load_state_dict(kept, strict=False)
+    except (RuntimeError, ValueError) as error:
+        lines = [line.strip() for line in str(error).splitlines() if "size mismatch" in line] or [_first_line(error)]
+        raise UserError(f"{source} does not fit {network.name}: {_few(lines, '; ', 2)}") from None
+    faults = [f"{kind} {_few(keys)}" for kind, keys in (("missing", missing), ("unexpected", unexpected)) if keys]
+    if faults:
+        raise UserError(f"{source} does not fit {network.name}: {'; '.join(faults)}: give weights of this backbone, or --not_pretrained")
+
+
+def _load_embedding_layer(network, state: dict, source: str) -> None:
+    """The layers behind the backbone, where they have the shapes of this network's."""
+    for part in ("hidden", "last_linear"):
+        layers, given = getattr(network, part), _under(state, f"{part}.")
+        if {key: value.shape for key, value in given.items()} != {key: value.shape for key, value in layers.state_dict().items()}:
+            print(f"{source}: only the backbone fits; what follows it has other shapes (--embed_dim, --embed_hidden) and starts random")
+            return
+    for part in ("hidden", "last_linear"):
+        getattr(network, part).load_state_dict(_under(state, f"{part}."))
+
+
+def _state_dict_in(content, source: str) -> dict:
+    """The state dict itself, or the one inside a checkpoint."""
+    for key in CONTAINERS:
+        if isinstance(content, dict) and isinstance(content.get(key), dict):
+            content = content[key]
+    if not isinstance(content, dict) or not content or not all(isinstance(value, torch.Tensor) for value in content.values()):
+        raise UserError(f"{source} holds no state dict (names to tensors): give a file that torch.save(network.state_dict(), …) wrote")
+    return content
+
+
+def _without_wrappers(state: dict) -> dict:
+    wrapper = next((prefix for prefix in WRAPPERS if all(key.startswith(prefix) for key in state)), None)
+    return state if wrapper is None else _without_wrappers(_under(state, wrapper))
+
+
+def _under(state: dict, prefix: str) -> dict:
+    """The entries below `prefix`, without it; the modules' versions, by which torch mends old formats, come along."""
+    entries = {key[len(prefix) :]: value for key, value in state.items() if key.startswith(prefix)}
+    if not hasattr(state, "_metadata"):
+        return entries
+    return _with_metadata(entries, {path[len(prefix) :]: data for path, data in state._metadata.items() if f"{path}.".startswith(prefix)})
+
+
+def _with_keys(state: dict, rename) -> dict:
+    entries = {rename(key): value for key, value in state.items()}
+    return _with_metadata(entries, state._metadata) if hasattr(state, "_metadata") else entries
+
+
+def _with_metadata(entries: dict, metadata: dict) -> dict:
+    entries = _StateDict(entries)
+    entries._metadata = metadata
+    return entries
+
+
+class _StateDict(dict):
+    """A dict that can carry `_metadata`, as torch's own do."""
+
+
+def _few(items, separator: str = ", ", count: int = 3) -> str:
+    items = list(items)
+    return separator.join(items[:count]) + (f"{separator}… ({len(items)} in all)" if len(items) > count else "")

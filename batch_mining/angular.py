@@ -1,0 +1,45 @@
+"""Triplets whose angle at the negative is too wide (Wang et al., Deep Metric Learning with Angular Loss, arXiv 1708.01682)."""
+
+import math
+
+import torch
+
+from batch_mining._miner import Miner
+from utilities.tensors import normalize, pairwise_distances
+from utilities.tuples import Triplets, positive_mask, same_class
+
+YIELDS = "triplets"
+CHUNK = 2**22  # entries of the largest matrix of pairs against negatives
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the angular miner."""
+    group.add_argument("--miner_angular_angle", type=float, default=20.0, help="degrees above which a triplet is taken")
+
+
+class BatchMiner(Miner):
+    """Triplets with tan(angle) < d_ap / (2 |x_n - (x_a + x_p)/2|), all of unit length."""
+
+    def __init__(self, opt):
+        super().__init__()
+        self.tangent = math.tan(math.radians(opt.miner_angular_angle))
+
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> Triplets:
+        """Each triplet with a wider angle once.
+
+        Two sizes are asked of the device, of the positive pairs and of the triplets: rows for pairs that do not exist would take
+        O(B^3) memory.
+        """
+        embeddings = normalize(embeddings)
+        pairs = positive_mask(labels).triu().nonzero()  # (P, 2): the rule is the same for (a, p) and (p, a)
+        found = []
+        # chunks of pairs: all of them against all negatives would take O(B^3) memory where classes are large
+        for anchors, positives in (chunk.unbind(1) for chunk in pairs.split(max(1, CHUNK // len(labels)))):
+            differences = embeddings[anchors] - embeddings[positives]
+            centres = (embeddings[anchors] + embeddings[positives]) / 2
+            from_centre = pairwise_distances(centres, embeddings)  # (P, B)
+            wide = differences.norm(dim=1, keepdim=True) > 2 * self.tangent * from_centre
+            pair, negatives = (wide & ~same_class(labels[anchors], labels)).nonzero().unbind(1)
+            found += [(anchors[pair], positives[pair], negatives), (positives[pair], anchors[pair], negatives)]
+        empty = labels.new_empty(0, dtype=torch.long)
+        return Triplets(*(torch.cat([empty, *parts]) for parts in zip(*found, strict=True)) if found else (empty, empty, empty))

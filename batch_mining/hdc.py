@@ -1,0 +1,36 @@
+"""The hardest share of all positive and of all negative pairs (Yuan et al., Hard-Aware Deeply Cascaded Embedding, arXiv 1611.05720)."""
+
+import math
+
+import torch
+
+from batch_mining._miner import Miner
+from utilities.tensors import pairwise_distances
+from utilities.tuples import Classes, Pairs, positive_mask, same_class
+
+YIELDS = "pairs"
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the hdc miner."""
+    group.add_argument("--miner_hdc_percentage", type=float, default=0.5, help="share of the pairs that is kept, from 0 to 1")
+
+
+class BatchMiner(Miner):
+    """Of the batch's positive pairs the farthest, of its negative pairs the nearest; the share is rounded up, so at least one."""
+
+    def __init__(self, opt):
+        super().__init__()
+        self.percentage = opt.miner_hdc_percentage
+
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> Pairs:
+        """The hardest pairs of the anchors that have a positive and a negative."""
+        size = len(labels)
+        distances = pairwise_distances(embeddings)  # (B, B)
+        complete = Classes(labels).complete[:, None]
+        are_positive, are_negative = positive_mask(labels) & complete, ~same_class(labels) & complete
+        numbers = torch.stack([are_positive.sum(), are_negative.sum()]).tolist()
+        kept = [max(math.ceil(self.percentage * number), min(number, 1)) for number in numbers]
+        farthest = distances.masked_fill(~are_positive, -torch.inf).flatten().topk(kept[0], sorted=False).indices
+        nearest = distances.masked_fill(~are_negative, torch.inf).flatten().topk(kept[1], largest=False, sorted=False).indices
+        return Pairs(farthest // size, farthest % size, nearest // size, nearest % size)

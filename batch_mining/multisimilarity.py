@@ -1,0 +1,32 @@
+"""Pairs that the multi-similarity rule keeps (Wang et al., arXiv 1904.06627)."""
+
+import torch
+
+from batch_mining._miner import Miner
+from utilities.tuples import Pairs, pairs_of_masks, positive_mask, same_class
+
+YIELDS = "pairs"
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the multisimilarity miner."""
+    group.add_argument("--miner_multisimilarity_epsilon", type=float, default=0.1, help="slack with which a pair counts as hard")
+
+
+class BatchMiner(Miner):
+    """Negatives with s + epsilon > the anchor's smallest positive s, positives with s - epsilon < its largest negative s."""
+
+    def __init__(self, opt):
+        super().__init__()
+        self.epsilon = opt.miner_multisimilarity_epsilon
+
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> Pairs:
+        """Kept pairs; an anchor without a positive or without a negative keeps none."""
+        are_positive, are_negative = positive_mask(labels), ~same_class(labels)
+        similarities = embeddings @ embeddings.T  # (B, B)
+        lowest_positive = similarities.masked_fill(~are_positive, torch.inf).amin(1, keepdim=True)  # (B, 1)
+        highest_negative = similarities.masked_fill(~are_negative, -torch.inf).amax(1, keepdim=True)  # (B, 1)
+        return pairs_of_masks(
+            are_positive & (similarities - self.epsilon < highest_negative),
+            are_negative & (similarities + self.epsilon > lowest_positive),
+        )

@@ -1,0 +1,18 @@
+"""Sets for the N-pair and angular losses (Sohn, NIPS 2016): one random positive, all samples of other classes."""
+
+import torch
+
+from batch_mining._miner import Miner
+from utilities.tuples import Classes, Sets, same_class
+
+YIELDS = "sets"
+
+
+class BatchMiner(Miner):
+    """`Sets` with one positive an anchor, `(A,)` long, and the mask of its negatives, boolean `(A, B)`."""
+
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> Sets:
+        """Anchors that have a positive and a negative, each once."""
+        classes = Classes(labels)
+        anchors = classes.anchors()
+        return Sets(anchors, classes.draw_positives(anchors), ~same_class(labels[anchors], labels))

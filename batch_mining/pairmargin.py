@@ -1,0 +1,33 @@
+"""Pairs that violate a margin: far positives and near negatives (Hadsell et al., CVPR 2006)."""
+
+import torch
+
+from batch_mining._miner import Miner
+from utilities.tensors import pairwise_distances
+from utilities.tuples import Classes, Pairs, pairs_of_masks, positive_mask, same_class
+
+YIELDS = "pairs"
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the pairmargin miner."""
+    group.add_argument("--miner_pairmargin_pos_margin", type=float, default=0.2, help="positives farther than this are taken")
+    group.add_argument("--miner_pairmargin_neg_margin", type=float, default=0.8, help="negatives nearer than this are taken")
+
+
+class BatchMiner(Miner):
+    """Positive pairs with d > pos_margin, negative pairs with d < neg_margin."""
+
+    def __init__(self, opt):
+        super().__init__()
+        self.pos_margin = opt.miner_pairmargin_pos_margin
+        self.neg_margin = opt.miner_pairmargin_neg_margin
+
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> Pairs:
+        """Violating pairs of the anchors that have a positive and a negative."""
+        distances = pairwise_distances(embeddings)  # (B, B)
+        complete = Classes(labels).complete[:, None]
+        return pairs_of_masks(
+            positive_mask(labels) & (distances > self.pos_margin) & complete,
+            (distances < self.neg_margin) & ~same_class(labels) & complete,
+        )

@@ -1,0 +1,64 @@
+"""Negatives by a given probability per bin of distance (the fixed part of PADS, Roth et al., arXiv 2003.11113)."""
+
+import torch
+
+from batch_mining._miner import Miner, drawn, hard_share
+from utilities.errors import UserError
+from utilities.tensors import pairwise_distances
+from utilities.tuples import Classes, Triplets, same_class
+
+YIELDS = "triplets"
+LIMITS = {"uniform": (0.0, float("inf")), "hards": (0.0, 0.5), "semihards": (0.3, 0.7), "veryhards": (0.0, 0.3)}  # of distance, by mode
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the parametric miner."""
+    group.add_argument("--miner_parametric_mode", default="uniform", choices=list(LIMITS), help="which negatives are drawn, all alike")
+    group.add_argument("--miner_parametric_n_support", type=int, default=30, help="points that bound the bins, one more than bins")
+    group.add_argument("--miner_parametric_support_lim", type=float, nargs=2, default=[0.1, 1.4], help="first and last of these points")
+
+
+class BatchMiner(Miner):
+    """One triplet an anchor: a random positive, a negative with the probability of its distance's bin.
+
+    Negatives outside the support have probability 0; an anchor whose negatives all have it draws uniformly. A mode gives every
+    bin the same probability, up to its limits of distance. `distribution`: `(bins,)`.
+    """
+
+    def __init__(self, opt):
+        super().__init__()
+        low, high = self.support_lim = opt.miner_parametric_support_lim
+        if opt.miner_parametric_n_support < 2 or not 0 <= low < high:
+            raise UserError(
+                f"--miner_parametric_n_support {opt.miner_parametric_n_support} --miner_parametric_support_lim {low} {high}: "
+                "two points or more, from a distance that is not negative to a larger one"
+            )
+        self.set_distribution(torch.ones(opt.miner_parametric_n_support - 1))
+        lowest, highest = LIMITS[opt.miner_parametric_mode]
+        self.limits = max(lowest, low), min(highest, high)
+
+    def set_distribution(self, p) -> None:
+        """Give the bins, equally wide from the first to the last point of the support, the probabilities `p` `(bins,)`.
+
+        They need not sum to 1. The limits of the mode no longer hold. Raises ValueError where `p` is no distribution.
+        """
+        p = torch.as_tensor(p, dtype=torch.float64).detach().clone()
+        if p.ndim != 1 or not len(p) or not bool(torch.isfinite(p).all() & (p >= 0).all() & (p.sum() > 0)):
+            raise ValueError(f"a distribution over bins of distance has one dimension, no negative entry and a positive sum, not {p}")
+        self.distribution = p / p.sum()
+        self.inner_edges = torch.linspace(*self.support_lim, len(p) + 1, dtype=torch.float64)[1:-1]
+        self.limits = tuple(self.support_lim)
+
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> Triplets:
+        """Exactly one triplet for every anchor that has a positive and a negative."""
+        classes = Classes(labels)
+        distances = pairwise_distances(embeddings)  # (B, B)
+        self.distribution, self.inner_edges = self.distribution.to(distances), self.inner_edges.to(distances)
+        probabilities = self.distribution[torch.bucketize(distances, self.inner_edges)]
+        outside = (distances < self.limits[0]) | (distances > self.limits[1])
+        probabilities.masked_fill_(outside | same_class(labels), 0.0)
+        positives, negatives = classes.draw_positives(), drawn(probabilities, classes.draw_negatives())
+        anchors = classes.anchors()
+        mined = Triplets(anchors, positives[anchors], negatives[anchors])
+        self.stats["hard_share"] = hard_share(distances[anchors, mined.positives], distances[anchors, mined.negatives])
+        return mined

@@ -1,0 +1,33 @@
+"""Any miner of pytorch-metric-learning (Musgrave et al., arXiv 2008.09164), by its class name."""
+
+import torch
+
+from batch_mining._miner import Miner
+from utilities import pml, tuples
+
+YIELDS = "triplets"  # or pairs, as the class gives them: losses take both
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the pml miner."""
+    group.add_argument("--miner_pml_class", default="TripletMarginMiner", help="class of pytorch_metric_learning.miners")
+    group.add_argument(
+        "--miner_pml_kwargs",
+        nargs="*",
+        default=[],
+        metavar="KEY=VALUE",
+        help="arguments of its constructor, e.g. margin=0.1 type_of_triplets=semihard",
+    )
+
+
+class BatchMiner(Miner):
+    """What the class mines, as `Triplets` or `Pairs`."""
+
+    def __init__(self, opt):
+        super().__init__()
+        self.miner = pml.build("miners", opt.miner_pml_class, opt.miner_pml_kwargs)
+
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> tuples.Triplets | tuples.Pairs:
+        """Tuples by the rules of that package, on the device of `embeddings`."""
+        mined = tuple(torch.as_tensor(part, dtype=torch.long) for part in self.miner(embeddings, labels))
+        return tuples.from_user(mined, embeddings.device)

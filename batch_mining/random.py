@@ -1,0 +1,38 @@
+"""Triplets drawn uniformly from all valid ones (Hu et al., Discriminative Deep Metric Learning, CVPR 2014)."""
+
+import torch
+
+from batch_mining._miner import Miner
+from utilities.tuples import Classes, Triplets
+
+YIELDS = "triplets"
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the random miner."""
+    group.add_argument(
+        "--miner_random_per_anchor",
+        type=int,
+        default=None,
+        help="triplets for each anchor (unset: as many as the batch has samples, from all valid ones)",
+    )
+
+
+class BatchMiner(Miner):
+    """B triplets drawn from all valid ones with replacement, or N for each anchor."""
+
+    def __init__(self, opt):
+        super().__init__()
+        self.per_anchor = opt.miner_random_per_anchor
+
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> Triplets:
+        """No list of all triplets is made: an anchor is drawn by how many it has, then its positive and its negative."""
+        classes = Classes(labels)
+        if self.per_anchor is None:
+            ends = (classes.n_positives * classes.n_negatives).cumsum(0)  # (B,)
+            total = int(ends[-1])  # the one size synchronisation
+            draws = torch.randint(max(total, 1), (len(labels) if total else 0,), device=labels.device)
+            anchors = torch.searchsorted(ends, draws, right=True)
+        else:
+            anchors = classes.anchors().repeat_interleave(self.per_anchor)
+        return Triplets(anchors, classes.draw_positives(anchors), classes.draw_negatives(anchors))

@@ -1,0 +1,22 @@
+"""Ablation: distance-weighted negatives under permuted labels (Roth et al., arXiv 2002.08473).
+
+Reads the flags of the distance miner. Its triplets are valid under the permuted labels, not under the batch's.
+"""
+
+import torch
+
+from batch_mining._distance import DistanceMiner
+from utilities.tuples import Triplets
+
+YIELDS = "triplets"
+
+
+class BatchMiner(DistanceMiner):
+    """What the distance miner gives when every sample has the label of another one."""
+
+    def __init__(self, opt):
+        super().__init__(opt.miner_distance_lower_cutoff, opt.miner_distance_upper_cutoff)
+
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> Triplets:
+        """Exactly one triplet for every anchor that has a positive and a negative under the permuted labels."""
+        return super().mine(embeddings, labels[torch.randperm(len(labels), device=labels.device)])

@@ -1,0 +1,39 @@
+"""Distance-weighted negatives, of which some are positives: rho-regularisation (Roth et al., arXiv 2002.08473).
+
+With probability `cp` an anchor gives (a, a, p): a sample of its own class is pushed away, which keeps more directions of the
+embedding space in use.
+"""
+
+import torch
+
+from batch_mining._distance import DistanceMiner
+from batch_mining._miner import hard_share
+from utilities.tuples import Triplets
+
+YIELDS = "triplets"
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the rho_distance miner."""
+    group.add_argument("--miner_rho_distance_lower_cutoff", type=float, default=0.5, help="nearer negatives count as this far")
+    group.add_argument("--miner_rho_distance_upper_cutoff", type=float, default=None, help="farther negatives are left out (unset: none)")
+    group.add_argument("--miner_rho_distance_cp", type=float, default=0.2, help="probability that an anchor pushes its own class away")
+
+
+class BatchMiner(DistanceMiner):
+    """One triplet an anchor: as the distance miner, but with probability `cp` (a, a, random sample of the same class)."""
+
+    def __init__(self, opt):
+        super().__init__(opt.miner_rho_distance_lower_cutoff, opt.miner_rho_distance_upper_cutoff)
+        self.switch_probability = opt.miner_rho_distance_cp
+
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> Triplets:
+        """Exactly one triplet for every anchor that has a positive and a negative."""
+        classes, positives, negatives, squared = self.partners(embeddings, labels)
+        anchors = classes.anchors()
+        positives, negatives = positives[anchors], negatives[anchors]
+        switched = torch.rand(len(anchors), device=anchors.device) < self.switch_probability
+        mined = Triplets(anchors, torch.where(switched, anchors, positives), torch.where(switched, positives, negatives))
+        self.stats["hard_share"] = hard_share(squared[anchors, mined.positives], squared[anchors, mined.negatives])
+        self.stats["switched_share"] = switched.sum() / max(len(anchors), 1)
+        return mined

@@ -1,0 +1,32 @@
+"""Random ones of the hard positives and hard negatives instead of the hardest (Roth et al., arXiv 2002.08473)."""
+
+import torch
+
+from batch_mining._miner import Miner, drawn
+from utilities.tensors import pairwise_distances
+from utilities.tuples import Classes, Triplets, positive_mask, same_class
+
+YIELDS = "triplets"
+
+
+class BatchMiner(Miner):
+    """One triplet an anchor: a positive farther than the nearest negative, a negative nearer than the farthest positive.
+
+    Each is drawn at random among those, and among all positives or negatives where there is none.
+    """
+
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> Triplets:
+        """Exactly one triplet for every anchor that has a positive and a negative."""
+        classes = Classes(labels)
+        distances = pairwise_distances(embeddings)  # (B, B)
+        are_positive, are_same = positive_mask(labels), same_class(labels)
+        nearest_negative = distances.masked_fill(are_same, torch.inf).amin(1, keepdim=True)  # (B, 1)
+        farthest_positive = distances.masked_fill(~are_positive, -torch.inf).amax(1, keepdim=True)  # (B, 1)
+        hard_positives = are_positive & (distances > nearest_negative)
+        hard_negatives = (distances < farthest_positive) & ~are_same
+        positives = drawn(hard_positives, classes.draw_positives())
+        negatives = drawn(hard_negatives, classes.draw_negatives())
+        anchors = classes.anchors()
+        # an anchor has a hard positive exactly where it has a hard negative: both say d_ap > d_an for some p, n
+        self.stats["hard_share"] = (farthest_positive > nearest_negative)[anchors].sum() / max(len(anchors), 1)
+        return Triplets(anchors, positives[anchors], negatives[anchors])

@@ -1,0 +1,54 @@
+"""Triplets chosen by d_an - d_ap: all that violate a margin, or the hard, semihard or easy ones (Schroff et al., arXiv 1503.03832)."""
+
+import torch
+
+from batch_mining._miner import Miner
+from utilities.tensors import pairwise_distances
+from utilities.tuples import Triplets, positive_mask, same_class, spread
+
+YIELDS = "triplets"
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the tripletmargin miner."""
+    group.add_argument("--miner_tripletmargin_margin", type=float, default=0.2, help="gap between negative and positive distance")
+    group.add_argument(
+        "--miner_tripletmargin_type",
+        default="all",
+        choices=["all", "hard", "semihard", "easy"],
+        help="d_an - d_ap at most the margin (all), at most 0 (hard), above 0 and at most the margin (semihard), above the margin (easy)",
+    )
+
+
+class BatchMiner(Miner):
+    """Every valid triplet of the chosen type.
+
+    The negatives of an anchor are sorted by distance: those that a positive takes are a stretch of them, so that memory beyond
+    the triplets themselves is O(B^2).
+    """
+
+    def __init__(self, opt):
+        super().__init__()
+        self.margin = opt.miner_tripletmargin_margin
+        self.type = opt.miner_tripletmargin_type
+
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> Triplets:
+        """Each triplet of the type once, anchor by anchor."""
+        size = len(labels)
+        are_positive, are_same = positive_mask(labels), same_class(labels)
+        distances = pairwise_distances(embeddings)  # (B, B)
+        negative_distances, negatives = distances.masked_fill(are_same, torch.inf).sort(1)  # (B, B)
+        within_margin = torch.searchsorted(negative_distances, distances + self.margin, right=True)  # (B, B): by anchor and positive
+        nearer = torch.searchsorted(negative_distances, distances, right=True)  # (B, B)
+        available = (size - are_same.sum(1, keepdim=True)).expand(-1, size)
+        first, last = {
+            "all": (torch.zeros_like(nearer), within_margin),
+            "hard": (torch.zeros_like(nearer), nearer),
+            "semihard": (nearer, within_margin),
+            "easy": (within_margin, available),
+        }[self.type]
+        counts = (torch.minimum(last, available) - first).clamp(min=0).masked_fill(~are_positive, 0).flatten()
+        pairs, numbers = spread(counts)
+        anchors, positives = pairs // size, pairs % size
+        self.stats["hard_share"] = nearer.masked_fill(~are_positive, 0).sum() / (available * are_positive).sum().clamp(min=1)
+        return Triplets(anchors, positives, negatives[anchors, first.flatten()[pairs] + numbers])

@@ -1,0 +1,64 @@
+"""Overhead of the training loop: an epoch of main.py (evaluation excluded) beside a bare loop over tensors in memory.
+
+Same network, batches' shape, loss and optimiser; two threads; the two alternate, medians of the epochs are compared.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import torch  # noqa: E402
+
+import architectures  # noqa: E402
+import criteria  # noqa: E402
+import datasampler  # noqa: E402
+import datasets  # noqa: E402
+import main  # noqa: E402
+import parameters  # noqa: E402
+from utilities.optimisers import build_optimizer  # noqa: E402
+from utilities.runtime import Runtime  # noqa: E402
+
+FLAGS = "--config demo_glyphs --no_train_metrics --kernels 1"
+
+
+def run(epochs: int) -> tuple[list[float], list[float]]:
+    """Seconds of each epoch: through main.train_one_epoch, and bare."""
+    opt = parameters.read([*FLAGS.split(), "--save_path", tempfile.mkdtemp()])
+    runtime = Runtime(opt)
+    model = architectures.select(opt.arch, opt)
+    splits = datasets.select(opt.dataset, opt, opt.source_path, model.input_size)
+    opt.n_classes = splits["training"].n_classes
+    criterion = criteria.select(opt.loss, opt)
+    optimizer = build_optimizer(model, criterion, opt)
+    sampler = datasampler.for_training(opt, splits["training"])
+    loader, _ = main.build_loaders(splits, sampler, opt)
+    batches = [(labels, images) for labels, images, _ in loader]
+    ours, bare = [], []
+    for epoch in range(1, epochs + 2):
+        began = time.perf_counter()
+        main.train_one_epoch(epoch, loader, model, criterion, optimizer, sampler, runtime, opt)
+        ours.append(time.perf_counter() - began)
+        began = time.perf_counter()
+        for labels, images in batches:
+            embeddings, _ = model(images)
+            loss = criterion(embeddings, labels)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+        bare.append(time.perf_counter() - began)
+    return ours[1:], bare[1:]  # the first epoch starts workers and warms caches
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--epochs", type=int, default=5)
+    ours, bare = run(parser.parse_args().epochs)
+    print(f"threads {torch.get_num_threads()}")
+    print(f"main.py's loop  {statistics.median(ours):.2f} s an epoch   {[round(x, 2) for x in ours]}")
+    print(f"bare loop       {statistics.median(bare):.2f} s an epoch   {[round(x, 2) for x in bare]}")
+    print(f"ratio           {statistics.median(ours) / statistics.median(bare):.3f}   (target: at most 1.10)")

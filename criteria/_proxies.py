@@ -1,0 +1,63 @@
+"""What the criteria with trained vectors of the classes share: the vectors, their optimiser group, what the logger hears."""
+
+import torch
+
+from utilities.criterion import MetricCriterion
+from utilities.errors import UserError
+from utilities.tensors import normalize
+
+
+class ProxyCriterion(MetricCriterion):
+    """Base of criteria that train one vector a class, or several (class-major: those of class 0 first).
+
+    Args:
+        lr: learning rate of the vectors.
+        start: initialises the parameter in place, given `(C * per_class, D)`; default: uniform in +-1/sqrt(D).
+
+    Raises UserError where `opt` has no count of classes or no size of the embedding.
+    """
+
+    def __init__(self, opt, lr: float, start=None, per_class: int = 1):
+        super().__init__()
+        self.n_classes = getattr(opt, "n_classes", None)
+        if not self.n_classes or opt.embed_dim < 1:
+            raise UserError(f"n_classes {self.n_classes}, embed_dim {opt.embed_dim}: a criterion with class vectors needs both, "
+                            "at least 1: select(name, opt, n_classes=100, embed_dim=128)")
+        if per_class < 1:
+            raise UserError(f"{per_class} vectors a class: at least 1 is needed")
+        self.per_class = per_class
+        self.proxies = torch.nn.Parameter(torch.empty(self.n_classes * per_class, opt.embed_dim))
+        with torch.no_grad():
+            (start or _uniform)(self.proxies)
+        self.optim_dict_list = [{"params": [self.proxies], "lr": lr}]
+
+    def unit_proxies(self, batch: torch.Tensor) -> torch.Tensor:
+        """The vectors `(C * per_class, D)` at unit length, in the precision and on the device of `batch`."""
+        return normalize(self.proxies.to(batch))
+
+    def cosines(self, batch: torch.Tensor) -> torch.Tensor:
+        """Cosine similarities `(B, C * per_class)` of embeddings and vectors."""
+        return normalize(batch) @ self.unit_proxies(batch).T
+
+    def unit_centres(self, batch: torch.Tensor) -> torch.Tensor:
+        """The vectors at unit length `(per_class, C, D)`: classes before the last, as reductions over few neighbours are slow."""
+        return self.unit_proxies(batch).view(self.n_classes, self.per_class, -1).transpose(0, 1).contiguous()
+
+    def centre_cosines(self, batch: torch.Tensor, centres: torch.Tensor) -> torch.Tensor:
+        """Cosine similarities `(B, per_class, C)` of embeddings and `unit_centres`."""
+        return (normalize(batch) @ centres.flatten(0, 1).T).view(len(batch), self.per_class, self.n_classes)
+
+    def note(self, similarities: torch.Tensor, labels: torch.Tensor) -> None:
+        """Put the share of samples nearest to their own class, and their similarity to it, into `stats`.
+
+        `similarities` is `(B, C)`, without any margin.
+        """
+        similarities = similarities.detach()
+        own = similarities.gather(1, labels[:, None]).squeeze(1)  # (B,)
+        accuracy = (own >= similarities.amax(1)).to(own.dtype).mean()
+        self.stats = {"accuracy": accuracy, "own_class_similarity": own.mean()}
+
+
+def _uniform(proxies: torch.Tensor) -> None:
+    bound = proxies.shape[1] ** -0.5
+    proxies.uniform_(-bound, bound)

@@ -1,0 +1,62 @@
+"""Soft ranks for the losses on rankings, in chunks that the backward pass computes anew."""
+
+import torch
+
+CHUNK = 1 << 21  # numbers in flight: positive pairs of a chunk times the batch size
+
+
+class SoftRanks(torch.autograd.Function):
+    """Soft rank of positive p in the list of anchor q, the anchor itself left out: 1 + sum_{j not q, p} sigma((s_qj - s_qp) / T).
+
+    `apply(similarities (B, B), anchors (P,), positives (P,), temperature, among)` -> ranks `(1, P)` in the whole list; with a
+    weights `among` `(B, B)`, `(2, P)`: below them the ranks among the samples whose weight in the anchor's row is 1.
+    The P x B sigmoids exist a chunk at a time, forward and backward, so memory is O(B^2 + P).
+    """
+
+    @staticmethod
+    def forward(ctx, similarities, anchors, positives, temperature, among):
+        """See the class."""
+        ctx.save_for_backward(similarities, anchors, positives, among)
+        ctx.temperature = temperature
+        ranks = similarities.new_empty(1 if among is None else 2, len(anchors))
+        for chunk in _chunks(len(anchors), len(similarities)):
+            sigmoids = _sigmoids(similarities, anchors[chunk], positives[chunk], temperature)
+            ranks[0, chunk] = 1 + sigmoids.sum(1)
+            if among is not None:
+                ranks[1, chunk] = 1 + sigmoids.mul_(among.index_select(0, anchors[chunk])).sum(1)
+        return ranks
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        """Gradient of the similarities only."""
+        similarities, anchors, positives, among = ctx.saved_tensors
+        result = torch.zeros_like(similarities)
+        for chunk in _chunks(len(anchors), len(similarities)):
+            sigmoids = _sigmoids(similarities, anchors[chunk], positives[chunk], ctx.temperature)
+            slopes = sigmoids.mul_(1 - sigmoids).div_(ctx.temperature)  # (P', B), 0 at the anchor and at the positive
+            weights = gradient[0, chunk, None]
+            if among is not None:
+                weights = weights + gradient[1, chunk, None] * among.index_select(0, anchors[chunk])
+            slopes = slopes.mul_(weights)
+            slopes.scatter_(1, positives[chunk, None], -slopes.sum(1, keepdim=True))
+            result.index_add_(0, anchors[chunk], slopes)
+        return result, None, None, None, None
+
+
+def _chunks(n_pairs: int, batch_size: int):
+    """Slices of the pairs, each with about CHUNK sigmoids."""
+    size = max(CHUNK // batch_size, 1)
+    return [slice(first, first + size) for first in range(0, n_pairs, size)]
+
+
+def _sigmoids(similarities, anchors, positives, temperature):
+    """sigma((s_qj - s_qp) / T), `(P', B)`, 0 at j = q and j = p."""
+    rows = similarities.index_select(0, anchors)
+    sigmoids = rows.sub_(rows.gather(1, positives[:, None])).div_(temperature).sigmoid_()
+    return sigmoids.scatter_(1, anchors[:, None], 0.0).scatter_(1, positives[:, None], 0.0)
+
+
+def sums_per_anchor(values: torch.Tensor, anchors: torch.Tensor, batch_size: int) -> torch.Tensor:
+    """Sums `(B, ...)` of `values` `(P, ...)` over the pairs of each anchor."""
+    return values.new_zeros(batch_size, *values.shape[1:]).index_add(0, anchors, values)

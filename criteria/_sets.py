@@ -1,0 +1,39 @@
+"""What losses on sets share: the choice among negatives, the norm they hold down, a word on normalised networks."""
+
+import math
+import sys
+
+import torch
+
+from utilities.tensors import safe_sqrt
+
+
+def warn_of_normalized(loss: str, opt) -> None:
+    """One line where the network gives unit vectors, for which a loss on raw embeddings is not meant."""
+    if "normalize" in opt.arch.split("_")[1:]:
+        print(f"warning: --loss {loss} is meant for embeddings of any length, --arch {opt.arch} normalises them", file=sys.stderr)
+
+
+def choice_terms(exponents: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
+    """log(1 + sum_n exp(e_an - e_ap)), `(A,)`, of `exponents` `(A, B)`, `positives` `(A,)` long, `negatives` boolean `(A, B)`.
+
+    It is the cross-entropy of choosing the positive among itself and the negatives.
+    """
+    candidates = negatives.scatter(1, positives[:, None], True)  # (A, B)
+    exponents = exponents.masked_fill(~candidates, torch.finfo(exponents.dtype).min)
+    return torch.nn.functional.cross_entropy(exponents, positives, reduction="none")
+
+
+def npair_terms(batch: torch.Tensor, anchors: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
+    """log(1 + sum_n exp(s_an - s_ap)), `(A,)`, of embeddings `(B, D)` and the sets of the miner npair."""
+    return choice_terms(batch.index_select(0, anchors) @ batch.T, positives, negatives)
+
+
+def outweighed_share(terms: torch.Tensor) -> torch.Tensor:
+    """Share of anchors whose sum over negatives exceeds 1, i.e. whose `terms` `(A,)` exceed log 2, for the logger."""
+    return (terms.detach() > math.log(2)).sum() / max(len(terms), 1)
+
+
+def mean_norm(batch: torch.Tensor) -> torch.Tensor:
+    """mean_i |x_i| of embeddings `(B, D)`, with gradient 0 at 0."""
+    return safe_sqrt(batch.square().sum(1)).mean()

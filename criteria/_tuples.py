@@ -1,0 +1,25 @@
+"""What losses on tuples share: the distances of mined pairs, means over all or over the active terms."""
+
+import torch
+
+from utilities.tensors import pair_distances
+from utilities.tuples import Pairs, Triplets, as_pairs
+
+
+def tuple_distances(batch: torch.Tensor, tuples: Triplets | Pairs, squared: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    """Distances of the positive pairs, `(P,)`, and of the negative pairs, `(N,)`, of mined tuples."""
+    pairs = as_pairs(tuples)
+    rows, columns = torch.cat([pairs.anchors_p, pairs.anchors_n]), torch.cat([pairs.positives, pairs.negatives])
+    return pair_distances(batch, rows, columns, squared).split([len(pairs.positives), len(pairs.negatives)])
+
+
+def mean_term(terms: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
+    """Mean of non-negative `terms` `(T,)`, over all (`"mean"`) or those that are not 0 (`"nonzero"`); of none a 0 with a graph."""
+    if reduction == "nonzero":
+        return terms.sum() / (terms > 0).sum().clamp(min=1)
+    return terms.sum() / max(len(terms), 1)
+
+
+def active_share(terms: torch.Tensor) -> torch.Tensor:
+    """Share of `terms` `(T,)` that are not 0, for the logger."""
+    return (terms > 0).sum() / max(len(terms), 1)

@@ -1,0 +1,47 @@
+"""Angular loss, joined with the N-pair loss (Wang et al., Deep Metric Learning with Angular Loss, arXiv 1708.01682).
+
+Normalised embeddings in the angular term, raw ones in the N-pair term.
+"""
+
+import math
+
+import torch
+
+from criteria._sets import choice_terms, mean_norm, npair_terms, outweighed_share, warn_of_normalized
+from criteria._tuples import mean_term
+from utilities.criterion import MetricCriterion
+from utilities.tensors import normalize
+
+REQUIRES_BATCHMINER = True
+REQUIRES_OPTIM = False
+ALLOWED_MINING_OPS = ["npair"]
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the angular loss."""
+    group.add_argument("--loss_angular_alpha", type=float, default=45.0, help="degrees that the angle at the negative should not exceed")
+    group.add_argument("--loss_angular_npair_ang_weight", type=float, default=2.0, help="weight of the angular term beside the N-pair term")
+    group.add_argument("--loss_angular_npair_l2", type=float, default=0.005, help="weight of the mean norm of the embeddings")
+
+
+class Criterion(MetricCriterion):
+    """N-pair term + weight mean_a log(1 + sum_n exp(4 t (x^_a + x^_p).x^_n - 2 (1 + t) x^_a.x^_p)) + l2 mean_i |x_i|, t = tan^2 alpha."""
+
+    def __init__(self, opt, batchminer):
+        super().__init__(batchminer)
+        self.squared_tangent = math.tan(math.radians(opt.loss_angular_alpha)) ** 2
+        self.angular_weight = opt.loss_angular_npair_ang_weight
+        self.l2 = opt.loss_angular_npair_l2
+        warn_of_normalized("angular", opt)
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
+        anchors, positives, negatives = self.mine(batch, labels)
+        npair = npair_terms(batch, anchors, positives, negatives)  # (A,)
+        directions = normalize(batch)
+        of_anchors, of_positives = directions.index_select(0, anchors), directions.index_select(0, positives)  # (A, D)
+        towards_negatives = (4 * self.squared_tangent * (of_anchors + of_positives)) @ directions.T  # (A, B)
+        towards_positive = 2 * (1 + self.squared_tangent) * (of_anchors * of_positives).sum(1, keepdim=True)  # (A, 1)
+        angular = choice_terms(towards_negatives.scatter(1, positives[:, None], towards_positive), positives, negatives)  # (A,)
+        self.stats = {"outweighed_share": outweighed_share(npair), "wide_angle_share": outweighed_share(angular)}
+        return mean_term(npair + self.angular_weight * angular) + self.l2 * mean_norm(batch)

@@ -1,0 +1,36 @@
+"""ArcFace, additive angular margin (Deng et al., CVPR 2019, arXiv 1801.07698).
+
+The ICML 2020 pipeline's published rows had no effective margin, and its cosines below 0 no gradient; this is the paper's form.
+"""
+
+import torch
+
+from criteria import _angular_margin
+from criteria._proxies import ProxyCriterion
+
+REQUIRES_BATCHMINER = False
+REQUIRES_OPTIM = True
+ALLOWED_MINING_OPS = None
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of ArcFace."""
+    group.add_argument("--loss_arcface_lr", type=float, default=0.0005, help="learning rate of the class weights")
+    group.add_argument("--loss_arcface_angular_margin", type=float, default=0.5,
+                       help="radians by which the angle to the own class is widened")
+    group.add_argument("--loss_arcface_feature_scale", type=float, default=16, help="multiplies the cosines")
+
+
+class Criterion(ProxyCriterion):
+    """Cross-entropy of feature_scale * cosines, the own class's angle widened by angular_margin."""
+
+    def __init__(self, opt):
+        super().__init__(opt, opt.loss_arcface_lr)
+        self.margin = opt.loss_arcface_angular_margin
+        self.scale = opt.loss_arcface_feature_scale
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
+        similarities = self.cosines(batch)  # (B, C)
+        self.note(similarities, labels)
+        return _angular_margin.cross_entropy(similarities, labels, self.margin, self.scale)

@@ -1,0 +1,45 @@
+"""Circle loss with pairwise labels (Sun et al., CVPR 2020, arXiv 2002.10857)."""
+
+import torch
+
+from criteria._pairs import PairCriterion, cosines, log_sum_exp, pair_means, softplus
+from utilities.tensors import masked_mean
+
+REQUIRES_BATCHMINER = False
+REQUIRES_OPTIM = False
+ALLOWED_MINING_OPS = None
+MINES_PAIRS = True
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the circle loss."""
+    group.add_argument("--loss_circle_m", type=float, default=0.4, help="relaxation: positives aim at 1 - m, negatives at m")
+    group.add_argument("--loss_circle_gamma", type=float, default=80, help="scale of the similarities")
+
+
+class Criterion(PairCriterion):
+    """Per anchor with both: softplus(logsumexp_n(g [s_n + m]+ (s_n - m)) + logsumexp_p(-g [1 + m - s_p]+ (s_p - 1 + m))).
+
+    The weights [..]+ are constants for the gradient. Mean over the anchors whose value is not zero.
+    """
+
+    def __init__(self, opt, batchminer=None):
+        super().__init__(batchminer)
+        self.m = opt.loss_circle_m
+        self.gamma = opt.loss_circle_gamma
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
+        similarities = cosines(batch)  # (B, B)
+        positives, negatives = self.pair_weights(batch, labels)
+        values = similarities.detach()
+        positive_logits = -self.gamma * torch.relu(1 + self.m - values) * (similarities - (1 - self.m))
+        negative_logits = self.gamma * torch.relu(values + self.m) * (similarities - self.m)
+        exponents = log_sum_exp(negative_logits, negatives) + log_sum_exp(positive_logits, positives)
+        losses = softplus(exponents)  # (B,)
+        counted = (positives.sum(1) > 0) & (negatives.sum(1) > 0) & (losses > 0)
+        self.stats = {
+            "active_anchor_share": counted.to(losses.dtype).mean(),
+            **pair_means("similarity", similarities, positives, negatives),
+        }
+        return masked_mean(losses, counted)

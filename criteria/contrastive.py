@@ -1,0 +1,35 @@
+"""Contrastive loss (Hadsell et al., Dimensionality Reduction by Learning an Invariant Mapping, CVPR 2006)."""
+
+import torch
+
+from criteria._tuples import active_share, mean_term, tuple_distances
+from utilities.criterion import MetricCriterion
+
+REQUIRES_BATCHMINER = True
+REQUIRES_OPTIM = False
+ALLOWED_MINING_OPS = None  # any miner that yields triplets or pairs
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the contrastive loss."""
+    group.add_argument("--loss_contrastive_pos_margin", type=float, default=0.0, help="positives nearer than this cost nothing")
+    group.add_argument("--loss_contrastive_neg_margin", type=float, default=1.0, help="negatives farther than this cost nothing")
+    group.add_argument("--loss_contrastive_reduction", default="mean", choices=["mean", "nonzero"], help="over all pairs or active ones")
+
+
+class Criterion(MetricCriterion):
+    """mean [d_ap - pos_margin]+ over positive pairs + mean [neg_margin - d_an]+ over negative pairs; distances are not squared."""
+
+    def __init__(self, opt, batchminer):
+        super().__init__(batchminer)
+        self.pos_margin = opt.loss_contrastive_pos_margin
+        self.neg_margin = opt.loss_contrastive_neg_margin
+        self.reduction = opt.loss_contrastive_reduction
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
+        positive_distances, negative_distances = tuple_distances(batch, self.mine(batch, labels))
+        far_positives = torch.relu(positive_distances - self.pos_margin)  # (P,)
+        near_negatives = torch.relu(self.neg_margin - negative_distances)  # (N,)
+        self.stats = {"active_positives": active_share(far_positives.detach()), "active_negatives": active_share(near_negatives.detach())}
+        return mean_term(far_positives, self.reduction) + mean_term(near_negatives, self.reduction)

@@ -1,0 +1,32 @@
+"""CosFace, additive cosine margin (Wang et al., CVPR 2018, arXiv 1801.09414)."""
+
+import torch
+
+from criteria._proxies import ProxyCriterion
+
+REQUIRES_BATCHMINER = False
+REQUIRES_OPTIM = True
+ALLOWED_MINING_OPS = None
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of CosFace."""
+    group.add_argument("--loss_cosface_lr", type=float, default=0.0005, help="learning rate of the class weights")
+    group.add_argument("--loss_cosface_margin", type=float, default=0.35, help="subtracted from the cosine to the own class")
+    group.add_argument("--loss_cosface_scale", type=float, default=64, help="multiplies the cosines")
+
+
+class Criterion(ProxyCriterion):
+    """Cross-entropy of scale * (cosines, less margin at the own class)."""
+
+    def __init__(self, opt):
+        super().__init__(opt, opt.loss_cosface_lr)
+        self.margin = opt.loss_cosface_margin
+        self.scale = opt.loss_cosface_scale
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
+        similarities = self.cosines(batch)  # (B, C)
+        self.note(similarities, labels)
+        margins = similarities.new_full((len(labels), 1), -self.margin)
+        return torch.nn.functional.cross_entropy(self.scale * similarities.scatter_add(1, labels[:, None], margins), labels)

@@ -1,0 +1,39 @@
+"""FastAP (Cakir et al., Deep Metric Learning to Rank, CVPR 2019): average precision relaxed by soft histograms."""
+
+import torch
+
+from criteria._pairs import PairCriterion, cosines, pair_means, soft_counts
+from utilities.errors import UserError
+from utilities.tensors import FLOOR, masked_mean
+
+REQUIRES_BATCHMINER = False
+REQUIRES_OPTIM = False
+ALLOWED_MINING_OPS = None
+MINES_PAIRS = True
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of FastAP."""
+    group.add_argument("--loss_fastap_num_bins", type=int, default=10, help="bins of the distance histograms, at least 1")
+
+
+class Criterion(PairCriterion):
+    """1 - mean over anchors with a positive of 1/N+ sum_j h+_j H+_j / H_j over soft histograms of squared distances in [0, 4]."""
+
+    def __init__(self, opt, batchminer=None):
+        super().__init__(batchminer)
+        self.num_bins = opt.loss_fastap_num_bins
+        if self.num_bins < 1:
+            raise UserError(f"--loss_fastap_num_bins {self.num_bins}: at least 1 bin is needed")
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
+        distances = (2 - 2 * cosines(batch)).clamp(0, 4)  # (B, B), squared
+        positives, negatives = self.pair_weights(batch, labels)
+        counts = soft_counts(distances * (self.num_bins / 4), positives, negatives, self.num_bins + 1)  # (B, 2, nodes)
+        cumulative = counts.cumsum(2)
+        precisions = cumulative[:, 0] / cumulative.sum(1).clamp(min=FLOOR)  # (B, nodes), empty bins 0
+        n_positives = positives.sum(1)
+        average_precisions = (counts[:, 0] * precisions).sum(1) / n_positives.clamp(min=1)
+        self.stats = pair_means("squared_distance", distances, positives, negatives)
+        return masked_mean(1 - average_precisions, n_positives > 0)

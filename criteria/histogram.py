@@ -1,0 +1,39 @@
+"""Histogram loss (Ustinova & Lempitsky, NeurIPS 2016, arXiv 1611.00822).
+
+A pair's two nodes are found by rounding down, not by comparing floats, so that no pair is lost.
+"""
+
+import torch
+
+from criteria._pairs import PairCriterion, pair_means, soft_counts
+from utilities.errors import UserError
+
+REQUIRES_BATCHMINER = False
+REQUIRES_OPTIM = False
+ALLOWED_MINING_OPS = None
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the histogram loss."""
+    group.add_argument("--loss_histogram_nbins", type=int, default=65,
+                       help="nodes of the histograms from -1 to 1, both included; at least 2")
+
+
+class Criterion(PairCriterion):
+    """Probability that a negative pair is more similar than a positive one: sum_r h-_r sum_{q<=r} h+_q, soft histograms."""
+
+    def __init__(self, opt):
+        super().__init__()
+        self.n_nodes = opt.loss_histogram_nbins
+        if self.n_nodes < 2:
+            raise UserError(f"--loss_histogram_nbins {self.n_nodes}: a histogram needs at least 2 nodes")
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
+        similarities = (batch @ batch.T).clamp(-1, 1)  # (B, B): each pair twice, which the division by counts undoes
+        positives, negatives = self.pair_weights(batch, labels)
+        counts = soft_counts((similarities + 1) * ((self.n_nodes - 1) / 2), positives, negatives, self.n_nodes)
+        densities = counts.sum(0)  # (2, n_nodes)
+        densities = densities / densities.detach().sum(1, keepdim=True).clamp(min=1)
+        self.stats = pair_means("similarity", similarities, positives, negatives)
+        return densities[1] @ densities[0].cumsum(0)

@@ -1,0 +1,38 @@
+"""Generalised lifted-structure loss (Hermans et al., In Defense of the Triplet Loss, arXiv 1703.07737)."""
+
+import torch
+
+from criteria._sets import mean_norm, warn_of_normalized
+from criteria._tuples import active_share, mean_term
+from utilities.criterion import MetricCriterion
+from utilities.tensors import masked_logsumexp, pairwise_distances
+
+REQUIRES_BATCHMINER = True
+REQUIRES_OPTIM = False
+ALLOWED_MINING_OPS = ["lifted"]
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the lifted loss."""
+    group.add_argument("--loss_lifted_neg_margin", type=float, default=1.0, help="distance that negatives are pushed beyond")
+    group.add_argument("--loss_lifted_l2", type=float, default=0.005, help="weight of the mean norm of the embeddings")
+
+
+class Criterion(MetricCriterion):
+    """mean_a [log sum_p exp(d_ap) + log sum_n exp(neg_margin - d_an)]+ + l2 mean_i |x_i|."""
+
+    def __init__(self, opt, batchminer):
+        super().__init__(batchminer)
+        self.neg_margin = opt.loss_lifted_neg_margin
+        self.l2 = opt.loss_lifted_l2
+        warn_of_normalized("lifted", opt)
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
+        anchors, positives, negatives = self.mine(batch, labels)
+        distances = pairwise_distances(batch).index_select(0, anchors)  # (A, B)
+        far_positives = masked_logsumexp(distances, positives)  # (A,)
+        near_negatives = masked_logsumexp(self.neg_margin - distances, negatives)  # (A,)
+        terms = torch.relu(far_positives + near_negatives)
+        self.stats = {"active_share": active_share(terms.detach())}
+        return mean_term(terms) + self.l2 * mean_norm(batch)

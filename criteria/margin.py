@@ -1,0 +1,66 @@
+"""Margin loss with a learned boundary between positives and negatives (Wu et al., Sampling Matters, arXiv 1706.07567).
+
+Divided by the active terms of both kinds, as the paper's code does; the code of the published runs counted a triplet once where
+both of its terms were active.
+"""
+
+import torch
+
+from criteria._tuples import active_share, tuple_distances
+from utilities.criterion import MetricCriterion
+
+REQUIRES_BATCHMINER = True
+REQUIRES_OPTIM = True
+ALLOWED_MINING_OPS = None  # any miner that yields triplets or pairs
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the margin loss."""
+    group.add_argument("--loss_margin_margin", type=float, default=0.2, help="half the gap between positives and negatives around beta")
+    group.add_argument("--loss_margin_beta_lr", type=float, default=0.0005, help="learning rate of beta")
+    group.add_argument("--loss_margin_beta", type=float, default=1.2, help="boundary between positives and negatives at the start")
+    group.add_argument("--loss_margin_nu", type=float, default=0.0, help="weight of the sum of betas")
+    group.add_argument("--loss_margin_beta_constant", action="store_true", help="beta is not learned")
+    group.add_argument("--loss_margin_beta_shared", action="store_true", help="one beta for all classes instead of one a class")
+
+
+class Criterion(MetricCriterion):
+    """sum_T ([d_ap - b_a + margin]+ + [b_a - d_an + margin]+ + nu b_a) / number of active terms, b_a = beta of the anchor's class.
+
+    `beta`: parameter `(n_classes,)`, `(1,)` where it is shared, a number where it is constant. It has no weight decay.
+    """
+
+    def __init__(self, opt, batchminer):
+        super().__init__(batchminer)
+        self.margin = opt.loss_margin_margin
+        self.nu = opt.loss_margin_nu
+        self.shared = opt.loss_margin_beta_shared
+        self.lr = opt.loss_margin_beta_lr
+        self.beta = opt.loss_margin_beta
+        self.optim_dict_list = []
+        if not opt.loss_margin_beta_constant:
+            self.beta = torch.nn.Parameter(torch.full((1 if self.shared else opt.n_classes,), float(opt.loss_margin_beta)))
+            self.optim_dict_list.append({"params": [self.beta], "lr": self.lr, "weight_decay": 0})
+
+    def betas(self, anchor_labels: torch.Tensor) -> torch.Tensor | float:
+        """Beta of each anchor: `(T,)`, `(1,)` or a number."""
+        if self.shared or not isinstance(self.beta, torch.Tensor):
+            return self.beta
+        return self.beta.index_select(0, anchor_labels)
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
+        triplets = self.triplets(batch, labels)
+        positive_distances, negative_distances = tuple_distances(batch, triplets)  # (T,) each
+        betas = self.betas(labels[triplets.anchors])
+        far_positives = torch.relu(positive_distances - betas + self.margin)
+        near_negatives = torch.relu(betas - negative_distances + self.margin)
+        active = (far_positives > 0).sum() + (near_negatives > 0).sum()
+        total = (far_positives + near_negatives).sum()
+        if self.nu:
+            regularisation = betas.expand(len(triplets.anchors)).sum() if isinstance(betas, torch.Tensor) else betas * len(triplets.anchors)
+            total = total + self.nu * regularisation * (active > 0)  # nothing is active: the value is 0
+        self.stats = {"active_positives": active_share(far_positives.detach()), "active_negatives": active_share(near_negatives.detach())}
+        if isinstance(self.beta, torch.Tensor):
+            self.stats["beta"] = self.beta.detach().mean()
+        return total / active.clamp(min=1)

@@ -1,0 +1,61 @@
+"""Multi-similarity loss (Wang et al., CVPR 2019, arXiv 1904.06627).
+
+Divided by the batch size as in the official code; the ICML 2020 pipeline divided by the anchors that kept pairs.
+"""
+
+import torch
+
+from criteria._pairs import PairCriterion, as_weights, log_sum_exp, pair_means, softplus
+
+REQUIRES_BATCHMINER = False
+REQUIRES_OPTIM = False
+ALLOWED_MINING_OPS = None
+MINES_PAIRS = True
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the multi-similarity loss."""
+    group.add_argument("--loss_multisimilarity_pos_weight", type=float, default=2,
+                       help="exponential weight of positive pairs (the paper's alpha)")
+    group.add_argument("--loss_multisimilarity_neg_weight", type=float, default=40,
+                       help="exponential weight of negative pairs (the paper's beta)")
+    group.add_argument("--loss_multisimilarity_margin", type=float, default=0.1,
+                       help="slack in the comparison that keeps pairs (the paper's epsilon); inf keeps all")
+    group.add_argument("--loss_multisimilarity_thresh", type=float, default=0.5,
+                       help="similarity at which a pair weighs one half (the paper's lambda)")
+
+
+class Criterion(PairCriterion):
+    """sum over anchors of 1/pos_weight log(1 + sum_p exp(-pos_weight (s - thresh))) and its mirror for negatives, over B.
+
+    An anchor keeps the negatives with s + margin > its least similar positive, the positives with s - margin < its most
+    similar negative.
+    """
+
+    def __init__(self, opt, batchminer=None):
+        super().__init__(batchminer)
+        self.pos_weight = opt.loss_multisimilarity_pos_weight
+        self.neg_weight = opt.loss_multisimilarity_neg_weight
+        self.margin = opt.loss_multisimilarity_margin
+        self.thresh = opt.loss_multisimilarity_thresh
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
+        similarities = batch @ batch.T  # (B, B)
+        positives, negatives = self.pair_weights(batch, labels)
+        values = similarities.detach()
+        n_positives, n_negatives = positives.sum(1, keepdim=True), negatives.sum(1, keepdim=True)  # (B, 1)
+        far = torch.finfo(values.dtype).max / 4  # beyond every similarity, as inf is beyond every similarity with its margin
+        least_similar_positive = (values + (1 - positives) * far).amin(1, keepdim=True).masked_fill(n_positives == 0, torch.inf)
+        most_similar_negative = (values - (1 - negatives) * far).amax(1, keepdim=True).masked_fill(n_negatives == 0, -torch.inf)
+        kept_positives = positives * as_weights(values - self.margin < most_similar_negative, values)
+        kept_negatives = negatives * as_weights(values + self.margin > least_similar_positive, values)
+        # without a positive no negative is kept, and the other way round: both terms are then log 1
+        positive_terms = softplus(log_sum_exp(self.pos_weight * (self.thresh - similarities), kept_positives))
+        negative_terms = softplus(log_sum_exp(self.neg_weight * (similarities - self.thresh), kept_negatives))
+        self.stats = {
+            "kept_positive_share": kept_positives.sum() / n_positives.sum().clamp(min=1),
+            "kept_negative_share": kept_negatives.sum() / n_negatives.sum().clamp(min=1),
+            **pair_means("similarity", similarities, positives, negatives),
+        }
+        return (positive_terms / self.pos_weight + negative_terms / self.neg_weight).mean()

@@ -1,0 +1,35 @@
+"""N-pair loss (Sohn, Improved Deep Metric Learning with Multi-class N-pair Loss Objective, NIPS 2016).
+
+All samples of other classes are negatives of an anchor, not one a class as in the paper.
+"""
+
+import torch
+
+from criteria._sets import mean_norm, npair_terms, outweighed_share, warn_of_normalized
+from criteria._tuples import mean_term
+from utilities.criterion import MetricCriterion
+
+REQUIRES_BATCHMINER = True
+REQUIRES_OPTIM = False
+ALLOWED_MINING_OPS = ["npair"]
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the npair loss."""
+    group.add_argument("--loss_npair_l2", type=float, default=0.005, help="weight of the mean norm of the embeddings")
+
+
+class Criterion(MetricCriterion):
+    """mean_a log(1 + sum_n exp(s_an - s_ap)) + l2 mean_i |x_i|."""
+
+    def __init__(self, opt, batchminer):
+        super().__init__(batchminer)
+        self.l2 = opt.loss_npair_l2
+        warn_of_normalized("npair", opt)
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
+        anchors, positives, negatives = self.mine(batch, labels)
+        terms = npair_terms(batch, anchors, positives, negatives)
+        self.stats = {"outweighed_share": outweighed_share(terms)}
+        return mean_term(terms) + self.l2 * mean_norm(batch)

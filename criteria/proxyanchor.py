@@ -1,0 +1,45 @@
+"""Proxy-Anchor loss (Kim et al., CVPR 2020, arXiv 2003.13911)."""
+
+import torch
+
+from criteria._proxies import ProxyCriterion
+
+REQUIRES_BATCHMINER = False
+REQUIRES_OPTIM = True
+ALLOWED_MINING_OPS = None
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of Proxy-Anchor."""
+    group.add_argument("--loss_proxyanchor_alpha", type=float, default=32, help="scale of the similarities")
+    group.add_argument("--loss_proxyanchor_delta", type=float, default=0.1, help="margin on the similarities")
+    group.add_argument("--loss_proxyanchor_lrmulti", type=float, default=100, help="learning rate of the proxies, in multiples of --lr")
+
+
+class Criterion(ProxyCriterion):
+    """mean over classes in the batch of log(1 + sum_{x of class} exp(-alpha (s - delta)))
+
+    + mean over all classes of log(1 + sum_{x not of class} exp(alpha (s + delta))).
+    """
+
+    def __init__(self, opt):
+        start = lambda proxies: torch.nn.init.kaiming_normal_(proxies, mode="fan_out")  # noqa: E731
+        super().__init__(opt, opt.lr * opt.loss_proxyanchor_lrmulti, start)
+        self.alpha = opt.loss_proxyanchor_alpha
+        self.delta = opt.loss_proxyanchor_delta
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
+        similarities = self.cosines(batch)  # (B, C)
+        self.note(similarities, labels)
+        positive_logits = -self.alpha * (similarities.gather(1, labels[:, None]).squeeze(1) - self.delta)  # (B,)
+        # log(1 + sum exp) of each class's samples, shifted by its largest logit; a class that is not in the batch gives log 1
+        nothing = positive_logits.new_zeros(self.n_classes)
+        largest = nothing.scatter_reduce(0, labels, positive_logits.detach(), "amax")  # (C,), at least 0
+        sums = torch.exp(-largest).index_add(0, labels, torch.exp(positive_logits - largest.index_select(0, labels)))
+        n_present = nothing.index_fill(0, labels, 1).sum()
+        positive_term = (largest + sums.log()).sum() / n_present
+        negative_logits = self.alpha * (similarities + self.delta)
+        negative_logits = negative_logits.scatter(1, labels[:, None], torch.finfo(negative_logits.dtype).min)
+        negative_term = -torch.nn.functional.logsigmoid(-torch.logsumexp(negative_logits, 0)).mean()
+        return positive_term + negative_term

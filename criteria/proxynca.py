@@ -1,0 +1,37 @@
+"""ProxyNCA (Movshovitz-Attias et al., No Fuss Distance Metric Learning using Proxies, arXiv 1703.07464).
+
+The denominator holds the other classes' proxies only, as in the paper; `proxynca_pp` has the form with all of them.
+"""
+
+import torch
+
+from criteria._proxies import ProxyCriterion
+
+REQUIRES_BATCHMINER = False
+REQUIRES_OPTIM = True
+ALLOWED_MINING_OPS = None
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of ProxyNCA."""
+    group.add_argument("--loss_proxynca_lrmulti", type=float, default=50, help="learning rate of the proxies, in multiples of --lr")
+    group.add_argument("--loss_proxynca_scale", type=float, default=3, help="length of embeddings and proxies")
+
+
+class Criterion(ProxyCriterion):
+    """mean_i |x_i - p_y|^2 + log sum_{k != y} exp(-|x_i - p_k|^2), embeddings and proxies at length `scale`."""
+
+    def __init__(self, opt):
+        super().__init__(opt, opt.lr * opt.loss_proxynca_lrmulti, start=lambda proxies: proxies.normal_(std=1 / 8))
+        self.scale = opt.loss_proxynca_scale
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
+        similarities = self.cosines(batch)  # (B, C)
+        self.note(similarities, labels)
+        logits = 2 * self.scale**2 * similarities  # -|x - p|^2 but for a constant, which the difference below cancels
+        own = logits.gather(1, labels[:, None])
+        if self.n_classes == 1:  # no other proxy: the sum is empty, nothing to learn
+            return 0.0 * own.sum()
+        others = logits.scatter(1, labels[:, None], torch.finfo(logits.dtype).min)
+        return (torch.logsumexp(others, 1) - own.squeeze(1)).mean()

@@ -1,0 +1,29 @@
+"""ProxyNCA++ (Teh et al., ECCV 2020, arXiv 2004.01113): ProxyNCA as a probability over all proxies."""
+
+import torch
+
+from criteria._proxies import ProxyCriterion
+
+REQUIRES_BATCHMINER = False
+REQUIRES_OPTIM = True
+ALLOWED_MINING_OPS = None
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of ProxyNCA++."""
+    group.add_argument("--loss_proxynca_pp_lrmulti", type=float, default=50, help="learning rate of the proxies, in multiples of --lr")
+    group.add_argument("--loss_proxynca_pp_scale", type=float, default=3, help="length of embeddings and proxies (temperature 1 / scale^2)")
+
+
+class Criterion(ProxyCriterion):
+    """mean_i |x_i - p_y|^2 + log sum_k exp(-|x_i - p_k|^2), embeddings and proxies at length `scale`."""
+
+    def __init__(self, opt):
+        super().__init__(opt, opt.lr * opt.loss_proxynca_pp_lrmulti, start=lambda proxies: proxies.normal_(std=1 / 8))
+        self.scale = opt.loss_proxynca_pp_scale
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
+        similarities = self.cosines(batch)  # (B, C)
+        self.note(similarities, labels)
+        return torch.nn.functional.cross_entropy(2 * self.scale**2 * similarities, labels)  # = -|x - p|^2 but for a constant

@@ -1,0 +1,48 @@
+"""Quadruplet loss (Chen et al., Beyond Triplet Loss, arXiv 1704.01719).
+
+The fourth sample is of neither the anchor's nor the negative's class, as in the paper; the code of the published runs only
+excluded the negative itself. Distances are not squared, as in that code.
+"""
+
+import torch
+
+from criteria._tuples import active_share, mean_term
+from utilities.criterion import MetricCriterion
+from utilities.tensors import masked_mean, pair_distances
+from utilities.tuples import Classes
+
+REQUIRES_BATCHMINER = True
+REQUIRES_OPTIM = False
+ALLOWED_MINING_OPS = None  # any miner that yields triplets or pairs
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the quadruplet loss."""
+    group.add_argument("--loss_quadruplet_margin_alpha_1", type=float, default=0.2, help="margin of positive against negative")
+    group.add_argument("--loss_quadruplet_margin_alpha_2", type=float, default=0.2, help="margin of positive against two negatives")
+
+
+class Criterion(MetricCriterion):
+    """mean_T [d_ap - d_an + alpha_1]+ + mean_T [d_ap - d_nm + alpha_2]+, m a random sample of a third class.
+
+    Triplets that find no third class in the batch drop out of the second mean.
+    """
+
+    def __init__(self, opt, batchminer):
+        super().__init__(batchminer)
+        self.alpha_1 = opt.loss_quadruplet_margin_alpha_1
+        self.alpha_2 = opt.loss_quadruplet_margin_alpha_2
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`. Draws m from torch's global generator."""
+        anchors, positives, negatives = self.triplets(batch, labels)
+        strangers, exist = Classes(labels).draw_strangers(anchors, negatives)  # (T,) each
+        rows, columns = torch.cat([anchors, anchors, negatives]), torch.cat([positives, negatives, strangers])
+        d_ap, d_an, d_nm = pair_distances(batch, rows, columns).view(3, -1)
+        with_negative = torch.relu(d_ap - d_an + self.alpha_1)
+        with_stranger = torch.relu(d_ap - d_nm + self.alpha_2)
+        self.stats = {
+            "active_share": active_share(with_negative.detach()),
+            "active_strangers": masked_mean((with_stranger > 0).float(), exist),
+        }
+        return mean_term(with_negative) + masked_mean(with_stranger, exist)

@@ -1,0 +1,50 @@
+"""Recall@k surrogate (Patel et al., CVPR 2022, arXiv 2108.11179).
+
+The query is no member of its own list; the official code ranks it too.
+"""
+
+import torch
+
+from criteria import _ranking
+from criteria._pairs import PairCriterion, pair_means, positive_pairs
+from utilities.errors import UserError
+from utilities.tensors import masked_mean
+
+REQUIRES_BATCHMINER = False
+REQUIRES_OPTIM = False
+ALLOWED_MINING_OPS = None
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the recall@k surrogate."""
+    group.add_argument("--loss_recallatk_temperature", type=float, default=0.01, help="temperature of the sigmoids between similarities")
+    group.add_argument("--loss_recallatk_k_temperature", type=float, default=1, help="temperature of the sigmoid between rank and k")
+    group.add_argument("--loss_recallatk_ks", type=int, nargs="+", default=[1, 2, 4, 8, 16],
+                       help="the k of recall@k, averaged; those above the batch size less one are dropped")
+
+
+class Criterion(PairCriterion):
+    """1 - mean over ks and anchors with a positive of min(k, sum_p sigma((k - rank_p) / T2)) / min(k, positives)."""
+
+    def __init__(self, opt):
+        super().__init__()
+        self.temperature = opt.loss_recallatk_temperature
+        self.k_temperature = opt.loss_recallatk_k_temperature
+        self.ks = list(opt.loss_recallatk_ks)
+        if not self.ks or min(self.ks) < 1:
+            raise UserError(f"--loss_recallatk_ks {self.ks}: every k is at least 1")
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
+        similarities = batch @ batch.T  # (B, B)
+        positive_weights, negative_weights = self.pair_weights(batch, labels)
+        self.stats = pair_means("similarity", similarities, positive_weights, negative_weights)
+        ks = torch.tensor([k for k in self.ks if k < len(batch)], dtype=batch.dtype, device=batch.device)  # (K,)
+        if len(ks) == 0:
+            return 0.0 * similarities.sum()
+        anchors, positives = positive_pairs(positive_weights)  # (P,) each
+        ranks = _ranking.SoftRanks.apply(similarities, anchors, positives, self.temperature, None).squeeze(0)
+        hits = _ranking.sums_per_anchor(torch.sigmoid((ks - ranks[:, None]) / self.k_temperature), anchors, len(batch))  # (B, K)
+        n_positives = positive_weights.sum(1, keepdim=True)
+        recalls = torch.minimum(hits, ks) / torch.minimum(ks, n_positives.clamp(min=1))
+        return masked_mean(1 - recalls.mean(1), n_positives.squeeze(1) > 0)

@@ -1,0 +1,39 @@
+"""Smooth-AP (Brown et al., ECCV 2020, arXiv 2007.12163): average precision with sigmoids for steps.
+
+In any order of classes and with any number of samples a class, and the query is no member of its own list: the official code
+wants equal classes in sequence.
+"""
+
+import torch
+
+from criteria import _ranking
+from criteria._pairs import PairCriterion, pair_means, positive_pairs
+from utilities.tensors import masked_mean
+
+REQUIRES_BATCHMINER = False
+REQUIRES_OPTIM = False
+ALLOWED_MINING_OPS = None
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of Smooth-AP."""
+    group.add_argument("--loss_smoothap_temperature", type=float, default=0.01, help="temperature of the sigmoids between similarities")
+
+
+class Criterion(PairCriterion):
+    """1 - mean over anchors with a positive of mean_p (soft rank of p among the positives) / (soft rank of p among all)."""
+
+    def __init__(self, opt):
+        super().__init__()
+        self.temperature = opt.loss_smoothap_temperature
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
+        similarities = batch @ batch.T  # (B, B)
+        positive_weights, negative_weights = self.pair_weights(batch, labels)
+        anchors, positives = positive_pairs(positive_weights)  # (P,) each
+        ranks = _ranking.SoftRanks.apply(similarities, anchors, positives, self.temperature, positive_weights)  # (2, P)
+        n_positives = positive_weights.sum(1)
+        average_precisions = _ranking.sums_per_anchor(ranks[1] / ranks[0], anchors, len(batch)) / n_positives.clamp(min=1)
+        self.stats = pair_means("similarity", similarities, positive_weights, negative_weights)
+        return masked_mean(1 - average_precisions, n_positives > 0)

@@ -1,0 +1,51 @@
+"""Signal-to-noise-ratio triplet loss (Yuan et al., Signal-to-Noise Ratio: A Robust Distance Metric, arXiv 1904.02616)."""
+
+import torch
+
+from criteria._tuples import active_share, mean_term
+from utilities.criterion import MetricCriterion
+from utilities.tensors import FLOOR, pair_distances
+
+REQUIRES_BATCHMINER = True
+REQUIRES_OPTIM = False
+ALLOWED_MINING_OPS = None  # any miner that yields triplets or pairs
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the snr loss."""
+    group.add_argument("--loss_snr_margin", type=float, default=0.2, help="by how much a negative is to be noisier than a positive")
+    group.add_argument(
+        "--loss_snr_reg_lambda",
+        type=float,
+        default=0.005,
+        help="weight of the anchors' absolute sums (0 with the miner `distance`, as published)",
+    )
+
+
+class Criterion(MetricCriterion):
+    """sum_T [D_ap - D_an + margin]+ / number active + reg_lambda mean_T |sum of x_a|, D(a, b) = var(x_a - x_b) / var(x_a).
+
+    Variances are unbiased, over the dimensions of an embedding.
+    """
+
+    def __init__(self, opt, batchminer):
+        super().__init__(batchminer)
+        self.margin = opt.loss_snr_margin
+        self.reg_lambda = opt.loss_snr_reg_lambda
+        package, _, name = type(batchminer).__module__.rpartition(".")
+        if (name if package == "batch_mining" else opt.batch_mining) == "distance" and self.reg_lambda:
+            print(f"--loss_snr_reg_lambda {self.reg_lambda} is taken as 0 with --batch_mining distance, as in the published runs")
+            self.reg_lambda = 0.0
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
+        anchors, positives, negatives = self.triplets(batch, labels)
+        centred = batch - batch.mean(1, keepdim=True)  # (B, D): a variance of differences is a squared distance of these
+        freedom = max(batch.shape[1] - 1, 1)
+        signals = (centred.square().sum(1) / freedom).clamp(min=FLOOR).index_select(0, anchors)  # (T,)
+        noises = pair_distances(centred, anchors.repeat(2), torch.cat([positives, negatives]), squared=True).view(2, -1) / freedom
+        positive_ratios, negative_ratios = noises / signals  # (T,) each
+        violations = torch.relu(positive_ratios - negative_ratios + self.margin)
+        self.stats = {"active_share": active_share(violations.detach())}
+        regularisation = mean_term(batch.sum(1).abs().index_select(0, anchors))
+        return mean_term(violations, "nonzero") + self.reg_lambda * regularisation

@@ -1,0 +1,57 @@
+"""SoftTriple loss (Qian et al., ICCV 2019, arXiv 1909.05235), several centres a class.
+
+As in the official code: centres at unit length, softmax over a class's centres with similarities divided by gamma. The
+ICML 2020 pipeline differed in these three points.
+"""
+
+import math
+
+import torch
+
+from criteria._proxies import ProxyCriterion
+
+REQUIRES_BATCHMINER = False
+REQUIRES_OPTIM = True
+ALLOWED_MINING_OPS = None
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of SoftTriple."""
+    group.add_argument("--loss_softtriplet_n_centroids", type=int, default=2, help="centres a class")
+    group.add_argument("--loss_softtriplet_margin_delta", type=float, default=0.01, help="subtracted from the similarity to the own class")
+    group.add_argument("--loss_softtriplet_gamma", type=float, default=0.1, help="temperature of the softmax over a class's centres")
+    group.add_argument("--loss_softtriplet_lambda", type=float, default=8, help="multiplies the similarities to the classes")
+    group.add_argument("--loss_softtriplet_reg_weight", type=float, default=0.2,
+                       help="weight of the term that draws a class's centres together")
+    group.add_argument("--loss_softtriplet_lrmulti", type=float, default=1, help="learning rate of the centres, in multiples of --lr")
+
+
+class Criterion(ProxyCriterion):
+    """Cross-entropy of lambda (S - margin_delta at the own class), S_c = sum_k softmax_k(s_ck / gamma) s_ck, + reg_weight * reg.
+
+    reg = sum_c sum_{t<u} sqrt(2 + 1e-5 - 2 w_ct.w_cu) / (C K (K - 1)); none for one centre a class.
+    """
+
+    def __init__(self, opt):
+        start = lambda centres: torch.nn.init.kaiming_uniform_(centres, a=math.sqrt(5))  # noqa: E731
+        super().__init__(opt, opt.lr * opt.loss_softtriplet_lrmulti, start, per_class=opt.loss_softtriplet_n_centroids)
+        self.margin_delta = opt.loss_softtriplet_margin_delta
+        self.gamma = opt.loss_softtriplet_gamma
+        self.scale = opt.loss_softtriplet_lambda
+        self.reg_weight = opt.loss_softtriplet_reg_weight
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
+        centres = self.unit_centres(batch)  # (K, C, D)
+        to_centres = self.centre_cosines(batch, centres)  # (B, K, C)
+        similarities = (torch.softmax(to_centres / self.gamma, 1) * to_centres).sum(1)  # (B, C)
+        self.note(similarities, labels)
+        margins = similarities.new_full((len(labels), 1), -self.margin_delta)
+        loss = torch.nn.functional.cross_entropy(self.scale * similarities.scatter_add(1, labels[:, None], margins), labels)
+        return loss + self.reg_weight * self.spread(centres) if self.per_class > 1 else loss
+
+    def spread(self, centres: torch.Tensor) -> torch.Tensor:
+        """The regulariser of unit centres `(K, C, D)`: how far apart a class's centres are; never all classes against all."""
+        first, second = torch.triu_indices(self.per_class, self.per_class, 1, device=centres.device)
+        cosines = (centres.index_select(0, first) * centres.index_select(0, second)).sum(2)  # (K (K - 1) / 2, C)
+        return (2 + 1e-5 - 2 * cosines.clamp(max=1)).sqrt().sum() / (self.n_classes * self.per_class * (self.per_class - 1))

@@ -1,0 +1,34 @@
+"""Sub-center ArcFace (Deng et al., ECCV 2020): ArcFace on the nearest of several centres a class."""
+
+import torch
+
+from criteria import _angular_margin
+from criteria._proxies import ProxyCriterion
+
+REQUIRES_BATCHMINER = False
+REQUIRES_OPTIM = True
+ALLOWED_MINING_OPS = None
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of sub-center ArcFace."""
+    group.add_argument("--loss_subcenter_arcface_lr", type=float, default=0.0005, help="learning rate of the centres")
+    group.add_argument("--loss_subcenter_arcface_n_centers", type=int, default=3, help="centres a class")
+    group.add_argument("--loss_subcenter_arcface_angular_margin", type=float, default=0.5,
+                       help="radians by which the angle to the own class is widened")
+    group.add_argument("--loss_subcenter_arcface_feature_scale", type=float, default=64, help="multiplies the cosines")
+
+
+class Criterion(ProxyCriterion):
+    """ArcFace on each class's largest cosine; centres `(C * n_centers, D)`, those of class 0 first."""
+
+    def __init__(self, opt):
+        super().__init__(opt, opt.loss_subcenter_arcface_lr, per_class=opt.loss_subcenter_arcface_n_centers)
+        self.margin = opt.loss_subcenter_arcface_angular_margin
+        self.scale = opt.loss_subcenter_arcface_feature_scale
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
+        similarities = self.centre_cosines(batch, self.unit_centres(batch)).amax(1)  # (B, C)
+        self.note(similarities, labels)
+        return _angular_margin.cross_entropy(similarities, labels, self.margin, self.scale)

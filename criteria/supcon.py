@@ -1,0 +1,35 @@
+"""Supervised contrastive loss, the form with the sum outside the log (Khosla et al., arXiv 2004.11362)."""
+
+import torch
+
+from criteria._pairs import PairCriterion, cosines, log_sum_exp, pair_means
+from utilities.tensors import masked_mean
+
+REQUIRES_BATCHMINER = False
+REQUIRES_OPTIM = False
+ALLOWED_MINING_OPS = None
+MINES_PAIRS = True
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the supervised contrastive loss."""
+    group.add_argument("--loss_supcon_temperature", type=float, default=0.1, help="divides the cosines")
+
+
+class Criterion(PairCriterion):
+    """Per anchor with a positive: -mean_p log(exp(s_ip/T) / sum_{j != i} exp(s_ij/T)); mean over these anchors."""
+
+    def __init__(self, opt, batchminer=None):
+        super().__init__(batchminer)
+        self.temperature = opt.loss_supcon_temperature
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
+        similarities = cosines(batch)  # (B, B)
+        positives, negatives = self.pair_weights(batch, labels)
+        logits = similarities / self.temperature
+        n_positives = positives.sum(1)
+        mean_positive = (logits * positives).sum(1) / n_positives.clamp(min=1)  # (B,)
+        losses = log_sum_exp(logits, torch.maximum(positives, negatives)) - mean_positive
+        self.stats = pair_means("similarity", similarities, positives, negatives)
+        return masked_mean(losses, n_positives > 0)

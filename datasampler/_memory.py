@@ -1,0 +1,285 @@
+"""What the samplers with a memory share: stored embeddings of the training set, pools, the choice of an epoch's batches.
+
+Roth et al., arXiv 2002.08473. Positions are positions in the pool they were chosen from and become indices through that very
+pool; the published code mapped them through another one.
+"""
+
+import torch
+
+from datasampler._base import BatchSampler, draw_within
+from utilities.errors import UserError
+from utilities.tensors import raise_half, squared_distances
+
+CHUNK = 2**22  # entries of the largest tensor of a chunk of pools: faster than large chunks, and bounded memory
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the samplers with a memory."""
+    group.add_argument("--data_batchmatch_bigbs", type=int, default=512, help="pool that a batch is chosen from (above the data: all)")
+    group.add_argument("--data_batchmatch_ncomps", type=int, default=10, help="candidate batches a batch of the *_batchmatch samplers")
+    group.add_argument("--data_storage_no_update", action="store_true", help="keep the stored embeddings of the start of the training")
+    group.add_argument("--data_sampler_lowproj_dim", type=int, default=-1, help="dimensions of a random projection to choose in (-1: none)")
+    group.add_argument("--data_mb_mom", type=float, default=-1, help="storage updates give mom * old + (1 - mom) * new (negative: the new)")
+    group.add_argument("--data_mb_lr", type=float, default=1, help="step of the storage towards its update, 0 to 1")
+
+
+def pool_distances(embeddings: torch.Tensor) -> torch.Tensor:
+    """Squared distances `(b, P, P)` within each pool of `embeddings` `(b, P, D)`."""
+    return torch.vmap(squared_distances)(embeddings)
+
+
+class MemorySampler(BatchSampler):
+    """Keeps an embedding of every training image and chooses the batches of an epoch from them.
+
+    A subclass gives `draw_pools` and `choose`. The storage lies where the embeddings come from, so that an update does not wait
+    for the device.
+
+    Raises UserError for a pool that is smaller than what is chosen from it, or a storage update that does not converge.
+    """
+
+    requires_storage = True
+
+    def __init__(self, opt, image_dict: dict, image_list: list):
+        super().__init__(opt, image_dict, image_list)
+        self.split_batch(opt)
+        self.pool_size = min(opt.data_batchmatch_bigbs, len(self.images))
+        self.projected_dim = opt.data_sampler_lowproj_dim
+        self.update_storage = not opt.data_storage_no_update
+        self.update_rate = opt.data_mb_lr * (1 - max(opt.data_mb_mom, 0))
+        if opt.data_mb_mom > 1 or not 0 <= opt.data_mb_lr <= 1:
+            raise UserError(f"--data_mb_mom {opt.data_mb_mom} has to be 1 or less, --data_mb_lr {opt.data_mb_lr} between 0 and 1.")
+        self.storage = None  # (number of images, D)
+        self.epoch = None  # (batches, bs)
+
+    def require_pool(self, smallest: int) -> None:
+        """UserError where the pool is smaller than what is chosen from it."""
+        if self.pool_size < smallest:
+            raise UserError(f"--data_batchmatch_bigbs {self.pool_size} is too small to choose {smallest} samples from: raise it.")
+
+    @torch.no_grad()
+    def create_storage(self, loader, model: torch.nn.Module, device) -> None:
+        """Embed the training set with `model` in evaluation mode; every module's mode is restored.
+
+        Args:
+            loader: yields `(labels, images, indices)` over the training set, images `(b, 3, H, W)`, indices into `image_list`.
+            model: `model(images) -> (embeddings (b, D), features)`.
+            device: where model and storage live.
+
+        Raises ValueError where the loader leaves out an image.
+        """
+        from tqdm import tqdm
+
+        storage, is_stored = None, torch.zeros(self.n_images, dtype=torch.bool)
+        modes = {module: module.training for module in model.modules()}
+        model.eval()
+        try:
+            for _, images, indices in tqdm(loader, desc="storage of embeddings", leave=False, disable=None):
+                output = model(images.to(device, non_blocking=True))
+                embeddings = raise_half(output[0] if isinstance(output, tuple) else output)
+                if storage is None:
+                    storage = embeddings.new_zeros(self.n_images, embeddings.shape[1])
+                indices = torch.as_tensor(indices)
+                storage.index_copy_(0, indices.to(embeddings.device), embeddings)
+                is_stored[indices.cpu()] = True
+        finally:
+            for module, mode in modes.items():
+                module.training = mode
+        if not is_stored[self.images].all():
+            raise ValueError(f"the loader of the storage gave {int(is_stored.sum())} of {self.n_images} images")
+        self.storage = storage
+
+    @torch.no_grad()
+    def replace_storage_entries(self, embeddings: torch.Tensor, indices: torch.Tensor) -> None:
+        """Take in `embeddings` `(B, D)` of the images `indices` `(B,)`; of an image that comes twice the last one counts.
+
+        Does nothing under `--data_storage_no_update`.
+        """
+        if not self.update_storage:
+            return
+        self.storage = self.require_storage().to(embeddings.device)  # a storage from a checkpoint may lie elsewhere
+        indices = torch.as_tensor(indices, device=embeddings.device)
+        same = indices[:, None] == indices[None, :]  # (B, B)
+        last = len(indices) - 1 - same.flip(1).int().argmax(1)  # equal rows write equal values: deterministic on every device
+        new = embeddings.to(self.storage.dtype).index_select(0, last)
+        old = self.storage.index_select(0, indices)
+        self.storage.index_copy_(0, indices, torch.lerp(old, new, self.update_rate))
+
+    def require_storage(self) -> torch.Tensor:
+        """The storage; RuntimeError where there is none yet."""
+        if self.storage is None:
+            raise RuntimeError("the sampler has no storage yet: call create_storage(loader, model, device) first")
+        return self.storage
+
+    def projected(self) -> torch.Tensor:
+        """The stored embeddings, randomly projected to `--data_sampler_lowproj_dim` where that is given and smaller."""
+        storage = self.require_storage()
+        if not 0 < self.projected_dim < storage.shape[1]:
+            return storage
+        directions = torch.randn(storage.shape[1], self.projected_dim) / self.projected_dim**0.5
+        return storage @ directions.to(storage)
+
+    def draw_pools(self) -> torch.Tensor:
+        """Indices of a pool for every batch, `(batches, P)`."""
+        raise NotImplementedError
+
+    def choose(self, pools: torch.Tensor, embeddings: torch.Tensor) -> torch.Tensor:
+        """Indices `(b, bs)` of the batches chosen from `pools` `(b, P)` with `embeddings` `(b, P, D)`."""
+        raise NotImplementedError
+
+    def entries(self, pool_size: int, stored: torch.Tensor) -> int:
+        """Entries of the largest tensor that choosing one batch takes, for embeddings like `stored` `(N, D)`."""
+        # Distances in float64 are taken by differences.
+        return pool_size**2 * (stored.shape[1] if stored.dtype == torch.float64 else 1)
+
+    @torch.no_grad()
+    def precompute_indices(self) -> None:
+        """Choose all batches of the next epoch from the storage."""
+        from tqdm import tqdm
+
+        stored = self.projected()
+        pools = self.draw_pools()
+        batches = []
+        chunks = pools.split(max(1, CHUNK // self.entries(pools.shape[1], stored)))
+        for chunk in tqdm(chunks, desc="batches of the epoch", leave=False, disable=None):
+            embeddings = stored.index_select(0, chunk.flatten().to(stored.device)).view(*chunk.shape, -1)
+            batches.append(self.choose(chunk, embeddings))
+        self.epoch = torch.cat(batches)
+
+    def draw_epoch(self) -> torch.Tensor:
+        """The batches that `precompute_indices` chose, `(batches, bs)`; RuntimeError before its first call."""
+        if self.epoch is None:
+            raise RuntimeError("the sampler has chosen no batches yet: call precompute_indices() at the start of each epoch")
+        return self.epoch
+
+    def state_dict(self) -> dict:
+        """The storage, `{"storage": (number of images, D)}`; empty before it is created."""
+        return {} if self.storage is None else {"storage": self.storage}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Take over a storage. Raises ValueError where it belongs to other data."""
+        storage = state.get("storage")
+        if storage is not None and len(storage) != self.n_images:
+            raise ValueError(f"the storage holds {len(storage)} embeddings, the training data {self.n_images} images")
+        self.storage = None if storage is None else storage.clone()
+
+
+class CoresetSampler(MemorySampler):
+    """Anchors one after the other from a pool of distinct samples, each joined by others of its whole class.
+
+    A subclass gives `first_anchors` and `next_anchors`.
+    """
+
+    def __init__(self, opt, image_dict: dict, image_list: list):
+        super().__init__(opt, image_dict, image_list)
+        self.require_pool(self.classes_per_batch)
+        class_of_slot = torch.arange(len(self.classes)).repeat_interleave(self.class_sizes)
+        self.class_of = torch.full((self.n_images,), -1).index_copy_(0, self.images, class_of_slot)  # image -> class
+        places = torch.arange(len(self.images)) - self.class_starts[class_of_slot]
+        self.place_of = torch.full((self.n_images,), -1).index_copy_(0, self.images, places)  # image -> its place in the class
+
+    def draw_pools(self) -> torch.Tensor:
+        """Indices `(batches, P)`, distinct in a row, in random order."""
+        # One permutation a batch: draws without replacement for all rows at once would need a matrix of batches and images.
+        return torch.stack([self.images[torch.randperm(len(self.images))[: self.pool_size]] for _ in range(len(self))])
+
+    def first_anchors(self, embeddings: torch.Tensor) -> tuple[torch.Tensor, object]:
+        """First anchor of each pool `(b,)`, and whatever `next_anchors` needs, from `embeddings` `(b, P, D)`."""
+        raise NotImplementedError
+
+    def next_anchors(self, nearest: torch.Tensor, taken: torch.Tensor, context) -> torch.Tensor:
+        """Next anchor of each pool `(b,)`.
+
+        Args:
+            nearest: squared distance of each sample to the nearest anchor so far, `(b, P)`.
+            taken: is it an anchor already? `(b, P)`.
+            context: the second value of `first_anchors`.
+        """
+        raise NotImplementedError
+
+    def choose_anchors(self, embeddings: torch.Tensor) -> torch.Tensor:
+        """Positions of bs/m distinct anchors in each pool, `(b, bs / m)`, from `embeddings` `(b, P, D)`."""
+        distances = pool_distances(embeddings)
+        pools = torch.arange(len(embeddings), device=embeddings.device)
+        first, context = self.first_anchors(embeddings)
+        anchors = [first]
+        nearest = torch.full_like(distances[:, 0], torch.inf)  # (b, P)
+        taken = torch.zeros_like(nearest, dtype=torch.bool)
+        # A loop over the anchors: each depends on those before it. All pools of the chunk take the step together.
+        for _ in range(self.classes_per_batch - 1):
+            nearest = torch.minimum(nearest, distances[pools, anchors[-1]])
+            taken[pools, anchors[-1]] = True
+            anchors.append(self.next_anchors(nearest, taken, context))
+        return torch.stack(anchors, dim=1)
+
+    def with_partners(self, anchors: torch.Tensor) -> torch.Tensor:
+        """Join each of `anchors` `(b, bs / m)` by m - 1 others of its class: indices `(b, bs)`, the anchor first in its group.
+
+        A class that has too few gives repeats, of the anchor itself where it is alone.
+        """
+        rows = anchors.flatten()
+        classes, places = self.class_of[rows], self.place_of[rows]
+        others = self.class_sizes[classes] - 1
+        partners = draw_within(others.clamp(min=1), self.samples_per_class - 1)  # (rows, m - 1), the anchor not counted
+        partners += (partners >= places[:, None]) & (others > 0)[:, None]
+        partners = self.images_of(classes[:, None], partners)
+        return torch.cat([rows[:, None], partners], dim=1).view(len(anchors), -1)
+
+    def choose(self, pools: torch.Tensor, embeddings: torch.Tensor) -> torch.Tensor:
+        """Indices `(b, bs)`: anchors from the pool, each followed by its partners."""
+        return self.with_partners(pools.gather(1, self.choose_anchors(embeddings).cpu()))
+
+
+class BatchMatchSampler(MemorySampler):
+    """Of several random candidate batches of a pool, the one whose statistics are nearest to the pool's.
+
+    The pool consists of groups of m images of one class, a candidate of bs/m of these groups: single images would leave data
+    with many small classes without any positive pair. A subclass gives `score`.
+    """
+
+    def __init__(self, opt, image_dict: dict, image_list: list):
+        super().__init__(opt, image_dict, image_list)
+        self.require_pool(self.batch_size)
+        self.n_candidates = opt.data_batchmatch_ncomps
+        if self.n_candidates < 1 or self.batch_size < 2:
+            raise UserError(f"--data_batchmatch_ncomps {self.n_candidates} has to be 1 or more, --bs {self.batch_size} 2 or more.")
+
+    def draw_groups(self) -> torch.Tensor:
+        """All images in random groups of m from one class, `(G, m)`.
+
+        The last group of a class is filled up with others of its images where m does not divide its size.
+        """
+        class_of_slot = torch.arange(len(self.classes)).repeat_interleave(self.class_sizes)
+        order = torch.randperm(len(self.images))
+        shuffled = self.images[order[torch.argsort(class_of_slot[order], stable=True)]]  # class after class, random within
+        counts = (self.class_sizes + self.samples_per_class - 1) // self.samples_per_class
+        classes = torch.arange(len(self.classes)).repeat_interleave(counts)  # (G,)
+        numbers = torch.arange(len(classes)) - (counts.cumsum(0) - counts)[classes]  # of the group in its class
+        places = numbers[:, None] * self.samples_per_class + torch.arange(self.samples_per_class)
+        return shuffled[self.class_starts[classes][:, None] + places % self.class_sizes[classes][:, None]]
+
+    def draw_pools(self) -> torch.Tensor:
+        """Indices `(batches, P)`, the m of a group next to each other; P is the largest multiple of m within bigbs."""
+        groups = self.draw_groups()
+        count = len(groups) if self.pool_size == len(self.images) else self.pool_size // self.samples_per_class
+        # One permutation a batch, as for the coresets.
+        return torch.stack([groups[torch.randperm(len(groups))[:count]].flatten() for _ in range(len(self))])
+
+    def draw_candidates(self, batches: int, pool_size: int) -> torch.Tensor:
+        """Positions in the pool, `(b, candidates, bs)`, in whole groups, distinct in a candidate."""
+        groups = torch.rand(batches, self.n_candidates, pool_size // self.samples_per_class).argsort(2)[..., : self.classes_per_batch]
+        return (groups[..., None] * self.samples_per_class + torch.arange(self.samples_per_class)).flatten(2)
+
+    def entries(self, pool_size: int, stored: torch.Tensor) -> int:
+        """Entries of the largest tensor, which can be that of the candidates; see the base class."""
+        candidates = self.n_candidates * self.batch_size * max(self.batch_size, stored.shape[1])
+        return max(super().entries(pool_size, stored), candidates)
+
+    def score(self, embeddings: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
+        """How far each of `candidates` `(b, candidates, bs)` is from its pool `embeddings` `(b, P, D)`: `(b, candidates)`."""
+        raise NotImplementedError
+
+    def choose(self, pools: torch.Tensor, embeddings: torch.Tensor) -> torch.Tensor:
+        """Indices `(b, bs)` of the candidate with the smallest score."""
+        candidates = self.draw_candidates(*pools.shape)
+        best = self.score(embeddings, candidates.to(embeddings.device)).argmin(1).cpu()
+        return pools.gather(1, candidates[torch.arange(len(pools)), best])

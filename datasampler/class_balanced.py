@@ -1,0 +1,46 @@
+"""Exactly bs/m distinct classes with m images each in every batch, all classes equally often (MPerClass done right)."""
+
+import torch
+
+from datasampler._base import BatchSampler
+
+USES_SAMPLES_PER_CLASS = True
+GUARANTEES_POSITIVES = True
+
+
+class Sampler(BatchSampler):
+    """Batches go through random permutations of the classes, so that over an epoch class counts differ by one at most.
+
+    Images are distinct where the class has m; a smaller class gives all of its images and repeats for the rest.
+    pytorch-metric-learning's MPerClassSampler can hold a class twice in a batch where two passes meet; here a batch takes the
+    rest of one pass and, of the next, classes that it does not hold yet.
+
+    Raises UserError for fewer classes than bs/m.
+    """
+
+    def __init__(self, opt, image_dict: dict, image_list: list):
+        super().__init__(opt, image_dict, image_list)
+        self.split_batch(opt)
+        self.require_classes()
+
+    def draw_classes(self) -> torch.Tensor:
+        """Classes of each batch, `(batches, bs / m)`, distinct in a row."""
+        n_classes, per_batch = len(self.classes), self.classes_per_batch
+        needed = len(self) * per_batch
+        passes, drawn = [], 0
+        # A loop over passes, not over batches: how a pass may begin depends on how the one before ended.
+        while drawn < needed:
+            order = torch.randperm(n_classes)
+            open_places = -drawn % per_batch  # of the batch in which the last pass ended
+            if open_places:
+                ended_with = passes[-1][open_places - per_batch :]  # the classes that this batch holds already
+                free = ~torch.isin(order, ended_with)
+                ahead = free & (free.cumsum(0) <= open_places)
+                order = torch.cat([order[ahead], order[~ahead]])
+            passes.append(order)
+            drawn += n_classes
+        return torch.cat(passes)[:needed].view(len(self), per_batch)
+
+    def draw_epoch(self) -> torch.Tensor:
+        """Indices `(batches, bs)`, the m images of a class next to each other."""
+        return self.groups_of(self.draw_classes())

@@ -1,0 +1,47 @@
+"""Of several candidate batches the one whose pairwise distances are spread most like its pool's (arXiv 2002.08473)."""
+
+import torch
+
+from datasampler._memory import BatchMatchSampler, pool_distances
+
+USES_SAMPLES_PER_CLASS = True
+GUARANTEES_POSITIVES = True
+BINS = 50
+WASSERSTEIN_WEIGHT = 75
+
+
+def histograms(distances: torch.Tensor, low: torch.Tensor, width: torch.Tensor) -> torch.Tensor:
+    """Shares `(..., BINS)` of `distances` `(..., T)` in bins of `width` from `low`, both `(..., 1)`.
+
+    What lies outside goes to the nearest bin.
+    """
+    smallest = torch.finfo(distances.dtype).tiny
+    bins = ((distances - low) / width.clamp(min=smallest)).clamp_(0, BINS - 1).long()
+    counts = distances.new_zeros(*distances.shape[:-1], BINS).scatter_add_(-1, bins, torch.ones_like(distances))
+    return counts / distances.shape[-1]
+
+
+class Sampler(BatchMatchSampler):
+    """|mean difference| + |std difference| + 75 * Wasserstein distance between the histograms of pairwise distances.
+
+    Histograms have 50 bins between the pool's smallest and largest distance; their shares are weights over the bin centres. The
+    published code took the heights of the histograms as samples. Distances are those of distinct places i < j.
+    """
+
+    def score(self, embeddings: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
+        """Scores `(b, candidates)`; see the base class."""
+        size = embeddings.shape[1]
+        matrix = pool_distances(embeddings).sqrt_().flatten(1)  # (b, P * P)
+        first, second = torch.triu_indices(size, size, 1, device=matrix.device)
+        pool = matrix.index_select(1, first * size + second)  # (b, P (P - 1) / 2)
+        first, second = torch.triu_indices(candidates.shape[2], candidates.shape[2], 1, device=matrix.device)
+        pairs = candidates[..., first] * size + candidates[..., second]  # (b, candidates, bs (bs - 1) / 2)
+        batches = matrix.gather(1, pairs.flatten(1)).view(pairs.shape)
+        low, high = pool.aminmax(dim=1, keepdim=True)
+        width = (high - low) / BINS  # (b, 1)
+        shares = histograms(batches, low[..., None], width[..., None])
+        differences = shares - histograms(pool, low, width)[:, None]
+        wasserstein = differences.cumsum(-1).abs().sum(-1) * width  # (b, candidates)
+        means = (batches.mean(-1) - pool.mean(-1, keepdim=True)).abs()
+        deviations = (batches.std(-1, correction=0) - pool.std(-1, correction=0, keepdim=True)).abs()
+        return means + deviations + WASSERSTEIN_WEIGHT * wasserstein

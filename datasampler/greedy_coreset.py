@@ -1,0 +1,46 @@
+"""Greedy k-centre coresets on stored embeddings (Sinha et al., Small-GAN, arXiv 1910.13540; in DML: arXiv 2002.08473)."""
+
+import math
+
+import torch
+
+from datasampler._memory import CoresetSampler
+from utilities.tensors import chosen_uniformly
+
+USES_SAMPLES_PER_CLASS = True
+GUARANTEES_POSITIVES = True
+SOFT_SHARE = 0.03  # of the pool, that the softened variant draws from
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the greedy coreset."""
+    group.add_argument(
+        "--data_gc_coreset_lim",
+        type=float,
+        default=1e-9,
+        help="distances up to this count as none: where all samples left are so near, the next anchor is a random one",
+    )
+    group.add_argument("--data_gc_softened", action="store_true", help="the next anchor is drawn among the farthest 3 percent of the pool")
+
+
+class Sampler(CoresetSampler):
+    """The first anchor is random, each next one the sample farthest from its nearest anchor."""
+
+    def __init__(self, opt, image_dict: dict, image_list: list):
+        super().__init__(opt, image_dict, image_list)
+        self.limit = opt.data_gc_coreset_lim
+        self.softened = opt.data_gc_softened
+
+    def first_anchors(self, embeddings: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """The first of each pool, `(b,)`: pools are in random order."""
+        return torch.zeros(len(embeddings), dtype=torch.long, device=embeddings.device), None
+
+    def next_anchors(self, nearest: torch.Tensor, taken: torch.Tensor, context) -> torch.Tensor:
+        """The farthest of each pool `(b,)`, or one of the farthest; among equals the pool's random order decides."""
+        distances = nearest.sqrt()
+        distances = torch.where(distances > self.limit, distances, 0.0).masked_fill_(taken, -1.0)
+        if not self.softened:
+            return distances.argmax(1)
+        farthest = distances.topk(math.ceil(SOFT_SHARE * distances.shape[1]), dim=1)
+        ranks = chosen_uniformly(farthest.values >= 0)  # fewer than 3 % may be left
+        return farthest.indices.gather(1, ranks[:, None]).squeeze(1)

@@ -1,0 +1,52 @@
+"""Batches from one super-class, another continues where its classes run out (as for FastAP, Cakir et al., CVPR 2019)."""
+
+import torch
+
+from datasampler._base import BatchSampler
+from utilities.errors import UserError
+
+USES_SAMPLES_PER_CLASS = True
+GUARANTEES_POSITIVES = True
+CHUNK = 2**22  # entries of the matrix of batches and classes that are sorted at a time
+
+
+class Sampler(BatchSampler):
+    """bs/m distinct classes with m images each, from as few super-classes as it takes: negatives look alike.
+
+    A batch begins with the super-class of a class drawn uniformly, so that large super-classes come as often as their share of
+    the classes; where its classes are used up, the next super-class is drawn likewise among the rest.
+
+    Raises UserError for fewer classes than bs/m, and where the data set has no super labels.
+    """
+
+    def __init__(self, opt, image_dict: dict, image_list: list):
+        super().__init__(opt, image_dict, image_list)
+        self.split_batch(opt)
+        self.require_classes()
+        self.super_of = None
+
+    def set_super_labels(self, super_labels: dict | None) -> None:
+        """Class -> super-class, for every class of `image_dict`; UserError where one has none (None)."""
+        missing = [name for name in self.classes if (super_labels or {}).get(name) is None]
+        if missing:
+            raise UserError(
+                f"--data_sampler hierarchical needs super labels, {len(missing)} of {len(self.classes)} classes have none: "
+                "use a data set that has them (online_products, glyphs) or another sampler."
+            )
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(super_labels[name] for name in self.classes))}
+        self.super_of = torch.tensor([numbers[super_labels[name]] for name in self.classes])  # (C,)
+
+    def draw_epoch(self) -> torch.Tensor:
+        """Indices `(batches, bs)`, the m images of a class next to each other."""
+        if self.super_of is None:
+            self.set_super_labels(None)
+        shares = torch.bincount(self.super_of).float()  # (S,) classes of each super-class
+        classes = []
+        # A loop over chunks of batches: the keys of all batches at once would fill the memory for many classes and small batches.
+        for batches in torch.arange(len(self)).split(max(1, CHUNK // len(self.classes))):
+            # Arrival times with the shares as rates: their order is that of weighted draws without replacement.
+            arrivals = torch.empty(len(batches), len(shares)).exponential_() / shares
+            ranks = arrivals.argsort(1).argsort(1)  # (batches, S)
+            keys = ranks[:, self.super_of] + 0.5 * torch.rand(len(batches), len(self.classes))  # super-classes never interleave
+            classes.append(keys.topk(self.classes_per_batch, largest=False).indices)
+        return self.groups_of(torch.cat(classes))

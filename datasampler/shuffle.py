@@ -1,0 +1,22 @@
+"""Every image once an epoch, in random order; the last batch holds what is left and can be smaller."""
+
+import torch
+
+from datasampler._base import BatchSampler
+
+USES_SAMPLES_PER_CLASS = False
+GUARANTEES_POSITIVES = False
+
+
+class Sampler(BatchSampler):
+    """A permutation of all images in batches of bs. Where bs does not divide their number, the rest is a last, smaller batch.
+
+    Nothing makes two images of one class meet in a batch: meant for criteria with proxies or class weights.
+    """
+
+    def draw_epoch(self) -> tuple[torch.Tensor, ...]:
+        """Indices of each batch, `(bs,)`, the last one shorter where bs does not divide the number of images."""
+        return torch.randperm(self.n_images).split(self.batch_size)
+
+    def __len__(self) -> int:
+        return -(-self.n_images // self.batch_size)

@@ -1,0 +1,68 @@
+"""Data sets: one file each, the file name is the value of `--dataset`.
+
+A module says how to read its images; finding, splitting, counting and transforming are the same for all (`_layout.py`, `_splits.py`,
+`_transforms.py`). It holds `read(opt, root) -> Reading` (images in class order, and which classes train where that is not the first
+half) and either `FOLDERS`, `recognises(root)`, `EXPECTED`, `PUBLISHED`, `DOWNLOAD`, or `prepare(opt, source) -> root`. Small grey images
+of one size, shown whole and kept in memory, have `IMAGE_SIZE`. Optional: `check(opt)`, `default_source_path()`, `DEFAULT_AUGMENTATION`.
+"""
+
+from pathlib import Path
+
+from datasets import _splits
+from utilities.registry import Registry
+
+REGISTRY = Registry("datasets", "dataset")
+DEFAULT_SOURCE_PATH = "./Datasets"
+
+
+def check(opt) -> None:
+    """Refuse flags that `opt.dataset` cannot satisfy, without touching the disk. Raises UserError, UnknownName."""
+    _splits.check(opt, REGISTRY.module(opt.dataset))
+
+
+def select(name: str, opt=None, source_path=None, input_size: int | None = None, **flags) -> dict:
+    """The splits of the data set `name`: `training`, `validation` (or None), `testing`, `evaluation` (training images, test transform).
+
+    Args:
+        opt: the shared namespace; what it lacks takes its declared default.
+        source_path: parent folder of the data sets, or the data set's own; default `opt.source_path`, else the data set's default.
+        input_size: side of the images that the network expects; None: 224, or the images' own where they are shown whole.
+        flags: single flags that override `opt`, e.g. `use_tv_split=True`.
+
+    Returns:
+        Split -> `datasets._images.ImageSet`, with `image_dict`, `image_list`, `avail_classes`, `n_classes`, `class_names`, `super_labels`,
+        `paths`, `counts`, `transforms_as_resolved`; item `(label, image uint8 (3, H, W), index)`.
+
+    Raises:
+        UnknownName: no such data set. UserError: it is missing, incomplete or damaged, or an unknown flag.
+    """
+    module = REGISTRY.module(name)
+    opt = REGISTRY.options(opt, **{"dataset": name, **flags})
+    source = source_path or opt.source_path or getattr(module, "default_source_path", lambda: DEFAULT_SOURCE_PATH)()
+    return _splits.build(name, module, opt, Path(source).expanduser(), input_size)
+
+
+def describe(splits: dict) -> str:
+    """The data set in a few lines: where it was found, counts of each split, what is odd about it."""
+    training = splits["training"]
+    lines = [f"{training.name} in {training.root}"]
+    for split in ("training", "validation", "testing"):
+        if splits[split] is not None:
+            counts = splits[split].counts
+            single = counts["single_image_classes"]
+            odd = f", {single:,} of them with a single image, which has no positive" if single else ""
+            lines.append(f"  {split}: {counts['images']:,} images of {counts['classes']:,} classes{odd}")
+    lines += [f"  PARTIAL: {training.partial}"] if training.partial else []
+    return "\n".join(lines + [f"  note: {note}" for note in training.notes])
+
+
+def record(splits: dict) -> dict:
+    """The same for a file: counts and resolved transforms of each split, and whether the data set is partial."""
+    there = {split: dataset for split, dataset in splits.items() if dataset is not None}
+    return {
+        "name": splits["training"].name,
+        "counts": {split: dict(dataset.counts) for split, dataset in there.items()},
+        "partial": splits["training"].partial,
+        "notes": list(splits["training"].notes),
+        "transforms": {split: dataset.transforms_as_resolved for split, dataset in there.items()},
+    }

@@ -1,0 +1,189 @@
+"""Fetching a data set: resumable, MD5-checked, unpacked beside its place and then renamed into it."""
+
+import hashlib
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from utilities.errors import UserError
+
+CHUNK = 1 << 20  # bytes
+TIMEOUT = 30  # seconds without an answer
+
+
+@dataclass(frozen=True)
+class Archive:
+    """One file to fetch: its name, MD5 and where it may be had, tried in turn. What is no archive is kept as it is."""
+
+    file: str
+    md5: str
+    urls: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a data set is fetched from: the folder it becomes, its archives, and in words where else it may be had."""
+
+    folder: str
+    archives: tuple[Archive, ...]
+    alternatives: str
+
+
+def fetch(name: str, source: Source, into: Path) -> Path:
+    """Fetch and unpack the data set to `into/<source.folder>`. Returns that folder.
+
+    What was fetched of a file stays as `<file>.part` when the connection breaks or the program is stopped; the next call goes on from
+    there. Raises UserError where no source answers, the MD5 differs, or `into` cannot be written.
+    """
+    target = into / source.folder
+    if target.exists():
+        raise UserError(f"--download: {target} exists but does not hold {name}. Move it away, or fetch it by hand: {source.alternatives}")
+    staging = None
+    try:
+        into.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".{source.folder}-", dir=into))
+        files = [_fetch_file(name, archive, source, into) for archive in source.archives]
+        for file in files:
+            _unpack(file, staging)
+        _payload(staging, source.folder).rename(target)
+        for file in files:
+            file.unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"--download to {into} failed: {error.strerror or error}. Mend it and run the same command: it goes on from there"
+        ) from error
+    finally:
+        if staging is not None:
+            shutil.rmtree(staging, ignore_errors=True)
+    return target
+
+
+def _payload(staging: Path, folder: str) -> Path:
+    """The data set within what was unpacked: the folder of its own name where the archives hold it, else everything."""
+    os.chmod(staging, 0o755)  # mkdtemp's folders are the user's alone
+    return staging / folder if (staging / folder).is_dir() else staging
+
+
+def _fetch_file(name: str, archive: Archive, source: Source, into: Path) -> Path:
+    """The archive as a whole file with the right MD5."""
+    file, part = into / archive.file, into / f"{archive.file}.part"
+    if file.exists() and _md5(file) == archive.md5:
+        return file
+    failures = []
+    for url in archive.urls:
+        begun = part.exists()
+        try:
+            _resume(url, part, archive.file)
+            if begun and _md5(part) != archive.md5:  # what was there before is perhaps of another file
+                part.unlink()
+                _resume(url, part, archive.file)
+        except _NoAnswerError as error:
+            failures.append(f"{url}: {error}")
+            continue
+        found = _md5(part)
+        if found == archive.md5:
+            os.replace(part, file)
+            return file
+        part.unlink()
+        failures.append(f"{url}: MD5 {found}, expected {archive.md5}; what was fetched is removed")
+    kept = f" {part.stat().st_size:,} bytes are kept in {part}: the same command goes on from there." if part.exists() else ""
+    raise UserError(f"--download of {name}: no source gave {archive.file} ({'; '.join(failures)}).{kept} By hand: {source.alternatives}")
+
+
+class _NoAnswerError(Exception):
+    """The host, not the disk: it is not there, says no, or the connection broke."""
+
+
+def _resume(url: str, part: Path, label: str) -> None:
+    """Fetch `url` to `part`, from where `part` ends; a broken connection is taken up again as long as that brings something."""
+    while True:
+        before = _size(part)
+        error = _NoAnswerError("the connection broke")
+        try:
+            if _transfer(url, part, before, label):
+                return
+        except _NoAnswerError as no_answer:
+            error = no_answer
+        if _size(part) <= before:
+            raise error
+
+
+def _size(part: Path) -> int:
+    return part.stat().st_size if part.exists() else 0
+
+
+def _transfer(url: str, part: Path, start: int, label: str) -> bool:
+    """One request for what follows byte `start`. Returns whether the file is complete. Raises _NoAnswerError."""
+    from tqdm import tqdm
+
+    response = _open(url, start)
+    if response is None:
+        return True
+    with response:
+        resumes = getattr(response, "status", None) == 206  # without it (ftp, or a host that knows no ranges) the file starts anew
+        length = response.headers.get("Content-Length")
+        position = start if resumes else 0
+        total = position + int(length) if length is not None else None
+        bar = tqdm(total=total, initial=position, unit="B", unit_scale=True, desc=label, disable=None)
+        with open(part, "ab" if resumes else "wb") as file, bar:
+            while chunk := _read(response):
+                file.write(chunk)
+                position += len(chunk)
+                bar.update(len(chunk))
+    return total is None or position >= total
+
+
+def _open(url: str, start: int):
+    """The answer to a request for what follows byte `start`; None where nothing does. Raises _NoAnswerError."""
+    import http.client
+    import urllib.error
+    import urllib.request
+
+    request = urllib.request.Request(url, headers={"User-Agent": "python", **({"Range": f"bytes={start}-"} if start else {})})
+    try:
+        response = urllib.request.urlopen(request, timeout=TIMEOUT)
+    except urllib.error.HTTPError as error:
+        if error.code == 416 and start:  # the file is complete, or too long, which the MD5 tells
+            return None
+        raise _NoAnswerError(f"HTTP {error.code} {error.reason}") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise _NoAnswerError(getattr(error, "reason", None) or error) from error
+    if response.headers.get_content_type() == "text/html":
+        response.close()
+        raise _NoAnswerError("the host answers with a web page, not with the file")
+    return response
+
+
+def _read(response) -> bytes:
+    """The next chunk, empty at the end. Raises _NoAnswerError."""
+    import http.client
+
+    try:
+        return response.read(CHUNK)
+    except (OSError, http.client.HTTPException) as error:
+        raise _NoAnswerError(f"the connection broke ({error})") from error
+
+
+def _md5(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "md5").hexdigest()
+
+
+def _unpack(file: Path, folder: Path) -> None:
+    """Unpack a tar or zip archive to `folder`; copy any other file there. Raises UserError for a broken archive."""
+    import tarfile
+    import zipfile
+
+    try:
+        if tarfile.is_tarfile(file):
+            with tarfile.open(file) as archive:
+                archive.extractall(folder, filter="data")
+        elif zipfile.is_zipfile(file):
+            with zipfile.ZipFile(file) as archive:
+                archive.extractall(folder)
+        else:
+            shutil.copy2(file, folder / file.name)
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
+        raise UserError(f"{file} cannot be unpacked ({error}): remove it and run the same command") from error

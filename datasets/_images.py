@@ -1,0 +1,125 @@
+"""A split as a torch data set: decoding, labels, counts."""
+
+import contextlib
+import functools
+import os
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from utilities.errors import UserError
+
+JPEG_MAGIC = (0xFF, 0xD8)
+
+
+class Image(NamedTuple):
+    """One image of a data set, as its module reads it."""
+
+    path: str
+    class_name: str
+    super_name: str | None = None
+
+
+def decode(path: str) -> torch.Tensor:
+    """The image at `path` as uint8 `(3, H, W)`, RGB.
+
+    Grey images are repeated, palettes looked up, alpha is dropped and the EXIF orientation ignored, as in the classic pipelines.
+    Raises UserError, naming the file, where it is missing or cannot be decoded.
+    """
+    try:
+        data = np.fromfile(path, dtype=np.uint8)
+    except OSError as error:
+        raise UserError(f"image {path} cannot be read ({error.strerror or error}): restore it") from error
+    decode_jpeg = _jpeg_decoder() if tuple(data[:2]) == JPEG_MAGIC else None
+    if decode_jpeg is not None:
+        # RuntimeError: a kind of JPEG that torchvision does not know, or a broken file: Pillow decides, and says what is wrong
+        with contextlib.suppress(RuntimeError):
+            return decode_jpeg(torch.from_numpy(data))
+    return torch.from_numpy(_with_pillow(path, "RGB")).permute(2, 0, 1)
+
+
+@functools.cache
+def _jpeg_decoder():
+    """torchvision's decoder to RGB, which spares the copies of Pillow's way to a tensor; the pixels are the same, both are libjpeg-turbo.
+
+    None where torchvision, which means to drop it, has none: then Pillow does the work.
+    """
+    try:
+        from torchvision.io import ImageReadMode, decode_jpeg
+    except ImportError:
+        return None
+    return functools.partial(decode_jpeg, mode=ImageReadMode.RGB)
+
+
+def _with_pillow(path: str, mode: str) -> np.ndarray:
+    """The image as an array `(H, W)` or `(H, W, 3)`, uint8."""
+    import PIL.Image
+
+    try:
+        with PIL.Image.open(path) as image:
+            return np.array(image.convert(mode))
+    except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError) as error:
+        reason = "no known image format" if isinstance(error, PIL.UnidentifiedImageError) else error
+        raise UserError(f"image {path} cannot be decoded ({reason}, {os.path.getsize(path)} bytes): restore or remove it") from error
+
+
+def decode_grey(paths: list[str]) -> torch.Tensor:
+    """All images at once, uint8 `(N, 1, H, W)`: for small grey images of one size, which are kept in memory."""
+    return torch.from_numpy(np.stack([_with_pillow(path, "L") for path in paths]))[:, None]  # one file at a time: each is a file
+
+
+class ImageSet(torch.utils.data.Dataset):
+    """One split. Item: `(label, image uint8 (3, H, W), index)`.
+
+    Args:
+        images: the split's images, those of a class together, classes in order: they get the labels 0..C-1.
+        transform: from uint8 `(3, H, W)` to the same.
+        pixels: the images decoded, uint8 `(N, 1 or 3, H, W)`; None: decode each when it is asked for.
+
+    Attributes:
+        image_list: list of `(path, class)`, in the order of the indices.
+        image_dict: class -> list of `[path, index]`.
+        avail_classes, n_classes: the labels 0..C-1, and C.
+        class_names, super_labels: label -> name of the class, and of what it belongs to (None where that is not known).
+        paths: of all images.
+        counts: images, classes, and classes with a single image.
+        name, split, root: the data set, which of its splits, where it was found.
+        partial: None, or in which way the data set differs from the published one. notes: what else is worth saying at the start.
+    """
+
+    def __init__(self, images: list[Image], transform, pixels: torch.Tensor | None = None, name="", split="", root=""):
+        self.transform, self.pixels = transform, pixels
+        self.name, self.split, self.root = name, split, str(root)
+        self.partial, self.notes = None, []
+        labels = {}  # class name -> label, in order of appearance
+        self.image_list = [(image.path, labels.setdefault(image.class_name, len(labels))) for image in images]
+        self.image_dict = {label: [] for label in labels.values()}
+        for index, (path, label) in enumerate(self.image_list):
+            self.image_dict[label].append([path, index])
+        self.avail_classes = list(self.image_dict)
+        self.n_classes = len(self.avail_classes)
+        self.class_names = {label: class_name for class_name, label in labels.items()}
+        self.super_labels = {labels[image.class_name]: image.super_name for image in images}
+        self.paths = [path for path, _ in self.image_list]
+        sizes = Counter(label for _, label in self.image_list)
+        self.counts = {"images": len(images), "classes": self.n_classes, "single_image_classes": sum(n == 1 for n in sizes.values())}
+
+    @property
+    def transforms_as_resolved(self) -> str:
+        """The transform's steps with their values."""
+        return self.transform.text
+
+    def __len__(self):
+        return len(self.image_list)
+
+    def __getitem__(self, index: int) -> tuple[int, torch.Tensor, int]:
+        """`(label, image, index)`; the image uint8 `(3, H, W)`, transformed."""
+        path, label = self.image_list[index]
+        if self.pixels is None:
+            image = decode(path)
+        else:
+            image = self.pixels[index]
+            image = image.repeat(3, 1, 1) if len(image) == 1 else image.clone()
+        return label, self.transform(image), index

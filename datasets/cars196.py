@@ -1,0 +1,62 @@
+"""Cars196: 16,185 images of 196 car models (Krause et al., 3dRR 2013)."""
+
+from pathlib import Path
+
+from datasets import _cars196_classes, _download, _layout
+from datasets._layout import Published, Reading
+from utilities.errors import UserError
+
+FOLDERS = ("cars196", "stanford_cars", "car_data/car_data", "car_data")
+EXPECTED = "images/<class>/<images>; or car_ims/<images> with cars_annos.mat; or train/<class>/<images> and test/<class>/<images>"
+PUBLISHED = Published(classes=(98, 98), images=(8054, 8131))
+DOWNLOAD = _download.Source(
+    folder="cars196",
+    archives=(
+        _download.Archive("car_ims.tgz", "d5c8f0aa497503f355e17dc7886c3f14", ("http://ai.stanford.edu/~jkrause/car196/car_ims.tgz",)),
+        _download.Archive("cars_annos.mat", "b407c6086d669747186bd1d764ff9dbc", ("http://ai.stanford.edu/~jkrause/car196/cars_annos.mat",)),
+    ),
+    alternatives="the first host is often gone: cars196.tar from https://www.dropbox.com/s/zi2o92hzqekbmef/cars196.tar, or the re-pack "
+    "https://www.kaggle.com/datasets/jutrera/stanford-car-dataset-by-classes-folder",
+)
+HALVES = (("train", "test"), ("cars_train", "cars_test"))  # of the photographs; each class has images in both, and all belong to it
+
+
+def _roots(root: Path) -> list[Path]:
+    return [root, root / "car_data", root / "car_data" / "car_data"]  # the re-pack is nested twice
+
+
+def _class_parents(root: Path) -> list[Path]:
+    """The folders whose subfolders are classes: `images`, or both halves of the re-pack."""
+    if (root / "images").is_dir():
+        return [root / "images"]
+    for base in _roots(root):
+        for halves in HALVES:
+            if all((base / half).is_dir() for half in halves):
+                return [base / half for half in halves]
+    return []
+
+
+def recognises(root: Path) -> bool:
+    """Whether `root` holds one of the three layouts."""
+    return (root / "cars_annos.mat").exists() or bool(_class_parents(root))
+
+
+def read(opt, root: Path) -> Reading:
+    """The images in the order of the official class ids, from the annotations or from the folders' names."""
+    if (root / "cars_annos.mat").exists():
+        return _annotated(root)
+    return _layout.class_folders(_class_parents(root), opt, order=_cars196_classes.order)
+
+
+def _annotated(root: Path) -> Reading:
+    """The flat release: cars_annos.mat names each file and its class, 1 to 196."""
+    from scipy.io import loadmat
+
+    try:
+        content = loadmat(root / "cars_annos.mat", squeeze_me=True)
+        annotations, names = content["annotations"], [str(name) for name in content["class_names"]]
+        rows = sorted((int(label), str(file)) for file, label in zip(annotations["relative_im_path"], annotations["class"], strict=True))
+        named = [(file, names[label - 1], None) for label, file in rows]
+    except Exception as error:  # loadmat raises many kinds for a damaged file
+        raise UserError(f"{root / 'cars_annos.mat'} cannot be read ({error}): restore it, MD5 {DOWNLOAD.archives[1].md5}") from error
+    return _layout.listed(root, named)

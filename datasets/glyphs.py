@@ -1,0 +1,182 @@
+"""Letters and digits in 16 type faces, 48 x 48 pixels, rendered offline: a small data set that needs no download.
+
+Classes are the characters that all 16 text faces of matplotlib cover (DejaVu Sans, Sans Mono, Serif and STIXGeneral, four styles
+each), one image a face: white on black, 36 pixels, centred. A character that looks like an earlier one in any of the faces, as the
+Greek Alpha like the Latin A, is left out, so that no two classes share an image. The first half of the classes trains, the other half
+is never seen in training. Super labels are the scripts.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+
+from datasets._images import Image
+from datasets._layout import Reading
+from utilities.errors import UserError
+
+IMAGE_SIZE = 48
+DEFAULT_AUGMENTATION = "shift"  # letters may not be mirrored: b would be d
+FONT_SIZE = 36
+VERSION = 1  # of the rendering: raise it when a change below alters an image
+MANIFEST = "manifest.json"
+CACHE = "deep-metric-learning-pipeline"
+LETTERS_AND_DIGITS = ("Lu", "Ll", "Lt", "Lo", "Nd")  # Unicode categories; Lm, the small raised marks, are no letters of a text
+FACES = (
+    *(f"DejaVu{family}{style}" for family in ("Sans", "SansMono") for style in ("", "-Bold", "-Oblique", "-BoldOblique")),
+    *(f"DejaVuSerif{style}" for style in ("", "-Bold", "-Italic", "-BoldItalic")),
+    *(f"STIXGeneral{style}" for style in ("", "Bol", "Italic", "BolIta")),
+)
+SCRIPTS = ("latin", "greek", "cyrillic")
+
+
+def default_source_path() -> str:
+    """The user's cache folder, which holds the folder `glyphs`."""
+    return str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / CACHE)
+
+
+def prepare(opt, source: Path) -> Path:
+    """The folder of the rendered images, `<source>/glyphs` or `source` itself; rendered now where it is missing or out of date."""
+    fingerprint = _fingerprint()
+    for root in (source / "glyphs", source):
+        if _is_current(root, fingerprint):
+            return root
+    root = source / "glyphs"
+    temporary = None
+    try:
+        source.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=".glyphs-", dir=source))
+        _render(temporary, fingerprint)
+        os.chmod(temporary, 0o755)  # mkdtemp's folders are the user's alone
+        _put_in_place(temporary, root, fingerprint)
+    except OSError as error:
+        raise UserError(f"glyphs cannot be written to {source} ({error.strerror or error}): choose another --source_path") from error
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+    return root
+
+
+def _put_in_place(rendered: Path, root: Path, fingerprint: str) -> None:
+    """Rename `rendered` to `root`, unless another process was faster; an outdated `root` is moved aside first."""
+    for _ in range(10):
+        try:
+            rendered.rename(root)
+            return
+        except OSError:  # `root` is there and not empty
+            if _is_current(root, fingerprint):
+                return
+            aside = Path(tempfile.mkdtemp(prefix=".glyphs-old-", dir=root.parent))
+            try:
+                root.rename(aside / "glyphs")
+            except FileNotFoundError:
+                pass  # another process has just moved it
+            finally:
+                shutil.rmtree(aside, ignore_errors=True)
+    raise OSError(None, f"{root} keeps changing")
+
+
+def _is_current(root: Path, fingerprint: str) -> bool:
+    """Whether `root` holds the images of this rendering, all of them."""
+    try:
+        manifest = json.loads((root / MANIFEST).read_text(encoding="utf-8"))
+        characters = manifest["characters"]
+        return manifest["fingerprint"] == fingerprint and all(
+            len(os.listdir(root / _folder(character))) == len(FACES) for character in characters
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _face_files() -> list[Path]:
+    import matplotlib
+
+    folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    files = [folder / f"{face}.ttf" for face in FACES]
+    missing = [file.name for file in files if not file.exists()]
+    if missing:
+        raise UserError(f"--dataset glyphs needs the faces of matplotlib: {', '.join(missing)} missing in {folder}. Reinstall matplotlib")
+    return files
+
+
+def _fingerprint() -> str:
+    """What the images depend on: this code's version and the faces. (FreeType's version is recorded only: caches may be shared.)"""
+    digest = hashlib.sha256(f"{VERSION} {IMAGE_SIZE} {FONT_SIZE} {LETTERS_AND_DIGITS}".encode())
+    for file in _face_files():
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def covered_characters() -> list[str]:
+    """The letters and digits that every face has, in the order of their code points."""
+    from matplotlib.ft2font import FT2Font
+
+    common = set.intersection(*(set(FT2Font(str(file)).get_charmap()) for file in _face_files()))
+    return [chr(code) for code in sorted(common) if unicodedata.category(chr(code)) in LETTERS_AND_DIGITS]
+
+
+def draw(character: str, font) -> np.ndarray:
+    """The character as white on black, `(48, 48)` uint8."""
+    import PIL.Image
+    import PIL.ImageDraw
+
+    image = PIL.Image.new("L", (IMAGE_SIZE, IMAGE_SIZE))
+    PIL.ImageDraw.Draw(image).text((IMAGE_SIZE // 2, IMAGE_SIZE // 2), character, fill=255, font=font, anchor="mm")
+    return np.asarray(image)
+
+
+def distinct(drawings: dict[str, list[np.ndarray]]) -> list[str]:
+    """The characters that in no face look like an earlier one that is kept."""
+    seen, kept = set(), []
+    for character, images in drawings.items():
+        keys = {image.tobytes() for image in images}
+        if seen.isdisjoint(keys):
+            seen |= keys
+            kept.append(character)
+    return kept
+
+
+def _render(folder: Path, fingerprint: str) -> None:
+    """Write `folder/<code point>/<face>.png` of every distinct character, and last the manifest."""
+    import PIL.Image
+    from PIL import ImageFont, features
+    from tqdm import tqdm
+
+    fonts = [ImageFont.truetype(str(file), FONT_SIZE, layout_engine=ImageFont.Layout.BASIC) for file in _face_files()]
+    drawings = {character: [draw(character, font) for font in fonts] for character in covered_characters()}
+    characters = distinct(drawings)
+    for character in tqdm(characters, desc="rendering glyphs", unit="character", disable=None):
+        (folder / _folder(character)).mkdir()
+        for face, image in zip(FACES, drawings[character], strict=True):
+            PIL.Image.fromarray(image).save(folder / _folder(character) / f"{face}.png")
+    manifest = {"version": VERSION, "fingerprint": fingerprint, "freetype": features.version("freetype2"), "characters": characters}
+    (folder / MANIFEST).write_text(json.dumps(manifest, ensure_ascii=False, indent=1), encoding="utf-8")
+
+
+def _folder(character: str) -> str:
+    return f"U+{ord(character):04X}"
+
+
+def script(character: str) -> str:
+    """The script of a letter; `digit` for digits, `other` for the few letters that belong to none (as the click letters do)."""
+    if unicodedata.category(character) == "Nd":
+        return "digit"
+    words = unicodedata.name(character, "").lower().split()
+    if words[:1] in (["feminine"], ["masculine"]):  # ordinal indicators, raised a and o
+        return "latin"
+    if words[:1] == ["micro"]:  # the sign is a Greek mu
+        return "greek"
+    return words[0] if words and words[0] in SCRIPTS else "other"
+
+
+def read(opt, root: Path) -> Reading:
+    """The images, classes in the order of their code points."""
+    characters = json.loads((root / MANIFEST).read_text(encoding="utf-8"))["characters"]
+    return Reading([
+        Image(str(root / _folder(character) / f"{face}.png"), character, script(character)) for character in characters for face in FACES
+    ])  # fmt: skip

@@ -1,0 +1,56 @@
+"""Stanford Online Products: 120,053 images of 22,634 products in 12 categories (Song et al., arXiv 1511.06452)."""
+
+from pathlib import Path
+
+from datasets import _download, _layout
+from datasets._layout import Published, Reading
+from utilities.errors import UserError
+
+FOLDERS = ("online_products", "Stanford_Online_Products")
+EXPECTED = "Ebay_train.txt, Ebay_test.txt and <category>_final/<images>; or Info_Files/ with the lists and images/<category>_final/<images>"
+PUBLISHED = Published(classes=(11318, 11316), images=(59551, 60502))
+DOWNLOAD = _download.Source(
+    folder="Stanford_Online_Products",
+    archives=(
+        _download.Archive(
+            file="Stanford_Online_Products.zip",
+            md5="7f73d41a2f44250d4779881525aea32e",
+            urls=(
+                "https://drive.usercontent.google.com/download?id=1TclrpQOF_ullUP99wk_gjGN8pKvtErG8&export=download&confirm=t",
+                "ftp://cs.stanford.edu/cs/cvgl/Stanford_Online_Products.zip",
+            ),
+        ),
+    ),
+    alternatives="Stanford_Online_Products.zip from https://cvgl.stanford.edu/projects/lifted_struct/, or from "
+    "https://drive.google.com/uc?id=1TclrpQOF_ullUP99wk_gjGN8pKvtErG8, or online_products.tar from "
+    "https://www.dropbox.com/s/fu8dgxulf10hns9/online_products.tar",
+)
+
+
+def _lists(root: Path) -> Path:
+    return root / "Info_Files" if (root / "Info_Files").is_dir() else root
+
+
+def recognises(root: Path) -> bool:
+    """Whether `root` holds one of the lists."""
+    return any((_lists(root) / f"Ebay_{part}.txt").exists() for part in ("train", "test"))
+
+
+def read(opt, root: Path) -> Reading:
+    """The images of both lists in the order of their class ids; the lists say which classes train."""
+    folder = root / "images" if (root / "images").is_dir() else root
+    rows, train_classes = [], set()
+    for part in ("train", "test"):
+        path = _lists(root) / f"Ebay_{part}.txt"
+        header, *table = _layout.read_table(path) or [[]]
+        if header != ["image_id", "class_id", "super_class_id", "path"]:
+            raise UserError(f"{path} begins with {' '.join(header)!r}, expected 'image_id class_id super_class_id path'")
+        table = sorted(table, key=lambda row: (int(row[1]), int(row[0])))
+        for _, class_id, _, file in table:
+            category = file.split("/")[0].removesuffix("_final")
+            rows.append((file, f"{int(class_id):05d}.{category}", category))
+        if part == "train":
+            train_classes = {class_name for _, class_name, _ in rows}
+    reading = _layout.listed(folder, rows)
+    reading.train_classes = train_classes
+    return reading

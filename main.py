@@ -1,0 +1,95 @@
+"""Train and evaluate one deep-metric-learning run: `python main.py --loss margin --batch_mining distance …`.
+
+This file holds only the order of things. Flags: parameters.py. Every method: the folder it is named after.
+"""
+
+import sys
+
+import architectures
+import batch_mining
+import criteria
+import datasampler
+import datasets
+import evaluation
+import metrics
+import parameters
+from evaluation import pictures
+from utilities import reports
+from utilities.loading import evaluation_loader, training_loader
+from utilities.meter import EpochMeter
+from utilities.optimisers import build_optimizer, build_scheduler
+from utilities.run import Run, Selection
+from utilities.runtime import Runtime
+
+
+def build_loaders(splits, sampler, opt):
+    """The training loader, and the loaders to evaluate: split -> loader."""
+    evaluated = {"train": splits["evaluation"], "val": splits["validation"], "test": splits["testing"]}
+    if opt.no_train_metrics:
+        del evaluated["train"]
+    return training_loader(splits["training"], sampler, opt), {
+        split: evaluation_loader(dataset, opt) for split, dataset in evaluated.items() if dataset is not None
+    }
+
+
+def train_one_epoch(epoch, loader, model, criterion, optimizer, sampler, runtime, opt):
+    """One pass over the sampler's batches. Returns the epoch's means: loss, gradient norm, statistics."""
+    model.train()
+    runtime.start_epoch(epoch)
+    sampler.precompute_indices()
+    meter = EpochMeter(criterion)
+    for labels, images, indices in reports.progress(loader, epoch, opt, meter):
+        labels = runtime.to_device(labels)
+        with runtime.autocast():
+            embeddings, features = model(runtime.to_device(images))
+        embeddings = runtime.full(embeddings)
+        loss = criterion(batch=embeddings, labels=labels, f_embed=model.last_linear, batch_features=features["pooled"])
+        gradient_norm = runtime.step(loss, optimizer)
+        sampler.replace_storage_entries(embeddings.detach(), indices)
+        meter.add(loss, gradient_norm, len(images))
+    runtime.check_finite()
+    return meter.means(optimizer)
+
+
+def main(opt):
+    """Set up, train, evaluate, record. Returns the finished `Run`."""
+    runtime = Runtime(opt)
+    model = architectures.select(opt.arch, opt)
+    splits = datasets.select(opt.dataset, opt, opt.source_path, model.input_size)
+    opt.n_classes = splits["training"].n_classes  # the one option that the data decides
+    batchminer = batch_mining.select(opt.batch_mining, opt) if criteria.takes_miner(opt.loss, opt) else None
+    criterion = criteria.select(opt.loss, opt, batchminer)
+    model, criterion = model.to(runtime.device), criterion.to(runtime.device)
+    optimizer = build_optimizer(model, criterion, opt)
+    sampler = datasampler.for_training(opt, splits["training"])
+    training, evaluated = build_loaders(splits, sampler, opt)
+    selection = Selection(opt, metrics.higher_is_better, "val" if "val" in evaluated else "test")
+    scheduler = build_scheduler(optimizer, opt, selection)
+    reports.start_up(opt, runtime, datasets.describe(splits), model, criterion, optimizer, sampler, selection)
+    if opt.dry_run:
+        return reports.dry_run(training, evaluated, model, criterion, runtime)
+
+    parts = {"model": model, "criterion": criterion, "optimizer": optimizer, "scheduler": scheduler, "scaler": runtime.scaler, "sampler": sampler}
+    sampler.create_storage(evaluation_loader(splits["evaluation"], opt), model, runtime.device)
+    run = Run(opt, parts, selection)
+    run.start(reports.environment(runtime, datasets.record(splits), model))
+    for epoch, bare in run.untrained_epochs():
+        run.record_untrained(epoch, evaluation.evaluate(model, evaluated, opt, runtime, bare)[0])
+    with reports.interruptible(run):
+        for epoch in run.epochs():
+            means = train_one_epoch(epoch, training, model, criterion, optimizer, sampler, runtime, opt)
+            due = epoch % opt.save_interval == 0 or epoch == opt.n_epochs
+            scores, embedded = evaluation.evaluate(model, evaluated if due else {}, opt, runtime)
+            scheduler.step(scores)
+            if run.end_epoch(epoch, means, scores):
+                pictures.of_run(run, splits, embedded)
+            reports.epoch_line(run, epoch, means, scores)
+    reports.finish(run)
+    return run
+
+
+if __name__ == "__main__":
+    with reports.one_line_errors():
+        options = parameters.read()
+        answer = parameters.answer(options)
+        print(answer) if answer is not None else main(options)

@@ -1,0 +1,145 @@
+"""Metrics of an embedding space: one file a family, whose `Metric.NAMES` are names for `--evaluation_metrics`.
+
+A name is `<head>[@<parameter>]`. Retrieval and clustering metrics also come as `c_<name>` (on features at unit length; `e_recall`
+becomes `c_recall`), retrieval metrics with the suffix `_macro` (mean of the classes' means). `_metric.py` says what a file holds.
+"""
+
+import re
+from typing import NamedTuple
+
+import torch
+
+from metrics._metric import Metric, RetrievalMetric
+from metrics._space import EmbeddingSpace
+from utilities.errors import UserError
+from utilities.registry import Registry, unknown
+
+__all__ = ["REGISTRY", "EmbeddingSpace", "check", "compute", "group", "higher_is_better", "is_array", "listing"]
+
+REGISTRY = Registry("metrics", "metric")
+PARAMETERS = {"k": (r"[1-9][0-9]*", "k is a whole number of at least 1", "1"), "m": (r"0|-?[1-9][0-9]*", "m is a whole number", "2")}
+
+
+class Parsed(NamedTuple):
+    """A metric and how it is to be taken."""
+
+    metric: Metric
+    cosine: bool
+    macro: bool
+
+
+def _declared() -> dict[str, type]:
+    """Name -> class, of all files. Read anew each time, so that a new file is seen; modules are imported once."""
+    return {name: module.Metric for module in REGISTRY.modules().values() for name in module.Metric.NAMES}
+
+
+def _cosine_name(name: str) -> str:
+    """What the c_ variant of a name is called."""
+    return "c_" + name.removeprefix("e_")
+
+
+def _parse(name: str) -> Parsed:
+    """The metric that a name means. Raises UnknownName or UserError; see `check`."""
+    declared = _declared()
+    plain = {declared_name: (declared_name, False) for declared_name in declared}
+    cosine = {_cosine_name(n): (n, True) for n, metric in declared.items() if "cosine" in metric.VARIANTS}
+    names = {**cosine, **plain}
+    head, at, parameter = str(name).partition("@")
+    macro = str(name).endswith("_macro") or head.endswith("_macro")
+    base = head.removesuffix("_macro") + at + parameter.removesuffix("_macro")
+    head, at, parameter = base.partition("@")
+    kind = next((kind for kind in PARAMETERS if f"{head}@{kind}" in names), None)
+    if base in names and (kind is None or parameter != kind):
+        declared_name, is_cosine = names[base]
+        number = None
+    elif kind:
+        pattern, rule, example = PARAMETERS[kind]
+        if not re.fullmatch(pattern, parameter):
+            raise UserError(f"metric {name!r} is ill-formed: in {head}@{kind}, {rule}, for example {head}@{example}.")
+        declared_name, is_cosine = names[f"{head}@{kind}"]
+        number = int(parameter)
+    elif at and head in names:
+        raise UserError(f"metric {name!r} is ill-formed: {head} takes no parameter, ask for {head!r}.")
+    else:
+        raise unknown("metric", name, names)
+    if macro and "macro" not in declared[declared_name].VARIANTS:
+        raise UserError(f"metric {name!r}: only retrieval metrics have a _macro variant, ask for {base!r}.")
+    return Parsed(declared[declared_name](declared_name, number), is_cosine, macro)
+
+
+def check(name: str) -> None:
+    """Raise UnknownName for a metric that does not exist (the nearest one is named), UserError for an ill-formed name."""
+    _parse(name)
+
+
+def higher_is_better(name: str) -> bool:
+    """Direction of a metric, which selects the best epoch."""
+    return _parse(name).metric.higher_is_better
+
+
+def is_array(name: str) -> bool:
+    """Whether a metric is an array (`rho_spectrum@0`) and not one number."""
+    return _parse(name).metric.is_array
+
+
+def group(name: str) -> str:
+    """Under which a metric is logged with its like: what stands before the `@`."""
+    return name.partition("@")[0]
+
+
+def listing() -> list[tuple[str, str]]:
+    """(name, caption with range and direction) of all metrics, for `--list metrics`."""
+    rows = []
+    for name, metric_class in sorted(_declared().items()):
+        metric = metric_class(name, 1 if name.partition("@")[2] in PARAMETERS else None)
+        low, high = (f"{bound:g}" for bound in metric.range)
+        direction = "higher is better" if metric.higher_is_better else "lower is better"
+        variants = [_cosine_name(name)] * ("cosine" in metric.VARIANTS) + [f"{name}_macro"] * ("macro" in metric.VARIANTS)
+        rows.append((name, f"{metric.NAMES[name]} [{low}, {high}], {direction}" + (f"; also {', '.join(variants)}" if variants else "")))
+    return rows
+
+
+def _usable(device) -> str:
+    """The device, or the CPU, with one line, where it is a GPU that is not there."""
+    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+        print(f"metrics: there is no CUDA device for {str(device)!r}, the CPU computes instead.")
+        return "cpu"
+    return str(device)
+
+
+def compute(
+    names, features, labels, reference=None, reference_labels=None, clusters=None, *, seed=0, device="cpu", exclude=None, progress=False
+) -> dict:
+    """Metrics of an embedding space. What several of them need is computed once, what none needs is not.
+
+    Neighbours are in the order of their float64 distances; of equally distant ones the lower index comes first.
+
+    Args:
+        names: metric names, e.g. `["e_recall@1", "c_map_r", "nmi"]`; see `listing()`.
+        features: `(N, D)` numpy or torch, any float type: the queries. labels: `(N,)` of any integer type.
+        reference: `(M, D)` features to search in, with `reference_labels` `(M,)`. Default: the queries themselves, each left out
+            of its own neighbours by its index. Clustering metrics, dists and rho_spectrum look at the queries alone.
+        clusters: `(N,)` a clustering to measure, in place of k-means with as many clusters as there are classes.
+        seed: of k-means.
+        device: where to search and to cluster; a GPU that is not there is replaced by the CPU, with one line.
+        exclude: `(N,)` index of each query in the reference, -1 where it is not there. Default: its own, or none in a reference.
+        progress: show a bar on long searches.
+
+    Returns:
+        Name -> float, or an array for `rho_spectrum@0`, in the order of `names`.
+
+    Raises:
+        UnknownName, UserError: a name, a shape or a value that cannot be.
+    """
+    names = [names] if isinstance(names, str) else list(names)
+    parsed = {name: _parse(name) for name in names}
+    plain = EmbeddingSpace(features, labels, reference, reference_labels, clusters, exclude, seed, _usable(device), progress)
+    cosine = plain.normalised() if any(p.cosine for p in parsed.values()) else None
+    for space in {id(space): space for space in (plain, cosine) if space is not None}.values():
+        wanted = [p.metric for p in parsed.values() if isinstance(p.metric, RetrievalMetric) and (cosine if p.cosine else plain) is space]
+        space.scores(wanted)
+    results = {}
+    for name, (metric, is_cosine, macro) in parsed.items():
+        space = cosine if is_cosine else plain
+        results[name] = metric.value(space, macro=True) if macro else metric.value(space)
+    return results

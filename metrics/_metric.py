@@ -1,0 +1,111 @@
+"""What a metric is: a class `Metric` in a file of this folder, with its names, its range and its direction.
+
+A file declares `NAMES`, name -> caption. A name may end with a parameter: `e_recall@k` takes a whole number of at least 1,
+`rho_spectrum@m` any whole number; every other `@...` is part of the name. `c_` and `_macro` variants come by themselves.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Hits(NamedTuple):
+    """Where some queries found the samples of their class. Only hits within the depth that was asked for are listed.
+
+    queries `(H,)`: row of the hit's query, ascending. ranks `(H,)`: 1 for the nearest sample, ascending within a query.
+    orders `(H,)`: 1 for a query's first hit, 2 for its second. relevant `(Q,)`: samples of the query's class that can be found,
+    the query left out. sizes `(Q,)`: samples of its class in the reference, the query counted in where it is one of them.
+    """
+
+    queries: np.ndarray
+    ranks: np.ndarray
+    orders: np.ndarray
+    relevant: np.ndarray
+    sizes: np.ndarray
+
+    def sum(self, values: np.ndarray) -> np.ndarray:
+        """Sum `(Q,)` over each query's hits of `values` `(H,)`."""
+        return np.bincount(self.queries, weights=values, minlength=len(self.relevant))
+
+    def mean_precision(self, depth, divisor) -> np.ndarray:
+        """Sum over the hits among the first `depth` neighbours of the precision at their rank, divided by `divisor`; `(Q,)`.
+
+        Both are one number or `(Q,)`; where the divisor is 0, so is the value.
+        """
+        depth = np.broadcast_to(depth, self.relevant.shape)[self.queries]
+        total = self.sum(np.where(self.ranks <= depth, self.orders / self.ranks, 0.0))
+        return total / np.maximum(divisor, 1)
+
+
+class Metric:
+    """A number (or an array, `ARRAY`) of one embedding space.
+
+    Args:
+        name: the key of `NAMES` that was asked for.
+        parameter: the whole number after the `@`, where the name takes one.
+    """
+
+    NAMES: dict[str, str] = {}
+    RANGE = (0.0, 1.0)
+    HIGHER_IS_BETTER = True
+    ARRAY = False
+    VARIANTS = ()  # of "cosine" (c_: the same on normalised features) and "macro" (mean of class means)
+
+    def __init__(self, name: str, parameter: int | None = None):
+        self.name = name
+        self.parameter = parameter
+
+    def value(self, space) -> "float | np.ndarray":
+        """The metric of an `EmbeddingSpace`."""
+        raise NotImplementedError
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Direction of this name."""
+        return self.HIGHER_IS_BETTER
+
+    @property
+    def is_array(self) -> bool:
+        """Whether `value` gives an array."""
+        return self.ARRAY
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Lowest and highest possible value."""
+        return self.RANGE
+
+
+class RetrievalMetric(Metric):
+    """A metric that is the mean over queries of a function of the ranks of the samples of their class.
+
+    Every retrieval metric of a space is scored in one pass over the queries; `depth` says how far this one looks.
+    """
+
+    VARIANTS = ("cosine", "macro")
+    FIRST_HIT_ONLY = False  # no need of hits after a query's first
+
+    def depth(self, relevant: np.ndarray, sizes: np.ndarray) -> "np.ndarray | float":
+        """Neighbours that matter, one number or `(Q,)`; `relevant`, `sizes` as in `Hits`. Infinite: all."""
+        raise NotImplementedError
+
+    def score(self, hits: Hits) -> np.ndarray:
+        """The metric of each query, `(Q,)`; NaN for a query that is left out."""
+        raise NotImplementedError
+
+    def value(self, space, macro: bool = False) -> float:
+        """Mean over the queries that count, or (`macro`) mean of the classes' means; 0 where no query counts."""
+        scores = space.scores([self])[self.name, self.parameter]
+        counted = ~np.isnan(scores)
+        if not counted.any():
+            return 0.0
+        if not macro:
+            return float(scores[counted].mean())
+        classes = space.labels[counted]
+        sizes = np.bincount(classes)
+        means = np.bincount(classes, weights=scores[counted])[sizes > 0] / sizes[sizes > 0]
+        return float(means.mean())
+
+
+def without_lone(values: np.ndarray, hits: Hits) -> np.ndarray:
+    """`values` `(Q,)` with NaN for queries that have nothing to find."""
+    return np.where(hits.relevant > 0, values, np.nan)

@@ -1,0 +1,237 @@
+"""One embedding space, and what several metrics share of it, each computed once and only when asked for."""
+
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from metrics import _kmeans
+from metrics._metric import Hits
+from metrics._search import Need, Search
+from utilities.errors import UserError
+
+BLOCK = 65536  # rows turned to float64 at once
+
+
+def as_array(values, name: str) -> np.ndarray:
+    """numpy of a tensor or array; half types become float32, whole numbers float64 where they are features."""
+    if isinstance(values, torch.Tensor):
+        values = values.detach()
+        values = (values.float() if values.dtype in (torch.float16, torch.bfloat16) else values).cpu().numpy()
+    values = np.asarray(values)
+    if values.ndim != 2:
+        raise UserError(f"{name} have shape {values.shape}: (N, D) is expected.")
+    if values.dtype != np.float64:
+        values = values.astype(np.float32 if values.dtype in (np.float16, np.float32) else np.float64, copy=False)
+    if not len(values) or not values.shape[1]:
+        raise UserError(f"{name} have shape {values.shape}: there is nothing to measure.")
+    finite = np.concatenate([np.isfinite(values[start : start + BLOCK]).all(1) for start in range(0, len(values), BLOCK)])
+    if not finite.all():
+        raise UserError(f"{name} hold NaN or infinity in {int((~finite).sum())} of {len(values)} rows: no metric can be computed.")
+    return values
+
+
+def as_labels(labels, size: int, name: str) -> np.ndarray:
+    """numpy `(N,)` of labels of any integer type."""
+    labels = labels.detach().cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
+    labels = labels.reshape(-1) if labels.size == size else labels
+    if labels.shape != (size,):
+        raise UserError(f"{name} have shape {labels.shape}: ({size},) is expected, one for each row of features.")
+    return labels
+
+
+class EmbeddingSpace:
+    """Queries, the reference in which they search (themselves, where none is given), their labels.
+
+    Metrics read `labels` `(N,)` and `reference_labels` `(M,)` (both numbered together from 0), `clusters` `(N,)`, `singular_values`,
+    `class_sums`, `neighbours`, `scores`. `normalised` makes it the space of the features at unit length; features that are so
+    already, up to the rounding of float32, are taken as they are.
+
+    Args: see `metrics.compute`.
+    """
+
+    def __init__(
+        self, features, labels, reference=None, reference_labels=None, clusters=None, exclude=None, seed=0, device="cpu", progress=False
+    ):
+        self.features = as_array(features, "features")
+        self.size, self.dimensions = self.features.shape
+        labels = as_labels(labels, self.size, "labels")
+        self.own_reference = reference is None
+        if self.own_reference:
+            self.reference, reference_labels = self.features, labels
+            exclude = np.arange(self.size) if exclude is None else exclude
+        else:
+            self.reference = as_array(reference, "reference features")
+            if reference_labels is None:
+                raise UserError("a reference was given without reference_labels: give both or neither.")
+            if self.reference.shape[1] != self.dimensions:
+                raise UserError(f"the reference has {self.reference.shape[1]} dimensions, the queries {self.dimensions}: they must agree.")
+            reference_labels = as_labels(reference_labels, len(self.reference), "reference_labels")
+            exclude = np.full(self.size, -1) if exclude is None else exclude
+        self.reference_size = len(self.reference)
+        self.exclude = np.asarray(exclude.cpu() if isinstance(exclude, torch.Tensor) else exclude).astype(np.int64)
+        if self.exclude.shape != (self.size,) or self.exclude.max() >= self.reference_size:
+            raise UserError(f"exclude must be ({self.size},) indices into the reference of {self.reference_size}, -1 for none.")
+        codes = np.unique(np.concatenate([labels, reference_labels]), return_inverse=True)[1].reshape(-1)
+        self.labels, self.reference_labels = codes[: self.size], codes[self.size :]
+        self.given_clusters = None if clusters is None else as_labels(clusters, self.size, "clusters")
+        self.seed, self.device, self.progress = seed, device, progress
+        self.norms = self.reference_norms = None
+        self._remembered = {}
+        self._scores = {}
+
+    def normalised(self) -> "EmbeddingSpace":
+        """The space of the same features at unit length; itself where they are."""
+        norms, reference_norms = self._norms(self.features), None
+        reference_norms = norms if self.own_reference else self._norms(self.reference)
+        tolerance = 8 * np.finfo(np.float32).eps
+        if max(np.abs(norms - 1).max(), np.abs(reference_norms - 1).max()) <= tolerance:
+            return self
+        space = object.__new__(EmbeddingSpace)
+        computed = {key for key, value in vars(type(self)).items() if isinstance(value, cached_property)}
+        space.__dict__.update({key: value for key, value in self.__dict__.items() if key not in computed})
+        space.norms = np.where(norms > 0, norms, 1.0)[:, None]  # a zero vector stays zero
+        space.reference_norms = np.where(reference_norms > 0, reference_norms, 1.0)[:, None]
+        space._remembered, space._scores = {}, {}
+        return space
+
+    @staticmethod
+    def _norms(features: np.ndarray) -> np.ndarray:
+        blocks = (features[start : start + BLOCK].astype(np.float64) for start in range(0, len(features), BLOCK))
+        return np.concatenate([np.sqrt((block**2).sum(1)) for block in blocks])
+
+    def queries(self, rows) -> np.ndarray:
+        """Query features `(R, D)` in float64."""
+        block = self.features[rows].astype(np.float64)
+        return block if self.norms is None else block / self.norms[rows]
+
+    def references(self, rows) -> np.ndarray:
+        """Reference features `(R, D)` in float64."""
+        block = self.reference[rows].astype(np.float64)
+        return block if self.reference_norms is None else block / self.reference_norms[rows]
+
+    def reference_blocks(self):
+        """(first row, float64 features) of the whole reference, block by block."""
+        for start in range(0, self.reference_size, BLOCK):
+            yield start, self.references(slice(start, start + BLOCK))
+
+    def squared_distances(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Squared float64 distances `(P,)` from queries `rows` to reference samples `columns`, by differences: ties stay ties."""
+        distances = np.empty(len(rows))
+        for start in range(0, len(rows), BLOCK):
+            part = slice(start, start + BLOCK)
+            distances[part] = np.square(self.queries(rows[part]) - self.references(columns[part])).sum(1)
+        return distances
+
+    def remember(self, key: str, compute):
+        """`compute()`, once for this space: for what the names of one metric file share."""
+        if key not in self._remembered:
+            self._remembered[key] = compute()
+        return self._remembered[key]
+
+    # Classes of the reference: samples in the order of their class.
+    @cached_property
+    def class_sizes(self) -> np.ndarray:
+        """Samples of each class in the reference."""
+        return np.bincount(self.reference_labels, minlength=int(max(self.labels.max(), self.reference_labels.max())) + 1)
+
+    @cached_property
+    def class_starts(self) -> np.ndarray:
+        """Where each class begins in `by_class`."""
+        return np.cumsum(self.class_sizes) - self.class_sizes
+
+    @cached_property
+    def by_class(self) -> np.ndarray:
+        """Indices of the reference, class after class."""
+        return np.argsort(self.reference_labels, kind="stable")
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        """`(N,)` samples of each query's class in the reference, the query counted in where it is one of them."""
+        return self.class_sizes[self.labels]
+
+    @cached_property
+    def relevant(self) -> np.ndarray:
+        """`(N,)` samples that each query can find."""
+        excluded = (self.exclude >= 0) & (self.reference_labels[self.exclude] == self.labels)
+        return self.sizes - excluded
+
+    @cached_property
+    def search(self) -> Search:
+        """The search for neighbours."""
+        return Search(self)
+
+    def scores(self, metrics) -> dict:
+        """(name, parameter) -> scores `(N,)` of the queries, for retrieval metrics: one pass for all that are not known yet."""
+        missing = {(metric.name, metric.parameter): metric for metric in metrics}
+        missing = {key: metric for key, metric in missing.items() if key not in self._scores}
+        if missing:
+            needs = self._needs(missing.values())
+            found = {key: np.full(self.size, np.nan) for key in missing}
+            for block in self.search.run(needs, self.progress):
+                queries, slots = np.nonzero(block.relevant)
+                starts = np.searchsorted(queries, np.arange(len(block.rows)))
+                orders = np.arange(len(queries)) - starts[queries] + 1
+                hits = Hits(queries, slots + 1, orders, self.relevant[block.rows], self.sizes[block.rows])
+                for key, metric in missing.items():
+                    found[key][block.rows] = metric.score(hits)
+            self._scores.update(found)
+        return self._scores
+
+    def _needs(self, metrics) -> list[Need]:
+        """What the metrics need, those of one kind in one: the deepest for each query, as far as there are neighbours."""
+        others = self.reference_size - (self.exclude >= 0)  # (N,)
+        needs = {}
+        for metric in metrics:
+            depth = np.minimum(metric.depth(self.relevant, self.sizes), others)
+            what = "first" if metric.FIRST_HIT_ONLY else "all"
+            needs[what] = np.maximum(needs.get(what, 0), depth)
+        return [Need(depth, what) for what, depth in needs.items()]
+
+    def neighbours(self, k: int) -> np.ndarray:
+        """Indices `(N, k)` of each query's nearest reference samples, nearest first, itself left out; -1 where there are fewer."""
+
+        def compute():
+            nearest = np.full((self.size, k), -1, dtype=np.int64)
+            need = Need(np.minimum(k, self.reference_size - (self.exclude >= 0)), "every")
+            for block in self.search.run([need], self.progress):
+                width = min(k, block.columns.shape[1])
+                filled = np.arange(width) < block.counts[:, None]
+                nearest[block.rows, :width] = np.where(filled, block.columns[:, :width], -1)
+            return nearest
+
+        return self.remember(f"neighbours {k}", compute)
+
+    @cached_property
+    def clusters(self) -> np.ndarray:
+        """`(N,)`: the clusters that were given, else k-means of the queries with as many clusters as they have classes."""
+        if self.given_clusters is not None:
+            return self.given_clusters
+        features = self.features if self.norms is None else self.queries(slice(None))
+        features = np.ascontiguousarray(features, dtype=np.float32)
+        return _kmeans.kmeans(features, len(np.unique(self.labels)), self.seed, self.device)
+
+    @cached_property
+    def singular_values(self) -> np.ndarray:
+        """min(N, D) singular values of the queries, float64, descending: of R of a QR decomposition built block by block."""
+        upper = np.empty((0, self.dimensions))
+        for start in range(0, self.size, BLOCK):
+            block = torch.from_numpy(np.concatenate([upper, self.queries(slice(start, start + BLOCK))]))
+            upper = torch.linalg.qr(block, mode="r").R.numpy()
+        return torch.linalg.svdvals(torch.from_numpy(upper)).numpy()
+
+    def class_sums(self, normalised: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Sums `(C, D)` of the classes' query features, at unit length if `normalised`, and sums `(C,)` of their squared norms."""
+        n_classes = int(self.labels.max()) + 1
+        sums, squares = np.zeros((n_classes, self.dimensions)), np.zeros(n_classes)
+        for start in range(0, self.size, BLOCK):
+            block = self.queries(slice(start, start + BLOCK))
+            if normalised:
+                norms = np.sqrt((block**2).sum(1, keepdims=True))
+                block = block / np.where(norms > 0, norms, 1.0)
+            order = np.argsort(self.labels[start : start + BLOCK], kind="stable")
+            labels = self.labels[start : start + BLOCK][order]
+            first = np.flatnonzero(np.diff(labels, prepend=-1))
+            sums[labels[first]] += np.add.reduceat(block[order], first)
+            squares += np.bincount(labels, weights=(block**2).sum(1)[order], minlength=n_classes)
+        return sums, squares

@@ -1,0 +1,375 @@
+"""The command line: the only parser of the program, and the checks that refuse what cannot work before anything is loaded.
+
+Where a flag lives:
+  here                      what the run as a whole reads: schedule, optimiser, evaluation, records, resume
+  utilities/flags.py        what plug-ins of several folders read: --bs, --lr, --embed_dim, --loss, --batch_mining …
+  <folder>/_<helper>.py     what several plug-ins of one folder read: image sizes, weights of networks, storages of samplers
+  <folder>/<plug-in>.py     a plug-in's own, always --loss_<name>_…, --miner_<name>_…, --data_…, --arch_…, --dataset_…
+All end up in one flat namespace, `opt`; docs/flags.md lists them. A default of None is derived in `read`; the help says from what.
+"""
+
+import argparse
+import difflib
+from pathlib import Path
+
+import yaml
+
+import architectures
+import batch_mining
+import criteria
+import datasampler
+import datasets
+import metrics
+from utilities import flags as shared_flags
+from utilities import run as runs
+from utilities.errors import UserError
+from utilities.registry import unknown
+
+LISTS = ("losses", "miners", "samplers", "architectures", "datasets", "metrics")
+DEFAULT_METRICS = [
+    "e_recall@1", "e_recall@2", "e_recall@4", "nmi", "f1", "mAP_1000", "mAP_lim", "mAP_c", "dists@intra", "dists@inter",
+    "dists@intra_over_inter", "rho_spectrum@0", "rho_spectrum@-1", "rho_spectrum@1", "rho_spectrum@2", "rho_spectrum@10",
+]  # fmt: skip
+
+
+class _Help(argparse.HelpFormatter):
+    """Help with every default, wrapped at 120 columns."""
+
+    def __init__(self, prog):
+        super().__init__(prog, max_help_position=42, width=120)
+
+    def _get_help_string(self, action):
+        if isinstance(action, argparse._StoreTrueAction) or action.default in (None, argparse.SUPPRESS) or "%(default)" in action.help:
+            return action.help
+        shown = " ".join(map(str, action.default)) if isinstance(action.default, list) else "%(default)s"
+        return f"{action.help} (default: {shown or 'none'})"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors in one line, with exit status 2; unknown flags with the nearest that exists."""
+
+    def error(self, message):
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
+    def parse_args(self, args=None, namespace=None):
+        namespace, rest = self.parse_known_args(args, namespace)
+        if rest:
+            known = [option for action in self._actions for option in action.option_strings]
+            nearest = difflib.get_close_matches(rest[0].partition("=")[0], known, n=1)
+            hint = f" Did you mean {nearest[0]}?" if nearest and rest[0].startswith("-") else " --help lists all flags."
+            self.error(f"unrecognized argument {rest[0]}.{hint}")
+        return namespace
+
+
+def basic_training_parameters(parser) -> None:
+    """Schedule, optimiser, device."""
+    group = parser.add_argument_group("schedule")
+    group.add_argument("--n_epochs", type=int, default=150, help="epochs to train; 0 with --check_untrained_accuracy evaluates the untrained network alone")
+    group.add_argument("--iterations_per_epoch", type=int, default=None, help="batches an epoch (unset: as many as the sampler says, about images / --bs)")
+    group.add_argument("--scheduler", default="step", choices=["step", "multistep", "cosine", "plateau", "none"], help="learning-rate schedule: step and multistep multiply by --gamma at the epochs --tau, cosine falls to 0 over --n_epochs, plateau multiplies by --gamma when the selection metric rests")
+    group.add_argument("--gamma", type=float, default=0.3, help="factor of the learning-rate schedule")
+    group.add_argument("--tau", type=int, nargs="+", default=[1000], help="one or more epochs after which `step` multiplies the rate by --gamma")
+    group.add_argument("--plateau_patience", type=int, default=4, help="evaluations without improvement before `plateau` lowers the rate")
+    group.add_argument("--patience", type=int, default=None, help="stop when validation has not improved for so many epochs (unset: never)")
+    group = parser.add_argument_group("optimiser")
+    group.add_argument("--optim", default="adam", choices=["adam", "adamw", "sgd", "rmsprop"], help="optimiser of the network and of the criterion's own parameters")
+    group.add_argument("--fc_lr", type=float, default=-1, help="learning rate of the last layer; -1: --lr")
+    group.add_argument("--decay", type=float, default=0.0004, help="weight decay of the network")
+    group.add_argument("--fc_decay", type=float, default=None, help="weight decay of the last layer (unset: --decay)")
+    group.add_argument("--loss_decay", type=float, default=0.0, help="weight decay of the criterion's own parameters")
+    group.add_argument("--momentum", type=float, default=0.9, help="momentum of sgd and rmsprop")
+    group.add_argument("--clip_grad_norm", type=float, default=None, help="largest norm of the network's and criterion's gradient (unset: no limit)")
+    group = parser.add_argument_group("machine")
+    group.add_argument("--gpu", type=int, nargs="+", default=[0], help="which GPU trains; without CUDA the CPU does")
+    group.add_argument("--precision", default="float32", choices=["float32", "bfloat16", "float16"], help="precision of the forward pass; mining and loss are always float32")
+    group.add_argument("--kernels", type=int, default=6, help="worker processes that load training images, at most the CPUs there are")
+
+
+def evaluation_parameters(parser) -> None:
+    """What is measured, on what, and how the best epoch is chosen."""
+    group = parser.add_argument_group("evaluation")
+    group.add_argument("--evaluation_metrics", nargs="+", default=DEFAULT_METRICS, metavar="METRIC", help="metrics to compute (--list metrics)")
+    group.add_argument("--storage_metrics", nargs="+", default=["e_recall@1"], metavar="METRIC", help="metrics whose best epochs keep a checkpoint; the first chooses the best epoch")
+    group.add_argument("--evaltypes", nargs="+", default=["discriminative"], help="embeddings to evaluate, where a network gives several; Combined_<a>_<b>-<w>-<w> joins them")
+    group.add_argument("--no_train_metrics", action="store_true", help="do not evaluate the training images")
+    group.add_argument("--evaluate_on_gpu", action="store_true", help="search neighbours and clusters on the GPU")
+    group.add_argument("--eval_bs", type=int, default=None, help="images a batch in evaluation (unset: --bs)")
+    group.add_argument("--eval_kernels", type=int, default=None, help="worker processes in evaluation (unset: --kernels)")
+    group.add_argument("--save_interval", type=int, default=1, help="evaluate, and keep the best, every so many epochs; the last checkpoint is kept after each")
+    group.add_argument("--check_untrained_accuracy", action="store_true", help="first evaluate the bare backbone (epoch -1) and the untrained network (epoch 0)")
+
+
+def logging_parameters(parser) -> None:
+    """Where a run is written, and under which name."""
+    group = parser.add_argument_group("records")
+    group.add_argument("--save_path", default="./Training_Results", help="parent folder of <dataset>/<savename>/")
+    group.add_argument("--savename", default="group_plus_seed", help="name of the run folder; group_plus_seed becomes <group>_s<seed>")
+    group.add_argument("--log_online", action="store_true", help="also log to --online_backend; without credentials offline")
+    group.add_argument("--online_backend", default="wandb", choices=["wandb", "comet_ml", "comet"], help="service of --log_online")
+    group.add_argument("--wandb_key", default=None, help="W&B key, never stored or logged; `wandb login` or WANDB_API_KEY is better")
+    group.add_argument("--comet_api_key", default=None, help="Comet key, never stored or logged; COMET_API_KEY is better")
+    group.add_argument("--project", default="Sample_Project", help="project of --log_online")
+    group.add_argument("--group", default="Sample_Group", help="name of the configuration; runs that differ by seed alone share it")
+    group.add_argument("--plot_every", type=int, default=10, help="draw the curves every so many epochs, and at the end; 0: at the end only")
+    group.add_argument("--no_records", action="store_true", help="write metrics.csv, checkpoints and summary.json only")
+
+
+def run_parameters(parser) -> None:
+    """Configuration files, resume, and what ends before training."""
+    group = parser.add_argument_group("configuration and resume")
+    group.add_argument("--config", nargs="+", default=[], metavar="FILE", help="YAML files of `flag: value`, later ones win, the command line wins over all; a bare name is looked up in configs/")
+    group.add_argument("--print_config", action="store_true", help="print the resolved flags as such a file and exit")
+    group.add_argument("--resume", nargs="?", const="latest", default=None, choices=["latest", "best"], help="continue the run of this --savename (or --group and --seed) from its last, or its best, checkpoint")
+    group.add_argument("--resume_from", default=None, metavar="FOLDER", help="continue the run in this folder")
+    group.add_argument("--resume_allow_changes", action="store_true", help="continue although flags differ from the saved ones")
+    group.add_argument("--dry_run", action="store_true", help="build everything, take one batch through it, and stop: exit 0 means that the run would start")
+    group.add_argument("--list", choices=LISTS, default=None, help="print the plug-ins of one kind with their captions and exit")
+
+
+def batch_creation_parameters(parser) -> None:
+    """Flags of the batch samplers."""
+    datasampler.REGISTRY.add_arguments(parser)
+
+
+def loss_specific_parameters(parser) -> None:
+    """Flags of the criteria."""
+    criteria.REGISTRY.add_arguments(parser)
+
+
+def batchmining_specific_parameters(parser) -> None:
+    """Flags of the miners."""
+    batch_mining.REGISTRY.add_arguments(parser)
+
+
+def data_parameters(parser) -> None:
+    """Flags of data sets and networks."""
+    datasets.REGISTRY.add_arguments(parser)
+    architectures.REGISTRY.add_arguments(parser)
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """The parser with every flag of the program and of its plug-ins."""
+    parser = _Parser(
+        prog="main.py", formatter_class=_Help, allow_abbrev=False, description="Deep metric learning: train, evaluate, record, resume.",
+        usage="python main.py [flags]    (--help: every flag; --list losses: the losses; docs/flags.md)",
+    )  # fmt: skip
+    shared_flags.add_arguments(parser)
+    for declare in (
+        basic_training_parameters, evaluation_parameters, logging_parameters, run_parameters,
+        data_parameters, batch_creation_parameters, loss_specific_parameters, batchmining_specific_parameters,
+    ):  # fmt: skip
+        declare(parser)
+    return parser
+
+
+def read(argv: list[str] | None = None) -> argparse.Namespace:
+    """Parse, compose, derive, check. Without side effects: no folder, no device, no seeding.
+
+    Order, later wins: defaults, --config files, the saved run on resume, the command line. A mistake exits with status 2 and
+    one line. `opt.flags` names all flags.
+    """
+    parser = get_parser()
+    defaults = vars(parser.parse_args([]))
+    explicit = _explicit(parser, argv)
+    try:
+        opt = argparse.Namespace(**{**defaults, **_config_values(parser, explicit.get("config", [])), **explicit})
+        opt.flags = frozenset(defaults)
+        if opt.list is None:
+            _resume(opt, explicit, defaults)
+            _derive(opt)
+            _check(opt)
+        return opt
+    except UserError as error:
+        parser.error(str(error))
+
+
+def _explicit(parser, argv) -> dict:
+    """Only what the command line itself says."""
+    silent = argparse.Namespace(**{action.dest: argparse.SUPPRESS for action in parser._actions if action.dest != "help"})
+    return {name: value for name, value in vars(parser.parse_args(argv, silent)).items() if value is not argparse.SUPPRESS}
+
+
+def _config_values(parser, files: list[str]) -> dict:
+    values = {}
+    for name in files:
+        path = Path(name)
+        if not path.exists():
+            preset = Path(__file__).parent / "configs" / f"{name.removesuffix('.yaml')}.yaml"
+            if not preset.exists():
+                presets = sorted(p.stem for p in preset.parent.glob("*.yaml"))
+                raise UserError(f"--config {name}: no such file, and no such preset (configs/ holds {', '.join(presets) or 'none'})")
+            path = preset
+        try:
+            content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise UserError(f"--config {path}: not YAML: {' '.join(str(error).split())}") from error
+        if not isinstance(content, dict):
+            raise UserError(f"--config {path}: expected lines of `flag: value`")
+        for key, value in content.items():
+            values[key] = _config_value(parser, path, key, value)
+    return values
+
+
+def _config_value(parser, path, key, value):
+    """A file's value passed through its flag's own type."""
+    actions = {action.dest: action for action in parser._actions if action.dest not in ("help", "config", "list", *runs.NEVER_SAVED)}
+    if key not in actions:
+        nearest = difflib.get_close_matches(str(key), actions, n=1)
+        raise UserError(f"{path}: unknown flag {key!r}." + (f" Did you mean {nearest[0]!r}?" if nearest else ""))
+    action = actions[key]
+    if isinstance(action, argparse._StoreTrueAction):
+        if not isinstance(value, bool):
+            raise UserError(f"{path}: {key} is a switch: true or false, not {value!r}")
+        return value
+    if value is None:
+        return action.default
+    several = action.nargs in ("+", "*") or isinstance(action.nargs, int)
+    if isinstance(value, (list, tuple)) != several and isinstance(value, (list, tuple, dict)):
+        raise UserError(f"{path}: {key} takes one value, not {value!r}")
+    items = value if isinstance(value, (list, tuple)) else [value]
+    try:
+        items = [parser._get_value(action, str(item)) for item in items]
+        for item in items:
+            parser._check_value(action, item)
+    except argparse.ArgumentError as error:
+        raise UserError(f"{path}: {key}: {error.message}") from error
+    return items if several else items[0]
+
+
+def _resume(opt, explicit: dict, defaults: dict) -> None:
+    """On resume the saved run's flags stand below the command line's; a difference is an error unless it is allowed."""
+    if opt.resume_from is not None and opt.resume is None:
+        opt.resume = "latest"
+    if opt.resume is None:
+        return
+    if opt.resume_from is None:
+        _derive_savename(opt)
+    folder = runs.run_folder(opt)
+    if not (folder / "parameters.yaml").exists():
+        if opt.resume_from is not None:
+            raise UserError(f"--resume_from {folder}: no run there (parameters.yaml is missing)")
+        return
+    saved = runs.read_parameters(folder)
+    given = {name: value for name, value in explicit.items() if name in saved}
+    derived = argparse.Namespace(**{**vars(opt), **saved, **given})  # so that `--savename group_plus_seed` equals its resolved value
+    _derive(derived)
+    differing = [
+        f"--{name} {_shown(getattr(derived, name))} (saved: {_shown(saved[name])})"
+        for name in sorted(given)
+        if name not in runs.NEVER_A_CHANGE and getattr(derived, name) != saved[name] and not (name == "n_epochs" and given[name] > saved[name])
+    ]
+    if differing and not opt.resume_allow_changes:
+        raise UserError(f"--resume: flags differ from those of {folder}: {'; '.join(differing)}. Leave them out, or add --resume_allow_changes")
+    for name, value in saved.items():
+        if name in defaults and name not in given:
+            setattr(opt, name, value)
+
+
+def _shown(value) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _derive_savename(opt) -> None:
+    if opt.savename == "group_plus_seed":
+        opt.savename = f"{opt.group}_s{opt.seed}"
+
+
+def _derive(opt) -> None:
+    """Give every default of None that stands for another flag its value."""
+    _derive_savename(opt)
+    dataset = datasets.REGISTRY.module(opt.dataset)
+    if opt.source_path is None:
+        opt.source_path = str(getattr(dataset, "default_source_path", lambda: "./Datasets")())
+    if opt.augmentation is None:
+        opt.augmentation = getattr(dataset, "DEFAULT_AUGMENTATION", "base")
+    if opt.fc_lr < 0:
+        opt.fc_lr = opt.lr
+    if opt.fc_decay is None:
+        opt.fc_decay = opt.decay
+    if opt.eval_bs is None:
+        opt.eval_bs = opt.bs
+    if opt.eval_kernels is None:
+        opt.eval_kernels = opt.kernels
+    if opt.online_backend == "comet":
+        opt.online_backend = "comet_ml"
+
+
+def _check(opt) -> None:
+    """Refuse, in one line, what cannot work. Raises UserError."""
+    _check_numbers(opt)
+    architectures.check(opt.arch)
+    datasets.check(opt)
+    loss, sampler = criteria.REGISTRY.module(opt.loss), datasampler.REGISTRY.module(opt.data_sampler)
+    _check_mining(opt, loss)
+    if getattr(sampler, "USES_SAMPLES_PER_CLASS", False):
+        if opt.bs % opt.samples_per_class:
+            raise UserError(f"--bs {opt.bs} is not a multiple of --samples_per_class {opt.samples_per_class}, which --data_sampler {opt.data_sampler} fills batches by")
+        if opt.samples_per_class == 1 and getattr(loss, "REQUIRES_BATCHMINER", False):
+            raise UserError(f"--samples_per_class 1 leaves --loss {opt.loss} without positives: it needs 2 or more")
+    for name in opt.evaluation_metrics + opt.storage_metrics:
+        metrics.check(name)
+    for name in opt.storage_metrics:
+        if name not in opt.evaluation_metrics:
+            raise UserError(f"--storage_metrics {name} is not evaluated: add it to --evaluation_metrics ({' '.join(opt.evaluation_metrics)})")
+        if metrics.is_array(name):
+            raise UserError(f"--storage_metrics {name} is an array: it has no best value")
+    if opt.patience is not None and not _has_validation(opt):
+        raise UserError("--patience stops on validation data: add --use_tv_split")
+
+
+def _has_validation(opt) -> bool:
+    return opt.use_tv_split
+
+
+def _check_numbers(opt) -> None:
+    at_least = {
+        "n_epochs": 0, "bs": 1, "samples_per_class": 1, "kernels": 0, "eval_kernels": 0, "eval_bs": 1, "embed_dim": 0, "save_interval": 1,
+        "iterations_per_epoch": 1, "patience": 1, "plot_every": 0, "decay": 0, "loss_decay": 0, "momentum": 0, "lr": 0, "seed": 0,
+        "plateau_patience": 0,
+    }  # fmt: skip
+    for name, least in at_least.items():
+        value = getattr(opt, name)
+        if value is not None and not value >= least:
+            raise UserError(f"--{name} {value} must be at least {least}")
+    if opt.clip_grad_norm is not None and not opt.clip_grad_norm > 0:
+        raise UserError(f"--clip_grad_norm {opt.clip_grad_norm} must be above 0")
+    if any(gpu < 0 for gpu in opt.gpu):
+        raise UserError(f"--gpu {_shown(opt.gpu)}: a GPU's number is 0 or more")
+
+
+def _check_mining(opt, loss) -> None:
+    """The pairing of loss and miner, by what the one allows and the other yields."""
+    requires, mines_pairs = getattr(loss, "REQUIRES_BATCHMINER", False), getattr(loss, "MINES_PAIRS", False)
+    if opt.mine_pairs and not mines_pairs:
+        able = [name for name, module in criteria.REGISTRY.modules().items() if getattr(module, "MINES_PAIRS", False)]
+        raise UserError(f"--mine_pairs: --loss {opt.loss} does not work on all pairs of a batch; these do: {', '.join(able)}")
+    if not requires and not opt.mine_pairs:
+        return
+    miner = batch_mining.REGISTRY.module(opt.batch_mining)
+    allowed = loss.ALLOWED_MINING_OPS
+    if allowed is None and getattr(miner, "YIELDS", "triplets") == "sets":
+        raise UserError(f"--batch_mining {opt.batch_mining} yields sets, which --loss {opt.loss} does not take: choose a miner of triplets or pairs, such as distance")
+    if allowed is not None and opt.batch_mining not in allowed:
+        raise UserError(f"--batch_mining {opt.batch_mining} does not go with --loss {opt.loss}; allowed: {', '.join(allowed)}")
+
+
+def listing(kind: str) -> list[tuple[str, str]]:
+    """(name, caption) of the plug-ins of one kind of `LISTS`."""
+    if kind == "metrics":
+        return metrics.listing()
+    if kind not in LISTS:
+        raise unknown("list", kind, LISTS)
+    registry = {
+        "losses": criteria.REGISTRY, "miners": batch_mining.REGISTRY, "samplers": datasampler.REGISTRY,
+        "architectures": architectures.REGISTRY, "datasets": datasets.REGISTRY,
+    }[kind]  # fmt: skip
+    return [(name, registry.caption(name)) for name in registry.names()]
+
+
+def answer(opt) -> str | None:
+    """What --list or --print_config asks for, as text; None where the flags ask for a run."""
+    if opt.list is not None:
+        rows = listing(opt.list)
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(f"{name:{width}}  {caption}" for name, caption in rows)
+    return yaml.safe_dump(runs.saved_flags(opt), sort_keys=True).rstrip() if opt.print_config else None

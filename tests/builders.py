@@ -1,0 +1,107 @@
+"""Tiny data sets of real images, in the layouts that the pipeline reads. Tests of every folder build theirs here.
+
+`make_…(path, layout=…, n_classes=…, n_images=…)` writes below `path` and returns the data set's own folder.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+CUB_NAMES = ("Black_footed_Albatross", "Laysan_Albatross", "Sooty_Albatross", "Groove_billed_Ani", "Crested_Auklet", "Least_Auklet")
+CAR_NAMES = (
+    "AM General Hummer SUV 2000", "Acura RL Sedan 2012", "Acura TL Sedan 2012", "Acura TL Type-S 2008", "Acura TSX Sedan 2012",
+    "Acura Integra Type R 2001", "Acura ZDX Hatchback 2012", "Aston Martin V8 Vantage Convertible 2012",
+)  # fmt: skip
+PRODUCTS = ("bicycle", "cabinet", "chair", "coffee_maker", "fan", "kettle", "lamp", "mug", "sofa", "stapler", "table", "toaster")
+
+
+def picture(seed, size=(40, 30)):
+    """A smooth random RGB picture of `size` (width, height), so that JPEG keeps it nearly as it is."""
+    coarse = np.random.default_rng(seed).integers(0, 256, (4, 5, 3), dtype=np.uint8)
+    return Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC)
+
+
+def write_image(path, seed, size=(40, 30), mode="RGB"):
+    """Write one picture to `path` (the suffix decides the format), making its folders. Returns the path."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture(seed, size).convert(mode).save(path, **({"quality": 90} if path.suffix.lower() in (".jpg", ".jpeg") else {}))
+    return path
+
+
+def make_folder(path, n_classes=6, n_images=4, size=(40, 30), names=None):
+    """`path/<class>/<images>`."""
+    for c, name in enumerate(names or [f"class_{c}" for c in range(n_classes)]):
+        for i in range(n_images):
+            write_image(Path(path) / name / f"{i:03d}.jpg", (c, i), size)
+    return Path(path)
+
+
+def make_cub200(path, layout="official", n_classes=8, n_images=6, size=(40, 30)):
+    """CUB200-2011 with `n_classes` of its classes. Layouts: official (`CUB_200_2011/` with its lists), icml (`cub200/images/`)."""
+    root = Path(path) / ("CUB_200_2011" if layout == "official" else "cub200")
+    names = [f"{c:03d}.{CUB_NAMES[c - 1] if c <= len(CUB_NAMES) else f'Bird_{c}'}" for c in range(1, n_classes + 1)]
+    images, labels = [], []
+    for c, name in enumerate(names, start=1):
+        for i in range(n_images):
+            file = f"{name}/{name[4:]}_{i:04d}_{c * 1000 + i}.jpg"
+            write_image(root / "images" / file, (c, i), size)
+            images.append(f"{len(images) + 1} {file}")
+            labels.append(f"{len(images)} {c}")
+    if layout == "official":
+        (root / "images.txt").write_text("\n".join(images) + "\n")
+        (root / "image_class_labels.txt").write_text("\n".join(labels) + "\n")
+        (root / "classes.txt").write_text("".join(f"{c} {name}\n" for c, name in enumerate(names, start=1)))
+    return root
+
+
+def make_cars196(path, layout="icml", n_classes=8, n_images=6, size=(40, 30)):
+    """Cars196 with `n_classes` of its classes. Layouts: official (`car_ims`, `cars_annos.mat`), icml (folder a class), kaggle (halves)."""
+    root = Path(path) / "cars196"
+    names = [CAR_NAMES[c] if c < len(CAR_NAMES) else f"Zebra {c:03d} Coupe 2012" for c in range(n_classes)]
+    if layout == "official":
+        from scipy.io import savemat
+
+        rows = []
+        for c in range(n_classes):
+            for i in range(n_images):
+                file = f"car_ims/{i * n_classes + c + 1:06d}.jpg"  # classes interleaved: the order of files says nothing
+                write_image(root / file, (c, i), size)
+                rows.append((file, 1, 1, size[0], size[1], c + 1, i % 2))
+        fields = [("relative_im_path", "O"), *((f"bbox_{k}", "O") for k in ("x1", "y1", "x2", "y2")), ("class", "O"), ("test", "O")]
+        class_names = np.empty((1, n_classes), dtype=object)
+        class_names[0] = names
+        annotations = np.array([tuple(row) for row in rows], dtype=fields)[None]
+        savemat(root / "cars_annos.mat", {"annotations": annotations, "class_names": class_names})
+        return root
+    for c, name in enumerate(names):
+        for i in range(n_images):
+            folder = {"icml": "images", "kaggle": f"car_data/car_data/{'test' if i % 2 else 'train'}"}[layout]
+            write_image(root / folder / name / f"{i:05d}.jpg", (c, i), size)
+    return root
+
+
+def make_online_products(path, layout="official", n_train=6, n_test=6, n_images=4, size=(40, 30)):
+    """Stanford Online Products in small. Layouts: official (`Stanford_Online_Products/`), icml (`online_products/images`, `Info_Files`)."""
+    official = layout == "official"
+    root = Path(path) / ("Stanford_Online_Products" if official else "online_products")
+    lists, images = (root, root) if official else (root / "Info_Files", root / "images")
+    lists.mkdir(parents=True, exist_ok=True)
+    image_id, of_product = 0, {}
+    for name, classes in (("Ebay_train", range(1, n_train + 1)), ("Ebay_test", range(n_train + 1, n_train + n_test + 1))):
+        lines = ["image_id class_id super_class_id path"]
+        first = classes[0]
+        for c in classes:
+            super_id = 1 + (c - first) * len(PRODUCTS) // len(classes)
+            for i in range(n_images):
+                image_id += 1
+                file = f"{PRODUCTS[super_id - 1]}_final/{111000000000 + c}_{i}.JPG"
+                write_image(images / file, (c, i), size)
+                lines.append(f"{image_id} {c} {super_id} {file}")
+                of_product.setdefault(PRODUCTS[super_id - 1], []).append(file)
+        (lists / f"{name}.txt").write_text("\n".join(lines) + "\n")
+    if not official:
+        for product, files in of_product.items():
+            (lists / f"{product}.txt").write_text("\n".join(files) + "\n")
+    return root

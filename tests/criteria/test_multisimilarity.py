@@ -1,0 +1,68 @@
+import math
+
+import pytest
+import torch
+from pytorch_metric_learning.losses import MultiSimilarityLoss
+from pytorch_metric_learning.miners import MultiSimilarityMiner
+
+from tests.criteria._oracles import ListMiner, batch_of, build, check_formula, check_gradient, check_peer, every_batch, mined_partners, partners
+
+
+def reference(margin, find=partners, pos_weight=2.0, neg_weight=40.0, thresh=0.5):
+    def loss(batch, labels):
+        positives, negatives = find(labels)
+        total = 0.0
+        for i in range(len(labels)):
+            s = [batch[i] @ other for other in batch]
+            if not positives[i] or not negatives[i]:
+                continue
+            hardest_positive, hardest_negative = min(s[p] for p in positives[i]), max(s[n] for n in negatives[i])
+            kept_p = [s[p] for p in positives[i] if s[p] - margin < hardest_negative]
+            kept_n = [s[n] for n in negatives[i] if s[n] + margin > hardest_positive]
+            if kept_p and kept_n:
+                total = total + torch.log(1 + sum(torch.exp(-pos_weight * (v - thresh)) for v in kept_p)) / pos_weight
+                total = total + torch.log(1 + sum(torch.exp(neg_weight * (v - thresh)) for v in kept_n)) / neg_weight
+        return total / len(labels)
+
+    return loss
+
+
+@every_batch
+def test_formula(kind, unit):
+    check_formula("multisimilarity", reference(0.1), kind, unit)
+
+
+@every_batch
+def test_an_infinite_margin_keeps_all_pairs(kind, unit):
+    check_formula("multisimilarity", reference(math.inf), kind, unit, loss_multisimilarity_margin=math.inf)
+
+
+@every_batch
+def test_mined_pairs(kind, unit):
+    check_formula("multisimilarity", reference(0.1, mined_partners), kind, unit, batchminer=ListMiner(), mine_pairs=True)
+
+
+def test_other_weights():
+    flags = {"loss_multisimilarity_pos_weight": 5.0, "loss_multisimilarity_neg_weight": 30.0, "loss_multisimilarity_thresh": 0.2}
+    check_formula("multisimilarity", reference(0.1, partners, 5.0, 30.0, 0.2), "ragged", True, **flags)
+
+
+def test_gradient():
+    check_gradient("multisimilarity")
+
+
+def test_against_pytorch_metric_learning():
+    check_peer("multisimilarity", MultiSimilarityLoss(2, 40, 0.5), tuples=MultiSimilarityMiner(0.1))
+
+
+def test_against_pytorch_metric_learning_with_all_pairs():
+    check_peer("multisimilarity", MultiSimilarityLoss(2, 40, 0.5), loss_multisimilarity_margin=math.inf)
+
+
+def test_stats_count_kept_pairs():
+    batch, labels = batch_of("pairs")
+    criterion = build("multisimilarity", loss_multisimilarity_margin=math.inf)
+    criterion(batch, labels)
+    assert criterion.stats["kept_positive_share"] == criterion.stats["kept_negative_share"] == 1
+    expected = sum(float(batch[i] @ batch[i + 1]) for i in range(0, 8, 2)) / 4
+    assert float(criterion.stats["positive_similarity"]) == pytest.approx(expected)

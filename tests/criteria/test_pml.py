@@ -1,0 +1,66 @@
+import builtins
+import sys
+
+import pytest
+import torch
+from pytorch_metric_learning import losses
+
+import criteria
+from utilities.errors import UserError
+
+
+def points(dtype=torch.float32):
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(12, 6, generator=generator, dtype=dtype).requires_grad_(), torch.arange(12) // 2
+
+
+def test_value_and_gradient_are_those_of_the_package():
+    criterion = criteria.select("pml", loss_pml_class="CircleLoss", loss_pml_kwargs=["m=0.3", "gamma=40"])
+    (ours_in, labels), (theirs_in, _) = points(), points()
+    ours, theirs = criterion(ours_in, labels), losses.CircleLoss(m=0.3, gamma=40)(theirs_in, labels)
+    ours.backward()
+    theirs.backward()
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(ours_in.grad, theirs_in.grad)
+    assert not criterion.optim_dict_list and not list(criterion.parameters())
+
+
+def test_sizes_are_filled_in_and_parameters_get_their_rate():
+    criterion = criteria.select("pml", loss_pml_class="ArcFaceLoss", loss_pml_lr=0.02, n_classes=6, embed_dim=6)
+    assert tuple(criterion.loss.W.shape) == (6, 6)
+    assert criterion.optim_dict_list[0]["lr"] == 0.02 and criterion.optim_dict_list[0]["params"][0] is criterion.loss.W
+    batch, labels = points()
+    criterion(batch, labels).backward()
+    assert criterion.loss.W.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize(("flags", "message"), [
+    ({"loss_pml_class": "CircleLos"}, "CircleLoss"),
+    ({"loss_pml_class": None}, "loss_pml_class"),
+    ({"loss_pml_class": "CircleLoss", "loss_pml_kwargs": ["m:3"]}, "key=value"),
+    ({"loss_pml_class": "CircleLoss", "loss_pml_kwargs": ["mm=3"]}, "mm"),
+])
+def test_mistakes_are_one_line(flags, message):
+    with pytest.raises(UserError, match=message):
+        criteria.select("pml", **flags)
+
+
+def test_absent_package_names_the_pip_line(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("pytorch_metric_learning")]:
+        monkeypatch.delitem(sys.modules, name)
+    real = builtins.__import__
+
+    def refuse(name, *args, **kwargs):
+        if name.startswith("pytorch_metric_learning"):
+            raise ImportError("not here")
+        return real(name, *args, **kwargs)
+
+    class Absent:
+        def find_spec(self, name, path=None, target=None):
+            if name.startswith("pytorch_metric_learning"):
+                raise ModuleNotFoundError(f"No module named {name!r}")
+
+    monkeypatch.setattr(sys, "meta_path", [Absent(), *sys.meta_path])
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(UserError, match="pip install pytorch-metric-learning"):
+        criteria.select("pml", loss_pml_class="CircleLoss")

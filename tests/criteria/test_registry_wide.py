@@ -1,0 +1,215 @@
+"""What every criterion of the registry keeps, without naming one."""
+
+import ast
+import math
+
+import pytest
+import torch
+
+import batch_mining
+import criteria
+
+N_CLASSES, DIMENSIONS = 6, 8
+NAMES = criteria.REGISTRY.names()
+# what a criterion cannot guess: flags without a usable default
+NEEDED = {"loss_pml_class": "ContrastiveLoss"}
+
+LABELS = {
+    "repeated": [0, 0, 0, 1, 1, 2, 2, 2],
+    "pairs": [0, 0, 1, 1, 2, 2],
+    "with singletons": [0, 0, 1, 2, 3, 3],
+    "all singletons": [0, 1, 2, 3, 4, 5],
+    "one class": [4, 4, 4, 4],
+    "one sample": [2],
+    "two of a class": [1, 1],
+    "two classes": [1, 5],
+}
+
+
+def points(n: int) -> torch.Tensor:
+    return torch.randn(n, DIMENSIONS, generator=torch.Generator().manual_seed(n))
+
+
+def on_a_line(n: int) -> torch.Tensor:
+    """Cosines of exactly 1 and -1."""
+    return torch.eye(DIMENSIONS)[0].repeat(n, 1) * torch.tensor([1.0, -1.0]).repeat(n)[:n, None]
+
+
+POINTS = {
+    "unit": lambda n: torch.nn.functional.normalize(points(n)),
+    "as they are": points,
+    "long": lambda n: 100 * points(n),
+    "tiny": lambda n: 1e-6 * points(n),
+    "identical": lambda n: torch.nn.functional.normalize(points(1)).repeat(n, 1),
+    "opposite": on_a_line,
+    "zero": lambda n: torch.zeros(n, DIMENSIONS),
+    "one zero": lambda n: torch.nn.functional.normalize(points(n)) * (torch.arange(n) > 0)[:, None],
+    "constant entries": lambda n: torch.ones(n, DIMENSIONS) * torch.arange(1, n + 1)[:, None],
+}
+
+
+def build(name: str, **flags):
+    """The criterion with a miner that it allows, where it requires one or takes one under `mine_pairs`."""
+    module = criteria.REGISTRY.module(name)
+    flags = {"loss": name, "n_classes": N_CLASSES, "embed_dim": DIMENSIONS, **NEEDED, **flags}
+    takes = module.REQUIRES_BATCHMINER or (getattr(module, "MINES_PAIRS", False) and flags.get("mine_pairs"))
+    miner_name = (module.ALLOWED_MINING_OPS or ["distance"])[0]
+    miner = batch_mining.select(miner_name, loss=name, batch_mining=miner_name, embed_dim=DIMENSIONS) if takes else None
+    torch.manual_seed(0)
+    return criteria.select(name, batchminer=miner, batch_mining=miner_name, **flags)
+
+
+def run(criterion, batch, labels, **kwargs):
+    """Loss, gradient of the embeddings, gradients of the parameters; the miner's draws are seeded."""
+    torch.manual_seed(1)
+    batch = batch.clone().requires_grad_()
+    for parameter in criterion.parameters():
+        parameter.grad = None
+    loss = criterion(batch, labels, **kwargs)
+    loss.backward()
+    return loss.detach(), batch.grad, [parameter.grad for parameter in criterion.parameters()]
+
+
+every_criterion = pytest.mark.parametrize("name", NAMES)
+
+
+@every_criterion
+def test_constants(name):
+    module = criteria.REGISTRY.module(name)
+    assert isinstance(module.REQUIRES_BATCHMINER, bool) and isinstance(module.REQUIRES_OPTIM, bool)
+    assert module.ALLOWED_MINING_OPS is None or set(module.ALLOWED_MINING_OPS) <= set(batch_mining.REGISTRY.names())
+    assert not (module.REQUIRES_BATCHMINER and getattr(module, "MINES_PAIRS", False))
+    assert criteria.REGISTRY.caption(name)
+    assert module.REQUIRES_OPTIM or not list(build(name).parameters())
+
+
+@every_criterion
+@pytest.mark.parametrize("mine_pairs", [False, True])
+def test_degenerate_batches_give_finite_values_and_gradients(name, mine_pairs):
+    if mine_pairs and not getattr(criteria.REGISTRY.module(name), "MINES_PAIRS", False):
+        pytest.skip("takes no miner's pairs")
+    criterion = build(name, mine_pairs=mine_pairs)
+    for kind, labels in LABELS.items():
+        for shape, make in POINTS.items():
+            loss, gradient, gradients = run(criterion, make(len(labels)), torch.tensor(labels))
+            where = f"{name}, {kind}, {shape}"
+            assert loss.shape == () and torch.isfinite(loss), where
+            assert gradient is not None and torch.isfinite(gradient).all(), where
+            for of_parameter in gradients:
+                assert of_parameter is not None and torch.isfinite(of_parameter).all(), where
+
+
+@every_criterion
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_raised(name, dtype):
+    criterion = build(name)
+    labels = torch.tensor(LABELS["repeated"])
+    batch = torch.nn.functional.normalize(points(len(labels))).to(dtype)
+    loss, gradient, _ = run(criterion, batch, labels)
+    assert loss.dtype == torch.float32 and gradient.dtype == dtype
+    assert torch.isfinite(loss) and torch.isfinite(gradient).all()
+    torch.testing.assert_close(loss, run(build(name), batch.float(), labels)[0], rtol=0, atol=0)
+
+
+@every_criterion
+def test_float64_stays_float64(name):
+    labels = torch.tensor(LABELS["repeated"])
+    batch = torch.nn.functional.normalize(points(len(labels)).double())
+    loss, gradient, _ = run(build(name), batch, labels)
+    assert loss.dtype == gradient.dtype == torch.float64
+    torch.testing.assert_close(loss.float(), run(build(name), batch.float(), labels)[0], rtol=1e-3, atol=1e-4)
+
+
+@every_criterion
+def test_every_parameter_is_in_exactly_one_group_with_a_rate(name):
+    criterion = build(name, lr=1e-3)
+    parameters = list(criterion.parameters())
+    groups = getattr(criterion, "optim_dict_list", None) or [{"params": parameters, "lr": getattr(criterion, "lr", None)}]
+    listed = [id(parameter) for group in groups for parameter in group["params"]]
+    assert sorted(listed) == sorted(id(parameter) for parameter in parameters)
+    assert all(isinstance(group["lr"], float) and math.isfinite(group["lr"]) and group["lr"] > 0 for group in groups if group["params"])
+    if parameters:
+        torch.optim.Adam(groups)
+
+
+@every_criterion
+def test_same_seed_same_bits(name):
+    labels = torch.tensor(LABELS["repeated"])
+    batch = torch.nn.functional.normalize(points(len(labels)))
+    first, second = run(build(name), batch, labels), run(build(name), batch, labels)
+    assert torch.equal(first[0], second[0]) and torch.equal(first[1], second[1])
+    assert all(torch.equal(a, b) for a, b in zip(first[2], second[2], strict=True))
+
+
+@every_criterion
+def test_unknown_keywords_are_ignored(name):
+    labels = torch.tensor(LABELS["repeated"])
+    batch = torch.nn.functional.normalize(points(len(labels)))
+    plain = run(build(name), batch, labels)
+    extra = run(build(name), batch, labels, f_embed=torch.nn.Linear(2, 2), batch_features=points(8), something_later="x")
+    assert torch.equal(plain[0], extra[0]) and torch.equal(plain[1], extra[1])
+
+
+@every_criterion
+def test_stats_are_detached_scalars(name):
+    criterion = build(name)
+    for labels in LABELS.values():
+        run(criterion, points(len(labels)), torch.tensor(labels))
+        for key, value in criterion.stats.items():
+            assert isinstance(value, torch.Tensor) and value.shape == () and not value.requires_grad, f"{name}: {key}"
+            assert torch.isfinite(value.double()), f"{name}: {key}"
+
+
+@every_criterion
+def test_order_of_samples_does_not_matter(name):
+    """Where no tuples are drawn at random, the loss is a function of the set of samples."""
+    module = criteria.REGISTRY.module(name)
+    if module.REQUIRES_BATCHMINER:
+        pytest.skip("draws its tuples")
+    labels = torch.tensor(LABELS["with singletons"])
+    batch = torch.nn.functional.normalize(points(len(labels)).double())
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    (loss, gradient, _), (permuted, permuted_gradient, _) = run(build(name), batch, labels), run(build(name), batch[order], labels[order])
+    torch.testing.assert_close(loss, permuted, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(gradient[order], permuted_gradient, rtol=1e-7, atol=1e-10)
+
+
+@every_criterion
+def test_a_step_down_the_gradient_lowers_the_loss(name):
+    labels = torch.tensor(LABELS["repeated"])
+    batch = points(len(labels)).double()
+    criterion = build(name)
+    loss, gradient, _ = run(criterion, batch, labels)
+    assert gradient.abs().sum() > 0
+    stepped, _, _ = run(criterion, batch - 1e-6 * gradient / gradient.norm(), labels)
+    assert stepped < loss
+
+
+@every_criterion
+def test_whole_state_survives_a_state_dict(name):
+    labels = torch.tensor(LABELS["repeated"])
+    batch = torch.nn.functional.normalize(points(len(labels)))
+    trained, fresh = build(name), build(name)
+    with torch.no_grad():
+        for parameter in trained.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    fresh.load_state_dict(trained.state_dict())
+    assert torch.equal(run(trained, batch, labels)[0], run(fresh, batch, labels)[0])
+
+
+@every_criterion
+def test_its_own_flags_bear_its_prefix_and_are_read(name):
+    source = (criteria.REGISTRY.folder / f"{name}.py").read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    declared = {node.args[0].value[2:] for node in ast.walk(tree)
+                if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument"}
+    assert all(flag.startswith(f"loss_{name}_") for flag in declared)
+    read = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "opt"}
+    assert declared <= read
+
+
+@every_criterion
+def test_nothing_is_cast_by_hand(name):
+    tree = ast.parse((criteria.REGISTRY.folder / f"{name}.py").read_text(encoding="utf-8"))
+    assert not [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "float" and
+                not (isinstance(node.value, ast.Name) and node.value.id == "torch")]

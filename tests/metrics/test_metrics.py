@@ -1,0 +1,524 @@
+"""Every metric against a plain float64 version of its definition, on spaces that are easy to get wrong."""
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import metrics
+from metrics import _search, _space
+from utilities.errors import UnknownName, UserError
+
+RETRIEVAL = ["e_recall@1", "e_recall@2", "e_recall@4", "e_recall@1000", "precision@1", "precision@5", "r_precision"]
+RETRIEVAL += ["map_r", "mrr", "map@3", "map@1000", "mAP_c", "mAP_1000", "mAP_lim", "mAP"]
+DISTS = ["dists@intra", "dists@inter", "dists@intra_over_inter"]
+
+
+# ---------------------------------------------------------------------------------------------- plain versions, one query at a time
+def ranked(query, reference, left_out):
+    distances = [(sum((float(a) - float(b)) ** 2 for a, b in zip(query, r, strict=True)), j) for j, r in enumerate(reference)]
+    return [j for _, j in sorted(distances) if j != left_out]
+
+
+def precision_sum(relevance, depth):
+    total, found = 0.0, 0
+    for i, hit in enumerate(relevance[: int(min(depth, len(relevance)))], start=1):
+        found += hit
+        total += hit * found / i
+    return total
+
+
+def plain_scores(name, relevance, total, size):
+    """One query's value, None where it is left out. `total` relevant samples, `size` of its class in the reference."""
+    head, _, k = name.partition("@")
+    k = int(k or 0)
+    if head == "e_recall":
+        return float(any(relevance[:k]))
+    if head.startswith("mAP"):
+        depth = {"mAP_c": size, "mAP_1000": 1000, "mAP_lim": 1023, "mAP": len(relevance)}[head]
+        return precision_sum(relevance, depth) / size if size else 0.0
+    if total == 0:
+        return None
+    if head == "precision":
+        return sum(relevance[:k]) / k
+    if head == "r_precision":
+        return sum(relevance[:total]) / total
+    if head == "map_r":
+        return precision_sum(relevance, total) / total
+    if head == "map":
+        return precision_sum(relevance, k) / min(k, total)
+    assert head == "mrr"
+    return 1.0 / (relevance.index(True) + 1)
+
+
+def plain(names, features, labels, reference=None, reference_labels=None, exclude=None):
+    if reference is None:
+        reference, reference_labels, exclude = features, labels, range(len(features))
+    exclude = [-1] * len(features) if exclude is None else exclude
+    values = {name: [] for name in names}
+    for query, label, left_out in zip(features, labels, exclude, strict=True):
+        order = ranked(query, reference, left_out)
+        relevance = [bool(reference_labels[j] == label) for j in order]
+        size = sum(bool(other == label) for other in reference_labels)
+        for name in names:
+            values[name].append((label, plain_scores(name, relevance, sum(relevance), size)))
+    results = {}
+    for name, scored in values.items():
+        kept = [(label, score) for label, score in scored if score is not None]
+        results[name] = float(np.mean([score for _, score in kept])) if kept else 0.0
+        means = [np.mean([score for other, score in kept if other == label]) for label in {label for label, _ in kept}]
+        results[f"{name}_macro"] = float(np.mean(means)) if kept else 0.0
+    return results
+
+
+def assert_retrieval(features, labels, names=tuple(RETRIEVAL), **options):
+    names = list(names) + [f"{name}_macro" for name in names]
+    expected = plain([name for name in names if not name.endswith("_macro")], features, labels, **options)
+    measured = metrics.compute(names, np.asarray(features), np.asarray(labels), **options)
+    assert list(measured) == names
+    for name in names:
+        assert measured[name] == pytest.approx(expected[name], abs=1e-12), name
+
+
+# --------------------------------------------------------------------------------------------------------------------- retrieval
+def random_space(n=120, d=6, classes=11, seed=0, spread=1.0):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, n)
+    return rng.standard_normal((classes, d))[labels] + spread * rng.standard_normal((n, d)), labels
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.7, 5.0])
+def test_random_spaces(spread):
+    assert_retrieval(*random_space(spread=spread))
+
+
+def test_random_space_in_float32():
+    features, labels = random_space(spread=0.8, seed=3)
+    assert_retrieval(features.astype(np.float32), labels)
+
+
+def test_ties_and_duplicates_lower_index_first_and_self_by_index():
+    rng = np.random.default_rng(1)
+    features = rng.integers(-2, 3, (100, 2)).astype(np.float32)  # 25 places for 100 samples: duplicates of every class, ties everywhere
+    assert_retrieval(features, rng.integers(0, 6, 100))
+
+
+def test_all_identical():
+    assert_retrieval(np.ones((30, 4), dtype=np.float32) * 0.3, np.arange(30) % 4)
+    assert_retrieval(np.zeros((9, 3)), np.arange(9) % 2)
+
+
+def test_collapsed_far_from_the_origin():
+    rng = np.random.default_rng(2)
+    features = 1000.0 + 1e-6 * rng.standard_normal((80, 5))  # in float32 without a shift all of these are one point
+    assert_retrieval(features, rng.integers(0, 5, 80))
+
+
+def test_near_ties_below_float32_are_settled_in_float64():
+    rng = np.random.default_rng(4)
+    corners = rng.integers(0, 2, (90, 3)).astype(np.float64)
+    assert_retrieval(corners + 1e-9 * rng.standard_normal((90, 3)), rng.integers(0, 7, 90))
+
+
+def test_outlier_and_extreme_scales():
+    features, labels = random_space(n=60)
+    features[0] *= 1e6
+    assert_retrieval(features, labels)
+    assert_retrieval(features[1:] * 1e-25, labels[1:])
+    assert_retrieval((features[1:] * 1e30).astype(np.float32), labels[1:])
+
+
+def test_singletons_one_class_fewer_samples_than_k_and_single_sample():
+    features, _ = random_space(n=20)
+    assert_retrieval(features, np.arange(20))  # each alone
+    assert_retrieval(features, np.r_[np.arange(10), np.zeros(10)].astype(int))  # some alone
+    assert_retrieval(features, np.zeros(20, dtype=int))  # one class
+    assert_retrieval(features[:3], np.array([0, 0, 1]))
+    assert_retrieval(features[:1], np.array([5]))
+
+
+def test_perfect_space_has_exactly_its_highest_value():
+    sizes = np.array([2, 3, 5, 7])
+    labels = np.repeat(np.arange(4), sizes)
+    features = np.eye(4)[labels] + 1e-3 * np.random.default_rng(0).standard_normal((17, 4))
+    names = ["map_r", "r_precision", "mrr", "e_recall@1", "map@4", "mAP_c", "mAP_1000", "mAP", "nmi", "ami", "f1"]
+    measured = metrics.compute(names, features, labels, clusters=100 - labels)
+    for name in ("map_r", "r_precision", "mrr", "e_recall@1", "map@4"):
+        assert measured[name] == 1.0, name
+    for name in ("nmi", "ami", "f1"):
+        assert measured[name] == pytest.approx(1.0, abs=1e-12), name
+    for name in ("mAP_c", "mAP_1000", "mAP"):
+        assert measured[name] == np.mean((sizes[labels] - 1) / sizes[labels]), name
+    separated = np.repeat(np.eye(3), 2, axis=0)
+    assert metrics.compute("mAP_c", separated, [0, 0, 1, 1, 2, 2])["mAP_c"] == 0.5
+
+
+def test_query_and_gallery_with_classes_missing_on_either_side():
+    queries, labels = random_space(n=50, classes=9, seed=5)
+    gallery, gallery_labels = random_space(n=70, classes=14, seed=6)
+    keep = gallery_labels != 3
+    options = {"reference": gallery[keep], "reference_labels": gallery_labels[keep] + 2}
+    assert set(labels) - set(options["reference_labels"]) and set(options["reference_labels"]) - set(labels)
+    assert_retrieval(queries, labels, **options)
+    nothing = metrics.compute(["e_recall@1", "map_r", "mAP"], queries, labels, reference=gallery, reference_labels=gallery_labels + 100)
+    assert nothing == {"e_recall@1": 0.0, "map_r": 0.0, "mAP": 0.0}
+
+
+def test_reference_that_holds_the_queries():
+    features, labels = random_space(n=90, seed=7)
+    features[10] = features[70]
+    reference = np.concatenate([features[40:], features[:40]])  # the queries 0..29 stand at 50..79
+    options = {"reference": reference, "reference_labels": np.concatenate([labels[40:], labels[:40]])}
+    exclude = np.where(np.arange(30) % 5, np.arange(30) + 50, -1)
+    assert_retrieval(features[:30], labels[:30], exclude=exclude, **options)
+
+
+@pytest.mark.parametrize(
+    "constants", [{"SAMPLE": 8}, {"PAIRS": 1}, {"COLUMNS": 16}, {"ROWS": 4, "SAMPLE": 5, "KEPT": 40}, {"KEPT": 16, "COLUMNS": 8}]
+)
+def test_blocks_tiles_and_estimates_change_nothing(monkeypatch, constants):
+    for name, value in constants.items():
+        monkeypatch.setattr(_search, name, value)
+    for names in (RETRIEVAL, ["e_recall@2"], ["map_r"], ["map_r", "mAP_c", "e_recall@4"], ["mrr"], ["map@3"]):
+        assert_retrieval(*random_space(spread=2.0, seed=8), names)
+    features, labels = random_space(spread=1.0, seed=9)
+    features = np.round(features)
+    assert_retrieval(features, labels, ["map_r", "map@3", "e_recall@1"])
+    expected = [ranked(query, features, i)[:7] for i, query in enumerate(features)]
+    assert _space.EmbeddingSpace(features, labels).neighbours(7).tolist() == expected
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**31), st.integers(1, 40), st.integers(1, 4), st.integers(1, 6), st.booleans())
+def test_any_small_space(seed, n, d, classes, rounded):
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((n, d))
+    features = np.round(2 * features) if rounded else features
+    assert_retrieval(features, rng.integers(0, classes, n))
+
+
+def test_neighbours_in_order_filled_up_with_minus_one():
+    features, labels = random_space(n=12)
+    neighbours = _space.EmbeddingSpace(features, labels).neighbours(15)
+    assert neighbours[:, :11].tolist() == [ranked(query, features, i) for i, query in enumerate(features)]
+    assert (neighbours[:, 11:] == -1).all()
+
+
+# ------------------------------------------------------------------------------------------------------------- inputs and variants
+def test_cosine_variants_are_the_plain_ones_on_normalised_features():
+    features, labels = random_space(n=80, seed=11)
+    features[3] = 0.0
+    norms = np.linalg.norm(features, axis=1, keepdims=True)
+    normalised = features / np.where(norms > 0, norms, 1)
+    names = ["e_recall@1", "map_r", "mAP_c", "mrr", "precision@1", "map@5", "nmi", "f1", "ami", "map_r_macro"]
+    cosine = metrics.compute(["c_" + name.removeprefix("e_") for name in names], features, labels)
+    assert list(cosine.values()) == pytest.approx(list(metrics.compute(names, normalised, labels).values()), abs=1e-9)
+    assert cosine["c_map_r"] != metrics.compute(["map_r"], features, labels)["map_r"]
+
+
+def test_unit_features_share_one_space():
+    features, labels = random_space()
+    space = _space.EmbeddingSpace(torch.nn.functional.normalize(torch.from_numpy(features).float(), dim=1), labels)
+    assert space.normalised() is space
+    other = _space.EmbeddingSpace(features, labels)
+    assert other.normalised() is not other
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_float_types_torch_and_numpy(dtype):
+    features, labels = random_space(n=60)
+    features = torch.from_numpy(features).to(dtype)
+    raised = features.float() if features.element_size() == 2 else features
+    names = ["e_recall@1", "map_r", "nmi", "dists@intra", "rho_spectrum@1"]
+    measured = metrics.compute(names, features, torch.from_numpy(labels).int())
+    assert measured == metrics.compute(names, raised.numpy(), labels.astype(np.int16))
+    assert measured["map_r"] == pytest.approx(plain(["map_r"], raised.numpy(), labels)["map_r"], abs=1e-12)
+
+
+def test_labels_may_be_any_integers():
+    features, labels = random_space(n=60)
+    names = ["map_r", "nmi", "dists@intra", "dists@inter", "map_r_macro", "f1"]
+    wild = (labels * 10**12 - 5).astype(np.int64)
+    assert metrics.compute(names, features, wild) == metrics.compute(names, features, labels.astype(np.uint8))
+
+
+def test_low_matmul_precision_of_the_training_does_not_leak_in():
+    features, labels = random_space()
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        assert_retrieval(features, labels, ["map_r"])
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def test_what_is_not_asked_for_is_not_computed(monkeypatch):
+    features, labels = random_space(n=40)
+    monkeypatch.setattr(_space, "Search", None)
+    monkeypatch.setattr(_space._kmeans, "kmeans", None)
+    assert set(metrics.compute([*DISTS, "rho_spectrum@2"], features, labels)) == {*DISTS, "rho_spectrum@2"}
+    metrics.compute(["nmi", "f1"], features, labels, clusters=labels)
+
+
+def test_search_and_clusters_are_computed_once(monkeypatch):
+    features, labels = random_space(n=40)
+    calls = []
+    for owner, name in ((_space.Search, "run"), (_space._kmeans, "kmeans")):
+        original = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *a, _o=original, _n=name, **k: (calls.append(_n), _o(*a, **k))[1])
+    metrics.compute(["e_recall@1", "mAP", "map_r_macro", "map_r", "nmi", "f1", "ami"], features, labels)
+    assert sorted(calls) == ["kmeans", "run"]
+
+
+def test_a_missing_gpu_is_one_line_and_the_cpu(capsys):
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    features, labels = random_space(n=40)
+    assert metrics.compute(["map_r"], features, labels, device="cuda:0") == metrics.compute(["map_r"], features, labels)
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"features": np.zeros(5)},
+        {"features": np.zeros((0, 3)), "labels": np.zeros(0, int)},
+        {"labels": np.zeros(4, int)},
+        {"features": np.full((5, 2), np.nan)},
+        {"reference": np.zeros((3, 2))},
+        {"reference": np.zeros((3, 4)), "reference_labels": np.zeros(3, int)},
+        {"exclude": np.arange(5) + 1},
+        {"clusters": np.zeros(3, int)},
+    ],
+)
+def test_bad_input_is_one_line(arguments):
+    given = {"features": np.random.default_rng(0).standard_normal((5, 2)), "labels": np.zeros(5, int), **arguments}
+    with pytest.raises(UserError) as error:
+        metrics.compute(["e_recall@1", "nmi"], **given)
+    assert "\n" not in str(error.value)
+
+
+# ------------------------------------------------------------------------------------------------------------------- dists and rho
+def cosine_distance(a, b):
+    norms = np.linalg.norm(a) * np.linalg.norm(b)
+    return 1.0 - float(np.dot(a, b)) / norms if norms else 1.0
+
+
+def plain_dists(features, labels):
+    intra, means = [], []
+    for label in sorted(set(labels.tolist())):
+        own = features[labels == label].astype(np.float64)
+        means.append(own.mean(0))
+        if len(own) > 1:
+            intra.append(np.mean([cosine_distance(a, b) for i, a in enumerate(own) for j, b in enumerate(own) if i != j]))
+    inter = [cosine_distance(a, b) for i, a in enumerate(means) for j, b in enumerate(means) if i != j]
+    intra, inter = (np.mean(values) if values else np.nan for values in (intra, inter))
+    return {"dists@intra": intra, "dists@inter": inter, "dists@intra_over_inter": intra / inter}
+
+
+@pytest.mark.parametrize("classes", [1, 3, 40])
+def test_dists(classes):
+    features, labels = random_space(n=60, classes=classes, seed=13)
+    labels[:2] = [classes, classes] if classes > 1 else labels[:2]
+    labels[2] = classes + 1 if classes > 1 else 0  # a singleton
+    assert metrics.compute(DISTS, features, labels) == pytest.approx(plain_dists(features, labels), abs=1e-12, nan_ok=True)
+
+
+def test_dists_without_a_pair_are_nan():
+    measured = metrics.compute(DISTS, np.eye(3), [0, 1, 2])
+    assert np.isnan(measured["dists@intra"]) and measured["dists@inter"] == pytest.approx(1.0)
+
+
+def plain_rho(features, m):
+    spectrum = np.linalg.svd(features.astype(np.float64), compute_uv=False)
+    spectrum = np.maximum(spectrum, 1e-8 * spectrum[0])[max(abs(m) - 1, 0) :]
+    spectrum = spectrum / spectrum.sum()
+    uniform = np.full(len(spectrum), 1 / len(spectrum))
+    first, second = (uniform, spectrum) if m > 0 else (spectrum, uniform)
+    return spectrum if m == 0 else float(sum(p * np.log(p / q) for p, q in zip(first, second, strict=True)))
+
+
+@pytest.mark.parametrize("shape", [(50, 6), (5, 12), (1, 4)])
+@pytest.mark.parametrize("m", [1, -1, 2, -2, 5, 0])
+def test_rho_spectrum(monkeypatch, shape, m):
+    if abs(m) > min(shape):
+        assert np.isnan(metrics.compute([f"rho_spectrum@{m}"], np.ones(shape), np.zeros(shape[0], int))[f"rho_spectrum@{m}"])
+        return
+    features = np.random.default_rng(14).standard_normal(shape).astype(np.float32)
+    for block in (7, 65536):
+        monkeypatch.setattr(_space, "BLOCK", block)
+        measured = metrics.compute([f"rho_spectrum@{m}"], features, np.zeros(shape[0], int))[f"rho_spectrum@{m}"]
+        assert measured == pytest.approx(plain_rho(features, m), rel=1e-9, abs=1e-12)
+
+
+def test_rho_of_a_space_of_low_rank_is_floored():
+    features = np.random.default_rng(15).standard_normal((40, 2)) @ np.random.default_rng(16).standard_normal((2, 6))
+    measured = metrics.compute(["rho_spectrum@1", "rho_spectrum@0"], features, np.zeros(40, int))
+    assert measured["rho_spectrum@1"] == pytest.approx(plain_rho(features, 1), rel=1e-9)
+    assert measured["rho_spectrum@0"][-1] == pytest.approx(1e-8 * measured["rho_spectrum@0"][0])
+    assert metrics.compute(["rho_spectrum@1"], np.zeros((4, 3)), np.zeros(4, int))["rho_spectrum@1"] == 0.0
+
+
+# ---------------------------------------------------------------------------------------------------------------------- clustering
+def plain_f1(labels, clusters):
+    together = found = true = 0
+    for i in range(len(labels)):
+        for j in range(i):
+            together += labels[i] == labels[j] and clusters[i] == clusters[j]
+            found += clusters[i] == clusters[j]
+            true += labels[i] == labels[j]
+    if not found + true:
+        return 1.0
+    if not together:
+        return 0.0
+    precision, recall = together / found, together / true
+    return 2 * precision * recall / (precision + recall)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**31), st.integers(1, 60), st.integers(1, 12), st.integers(1, 12))
+def test_clustering_metrics_agree_with_scikit_learn(seed, n, classes, parts):
+    from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
+
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, n)
+    clusters = np.where(rng.random(n) < 0.4, labels, rng.integers(0, parts, n))
+    measured = metrics.compute(["nmi", "ami", "f1"], rng.standard_normal((n, 2)), labels, clusters=clusters)
+    assert measured["nmi"] == pytest.approx(normalized_mutual_info_score(labels, clusters), abs=1e-10)
+    assert measured["f1"] == pytest.approx(plain_f1(labels, clusters), abs=1e-12)
+    expected = adjusted_mutual_info_score(labels, clusters)
+    if abs(expected) < 1e3:  # where chance explains everything, both are a quotient of rounding errors
+        assert measured["ami"] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("partition", ["one", "each"])
+def test_clustering_limits(partition):
+    from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
+
+    labels = np.zeros(8, int) if partition == "one" else np.arange(8)
+    for clusters in (np.zeros(8, int), np.arange(8), np.arange(8) % 3):
+        measured = metrics.compute(["nmi", "ami", "f1"], np.ones((8, 1)), labels, clusters=clusters)
+        assert measured["nmi"] == pytest.approx(normalized_mutual_info_score(labels, clusters), abs=1e-12)
+        assert measured["ami"] == pytest.approx(adjusted_mutual_info_score(labels, clusters), abs=1e-9)
+        assert measured["f1"] == pytest.approx(plain_f1(labels, clusters), abs=1e-12)
+
+
+def test_kmeans_has_as_many_clusters_as_the_queries_have_classes_and_follows_the_seed():
+    features, labels = random_space(n=200, classes=8, spread=0.05, seed=17)
+    reference, reference_labels = random_space(n=30, classes=20)
+    space = _space.EmbeddingSpace(features, labels * 3, reference, reference_labels)
+    assert len(np.unique(space.clusters)) == 8
+    rough = random_space(n=200, classes=8, spread=1.5, seed=18)
+    values = [metrics.compute(["nmi"], *rough, seed=seed)["nmi"] for seed in (0, 0, 1)]
+    assert values[0] == values[1] != values[2]
+
+
+def test_torch_kmeans_finds_what_faiss_finds():
+    features, labels = random_space(n=300, classes=6, spread=0.01, seed=19)
+    features = features.astype(np.float32)
+    clusters = _space._kmeans.torch_kmeans(torch.from_numpy(features), 60, seed=0).numpy()  # enough to meet every class
+    centroids = np.stack([features[clusters == c].mean(0) for c in np.unique(clusters)])
+    distances = ((features[:, None].astype(np.float64) - centroids[None]) ** 2).sum(-1)
+    own = np.searchsorted(np.unique(clusters), clusters)
+    assert (distances[np.arange(300), own] <= distances.min(1) + 1e-4).all()  # everyone in its nearest cluster
+    crossing = [len(np.unique(labels[clusters == c])) for c in np.unique(clusters)]
+    assert max(crossing) == 1
+    duplicates = torch.ones(10, 2)
+    assert _space._kmeans.torch_kmeans(duplicates, 4, seed=0).shape == (10,)
+
+
+# ------------------------------------------------------------------------------------------------------------- pytorch-metric-learning
+def test_agrees_with_pytorch_metric_learning():
+    from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
+
+    features, labels = random_space(n=150, classes=30, spread=0.8, seed=20)
+    features = features.astype(np.float32)
+    names = {
+        "precision_at_1": "precision@1", "mean_average_precision_at_r": "map_r", "r_precision": "r_precision",
+        "mean_reciprocal_rank": "mrr", "mean_average_precision": "map@149",
+    }  # fmt: skip
+    for averages, suffix in ((False, ""), (True, "_macro")):
+        calculator = AccuracyCalculator(include=tuple(names), k=149, avg_of_avgs=averages, device=torch.device("cpu"))
+        expected = calculator.get_accuracy(torch.from_numpy(features), torch.from_numpy(labels))
+        measured = metrics.compute([name + suffix for name in names.values()], features, labels)
+        for theirs, ours in names.items():
+            assert measured[ours + suffix] == pytest.approx(expected[theirs], abs=1e-6), ours
+
+
+# --------------------------------------------------------------------------------------------------------------------------- names
+ILL_FORMED = ["e_recall@0", "e_recall@x", "e_recall@", "e_recall", "e_recall@-1", "e_recall@1.5", "e_recall@01", "e_recall@1@2"]
+ILL_FORMED += ["e_recall@k", "c_recall@0", "recall@1", "rho_spectrum@x", "rho_spectrum@", "rho_spectrum", "rho_spectrum@m"]
+ILL_FORMED += ["rho_spectrum@1.0", "nmi@1", "nmi_macro", "c_nmi_macro", "dists@intra_macro", "dists@foo", "dists", "c_dists@intra"]
+ILL_FORMED += ["c_rho_spectrum@1", "c_e_recall@1", "mAP_1001", "map", "", "c_", "@1", "_macro"]
+
+
+@pytest.mark.parametrize("name", ILL_FORMED)
+def test_ill_formed_names_are_refused_in_one_line(name):
+    with pytest.raises(UserError) as error:
+        metrics.check(name)
+    assert "\n" not in str(error.value) and repr(name) in str(error.value)
+
+
+def test_an_unknown_name_comes_with_the_nearest():
+    with pytest.raises(UnknownName, match="Did you mean 'map_r'"):
+        metrics.check("mapr")
+
+
+def test_every_listed_name_and_variant_is_accepted_and_within_its_range():
+    features, labels = random_space(n=50)
+    for name, caption in metrics.listing():
+        assert caption and "is better" in caption
+        variants = caption.rpartition("; also ")[2].split(", ") if "; also " in caption else []
+        for variant in [name, *variants]:
+            for parameter in {"k": ["1", "5"], "m": ["0", "-1", "2"]}.get(name.partition("@")[2], [""]):
+                asked = variant.replace("@k", "@" + parameter).replace("@m", "@" + parameter) if parameter else variant
+                metrics.check(asked)
+                value = metrics.compute([asked], features, labels)[asked]
+                assert isinstance(metrics.higher_is_better(asked), bool)
+                assert metrics.is_array(asked) == isinstance(value, np.ndarray)
+                assert metrics.is_array(asked) or isinstance(value, float)
+                assert np.all(np.asarray(value) >= -1) and np.all(np.isfinite(value))
+
+
+def test_names_of_the_defaults_and_their_groups():
+    default = ["e_recall@1", "e_recall@2", "e_recall@4", "nmi", "f1", "mAP_1000", "mAP_lim", "mAP_c", *DISTS]
+    default += [f"rho_spectrum@{m}" for m in (0, -1, 1, 2, 10)]
+    measured = metrics.compute(default, *random_space(d=16))
+    assert list(measured) == default and len(measured["rho_spectrum@0"]) == 16
+    assert [metrics.group(name) for name in ("e_recall@1", "nmi", "dists@intra")] == ["e_recall", "nmi", "dists"]
+    assert not metrics.higher_is_better("rho_spectrum@2") and metrics.higher_is_better("c_map_r_macro")
+
+
+def test_a_new_file_is_a_new_metric(monkeypatch, tmp_path):
+    """One file, nothing else: found, listed, with its variants."""
+    (tmp_path / "last_rank.py").write_text(
+        inspect.cleandoc(
+            """
+            '''Rank of the farthest relevant sample.'''
+            from metrics._metric import RetrievalMetric
+            import numpy as np
+
+            class Metric(RetrievalMetric):
+                '''.'''
+                NAMES = {"last_rank": "rank of the farthest same-class sample"}
+                RANGE = (0, np.inf)
+                HIGHER_IS_BETTER = False
+                def depth(self, relevant, sizes):
+                    return np.inf
+                def score(self, hits):
+                    return hits.sum(np.where(hits.orders == hits.relevant[hits.queries], hits.ranks, 0))
+            """
+        )
+    )
+    monkeypatch.setattr(metrics, "__path__", [*metrics.__path__, str(tmp_path)])
+    monkeypatch.setattr(type(metrics.REGISTRY), "names", lambda self: ["e_recall", "last_rank"])
+    features, labels = random_space(n=30, classes=4)
+    same = [[j for j in range(30) if j != i and labels[j] == labels[i]] for i in range(30)]
+    expected = [max(ranked(features[i], features, i).index(j) + 1 for j in same[i]) for i in range(30)]
+    assert metrics.compute(["last_rank"], features, labels)["last_rank"] == pytest.approx(np.mean(expected))
+    assert [name for name, _ in metrics.listing()] == ["e_recall@k", "last_rank"]
+    metrics.check("c_last_rank_macro")

@@ -1,0 +1,82 @@
+"""`kill -9` at any moment, then `--resume`: the same bits as the run that nobody stopped."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from utilities import checkpoint
+
+ROOT = Path(__file__).resolve().parent.parent
+pytestmark = pytest.mark.long
+
+
+def command(data, save_path, *more):
+    return [
+        sys.executable, "main.py", "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(save_path),
+        "--arch", "conv4_normalize", "--loss", "margin", "--lr", "0.001", "--bs", "16", "--n_epochs", "4", "--kernels", "1",
+        "--evaluation_metrics", "e_recall@1", "map_r", "nmi", "--group", "Kill", *more,
+    ]  # fmt: skip
+
+
+def timeless(folder: Path):
+    rows = [line for line in (folder / "CSV_Logs" / "metrics.csv").read_text().splitlines() if "seconds" not in line]
+    summary = json.loads((folder / "summary.json").read_text())
+    del summary["seconds"]
+    for name in ("save_path",):
+        del summary["parameters"][name]
+    return rows, summary
+
+
+def run_and_kill(arguments, folder: Path, moment) -> None:
+    """Start a run and kill it with -9 as soon as `moment(folder)` holds."""
+    process = subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    while process.poll() is None and not moment(folder):
+        time.sleep(0.0005)
+    assert process.poll() is None, "the run ended before it could be killed"
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def epochs_logged(folder: Path) -> int:
+    path = folder / "CSV_Logs" / "metrics.csv"
+    return path.read_text().count("train,loss,") if path.exists() else 0
+
+
+MOMENTS = {
+    "inside an epoch": lambda folder: (folder / checkpoint.LAST).exists() and epochs_logged(folder) == 1 and time.sleep(0.05) is None,
+    "while a checkpoint is written": lambda folder: epochs_logged(folder) >= 2 and any(folder.glob(".checkpoint*.tmp")),
+    "between epochs": lambda folder: epochs_logged(folder) == 2,
+    "before the first checkpoint": lambda folder: (folder / "parameters.yaml").exists(),
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    from tests import builders
+
+    return builders.make_folder(tmp_path_factory.mktemp("kill") / "things", n_classes=12, n_images=12)
+
+
+@pytest.mark.parametrize("more", [["--batch_mining", "distance"], ["--batch_mining", "all", "--embed_dim", "512"]], ids=["distance", "all-512"])
+def test_a_killed_run_ends_as_if_it_had_not_been(data, tmp_path, more):
+    subprocess.run(command(data, tmp_path / "whole", *more), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    whole = tmp_path / "whole" / "folder" / "Kill_s1"
+    expected, weights = timeless(whole), checkpoint.read(whole / checkpoint.LAST)
+    for number, (title, moment) in enumerate(MOMENTS.items()):
+        arguments = command(data, tmp_path / f"killed_{number}", *more)
+        folder = tmp_path / f"killed_{number}" / "folder" / "Kill_s1"
+        run_and_kill(arguments, folder, moment)
+        subprocess.run([*arguments, "--resume"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        assert timeless(folder) == expected, title
+        resumed = checkpoint.read(folder / checkpoint.LAST)
+        for part in ("state_dict", "criterion"):
+            assert all(torch.equal(value, resumed[part][name]) for name, value in weights[part].items()), (title, part)
+        assert not list(folder.glob(".*.tmp")) or "checkpoint" in title
+        assert [p.name for p in folder.parent.iterdir()] == ["Kill_s1"]

@@ -1,0 +1,159 @@
+"""The main job on tiny data: what a run leaves behind, how it is named, how it goes on."""
+
+import csv
+import json
+
+import pytest
+import torch
+import yaml
+
+import main
+import parameters
+from utilities import checkpoint, load_run
+
+
+def flags(folder_data, tmp_path, *more):
+    return parameters.read([
+        "--dataset", "folder", "--dataset_folder_path", str(folder_data), "--save_path", str(tmp_path / "runs"), "--arch", "conv4_normalize",
+        "--embed_dim", "16", "--loss", "triplet", "--batch_mining", "semihard", "--bs", "8", "--n_epochs", "2", "--kernels", "0",
+        "--evaluation_metrics", "e_recall@1", "map_r", "nmi", "--lr", "0.001", "--group", "Tiny", "--seed", "3", *more,
+    ])  # fmt: skip
+
+
+def rows(folder):
+    with open(folder / "CSV_Logs" / "metrics.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_run_folder_is_complete(folder_data, tmp_path):
+    run = main.main(flags(folder_data, tmp_path, "--check_untrained_accuracy"))
+    assert run.folder == tmp_path / "runs" / "folder" / "Tiny_s3"
+    for name in (
+        "parameters.yaml", "environment.yaml", "Parameter_Info.txt", "metrics.db", "tensorboard", "Progression_Plots/e_recall.svg",
+        "sample_recoveries.png", "checkpoint_last.pth.tar", "checkpoint_Test_discriminative_e_recall@1.pth.tar",
+        "checkpoint_Train_discriminative_e_recall@1.pth.tar", "CSV_Logs/Test_discriminative_e_recall.csv", "summary.json",
+    ):  # fmt: skip
+        assert (run.folder / name).exists(), name
+    epochs = {(int(row["epoch"]), row["split"]) for row in rows(run.folder) if row["metric"] == "e_recall@1"}
+    assert epochs == {(e, s) for e in (-1, 0, 1, 2) for s in ("train", "test")}
+    summary = json.loads((run.folder / "summary.json").read_text())
+    assert set(summary) == {"parameters", "selected", "best", "last", "seconds"}
+    assert summary["selected"]["epoch"] in (1, 2), "an untrained state is never the best"
+    by_epoch = {int(r["epoch"]): float(r["value"]) for r in rows(run.folder) if (r["split"], r["metric"]) == ("test", "e_recall@1")}
+    assert summary["best"]["test"]["e_recall@1"]["value"] == max(by_epoch[1], by_epoch[2])
+    assert summary["selected"]["values"]["test"]["e_recall@1"] == by_epoch[summary["selected"]["epoch"]]
+    assert summary["last"]["test"]["e_recall@1"] == by_epoch[2]
+    assert "sees the test set" in summary["selected"]["rule"]
+
+
+def test_parameters_yaml_repeats_the_run(folder_data, tmp_path):
+    first = main.main(flags(folder_data, tmp_path))
+    again = main.main(parameters.read(["--config", str(first.folder / "parameters.yaml")]))
+    assert again.folder.name == "Tiny_s3_1"
+    timeless = [[r for r in rows(run.folder) if "seconds" not in r["metric"]] for run in (first, again)]
+    assert timeless[0] == timeless[1]
+    a, b = (checkpoint.read(run.folder / checkpoint.LAST)["state_dict"] for run in (first, again))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    saved = yaml.safe_load((first.folder / "parameters.yaml").read_text())
+    assert not {"resume", "config", "wandb_key", "n_classes", "flags"} & set(saved)
+    assert saved["eval_bs"] == 8 and saved["savename"] == "Tiny_s3"
+
+
+@pytest.mark.parametrize("kernels", ["0", "2"])
+def test_resume_equals_the_uninterrupted_run(folder_data, tmp_path, kernels):
+    whole = main.main(flags(folder_data, tmp_path / "a", "--n_epochs", "3", "--kernels", kernels))
+    main.main(flags(folder_data, tmp_path / "b", "--n_epochs", "2"))
+    resumed = main.main(flags(folder_data, tmp_path / "b", "--n_epochs", "3", "--resume"))
+    timeless = [[r for r in rows(run.folder) if "seconds" not in r["metric"]] for run in (whole, resumed)]
+    assert timeless[0] == timeless[1]
+    a, b = (checkpoint.read(run.folder / checkpoint.LAST)["state_dict"] for run in (whole, resumed))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_rows_newer_than_the_checkpoint_are_cut(folder_data, tmp_path):
+    run = main.main(flags(folder_data, tmp_path))
+    with open(run.folder / "CSV_Logs" / "metrics.csv", "a") as file:
+        file.write("3,test,e_recall@1,0.5\n3,test,map_")
+    resumed = main.main(flags(folder_data, tmp_path, "--resume", "--n_epochs", "3"))
+    third = [r for r in rows(resumed.folder) if r["epoch"] == "3" and r["metric"] == "e_recall@1" and r["split"] == "test"]
+    assert len(third) == 1 and len(third[0]) == 4
+
+
+def test_resume_of_a_finished_run_and_of_no_run(folder_data, tmp_path, capsys):
+    new = main.main(flags(folder_data, tmp_path, "--resume", "--n_epochs", "1"))
+    assert "this is a new one" in capsys.readouterr().out
+    before = (new.folder / "CSV_Logs" / "metrics.csv").read_bytes()
+    main.main(flags(folder_data, tmp_path, "--resume", "--n_epochs", "1"))
+    assert (new.folder / "CSV_Logs" / "metrics.csv").read_bytes() == before
+    assert [p.name for p in new.folder.parent.iterdir()] == ["Tiny_s3"]
+
+
+def test_changed_flags_are_refused_on_resume(folder_data, tmp_path, capsys):
+    run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1"))
+    with pytest.raises(SystemExit):
+        flags(folder_data, tmp_path, "--resume", "--embed_dim", "32")
+    message = capsys.readouterr().err
+    assert "--embed_dim 32 (saved: 16)" in message and "--resume_allow_changes" in message and message.count("\n") == 1
+    opt = parameters.read(["--resume_from", str(run.folder), "--kernels", "1"])
+    assert opt.embed_dim == 16 and opt.loss == "triplet" and opt.kernels == 1
+
+
+def test_dry_run_writes_nothing(folder_data, tmp_path):
+    main.main(flags(folder_data, tmp_path, "--dry_run"))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_validation_split_selects(folder_data, tmp_path):
+    run = main.main(flags(folder_data, tmp_path, "--use_tv_split", "--tv_split_perc", "0.5", "--no_train_metrics", "--n_epochs", "1"))
+    assert "on val" in run.selection.rule
+    assert {r["split"] for r in rows(run.folder) if r["metric"] == "e_recall@1"} == {"val", "test"}
+    assert (run.folder / "checkpoint_Val_discriminative_e_recall@1.pth.tar").exists()
+
+
+def test_load_run_gives_network_and_options_back(folder_data, tmp_path):
+    run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1"))
+    network, opt = load_run(run.folder)
+    assert opt.embed_dim == 16 and not network.training
+    images = torch.randint(0, 256, (2, 3, 48, 48), dtype=torch.uint8)
+    expected = run.parts["model"].eval()(images)[0]
+    assert torch.equal(network(images)[0], expected)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(folder_data, tmp_path, monkeypatch):
+    from utilities.runtime import NonFiniteLoss, Runtime
+
+    run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1"))
+    good = (run.folder / checkpoint.LAST).read_bytes()
+    real = Runtime.step
+    monkeypatch.setattr(Runtime, "step", lambda self, loss, optimizer: real(self, loss * float("nan"), optimizer))
+    with pytest.raises(NonFiniteLoss, match="nan at epoch 2, step 1"):
+        main.main(flags(folder_data, tmp_path, "--n_epochs", "2", "--resume"))
+    assert (run.folder / checkpoint.LAST).read_bytes() == good
+
+
+def test_a_full_disk_leaves_the_last_checkpoint(folder_data, tmp_path, monkeypatch):
+    from utilities.errors import UserError
+
+    run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1"))
+    good = (run.folder / checkpoint.LAST).read_bytes()
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(UserError, match="No space left on device"):
+        main.main(flags(folder_data, tmp_path, "--n_epochs", "2", "--resume"))
+    assert (run.folder / checkpoint.LAST).read_bytes() == good
+    assert not list(run.folder.glob(".*tmp"))
+
+
+def test_ctrl_c_says_how_to_go_on(folder_data, tmp_path, monkeypatch, capsys):
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1"))
+    monkeypatch.setattr(main, "train_one_epoch", interrupt)
+    with pytest.raises(SystemExit) as stop:
+        main.main(flags(folder_data, tmp_path, "--n_epochs", "2", "--resume"))
+    assert stop.value.code == 130
+    assert f"--resume_from {run.folder}" in capsys.readouterr().out

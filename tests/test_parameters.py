@@ -1,0 +1,121 @@
+"""The command line: defaults of the ICML pipeline, one-line errors, configuration files, lists."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import parameters
+
+ROOT = Path(__file__).resolve().parent.parent
+ICML = {
+    "dataset": "cub200", "use_tv_split": False, "tv_split_by_samples": False, "tv_split_perc": 0.8, "augmentation": "base", "lr": 1e-5,
+    "decay": 0.0004, "n_epochs": 150, "kernels": 6, "bs": 112, "seed": 1, "scheduler": "step", "gamma": 0.3, "tau": [1000], "optim": "adam",
+    "loss": "margin", "batch_mining": "distance", "embed_dim": 128, "not_pretrained": False, "arch": "resnet50_frozen_normalize",
+    "no_train_metrics": False, "evaluate_on_gpu": False, "storage_metrics": ["e_recall@1"], "evaltypes": ["discriminative"], "gpu": [0],
+    "source_path": "./Datasets", "save_path": "./Training_Results", "log_online": False, "project": "Sample_Project", "group": "Sample_Group",
+    "online_backend": "wandb", "data_sampler": "class_random", "samples_per_class": 2, "savename": "Sample_Group_s1", "fc_lr": 1e-5,
+    "eval_bs": 112, "eval_kernels": 6, "momentum": 0.9, "loss_decay": 0.0,
+    "loss_contrastive_pos_margin": 0, "loss_contrastive_neg_margin": 1, "loss_triplet_margin": 0.2, "loss_margin_margin": 0.2,
+    "loss_margin_beta_lr": 0.0005, "loss_margin_beta": 1.2, "loss_margin_nu": 0, "loss_margin_beta_constant": False,
+    "loss_multisimilarity_pos_weight": 2, "loss_multisimilarity_neg_weight": 40, "loss_multisimilarity_margin": 0.1,
+    "loss_multisimilarity_thresh": 0.5, "loss_softmax_lr": 1e-5, "loss_softmax_temperature": 0.05, "loss_proxynca_lrmulti": 50,
+    "loss_npair_l2": 0.005, "loss_angular_alpha": 45, "loss_angular_npair_ang_weight": 2, "loss_angular_npair_l2": 0.005,
+    "loss_lifted_neg_margin": 1, "loss_lifted_l2": 0.005, "loss_quadruplet_margin_alpha_1": 0.2, "loss_quadruplet_margin_alpha_2": 0.2,
+    "loss_softtriplet_n_centroids": 2, "loss_softtriplet_margin_delta": 0.01, "loss_softtriplet_gamma": 0.1, "loss_softtriplet_lambda": 8,
+    "loss_softtriplet_reg_weight": 0.2, "loss_softtriplet_lrmulti": 1, "loss_histogram_nbins": 65, "loss_snr_margin": 0.2,
+    "loss_snr_reg_lambda": 0.005, "loss_arcface_lr": 0.0005, "loss_arcface_angular_margin": 0.5, "loss_arcface_feature_scale": 16,
+    "miner_distance_lower_cutoff": 0.5, "miner_rho_distance_lower_cutoff": 0.5, "miner_rho_distance_cp": 0.2,
+    "data_batchmatch_bigbs": 512, "data_batchmatch_ncomps": 10, "data_storage_no_update": False, "data_d2_coreset_lambda": 1,
+    "data_gc_coreset_lim": 1e-9, "data_sampler_lowproj_dim": -1, "data_gc_softened": False, "data_mb_mom": -1, "data_mb_lr": 1,
+}  # fmt: skip
+
+
+def error(capsys, *argv) -> str:
+    with pytest.raises(SystemExit) as stop:
+        parameters.read(list(argv))
+    assert stop.value.code == 2
+    message = capsys.readouterr().err
+    assert message.startswith("main.py: error: ") and message.count("\n") == 1, message
+    return message
+
+
+@pytest.mark.parametrize("name", ICML)
+def test_defaults_are_those_of_the_icml_pipeline(name):
+    assert getattr(parameters.read([]), name) == ICML[name]
+
+
+def test_source_is_an_alias():
+    assert parameters.read(["--source", "/x"]).source_path == "/x"
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["--loss", "multisimilarty"], ["unknown loss 'multisimilarty'. Did you mean 'multisimilarity'?", "margin"]),
+        (["--batch_mining", "distanc"], ["unknown miner", "'distance'"]),
+        (["--data_sampler", "class_balance"], ["unknown sampler", "'class_balanced'"]),
+        (["--dataset", "cub"], ["unknown dataset 'cub'", "cub200"]),
+        (["--arch", "resnet5_frozen"], ["resnet50"]),
+        (["--arch", "resnet50_frozn"], ["frozen"]),
+        (["--evaluation_metrics", "e_recal@1"], ["e_recall"]),
+        (["--evaluation_metrics", "e_recall@0"], ["e_recall@0"]),
+        (["--storage_metrics", "map_r"], ["--storage_metrics map_r is not evaluated"]),
+        (["--evaluation_metrics", "rho_spectrum@0", "--storage_metrics", "rho_spectrum@0"], ["array"]),
+        (["--bs", "111"], ["--bs 111 is not a multiple of --samples_per_class 2"]),
+        (["--samples_per_class", "1"], ["--samples_per_class 1", "positives"]),
+        (["--loss", "triplet", "--batch_mining", "npair"], ["npair", "sets"]),
+        (["--loss", "npair", "--batch_mining", "distance"], ["does not go with", "npair"]),
+        (["--loss", "softmax", "--mine_pairs"], ["--mine_pairs", "multisimilarity"]),
+        (["--los", "margin"], ["unrecognized argument --los", "--loss"]),
+        (["--tv_split_perc", "1.5", "--use_tv_split"], ["--tv_split_perc 1.5"]),
+        (["--patience", "3"], ["validation"]),
+        (["--bs", "x"], ["--bs", "invalid int value"]),
+        (["--bs", "0"], ["--bs 0"]),
+        (["--resume_from", "/nowhere"], ["/nowhere", "no run"]),
+        (["--config", "nope"], ["nope", "demo_glyphs"]),
+        (["--dataset", "glyphs", "--augmentation", "base"], ["mirror"]),
+    ],
+)
+def test_mistakes_are_one_line(capsys, argv, expected):
+    message = error(capsys, *argv)
+    for part in expected:
+        assert part in message
+
+
+def test_config_files_compose(tmp_path, capsys):
+    a, b = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    a.write_text("lr: 1e-6\nbs: 32\nno_train_metrics: true\ntau: [10, 20]\n")
+    b.write_text("bs: 64\n")
+    opt = parameters.read(["--config", str(a), str(b), "--embed_dim", "64"])
+    assert (opt.lr, opt.bs, opt.no_train_metrics, opt.tau, opt.embed_dim) == (1e-6, 64, True, [10, 20], 64)
+    for content, expected in [("lrr: 1\n", "'lr'"), ("no_train_metrics: 1\n", "switch"), ("bs: many\n", "bs"), ("optim: adm\n", "adm"), ("- 1\n", "flag: value"), ("a: [\n", "not YAML")]:
+        a.write_text(content)
+        assert expected in error(capsys, "--config", str(a))
+
+
+def test_print_config_reads_back(tmp_path):
+    told = subprocess.run([sys.executable, "main.py", "--print_config", "--loss", "triplet"], cwd=ROOT, capture_output=True, text=True, check=True)
+    path = tmp_path / "printed.yaml"
+    path.write_text(told.stdout)
+    assert vars(parameters.read(["--config", str(path)])) | {"config": []} == vars(parameters.read(["--loss", "triplet"]))
+
+
+@pytest.mark.parametrize("kind", parameters.LISTS)
+def test_lists_name_and_caption(kind):
+    rows = parameters.answer(parameters.read(["--list", kind])).splitlines()
+    names = [row.split()[0] for row in rows]
+    assert names == [name for name, _ in parameters.listing(kind)] and len(set(names)) == len(names)
+    assert all(len(row.split()) > 2 for row in rows), "every plug-in has a caption"
+
+
+def test_reading_has_no_side_effects(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    parameters.read(["--dataset", "glyphs"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_names_every_flag_with_its_default():
+    text = parameters.get_parser().format_help()
+    assert "--loss_margin_beta_lr" in text and "(default: 0.0005)" in text and "(default: None)" not in text

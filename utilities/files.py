@@ -1,0 +1,58 @@
+"""Files that are either whole or absent: written under a temporary name, then renamed."""
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+from utilities.errors import UserError
+
+
+@contextlib.contextmanager
+def replacing(path: Path | str, mode: str = "w"):
+    """Open a temporary file beside `path`; on success it takes the name `path`, on any error it is removed.
+
+    Raises UserError, and leaves what `path` held untouched, when the disk is full or the folder not writable.
+    """
+    path = Path(path)
+    temporary = None
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        with open(descriptor, mode, **({} if "b" in mode else {"encoding": "utf-8", "newline": ""})) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException as error:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        if isinstance(error, OSError):
+            raise UserError(f"cannot write {path}: {error.strerror or error}. What was there before is untouched") from error
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def new_folder(wanted: Path) -> Path:
+    """Make `wanted`, or `wanted_1`, `wanted_2` … if it exists: atomically, so that two processes at once get two folders.
+
+    Raises UserError where the parent cannot be written.
+    """
+    number = 0
+    try:
+        wanted.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            folder = wanted if number == 0 else wanted.with_name(f"{wanted.name}_{number}")
+            try:
+                folder.mkdir()
+                return folder
+            except FileExistsError:
+                number += 1
+    except OSError as error:
+        raise UserError(f"cannot make the run folder {wanted}: {error.strerror}. Choose another --save_path") from error

@@ -1,0 +1,94 @@
+"""Data loaders whose batches and augmentations depend on the seed alone, not on the number of workers."""
+
+import os
+import random
+import signal
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+
+
+class SeededBatch(list):
+    """The indices of one batch with the seed of its augmentations."""
+
+    seed = 0
+
+
+class EpochBatches:
+    """A sampler's batches of one epoch, all drawn before the first is loaded.
+
+    A loader asks for batches ahead of time, the further ahead the more workers it has; were they drawn then, they and the miner
+    would share the random stream in an order that depends on `--kernels`.
+    """
+
+    def __init__(self, sampler, iterations: int | None = None):
+        self.sampler = sampler
+        self.iterations = iterations  # batches an epoch; None: the sampler's own number
+
+    def __len__(self):
+        return self.iterations or len(self.sampler)
+
+    def __iter__(self):
+        batches = list(self.sampler)
+        while len(batches) < len(self):
+            batches += self.sampler
+        batches = batches[: len(self)] if self.iterations else batches
+        for indices, seed in zip(batches, torch.randint(2**62, (len(batches),)).tolist(), strict=True):
+            batch = SeededBatch(indices)
+            batch.seed = seed
+            yield batch
+
+
+class SeededItems(Dataset):
+    """A data set whose random augmentations are seeded once a batch, with the seed that the batch carries."""
+
+    def __init__(self, dataset):
+        self.dataset = dataset
+
+    def __len__(self):
+        return len(self.dataset)
+
+    def __getitem__(self, index):
+        return self.dataset[index]
+
+    def __getitems__(self, batch):
+        with torch.random.fork_rng(devices=[]):  # without workers this is the training process: leave its stream alone
+            torch.manual_seed(getattr(batch, "seed", 0))
+            if get_worker_info() is not None:
+                random.seed(torch.initial_seed())
+                np.random.seed(torch.initial_seed() % 2**32)  # noqa: NPY002
+            return [self.dataset[index] for index in batch]
+
+
+def _start_worker(_) -> None:
+    """Ctrl-C is the training process's to handle."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def kernels(asked: int) -> int:
+    """Worker processes: what was asked, at most the CPUs this process may use."""
+    return min(asked, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+def training_loader(dataset: Dataset, sampler, opt) -> DataLoader:
+    """Loader of the batches that `sampler` puts together; yields `(labels, images, indices)`."""
+    return _loader(dataset, opt, opt.kernels, batch_sampler=EpochBatches(sampler, opt.iterations_per_epoch))
+
+
+def evaluation_loader(dataset: Dataset, opt) -> DataLoader:
+    """Loader of the whole data set in its order."""
+    return _loader(dataset, opt, opt.eval_kernels, batch_size=opt.eval_bs, shuffle=False)
+
+
+def _loader(dataset, opt, n_kernels, **batches) -> DataLoader:
+    n_kernels = kernels(n_kernels)
+    return DataLoader(
+        SeededItems(dataset),
+        num_workers=n_kernels,
+        pin_memory=torch.cuda.is_available(),
+        persistent_workers=n_kernels > 0 and "batch_sampler" in batches,
+        worker_init_fn=_start_worker,
+        generator=torch.Generator().manual_seed(opt.seed),  # its own: starting an epoch takes nothing from the training's stream
+        **batches,
+    )

@@ -1,0 +1,76 @@
+"""Losses and miners of pytorch-metric-learning, built from a class name and `key=value` words of the command line."""
+
+import ast
+import importlib
+import inspect
+
+from utilities.errors import UserError
+from utilities.registry import unknown
+
+_WORDS = {"true": True, "false": False, "none": None, "null": None}
+
+
+def parse_value(text: str):
+    """The value that `text` spells: an int, float, bool, None, list, tuple or dict as Python writes it; else the text itself."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return _WORDS.get(text.lower(), text)
+
+
+def parse_kwargs(words: list[str] | None) -> dict:
+    """`["m=0.4", "gamma=80"]` -> `{"m": 0.4, "gamma": 80}`. Raises UserError for a word that is no `key=value`."""
+    parsed = {}
+    for word in words or ():
+        key, equals, value = word.partition("=")
+        if not equals or not key.isidentifier():
+            raise UserError(f"{word!r} is not of the form key=value: write for example m=0.4 gamma=80")
+        parsed[key] = parse_value(value)
+    return parsed
+
+
+def build(package: str, class_name: str | None, kwargs: list[str] | None, **defaults):
+    """An instance of `pytorch_metric_learning.<package>.<class_name>`.
+
+    Args:
+        package: `"losses"` or `"miners"`.
+        class_name: a class of it; None is the mistake of having named none.
+        kwargs: `key=value` words that go to the constructor.
+        defaults: what the constructor gets where it has an argument of that name and `kwargs` does not give it
+            (`num_classes`, `embedding_size`).
+
+    Raises:
+        UserError: the package is absent, no such class, a word that is no `key=value`, or arguments the class refuses.
+    """
+    try:
+        module = importlib.import_module(f"pytorch_metric_learning.{package}")
+    except ImportError as error:
+        raise UserError(f"pytorch_metric_learning.{package} cannot be imported ({error}): pip install pytorch-metric-learning") from error
+    classes = {name: member for name, member in vars(module).items()
+               if inspect.isclass(member) and not name.startswith(("_", "Base")) and not name.endswith("Mixin")}
+    kind = f"class of pytorch_metric_learning.{package}"
+    if class_name is None:
+        raise UserError(f"no {kind} is named: give one with --{'loss' if package == 'losses' else 'miner'}_pml_class")
+    if class_name not in classes:
+        raise unknown(kind, class_name, classes)
+    chosen = parse_kwargs(kwargs)
+    accepted = _arguments(classes[class_name])
+    filled = {name: value for name, value in defaults.items() if name in accepted and name not in chosen}
+    try:
+        return classes[class_name](**filled, **chosen)
+    except (TypeError, ValueError, AssertionError) as error:
+        given = ", ".join(f"{name}={value!r}" for name, value in {**filled, **chosen}.items())
+        raise UserError(f"{kind} {class_name}({given}) cannot be built: {error}; it takes {', '.join(accepted)}") from error
+
+
+def _arguments(cls: type) -> list[str]:
+    """Names of the arguments that the constructor takes, those it hands on to its bases included."""
+    names = []
+    for base in cls.__mro__:
+        if "__init__" not in vars(base) or base.__module__.split(".")[0] != "pytorch_metric_learning":
+            continue
+        parameters = list(inspect.signature(base.__init__).parameters.values())[1:]
+        names += [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in names]
+        if all(p.kind is not p.VAR_KEYWORD for p in parameters):
+            break  # takes no more than it names: nothing reaches the bases
+    return names

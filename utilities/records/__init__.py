@@ -1,0 +1,55 @@
+"""Records of a run: rows go to every sink alike. A sink is a file of this folder; one that is off takes nothing.
+
+A row is one value of one metric in one epoch. Sinks have `write(rows)`, `cut(epoch)` (drop the rows after an epoch, on
+resume), `arrays(epoch, split, values)`, `picture(epoch, name, path)` and `close()`.
+"""
+
+from typing import NamedTuple
+
+SPLIT_TITLES = {"train": "Train", "val": "Val", "test": "Test"}  # the ICML pipeline's names
+
+
+class Row(NamedTuple):
+    """One value: `metric` is the plain name, `group` the ICML pipeline's group of curves."""
+
+    epoch: int
+    split: str
+    group: str
+    metric: str
+    value: float
+
+    @property
+    def title(self) -> str:
+        """The ICML pipeline's name, `Test: discriminative_e_recall: e_recall@1`."""
+        return f"{SPLIT_TITLES[self.split]}: {self.group}: {self.metric.rpartition('/')[2]}"
+
+
+class Sink:
+    """A sink that takes nothing: the base of all others."""
+
+    def write(self, rows: list[Row]) -> None:
+        """Record the rows of one epoch."""
+
+    def cut(self, epoch: int) -> None:
+        """Drop all rows after `epoch`."""
+
+    def arrays(self, epoch: int, split: str, values: dict) -> None:
+        """Record array-valued metrics, name -> numpy array."""
+
+    def picture(self, epoch: int, name: str, path) -> None:
+        """Record a picture that lies at `path`."""
+
+    def close(self) -> None:
+        """Finish."""
+
+
+def open_sinks(opt, folder) -> list[Sink]:
+    """The sinks that the flags ask for."""
+    from utilities.records.local import ArrayFiles, GroupFiles, LongFile
+    from utilities.records.online import online_sink
+    from utilities.records.sqlite import Database
+    from utilities.records.tensorboard import EventFiles
+
+    if opt.no_records:
+        return [LongFile(folder)]
+    return [LongFile(folder), GroupFiles(folder), ArrayFiles(folder), Database(folder), EventFiles(folder), online_sink(opt, folder)]

@@ -1,0 +1,45 @@
+"""metrics.db: the rows of metrics.csv in SQLite, one table a group."""
+
+import sqlite3
+from pathlib import Path
+
+from utilities.records import Row, Sink
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+class Database(Sink):
+    """Tables named after the groups, with columns epoch, split, metric, value."""
+
+    def __init__(self, folder: Path):
+        self.path = folder / "metrics.db"
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.path, timeout=60)
+
+    @staticmethod
+    def _tables(connection) -> list[str]:
+        return [name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")]
+
+    def write(self, rows: list[Row]) -> None:
+        with self._connect() as connection:
+            for group in sorted({row.group for row in rows}):
+                connection.execute(
+                    f"create table if not exists {_quoted(group)} "
+                    "(epoch integer, split text, metric text, value real, primary key (epoch, split, metric))"
+                )
+            for row in rows:
+                connection.execute(
+                    f"insert or replace into {_quoted(row.group)} values (?, ?, ?, ?)", (row.epoch, row.split, row.metric, row.value)
+                )
+        connection.close()
+
+    def cut(self, epoch: int) -> None:
+        if not self.path.exists():
+            return
+        with self._connect() as connection:
+            for table in self._tables(connection):
+                connection.execute(f"delete from {_quoted(table)} where epoch > ?", (epoch,))
+        connection.close()

@@ -1,0 +1,157 @@
+"""What a run says on the console: start-up summary, progress, the table at the end, errors in one line."""
+
+import contextlib
+import importlib.metadata
+import math
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from utilities.errors import UserError
+from utilities.loading import kernels
+
+SHOW_EVERY = 10  # steps between looks at the loss by the progress bar: each waits for the device
+PACKAGES = ("torch", "torchvision", "pretrainedmodels", "faiss-gpu", "faiss-cpu", "numpy", "scipy", "scikit-learn", "pandas", "pillow", "wandb")
+
+
+@contextlib.contextmanager
+def one_line_errors(program: str = "main.py"):
+    """A user's mistake ends the program with one line and status 2 instead of a traceback."""
+    try:
+        yield
+    except UserError as error:
+        # A loader's worker process wraps its error in a traceback of its own; the last line is the message.
+        print(f"{program}: error: {str(error).strip().splitlines()[-1].removeprefix('utilities.errors.UserError: ')}", file=sys.stderr)
+        sys.exit(2)
+
+
+@contextlib.contextmanager
+def interruptible(run):
+    """On Ctrl-C close the records, say how to go on, and exit with 130. The last epoch's checkpoint is on disk already."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        run.close()
+        print(f"\ninterrupted: epochs 1 to {run.epoch} are saved in {run.folder}" if run.epoch else f"\ninterrupted before the end of epoch 1 in {run.folder}")
+        print(f"continue with: python main.py --resume_from {run.folder}")
+        sys.exit(130)
+    except BaseException:
+        run.close()
+        raise
+
+
+def start_up(opt, runtime, data: str, model, criterion, optimizer, sampler, selection) -> None:
+    """Print what is about to run: data, network, optimiser groups, criterion and miner, selection rule."""
+    lines = [("device", runtime.description)]
+    lines += [("data" if number == 0 else "", line.strip()) for number, line in enumerate(data.splitlines())]
+    trained = sum(p.numel() for p in model.parameters())
+    lines.append(("network", f"{opt.arch}, {trained / 1e6:.2f} M parameters, weights: {getattr(model, 'weights_name', 'unknown')}, input {model.input_size}, embedding {opt.embed_dim or 'as the features'}"))
+    for group in optimizer.param_groups:
+        count = sum(p.numel() for p in group["params"])
+        lines.append(("optimiser", f"{opt.optim}: {group.get('name', 'group')}, {count:,} parameters, rate {group['lr']:g}, decay {group['weight_decay']:g}"))
+    miner = f" with miner {opt.batch_mining}" if getattr(criterion, "batchminer", None) is not None else ""
+    lines.append(("criterion", f"{opt.loss}{miner}"))
+    lines.append(("batches", f"{opt.bs} images by {opt.data_sampler}, {opt.iterations_per_epoch or len(sampler)} an epoch, {opt.n_epochs} epochs"))
+    lines.append(("selection", selection.rule))
+    if kernels(opt.kernels) < opt.kernels:
+        lines.append(("kernels", f"--kernels {opt.kernels} is capped at this machine's {kernels(opt.kernels)} CPUs"))
+    width = max(len(name) for name, _ in lines)
+    print("\n".join(f"{name:>{width}}  {text}" for name, text in lines), flush=True)
+
+
+def environment(runtime, data: dict, model) -> dict:
+    """What environment.yaml holds: software, hardware, commit, weights, transforms and counts as resolved."""
+    versions = {}
+    for package in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    return {
+        "python": platform.python_version(),
+        "packages": versions,
+        "cuda": torch.version.cuda,
+        "device": str(runtime.device),
+        "gpu": torch.cuda.get_device_name(runtime.device) if runtime.device.type == "cuda" else None,
+        "threads": torch.get_num_threads(),
+        "git_commit": _commit(),
+        "weights": getattr(model, "weights_name", None),
+        "data": data,
+    }
+
+
+def _commit() -> str | None:
+    try:
+        folder = Path(__file__).parent
+        told = subprocess.run(["git", "-C", folder, "describe", "--always", "--dirty", "--abbrev=40"], capture_output=True, text=True, timeout=10)
+        return told.stdout.strip() or None
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def progress(loader, epoch: int, opt, meter):
+    """The loader's batches behind a progress bar with loss and images per second."""
+    with tqdm(loader, desc=f"epoch {epoch}/{opt.n_epochs}", unit="batch", leave=False, disable=None) as bar:
+        for step, batch in enumerate(bar):
+            yield batch
+            if not bar.disable and step % SHOW_EVERY == 0:
+                bar.set_postfix(loss=f"{meter.latest.item():.4f}", img_s=f"{meter.images_per_second:.0f}")
+
+
+def epoch_line(run, epoch: int, means: dict, scores: dict) -> None:
+    """One line an epoch: loss, time, and the storage metrics of every split."""
+    parts = [f"epoch {epoch}/{run.opt.n_epochs}", f"loss {means['loss']:.4f}", f"{means['epoch_seconds']:.1f} s"]
+    for split, values in scores.items():
+        for metric in run.opt.storage_metrics:
+            parts += [f"{split} {name} {value:.4f}" for name, value in values.items() if name.rpartition("/")[2] == metric]
+    if run.state["selected"]["epoch"] == epoch:
+        parts.append("best so far")
+    print("  ".join(parts), flush=True)
+
+
+def dry_run(training, evaluated: dict, model, criterion, runtime) -> None:
+    """One batch through everything; nothing is written."""
+    labels, images, _ = next(iter(training))
+    with runtime.autocast():
+        embeddings, features = model(runtime.to_device(images))
+    loss = criterion(
+        batch=runtime.full(embeddings), labels=runtime.to_device(labels), f_embed=model.last_linear, batch_features=features["pooled"]
+    )
+    loss.backward()
+    for loader in evaluated.values():
+        next(iter(loader))
+    print(f"dry run: one batch of {len(images)} images gives loss {loss.item():.4f}; nothing was written")
+
+
+def finish(run) -> None:
+    """Draw the curves, close the records, print the table of metrics before and after training and where things lie."""
+    if run.epoch or run.state["untrained"]:
+        run.plot()
+    run.close()
+    columns = {"bare backbone": run.untrained(-1), "untrained": run.untrained(0)}
+    selected = run.state["selected"]
+    if selected["epoch"] is not None:
+        columns[f"epoch {selected['epoch']} (selected)"] = selected["values"]
+    columns[f"epoch {run.epoch} (last)"] = run.state["last"] if run.epoch else {}
+    columns = {title: values for title, values in columns.items() if values}
+    print(f"\n{run.folder}: {run.epoch} epochs, {run.state['seconds']:.0f} s\nselected: {run.selection.rule}\n")
+    print(table(columns))
+    for title, path in (("curves", run.folder / "Progression_Plots"), ("retrieval", run.folder / "sample_recoveries.png")):
+        if path.exists():
+            print(f"{title:>10}  {path}")
+
+
+def table(columns: dict) -> str:
+    """Text table of `columns`: title -> {split: {metric: value}}; one line a split and metric."""
+    lines = list(dict.fromkeys((split, metric) for values in columns.values() for split in values for metric in values[split]))
+    head = ["split", "metric", *columns]
+    body = [[split, metric, *(_cell(values.get(split, {}).get(metric)) for values in columns.values())] for split, metric in lines]
+    widths = [max(len(row[i]) for row in [head, *body]) for i in range(len(head))]
+    rows = ["  ".join(cell.ljust(width) if i < 2 else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths, strict=True))) for row in [head, *body]]
+    return "\n".join([rows[0], "  ".join("-" * width for width in widths), *rows[1:]])
+
+
+def _cell(value) -> str:
+    return "-" if value is None or not math.isfinite(value) else f"{value:.4f}"

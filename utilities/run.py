@@ -1,0 +1,311 @@
+"""A run on disk: its folder, records, checkpoints, what is best so far, and how it is picked up again."""
+
+import importlib
+import json
+import math
+import time
+from argparse import Namespace
+from pathlib import Path
+
+import yaml
+
+from utilities import checkpoint, records
+from utilities.errors import UserError
+from utilities.files import new_folder, replacing
+
+# Flags that are no part of what a run is: never written to parameters.yaml.
+NEVER_SAVED = {"wandb_key", "comet_api_key", "config", "print_config", "list", "dry_run", "resume", "resume_from", "resume_allow_changes"}
+# Flags that may differ between a run and its continuation without counting as a change.
+NEVER_A_CHANGE = NEVER_SAVED | {
+    "source_path", "save_path", "gpu", "kernels", "eval_kernels", "log_online", "online_backend", "download", "plot_every", "log_every",
+    "evaluate", "evaluate_on_gpu", "evaluate_ensemble",
+}  # fmt: skip
+
+
+def saved_flags(opt) -> dict:
+    """Flag -> resolved value, as parameters.yaml holds them: every flag, nothing else, no key."""
+    return {name: value for name, value in sorted(vars(opt).items()) if name in opt.flags and name not in NEVER_SAVED}
+
+
+def run_folder(opt) -> Path:
+    """Where a run of these flags lies, before a number is added for an existing folder."""
+    return Path(opt.resume_from) if opt.resume_from else Path(opt.save_path) / opt.dataset / opt.savename
+
+
+def read_parameters(folder: Path | str) -> dict:
+    """The flags that a run was started with. Raises UserError where the folder holds none."""
+    path = Path(folder) / "parameters.yaml"
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"no run in {folder}: {path.name} is missing") from error
+
+
+class Selection:
+    """How the best epoch is chosen: by the first of `--storage_metrics`, on validation where there is one, else on test.
+
+    Args:
+        metric_direction: plain metric name -> is higher better?
+        split: the split that decides.
+    """
+
+    def __init__(self, opt, metric_direction, split: str):
+        self._direction = metric_direction
+        self.split = split
+        self.metric = named(opt.evaltypes[0], opt.storage_metrics[0], opt.evaltypes)
+
+    def higher_is_better(self, metric: str) -> bool:
+        """Direction of a metric by its name in files."""
+        return self._direction(metric.rpartition("/")[2])
+
+    def value(self, scores: dict) -> float:
+        """The deciding value of an epoch's scores."""
+        return scores[self.split][self.metric]
+
+    @property
+    def rule(self) -> str:
+        """The rule in words."""
+        direction = "highest" if self.higher_is_better(self.metric) else "lowest"
+        note = "" if self.split == "val" else " (no validation data: the choice sees the test set)"
+        return f"epoch with the {direction} {self.metric} on {self.split}{note}"
+
+
+class Run:
+    """One training run.
+
+    Args:
+        opt: the resolved flags.
+        parts: name -> object with `state_dict` and `load_state_dict`: model, criterion, optimizer, scheduler, scaler, sampler.
+        selection: how the best epoch is chosen.
+    """
+
+    def __init__(self, opt, parts: dict, selection: Selection):
+        self.opt, self.parts, self.selection = opt, parts, selection
+        wanted = run_folder(opt)
+        self.resumed = opt.resume is not None and (wanted / "parameters.yaml").exists()
+        if opt.resume is not None and not self.resumed:
+            print(f"--resume: no run in {wanted}: this is a new one")
+        self.folder = wanted if self.resumed else new_folder(wanted)
+        self.epoch = 0  # trained epochs
+        self.state = {"best": {}, "selected": {"epoch": None, "values": {}}, "last": {}, "seconds": 0.0, "untrained": {}, "stopped": False}
+        self._began = time.monotonic()
+        self.sinks = []
+
+    def start(self, environment: dict) -> None:
+        """Write what the run is, or restore where it stood; open the records."""
+        if not self.resumed or not (self.folder / "environment.yaml").exists():
+            self._describe(environment)
+        last = self.folder / checkpoint.LAST
+        if self.resumed and last.exists():
+            name = last if self.opt.resume == "latest" else self._best_checkpoint()
+            content = checkpoint.read(name)
+            checkpoint.restore(content, self.parts)
+            self.epoch, self.state = content["epoch"], content["run"]
+            print(f"resumed {self.folder} after epoch {self.epoch}")
+        elif self.resumed:
+            print(f"resumed {self.folder}: it has no checkpoint yet and starts from epoch 1")
+        self.sinks = records.open_sinks(self.opt, self.folder)
+        if self.resumed:
+            self._describe(environment)
+            for sink in self.sinks:
+                sink.cut(self.epoch if last.exists() else -2)
+
+    @property
+    def finished(self) -> bool:
+        """All epochs are trained, or patience ran out."""
+        return self.epoch >= self.opt.n_epochs or self.state["stopped"]
+
+    def epochs(self):
+        """The epochs still to train, from 1 or from where the run stood."""
+        while not self.finished:
+            yield self.epoch + 1
+
+    def untrained_epochs(self):
+        """(epoch, bare) of the untrained states that `--check_untrained_accuracy` still has to evaluate: -1 the bare backbone, 0."""
+        if self.opt.check_untrained_accuracy and self.epoch == 0:
+            yield from ((epoch, bare) for epoch, bare in ((-1, True), (0, False)) if str(epoch) not in self.state["untrained"])
+
+    def untrained(self, epoch: int) -> dict:
+        """split -> {metric: value} of an untrained state, empty where it was not evaluated."""
+        return self.state["untrained"].get(str(epoch), {})
+
+    def record_untrained(self, epoch: int, scores: dict) -> None:
+        """Record an untrained state; it is never eligible as best."""
+        self._write(self._metric_rows(epoch, scores))
+        self.state["untrained"][str(epoch)] = _plain(scores)
+        self.state["last"] = _plain(scores)
+        if epoch == 0:
+            self._save(checkpoint.LAST)
+        self._summarise()
+
+    def end_epoch(self, epoch: int, training: dict, scores: dict) -> bool:
+        """Record an epoch, keep its checkpoints. Returns whether it is the best so far by the selection rule.
+
+        Args:
+            training: name -> epoch mean of loss, statistics, rates.
+            scores: split -> {metric: value or array}; empty where this epoch was not evaluated.
+        """
+        rows = [records.Row(epoch, "train", _training_group(name), name, value) for name, value in training.items()]
+        self._write(rows + self._metric_rows(epoch, scores))
+        for split, values in scores.items():
+            for sink in self.sinks:
+                sink.arrays(epoch, split, {name: value for name, value in values.items() if not _is_scalar(value)})
+        self.epoch = epoch
+        improved = self._update_best(epoch, scores)
+        chosen = (self.selection.split, self.selection.metric) in improved
+        self.state["seconds"] += time.monotonic() - self._began
+        self._began = time.monotonic()
+        if scores:
+            self.state["last"] = _plain(scores)
+        if self.opt.patience is not None and epoch - (self.state["selected"]["epoch"] or 0) >= self.opt.patience and scores:
+            self.state["stopped"] = True
+            print(f"--patience {self.opt.patience}: no better {self.selection.metric} on {self.selection.split} since epoch {self.state['selected']['epoch']}: done")
+        for split, metric in improved:
+            evaltype, _, plain = metric.rpartition("/")
+            evaltype = evaltype or self.opt.evaltypes[0]
+            if plain in self.opt.storage_metrics:
+                self._save(f"checkpoint_{records.SPLIT_TITLES[split]}_{evaltype}_{plain}.pth.tar")
+        self._save(checkpoint.LAST)
+        self._summarise()
+        if self.opt.plot_every and epoch % self.opt.plot_every == 0:
+            self.plot()
+        return chosen
+
+    def best_checkpoint(self) -> Path:
+        """The checkpoint of the selected epoch. Raises UserError where there is none yet."""
+        path = self._best_checkpoint()
+        if not path.exists():
+            raise UserError(f"no best checkpoint in {self.folder}: no epoch was evaluated yet")
+        return path
+
+    def _best_checkpoint(self) -> Path:
+        title = records.SPLIT_TITLES[self.selection.split]
+        return self.folder / f"checkpoint_{title}_{self.opt.evaltypes[0]}_{self.opt.storage_metrics[0]}.pth.tar"
+
+    def picture(self, name: str) -> Path:
+        """Path of a picture of this run; hand it to `add_picture` once it is drawn."""
+        return self.folder / name
+
+    def add_picture(self, path: Path) -> None:
+        """Let every sink take a picture."""
+        for sink in self.sinks:
+            sink.picture(self.epoch, path.stem, path)
+
+    def plot(self) -> None:
+        """Draw the curves of metrics.csv into Progression_Plots/."""
+        from utilities.plots import draw_curves
+
+        draw_curves(self.folder)
+
+    def close(self) -> None:
+        """Finish the records."""
+        for sink in self.sinks:
+            sink.close()
+
+    def _write(self, rows: list) -> None:
+        for sink in self.sinks:
+            sink.write(rows)
+
+    def _metric_rows(self, epoch: int, scores: dict) -> list:
+        return [
+            records.Row(epoch, split, _metric_group(name, self.opt.evaltypes), name, float(value))
+            for split, values in scores.items()
+            for name, value in values.items()
+            if _is_scalar(value)
+        ]
+
+    def _update_best(self, epoch: int, scores: dict) -> list[tuple[str, str]]:
+        improved = []
+        for split, values in scores.items():
+            best = self.state["best"].setdefault(split, {})
+            for name, value in values.items():
+                if not _is_scalar(value) or not math.isfinite(value):
+                    continue
+                value = float(value)
+                known = best.get(name)
+                sign = 1 if self.selection.higher_is_better(name) else -1
+                if known is None or sign * value > sign * known["value"]:
+                    best[name] = {"value": value, "epoch": epoch}
+                    improved.append((split, name))
+        if (self.selection.split, self.selection.metric) in improved:
+            self.state["selected"] = {"epoch": epoch, "values": _plain(scores), "checkpoint": self._best_checkpoint().name}
+        return improved
+
+    def _save(self, name: str) -> None:
+        checkpoint.save(self.folder / name, self.parts, epoch=self.epoch, run=self.state)
+
+    def _describe(self, environment: dict) -> None:
+        flags = saved_flags(self.opt)
+        with replacing(self.folder / "parameters.yaml") as file:
+            yaml.safe_dump(flags, file, sort_keys=True)
+        with replacing(self.folder / "environment.yaml") as file:
+            yaml.safe_dump(environment, file, sort_keys=False)
+        with replacing(self.folder / "Parameter_Info.txt") as file:
+            file.writelines(f"{name}: {value}\n" for name, value in flags.items())
+
+    def _summarise(self) -> None:
+        summary = {
+            "parameters": saved_flags(self.opt),
+            "selected": {"rule": self.selection.rule, "epoch": self.state["selected"]["epoch"], "values": self.state["selected"]["values"]},
+            "best": self.state["best"],
+            "last": self.state["last"],
+            "seconds": round(self.state["seconds"], 3),
+        }
+        with replacing(self.folder / "summary.json") as file:
+            json.dump(_json_safe(summary), file, indent=1)
+
+
+def named(evaltype: str, metric: str, evaltypes: list[str]) -> str:
+    """The metric's name in files: plain with one evaltype, `<evaltype>/<metric>` with several."""
+    return metric if len(evaltypes) == 1 else f"{evaltype}/{metric}"
+
+
+def _metric_group(name: str, evaltypes: list[str]) -> str:
+    evaltype, _, metric = name.rpartition("/")
+    return f"{evaltype or evaltypes[0]}_{metric.partition('@')[0]}"
+
+
+def _training_group(name: str) -> str:
+    return name.partition("/")[0]
+
+
+def _is_scalar(value) -> bool:
+    return getattr(value, "ndim", 0) == 0
+
+
+def _plain(scores: dict) -> dict:
+    return {split: {name: float(value) for name, value in values.items() if _is_scalar(value)} for split, values in scores.items()}
+
+
+def _json_safe(value):
+    if isinstance(value, dict):
+        return {key: _json_safe(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_json_safe(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def load_run(folder: Path | str, which: str = "best"):
+    """The network and the options of a finished or running run.
+
+    Args:
+        folder: the run folder.
+        which: `best` (the selected epoch, where one was evaluated) or `last`.
+
+    Returns:
+        The network in evaluation mode on the CPU, and the flags as a namespace.
+
+    Raises:
+        UserError: no run or no checkpoint there, or `which` is neither.
+    """
+    if which not in ("best", "last"):
+        raise UserError(f"which={which!r}: 'best' or 'last'")
+    folder = Path(folder)
+    opt = Namespace(**read_parameters(folder))
+    last = checkpoint.read(folder / checkpoint.LAST)
+    selected = folder / last["run"]["selected"].get("checkpoint", checkpoint.LAST)
+    content = checkpoint.read(selected) if which == "best" else last
+    architectures = importlib.import_module("architectures")  # utilities stand below the plug-in folders
+    network = architectures.select(opt.arch, opt, not_pretrained=True, weights=None)
+    network.load_state_dict(content["state_dict"])
+    return network.eval(), opt

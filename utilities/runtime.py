@@ -1,0 +1,134 @@
+"""Where and how a step runs: device, precision, gradient clipping, seeds. On one CPU in float32 its methods do next to nothing."""
+
+import contextlib
+import random
+
+import numpy as np
+import torch
+
+from utilities.errors import UserError
+
+CHECK_EVERY = 25  # steps between looks at the loss on a GPU, where each look waits for the device
+
+
+class NonFiniteLoss(UserError):
+    """The loss became NaN or infinite; the message gives epoch, step and value."""
+
+
+def seed_everything(seed: int) -> None:
+    """Seed Python, NumPy and torch (all devices). Workers are seeded batch by batch (utilities/loading.py)."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002  plug-ins of users may draw from NumPy's global generator
+    torch.manual_seed(seed)
+
+
+def random_states() -> dict:
+    """The states of all random generators, as a checkpoint holds them (loadable with `weights_only=True`)."""
+    version, words, gauss = random.getstate()
+    name, keys, position, has_gauss, cached = np.random.get_state()  # noqa: NPY002
+    return {
+        "python": [version, list(words), gauss],
+        "numpy": [name, torch.from_numpy(keys.astype(np.int64)), position, has_gauss, cached],
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
+
+def set_random_states(states: dict) -> None:
+    """Restore what `random_states` gave."""
+    version, words, gauss = states["python"]
+    random.setstate((version, tuple(words), gauss))
+    name, keys, position, has_gauss, cached = states["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, cached))  # noqa: NPY002
+    torch.set_rng_state(states["torch"])
+    if states["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(states["cuda"])
+
+
+class Runtime:
+    """Owns device, precision, clipping and the optimiser step.
+
+    Args:
+        opt: reads `gpu`, `precision`, `clip_grad_norm`, `seed`.
+    """
+
+    def __init__(self, opt):
+        seed_everything(opt.seed)
+        self.device = self._device(opt.gpu)
+        self.clip_grad_norm = opt.clip_grad_norm
+        dtype = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[opt.precision]
+        self._autocast = (
+            contextlib.nullcontext if dtype is None else lambda: torch.autocast(self.device.type, dtype=dtype)
+        )
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=dtype == torch.float16)
+        torch.backends.cudnn.deterministic = True
+        self._check_every = CHECK_EVERY if self.device.type == "cuda" else 1
+        self.start_epoch(0)
+
+    @staticmethod
+    def _device(gpus: list[int]) -> torch.device:
+        if not torch.cuda.is_available():
+            return torch.device("cpu")
+        if gpus[0] >= torch.cuda.device_count():
+            raise UserError(f"--gpu {gpus[0]}: this machine has GPUs 0 to {torch.cuda.device_count() - 1}")
+        return torch.device("cuda", gpus[0])
+
+    @property
+    def description(self) -> str:
+        """The device in words, for the start-up summary."""
+        if self.device.type == "cuda":
+            return f"{self.device} ({torch.cuda.get_device_name(self.device)})"
+        return f"cpu ({torch.get_num_threads()} threads; no CUDA device here)"
+
+    def autocast(self):
+        """Context of the forward pass in the chosen precision; a null context in float32."""
+        return self._autocast()
+
+    def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor on this runtime's device, copied without waiting where the memory is pinned."""
+        return tensor.to(self.device, non_blocking=True)
+
+    def full(self, output):
+        """Embeddings as mining and loss take them: half precision raised to float32, several embeddings one by one."""
+        if isinstance(output, dict):
+            return {name: self.full(value) for name, value in output.items()}
+        return output.float() if output.dtype in (torch.float16, torch.bfloat16) else output
+
+    def start_epoch(self, epoch: int) -> None:
+        """Forget the previous epoch's count of steps."""
+        self._epoch, self._step = epoch, 0
+        self._bad_step = torch.full((), -1, device=self.device)
+        self._bad_value = torch.zeros((), device=self.device)
+
+    def step(self, loss: torch.Tensor, optimizer: torch.optim.Optimizer) -> torch.Tensor:
+        """Backward pass and optimiser step. Returns the gradient's norm, a device scalar.
+
+        Raises NonFiniteLoss, on a GPU up to `CHECK_EVERY` steps late, with the step at which it began.
+        """
+        self._step += 1
+        self._note(loss.detach())
+        if self._step % self._check_every == 0:
+            self.check_finite()
+        optimizer.zero_grad(set_to_none=True)
+        self.scaler.scale(loss).backward()
+        self.scaler.unscale_(optimizer)
+        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm([p.grad for p in parameters])
+        if self.clip_grad_norm is not None:
+            torch.nn.utils.clip_grads_with_norm_(parameters, self.clip_grad_norm, norm)
+        self.scaler.step(optimizer)
+        self.scaler.update()
+        return norm
+
+    def _note(self, loss: torch.Tensor) -> None:
+        first = ~torch.isfinite(loss) & (self._bad_step < 0)
+        self._bad_step = torch.where(first, self._step, self._bad_step)
+        self._bad_value = torch.where(first, loss, self._bad_value)
+
+    def check_finite(self) -> None:
+        """Raise NonFiniteLoss if the loss was NaN or infinite at any step of this epoch."""
+        if self._bad_step >= 0:
+            raise NonFiniteLoss(
+                f"the loss is {self._bad_value.item()} at epoch {self._epoch}, step {int(self._bad_step)}: the run stops, its last "
+                "checkpoint is from before. Try a smaller --lr, --clip_grad_norm 1 or --precision float32, then --resume"
+            )
