@@ -58,7 +58,7 @@ def main(opt):
     splits = datasets.select(opt.dataset, opt, opt.source_path, model.input_size)
     opt.n_classes = splits["training"].n_classes  # the one option that the data decides
     batchminer = batch_mining.select(opt.batch_mining, opt) if criteria.takes_miner(opt.loss, opt) else None
-    criterion = criteria.select(opt.loss, opt, batchminer)
+    criterion = criteria.select(opt.loss, opt, batchminer, embed_dim=model.embed_dim)  # --embed_dim 0: as many as the features
     model, criterion = model.to(runtime.device), criterion.to(runtime.device)
     optimizer = build_optimizer(model, criterion, opt)
     sampler = datasampler.for_training(opt, splits["training"])

@@ -172,8 +172,8 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
     defaults = vars(parser.parse_args([]))
     explicit = _explicit(parser, argv)
     try:
-        opt = argparse.Namespace(**{**defaults, **_config_values(parser, explicit.get("config", [])), **explicit})
-        opt.flags = frozenset(defaults)
+        opt = argparse.Namespace(**{**defaults, **explicit})
+        opt = argparse.Namespace(**{**defaults, **_config_values(parser, opt.config), **explicit}, flags=frozenset(defaults))
         if opt.list is None:
             _resume(opt, explicit, defaults)
             _derive(opt)

@@ -42,17 +42,18 @@ class Criterion(MetricCriterion):
             self.beta = torch.nn.Parameter(torch.full((1 if self.shared else opt.n_classes,), float(opt.loss_margin_beta)))
             self.optim_dict_list.append({"params": [self.beta], "lr": self.lr, "weight_decay": 0})
 
-    def betas(self, anchor_labels: torch.Tensor) -> torch.Tensor | float:
+    def betas(self, anchor_labels: torch.Tensor, dtype: torch.dtype) -> torch.Tensor | float:
         """Beta of each anchor: `(T,)`, `(1,)` or a number."""
-        if self.shared or not isinstance(self.beta, torch.Tensor):
+        if not isinstance(self.beta, torch.Tensor):
             return self.beta
-        return self.beta.index_select(0, anchor_labels)
+        beta = self.beta.to(dtype)
+        return beta if self.shared else beta.index_select(0, anchor_labels)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
         triplets = self.triplets(batch, labels)
         positive_distances, negative_distances = tuple_distances(batch, triplets)  # (T,) each
-        betas = self.betas(labels[triplets.anchors])
+        betas = self.betas(labels[triplets.anchors], batch.dtype)
         far_positives = torch.relu(positive_distances - betas + self.margin)
         near_negatives = torch.relu(betas - negative_distances + self.margin)
         active = (far_positives > 0).sum() + (near_negatives > 0).sum()

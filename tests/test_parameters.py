@@ -75,7 +75,7 @@ def test_source_is_an_alias():
         (["--bs", "0"], ["--bs 0"]),
         (["--resume_from", "/nowhere"], ["/nowhere", "no run"]),
         (["--config", "nope"], ["nope", "demo_glyphs"]),
-        (["--dataset", "glyphs", "--augmentation", "base"], ["mirror"]),
+        (["--dataset", "glyphs", "--augmentation", "adv"], ["--augmentation adv"]),
     ],
 )
 def test_mistakes_are_one_line(capsys, argv, expected):

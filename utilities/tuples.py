@@ -104,9 +104,9 @@ def pairs_of_masks(positives: torch.Tensor, negatives: torch.Tensor) -> Pairs:
     """The True entries of two boolean `(B, B)` masks (row = anchor). Both numbers are asked of the device at once."""
     sizes = torch.stack([positives.sum(), negatives.sum()]).tolist()
     positive_pairs, negative_pairs = (
-        torch.nonzero_static(mask, size=size) for mask, size in zip((positives, negatives), sizes, strict=True)
-    )  # (P, 2), (N, 2)
-    return Pairs(*positive_pairs.unbind(1), *negative_pairs.unbind(1))
+        torch.nonzero_static(mask, size=size).T.contiguous() for mask, size in zip((positives, negatives), sizes, strict=True)
+    )  # (2, P), (2, N)
+    return Pairs(*positive_pairs, *negative_pairs)
 
 
 class Classes:

@@ -37,7 +37,7 @@ def as_lists(*columns):
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def mine_often(name, embeddings, labels, times=2000, **flags):
+def mine_often(name, embeddings, labels, times=1000, **flags):
     """The tuples of `times` mined batches, joined."""
     miner = batch_mining.select(name, **flags)
     torch.manual_seed(0)

@@ -28,7 +28,7 @@ def test_rule(labels, angle):
 
 def test_agrees_with_pytorch_metric_learning():
     embeddings, y = batch_of([0, 1, 2, 3] * 5, 4, seed=1)
-    embeddings = torch.nn.functional.normalize(embeddings)  # which it leaves to the caller
+    embeddings = torch.nn.functional.normalize(embeddings)  # which the package leaves to the caller
     mined = as_lists(*batch_mining.select("angular", miner_angular_angle=30.0)(embeddings, y))
     assert sorted(mined) == sorted(as_lists(*miners.AngularMiner(angle=30)(embeddings, y)))
     assert mined

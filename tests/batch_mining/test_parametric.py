@@ -42,7 +42,7 @@ def test_given_distribution(bins):
     miner = batch_mining.select("parametric", miner_parametric_mode="hards")
     miner.set_distribution(p)
     torch.manual_seed(0)
-    drawn = [int(miner(embeddings, y).negatives[0]) for _ in range(4000)]
+    drawn = [int(miner(embeddings, y).negatives[0]) for _ in range(1200)]
     edges = np.linspace(0.1, 1.4, bins + 1)
     expected = {}
     for n in range(2, len(LABELS)):

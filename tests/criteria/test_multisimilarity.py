@@ -5,7 +5,17 @@ import torch
 from pytorch_metric_learning.losses import MultiSimilarityLoss
 from pytorch_metric_learning.miners import MultiSimilarityMiner
 
-from tests.criteria._oracles import ListMiner, batch_of, build, check_formula, check_gradient, check_peer, every_batch, mined_partners, partners
+from tests.criteria._oracles import (
+    ListMiner,
+    batch_of,
+    build,
+    check_formula,
+    check_gradient,
+    check_peer,
+    every_batch,
+    mined_partners,
+    partners,
+)
 
 
 def reference(margin, find=partners, pos_weight=2.0, neg_weight=40.0, thresh=0.5):

@@ -15,7 +15,8 @@ def reference(ks=(1, 2, 4, 8, 16), temperature=0.01, k_temperature=1.0):
             if not positives[q]:
                 continue
             s = [batch[q] @ x for x in batch]
-            ranks = [1 + sum(torch.sigmoid((s[j] - s[p]) / temperature) for j in positives[q] + negatives[q] if j != p) for p in positives[q]]
+            others = positives[q] + negatives[q]
+            ranks = [1 + sum(torch.sigmoid((s[j] - s[p]) / temperature) for j in others if j != p) for p in positives[q]]
             for k in used:
                 hits = sum(torch.sigmoid((k - rank) / k_temperature) for rank in ranks)
                 recalls.append(hits.clamp(max=k) / min(k, len(positives[q])))

@@ -177,7 +177,7 @@ def test_order_of_samples_does_not_matter(name):
 @every_criterion
 def test_a_step_down_the_gradient_lowers_the_loss(name):
     labels = torch.tensor(LABELS["repeated"])
-    batch = points(len(labels)).double()
+    batch = torch.nn.functional.normalize(points(len(labels)).double())
     criterion = build(name)
     loss, gradient, _ = run(criterion, batch, labels)
     assert gradient.abs().sum() > 0
@@ -204,12 +204,15 @@ def test_its_own_flags_bear_its_prefix_and_are_read(name):
     declared = {node.args[0].value[2:] for node in ast.walk(tree)
                 if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument"}
     assert all(flag.startswith(f"loss_{name}_") for flag in declared)
-    read = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "opt"}
+    read = {node.attr for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "opt"}
     assert declared <= read
 
 
 @every_criterion
 def test_nothing_is_cast_by_hand(name):
+    """Precision is settled at the door; a comparison may become numbers for the statistics."""
     tree = ast.parse((criteria.REGISTRY.folder / f"{name}.py").read_text(encoding="utf-8"))
-    assert not [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "float" and
-                not (isinstance(node.value, ast.Name) and node.value.id == "torch")]
+    casts = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in ("float", "double", "half")]
+    casts = [node for node in casts if isinstance(node.value, ast.Name) and node.value.id != "torch"]
+    assert not [f"line {node.lineno}: {node.value.id}.{node.attr}" for node in casts]

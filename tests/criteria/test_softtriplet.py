@@ -10,7 +10,8 @@ from tests.criteria._oracles import build, check_formula, check_gradient, check_
 def reference(n_centroids=2, delta=0.01, gamma=0.1, scale=8, reg_weight=0.2):
     def loss(batch, labels, centres):
         n_classes = len(centres) // n_centroids
-        centres = [[centres[c * n_centroids + k] / centres[c * n_centroids + k].norm() for k in range(n_centroids)] for c in range(n_classes)]
+        centres = [w / w.norm() for w in centres]
+        centres = [centres[c * n_centroids:(c + 1) * n_centroids] for c in range(n_classes)]
         total = 0.0
         for x, y in zip(batch, labels, strict=True):
             similarities = []
@@ -19,7 +20,8 @@ def reference(n_centroids=2, delta=0.01, gamma=0.1, scale=8, reg_weight=0.2):
                 similarities.append((torch.exp(s / gamma) / torch.exp(s / gamma).sum() * s).sum())
             logits = torch.stack([scale * (s - (delta if c == y else 0)) for c, s in enumerate(similarities)])
             total = total - (logits[y] - torch.logsumexp(logits, 0))
-        spread = sum(torch.sqrt(2 + 1e-5 - 2 * own[t] @ own[u]) for own in centres for t in range(n_centroids) for u in range(t + 1, n_centroids))
+        pairs = [(own[t], own[u]) for own in centres for t in range(n_centroids) for u in range(t + 1, n_centroids)]
+        spread = sum(torch.sqrt(2 + 1e-5 - 2 * first @ second) for first, second in pairs)
         divisor = n_classes * n_centroids * (n_centroids - 1)
         return total / len(labels) + (reg_weight * spread / divisor if n_centroids > 1 else 0)
 

@@ -43,7 +43,8 @@ def test_a_file_that_cannot_be_decoded_is_named(tmp_path, damage):
         builders.picture(1, (120, 90)).save(buffer, "PNG")
         victim.write_bytes(buffer.getvalue()[: len(buffer.getvalue()) // 2])
     else:
-        victim.write_bytes({"half": whole[: len(whole) // 2], "two bytes": whole[:-2], "nothing": b"", "text": b"an image"}.get(damage, whole))
+        damaged = {"half": whole[: len(whole) // 2], "two bytes": whole[:-2], "nothing": b"", "text": b"an image"}
+        victim.write_bytes(damaged.get(damage, whole))
     splits = datasets.select("folder", dataset_folder_path=str(root))
     if damage == "gone":
         victim.unlink()

@@ -12,7 +12,8 @@ from utilities.errors import UnknownName, UserError
 
 MAKERS = {
     ("cub200", "official"): builders.make_cub200, ("cub200", "icml"): builders.make_cub200,
-    ("cars196", "official"): builders.make_cars196, ("cars196", "icml"): builders.make_cars196, ("cars196", "kaggle"): builders.make_cars196,
+    ("cars196", "official"): builders.make_cars196, ("cars196", "icml"): builders.make_cars196,
+    ("cars196", "kaggle"): builders.make_cars196,
     ("online_products", "official"): builders.make_online_products, ("online_products", "icml"): builders.make_online_products,
 }  # fmt: skip
 
@@ -51,7 +52,9 @@ def test_every_layout_is_read_from_the_parent_and_as_the_folder_itself(tmp_path,
     assert datasets.describe(splits).count("images of") >= 2 and datasets.record(splits)["partial"]
 
 
-@pytest.mark.parametrize(("name", "folder"), [("cub200", "cub2011/CUB_200_2011"), ("cub200", "cub200"), ("online_products", "online_products")])
+@pytest.mark.parametrize(("name", "folder"), [
+    ("cub200", "cub2011/CUB_200_2011"), ("cub200", "cub200"), ("online_products", "online_products"),
+])  # fmt: skip
 def test_official_releases_under_every_name(tmp_path, name, folder):
     root = MAKERS[name, "official"](tmp_path / "made", layout="official")
     shutil.copytree(root, tmp_path / "source" / folder)
@@ -111,7 +114,8 @@ def test_stray_files_and_folders_do_not_shift_the_split(tmp_path, name, layout):
 
 
 @pytest.mark.parametrize(("name", "module", "layout"), [
-    ("cub200", cub200, "official"), ("cub200", cub200, "icml"), ("cars196", cars196, "official"), ("online_products", online_products, "icml"),
+    ("cub200", cub200, "official"), ("cub200", cub200, "icml"), ("cars196", cars196, "official"),
+    ("online_products", online_products, "icml"),
 ])  # fmt: skip
 def test_counts_are_held_against_the_published_ones(tmp_path, monkeypatch, capsys, name, module, layout):
     root = MAKERS[name, layout](tmp_path, layout=layout)

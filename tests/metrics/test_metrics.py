@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import metrics
-from metrics import _search, _space
+from metrics import _kmeans, _search, _space
 from utilities.errors import UnknownName, UserError
 
 RETRIEVAL = ["e_recall@1", "e_recall@2", "e_recall@4", "e_recall@1000", "precision@1", "precision@5", "r_precision"]
@@ -259,7 +259,7 @@ def test_low_matmul_precision_of_the_training_does_not_leak_in():
 def test_what_is_not_asked_for_is_not_computed(monkeypatch):
     features, labels = random_space(n=40)
     monkeypatch.setattr(_space, "Search", None)
-    monkeypatch.setattr(_space._kmeans, "kmeans", None)
+    monkeypatch.setattr(_kmeans, "kmeans", None)
     assert set(metrics.compute([*DISTS, "rho_spectrum@2"], features, labels)) == {*DISTS, "rho_spectrum@2"}
     metrics.compute(["nmi", "f1"], features, labels, clusters=labels)
 
@@ -267,7 +267,7 @@ def test_what_is_not_asked_for_is_not_computed(monkeypatch):
 def test_search_and_clusters_are_computed_once(monkeypatch):
     features, labels = random_space(n=40)
     calls = []
-    for owner, name in ((_space.Search, "run"), (_space._kmeans, "kmeans")):
+    for owner, name in ((_space.Search, "run"), (_kmeans, "kmeans")):
         original = getattr(owner, name)
         monkeypatch.setattr(owner, name, lambda *a, _o=original, _n=name, **k: (calls.append(_n), _o(*a, **k))[1])
     metrics.compute(["e_recall@1", "mAP", "map_r_macro", "map_r", "nmi", "f1", "ami"], features, labels)
@@ -417,18 +417,31 @@ def test_kmeans_has_as_many_clusters_as_the_queries_have_classes_and_follows_the
     assert values[0] == values[1] != values[2]
 
 
-def test_torch_kmeans_finds_what_faiss_finds():
-    features, labels = random_space(n=300, classes=6, spread=0.01, seed=19)
-    features = features.astype(np.float32)
-    clusters = _space._kmeans.torch_kmeans(torch.from_numpy(features), 60, seed=0).numpy()  # enough to meet every class
-    centroids = np.stack([features[clusters == c].mean(0) for c in np.unique(clusters)])
-    distances = ((features[:, None].astype(np.float64) - centroids[None]) ** 2).sum(-1)
-    own = np.searchsorted(np.unique(clusters), clusters)
-    assert (distances[np.arange(300), own] <= distances.min(1) + 1e-4).all()  # everyone in its nearest cluster
-    crossing = [len(np.unique(labels[clusters == c])) for c in np.unique(clusters)]
-    assert max(crossing) == 1
-    duplicates = torch.ones(10, 2)
-    assert _space._kmeans.torch_kmeans(duplicates, 4, seed=0).shape == (10,)
+@pytest.mark.parametrize(("n", "k", "d", "spread"), [(1500, 280, 32, 1.2), (1500, 30, 8, 3.0), (500, 499, 4, 1.0), (900, 200, 2, 0.01)])
+def test_kmeans_is_that_of_faiss_and_torch_can_do_it_too(monkeypatch, n, k, d, spread):
+    import faiss
+
+    features = random_space(n=n, d=d, classes=k // 8, spread=spread, seed=19)[0].astype(np.float32)
+    bare = faiss.Kmeans(d, k, niter=20, seed=5, min_points_per_centroid=1, max_points_per_centroid=10**6)
+    bare.train(features)
+    expected = bare.index.search(features, 1)[1][:, 0]
+    assert (_kmeans.kmeans(features, k, seed=5) == expected).mean() > 0.999
+    monkeypatch.setattr(_kmeans, "searcher", _kmeans.on_torch)
+    by_torch = _kmeans.kmeans(features, k, seed=5)
+    assert inertia(features, by_torch) == pytest.approx(inertia(features, expected), rel=0.02)
+
+
+def inertia(features, clusters):
+    return sum(float(((features[clusters == c] - features[clusters == c].mean(0)) ** 2).sum()) for c in np.unique(clusters))
+
+
+def test_kmeans_of_fewer_places_than_clusters_ends():
+    places = np.repeat(np.eye(3, dtype=np.float32), 4, axis=0)
+    for k in (3, 5, 12):
+        clusters = _kmeans.kmeans(places, k)
+        assert clusters.shape == (12,)
+        assert all(len(set(clusters[i : i + 4])) == 1 for i in (0, 4, 8))  # duplicates stay together
+    assert metrics.compute(["nmi"], np.ones((6, 2)), np.arange(6))["nmi"] == 0.0
 
 
 # ------------------------------------------------------------------------------------------------------------- pytorch-metric-learning

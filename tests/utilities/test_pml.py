@@ -1,0 +1,61 @@
+"""Building classes of pytorch-metric-learning from words of the command line."""
+
+import sys
+
+import pytest
+
+from utilities import pml
+from utilities.errors import UserError
+
+
+@pytest.mark.parametrize(
+    "word, value",
+    [("3", 3), ("0.4", 0.4), ("1e-3", 1e-3), ("-2", -2), ("True", True), ("false", False), ("none", None), ("semihard", "semihard"),
+     ("[1, 2]", [1, 2]), ("(0.1, 0.5)", (0.1, 0.5)), ("'a b'", "a b"), ("a=b", "a=b")],
+)  # fmt: skip
+def test_values(word, value):
+    parsed = pml.parse_kwargs([f"key={word}"])["key"]
+    assert parsed == value
+    assert type(parsed) is type(value)
+
+
+def test_no_kwargs():
+    assert pml.parse_kwargs(None) == pml.parse_kwargs([]) == {}
+
+
+@pytest.mark.parametrize("word", ["m", "=3", "m-x=3", "1=2"])
+def test_no_key(word):
+    with pytest.raises(UserError, match="key=value"):
+        pml.parse_kwargs([word])
+
+
+def test_defaults_reach_only_those_that_take_them():
+    arcface = pml.build("losses", "ArcFaceLoss", ["scale=8"], num_classes=5, embedding_size=3)  # hands both on to its base
+    assert arcface.W.shape == (3, 5)
+    assert arcface.scale == 8
+    circle = pml.build("losses", "CircleLoss", ["m=0.3", "gamma=60"], num_classes=5, embedding_size=3)
+    assert (circle.m, circle.gamma) == (0.3, 60)
+    assert pml.build("losses", "ArcFaceLoss", ["num_classes=2"], num_classes=5, embedding_size=3).W.shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    "package, name, kwargs, message",
+    [
+        ("losses", "CircelLoss", [], "Did you mean 'CircleLoss'"),
+        ("losses", None, [], "--loss_pml_class"),
+        ("miners", None, [], "--miner_pml_class"),
+        ("losses", "CircleLoss", ["k=3"], "it takes m, gamma"),
+        ("losses", "P2SGradLoss", [], "descriptors_dim"),
+        ("losses", "BaseMetricLossFunction", [], "unknown class"),
+    ],
+)
+def test_mistakes(package, name, kwargs, message):
+    with pytest.raises(UserError, match=message) as raised:
+        pml.build(package, name, kwargs, num_classes=4)
+    assert "\n" not in str(raised.value)
+
+
+def test_absent_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pytorch_metric_learning.losses", None)
+    with pytest.raises(UserError, match="pip install pytorch-metric-learning"):
+        pml.build("losses", "CircleLoss", [])
