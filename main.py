@@ -67,7 +67,7 @@ def main(opt):
     scheduler = build_scheduler(optimizer, opt, selection)
     reports.start_up(opt, runtime, datasets.describe(splits), model, criterion, optimizer, sampler, selection)
     if opt.dry_run:
-        return reports.dry_run(training, evaluated, model, criterion, runtime)
+        return reports.dry_run(training, evaluated, model, criterion, sampler, runtime)
 
     parts = {"model": model, "criterion": criterion, "optimizer": optimizer, "scheduler": scheduler, "scaler": runtime.scaler, "sampler": sampler}
     sampler.create_storage(evaluation_loader(splits["evaluation"], opt), model, runtime.device)

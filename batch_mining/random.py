@@ -1,4 +1,4 @@
-"""Triplets drawn uniformly from all valid ones (Hu et al., Discriminative Deep Metric Learning, CVPR 2014)."""
+"""Triplets drawn uniformly from all valid ones (the baseline in Schroff et al., FaceNet, arXiv 1503.03832)."""
 
 import torch
 

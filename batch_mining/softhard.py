@@ -1,4 +1,4 @@
-"""Random ones of the hard positives and hard negatives instead of the hardest (Roth et al., arXiv 2002.08473)."""
+"""Random ones of the hard positives and negatives, not the hardest (Roth and Brattoli, Confusezius/Deep-Metric-Learning-Baselines)."""
 
 import torch
 

@@ -62,9 +62,9 @@ def soft_counts(positions: torch.Tensor, positives: torch.Tensor, negatives: tor
         positions: `(B, B)` in [0, n_nodes - 1]; node k stands at k, a pair shares its 1 between its two nearest nodes.
         positives, negatives: weights `(B, B)`, 0 or 1, of the pairs that count.
     """
-    lower = positions.detach().floor().clamp_(max=n_nodes - 2)
+    lower = positions.detach().floor().clamp_(max=n_nodes - 2).nan_to_num_(0.0)  # NaN is to reach the loss, not an index
     above = positions - lower  # (B, B), the share of the upper node
-    # 0 positive, 1 negative, 2 no pair: a third histogram that is dropped. Ablation miners may choose a pair as both: positive then
+    # 0 positive, 1 negative, 2 no pair: a third histogram that is dropped; what an ablation miner chose as both counts as positive
     third = (2 - 2 * positives - negatives).clamp(min=0)
     nodes = lower.add_(third, alpha=n_nodes).long()
     counts = positions.new_zeros(len(positions), 3 * n_nodes)

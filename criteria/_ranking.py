@@ -8,7 +8,7 @@ CHUNK = 1 << 21  # numbers in flight: positive pairs of a chunk times the batch 
 class SoftRanks(torch.autograd.Function):
     """Soft rank of positive p in the list of anchor q, the anchor itself left out: 1 + sum_{j not q, p} sigma((s_qj - s_qp) / T).
 
-    `apply(similarities (B, B), anchors (P,), positives (P,), temperature, among)` -> ranks `(1, P)` in the whole list; with a
+    `apply(similarities (B, B), anchors (P,), positives (P,), temperature, among)` -> ranks `(1, P)` in the whole list; with
     weights `among` `(B, B)`, `(2, P)`: below them the ranks among the samples whose weight in the anchor's row is 1.
     The P x B sigmoids exist a chunk at a time, forward and backward, so memory is O(B^2 + P).
     """

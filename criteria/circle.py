@@ -37,7 +37,7 @@ class Criterion(PairCriterion):
         negative_logits = self.gamma * torch.relu(values + self.m) * (similarities - self.m)
         exponents = log_sum_exp(negative_logits, negatives) + log_sum_exp(positive_logits, positives)
         losses = softplus(exponents)  # (B,)
-        counted = (positives.sum(1) > 0) & (negatives.sum(1) > 0) & (losses > 0)
+        counted = (positives.sum(1) > 0) & (negatives.sum(1) > 0) & (losses != 0)
         self.stats = {
             "active_anchor_share": counted.to(losses.dtype).mean(),
             **pair_means("similarity", similarities, positives, negatives),

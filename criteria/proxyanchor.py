@@ -1,5 +1,7 @@
 """Proxy-Anchor loss (Kim et al., CVPR 2020, arXiv 2003.13911)."""
 
+import functools
+
 import torch
 
 from criteria._proxies import ProxyCriterion
@@ -23,7 +25,7 @@ class Criterion(ProxyCriterion):
     """
 
     def __init__(self, opt):
-        start = lambda proxies: torch.nn.init.kaiming_normal_(proxies, mode="fan_out")  # noqa: E731
+        start = functools.partial(torch.nn.init.kaiming_normal_, mode="fan_out")
         super().__init__(opt, opt.lr * opt.loss_proxyanchor_lrmulti, start)
         self.alpha = opt.loss_proxyanchor_alpha
         self.delta = opt.loss_proxyanchor_delta

@@ -4,6 +4,7 @@ As in the official code: centres at unit length, softmax over a class's centres 
 ICML 2020 pipeline differed in these three points.
 """
 
+import functools
 import math
 
 import torch
@@ -33,7 +34,7 @@ class Criterion(ProxyCriterion):
     """
 
     def __init__(self, opt):
-        start = lambda centres: torch.nn.init.kaiming_uniform_(centres, a=math.sqrt(5))  # noqa: E731
+        start = functools.partial(torch.nn.init.kaiming_uniform_, a=math.sqrt(5))
         super().__init__(opt, opt.lr * opt.loss_softtriplet_lrmulti, start, per_class=opt.loss_softtriplet_n_centroids)
         self.margin_delta = opt.loss_softtriplet_margin_delta
         self.gamma = opt.loss_softtriplet_gamma

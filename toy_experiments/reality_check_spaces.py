@@ -5,7 +5,8 @@
 Each class is a square in the plane, evenly filled. In all three spaces almost every sample has its own class as its nearest
 neighbour (R@1) and k-means finds the classes (NMI, F1). But the squares nearly touch in the first space, and lie far apart in the
 last: a sample at an edge has many strangers among its R nearest, which only R-precision and MAP@R see. After Musgrave et al.,
-arXiv 2003.08505, whose own points are not published: these are points of our own that show the same.
+arXiv 2003.08505; the points here are our own. Now and then k-means, which starts once, from random samples, misses the classes
+even where they lie far apart (--seed 0): NMI and F1 then fall for a reason that is not in the space at all.
 """
 
 import argparse
@@ -29,7 +30,7 @@ def space(gap: float, per_class: int, seed: int) -> tuple[np.ndarray, np.ndarray
     return corners[labels] + np.random.default_rng(seed).random((len(labels), 2)), labels
 
 
-def measure(per_class: int = 150, seed: int = 0) -> dict[str, dict[str, float]]:
+def measure(per_class: int = 150, seed: int = 1) -> dict[str, dict[str, float]]:
     """Space -> metric -> value."""
     return {name: metrics.compute(list(SHOWN), *space(gap, per_class, seed), seed=seed) for name, gap in SPACES.items()}
 
@@ -66,7 +67,7 @@ def main(argv=None) -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("reality_check_spaces.png"), help="the figure")
     parser.add_argument("--per_class", type=int, default=150, help="samples a class")
-    parser.add_argument("--seed", type=int, default=0, help="of the points and of k-means")
+    parser.add_argument("--seed", type=int, default=1, help="of the points and of k-means")
     options = parser.parse_args(argv)
     results = measure(options.per_class, options.seed)
     print(f"{'':24}" + "".join(f"{name:>13}" for name in SHOWN.values()))

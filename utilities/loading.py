@@ -32,6 +32,7 @@ class EpochBatches:
     def __iter__(self):
         batches = list(self.sampler)
         while len(batches) < len(self):
+            self.sampler.precompute_indices()
             batches += self.sampler
         batches = batches[: len(self)] if self.iterations else batches
         for indices, seed in zip(batches, torch.randint(2**62, (len(batches),)).tolist(), strict=True):

@@ -111,8 +111,11 @@ def epoch_line(run, epoch: int, means: dict, scores: dict) -> None:
     print("  ".join(parts), flush=True)
 
 
-def dry_run(training, evaluated: dict, model, criterion, runtime) -> None:
-    """One batch through everything; nothing is written."""
+def dry_run(training, evaluated: dict, model, criterion, sampler, runtime) -> None:
+    """One batch through everything; nothing is written. A sampler with a memory chooses from random embeddings."""
+    if getattr(sampler, "requires_storage", False):
+        sampler.load_state_dict({"storage": torch.randn(len(training.dataset), model.embed_dim)})
+    sampler.precompute_indices()
     labels, images, _ = next(iter(training))
     with runtime.autocast():
         embeddings, features = model(runtime.to_device(images))

@@ -13,6 +13,7 @@ N_CLASSES, DIMENSIONS = 6, 8
 NAMES = criteria.REGISTRY.names()
 # what a criterion cannot guess: flags without a usable default
 NEEDED = {"loss_pml_class": "ContrastiveLoss"}
+ADAPTERS = {"pml"}  # what they compute is not ours
 
 LABELS = {
     "repeated": [0, 0, 0, 1, 1, 2, 2, 2],
@@ -158,6 +159,15 @@ def test_stats_are_detached_scalars(name):
         for key, value in criterion.stats.items():
             assert isinstance(value, torch.Tensor) and value.shape == () and not value.requires_grad, f"{name}: {key}"
             assert torch.isfinite(value.double()), f"{name}: {key}"
+
+
+@every_criterion
+def test_nan_reaches_the_loss(name):
+    """The loop stops a run at a loss that is not finite: no criterion hides it behind a zero, or fails on its own."""
+    if criteria.REGISTRY.module(name).REQUIRES_BATCHMINER or name in ADAPTERS:
+        pytest.skip("what tuples of NaN are is the miner's or the package's matter")
+    labels = torch.tensor(LABELS["pairs"])
+    assert not torch.isfinite(build(name)(torch.full((len(labels), DIMENSIONS), torch.nan), labels))
 
 
 @every_criterion

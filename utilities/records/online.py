@@ -2,6 +2,7 @@
 
 import functools
 import os
+import secrets
 from pathlib import Path
 
 from utilities.errors import UserError
@@ -43,27 +44,26 @@ class Wandb(Sink):
 
     @staticmethod
     def _start(opt, folder: Path):
-        os.environ.setdefault("WANDB_SILENT", "true")
         import wandb
 
         from utilities.run import saved_flags
 
         mode = os.environ.get("WANDB_MODE")
-        key = opt.wandb_key or os.environ.get("WANDB_API_KEY") or wandb.api.api_key
+        if opt.wandb_key and mode in (None, "online"):
+            os.environ["WANDB_API_KEY"] = opt.wandb_key  # in memory only: no setting and no file of W&B's holds it
         if mode is None:
-            mode = "online" if key else "offline"
-            if not key:
-                print(f"--log_online: no W&B credentials (wandb login, WANDB_API_KEY or --wandb_key): offline; later: wandb sync {folder}/wandb")
-        if opt.wandb_key and mode == "online":
-            os.environ["WANDB_API_KEY"] = opt.wandb_key  # in memory only: nothing below sees it as a setting or a file
+            known = bool(os.environ.get("WANDB_API_KEY")) or wandb.login(prompt=False)
+            mode = "online" if known else "offline"
+            if not known:
+                print(f"--log_online: no W&B credentials (wandb login, WANDB_API_KEY or --wandb_key): offline; later: wandb sync {folder}/wandb/offline-run-*")
         identity = folder / "wandb" / "run_id.txt"
         identity.parent.mkdir(exist_ok=True)
         if not identity.exists():
-            identity.write_text(wandb.util.generate_id())
+            identity.write_text(secrets.token_hex(4))
         return wandb.init(
             dir=str(folder), mode=mode, project=opt.project, group=opt.group, name=folder.name, id=identity.read_text().strip(),
             resume="allow" if mode == "online" else None, config=saved_flags(opt),
-            settings=wandb.Settings(save_code=False, console="off", disable_git=True, x_disable_meta=True),
+            settings=wandb.Settings(save_code=False, console="off", disable_git=True, x_disable_meta=True, silent=True),
         )  # fmt: skip
 
     @_never_fatal
@@ -84,7 +84,7 @@ class Wandb(Sink):
 
     @_never_fatal
     def close(self) -> None:
-        self.run.finish(quiet=True)
+        self.run.finish()
 
 
 class Comet(Sink):
