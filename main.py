@@ -3,8 +3,6 @@
 This file holds only the order of things. Flags: parameters.py. Every method: the folder it is named after.
 """
 
-import sys
-
 import architectures
 import batch_mining
 import criteria
@@ -13,23 +11,13 @@ import datasets
 import evaluation
 import metrics
 import parameters
-from evaluation import pictures
+from evaluation import results
 from utilities import reports
 from utilities.loading import evaluation_loader, training_loader
 from utilities.meter import EpochMeter
 from utilities.optimisers import build_optimizer, build_scheduler
-from utilities.run import Run, Selection
+from utilities.run import Run, Selection, load_run, run_folder
 from utilities.runtime import Runtime
-
-
-def build_loaders(splits, sampler, opt):
-    """The training loader, and the loaders to evaluate: split -> loader."""
-    evaluated = {"train": splits["evaluation"], "val": splits["validation"], "test": splits["testing"]}
-    if opt.no_train_metrics:
-        del evaluated["train"]
-    return training_loader(splits["training"], sampler, opt), {
-        split: evaluation_loader(dataset, opt) for split, dataset in evaluated.items() if dataset is not None
-    }
 
 
 def train_one_epoch(epoch, loader, model, criterion, optimizer, sampler, runtime, opt):
@@ -51,9 +39,18 @@ def train_one_epoch(epoch, loader, model, criterion, optimizer, sampler, runtime
     return meter.means(optimizer)
 
 
+def evaluate_again(opt, runtime):
+    """`--evaluate`: measure the best checkpoint of a finished run. Returns split -> {metric: value}."""
+    model = load_run(run_folder(opt))[0].to(runtime.device)
+    splits = datasets.select(opt.dataset, opt, opt.source_path, model.input_size)
+    return results.again(model, evaluation.loaders(splits, opt), opt, runtime)
+
+
 def main(opt):
     """Set up, train, evaluate, record. Returns the finished `Run`."""
     runtime = Runtime(opt)
+    if opt.evaluate:
+        return evaluate_again(opt, runtime)
     model = architectures.select(opt.arch, opt)
     splits = datasets.select(opt.dataset, opt, opt.source_path, model.input_size)
     opt.n_classes = splits["training"].n_classes  # the one option that the data decides
@@ -62,14 +59,21 @@ def main(opt):
     model, criterion = model.to(runtime.device), criterion.to(runtime.device)
     optimizer = build_optimizer(model, criterion, opt)
     sampler = datasampler.for_training(opt, splits["training"])
-    training, evaluated = build_loaders(splits, sampler, opt)
-    selection = Selection(opt, metrics.higher_is_better, "val" if "val" in evaluated else "test")
+    training, evaluated = training_loader(splits["training"], sampler, opt), evaluation.loaders(splits, opt)
+    selection = Selection(opt, metrics.higher_is_better, "val" if splits["validation"] is not None else "test")
     scheduler = build_scheduler(optimizer, opt, selection)
     reports.start_up(opt, runtime, datasets.describe(splits), model, criterion, optimizer, sampler, selection)
     if opt.dry_run:
         return reports.dry_run(training, evaluated, model, criterion, sampler, runtime)
 
-    parts = {"model": model, "criterion": criterion, "optimizer": optimizer, "scheduler": scheduler, "scaler": runtime.scaler, "sampler": sampler}
+    parts = {
+        "model": model,
+        "criterion": criterion,
+        "optimizer": optimizer,
+        "scheduler": scheduler,
+        "scaler": runtime.scaler,
+        "sampler": sampler,
+    }
     sampler.create_storage(evaluation_loader(splits["evaluation"], opt), model, runtime.device)
     run = Run(opt, parts, selection)
     run.start(reports.environment(runtime, datasets.record(splits), model))
@@ -82,7 +86,7 @@ def main(opt):
             scores, embedded = evaluation.evaluate(model, evaluated if due else {}, opt, runtime)
             scheduler.step(scores)
             if run.end_epoch(epoch, means, scores):
-                pictures.of_run(run, splits, embedded)
+                results.of_best_epoch(run, embedded)
             reports.epoch_line(run, epoch, means, scores)
     reports.finish(run)
     return run

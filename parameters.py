@@ -64,39 +64,138 @@ class _Parser(argparse.ArgumentParser):
 def basic_training_parameters(parser) -> None:
     """Schedule, optimiser, device."""
     group = parser.add_argument_group("schedule")
-    group.add_argument("--n_epochs", type=int, default=150, help="epochs to train; 0 with --check_untrained_accuracy evaluates the untrained network alone")
-    group.add_argument("--iterations_per_epoch", type=int, default=None, help="batches an epoch (unset: as many as the sampler says, about images / --bs)")
-    group.add_argument("--scheduler", default="step", choices=["step", "multistep", "cosine", "plateau", "none"], help="learning-rate schedule: step and multistep multiply by --gamma at the epochs --tau, cosine falls to 0 over --n_epochs, plateau multiplies by --gamma when the selection metric rests")
+    group.add_argument(
+        "--n_epochs", type=int, default=150, help="epochs to train; 0 with --check_untrained_accuracy evaluates the untrained network alone"
+    )
+    group.add_argument(
+        "--iterations_per_epoch", type=int, default=None, help="batches an epoch (unset: as many as the sampler says, about images / --bs)"
+    )
+    group.add_argument(
+        "--scheduler",
+        default="step",
+        choices=["step", "multistep", "cosine", "plateau", "none"],
+        help="learning-rate schedule: step and multistep multiply by --gamma at the epochs --tau, cosine falls to 0 over --n_epochs, plateau multiplies by --gamma when the selection metric rests",
+    )
     group.add_argument("--gamma", type=float, default=0.3, help="factor of the learning-rate schedule")
-    group.add_argument("--tau", type=int, nargs="+", default=[1000], help="one or more epochs after which `step` multiplies the rate by --gamma")
+    group.add_argument(
+        "--tau", type=int, nargs="+", default=[1000], help="one or more epochs after which `step` multiplies the rate by --gamma"
+    )
     group.add_argument("--plateau_patience", type=int, default=4, help="evaluations without improvement before `plateau` lowers the rate")
     group.add_argument("--patience", type=int, default=None, help="stop when validation has not improved for so many epochs (unset: never)")
     group = parser.add_argument_group("optimiser")
-    group.add_argument("--optim", default="adam", choices=["adam", "adamw", "sgd", "rmsprop"], help="optimiser of the network and of the criterion's own parameters")
+    group.add_argument(
+        "--optim",
+        default="adam",
+        choices=["adam", "adamw", "sgd", "rmsprop"],
+        help="optimiser of the network and of the criterion's own parameters",
+    )
     group.add_argument("--fc_lr", type=float, default=-1, help="learning rate of the last layer; -1: --lr")
     group.add_argument("--decay", type=float, default=0.0004, help="weight decay of the network")
     group.add_argument("--fc_decay", type=float, default=None, help="weight decay of the last layer (unset: --decay)")
     group.add_argument("--loss_decay", type=float, default=0.0, help="weight decay of the criterion's own parameters")
     group.add_argument("--momentum", type=float, default=0.9, help="momentum of sgd and rmsprop")
-    group.add_argument("--clip_grad_norm", type=float, default=None, help="largest norm of the network's and criterion's gradient (unset: no limit)")
+    group.add_argument(
+        "--clip_grad_norm", type=float, default=None, help="largest norm of the network's and criterion's gradient (unset: no limit)"
+    )
     group = parser.add_argument_group("machine")
     group.add_argument("--gpu", type=int, nargs="+", default=[0], help="which GPU trains; without CUDA the CPU does")
-    group.add_argument("--precision", default="float32", choices=["float32", "bfloat16", "float16"], help="precision of the forward pass; mining and loss are always float32")
+    group.add_argument(
+        "--precision",
+        default="float32",
+        choices=["float32", "bfloat16", "float16"],
+        help="precision of the forward pass; mining and loss are always float32",
+    )
     group.add_argument("--kernels", type=int, default=6, help="worker processes that load training images, at most the CPUs there are")
 
 
 def evaluation_parameters(parser) -> None:
     """What is measured, on what, and how the best epoch is chosen."""
     group = parser.add_argument_group("evaluation")
-    group.add_argument("--evaluation_metrics", nargs="+", default=DEFAULT_METRICS, metavar="METRIC", help="metrics to compute (--list metrics)")
-    group.add_argument("--storage_metrics", nargs="+", default=["e_recall@1"], metavar="METRIC", help="metrics whose best epochs keep a checkpoint; the first chooses the best epoch")
-    group.add_argument("--evaltypes", nargs="+", default=["discriminative"], help="embeddings to evaluate, where a network gives several; Combined_<a>_<b>-<w>-<w> joins them")
+    group.add_argument(
+        "--evaluation_metrics", nargs="+", default=DEFAULT_METRICS, metavar="METRIC", help="metrics to compute (--list metrics)"
+    )
+    group.add_argument(
+        "--storage_metrics",
+        nargs="+",
+        default=["e_recall@1"],
+        metavar="METRIC",
+        help="metrics whose best epochs keep a checkpoint; the first chooses the best epoch",
+    )
+    group.add_argument(
+        "--evaltypes",
+        nargs="+",
+        default=["discriminative"],
+        help="embeddings to evaluate, where a network gives several; Combined_<a>_<b>-<w>-<w> joins them",
+    )
     group.add_argument("--no_train_metrics", action="store_true", help="do not evaluate the training images")
     group.add_argument("--evaluate_on_gpu", action="store_true", help="search neighbours and clusters on the GPU")
     group.add_argument("--eval_bs", type=int, default=None, help="images a batch in evaluation (unset: --bs)")
     group.add_argument("--eval_kernels", type=int, default=None, help="worker processes in evaluation (unset: --kernels)")
-    group.add_argument("--save_interval", type=int, default=1, help="evaluate, and keep the best, every so many epochs; the last checkpoint is kept after each")
-    group.add_argument("--check_untrained_accuracy", action="store_true", help="first evaluate the bare backbone (epoch -1) and the untrained network (epoch 0)")
+    group.add_argument(
+        "--save_interval",
+        type=int,
+        default=1,
+        help="evaluate, and keep the best, every so many epochs; the last checkpoint is kept after each",
+    )
+    group.add_argument(
+        "--check_untrained_accuracy",
+        action="store_true",
+        help="first evaluate the bare backbone (epoch -1) and the untrained network (epoch 0)",
+    )
+    group.add_argument(
+        "--splits_to_eval",
+        nargs="+",
+        default=None,
+        choices=["train", "val", "test"],
+        help="splits to evaluate (unset: train unless --no_train_metrics, val where there is one, test)",
+    )
+    group.add_argument(
+        "--eval_reference_set",
+        default="compared_to_self",
+        choices=["compared_to_self", "compared_to_sets_combined", "compared_to_training_set"],
+        help="where a split's images search their neighbours: among themselves, in all evaluated splits, in the training images; a query never finds itself, classes are told apart by name",
+    )
+    group.add_argument(
+        "--tester",
+        default="global",
+        choices=["global", "same_parent_label"],
+        help="same_parent_label measures inside each super-class and takes the mean",
+    )
+    group.add_argument(
+        "--label_hierarchy_level",
+        type=int,
+        default=0,
+        choices=[0, 1],
+        help="which labels evaluation goes by: 0 the classes, 1 the super-classes",
+    )
+    group.add_argument(
+        "--eval_pca",
+        type=int,
+        default=None,
+        metavar="N",
+        help="evaluate the first N principal components, fitted on the reference (unset: all dimensions as they are)",
+    )
+    group.add_argument(
+        "--eval_no_normalize", action="store_true", help="evaluate the network's embedding before it is brought to unit length"
+    )
+    group.add_argument("--eval_use_trunk_output", action="store_true", help="evaluate the backbone's features instead of the embedding")
+    group.add_argument(
+        "--eval_size_of_tsne",
+        type=int,
+        default=0,
+        metavar="N",
+        help="draw a t-SNE of N images of each split beside the other pictures; 0: none",
+    )
+    group.add_argument(
+        "--dump_embeddings",
+        action="store_true",
+        help="write features, labels and paths of the best epoch to embeddings_<split>.npz in the run folder",
+    )
+    group.add_argument(
+        "--evaluate",
+        action="store_true",
+        help="do not train: measure the best checkpoint of the run of this --savename (or --group and --seed, or --resume_from) on --splits_to_eval",
+    )
 
 
 def logging_parameters(parser) -> None:
@@ -110,19 +209,38 @@ def logging_parameters(parser) -> None:
     group.add_argument("--comet_api_key", default=None, help="Comet key, never stored or logged; COMET_API_KEY is better")
     group.add_argument("--project", default="Sample_Project", help="project of --log_online")
     group.add_argument("--group", default="Sample_Group", help="name of the configuration; runs that differ by seed alone share it")
-    group.add_argument("--plot_every", type=int, default=10, help="draw the curves every so many epochs, and at the end; 0: at the end only")
+    group.add_argument(
+        "--plot_every", type=int, default=10, help="draw the curves every so many epochs, and at the end; 0: at the end only"
+    )
     group.add_argument("--no_records", action="store_true", help="write metrics.csv, checkpoints and summary.json only")
 
 
 def run_parameters(parser) -> None:
     """Configuration files, resume, and what ends before training."""
     group = parser.add_argument_group("configuration and resume")
-    group.add_argument("--config", nargs="+", default=[], metavar="FILE", help="YAML files of `flag: value`, later ones win, the command line wins over all; a bare name is looked up in configs/")
+    group.add_argument(
+        "--config",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="YAML files of `flag: value`, later ones win, the command line wins over all; a bare name is looked up in configs/",
+    )
     group.add_argument("--print_config", action="store_true", help="print the resolved flags as such a file and exit")
-    group.add_argument("--resume", nargs="?", const="latest", default=None, choices=["latest", "best"], help="continue the run of this --savename (or --group and --seed) from its last, or its best, checkpoint")
+    group.add_argument(
+        "--resume",
+        nargs="?",
+        const="latest",
+        default=None,
+        choices=["latest", "best"],
+        help="continue the run of this --savename (or --group and --seed) from its last, or its best, checkpoint",
+    )
     group.add_argument("--resume_from", default=None, metavar="FOLDER", help="continue the run in this folder")
     group.add_argument("--resume_allow_changes", action="store_true", help="continue although flags differ from the saved ones")
-    group.add_argument("--dry_run", action="store_true", help="build everything, take one batch through it, and stop: exit 0 means that the run would start")
+    group.add_argument(
+        "--dry_run",
+        action="store_true",
+        help="build everything, take one batch through it, and stop: exit 0 means that the run would start",
+    )
     group.add_argument("--list", choices=LISTS, default=None, help="print the plug-ins of one kind with their captions and exit")
 
 
@@ -238,7 +356,7 @@ def _config_value(parser, path, key, value):
 
 def _resume(opt, explicit: dict, defaults: dict) -> None:
     """On resume the saved run's flags stand below the command line's; a difference is an error unless it is allowed."""
-    if opt.resume_from is not None and opt.resume is None:
+    if opt.resume is None and (opt.resume_from is not None or opt.evaluate):
         opt.resume = "latest"
     if opt.resume is None:
         return
@@ -246,20 +364,24 @@ def _resume(opt, explicit: dict, defaults: dict) -> None:
         _derive_savename(opt)
     folder = runs.run_folder(opt)
     if not (folder / "parameters.yaml").exists():
-        if opt.resume_from is not None:
-            raise UserError(f"--resume_from {folder}: no run there (parameters.yaml is missing)")
+        if opt.resume_from is not None or opt.evaluate:
+            asked = f"--resume_from {folder}" if opt.resume_from is not None else f"--evaluate {folder}"
+            raise UserError(f"{asked}: no run there (parameters.yaml is missing)")
         return
     saved = runs.read_parameters(folder)
     given = {name: value for name, value in explicit.items() if name in saved}
     derived = argparse.Namespace(**{**vars(opt), **saved, **given})  # so that `--savename group_plus_seed` equals its resolved value
     _derive(derived)
+    free = runs.NEVER_A_CHANGE | (runs.EVALUATION_FLAGS if opt.evaluate else set())
     differing = [
         f"--{name} {_shown(getattr(derived, name))} (saved: {_shown(saved[name])})"
         for name in sorted(given)
-        if name not in runs.NEVER_A_CHANGE and getattr(derived, name) != saved[name] and not (name == "n_epochs" and given[name] > saved[name])
+        if name not in free and getattr(derived, name) != saved[name] and not (name == "n_epochs" and given[name] > saved[name])
     ]
     if differing and not opt.resume_allow_changes:
-        raise UserError(f"--resume: flags differ from those of {folder}: {'; '.join(differing)}. Leave them out, or add --resume_allow_changes")
+        raise UserError(
+            f"--resume: flags differ from those of {folder}: {'; '.join(differing)}. Leave them out, or add --resume_allow_changes"
+        )
     for name, value in saved.items():
         if name in defaults and name not in given:
             setattr(opt, name, value)
@@ -290,6 +412,10 @@ def _derive(opt) -> None:
         opt.eval_bs = opt.bs
     if opt.eval_kernels is None:
         opt.eval_kernels = opt.kernels
+    if opt.splits_to_eval is None:
+        opt.splits_to_eval = ["train"] + ["val"] * _has_validation(opt) + ["test"]
+    if opt.no_train_metrics:
+        opt.splits_to_eval = [split for split in opt.splits_to_eval if split != "train"]
     if opt.online_backend == "comet":
         opt.online_backend = "comet_ml"
 
@@ -303,18 +429,38 @@ def _check(opt) -> None:
     _check_mining(opt, loss)
     if getattr(sampler, "USES_SAMPLES_PER_CLASS", False):
         if opt.bs % opt.samples_per_class:
-            raise UserError(f"--bs {opt.bs} is not a multiple of --samples_per_class {opt.samples_per_class}, which --data_sampler {opt.data_sampler} fills batches by")
+            raise UserError(
+                f"--bs {opt.bs} is not a multiple of --samples_per_class {opt.samples_per_class}, which --data_sampler {opt.data_sampler} fills batches by"
+            )
         if opt.samples_per_class == 1 and getattr(loss, "REQUIRES_BATCHMINER", False):
             raise UserError(f"--samples_per_class 1 leaves --loss {opt.loss} without positives: it needs 2 or more")
     for name in opt.evaluation_metrics + opt.storage_metrics:
         metrics.check(name)
-    for name in opt.storage_metrics:
+    _check_evaluation(opt)
+    for name in opt.storage_metrics if not opt.evaluate else ():
         if name not in opt.evaluation_metrics:
-            raise UserError(f"--storage_metrics {name} is not evaluated: add it to --evaluation_metrics ({' '.join(opt.evaluation_metrics)})")
+            raise UserError(
+                f"--storage_metrics {name} is not evaluated: add it to --evaluation_metrics ({' '.join(opt.evaluation_metrics)})"
+            )
         if metrics.is_array(name):
             raise UserError(f"--storage_metrics {name} is an array: it has no best value")
     if opt.patience is not None and not _has_validation(opt):
         raise UserError("--patience stops on validation data: add --use_tv_split")
+
+
+def _check_evaluation(opt) -> None:
+    """The splits to evaluate are there, and the one that chooses the best epoch is among them."""
+    if not opt.splits_to_eval:
+        raise UserError("--no_train_metrics leaves nothing of --splits_to_eval train: name val or test")
+    if "val" in opt.splits_to_eval and not _has_validation(opt):
+        raise UserError("--splits_to_eval val: there is no validation data, add --use_tv_split")
+    chooses = "val" if _has_validation(opt) else "test"
+    if chooses not in opt.splits_to_eval and not opt.evaluate:
+        raise UserError(f"--splits_to_eval {_shown(opt.splits_to_eval)}: the best epoch is chosen on {chooses}, name it too")
+    if opt.tester == "same_parent_label" and opt.label_hierarchy_level:
+        raise UserError(
+            f"--tester same_parent_label with --label_hierarchy_level {opt.label_hierarchy_level}: super-classes have no parents, take level 0"
+        )
 
 
 def _has_validation(opt) -> bool:
@@ -325,7 +471,7 @@ def _check_numbers(opt) -> None:
     at_least = {
         "n_epochs": 0, "bs": 1, "samples_per_class": 1, "kernels": 0, "eval_kernels": 0, "eval_bs": 1, "embed_dim": 0, "save_interval": 1,
         "iterations_per_epoch": 1, "patience": 1, "plot_every": 0, "decay": 0, "loss_decay": 0, "momentum": 0, "lr": 0, "seed": 0,
-        "plateau_patience": 0,
+        "plateau_patience": 0, "eval_pca": 1, "eval_size_of_tsne": 0,
     }  # fmt: skip
     for name, least in at_least.items():
         value = getattr(opt, name)
@@ -348,7 +494,9 @@ def _check_mining(opt, loss) -> None:
     miner = batch_mining.REGISTRY.module(opt.batch_mining)
     allowed = loss.ALLOWED_MINING_OPS
     if allowed is None and getattr(miner, "YIELDS", "triplets") == "sets":
-        raise UserError(f"--batch_mining {opt.batch_mining} yields sets, which --loss {opt.loss} does not take: choose a miner of triplets or pairs, such as distance")
+        raise UserError(
+            f"--batch_mining {opt.batch_mining} yields sets, which --loss {opt.loss} does not take: choose a miner of triplets or pairs, such as distance"
+        )
     if allowed is not None and opt.batch_mining not in allowed:
         raise UserError(f"--batch_mining {opt.batch_mining} does not go with --loss {opt.loss}; allowed: {', '.join(allowed)}")
 

@@ -20,6 +20,7 @@ import datasampler  # noqa: E402
 import datasets  # noqa: E402
 import main  # noqa: E402
 import parameters  # noqa: E402
+from utilities.loading import training_loader  # noqa: E402
 from utilities.optimisers import build_optimizer  # noqa: E402
 from utilities.runtime import Runtime  # noqa: E402
 
@@ -36,7 +37,7 @@ def run(epochs: int) -> tuple[list[float], list[float]]:
     criterion = criteria.select(opt.loss, opt)
     optimizer = build_optimizer(model, criterion, opt)
     sampler = datasampler.for_training(opt, splits["training"])
-    loader, _ = main.build_loaders(splits, sampler, opt)
+    loader = training_loader(splits["training"], sampler, opt)
     batches = [(labels, images) for labels, images, _ in loader]
     ours, bare = [], []
     for epoch in range(1, epochs + 2):

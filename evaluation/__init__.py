@@ -1,17 +1,25 @@
-"""Evaluation: embed a split once, then compute every metric of every embedding type on it."""
+"""Evaluation: embed a split once, then compute every metric of every embedding type on it.
 
+What is compared with what: spaces.py. Pictures: pictures.py, charts.py. What is kept of the best epoch, and `--evaluate`: results.py.
+"""
+
+import contextlib
+import functools
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from tqdm import tqdm
 
 import metrics
+from evaluation import spaces
+from evaluation.spaces import of_type
 from utilities.errors import UserError
+from utilities.loading import SeededItems, evaluation_loader
 from utilities.run import named
 
-__all__ = ["Embedded", "embed", "evaluate", "score"]
+__all__ = ["Embedded", "embed", "evaluate", "loaders", "of_type", "score"]
 
 MAIN_EVALTYPE = "discriminative"  # the name of a network's one embedding
 
@@ -22,26 +30,52 @@ class Embedded(NamedTuple):
     features: dict
     labels: np.ndarray
     seconds: float
+    dataset: Any = None
 
 
-def embed(model: torch.nn.Module, loader, runtime, title: str = "", bare: bool = False) -> Embedded:
+def loaders(splits: dict, opt) -> dict:
+    """Loader of each split to embed: those of `--splits_to_eval`, and the training images where they are the reference.
+
+    Args:
+        splits: what `datasets.select` gives.
+
+    Raises:
+        UserError: a split is not there, or lacks what the flags compare by.
+    """
+    there = {"train": splits["evaluation"], "val": splits["validation"], "test": splits["testing"]}
+    missing = [split for split in opt.splits_to_eval if there[split] is None]
+    if missing:
+        raise UserError(f"--splits_to_eval {missing[0]}: there is no such data in this run (--use_tv_split cuts validation from training)")
+    wanted = {*opt.splits_to_eval, *(["train"] if opt.eval_reference_set == spaces.TRAINING else [])}
+    chosen = {split: dataset for split, dataset in there.items() if split in wanted}
+    spaces.check(chosen, _scored(chosen, opt), opt)
+    return {split: evaluation_loader(dataset, opt) for split, dataset in chosen.items()}
+
+
+def embed(model: torch.nn.Module, loader, runtime, title: str = "", bare: bool = False, normalize: bool = True) -> Embedded:
     """Embed all images of `loader`, in its order, into preallocated arrays.
 
     Args:
         title: what the progress bar says.
         bare: take the backbone's pooled features instead of the embedding.
+        normalize: False takes the embedding before the network brings it to unit length.
+
+    Raises UserError where the network has no such output.
     """
     began = time.monotonic()
     was_training = model.training
     model.eval()
     count = len(loader.dataset)
     features, labels, start = {}, np.empty(count, dtype=np.int64), 0
-    with torch.no_grad(), tqdm(total=count, desc=title, unit="img", leave=False, disable=None) as bar:
+    length = contextlib.nullcontext() if normalize or bare else _unnormalised(model)
+    with torch.no_grad(), length, tqdm(total=count, desc=title, unit="img", leave=False, disable=None) as bar:
         for batch_labels, images, _ in loader:
             with runtime.autocast():
                 embeddings, activations = model(runtime.to_device(images))
             stop = start + len(batch_labels)
-            outputs = activations["pooled"] if bare else embeddings
+            if bare and spaces.BARE not in activations:
+                raise UserError(f"--eval_use_trunk_output: the network gives no {spaces.BARE!r} among its features")
+            outputs = {spaces.BARE: activations[spaces.BARE]} if bare else embeddings
             for name, output in (outputs if isinstance(outputs, dict) else {MAIN_EVALTYPE: outputs}).items():
                 if name not in features:
                     features[name] = np.empty((count, output.shape[1]), dtype=np.float32)
@@ -49,51 +83,83 @@ def embed(model: torch.nn.Module, loader, runtime, title: str = "", bare: bool =
             labels[start:stop] = batch_labels.numpy()
             bar.update(len(batch_labels))
             start = stop
+    assert start == count, f"the loader gave {start} of {count} images"
     model.train(was_training)
-    return Embedded(features, labels, time.monotonic() - began)
+    dataset = loader.dataset.dataset if isinstance(loader.dataset, SeededItems) else loader.dataset
+    return Embedded(features, labels, time.monotonic() - began, dataset)
 
 
-def of_type(features: dict, evaltype: str) -> np.ndarray:
-    """The embedding of one `--evaltypes` name: one of the network's, or `Combined_<a>_<b>-<w>-<w>`, weighted parts joined.
+@contextlib.contextmanager
+def _unnormalised(model: torch.nn.Module):
+    """Inside, a network that brings its embeddings to unit length (`_normalize`) leaves them as they are."""
+    if not hasattr(model, "normalizes"):
+        raise UserError("--eval_no_normalize: the network does not say whether it normalises (attribute `normalizes`)")
+    before, model.normalizes = model.normalizes, False
+    try:
+        yield
+    finally:
+        model.normalizes = before
 
-    Each part of a combination is L2-normalised, weighted (1 unless given), and the parts are concatenated. Raises UserError for a
-    name that the network does not give.
+
+def _scored(embedded, opt) -> list[str]:
+    """The splits to measure: all, but the training images only where --splits_to_eval names them; else they are a reference."""
+    return [split for split in embedded if split != "train" or "train" in opt.splits_to_eval]
+
+
+def _device(opt, runtime) -> torch.device:
+    """Where metrics are computed."""
+    if opt.evaluate_on_gpu and runtime.device.type != "cuda":
+        _say_once("--evaluate_on_gpu: there is no CUDA device, the CPU searches and clusters")
+    return runtime.device if opt.evaluate_on_gpu else torch.device("cpu")
+
+
+@functools.cache
+def _say_once(line: str) -> None:
+    print(line)
+
+
+def score(embedded: dict, opt, runtime) -> dict:
+    """Every `--evaluation_metrics` of every `--evaltypes`, against `--eval_reference_set`, by `--tester`.
+
+    Args:
+        embedded: split -> Embedded.
+
+    Returns:
+        split -> {metric: value}, names as in metrics.csv.
     """
-    if evaltype in features:
-        return features[evaltype]
-    if evaltype.startswith("Combined_"):
-        names, *weights = evaltype.removeprefix("Combined_").split("-")
-        parts = names.split("_")
-        weights = [float(weight) for weight in weights] or [1.0] * len(parts)
-        if all(part in features for part in parts) and len(weights) == len(parts):
-            units = (features[part] / np.maximum(np.linalg.norm(features[part], axis=1, keepdims=True), 1e-12) for part in parts)
-            return np.concatenate([weight * unit for weight, unit in zip(weights, units, strict=True)], axis=1)
-    raise UserError(f"--evaltypes {evaltype}: the network gives {', '.join(features)}, alone or as Combined_<a>_<b>-<weight>-<weight>")
-
-
-def score(embedded: Embedded, opt, runtime) -> dict:
-    """Every `--evaluation_metrics` of every `--evaltypes`: metric name -> value (names as in metrics.csv)."""
-    device = runtime.device if opt.evaluate_on_gpu else torch.device("cpu")
-    scores = {}
-    for evaltype in opt.evaltypes:
-        values = metrics.compute(
-            opt.evaluation_metrics, of_type(embedded.features, evaltype), embedded.labels, seed=opt.seed, device=device, progress=True
-        )
-        scores.update({named(evaltype, name, opt.evaltypes): value for name, value in values.items()})
+    scored, device = _scored(embedded, opt), _device(opt, runtime)
+    scores = {split: {} for split in scored}
+    for evaltype in opt.evaltypes if scored else ():
+        for split, parts in spaces.build(embedded, evaltype, scored, opt).items():
+            values = [
+                metrics.compute(opt.evaluation_metrics, **part._asdict(), seed=opt.seed, device=device, progress=True) for part in parts
+            ]
+            scores[split].update({named(evaltype, name, opt.evaltypes): _mean([v[name] for v in values]) for name in values[0]})
     return scores
 
 
+def _mean(values: list):
+    """Mean over super-classes; of arrays too, where a shorter one (a spectrum of few samples) goes on with zeros."""
+    if len(values) == 1:
+        return values[0]
+    if not np.ndim(values[0]):
+        return float(np.mean(values))
+    longest = max(len(value) for value in values)
+    return np.mean([np.pad(value, (0, longest - len(value))) for value in values], axis=0)
+
+
 def evaluate(model, loaders: dict, opt, runtime, bare: bool = False) -> tuple[dict, dict]:
-    """Embed and score each split.
+    """Embed each split once, then score it.
 
     Args:
-        loaders: split (`train`, `val`, `test`) -> loader.
+        loaders: split (`train`, `val`, `test`) -> loader, as `loaders` gives them.
+        bare: measure the backbone's pooled features instead of the embedding.
 
     Returns:
         split -> {metric: value}, and split -> Embedded.
     """
-    scores, embedded = {}, {}
-    for split, loader in loaders.items():
-        embedded[split] = embed(model, loader, runtime, f"embedding {split}", bare)
-        scores[split] = score(embedded[split], opt, runtime)
-    return scores, embedded
+    bare = bare or opt.eval_use_trunk_output
+    embedded = {
+        split: embed(model, loader, runtime, f"embedding {split}", bare, not opt.eval_no_normalize) for split, loader in loaders.items()
+    }
+    return score(embedded, opt, runtime), embedded

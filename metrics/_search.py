@@ -4,7 +4,8 @@ Every retrieval metric is a function of the ranks of the samples of the query's 
 found them all long before the depth to which a metric looks. So each query gets a cut: a score that nothing it needs can lie
 below. It is the score of its farthest relevant sample (of its nearest one, where first hits suffice), or an estimate, from a
 sample of the reference, of the score at the depth asked for, whichever is higher. One matrix product a tile of queries x
-reference then gives all scores in float32, and only those above the cut are kept and sorted.
+reference then gives all scores in float32, and only those above the cut are kept and sorted. In a set that searches in itself
+the score of (i, j) is that of (j, i) and is computed once.
 
 Ranks are those of float64 distances all the same. Neighbours whose float32 scores lie within rounding of each other are put in
 order by their float64 distances; equal distances are put in order by the index in the reference, the lower one first. A query
@@ -20,7 +21,8 @@ from tqdm import tqdm
 
 ROWS = 1024  # queries a block
 COLUMNS = 8192  # reference samples a tile: ROWS x COLUMNS float32 stay near the cores
-KEPT = 24_000_000  # scores above the cuts that a block may keep (a few hundred MB)
+KEPT = 16_000_000  # scores above the cuts that a block may keep (a few hundred MB)
+WAITING = 32_000_000  # scores that may wait for later blocks (10 bytes each)
 SAMPLE = 1024  # reference samples from which the score at a depth is estimated
 PAIRS = 256  # relevant samples of a query whose scores are looked at to set its cut
 SLACK = 4.0  # rounding errors of a dot product of D terms, in units of sqrt(D) * unit roundoff
@@ -51,8 +53,8 @@ class Neighbours(NamedTuple):
 class Search:
     """Neighbours of the queries of `space` in its reference.
 
-    Scores are s = q.r - |r|^2/2, which orders the reference as the distance to q does. They are computed on features that are
-    moved to the reference's mean and scaled to norms of at most 1 (distances keep their order, rounding gets smaller).
+    Scores are s = q.r - |q|^2/2 - |r|^2/2, minus half the squared distance. They are computed on features that are moved to the
+    reference's mean and scaled to norms of at most 1 (distances keep their order, rounding gets smaller).
     """
 
     def __init__(self, space):
@@ -62,11 +64,11 @@ class Search:
         self.mean = sum(block.sum(0) for _, block in space.reference_blocks()) / max(m, 1)  # (D,)
         moved_norms = np.concatenate([np.sqrt(((block - self.mean) ** 2).sum(1)) for _, block in space.reference_blocks()] or [np.zeros(0)])
         self.scale = 1.0 / (moved_norms.max(initial=0.0) or 1.0)
-        self.reference = torch.empty(m, d + 1)  # (M, D + 1), the last column is -|r|^2/2
+        self.reference = torch.ones(m, d + 2)  # (M, D + 2), behind the features stand 1 and -|r|^2/2
         for start, block in space.reference_blocks():
             moved = (block - self.mean) * self.scale
-            self.reference[start : start + len(block), :d] = torch.from_numpy(moved.astype(np.float32))
-            self.reference[start : start + len(block), d] = torch.from_numpy((-0.5 * (moved**2).sum(1)).astype(np.float32))
+            self.reference[start : start + len(block), :d] = torch.from_numpy(moved)
+            self.reference[start : start + len(block), d + 1] = torch.from_numpy(-0.5 * (moved**2).sum(1))
         self.reference = self.reference.to(self.device)
         generator = np.random.default_rng(0)  # the sample only decides what is kept, never a result
         self.sample = torch.from_numpy(np.sort(generator.choice(m, min(m, SAMPLE), replace=False))).to(self.device)  # (S,)
@@ -82,41 +84,105 @@ class Search:
         """
         size = self.space.size
         every = any(need.what == "every" for need in needs)
-        deepest = max((float(np.max(need.depth)) for need in needs if need.what != "first"), default=0.0)
-        bound = min(self.space.reference_size, 2 * deepest + 2 * SAMPLE)  # slots that a query may well need
-        step = int(min(ROWS, max(1, KEPT // max(bound, 1))))
-        waiting = [(np.arange(start, min(start + step, size)), 0) for start in range(size - 1 - (size - 1) % step, -1, -step)]
         long = progress and size * self.space.reference_size > 1e9
         precision = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("highest")  # the error bound below is that of true float32
         try:
             with torch.no_grad(), tqdm(total=size, desc="neighbours", unit=" queries", disable=None if long else True) as bar:
-                while waiting:
-                    rows, attempt = waiting.pop()
-                    block = self._block(rows)
-                    found = self._candidates(block, needs, attempt)
-                    if found is None:  # more was kept than planned: in two halves
-                        half = len(rows) // 2
-                        waiting += [(rows[half:], attempt), (rows[:half], attempt)]
-                        continue
-                    candidates, done = found
-                    if not done.all():
-                        waiting.append((rows[~done], attempt + 1))
+                for block, candidates, done in self._blocks(needs):
                     bar.update(int(done.sum()))
                     yield from self._sorted(block, candidates, done, every)
         finally:
             torch.set_float32_matmul_precision(precision)
 
+    def _blocks(self, needs: list[Need]):
+        """Yield (block, its candidates, the queries that they suffice for) until every query was among the last, once."""
+        size = self.space.size
+        waiting = []
+        begin = 0
+        if self.space.is_self_search and self.space.reference_size > COLUMNS:
+            for block, candidates, done in self._triangle(needs):
+                yield block, candidates, done
+                begin = int(block.rows[-1]) + 1
+                if not done.all():
+                    waiting.append((block.rows[~done], 1))
+        deepest = max((float(np.max(need.depth)) for need in needs if need.what != "first"), default=0.0)
+        bound = min(self.space.reference_size, 2 * deepest + 2 * SAMPLE)  # candidates that a query may well have
+        step = int(min(ROWS, max(1, KEPT // bound)))
+        waiting += [(np.arange(start, min(start + step, size)), 0) for start in range(begin, size, step)][::-1]
+        while waiting:
+            rows, attempt = waiting.pop()
+            block = self._block(rows)
+            self._cut(block, needs, attempt)
+            candidates = self._above(block)
+            if candidates is None:  # more was kept than planned: in two halves
+                half = len(rows) // 2
+                waiting += [(rows[half:], attempt), (rows[:half], attempt)]
+                continue
+            done = self._suffices(block, candidates, needs)
+            if not done.all():
+                waiting.append((rows[~done], attempt + 1))
+            yield block, candidates, done
+
+    def _triangle(self, needs: list[Need]):
+        """The blocks of a search in itself, each score computed once: that of (i, j) is that of (j, i).
+
+        What the queries of later blocks need of a tile waits for them. Where that would be too much, this ends early.
+        """
+        size = self.space.size
+        cuts = np.empty(size, dtype=np.float32)
+        blocks, expected = [], 0.0
+        for start in range(0, size, ROWS):
+            block = self._block(np.arange(start, min(start + ROWS, size)))
+            self._cut(block, needs, 0)
+            cuts[block.rows] = block.cuts
+            expected += float((self._sampled(block) >= block.cuts[:, None]).sum()) * size / len(self.sample)
+            block.queries = block.sampled = None  # made again when its turn comes: all of them at once are as large as the input
+            blocks.append(block)
+        if expected / 4 > WAITING:  # at half time half of the candidates are found, of which half wait
+            return
+        later = {int(block.rows[0]): [] for block in blocks}
+        n_later = 0
+        for block in blocks:
+            first = int(block.rows[0])
+            block.queries = self._block(block.rows).queries
+            found = later.pop(first)
+            n_later -= sum(len(keys) for _, keys in found)
+            for start in range(first, size, COLUMNS):
+                scores = self._tile(block.queries, start)
+                own = len(block.rows) if start == first else 0
+                scores[:, :own].fill_diagonal_(-np.inf)
+                row, column, kept = self._where(scores, torch.from_numpy(block.cuts).to(self.device)[:, None])
+                found.append((row.astype(np.uint16), as_keys(kept, column + start)))
+                others = slice(start + own, start + scores.shape[1])
+                row, column, kept = self._where(scores[:, own:], torch.from_numpy(cuts[others]).to(self.device)[None, :])
+                order = np.argsort(column.astype(np.uint16), kind="stable")  # 16 bits: by counting
+                column, keys = column[order] + others.start, as_keys(kept, row + first)[order]
+                bounds = np.searchsorted(column, np.arange(others.start, others.stop + ROWS, ROWS))
+                for i, base in enumerate(range(others.start, others.stop, ROWS)):
+                    part = slice(bounds[i], bounds[i + 1])
+                    later[base].append(((column[part] - base).astype(np.uint16), keys[part]))
+                n_later += len(keys)
+            if n_later > 2 * WAITING:
+                return
+            candidates = self._assembled(block, found)
+            del found
+            yield block, candidates, self._suffices(block, candidates, needs)
+            block.queries = None
+
     def _block(self, rows: np.ndarray) -> "Block":
         """The queries of some rows, made ready."""
         features = (self.space.queries(rows) - self.mean) * self.scale  # (B, D) float64
-        rounding = np.finfo(np.float32).eps / 2
-        noise = SLACK * rounding * np.sqrt(self.space.dimensions + 4) * (np.sqrt((features**2).sum(1)) + 0.5)
-        queries = torch.ones(len(rows), features.shape[1] + 1)
-        queries[:, :-1] = torch.from_numpy(features)
-        queries = queries.to(self.device)
-        only_tile = self._tile(queries, 0) if self.space.reference_size <= COLUMNS else None
-        return Block(rows, queries, noise.astype(np.float32), only_tile)
+        squares = (features**2).sum(1)
+        unit = np.finfo(np.float32).eps / 2
+        noise = SLACK * unit * np.sqrt(self.space.dimensions + 4) * (np.sqrt(squares) + 0.5 * squares + 0.5)
+        queries = torch.ones(len(rows), features.shape[1] + 2)
+        queries[:, :-2] = torch.from_numpy(features)
+        queries[:, -2] = torch.from_numpy(-0.5 * squares)
+        block = Block(rows, queries.to(self.device), noise.astype(np.float32))
+        if self.space.reference_size <= COLUMNS:
+            block.only_tile = self._tile(block.queries, 0)
+        return block
 
     def _tile(self, queries, start: int) -> torch.Tensor:
         """Scores `(B, W)` of the reference samples from `start` on, in the buffer that the next tile overwrites."""
@@ -124,38 +190,40 @@ class Search:
         scores = self.buffer[: len(queries) * len(reference)].view(len(queries), len(reference))
         return torch.mm(queries, reference.T, out=scores)
 
-    def _candidates(self, block: "Block", needs: list[Need], attempt: int):
-        """Candidates of a block of queries, and which queries they suffice for; None where they are too many at once."""
+    def _cut(self, block: "Block", needs: list[Need], attempt: int) -> None:
+        """Set the block's cuts `(B,)`, and for each need the cut above which all its hits lie."""
         nearest, farthest = self._relevant_scores(block)
-        scores = {"first": nearest, "all": farthest, "every": np.full(len(block.rows), LOWEST)}
-        by_hits = [scores[need.what] - 2 * block.noise for need in needs]
-        cuts = np.full(len(block.rows), LOWEST)
-        for need, hits in zip(needs, by_hits, strict=True):
-            by_depth = self._scores_at(block, need.depth[block.rows], hits, attempt)
-            cuts = np.maximum(by_depth, hits) if need is needs[0] else np.minimum(cuts, np.maximum(by_depth, hits))
-        cuts = np.maximum(cuts, LOWEST).astype(np.float32)
-        candidates = self._above(block, cuts)
-        if candidates is None:
-            return None
-        done = np.ones(len(block.rows), dtype=bool)
-        for need, hits in zip(needs, by_hits, strict=True):
-            done &= (cuts <= hits) | (candidates.surely >= need.depth[block.rows]) | (cuts <= LOWEST)
-        return candidates, done
+        scores = {"first": nearest, "all": farthest, "every": np.full(len(block.rows), LOWEST, dtype=np.float32)}
+        block.hits = [scores[need.what] - 2 * block.noise for need in needs]
+        cuts = [np.maximum(hits, self._scores_at(block, need, hits, attempt)) for need, hits in zip(needs, block.hits, strict=True)]
+        block.cuts = np.maximum(np.minimum.reduce(cuts), LOWEST).astype(np.float32)
 
-    def _scores_at(self, block: "Block", depth, hits, attempt: int) -> np.ndarray:
-        """Estimated score `(B,)` of the neighbour at `depth`, rather too low; `LOWEST` where the cut at `hits` is the higher one."""
+    def _suffices(self, block: "Block", candidates: "Candidates", needs: list[Need]) -> np.ndarray:
+        """Boolean `(B,)`: do the candidates hold all that is needed of a query?"""
+        done = np.ones(len(block.rows), dtype=bool)
+        for need, hits in zip(needs, block.hits, strict=True):
+            done &= (block.cuts <= hits) | (candidates.surely >= need.depth[block.rows]) | (block.cuts <= LOWEST)
+        return done
+
+    def _sampled(self, block: "Block") -> np.ndarray:
+        """Scores `(B, S)` of the sample of the reference."""
+        if block.sampled is None:
+            in_tile = block.only_tile is not None
+            block.sampled = (block.only_tile[:, self.sample] if in_tile else block.queries @ self.reference[self.sample].T).cpu().numpy()
+        return block.sampled
+
+    def _scores_at(self, block: "Block", need: Need, hits: np.ndarray, attempt: int) -> np.ndarray:
+        """Estimated score `(B,)` of the last neighbour needed, rather too low; `LOWEST` where the cut at `hits` is the higher one."""
         scores = np.full(len(block.rows), LOWEST, dtype=np.float32)
         m, s = self.space.reference_size, len(self.sample)
-        expected = (depth + 1) * (s / m)  # place in the sample; + 1: the query itself may be in it
+        expected = (need.depth[block.rows] + 1) * (s / m)  # place in the sample; + 1: the query itself may be in it
         places = (expected if s == m else expected + 3 * np.sqrt(expected) + 3) * 4**attempt  # so that few need another attempt
-        if attempt > 3 or not (places < s).any():
-            return scores
-        if block.sampled is None:
-            sampled = torch.mm(block.queries, self.reference[self.sample].T) if block.only_tile is None else block.only_tile[:, self.sample]
-            block.sampled = sampled.cpu().numpy()  # (B, S)
         rows = np.flatnonzero(places < s)
-        rows = rows[(block.sampled[rows] >= hits[rows, None]).sum(1) > places[rows]]  # the others' hits lie before the depth
-        ranked = np.sort(block.sampled[rows], axis=1)
+        if attempt > 3 or not len(rows):
+            return scores
+        sampled = self._sampled(block)
+        rows = rows[(sampled[rows] >= hits[rows, None]).sum(1) > places[rows]]  # the others' hits lie before the depth
+        ranked = np.sort(sampled[rows], axis=1)
         scores[rows] = ranked[np.arange(len(rows)), s - 1 - places[rows].astype(np.int64)] - 3 * block.noise[rows]
         return scores
 
@@ -194,40 +262,48 @@ class Search:
             scores = (block.queries.index_select(0, row) * self.reference.index_select(0, column)).sum(1)
         return scores.cpu().numpy()
 
-    def _above(self, block: "Block", cuts: np.ndarray) -> "Candidates | None":
+    def _where(self, scores: torch.Tensor, cut: torch.Tensor):
+        """Rows, columns and values of the scores `(B, W)` at or above a cut that broadcasts to them, row after row."""
+        b, w = scores.shape
+        mask = torch.ge(scores, cut, out=self.mask[: b * w].view(b, w))
+        if self.device.type == "cpu":
+            flat = np.flatnonzero(mask.numpy())
+        else:
+            flat = torch.nonzero(mask.view(-1)).squeeze(1).cpu().numpy()
+        row = np.repeat(np.arange(b), np.diff(np.searchsorted(flat, np.arange(b + 1, dtype=np.int64) * w)))
+        column = flat - row * w
+        if self.device.type == "cpu":
+            kept = scores.numpy().reshape(-1)[flat] if scores.is_contiguous() else scores.numpy()[row, column]
+        else:
+            kept = torch.masked_select(scores, mask).cpu().numpy()
+        return row, column, kept
+
+    def _above(self, block: "Block") -> "Candidates | None":
         """All reference samples at or above each query's cut, or None where they are more than a block may keep."""
-        m, b = self.space.reference_size, len(block.rows)
-        cut = torch.from_numpy(cuts).to(self.device)[:, None]
+        cut = torch.from_numpy(block.cuts).to(self.device)[:, None]
         exclude = self.space.exclude[block.rows]
-        counts, surely, tiles = np.zeros(b, dtype=np.int64), np.zeros(b, dtype=np.int64), []
-        sure = cuts + 2 * block.noise
-        for start in range(0, m, COLUMNS):
+        found, size = [], 0
+        for start in range(0, self.space.reference_size, COLUMNS):
             scores = self._tile(block.queries, start) if block.only_tile is None else block.only_tile
-            width = scores.shape[1]
-            own = np.flatnonzero((exclude >= start) & (exclude < start + width))
+            own = np.flatnonzero((exclude >= start) & (exclude < start + scores.shape[1]))
             scores[torch.from_numpy(own).to(self.device), torch.from_numpy(exclude[own] - start).to(self.device)] = -np.inf
-            mask = torch.ge(scores, cut, out=self.mask[: b * width].view(b, width))
-            if self.device.type == "cpu":
-                flat = np.flatnonzero(mask.numpy())
-                kept = scores.numpy().reshape(-1)[flat]
-            else:
-                index = torch.nonzero(mask.view(-1)).squeeze(1)
-                flat, kept = index.cpu().numpy(), scores.view(-1)[index].cpu().numpy()
-            bounds = np.searchsorted(flat, np.arange(b + 1, dtype=np.int64) * width)
-            here = np.diff(bounds)
-            row = np.repeat(np.arange(b), here)
-            tiles.append((row, flat - row * width + start, kept, counts.copy(), bounds))
-            counts += here
-            surely += np.bincount(row[kept >= sure[row]], minlength=b)
-            if counts.sum() > KEPT and b > 1:
+            row, column, kept = self._where(scores, cut)
+            found.append((row.astype(np.uint16), as_keys(kept, column + start)))
+            size += len(row)
+            if size > KEPT and len(block.rows) > 1:
                 return None
-        offsets = np.cumsum(counts) - counts
-        if len(tiles) == 1:  # already query after query
-            return Candidates(as_keys(kept, tiles[0][1]), offsets, counts, surely)
-        keys = np.empty(int(counts.sum()), dtype=np.int64)
-        for row, column, kept, before, bounds in tiles:
-            keys[np.arange(len(row)) + (offsets + before - bounds[:-1])[row]] = as_keys(kept, column)
-        return Candidates(keys, offsets, counts, surely)
+        return self._assembled(block, found)
+
+    def _assembled(self, block: "Block", found: list) -> "Candidates":
+        """Candidates of (rows `(P,)` uint16, keys `(P,)`) that several tiles gave."""
+        row, keys = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        if len(found) > 1:
+            order = np.argsort(row, kind="stable")  # 16 bits: by counting
+            row, keys = row[order], keys[order]
+        counts = np.bincount(row, minlength=len(block.rows))
+        sure = as_keys(block.cuts + 2 * block.noise, 0)[row] + COLUMN  # the last key at or above that score
+        surely = np.bincount(row[keys <= sure], minlength=len(block.rows))
+        return Candidates(keys, np.cumsum(counts) - counts, counts, surely)
 
     def _sorted(self, block, candidates, done, every):
         """`Neighbours` of the queries that are done, in groups of about as many candidates each."""
@@ -284,13 +360,15 @@ class Search:
 
 @dataclass
 class Block:
-    """B queries: their rows, features with a 1 behind `(B, D + 1)`, error of their scores `(B,)`; what is known of their scores."""
+    """B queries: their rows, features `(B, D + 2)` with -|q|^2/2 and 1 behind, the error of their scores `(B,)`; then what is found out."""
 
     rows: np.ndarray
     queries: torch.Tensor
     noise: np.ndarray
-    only_tile: torch.Tensor | None  # (B, M), where the whole reference is one tile
-    sampled: np.ndarray | None = None  # (B, S), of the sample
+    only_tile: torch.Tensor | None = None  # (B, M), where the whole reference is one tile
+    sampled: np.ndarray | None = None  # (B, S)
+    cuts: np.ndarray | None = None  # (B,)
+    hits: list | None = None  # a cut (B,) for each need
 
 
 class Candidates(NamedTuple):

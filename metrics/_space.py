@@ -157,6 +157,11 @@ class EmbeddingSpace:
         return self.sizes - excluded
 
     @cached_property
+    def is_self_search(self) -> bool:
+        """Whether the queries search in themselves, each left out of its own neighbours."""
+        return self.own_reference and bool((self.exclude == np.arange(self.size)).all())
+
+    @cached_property
     def search(self) -> Search:
         """The search for neighbours."""
         return Search(self)

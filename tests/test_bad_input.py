@@ -14,10 +14,27 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def run(*words, **environment):
     # Small images and no workers: these are whole program starts.
-    base = ["--arch", "conv4_normalize", "--kernels", "0", "--n_epochs", "1", "--bs", "8", "--evaluation_metrics", "e_recall@1", "--no_train_metrics"]
+    base = [
+        "--arch",
+        "conv4_normalize",
+        "--kernels",
+        "0",
+        "--n_epochs",
+        "1",
+        "--bs",
+        "8",
+        "--evaluation_metrics",
+        "e_recall@1",
+        "--no_train_metrics",
+    ]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")}
     return subprocess.run(
-        [sys.executable, "main.py", *base, *map(str, words)], cwd=ROOT, capture_output=True, text=True, env={**clean, **environment}, stdin=subprocess.DEVNULL
+        [sys.executable, "main.py", *base, *map(str, words)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**clean, **environment},
+        stdin=subprocess.DEVNULL,
     )
 
 

@@ -64,7 +64,9 @@ def data(tmp_path_factory):
     return builders.make_folder(tmp_path_factory.mktemp("kill") / "things", n_classes=12, n_images=12)
 
 
-@pytest.mark.parametrize("more", [["--batch_mining", "distance"], ["--batch_mining", "all", "--embed_dim", "512"]], ids=["distance", "all-512"])
+@pytest.mark.parametrize(
+    "more", [["--batch_mining", "distance"], ["--batch_mining", "all", "--embed_dim", "512"]], ids=["distance", "all-512"]
+)
 def test_a_killed_run_ends_as_if_it_had_not_been(data, tmp_path, more):
     subprocess.run(command(data, tmp_path / "whole", *more), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     whole = tmp_path / "whole" / "folder" / "Kill_s1"

@@ -90,13 +90,22 @@ def test_config_files_compose(tmp_path, capsys):
     b.write_text("bs: 64\n")
     opt = parameters.read(["--config", str(a), str(b), "--embed_dim", "64"])
     assert (opt.lr, opt.bs, opt.no_train_metrics, opt.tau, opt.embed_dim) == (1e-6, 64, True, [10, 20], 64)
-    for content, expected in [("lrr: 1\n", "'lr'"), ("no_train_metrics: 1\n", "switch"), ("bs: many\n", "bs"), ("optim: adm\n", "adm"), ("- 1\n", "flag: value"), ("a: [\n", "not YAML")]:
+    for content, expected in [
+        ("lrr: 1\n", "'lr'"),
+        ("no_train_metrics: 1\n", "switch"),
+        ("bs: many\n", "bs"),
+        ("optim: adm\n", "adm"),
+        ("- 1\n", "flag: value"),
+        ("a: [\n", "not YAML"),
+    ]:
         a.write_text(content)
         assert expected in error(capsys, "--config", str(a))
 
 
 def test_print_config_reads_back(tmp_path):
-    told = subprocess.run([sys.executable, "main.py", "--print_config", "--loss", "triplet"], cwd=ROOT, capture_output=True, text=True, check=True)
+    told = subprocess.run(
+        [sys.executable, "main.py", "--print_config", "--loss", "triplet"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     path = tmp_path / "printed.yaml"
     path.write_text(told.stdout)
     assert vars(parameters.read(["--config", str(path)])) | {"config": []} == vars(parameters.read(["--loss", "triplet"]))

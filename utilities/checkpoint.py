@@ -24,10 +24,13 @@ def save(path: Path | str, parts: dict, **extra) -> None:
             raise OSError(getattr(error.__context__, "errno", None) or 28, str(error).splitlines()[0]) from error
 
 
-def read(path: Path | str) -> dict:
-    """The checkpoint's content, on the CPU. Raises UserError for a file that is missing or no checkpoint."""
+def read(path: Path | str, lazily: bool = False) -> dict:
+    """The checkpoint's content, on the CPU; `lazily`: a tensor's values are read when they are first asked for.
+
+    Raises UserError for a file that is missing or no checkpoint.
+    """
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=lazily)
     except FileNotFoundError as error:
         raise UserError(f"no checkpoint at {path}") from error
     except Exception as error:

@@ -11,12 +11,22 @@ def add_arguments(parser) -> None:
     """Declare the shared flags in two groups."""
     group = parser.add_argument_group("what to train")
     group.add_argument("--dataset", default="cub200", help="data set, a file of datasets/ (--list datasets)")
-    group.add_argument("--arch", default="resnet50_frozen_normalize", help="network: <backbone>[_frozen][_normalize] (--list architectures)")
-    group.add_argument("--embed_dim", type=int, default=128, help="dimensions of the embedding; 0 takes the backbone's features as they are")
+    group.add_argument(
+        "--arch", default="resnet50_frozen_normalize", help="network: <backbone>[_frozen][_normalize] (--list architectures)"
+    )
+    group.add_argument(
+        "--embed_dim", type=int, default=128, help="dimensions of the embedding; 0 takes the backbone's features as they are"
+    )
     group.add_argument("--loss", default="margin", help="criterion, a file of criteria/ (--list losses)")
-    group.add_argument("--batch_mining", default="distance", help="miner of tuples for the losses that need one, a file of batch_mining/ (--list miners)")
-    group.add_argument("--mine_pairs", action="store_true", help="losses on all pairs of a batch take only those that --batch_mining chooses")
-    group.add_argument("--data_sampler", default="class_random", help="how batches are put together, a file of datasampler/ (--list samplers)")
+    group.add_argument(
+        "--batch_mining", default="distance", help="miner of tuples for the losses that need one, a file of batch_mining/ (--list miners)"
+    )
+    group.add_argument(
+        "--mine_pairs", action="store_true", help="losses on all pairs of a batch take only those that --batch_mining chooses"
+    )
+    group.add_argument(
+        "--data_sampler", default="class_random", help="how batches are put together, a file of datasampler/ (--list samplers)"
+    )
     group = parser.add_argument_group("batches and rates")
     group.add_argument("--bs", type=int, default=112, help="images a batch")
     group.add_argument("--samples_per_class", type=int, default=2, help="images a class in a batch, for the samplers that group by class")

@@ -62,7 +62,11 @@ class Schedule:
 
     def state_dict(self) -> dict:
         """The schedule's state."""
-        return {name: value for name, value in self.scheduler.state_dict().items() if isinstance(value, (int, float, str, list, bool, type(None)))}
+        return {
+            name: value
+            for name, value in self.scheduler.state_dict().items()
+            if isinstance(value, (int, float, str, list, bool, type(None)))
+        }
 
     def load_state_dict(self, state: dict) -> None:
         """Restore what `state_dict` gave."""

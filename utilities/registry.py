@@ -38,6 +38,7 @@ class Registry:
 
     @property
     def folder(self) -> Path:
+        """Where the plug-ins lie."""
         return Path(importlib.import_module(self.package).__file__).parent
 
     def names(self) -> list[str]:

@@ -15,7 +15,19 @@ from utilities.errors import UserError
 from utilities.loading import kernels
 
 SHOW_EVERY = 10  # steps between looks at the loss by the progress bar: each waits for the device
-PACKAGES = ("torch", "torchvision", "pretrainedmodels", "faiss-gpu", "faiss-cpu", "numpy", "scipy", "scikit-learn", "pandas", "pillow", "wandb")
+PACKAGES = (
+    "torch",
+    "torchvision",
+    "pretrainedmodels",
+    "faiss-gpu",
+    "faiss-cpu",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "pandas",
+    "pillow",
+    "wandb",
+)
 
 
 @contextlib.contextmanager
@@ -36,7 +48,11 @@ def interruptible(run):
         yield
     except KeyboardInterrupt:
         run.close()
-        print(f"\ninterrupted: epochs 1 to {run.epoch} are saved in {run.folder}" if run.epoch else f"\ninterrupted before the end of epoch 1 in {run.folder}")
+        print(
+            f"\ninterrupted: epochs 1 to {run.epoch} are saved in {run.folder}"
+            if run.epoch
+            else f"\ninterrupted before the end of epoch 1 in {run.folder}"
+        )
         print(f"continue with: python main.py --resume_from {run.folder}")
         sys.exit(130)
     except BaseException:
@@ -49,13 +65,25 @@ def start_up(opt, runtime, data: str, model, criterion, optimizer, sampler, sele
     lines = [("device", runtime.description)]
     lines += [("data" if number == 0 else "", line.strip()) for number, line in enumerate(data.splitlines())]
     trained = sum(p.numel() for p in model.parameters())
-    lines.append(("network", f"{opt.arch}, {trained / 1e6:.2f} M parameters, weights: {getattr(model, 'weights_name', 'unknown')}, input {model.input_size}, embedding {opt.embed_dim or 'as the features'}"))
+    lines.append(
+        (
+            "network",
+            f"{opt.arch}, {trained / 1e6:.2f} M parameters, weights: {getattr(model, 'weights_name', 'unknown')}, input {model.input_size}, embedding {opt.embed_dim or 'as the features'}",
+        )
+    )
     for group in optimizer.param_groups:
         count = sum(p.numel() for p in group["params"])
-        lines.append(("optimiser", f"{opt.optim}: {group.get('name', 'group')}, {count:,} parameters, rate {group['lr']:g}, decay {group['weight_decay']:g}"))
+        lines.append(
+            (
+                "optimiser",
+                f"{opt.optim}: {group.get('name', 'group')}, {count:,} parameters, rate {group['lr']:g}, decay {group['weight_decay']:g}",
+            )
+        )
     miner = f" with miner {opt.batch_mining}" if getattr(criterion, "batchminer", None) is not None else ""
     lines.append(("criterion", f"{opt.loss}{miner}"))
-    lines.append(("batches", f"{opt.bs} images by {opt.data_sampler}, {opt.iterations_per_epoch or len(sampler)} an epoch, {opt.n_epochs} epochs"))
+    lines.append(
+        ("batches", f"{opt.bs} images by {opt.data_sampler}, {opt.iterations_per_epoch or len(sampler)} an epoch, {opt.n_epochs} epochs")
+    )
     lines.append(("selection", selection.rule))
     if kernels(opt.kernels) < opt.kernels:
         lines.append(("kernels", f"--kernels {opt.kernels} is capped at this machine's {kernels(opt.kernels)} CPUs"))
@@ -85,7 +113,9 @@ def environment(runtime, data: dict, model) -> dict:
 def _commit() -> str | None:
     try:
         folder = Path(__file__).parent
-        told = subprocess.run(["git", "-C", folder, "describe", "--always", "--dirty", "--abbrev=40"], capture_output=True, text=True, timeout=10)
+        told = subprocess.run(
+            ["git", "-C", folder, "describe", "--always", "--dirty", "--abbrev=40"], capture_output=True, text=True, timeout=10
+        )
         return told.stdout.strip() or None
     except (OSError, subprocess.SubprocessError):
         return None
@@ -152,7 +182,10 @@ def table(columns: dict) -> str:
     head = ["split", "metric", *columns]
     body = [[split, metric, *(_cell(values.get(split, {}).get(metric)) for values in columns.values())] for split, metric in lines]
     widths = [max(len(row[i]) for row in [head, *body]) for i in range(len(head))]
-    rows = ["  ".join(cell.ljust(width) if i < 2 else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths, strict=True))) for row in [head, *body]]
+    rows = [
+        "  ".join(cell.ljust(width) if i < 2 else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths, strict=True)))
+        for row in [head, *body]
+    ]
     return "\n".join([rows[0], "  ".join("-" * width for width in widths), *rows[1:]])
 
 

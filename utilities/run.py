@@ -14,11 +14,27 @@ from utilities.errors import UserError
 from utilities.files import new_folder, replacing
 
 # Flags that are no part of what a run is: never written to parameters.yaml.
-NEVER_SAVED = {"wandb_key", "comet_api_key", "config", "print_config", "list", "dry_run", "resume", "resume_from", "resume_allow_changes"}
+NEVER_SAVED = {
+    "wandb_key",
+    "comet_api_key",
+    "config",
+    "print_config",
+    "list",
+    "dry_run",
+    "resume",
+    "resume_from",
+    "resume_allow_changes",
+    "evaluate",
+}
 # Flags that may differ between a run and its continuation without counting as a change.
 NEVER_A_CHANGE = NEVER_SAVED | {
     "source_path", "save_path", "gpu", "kernels", "eval_kernels", "log_online", "online_backend", "download", "plot_every", "log_every",
-    "evaluate", "evaluate_on_gpu", "evaluate_ensemble",
+    "evaluate_on_gpu", "evaluate_ensemble", "dump_embeddings", "eval_size_of_tsne",
+}  # fmt: skip
+# Flags that decide what --evaluate measures of a finished run: there they may differ from those of its training.
+EVALUATION_FLAGS = {
+    "evaluation_metrics", "evaltypes", "splits_to_eval", "no_train_metrics", "eval_reference_set", "tester", "label_hierarchy_level",
+    "eval_pca", "eval_no_normalize", "eval_use_trunk_output", "eval_bs",
 }  # fmt: skip
 
 
@@ -159,7 +175,9 @@ class Run:
             self.state["last"] = _plain(scores)
         if self.opt.patience is not None and epoch - (self.state["selected"]["epoch"] or 0) >= self.opt.patience and scores:
             self.state["stopped"] = True
-            print(f"--patience {self.opt.patience}: no better {self.selection.metric} on {self.selection.split} since epoch {self.state['selected']['epoch']}: done")
+            print(
+                f"--patience {self.opt.patience}: no better {self.selection.metric} on {self.selection.split} since epoch {self.state['selected']['epoch']}: done"
+            )
         for split, metric in improved:
             evaltype, _, plain = metric.rpartition("/")
             evaltype = evaltype or self.opt.evaltypes[0]

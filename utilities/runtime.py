@@ -57,9 +57,7 @@ class Runtime:
         self.device = self._device(opt.gpu)
         self.clip_grad_norm = opt.clip_grad_norm
         dtype = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[opt.precision]
-        self._autocast = (
-            contextlib.nullcontext if dtype is None else lambda: torch.autocast(self.device.type, dtype=dtype)
-        )
+        self._autocast = contextlib.nullcontext if dtype is None else lambda: torch.autocast(self.device.type, dtype=dtype)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=dtype == torch.float16)
         torch.backends.cudnn.deterministic = True
         self._check_every = CHECK_EVERY if self.device.type == "cuda" else 1

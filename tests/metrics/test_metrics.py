@@ -177,7 +177,16 @@ def test_reference_that_holds_the_queries():
 
 
 @pytest.mark.parametrize(
-    "constants", [{"SAMPLE": 8}, {"PAIRS": 1}, {"COLUMNS": 16}, {"ROWS": 4, "SAMPLE": 5, "KEPT": 40}, {"KEPT": 16, "COLUMNS": 8}]
+    "constants",
+    [
+        {"SAMPLE": 8},
+        {"PAIRS": 1},
+        {"COLUMNS": 16, "ROWS": 4, "SAMPLE": 9},
+        {"COLUMNS": 16, "ROWS": 4, "PAIRS": 1},
+        {"COLUMNS": 32, "ROWS": 16, "SAMPLE": 20, "WAITING": 200},
+        {"ROWS": 4, "SAMPLE": 5, "KEPT": 40},
+        {"KEPT": 16, "COLUMNS": 8, "ROWS": 8},
+    ],
 )
 def test_blocks_tiles_and_estimates_change_nothing(monkeypatch, constants):
     for name, value in constants.items():
@@ -189,6 +198,32 @@ def test_blocks_tiles_and_estimates_change_nothing(monkeypatch, constants):
     assert_retrieval(features, labels, ["map_r", "map@3", "e_recall@1"])
     expected = [ranked(query, features, i)[:7] for i, query in enumerate(features)]
     assert _space.EmbeddingSpace(features, labels).neighbours(7).tolist() == expected
+
+
+@pytest.mark.parametrize(("waiting", "blocks"), [(10**6, 15), (100, 0), ("too much after three", 3)])
+def test_a_search_in_itself_computes_each_score_once_unless_too_much_waits(monkeypatch, waiting, blocks):
+    for name, value in {"COLUMNS": 32, "ROWS": 8, "SAMPLE": 20, "WAITING": waiting if blocks != 3 else 10**6}.items():
+        monkeypatch.setattr(_search, name, value)
+    tile, triangle, scores, taken = _search.Search._tile, _search.Search._triangle, [], []
+
+    def counted(self, queries, start):
+        scores.append(tile(self, queries, start).numel())
+        return tile(self, queries, start)
+
+    def watched(self, needs):
+        for block in triangle(self, needs):
+            taken.append(block)
+            yield block
+            if len(taken) == blocks == 3:
+                monkeypatch.setattr(_search, "WAITING", 0)
+
+    monkeypatch.setattr(_search.Search, "_tile", counted)
+    monkeypatch.setattr(_search.Search, "_triangle", watched)
+    features, labels = random_space(n=120, spread=0.2, seed=21)
+    assert_retrieval(features, labels, ["map_r", "mAP_c", "e_recall@2"])
+    assert len(taken) == blocks
+    expected = {15: sum(8 * (120 - start) for start in range(0, 120, 8)), 0: 120 * 120}
+    assert sum(scores) == expected.get(blocks, sum(scores))
 
 
 @settings(max_examples=40, deadline=None)

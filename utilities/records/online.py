@@ -55,7 +55,9 @@ class Wandb(Sink):
             known = bool(os.environ.get("WANDB_API_KEY")) or wandb.login(prompt=False)
             mode = "online" if known else "offline"
             if not known:
-                print(f"--log_online: no W&B credentials (wandb login, WANDB_API_KEY or --wandb_key): offline; later: wandb sync {folder}/wandb/offline-run-*")
+                print(
+                    f"--log_online: no W&B credentials (wandb login, WANDB_API_KEY or --wandb_key): offline; later: wandb sync {folder}/wandb/offline-run-*"
+                )
         identity = folder / "wandb" / "run_id.txt"
         identity.parent.mkdir(exist_ok=True)
         if not identity.exists():

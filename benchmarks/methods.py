@@ -1,0 +1,199 @@
+"""Every criterion on the embedded characters: `python benchmarks/methods.py`, and its table in docs/methods_on_glyphs.md.
+
+Each is trained for three epochs with a suitable miner and rate, conv4, seeds 0, 1, 2, through main.py; runs that are finished are not
+repeated. `--peers` trains at least ten of them once more, with the same network start, seeds and batches, through
+pytorch-metric-learning's own implementation, over five seeds, and gives the paired difference.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import torch  # noqa: E402
+
+import architectures  # noqa: E402
+import batch_mining  # noqa: E402
+import criteria  # noqa: E402
+import datasampler  # noqa: E402
+import datasets  # noqa: E402
+import evaluation  # noqa: E402
+import main  # noqa: E402
+import parameters  # noqa: E402
+from utilities.loading import training_loader  # noqa: E402
+from utilities.optimisers import build_optimizer  # noqa: E402
+from utilities.run import run_folder  # noqa: E402
+from utilities.runtime import Runtime, seed_everything  # noqa: E402
+
+COMMON = (
+    "--dataset glyphs --arch conv4_normalize --embed_dim 64 --bs 112 --samples_per_class 4 --data_sampler class_balanced --lr 0.001 --decay 0 "
+    "--n_epochs 3 --save_interval 3 --no_train_metrics --evaluation_metrics e_recall@1 map_r --kernels 1 --no_records --plot_every 0"
+)
+RAW = "--arch conv4"  # for the losses that are meant for embeddings of any length
+METHODS = {
+    "angular": f"--batch_mining npair {RAW}",
+    "arcface": "--loss_arcface_lr 0.01",
+    "circle": "",
+    "contrastive": "--batch_mining distance",
+    "cosface": "--loss_cosface_lr 0.01 --loss_cosface_scale 16",
+    "fastap": "",
+    "histogram": "",
+    "lifted": f"--batch_mining lifted {RAW}",
+    "margin": "--batch_mining distance --loss_margin_beta_lr 0.001",
+    "multisimilarity": "",
+    "nca": "--loss_nca_scale 9",
+    "npair": f"--batch_mining npair {RAW}",
+    "ntxent": "",
+    "pml": "--loss_pml_class CircleLoss --loss_pml_kwargs m=0.4 gamma=80",
+    "proxyanchor": "--loss_proxyanchor_lrmulti 10",
+    "proxynca": "--loss_proxynca_lrmulti 10",
+    "proxynca_pp": "--loss_proxynca_pp_lrmulti 10",
+    "quadruplet": "--batch_mining distance",
+    "recallatk": "",
+    "smoothap": "",
+    "snr": "--batch_mining distance",
+    "snr_contrastive": "",
+    "softmax": "--loss_softmax_lr 0.01",
+    "softtriplet": "--loss_softtriplet_lrmulti 10",
+    "subcenter_arcface": "--loss_subcenter_arcface_lr 0.01 --loss_subcenter_arcface_feature_scale 16",
+    "supcon": "",
+    "triplet": "--batch_mining distance",
+}
+PEERS = {  # ours -> how pytorch-metric-learning computes the same; none of them draws at random
+    "arcface": lambda pml, o, n, d: (
+        pml.ArcFaceLoss(n, d, margin=o.loss_arcface_angular_margin * 180 / torch.pi, scale=o.loss_arcface_feature_scale),
+        None,
+    ),
+    "circle": lambda pml, o, n, d: (pml.CircleLoss(m=o.loss_circle_m, gamma=o.loss_circle_gamma), None),
+    "cosface": lambda pml, o, n, d: (pml.CosFaceLoss(n, d, margin=o.loss_cosface_margin, scale=o.loss_cosface_scale), None),
+    "fastap": lambda pml, o, n, d: (pml.FastAPLoss(num_bins=o.loss_fastap_num_bins), None),
+    "multisimilarity": lambda pml, o, n, d: (
+        pml.MultiSimilarityLoss(o.loss_multisimilarity_pos_weight, o.loss_multisimilarity_neg_weight, o.loss_multisimilarity_thresh),
+        o.loss_multisimilarity_margin,
+    ),
+    "nca": lambda pml, o, n, d: (pml.NCALoss(softmax_scale=o.loss_nca_scale), None),
+    "ntxent": lambda pml, o, n, d: (pml.NTXentLoss(temperature=o.loss_ntxent_temperature), None),
+    "proxyanchor": lambda pml, o, n, d: (pml.ProxyAnchorLoss(n, d, margin=o.loss_proxyanchor_delta, alpha=o.loss_proxyanchor_alpha), None),
+    "proxynca_pp": lambda pml, o, n, d: (pml.ProxyNCALoss(n, d, softmax_scale=o.loss_proxynca_pp_scale**2), None),
+    "softmax": lambda pml, o, n, d: (pml.NormalizedSoftmaxLoss(n, d, temperature=o.loss_softmax_temperature), None),
+    "supcon": lambda pml, o, n, d: (pml.SupConLoss(temperature=o.loss_supcon_temperature), None),
+}
+
+
+class Peer(torch.nn.Module):
+    """pytorch-metric-learning's loss in the shape of a criterion, its class vectors started where ours start."""
+
+    def __init__(self, ours: torch.nn.Module, theirs: torch.nn.Module, epsilon: float | None):
+        super().__init__()
+        from pytorch_metric_learning.miners import MultiSimilarityMiner
+
+        self.loss, self.stats = theirs, {}
+        self.miner = MultiSimilarityMiner(epsilon) if epsilon is not None else None
+        for mine, peer in zip(ours.parameters(), theirs.parameters(), strict=True):
+            start = mine.detach() if mine.shape == peer.shape else mine.detach().T
+            peer.data.copy_(start.reshape(peer.shape))
+        self.optim_dict_list = [{**group, "params": list(theirs.parameters())} for group in getattr(ours, "optim_dict_list", [])]
+
+    def forward(self, batch, labels, **kwargs):
+        return self.loss(batch, labels, self.miner(batch, labels) if self.miner is not None else None)
+
+
+def options(loss: str, seed: int, save_path: str):
+    return parameters.read(
+        [
+            *COMMON.split(),
+            "--loss",
+            loss,
+            *METHODS[loss].split(),
+            "--seed",
+            str(seed),
+            "--group",
+            loss,
+            "--save_path",
+            save_path,
+            "--resume",
+        ]
+    )
+
+
+def through_main(loss: str, seed: int, save_path: str) -> tuple[float, float, float]:
+    """Test e_recall@1, map_r and seconds of one run."""
+    import json
+
+    opt = options(loss, seed, save_path)
+    summary = run_folder(opt) / "summary.json"
+    if not summary.exists() or not json.loads(summary.read_text())["last"]:
+        main.main(opt)
+    told = json.loads(summary.read_text())
+    return told["last"]["test"]["e_recall@1"], told["last"]["test"]["map_r"], told["seconds"]
+
+
+def paired(loss: str, seed: int, peer: bool) -> float:
+    """Test e_recall@1 after the three epochs: ours, or the peer's from the same start on the same batches."""
+    opt = options(loss, seed, "/nowhere")
+    runtime = Runtime(opt)
+    model = architectures.select(opt.arch, opt)
+    splits = datasets.select(opt.dataset, opt, opt.source_path, model.input_size)
+    opt.n_classes = splits["training"].n_classes
+    miner = batch_mining.select(opt.batch_mining, opt) if criteria.takes_miner(loss, opt) else None
+    criterion = criteria.select(loss, opt, miner)
+    if peer:
+        from pytorch_metric_learning import losses
+
+        criterion = Peer(criterion, *PEERS[loss](losses, opt, opt.n_classes, opt.embed_dim))
+    optimizer = build_optimizer(model, criterion, opt)
+    sampler = datasampler.for_training(opt, splits["training"])
+    training, evaluated = training_loader(splits["training"], sampler, opt), evaluation.loaders(splits, opt)
+    seed_everything(seed)
+    for epoch in range(1, opt.n_epochs + 1):
+        main.train_one_epoch(epoch, training, model, criterion, optimizer, sampler, runtime, opt)
+    return evaluation.evaluate(model, {"test": evaluated["test"]}, opt, runtime)[0]["test"]["e_recall@1"]
+
+
+def spread(values: list[float]) -> str:
+    return f"{100 * statistics.mean(values):.2f} ± {100 * statistics.stdev(values) if len(values) > 1 else 0:.2f}"
+
+
+def table(names: list[str], seeds: range, save_path: str) -> str:
+    lines = ["| loss | flags besides the common ones | e_recall@1 | map_r | seconds |", "|-|-|-|-|-|"]
+    for name in names:
+        results = [through_main(name, seed, save_path) for seed in seeds]
+        recall, map_r, seconds = (list(column) for column in zip(*results, strict=True))
+        lines.append(f"| `{name}` | `{METHODS[name] or '–'}` | {spread(recall)} | {spread(map_r)} | {statistics.median(seconds):.0f} |")
+        print(lines[-1], flush=True)
+    return "\n".join(lines)
+
+
+def peer_table(names: list[str], seeds: range) -> str:
+    lines = ["| loss | ours | pytorch-metric-learning | paired difference | two standard errors |", "|-|-|-|-|-|"]
+    for name in names:
+        ours, theirs = ([paired(name, seed, peer) for seed in seeds] for peer in (False, True))
+        differences = [a - b for a, b in zip(ours, theirs, strict=True)]
+        error = 2 * statistics.stdev(differences) / len(differences) ** 0.5
+        lines.append(f"| `{name}` | {spread(ours)} | {spread(theirs)} | {100 * statistics.mean(differences):+.2f} | {100 * error:.2f} |")
+        print(lines[-1], flush=True)
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", default=None, help="these losses (default: all)")
+    parser.add_argument("--peers", action="store_true", help="the comparison with pytorch-metric-learning instead of the table")
+    parser.add_argument("--seeds", type=int, default=None, help="how many seeds (default: 3; 5 with --peers)")
+    parser.add_argument("--save_path", default="Training_Results/Methods", help="where the runs lie")
+    parser.add_argument("--out", default=None, help="also write the table to this file")
+    arguments = parser.parse_args()
+    missing = set(criteria.REGISTRY.names()) - set(METHODS)
+    if missing:
+        sys.exit(f"no setting for {', '.join(sorted(missing))}: add them to METHODS")
+    began = time.monotonic()
+    if arguments.peers:
+        text = peer_table(arguments.only or list(PEERS), range(arguments.seeds or 5))
+    else:
+        text = table(arguments.only or list(METHODS), range(arguments.seeds or 3), arguments.save_path)
+    print(f"{time.monotonic() - began:.0f} s on {torch.get_num_threads()} threads")
+    if arguments.out:
+        Path(arguments.out).write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,94 @@
+"""Measure embeddings from a file, of whatever program: `python -m evaluation FILE.npz --evaluation_metrics e_recall@1 map_r nmi`.
+
+The file holds `features` `(N, D)` and `labels` `(N,)`; with `reference_features` `(M, D)` and `reference_labels` `(M,)` the former are
+queries that search in the latter, where `exclude` `(N,)` may say which sample of the reference a query itself is (-1: none).
+"""
+
+import argparse
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+import metrics
+from evaluation import results
+from utilities import reports
+from utilities.errors import UserError
+from utilities.files import replacing
+
+PROGRAM = "python -m evaluation"
+DEFAULT_METRICS = ["e_recall@1", "e_recall@2", "e_recall@4", "precision@1", "r_precision", "map_r", "nmi"]
+REQUIRED, OPTIONAL = ("features", "labels"), ("reference_features", "reference_labels", "exclude")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors in one line."""
+
+    def error(self, message):
+        raise UserError(message)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's own flags."""
+    parser = _Parser(prog=PROGRAM, description="Measure embeddings from an .npz file.", allow_abbrev=False)
+    help_file = "an .npz file with features (N, D) and labels (N,); optional reference_features, reference_labels, exclude"
+    help_metrics = f"what to measure, names of `python main.py --list metrics` (default: {' '.join(DEFAULT_METRICS)})"
+    parser.add_argument("file", help=help_file)
+    parser.add_argument("--evaluation_metrics", nargs="+", default=DEFAULT_METRICS, metavar="METRIC", help=help_metrics)
+    parser.add_argument("--seed", type=int, default=1, help="seed of k-means (default: 1)")
+    parser.add_argument("--evaluate_on_gpu", action="store_true", help="search and cluster on the GPU")
+    parser.add_argument("--out", default=None, metavar="FILE", help="also write the values to this JSON file")
+    return parser
+
+
+def read(path: str) -> dict:
+    """The arrays of the file, by name. Raises UserError where it is none, or lacks what it must hold."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if not hasattr(file, "files"):
+                raise UserError(f"{path}: one array; expected an .npz file with {' and '.join(REQUIRED)}")
+            found = file.files
+            arrays = {name: file[name] for name in (*REQUIRED, *OPTIONAL) if name in found}
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: no such file") from error
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path}: not an .npz file of plain arrays ({str(error).splitlines()[0]})") from error
+    missing = [name for name in REQUIRED if name not in arrays]
+    if "reference_features" in arrays and "reference_labels" not in arrays:
+        missing.append("reference_labels")
+    if missing:
+        raise UserError(f"{path} has no {' and no '.join(missing)}; it holds {', '.join(found) or 'nothing'}")
+    if "reference_features" not in arrays and len(arrays) > len(REQUIRED):
+        extra = next(name for name in arrays if name in OPTIONAL)
+        raise UserError(f"{path}: {extra} needs reference_features")
+    for name in ("features", "reference_features"):
+        if name in arrays and arrays[name].dtype.kind not in "fiu":
+            raise UserError(f"{path}: {name} are of type {arrays[name].dtype}, expected numbers")
+    return arrays
+
+
+def main(argv: list[str] | None = None) -> dict:
+    """Print the table of one file's metrics. Returns name -> value."""
+    flags = parser().parse_args(argv)
+    for name in flags.evaluation_metrics:
+        metrics.check(name)
+    arrays = read(flags.file)
+    values = metrics.compute(
+        flags.evaluation_metrics, arrays["features"], arrays["labels"], arrays.get("reference_features"), arrays.get("reference_labels"),
+        exclude=arrays.get("exclude"), seed=flags.seed, device="cuda" if flags.evaluate_on_gpu else "cpu", progress=True,
+    )  # fmt: skip
+    scores = {Path(flags.file).stem: values}
+    size, dimensions = arrays["features"].shape
+    searched = f", searched in {len(arrays['reference_features']):,}" if "reference_features" in arrays else ""
+    print(f"{flags.file}: {size:,} embeddings of {dimensions} dimensions, {len(np.unique(arrays['labels'])):,} classes{searched}\n")
+    print(results.table(scores))
+    if flags.out is not None:
+        with replacing(flags.out) as file:
+            json.dump(results.jsonable(scores)[Path(flags.file).stem], file, indent=1)
+    return values
+
+
+if __name__ == "__main__":
+    with reports.one_line_errors(PROGRAM):
+        main()

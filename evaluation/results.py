@@ -1,0 +1,95 @@
+"""What is kept of an evaluation: pictures and embeddings of the best epoch, and a finished run measured again (`--evaluate`)."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+import evaluation
+from evaluation import pictures
+from utilities import checkpoint, reports
+from utilities.files import replacing
+from utilities.run import EVALUATION_FLAGS, read_parameters, run_folder
+
+
+def of_best_epoch(run, embedded: dict) -> None:
+    """Draw the pictures of the epoch just evaluated, and write its embeddings with `--dump_embeddings`."""
+    title = f"{run.opt.group}, epoch {run.epoch}"
+    for path in pictures.draw(run.folder, embedded, run.selection.split, run.opt, title):
+        run.add_picture(path)
+    if run.opt.dump_embeddings:
+        dump(run.folder, embedded, run.opt)
+
+
+def dump(folder: Path, embedded: dict, opt) -> list[Path]:
+    """Write `embeddings_<split>.npz` for each split, with several evaltypes `embeddings_<split>_<evaltype>.npz`. Returns the paths.
+
+    A file holds `features` `(N, D)` float32 before --eval_pca, `labels` `(N,)`, and `paths` and `class_names` `(N,)` where the data
+    set knows them. `python -m evaluation` reads it.
+    """
+    paths = []
+    for split, e in embedded.items():
+        about = {}
+        if hasattr(e.dataset, "paths"):
+            about["paths"] = np.array([str(path) for path in e.dataset.paths])
+        if hasattr(e.dataset, "class_names"):
+            about["class_names"] = np.array([str(e.dataset.class_names[label]) for label in e.labels.tolist()])
+        for evaltype in opt.evaltypes:
+            paths.append(folder / (f"embeddings_{split}.npz" if len(opt.evaltypes) == 1 else f"embeddings_{split}_{evaltype}.npz"))
+            with replacing(paths[-1], "wb") as file:
+                np.savez(file, features=evaluation.of_type(e.features, evaltype), labels=e.labels, **about)
+    return paths
+
+
+def again(model, loaders: dict, opt, runtime) -> dict:
+    """Measure the network of a finished run, print the table, and write `evaluation_<checkpoint>.json` and pictures beside the records.
+
+    Nothing that the training wrote is touched. Other flags get another number, the same flags the same file.
+
+    Args:
+        model: the network of the run's best checkpoint, on the runtime's device.
+        loaders: what `evaluation.loaders` gives.
+
+    Returns:
+        split -> {metric: value}.
+    """
+    folder = run_folder(opt)
+    state = checkpoint.read(folder / checkpoint.LAST)["run"]
+    name, epoch = state["selected"].get("checkpoint", checkpoint.LAST), state["selected"]["epoch"]
+    scores, embedded = evaluation.evaluate(model, loaders, opt, runtime)
+    flags = {flag: getattr(opt, flag) for flag in sorted(EVALUATION_FLAGS)}
+    target = _target(folder, name.removeprefix("checkpoint_").removesuffix(".pth.tar"), flags)
+    with replacing(target) as file:
+        json.dump({"checkpoint": name, "epoch": epoch, "flags": flags, "values": jsonable(scores)}, file, indent=1)
+    drawn = target.with_suffix("")
+    drawn.mkdir(exist_ok=True)
+    trained = read_parameters(folder)
+    shown = next(split for split in ("val", "test", "train") if split in scores)
+    pictures.draw(drawn, embedded, shown, opt, f"{trained['group']}, epoch {epoch}")
+    written = [target, drawn, *(dump(folder, embedded, opt) if opt.dump_embeddings else [])]
+    print(f"\n{folder / name}, epoch {epoch}\n\n{table(scores)}\n")
+    print("\n".join(f"written  {path}" for path in written))
+    return scores
+
+
+def _target(folder: Path, checkpoint_name: str, flags: dict) -> Path:
+    """The file for these flags: the one they were written to before, else the first free of `evaluation_<name>.json`, `…_1.json`, …"""
+    number = 0
+    while True:
+        path = folder / f"evaluation_{checkpoint_name}{f'_{number}' if number else ''}.json"
+        if not path.exists() or json.loads(path.read_text(encoding="utf-8")).get("flags") == flags:
+            return path
+        number += 1
+
+
+def table(scores: dict, column: str = "value") -> str:
+    """Text table of split -> {metric: value}; of an array its length is told."""
+    arrays = [(split, name) for split, values in scores.items() for name, value in values.items() if np.ndim(value)]
+    numbers = {split: {name: value for name, value in values.items() if (split, name) not in arrays} for split, values in scores.items()}
+    lengths = [f"{split}  {name}: {len(scores[split][name])} values" for split, name in arrays]
+    return "\n".join([reports.table({column: numbers}), *lengths])
+
+
+def jsonable(scores: dict) -> dict:
+    """The scores with arrays as lists."""
+    return {split: {name: np.asarray(value).tolist() for name, value in values.items()} for split, values in scores.items()}

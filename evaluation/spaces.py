@@ -1,0 +1,185 @@
+"""What is compared with what: the queries of a split, the reference in which they search, and the labels that judge both."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from utilities.errors import UserError
+
+SELF, COMBINED, TRAINING = "compared_to_self", "compared_to_sets_combined", "compared_to_training_set"
+INSIDE_PARENTS = "same_parent_label"
+BARE = "pooled"  # the backbone's features, which stand for every embedding type where they are evaluated
+LEVELS = ("class_names", "super_labels")  # a data set's names of each --label_hierarchy_level
+
+
+class Space(NamedTuple):
+    """Arguments of `metrics.compute`. `exclude` `(N,)`: index of each query in the reference, -1 where it is not there."""
+
+    features: np.ndarray
+    labels: np.ndarray
+    reference: np.ndarray | None = None
+    reference_labels: np.ndarray | None = None
+    exclude: np.ndarray | None = None
+
+
+def check(datasets: dict, scored: list[str], opt) -> None:
+    """Refuse, before anything is trained, what the splits' data sets cannot satisfy.
+
+    Args:
+        datasets: split -> data set, of all that are embedded.
+        scored: the splits to evaluate.
+
+    Raises:
+        UserError: a level without names, or a super-class with nothing to search in.
+    """
+    deepest = opt.label_hierarchy_level + (opt.tester == INSIDE_PARENTS)
+    flag = "--tester same_parent_label" if opt.tester == INSIDE_PARENTS else f"--label_hierarchy_level {opt.label_hierarchy_level}"
+    parents = {}
+    for split, dataset in datasets.items():
+        table = _table(dataset, deepest) if deepest else {}
+        if None in table.values():
+            raise UserError(f"{flag}: --dataset {dataset.name} knows no super-classes; online_products and glyphs do")
+        parents[split] = set(table.values())
+    if opt.tester == INSIDE_PARENTS:
+        for split in scored:
+            alone = parents[split] - set().union(*(parents[source] for source in _sources(split, scored, opt)))
+            if alone:
+                reference = f"--eval_reference_set {opt.eval_reference_set}"
+                raise UserError(f"{flag}: the super-class {min(alone)!r} of {split} has no image in the reference, {reference}")
+
+
+def build(embedded: dict, evaltype: str, scored: list[str], opt) -> dict[str, list[Space]]:
+    """The spaces that each of the splits `scored` is measured in: one, or with `--tester same_parent_label` one a super-class.
+
+    Args:
+        embedded: split -> `evaluation.Embedded`, of the splits `scored` and of those that only serve as reference.
+        evaltype: which embedding; see `of_type`.
+    """
+    features = {split: of_type(e.features, evaltype) for split, e in embedded.items()}
+    labels = _codes(embedded, opt.label_hierarchy_level, opt)
+    parents = _codes(embedded, opt.label_hierarchy_level + 1, opt) if opt.tester == INSIDE_PARENTS else None
+    spaces = {}
+    if opt.eval_reference_set == SELF:
+        for split in scored:
+            space = Space(_projection(features[split], opt.eval_pca)(features[split]), labels[split])
+            spaces[split] = [space] if parents is None else _inside_parents(space, parents[split], parents[split])
+        return spaces
+
+    sources = _sources(None, scored, opt)
+    if not set(sources) <= set(features):
+        raise UserError(f"--eval_reference_set {opt.eval_reference_set}: the training images were not embedded")
+    project = _projection(_joined(features, sources), opt.eval_pca)
+    projected = {split: project(features[split]) for split in dict.fromkeys([*sources, *scored])}
+    reference, reference_labels = _joined(projected, sources), _joined(labels, sources)
+    starts = dict(zip(sources, np.cumsum([0, *(len(features[split]) for split in sources)]), strict=False))
+    for split in scored:
+        size = len(features[split])
+        exclude = starts[split] + np.arange(size) if split in starts else np.full(size, -1)
+        space = Space(projected[split], labels[split], reference, reference_labels, exclude)
+        spaces[split] = [space] if parents is None else _inside_parents(space, parents[split], _joined(parents, sources))
+    return spaces
+
+
+def of_type(features: dict, evaltype: str) -> np.ndarray:
+    """The embedding of one `--evaltypes` name: one of the network's, or `Combined_<a>_<b>-<w>-<w>`, weighted parts joined.
+
+    Each part of a combination is L2-normalised, weighted (1 unless given), and the parts are concatenated. The backbone's features
+    stand for every name. Raises UserError for a name that the network does not give.
+    """
+    if evaltype in features:
+        return features[evaltype]
+    if set(features) == {BARE}:
+        return features[BARE]
+    if evaltype.startswith("Combined_"):
+        names, *weights = evaltype.removeprefix("Combined_").split("-")
+        parts, weights = _split_names(names, features), _numbers(weights)
+        if parts and weights is not None and len(weights) in (0, len(parts)):
+            units = (features[part] / np.maximum(np.linalg.norm(features[part], axis=1, keepdims=True), 1e-12) for part in parts)
+            weights = weights or [1.0] * len(parts)
+            return np.concatenate([np.float32(weight) * unit for weight, unit in zip(weights, units, strict=True)], axis=1)
+    raise UserError(f"--evaltypes {evaltype}: the network gives {', '.join(features)}, alone or as Combined_<a>_<b>-<weight>-<weight>")
+
+
+def _split_names(text: str, known) -> list[str] | None:
+    """`text` read as known names joined by underscores, which the names may hold themselves; None where it cannot be."""
+    for name in known:
+        if text == name:
+            return [name]
+        if text.startswith(f"{name}_"):
+            rest = _split_names(text[len(name) + 1 :], known)
+            if rest is not None:
+                return [name, *rest]
+    return None
+
+
+def _numbers(texts: list[str]) -> list[float] | None:
+    try:
+        return [float(text) for text in texts]
+    except ValueError:
+        return None
+
+
+def _sources(split: str | None, scored: list[str], opt) -> list[str]:
+    """The splits that together are the reference of `split`."""
+    return {SELF: [split], COMBINED: scored, TRAINING: ["train"]}[opt.eval_reference_set]
+
+
+def _joined(arrays: dict, splits: list[str]) -> np.ndarray:
+    return arrays[splits[0]] if len(splits) == 1 else np.concatenate([arrays[split] for split in splits])
+
+
+def _table(dataset, level: int) -> dict:
+    """Label -> name at a level."""
+    table = getattr(dataset, LEVELS[level], None)
+    if table is None:
+        raise UserError(f"the data set has no {LEVELS[level]}, by which --eval_reference_set, --tester or --label_hierarchy_level compare")
+    return table
+
+
+def _codes(embedded: dict, level: int, opt) -> dict[str, np.ndarray]:
+    """split -> `(N,)` labels at a level of the hierarchy. A name has the same number in all splits, whose own labels all begin at 0."""
+    if level == 0 and opt.eval_reference_set == SELF:
+        return {split: e.labels for split, e in embedded.items()}
+    tables = {split: _table(e.dataset, level) for split, e in embedded.items()}
+    numbers = {name: number for number, name in enumerate(sorted({str(n) for table in tables.values() for n in table.values()}))}
+    codes = {}
+    for split, e in embedded.items():
+        table = {label: numbers[str(name)] for label, name in tables[split].items()}
+        lookup = np.array([table.get(label, -1) for label in range(max(table) + 1)])  # names are Python strings: looked up one by one
+        codes[split] = lookup[e.labels]
+    return codes
+
+
+def _inside_parents(space: Space, parents: np.ndarray, reference_parents: np.ndarray) -> list[Space]:
+    """The parts of a space that hold one super-class each, its queries and its reference."""
+    parts = []
+    for parent in np.unique(parents):  # each is a space of its own, searched and clustered by itself
+        rows = np.flatnonzero(parents == parent)
+        if space.reference is None:
+            parts.append(Space(space.features[rows], space.labels[rows]))
+            continue
+        kept = np.flatnonzero(reference_parents == parent)
+        places = np.full(len(space.reference) + 1, -1)  # one more, for queries that are not in the reference: index -1
+        places[kept] = np.arange(len(kept))
+        exclude = places[space.exclude[rows]]
+        parts.append(Space(space.features[rows], space.labels[rows], space.reference[kept], space.reference_labels[kept], exclude))
+    return parts
+
+
+def _projection(reference: np.ndarray, components: int | None):
+    """What takes features to the first principal components of `reference`, as they are where none are asked for.
+
+    The components are centred and neither whitened nor brought to unit length: c_ metrics normalise them.
+    """
+    if components is None:
+        return lambda features: features
+    if components > min(reference.shape):
+        raise UserError(
+            f"--eval_pca {components}: at most {min(reference.shape)}: the reference is {len(reference)} x {reference.shape[1]}"
+        )
+    from sklearn.decomposition import PCA
+
+    solver = "covariance_eigh" if len(reference) >= reference.shape[1] else "full"  # both exact; the first is fast on many rows
+    pca = PCA(components, svd_solver=solver).fit(reference.astype(np.float64))
+    mean, directions = pca.mean_.astype(np.float32), pca.components_.T.astype(np.float32)  # (D,), (D, components)
+    return lambda features: (features - mean) @ directions

@@ -1,0 +1,195 @@
+"""Columns of the tables: metric and split, title, unit and direction; and the value of a run in a column by a selection rule."""
+
+import functools
+import re
+from argparse import Namespace
+from dataclasses import dataclass
+
+import numpy as np
+
+import metrics
+from results.collect import Run
+from utilities.errors import UserError
+from utilities.records import SPLIT_TITLES
+from utilities.registry import unknown
+from utilities.run import Selection, named
+
+STRUCTURE = ("dists@intra", "dists@inter", "dists@intra_over_inter", "rho_spectrum@2")  # the ICML paper's quantities
+HEADS_OF_STRUCTURE = ("dists", "rho_spectrum")
+TITLES = {
+    "nmi": "NMI", "ami": "AMI", "f1": "F1", "map_r": "MAP@R", "r_precision": "RP", "mrr": "MRR", "dists@intra": "intra",
+    "dists@inter": "inter", "dists@intra_over_inter": "intra/inter", "rho_spectrum@2": "rho",
+}  # fmt: skip
+PATTERNS = ((r"e_recall@(\d+)", r"R@\1"), (r"c_recall@(\d+)", r"cR@\1"), (r"precision@(\d+)", r"P@\1"), (r"map@(\d+)", r"MAP@\1"), (r"rho_spectrum@(-?\d+)", r"rho(\1)"))
+
+SELECTED, LAST, BEST_ON_TEST = "selected", "last", "best_on_test"
+SELECTIONS = {
+    SELECTED: "values of the selected epoch",
+    LAST: "values of the last epoch",
+    BEST_ON_TEST: "best epoch on test: each metric's own best epoch, chosen on the test set itself (the field's habit; optimistic)",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One metric on one split. `higher` is None where there is no better and worse."""
+
+    split: str
+    metric: str
+    higher: bool | None
+    percent: bool
+
+    @property
+    def title(self) -> str:
+        """What a table's head says, the split named where it is not test."""
+        return title(self.metric) + ("" if self.split == "test" else f" ({self.split})")
+
+    @property
+    def unit(self) -> str:
+        """What the numbers are, in words."""
+        return f"{self.title} in %" if self.percent else self.title
+
+    @property
+    def scale(self) -> float:
+        """From recorded to printed numbers."""
+        return 100.0 if self.percent else 1.0
+
+    @property
+    def digits(self) -> int:
+        """Decimals that are printed."""
+        return 2 if self.percent else 3
+
+
+def title(metric: str) -> str:
+    """A metric's name in tables: `e_recall@1` -> `R@1`."""
+    evaltype, _, plain = metric.rpartition("/")
+    if evaltype in ("criterion", "miner", "rate"):
+        return metric
+    shown = TITLES.get(plain)
+    for pattern, form in PATTERNS:
+        shown = shown or (re.sub(pattern, form, plain) if re.fullmatch(pattern, plain) else None)
+    return (shown or plain) + (f" [{evaltype}]" if evaltype else "")
+
+
+@functools.cache
+def direction(metric: str) -> bool | None:
+    """Whether higher is better; None for what is no metric of an embedding space, such as a loss."""
+    try:
+        return metrics.higher_is_better(metric.rpartition("/")[2])
+    except UserError:
+        return None
+
+
+def is_structure(metric: str) -> bool:
+    """Whether a metric describes the space and does not rate it: dists and rho."""
+    return metrics.group(metric.rpartition("/")[2]) in HEADS_OF_STRUCTURE
+
+
+def column(split: str, metric: str) -> Column:
+    """The column of a recorded metric."""
+    structure = is_structure(metric)
+    higher = None if structure else direction(metric)
+    return Column(split, metric, higher, percent=higher is not None)  # every metric that rates a space lies in [0, 1] (ami: up to 1)
+
+
+def recorded(runs: list[Run]) -> dict[tuple[str, str], None]:
+    """The (split, metric) pairs that any run recorded, in the order of their recording."""
+    return {key: None for run in runs for key in run.series.keys}
+
+
+def performance(available) -> list[Column]:
+    """The columns that rate a space, on test, or where there is no test on validation."""
+    for split in ("test", "val", "train"):
+        found = [column(s, metric) for s, metric in available if s == split and not is_structure(metric) and direction(metric) is not None]
+        if found:
+            return sorted(found, key=lambda c: (c.metric.rpartition("/")[0], _order(c.metric)))
+    return []
+
+
+def _order(metric: str):
+    """e_recall@1, @2, @4, @10, then the others as they came."""
+    head, _, number = metric.rpartition("/")[2].partition("@")
+    return (0, int(number)) if head == "e_recall" and number.isdigit() else (1, 0)
+
+
+def structure(available) -> list[Column]:
+    """The columns of the space's structure, on the training data as in the ICML paper, else on test."""
+    for split in ("train", "test", "val"):
+        found = [column(split, metric) for metric in STRUCTURE if (split, metric) in available]
+        if found:
+            return found
+    return []
+
+
+def parse(name: str, available) -> Column:
+    """The column that `metric` or `split/metric` means. Without a split: test, else validation, else training.
+
+    Raises:
+        UserError: no run recorded it; the nearest recorded name is given.
+    """
+    head, _, rest = name.partition("/")
+    splits = (head,) if head in SPLIT_TITLES else ("test", "val", "train")
+    metric = rest if head in SPLIT_TITLES else name
+    for split in splits:
+        if (split, metric) in available:
+            return column(split, metric)
+    if direction(metric) is not None:
+        where = f" on {head}" if head in SPLIT_TITLES else ""
+        raise UserError(f"metric {name!r} exists, but none of these runs recorded it{where}. Recorded: {', '.join(_names(available))}")
+    raise unknown("metric", name, _names(available))
+
+
+def _names(available) -> list[str]:
+    rated = {metric for _, metric in available if direction(metric) is not None}
+    return sorted(rated or {metric for _, metric in available})
+
+
+def selection_metric(run: Run) -> str:
+    """The first of --storage_metrics, as it is named in files."""
+    evaltypes, storage = run.flags.get("evaltypes") or ["discriminative"], run.flags.get("storage_metrics") or ["e_recall@1"]
+    return named(evaltypes[0], storage[0], evaltypes)
+
+
+def selection_split(run: Run) -> str:
+    """Validation where the run recorded it, else test."""
+    return "val" if ("val", selection_metric(run)) in run.series.keys else "test"
+
+
+def rule(run: Run) -> str:
+    """How the run's epoch was selected, in the words of its own summary.json."""
+    opt = Namespace(evaltypes=run.flags.get("evaltypes") or ["discriminative"], storage_metrics=run.flags.get("storage_metrics") or ["e_recall@1"])
+    return Selection(opt, lambda metric: direction(metric) is not False, selection_split(run)).rule
+
+
+def best_row(run: Run, split: str, metric: str) -> int | None:
+    """Row of the first best epoch of a metric by its direction; untrained states and non-finite values never count."""
+    values = run.series.of(split, metric)
+    eligible = np.flatnonzero((run.series.epochs > 0) & np.isfinite(values))
+    if not len(eligible):
+        return None
+    found = np.argmax if direction(metric) is not False else np.argmin
+    return int(eligible[found(values[eligible])])
+
+
+def _row(run: Run, how: str, of: Column | None = None) -> int | None:
+    metric = selection_metric(run)
+    if how == SELECTED:
+        return best_row(run, selection_split(run), metric)
+    if how == BEST_ON_TEST:
+        own = of is not None and of.split == "test" and of.higher is not None
+        return best_row(run, "test", of.metric if own else metric)
+    evaluated = np.flatnonzero(np.isfinite(run.series.of(selection_split(run), metric)))
+    trained = evaluated[run.series.epochs[evaluated] > 0]
+    return int(trained[-1]) if len(trained) else int(evaluated[-1]) if len(evaluated) else None
+
+
+def epoch(run: Run, how: str) -> float:
+    """The epoch that a selection takes by the run's selection metric; NaN where there is none."""
+    row = _row(run, how)
+    return float("nan") if row is None else float(run.series.epochs[row])
+
+
+def value(run: Run, of: Column, how: str) -> float:
+    """A run's recorded value in a column, by `selected`, `last` or `best_on_test`; NaN where there is none."""
+    row = _row(run, how, of)
+    return float("nan") if row is None else float(run.series.of(of.split, of.metric)[row])

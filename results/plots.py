@@ -1,0 +1,218 @@
+"""The paper's figures, each as PDF and PNG: relations of metrics, their correlation matrix, recall against rho, ranked bars."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+
+from results import columns, groups, statistics, tables
+from results.columns import SELECTED, Column
+from results.groups import Group
+
+BASE, REGULARISED = "#2b6ca3", "#c2571a"  # colours of methods as they are, and with rho_distance
+DPI = 130
+ANGLES = 20  # directions in which a label is tried
+
+
+def _pyplot():
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    plt.rcParams.update({
+        "pdf.fonttype": 42, "font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "grid.color": "0.88",
+    })  # fmt: skip
+    return plt
+
+
+def save(figure, folder: Path, name: str) -> str:
+    """Write `name`.pdf and `name`.png and close the figure. Returns the name."""
+    figure.savefig(folder / f"{name}.pdf", bbox_inches="tight")
+    figure.savefig(folder / f"{name}.png", bbox_inches="tight", dpi=DPI)
+    _pyplot().close(figure)
+    return name
+
+
+def _points(found: list[Group], x: Column, y: Column):
+    """The groups that have both, their estimates in x and y."""
+    pairs = [(g, g.estimate(x, SELECTED), g.estimate(y, SELECTED)) for g in found]
+    return [(g, a, b) for g, a, b in pairs if math.isfinite(a.mean) and math.isfinite(b.mean)]
+
+
+def _colour(group: Group) -> str:
+    return REGULARISED if (group.counted or group.runs)[0].flags.get("batch_mining") == "rho_distance" else BASE
+
+
+def _scatter(axis, points) -> None:
+    """Means with one deviation each way, and the straight line of least squares."""
+    for group, x, y in points:
+        xerr = x.deviation if math.isfinite(x.deviation) else None
+        yerr = y.deviation if math.isfinite(y.deviation) else None
+        axis.errorbar(x.mean, y.mean, xerr=xerr, yerr=yerr, fmt="o", color=_colour(group), ecolor="0.7", elinewidth=1, markersize=5, zorder=3)
+    xs, ys = np.array([x.mean for _, x, _ in points]), np.array([y.mean for _, _, y in points])
+    if len(points) > 2 and np.ptp(xs) > 0:
+        slope, offset = np.polyfit(xs, ys, 1)
+        ends = np.array([xs.min(), xs.max()])
+        axis.plot(ends, slope * ends + offset, color="0.4", linestyle="--", linewidth=1, zorder=2)
+    axis.grid(True)
+
+
+def _legend(axis, points, where: str = "best") -> None:
+    if {_colour(group) for group, *_ in points} == {BASE, REGULARISED}:
+        for colour, name in ((BASE, "as it is"), (REGULARISED, "with rho_distance")):
+            axis.plot([], [], "o", color=colour, label=name, markersize=5)
+        axis.legend(loc=where, fontsize=9, frameon=False)
+
+
+def _coefficient(result: statistics.Correlation) -> str:
+    return f"r = {result.pearson:+.2f} (n = {result.count})" if math.isfinite(result.pearson) else f"n = {result.count}"
+
+
+def relations(found: list[Group], y: Column, xs: list[Column], folder: Path) -> str | None:
+    """One panel a quantity: `y` against each of `xs`, with Pearson's coefficient. None where no group has both."""
+    panels = [(x, points) for x in xs if (points := _points(found, x, y))]
+    if not panels:
+        return None
+    figure, axes = _pyplot().subplots(1, len(panels), figsize=(3.1 * len(panels) + 0.6, 3.4), sharey=True, squeeze=False)
+    for axis, (x, points) in zip(axes[0], panels, strict=True):
+        _scatter(axis, points)
+        axis.set_xlabel(x.unit)
+        axis.set_title(_coefficient(tables.correlation(found, x, y)), fontsize=10)
+    axes[0, 0].set_ylabel(y.unit)
+    _legend(axes[0, -1], panels[-1][1])
+    figure.suptitle(found[0].dataset, x=0.02, ha="left", fontsize=11, fontweight="bold")
+    figure.subplots_adjust(wspace=0.08, top=0.82, bottom=0.16)
+    return save(figure, folder, f"{found[0].dataset}_relations")
+
+
+def matrix(found: list[Group], shown: list[Column], folder: Path) -> str | None:
+    """Pearson's coefficients of all pairs of columns over the groups' means. None with fewer than three groups or two columns."""
+    shown = [c for c in shown if any(math.isfinite(g.estimate(c, SELECTED).mean) for g in found)]
+    means = np.array([[g.estimate(c, SELECTED).mean for c in shown] for g in found]).reshape(len(found), -1)
+    if sum(np.isfinite(row).any() for row in means) < 3 or len(shown) < 2:
+        return None
+    size = len(shown)
+    values = np.array([[statistics.correlation(means[:, a], means[:, b]).pearson for b in range(size)] for a in range(size)])
+    side = 0.62 * size + 1.6
+    figure, axis = _pyplot().subplots(figsize=(side + 0.8, side))
+    picture = axis.imshow(values, vmin=-1, vmax=1, cmap="RdBu_r")
+    names = [c.title for c in shown]
+    axis.set_xticks(range(size), names, rotation=45, ha="right")
+    axis.set_yticks(range(size), names)
+    axis.spines[:].set_visible(False)
+    for a in range(size):
+        for b in range(size):
+            if math.isfinite(values[a, b]):
+                axis.text(b, a, f"{values[a, b]:.2f}", ha="center", va="center", fontsize=8, color="white" if abs(values[a, b]) > 0.6 else "black")
+    figure.colorbar(picture, ax=axis, shrink=0.7, label="Pearson's r")
+    axis.set_title(f"{found[0].dataset}: correlation over {sum(np.isfinite(row).any() for row in means)} groups", loc="left", fontsize=11, fontweight="bold")
+    return save(figure, folder, f"{found[0].dataset}_metric_correlations")
+
+
+def labelled(found: list[Group], x: Column, y: Column, folder: Path, name: str) -> str | None:
+    """`y` against `x` with every group's label, no label over another or over a point. None where no group has both."""
+    points = _points(found, x, y)
+    if not points:
+        return None
+    labels = groups.label_alike(found)
+    for scale in (1.0, 1.3, 1.7, 2.2, 3.0):  # more room until all labels find a place
+        figure, axis = _pyplot().subplots(figsize=(8.6 * scale, 6.0 * scale))
+        _scatter(axis, points)
+        axis.margins(0.12)
+        axis.set_xlabel(x.unit)
+        axis.set_ylabel(y.unit)
+        result = tables.correlation([g for g, *_ in points], x, y)
+        axis.set_title(f"{found[0].dataset}: {_coefficient(result)}", loc="left", fontsize=11, fontweight="bold")
+        _legend(axis, points, "lower left")
+        texts = [labels[g.dataset, g.name] for g, *_ in points]
+        if place_labels(axis, [(a.mean, b.mean) for _, a, b in points], texts, [_colour(g) for g, *_ in points]) or scale == 3.0:
+            break
+        _pyplot().close(figure)
+    return save(figure, folder, name)
+
+
+def place_labels(axis, points: list[tuple[float, float]], texts: list[str], colours: list[str], size: float = 8.5) -> bool:
+    """Write each text near its point, nearest free place first, with a line to the point where it lies further away.
+
+    Returns:
+        Whether all found a place inside the axes that touches no other label, no point and no legend.
+    """
+    figure = axis.figure
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    centres = axis.transData.transform(points)  # (n, 2) pixels
+    room = axis.get_window_extent(renderer)
+    pixel = figure.dpi / 72
+    taken = [(x - 4 * pixel, y - 4 * pixel, x + 4 * pixel, y + 4 * pixel) for x, y in centres]
+    if axis.get_legend() is not None:
+        taken.append(axis.get_legend().get_window_extent(renderer).extents)
+    angles = np.linspace(0, 2 * math.pi, ANGLES, endpoint=False)
+    complete = True
+    for i in np.argsort(-centres[:, 1]):
+        probe = axis.text(0, 0, texts[i], fontsize=size)
+        box = probe.get_window_extent(renderer)
+        probe.remove()
+        width, height = box.width + 2 * pixel, box.height + 2 * pixel
+        obstacles = np.array(taken)
+        spot = None
+        for distance in np.geomspace(6 * pixel, max(room.width, room.height), 40):
+            # An ellipse around the label's own box: beside the point a wide label must keep half its width away.
+            offsets = np.stack([np.cos(angles) * (distance + width / 2), np.sin(angles) * (distance + height / 2)], axis=1)
+            middles = centres[i] + offsets
+            low, high = middles - (width / 2, height / 2), middles + (width / 2, height / 2)
+            inside = (low >= (room.x0, room.y0)).all(1) & (high <= (room.x1, room.y1)).all(1)
+            apart = (low[:, None] >= obstacles[None, :, 2:]) | (high[:, None] <= obstacles[None, :, :2])  # (angles, obstacles, 2)
+            free = np.flatnonzero(inside & apart.any(2).all(1))
+            if len(free):
+                spot = free[0]
+                break
+        if spot is None:
+            complete = False
+            continue
+        taken.append((*low[spot], *high[spot]))
+        x, y = axis.transData.inverted().transform(middles[spot])
+        far = distance > 12 * pixel
+        axis.annotate(
+            texts[i], xy=points[i], xytext=(x, y), ha="center", va="center", fontsize=size, color=colours[i], zorder=4,
+            arrowprops={"arrowstyle": "-", "color": "0.6", "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3} if far else None,
+        )  # fmt: skip
+    return complete
+
+
+def ranked(found: list[Group], of: Column, folder: Path) -> str | None:
+    """Bars of one metric, best on top, with deviations. None where no group has it."""
+    labels = groups.label_alike(found)
+    bars = [(labels[g.dataset, g.name], g.estimate(of, SELECTED), _colour(g)) for g in found]
+    bars = sorted((bar for bar in bars if math.isfinite(bar[1].mean)), key=lambda bar: bar[1].mean, reverse=of.higher is False)
+    if not bars:
+        return None
+    figure, axis = _pyplot().subplots(figsize=(7.2, 0.27 * len(bars) + 1.2))
+    means = np.array([estimate.mean for _, estimate, _ in bars])
+    spreads = np.array([estimate.deviation if math.isfinite(estimate.deviation) else 0.0 for _, estimate, _ in bars])
+    axis.barh(range(len(bars)), means, xerr=spreads, color=[colour for *_, colour in bars], error_kw={"ecolor": "0.25", "elinewidth": 1, "capsize": 2})
+    low, high = (means - spreads).min(), (means + spreads).max()
+    span = (high - low) or abs(high) or 1.0
+    # Bars that differ by a few points of sixty are told apart only on an axis that does not start at 0: said in the label.
+    start = max(0.0, low - 0.25 * span) if low > 0.5 * high > 0 else min(0.0, low)
+    axis.set_xlim(start, high + 0.16 * span)
+    for i, (_, estimate, _) in enumerate(bars):
+        axis.text(means[i] + spreads[i] + 0.01 * span, i, f"{estimate.mean:.{of.digits}f}", va="center", fontsize=8)
+    axis.set_yticks(range(len(bars)), [label for label, *_ in bars], fontsize=9)
+    axis.set_ylim(-0.6, len(bars) - 0.4)
+    axis.set_xlabel(of.unit + (f", axis from {start:.3g}" if start else ""))
+    axis.xaxis.grid(True)
+    axis.set_title(f"{found[0].dataset}: {of.title}, selected epoch", loc="left", fontsize=11, fontweight="bold")
+    return save(figure, folder, f"{found[0].dataset}_ranked")
+
+
+def relation(found: list[Group], x: Column, y: Column, folder: Path) -> str | None:
+    """Any two metrics against each other, labelled."""
+    names = [c.split + "_" + c.metric.replace("/", "_") for c in (x, y)]
+    return labelled(found, x, y, folder, f"{found[0].dataset}_relation_{names[1]}_against_{names[0]}")
+
+
+def rho(found: list[Group], y: Column, available, folder: Path) -> str | None:
+    """Recall against rho with labels, where rho was recorded."""
+    quantity = next((c for c in columns.structure(available) if c.metric == "rho_spectrum@2"), None)
+    return quantity and labelled(found, quantity, y, folder, f"{found[0].dataset}_recall_against_rho")

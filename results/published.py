@@ -1,0 +1,191 @@
+"""Published values beside our own. The values are docs/published/*.csv, the flags they belong to the run scripts."""
+
+import csv
+import math
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from results import columns, statistics
+from results.columns import BEST_ON_TEST, SELECTED, Column, column
+from results.groups import METHOD, NOT_COMPARED, Group, _shown
+from utilities.errors import UserError
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "docs" / "published"
+SOURCES = ("published", "mlrc")
+# Flags of our own that change what is recorded or how fast, never what the published protocol did.
+NOT_PUBLISHED = NOT_COMPARED | {"check_untrained_accuracy", "save_interval", "storage_metrics", "weights", "evaluate_on_gpu", "precision"}
+ABOUT = {
+    "published": "published: ICML 2020 (arXiv 2002.08473), R@1 of each run's best epoch on test, mean and deviation with ddof 0 over 5 seeds. "
+    "Ours is taken alike: best epoch on test, ddof 0",
+    "mlrc": "published: A Metric Learning Reality Check (arXiv 2003.08505), MAP@R. On validation: mean over 4 folds of the best epoch of the best of 50 trials "
+    "of its search (so optimistic), no deviation given; on test: read off a figure, about +-0.03, most likely of the four folds' embeddings joined "
+    "(512 dimensions), so higher than one fold's. Ours: the selected epoch",
+}
+
+
+@dataclass
+class Value:
+    """One published number in printed units; the deviation, where there is one, with ddof 0."""
+
+    column: Column
+    how: str  # the selection rule under which ours compares
+    mean: float
+    deviation: float = math.nan
+    seeds: int = 1
+
+
+@dataclass
+class Published:
+    """One published configuration: its flags, as text of a command, and its values."""
+
+    dataset: str
+    group: str
+    method: str
+    words: list[str]
+    values: list[Value]
+    rho: float = math.nan
+    note: str = ""
+    _flags: dict = field(default_factory=dict)
+
+    def flag(self, name: str) -> str | None:
+        """The text of a flag in the command."""
+        return self.words[self.words.index(name) + 1] if name in self.words else None
+
+    def flags(self, read) -> dict:
+        """All flags as resolved by `read`, parameters.read."""
+        if not self._flags:
+            opt = read(self.words)
+            self._flags = {name: value for name, value in vars(opt).items() if name in opt.flags}
+        return self._flags
+
+
+def load(source: str) -> list[Published]:
+    """The published configurations of `published` (ICML 2020) or `mlrc`."""
+    return _revisit() if source == "published" else _mlrc()
+
+
+def methods() -> dict[tuple[str, str], str]:
+    """(data set, group) -> the paper's name of the method, for the ICML paper's runs."""
+    return {(row["dataset"], row["group"]): row["method"] for row in _table("revisit_runs.csv")}
+
+
+def _table(name: str) -> list[dict]:
+    try:
+        with open(FOLDER / name, encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+    except OSError as error:
+        raise UserError(f"--compare_to: {FOLDER / name} is missing; it belongs to the repository") from error
+
+
+def _commands(name: str) -> dict[str, tuple[str, list[str]]]:
+    """group -> (the comment above it, words of its first command after `main.py`) of a run script."""
+    found, comment = {}, ""
+    try:
+        lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UserError(f"--compare_to: {ROOT / name} is missing; it holds the flags of the published runs") from error
+    for line in lines:
+        if line.startswith("#"):
+            comment = line.lstrip("# ") if ": published" in line else comment
+        elif line.startswith("python main.py"):
+            words = shlex.split(line, comments=True)[2:]
+            found.setdefault(words[words.index("--group") + 1], (comment, words))
+    return found
+
+
+def _revisit() -> list[Published]:
+    commands, notes = _commands("Revisit_Runs.sh"), {row["method"]: row["note"] for row in _table("revisit_notes.csv")}
+    recall = column("test", "e_recall@1")
+    configurations = {(row["dataset"], row["method"]): row for row in _table("revisit_runs.csv")}
+    found = []
+    for row in _table("published_revisit_icml2020.csv"):
+        run = configurations[row["dataset"], row["method"]]
+        value = Value(recall, BEST_ON_TEST, float(row["R@1_mean"]), float(row["R@1_std(ddof0,5 seeds)"]), int(run["seeds"]))
+        rho = float(row["rho_spectrum@2(train)"])
+        found.append(Published(row["dataset"], run["group"], row["method"], commands[run["group"]][1], [value], rho, notes.get(row["method"], "")))
+    return found
+
+
+def _mlrc() -> list[Published]:
+    values = {(row["method"], row["setting"]): row for row in _table("mlrc_map_r.csv")}
+    found = []
+    for group, (comment, words) in _commands("MLRC_Runs.sh").items():
+        config = Path(words[words.index("--config") + 1]).stem
+        setting = {"mlrc_sop": "online_products"}.get(config, config.removeprefix("mlrc_"))
+        method = comment.partition(": published")[0]
+        row = values[method, setting]
+        numbers = [Value(column("val", "map_r"), SELECTED, 100 * float(row["validation_map_r"]))]
+        if row["test_map_r"]:
+            numbers.append(Value(column("test", "map_r"), SELECTED, 100 * float(row["test_map_r"])))
+        note = "published value read off a figure" if row["validation_source"] == "figure" else ""
+        found.append(Published(setting.removesuffix("_bs256"), group, method, words, numbers, note=note))
+    return found
+
+
+@dataclass
+class Match:
+    """A group and its published counterpart; `differences` are flags in which they are not alike."""
+
+    group: Group
+    published: Published
+    differences: list[str]
+
+
+def match(groups: list[Group], configurations: list[Published], read) -> list[Match]:
+    """Find each group's counterpart: by its name, else by data set, loss, miner and the loss's own flags.
+
+    Args:
+        read: parameters.read.
+
+    Raises:
+        UserError: no group has one.
+    """
+    found = []
+    for group in groups:
+        runs = group.counted or group.runs
+        flags = runs[0].flags
+        alike = [p for p in configurations if p.dataset == group.dataset and p.flag("--loss") == str(flags.get("loss"))]
+        named = [p for p in alike if p.group == group.name]
+        candidates = [(len(_differences(flags, p, read)), i, p) for i, p in enumerate(named or alike) if named or _same_method(flags, p, read)]
+        if candidates:
+            published = min(candidates)[2]
+            found.append(Match(group, published, _differences(flags, published, read)))
+    if not found:
+        have = sorted({f"{g.dataset}/{(g.counted or g.runs)[0].flags.get('loss')}" for g in groups})
+        there = sorted({p.dataset for p in configurations})
+        raise UserError(f"--compare_to: nothing in common: none of the groups ({', '.join(have)}) has a published counterpart; there are some on {', '.join(there)}")
+    return found
+
+
+def _same_method(flags: dict, published: Published, read) -> bool:
+    theirs = published.flags(read)
+    own = [flag for flag in theirs if flag.startswith(f"loss_{theirs['loss']}_")]
+    mining = published.flag("--batch_mining")
+    return (mining is None or mining == flags.get("batch_mining")) and all(_shown(flags.get(f, theirs[f])) == _shown(theirs[f]) for f in own)
+
+
+def _differences(flags: dict, published: Published, read) -> list[str]:
+    """Flags of a run that differ from the published ones; of methods' flags only those of its own loss and miner."""
+    theirs = published.flags(read)
+    relevant = (f"loss_{theirs['loss']}_", f"miner_{theirs['batch_mining']}_")
+    found = []
+    for flag in sorted(theirs):
+        foreign = METHOD.fullmatch(flag) and not (flag.startswith(relevant) or flag == "mine_pairs" or (flag == "batch_mining" and published.flag("--batch_mining")))
+        if flag in NOT_PUBLISHED or flag not in flags or foreign:
+            continue
+        if _shown(flags[flag]) != _shown(theirs[flag]):
+            found.append(f"{flag} {_shown(flags[flag])} (published: {_shown(theirs[flag])})")
+    return found
+
+
+def compare(group: Group, value: Value) -> tuple[statistics.Estimate, statistics.Comparison]:
+    """Our estimate, with ddof 0 as the published one, and its comparison."""
+    theirs = statistics.with_ddof_1(value.mean, value.deviation, value.seeds, ddof=0)
+    return group.estimate(value.column, value.how, ddof=0), statistics.compare(group.estimate(value.column, value.how), theirs)
+
+
+def our_rho(group: Group) -> float:
+    """rho_spectrum@2 on training data at the epoch of the best R@1 on test, as in the paper; NaN where it was not recorded."""
+    return group.estimate(column("train", "rho_spectrum@2"), columns.BEST_ON_TEST).mean
