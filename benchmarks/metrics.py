@@ -6,12 +6,12 @@
 Every contestant runs in a process of its own, the data made there from the same seed; memory is what its peak resident set
 lies above the resident set with data and packages loaded. On a shared machine trust the ratios of CPU seconds most.
 
-Floor, before anything is optimised. All scores of 60,502 x 60,502 at 128 dimensions are 0.94 TFLOP; a core with AVX-512 does
-80 to 110 GFLOP/s in float32, two cores 160 to 220: 4.3 to 5.9 s. Comparing each score once against a cut is 3.7 G comparisons of
-data that lie in the cache, .3 to .5 ns each on one core: 0.5 to 0.9 s on two. Sorting what is kept costs 13 ns a score; on separable data
-a few hundred thousand scores are kept, on bad data 1,500 a query, 90 M, 1.2 s. So the ranks cannot take less than about 6 s where
-faiss needs 5 to 10 s for 12 neighbours alone. One k-means iteration with 11,316 centroids is .18 TFLOP, 20 of them 3.5 TFLOP, about
-17 s; with only the centroids that moved, 2 to 3 iterations' worth, 2 to 3 s. At 1,000,000 the scores are 256 TFLOP: half an hour.
+Floor. All scores of 60,502 x 60,502 at 128 dimensions are 0.94 TFLOP, half of that where (i, j) and (j, i) are computed once; a
+core with AVX-512 does 80 to 110 GFLOP/s in float32, two cores 160 to 220: 2.1 to 2.9 s. Comparing each score with the cuts of its
+two queries is 3.7 G comparisons of data in the cache, .3 to .5 ns each on one core: 0.6 to 0.9 s on two. Sorting what is kept costs
+13 ns a score: nothing on separable data, 1 s on bad data (1,500 kept a query). So the ranks cost 3 s at least, where faiss needs 5
+to 10 s for 12 neighbours. A k-means iteration with 11,316 centroids is .18 TFLOP, 20 of them 3.5 TFLOP, about 17 s; with only the
+centroids that moved, two or three iterations' worth, 2 to 3 s. At 1,000,000 the scores are 128 TFLOP: a quarter of an hour.
 """
 
 import argparse
@@ -160,8 +160,10 @@ def compare(size: str, options) -> None:
         rows.append(("reality_check / pytorch-metric-learning", "reality_check", ("pytorch_metric_learning",), 1 / 3))
     for title, ours, theirs, goal in rows:
         wall, cpu = (best[ours][key] / sum(best[name][key] for name in theirs) for key in ("seconds", "cpu_seconds"))
-        memory_ratio = best[ours]["peak_mb"] / max(best[name]["peak_mb"] for name in theirs)
-        print(f"{title}: wall {wall:.2f}, CPU {cpu:.2f} (goal {goal:.2f}), memory {memory_ratio:.2f}")
+        print(f"{title}: wall {wall:.2f}, CPU {cpu:.2f} (goal {goal:.2f})")
+    if not options.no_pml:
+        ratio = best["reality_check"]["peak_mb"] / best["pytorch_metric_learning"]["peak_mb"]
+        print(f"reality_check / pytorch-metric-learning: peak memory {ratio:.2f} (goal 0.20 at SOP's size)")
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ import torch
 
 from criteria._tuples import active_share, tuple_distances
 from utilities.criterion import MetricCriterion
+from utilities.errors import UserError
 
 REQUIRES_BATCHMINER = True
 REQUIRES_OPTIM = True
@@ -39,6 +40,8 @@ class Criterion(MetricCriterion):
         self.beta = opt.loss_margin_beta
         self.optim_dict_list = []
         if not opt.loss_margin_beta_constant:
+            if not self.shared and not getattr(opt, "n_classes", None):
+                raise UserError("margin with a beta a class needs n_classes: select('margin', opt, batchminer, n_classes=100)")
             self.beta = torch.nn.Parameter(torch.full((1 if self.shared else opt.n_classes,), float(opt.loss_margin_beta)))
             self.optim_dict_list.append({"params": [self.beta], "lr": self.lr, "weight_decay": 0})
 

@@ -52,7 +52,7 @@ def distances(path: Path, features: dict, labels: dict, seed: int, title: str) -
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(1.2 + 3.7 * len(features), 3.6), layout="constrained")
+    figure = Figure(figsize=(max(1.2 + 3.7 * len(features), 6.4), 3.6), layout="constrained")
     panels = figure.subplots(1, len(features), squeeze=False, sharex=True)[0]
     pairs = {split: sample_pairs(labels[split], seed) for split in features}
     lengths = {split: [np.linalg.norm(rows[a] - rows[b], axis=1) for a, b in pairs[split]] for split, rows in features.items()}

@@ -14,8 +14,7 @@ from utilities.run import EVALUATION_FLAGS, read_parameters, run_folder
 
 def of_best_epoch(run, embedded: dict) -> None:
     """Draw the pictures of the epoch just evaluated, and write its embeddings with `--dump_embeddings`."""
-    title = f"{run.opt.group}, epoch {run.epoch}"
-    for path in pictures.draw(run.folder, embedded, run.selection.split, run.opt, title):
+    for path in pictures.draw(run.folder, embedded, run.selection.split, run.opt, _title(run.opt.group, run.epoch)):
         run.add_picture(path)
     if run.opt.dump_embeddings:
         dump(run.folder, embedded, run.opt)
@@ -63,13 +62,17 @@ def again(model, loaders: dict, opt, runtime) -> dict:
         json.dump({"checkpoint": name, "epoch": epoch, "flags": flags, "values": jsonable(scores)}, file, indent=1)
     drawn = target.with_suffix("")
     drawn.mkdir(exist_ok=True)
-    trained = read_parameters(folder)
     shown = next(split for split in ("val", "test", "train") if split in scores)
-    pictures.draw(drawn, embedded, shown, opt, f"{trained['group']}, epoch {epoch}")
+    pictures.draw(drawn, embedded, shown, opt, _title(read_parameters(folder)["group"], epoch))
     written = [target, drawn, *(dump(folder, embedded, opt) if opt.dump_embeddings else [])]
     print(f"\n{folder / name}, epoch {epoch}\n\n{table(scores)}\n")
     print("\n".join(f"written  {path}" for path in written))
     return scores
+
+
+def _title(group: str, epoch: int) -> str:
+    """What the pictures are of, short enough to stand above them."""
+    return f"{group if len(group) <= 28 else group[:27] + '…'}, epoch {epoch}"
 
 
 def _target(folder: Path, checkpoint_name: str, flags: dict) -> Path:

@@ -161,7 +161,8 @@ class Search:
                 bounds = np.searchsorted(column, np.arange(others.start, others.stop + ROWS, ROWS))
                 for i, base in enumerate(range(others.start, others.stop, ROWS)):
                     part = slice(bounds[i], bounds[i + 1])
-                    later[base].append(((column[part] - base).astype(np.uint16), keys[part]))
+                    if bounds[i] < bounds[i + 1]:
+                        later[base].append(((column[part] - base).astype(np.uint16), keys[part]))
                 n_later += len(keys)
             if n_later > 2 * WAITING:
                 return

@@ -32,8 +32,9 @@ def as_array(values, name: str) -> np.ndarray:
 
 
 def as_labels(labels, size: int, name: str) -> np.ndarray:
-    """numpy `(N,)` of labels of any integer type."""
+    """numpy `(N,)` of labels of any integer type, as int64: mixed types would meet as floats."""
     labels = labels.detach().cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
+    labels = labels.astype(np.int64) if labels.dtype.kind in "iub" else labels
     labels = labels.reshape(-1) if labels.size == size else labels
     if labels.shape != (size,):
         raise UserError(f"{name} have shape {labels.shape}: ({size},) is expected, one for each row of features.")

@@ -50,6 +50,7 @@ class Group:
     settings: dict[str, str] = field(default_factory=dict)
     differs: list[str] = field(default_factory=list)  # from the settings most groups share
     method: str = ""  # as published, for shared tables and plots
+    _known: dict = field(default_factory=dict, repr=False)  # values by column and rule: tables and figures ask for them many times
 
     @property
     def counted(self) -> list[Run]:
@@ -78,7 +79,11 @@ class Group:
 
     def values(self, column: Column, how: str) -> np.ndarray:
         """One printed number a seed, the mean over its folds; NaN where a run has none."""
-        return np.array([np.mean([columns.value(run, column, how) * column.scale for run in runs]) for runs in self.seeds.values()])
+        if (column, how) not in self._known:
+            self._known[column, how] = np.array(
+                [np.mean([columns.value(run, column, how) * column.scale for run in runs]) for runs in self.seeds.values()]
+            )
+        return self._known[column, how]
 
     def estimate(self, column: Column, how: str, ddof: int = 1) -> statistics.Estimate:
         """Mean and deviation over the seeds."""

@@ -36,11 +36,13 @@ th, td { padding: 5px 10px; text-align: right; white-space: nowrap; border-botto
 tbody tr:last-child > * { border-bottom: 0; }
 tbody tr:hover > * { background: var(--shade); }
 thead th { background: var(--shade); position: sticky; top: 0; }
-th:first-child, td.text, td.remarks { text-align: left; }
+thead th { white-space: normal; vertical-align: bottom; min-width: 4.2em; }
+th:first-child, td.text { text-align: left; }
 tbody th { position: sticky; left: 0; background: #fff; font-weight: 600; }
 thead th:first-child { position: sticky; left: 0; z-index: 1; }
-td.remarks { white-space: normal; min-width: 16em; color: #8a3b0b; font-size: .82rem; }
-td.text { white-space: normal; overflow-wrap: anywhere; max-width: 34em; }
+.remarks { list-style: none; margin: 6px 0; padding: 0; color: #8a3b0b; font-size: .82rem; overflow-wrap: anywhere; }
+.remarks:empty { display: none; } sup { color: #8a3b0b; font-weight: normal; margin-left: 2px; } abbr { text-decoration: none; cursor: help; }
+td.text { white-space: normal; overflow-wrap: break-word; max-width: 34em; }
 thead button { all: unset; cursor: pointer; font-weight: 600; }
 thead button:focus-visible { outline: 2px solid var(--accent); }
 th[aria-sort=ascending] button::after { content: " \\25B2"; } th[aria-sort=descending] button::after { content: " \\25BC"; }
@@ -57,7 +59,7 @@ figcaption { font-size: .82rem; color: var(--soft); }
 .curves figcaption { overflow-wrap: anywhere; } .curves b { color: var(--ink); }
 svg { width: 100%; height: auto; display: block; } svg text { font-size: 9px; fill: #5d6673; }
 .key span { display: inline-block; width: 1.4em; height: 3px; vertical-align: middle; margin: 0 4px 0 12px; }
-@media (max-width: 480px) { body { font-size: 14px; } th, td { padding: 4px 7px; } tbody th, thead th:first-child { max-width: 42vw; white-space: normal; overflow-wrap: anywhere; } }
+@media (max-width: 480px) { body { font-size: 14px; } th, td { padding: 4px 7px; } tbody th, thead th:first-child { min-width: 36vw; max-width: 42vw; white-space: normal; overflow-wrap: anywhere; } }
 """
 
 SCRIPT = """

@@ -28,10 +28,21 @@ def _pyplot():
 
 def save(figure, folder: Path, name: str) -> str:
     """Write `name`.pdf and `name`.png and close the figure. Returns the name."""
-    figure.savefig(folder / f"{name}.pdf", bbox_inches="tight")
-    figure.savefig(folder / f"{name}.png", bbox_inches="tight", dpi=DPI)
+    figure.savefig(folder / f"{name}.pdf")
+    figure.savefig(folder / f"{name}.png", dpi=DPI)
     _pyplot().close(figure)
     return name
+
+
+def _room(figure, left: float = 0.75, right: float = 0.2, bottom: float = 0.6, top: float = 0.45) -> None:
+    """Margins in inches: a tight bounding box or a layout engine would draw every figure twice."""
+    width, height = figure.get_size_inches()
+    figure.subplots_adjust(left=left / width, right=1 - right / width, bottom=bottom / height, top=1 - top / height)
+
+
+def _width(texts: list[str], size: float) -> float:
+    """About how wide the longest text is, in inches."""
+    return max(map(len, texts)) * size * 0.6 / 72
 
 
 def _points(found: list[Group], x: Column, y: Column):
@@ -46,11 +57,15 @@ def _colour(group: Group) -> str:
 
 def _scatter(axis, points) -> None:
     """Means with one deviation each way, and the straight line of least squares."""
-    for group, x, y in points:
-        xerr = x.deviation if math.isfinite(x.deviation) else None
-        yerr = y.deviation if math.isfinite(y.deviation) else None
-        axis.errorbar(x.mean, y.mean, xerr=xerr, yerr=yerr, fmt="o", color=_colour(group), ecolor="0.7", elinewidth=1, markersize=5, zorder=3)
     xs, ys = np.array([x.mean for _, x, _ in points]), np.array([y.mean for _, _, y in points])
+    spreads = np.nan_to_num([(x.deviation, y.deviation) for _, x, y in points])
+    colours = np.array([_colour(group) for group, *_ in points])
+    for colour in (BASE, REGULARISED):
+        here = colours == colour
+        if here.any():
+            axis.errorbar(
+                xs[here], ys[here], xerr=spreads[here, 0], yerr=spreads[here, 1], fmt="o", color=colour, ecolor="0.7", elinewidth=1, markersize=5, zorder=3
+            )
     if len(points) > 2 and np.ptp(xs) > 0:
         slope, offset = np.polyfit(xs, ys, 1)
         ends = np.array([xs.min(), xs.max()])
@@ -81,8 +96,9 @@ def relations(found: list[Group], y: Column, xs: list[Column], folder: Path) -> 
         axis.set_title(_coefficient(tables.correlation(found, x, y)), fontsize=10)
     axes[0, 0].set_ylabel(y.unit)
     _legend(axes[0, -1], panels[-1][1])
-    figure.suptitle(found[0].dataset, x=0.02, ha="left", fontsize=11, fontweight="bold")
-    figure.subplots_adjust(wspace=0.08, top=0.82, bottom=0.16)
+    figure.suptitle(f"{found[0].dataset}: {y.title} against the structure of the space", x=0.02, ha="left", fontsize=11)
+    _room(figure, top=0.65)
+    figure.subplots_adjust(wspace=0.08)
     return save(figure, folder, f"{found[0].dataset}_relations")
 
 
@@ -94,8 +110,9 @@ def matrix(found: list[Group], shown: list[Column], folder: Path) -> str | None:
         return None
     size = len(shown)
     values = np.array([[statistics.correlation(means[:, a], means[:, b]).pearson for b in range(size)] for a in range(size)])
-    side = 0.62 * size + 1.6
-    figure, axis = _pyplot().subplots(figsize=(side + 0.8, side))
+    side = 0.62 * size
+    around = _width([c.title for c in shown], 10)
+    figure, axis = _pyplot().subplots(figsize=(side + around + 1.6, side + 0.75 * around + 0.7))
     picture = axis.imshow(values, vmin=-1, vmax=1, cmap="RdBu_r")
     names = [c.title for c in shown]
     axis.set_xticks(range(size), names, rotation=45, ha="right")
@@ -105,8 +122,10 @@ def matrix(found: list[Group], shown: list[Column], folder: Path) -> str | None:
         for b in range(size):
             if math.isfinite(values[a, b]):
                 axis.text(b, a, f"{values[a, b]:.2f}", ha="center", va="center", fontsize=8, color="white" if abs(values[a, b]) > 0.6 else "black")
-    figure.colorbar(picture, ax=axis, shrink=0.7, label="Pearson's r")
-    axis.set_title(f"{found[0].dataset}: correlation over {sum(np.isfinite(row).any() for row in means)} groups", loc="left", fontsize=11, fontweight="bold")
+    _room(figure, around + 0.2, 1.4, 0.75 * around + 0.2, 0.5)
+    bar = figure.add_axes((1 - 1.1 / (side + around + 1.6), 0.35, 0.02, 0.4))
+    figure.colorbar(picture, cax=bar, label="Pearson's r")
+    axis.set_title(f"{found[0].dataset}: correlation over {sum(np.isfinite(row).any() for row in means)} groups", loc="left", fontsize=11)
     return save(figure, folder, f"{found[0].dataset}_metric_correlations")
 
 
@@ -119,11 +138,12 @@ def labelled(found: list[Group], x: Column, y: Column, folder: Path, name: str) 
     for scale in (1.0, 1.3, 1.7, 2.2, 3.0):  # more room until all labels find a place
         figure, axis = _pyplot().subplots(figsize=(8.6 * scale, 6.0 * scale))
         _scatter(axis, points)
+        _room(figure)
         axis.margins(0.12)
         axis.set_xlabel(x.unit)
         axis.set_ylabel(y.unit)
         result = tables.correlation([g for g, *_ in points], x, y)
-        axis.set_title(f"{found[0].dataset}: {_coefficient(result)}", loc="left", fontsize=11, fontweight="bold")
+        axis.set_title(f"{found[0].dataset}: {_coefficient(result)}", loc="left", fontsize=11)
         _legend(axis, points, "lower left")
         texts = [labels[g.dataset, g.name] for g, *_ in points]
         if place_labels(axis, [(a.mean, b.mean) for _, a, b in points], texts, [_colour(g) for g, *_ in points]) or scale == 3.0:
@@ -175,6 +195,7 @@ def place_labels(axis, points: list[tuple[float, float]], texts: list[str], colo
         far = distance > 12 * pixel
         axis.annotate(
             texts[i], xy=points[i], xytext=(x, y), ha="center", va="center", fontsize=size, color=colours[i], zorder=4,
+            bbox={"boxstyle": "square,pad=0.05", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
             arrowprops={"arrowstyle": "-", "color": "0.6", "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3} if far else None,
         )  # fmt: skip
     return complete
@@ -187,7 +208,9 @@ def ranked(found: list[Group], of: Column, folder: Path) -> str | None:
     bars = sorted((bar for bar in bars if math.isfinite(bar[1].mean)), key=lambda bar: bar[1].mean, reverse=of.higher is False)
     if not bars:
         return None
-    figure, axis = _pyplot().subplots(figsize=(7.2, 0.27 * len(bars) + 1.2))
+    names = [label for label, *_ in bars]
+    figure, axis = _pyplot().subplots(figsize=(5.4 + _width(names, 9), 0.27 * len(bars) + 1.1))
+    _room(figure, _width(names, 9) + 0.2)
     means = np.array([estimate.mean for _, estimate, _ in bars])
     spreads = np.array([estimate.deviation if math.isfinite(estimate.deviation) else 0.0 for _, estimate, _ in bars])
     axis.barh(range(len(bars)), means, xerr=spreads, color=[colour for *_, colour in bars], error_kw={"ecolor": "0.25", "elinewidth": 1, "capsize": 2})
@@ -198,11 +221,11 @@ def ranked(found: list[Group], of: Column, folder: Path) -> str | None:
     axis.set_xlim(start, high + 0.16 * span)
     for i, (_, estimate, _) in enumerate(bars):
         axis.text(means[i] + spreads[i] + 0.01 * span, i, f"{estimate.mean:.{of.digits}f}", va="center", fontsize=8)
-    axis.set_yticks(range(len(bars)), [label for label, *_ in bars], fontsize=9)
+    axis.set_yticks(range(len(bars)), names, fontsize=9)
     axis.set_ylim(-0.6, len(bars) - 0.4)
     axis.set_xlabel(of.unit + (f", axis from {start:.3g}" if start else ""))
     axis.xaxis.grid(True)
-    axis.set_title(f"{found[0].dataset}: {of.title}, selected epoch", loc="left", fontsize=11, fontweight="bold")
+    axis.set_title(f"{found[0].dataset}: {of.title}, selected epoch", loc="left", fontsize=11)
     return save(figure, folder, f"{found[0].dataset}_ranked")
 
 

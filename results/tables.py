@@ -141,7 +141,7 @@ def shared(found: list[Group], shown: dict[str, list[Column]], how: str, ddof: i
         for dataset in names:
             group = here.get(dataset)
             cells += [
-                _cell(group.estimate(c, how, ddof), c, marks[dataset, c][group.name]) if group else _text("-") for c in shown[dataset]
+                _cell(group.estimate(c, how, ddof), c, marks[dataset, c][group.name]) if group else Cell() for c in shown[dataset]
             ]  # fmt: skip
         seeds = list(dict.fromkeys(group.seeds_text for group in here.values()))
         remarks = [f"{dataset}: {remark}" for dataset, group in here.items() for remark in group.remarks]
@@ -165,7 +165,7 @@ def comparison(matches: list[published.Match], source: str) -> Table:
         for c, _ in values:
             value = theirs.get(c)
             if value is None:
-                cells += [_text("-")] * 4
+                cells += [Cell()] * 4
                 continue
             ours, against = published.compare(m.group, value)
             assumed |= against.assumed
@@ -310,10 +310,8 @@ def tex_escaped(text: str) -> str:
 
 def to_tex(table: Table) -> str:
     """As a LaTeX table (package booktabs): best bold, not significantly worse underlined, remarks as lettered notes below."""
-    letters, footnotes = {}, []
-    for remark in dict.fromkeys(r for remarks in table.remarks for r in remarks):
-        letters[remark] = _letter(len(letters))
-        footnotes.append(f"$^{{{letters[remark]}}}$~{tex_escaped(remark)}.")
+    letters = _lettered(table)
+    footnotes = [f"$^{{{letter}}}$~{tex_escaped(remark)}." for remark, letter in letters.items()]
     lines = [
         r"\begin{table*}[t]", r"\centering", rf"\caption{{{tex_escaped(table.title)}}}", rf"\label{{tab:{table.name.replace('_', '-')}}}",
         rf"\begin{{tabular}}{{l{'c' * (len(table.head) - 1)}}}", r"\toprule", " & ".join(map(tex_escaped, table.head)) + r" \\", r"\midrule",
@@ -326,6 +324,11 @@ def to_tex(table: Table) -> str:
     lines += [r"\bottomrule", r"\end{tabular}", r"\par\smallskip\footnotesize\raggedright"]
     lines += [tex_escaped(note) + r" \\" for note in table.notes] + footnotes
     return "\n".join(lines + [r"\end{table*}", ""])
+
+
+def _lettered(table: Table) -> dict[str, str]:
+    """Remark -> the letter that stands for it beside the rows."""
+    return {remark: _letter(i) for i, remark in enumerate(dict.fromkeys(r for remarks in table.remarks for r in remarks))}
 
 
 def _letter(number: int) -> str:
@@ -342,24 +345,25 @@ def _tex_cell(cell: Cell) -> str:
 
 def to_html(table: Table) -> str:
     """As a sortable table of the page: numbers carry their full value to sort by."""
-    with_remarks = any(table.remarks)
-    head = "".join(f'<th scope="col"><button type="button">{html.escape(name)}</button></th>' for name in table.head + ["remarks"] * with_remarks)
+    letters = _lettered(table)
+    head = "".join(f'<th scope="col"><button type="button">{html.escape(name)}</button></th>' for name in table.head)
     body = []
     for cells, remarks in zip(table.rows, table.remarks, strict=True):
-        shown = "".join(_html_cell(cell, i) for i, cell in enumerate(cells))
-        body.append(f"<tr>{shown}" + f'<td class="remarks">{"<br>".join(map(html.escape, remarks))}</td>' * with_remarks + "</tr>")
+        beside = ",".join(f'<abbr title="{html.escape(r)}">{letters[r]}</abbr>' for r in remarks)
+        body.append("<tr>" + "".join(_html_cell(cell, i, beside) for i, cell in enumerate(cells)) + "</tr>")
+    lettered = "".join(f"<li><sup>{letter}</sup> {html.escape(remark)}</li>" for remark, letter in letters.items())
     said = "".join(f"<li>{html.escape(note)}</li>" for note in table.notes if not note.startswith(SETTINGS_NOTE))
     settings_notes = "".join(f"<li>{html.escape(note)}</li>" for note in table.notes if note.startswith(SETTINGS_NOTE))
     files = " ".join(f'<a href="{html.escape(table.name)}.{ending}">.{ending}</a>' for ending in ("tex", "md", "csv"))
     return (
         f'<section id="{html.escape(table.name)}"><h3>{html.escape(table.title)} <small>{files}</small></h3><div class="scroll"><table class="sortable"><thead><tr>{head}</tr></thead>'
-        f'<tbody>{"".join(body)}</tbody></table></div><ul class="notes">{said}</ul>'
+        f'<tbody>{"".join(body)}</tbody></table></div><ul class="remarks">{lettered}</ul><ul class="notes">{said}</ul>'
         + (f'<details><summary>Settings that the groups share</summary><ul class="notes">{settings_notes}</ul></details>' if settings_notes else "")
         + "</section>"
     )
 
 
-def _html_cell(cell: Cell, position: int) -> str:
+def _html_cell(cell: Cell, position: int, beside: str) -> str:
     text = html.escape(cell.mean_text)
     if cell.link:
         text = f'<a href="{html.escape(cell.link)}">{text}</a>'
@@ -367,5 +371,7 @@ def _html_cell(cell: Cell, position: int) -> str:
         text = f"<strong>{text}</strong>" if cell.mark == "best" else f"<u>{text}</u>"
     if cell.deviation_text:
         text += f' <span class="deviation">± {cell.deviation_text}</span>'
+    if position == 0:
+        return f'<th scope="row">{text}' + (f"<sup>{beside}</sup>" if beside else "") + "</th>"
     key = f' data-value="{cell.value!r}"' if cell.text is None and math.isfinite(cell.value) else ""
-    return f'<th scope="row">{text}</th>' if position == 0 else f"<td{key}{'' if cell.text is None else ' class=text'}>{text}</td>"
+    return f"<td{key}{'' if cell.text is None else ' class=text'}>{text}</td>"

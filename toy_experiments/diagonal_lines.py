@@ -204,17 +204,21 @@ def contributions(results: dict[Loss, Result]) -> str:
     for words, (before, after) in changes.items():
         differences = {name: getattr(results[after], name) - getattr(results[before], name) for name in MEASURES}
         cells = {name: f"{values.mean():+.3f} ± {_deviation(values):.3f}" for name, values in differences.items()}
-        share = f"{100 * differences['sigma_2'].mean() / whole:.0f} %"
-        lines.append(f"| {words} | {cells['sigma_2']} | {share} | {cells['spread']} | {cells['recall']} |")
+        lines.append(f"| {words} | {cells['sigma_2']} | {_percent(differences['sigma_2'].mean(), whole)} | {cells['spread']} | {cells['recall']} |")
     dropped = (results[Loss(False, 0.0)].sigma_2 - base.sigma_2).mean()
     kept = max((Loss(True, flip) for flip in (PUBLISHED_FLIP, *FLIPS)), key=lambda loss: results[loss].sigma_2.mean())
+    flips_alone = (results[kept].sigma_2 - base.sigma_2).mean()
     lines += [
         "",
-        f"So **dropping the pull term** contributes {dropped:+.3f} of {whole:+.3f} ({100 * dropped / whole:.0f} %), and **the published flips** the rest,",
-        f"{whole - dropped:+.3f} ({100 * (whole - dropped) / whole:.0f} %). With the pull term kept, the paper's form, flips alone reach",
-        f"{(results[kept].sigma_2 - base.sigma_2).mean():+.3f} ({100 * (results[kept].sigma_2 - base.sigma_2).mean() / whole:.0f} %) at best, at p = {kept.flip:g}.",
+        f"So **dropping the pull term** contributes {dropped:+.3f} of {whole:+.3f} ({_percent(dropped, whole)}), and **the published flips** the",
+        f"rest, {whole - dropped:+.3f} ({_percent(whole - dropped, whole)}). With the pull term kept, flips alone reach {flips_alone:+.3f} at best",
+        f"({_percent(flips_alone, whole)}, at p = {kept.flip:g}), where the deviation between seeds is {_deviation(results[kept].sigma_2 - base.sigma_2):.3f}.",
     ]
     return "\n".join(lines)
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{round(100 * part / whole)} %" if whole else "–"
 
 
 def draw(results: dict[Loss, Result], seeds: list[int], path: Path) -> None:
@@ -244,7 +248,7 @@ def draw(results: dict[Loss, Result], seeds: list[int], path: Path) -> None:
         axis.set(title=title, aspect="equal", xticks=[], yticks=[])
         if axis is not axes[0]:
             axis.set(xlim=(-1.15, 1.15), ylim=(-1.15, 1.15))
-    axes[0].legend(ncols=2, fontsize=7, loc="upper right", frameon=False, handletextpad=0.2, columnspacing=0.8)
+    figure.legend(*axes[0].get_legend_handles_labels(), ncols=8, loc="outside lower left", frameon=False, handletextpad=0.2)
     largest_flip = Loss(True, FLIPS[-2])
     bars = {
         "base": BASE, "as\npublished": PUBLISHED, "push only,\nno flips": Loss(False, 0.0), f"pull kept,\np = {largest_flip.flip:g}": largest_flip,
@@ -255,10 +259,10 @@ def draw(results: dict[Loss, Result], seeds: list[int], path: Path) -> None:
         (-0.2, [1 - second for second in seconds], "first", "#8c9aa8"), (0.2, seconds, "second", "#c44e52"),
     ):  # fmt: skip
         axes[3].bar(places + shift, [v.mean() for v in values], 0.38, yerr=[_deviation(v) for v in values], color=colour, label=name, capsize=2)
-    axes[3].set(title=f"Singular values, training, {len(seeds)} seeds", xticks=places, xticklabels=list(bars), ylim=(0, 1))
+    axes[3].set(title=f"Singular values, training, {len(seeds)} seeds", xticks=places, xticklabels=list(bars), ylim=(0, 1.19))
     axes[3].tick_params(axis="x", labelsize=8)
     axes[3].spines[["top", "right"]].set_visible(False)
-    axes[3].legend(frameon=False, fontsize=8, loc="upper right")
+    axes[3].legend(frameon=False, fontsize=9, loc="upper center", ncols=2)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=100)
     plt.close(figure)
@@ -297,6 +301,7 @@ def main(argv=None) -> None:
     parser.add_argument("--report", type=Path, default=None, help="write the report to this Markdown file too")
     parser.add_argument("--iterations", type=int, default=ITERATIONS, help="steps of training")
     options = parser.parse_args(argv)
+    torch.set_num_threads(1)  # the tensors are too small to be worth sharing out
     results = {loss: train(loss, options.seeds, options.iterations) for loss in tqdm(RUNS, desc="runs", leave=False, disable=None)}
     command = "python toy_experiments/diagonal_lines.py " + " ".join(sys.argv[1:] if argv is None else argv)
     text = report(results, options.seeds, options.out[0].name, command.strip())

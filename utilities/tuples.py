@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import torch
 
+from utilities.errors import UserError
+
 
 class Triplets(NamedTuple):
     """Triplet t is (anchors[t], positives[t], negatives[t]), each `(T,)` long, indices into the batch."""
@@ -47,8 +49,17 @@ def from_user(tuples, device) -> "Triplets | Pairs":
     raise TypeError(f"a miner returns Triplets, Pairs or a list of (a, p, n), not {type(tuples).__name__}")
 
 
+def _not_sets(tuples) -> None:
+    if not isinstance(tuples, (Triplets, Pairs)):
+        raise UserError("the miner yields sets, this criterion takes triplets or pairs: choose another miner, such as distance")
+
+
 def as_pairs(tuples: "Triplets | Pairs") -> Pairs:
-    """Triplets become pairs with their multiplicity: every triplet gives one positive and one negative pair."""
+    """Triplets become pairs with their multiplicity: every triplet gives one positive and one negative pair.
+
+    Raises UserError for the sets of a set miner, as `as_triplets` does.
+    """
+    _not_sets(tuples)
     if isinstance(tuples, Pairs):
         return tuples
     return Pairs(tuples.anchors, tuples.positives, tuples.anchors, tuples.negatives)
@@ -59,6 +70,7 @@ def as_triplets(tuples: "Triplets | Pairs") -> Triplets:
 
     The number of triplets is the one size that is asked of the device.
     """
+    _not_sets(tuples)
     if isinstance(tuples, Triplets):
         return tuples
     by_anchor = torch.argsort(tuples.anchors_n, stable=True)

@@ -280,6 +280,14 @@ def test_labels_may_be_any_integers():
     assert metrics.compute(names, features, wild) == metrics.compute(names, features, labels.astype(np.uint8))
 
 
+def test_labels_of_mixed_types_do_not_meet_as_floats():
+    features, _ = random_space(n=8)
+    large = 2**60 + np.arange(4)  # neighbours that float64 cannot tell apart
+    options = {"reference": features[4:], "reference_labels": large.astype(np.uint64)}
+    measured = metrics.compute(["map_r", "e_recall@4"], features[:4], large, **options)
+    assert measured["e_recall@4"] == 1.0 and measured["map_r"] == plain(["map_r"], features[:4], large, features[4:], large)["map_r"]
+
+
 def test_low_matmul_precision_of_the_training_does_not_leak_in():
     features, labels = random_space()
     before = torch.get_float32_matmul_precision()
