@@ -70,6 +70,8 @@ def main(opt: argparse.Namespace, api=None) -> Path:
         table.write(out)
     tables.values(found, [*shown, *columns.structure(available)], out)
     notes += [f"{g.dataset}/{g.name} is not averaged: {g.refused}" for g in found if g.refused]
+    if len(figures) == 1:  # the page says it once
+        del parts["All data sets"]
     page.write(out / "index.html", parts, figures, found, shown[0], notes)
     _report(found, parts, notes, out)
     return out / "index.html"

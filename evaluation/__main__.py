@@ -45,9 +45,10 @@ def parser() -> argparse.ArgumentParser:
 def read(path: str) -> dict:
     """The arrays of the file, by name. Raises UserError where it is none, or lacks what it must hold."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if not hasattr(file, "files"):
-                raise UserError(f"{path}: one array; expected an .npz file with {' and '.join(REQUIRED)}")
+        content = np.load(path, allow_pickle=False)
+        if isinstance(content, np.ndarray):
+            raise UserError(f"{path}: one array; expected an .npz file with {' and '.join(REQUIRED)}")
+        with content as file:
             found = file.files
             arrays = {name: file[name] for name in (*REQUIRED, *OPTIONAL) if name in found}
     except FileNotFoundError as error:

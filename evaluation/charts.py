@@ -103,8 +103,8 @@ def tsne(path: Path, features: np.ndarray, labels: np.ndarray, size: int, seed: 
     if len(chosen) < 4:
         return False
     perplexity = min(30.0, (len(chosen) - 1) / 3)
-    start = "pca" if features.shape[1] > 1 else "random"
-    places = TSNE(perplexity=perplexity, init=start, random_state=seed).fit_transform(features[chosen])  # (n, 2)
+    # Not from the principal components: where all embeddings are equal they are NaN, on which scikit-learn's tree crashes.
+    places = TSNE(perplexity=perplexity, init="random", random_state=seed).fit_transform(features[chosen])  # (n, 2)
     classes, counts = np.unique(labels[chosen], return_counts=True)
     shown = np.sort(classes[np.argsort(-counts, kind="stable")[: len(PALETTE)]])
     figure = Figure(figsize=(8.2, 6), layout="constrained")

@@ -30,14 +30,14 @@ h3 { font-size: 1.02rem; margin: 26px 0 8px; }
 h3 small { font-weight: normal; margin-left: 6px; }
 a { color: var(--accent); }
 nav { margin: 10px 0 0; display: flex; flex-wrap: wrap; gap: 4px 14px; }
-.scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .88rem; }
+.scroll { display: inline-block; max-width: 100%; overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .88rem; }
 th, td { padding: 5px 10px; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
 tbody tr:last-child > * { border-bottom: 0; }
 tbody tr:hover > * { background: var(--shade); }
 thead th { background: var(--shade); position: sticky; top: 0; }
 thead th { white-space: normal; vertical-align: bottom; min-width: 4.2em; }
-th:first-child, td.text { text-align: left; }
+th:first-child, td.text, thead th.text { text-align: left; }
 tbody th { position: sticky; left: 0; background: #fff; font-weight: 600; }
 thead th:first-child { position: sticky; left: 0; z-index: 1; }
 .remarks { list-style: none; margin: 6px 0; padding: 0; color: #8a3b0b; font-size: .82rem; overflow-wrap: anywhere; }
@@ -95,13 +95,14 @@ def write(path: Path, tables: dict[str, list[Table]], figures: dict[str, list[tu
     body = []
     for part in parts:
         body.append(f'<h2 id="part-{html.escape(part)}">{html.escape(part)}</h2>')
-        body += [to_html(table) for table in tables[part]]
+        body += [to_html(table) for table in tables[part] if not table.name.endswith("_settings")]
         if figures.get(part):
             body.append('<div class="figures">' + "".join(_figure(path.parent, *figure) for figure in figures[part]) + "</div>")
         of = [group for group in found if group.dataset == part]
         if of:
             body.append(_curves(of, curve))
             body.append(_run_list(of, path.parent))
+        body += [to_html(table) for table in tables[part] if table.name.endswith("_settings")]
     warning = '<div class="warning"><ul>' + "".join(f"<li>{html.escape(note)}</li>" for note in notes) + "</ul></div>" if notes else ""
     links = "".join(f'<a href="#part-{html.escape(part)}">{html.escape(part)}</a>' for part in parts)
     with replacing(path) as file:

@@ -219,7 +219,7 @@ def correlations(found: list[Group], of: Column, with_: list[Column]) -> Table:
     table = Table(f"{dataset}_correlations", f"{dataset}: correlation of {of.title} with", ["quantity", "Pearson", "p", "Spearman", "groups"])
     for c in with_:
         result = correlation(found, of, c)
-        table.add([_text(c.title), Cell(result.pearson, sign=True), Cell(result.p, digits=4), Cell(result.spearman, sign=True), _text(str(result.count))])
+        table.add([_text(c.title), Cell(result.pearson, sign=True), Cell(result.p, text="<0.0001" if result.p < 1e-4 else None, digits=4), Cell(result.spearman, sign=True), Cell(result.count, digits=0)])
     table.notes = [f"Over the groups' means. {_notes(found, SELECTED, 1, ranked=False)[0]}", *_notes(found, SELECTED, 1, ranked=False)[2:]]
     return table
 
@@ -346,7 +346,10 @@ def _tex_cell(cell: Cell) -> str:
 def to_html(table: Table) -> str:
     """As a sortable table of the page: numbers carry their full value to sort by."""
     letters = _lettered(table)
-    head = "".join(f'<th scope="col"><button type="button">{html.escape(name)}</button></th>' for name in table.head)
+    words = [all(row[i].text is not None for row in table.rows) for i in range(len(table.head))]
+    head = "".join(
+        f'<th scope="col"{" class=text" if word else ""}><button type="button">{html.escape(name)}</button></th>' for name, word in zip(table.head, words, strict=True)
+    )
     body = []
     for cells, remarks in zip(table.rows, table.remarks, strict=True):
         beside = ",".join(f'<abbr title="{html.escape(r)}">{letters[r]}</abbr>' for r in remarks)

@@ -73,7 +73,9 @@ def made_splits(seed=0, shared=False, parents=True):
         names = [letter for letter in letters for _ in range(5)] + [letters[0]]
         centres = {letter: generator.integers(60, 196, 3) for letter in letters}
         points = np.array([centres[name] + generator.integers(-45, 46, 3) for name in names])
-        splits[split] = Images(points, names, {letter: "first" if k % 2 else "second" for k, letter in enumerate(letters)} if parents else None)
+        splits[split] = Images(
+            points, names, {letter: "first" if k % 2 else "second" for k, letter in enumerate(letters)} if parents else None
+        )
     splits["training"] = splits["evaluation"]
     return splits
 

@@ -143,7 +143,10 @@ def test_same_parent_label(reference_set):
             reference = np.concatenate([part[0] for part in parts])
             reference_names = [name for part in parts for name in part[1]]
             places = [(source, i) for source, part in zip(sources, parts, strict=True) for i in part[2]]
-            own = [places.index((SPLITS[split], i)) if (SPLITS[split], i) in places else -1 for i in inside(splits, SPLITS[split], parent, network)[2]]
+            own = [
+                places.index((SPLITS[split], i)) if (SPLITS[split], i) in places else -1
+                for i in inside(splits, SPLITS[split], parent, network)[2]
+            ]
             means.append(by_hand(queries, names, reference, reference_names, own))
         expected[split] = {metric: np.mean([m[metric] for m in means]) for metric in means[0]}
     assert_same(scores, expected)
@@ -290,7 +293,9 @@ def test_combinations_weigh_one_unless_told(name):
     np.testing.assert_allclose(spaces.of_type({"a": a, "b": b}, name), expected, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["c", "Combined_", "Combined_a_c", "Combined_a_b-1", "Combined_a_b-1-2-3", "Combined_a_b-x-1", "Combined_a_b-1--1"])
+@pytest.mark.parametrize(
+    "name", ["c", "Combined_", "Combined_a_c", "Combined_a_b-1", "Combined_a_b-1-2-3", "Combined_a_b-x-1", "Combined_a_b-1--1"]
+)
 def test_embeddings_that_are_not_there(name):
     with pytest.raises(UserError, match="--evaltypes .*the network gives a, b"):
         spaces.of_type({"a": np.ones((2, 2)), "b": np.ones((2, 1))}, name)

@@ -1,0 +1,212 @@
+"""A finished run measured again, its embeddings in files, and `python -m evaluation` on those and on others."""
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import main
+import metrics
+import parameters
+from utilities.errors import UserError
+
+command = importlib.import_module("evaluation.__main__")
+ROOT = Path(__file__).resolve().parent.parent.parent
+METRICS = ["e_recall@1", "map_r", "nmi", "rho_spectrum@0"]
+
+
+def flags(folder_data, parent, *more):
+    return parameters.read([
+        "--dataset", "folder", "--dataset_folder_path", str(folder_data), "--save_path", str(parent), "--arch", "conv4_normalize",
+        "--embed_dim", "16", "--loss", "triplet", "--batch_mining", "semihard", "--bs", "8", "--n_epochs", "3", "--kernels", "0",
+        "--evaluation_metrics", *METRICS, "--lr", "0.001", "--group", "Again", "--seed", "3", *more,
+    ])  # fmt: skip
+
+
+def again(folder, *more):
+    return main.main(parameters.read(["--evaluate", "--resume_from", str(folder), *more]))
+
+
+@pytest.fixture(scope="module")
+def run(folder_data, tmp_path_factory):
+    return main.main(flags(folder_data, tmp_path_factory.mktemp("runs"), "--dump_embeddings", "--eval_size_of_tsne", "12"))
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def selected(run):
+    return json.loads((run.folder / "summary.json").read_text())["selected"]
+
+
+def test_pictures_and_embeddings_of_the_best_epoch(run):
+    for name in ("sample_recoveries", "worst_queries", "spectrum", "distances", "tsne_train", "tsne_test"):
+        assert (run.folder / f"{name}.png").stat().st_size > 5000, name
+    for split, dataset in (("train", "evaluation"), ("test", "testing")):
+        with np.load(run.folder / f"embeddings_{split}.npz") as file:
+            assert file["features"].shape == (24, 16) and file["features"].dtype == np.float32
+            paths = file["paths"].tolist()
+            assert [Path(path).parent.name for path in paths] == file["class_names"].tolist(), dataset
+            assert len(set(paths)) == 24 and file["labels"].tolist() == sorted(file["labels"].tolist())
+
+
+def test_evaluate_equals_the_recorded_values_exactly_and_touches_nothing(run, capsys):
+    before = contents(run.folder)
+    scores = again(run.folder)
+    recorded = selected(run)
+    for split, values in recorded["values"].items():
+        for name, value in values.items():
+            assert scores[split][name] == value, (split, name)
+    assert set(scores) == set(recorded["values"])
+    assert {path: content for path, content in contents(run.folder).items() if path in before} == before
+    told = capsys.readouterr().out
+    assert "e_recall@1" in told and f"epoch {recorded['epoch']}" in told and "rho_spectrum@0: 16 values" in told
+    file = run.folder / "evaluation_Test_discriminative_e_recall@1.json"
+    written = json.loads(file.read_text())
+    assert written["epoch"] == recorded["epoch"] and written["checkpoint"] == "checkpoint_Test_discriminative_e_recall@1.pth.tar"
+    numbers = {split: {k: v for k, v in values.items() if not isinstance(v, list)} for split, values in written["values"].items()}
+    assert numbers == recorded["values"] and len(written["values"]["test"]["rho_spectrum@0"]) == 16
+
+
+def test_the_same_flags_have_one_file_others_another(run):
+    again(run.folder)
+    files = set(run.folder.glob("evaluation_*.json"))
+    again(run.folder)
+    assert set(run.folder.glob("evaluation_*.json")) == files
+    scores = again(run.folder, "--splits_to_eval", "train", "--evaluation_metrics", "precision@1", "--eval_pca", "4")
+    (new,) = set(run.folder.glob("evaluation_*.json")) - files
+    written = json.loads(new.read_text())
+    assert written["values"] == scores and list(scores) == ["train"] and list(scores["train"]) == ["precision@1"]
+    assert written["flags"]["eval_pca"] == 4
+
+
+def test_the_run_is_found_as_by_resume(run, folder_data):
+    by_group = main.main(flags(folder_data, run.folder.parent.parent, "--evaluate", "--splits_to_eval", "test"))
+    assert by_group["test"]["map_r"] == selected(run)["values"]["test"]["map_r"]
+    assert len([path for path in run.folder.parent.iterdir() if path.is_dir()]) == 1, "no new run"
+
+
+def test_evaluate_refuses_in_one_line(run, folder_data, tmp_path, capsys):
+    for argv, words in (
+        (["--evaluate", "--save_path", str(tmp_path), "--group", "Nobody"], "no run there"),
+        (["--evaluate", "--resume_from", str(tmp_path)], "no run there"),
+        (["--evaluate", "--resume_from", str(run.folder), "--embed_dim", "32"], "--embed_dim 32 (saved: 16)"),
+        (["--evaluate", "--resume_from", str(run.folder), "--splits_to_eval", "val"], "no validation data"),
+        (["--resume_from", str(run.folder), "--eval_pca", "3"], "--eval_pca 3 (saved: None)"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            parameters.read(argv)
+        message = capsys.readouterr().err
+        assert stop.value.code == 2 and words in message and message.count("\n") == 1, message
+    assert parameters.read(["--resume_from", str(run.folder), "--eval_size_of_tsne", "0"]).eval_size_of_tsne == 0
+
+
+def test_dumped_by_evaluate_then_measured_by_the_command(run, tmp_path, capsys):
+    for path in run.folder.glob("embeddings_*.npz"):
+        path.unlink()
+    scores = again(run.folder, "--dump_embeddings")
+    capsys.readouterr()
+    for split in ("train", "test"):
+        out = tmp_path / f"{split}.json"
+        argv = [str(run.folder / f"embeddings_{split}.npz"), "--evaluation_metrics", *METRICS, "--seed", "3", "--out", str(out)]
+        values = command.main(argv)
+        for name in METRICS:
+            assert np.array_equal(values[name], scores[split][name]), (split, name)
+        assert json.loads(out.read_text())["map_r"] == scores[split]["map_r"]
+        told = capsys.readouterr().out
+        assert "24 embeddings of 16 dimensions, 4 classes" in told and f"{scores[split]['map_r']:.4f}" in told
+
+
+def test_dump_of_several_embeddings(tmp_path):
+    import evaluation
+    from evaluation import results
+    from tests.evaluation._made import Network, made_splits, options, runtime
+
+    opt = options("--evaltypes", "a", "Combined_a_b", "--splits_to_eval", "val")
+    _, embedded = evaluation.evaluate(Network(heads=("a", "b")), evaluation.loaders(made_splits(), opt), opt, runtime(opt))
+    paths = results.dump(tmp_path, embedded, opt)
+    assert [path.name for path in paths] == ["embeddings_val_a.npz", "embeddings_val_Combined_a_b.npz"]
+    assert np.load(paths[1])["features"].shape == (21, 6)
+
+
+def test_the_command_with_a_reference(tmp_path):
+    generator = np.random.default_rng(0)
+    queries, gallery = generator.normal(size=(6, 3)), generator.normal(size=(9, 3))
+    labels, gallery_labels = np.array(list("aabbcc")), np.array(list("aaabbbccc"))
+    np.savez(tmp_path / "both.npz", features=queries, labels=labels, reference_features=gallery, reference_labels=gallery_labels)
+    values = command.main([str(tmp_path / "both.npz"), "--evaluation_metrics", "e_recall@1"])
+    nearest = [min(range(9), key=lambda j: np.square(query - gallery[j]).sum()) for query in queries]
+    assert values["e_recall@1"] == np.mean([gallery_labels[j] == label for j, label in zip(nearest, labels, strict=True)])
+    exclude = np.array(nearest)  # each query's nearest is itself
+    np.savez(
+        tmp_path / "own.npz", features=queries, labels=labels, reference_features=gallery, reference_labels=gallery_labels, exclude=exclude
+    )
+    second = [
+        min(set(range(9)) - {own}, key=lambda j: np.square(query - gallery[j]).sum()) for query, own in zip(queries, nearest, strict=True)
+    ]
+    values = command.main([str(tmp_path / "own.npz"), "--evaluation_metrics", "e_recall@1"])
+    assert values["e_recall@1"] == np.mean([gallery_labels[j] == label for j, label in zip(second, labels, strict=True)])
+
+
+def test_the_commands_default_metrics_exist(tmp_path):
+    features, labels = np.random.default_rng(1).normal(size=(12, 4)).astype(np.float16), np.repeat([7, 9, 11], 4)
+    np.savez(tmp_path / "f.npz", features=features, labels=labels)
+    values = command.main([str(tmp_path / "f.npz")])
+    assert values == metrics.compute(command.DEFAULT_METRICS, features, labels, seed=1)
+
+
+def broken(folder):
+    """Name of a file, what is in it, words of the error."""
+    x, y = np.ones((4, 2)), np.arange(4)
+    (folder / "text.npz").write_text("no arrays")
+    np.save(folder / "one.npy", x)
+    for name, arrays in {
+        "no_labels": {"features": x},
+        "no_features": {"labels": y, "embeddings": x},
+        "short": {"features": x, "labels": y[:3]},
+        "flat": {"features": x[:, 0], "labels": y},
+        "words": {"features": np.array([["a", "b"]] * 4), "labels": y},
+        "nan": {"features": x * np.nan, "labels": y},
+        "half": {"features": x, "labels": y, "reference_features": x},
+        "other_half": {"features": x, "labels": y, "reference_labels": y},
+        "width": {"features": x, "labels": y, "reference_features": np.ones((4, 3)), "reference_labels": y},
+        "pickled": {"features": x, "labels": np.array([1, None, "a", 2], dtype=object)},
+    }.items():
+        np.savez(folder / f"{name}.npz", **arrays)
+    return {
+        "absent.npz": "no such file", "text.npz": "not an .npz file", "one.npy": "one array", "no_labels.npz": "has no labels",
+        "no_features.npz": "has no features; it holds labels, embeddings", "short.npz": "labels have shape (3,)", "flat.npz": "(N, D)",
+        "words.npz": "expected numbers", "nan.npz": "NaN", "half.npz": "has no reference_labels", "other_half.npz": "needs reference_features",
+        "width.npz": "3 dimensions", "pickled.npz": "plain arrays",
+    }  # fmt: skip
+
+
+def test_what_the_command_refuses(tmp_path):
+    for name, words in broken(tmp_path).items():
+        with pytest.raises(UserError) as error:
+            command.main([str(tmp_path / name)])
+        assert words in str(error.value) and "\n" not in str(error.value), (name, str(error.value))
+    np.savez(tmp_path / "good.npz", features=np.ones((4, 2)), labels=np.arange(4))
+    for argv, words in (
+        (["--evaluation_metrics", "e_recal@1"], "Did you mean"),
+        (["--evaluation_metrics", "e_recall@0"], "ill-formed"),
+        (["--unknown"], "unrecognized arguments: --unknown"),
+        (["--out", str(tmp_path / "nowhere" / "x.json")], "cannot write"),
+    ):
+        with pytest.raises(UserError) as error:
+            command.main([str(tmp_path / "good.npz"), *argv])
+        assert words in str(error.value) and "\n" not in str(error.value), str(error.value)
+
+
+def test_the_command_as_a_program(tmp_path):
+    np.savez(tmp_path / "f.npz", features=np.eye(4)[[0, 0, 1, 1]], labels=[0, 0, 1, 1])
+    run = [sys.executable, "-m", "evaluation", str(tmp_path / "f.npz"), "--evaluation_metrics"]
+    good = subprocess.run([*run, "map_r"], capture_output=True, text=True, cwd=ROOT)
+    assert good.returncode == 0 and "map_r" in good.stdout and "1.0000" in good.stdout
+    bad = subprocess.run([*run, "map_q"], capture_output=True, text=True, cwd=ROOT)
+    assert bad.returncode == 2 and bad.stderr.startswith("python -m evaluation: error: unknown metric") and bad.stderr.count("\n") == 1

@@ -1,0 +1,364 @@
+"""Run_Script.py: reading a file of runs, what is finished, locks, failures, Ctrl-C. Most runs here are stand-ins that take no time."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import main
+import parameters
+import Run_Script
+from utilities import checkpoint
+from utilities.errors import UserError
+
+ROOT = Path(__file__).resolve().parent.parent
+STAND_IN = """
+import sys, time
+from pathlib import Path
+flags = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+group = flags["--group"]
+print("device cpu")
+if group == "Fails":
+    print("a line before"); print("ValueError: no such thing", file=sys.stderr); print("closing"); sys.exit(3)
+if group == "Dies":
+    import os, signal; os.kill(os.getpid(), signal.SIGKILL)
+try:
+    if group.startswith("Slow"):
+        time.sleep(60)
+except KeyboardInterrupt:
+    print("closed the records"); sys.exit(130)
+Path(flags["--save_path"], "seen.txt").open("a").write(" ".join(sys.argv[1:]) + "\\n")
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path, monkeypatch):
+    """main.py replaced by a script that succeeds, fails, dies or sleeps by its --group."""
+    path = tmp_path / "stand_in.py"
+    path.write_text(STAND_IN)
+    monkeypatch.setattr(Run_Script, "MAIN", path)
+    monkeypatch.setattr(Run_Script, "POLL", 0.02)
+    return tmp_path
+
+
+def tasks(path, *groups, more=()):
+    lines = [Run_Script.Line(n, ["--group", group, "--save_path", str(path), "--dataset", "glyphs", *more]) for n, group in enumerate(groups, 1)]
+    return [Run_Script.Task(line) for line in lines]
+
+
+def written(path, text):
+    path.write_text(text)
+    return path
+
+
+# ------------------------------------------------------------------------------------------------------ the file of runs
+def test_reading_a_file_of_runs(tmp_path, monkeypatch):
+    monkeypatch.delenv("datapath", raising=False)
+    script = written(tmp_path / "runs.sh", """#!/bin/sh
+datapath=${datapath:-/some/data}  # where
+export more=$datapath/more other='a b'
+
+python main.py --source $datapath --group "A B" --seed 0   # the first
+python3 ../main.py --source ${more} \\
+  --group=$other
+""")
+    assert Run_Script.read_lines(script, {}) == [
+        (5, ["--source", "/some/data", "--group", "A B", "--seed", "0"]), (7, ["--source", "/some/data/more", "--group=a b"]),
+    ]  # fmt: skip
+    assert Run_Script.read_lines(script, {"datapath": "/with space"})[0].argv[:2] == ["--source", "/with space"]
+    monkeypatch.setenv("datapath", "/from/outside")
+    assert Run_Script.read_lines(script, {})[0].argv[1] == "/from/outside"
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("rm -rf x", "line 1: expected a comment"), ("x=1\npython other.py", "line 2"), ("python main.py --seed $nothing", r"\$nothing has no value"),
+    ("python main.py --group 'open", "line 1"), ("python main.py \\", "ends in the middle"),
+])  # fmt: skip
+def test_what_is_no_run_is_refused_with_its_line(tmp_path, text, message):
+    with pytest.raises(UserError, match=message):
+        Run_Script.read_lines(written(tmp_path / "runs.sh", text), {})
+    with pytest.raises(UserError, match="no file of runs"):
+        Run_Script.read_lines(tmp_path / "absent.sh", {})
+
+
+def chosen(*argv):
+    lines = [Run_Script.Line(n, ["--group", group, "--seed", str(seed)]) for n, (group, seed) in enumerate([("A", 0), ("A", 1), ("B", 0)], 1)]
+    return [(line.number, line.argv) for line in Run_Script.select_lines(lines, Run_Script.read_options(["runs.sh", *argv]))]
+
+
+def test_choosing_lines():
+    assert [number for number, _ in chosen()] == [1, 2, 3]
+    assert [number for number, _ in chosen("--filter", "group A")] == [1, 2]
+    assert [number for number, _ in chosen("--filter", "A.*seed 1", "B")] == [2, 3]
+    assert [number for number, _ in chosen("--lines", "3", "1")] == [1, 3]
+    assert chosen("--seeds", "5", "6", "--filter", "A") == [(1, ["--group", "A", "--seed", "5"]), (1, ["--group", "A", "--seed", "6"])]
+    assert chosen("--lines", "3", "--", "--log_online") == [(3, ["--group", "B", "--seed", "0", "--log_online"])]
+
+
+@pytest.mark.parametrize("argv", [["--jobs", "0"], ["--gpus", "-1"], ["--filter", "("], ["--slurm", "partition"]])
+def test_options_that_cannot_be(argv):
+    with pytest.raises(UserError, match=argv[0]):
+        Run_Script.read_options(["runs.sh", *argv])
+
+
+def test_the_shipped_scripts_are_read():
+    for name, count in (("Revisit_Runs.sh", 335), ("MLRC_Runs.sh", 56)):
+        lines = Run_Script.read_lines(ROOT / name, {"datapath": "/data"})
+        assert len(lines) == count and all("/data" in line.argv for line in lines)
+
+
+def test_two_lines_for_one_folder_are_refused_and_bad_flags_do_not_stop_the_others(tmp_path):
+    line = ["--group", "A", "--save_path", str(tmp_path), "--dataset", "glyphs"]
+    with pytest.raises(UserError, match="lines 4 and 9 both write to"):
+        Run_Script.make_tasks([Run_Script.Line(4, line), Run_Script.Line(9, [*line, "--lr", "1"])])
+    good, refused = Run_Script.make_tasks([Run_Script.Line(1, line), Run_Script.Line(2, ["--loss", "tripplet"])])
+    assert len(good) == 1 and "Did you mean 'triplet'" in refused[0][1] and refused[0][0].number == 2
+
+
+# -------------------------------------------------------------------------------------------------- how far a run has come
+def test_how_a_run_stands(folder_data, tmp_path):
+    argv = [
+        "--dataset", "folder", "--dataset_folder_path", str(folder_data), "--save_path", str(tmp_path), "--arch", "conv4_normalize", "--embed_dim", "8",
+        "--loss", "triplet", "--batch_mining", "semihard", "--bs", "8", "--kernels", "0", "--evaluation_metrics", "e_recall@1", "--no_records",
+        "--group", "Tiny", "--seed", "0",
+    ]  # fmt: skip
+
+    def task(*more):
+        return Run_Script.Task(Run_Script.Line(1, [*argv, *more]))
+
+    assert task().standing() == Run_Script.NEW
+    run = main.main(parameters.read([*argv, "--n_epochs", "1"]))
+    assert run.folder == task().folder and task().name == "folder/Tiny_s0"
+    assert task("--n_epochs", "1").standing() == Run_Script.FINISHED
+    more = task("--n_epochs", "2")
+    assert more.standing() == Run_Script.INTERRUPTED and more.epoch == 1
+    with pytest.raises(UserError, match=r"--lr 0.5 \(saved"):
+        task("--n_epochs", "1", "--lr", "0.5").standing()
+    content = checkpoint.read(run.folder / checkpoint.LAST)
+    content["run"]["stopped"] = True  # as --patience leaves it
+    torch.save(content, run.folder / checkpoint.LAST)
+    assert more.standing() == Run_Script.FINISHED
+    (run.folder / checkpoint.LAST).write_bytes(b"broken")
+    with pytest.raises(UserError, match="damaged"):
+        more.standing()
+    (run.folder / checkpoint.LAST).unlink()
+    assert more.standing() == Run_Script.INTERRUPTED, "killed within its first epoch"
+    (run.folder / "parameters.yaml").unlink()
+    with pytest.raises(UserError, match="holds no run"):
+        more.standing()
+
+
+# ----------------------------------------------------------------------------------------------------------------- locks
+def test_a_lock_has_one_holder(tmp_path):
+    path = tmp_path / "run.lock"
+    mine = Run_Script.Lock(path)
+    assert mine.take() and not Run_Script.Lock(path).take()
+    assert mine.holder() == f"process {os.getpid()}"
+    mine.release()
+    assert not path.exists() and mine.holder() is None and Run_Script.Lock(path).take()
+
+
+def entry(pid, started, host=None):
+    return json.dumps({"host": host or socket.gethostname(), "processes": [[pid, started]]})
+
+
+def test_locks_left_behind_are_recognised(tmp_path):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    number_given_again = entry(os.getpid(), "1")
+    for content in ("", "{bro", entry(gone.pid, "77"), number_given_again):
+        assert Run_Script.Lock(written(tmp_path / "a.lock", content)).take(), content
+    path = written(tmp_path / "b.lock", entry(5, "1", host="elsewhere"))
+    assert not Run_Script.Lock(path).take() and Run_Script.Lock(path).holder() == "process 5 on elsewhere"
+    os.utime(path, (time.time() - 2 * Run_Script.SILENT_FOR,) * 2)
+    assert Run_Script.Lock(path).take(), "the other machine has not touched it for long"
+
+
+def test_a_run_that_outlives_its_runner_keeps_the_lock(tmp_path):
+    with subprocess.Popen(["sleep", "60"]) as orphan:
+        content = {"host": socket.gethostname(), "processes": [[1234567, "1"], [orphan.pid, Run_Script._started(orphan.pid)]]}
+        path = written(tmp_path / "run.lock", json.dumps(content))
+        assert not Run_Script.Lock(path).take()
+        orphan.kill()
+        orphan.wait()
+    assert Run_Script.Lock(path).take()
+
+
+def test_of_many_takers_at_once_one_wins(tmp_path):
+    """Also where all of them find a lock that was left behind."""
+    code = (
+        "import sys, time, Run_Script\n"
+        "from pathlib import Path\n"
+        "start = Path(sys.argv[1], 'start')\n"
+        "Path(sys.argv[1], sys.argv[2]).touch()\n"
+        "while not start.exists(): pass\n"
+        "won = [Run_Script.Lock(Path(sys.argv[1], f'{n}.lock')).take() for n in range(40)]\n"
+        "time.sleep(2)\n"
+        "print(''.join('01'[w] for w in won))\n"
+    )
+    for number in range(0, 40, 2):
+        written(tmp_path / f"{number}.lock", entry(999_999_9, "1"))
+    takers = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path), name], cwd=ROOT, stdout=subprocess.PIPE, text=True) for name in "abc"]
+    while not all((tmp_path / name).exists() for name in "abc"):
+        assert all(taker.poll() is None for taker in takers)
+        time.sleep(0.02)
+    (tmp_path / "start").touch()
+    won = [taker.communicate(timeout=60)[0].strip() for taker in takers]
+    assert all(len(row) == 40 for row in won)
+    assert [sum(row[n] == "1" for row in won) for n in range(40)] == [1] * 40
+
+
+# ---------------------------------------------------------------------------------------------------------- many of them
+def test_one_failure_does_not_stop_the_others(stand_in):
+    runner = Run_Script.Runner(tasks(stand_in, "A", "Fails", "Dies", "B"), jobs=2, gpus=[])
+    runner.run()
+    seen = (stand_in / "seen.txt").read_text()
+    assert "--group A " in seen and "--group B " in seen and len(runner.outcomes["finished"]) == 2
+    failures = runner.outcomes["failed"]
+    assert len(failures) == 2
+    said = next(text for text in failures if "Fails" in text)
+    assert "glyphs/Fails_s1: ValueError: no such thing (status 3)" in said
+    log = said.partition("log: ")[2]
+    assert "a line before" in Path(log).read_text() and Path(log) == stand_in / "glyphs" / "Fails_s1.log"
+    assert any("killed by SIGKILL" in text for text in failures)
+    assert runner.summary().splitlines()[0] in ("2 finished, 2 failed", "2 failed, 2 finished")
+    assert not list(stand_in.rglob("*.lock"))
+
+
+def test_the_reason_is_that_of_the_latest_attempt(stand_in):
+    (stand_in / "glyphs").mkdir()
+    written(stand_in / "glyphs" / "Dies_s1.log", "RuntimeError: of last week\n")
+    runner = Run_Script.Runner(tasks(stand_in, "Dies"), jobs=1, gpus=[])
+    runner.run()
+    assert "last week" not in runner.summary() and "device cpu" not in runner.summary().splitlines()[0]
+
+
+def test_jobs_share_the_gpus_in_turn(stand_in):
+    runner = Run_Script.Runner(tasks(stand_in, *"ABCDEF"), jobs=2, gpus=[4, 7])
+    runner.run()
+    used = [line.split()[-2:] for line in (stand_in / "seen.txt").read_text().splitlines()]
+    assert sorted(set(map(tuple, used))) == [("--gpu", "4"), ("--gpu", "7")]
+
+
+def test_what_is_finished_or_worked_on_is_left_alone_and_the_interrupted_resumed(stand_in, monkeypatch):
+    standings = {"A_s1": Run_Script.FINISHED, "B_s1": Run_Script.INTERRUPTED, "C_s1": Run_Script.NEW, "D_s1": Run_Script.NEW}
+    monkeypatch.setattr(Run_Script.Task, "standing", lambda task: standings[task.folder.name])
+    some = tasks(stand_in, *"ABCD")
+    assert Run_Script.Lock(some[3].lock.path).take()
+    some[2].folder.mkdir(parents=True)  # of a run that was killed before its first file
+    runner = Run_Script.Runner(some, jobs=1, gpus=[])
+    runner.run()
+    seen = (stand_in / "seen.txt").read_text().splitlines()
+    assert [line.split()[1] for line in seen] == ["B", "C"]
+    assert "--resume" in seen[0] and "--resume" not in seen[1] and not some[2].folder.exists()
+    assert len(runner.outcomes["running elsewhere"]) == 1 and str(os.getpid()) in runner.outcomes["running elsewhere"][0]
+    assert some[3].lock.path.exists(), "the other's lock stays"
+
+
+def test_a_dry_run_takes_no_lock_and_skips_nothing(stand_in, monkeypatch):
+    monkeypatch.setattr(Run_Script.Task, "standing", lambda task: Run_Script.FINISHED)
+    monkeypatch.setattr(Run_Script.Lock, "take", lambda lock: pytest.fail("a lock"))
+    Run_Script.Runner(tasks(stand_in, "A"), jobs=1, gpus=[], dry=True).run()
+    assert (stand_in / "seen.txt").read_text().split()[-1] == "--dry_run"
+
+
+def test_ctrl_c_lets_the_runs_close_and_starts_no_more(stand_in):
+    runner = Run_Script.Runner(tasks(stand_in, "Slow1", "Slow2", "A"), jobs=2, gpus=[])
+
+    def interrupt():
+        logs = [stand_in / "glyphs" / f"Slow{n}_s1.log" for n in (1, 2)]
+        while not all(log.exists() and len(runner.active) == 2 for log in logs):
+            time.sleep(0.02)
+        time.sleep(1.5)  # the stand-ins have to be on their way
+        os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            runner.run()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert not runner.active and len(runner.outcomes["stopped"]) == 2 and len(runner.waiting) == 1
+    assert "2 stopped, 1 not started" in runner.summary()
+    for n in (1, 2):
+        assert "closed the records" in (stand_in / "glyphs" / f"Slow{n}_s1.log").read_text()
+    assert not list(stand_in.rglob("*.lock")) and not (stand_in / "seen.txt").exists()
+
+
+def test_slurm_without_its_package_is_one_line(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    script = written(tmp_path / "runs.sh", "python main.py --dataset glyphs\n")
+    with pytest.raises(UserError, match="pip install submitit"):
+        Run_Script.main([str(script), "--slurm"])
+
+
+def test_slurm_by_the_local_executor(folder_data, tmp_path):
+    pytest.importorskip("submitit")
+    script = runs_file(folder_data, tmp_path)
+    assert Run_Script.main([str(script), "--slurm", "cluster=local", f"folder={tmp_path / 'jobs'}", "timeout_min=5"]) == 1
+    assert (tmp_path / "out" / "folder" / "Good_s0" / "summary.json").exists()
+
+
+# ------------------------------------------------------------------------------------------------------- the real program
+def runs_file(folder_data, tmp_path, epochs=1):
+    line = (
+        f"python main.py --dataset folder --dataset_folder_path $datapath --save_path {tmp_path / 'out'} --arch conv4_normalize --embed_dim 8 "
+        f"--loss triplet --batch_mining semihard --bs 8 --kernels 0 --evaluation_metrics e_recall@1 --seed 0 --no_records --n_epochs {epochs}"
+    )
+    return written(tmp_path / "runs.sh", f"datapath={folder_data}\n{line} --group Good\n{line} --group Bad --dataset_folder_path /absent\n")
+
+
+def run_script(*argv):
+    return subprocess.run([sys.executable, "Run_Script.py", *map(str, argv)], cwd=ROOT, capture_output=True, text=True)
+
+
+def test_the_whole_way(folder_data, tmp_path):
+    script = runs_file(folder_data, tmp_path)
+    told = run_script(script, "--jobs", "2")
+    assert told.returncode == 1, told.stderr
+    assert "1 finished" in told.stdout and "1 failed" in told.stdout and "/absent: no such folder" in told.stdout and "Bad_s0.log" in told.stdout
+    again = run_script(script, "--filter", "Good")
+    assert again.returncode == 0 and "before, 1 epochs" in again.stdout
+    listed = run_script(script, "--list")
+    assert "finished          folder/Good_s0" in listed.stdout and "new               folder/Bad_s0" in listed.stdout
+    assert sorted(path.name for path in (tmp_path / "out" / "folder").iterdir()) == ["Bad_s0.log", "Good_s0", "Good_s0.log"]
+
+
+def test_mistakes_are_one_line():
+    told = run_script("/absent.sh")
+    assert told.returncode == 2 and told.stderr.count("\n") == 1 and "no file of runs" in told.stderr
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_stopped_runner_goes_on_where_it_was(folder_data, tmp_path, sign):
+    script = runs_file(folder_data, tmp_path, epochs=60)
+    command = [sys.executable, "Run_Script.py", str(script), "--filter", "Good"]
+    last = tmp_path / "out" / "folder" / "Good_s0" / checkpoint.LAST
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as first:
+        while not last.exists():
+            assert first.poll() is None
+            time.sleep(0.1)
+        first.send_signal(sign)
+        said = first.communicate(timeout=120)[0]
+    if sign == signal.SIGKILL:  # the run itself lives on and keeps its lock
+        assert "running elsewhere" in run_script(script, "--filter", "Good").stdout
+        while (holder := Run_Script.Lock(last.parent.with_name("Good_s0.lock")).holder()) is not None:
+            os.kill(int(holder.split()[1]), signal.SIGKILL)
+            time.sleep(0.2)
+    else:
+        assert first.returncode == 130 and "1 stopped" in said
+        assert "interrupted: epochs 1 to" in last.parent.with_name("Good_s0.log").read_text()
+    told = run_script(script, "--filter", "Good")
+    assert told.returncode == 0 and "after epoch" in told.stdout, told.stdout + told.stderr
+    assert checkpoint.read(last)["epoch"] == 60
+    assert [path.name for path in last.parent.parent.iterdir() if path.is_dir()] == ["Good_s0"]

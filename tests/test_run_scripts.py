@@ -1,0 +1,243 @@
+"""Revisit_Runs.sh and MLRC_Runs.sh line by line: each parses, and its flags mean what the published tables say."""
+
+import csv
+import importlib
+import math
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+import main
+import parameters
+from tests import builders
+
+ROOT = Path(__file__).resolve().parent.parent
+PUBLISHED = ROOT / "docs" / "published"
+COUNTS = {"cub200": 23, "cars196": 23, "online_products": 21}
+MLRC_DATASETS = {"mlrc_cub200": "cub200", "mlrc_cars196": "cars196", "mlrc_sop": "online_products", "mlrc_cub200_bs256": "cub200_bs256"}
+
+
+def rows_of(name):
+    with open(PUBLISHED / name, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def runs_of(name, datapath="DATA"):
+    """(comment lines above the block, flags of main.py) of every run, read without the project's own reader."""
+    runs, comments = [], []
+    for line in (ROOT / name).read_text().splitlines():
+        if line.startswith("#"):
+            comments.append(line)
+        elif line.startswith("python main.py "):
+            runs.append((list(comments), shlex.split(line.replace("$datapath", datapath))[2:]))
+        else:
+            assert not line or line.startswith("datapath="), line
+            comments = []
+    return runs
+
+
+REVISIT, MLRC = runs_of("Revisit_Runs.sh"), runs_of("MLRC_Runs.sh")
+
+
+@pytest.fixture(scope="module")
+def defaults():
+    return vars(parameters.read([]))
+
+
+def differing(opt, defaults):
+    """Flags that are not at their default; where one only follows another, the other tells."""
+    follow = {"savename", "eval_bs", "fc_lr", "fc_decay", "flags"}
+    return {name: value for name, value in vars(opt).items() if name not in follow and value != defaults[name]}
+
+
+def test_the_scripts_are_what_the_generator_writes():
+    sys.path.insert(0, str(ROOT / "docs"))
+    for path, text in importlib.import_module("generate_run_scripts").texts().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path}: run python docs/generate_run_scripts.py"
+
+
+def test_every_line_of_the_icml_runs_means_its_row(defaults):
+    rows = rows_of("revisit_runs.csv")
+    published = {(row["dataset"], row["method"]): row for row in rows_of("published_revisit_icml2020.csv")}
+    assert len(REVISIT) == 5 * len(rows) == 335
+    assert {name: sum(row["dataset"] == name for row in rows) for name in COUNTS} == COUNTS
+    runs = iter(REVISIT)
+    for row in rows:
+        fact = published[row["dataset"], row["method"]]
+        for seed in range(5):
+            comments, argv = next(runs)
+            if seed == 0:
+                assert f"R@1 {fact['R@1_mean']} +- {fact['R@1_std(ddof0,5 seeds)']}" in comments[0] and row["group"] in comments[0]
+            opt = parameters.read(argv)
+            expected = {"source_path": "DATA", "project": "RevisitDML", "group": row["group"], "seed": seed, "loss": row["loss"], "bs": 112}
+            expected |= {"dataset": row["dataset"], "arch": row["arch"], "n_epochs": int(row["n_epochs"]), "lr": 1e-5, "embed_dim": 128}
+            expected |= {"samples_per_class": 2, "data_sampler": "class_random"}
+            expected |= {"batch_mining": row["batch_mining"]} if row["batch_mining"] else {}
+            words = row["flags"].split()
+            expected |= {flag.removeprefix("--"): float(value) for flag, value in zip(words[::2], words[1::2], strict=True)}
+            assert {name: getattr(opt, name) for name in expected} == expected
+            assert set(differing(opt, defaults)) <= set(expected), "a flag that the table does not name"
+            assert opt.savename == f"{row['group']}_s{seed}"
+    assert next(runs, None) is None
+
+
+def expected_method(method, value):
+    """The flags of a Reality Check method. `value`: published parameter -> number, None where it was not searched."""
+    ms = {"loss": "multisimilarity"}
+    if method.startswith("Multi"):
+        ms |= {
+            "loss_multisimilarity_pos_weight": value["alpha"], "loss_multisimilarity_neg_weight": value["beta"],
+            "loss_multisimilarity_thresh": value["base"], "loss_multisimilarity_margin": value.get("epsilon", math.inf),
+        }  # fmt: skip
+    if method.startswith("Margin"):
+        return {
+            "loss": "margin", "batch_mining": "all", "loss_margin_beta_shared": method == "Margin", "loss_margin_beta_lr": value["beta lr"],
+            "loss_margin_margin": value["margin"], "loss_margin_beta": value["init beta"],
+        }  # fmt: skip
+    return {
+        "Contrastive": lambda: {
+            "loss": "contrastive", "batch_mining": "none", "loss_contrastive_reduction": "nonzero",
+            "loss_contrastive_pos_margin": value["pos_margin"], "loss_contrastive_neg_margin": value["neg_margin"],
+        },
+        "Triplet": lambda: {
+            "loss": "triplet", "batch_mining": "all", "loss_triplet_reduction": "nonzero", "loss_triplet_distance": "euclidean",
+            "loss_triplet_margin": value["margin"],
+        },
+        "NTXent": lambda: {"loss": "ntxent", "loss_ntxent_temperature": value["temperature"]},
+        "ProxyNCA": lambda: {
+            "loss": "proxynca_pp", "loss_proxynca_pp_lrmulti": value["proxy lr"] * 1e6, "loss_proxynca_pp_scale": value["softmax_scale"] ** 0.5,
+        },
+        "Normalized Softmax": lambda: {
+            "loss": "softmax", "loss_softmax_lr": value["weights lr"], "loss_softmax_temperature": value["temperature"],
+        },
+        "CosFace": lambda: {
+            "loss": "cosface", "loss_cosface_lr": value["weights lr"], "loss_cosface_margin": value["margin"], "loss_cosface_scale": value["scale"],
+        },
+        "ArcFace": lambda: {
+            "loss": "arcface", "loss_arcface_lr": value["weights lr"], "loss_arcface_angular_margin": value["margin"] * math.pi / 180,
+            "loss_arcface_feature_scale": value["scale"],
+        },
+        "FastAP": lambda: {"loss": "fastap", "loss_fastap_num_bins": value["num_bins"]},
+        "SNR Contrastive": lambda: {
+            "loss": "snr_contrastive", "batch_mining": "none",
+            **{f"loss_snr_contrastive_{name}": value[name] for name in ("pos_margin", "neg_margin", "regularizer_weight")},
+        },
+        "Multi Similarity": lambda: ms,
+        "Multi Similarity + Miner": lambda: ms,
+        "SoftTriple": lambda: {
+            "loss": "softtriplet", "loss_softtriplet_n_centroids": 10, "loss_softtriplet_lrmulti": value["weights lr"] * 1e6,
+            "loss_softtriplet_lambda": value["la"], "loss_softtriplet_gamma": value["gamma"],
+            "loss_softtriplet_reg_weight": value["reg_weight"] or 0, "loss_softtriplet_margin_delta": value["margin"],
+        },
+    }[method]()  # fmt: skip
+
+
+def test_every_line_of_the_reality_check_means_its_column(defaults):
+    table = rows_of("mlrc_hyperparameters.csv")
+    methods = list(dict.fromkeys(row["method"] for row in table))
+    results = {(row["method"], row["setting"]): row for row in rows_of("mlrc_map_r.csv")}
+    seen = {}
+    for comments, argv in MLRC:
+        opt = parameters.read(argv)
+        assert opt.config == [argv[1]] and argv[0] == "--config" and opt.source_path == "DATA" and opt.project == "MLRC" and opt.seed == 0
+        setting = MLRC_DATASETS[argv[1]]
+        method = comments[-1].removeprefix("# ").partition(":")[0]
+        assert results[method, setting]["validation_map_r"] in comments[-1]
+        if setting != "cub200_bs256":
+            assert f"on test about {results[method, setting]['test_map_r']}" in comments[-1]
+        value = {row["parameter"]: float(row[setting]) if row[setting] else None for row in table if row["method"] == method}
+        expected = expected_method(method, value)
+        for name, wanted in expected.items():
+            found = getattr(opt, name)
+            assert found == wanted if isinstance(wanted, str) else math.isclose(found, wanted, rel_tol=1e-9), (method, setting, name)
+        classification = method in ("ProxyNCA", "Normalized Softmax", "CosFace", "ArcFace", "SoftTriple")
+        assert opt.bs == (256 if setting == "cub200_bs256" else 32) and opt.samples_per_class == (1 if classification else 4)
+        by_chance = setting == "cub200_bs256" and classification
+        assert opt.data_sampler == ("class_random" if by_chance else "class_balanced")
+        protocol = set(differing(parameters.read(["--config", argv[1]]), defaults))
+        named = protocol | set(expected) | {"config", "source_path", "project", "group", "seed", "samples_per_class", "data_sampler"}
+        assert set(differing(opt, defaults)) <= named, "a flag that neither the protocol nor the table names"
+        seen[method, setting] = opt.group
+    assert len(MLRC) == len(seen) == 56 and {method for method, _ in seen} == set(methods) and len(methods) == 14
+    assert len(set(seen.values())) == 56
+
+
+@pytest.mark.parametrize(("config", "schedule"), [("cub200", (2, 9)), ("cars196", (5, 14)), ("sop", (20, 39)), ("cub200_bs256", (2, 9))])
+def test_the_protocol(config, schedule):
+    opt = parameters.read(["--config", f"mlrc_{config}"])
+    assert (opt.save_interval, opt.patience) == schedule
+    assert (opt.arch, opt.embed_dim, opt.augmentation) == ("bninception_frozen_normalize", 128, "mlrc")
+    assert (opt.optim, opt.lr, opt.fc_lr, opt.momentum) == ("rmsprop", 1e-6, 1e-6, 0.9)
+    assert (opt.decay, opt.fc_decay, opt.loss_decay) == (1e-4,) * 3
+    assert (opt.iterations_per_epoch, opt.n_epochs, opt.scheduler) == (100, 1000, "none")
+    assert opt.storage_metrics == ["map_r"] and opt.check_untrained_accuracy
+    assert opt.bs == (256 if config.endswith("bs256") else 32)
+    assert opt.use_tv_split and opt.tv_split_perc == 0.75 and not opt.tv_split_by_samples  # CUB: 0-74 train, 75-99 validate
+
+
+def test_published_tables_agree_with_each_other():
+    """Best values in full precision, cut to the digits that are printed, are the printed ones."""
+    printed = {(row["method"], row["parameter"]): row for row in rows_of("mlrc_hyperparameters.csv")}
+    rate = {"ProxyNCA": "proxy lr", "Margin": "beta lr", "Margin / class": "beta lr"}
+    compared = 0
+    for row in rows_of("mlrc_search.csv"):
+        name = {"lr": rate.get(row["method"], "weights lr"), "beta": "init beta" if row["method"].startswith("Margin") else "beta"}.get(
+            row["parameter"], row["parameter"]
+        )
+        text, best = printed[row["method"], name][row["setting"]], float(row["best"])
+        digits = text.partition("e")[0].partition(".")[2]
+        step = 10.0 ** -len(digits) * 10.0 ** int(text.partition("e")[2] or 0)
+        assert float(row["low"]) <= best <= float(row["high"])
+        assert abs(best) - abs(float(text)) > -1e-6 * abs(best) and abs(best) - abs(float(text)) < step * 1.001, (row, text)
+        compared += 1
+    assert compared == 140
+
+
+# -------------------------------------------------------------------------------------------------------------- dry runs
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """All three data sets with as many classes as batches of 64 classes need after validation is cut off, two images each."""
+    path = tmp_path_factory.mktemp("tiny")
+    builders.make_cub200(path, n_classes=172, n_images=2)
+    builders.make_cars196(path, n_classes=172, n_images=2)
+    builders.make_online_products(path, n_train=86, n_test=12, n_images=2)
+    return path
+
+
+def kind(argv):
+    opt = parameters.read(argv)
+    return opt.dataset, opt.loss, opt.batch_mining, opt.arch, opt.bs, opt.loss == "multisimilarity" and opt.loss_multisimilarity_margin
+
+
+def dry_run(argv, tiny, capsys, *more):
+    argv = [str(tiny) if word == "DATA" else word for word in argv]
+    small = ["--not_pretrained", "--allow_partial_dataset", "--dry_run", "--resize_size", "36", "--crop_size", "32", "--kernels", "0"]
+    main.main(parameters.read([*argv, *small, *more]))
+    said = capsys.readouterr().out
+    assert "dry run: one batch of" in said and "loss nan" not in said, said
+
+
+def one(runs, group):
+    return next(argv for _, argv in runs if group in argv)
+
+
+@pytest.mark.parametrize("group", ["CUB_GenLifted", "CARreg_SNR_Distance", "SOP_Histogram"])
+def test_icml_lines_pass_a_dry_run(group, tiny, capsys):
+    dry_run(one(REVISIT, group), tiny, capsys, "--bs", "16")
+
+
+@pytest.mark.parametrize("group", ["MLRC_CUB_ArcFace", "MLRC_SOP_MS"])
+def test_reality_check_lines_pass_a_dry_run(group, tiny, capsys):
+    dry_run(one(MLRC, group), tiny, capsys)
+
+
+@pytest.mark.long
+def test_every_kind_of_line_passes_a_dry_run(tiny, capsys):
+    kinds = {}
+    for _, argv in REVISIT + MLRC:
+        kinds.setdefault(kind(argv), argv)
+    assert len(kinds) > 90
+    for argv in kinds.values():
+        dry_run(argv, tiny, capsys)
