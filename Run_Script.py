@@ -472,7 +472,9 @@ def submit(tasks: list[Task], options) -> bool:
     executor.update_parameters(**{"name": Path(options.script).stem, **settings})
     with executor.batch():
         jobs = [executor.submit(submitit.helpers.CommandFunction(own_command(task, options))) for task in tasks]
-    print(f"{len(jobs)} jobs submitted, their logs in {folder}. Ctrl-C ends the waiting, not the jobs: scancel {jobs[0].job_id.partition('_')[0]}")
+    print(f"{len(jobs)} jobs submitted, their logs in {folder}")
+    if executor.cluster == "slurm":
+        print(f"Ctrl-C ends the waiting, not the jobs; scancel {jobs[0].job_id.partition('_')[0]} ends those")
     waiting, failed = dict(zip(jobs, tasks, strict=True)), []
     with tqdm(total=len(jobs), desc="jobs", unit="job", disable=None) as bar:
         while waiting:

@@ -44,8 +44,8 @@ class Series:
         import pandas as pd
 
         steps, row = np.unique(np.asarray(epochs, dtype=np.int64), return_inverse=True)
-        split_codes, split_names = pd.factorize(splits)
-        metric_codes, metric_names = pd.factorize(metrics)
+        split_codes, split_names = pd.factorize(pd.Series(splits))
+        metric_codes, metric_names = pd.factorize(pd.Series(metrics))
         codes, column = np.unique(split_codes * len(metric_names) + metric_codes, return_inverse=True)
         keys = [(str(split_names[code // len(metric_names)]), str(metric_names[code % len(metric_names)])) for code in codes]
         table = np.full((len(steps), len(keys)), np.nan)
@@ -141,10 +141,9 @@ def read_metrics(path: Path) -> tuple[Series, bool]:
     whole = content.rfind(b"\n") + 1
     if not whole:
         return EMPTY, bool(content)
-    rows = pd.read_csv(
-        io.BytesIO(content[:whole]), float_precision="round_trip",
-        dtype={"epoch": np.int32, "split": "category", "metric": "category", "value": np.float64},
-    )  # fmt: skip
+    exact = {} if tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1) else {"float_precision": "round_trip"}  # the default since 3.1
+    columns = {"epoch": np.int32, "split": "category", "metric": "category", "value": np.float64}
+    rows = pd.read_csv(io.BytesIO(content[:whole]), dtype=columns, **exact)
     if rows.empty:
         return EMPTY, whole < len(content)
     return Series.from_rows(rows["epoch"], rows["split"], rows["metric"], rows["value"]), whole < len(content)

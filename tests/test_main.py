@@ -10,6 +10,7 @@ import yaml
 import main
 import parameters
 from utilities import checkpoint, load_run
+from utilities.errors import UserError
 
 
 def flags(folder_data, tmp_path, *more):
@@ -132,8 +133,6 @@ def test_a_loss_that_is_not_finite_stops_the_run(folder_data, tmp_path, monkeypa
 
 
 def test_a_full_disk_leaves_the_last_checkpoint(folder_data, tmp_path, monkeypatch):
-    from utilities.errors import UserError
-
     run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1"))
     good = (run.folder / checkpoint.LAST).read_bytes()
 
@@ -157,3 +156,43 @@ def test_ctrl_c_says_how_to_go_on(folder_data, tmp_path, monkeypatch, capsys):
         main.main(flags(folder_data, tmp_path, "--n_epochs", "2", "--resume"))
     assert stop.value.code == 130
     assert f"--resume_from {run.folder}" in capsys.readouterr().out
+
+
+def test_two_processes_never_train_in_one_folder(folder_data, tmp_path):
+    import subprocess
+    import sys
+
+    run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1"))
+    hold = f"import fcntl, time; f = open({str(run.folder / '.lock')!r}, 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True); time.sleep(60)"
+    holder = subprocess.Popen([sys.executable, "-c", hold], stdout=subprocess.PIPE, text=True)
+    try:
+        holder.stdout.readline()
+        with pytest.raises(UserError, match="another process trains"):
+            main.main(flags(folder_data, tmp_path, "--n_epochs", "2", "--resume"))
+    finally:
+        holder.kill()
+        holder.wait()
+    main.main(flags(folder_data, tmp_path, "--n_epochs", "2", "--resume"))
+
+
+def test_resume_best_goes_back_and_cuts_what_came_after(folder_data, tmp_path, monkeypatch):
+    from utilities.run import Selection
+
+    values = iter([0.9, 0.5, 0.4])
+    monkeypatch.setattr(main.evaluation, "evaluate", lambda *args, **kwargs: ({"test": {"e_recall@1": next(values)}}, {}))
+    monkeypatch.setattr(main.results, "of_best_epoch", lambda *args: None)
+    assert Selection(flags(folder_data, tmp_path), main.metrics.higher_is_better, "test").metric == "e_recall@1"
+    run = main.main(flags(folder_data, tmp_path, "--n_epochs", "3", "--evaluation_metrics", "e_recall@1"))
+    assert {r["epoch"] for r in rows(run.folder)} == {"1", "2", "3"}
+    values = iter([0.3, 0.2])
+    opt = parameters.read(["--resume", "best", "--resume_from", str(run.folder)])
+    again = main.main(opt)
+    recalls = {r["epoch"]: float(r["value"]) for r in rows(again.folder) if r["metric"] == "e_recall@1"}
+    assert recalls == {"1": 0.9, "2": 0.3, "3": 0.2}
+
+
+def test_an_empty_folder_of_a_killed_run_is_taken_up(folder_data, tmp_path):
+    folder = tmp_path / "runs" / "folder" / "Tiny_s3"
+    folder.mkdir(parents=True)
+    run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1", "--resume"))
+    assert run.folder == folder and run.epoch == 1

@@ -1,6 +1,7 @@
 """Run_Script.py: reading a file of runs, what is finished, locks, failures, Ctrl-C. Most runs here are stand-ins that take no time."""
 
 import json
+import multiprocessing
 import os
 import signal
 import socket
@@ -192,28 +193,28 @@ def test_a_run_that_outlives_its_runner_keeps_the_lock(tmp_path):
     assert Run_Script.Lock(path).take()
 
 
+def take_all(folder, ready, over, answers):
+    """Try every lock once; in a process of its own, which lives until all have tried."""
+    ready.wait()
+    answers.put([Run_Script.Lock(folder / f"{n}.lock").take() for n in range(100)])
+    over.wait()
+
+
 def test_of_many_takers_at_once_one_wins(tmp_path):
     """Also where all of them find a lock that was left behind."""
-    code = (
-        "import sys, time, Run_Script\n"
-        "from pathlib import Path\n"
-        "start = Path(sys.argv[1], 'start')\n"
-        "Path(sys.argv[1], sys.argv[2]).touch()\n"
-        "while not start.exists(): pass\n"
-        "won = [Run_Script.Lock(Path(sys.argv[1], f'{n}.lock')).take() for n in range(40)]\n"
-        "time.sleep(2)\n"
-        "print(''.join('01'[w] for w in won))\n"
-    )
-    for number in range(0, 40, 2):
-        written(tmp_path / f"{number}.lock", entry(999_999_9, "1"))
-    takers = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path), name], cwd=ROOT, stdout=subprocess.PIPE, text=True) for name in "abc"]
-    while not all((tmp_path / name).exists() for name in "abc"):
-        assert all(taker.poll() is None for taker in takers)
-        time.sleep(0.02)
-    (tmp_path / "start").touch()
-    won = [taker.communicate(timeout=60)[0].strip() for taker in takers]
-    assert all(len(row) == 40 for row in won)
-    assert [sum(row[n] == "1" for row in won) for n in range(40)] == [1] * 40
+    for number in range(0, 100, 2):
+        written(tmp_path / f"{number}.lock", entry(9_999_999, "1"))
+    fork = multiprocessing.get_context("fork")
+    ready, over, answers = fork.Barrier(4), fork.Event(), fork.Queue()
+    takers = [fork.Process(target=take_all, args=(tmp_path, ready, over, answers)) for _ in range(4)]
+    for taker in takers:
+        taker.start()
+    won = [answers.get(timeout=60) for _ in takers]
+    over.set()
+    for taker in takers:
+        taker.join()
+    assert [sum(row[n] for row in won) for n in range(100)] == [1] * 100
+    assert sum(any(row) for row in won) > 1, "they did run at once"
 
 
 # ---------------------------------------------------------------------------------------------------------- many of them

@@ -198,9 +198,9 @@ def test_published_tables_agree_with_each_other():
 # -------------------------------------------------------------------------------------------------------------- dry runs
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    """All three data sets with as many classes as batches of 64 classes need after validation is cut off, two images each."""
+    """All three data sets, with the classes and CUB images that batches of 64 classes and 256 images need once validation is cut off."""
     path = tmp_path_factory.mktemp("tiny")
-    builders.make_cub200(path, n_classes=172, n_images=2)
+    builders.make_cub200(path, n_classes=172, n_images=5)
     builders.make_cars196(path, n_classes=172, n_images=2)
     builders.make_online_products(path, n_train=86, n_test=12, n_images=2)
     return path

@@ -301,7 +301,6 @@ def main(argv=None) -> None:
     parser.add_argument("--report", type=Path, default=None, help="write the report to this Markdown file too")
     parser.add_argument("--iterations", type=int, default=ITERATIONS, help="steps of training")
     options = parser.parse_args(argv)
-    torch.set_num_threads(1)  # the tensors are too small to be worth sharing out
     results = {loss: train(loss, options.seeds, options.iterations) for loss in tqdm(RUNS, desc="runs", leave=False, disable=None)}
     command = "python toy_experiments/diagonal_lines.py " + " ".join(sys.argv[1:] if argv is None else argv)
     text = report(results, options.seeds, options.out[0].name, command.strip())
@@ -315,4 +314,5 @@ def main(argv=None) -> None:
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)  # the tensors are too small to be worth sharing out
     main()

@@ -36,6 +36,7 @@ EVALUATION_FLAGS = {
     "evaluation_metrics", "evaltypes", "splits_to_eval", "no_train_metrics", "eval_reference_set", "tester", "label_hierarchy_level",
     "eval_pca", "eval_no_normalize", "eval_use_trunk_output", "eval_bs",
 }  # fmt: skip
+BEFORE_ALL = -2  # before the first epoch there is, -1
 
 
 def saved_flags(opt) -> dict:
@@ -98,7 +99,7 @@ class Run:
     def __init__(self, opt, parts: dict, selection: Selection):
         self.opt, self.parts, self.selection = opt, parts, selection
         wanted = run_folder(opt)
-        self.resumed = opt.resume is not None and (wanted / "parameters.yaml").exists()
+        self.resumed = opt.resume is not None and wanted.is_dir()  # also one that was killed before it wrote anything
         if opt.resume is not None and not self.resumed:
             print(f"--resume: no run in {wanted}: this is a new one")
         self.folder = wanted if self.resumed else new_folder(wanted)
@@ -108,23 +109,36 @@ class Run:
         self.sinks = []
 
     def start(self, environment: dict) -> None:
-        """Write what the run is, or restore where it stood; open the records."""
-        if not self.resumed or not (self.folder / "environment.yaml").exists():
-            self._describe(environment)
+        """Write what the run is, or restore where it stood; open the records.
+
+        Raises UserError where another process trains in the folder, or its checkpoint does not fit.
+        """
+        self._lock = _locked(self.folder)
+        if not (self.folder / "environment.yaml").exists():
+            with replacing(self.folder / "environment.yaml") as file:
+                yaml.safe_dump(environment, file, sort_keys=False)
+        self._describe()
         last = self.folder / checkpoint.LAST
-        if self.resumed and last.exists():
-            name = last if self.opt.resume == "latest" else self._best_checkpoint()
-            content = checkpoint.read(name)
-            checkpoint.restore(content, self.parts)
-            self.epoch, self.state = content["epoch"], content["run"]
+        if last.exists():
+            self._restore(last if self.opt.resume == "latest" else self._best_checkpoint())
             print(f"resumed {self.folder} after epoch {self.epoch}")
         elif self.resumed:
             print(f"resumed {self.folder}: it has no checkpoint yet and starts from epoch 1")
         self.sinks = records.open_sinks(self.opt, self.folder)
         if self.resumed:
-            self._describe(environment)
             for sink in self.sinks:
-                sink.cut(self.epoch if last.exists() else -2)
+                sink.cut(self.epoch if last.exists() else BEFORE_ALL)
+
+    def _restore(self, path: Path) -> None:
+        """Take up the state of a checkpoint; going back to the best one, what came after it is no longer there."""
+        content = checkpoint.read(path)
+        checkpoint.restore(content, self.parts)
+        self.epoch, self.state = content["epoch"], content["run"]
+        if self.opt.resume == "best":
+            for other in self.folder.glob("checkpoint_*.pth.tar"):
+                if checkpoint.read(other)["epoch"] > self.epoch:
+                    other.unlink()
+            self._save(checkpoint.LAST)
 
     @property
     def finished(self) -> bool:
@@ -219,6 +233,10 @@ class Run:
         """Finish the records."""
         for sink in self.sinks:
             sink.close()
+        self.sinks = []
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def _write(self, rows: list) -> None:
         for sink in self.sinks:
@@ -252,12 +270,10 @@ class Run:
     def _save(self, name: str) -> None:
         checkpoint.save(self.folder / name, self.parts, epoch=self.epoch, run=self.state)
 
-    def _describe(self, environment: dict) -> None:
+    def _describe(self) -> None:
         flags = saved_flags(self.opt)
         with replacing(self.folder / "parameters.yaml") as file:
             yaml.safe_dump(flags, file, sort_keys=True)
-        with replacing(self.folder / "environment.yaml") as file:
-            yaml.safe_dump(environment, file, sort_keys=False)
         with replacing(self.folder / "Parameter_Info.txt") as file:
             file.writelines(f"{name}: {value}\n" for name, value in flags.items())
 
@@ -271,6 +287,25 @@ class Run:
         }
         with replacing(self.folder / "summary.json") as file:
             json.dump(_json_safe(summary), file, indent=1)
+
+
+def _locked(folder: Path):
+    """Hold the run folder for this process. The lock goes with the process, however it ends.
+
+    Raises UserError where another process holds it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # not on this system: as if nobody else were there
+        return None
+    file = open(folder / ".lock", "w")  # noqa: SIM115  held as long as the process lives
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not flock: a loader's workers would hold it after a kill -9
+    except (BlockingIOError, PermissionError) as error:
+        raise UserError(f"another process trains in {folder}: wait for it, or choose another --savename") from error
+    except OSError:  # a file system without locks
+        pass
+    return file
 
 
 def named(evaltype: str, metric: str, evaltypes: list[str]) -> str:

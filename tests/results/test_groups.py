@@ -1,0 +1,205 @@
+"""What counts and what does not: failed, short, twice, different; which epoch is selected."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+import Result_Evaluations
+from results import collect, columns, groups
+from results.columns import BEST_ON_TEST, LAST, SELECTED
+from tests.results.made import make_run, rows, write_metrics
+from utilities.errors import UserError
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+R1 = columns.column("test", "e_recall@1")
+
+
+def built(root, defaults=None):
+    runs, _ = collect.collect([str(root)], [])
+    return {group.name: group for group in groups.build(runs, defaults)}
+
+
+def reasons(group):
+    return {run.name: reason for run, reason in group.left_out}
+
+
+def curve(*values, split="test", metric="e_recall@1", first=1):
+    return [(first + i, split, metric, value) for i, value in enumerate(values)]
+
+
+def test_failed_and_short_runs_are_shown_and_not_averaged(tmp_path):
+    for seed in range(3):
+        make_run(tmp_path, seed=seed, found=curve(0.1, 0.2 + seed / 100), epochs=2)
+    make_run(tmp_path, seed=3, found=curve(0.9), epochs=2)
+    make_run(tmp_path, seed=4, found=[], epochs=2)
+    (make_run(tmp_path, seed=5, found=curve(0.9, 0.9), epochs=2) / "CSV_Logs" / "metrics.csv").unlink()
+    make_run(tmp_path, seed=6, found=curve(float("nan"), float("nan")), epochs=2)
+    (make_run(tmp_path, seed=7, found=curve(0.9, 0.9), epochs=2) / "CSV_Logs" / "metrics.csv").write_text("no,table\n1,2\n")
+    (make_run(tmp_path, seed=8, found=curve(0.9, 0.9), epochs=2) / "parameters.yaml").write_text("{ no yaml")
+    group = built(tmp_path)["CUB_Margin_b12_Distance"]
+    why = {name.rpartition("_s")[2]: reason for name, reason in reasons(group).items()}
+    assert why["3"] == "short: 1 of 2 epochs" and why["4"] == "failed: no epoch recorded" and why["5"] == "failed: no CSV_Logs/metrics.csv"
+    assert why["6"].startswith("failed: no finite e_recall@1") and why["7"].startswith("failed: metrics.csv") and why["8"] == "failed: parameters.yaml is no YAML"
+    assert group.seeds_text == "3 of 9" and len(group.remarks) >= 6
+    assert group.estimate(R1, SELECTED).mean == pytest.approx(21)
+
+
+def test_a_group_of_failures_has_no_mean(tmp_path):
+    make_run(tmp_path, found=[])
+    group = built(tmp_path)["CUB_Margin_b12_Distance"]
+    assert np.isnan(group.estimate(R1, SELECTED).mean) and group.seeds_text == "0 of 1"
+
+
+def test_patience_is_no_short_run(tmp_path):
+    folder = make_run(tmp_path, found=curve(0.1, 0.5, 0.4, 0.4), epochs=100, patience=2)
+    (folder / "summary.json").write_text(json.dumps({"selected": {"epoch": 2}}))
+    assert not built(tmp_path)["CUB_Margin_b12_Distance"].left_out
+
+
+def test_differing_flags_are_listed_and_never_averaged(tmp_path):
+    for seed in range(3):
+        make_run(tmp_path, seed=seed, lr=1e-4 if seed == 2 else 1e-5, kernels=seed, save_path=f"/x/{seed}", gpu=[seed])
+    group = built(tmp_path)["CUB_Margin_b12_Distance"]
+    assert group.refused == "runs of this group differ in lr: 1e-05 (CUB_Margin_b12_Distance_s0, CUB_Margin_b12_Distance_s1), 0.0001 (CUB_Margin_b12_Distance_s2)"
+    assert not group.seeds and len(group.left_out) == 3 and np.isnan(group.estimate(R1, SELECTED).mean)
+
+
+def test_a_flag_that_a_run_was_recorded_without_has_its_default(tmp_path):
+    make_run(tmp_path, seed=0)
+    make_run(tmp_path, seed=1, brand_new=7)
+    assert built(tmp_path)["CUB_Margin_b12_Distance"].refused
+    assert not built(tmp_path, {"brand_new": 7})["CUB_Margin_b12_Distance"].refused
+
+
+def test_a_seed_that_occurs_twice_is_never_averaged(tmp_path):
+    for seed, value in enumerate((0.2, 0.3, 0.4)):
+        make_run(tmp_path, seed=seed, found=curve(value), epochs=1)
+    make_run(tmp_path, seed=1, found=curve(0.9), epochs=1, name="CUB_Margin_b12_Distance_s1_1")
+    group = built(tmp_path)["CUB_Margin_b12_Distance"]
+    assert set(reasons(group)) == {"CUB_Margin_b12_Distance_s1", "CUB_Margin_b12_Distance_s1_1"}
+    assert group.estimate(R1, SELECTED).mean == pytest.approx(30) and group.seeds_text == "2 of 3"
+    assert sum("seed 1 occurs twice" in remark for remark in group.remarks) == 2
+
+
+def test_selection_last_and_best_on_test_are_kept_apart(tmp_path):
+    found = curve(0.9, 0.1, 0.3, 0.2, split="val") + curve(0.10, 0.50, 0.20, 0.30) + curve(0.6, 0.7, 0.9, 0.8, metric="nmi")
+    found += [(0, "val", "e_recall@1", 0.99), (-1, "test", "e_recall@1", 0.99)]  # untrained states are never the best
+    make_run(tmp_path, found=found, epochs=4)
+    (run,) = built(tmp_path)["CUB_Margin_b12_Distance"].counted
+    nmi = columns.column("test", "nmi")
+    assert [columns.value(run, R1, how) for how in (SELECTED, LAST, BEST_ON_TEST)] == [0.10, 0.30, 0.50]
+    assert [columns.value(run, nmi, how) for how in (SELECTED, LAST, BEST_ON_TEST)] == [0.6, 0.8, 0.9], "each metric's own best epoch on test"
+    assert columns.rule(run) == "epoch with the highest e_recall@1 on val"
+
+
+def test_first_of_equal_epochs_and_a_metric_where_lower_is_better(tmp_path):
+    make_run(tmp_path, found=curve(0.5, 0.7, 0.7, float("inf")), epochs=4)
+    make_run(tmp_path, "Low", found=curve(0.5, 0.2, 0.2, metric="dists@intra"), epochs=3, storage_metrics=["dists@intra"])
+    found = built(tmp_path)
+    assert columns.epoch(found["CUB_Margin_b12_Distance"].counted[0], SELECTED) == 2
+    assert columns.epoch(found["Low"].counted[0], SELECTED) == 2
+
+
+def test_sparse_evaluation_takes_the_last_evaluated_epoch(tmp_path):
+    found = [(2, "test", "e_recall@1", 0.4), (4, "test", "e_recall@1", 0.3)] + curve(1.0, 1.0, 1.0, 1.0, 1.0, split="train", metric="loss")
+    make_run(tmp_path, found=found, epochs=5, save_interval=2)
+    (run,) = built(tmp_path)["CUB_Margin_b12_Distance"].counted
+    assert columns.value(run, R1, LAST) == 0.3 and columns.epoch(run, SELECTED) == 2
+
+
+def test_summary_that_names_another_epoch_is_told(tmp_path):
+    folder = make_run(tmp_path, found=curve(0.4, 0.5), epochs=2)
+    (folder / "summary.json").write_text(json.dumps({"selected": {"epoch": 1}}))
+    (run,) = built(tmp_path)["CUB_Margin_b12_Distance"].counted
+    assert "summary.json names epoch 1" in run.notes[0]
+
+
+def test_a_line_cut_short_by_a_crash_does_not_count(tmp_path):
+    folder = make_run(tmp_path, found=curve(0.4), epochs=1)
+    with open(folder / "CSV_Logs" / "metrics.csv", "a") as file:
+        file.write("2,test,e_recall@1,0.9")
+    run = collect.read_folder(folder)
+    assert list(run.series.epochs) == [1] and "cut short" in run.notes[0]
+
+
+def test_folds_are_averaged_within_their_seed(tmp_path):
+    for seed in (0, 1):
+        for fold in range(3):
+            make_run(tmp_path, "Folds", seed, found=curve(0.1 * fold + 0.01 * seed), epochs=1, name=f"Folds_s{seed}/fold_{fold}")
+    make_run(tmp_path, "Folds", 2, found=curve(0.9), epochs=1, name="Folds_s2/fold_0")
+    (tmp_path / "cub200" / "Folds_s0" / "parameters.yaml").write_text(yaml.safe_dump({"group": "Folds"}))
+    (tmp_path / "cub200" / "Folds_s0" / "meta").mkdir()
+    group = built(tmp_path)["Folds"]
+    assert group.values(R1, SELECTED) == pytest.approx([10, 11]) and group.seeds_text == "2 of 3 x 3 folds"
+    assert reasons(group) == {"Folds_s2/fold_0": "seed 2 lacks folds 1, 2"}
+
+
+def test_what_differs_between_groups_is_marked(tmp_path):
+    for group in ("A", "B", "C"):
+        make_run(tmp_path, group, bs=80 if group == "C" else 112, loss_margin_beta=0.6 if group == "B" else 1.2, environment={"gpu": "P100" if group == "A" else "V100"})
+    found = built(tmp_path)
+    assert found["C"].differs == ["bs 80 (others: 112)"], "and nothing else"
+    assert found["A"].differs == ["GPU P100 (others: V100)"]
+    assert found["B"].differs == [], "a method's own flags make the group"
+    assert "bs 112" in groups.printed_settings(list(found.values()))
+
+
+def test_searches_are_left_out_unless_named(tmp_path):
+    make_run(tmp_path)
+    for trial in range(2):
+        make_run(tmp_path, "S", trial, name=f"S_search/trial_{trial}", lr=10.0**-trial)
+    runs, notes = collect.collect([str(tmp_path)], [])
+    assert len(runs) == 1 and "S_search" in notes[0]
+    assert len(collect.collect([str(tmp_path / "cub200" / "S_search")], [])[0]) == 2
+
+
+def test_the_same_folder_twice_is_one_run(tmp_path):
+    make_run(tmp_path)
+    assert len(collect.collect([str(tmp_path), str(tmp_path / "cub200")], [])[0]) == 1
+
+
+def run_main(*words):
+    Result_Evaluations.main(Result_Evaluations.read([str(word) for word in words]))
+
+
+def test_one_line_errors(tmp_path):
+    make_run(tmp_path / "runs", found=rows(0.5, 3, 0, metrics=("e_recall@1", "nmi")), epochs=3, loss="mine")
+    make_run(tmp_path / "bare", found=curve(0.5, metric="loss", split="train"), epochs=1)
+    (tmp_path / "empty").mkdir()
+    for words, said in (
+        (["--runs", tmp_path / "nowhere"], "no such folder"),
+        (["--runs", tmp_path / "empty"], "no runs there"),
+        (["--runs", tmp_path / "runs", "--metrics", "e_recal@1"], "Did you mean 'e_recall@1'"),
+        (["--runs", tmp_path / "runs", "--metrics", "map_r"], "none of these runs recorded it"),
+        (["--runs", tmp_path / "runs", "--metrics", "val/nmi"], "none of these runs recorded it on val"),
+        (["--runs", tmp_path / "runs", "--relation", "rho", "e_recall@1"], "unknown metric 'rho'"),
+        (["--runs", tmp_path / "runs", "--compare_to", "published"], "nothing in common"),
+        (["--runs", tmp_path / "runs", "--compare_to", "mlrc"], "nothing in common"),
+        (["--runs", tmp_path / "bare"], "nothing in common"),
+    ):
+        with pytest.raises(UserError) as error:
+            run_main(*words, "--out", tmp_path / "out")
+        assert said in str(error.value) and "\n" not in str(error.value)
+    assert not (tmp_path / "out").exists(), "nothing is written where there is nothing to say"
+
+
+def test_the_command_line_ends_with_one_line_and_needs_no_wandb(tmp_path):
+    make_run(tmp_path / "runs", found=curve(0.5), epochs=1)
+    program = "import sys; sys.modules['wandb'] = None; sys.argv[0] = 'Result_Evaluations.py'; import runpy; runpy.run_path('Result_Evaluations.py', run_name='__main__')"
+    for words, status in ((["--runs", "runs"], 0), (["--runs", "nothing"], 2), (["--runz"], 2)):
+        told = subprocess.run([sys.executable, "-c", program, *[str(tmp_path / w) if w in ("runs", "nothing") else w for w in words], "--out", str(tmp_path / "out")], cwd=ROOT, capture_output=True, text=True)  # fmt: skip
+        assert told.returncode == status, told.stderr
+        assert status == 0 or (len(told.stderr.strip().splitlines()) == 1 and told.stderr.startswith("Result_Evaluations.py: error: "))
+    assert (tmp_path / "out" / "index.html").exists()
+
+
+def test_rows_are_read_back_exactly(tmp_path):
+    values = np.random.default_rng(0).random(200)
+    write_metrics(tmp_path / "metrics.csv", curve(*values))
+    series, _ = collect.read_metrics(tmp_path / "metrics.csv")
+    assert (series.of("test", "e_recall@1") == values).all()

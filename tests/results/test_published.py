@@ -1,0 +1,96 @@
+"""Our groups beside published ones: every published number joins its configuration, differences are told."""
+
+import csv
+import math
+
+import pytest
+
+import Result_Evaluations
+from results import collect, columns, groups, published, tables
+from results.published import FOLDER
+from tests.results.made import make_run, rows
+
+resolved = Result_Evaluations._resolved
+
+
+def built(root):
+    return groups.build(collect.collect([str(root)], [])[0])
+
+
+def run_of(root, configuration, seed=0, value=0.6, **changes):
+    """A run with exactly the flags of a published configuration, but for `changes`."""
+    flags = {**configuration.flags(resolved), "seed": seed, "n_epochs": 2, **changes}
+    flags.pop("savename")
+    metrics = rows(value, 2, seed, ("train", "val", "test"), ("e_recall@1", "map_r", "rho_spectrum@2"), ())
+    return make_run(root, found=metrics, epochs=2, **{k: v for k, v in flags.items() if k != "n_epochs"})
+
+
+@pytest.mark.parametrize(("source", "count", "table"), [("published", 67, "published_revisit_icml2020.csv"), ("mlrc", 56, "mlrc_map_r.csv")])
+def test_every_published_row_joins_a_configuration(source, count, table):
+    found = published.load(source)
+    with open(FOLDER / table, newline="") as file:
+        texts = [row for row in csv.DictReader(file)]
+    assert len(found) == len(texts) == count and len({(p.dataset, p.group) for p in found}) == count
+    if source == "published":
+        assert {(p.dataset, p.method, p.values[0].mean, p.values[0].deviation, p.rho) for p in found} == {
+            (t["dataset"], t["method"], float(t["R@1_mean"]), float(t["R@1_std(ddof0,5 seeds)"]), float(t["rho_spectrum@2(train)"])) for t in texts
+        }
+        assert {p.method for p in found if p.note} == {"ArcFace", "SoftTriple"}
+    else:
+        assert sorted(p.values[0].mean for p in found) == pytest.approx(sorted(100 * float(t["validation_map_r"]) for t in texts))
+        assert sum(len(p.values) == 2 for p in found) == 42
+
+
+def test_alike_by_name_or_by_flags_and_what_differs_is_told(tmp_path):
+    by_name = {p.group: p for p in published.load("published")}
+    for seed in range(3):
+        run_of(tmp_path, by_name["CUB_Margin_b06_Distance"], seed)
+        run_of(tmp_path, by_name["CUB_Margin_b12_Distance"], seed, group="Anything")
+        run_of(tmp_path, by_name["CUB_ArcFace"], seed, group="Faces", bs=56)
+        run_of(tmp_path, by_name["CUB_Triplet_Random"], seed, group="Other", loss_triplet_margin=0.9)
+    matches = {m.group.name: m for m in published.match(built(tmp_path), published.load("published"), resolved)}
+    assert {name: m.published.group for name, m in matches.items()} == {
+        "CUB_Margin_b06_Distance": "CUB_Margin_b06_Distance", "Anything": "CUB_Margin_b12_Distance", "Faces": "CUB_ArcFace",
+    }, "a loss with other flags of its own has no counterpart"  # fmt: skip
+    epochs = ["n_epochs 2 (published: 150)"]
+    assert matches["Anything"].differences == matches["CUB_Margin_b06_Distance"].differences == epochs
+    assert matches["Faces"].differences == ["bs 56 (published: 112)", *epochs]
+    text = tables.to_markdown(tables.comparison(list(matches.values()), "published"))
+    assert "unlike the published run: bs 56 (published: 112)" in text and "added the angular margin to every class" in text and "ddof 0" in text
+
+
+def test_difference_and_z(tmp_path):
+    configuration = next(p for p in published.load("published") if p.group == "CUB_MS")
+    values = [0.62, 0.63, 0.65]
+    for seed, value in enumerate(values):
+        flags = {**configuration.flags(resolved), "seed": seed}
+        flags.pop("savename")
+        found = [(1, "test", "e_recall@1", value - 0.1), (2, "test", "e_recall@1", value), (2, "train", "rho_spectrum@2", 0.2)]
+        make_run(tmp_path, found=found, **{**flags, "n_epochs": 2})
+    (match,) = published.match(built(tmp_path), [configuration], resolved)
+    ours, against = published.compare(match.group, match.published.values[0])
+    mean = 100 * sum(values) / 3
+    spread = sum((100 * v - mean) ** 2 for v in values)
+    assert ours.mean == pytest.approx(mean) and ours.deviation == pytest.approx(math.sqrt(spread / 3)), "ddof 0, as published"
+    assert against.difference == pytest.approx(mean - 62.80)
+    assert against.z == pytest.approx((mean - 62.80) / math.sqrt(spread / 2 / 3 + 0.70**2 * 5 / 4 / 5))
+    table = tables.comparison([match], "published")
+    shown = next(csv.DictReader(tables.to_csv(table).splitlines()))
+    assert (shown["R@1 ours [%]"], shown["R@1 published [%]"], shown["R@1 published [%] deviation"]) == (f"{mean:.2f}", "62.80", "0.70")
+    assert (shown["R@1 difference"], shown["R@1 z"]) == (f"{mean - 62.80:+.2f}", f"{against.z:+.2f}")
+    assert (shown["rho ours"], shown["rho published"]) == ("0.200", "0.155")
+
+
+def test_reality_check(tmp_path):
+    by_name = {p.group: p for p in published.load("mlrc")}
+    for group in ("MLRC_CUB_Margin", "MLRC_CUB256_MSMiner", "MLRC_CUB_MS"):
+        run_of(tmp_path, by_name[group], value=0.4)
+    run_of(tmp_path, by_name["MLRC_CUB_MarginClass"], value=0.4, group="Foreign")
+    matches = {m.group.name: m for m in published.match(built(tmp_path), published.load("mlrc"), resolved)}
+    assert matches["Foreign"].published.group == "MLRC_CUB_MarginClass" and matches["MLRC_CUB256_MSMiner"].published.method == "Multi Similarity + Miner"
+    assert all(m.differences == ["n_epochs 2 (published: 1000)"] for m in matches.values())
+    shown = {row["group"]: row for row in csv.DictReader(tables.to_csv(tables.comparison(list(matches.values()), "mlrc")).splitlines())}
+    assert shown["MLRC_CUB_Margin"]["MAP@R (val) published [%]"] == "41.84" and shown["MLRC_CUB_Margin"]["MAP@R published [%]"] == "23.09"
+    assert shown["MLRC_CUB256_MSMiner"]["MAP@R (val) published [%]"] == "44.29" and shown["MLRC_CUB256_MSMiner"]["MAP@R published [%]"] == ""
+    ours = columns.value(matches["MLRC_CUB_Margin"].group.counted[0], columns.column("val", "map_r"), columns.SELECTED)
+    assert shown["MLRC_CUB_Margin"]["MAP@R (val) ours [%]"] == f"{100 * ours:.2f}" and shown["MLRC_CUB_Margin"]["MAP@R (val) z"] == ""

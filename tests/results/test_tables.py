@@ -1,0 +1,166 @@
+"""Every number of every table against metrics.csv, read again by a script that shares no line with the program."""
+
+import csv
+import re
+import statistics
+
+import pytest
+
+import Result_Evaluations
+from tests.results.made import make_run, rows
+
+DATASETS = {"cub200": ("test", {"CUB_A": 0.60, "CUB_B": 0.61, "CUB_C": 0.50}), "cars196": ("val", {"CARS_A": 0.8, "CARS_B": 0.7})}
+TITLES = {
+    "R@1 [%]": "e_recall@1", "R@2 [%]": "e_recall@2", "NMI [%]": "nmi", "F1 [%]": "f1", "mAP_c [%]": "mAP_c",
+    "intra (train)": "dists@intra", "intra/inter (train)": "dists@intra_over_inter", "rho (train)": "rho_spectrum@2",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    root, out = tmp_path_factory.mktemp("runs"), tmp_path_factory.mktemp("out") / "tables"
+    for dataset, (selects, groups) in DATASETS.items():
+        splits = ("train", "val", "test") if selects == "val" else ("train", "test")
+        for group, quality in groups.items():
+            for seed in range(4):
+                make_run(root, group, seed, quality, epochs=9, splits=splits, dataset=dataset)
+    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(root), "--out", str(out), "--relation", "train/loss", "nmi"]))
+    return root, out
+
+
+def recomputed(root, dataset, group, split, metric, how):
+    """Mean and deviation (ddof 1) as they are recorded, and those of the epoch."""
+    numbers, epochs = [], []
+    for folder in (root / dataset).glob(f"{group}_s*"):
+        with open(folder / "CSV_Logs" / "metrics.csv") as file:
+            curves = {}
+            for line in csv.DictReader(file):
+                curves.setdefault((line["split"], line["metric"]), {})[int(line["epoch"])] = float(line["value"])
+        chosen, own = curves[DATASETS[dataset][0], "e_recall@1"], curves["test", metric if split == "test" else "e_recall@1"]
+        epoch = {"selected": max(chosen, key=chosen.get), "last": 9, "best_on_test": max(own, key=own.get)}[how]
+        numbers.append(curves[split, metric][epoch])
+        epochs.append(epoch)
+    assert len(numbers) == 4
+    return statistics.mean(numbers), statistics.stdev(numbers), statistics.mean(epochs)
+
+
+def lines(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("how", ["selected", "last", "best_on_test"])
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_single_tables(results, dataset, how):
+    root, out = results
+    texts = [(out / f"{dataset}_{how}.{ending}").read_text() for ending in ("md", "tex")]
+    found = lines(out / f"{dataset}_{how}.csv")
+    assert [line["group"] for line in found] == list(DATASETS[dataset][1])
+    for line in found:
+        assert line["seeds"] == "4"
+        for title in ("R@1 [%]", "R@2 [%]", "NMI [%]", "F1 [%]", "mAP_c [%]"):
+            mean, deviation, _ = recomputed(root, dataset, line["group"], "test", TITLES[title], how)
+            mean, deviation = f"{100 * mean:.2f}", f"{100 * deviation:.2f}"
+            assert (line[title], line[f"{title} deviation"]) == (mean, deviation)
+            row = [next(r for r in text.splitlines() if line["group"] in r.replace("\\", "")) for text in texts]
+            assert f"{mean}" in row[0] and f"± {deviation}" in row[0]
+            assert re.search(rf"{re.escape(mean)}\}}?\\pm{re.escape(deviation)}", row[1])
+        assert line["epoch"] == f"{recomputed(root, dataset, line['group'], 'test', 'e_recall@1', how)[2]:.1f}"
+
+
+def test_structure_and_shared_tables(results):
+    root, out = results
+    for dataset in DATASETS:
+        for line in lines(out / f"{dataset}_structure.csv"):
+            for title in ("intra (train)", "intra/inter (train)", "rho (train)"):
+                mean, deviation, _ = recomputed(root, dataset, line["group"], "train", TITLES[title], "selected")
+                assert (line[title], line[f"{title} deviation"]) == (f"{mean:.3f}", f"{deviation:.3f}")
+    for how in ("selected", "last", "best_on_test"):
+        found = {line["method"]: line for line in lines(out / f"shared_{how}.csv")}
+        assert set(found) == {"A", "B", "C"}, "groups of the same method share a row"
+        assert found["C"]["cars196 R@1 [%]"] == ""
+        for method, line in found.items():
+            for dataset, prefix in (("cub200", "CUB_"), ("cars196", "CARS_")):
+                for title in ("R@1 [%]", "NMI [%]"):
+                    if prefix + method in DATASETS[dataset][1]:
+                        mean, deviation, _ = recomputed(root, dataset, prefix + method, "test", TITLES[title], how)
+                        assert line[f"{dataset} {title}"] == f"{100 * mean:.2f}"
+                        assert line[f"{dataset} {title} deviation"] == f"{100 * deviation:.2f}"
+
+
+def test_runs_csv_and_correlations(results):
+    root, out = results
+    for line in lines(out / "runs.csv"):
+        with open(root / line["dataset"] / line["run"] / "CSV_Logs" / "metrics.csv") as file:
+            recorded = {float(r["value"]) for r in csv.DictReader(file) if (r["split"], r["metric"]) == (line["split"], line["metric"])}
+        assert float(line["value"]) in recorded, "full precision, to the last bit"
+    first = lines(out / "cub200_correlations.csv")[0]
+    pairs = [
+        (recomputed(root, "cub200", group, "test", "e_recall@1", "selected")[0], recomputed(root, "cub200", group, "train", "dists@intra", "selected")[0])
+        for group in DATASETS["cub200"][1]
+    ]
+    assert first["quantity"] == "intra (train)" and first["groups"] == "3"
+    assert first["Pearson"] == f"{statistics.correlation(*zip(*pairs, strict=True)):+.2f}"
+
+
+def test_the_best_is_marked_in_every_format(results):
+    _, out = results
+    marks = {line["group"]: line["R@1 [%] mark"] for line in lines(out / "cub200_selected.csv")}
+    assert marks["CUB_B"] == "best" and marks["CUB_C"] == ""
+    assert re.search(r"\| CUB_B \| 4 \| \*\*[\d.]+\*\* ±", (out / "cub200_selected.md").read_text())
+    assert re.search(r"CUB\\_B & 4 & \$\\mathbf\{[\d.]+\}\\pm", (out / "cub200_selected.tex").read_text())
+
+
+def test_every_table_states_its_rules(results):
+    _, out = results
+    for dataset, rule in (("cub200", "e_recall@1 on test (no validation data: the choice sees the test set)"), ("cars196", "e_recall@1 on val")):
+        for ending in ("md", "csv"):
+            text = (out / f"{dataset}_selected.{ending}").read_text()
+            for said in (rule, "ddof 1", "over 4 seeds", "Welch", "Holm", "arch resnet50_frozen_normalize", "GPU NVIDIA H200", "torch 2.15.0", "n_epochs 9", "5864"):
+                assert said in text, said
+    for name in ("cub200_best_on_test", "shared_best_on_test"):
+        assert "chosen on the test set itself" in (out / f"{name}.md").read_text()
+    assert "best epoch on test" not in (out / "cub200_selected.md").read_text()
+
+
+def test_latex_is_well_formed(results):
+    _, out = results
+    files = list(out.glob("*.tex"))
+    assert len(files) >= 13
+    for path in files:
+        text = path.read_text()
+        columns = re.search(r"\\begin\{tabular\}\{(l c*|lc*)\}", text)[1].strip()
+        body = text[text.index("\\toprule") : text.index("\\bottomrule")].replace("\\toprule", "").replace("\\midrule", "")
+        for row in filter(str.strip, body.split("\\\\\n")):
+            assert len(re.findall(r"(?<!\\)&", row)) == len(columns) - 1, (path, row)
+        assert text.count("{") - text.count("\\{") == text.count("}") - text.count("\\}")
+        assert not re.search(r"(?<!\\)[%#]", text)
+        assert len(re.findall(r"(?<!\\)\$", text)) % 2 == 0
+        assert not re.search(r"(?<!\\)_", re.sub(r"\\label\{[^}]*\}", "", text))
+
+
+def test_figures_and_page(results):
+    root, out = results
+    for name in ("relations", "metric_correlations", "recall_against_rho", "ranked", "relation_test_nmi_against_train_loss"):
+        assert (out / f"cub200_{name}.pdf").read_bytes().startswith(b"%PDF")
+        assert (out / f"cub200_{name}.png").read_bytes().startswith(b"\x89PNG")
+    page = (out / "index.html").read_text()
+    assert not re.search(r"(src|href)=\"https?:|@import|url\((?!data)", page), "nothing is fetched"
+    assert page.count("<svg") == 5 and page.count("data:image/png") >= 8
+    links = [link for link in re.findall(r'href="([^"#]+)"', page) if not link.startswith("data:")]
+    assert len(links) > 20 and all((out / link).exists() for link in links)
+    assert sum("CUB_A_s" in link for link in links) == 4
+    for line in lines(out / "cub200_selected.csv"):
+        assert line["R@1 [%]"] in page
+
+
+def test_awkward_names_survive(tmp_path):
+    for group in ("a|b & <c>", "100%_{x}^~\\"):
+        for seed in (0, 1):
+            make_run(tmp_path / "runs", group, seed, name=f"run{abs(hash(group))}_{seed}", found=rows(0.5, 6, seed, metrics=("e_recall@1",), training=()))
+    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]))
+    assert "a\\|b & <c>" in (tmp_path / "out" / "cub200_selected.md").read_text()
+    assert r"a$|$b \& $<$c$>$" in (tmp_path / "out" / "cub200_selected.tex").read_text()
+    assert r"100\%\_\{x\}\^{}\~{}\textbackslash{}" in (tmp_path / "out" / "cub200_selected.tex").read_text()
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "a|b &amp; &lt;c&gt;" in page and "<c>" not in page

@@ -1,0 +1,104 @@
+"""W&B projects through a stand-in of its public API: our runs and those that the ICML pipeline's own code logged."""
+
+import numpy as np
+import pytest
+
+import Result_Evaluations
+from results import collect, columns, groups
+from results.columns import SELECTED
+from utilities.errors import UserError
+
+
+class Online:
+    def __init__(self, name, history, config, state="finished", group=None, sampled=False):
+        self.name, self.config, self.state, self.group, self.url = name, config, state, group, f"https://wandb.ai/me/project/runs/{name}"
+        if sampled:
+            self.history = lambda samples=500, **_: history[:samples]
+        else:
+            self.scan_history = lambda: iter(history)
+
+
+class Api:
+    def __init__(self, *runs):
+        self._runs = runs
+
+    def runs(self, path):
+        assert path == "me/project"
+        return iter(self._runs)
+
+
+def icml(seed, values, group="CUB_Triplet_Distance", state="finished", n_epochs=None, sampled=False):
+    """As the ICML pipeline logged: one row a step, steps from 0, the older mAP, a key in the config."""
+    history = [
+        {"_step": i, "_runtime": 3.0, "Test: discriminative_e_recall: e_recall@1": v, "Test: discriminative_mAP: mAP": v / 2,
+         "Train: discriminative_rho_spectrum: rho_spectrum@2": 1 - v, "Train: Loss": 0.5, "spectrum": {"_type": "histogram"}}
+        for i, v in enumerate(values)
+    ]  # fmt: skip
+    config = {
+        "dataset": "cub200", "group": group, "seed": seed, "loss": "triplet", "batch_mining": "distance", "n_epochs": n_epochs or len(values),
+        "wandb_key": "SECRETKEY", "evaltypes": ["discriminative"], "storage_metrics": ["e_recall@1"], "_wandb": {}, "lr": 1e-5,
+    }  # fmt: skip
+    return Online(f"{group}_s{seed}", history, config, state, sampled=sampled)
+
+
+def read(*runs):
+    found, _ = collect.collect([], ["me/project"], Api(*runs))
+    return {group.name: group for group in groups.build(found)}
+
+
+def test_icml_runs_are_read():
+    group = read(icml(0, [0.1, 0.6, 0.5]), icml(1, [0.2, 0.3, 0.4], sampled=True))["CUB_Triplet_Distance"]
+    assert group.estimate(columns.column("test", "e_recall@1"), SELECTED).mean == pytest.approx(50)
+    assert group.estimate(columns.column("test", "mAP_c"), SELECTED).mean == pytest.approx(25), "their mAP is today's mAP_c"
+    assert group.estimate(columns.column("train", "rho_spectrum@2"), SELECTED).mean == pytest.approx(0.5)
+    assert [columns.epoch(run, SELECTED) for run in group.counted] == [2, 3]
+    assert "older name of mAP_c" in group.counted[0].notes[0]
+
+
+def test_own_runs_are_read_and_their_map_stays():
+    history = [
+        {"epoch": e, "_step": e + 1, "Test: discriminative_e_recall: e_recall@1": 0.1 * (e + 2), "Test: other_e_recall: e_recall@1": 0.9,
+         "Test: discriminative_mAP: mAP": 0.3, "Train: criterion: active_share": 0.5, "Train: loss: loss": 1.0}
+        for e in (-1, 0, 1, 2)
+    ]  # fmt: skip
+    config = {"dataset": "cub200", "seed": 3, "n_epochs": 2, "save_interval": 1, "evaltypes": ["discriminative", "other"], "storage_metrics": ["e_recall@1"]}
+    (group,) = read(Online("Mine_s3", history, config, group="Mine")).values()
+    (run,) = group.counted
+    assert group.name == "Mine" and run.seed == 3 and list(run.series.epochs) == [-1, 0, 1, 2]
+    assert {("test", "discriminative/mAP"), ("train", "criterion/active_share"), ("train", "loss")} <= set(run.series.keys)
+    assert columns.value(run, columns.column("test", "other/e_recall@1"), SELECTED) == 0.9
+
+
+def test_values_of_one_epoch_in_several_rows_are_joined():
+    run = icml(0, [0.1, 0.2])
+    split = [{"_step": row["_step"], key: value} for row in run.scan_history() for key, value in row.items() if key != "_step"]
+    run.scan_history = lambda: iter(split)
+    (read_back,) = read(run)["CUB_Triplet_Distance"].counted
+    assert list(read_back.series.epochs) == [1, 2] and np.isfinite(read_back.series.of("test", "e_recall@1")).all()
+
+
+def test_crashed_runs_do_not_count():
+    group = read(icml(0, [0.1, 0.2]), icml(1, [0.3], state="crashed", n_epochs=2), icml(2, [0.3, 0.4], state="crashed"), icml(3, [], state="failed", n_epochs=2))["CUB_Triplet_Distance"]
+    assert sorted(group.seeds) == [0, 2]
+    assert {run.seed: reason for run, reason in group.left_out} == {1: "short: 1 of 2 epochs (W&B says crashed)", 3: "failed: no epoch recorded (W&B says failed)"}
+    assert "all epochs are there" in " ".join(group.seeds[2][0].notes)
+
+
+def test_tables_from_wandb_hold_links_and_no_key(tmp_path):
+    api = Api(*(icml(seed, [0.1, 0.6 + seed / 100]) for seed in range(3)))
+    Result_Evaluations.main(Result_Evaluations.read(["--project", "me/project", "--out", str(tmp_path)]), api)
+    assert "61.00 ± 1.00" in (tmp_path / "cub200_selected.md").read_text()
+    assert 'href="https://wandb.ai/me/project/runs/CUB_Triplet_Distance_s0"' in (tmp_path / "index.html").read_text()
+    assert not any(b"SECRETKEY" in path.read_bytes() for path in tmp_path.iterdir())
+
+
+def test_a_project_that_cannot_be_read_is_one_line():
+    class Broken:
+        def runs(self, path):
+            raise ValueError("could not find\nproject")
+
+    with pytest.raises(UserError, match="--project me/project: cannot be read") as error:
+        collect.collect([], ["me/project"], Broken())
+    assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match="no runs there"):
+        collect.collect([], ["me/project"], Api())

@@ -1,0 +1,118 @@
+"""The toy experiment: its data, its loss in loops, independent seeds, and what its report says."""
+
+import numpy as np
+import pytest
+import torch
+
+from toy_experiments import diagonal_lines as toy
+
+SEEDS = [3, 4]
+
+
+def test_training_points_lie_on_the_diagonal_where_the_classes_are():
+    points, labels = toy.training_points(torch.Generator().manual_seed(0))
+    assert points.shape == (60, 2) and torch.equal(points[:, 0], points[:, 1])
+    assert torch.bincount(labels).tolist() == [15] * 4
+    for label, (start, end) in enumerate([(0.1, 0.3), (0.35, 0.55), (0.6, 0.8), (0.85, 1.05)]):
+        xs = points[labels == label, 0]
+        places = (xs - start) / (end - start) * 99
+        assert len(xs.unique()) == 15 and (places - places.round()).abs().max() < 1e-3, "15 of 100 evenly spaced points"
+    assert not torch.equal(points, toy.training_points(torch.Generator().manual_seed(1))[0])
+
+
+def test_test_points():
+    points, labels = toy.test_points(torch.Generator().manual_seed(0))
+    assert torch.bincount(labels).tolist() == [15] * 4
+    wanted = [(0, 1, 0.2, 0.4), (0, 1, 0.55, 0.85), (1, 0, 0.4, 0.6), (1, 0, 0.7, 0.9)]
+    for label, (fixed, free, start, end) in enumerate(wanted):
+        own = points[labels == label]
+        assert (own[:, fixed] == 0.2).all() and len(own[:, free].unique()) == 15
+        assert own[:, free].min() >= start and own[:, free].max() <= end + 1e-6
+
+
+@pytest.mark.parametrize("loss", [toy.BASE, toy.PUBLISHED, toy.Loss(True, 0.3), toy.Loss(False, 0.3), toy.Loss(False, 1.0)])
+def test_the_loss_is_that_of_the_loops(loss):
+    generator = torch.Generator().manual_seed(0)
+    embeddings = torch.randn(2, 7, 2, generator=generator, dtype=torch.float64) * 0.06
+    labels = torch.tensor([[0, 0, 0, 1, 1, 2, 3], [0, 0, 1, 1, 2, 2, 2]])
+    draws = torch.rand(2, 7, 7, 7, generator=generator)
+    values = toy.contrastive(embeddings, labels, loss, draws)
+    for s in range(2):
+        pulls, pushes = [], []
+        for a in range(7):
+            for p in range(7):
+                for n in range(7):
+                    if a != p and labels[s, a] == labels[s, p] and labels[s, a] != labels[s, n]:
+                        other = p if draws[s, a, p, n] < loss.flip else n
+                        pulls.append((embeddings[s, a] - embeddings[s, p]).norm().item())
+                        pushes.append(max(0.0, 0.1 - (embeddings[s, a] - embeddings[s, other]).norm().item()))
+        expected = np.mean(pushes) + (np.mean(pulls) if loss.pull else 0)
+        assert values[s].item() == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_batch_of_one_class_or_of_equal_points_is_harmless():
+    equal = torch.ones(1, 4, 2, requires_grad=True)
+    for labels in ([[0, 0, 0, 0]], [[0, 0, 1, 1]]):
+        value = toy.contrastive(equal, torch.tensor(labels), toy.BASE, torch.ones(1, 4, 4, 4))
+        assert value.isfinite() and torch.autograd.grad(value.sum(), equal)[0].isfinite().all()
+
+
+def test_a_seed_is_the_same_alone_as_among_others():
+    together, alone = toy.train(toy.PUBLISHED, SEEDS, iterations=12), toy.train(toy.PUBLISHED, SEEDS[1:], iterations=12)
+    np.testing.assert_allclose(together.training[1], alone.training[0], atol=1e-5)
+    assert together.recall[1] == alone.recall[0]
+    assert not np.allclose(together.training[0], together.training[1], atol=1e-2)
+
+
+def test_all_runs_of_a_seed_start_alike():
+    first, second = (toy.train(loss, SEEDS, iterations=0) for loss in (toy.BASE, toy.PUBLISHED))
+    np.testing.assert_array_equal(first.training, second.training)
+    np.testing.assert_allclose(np.linalg.norm(first.test, axis=-1), 1, atol=1e-6)
+
+
+def test_what_is_measured():
+    angles = np.random.default_rng(0).random((1, 60)) * 3
+    space = np.stack([np.cos(angles), np.sin(angles)], -1).astype(np.float32)
+    labels = np.repeat(np.arange(4), 15)
+    result = toy.measured(space, space, labels)
+    values = np.linalg.svd(space[0].astype(np.float64), compute_uv=False)
+    assert result.sigma_2[0] == pytest.approx(values[1] / values.sum(), abs=1e-6)
+    centres = [space[0][labels == c].mean(0) for c in range(4)]
+    apart = [np.linalg.norm(centres[i] - centres[j]) for i in range(4) for j in range(i)]
+    assert result.spread[0] == pytest.approx(np.mean(apart), abs=1e-6)
+    hits = []
+    for i in range(60):
+        distances = np.linalg.norm(space[0] - space[0, i], axis=1)
+        distances[i] = np.inf
+        hits.append(labels[distances.argmin()] == labels[i])
+    assert result.recall[0] == pytest.approx(np.mean(hits))
+
+
+def test_most_of_the_published_effect_is_the_dropped_pull_term():
+    base, published, no_flips, pull_kept = (
+        toy.train(loss, list(range(5))).sigma_2.mean() for loss in (toy.BASE, toy.PUBLISHED, toy.Loss(False, 0.0), toy.Loss(True, 0.2))
+    )
+    assert base < 0.15 and published > 0.3 and no_flips > 0.3
+    assert abs(pull_kept - base) < 0.05 < no_flips - base
+
+
+def fake(sigma_2):
+    return toy.Result(np.array([sigma_2, sigma_2]), np.array([0.1, 0.3]), np.array([0.5, 0.5]), np.ones((2, 60, 2)), np.ones((2, 60, 2)))
+
+
+def test_the_report_says_what_the_numbers_say():
+    results = {loss: fake(0.1) for loss in toy.RUNS} | {toy.PUBLISHED: fake(0.5), toy.Loss(False, 0.0): fake(0.4), toy.Loss(True, 0.1): fake(0.14)}
+    text = toy.contributions(results)
+    assert "change the second singular value by +0.400" in text
+    assert "| the pull term is dropped, no flips | +0.300 ± 0.000 | 75 %" in text
+    assert "**dropping the pull term** contributes +0.300 of +0.400 (75 %)" in text and "+0.100 (25 %)" in text
+    assert "flips alone reach +0.040 at best" in text and "(10 %, at p = 0.1)" in text
+    assert "| pull and push, p = 0 (base) | 0.100 ± 0.000 | 0.200 ± 0.141 |" in toy.table(results)
+
+
+def test_the_command_line(tmp_path, capsys):
+    figures = [tmp_path / "figure.png", tmp_path / "figure.pdf"]
+    toy.main(["--seeds", "0", "1", "--iterations", "3", "--out", *map(str, figures), "--report", str(tmp_path / "report.md")])
+    assert all(path.stat().st_size > 5000 for path in figures)
+    report = (tmp_path / "report.md").read_text()
+    assert report in capsys.readouterr().out and "over 2 seeds" in report and "figure.png" in report
