@@ -1,6 +1,7 @@
 # Everything runs in .venv, made here; PYTHON chooses the interpreter it is made from.
 PYTHON ?= python3
 BIN := .venv/bin
+JOBS ?= 2
 TEST_FLAGS ?= -q
 
 .DEFAULT_GOAL := help
@@ -19,12 +20,12 @@ environment: .venv/.installed
 	@touch $@
 
 demo: environment  ## environment, then the main job on the embedded glyphs, with table and pictures
-	@echo "== training on the embedded data set: 254 characters train, 254 others are searched"
+	@echo "== training on the embedded data set: 250 characters train, 251 others are searched"
 	$(BIN)/python main.py --config demo_glyphs --group Demo
 
-test: environment  ## environment and all tests
+test: environment  ## environment and all tests but the slow ones
 	@echo "== running the tests"
-	$(BIN)/python -m pytest $(TEST_FLAGS) -m "not long"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TEST_FLAGS) -n $(JOBS) -m "not long"
 
 test-long: environment  ## the slow tests: kills and resumes, whole protocols
 	$(BIN)/python -m pytest $(TEST_FLAGS) -m long
@@ -32,7 +33,7 @@ test-long: environment  ## the slow tests: kills and resumes, whole protocols
 lint: environment  ## ruff
 	$(BIN)/ruff check .
 
-bench: environment  ## the quick benchmarks: input, loop overhead, start-up
+bench: environment  ## the quick benchmarks: start-up, input, loop
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/input.py
 	$(BIN)/python benchmarks/loop.py

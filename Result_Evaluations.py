@@ -4,6 +4,7 @@ This file holds the command line and the order of things; the rooms are in resul
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -24,14 +25,45 @@ class _Parser(argparse.ArgumentParser):
 
 def read(argv: list[str] | None = None) -> argparse.Namespace:
     """The flags of this script."""
-    parser = _Parser(prog=PROGRAM, description=__doc__.partition("\n")[0], allow_abbrev=False, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--runs", nargs="+", default=[], metavar="FOLDER", help="folders with run folders below them; without --project: Training_Results")
-    parser.add_argument("--project", nargs="+", default=[], metavar="ENTITY/NAME", help="W&B projects, those of the ICML 2020 pipeline included")
+    parser = _Parser(
+        prog=PROGRAM, description=__doc__.partition("\n")[0], allow_abbrev=False, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument(
+        "--runs", nargs="+", default=[], metavar="FOLDER", help="folders with run folders below them; without --project: Training_Results"
+    )
+    parser.add_argument(
+        "--project", nargs="+", default=[], metavar="ENTITY/NAME", help="W&B projects, those of the ICML 2020 pipeline included"
+    )
     parser.add_argument("--out", default="Result_Tables", metavar="FOLDER", help="where tables, figures and index.html go")
-    parser.add_argument("--compare_to", nargs="+", default=[], choices=published.SOURCES, help="published values beside ours: ICML 2020's (published), the Reality Check's (mlrc)")
-    parser.add_argument("--metrics", nargs="+", default=[], metavar="METRIC", help="columns, as `e_recall@1` (on test) or `train/nmi`; unset: all that rate a space")
-    parser.add_argument("--relation", nargs=2, action="append", default=[], metavar=("X", "Y"), help="also plot metric Y against X; may be given several times")
-    parser.add_argument("--ddof", type=int, choices=[0, 1], default=1, help="standard deviations divide by seeds - ddof; comparisons with published values always take theirs, 0")
+    parser.add_argument(
+        "--compare_to",
+        nargs="+",
+        default=[],
+        choices=published.SOURCES,
+        help="published values beside ours: ICML 2020's (published), the Reality Check's (mlrc)",
+    )
+    parser.add_argument(
+        "--metrics",
+        nargs="+",
+        default=[],
+        metavar="METRIC",
+        help="columns, as `e_recall@1` (on test) or `train/nmi`; unset: all that rate a space",
+    )
+    parser.add_argument(
+        "--relation",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("X", "Y"),
+        help="also plot metric Y against X; may be given several times",
+    )
+    parser.add_argument(
+        "--ddof",
+        type=int,
+        choices=[0, 1],
+        default=1,
+        help="standard deviations divide by seeds - ddof; comparisons with published values always take theirs, 0",
+    )
     opt = parser.parse_args(argv)
     opt.runs = opt.runs or ([] if opt.project else ["Training_Results"])
     return opt
@@ -48,7 +80,9 @@ def main(opt: argparse.Namespace, api=None) -> Path:
     shown = [columns.parse(name, available) for name in opt.metrics] or columns.performance(available)
     pairs = [(columns.parse(x, available), columns.parse(y, available)) for x, y in opt.relation]
     if not shown:
-        raise UserError(f"nothing in common: none of the {len(runs)} runs recorded a metric that rates an embedding space. Name what to show with --metrics")
+        raise UserError(
+            f"nothing in common: none of the {len(runs)} runs recorded a metric that rates an embedding space. Name what to show with --metrics"
+        )
     found = groups.build(runs, _defaults())
     _name_methods(found)
     matches = {source: published.match(found, published.load(source), _resolved) for source in opt.compare_to}
@@ -97,7 +131,10 @@ def _figures(of, shown, available, pairs, out) -> list[tuple[str, str]]:
     """All figures of one data set: (name, caption)."""
     quantities, first = columns.structure(available), shown[0]
     made = [
-        (plots.relations(of, first, quantities, out), f"{first.title} against the structure of the embedding space; one point a group, bars: one deviation"),
+        (
+            plots.relations(of, first, quantities, out),
+            f"{first.title} against the structure of the embedding space; one point a group, bars: one deviation",
+        ),
         (plots.rho(of, first, available, out), f"{first.title} against rho"),
         (plots.matrix(of, [*shown, *quantities], out), "Correlation of the metrics over the groups"),
         (plots.ranked(of, first, out), f"Groups ranked by {first.title}"),
@@ -138,11 +175,15 @@ def _report(found, parts, notes, out) -> None:
     for dataset in groups.datasets(found):
         print(tables.to_markdown(parts[dataset][0]))
     left_out = [run for group in found for run, _ in group.left_out]
-    print(f"{sum(len(g.runs) for g in found)} runs in {len(found)} groups; {len(left_out)} runs are in no mean" + (f" ({out / 'left_out.md'})" if left_out else ""))
+    print(
+        f"{sum(len(g.runs) for g in found)} runs in {len(found)} groups; {len(left_out)} runs are in no mean"
+        + (f" ({out / 'left_out.md'})" if left_out else "")
+    )
     print("".join(f"note: {note}\n" for note in notes) + f"tables, figures and the page: {out / 'index.html'}")
 
 
 if __name__ == "__main__":
     with one_line_errors(PROGRAM):
         main(read())
-    sys.exit(0)
+    sys.stdout.flush()
+    os._exit(0)  # the ordinary end unloads torch's CUDA libraries, for which memory grows by 150 MB beyond all that was needed before

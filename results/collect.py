@@ -260,7 +260,9 @@ def _history(online) -> list[dict]:
 def _online_series(history: list[dict], config: dict, notes: list[str]) -> Series:
     """Rows of W&B under the names of metrics.csv."""
     evaltypes = _listed(config.get("evaltypes"))
-    rows = [(_online_epoch(row, number), key, value) for number, row in enumerate(history) for key, value in row.items() if _is_number(value)]
+    rows = [
+        (_online_epoch(row, number), key, value) for number, row in enumerate(history) for key, value in row.items() if _is_number(value)
+    ]
     names = {key: _online_name(key, evaltypes) for key in {key for _, key, _ in rows}}
     rows = [(epoch, *names[key], value) for epoch, key, value in rows if names[key]]
     logged = {name[1] for name in names.values() if name}
@@ -293,7 +295,9 @@ def _listed(value) -> list[str]:
 
 
 def _is_number(value) -> bool:
-    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and not (isinstance(value, float) and math.isnan(value))
+    return (
+        isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and not (isinstance(value, float) and math.isnan(value))
+    )
 
 
 def collect(folders: list[str], projects: list[str], api=None) -> tuple[list[Run], list[str]]:
@@ -314,5 +318,8 @@ def collect(folders: list[str], projects: list[str], api=None) -> tuple[list[Run
     notes = [f"{folder} holds the trials of a search and was left out; name it in --runs to see them" for folder in skipped]
     if not runs:
         asked = [f"--runs {' '.join(folders)}"] * bool(folders) + [f"--project {' '.join(projects)}"] * bool(projects)
-        raise UserError(f"{', '.join(asked)}: no runs there. A run folder holds {PARAMETERS} and {METRICS}, as main.py writes them" + "".join(f"; {n}" for n in notes))
+        raise UserError(
+            f"{', '.join(asked)}: no runs there. A run folder holds {PARAMETERS} and {METRICS}, as main.py writes them"
+            + "".join(f"; {n}" for n in notes)
+        )
     return runs, notes

@@ -20,7 +20,13 @@ TITLES = {
     "nmi": "NMI", "ami": "AMI", "f1": "F1", "map_r": "MAP@R", "r_precision": "RP", "mrr": "MRR", "dists@intra": "intra",
     "dists@inter": "inter", "dists@intra_over_inter": "intra/inter", "rho_spectrum@2": "rho",
 }  # fmt: skip
-PATTERNS = ((r"e_recall@(\d+)", r"R@\1"), (r"c_recall@(\d+)", r"cR@\1"), (r"precision@(\d+)", r"P@\1"), (r"map@(\d+)", r"MAP@\1"), (r"rho_spectrum@(-?\d+)", r"rho(\1)"))
+PATTERNS = (
+    (r"e_recall@(\d+)", r"R@\1"),
+    (r"c_recall@(\d+)", r"cR@\1"),
+    (r"precision@(\d+)", r"P@\1"),
+    (r"map@(\d+)", r"MAP@\1"),
+    (r"rho_spectrum@(-?\d+)", r"rho(\1)"),
+)
 
 SELECTED, LAST, BEST_ON_TEST = "selected", "last", "best_on_test"
 SELECTIONS = {
@@ -157,7 +163,9 @@ def selection_split(run: Run) -> str:
 
 def rule(run: Run) -> str:
     """How the run's epoch was selected, in the words of its own summary.json."""
-    opt = Namespace(evaltypes=run.flags.get("evaltypes") or ["discriminative"], storage_metrics=run.flags.get("storage_metrics") or ["e_recall@1"])
+    opt = Namespace(
+        evaltypes=run.flags.get("evaltypes") or ["discriminative"], storage_metrics=run.flags.get("storage_metrics") or ["e_recall@1"]
+    )
     return Selection(opt, lambda metric: direction(metric) is not False, selection_split(run)).rule
 
 

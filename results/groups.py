@@ -149,7 +149,9 @@ def _unselectable(run: Run) -> str | None:
         return f"failed: no finite {columns.selection_metric(run)} on {columns.selection_split(run)}, which selects the epoch"
     chosen = (run.summary.get("selected") or {}).get("epoch")
     if chosen is not None and chosen != columns.epoch(run, columns.SELECTED):
-        run.notes.append(f"summary.json names epoch {chosen}, the rows of metrics.csv epoch {columns.epoch(run, columns.SELECTED):g}: the tables follow the rows")
+        run.notes.append(
+            f"summary.json names epoch {chosen}, the rows of metrics.csv epoch {columns.epoch(run, columns.SELECTED):g}: the tables follow the rows"
+        )
     return None
 
 
@@ -190,7 +192,9 @@ def settings(run: Run) -> dict[str, str]:
     data = environment.get("data") or {}
     counts = data.get("counts") or {}
     if counts:
-        found["images"] = ", ".join(f"{split} {count.get('images')} of {count.get('classes')} classes" for split, count in counts.items() if count)
+        found["images"] = ", ".join(
+            f"{split} {count.get('images')} of {count.get('classes')} classes" for split, count in counts.items() if count
+        )
     for split, transform in (data.get("transforms") or {}).items():
         found[f"transforms, {split}"] = str(transform)
     return found
@@ -214,7 +218,9 @@ def _mark_differences(groups: list[Group]) -> None:
     shared = shared_settings(groups)
     for group in groups:
         group.differs = [
-            f"{name} {group.settings.get(name, 'unknown')} (others: {value})" for name, value in shared.items() if group.settings.get(name, "unknown") != value
+            f"{name} {group.settings.get(name, 'unknown')} (others: {value})"
+            for name, value in shared.items()
+            if group.settings.get(name, "unknown") != value
         ]
 
 

@@ -79,7 +79,14 @@ document.querySelectorAll("table.sortable").forEach(table => {
 """
 
 
-def write(path: Path, tables: dict[str, list[Table]], figures: dict[str, list[tuple[str, str]]], found: list[Group], curve: Column, notes: list[str]) -> None:
+def write(
+    path: Path,
+    tables: dict[str, list[Table]],
+    figures: dict[str, list[tuple[str, str]]],
+    found: list[Group],
+    curve: Column,
+    notes: list[str],
+) -> None:
     """Write the page.
 
     Args:
@@ -91,7 +98,9 @@ def write(path: Path, tables: dict[str, list[Table]], figures: dict[str, list[tu
     parts = [part for part in tables if tables[part]]
     runs = [run for group in found for run in group.runs]
     left_out = sum(len(group.left_out) for group in found)
-    head = f"{len(runs)} runs in {len(found)} groups on {', '.join(datasets(found))}" + (f"; {left_out} runs are in no mean" if left_out else "")
+    head = f"{len(runs)} runs in {len(found)} groups on {', '.join(datasets(found))}" + (
+        f"; {left_out} runs are in no mean" if left_out else ""
+    )
     body = []
     for part in parts:
         body.append(f'<h2 id="part-{html.escape(part)}">{html.escape(part)}</h2>')
@@ -176,15 +185,22 @@ def _drawing(group: Group, metric: str, scale: float, splits: list[str], low: fl
             if there.any():
                 points = np.stack([x(run.series.epochs[there]), y(values[there])], axis=1)
                 paths.append("M" + "L".join(f"{px:.0f} {py:.1f}" for px, py in points))
-        shapes.append(f'<path d="{"".join(paths)}" fill="none" stroke="{SPLIT_COLOURS[split]}" stroke-width="1.2" stroke-linejoin="round" opacity=".75"/>')
+        shapes.append(
+            f'<path d="{"".join(paths)}" fill="none" stroke="{SPLIT_COLOURS[split]}" stroke-width="1.2" stroke-linejoin="round" opacity=".75"/>'
+        )
     for run in group.runs:
         chosen, split = columns.epoch(run, columns.SELECTED), columns.selection_split(run)
         if math.isfinite(chosen) and split in splits:
             value = run.series.of(split, metric)[int(np.searchsorted(run.series.epochs, chosen))] * scale
             if math.isfinite(value):
-                shapes.append(f'<circle cx="{float(x(chosen)):.1f}" cy="{float(y(value)):.1f}" r="2.6" fill="{SPLIT_COLOURS[split]}"><title>{html.escape(run.name)}: {value:.2f} at epoch {chosen:g}</title></circle>')
+                shapes.append(
+                    f'<circle cx="{float(x(chosen)):.1f}" cy="{float(y(value)):.1f}" r="2.6" fill="{SPLIT_COLOURS[split]}"><title>{html.escape(run.name)}: {value:.2f} at epoch {chosen:g}</title></circle>'
+                )
     marks = [(f"{level:.3g}", float(y(level))) for level in np.linspace(low, high, 3)]
-    axis = "".join(f'<path d="M{LEFT} {py:.1f}H{WIDTH - 6}" stroke="#dfe3e8"/><text x="{LEFT - 4}" y="{py + 3:.1f}" text-anchor="end">{text}</text>' for text, py in marks)
+    axis = "".join(
+        f'<path d="M{LEFT} {py:.1f}H{WIDTH - 6}" stroke="#dfe3e8"/><text x="{LEFT - 4}" y="{py + 3:.1f}" text-anchor="end">{text}</text>'
+        for text, py in marks
+    )
     axis += f'<text x="{LEFT}" y="{HEIGHT - 4}">{first}</text><text x="{WIDTH - 6}" y="{HEIGHT - 4}" text-anchor="end">epoch {last}</text>'
     state = "not averaged" if group.refused else f"{group.seeds_text} seed{'' if group.seeds_text == '1' else 's'}"
     return (

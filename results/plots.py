@@ -14,23 +14,27 @@ DPI = 130
 ANGLES = 20  # directions in which a label is tried
 
 
-def _pyplot():
+STYLE = {
+    "pdf.fonttype": 42, "font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "grid.color": "0.88",
+}  # fmt: skip
+
+
+def _figure(width: float, height: float):
+    """An empty figure of that many inches, without pyplot and its global state."""
     import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({
-        "pdf.fonttype": 42, "font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "grid.color": "0.88",
-    })  # fmt: skip
-    return plt
+    matplotlib.rcParams.update(STYLE)
+    figure = Figure(figsize=(width, height))
+    FigureCanvasAgg(figure)
+    return figure
 
 
 def save(figure, folder: Path, name: str) -> str:
-    """Write `name`.pdf and `name`.png and close the figure. Returns the name."""
+    """Write `name`.pdf and `name`.png. Returns the name."""
     figure.savefig(folder / f"{name}.pdf")
     figure.savefig(folder / f"{name}.png", dpi=DPI)
-    _pyplot().close(figure)
     return name
 
 
@@ -64,7 +68,16 @@ def _scatter(axis, points) -> None:
         here = colours == colour
         if here.any():
             axis.errorbar(
-                xs[here], ys[here], xerr=spreads[here, 0], yerr=spreads[here, 1], fmt="o", color=colour, ecolor="0.7", elinewidth=1, markersize=5, zorder=3
+                xs[here],
+                ys[here],
+                xerr=spreads[here, 0],
+                yerr=spreads[here, 1],
+                fmt="o",
+                color=colour,
+                ecolor="0.7",
+                elinewidth=1,
+                markersize=5,
+                zorder=3,
             )
     if len(points) > 2 and np.ptp(xs) > 0:
         slope, offset = np.polyfit(xs, ys, 1)
@@ -89,7 +102,8 @@ def relations(found: list[Group], y: Column, xs: list[Column], folder: Path) -> 
     panels = [(x, points) for x in xs if (points := _points(found, x, y))]
     if not panels:
         return None
-    figure, axes = _pyplot().subplots(1, len(panels), figsize=(3.1 * len(panels) + 0.6, 3.4), sharey=True, squeeze=False)
+    figure = _figure(3.1 * len(panels) + 0.6, 3.4)
+    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)
     for axis, (x, points) in zip(axes[0], panels, strict=True):
         _scatter(axis, points)
         axis.set_xlabel(x.unit)
@@ -112,7 +126,8 @@ def matrix(found: list[Group], shown: list[Column], folder: Path) -> str | None:
     values = np.array([[statistics.correlation(means[:, a], means[:, b]).pearson for b in range(size)] for a in range(size)])
     side = 0.62 * size
     around = _width([c.title for c in shown], 10)
-    figure, axis = _pyplot().subplots(figsize=(side + around + 1.6, side + 0.75 * around + 0.7))
+    figure = _figure(side + around + 1.6, side + 0.75 * around + 0.7)
+    axis = figure.subplots()
     picture = axis.imshow(values, vmin=-1, vmax=1, cmap="RdBu_r")
     names = [c.title for c in shown]
     axis.set_xticks(range(size), names, rotation=45, ha="right")
@@ -121,7 +136,9 @@ def matrix(found: list[Group], shown: list[Column], folder: Path) -> str | None:
     for a in range(size):
         for b in range(size):
             if math.isfinite(values[a, b]):
-                axis.text(b, a, f"{values[a, b]:.2f}", ha="center", va="center", fontsize=8, color="white" if abs(values[a, b]) > 0.6 else "black")
+                axis.text(
+                    b, a, f"{values[a, b]:.2f}", ha="center", va="center", fontsize=8, color="white" if abs(values[a, b]) > 0.6 else "black"
+                )
     _room(figure, around + 0.2, 1.4, 0.75 * around + 0.2, 0.5)
     bar = figure.add_axes((1 - 1.1 / (side + around + 1.6), 0.35, 0.02, 0.4))
     figure.colorbar(picture, cax=bar, label="Pearson's r")
@@ -136,7 +153,8 @@ def labelled(found: list[Group], x: Column, y: Column, folder: Path, name: str) 
         return None
     labels = groups.label_alike(found)
     for scale in (1.0, 1.3, 1.7, 2.2, 3.0):  # more room until all labels find a place
-        figure, axis = _pyplot().subplots(figsize=(8.6 * scale, 6.0 * scale))
+        figure = _figure(8.6 * scale, 6.0 * scale)
+        axis = figure.subplots()
         _scatter(axis, points)
         _room(figure)
         axis.margins(0.12)
@@ -146,9 +164,8 @@ def labelled(found: list[Group], x: Column, y: Column, folder: Path, name: str) 
         axis.set_title(f"{found[0].dataset}: {_coefficient(result)}", loc="left", fontsize=11)
         _legend(axis, points, "lower left")
         texts = [labels[g.dataset, g.name] for g, *_ in points]
-        if place_labels(axis, [(a.mean, b.mean) for _, a, b in points], texts, [_colour(g) for g, *_ in points]) or scale == 3.0:
+        if place_labels(axis, [(a.mean, b.mean) for _, a, b in points], texts, [_colour(g) for g, *_ in points]):
             break
-        _pyplot().close(figure)
     return save(figure, folder, name)
 
 
@@ -209,11 +226,18 @@ def ranked(found: list[Group], of: Column, folder: Path) -> str | None:
     if not bars:
         return None
     names = [label for label, *_ in bars]
-    figure, axis = _pyplot().subplots(figsize=(5.4 + _width(names, 9), 0.27 * len(bars) + 1.1))
+    figure = _figure(5.4 + _width(names, 9), 0.27 * len(bars) + 1.1)
+    axis = figure.subplots()
     _room(figure, _width(names, 9) + 0.2)
     means = np.array([estimate.mean for _, estimate, _ in bars])
     spreads = np.array([estimate.deviation if math.isfinite(estimate.deviation) else 0.0 for _, estimate, _ in bars])
-    axis.barh(range(len(bars)), means, xerr=spreads, color=[colour for *_, colour in bars], error_kw={"ecolor": "0.25", "elinewidth": 1, "capsize": 2})
+    axis.barh(
+        range(len(bars)),
+        means,
+        xerr=spreads,
+        color=[colour for *_, colour in bars],
+        error_kw={"ecolor": "0.25", "elinewidth": 1, "capsize": 2},
+    )
     low, high = (means - spreads).min(), (means + spreads).max()
     span = (high - low) or abs(high) or 1.0
     # Bars that differ by a few points of sixty are told apart only on an axis that does not start at 0: said in the label.

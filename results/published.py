@@ -104,7 +104,9 @@ def _revisit() -> list[Published]:
         run = configurations[row["dataset"], row["method"]]
         value = Value(recall, BEST_ON_TEST, float(row["R@1_mean"]), float(row["R@1_std(ddof0,5 seeds)"]), int(run["seeds"]))
         rho = float(row["rho_spectrum@2(train)"])
-        found.append(Published(row["dataset"], run["group"], row["method"], commands[run["group"]][1], [value], rho, notes.get(row["method"], "")))
+        found.append(
+            Published(row["dataset"], run["group"], row["method"], commands[run["group"]][1], [value], rho, notes.get(row["method"], ""))
+        )
     return found
 
 
@@ -148,14 +150,18 @@ def match(groups: list[Group], configurations: list[Published], read) -> list[Ma
         flags = runs[0].flags
         alike = [p for p in configurations if p.dataset == group.dataset and p.flag("--loss") == str(flags.get("loss"))]
         named = [p for p in alike if p.group == group.name]
-        candidates = [(len(_differences(flags, p, read)), i, p) for i, p in enumerate(named or alike) if named or _same_method(flags, p, read)]
+        candidates = [
+            (len(_differences(flags, p, read)), i, p) for i, p in enumerate(named or alike) if named or _same_method(flags, p, read)
+        ]
         if candidates:
             published = min(candidates)[2]
             found.append(Match(group, published, _differences(flags, published, read)))
     if not found:
         have = sorted({f"{g.dataset}/{(g.counted or g.runs)[0].flags.get('loss')}" for g in groups})
         there = sorted({p.dataset for p in configurations})
-        raise UserError(f"--compare_to: nothing in common: none of the groups ({', '.join(have)}) has a published counterpart; there are some on {', '.join(there)}")
+        raise UserError(
+            f"--compare_to: nothing in common: none of the groups ({', '.join(have)}) has a published counterpart; there are some on {', '.join(there)}"
+        )
     return found
 
 
@@ -163,7 +169,9 @@ def _same_method(flags: dict, published: Published, read) -> bool:
     theirs = published.flags(read)
     own = [flag for flag in theirs if flag.startswith(f"loss_{theirs['loss']}_")]
     mining = published.flag("--batch_mining")
-    return (mining is None or mining == flags.get("batch_mining")) and all(_shown(flags.get(f, theirs[f])) == _shown(theirs[f]) for f in own)
+    return (mining is None or mining == flags.get("batch_mining")) and all(
+        _shown(flags.get(f, theirs[f])) == _shown(theirs[f]) for f in own
+    )
 
 
 def _differences(flags: dict, published: Published, read) -> list[str]:
@@ -172,7 +180,9 @@ def _differences(flags: dict, published: Published, read) -> list[str]:
     relevant = (f"loss_{theirs['loss']}_", f"miner_{theirs['batch_mining']}_")
     found = []
     for flag in sorted(theirs):
-        foreign = METHOD.fullmatch(flag) and not (flag.startswith(relevant) or flag == "mine_pairs" or (flag == "batch_mining" and published.flag("--batch_mining")))
+        foreign = METHOD.fullmatch(flag) and not (
+            flag.startswith(relevant) or flag == "mine_pairs" or (flag == "batch_mining" and published.flag("--batch_mining"))
+        )
         if flag in NOT_PUBLISHED or flag not in flags or foreign:
             continue
         if _shown(flags[flag]) != _shown(theirs[flag]):

@@ -96,12 +96,16 @@ def _notes(found: list[Group], how: str, ddof: int, ranked: bool = True) -> list
 def single(found: list[Group], shown: list[Column], how: str, ddof: int) -> Table:
     """The table of one data set: groups x metrics."""
     dataset = found[0].dataset
-    table = Table(f"{dataset}_{how}", f"{dataset}: {SELECTIONS[how].partition(':')[0]}", ["group", "seeds", *(_head(c) for c in shown), "epoch"])
+    table = Table(
+        f"{dataset}_{how}", f"{dataset}: {SELECTIONS[how].partition(':')[0]}", ["group", "seeds", *(_head(c) for c in shown), "epoch"]
+    )
     marks = {c: statistics.marks([g.estimate(c, how) for g in found], c.higher) for c in shown}
     for i, group in enumerate(found):
         epochs = group.epochs(how, ddof)
         numbers = [_cell(group.estimate(c, how, ddof), c, marks[c][i]) for c in shown]
-        table.add([_text(group.name), _text(group.seeds_text), *numbers, Cell(epochs.mean, epochs.deviation, digits=EPOCH_DIGITS)], group.remarks)
+        table.add(
+            [_text(group.name), _text(group.seeds_text), *numbers, Cell(epochs.mean, epochs.deviation, digits=EPOCH_DIGITS)], group.remarks
+        )
     table.notes = _notes(found, how, ddof)
     return table
 
@@ -111,7 +115,9 @@ def structure(found: list[Group], shown: list[Column], ddof: int) -> Table:
     dataset = found[0].dataset
     table = Table(f"{dataset}_structure", f"{dataset}: structure of the embedding space", ["group", "seeds", *(_head(c) for c in shown)])
     for group in found:
-        table.add([_text(group.name), _text(group.seeds_text), *(_cell(group.estimate(c, SELECTED, ddof), c) for c in shown)], group.remarks)
+        table.add(
+            [_text(group.name), _text(group.seeds_text), *(_cell(group.estimate(c, SELECTED, ddof), c) for c in shown)], group.remarks
+        )
     table.notes = _notes(found, SELECTED, ddof, ranked=False)
     return table
 
@@ -128,7 +134,9 @@ def shared(found: list[Group], shown: dict[str, list[Column]], how: str, ddof: i
     table = Table(f"shared_{how}", f"All data sets: {SELECTIONS[how].partition(':')[0]}", ["method", "seeds", *heads])
     of = {dataset: [group for group in found if group.dataset == dataset] for dataset in names}
     marks = {
-        (dataset, c): dict(zip((g.name for g in of[dataset]), statistics.marks([g.estimate(c, how) for g in of[dataset]], c.higher), strict=True))
+        (dataset, c): dict(
+            zip((g.name for g in of[dataset]), statistics.marks([g.estimate(c, how) for g in of[dataset]], c.higher), strict=True)
+        )
         for dataset in names
         for c in shown[dataset]
     }
@@ -157,7 +165,11 @@ def comparison(matches: list[published.Match], source: str) -> Table:
     values = [(v.column, v.how) for v in max((m.published.values for m in matches), key=len)]
     with_rho = any(math.isfinite(m.published.rho) for m in matches)
     heads = [f"{c.title} {what}" for c, _ in values for what in ("ours [%]", "published [%]", "difference", "z")]
-    table = Table(f"{dataset}_{source}", f"{dataset}: beside the published values", ["group", "method", "seeds", *heads, *(["rho ours", "rho published"] * with_rho)])
+    table = Table(
+        f"{dataset}_{source}",
+        f"{dataset}: beside the published values",
+        ["group", "method", "seeds", *heads, *(["rho ours", "rho published"] * with_rho)],
+    )
     assumed = False
     for m in matches:
         cells = []
@@ -176,10 +188,15 @@ def comparison(matches: list[published.Match], source: str) -> Table:
         if with_rho:
             cells += [Cell(published.our_rho(m.group), digits=STRUCTURE_DIGITS), Cell(m.published.rho, digits=STRUCTURE_DIGITS)]
         remarks = [r for r in m.group.remarks if r not in m.group.differs] + [f"unlike the published run: {d}" for d in m.differences]
-        table.add([_text(m.group.name), _text(m.published.method), _text(m.group.seeds_text), *cells], remarks + [m.published.note] * bool(m.published.note))
+        table.add(
+            [_text(m.group.name), _text(m.published.method), _text(m.group.seeds_text), *cells],
+            remarks + [m.published.note] * bool(m.published.note),
+        )
     table.notes = [
         published.ABOUT[source] + ".",
-        "z = difference / sqrt(s1^2/n1 + s2^2/n2), with the deviations as ddof 1" + (", of one seed with the published deviation" if assumed else "") + "; - where no deviation is published.",
+        "z = difference / sqrt(s1^2/n1 + s2^2/n2), with the deviations as ddof 1"
+        + (", of one seed with the published deviation" if assumed else "")
+        + "; - where no deviation is published.",
         *_notes([m.group for m in matches], BEST_ON_TEST if source == "published" else SELECTED, 0, ranked=False)[1:],
     ]
     return table
@@ -216,10 +233,20 @@ def settings(found: list[Group]) -> Table:
 def correlations(found: list[Group], of: Column, with_: list[Column]) -> Table:
     """Correlation over a data set's groups of one metric with others, at the selected epoch."""
     dataset = found[0].dataset
-    table = Table(f"{dataset}_correlations", f"{dataset}: correlation of {of.title} with", ["quantity", "Pearson", "p", "Spearman", "groups"])
+    table = Table(
+        f"{dataset}_correlations", f"{dataset}: correlation of {of.title} with", ["quantity", "Pearson", "p", "Spearman", "groups"]
+    )
     for c in with_:
         result = correlation(found, of, c)
-        table.add([_text(c.title), Cell(result.pearson, sign=True), Cell(result.p, text="<0.0001" if result.p < 1e-4 else None, digits=4), Cell(result.spearman, sign=True), Cell(result.count, digits=0)])
+        table.add(
+            [
+                _text(c.title),
+                Cell(result.pearson, sign=True),
+                Cell(result.p, text="<0.0001" if result.p < 1e-4 else None, digits=4),
+                Cell(result.spearman, sign=True),
+                Cell(result.count, digits=0),
+            ]
+        )
     table.notes = [f"Over the groups' means. {_notes(found, SELECTED, 1, ranked=False)[0]}", *_notes(found, SELECTED, 1, ranked=False)[2:]]
     return table
 
@@ -233,7 +260,23 @@ def values(found: list[Group], shown: list[Column], folder: Path) -> None:
     """Write runs.csv: every run, every selection, every column, as recorded (0 to 1), in full precision."""
     with replacing(folder / "runs.csv") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["dataset", "group", "run", "seed", "fold", "counted", "why_not", "selection", "split", "metric", "value", "selected_epoch", "where"])
+        writer.writerow(
+            [
+                "dataset",
+                "group",
+                "run",
+                "seed",
+                "fold",
+                "counted",
+                "why_not",
+                "selection",
+                "split",
+                "metric",
+                "value",
+                "selected_epoch",
+                "where",
+            ]
+        )
         for group in found:
             reasons = {id(run): reason for run, reason in group.left_out}
             for run in group.runs:
@@ -300,7 +343,16 @@ def to_csv(table: Table) -> str:
     return file.getvalue()
 
 
-TEX_ESCAPES = {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}", "±": r"$\pm$", "<": r"$<$", ">": r"$>$", "|": r"$|$", **{c: "\\" + c for c in "&%$#_{}"}}
+TEX_ESCAPES = {
+    "\\": r"\textbackslash{}",
+    "^": r"\^{}",
+    "~": r"\~{}",
+    "±": r"$\pm$",
+    "<": r"$<$",
+    ">": r"$>$",
+    "|": r"$|$",
+    **{c: "\\" + c for c in "&%$#_{}"},
+}
 
 
 def tex_escaped(text: str) -> str:
@@ -339,7 +391,13 @@ def _letter(number: int) -> str:
 def _tex_cell(cell: Cell) -> str:
     if cell.text is not None or not math.isfinite(cell.value):
         return tex_escaped(cell.mean_text)
-    mean = rf"\mathbf{{{cell.mean_text}}}" if cell.mark == "best" else rf"\underline{{{cell.mean_text}}}" if cell.mark == "close" else cell.mean_text
+    mean = (
+        rf"\mathbf{{{cell.mean_text}}}"
+        if cell.mark == "best"
+        else rf"\underline{{{cell.mean_text}}}"
+        if cell.mark == "close"
+        else cell.mean_text
+    )
     return f"${mean}" + (rf"\pm{cell.deviation_text}" if cell.deviation_text else "") + "$"
 
 
@@ -348,7 +406,8 @@ def to_html(table: Table) -> str:
     letters = _lettered(table)
     words = [all(row[i].text is not None for row in table.rows) for i in range(len(table.head))]
     head = "".join(
-        f'<th scope="col"{" class=text" if word else ""}><button type="button">{html.escape(name)}</button></th>' for name, word in zip(table.head, words, strict=True)
+        f'<th scope="col"{" class=text" if word else ""}><button type="button">{html.escape(name)}</button></th>'
+        for name, word in zip(table.head, words, strict=True)
     )
     body = []
     for cells, remarks in zip(table.rows, table.remarks, strict=True):
@@ -361,7 +420,11 @@ def to_html(table: Table) -> str:
     return (
         f'<section id="{html.escape(table.name)}"><h3>{html.escape(table.title)} <small>{files}</small></h3><div class="scroll"><table class="sortable"><thead><tr>{head}</tr></thead>'
         f'<tbody>{"".join(body)}</tbody></table></div><ul class="remarks">{lettered}</ul><ul class="notes">{said}</ul>'
-        + (f'<details><summary>Settings that the groups share</summary><ul class="notes">{settings_notes}</ul></details>' if settings_notes else "")
+        + (
+            f'<details><summary>Settings that the groups share</summary><ul class="notes">{settings_notes}</ul></details>'
+            if settings_notes
+            else ""
+        )
         + "</section>"
     )
 

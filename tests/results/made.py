@@ -7,7 +7,15 @@ import numpy as np
 import yaml
 
 METRICS = ("e_recall@1", "e_recall@2", "e_recall@4", "nmi", "f1", "mAP_1000", "mAP_lim", "mAP_c")
-STRUCTURE = ("dists@intra", "dists@inter", "dists@intra_over_inter", "rho_spectrum@-1", "rho_spectrum@1", "rho_spectrum@2", "rho_spectrum@10")
+STRUCTURE = (
+    "dists@intra",
+    "dists@inter",
+    "dists@intra_over_inter",
+    "rho_spectrum@-1",
+    "rho_spectrum@1",
+    "rho_spectrum@2",
+    "rho_spectrum@10",
+)
 TRAINING = ("loss", "gradient_norm", "criterion/active_share", "rate/backbone", "rate/last_linear", "epoch_seconds")
 FLAGS = {
     "dataset": "cub200", "arch": "resnet50_frozen_normalize", "loss": "margin", "batch_mining": "distance", "embed_dim": 128, "bs": 112, "samples_per_class": 2,
@@ -43,7 +51,18 @@ def write_metrics(path, found):
         writer.writerows([epoch, split, metric, repr(float(value))] for epoch, split, metric, value in found)
 
 
-def make_run(root, group="CUB_Margin_b12_Distance", seed=0, quality=0.6, epochs=6, found=None, name=None, environment=ENVIRONMENT, splits=("train", "test"), **flags):
+def make_run(
+    root,
+    group="CUB_Margin_b12_Distance",
+    seed=0,
+    quality=0.6,
+    epochs=6,
+    found=None,
+    name=None,
+    environment=ENVIRONMENT,
+    splits=("train", "test"),
+    **flags,
+):
     """One run folder below `root`/<dataset>/. Returns it."""
     flags = {**FLAGS, "n_epochs": epochs, "group": group, "seed": seed, **flags}
     folder = root / flags["dataset"] / (name or f"{group}_s{seed}")

@@ -44,7 +44,11 @@ def test_failed_and_short_runs_are_shown_and_not_averaged(tmp_path):
     group = built(tmp_path)["CUB_Margin_b12_Distance"]
     why = {name.rpartition("_s")[2]: reason for name, reason in reasons(group).items()}
     assert why["3"] == "short: 1 of 2 epochs" and why["4"] == "failed: no epoch recorded" and why["5"] == "failed: no CSV_Logs/metrics.csv"
-    assert why["6"].startswith("failed: no finite e_recall@1") and why["7"].startswith("failed: metrics.csv") and why["8"] == "failed: parameters.yaml is no YAML"
+    assert (
+        why["6"].startswith("failed: no finite e_recall@1")
+        and why["7"].startswith("failed: metrics.csv")
+        and why["8"] == "failed: parameters.yaml is no YAML"
+    )
     assert group.seeds_text == "3 of 9" and len(group.remarks) >= 6
     assert group.estimate(R1, SELECTED).mean == pytest.approx(21)
 
@@ -65,7 +69,10 @@ def test_differing_flags_are_listed_and_never_averaged(tmp_path):
     for seed in range(3):
         make_run(tmp_path, seed=seed, lr=1e-4 if seed == 2 else 1e-5, kernels=seed, save_path=f"/x/{seed}", gpu=[seed])
     group = built(tmp_path)["CUB_Margin_b12_Distance"]
-    assert group.refused == "runs of this group differ in lr: 1e-05 (CUB_Margin_b12_Distance_s0, CUB_Margin_b12_Distance_s1), 0.0001 (CUB_Margin_b12_Distance_s2)"
+    assert (
+        group.refused
+        == "runs of this group differ in lr: 1e-05 (CUB_Margin_b12_Distance_s0, CUB_Margin_b12_Distance_s1), 0.0001 (CUB_Margin_b12_Distance_s2)"
+    )
     assert not group.seeds and len(group.left_out) == 3 and np.isnan(group.estimate(R1, SELECTED).mean)
 
 
@@ -93,7 +100,9 @@ def test_selection_last_and_best_on_test_are_kept_apart(tmp_path):
     (run,) = built(tmp_path)["CUB_Margin_b12_Distance"].counted
     nmi = columns.column("test", "nmi")
     assert [columns.value(run, R1, how) for how in (SELECTED, LAST, BEST_ON_TEST)] == [0.10, 0.30, 0.50]
-    assert [columns.value(run, nmi, how) for how in (SELECTED, LAST, BEST_ON_TEST)] == [0.6, 0.8, 0.9], "each metric's own best epoch on test"
+    assert [columns.value(run, nmi, how) for how in (SELECTED, LAST, BEST_ON_TEST)] == [0.6, 0.8, 0.9], (
+        "each metric's own best epoch on test"
+    )
     assert columns.rule(run) == "epoch with the highest e_recall@1 on val"
 
 
@@ -141,7 +150,13 @@ def test_folds_are_averaged_within_their_seed(tmp_path):
 
 def test_what_differs_between_groups_is_marked(tmp_path):
     for group in ("A", "B", "C"):
-        make_run(tmp_path, group, bs=80 if group == "C" else 112, loss_margin_beta=0.6 if group == "B" else 1.2, environment={"gpu": "P100" if group == "A" else "V100"})
+        make_run(
+            tmp_path,
+            group,
+            bs=80 if group == "C" else 112,
+            loss_margin_beta=0.6 if group == "B" else 1.2,
+            environment={"gpu": "P100" if group == "A" else "V100"},
+        )
     found = built(tmp_path)
     assert found["C"].differs == ["bs 80 (others: 112)"], "and nothing else"
     assert found["A"].differs == ["GPU P100 (others: V100)"]

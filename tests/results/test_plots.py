@@ -41,7 +41,15 @@ def test_no_label_touches_another_or_a_point(spread):
 def groups_of(count):
     def run(i, seed):
         values = np.array([[0.5 + 0.01 * i + 0.001 * seed, 0.3 - 0.02 * i]])
-        return Run(f"{i}_{seed}", "x", "cub200", f"g{i}", seed, flags={"n_epochs": 1}, series=Series(np.array([1]), [("test", "e_recall@1"), ("train", "rho_spectrum@2")], values))
+        return Run(
+            f"{i}_{seed}",
+            "x",
+            "cub200",
+            f"g{i}",
+            seed,
+            flags={"n_epochs": 1},
+            series=Series(np.array([1]), [("test", "e_recall@1"), ("train", "rho_spectrum@2")], values),
+        )
 
     return build([run(i, seed) for i in range(count) for seed in (0, 1)])
 

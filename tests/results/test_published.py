@@ -25,7 +25,9 @@ def run_of(root, configuration, seed=0, value=0.6, **changes):
     return make_run(root, found=metrics, epochs=2, **{k: v for k, v in flags.items() if k != "n_epochs"})
 
 
-@pytest.mark.parametrize(("source", "count", "table"), [("published", 67, "published_revisit_icml2020.csv"), ("mlrc", 56, "mlrc_map_r.csv")])
+@pytest.mark.parametrize(
+    ("source", "count", "table"), [("published", 67, "published_revisit_icml2020.csv"), ("mlrc", 56, "mlrc_map_r.csv")]
+)
 def test_every_published_row_joins_a_configuration(source, count, table):
     found = published.load(source)
     with open(FOLDER / table, newline="") as file:
@@ -33,7 +35,8 @@ def test_every_published_row_joins_a_configuration(source, count, table):
     assert len(found) == len(texts) == count and len({(p.dataset, p.group) for p in found}) == count
     if source == "published":
         assert {(p.dataset, p.method, p.values[0].mean, p.values[0].deviation, p.rho) for p in found} == {
-            (t["dataset"], t["method"], float(t["R@1_mean"]), float(t["R@1_std(ddof0,5 seeds)"]), float(t["rho_spectrum@2(train)"])) for t in texts
+            (t["dataset"], t["method"], float(t["R@1_mean"]), float(t["R@1_std(ddof0,5 seeds)"]), float(t["rho_spectrum@2(train)"]))
+            for t in texts
         }
         assert {p.method for p in found if p.note} == {"ArcFace", "SoftTriple"}
     else:
@@ -56,7 +59,11 @@ def test_alike_by_name_or_by_flags_and_what_differs_is_told(tmp_path):
     assert matches["Anything"].differences == matches["CUB_Margin_b06_Distance"].differences == epochs
     assert matches["Faces"].differences == ["bs 56 (published: 112)", *epochs]
     text = tables.to_markdown(tables.comparison(list(matches.values()), "published"))
-    assert "unlike the published run: bs 56 (published: 112)" in text and "added the angular margin to every class" in text and "ddof 0" in text
+    assert (
+        "unlike the published run: bs 56 (published: 112)" in text
+        and "added the angular margin to every class" in text
+        and "ddof 0" in text
+    )
 
 
 def test_difference_and_z(tmp_path):
@@ -87,10 +94,15 @@ def test_reality_check(tmp_path):
         run_of(tmp_path, by_name[group], value=0.4)
     run_of(tmp_path, by_name["MLRC_CUB_MarginClass"], value=0.4, group="Foreign")
     matches = {m.group.name: m for m in published.match(built(tmp_path), published.load("mlrc"), resolved)}
-    assert matches["Foreign"].published.group == "MLRC_CUB_MarginClass" and matches["MLRC_CUB256_MSMiner"].published.method == "Multi Similarity + Miner"
+    assert (
+        matches["Foreign"].published.group == "MLRC_CUB_MarginClass"
+        and matches["MLRC_CUB256_MSMiner"].published.method == "Multi Similarity + Miner"
+    )
     assert all(m.differences == ["n_epochs 2 (published: 1000)"] for m in matches.values())
     shown = {row["group"]: row for row in csv.DictReader(tables.to_csv(tables.comparison(list(matches.values()), "mlrc")).splitlines())}
     assert shown["MLRC_CUB_Margin"]["MAP@R (val) published [%]"] == "41.84" and shown["MLRC_CUB_Margin"]["MAP@R published [%]"] == "23.09"
-    assert shown["MLRC_CUB256_MSMiner"]["MAP@R (val) published [%]"] == "44.29" and shown["MLRC_CUB256_MSMiner"]["MAP@R published [%]"] == ""
+    assert (
+        shown["MLRC_CUB256_MSMiner"]["MAP@R (val) published [%]"] == "44.29" and shown["MLRC_CUB256_MSMiner"]["MAP@R published [%]"] == ""
+    )
     ours = columns.value(matches["MLRC_CUB_Margin"].group.counted[0], columns.column("val", "map_r"), columns.SELECTED)
     assert shown["MLRC_CUB_Margin"]["MAP@R (val) ours [%]"] == f"{100 * ours:.2f}" and shown["MLRC_CUB_Margin"]["MAP@R (val) z"] == ""

@@ -59,7 +59,13 @@ def test_holm_known():
 
 
 def test_marks():
-    groups = [Estimate(60, 0.5, 5), Estimate(60.2, 0.5, 5), Estimate(55, 0.5, 5), Estimate(59.9, math.nan, 1), Estimate(math.nan, math.nan, 0)]
+    groups = [
+        Estimate(60, 0.5, 5),
+        Estimate(60.2, 0.5, 5),
+        Estimate(55, 0.5, 5),
+        Estimate(59.9, math.nan, 1),
+        Estimate(math.nan, math.nan, 0),
+    ]
     assert statistics.marks(groups, True) == ["close", "best", "", "", ""]
     assert statistics.marks(groups, False) == ["", "", "best", "", ""]
     assert statistics.marks(groups, None) == [""] * 5
@@ -70,7 +76,11 @@ def test_compare():
     ours, theirs = Estimate(64, 0.4, 5), statistics.with_ddof_1(63.09, 0.46, 5, 0)
     assert theirs.deviation == pytest.approx(0.46 * math.sqrt(5 / 4))
     result = statistics.compare(ours, theirs)
-    assert result.difference == pytest.approx(0.91) and result.z == pytest.approx(0.91 / math.sqrt(0.16 / 5 + theirs.deviation**2 / 5)) and not result.assumed
+    assert (
+        result.difference == pytest.approx(0.91)
+        and result.z == pytest.approx(0.91 / math.sqrt(0.16 / 5 + theirs.deviation**2 / 5))
+        and not result.assumed
+    )
     alone = statistics.compare(Estimate(64, math.nan, 1), theirs)
     assert alone.assumed and alone.z == pytest.approx(0.91 / math.sqrt(theirs.deviation**2 * 1.2))
     assert math.isnan(statistics.compare(ours, Estimate(63, math.nan, 1)).z)

@@ -96,7 +96,10 @@ def test_runs_csv_and_correlations(results):
         assert float(line["value"]) in recorded, "full precision, to the last bit"
     first = lines(out / "cub200_correlations.csv")[0]
     pairs = [
-        (recomputed(root, "cub200", group, "test", "e_recall@1", "selected")[0], recomputed(root, "cub200", group, "train", "dists@intra", "selected")[0])
+        (
+            recomputed(root, "cub200", group, "test", "e_recall@1", "selected")[0],
+            recomputed(root, "cub200", group, "train", "dists@intra", "selected")[0],
+        )
         for group in DATASETS["cub200"][1]
     ]
     assert first["quantity"] == "intra (train)" and first["groups"] == "3"
@@ -113,10 +116,24 @@ def test_the_best_is_marked_in_every_format(results):
 
 def test_every_table_states_its_rules(results):
     _, out = results
-    for dataset, rule in (("cub200", "e_recall@1 on test (no validation data: the choice sees the test set)"), ("cars196", "e_recall@1 on val")):
+    for dataset, rule in (
+        ("cub200", "e_recall@1 on test (no validation data: the choice sees the test set)"),
+        ("cars196", "e_recall@1 on val"),
+    ):
         for ending in ("md", "csv"):
             text = (out / f"{dataset}_selected.{ending}").read_text()
-            for said in (rule, "ddof 1", "over 4 seeds", "Welch", "Holm", "arch resnet50_frozen_normalize", "GPU NVIDIA H200", "torch 2.15.0", "n_epochs 9", "5864"):
+            for said in (
+                rule,
+                "ddof 1",
+                "over 4 seeds",
+                "Welch",
+                "Holm",
+                "arch resnet50_frozen_normalize",
+                "GPU NVIDIA H200",
+                "torch 2.15.0",
+                "n_epochs 9",
+                "5864",
+            ):
                 assert said in text, said
     for name in ("cub200_best_on_test", "shared_best_on_test"):
         assert "chosen on the test set itself" in (out / f"{name}.md").read_text()
@@ -157,7 +174,13 @@ def test_figures_and_page(results):
 def test_awkward_names_survive(tmp_path):
     for group in ("a|b & <c>", "100%_{x}^~\\"):
         for seed in (0, 1):
-            make_run(tmp_path / "runs", group, seed, name=f"run{abs(hash(group))}_{seed}", found=rows(0.5, 6, seed, metrics=("e_recall@1",), training=()))
+            make_run(
+                tmp_path / "runs",
+                group,
+                seed,
+                name=f"run{abs(hash(group))}_{seed}",
+                found=rows(0.5, 6, seed, metrics=("e_recall@1",), training=()),
+            )
     Result_Evaluations.main(Result_Evaluations.read(["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]))
     assert "a\\|b & <c>" in (tmp_path / "out" / "cub200_selected.md").read_text()
     assert r"a$|$b \& $<$c$>$" in (tmp_path / "out" / "cub200_selected.tex").read_text()

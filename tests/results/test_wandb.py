@@ -61,7 +61,14 @@ def test_own_runs_are_read_and_their_map_stays():
          "Test: discriminative_mAP: mAP": 0.3, "Train: criterion: active_share": 0.5, "Train: loss: loss": 1.0}
         for e in (-1, 0, 1, 2)
     ]  # fmt: skip
-    config = {"dataset": "cub200", "seed": 3, "n_epochs": 2, "save_interval": 1, "evaltypes": ["discriminative", "other"], "storage_metrics": ["e_recall@1"]}
+    config = {
+        "dataset": "cub200",
+        "seed": 3,
+        "n_epochs": 2,
+        "save_interval": 1,
+        "evaltypes": ["discriminative", "other"],
+        "storage_metrics": ["e_recall@1"],
+    }
     (group,) = read(Online("Mine_s3", history, config, group="Mine")).values()
     (run,) = group.counted
     assert group.name == "Mine" and run.seed == 3 and list(run.series.epochs) == [-1, 0, 1, 2]
@@ -78,9 +85,17 @@ def test_values_of_one_epoch_in_several_rows_are_joined():
 
 
 def test_crashed_runs_do_not_count():
-    group = read(icml(0, [0.1, 0.2]), icml(1, [0.3], state="crashed", n_epochs=2), icml(2, [0.3, 0.4], state="crashed"), icml(3, [], state="failed", n_epochs=2))["CUB_Triplet_Distance"]
+    group = read(
+        icml(0, [0.1, 0.2]),
+        icml(1, [0.3], state="crashed", n_epochs=2),
+        icml(2, [0.3, 0.4], state="crashed"),
+        icml(3, [], state="failed", n_epochs=2),
+    )["CUB_Triplet_Distance"]
     assert sorted(group.seeds) == [0, 2]
-    assert {run.seed: reason for run, reason in group.left_out} == {1: "short: 1 of 2 epochs (W&B says crashed)", 3: "failed: no epoch recorded (W&B says failed)"}
+    assert {run.seed: reason for run, reason in group.left_out} == {
+        1: "short: 1 of 2 epochs (W&B says crashed)",
+        3: "failed: no epoch recorded (W&B says failed)",
+    }
     assert "all epochs are there" in " ".join(group.seeds[2][0].notes)
 
 
