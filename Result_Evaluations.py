@@ -14,6 +14,7 @@ from utilities.errors import UserError
 from utilities.reports import one_line_errors
 
 PROGRAM = "Result_Evaluations.py"
+ALL, LEFT_OUT = "All data sets", "Runs that are in no mean"  # parts of the page beside the data sets
 
 
 class _Parser(argparse.ArgumentParser):
@@ -25,31 +26,26 @@ class _Parser(argparse.ArgumentParser):
 
 def read(argv: list[str] | None = None) -> argparse.Namespace:
     """The flags of this script."""
-    parser = _Parser(
-        prog=PROGRAM, description=__doc__.partition("\n")[0], allow_abbrev=False, formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    parser.add_argument(
-        "--runs", nargs="+", default=[], metavar="FOLDER", help="folders with run folders below them; without --project: Training_Results"
-    )
-    parser.add_argument(
-        "--project", nargs="+", default=[], metavar="ENTITY/NAME", help="W&B projects, those of the ICML 2020 pipeline included"
-    )
-    parser.add_argument("--out", default="Result_Tables", metavar="FOLDER", help="where tables, figures and index.html go")
-    parser.add_argument(
+    parser = _Parser(prog=PROGRAM, description=__doc__.partition("\n")[0], allow_abbrev=False)
+    add = parser.add_argument
+    add("--runs", nargs="+", default=[], metavar="FOLDER", help="folders with run folders below them (without --project: Training_Results)")
+    add("--project", nargs="+", default=[], metavar="ENTITY/NAME", help="W&B projects, those of the ICML 2020 pipeline included")
+    add("--out", default="Result_Tables", metavar="FOLDER", help="where tables, figures and index.html go (default: Result_Tables)")
+    add(
         "--compare_to",
         nargs="+",
         default=[],
         choices=published.SOURCES,
-        help="published values beside ours: ICML 2020's (published), the Reality Check's (mlrc)",
+        help="published values beside ours: ICML 2020's, the Reality Check's",
     )
-    parser.add_argument(
+    add(
         "--metrics",
         nargs="+",
         default=[],
         metavar="METRIC",
-        help="columns, as `e_recall@1` (on test) or `train/nmi`; unset: all that rate a space",
+        help="columns, as e_recall@1 (on test) or train/nmi (default: all that rate a space)",
     )
-    parser.add_argument(
+    add(
         "--relation",
         nargs=2,
         action="append",
@@ -57,12 +53,12 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
         metavar=("X", "Y"),
         help="also plot metric Y against X; may be given several times",
     )
-    parser.add_argument(
+    add(
         "--ddof",
         type=int,
         choices=[0, 1],
         default=1,
-        help="standard deviations divide by seeds - ddof; comparisons with published values always take theirs, 0",
+        help="deviations divide by seeds - ddof (default: 1); beside published values always 0, as theirs",
     )
     opt = parser.parse_args(argv)
     opt.runs = opt.runs or ([] if opt.project else ["Training_Results"])
@@ -77,65 +73,72 @@ def main(opt: argparse.Namespace, api=None) -> Path:
     """
     runs, notes = collect.collect(opt.runs, opt.project, api)
     available = columns.recorded(runs)
-    shown = [columns.parse(name, available) for name in opt.metrics] or columns.performance(available)
+    asked = [columns.parse(name, available) for name in opt.metrics]
     pairs = [(columns.parse(x, available), columns.parse(y, available)) for x, y in opt.relation]
-    if not shown:
-        raise UserError(
-            f"nothing in common: none of the {len(runs)} runs recorded a metric that rates an embedding space. Name what to show with --metrics"
-        )
     found = groups.build(runs, _defaults())
     _name_methods(found)
+    names = groups.datasets(found)
+    of = {dataset: [group for group in found if group.dataset == dataset] for dataset in names}
+    shown = {dataset: _shown(of[dataset], asked) for dataset in names}
     matches = {source: published.match(found, published.load(source), _resolved) for source in opt.compare_to}
-    out = Path(opt.out)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--out {out}: cannot be made: {error.strerror}") from error
+    out = _folder(opt.out)
 
-    parts, figures = {}, {}
-    for dataset in groups.datasets(found):
-        of = [group for group in found if group.dataset == dataset]
-        parts[dataset] = _tables(of, shown, available, [m for some in matches.items() for m in _matches(some, dataset)], opt.ddof)
-        figures[dataset] = _figures(of, shown, available, pairs, out)
-    main_columns = {dataset: _two(shown) for dataset in parts}
-    parts = {"All data sets": [tables.shared(found, main_columns, how, opt.ddof) for how in (SELECTED, LAST, BEST_ON_TEST)], **parts}
-    parts["Runs that are in no mean"] = [table for table in (tables.left_out(found, shown[:3], opt.ddof),) if table]
+    parts = {ALL: [tables.shared(found, {d: _two(shown[d]) for d in names}, how, opt.ddof) for how in (SELECTED, LAST, BEST_ON_TEST)]}
+    parts |= {dataset: _tables(of[dataset], shown[dataset], matches, opt.ddof) for dataset in names}
+    left_out = tables.left_out(found, shown[names[0]][:3], opt.ddof)
+    parts |= {LEFT_OUT: [left_out]} if left_out else {}
     for table in (table for part in parts.values() for table in part):
         table.write(out)
-    tables.values(found, [*shown, *columns.structure(available)], out)
-    notes += [f"{g.dataset}/{g.name} is not averaged: {g.refused}" for g in found if g.refused]
-    if len(figures) == 1:  # the page says it once
-        del parts["All data sets"]
-    page.write(out / "index.html", parts, figures, found, shown[0], notes)
+    tables.values(found, {dataset: [*shown[dataset], *_structure(of[dataset])] for dataset in names}, out)
+    figures = {dataset: _figures(of[dataset], shown[dataset], pairs, out) for dataset in names}
+    notes += [f"{group.dataset}/{group.name} is not averaged: {group.refused}" for group in found if group.refused]
+    on_page = {part: made for part, made in parts.items() if part != ALL or len(names) > 1}  # of one data set the page speaks once
+    page.write(out / "index.html", on_page, figures, found, {dataset: shown[dataset][0] for dataset in names}, notes)
     _report(found, parts, notes, out)
     return out / "index.html"
 
 
-def _tables(of, shown, available, matches, ddof) -> list[tables.Table]:
+def _shown(of, asked) -> list[columns.Column]:
+    """The columns of a data set: those asked for that it recorded, or all that rate a space."""
+    available = columns.recorded([run for group in of for run in group.runs])
+    shown = [c for c in asked if (c.split, c.metric) in available] if asked else columns.performance(available)
+    if not shown:
+        what = " ".join(c.metric for c in asked) if asked else "a metric that rates an embedding space (name what to show with --metrics)"
+        raise UserError(f"nothing in common: none of the {sum(len(group.runs) for group in of)} runs on {of[0].dataset} recorded {what}")
+    return shown
+
+
+def _structure(of) -> list[columns.Column]:
+    return columns.structure(columns.recorded([run for group in of for run in group.runs]))
+
+
+def _two(shown) -> list[columns.Column]:
+    """The columns of the shared table: the first metric and NMI, as in the paper, else the first two."""
+    nmi = [c for c in shown[1:] if c.metric.rpartition("/")[2] == "nmi"]
+    return shown[:1] + (nmi or shown[1:2])[:1]
+
+
+def _tables(of, shown, matches, ddof) -> list[tables.Table]:
     """All tables of one data set."""
     made = [tables.single(of, shown, how, ddof) for how in (SELECTED, LAST, BEST_ON_TEST)]
-    made += [tables.comparison(found, source) for source, found in matches]
-    quantities = columns.structure(available)
+    for source, found in matches.items():
+        here = [match for match in found if match.group.dataset == of[0].dataset]
+        made += [tables.comparison(here, source)] if here else []
+    quantities = _structure(of)
     if quantities:
         made += [tables.structure(of, quantities, ddof), tables.correlations(of, shown[0], [*quantities, *shown[1:]])]
     return [*made, tables.settings(of)]
 
 
-def _matches(some, dataset):
-    source, found = some
-    here = [match for match in found if match.group.dataset == dataset]
-    return [(source, here)] if here else []
-
-
-def _figures(of, shown, available, pairs, out) -> list[tuple[str, str]]:
+def _figures(of, shown, pairs, out) -> list[tuple[str, str]]:
     """All figures of one data set: (name, caption)."""
-    quantities, first = columns.structure(available), shown[0]
+    quantities, first = _structure(of), shown[0]
     made = [
         (
             plots.relations(of, first, quantities, out),
             f"{first.title} against the structure of the embedding space; one point a group, bars: one deviation",
         ),
-        (plots.rho(of, first, available, out), f"{first.title} against rho"),
+        (plots.rho(of, first, quantities, out), f"{first.title} against rho"),
         (plots.matrix(of, [*shown, *quantities], out), "Correlation of the metrics over the groups"),
         (plots.ranked(of, first, out), f"Groups ranked by {first.title}"),
         *((plots.relation(of, x, y, out), f"{y.title} against {x.title}") for x, y in pairs),
@@ -143,17 +146,19 @@ def _figures(of, shown, available, pairs, out) -> list[tuple[str, str]]:
     return [(name, caption) for name, caption in made if name]
 
 
-def _two(shown):
-    """The columns of the shared table: the first metric and NMI, as in the paper, else the first two."""
-    nmi = [c for c in shown[1:] if c.metric.rpartition("/")[2] == "nmi"]
-    return shown[:1] + (nmi or shown[1:2])[:1]
-
-
 def _name_methods(found) -> None:
     """Give the groups of the ICML paper's runs its names of methods."""
     names = published.methods()
     for group in found:
         group.method = names.get((group.dataset, group.name), "")
+
+
+def _folder(name: str) -> Path:
+    try:
+        Path(name).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {name}: cannot be made: {error.strerror}") from error
+    return Path(name)
 
 
 def _defaults() -> dict:

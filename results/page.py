@@ -22,7 +22,7 @@ STYLE = """
 :root { --ink: #1c2430; --soft: #5d6673; --line: #dfe3e8; --accent: #2b6ca3; --shade: #f5f7f9; }
 * { box-sizing: border-box; }
 body { margin: 0; color: var(--ink); background: #fff; font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
-main, header { max-width: 1200px; margin: 0 auto; padding: 0 16px; }
+main, header { max-width: 1260px; margin: 0 auto; padding: 0 16px; }
 header { padding-top: 20px; }
 h1 { font-size: 1.5rem; margin: 0 0 4px; }
 h2 { font-size: 1.25rem; margin: 36px 0 8px; padding-top: 8px; border-top: 2px solid var(--line); }
@@ -32,7 +32,7 @@ a { color: var(--accent); }
 nav { margin: 10px 0 0; display: flex; flex-wrap: wrap; gap: 4px 14px; }
 .scroll { display: inline-block; max-width: 100%; overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .88rem; }
-th, td { padding: 5px 10px; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
+th, td { padding: 5px 8px; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
 tbody tr:last-child > * { border-bottom: 0; }
 tbody tr:hover > * { background: var(--shade); }
 thead th { background: var(--shade); position: sticky; top: 0; }
@@ -84,7 +84,7 @@ def write(
     tables: dict[str, list[Table]],
     figures: dict[str, list[tuple[str, str]]],
     found: list[Group],
-    curve: Column,
+    curves: dict[str, Column],
     notes: list[str],
 ) -> None:
     """Write the page.
@@ -92,7 +92,7 @@ def write(
     Args:
         tables: part of the page -> its tables. Parts named after data sets also hold their figures and curves.
         figures: part -> (file name without ending, caption); the PNG lies beside the page and goes into it.
-        curve: whose course over the epochs is drawn for every group.
+        curves: data set -> the metric whose course over the epochs is drawn for every group.
         notes: what a reader has to know first: skipped folders, groups that are not averaged.
     """
     parts = [part for part in tables if tables[part]]
@@ -109,7 +109,7 @@ def write(
             body.append('<div class="figures">' + "".join(_figure(path.parent, *figure) for figure in figures[part]) + "</div>")
         of = [group for group in found if group.dataset == part]
         if of:
-            body.append(_curves(of, curve))
+            body.append(_curves(of, curves[part]))
             body.append(_run_list(of, path.parent))
         body += [to_html(table) for table in tables[part] if table.name.endswith("_settings")]
     warning = '<div class="warning"><ul>' + "".join(f"<li>{html.escape(note)}</li>" for note in notes) + "</ul></div>" if notes else ""

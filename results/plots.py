@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from results import columns, groups, statistics, tables
+from results import groups, statistics, tables
 from results.columns import SELECTED, Column
 from results.groups import Group
 
@@ -259,7 +259,7 @@ def relation(found: list[Group], x: Column, y: Column, folder: Path) -> str | No
     return labelled(found, x, y, folder, f"{found[0].dataset}_relation_{names[1]}_against_{names[0]}")
 
 
-def rho(found: list[Group], y: Column, available, folder: Path) -> str | None:
-    """Recall against rho with labels, where rho was recorded."""
-    quantity = next((c for c in columns.structure(available) if c.metric == "rho_spectrum@2"), None)
+def rho(found: list[Group], y: Column, quantities: list[Column], folder: Path) -> str | None:
+    """Recall against rho with labels, where rho is among the recorded quantities."""
+    quantity = next((c for c in quantities if c.metric == "rho_spectrum@2"), None)
     return quantity and labelled(found, quantity, y, folder, f"{found[0].dataset}_recall_against_rho")

@@ -256,8 +256,8 @@ def correlation(found: list[Group], a: Column, b: Column) -> statistics.Correlat
     return statistics.correlation([g.estimate(a, SELECTED).mean for g in found], [g.estimate(b, SELECTED).mean for g in found])
 
 
-def values(found: list[Group], shown: list[Column], folder: Path) -> None:
-    """Write runs.csv: every run, every selection, every column, as recorded (0 to 1), in full precision."""
+def values(found: list[Group], shown: dict[str, list[Column]], folder: Path) -> None:
+    """Write runs.csv: every run, every selection, every column of its data set, as recorded (0 to 1), in full precision."""
     with replacing(folder / "runs.csv") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(
@@ -281,7 +281,7 @@ def values(found: list[Group], shown: list[Column], folder: Path) -> None:
             reasons = {id(run): reason for run, reason in group.left_out}
             for run in group.runs:
                 for how in SELECTIONS:
-                    for c in shown:
+                    for c in shown[group.dataset]:
                         value = columns.value(run, c, how)
                         if math.isnan(value):
                             continue

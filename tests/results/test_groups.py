@@ -218,3 +218,25 @@ def test_rows_are_read_back_exactly(tmp_path):
     write_metrics(tmp_path / "metrics.csv", curve(*values))
     series, _ = collect.read_metrics(tmp_path / "metrics.csv")
     assert (series.of("test", "e_recall@1") == values).all()
+
+
+def test_each_data_set_shows_what_it_recorded(tmp_path):
+    for seed in (0, 1):
+        make_run(tmp_path / "runs", "A", seed, found=rows(0.5, 2, seed, metrics=("e_recall@1", "e_recall@2"), training=()), epochs=2)
+        make_run(
+            tmp_path / "runs",
+            "B",
+            seed,
+            found=rows(0.5, 2, seed, metrics=("e_recall@1", "e_recall@10"), training=()),
+            epochs=2,
+            dataset="online_products",
+        )
+    run_main("--runs", tmp_path / "runs", "--out", tmp_path / "out", "--ddof", 0)
+    heads = {
+        name: (tmp_path / "out" / f"{name}_selected.csv").read_text().splitlines()[0] for name in ("cub200", "online_products", "shared")
+    }
+    assert "R@2 [%]" in heads["cub200"] and "R@10" not in heads["cub200"] and "R@10 [%]" in heads["online_products"]
+    assert "cub200 R@2 [%]" in heads["shared"] and "online_products R@10 [%]" in heads["shared"]
+    assert "(ddof 0)" in (tmp_path / "out" / "cub200_selected.md").read_text()
+    with pytest.raises(UserError, match="nothing in common: none of the 2 runs on cub200 recorded e_recall@10"):
+        run_main("--runs", tmp_path / "runs", "--out", tmp_path / "out", "--metrics", "e_recall@10")

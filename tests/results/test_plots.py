@@ -59,12 +59,12 @@ def test_figures_of_few_groups(tmp_path, count):
     found = groups_of(count)
     assert plots.relations(found, R1, [RHO, column("train", "dists@intra")], tmp_path) == "cub200_relations"
     assert plots.ranked(found, R1, tmp_path) == "cub200_ranked"
-    assert plots.rho(found, R1, {("train", "rho_spectrum@2"): None}, tmp_path) == "cub200_recall_against_rho"
+    assert plots.rho(found, R1, [RHO], tmp_path) == "cub200_recall_against_rho"
     assert (plots.matrix(found, [R1, RHO], tmp_path) is None) == (count < 3), "two points always lie on a line"
 
 
 def test_nothing_to_draw(tmp_path):
     found = groups_of(2)
     assert plots.relations(found, R1, [column("train", "dists@intra")], tmp_path) is None
-    assert plots.ranked(found, column("test", "nmi"), tmp_path) is None and plots.rho(found, R1, {}, tmp_path) is None
+    assert plots.ranked(found, column("test", "nmi"), tmp_path) is None and plots.rho(found, R1, [], tmp_path) is None
     assert not list(tmp_path.iterdir())
