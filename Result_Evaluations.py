@@ -85,7 +85,7 @@ def main(opt: argparse.Namespace, api=None) -> Path:
 
     parts = {ALL: [tables.shared(found, {d: _two(shown[d]) for d in names}, how, opt.ddof) for how in (SELECTED, LAST, BEST_ON_TEST)]}
     parts |= {dataset: _tables(of[dataset], shown[dataset], matches, opt.ddof) for dataset in names}
-    left_out = tables.left_out(found, shown[names[0]][:3], opt.ddof)
+    left_out = tables.left_out(found, shown[names[0]][:3])
     parts |= {LEFT_OUT: [left_out]} if left_out else {}
     for table in (table for part in parts.values() for table in part):
         table.write(out)

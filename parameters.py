@@ -445,7 +445,7 @@ def _check(opt) -> None:
         if metrics.is_array(name):
             raise UserError(f"--storage_metrics {name} is an array: it has no best value")
     if opt.patience is not None and not _has_validation(opt):
-        raise UserError("--patience stops on validation data: add --use_tv_split")
+        raise UserError("--patience stops on validation data: add --use_tv_split or another --split_scheme")
 
 
 def _check_evaluation(opt) -> None:
@@ -453,7 +453,7 @@ def _check_evaluation(opt) -> None:
     if not opt.splits_to_eval:
         raise UserError("--no_train_metrics leaves nothing of --splits_to_eval train: name val or test")
     if "val" in opt.splits_to_eval and not _has_validation(opt):
-        raise UserError("--splits_to_eval val: there is no validation data, add --use_tv_split")
+        raise UserError("--splits_to_eval val: there is no validation data, add --use_tv_split or another --split_scheme")
     chooses = "val" if _has_validation(opt) else "test"
     if chooses not in opt.splits_to_eval and not opt.evaluate:
         raise UserError(f"--splits_to_eval {_shown(opt.splits_to_eval)}: the best epoch is chosen on {chooses}, name it too")
@@ -464,7 +464,7 @@ def _check_evaluation(opt) -> None:
 
 
 def _has_validation(opt) -> bool:
-    return opt.use_tv_split
+    return datasets.has_validation(opt)
 
 
 def _check_numbers(opt) -> None:

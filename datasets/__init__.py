@@ -8,7 +8,7 @@ of one size, shown whole and kept in memory, have `IMAGE_SIZE`. Optional: `check
 
 from pathlib import Path
 
-from datasets import _splits
+from datasets import _schemes, _splits
 from utilities.registry import Registry
 
 REGISTRY = Registry("datasets", "dataset")
@@ -20,13 +20,24 @@ def check(opt) -> None:
     _splits.check(opt, REGISTRY.module(opt.dataset))
 
 
-def select(name: str, opt=None, source_path=None, input_size: int | None = None, **flags) -> dict:
+def n_folds(opt) -> int:
+    """How many folds `--split_scheme` makes; 1 for half and predefined."""
+    return _schemes.count(opt)
+
+
+def has_validation(opt) -> bool:
+    """Whether the flags keep data for validation."""
+    return _schemes.has_validation(opt)
+
+
+def select(name: str, opt=None, source_path=None, input_size: int | None = None, fold: int | None = None, **flags) -> dict:
     """The splits of the data set `name`: `training`, `validation` (or None), `testing`, `evaluation` (training images, test transform).
 
     Args:
         opt: the shared namespace; what it lacks takes its declared default.
         source_path: parent folder of the data sets, or the data set's own; default `opt.source_path`, else the data set's default.
         input_size: side of the images that the network expects; None: 224, or the images' own where they are shown whole.
+        fold: which fold of `--split_scheme`, from 0; None: `opt.fold` where it is set, else 0.
         flags: single flags that override `opt`, e.g. `use_tv_split=True`.
 
     Returns:
@@ -34,12 +45,14 @@ def select(name: str, opt=None, source_path=None, input_size: int | None = None,
         `paths`, `counts`, `transforms_as_resolved`; item `(label, image uint8 (3, H, W), index)`.
 
     Raises:
-        UnknownName: no such data set. UserError: it is missing, incomplete or damaged, or an unknown flag.
+        UnknownName: no such data set. UserError: it is missing, incomplete or damaged, or a flag or fold is unknown or impossible.
     """
     module = REGISTRY.module(name)
     opt = REGISTRY.options(opt, **{"dataset": name, **flags})
     source = source_path or opt.source_path or getattr(module, "default_source_path", lambda: DEFAULT_SOURCE_PATH)()
-    return _splits.build(name, module, opt, Path(source).expanduser(), input_size)
+    if fold is None:
+        fold = getattr(opt, "fold", None) or 0
+    return _splits.build(name, module, opt, Path(source).expanduser(), input_size, fold)
 
 
 def describe(splits: dict) -> str:

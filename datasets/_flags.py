@@ -20,6 +20,22 @@ def add_arguments(group) -> None:
         "--tv_split_perc", type=float, default=0.8, help="share of the training classes (or of each class's images) that stays in training"
     )
     group.add_argument(
+        "--split_scheme", default="half", choices=["half", "class_disjoint", "mlrc", "closed_set", "index", "predefined"],
+        help="how training, validation and test are made. half: the first half of the classes trains, the second tests; class_disjoint: "
+             "folds of whole classes; mlrc: the folds of the Reality Check; closed_set: folds of images, all classes in each; index: folds "
+             "of images whatever their class; predefined: --split_file",
+    )  # fmt: skip
+    group.add_argument("--split_test_size", type=float, default=0.5, help="share of the classes (or images) that is test, in every fold")
+    group.add_argument(
+        "--split_test_start", type=float, default=0.5, help="where in the order of the classes test begins, a share; it wraps round the end"
+    )
+    group.add_argument("--split_partitions", type=int, default=4, help="parts into which what is not test is cut")
+    group.add_argument("--split_sets", type=int, default=4, help="how many of the parts serve once as validation: the number of folds")
+    group.add_argument(
+        "--split_file", default=None, metavar="FILE",
+        help="JSON of --split_scheme predefined: train, val (may be left out), test -> list of class names or image paths",
+    )  # fmt: skip
+    group.add_argument(
         "--augmentation", default=None, choices=["base", "adv", "big", "red", "mlrc", "plain", "shift", "none"],
         help="training transform (default: base; glyphs: shift). base: RandomResizedCrop, flip; adv: base with grey and colour jitter; "
              "big: base at 256; red: short side 256, random crop, flip; mlrc: short side 256, RandomResizedCrop 227 of .16-1, flip; "

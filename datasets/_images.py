@@ -74,14 +74,15 @@ class ImageSet(torch.utils.data.Dataset):
     """One split. Item: `(label, image uint8 (3, H, W), index)`.
 
     Args:
-        images: the split's images, those of a class together, classes in order: they get the labels 0..C-1.
+        images: the split's images, those of a class together, classes in order: they get the labels 0..C-1, unless `labels` gives others.
         transform: from uint8 `(3, H, W)` to the same.
         pixels: the images decoded, uint8 `(N, 1 or 3, H, W)`; None: decode each when it is asked for.
+        labels: class name -> label, of all classes that occur; for splits that share their classes.
 
     Attributes:
         image_list: list of `(path, class)`, in the order of the indices.
         image_dict: class -> list of `[path, index]`.
-        avail_classes, n_classes: the labels 0..C-1, and C.
+        avail_classes, n_classes: the labels, 0..C-1 in training and where `labels` is None, and their number C.
         class_names, super_labels: label -> name of the class, and of what it belongs to (None where that is not known).
         paths: of all images.
         counts: images, classes, and classes with a single image.
@@ -89,11 +90,11 @@ class ImageSet(torch.utils.data.Dataset):
         partial: None, or in which way the data set differs from the published one. notes: what else is worth saying at the start.
     """
 
-    def __init__(self, images: list[Image], transform, pixels: torch.Tensor | None = None, name="", split="", root=""):
+    def __init__(self, images: list[Image], transform, pixels: torch.Tensor | None = None, name="", split="", root="", labels=None):
         self.transform, self.pixels = transform, pixels
         self.name, self.split, self.root = name, split, str(root)
         self.partial, self.notes = None, []
-        labels = {}  # class name -> label, in order of appearance
+        labels = {} if labels is None else {image.class_name: labels[image.class_name] for image in images}  # in order of appearance
         self.image_list = [(image.path, labels.setdefault(image.class_name, len(labels))) for image in images]
         self.image_dict = {label: [] for label in labels.values()}
         for index, (path, label) in enumerate(self.image_list):

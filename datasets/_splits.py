@@ -1,20 +1,20 @@
 """From what a data set's module read to the four splits: the same code for all of them.
 
-A scheme takes the classes in order and says which images train, validate and test; further ones join `SCHEMES`.
+`half`, the field's habit, is here; the schemes with folds are in `_schemes.py`.
 """
 
 import sys
 from pathlib import Path
 
-from datasets import _download, _images, _layout, _transforms
-from datasets._images import Image, ImageSet
+from datasets import _download, _images, _layout, _schemes, _transforms
+from datasets._images import ImageSet
+from datasets._schemes import Classes, share
 from utilities.errors import UserError
-
-Classes = dict[str, list[Image]]  # class name -> its images, classes in order
 
 
 def check(opt, module) -> None:
     """Refuse what cannot work before anything is read. Raises UserError."""
+    _schemes.check(opt)
     if opt.use_tv_split and not 0 < opt.tv_split_perc < 1:
         raise UserError(f"--tv_split_perc {opt.tv_split_perc:g}: expected a share between 0 and 1, both excluded")
     if opt.download and not hasattr(module, "DOWNLOAD") and not hasattr(module, "IMAGE_SIZE"):
@@ -24,8 +24,8 @@ def check(opt, module) -> None:
         module.check(opt)
 
 
-def half(classes: Classes, train_classes: set[str] | None, opt) -> tuple[Classes, Classes | None, Classes]:
-    """Training, validation and test by the field's habit: the first half of the classes trains, unless the data set says which do."""
+def halves(classes: Classes, train_classes: set[str] | None) -> tuple[Classes, Classes]:
+    """Training and test by the field's habit: the first half of the classes trains, unless the data set says which do."""
     names = list(classes)
     if train_classes is None:
         train_classes = set(names[: len(names) // 2])
@@ -33,18 +33,19 @@ def half(classes: Classes, train_classes: set[str] | None, opt) -> tuple[Classes
     testing = {name: classes[name] for name in names if name not in train_classes}
     if not training or not testing:
         raise UserError(f"{len(names)} classes, {len(training)} for training and {len(testing)} for test: both need at least one")
+    return training, testing
+
+
+def half(training: Classes, testing: Classes, opt) -> tuple[Classes, Classes | None, Classes]:
+    """The halves, with validation cut from training where the flags ask for it."""
     if not opt.use_tv_split:
         return training, None, testing
     cut = cut_by_samples if opt.tv_split_by_samples else cut_by_classes
     return *cut(training, opt.tv_split_perc), testing
 
 
-SCHEMES = {"half": half}
-
-
-def share(count: int, part: float) -> int:
-    """How many of `count` the share `part` is, rounded down (but .29 of 100 is 29, whatever the floats say)."""
-    return int(count * part + 1e-6)
+def _images_of(classes: Classes | None) -> list | None:
+    return None if classes is None else [image for images in classes.values() for image in images]
 
 
 def cut_by_classes(training: Classes, part: float) -> tuple[Classes, Classes]:
@@ -68,8 +69,8 @@ def cut_by_samples(training: Classes, part: float) -> tuple[Classes, Classes]:
     return {name: images[: cuts[name]] for name, images in training.items()}, validation
 
 
-def build(name: str, module, opt, source: Path, input_size: int | None) -> dict[str, ImageSet | None]:
-    """The four splits of a data set.
+def build(name: str, module, opt, source: Path, input_size: int | None, fold: int = 0) -> dict[str, ImageSet | None]:
+    """The four splits of a data set, in one fold of `--split_scheme`.
 
     Raises UserError where it is missing, or not the published one and `--allow_partial_dataset` is not given.
     """
@@ -81,15 +82,19 @@ def build(name: str, module, opt, source: Path, input_size: int | None) -> dict[
         classes.setdefault(image.class_name, []).append(image)
     if len(classes) < 2:
         raise UserError(f"--dataset {name}: {len(classes)} classes with images in {root}; training and test need one each at least")
-    parts = SCHEMES["half"](classes, reading.train_classes, opt)
-    training, validation, testing = ([i for images in part.values() for i in images] if part is not None else None for part in parts)
-    partial = _layout.difference(name, module, root, reading, training + (validation or []), testing)
+    published = halves(classes, reading.train_classes)
+    partial = _layout.difference(name, module, root, reading, *map(_images_of, published))
     if partial is not None:
         if not opt.allow_partial_dataset:
             way_out = f"fetch it anew ({module.DOWNLOAD.alternatives})"
             raise UserError(f"{partial}. It is incomplete or has stray files: {way_out}, or go on with --allow_partial_dataset")
         print(f"WARNING: {partial}. Results do not compare with published ones (--allow_partial_dataset)", file=sys.stderr)
 
+    if opt.split_scheme == "half":
+        training, validation, testing = map(_images_of, half(*published, opt))
+    else:
+        training, validation, testing = _schemes.divide(classes, opt, fold, root)
+    labels = _schemes.common_labels((training, validation, testing)) if opt.split_scheme in _schemes.BY_IMAGES else None
     image_size = getattr(module, "IMAGE_SIZE", None)
     for_training, for_test = _transforms.build(opt, input_size, image_size)
     splits = {}
@@ -100,7 +105,7 @@ def build(name: str, module, opt, source: Path, input_size: int | None) -> dict[
         pixels = None
         if image_size is not None and images is not None:  # small images of one size stay in memory; evaluation shares training's
             pixels = splits["training"].pixels if split == "evaluation" else _images.decode_grey([image.path for image in images])
-        splits[split] = None if images is None else ImageSet(images, transform, pixels, name, split, root)
+        splits[split] = None if images is None else ImageSet(images, transform, pixels, name, split, root, labels)
         if images is not None:
             splits[split].partial, splits[split].notes = partial, reading.notes
     return splits

@@ -73,11 +73,6 @@ class Run:
     notes: list[str] = field(default_factory=list)
     summary: dict = field(default_factory=dict)
 
-    @property
-    def is_local(self) -> bool:
-        """Whether it lies in a folder."""
-        return "://" not in self.where
-
 
 def find_folders(root: Path | str, skipped: list[str] | None = None) -> list[Path]:
     """All run folders below `root`, `root` included. Folds are runs of their own; folders of searches are left out.

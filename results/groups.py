@@ -229,7 +229,9 @@ def printed_settings(groups: list[Group]) -> str:
     shared = shared_settings(groups)
     parts = []
     for title, names in PRINTED.items():
-        values = [f"{name} {shared[name]}" for name in names if name in shared and shared[name] not in UNSET]
+        if title == "split" and shared.get("use_tv_split") == "False":
+            names = [name for name in names if not name.startswith("tv_split")]  # of a split that is not made
+        values = [f"{name} {shared[name]}" for name in names if name in shared and (shared[name] not in UNSET or name == "use_tv_split")]
         if values:
             parts.append(f"{title}: {', '.join(values)}")
     return "; ".join(parts)

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from results import columns
-from results.collect import Run
 from results.columns import Column
 from results.groups import Group, datasets
 from results.tables import Table, to_html
@@ -102,16 +101,20 @@ def write(
         f"; {left_out} runs are in no mean" if left_out else ""
     )
     body = []
+
+    def address(where):
+        return _address(where, path.parent)
+
     for part in parts:
         body.append(f'<h2 id="part-{html.escape(part)}">{html.escape(part)}</h2>')
-        body += [to_html(table) for table in tables[part] if not table.name.endswith("_settings")]
+        body += [to_html(table, address) for table in tables[part] if not table.name.endswith("_settings")]
         if figures.get(part):
             body.append('<div class="figures">' + "".join(_figure(path.parent, *figure) for figure in figures[part]) + "</div>")
         of = [group for group in found if group.dataset == part]
         if of:
             body.append(_curves(of, curves[part]))
             body.append(_run_list(of, path.parent))
-        body += [to_html(table) for table in tables[part] if table.name.endswith("_settings")]
+        body += [to_html(table, address) for table in tables[part] if table.name.endswith("_settings")]
     warning = '<div class="warning"><ul>' + "".join(f"<li>{html.escape(note)}</li>" for note in notes) + "</ul></div>" if notes else ""
     links = "".join(f'<a href="#part-{html.escape(part)}">{html.escape(part)}</a>' for part in parts)
     with replacing(path) as file:
@@ -128,9 +131,9 @@ def _figure(folder: Path, name: str, caption: str) -> str:
     return f'<figure{wide}><img alt="{html.escape(caption)}" src="data:image/png;base64,{data}"><figcaption>{html.escape(caption)} (<a href="{html.escape(name)}.pdf">PDF</a>)</figcaption></figure>'
 
 
-def _address(run: Run, folder: Path) -> str:
-    """Of a run, seen from the page."""
-    return html.escape(Path(os.path.relpath(run.where, folder)).as_posix() if run.is_local else run.where)
+def _address(where: str, folder: Path) -> str:
+    """A run's place, seen from the page: a relative path, or its address at W&B."""
+    return where if "://" in where else Path(os.path.relpath(where, folder)).as_posix()
 
 
 def _run_list(found: list[Group], folder: Path) -> str:
@@ -138,7 +141,7 @@ def _run_list(found: list[Group], folder: Path) -> str:
     for group in found:
         reasons = {id(run): reason for run, reason in group.left_out}
         links = ", ".join(
-            f'<a href="{_address(run, folder)}">{html.escape(run.name)}</a>' + (f" ({html.escape(reasons[id(run)])})" if id(run) in reasons else "")
+            f'<a href="{html.escape(_address(run.where, folder))}">{html.escape(run.name)}</a>' + (f" ({html.escape(reasons[id(run)])})" if id(run) in reasons else "")
             + (f" [{html.escape('; '.join(run.notes))}]" if run.notes else "")
             for run in group.runs
         )  # fmt: skip

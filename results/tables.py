@@ -202,7 +202,7 @@ def comparison(matches: list[published.Match], source: str) -> Table:
     return table
 
 
-def left_out(found: list[Group], shown: list[Column], ddof: int) -> Table | None:
+def left_out(found: list[Group], shown: list[Column]) -> Table | None:
     """Runs that no mean holds, one by one, with what they recorded; None where there are none."""
     rows = [(group, run, reason) for group in found for run, reason in group.left_out]
     if not rows:
@@ -401,8 +401,12 @@ def _tex_cell(cell: Cell) -> str:
     return f"${mean}" + (rf"\pm{cell.deviation_text}" if cell.deviation_text else "") + "$"
 
 
-def to_html(table: Table) -> str:
-    """As a sortable table of the page: numbers carry their full value to sort by."""
+def to_html(table: Table, address) -> str:
+    """As a sortable table of the page: numbers carry their full value to sort by.
+
+    Args:
+        address: a run's place -> its address seen from the page.
+    """
     letters = _lettered(table)
     words = [all(row[i].text is not None for row in table.rows) for i in range(len(table.head))]
     head = "".join(
@@ -412,7 +416,7 @@ def to_html(table: Table) -> str:
     body = []
     for cells, remarks in zip(table.rows, table.remarks, strict=True):
         beside = ",".join(f'<abbr title="{html.escape(r)}">{letters[r]}</abbr>' for r in remarks)
-        body.append("<tr>" + "".join(_html_cell(cell, i, beside) for i, cell in enumerate(cells)) + "</tr>")
+        body.append("<tr>" + "".join(_html_cell(cell, i, beside, address) for i, cell in enumerate(cells)) + "</tr>")
     lettered = "".join(f"<li><sup>{letter}</sup> {html.escape(remark)}</li>" for remark, letter in letters.items())
     said = "".join(f"<li>{html.escape(note)}</li>" for note in table.notes if not note.startswith(SETTINGS_NOTE))
     settings_notes = "".join(f"<li>{html.escape(note)}</li>" for note in table.notes if note.startswith(SETTINGS_NOTE))
@@ -429,10 +433,10 @@ def to_html(table: Table) -> str:
     )
 
 
-def _html_cell(cell: Cell, position: int, beside: str) -> str:
+def _html_cell(cell: Cell, position: int, beside: str, address) -> str:
     text = html.escape(cell.mean_text)
     if cell.link:
-        text = f'<a href="{html.escape(cell.link)}">{text}</a>'
+        text = f'<a href="{html.escape(address(cell.link))}">{text}</a>'
     if cell.mark:
         text = f"<strong>{text}</strong>" if cell.mark == "best" else f"<u>{text}</u>"
     if cell.deviation_text:

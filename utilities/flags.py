@@ -4,7 +4,7 @@ They stand here and not in parameters.py because `select` in a foreign program n
 nothing above `utilities`.
 """
 
-DERIVED = {"n_classes", "device"}  # names in the namespace that are no flags: set once by main.py from data and machine
+DERIVED = {"n_classes", "device", "fold"}  # names in the namespace that are no flags: set by main.py from data, machine, cross-validation
 
 
 def add_arguments(parser) -> None:

@@ -1,6 +1,7 @@
 """What counts and what does not: failed, short, twice, different; which epoch is selected."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,18 @@ def test_failed_and_short_runs_are_shown_and_not_averaged(tmp_path):
     )
     assert group.seeds_text == "3 of 9" and len(group.remarks) >= 6
     assert group.estimate(R1, SELECTED).mean == pytest.approx(21)
+
+
+def test_the_page_shows_and_links_what_was_left_out(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_run(tmp_path / "runs", seed=0)
+    make_run(tmp_path / "runs", seed=1, found=curve(0.4))
+    run_main("--runs", "runs", "--out", "deep/out")
+    page = (tmp_path / "deep" / "out" / "index.html").read_text()
+    links = [link for link in re.findall(r'href="([^"#]+)"', page) if "_s1" in link]
+    assert len(links) == 2 and all((tmp_path / "deep" / "out" / link).is_dir() for link in links)
+    assert "1 of 2" in page and "short: 1 of 6 epochs" in page
+    assert "| CUB_Margin_b12_Distance_s1 |" in (tmp_path / "deep" / "out" / "left_out.md").read_text()
 
 
 def test_a_group_of_failures_has_no_mean(tmp_path):
@@ -161,7 +174,8 @@ def test_what_differs_between_groups_is_marked(tmp_path):
     assert found["C"].differs == ["bs 80 (others: 112)"], "and nothing else"
     assert found["A"].differs == ["GPU P100 (others: V100)"]
     assert found["B"].differs == [], "a method's own flags make the group"
-    assert "bs 112" in groups.printed_settings(list(found.values()))
+    told = groups.printed_settings(list(found.values()))
+    assert "bs 112" in told and "use_tv_split False" in told and "tv_split_perc" not in told
 
 
 def test_searches_are_left_out_unless_named(tmp_path):

@@ -1,0 +1,245 @@
+"""How images are divided into training, validation and test, fold by fold: `--split_scheme`, for every data set alike.
+
+A scheme is a function of counts and flags alone; it gives for each fold the indices that train, validate and test. `half`, which knows no
+folds, lies in `_splits.py`.
+"""
+
+import difflib
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from datasets._images import Image
+from utilities.errors import UserError
+
+Classes = dict[str, list[Image]]  # class name -> its images, classes in order
+SPLITS = ("train", "val", "test")  # what a split file may name
+
+
+class Fold(NamedTuple):
+    """Ascending indices of classes or of images."""
+
+    training: np.ndarray
+    validation: np.ndarray | None
+    testing: np.ndarray
+
+
+def share(count: int, part: float) -> int:
+    """How many of `count` the share `part` is, rounded down (but .29 of 100 is 29, whatever the floats say)."""
+    return int(count * part + 1e-6)
+
+
+def count(opt) -> int:
+    """How many folds the flags make."""
+    return opt.split_sets if opt.split_scheme in BY_CLASSES or opt.split_scheme in BY_IMAGES else 1
+
+
+def has_validation(opt) -> bool:
+    """Whether the flags keep data for validation. Raises UserError for a split file that cannot be read."""
+    if opt.split_scheme == "half":
+        return opt.use_tv_split
+    return opt.split_scheme != "predefined" or "val" in read_split_file(opt.split_file)
+
+
+def check(opt) -> None:
+    """Refuse flags that no data set can satisfy. Raises UserError."""
+    scheme = f"--split_scheme {opt.split_scheme}"
+    if opt.split_file is not None and opt.split_scheme != "predefined":
+        raise UserError(f"--split_file is read by --split_scheme predefined alone, not by {opt.split_scheme}: leave one of them out")
+    if opt.split_scheme == "half":
+        return
+    if opt.use_tv_split:
+        raise UserError(f"--use_tv_split cuts validation from --split_scheme half, and {opt.split_scheme} has its own: leave it out")
+    if opt.split_scheme == "predefined":
+        if opt.split_file is None:
+            raise UserError(f"{scheme} needs --split_file splits.json: train, val and test with class names or image paths")
+        read_split_file(opt.split_file)
+        return
+    if not 0 < opt.split_test_size < 1:
+        raise UserError(f"--split_test_size {opt.split_test_size:g}: expected a share between 0 and 1, both excluded")
+    if not 0 <= opt.split_test_start < 1:
+        raise UserError(f"--split_test_start {opt.split_test_start:g}: expected a share from 0 to below 1")
+    if opt.split_partitions < 2:
+        raise UserError(f"--split_partitions {opt.split_partitions} must be at least 2: one part validates while the others train")
+    if not 1 <= opt.split_sets <= opt.split_partitions:
+        raise UserError(f"--split_sets {opt.split_sets} must be from 1 to --split_partitions {opt.split_partitions}")
+
+
+def class_disjoint(n: int, opt) -> list[Fold]:
+    """Test is `[n * start, n * (start + size))`, wrapping round the end; the others, in order, are cut into equal parts.
+
+    Bounds are rounded down, as in `half`. The first parts get one more where they cannot be equal. Fold i validates on part i and trains
+    on all other parts.
+    """
+    begin, end = share(n, opt.split_test_start), share(n, opt.split_test_start + opt.split_test_size)
+    testing, rest = _wrapped(n, begin, end - begin)
+    parts = np.array_split(rest, opt.split_partitions)
+    return [Fold(np.concatenate(parts[:i] + parts[i + 1 :]), parts[i], testing) for i in range(opt.split_sets)]
+
+
+def mlrc(n: int, opt) -> list[Fold]:
+    """The Reality Check's folds (arXiv 2003.08505): fold p trains from class p/P of those that are not test, and validates on what follows.
+
+    Every fold trains on equally many classes, also where the parts are not equal: then a few classes never validate.
+    """
+    partitions, kept = opt.split_partitions, 1 - opt.split_test_size
+    testing, rest = _wrapped(n, share(n, opt.split_test_start), share(n, opt.split_test_size))
+    n_validation = share(n, kept / partitions)
+    n_training = len(rest) - n_validation
+    folds = []
+    for p in range(opt.split_sets):
+        rolled = np.roll(rest, -(p * len(rest) // partitions))
+        folds.append(Fold(np.sort(rolled[:n_training]), np.sort(rolled[n_training:]), testing))
+    return folds
+
+
+def closed_set(sizes: np.ndarray, opt) -> list[Fold]:
+    """Folds of images, each class divided like the whole: the rule of `class_disjoint` within every class of `sizes` images.
+
+    The images that are not test are dealt to the parts in turn, from class to class, so that both the parts of a class and the parts as a
+    whole are equal to within one image. Every class trains in every fold: at least one of its images is not test, and where that is the
+    only one it never validates.
+    """
+    begin = np.floor(sizes * opt.split_test_start + 1e-6).astype(np.int64)
+    n_testing = np.floor(sizes * (opt.split_test_start + opt.split_test_size) + 1e-6).astype(np.int64) - begin
+    n_testing = np.minimum(n_testing, sizes - 1)
+    of_class = np.repeat(np.arange(len(sizes)), sizes)
+    place = np.arange(len(of_class)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # of an image within its class
+    is_test = (place - begin[of_class]) % sizes[of_class] < n_testing[of_class]
+    dealt = np.flatnonzero(~is_test & ((sizes - n_testing) > 1)[of_class])
+    part = np.full(len(of_class), -1)
+    part[dealt] = np.arange(len(dealt)) % opt.split_partitions
+    testing = np.flatnonzero(is_test)
+    return [Fold(np.flatnonzero(~is_test & (part != i)), np.flatnonzero(part == i), testing) for i in range(opt.split_sets)]
+
+
+def index(sizes: np.ndarray, opt) -> list[Fold]:
+    """The rule of `class_disjoint` for images, in class order and whatever their class."""
+    return class_disjoint(int(sizes.sum()), opt)
+
+
+BY_CLASSES = {"class_disjoint": class_disjoint, "mlrc": mlrc}
+BY_IMAGES = {"closed_set": closed_set, "index": index}  # there a class has the same label in all splits
+
+
+def _wrapped(n: int, begin: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """`length` of the numbers below `n` from `begin` on, wrapping round the end, and the others; both ascending."""
+    chosen = (np.arange(n) - begin) % n < length if n else np.zeros(0, dtype=bool)
+    return np.flatnonzero(chosen), np.flatnonzero(~chosen)
+
+
+def divide(classes: Classes, opt, fold: int, root: Path | str) -> tuple[list[Image], list[Image] | None, list[Image]]:
+    """The training, validation and test images of one fold, in the data set's order.
+
+    Raises UserError where the flags leave one of them empty, there is no such fold, or the split file does not fit.
+    """
+    if not 0 <= fold < count(opt):
+        raise UserError(f"fold {fold}: --split_scheme {opt.split_scheme} makes {count(opt)} (--split_sets), counted from 0")
+    images = [image for of_class in classes.values() for image in of_class]
+    found = folds(classes, images, opt, root)
+    _verify(found, len(images))
+    return tuple(None if part is None else [images[i] for i in part.tolist()] for part in found[fold])
+
+
+def folds(classes: Classes, images: list[Image], opt, root: Path | str = "") -> list[Fold]:
+    """Every fold's indices in `images`, which are those of `classes` in order. Raises UserError as `divide`."""
+    if opt.split_scheme == "predefined":
+        return [_predefined(classes, images, opt.split_file, root)]
+    sizes = np.array([len(of_class) for of_class in classes.values()], dtype=np.int64)
+    if opt.split_scheme in BY_IMAGES:
+        found = BY_IMAGES[opt.split_scheme](sizes, opt)
+        _refuse_empty(found, len(images), "images", opt)
+        return found
+    by_class = BY_CLASSES[opt.split_scheme](len(classes), opt)
+    _refuse_empty(by_class, len(classes), "classes", opt)
+    of_class = np.repeat(np.arange(len(sizes)), sizes)
+
+    def of_classes(chosen: np.ndarray) -> np.ndarray:
+        mask = np.zeros(len(sizes), dtype=bool)
+        mask[chosen] = True
+        return np.flatnonzero(mask[of_class])
+
+    return [Fold(*(of_classes(part) for part in fold)) for fold in by_class]
+
+
+def _refuse_empty(found: list[Fold], n: int, units: str, opt) -> None:
+    n_test = len(found[0].testing)
+    if not 0 < n_test < n:
+        start = opt.split_test_start
+        raise UserError(
+            f"--split_test_size {opt.split_test_size:g} of {n:,} {units} from --split_test_start {start:g} leaves {n_test} for test and "
+            f"{n - n_test} for training: both need at least one"
+        )
+    if any(not len(fold.training) or not len(fold.validation) for fold in found):
+        raise UserError(
+            f"--split_partitions {opt.split_partitions} is too many for the {n - n_test:,} {units} that are not test: training and "
+            "validation need at least one in each fold"
+        )
+
+
+def _verify(found: list[Fold], n: int) -> None:
+    """What every scheme promises: splits disjoint in each fold, validation disjoint over folds, test the same in all."""
+    validated = np.zeros(n, dtype=np.int64)
+    for fold in found:
+        times = np.zeros(n, dtype=np.int64)
+        for part in fold:
+            if part is not None:
+                np.add.at(times, part, 1)
+        assert times.max() <= 1, "an image is in two splits"
+        assert np.array_equal(fold.testing, found[0].testing), "the test images differ between folds"
+        if fold.validation is not None:
+            validated[fold.validation] += 1
+    assert validated.max() <= 1, "an image validates in two folds"
+
+
+def read_split_file(path: str) -> dict[str, list[str]]:
+    """Split -> names of `--split_file`. Raises UserError where it is missing, no JSON, or not of that form."""
+    try:
+        content = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or f"not JSON: {error}"
+        raise UserError(f"--split_file {path}: {reason}") from error
+    if not isinstance(content, dict) or not {"train", "test"} <= set(content) <= set(SPLITS):
+        keys = ", ".join(map(str, content)) if isinstance(content, dict) else type(content).__name__
+        raise UserError(f"--split_file {path}: expected an object with train, test and optionally val, found {keys or 'nothing'}")
+    for split, names in content.items():
+        if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+            raise UserError(f"--split_file {path}: {split} must be a list of class names or image paths, with one at least")
+    return content
+
+
+def _predefined(classes: Classes, images: list[Image], path: str, root: Path | str) -> Fold:
+    """The one fold of a split file. An entry is a class, or an image by its path, absolute or below `root`. What none names is left out."""
+    numbers = {os.path.normpath(image.path): i for i, image in enumerate(images)}
+    split_of = np.full(len(images), -1)
+    content = read_split_file(path)
+    for number, split in enumerate(SPLITS):
+        for name in content.get(split, ()):
+            if name in classes:
+                found = [numbers[os.path.normpath(image.path)] for image in classes[name]]
+            else:
+                found = [numbers.get(os.path.normpath(os.path.join(root, name)), -1)]
+                if found == [-1]:
+                    nearest = difflib.get_close_matches(name, classes, n=1)
+                    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+                    raise UserError(f"--split_file {path}: {split} names {name!r}, no class and no image of the data set.{hint}")
+            taken = set(split_of[found].tolist()) - {-1}
+            if taken:
+                other = SPLITS[min(taken)]
+                where = f"in {other} and in {split}" if other != split else f"twice in {split}"
+                raise UserError(f"--split_file {path}: {name!r} is {where}: splits must be disjoint, name it once")
+            split_of[found] = number
+    training, validation, testing = (np.flatnonzero(split_of == number) for number in range(len(SPLITS)))
+    return Fold(training, validation if "val" in content else None, testing)
+
+
+def common_labels(parts) -> dict[str, int]:
+    """Class name -> label for all splits of a fold: those that train first, so that training's labels are 0..C-1."""
+    labels = {}
+    for images in parts:
+        for image in images or ():
+            labels.setdefault(image.class_name, len(labels))
+    return labels
