@@ -11,8 +11,9 @@ ALLOWED = {
     **{folder: {folder, "utilities"} for folder in PLUG_INS},
     "utilities": {"utilities"},
     "evaluation": {"evaluation", "metrics", "utilities"},
+    "results": {"results", "metrics", "utilities"},
 }
-HOUSE = {*PLUG_INS, "utilities", "evaluation", "main", "parameters", "toy_experiments", "benchmarks", "tests"}
+HOUSE = {*PLUG_INS, "utilities", "evaluation", "results", "main", "parameters", "toy_experiments", "benchmarks", "tests"}
 
 
 def imported(path: Path) -> set[str]:

@@ -39,10 +39,10 @@ def _umask() -> int:
     return mask
 
 
-def new_folder(wanted: Path) -> Path:
+def new_folder(wanted: Path, numbered: bool = True) -> Path:
     """Make `wanted`, or `wanted_1`, `wanted_2` … if it exists: atomically, so that two processes at once get two folders.
 
-    Raises UserError where the parent cannot be written.
+    Raises UserError where the parent cannot be written, or, if not `numbered`, where the folder exists.
     """
     number = 0
     try:
@@ -52,7 +52,9 @@ def new_folder(wanted: Path) -> Path:
             try:
                 folder.mkdir()
                 return folder
-            except FileExistsError:
+            except FileExistsError as error:
+                if not numbered:
+                    raise UserError(f"{wanted} exists: another process trains it, or add --resume") from error
                 number += 1
     except OSError as error:
         raise UserError(f"cannot make the run folder {wanted}: {error.strerror}. Choose another --save_path") from error

@@ -1,8 +1,83 @@
-"""Epoch means of loss, gradient norm and statistics, summed on the device without asking it in between."""
+"""What a step leaves behind: epoch means of loss, gradient norm and statistics, and with --log_every the values of single batches.
 
+Values stay on the device until an epoch, or a block of batches, is complete: no step waits for them.
+"""
+
+import sys
 import time
 
 import torch
+
+BLOCK = 50  # logged batches after which the device is asked for their values
+
+
+def statistics(criterion) -> dict:
+    """The latest `stats` of a criterion and of its miner: `criterion/<name>`, `miner/<name>` -> device scalar."""
+    sources = {"criterion": criterion, "miner": getattr(criterion, "batchminer", None)}
+    return {
+        f"{prefix}/{name}": value for prefix, source in sources.items() for name, value in (getattr(source, "stats", None) or {}).items()
+    }
+
+
+def learning_rates(optimizer: torch.optim.Optimizer) -> dict:
+    """`rate/<group>` -> learning rate."""
+    return {f"rate/{group.get('name', i)}": group["lr"] for i, group in enumerate(optimizer.param_groups)}
+
+
+def peak_memory(device: torch.device) -> float:
+    """Largest memory so far in MiB: allocated by torch on a GPU, else resident of this process (NaN where the system does not say)."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    try:
+        import resource
+    except ImportError:
+        return float("nan")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)  # there in bytes, else in KiB
+
+
+class BatchLog:
+    """Counts the steps of a run and keeps the values of every N-th for the records; with N = 0 it only counts.
+
+    Args:
+        every: N of `--log_every`.
+        optimizer: gives the learning rates.
+        write: takes a list of (step, {name: number}).
+    """
+
+    def __init__(self, every: int = 0, optimizer: torch.optim.Optimizer | None = None, write=None):
+        self.every, self.optimizer, self.write = every, optimizer, write
+        self.steps = 0
+        self._block = []
+        self.start_epoch()
+
+    def start_epoch(self) -> None:
+        """Throughput counts from here: what lay between two epochs is no training."""
+        self._images, self._since = 0, time.monotonic()
+
+    def take(self, values: dict, images: int) -> None:
+        """One step's values, name -> device scalar or number."""
+        self.steps += 1
+        self._images += images
+        if not self.every or self.steps % self.every:
+            return
+        now, device = time.monotonic(), values["loss"].device
+        on_device = {name: value.detach().reshape(()) for name, value in values.items() if getattr(value, "device", None) == device}
+        numbers = {name: float(value) for name, value in values.items() if name not in on_device}
+        numbers |= learning_rates(self.optimizer)
+        numbers |= {"images_per_second": self._images / max(now - self._since, 1e-9), "memory_mib": peak_memory(device)}
+        self._images, self._since = 0, now
+        self._block.append((self.steps, list(on_device), torch.stack(list(on_device.values())).double(), numbers))
+        if len(self._block) >= BLOCK:
+            self.flush()
+
+    def flush(self) -> None:
+        """Ask the device for what was kept, once, and hand it over."""
+        if not self._block:
+            return
+        block, self._block = self._block, []
+        values = iter(torch.cat([stacked for _, _, stacked, _ in block]).tolist())
+        self.write([(step, {**{name: next(values) for name in names}, **numbers}) for step, names, _, numbers in block])
 
 
 class EpochMeter:
@@ -10,10 +85,12 @@ class EpochMeter:
 
     Args:
         criterion: its `stats`, and those of its `batchminer`, are averaged as `criterion/<name>` and `miner/<name>`.
+        batches: is handed every step's values.
     """
 
-    def __init__(self, criterion):
-        self.sources = {"criterion": criterion, "miner": getattr(criterion, "batchminer", None)}
+    def __init__(self, criterion, batches: BatchLog | None = None):
+        self.criterion, self.batches = criterion, batches or BatchLog()
+        self.batches.start_epoch()
         self.sums, self.counts = {}, {}
         self.images, self.began = 0, time.monotonic()
         self.latest = None
@@ -21,12 +98,11 @@ class EpochMeter:
     def add(self, loss: torch.Tensor, gradient_norm: torch.Tensor, images: int) -> None:
         """Take one step's values."""
         self.latest = loss.detach()
-        self._sum("loss", self.latest)
-        self._sum("gradient_norm", gradient_norm)
-        for prefix, source in self.sources.items():
-            for name, value in (getattr(source, "stats", None) or {}).items():
-                self._sum(f"{prefix}/{name}", value)
+        values = {"loss": self.latest, "gradient_norm": gradient_norm, **statistics(self.criterion)}
+        for name, value in values.items():
+            self._sum(name, value)
         self.images += images
+        self.batches.take(values, images)
 
     def _sum(self, name: str, value) -> None:
         value = torch.as_tensor(value).detach().float()
@@ -43,5 +119,4 @@ class EpochMeter:
         """Name -> mean of the epoch as a Python number; with the learning rates and the epoch's seconds."""
         seconds = time.monotonic() - self.began
         means = {name: total.item() / self.counts[name] for name, total in self.sums.items()}
-        rates = {f"rate/{group.get('name', i)}": group["lr"] for i, group in enumerate(optimizer.param_groups)}
-        return {**means, **rates, "epoch_seconds": seconds}
+        return {**means, **learning_rates(optimizer), "epoch_seconds": seconds}

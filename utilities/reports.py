@@ -56,7 +56,8 @@ def interruptible(run):
             if run.epoch
             else f"\ninterrupted before the end of epoch 1 in {run.folder}"
         )
-        print(f"continue with: python main.py --resume_from {run.folder}")
+        whole = run.folder if getattr(run.opt, "fold", None) is None else run.folder.parent
+        print(f"continue with: python main.py --resume_from {whole}")
         sys.exit(130)
     except BaseException:
         run.close()
@@ -177,6 +178,14 @@ def finish(run) -> None:
     for title, path in (("curves", run.folder / "Progression_Plots"), ("retrieval", run.folder / "sample_recoveries.png")):
         if path.exists():
             print(f"{title:>10}  {path}")
+
+
+def finish_folds(cross) -> None:
+    """Print the table of a cross-validation's results and where they lie, or what is still to do."""
+    if not cross.results:
+        print(f"\n{cross.folder}: not all of {cross.n_folds} folds are finished; after the last, or with --aggregate_only, come the meta results")
+        return
+    print(f"\n{cross.meta}: results over the folds\n\n{table(cross.columns())}")
 
 
 def table(columns: dict) -> str:

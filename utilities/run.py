@@ -12,6 +12,7 @@ import yaml
 from utilities import checkpoint, records
 from utilities.errors import UserError
 from utilities.files import new_folder, replacing
+from utilities.meter import BatchLog
 
 # Flags that are no part of what a run is: never written to parameters.yaml.
 NEVER_SAVED = {
@@ -25,11 +26,14 @@ NEVER_SAVED = {
     "resume_from",
     "resume_allow_changes",
     "evaluate",
+    "evaluate_ensemble",
+    "aggregate_only",
+    "folds",
 }
 # Flags that may differ between a run and its continuation without counting as a change.
 NEVER_A_CHANGE = NEVER_SAVED | {
     "source_path", "save_path", "gpu", "kernels", "eval_kernels", "log_online", "online_backend", "download", "plot_every", "log_every",
-    "evaluate_on_gpu", "evaluate_ensemble", "dump_embeddings", "eval_size_of_tsne",
+    "evaluate_on_gpu", "final_test", "dump_embeddings", "eval_size_of_tsne",
 }  # fmt: skip
 # Flags that decide what --evaluate measures of a finished run: there they may differ from those of its training.
 EVALUATION_FLAGS = {
@@ -45,8 +49,10 @@ def saved_flags(opt) -> dict:
 
 
 def run_folder(opt) -> Path:
-    """Where a run of these flags lies, before a number is added for an existing folder."""
-    return Path(opt.resume_from) if opt.resume_from else Path(opt.save_path) / opt.dataset / opt.savename
+    """Where a run of these flags lies, before a number is added for an existing folder; a fold's in that of its cross-validation."""
+    folder = Path(opt.resume_from) if opt.resume_from else Path(opt.save_path) / opt.dataset / opt.savename
+    fold = getattr(opt, "fold", None)
+    return folder if fold is None else folder / f"fold_{fold}"
 
 
 def read_parameters(folder: Path | str) -> dict:
@@ -56,6 +62,15 @@ def read_parameters(folder: Path | str) -> dict:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"no run in {folder}: {path.name} is missing") from error
+
+
+def describe(folder: Path, opt) -> None:
+    """Write the flags into the folder: parameters.yaml, and Parameter_Info.txt for readers."""
+    flags = saved_flags(opt)
+    with replacing(folder / "parameters.yaml") as file:
+        yaml.safe_dump(flags, file, sort_keys=True)
+    with replacing(folder / "Parameter_Info.txt") as file:
+        file.writelines(f"{name}: {value}\n" for name, value in flags.items())
 
 
 class Selection:
@@ -102,11 +117,12 @@ class Run:
         self.resumed = opt.resume is not None and wanted.is_dir()  # also one that was killed before it wrote anything
         if opt.resume is not None and not self.resumed:
             print(f"--resume: no run in {wanted}: this is a new one")
-        self.folder = wanted if self.resumed else new_folder(wanted)
+        self.folder = wanted if self.resumed else new_folder(wanted, numbered=getattr(opt, "fold", None) is None)
         self.epoch = 0  # trained epochs
         self.state = {"best": {}, "selected": {"epoch": None, "values": {}}, "last": {}, "seconds": 0.0, "untrained": {}, "stopped": False}
         self._began = time.monotonic()
         self.sinks = []
+        self.batches = BatchLog(0 if opt.no_records else opt.log_every, parts["optimizer"], self._write_batches)
 
     def start(self, environment: dict) -> None:
         """Write what the run is, or restore where it stood; open the records.
@@ -117,23 +133,25 @@ class Run:
         if not (self.folder / "environment.yaml").exists():
             with replacing(self.folder / "environment.yaml") as file:
                 yaml.safe_dump(environment, file, sort_keys=False)
-        self._describe()
+        describe(self.folder, self.opt)
         last = self.folder / checkpoint.LAST
         if last.exists():
             self._restore(last if self.opt.resume == "latest" else self._best_checkpoint())
+            self._summarise()  # the run may have ended between its last checkpoint and its last summary
             print(f"resumed {self.folder} after epoch {self.epoch}")
         elif self.resumed:
             print(f"resumed {self.folder}: it has no checkpoint yet and starts from epoch 1")
         self.sinks = records.open_sinks(self.opt, self.folder)
         if self.resumed:
             for sink in self.sinks:
-                sink.cut(self.epoch if last.exists() else BEFORE_ALL)
+                sink.cut(self.epoch if last.exists() else BEFORE_ALL, self.batches.steps)
 
     def _restore(self, path: Path) -> None:
         """Take up the state of a checkpoint; going back to the best one, what came after it is no longer there."""
         content = checkpoint.read(path)
         checkpoint.restore(content, self.parts)
         self.epoch, self.state = content["epoch"], content["run"]
+        self.batches.steps = self.state.get("steps", 0)  # not there in checkpoints of the first days
         if self.opt.resume == "best":
             for other in self.folder.glob("checkpoint_*.pth.tar"):
                 if checkpoint.read(other)["epoch"] > self.epoch:
@@ -175,7 +193,9 @@ class Run:
             training: name -> epoch mean of loss, statistics, rates.
             scores: split -> {metric: value or array}; empty where this epoch was not evaluated.
         """
-        rows = [records.Row(epoch, "train", _training_group(name), name, value) for name, value in training.items()]
+        self.batches.flush()
+        steps = self.state["steps"] = self.batches.steps
+        rows = [records.Row(epoch, "train", _training_group(name), name, value, steps) for name, value in training.items()]
         self._write(rows + self._metric_rows(epoch, scores))
         for split, values in scores.items():
             for sink in self.sinks:
@@ -203,20 +223,22 @@ class Run:
             self.plot()
         return chosen
 
-    def best_checkpoint(self) -> Path:
-        """The checkpoint of the selected epoch. Raises UserError where there is none yet."""
-        path = self._best_checkpoint()
-        if not path.exists():
-            raise UserError(f"no best checkpoint in {self.folder}: no epoch was evaluated yet")
-        return path
+    @property
+    def lacks_final_test(self) -> bool:
+        """Whether `--final_test` is still to be done: the selected epoch was not evaluated on test."""
+        selected = self.state["selected"]
+        return self.opt.final_test and selected["epoch"] is not None and "test" not in selected["values"]
+
+    def record_final(self, scores: dict) -> None:
+        """Record what the selected epoch's checkpoint gives on splits that were not evaluated in training."""
+        selected = self.state["selected"]
+        self._write(self._metric_rows(selected["epoch"], scores))
+        selected["values"] = {**selected["values"], **_plain(scores)}
+        self._summarise()
 
     def _best_checkpoint(self) -> Path:
         title = records.SPLIT_TITLES[self.selection.split]
         return self.folder / f"checkpoint_{title}_{self.opt.evaltypes[0]}_{self.opt.storage_metrics[0]}.pth.tar"
-
-    def picture(self, name: str) -> Path:
-        """Path of a picture of this run; hand it to `add_picture` once it is drawn."""
-        return self.folder / name
 
     def add_picture(self, path: Path) -> None:
         """Let every sink take a picture."""
@@ -231,6 +253,7 @@ class Run:
 
     def close(self) -> None:
         """Finish the records."""
+        self.batches.flush()
         for sink in self.sinks:
             sink.close()
         self.sinks = []
@@ -242,9 +265,14 @@ class Run:
         for sink in self.sinks:
             sink.write(rows)
 
+    def _write_batches(self, batches: list[tuple[int, dict]]) -> None:
+        rows = [records.BatchRow(self.epoch + 1, step, name, value) for step, values in batches for name, value in values.items()]
+        for sink in self.sinks:
+            sink.write_batches(rows)
+
     def _metric_rows(self, epoch: int, scores: dict) -> list:
         return [
-            records.Row(epoch, split, _metric_group(name, self.opt.evaltypes), name, float(value))
+            records.Row(epoch, split, _metric_group(name, self.opt.evaltypes), name, float(value), self.batches.steps)
             for split, values in scores.items()
             for name, value in values.items()
             if _is_scalar(value)
@@ -270,13 +298,6 @@ class Run:
     def _save(self, name: str) -> None:
         checkpoint.save(self.folder / name, self.parts, epoch=self.epoch, run=self.state)
 
-    def _describe(self) -> None:
-        flags = saved_flags(self.opt)
-        with replacing(self.folder / "parameters.yaml") as file:
-            yaml.safe_dump(flags, file, sort_keys=True)
-        with replacing(self.folder / "Parameter_Info.txt") as file:
-            file.writelines(f"{name}: {value}\n" for name, value in flags.items())
-
     def _summarise(self) -> None:
         summary = {
             "parameters": saved_flags(self.opt),
@@ -286,7 +307,7 @@ class Run:
             "seconds": round(self.state["seconds"], 3),
         }
         with replacing(self.folder / "summary.json") as file:
-            json.dump(_json_safe(summary), file, indent=1)
+            json.dump(json_safe(summary), file, indent=1)
 
 
 def _locked(folder: Path):
@@ -330,11 +351,12 @@ def _plain(scores: dict) -> dict:
     return {split: {name: float(value) for name, value in values.items() if _is_scalar(value)} for split, values in scores.items()}
 
 
-def _json_safe(value):
+def json_safe(value):
+    """The value with None for numbers that JSON does not know."""
     if isinstance(value, dict):
-        return {key: _json_safe(item) for key, item in value.items()}
+        return {key: json_safe(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_json_safe(item) for item in value]
+        return [json_safe(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

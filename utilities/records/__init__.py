@@ -1,7 +1,7 @@
 """Records of a run: rows go to every sink alike. A sink is a file of this folder; one that is off takes nothing.
 
-A row is one value of one metric in one epoch. Sinks have `write(rows)`, `cut(epoch)` (drop the rows after an epoch, on
-resume), `arrays(epoch, split, values)`, `picture(epoch, name, path)` and `close()`.
+A row is one value of one metric in one epoch, or, with --log_every, of one batch. Sinks have `write(rows)`, `write_batches(rows)`,
+`cut(epoch, step)` (drop what came after, on resume), `arrays(epoch, split, values)`, `picture(epoch, name, path)` and `close()`.
 """
 
 from typing import NamedTuple
@@ -10,18 +10,28 @@ SPLIT_TITLES = {"train": "Train", "val": "Val", "test": "Test"}  # the ICML pipe
 
 
 class Row(NamedTuple):
-    """One value: `metric` is the plain name, `group` the ICML pipeline's group of curves."""
+    """One value of an epoch: `metric` is the plain name, `group` the ICML pipeline's group of curves, `step` the batches trained so far."""
 
     epoch: int
     split: str
     group: str
     metric: str
     value: float
+    step: int = 0
 
     @property
     def title(self) -> str:
         """The ICML pipeline's name, `Test: discriminative_e_recall: e_recall@1`."""
         return f"{SPLIT_TITLES[self.split]}: {self.group}: {self.metric.rpartition('/')[2]}"
+
+
+class BatchRow(NamedTuple):
+    """One value of one batch: `step` counts the batches of all epochs from 1."""
+
+    epoch: int
+    step: int
+    name: str
+    value: float
 
 
 class Sink:
@@ -30,8 +40,11 @@ class Sink:
     def write(self, rows: list[Row]) -> None:
         """Record the rows of one epoch."""
 
-    def cut(self, epoch: int) -> None:
-        """Drop all rows after `epoch`."""
+    def write_batches(self, rows: list[BatchRow]) -> None:
+        """Record the rows of some batches, in the order of their steps."""
+
+    def cut(self, epoch: int, step: int = 0) -> None:
+        """Drop all rows after `epoch`, which ended with the batch `step`."""
 
     def arrays(self, epoch: int, split: str, values: dict) -> None:
         """Record array-valued metrics, name -> numpy array."""
@@ -45,11 +58,12 @@ class Sink:
 
 def open_sinks(opt, folder) -> list[Sink]:
     """The sinks that the flags ask for."""
-    from utilities.records.local import ArrayFiles, GroupFiles, LongFile
+    from utilities.records.local import ArrayFiles, BatchFile, GroupFiles, LongFile
     from utilities.records.online import online_sink
     from utilities.records.sqlite import Database
     from utilities.records.tensorboard import EventFiles
 
     if opt.no_records:
         return [LongFile(folder)]
-    return [LongFile(folder), GroupFiles(folder), ArrayFiles(folder), Database(folder), EventFiles(folder), online_sink(opt, folder)]
+    local = [LongFile(folder), BatchFile(folder), GroupFiles(folder), ArrayFiles(folder), Database(folder), EventFiles(folder)]
+    return [*local, online_sink(opt, folder)]

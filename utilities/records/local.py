@@ -1,10 +1,10 @@
-"""CSV files: metrics.csv in long form, one file a group as the ICML pipeline writes, arrays as .npz."""
+"""CSV files: metrics.csv and batches.csv in long form, one file a group as the ICML pipeline writes, arrays as .npz."""
 
 import csv
 from pathlib import Path
 
 from utilities.files import replacing
-from utilities.records import SPLIT_TITLES, Row, Sink
+from utilities.records import SPLIT_TITLES, BatchRow, Row, Sink
 
 
 def read_rows(path: Path) -> list[dict]:
@@ -20,29 +20,53 @@ def _number(value: float) -> str:
     return repr(float(value))  # shortest text that reads back as the same number
 
 
-class LongFile(Sink):
-    """`CSV_Logs/metrics.csv`: epoch,split,metric,value."""
+class _LongForm(Sink):
+    """A CSV file in long form, `CSV_Logs/<NAME>` with the columns FIELDS."""
 
-    FIELDS = ("epoch", "split", "metric", "value")
+    NAME: str
+    FIELDS: tuple[str, ...]
 
     def __init__(self, folder: Path):
-        self.path = folder / "CSV_Logs" / "metrics.csv"
+        self.path = folder / "CSV_Logs" / self.NAME
         self.path.parent.mkdir(exist_ok=True)
+
+    def cut(self, epoch: int, step: int = 0) -> None:
+        if self.path.exists():
+            self._replace([row for row in read_rows(self.path) if int(row["epoch"]) <= epoch])
+
+    def _append(self, lines) -> None:
         if not self.path.exists():
             self._replace([])
-
-    def write(self, rows: list[Row]) -> None:
         with open(self.path, "a", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([r.epoch, r.split, r.metric, _number(r.value)] for r in rows)
-
-    def cut(self, epoch: int) -> None:
-        self._replace([row for row in read_rows(self.path) if int(row["epoch"]) <= epoch])
+            csv.writer(file, lineterminator="\n").writerows(lines)
 
     def _replace(self, rows: list[dict]) -> None:
         with replacing(self.path) as file:
             writer = csv.DictWriter(file, self.FIELDS, lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
+
+
+class LongFile(_LongForm):
+    """`CSV_Logs/metrics.csv`: epoch,split,metric,value."""
+
+    NAME, FIELDS = "metrics.csv", ("epoch", "split", "metric", "value")
+
+    def __init__(self, folder: Path):
+        super().__init__(folder)
+        self.write([])  # the file is there from the start
+
+    def write(self, rows: list[Row]) -> None:
+        self._append([r.epoch, r.split, r.metric, _number(r.value)] for r in rows)
+
+
+class BatchFile(_LongForm):
+    """`CSV_Logs/batches.csv`, with --log_every: epoch,step,name,value."""
+
+    NAME, FIELDS = "batches.csv", ("epoch", "step", "name", "value")
+
+    def write_batches(self, rows: list[BatchRow]) -> None:
+        self._append([r.epoch, r.step, r.name, _number(r.value)] for r in rows)
 
 
 class GroupFiles(Sink):
@@ -71,7 +95,7 @@ class GroupFiles(Sink):
             with open(path, "a", encoding="utf-8", newline="") as file:
                 csv.DictWriter(file, fields, restval="", lineterminator="\n").writerow(line)
 
-    def cut(self, epoch: int) -> None:
+    def cut(self, epoch: int, step: int = 0) -> None:
         for path in self.folder.glob("*_*.csv"):
             rows = read_rows(path)
             if rows:
@@ -99,7 +123,7 @@ class ArrayFiles(Sink):
             with replacing(self.folder / f"{split}_{epoch:04d}.npz", "wb") as file:
                 np.savez(file, **values)
 
-    def cut(self, epoch: int) -> None:
+    def cut(self, epoch: int, step: int = 0) -> None:
         for path in self.folder.glob("*_*.npz"):
             if int(path.stem.rpartition("_")[2]) > epoch:
                 path.unlink()

@@ -1,19 +1,89 @@
-"""Weights & Biases and Comet: the same rows under the ICML pipeline's names. A failing network never stops a run."""
+"""Weights & Biases and Comet: the same rows under the ICML pipeline's names. A failing or slow network never stops or slows a run."""
 
+import contextlib
 import functools
+import importlib
+import itertools
 import os
+import queue
 import secrets
+import threading
 from pathlib import Path
 
 from utilities.errors import UserError
-from utilities.records import Row, Sink
+from utilities.records import BatchRow, Row, Sink
+
+OPEN_WITHIN = 10  # seconds that a run waits for its service at the start; after that it trains while the service still starts
+CLOSE_WITHIN = 60  # seconds that it waits at the end for what is still to be sent
+MOST_WAITING = 10_000  # calls that wait for a service; more are dropped
 
 
 def online_sink(opt, folder: Path) -> Sink:
-    """The sink of `--log_online` with its `--online_backend`, or one that is off."""
+    """The sink of `--log_online` with its `--online_backend`, or one that is off. Raises UserError where Comet is not installed."""
     if not opt.log_online:
         return Sink()
-    return Wandb(opt, folder) if opt.online_backend == "wandb" else Comet(opt, folder)
+    if opt.online_backend == "comet_ml":
+        try:
+            importlib.import_module("comet_ml")
+        except ImportError as error:
+            raise UserError("--online_backend comet_ml needs the package: pip install comet_ml") from error
+        return Background(lambda: Comet(opt, folder))
+    with contextlib.suppress(ImportError):  # Wandb itself says so; here, so that no worker process is forked in the middle of it
+        importlib.import_module("wandb")
+    return Background(lambda: Wandb(opt, folder))
+
+
+class Background(Sink):
+    """Another sink on a thread of its own: training goes on while that one waits for its service.
+
+    Args:
+        open_sink: makes the other sink, on that thread.
+        open_within: seconds to wait for it here.
+        close_within: seconds to wait in `close` for what is still on its way; the rest is given up.
+    """
+
+    def __init__(self, open_sink, open_within: float = OPEN_WITHIN, close_within: float = CLOSE_WITHIN):
+        self._close_within = close_within
+        self._calls, self._opened, self._dropped = queue.Queue(MOST_WAITING), threading.Event(), False
+        self._thread = threading.Thread(target=self._work, args=(open_sink,), name="online records", daemon=True)
+        self._thread.start()
+        self._opened.wait(open_within)
+
+    def _work(self, open_sink) -> None:
+        sink = open_sink()
+        self._opened.set()
+        method = None
+        while method != "close":
+            method, arguments = self._calls.get()
+            getattr(sink, method)(*arguments)
+
+    def _later(self, method: str, *arguments) -> None:
+        try:
+            self._calls.put_nowait((method, arguments))
+        except queue.Full:
+            if not self._dropped:
+                print(
+                    f"the online service is too slow: what {MOST_WAITING} waiting calls leave no room for is dropped; local records go on"
+                )
+            self._dropped = True
+
+    def write(self, rows: list[Row]) -> None:
+        self._later("write", rows)
+
+    def write_batches(self, rows: list[BatchRow]) -> None:
+        self._later("write_batches", rows)
+
+    def arrays(self, epoch: int, split: str, values: dict) -> None:
+        self._later("arrays", epoch, split, values)
+
+    def picture(self, epoch: int, name: str, path) -> None:
+        self._later("picture", epoch, name, path)
+
+    def close(self) -> None:
+        self._later("close")
+        self._thread.join(self._close_within)
+        if self._thread.is_alive():
+            print(f"the online service did not take everything within {self._close_within} s: given up; local records are complete")
 
 
 def _never_fatal(method):
@@ -33,10 +103,14 @@ def _never_fatal(method):
 
 
 class Wandb(Sink):
-    """A W&B run in `<run>/wandb`, offline where there are no credentials; the same run is continued on resume."""
+    """A W&B run in `<run>/wandb`, offline where there are no credentials; the same run is continued on resume.
+
+    W&B takes rows in the order of its own step only, and drops what comes again after a resume. Ours is the number of batches
+    trained so far plus that of epochs, so that epochs and batches share one order and a resumed run goes on in it.
+    """
 
     def __init__(self, opt, folder: Path):
-        self.run = None
+        self.run, self._step = None, 0
         try:
             self.run = self._start(opt, folder)
         except Exception as error:
@@ -62,27 +136,39 @@ class Wandb(Sink):
         identity.parent.mkdir(exist_ok=True)
         if not identity.exists():
             identity.write_text(secrets.token_hex(4))
-        return wandb.init(
+        limit = {"finish_timeout": CLOSE_WITHIN} if "finish_timeout" in wandb.Settings.model_fields else {}  # not in older versions
+        run = wandb.init(
             dir=str(folder), mode=mode, project=opt.project, group=opt.group, name=folder.name, id=identity.read_text().strip(),
             resume="allow" if mode == "online" else None, config=saved_flags(opt),
-            settings=wandb.Settings(save_code=False, console="off", disable_git=True, x_disable_meta=True, silent=True),
+            settings=wandb.Settings(save_code=False, console="off", disable_git=True, x_disable_meta=True, silent=True, **limit),
         )  # fmt: skip
+        run.define_metric("*", step_metric="epoch")
+        run.define_metric("batch/*", step_metric="batch/step")
+        return run
 
     @_never_fatal
     def write(self, rows: list[Row]) -> None:
-        self.run.log({row.title: row.value for row in rows} | {"epoch": rows[0].epoch}, step=rows[0].epoch + 1)
+        self._step = rows[0].step + rows[0].epoch + 1
+        self.run.log({row.title: row.value for row in rows} | {"epoch": rows[0].epoch}, step=self._step)
+
+    @_never_fatal
+    def write_batches(self, rows: list[BatchRow]) -> None:
+        for step, of_one in itertools.groupby(rows, key=lambda row: row.step):
+            of_one = list(of_one)
+            values = {f"batch/{row.name}": row.value for row in of_one}
+            self.run.log(values | {"batch/step": step, "epoch": of_one[0].epoch}, step=step + of_one[0].epoch + 1)
 
     @_never_fatal
     def arrays(self, epoch: int, split: str, values: dict) -> None:
         import wandb
 
-        self.run.log({f"{split}/{name}": wandb.Histogram(value) for name, value in values.items()} | {"epoch": epoch}, step=epoch + 1)
+        self.run.log({f"{split}/{name}": wandb.Histogram(value) for name, value in values.items()} | {"epoch": epoch}, step=self._step)
 
     @_never_fatal
     def picture(self, epoch: int, name: str, path) -> None:
         import wandb
 
-        self.run.log({name: wandb.Image(str(path)), "epoch": epoch}, step=epoch + 1)
+        self.run.log({name: wandb.Image(str(path)), "epoch": epoch}, step=self._step)
 
     @_never_fatal
     def close(self) -> None:
@@ -94,10 +180,8 @@ class Comet(Sink):
 
     def __init__(self, opt, folder: Path):
         self.run = None
-        try:
-            import comet_ml
-        except ImportError as error:
-            raise UserError("--online_backend comet_ml needs the package: pip install comet_ml") from error
+        import comet_ml
+
         from utilities.run import saved_flags
 
         key = opt.comet_api_key or os.environ.get("COMET_API_KEY")
@@ -116,7 +200,12 @@ class Comet(Sink):
     @_never_fatal
     def write(self, rows: list[Row]) -> None:
         for row in rows:
-            self.run.log_metric(row.title, row.value, epoch=row.epoch)
+            self.run.log_metric(row.title, row.value, step=row.step, epoch=row.epoch)
+
+    @_never_fatal
+    def write_batches(self, rows: list[BatchRow]) -> None:
+        for row in rows:
+            self.run.log_metric(f"batch/{row.name}", row.value, step=row.step, epoch=row.epoch)
 
     @_never_fatal
     def arrays(self, epoch: int, split: str, values: dict) -> None:

@@ -1,9 +1,9 @@
-"""metrics.db: the rows of metrics.csv in SQLite, one table a group."""
+"""metrics.db: the rows of metrics.csv in SQLite, one table a group, and those of batches.csv in the table `batches`."""
 
 import sqlite3
 from pathlib import Path
 
-from utilities.records import Row, Sink
+from utilities.records import BatchRow, Row, Sink
 
 
 def _quoted(name: str) -> str:
@@ -36,7 +36,15 @@ class Database(Sink):
                 )
         connection.close()
 
-    def cut(self, epoch: int) -> None:
+    def write_batches(self, rows: list[BatchRow]) -> None:
+        with self._connect() as connection:
+            connection.execute(
+                "create table if not exists batches (epoch integer, step integer, name text, value real, primary key (step, name))"
+            )
+            connection.executemany("insert or replace into batches values (?, ?, ?, ?)", rows)
+        connection.close()
+
+    def cut(self, epoch: int, step: int = 0) -> None:
         if not self.path.exists():
             return
         with self._connect() as connection:

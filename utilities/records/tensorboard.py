@@ -2,33 +2,45 @@
 
 from pathlib import Path
 
-from utilities.records import Row, Sink
+from utilities.records import BatchRow, Row, Sink
 
 
 class EventFiles(Sink):
-    """Scalars as `<split>/<metric>`, array-valued metrics as histograms, pictures as images."""
+    """Scalars as `<split>/<metric>`, array-valued metrics as histograms, pictures as images, all by epoch; `batch/<name>` by step.
+
+    Batches lie in a folder of their own, `batches`: TensorBoard cuts all curves of a folder at one number, here epochs, there steps.
+    """
 
     def __init__(self, folder: Path):
         self.folder = folder / "tensorboard"
-        self._writer = None
-        self._purge = None
+        self._writers, self._purge = {}, {}
+
+    def _open(self, subfolder: str):
+        """The writer of a folder, opened at its first value: importing it takes seconds."""
+        if subfolder not in self._writers:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._writers[subfolder] = SummaryWriter(str(self.folder / subfolder), purge_step=self._purge.get(subfolder))
+        return self._writers[subfolder]
 
     @property
     def writer(self):
-        """The writer, opened at the first value: importing it takes seconds."""
-        if self._writer is None:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._writer = SummaryWriter(str(self.folder), purge_step=self._purge)
-        return self._writer
+        """The writer of epochs."""
+        return self._open("")
 
     def write(self, rows: list[Row]) -> None:
         for row in rows:
             self.writer.add_scalar(f"{row.split}/{row.metric}", row.value, row.epoch)
         self.writer.flush()
 
-    def cut(self, epoch: int) -> None:
-        self._purge = epoch + 1  # TensorBoard itself then drops what an earlier process wrote from there on
+    def write_batches(self, rows: list[BatchRow]) -> None:
+        writer = self._open("batches")
+        for row in rows:
+            writer.add_scalar(f"batch/{row.name}", row.value, row.step)
+        writer.flush()
+
+    def cut(self, epoch: int, step: int = 0) -> None:
+        self._purge = {"": epoch + 1, "batches": step + 1}  # TensorBoard itself then drops what an earlier process wrote from there on
 
     def arrays(self, epoch: int, split: str, values: dict) -> None:
         for name, value in values.items():
@@ -41,5 +53,5 @@ class EventFiles(Sink):
         self.writer.add_image(name, np.asarray(Image.open(path).convert("RGB")), epoch, dataformats="HWC")
 
     def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
+        for writer in self._writers.values():
+            writer.close()

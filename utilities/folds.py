@@ -1,0 +1,209 @@
+"""A cross-validation on disk: `<savename>/fold_0 …`, each a complete run folder, and `<savename>/meta/` with the results over all folds.
+
+Of several processes with `--folds` each trains its own folds of one folder; the meta results are made when the last fold is finished, or by
+`--aggregate_only`.
+"""
+
+import csv
+import json
+import math
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from utilities import checkpoint
+from utilities.errors import UserError
+from utilities.files import new_folder, replacing
+from utilities.run import EVALUATION_FLAGS, NEVER_A_CHANGE, describe, json_safe, read_parameters, run_folder
+
+CONFIDENCE = 0.95  # of the interval over folds
+STATISTICS = ("mean", "standard_error", "interval_95")
+
+
+def statistics(values) -> dict:
+    """mean, standard error (ddof 1) and 95 % interval by Student's t, `[low, high]`, of one value a fold; None where one value has none."""
+    from scipy.stats import t
+
+    values = np.asarray(values, dtype=np.float64)
+    n, mean = len(values), float(np.mean(values))
+    if n < 2:
+        return {"mean": mean, "standard_error": None, "interval_95": None}
+    error = float(np.std(values, ddof=1) / math.sqrt(n))
+    half = float(t.ppf((1 + CONFIDENCE) / 2, n - 1)) * error
+    return {"mean": mean, "standard_error": error, "interval_95": [mean - half, mean + half]}
+
+
+def over_folds(scores: list[dict]) -> dict:
+    """split -> metric -> statistics and the folds' `values`, of one split -> {metric: number} a fold; only what every fold has."""
+    table = {}
+    for split, metrics in scores[0].items():
+        common = [name for name in metrics if all(np.ndim(fold.get(split, {}).get(name, [])) == 0 for fold in scores)]
+        if common:
+            columns = {name: [float(fold[split][name]) for fold in scores] for name in common}
+            table[split] = {name: {**statistics(values), "values": values} for name, values in columns.items()}
+    return table
+
+
+class CrossValidation:
+    """The folds of one cross-validation.
+
+    Args:
+        opt: the resolved flags.
+        n_folds: how many folds the split scheme makes.
+    """
+
+    def __init__(self, opt, n_folds: int):
+        self.opt, self.n_folds = opt, n_folds
+        self.asked = list(range(n_folds)) if opt.folds is None else sorted(opt.folds)
+        self.folder = run_folder(opt)
+        self.results = {}  # separated, concatenated: what `aggregate` wrote
+
+    def start(self) -> None:
+        """Take the folder, or with another process's folds in it share it, and write the flags."""
+        if self.opt.resume is None or not self.folder.is_dir():
+            self.folder = new_folder(self.folder) if self.opt.folds is None else self._shared(self.folder)
+            self.opt = Namespace(**{**vars(self.opt), "savename": self.folder.name})
+        describe(self.folder, self.opt)
+
+    def _shared(self, wanted: Path) -> Path:
+        """The first of `wanted`, `wanted_1` … where no fold of ours lies, and the others are of the same flags."""
+        number = 0
+        while True:
+            folder = wanted.with_name(f"{wanted.name}_{number}") if number else wanted
+            if not folder.exists():
+                try:
+                    folder.mkdir(parents=True, exist_ok=True)
+                except OSError as error:
+                    raise UserError(f"cannot make the run folder {folder}: {error.strerror}. Choose another --save_path") from error
+                return folder
+            if not any((folder / f"fold_{fold}").exists() for fold in self.asked) and self._is_ours(folder):
+                return folder
+            number += 1
+
+    def _is_ours(self, folder: Path) -> bool:
+        try:
+            saved = read_parameters(folder)
+        except UserError:
+            return not any(folder.iterdir())  # another process has just made it
+        return all(getattr(self.opt, name) == saved.get(name) for name in self.opt.flags - NEVER_A_CHANGE - {"savename"})
+
+    def options(self, folds=None) -> list[Namespace]:
+        """The flags of each fold, which name it; of the folds asked for by `--folds` unless others are given."""
+        return [Namespace(**{**vars(self.opt), "fold": fold}) for fold in (self.asked if folds is None else folds)]
+
+    def to_train(self):
+        """The flags of each fold that still has something to do, one after the other."""
+        for opt in self.options():
+            done = self.opt.resume == "latest" and opt.fold in self.finished()
+            if done and not (opt.final_test and "test" not in self._summary(opt.fold)["selected"]["values"]):
+                print(f"fold {opt.fold} of {self.n_folds} is finished")
+                continue
+            print(f"\nfold {opt.fold} of {self.n_folds}, counted from 0", flush=True)
+            yield opt
+
+    def finished(self) -> list[int]:
+        """The folds whose epochs are all trained, or whose patience ran out."""
+        found = []
+        for opt in self.options(range(self.n_folds)):
+            folder = run_folder(opt)
+            if (folder / checkpoint.LAST).exists() and (folder / "summary.json").exists():
+                last = checkpoint.read(folder / checkpoint.LAST, lazily=True)
+                if last["run"]["stopped"] or last["epoch"] >= self.opt.n_epochs:
+                    found.append(opt.fold)
+        return found
+
+    @property
+    def complete(self) -> bool:
+        """Whether every fold is finished."""
+        return len(self.finished()) == self.n_folds
+
+    def _summary(self, fold: int) -> dict:
+        return json.loads((self.folder / f"fold_{fold}" / "summary.json").read_text(encoding="utf-8"))
+
+    def _epochs(self, folds: list[int]) -> list:
+        return [self._summary(fold)["selected"]["epoch"] for fold in folds]
+
+    def aggregate(self) -> dict:
+        """Write what the folds' selected epochs give: meta/separated.json and meta/results.csv. Returns `results`.
+
+        Concatenated results of other epochs than those now selected are removed. Raises UserError where no fold is finished.
+        """
+        folds = self.finished()
+        if not folds:
+            raise UserError(f"--aggregate_only: no fold in {self.folder} is finished")
+        missing = sorted(set(range(self.n_folds)) - set(folds))
+        if missing:
+            print(f"folds {' '.join(map(str, missing))} are not finished: the meta results are over the others")
+        summaries = [self._summary(fold) for fold in folds]
+        about = {"folds": folds, "epochs": self._epochs(folds), "rule": summaries[0]["selected"]["rule"]}
+        self._write("separated", about, over_folds([summary["selected"]["values"] for summary in summaries]))
+        joined = self.meta / "concatenated.json"
+        if joined.exists():
+            content = json.loads(joined.read_text(encoding="utf-8"))
+            if (content["folds"], content["epochs"]) == (about["folds"], about["epochs"]):
+                self.results["concatenated"] = content
+            else:
+                joined.unlink()
+        self._write_table()
+        return self.results
+
+    def record_evaluation(self, scores: list[dict]) -> None:
+        """Write what `--evaluate` measured in the folds asked for, under a name and with the flags of its own."""
+        about = {"folds": self.asked, "epochs": self._epochs(self.asked), "flags": self._flags()}
+        self._write("separated", about, over_folds(scores), "evaluation_separated")
+
+    def record_ensemble(self, scores: dict) -> None:
+        """Write what the folds' embeddings give together."""
+        folds = list(range(self.n_folds))
+        self._write("concatenated", {"folds": folds, "epochs": self._epochs(folds), "flags": self._flags()}, over_folds([scores]))
+
+    def _flags(self) -> dict:
+        return {flag: getattr(self.opt, flag) for flag in sorted(EVALUATION_FLAGS)}
+
+    @property
+    def meta(self) -> Path:
+        """The folder of the results over folds."""
+        folder = self.folder / "meta"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def _write(self, kind: str, about: dict, values: dict, name: str | None = None) -> None:
+        self.results[name or kind] = {"embeddings": kind, **about, "values": values}
+        with replacing(self.meta / f"{name or kind}.json") as file:
+            json.dump(json_safe(self.results[name or kind]), file, indent=1)
+
+    def _write_table(self) -> None:
+        with replacing(self.meta / "results.csv") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["embeddings", "split", "metric", "mean", "standard_error", "interval_95_low", "interval_95_high", "folds"])
+            for name in ("separated", "concatenated"):
+                content = self.results.get(name, {"values": {}})
+                for split, metrics in content["values"].items():
+                    for metric, found in metrics.items():
+                        low, high = found["interval_95"] or ("", "")
+                        error = "" if found["standard_error"] is None else found["standard_error"]
+                        writer.writerow([name, split, metric, found["mean"], error, low, high, len(content["folds"])])
+
+    def columns(self) -> dict:
+        """The results as `reports.table` prints them: means, and half the width of the interval."""
+        columns = {}
+        for name, content in self.results.items():
+            columns[name] = _column(content, lambda found: found["mean"])
+            if name != "concatenated":
+                columns[f"{name} ± 95 %"] = _column(content, lambda found: found["interval_95"] and found["interval_95"][1] - found["mean"])
+        return columns
+
+
+def _column(content: dict, value) -> dict:
+    return {split: {metric: value(found) for metric, found in metrics.items()} for split, metrics in content["values"].items()}
+
+
+def fold_of(folder: Path) -> tuple[Path, list[int]] | None:
+    """(cross-validation's folder, [fold]) where `folder` is one fold of a cross-validation, else None."""
+    name, _, number = folder.name.rpartition("_")
+    if name != "fold" or not number.isdigit() or not (folder.parent / "parameters.yaml").exists():
+        return None
+    flags = yaml.safe_load((folder.parent / "parameters.yaml").read_text(encoding="utf-8"))
+    return (folder.parent, [int(number)]) if flags.get("split_scheme", "half") != "half" else None
