@@ -11,8 +11,9 @@ import datasets
 import evaluation
 import metrics
 import parameters
-from evaluation import results
+from evaluation import ensemble, results
 from utilities import reports
+from utilities.folds import CrossValidation
 from utilities.loading import evaluation_loader, training_loader
 from utilities.meter import EpochMeter
 from utilities.optimisers import build_optimizer, build_scheduler
@@ -20,12 +21,12 @@ from utilities.run import Run, Selection, load_run, run_folder
 from utilities.runtime import Runtime
 
 
-def train_one_epoch(epoch, loader, model, criterion, optimizer, sampler, runtime, opt):
+def train_one_epoch(epoch, loader, model, criterion, optimizer, sampler, runtime, opt, batches=None):
     """One pass over the sampler's batches. Returns the epoch's means: loss, gradient norm, statistics."""
     model.train()
     runtime.start_epoch(epoch)
     sampler.precompute_indices()
-    meter = EpochMeter(criterion)
+    meter = EpochMeter(criterion, batches)
     for labels, images, indices in reports.progress(loader, epoch, opt, meter):
         labels = runtime.to_device(labels)
         with runtime.autocast():
@@ -46,11 +47,23 @@ def evaluate_again(opt, runtime):
     return results.again(model, evaluation.loaders(splits, opt), opt, runtime)
 
 
-def main(opt):
+def evaluate_ensemble(cross):
+    """The networks of all folds as one, on test. Returns {"test": {metric: value}}."""
+    opt = ensemble.options(cross.opt)
+    runtime, members = Runtime(opt), []
+    for fold in cross.options(range(cross.n_folds)):  # one network in memory at a time
+        model = load_run(run_folder(fold))[0].to(runtime.device)
+        splits = datasets.select(opt.dataset, fold, opt.source_path, model.input_size)
+        members.append(evaluation.embed_all(model, evaluation.loaders(splits, opt), opt, runtime)[ensemble.SPLIT])
+    embedded = ensemble.join(members)
+    if opt.dump_embeddings:
+        results.dump(cross.meta, embedded, opt)
+    return evaluation.score(embedded, opt, runtime)
+
+
+def train(opt):
     """Set up, train, evaluate, record. Returns the finished `Run`."""
     runtime = Runtime(opt)
-    if opt.evaluate:
-        return evaluate_again(opt, runtime)
     model = architectures.select(opt.arch, opt)
     splits = datasets.select(opt.dataset, opt, opt.source_path, model.input_size)
     opt.n_classes = splits["training"].n_classes  # the one option that the data decides
@@ -81,15 +94,44 @@ def main(opt):
         run.record_untrained(epoch, evaluation.evaluate(model, evaluated, opt, runtime, bare)[0])
     with reports.interruptible(run):
         for epoch in run.epochs():
-            means = train_one_epoch(epoch, training, model, criterion, optimizer, sampler, runtime, opt)
+            means = train_one_epoch(epoch, training, model, criterion, optimizer, sampler, runtime, opt, run.batches)
             due = epoch % opt.save_interval == 0 or epoch == opt.n_epochs
             scores, embedded = evaluation.evaluate(model, evaluated if due else {}, opt, runtime)
             scheduler.step(scores)
             if run.end_epoch(epoch, means, scores):
                 results.of_best_epoch(run, embedded)
             reports.epoch_line(run, epoch, means, scores)
+    if run.lacks_final_test:
+        selected, test = load_run(run.folder)[0].to(runtime.device), ensemble.options(opt)
+        run.record_final(evaluation.evaluate(selected, evaluation.loaders(splits, test), test, runtime)[0])
     reports.finish(run)
     return run
+
+
+def cross_validate(opt):
+    """Train each fold of `--split_scheme`, or measure it again, and what the folds give together. Returns the `CrossValidation`."""
+    cross = CrossValidation(opt, datasets.n_folds(opt))
+    if opt.dry_run:
+        return train(cross.options()[0])
+    if opt.evaluate:
+        cross.record_evaluation([evaluate_again(fold, Runtime(fold)) for fold in cross.options()])
+    elif not (opt.evaluate_ensemble or opt.aggregate_only):
+        cross.start()
+        for fold in cross.to_train():
+            train(fold)
+    if opt.evaluate_ensemble or (opt.final_test and not opt.evaluate and cross.n_folds > 1 and cross.complete):
+        cross.record_ensemble(evaluate_ensemble(cross))
+    if opt.aggregate_only or cross.complete:
+        cross.aggregate()
+    reports.finish_folds(cross)
+    return cross
+
+
+def main(opt):
+    """What the flags ask for: a run or its evaluation, or that of each fold of a cross-validation."""
+    if opt.split_scheme != "half":
+        return cross_validate(opt)
+    return evaluate_again(opt, Runtime(opt)) if opt.evaluate else train(opt)
 
 
 if __name__ == "__main__":

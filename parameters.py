@@ -23,6 +23,7 @@ import metrics
 from utilities import flags as shared_flags
 from utilities import run as runs
 from utilities.errors import UserError
+from utilities.folds import fold_of
 from utilities.registry import unknown
 
 LISTS = ("losses", "miners", "samplers", "architectures", "datasets", "metrics")
@@ -147,7 +148,7 @@ def evaluation_parameters(parser) -> None:
         nargs="+",
         default=None,
         choices=["train", "val", "test"],
-        help="splits to evaluate (unset: train unless --no_train_metrics, val where there is one, test)",
+        help="splits to evaluate (unset: train unless --no_train_metrics, val where there is one, test; with a --split_scheme of folds val alone)",
     )
     group.add_argument(
         "--eval_reference_set",
@@ -196,6 +197,16 @@ def evaluation_parameters(parser) -> None:
         action="store_true",
         help="do not train: measure the best checkpoint of the run of this --savename (or --group and --seed, or --resume_from) on --splits_to_eval",
     )
+    group.add_argument(
+        "--evaluate_ensemble",
+        action="store_true",
+        help="do not train: measure the networks of all folds of a finished cross-validation as one, their embeddings side by side, on test",
+    )
+    group.add_argument(
+        "--final_test",
+        action="store_true",
+        help="at the end evaluate the selected checkpoint on test, after all folds their ensemble too",
+    )
 
 
 def logging_parameters(parser) -> None:
@@ -211,6 +222,12 @@ def logging_parameters(parser) -> None:
     group.add_argument("--group", default="Sample_Group", help="name of the configuration; runs that differ by seed alone share it")
     group.add_argument(
         "--plot_every", type=int, default=10, help="draw the curves every so many epochs, and at the end; 0: at the end only"
+    )
+    group.add_argument(
+        "--log_every",
+        type=int,
+        default=0,
+        help="also record every N-th batch: loss and its parts, gradient norm, mined tuples, rates, throughput, memory (0: epochs only)",
     )
     group.add_argument("--no_records", action="store_true", help="write metrics.csv, checkpoints and summary.json only")
 
@@ -236,6 +253,12 @@ def run_parameters(parser) -> None:
     )
     group.add_argument("--resume_from", default=None, metavar="FOLDER", help="continue the run in this folder")
     group.add_argument("--resume_allow_changes", action="store_true", help="continue although flags differ from the saved ones")
+    group.add_argument(
+        "--folds", type=int, nargs="+", default=None, metavar="N", help="train only these folds of --split_scheme, from 0 (unset: all)"
+    )
+    group.add_argument(
+        "--aggregate_only", action="store_true", help="do not train: make the meta results of the folds that are finished"
+    )
     group.add_argument(
         "--dry_run",
         action="store_true",
@@ -356,23 +379,27 @@ def _config_value(parser, path, key, value):
 
 def _resume(opt, explicit: dict, defaults: dict) -> None:
     """On resume the saved run's flags stand below the command line's; a difference is an error unless it is allowed."""
-    if opt.resume is None and (opt.resume_from is not None or opt.evaluate):
+    action = next((name for name in ("evaluate", "evaluate_ensemble", "aggregate_only") if getattr(opt, name)), None)
+    if opt.resume is None and (opt.resume_from is not None or action):
         opt.resume = "latest"
     if opt.resume is None:
         return
     if opt.resume_from is None:
         _derive_savename(opt)
+    elif fold_of(Path(opt.resume_from)) is not None:  # one fold of a cross-validation: of that, this fold
+        folder, opt.folds = fold_of(Path(opt.resume_from))
+        opt.resume_from = str(folder)
     folder = runs.run_folder(opt)
     if not (folder / "parameters.yaml").exists():
-        if opt.resume_from is not None or opt.evaluate:
-            asked = f"--resume_from {folder}" if opt.resume_from is not None else f"--evaluate {folder}"
+        if opt.resume_from is not None or action:
+            asked = f"--resume_from {folder}" if opt.resume_from is not None else f"--{action} {folder}"
             raise UserError(f"{asked}: no run there (parameters.yaml is missing)")
         return
     saved = runs.read_parameters(folder)
     given = {name: value for name, value in explicit.items() if name in saved}
     derived = argparse.Namespace(**{**vars(opt), **saved, **given})  # so that `--savename group_plus_seed` equals its resolved value
     _derive(derived)
-    free = runs.NEVER_A_CHANGE | (runs.EVALUATION_FLAGS if opt.evaluate else set())
+    free = runs.NEVER_A_CHANGE | (runs.EVALUATION_FLAGS if action else set())
     differing = [
         f"--{name} {_shown(getattr(derived, name))} (saved: {_shown(saved[name])})"
         for name in sorted(given)
@@ -414,6 +441,8 @@ def _derive(opt) -> None:
         opt.eval_kernels = opt.kernels
     if opt.splits_to_eval is None:
         opt.splits_to_eval = ["train"] + ["val"] * _has_validation(opt) + ["test"]
+        if opt.split_scheme != "half":
+            opt.splits_to_eval = ["val" if _has_validation(opt) else "test"]
     if opt.no_train_metrics:
         opt.splits_to_eval = [split for split in opt.splits_to_eval if split != "train"]
     if opt.online_backend == "comet":
@@ -437,6 +466,7 @@ def _check(opt) -> None:
     for name in opt.evaluation_metrics + opt.storage_metrics:
         metrics.check(name)
     _check_evaluation(opt)
+    _check_folds(opt)
     for name in opt.storage_metrics if not opt.evaluate else ():
         if name not in opt.evaluation_metrics:
             raise UserError(
@@ -455,12 +485,27 @@ def _check_evaluation(opt) -> None:
     if "val" in opt.splits_to_eval and not _has_validation(opt):
         raise UserError("--splits_to_eval val: there is no validation data, add --use_tv_split or another --split_scheme")
     chooses = "val" if _has_validation(opt) else "test"
-    if chooses not in opt.splits_to_eval and not opt.evaluate:
+    if chooses not in opt.splits_to_eval and not (opt.evaluate or opt.evaluate_ensemble or opt.aggregate_only):
         raise UserError(f"--splits_to_eval {_shown(opt.splits_to_eval)}: the best epoch is chosen on {chooses}, name it too")
     if opt.tester == "same_parent_label" and opt.label_hierarchy_level:
         raise UserError(
             f"--tester same_parent_label with --label_hierarchy_level {opt.label_hierarchy_level}: super-classes have no parents, take level 0"
         )
+
+
+def _check_folds(opt) -> None:
+    """What is asked of folds goes with a scheme that has them."""
+    if opt.split_scheme == "half":
+        for name in ("evaluate_ensemble", "aggregate_only"):
+            if getattr(opt, name):
+                raise UserError(f"--{name} is for the folds of a cross-validation: --split_scheme half has none")
+    n_folds = 0 if opt.split_scheme == "half" else datasets.n_folds(opt)
+    for fold in opt.folds or ():
+        if not 0 <= fold < n_folds:
+            there = f"folds 0 to {n_folds - 1}" if n_folds else "none"
+            raise UserError(f"--folds {_shown(opt.folds)}: --split_scheme {opt.split_scheme} has {there}")
+    if opt.folds is not None and len(set(opt.folds)) < len(opt.folds):
+        raise UserError(f"--folds {_shown(opt.folds)}: name each fold once")
 
 
 def _has_validation(opt) -> bool:
@@ -470,7 +515,7 @@ def _has_validation(opt) -> bool:
 def _check_numbers(opt) -> None:
     at_least = {
         "n_epochs": 0, "bs": 1, "samples_per_class": 1, "kernels": 0, "eval_kernels": 0, "eval_bs": 1, "embed_dim": 0, "save_interval": 1,
-        "iterations_per_epoch": 1, "patience": 1, "plot_every": 0, "decay": 0, "loss_decay": 0, "momentum": 0, "lr": 0, "seed": 0,
+        "iterations_per_epoch": 1, "patience": 1, "plot_every": 0, "log_every": 0, "decay": 0, "loss_decay": 0, "momentum": 0, "lr": 0, "seed": 0,
         "plateau_patience": 0, "eval_pca": 1, "eval_size_of_tsne": 0,
     }  # fmt: skip
     for name, least in at_least.items():

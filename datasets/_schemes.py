@@ -41,7 +41,7 @@ def has_validation(opt) -> bool:
     """Whether the flags keep data for validation. Raises UserError for a split file that cannot be read."""
     if opt.split_scheme == "half":
         return opt.use_tv_split
-    return opt.split_scheme != "predefined" or "val" in read_split_file(opt.split_file)
+    return opt.split_scheme != "predefined" or (opt.split_file is not None and "val" in read_split_file(opt.split_file))
 
 
 def check(opt) -> None:
@@ -173,7 +173,7 @@ def _refuse_empty(found: list[Fold], n: int, units: str, opt) -> None:
             f"--split_test_size {opt.split_test_size:g} of {n:,} {units} from --split_test_start {start:g} leaves {n_test} for test and "
             f"{n - n_test} for training: both need at least one"
         )
-    if any(not len(fold.training) or not len(fold.validation) for fold in found):
+    if opt.split_partitions > n - n_test or any(not len(fold.training) or not len(fold.validation) for fold in found):
         raise UserError(
             f"--split_partitions {opt.split_partitions} is too many for the {n - n_test:,} {units} that are not test: training and "
             "validation need at least one in each fold"

@@ -19,7 +19,7 @@ from utilities.errors import UserError
 from utilities.loading import SeededItems, evaluation_loader
 from utilities.run import named
 
-__all__ = ["Embedded", "embed", "evaluate", "loaders", "of_type", "score"]
+__all__ = ["Embedded", "embed", "embed_all", "evaluate", "loaders", "of_type", "score"]
 
 MAIN_EVALTYPE = "discriminative"  # the name of a network's one embedding
 
@@ -158,8 +158,11 @@ def evaluate(model, loaders: dict, opt, runtime, bare: bool = False) -> tuple[di
     Returns:
         split -> {metric: value}, and split -> Embedded.
     """
-    bare = bare or opt.eval_use_trunk_output
-    embedded = {
-        split: embed(model, loader, runtime, f"embedding {split}", bare, not opt.eval_no_normalize) for split, loader in loaders.items()
-    }
+    embedded = embed_all(model, loaders, opt, runtime, bare)
     return score(embedded, opt, runtime), embedded
+
+
+def embed_all(model, loaders: dict, opt, runtime, bare: bool = False) -> dict:
+    """Embed each split as the flags ask. Returns split -> Embedded."""
+    bare = bare or opt.eval_use_trunk_output
+    return {split: embed(model, loader, runtime, f"embedding {split}", bare, not opt.eval_no_normalize) for split, loader in loaders.items()}

@@ -16,7 +16,7 @@ from pathlib import Path
 import yaml
 
 from utilities.errors import UserError
-from utilities.run import NEVER_SAVED
+from utilities.run import NEVER_SAVED, saved_flags
 
 SUFFIXES = ("BAYESIAN", "LOG_BAYESIAN", "INT_BAYESIAN", "CHOICE")
 NEVER_SEARCHED = NEVER_SAVED | {
@@ -78,12 +78,14 @@ class Command:
     Attributes:
         ranges: flag -> its range.
         rest: arguments for the main program's parser, without the ranges.
-        files: `--config` files with ranges in them -> their other lines.
+        files: `--config` files that hold ranges, or values of searched flags -> their other lines.
+        given: the flags that the command line or a file gives a value.
     """
 
     ranges: dict[str, Range]
     rest: list[str]
     files: dict[str, dict]
+    given: set[str]
 
 
 def parse(argv: list[str], parser: argparse.ArgumentParser, presets: Path) -> Command:
@@ -101,11 +103,12 @@ def parse(argv: list[str], parser: argparse.ArgumentParser, presets: Path) -> Co
             rest += [flag, *values]
             continue
         _add(ranges, _range(flag.removeprefix("--"), values, actions, "the command line"), "the command line")
-    fixed = {token.removeprefix("--").partition("=")[0] for token in rest if token.startswith("--")}
+    names = {token.removeprefix("--").partition("=")[0] for token in rest if token.startswith("--")}
+    fixed = {actions[name].dest if name in actions else name for name in names}  # --source is --source_path
     twice = sorted(fixed & set(ranges))
     if twice:
         raise UserError(f"--{twice[0]} has a range and a value on the command line: one of them")
-    from_files, files, config = {}, {}, _config_of(rest)
+    from_files, files, given, config = {}, {}, set(fixed), _config_of(rest)
     for name in config:
         content = _read(name, presets)
         if content is None:  # the main program's parser says what is wrong
@@ -121,12 +124,13 @@ def parse(argv: list[str], parser: argparse.ArgumentParser, presets: Path) -> Co
         for flag in content:  # a later file's value replaces an earlier file's range
             from_files.pop(flag, None)
         from_files |= found
+        given |= set(content)
         if found or set(content) & set(ranges):
             files[name] = {key: value for key, value in content.items() if key not in ranges}
     ranges = {**{flag: found for flag, found in from_files.items() if flag not in fixed}, **ranges}
     if not ranges:
         raise UserError("nothing to search: give at least one flag a range, such as --lr~LOG_BAYESIAN~ [1e-6,1e-3]")
-    return Command(ranges, rest, files)
+    return Command(ranges, rest, files, given - set(ranges))
 
 
 def _with_values_joined(argv: list[str]):
@@ -267,14 +271,16 @@ class Flags:
             raise UserError(message) from error
 
     def check(self):
-        """Read the ends of every range and every choice. Returns the flags of one combination that works.
+        """Read the ends of every range and every choice.
+
+        Returns the flags of one combination that works, and those of them that are the same in every combination.
 
         Raises UserError where an end is refused, or a choice in every combination with the other choices.
         """
         choices = {flag: found.values for flag, found in self.ranges.items() if found.kind == "CHOICE"}
         numbers = {flag: found.values for flag, found in self.ranges.items() if found.kind != "CHOICE"}
         lows = {flag: values[0] for flag, values in numbers.items()}
-        good, refused = None, {}
+        good, refused, read = None, {}, []
         missing = {(flag, value) for flag, values in choices.items() for value in values}
         for combination in itertools.islice(itertools.product(*choices.values()), MOST_COMBINATIONS):
             chosen = dict(zip(choices, combination, strict=True))
@@ -284,6 +290,7 @@ class Flags:
                 refused |= {item: error for item in chosen.items() if item not in refused} or {None: error}
                 continue
             good = good or (chosen, opt)
+            read.append(opt)
             missing -= set(chosen.items())
         if good is None:
             raise next(iter(refused.values()))
@@ -291,8 +298,13 @@ class Flags:
             raise UserError(f"{item[0]}~CHOICE~ {item[1]}: {refused[item]}")
         chosen, opt = good
         for flag, (_, high) in numbers.items():
-            self.read({**lows, **chosen, flag: high})
-        return opt
+            read.append(self.read({**lows, **chosen, flag: high}))
+        fixed = {
+            name: value
+            for name, value in saved_flags(opt).items()
+            if name not in self.ranges and all(getattr(o, name) == value for o in read)
+        }
+        return opt, fixed
 
 
 def _with_config(rest: list[str], files: list[str]) -> list[str]:

@@ -12,8 +12,9 @@ ALLOWED = {
     "utilities": {"utilities"},
     "evaluation": {"evaluation", "metrics", "utilities"},
     "results": {"results", "metrics", "utilities"},
+    "search": {"search", "utilities"},
 }
-HOUSE = {*PLUG_INS, "utilities", "evaluation", "results", "main", "parameters", "toy_experiments", "benchmarks", "tests"}
+HOUSE = {*PLUG_INS, "utilities", "evaluation", "results", "search", "main", "parameters", "toy_experiments", "benchmarks", "tests"}
 
 
 def imported(path: Path) -> set[str]:

@@ -196,3 +196,44 @@ def test_an_empty_folder_of_a_killed_run_is_taken_up(folder_data, tmp_path):
     folder.mkdir(parents=True)
     run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1", "--resume"))
     assert run.folder == folder and run.epoch == 1
+
+
+def batch_values(folder):
+    """(epoch, step, name) -> value of batches.csv, without what time and machine decide."""
+    with open(folder / "CSV_Logs" / "batches.csv", newline="") as file:
+        lines = list(csv.DictReader(file))
+    timed = ("images_per_second", "memory_mib")
+    keys = [(int(r["epoch"]), int(r["step"]), r["name"]) for r in lines]
+    assert len(set(keys)) == len(keys)
+    return {key: r["value"] for key, r in zip(keys, lines, strict=True) if key[2] not in timed}, {key[2] for key in keys}
+
+
+def test_batches_are_recorded_on_demand_and_go_on_after_a_resume(folder_data, tmp_path):
+    plain = main.main(flags(folder_data, tmp_path / "plain", "--n_epochs", "3"))
+    assert not (plain.folder / "CSV_Logs" / "batches.csv").exists()
+    whole = main.main(flags(folder_data, tmp_path / "whole", "--n_epochs", "3", "--log_every", "2"))
+    steps = plain.batches.steps // 3  # batches an epoch
+    assert whole.batches.steps == 3 * steps >= 6
+    values, names = batch_values(whole.folder)
+    assert {(epoch, step) for epoch, step, _ in values} == {(1 + (step - 1) // steps, step) for step in range(2, 3 * steps + 1, 2)}
+    wanted = {"loss", "gradient_norm", "criterion/active_share", "miner/tuples", "rate/backbone", "images_per_second", "memory_mib"}
+    assert wanted <= names, names
+    timeless = [[r for r in rows(run.folder) if "seconds" not in r["metric"]] for run in (plain, whole)]
+    assert timeless[0] == timeless[1], "recording changes nothing"
+
+    main.main(flags(folder_data, tmp_path / "again", "--n_epochs", "2", "--log_every", "2"))
+    folder = tmp_path / "again" / "runs" / "folder" / "Tiny_s3"
+    with open(folder / "CSV_Logs" / "batches.csv", "a") as file:
+        file.write(f"3,{2 * steps + 2},loss,0.5\n3,{2 * steps + 4},lo")  # a third epoch that was killed
+    main.main(flags(folder_data, tmp_path / "again", "--n_epochs", "3", "--log_every", "2", "--resume"))
+    assert batch_values(folder)[0] == values
+
+
+def test_epoch_means_are_the_means_of_the_batches(folder_data, tmp_path):
+    run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1", "--log_every", "1"))
+    values, names = batch_values(run.folder)
+    means = {r["metric"]: float(r["value"]) for r in rows(run.folder) if r["split"] == "train"}
+    for name in names - {"images_per_second", "memory_mib"}:
+        of_batches = [float(value) for (_, _, key), value in values.items() if key == name]
+        assert len(of_batches) == run.batches.steps
+        assert means[name] == pytest.approx(sum(of_batches) / len(of_batches), rel=1e-5), name

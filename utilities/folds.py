@@ -64,7 +64,7 @@ class CrossValidation:
         """Take the folder, or with another process's folds in it share it, and write the flags."""
         if self.opt.resume is None or not self.folder.is_dir():
             self.folder = new_folder(self.folder) if self.opt.folds is None else self._shared(self.folder)
-            self.opt = Namespace(**{**vars(self.opt), "savename": self.folder.name})
+            self.opt = Namespace(**{**vars(self.opt), "savename": str(Path(self.opt.savename).with_name(self.folder.name))})
         describe(self.folder, self.opt)
 
     def _shared(self, wanted: Path) -> Path:
@@ -138,7 +138,8 @@ class CrossValidation:
             print(f"folds {' '.join(map(str, missing))} are not finished: the meta results are over the others")
         summaries = [self._summary(fold) for fold in folds]
         about = {"folds": folds, "epochs": self._epochs(folds), "rule": summaries[0]["selected"]["rule"]}
-        self._write("separated", about, over_folds([summary["selected"]["values"] for summary in summaries]))
+        untrained = self._untrained(folds)
+        self._write("separated", {**about, "untrained": untrained}, over_folds([summary["selected"]["values"] for summary in summaries]))
         joined = self.meta / "concatenated.json"
         if joined.exists():
             content = json.loads(joined.read_text(encoding="utf-8"))
@@ -148,6 +149,11 @@ class CrossValidation:
                 joined.unlink()
         self._write_table()
         return self.results
+
+    def _untrained(self, folds: list[int]) -> dict:
+        """Epoch, -1 or 0, -> what the untrained networks of all folds give; empty without --check_untrained_accuracy."""
+        states = [checkpoint.read(self.folder / f"fold_{fold}" / checkpoint.LAST, lazily=True)["run"]["untrained"] for fold in folds]
+        return {epoch: over_folds([state[epoch] for state in states]) for epoch in states[0] if all(epoch in state for state in states)}
 
     def record_evaluation(self, scores: list[dict]) -> None:
         """Write what `--evaluate` measured in the folds asked for, under a name and with the flags of its own."""

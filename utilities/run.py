@@ -232,7 +232,9 @@ class Run:
     def record_final(self, scores: dict) -> None:
         """Record what the selected epoch's checkpoint gives on splits that were not evaluated in training."""
         selected = self.state["selected"]
-        self._write(self._metric_rows(selected["epoch"], scores))
+        rows = self._metric_rows(selected["epoch"], scores)
+        later = self.batches.steps + self.epoch - selected["epoch"] + 1  # after what was written: W&B drops what comes too late
+        self._write([row._replace(step=later) for row in rows])
         selected["values"] = {**selected["values"], **_plain(scores)}
         self._summarise()
 

@@ -1,13 +1,19 @@
 """Every sink takes the same rows, and gives back the rows up to an epoch when a run is cut."""
 
 import csv
+import json
 import sqlite3
+import sys
+import threading
+import time
+import types
+from argparse import Namespace
 
 import numpy as np
 import pytest
 
-from utilities.records import Row
-from utilities.records.local import ArrayFiles, GroupFiles, LongFile
+from utilities.records import BatchRow, Row
+from utilities.records.local import ArrayFiles, BatchFile, GroupFiles, LongFile
 from utilities.records.sqlite import Database
 from utilities.records.tensorboard import EventFiles
 
@@ -19,6 +25,13 @@ def rows(epoch):
         Row(epoch, "test", "discriminative_e_recall", "e_recall@2", 0.2 * epoch),
         Row(epoch, "test", "discriminative_nmi", "nmi", float("nan") if epoch == 2 else 0.5),
     ]
+
+
+def batch_rows(epoch, steps):
+    return [BatchRow(epoch, step, name, 1 / (step + i)) for step in steps for i, name in enumerate(("loss", "miner/tuples"))]
+
+
+BATCHES = {1: (1, 2, 3), 2: (4, 5, 6), 3: (7, 8, 9)}  # epoch -> steps
 
 
 def read(path):
@@ -105,6 +118,26 @@ def test_event_files_read_back(tmp_path):
     assert events.Tags()["histograms"] == ["train/rho_spectrum@0"]
 
 
+def test_pictures_lie_in_the_event_files_as_they_are(tmp_path):
+    import io
+
+    from PIL import Image
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    from tests.builders import write_image
+
+    path = write_image(tmp_path / "sample_recoveries.png", seed=1, size=(40, 30))
+    sink = EventFiles(tmp_path)
+    sink.picture(3, "sample_recoveries", path)
+    sink.close()
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    (image,) = events.Images("sample_recoveries")
+    assert (image.step, image.width, image.height) == (3, 40, 30)
+    read_again = Image.open(io.BytesIO(image.encoded_image_string)).convert("RGB")
+    assert np.array_equal(np.asarray(read_again), np.asarray(Image.open(path).convert("RGB")))
+
+
 def test_arrays_are_cut_too(tmp_path):
     sink = ArrayFiles(tmp_path)
     for epoch in (1, 2):
@@ -143,32 +176,222 @@ def wandb_records(data):
             parts = []
 
 
-def test_an_offline_wandb_run_reads_back(tmp_path, monkeypatch):
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    import json
-    from argparse import Namespace
+def offline_options(**more):
+    flags = {"wandb_key": None, "comet_api_key": None, "project": "P", "group": "G", "lr": 0.1, "seed": 0, **more}
+    return Namespace(**flags, flags=frozenset({"lr", "seed", "wandb_key", "comet_api_key"}))
 
-    import wandb
+
+def nested(items):
+    """W&B's items as a dictionary, nested keys joined by a slash; values are JSON."""
+    return {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in items}
+
+
+def read_back(folder):
+    """(run id, configuration, history rows by step) of every offline run in a folder, in the order of their start."""
     from wandb.proto import wandb_internal_pb2
 
+    runs = []
+    for file in sorted(folder.glob("wandb/offline-run-*/*.wandb"), key=lambda file: file.stat().st_mtime_ns):
+        identity, config, history = None, {}, {}
+        for data in wandb_records(file.read_bytes()):
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(data)
+            if record.HasField("history"):
+                history[record.history.step.num] = nested(record.history.item)
+            if record.HasField("run"):
+                config.update(nested(record.run.config.update))
+                identity = record.run.run_id
+                assert record.run.run_group == "G" and record.run.project == "P"
+        runs.append((identity, config, history))
+    return runs
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    """W&B without network; `wandb.teardown` waits for its service, which writes the file in a process of its own."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    import wandb
+
+    return wandb
+
+
+def test_an_offline_wandb_run_reads_back(tmp_path, offline):
     from utilities.records.online import Wandb
 
-    opt = Namespace(wandb_key=None, project="P", group="G", lr=0.1, seed=0, flags=frozenset({"lr", "seed", "wandb_key"}))
-    sink = Wandb(opt, tmp_path)
+    sink = Wandb(offline_options(), tmp_path)
     for epoch in (1, 2):
         sink.write(rows(epoch))
     sink.close()
-    wandb.teardown()  # its service writes the file in a process of its own
-    (file,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
-    history, config = [], {}
-    for data in wandb_records(file.read_bytes()):
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(data)
-        if record.HasField("history"):
-            history.append({"".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item})
-        if record.HasField("run"):
-            config.update({item.key: json.loads(item.value_json) for item in record.run.config.update})
-            assert record.run.run_group == "G" and record.run.project == "P"
-    assert [h["Test: discriminative_e_recall: e_recall@1"] for h in history] == [0.1, 0.2]
+    offline.teardown()
+    ((_, config, history),) = read_back(tmp_path)
+    assert [h["Test: discriminative_e_recall: e_recall@1"] for h in history.values()] == [0.1, 0.2]
+    assert list(history) == [2, 3]
     assert config["lr"] == 0.1 and "wandb_key" not in config
+
+
+def test_an_offline_wandb_run_holds_batches_spectra_and_pictures_and_is_continued(tmp_path, offline):
+    from tests.builders import write_image
+    from utilities.records.online import Background, Wandb
+
+    picture = write_image(tmp_path / "sample_recoveries.png", seed=1)
+    for epoch in (1, 2):
+        sink = Background(lambda: Wandb(offline_options(), tmp_path))
+        sink.cut(epoch - 1, 3 * (epoch - 1))
+        sink.write_batches(batch_rows(epoch, BATCHES[epoch]))
+        sink.write([row._replace(step=3 * epoch) for row in rows(epoch)])
+        sink.arrays(epoch, "test", {"rho_spectrum@0": np.linspace(0, 1, 8)})
+        sink.picture(epoch, "sample_recoveries", picture)
+        sink.close()
+        offline.teardown()
+        time.sleep(1.1)  # the names of offline runs are seconds
+    first, second = read_back(tmp_path)
+    assert first[0] == second[0] == (tmp_path / "wandb" / "run_id.txt").read_text(), "one run"
+    assert list(first[2]) == [3, 4, 5] and list(second[2]) == [7, 8, 9], "one order of steps"
+    for epoch, (_, _, history) in enumerate((first, second), start=1):
+        logged = list(history.values())
+        assert [row["batch/step"] for row in logged] == list(BATCHES[epoch]) and {row["epoch"] for row in logged} == {epoch}
+        assert [row["batch/loss"] for row in logged] == [1 / step for step in BATCHES[epoch]]
+        assert logged[-1]["Test: discriminative_e_recall: e_recall@1"] == 0.1 * epoch
+        assert (
+            logged[-1]["test/rho_spectrum@0/_type"] == "histogram"
+            if "test/rho_spectrum@0/_type" in logged[-1]
+            else (logged[-1]["test/rho_spectrum@0"]["_type"] == "histogram")
+        )
+    media = sorted(path.name for path in tmp_path.glob("wandb/offline-run-*/files/media/images/*.png"))
+    assert len(media) == 2 and all(name.startswith("sample_recoveries") for name in media)
+
+
+@pytest.mark.parametrize("key", [None, "secret-key"])
+def test_comet_takes_the_same_rows(tmp_path, monkeypatch, capsys, key):
+    calls = []
+
+    class Experiment:
+        def __init__(self, **settings):
+            calls.append(("start", type(self).__name__, settings))
+
+        def __getattr__(self, name):
+            return lambda *args, **kwargs: calls.append((name, args, kwargs))
+
+    fake = types.SimpleNamespace(Experiment=Experiment, OfflineExperiment=type("OfflineExperiment", (Experiment,), {}))
+    monkeypatch.setitem(sys.modules, "comet_ml", fake)
+    monkeypatch.delenv("COMET_API_KEY", raising=False)
+    from utilities.records.online import online_sink
+
+    sink = online_sink(offline_options(log_online=True, online_backend="comet_ml", comet_api_key=key), tmp_path)
+    sink.write(rows(1))
+    sink.write_batches(batch_rows(1, (1, 2)))
+    sink.arrays(1, "test", {"rho_spectrum@0": np.arange(3.0)})
+    sink.picture(1, "sample_recoveries", tmp_path / "sample_recoveries.png")
+    sink.close()
+    start = calls[0]
+    assert start[1] == ("Experiment" if key else "OfflineExperiment") and start[2]["project_name"] == "P"
+    assert start[2].get("api_key") == key and ("offline" in capsys.readouterr().out) == (key is None)
+    said = {name: [(args, kwargs) for called, args, kwargs in calls if called == name] for name, _, _ in calls}
+    assert said["log_parameters"] == [(({"lr": 0.1, "seed": 0},), {})], "the flags, and no key"
+    assert said["set_name"] == [((tmp_path.name,), {})] and said["add_tag"] == [(("G",), {})]
+    metrics = {(args[0], kwargs["step"]): (args[1], kwargs["epoch"]) for args, kwargs in said["log_metric"]}
+    assert metrics["Test: discriminative_e_recall: e_recall@2", 0] == (0.2, 1)
+    assert metrics["batch/miner/tuples", 2] == (1 / 3, 1) and len(metrics) == 8
+    assert said["log_histogram_3d"][0][1]["name"] == "test/rho_spectrum@0" and len(said["log_image"]) == len(said["end"]) == 1
+
+
+def test_comet_that_is_not_installed_is_said_in_one_line(tmp_path, monkeypatch):
+    from utilities.errors import UserError
+    from utilities.records.online import online_sink
+
+    monkeypatch.setitem(sys.modules, "comet_ml", None)
+    with pytest.raises(UserError, match="pip install comet_ml"):
+        online_sink(offline_options(log_online=True, online_backend="comet_ml"), tmp_path)
+
+
+@pytest.mark.parametrize("stuck_in", ["start", "write", "close"])
+def test_a_service_that_hangs_keeps_nobody_waiting(capsys, stuck_in):
+    from utilities.records import Sink
+    from utilities.records.online import Background
+
+    released, taken = threading.Event(), []
+
+    class Stuck(Sink):
+        def __init__(self):
+            self.wait("start")
+
+        def wait(self, place):
+            if place == stuck_in:
+                released.wait(30)
+
+        def write(self, rows):
+            self.wait("write")
+            taken.append(rows[0].epoch)
+
+        def close(self):
+            self.wait("close")
+
+    began = time.monotonic()
+    sink = Background(Stuck, open_within=0.1, close_within=0.1)
+    for epoch in range(1, 51):
+        sink.write(rows(epoch))
+    sink.close()
+    assert time.monotonic() - began < 5
+    assert "given up" in capsys.readouterr().out
+    released.set()  # the service comes back: what waited is taken, in order
+    sink._thread.join(10)
+    assert taken == list(range(1, 51)) and not sink._thread.is_alive()
+
+
+def test_a_queue_that_is_full_drops_and_says_so_once(monkeypatch, capsys):
+    from utilities.records import Sink, online
+
+    monkeypatch.setattr(online, "MOST_WAITING", 3)
+    released = threading.Event()
+
+    def open_late():
+        released.wait(30)
+        return Sink()
+
+    sink = online.Background(open_late, open_within=0, close_within=0.1)
+    for epoch in range(1, 10):
+        sink.write(rows(epoch))
+    assert capsys.readouterr().out.count("too slow") == 1
+    released.set()
+    while not sink._calls.empty():
+        time.sleep(0.01)
+    sink._close_within = 10
+    sink.close()
+    assert not sink._thread.is_alive()
+
+
+def test_batches_have_a_file_a_table_and_curves_of_their_own_and_are_cut(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    kinds = (LongFile, BatchFile, Database, EventFiles)
+    sinks = [kind(tmp_path) for kind in kinds]
+    assert not (tmp_path / "CSV_Logs" / "batches.csv").exists(), "without batches there is no file"
+    for sink in sinks:
+        for epoch, steps in BATCHES.items():
+            sink.write_batches(batch_rows(epoch, steps))
+            sink.write(rows(epoch))
+        sink.close()
+    sinks = [kind(tmp_path) for kind in kinds]
+    for sink in sinks:
+        sink.cut(2, 6)
+    kept = batch_rows(1, BATCHES[1]) + batch_rows(2, BATCHES[2])
+    again = batch_rows(3, (8,))
+    for sink in sinks:
+        sink.write_batches(again)
+        sink.write(rows(3))
+        sink.close()
+    expected = [tuple(row) for row in kept + again]
+    got = [(int(r["epoch"]), int(r["step"]), r["name"], float(r["value"])) for r in read(tmp_path / "CSV_Logs" / "batches.csv")]
+    assert got == expected
+    with sqlite3.connect(tmp_path / "metrics.db") as connection:
+        assert sorted(connection.execute("select epoch, step, name, value from batches")) == sorted(expected)
+        assert connection.execute("select max(epoch) from loss").fetchone() == (3,)
+    events = EventAccumulator(str(tmp_path / "tensorboard" / "batches"))
+    events.Reload()
+    assert [(e.step, e.value) for e in events.Scalars("batch/loss")] == [(s, pytest.approx(1 / s)) for s in (1, 2, 3, 4, 5, 6, 8)]
+    epochs = EventAccumulator(str(tmp_path / "tensorboard"))
+    epochs.Reload()
+    assert [e.step for e in epochs.Scalars("train/loss")] == [1, 2, 3], "batches beyond epochs' numbers do not cut them"
+    assert "batch/loss" not in epochs.Tags()["scalars"]
+    assert {r["metric"] for r in read(tmp_path / "CSV_Logs" / "metrics.csv")} == {row.metric for row in rows(1)}

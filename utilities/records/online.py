@@ -138,7 +138,7 @@ class Wandb(Sink):
             identity.write_text(secrets.token_hex(4))
         limit = {"finish_timeout": CLOSE_WITHIN} if "finish_timeout" in wandb.Settings.model_fields else {}  # not in older versions
         run = wandb.init(
-            dir=str(folder), mode=mode, project=opt.project, group=opt.group, name=folder.name, id=identity.read_text().strip(),
+            dir=str(folder), mode=mode, project=opt.project, group=opt.group, name=_title(opt, folder), id=identity.read_text().strip(),
             resume="allow" if mode == "online" else None, config=saved_flags(opt),
             settings=wandb.Settings(save_code=False, console="off", disable_git=True, x_disable_meta=True, silent=True, **limit),
         )  # fmt: skip
@@ -175,6 +175,11 @@ class Wandb(Sink):
         self.run.finish()
 
 
+def _title(opt, folder: Path) -> str:
+    """The run's name at the service; a fold's with its cross-validation's."""
+    return folder.name if getattr(opt, "fold", None) is None else f"{folder.parent.name}/{folder.name}"
+
+
 class Comet(Sink):
     """A Comet experiment, offline where there is no key."""
 
@@ -191,7 +196,7 @@ class Comet(Sink):
             else:
                 print(f"--log_online: no COMET_API_KEY: offline; later: comet upload {folder}/comet/*.zip")
                 self.run = comet_ml.OfflineExperiment(offline_directory=str(folder / "comet"), project_name=opt.project, log_code=False)
-            self.run.set_name(folder.name)
+            self.run.set_name(_title(opt, folder))
             self.run.add_tag(opt.group)
             self.run.log_parameters(saved_flags(opt))
         except Exception as error:

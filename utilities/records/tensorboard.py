@@ -47,10 +47,14 @@ class EventFiles(Sink):
             self.writer.add_histogram(f"{split}/{name}", value, epoch)
 
     def picture(self, epoch: int, name: str, path) -> None:
-        import numpy as np
         from PIL import Image
+        from tensorboard.compat.proto.summary_pb2 import Summary
 
-        self.writer.add_image(name, np.asarray(Image.open(path).convert("RGB")), epoch, dataformats="HWC")
+        with Image.open(path) as opened:
+            width, height = opened.size
+        # The file's own bytes: add_image would decode and encode it again.
+        picture = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=Path(path).read_bytes())
+        self.writer.file_writer.add_summary(Summary(value=[Summary.Value(tag=name, image=picture)]), epoch)
 
     def close(self) -> None:
         for writer in self._writers.values():

@@ -1,0 +1,123 @@
+"""Search over any flags of main.py: `python Bayesian_Optimization.py --loss triplet --loss_triplet_margin~BAYESIAN~ [0,1] --use_tv_split …`.
+
+A range stands behind the flag's suffix, on the command line or in a --config file (`loss_triplet_margin~BAYESIAN~: [0, 1]`):
+  ~BAYESIAN~ [low,high]      a number        ~LOG_BAYESIAN~ [low,high]   a number, on a logarithmic scale
+  ~INT_BAYESIAN~ [low,high]  whole numbers   ~CHOICE~ [a,b,c]            one of several values
+`low,high` without brackets is the same. Everything else goes to main.py's parser. The value of a trial is the best validation
+value of the first of --storage_metrics, mean over folds; a search without validation data is refused.
+
+All of it lies in <save_path>/<dataset>/<group>_search/: the study, a run folder `trial_<i>` a trial, trials.csv,
+best_parameters.yaml (usable with --config), plots/, and the best trial's reproductions with other seeds. The same command
+started again, or on several machines that share the folder, works on the same search: finished trials stay, killed ones are
+continued, bounds may have been widened.
+"""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+import main
+import metrics
+import parameters
+from search import report, settings, space
+from search import study as studies
+from search.trials import Search
+from utilities.errors import UserError
+from utilities.reports import one_line_errors
+from utilities.run import named
+
+PROGRAM = "Bayesian_Optimization.py"
+PRESETS = Path(__file__).parent / "configs"
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """The search's own flags; all others are main.py's."""
+    parser = _Parser(
+        prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+        usage=f"python {PROGRAM} [main.py's flags] --<flag>~BAYESIAN~ [low,high] …",
+    )  # fmt: skip
+    add = parser.add_argument
+    add("--bayesian_optimization_n_iter", type=int, default=50, metavar="N", help="trials in all, failed ones included (default: 50)")
+    add("--reproductions", type=int, default=10, metavar="N", help="runs of the best trial with seeds seed+1 … seed+N (default: 10)")
+    add("--study_storage", default=None, metavar="URL", help="database of the study, as SQLAlchemy names it (default: a journal file)")
+    add("--heartbeat", type=int, default=60, metavar="SECONDS", help="time between signs of life in a database (default: 60)")
+    add("--lost_hosts", nargs="+", default=[], metavar="HOST", help="machines that are gone: trials that they ran are continued here")
+    add("--resume", nargs="?", help="a search always continues: accepted, and without effect")
+    return parser
+
+
+def check(own, opt) -> None:
+    """Refuse what cannot be searched. Raises UserError."""
+    if own.bayesian_optimization_n_iter < 1:
+        raise UserError(f"--bayesian_optimization_n_iter {own.bayesian_optimization_n_iter} must be at least 1")
+    if own.reproductions < 0 or own.heartbeat < 1:
+        raise UserError("--reproductions must be at least 0 and --heartbeat at least 1")
+    for name in ("evaluate", "evaluate_ensemble", "aggregate_only", "resume_from", "list", "print_config"):
+        if getattr(opt, name):
+            raise UserError(f"--{name} is main.py's alone: a search continues when the same command is started again")
+    if opt.final_test:
+        raise UserError("--final_test: no trial may see the test set; the reproductions are measured on it. Leave it out")
+    if opt.n_epochs < 1:
+        raise UserError("--n_epochs 0 trains nothing: there is nothing to search")
+    if "val" not in opt.splits_to_eval:
+        raise UserError("a search chooses by validation data, else it would fit the test set: add --use_tv_split")
+
+
+def search(argv: list[str]) -> Path | None:
+    """Set up, run trials, report. Returns the search folder; None after --dry_run."""
+    own, rest = get_parser().parse_known_args(argv)
+    command = space.parse(rest, parameters.get_parser(), PRESETS)
+    studies.quiet()
+    with tempfile.TemporaryDirectory() as files:
+        flags = space.Flags(command, parameters.read, Path(files))
+        opt, fixed = flags.check()
+        check(own, opt)
+        metric = named(opt.evaltypes[0], opt.storage_metrics[0], opt.evaltypes)
+        savename = f"{opt.group}_search"
+        folder = Path(opt.save_path) / opt.dataset / savename
+        print(f"searching {', '.join(found.text for found in command.ranges.values())}\nfor {metric} on validation, in {folder}")
+        if opt.dry_run:
+            main.main(opt)
+            return None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot make the search folder {folder}: {error.strerror}. Choose another --save_path") from error
+        direction = "maximize" if metrics.higher_is_better(opt.storage_metrics[0]) else "minimize"
+        with studies.Lock(folder / ".study.lock"):
+            name = f"{opt.dataset}/{opt.group}"
+            study = studies.open_study(folder, name, own.study_storage, command.ranges, direction, opt.seed, own.heartbeat)
+            settings.settle(folder, command.ranges, fixed, opt.resume_allow_changes, len(studies.latest(study)))
+
+        def tables():
+            report.write_tables(study, folder, flags, command.given, metric)
+
+        chosen = "splits_to_eval" in command.given
+        trial_flags = [f"--group={savename}", *([] if chosen else ["--splits_to_eval", "val"])]
+        total = own.bayesian_optimization_n_iter
+        elsewhere = Search(study, folder, flags, main.main, savename, metric, total, trial_flags, own.lost_hosts).run(tables)
+        tables()
+        if elsewhere:
+            print(f"\nother processes still run {', '.join(elsewhere)}: the last one to end writes the report")
+            print("(a machine that is gone for good: --lost_hosts HOST continues its trials here)")
+            return folder
+        report.draw(study, folder, metric)
+        if report.best_of(study) is None:
+            raise UserError(f"no trial of {folder} succeeded: trials.csv holds the reasons")
+        again = None
+        if own.reproductions:
+            final_flags = ["--final_test", *([] if chosen else ["--splits_to_eval", "val"])]
+            again = report.reproduce(study, folder, flags, main.main, savename, opt.group, own.reproductions, final_flags)
+        report.tell(study, folder, metric, again)
+        return folder
+
+
+if __name__ == "__main__":
+    with one_line_errors(PROGRAM):
+        search(sys.argv[1:])

@@ -1,0 +1,39 @@
+"""The networks of all folds as one: their embeddings of the test images, each at unit length, side by side (arXiv 2003.08505)."""
+
+from argparse import Namespace
+
+import numpy as np
+
+import evaluation
+from evaluation import spaces
+from utilities.errors import UserError
+
+SPLIT = "test"  # the only one that no fold's network has seen
+
+
+def options(opt) -> Namespace:
+    """The flags of an evaluation on test alone. Raises UserError where they ask for a reference that folds do not share."""
+    if opt.eval_reference_set == spaces.TRAINING:
+        raise UserError(f"--eval_reference_set {spaces.TRAINING}: the folds train on different images; an ensemble has no such set")
+    return Namespace(**{**vars(opt), "splits_to_eval": [SPLIT]})
+
+
+def join(members: list) -> dict:
+    """`{"test": Embedded}` of the folds' test embeddings: L2-normalised, concatenated, L2-normalised.
+
+    Args:
+        members: one `evaluation.Embedded` a fold, of the same images in the same order.
+    """
+    first = members[0]
+    for other in members[1:]:
+        if getattr(other.dataset, "paths", None) != getattr(first.dataset, "paths", None):
+            raise UserError("the folds' test images differ: they cannot be joined. Was the data set changed between folds?")
+    features = {
+        name: _unit(np.concatenate([_unit(member.features[name]) for member in members], axis=1)).astype(np.float32)
+        for name in first.features
+    }
+    return {SPLIT: evaluation.Embedded(features, first.labels, sum(member.seconds for member in members), first.dataset)}
+
+
+def _unit(features: np.ndarray) -> np.ndarray:
+    return features / np.maximum(np.linalg.norm(features.astype(np.float64), axis=1, keepdims=True), 1e-12)

@@ -1,0 +1,264 @@
+"""The study that several processes work on: where it is kept, how it samples, which of its trials nobody works on any more.
+
+Everything that decides about trials happens under one lock of the search folder, which a killed process cannot keep.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import time
+from pathlib import Path
+
+from utilities.errors import UserError
+
+JOURNAL = "journal.log"
+ATTEMPTS = 4  # how often a trial's process may be killed before it counts as failed: it may be the trial that kills it
+
+
+def quiet() -> None:
+    """Let Optuna speak only of what is wrong."""
+    import warnings
+
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+
+
+def open_study(folder: Path, name: str, url: str | None, ranges: dict, direction: str, seed: int, heartbeat: int):
+    """Open the study, or make it.
+
+    Args:
+        folder: the search's.
+        name: the study's name in its storage.
+        url: of a database; None: a journal file in the folder.
+        ranges: flag -> `Range`.
+        direction: `maximize` or `minimize`.
+        seed: of the samplers, the same in every process.
+        heartbeat: seconds between a process's signs of life in a database.
+
+    Raises:
+        UserError: a damaged journal, a database that cannot be reached.
+    """
+    import optuna
+
+    storage = _journal(folder / JOURNAL) if url is None else _database(url, heartbeat)
+    sampler = sampler_of({flag: found.distribution() for flag, found in ranges.items()}, seed)
+    return optuna.create_study(storage=storage, sampler=sampler, study_name=name, direction=direction, load_if_exists=True)
+
+
+def _journal(path: Path):
+    from optuna.storages import JournalStorage, journal
+
+    backend = journal.JournalFileBackend(str(path))
+    _check_lines(path)
+    try:
+        return JournalStorage(backend)
+    except Exception as error:  # whatever the engine stumbles over: the file is not a journal that it wrote
+        raise UserError(
+            f"{path}: not a journal of a search ({type(error).__name__}: {error}). Nothing was changed; put a copy back, or move it away"
+        ) from error
+
+
+def _check_lines(path: Path) -> None:
+    """Refuse a journal with a damaged line; set aside the beginning of a line that a killed process did not finish."""
+    content = path.read_bytes()
+    if content and not content.endswith(b"\n"):
+        time.sleep(1)  # perhaps another process is just writing it
+        content = path.read_bytes()
+    whole, _, torn = content.rpartition(b"\n")
+    for number, line in enumerate(whole.splitlines() if whole else [], start=1):
+        try:
+            if not isinstance(json.loads(line), dict):
+                raise ValueError("no record")
+        except ValueError as error:
+            raise UserError(
+                f"{path}: line {number} is damaged ({error}). Nothing was changed and the trials' folders are whole; put a copy back, or "
+                "remove that line"
+            ) from error
+    if torn:
+        aside = path.with_name(f"{path.name}.torn_{int(time.time())}")
+        aside.write_bytes(torn)
+        with open(path, "r+b") as file:
+            file.truncate(len(whole) + 1 if whole else 0)
+        print(f"{path}: its last line was cut off when a process was killed; the piece is in {aside.name}")
+
+
+def _database(url: str, heartbeat: int):
+    import optuna
+    import sqlalchemy
+
+    try:
+        return optuna.storages.RDBStorage(
+            url,
+            heartbeat_interval=heartbeat,
+            grace_period=3 * heartbeat,
+            heartbeat_stale_trial_callback=lambda study, trial: put_back(study, trial),
+        )
+    except (sqlalchemy.exc.SQLAlchemyError, ImportError, ValueError) as error:
+        raise UserError(f"--study_storage: {str(error).splitlines()[0]}") from error  # not the URL: it may hold a password
+
+
+def sampler_of(space: dict, seed: int):
+    """Optuna's quasi-random sampler for the first trials, then its Gaussian process, both over the ranges of today.
+
+    (Optuna would drop a flag whose range was widened from what it models.)
+    """
+    import optuna
+
+    start = max(5, len(space))
+
+    class QuasiRandomThenGaussianProcess(optuna.samplers.GPSampler):
+        """See `sampler_of`."""
+
+        def __init__(self):
+            super().__init__(seed=seed, n_startup_trials=start, warn_independent_sampling=False)
+            self._quasi_random = optuna.samplers.QMCSampler(seed=seed, scramble=True, warn_independent_sampling=False)
+
+        def infer_relative_search_space(self, study, trial):
+            return space
+
+        def sample_relative(self, study, trial, search_space):
+            done = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
+            if len(done) < start:
+                return self._quasi_random.sample_relative(study, trial, search_space)
+            return super().sample_relative(study, trial, search_space)
+
+    return QuasiRandomThenGaussianProcess()
+
+
+class Lock:
+    """One process at a time; let go by the system when its process ends, however it does."""
+
+    def __init__(self, path: Path):
+        self._path, self._file = path, None
+
+    def acquire(self, wait: bool = True) -> bool:
+        """Take the lock. Returns False where another process has it and `wait` is not asked for."""
+        self._file = open(self._path, "w")  # noqa: SIM115  held until release
+        try:
+            import fcntl
+
+            fcntl.lockf(self._file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except (BlockingIOError, PermissionError):
+            self.release()
+            return False
+        except (ImportError, OSError):  # no locks on this system: as if nobody else were there
+            pass
+        return True
+
+    def release(self) -> None:
+        """Let go; again is allowed."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __enter__(self):
+        self.acquire()
+        return self
+
+    def __exit__(self, *error):
+        self.release()
+
+
+# ------------------------------------------------------------------------------------------------- who works on a trial
+def here() -> dict:
+    """What a trial keeps about the process that works on it."""
+    return {"host": socket.gethostname(), "process": os.getpid(), "boot": _boot(), "started": _started(os.getpid())}
+
+
+def lost(attributes: dict, hosts: list[str] = ()) -> bool | None:
+    """Whether the process that worked on a trial is gone; None where this host cannot know.
+
+    Args:
+        attributes: the trial's.
+        hosts: hosts that are known to be gone for good.
+    """
+    if "host" not in attributes:
+        return True  # its process died before it could say who it is: it held the lock that the caller holds now
+    if attributes["host"] in hosts:
+        return True
+    if attributes["host"] != socket.gethostname():
+        return None
+    if attributes["boot"] != _boot():
+        return True
+    if os.name != "posix":
+        return None
+    try:
+        os.kill(attributes["process"], 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return attributes["started"] != _started(attributes["process"])  # a new process with an old number
+
+
+def _boot() -> str:
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return ""
+
+
+def _started(process: int) -> str:
+    """When a process began, in the kernel's ticks since boot; `gone` for one that ended and was not collected."""
+    with contextlib.suppress(OSError):
+        state, *fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return "gone" if state in "ZX" else fields[18]
+    return ""
+
+
+# ------------------------------------------------------------------------------------------------------ trials in order
+def folder_name(study, trial) -> str:
+    """`trial_<i>`; a continued trial keeps its first one's, so that i counts trials and not attempts."""
+    if "folder" in trial.user_attrs:
+        return trial.user_attrs["folder"]
+    continued = sum("continues" in other.user_attrs for other in study.get_trials(deepcopy=False) if other.number < trial.number)
+    return f"trial_{trial.number - continued}"
+
+
+def latest(study) -> list:
+    """Of every trial its last attempt, in the order of their first ones."""
+    trials = study.get_trials(deepcopy=False)
+    superseded = {trial.user_attrs["continues"] for trial in trials if "continues" in trial.user_attrs}
+    kept = [trial for trial in trials if trial.number not in superseded]
+    return sorted(kept, key=lambda trial: int(folder_name(study, trial).rpartition("_")[2]))
+
+
+def put_back(study, trial, killed: bool = True) -> bool:
+    """End an attempt and queue the trial's continuation, with the same values in the same folder.
+
+    Returns False where its processes were killed too often: then it counts as failed. One that was stopped is always continued.
+    """
+    import optuna
+
+    attempt = trial.user_attrs.get("attempt", 1)
+    continued = any(other.user_attrs.get("continues") == trial.number for other in study.get_trials(deepcopy=False))
+    again = attempt < ATTEMPTS or not killed
+    if again and not continued:  # first the continuation, then the end: a kill between the two loses nothing
+        reason = "its process was killed" if killed else "its process stopped"
+        attributes = {"folder": folder_name(study, trial), "continues": trial.number, "attempt": attempt + killed, "reason": reason}
+        study.enqueue_trial(dict(trial.params), user_attrs=attributes)
+    with contextlib.suppress(ValueError, optuna.exceptions.UpdateFinishedTrialError):  # it has ended already
+        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+    if killed:
+        print(
+            f"{folder_name(study, trial)}: its process was killed; "
+            + ("it is continued" if again else "for the last time: it counts as failed")
+        )
+    return again
+
+
+def collect_lost(study, hosts: list[str]) -> list[str]:
+    """Put back the trials of dead processes; call it under the lock. Returns what runs elsewhere, in words."""
+    import optuna
+
+    optuna.storages.fail_stale_trials(study)  # a database's heartbeats; nothing with a journal
+    elsewhere = []
+    for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
+        attributes = trial.user_attrs
+        if lost(attributes, hosts):
+            put_back(study, trial)
+        else:
+            elsewhere.append(f"{folder_name(study, trial)} (host {attributes['host']}, process {attributes['process']})")
+    return elsewhere

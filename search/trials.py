@@ -1,0 +1,142 @@
+"""Trials as runs: the loop over them, one of them, and what a run folder says about its value."""
+
+import gc
+import json
+import math
+from pathlib import Path
+
+from search import study as studies
+from utilities.errors import UserError
+from utilities.folds import over_folds
+from utilities.runtime import NonFiniteLoss
+
+
+class TrialFailed(Exception):
+    """A trial that has no value, with the reason; the search goes on."""
+
+
+def scores(folder: Path) -> dict:
+    """Split -> {metric: value at the selected epoch} of a run; of a cross-validation the mean over its folds.
+
+    Its folds' networks as one, where they were measured, are the split `test_concatenated`. Raises UserError where a summary is missing.
+    """
+    folds = sorted(folder.glob("fold_*/summary.json")) or [folder / "summary.json"]
+    try:
+        found = over_folds([json.loads(path.read_text(encoding="utf-8"))["selected"]["values"] for path in folds])
+        joined = folder / "meta" / "concatenated.json"
+        if joined.exists():
+            found["test_concatenated"] = json.loads(joined.read_text(encoding="utf-8"))["values"]["test"]
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{folder} holds no result: {error}") from error
+    return {split: {metric: value["mean"] for metric, value in values.items()} for split, values in found.items()}
+
+
+def objective_value(folder: Path, metric: str) -> float:
+    """The best validation value of the metric that selects, mean over folds. Raises TrialFailed where it was never finite."""
+    value = scores(folder).get("val", {}).get(metric)
+    if value is None or not math.isfinite(value):
+        raise TrialFailed(f"{metric} on validation was never finite")
+    return value
+
+
+class Search:
+    """Works on a study until it has all its trials.
+
+    Args:
+        study: the open study.
+        folder: the search's.
+        flags: reads a trial's values (`search.space.Flags`).
+        train: runs the options of one trial; the main job.
+        savename: name of the search folder as a run's name.
+        metric: name of the metric that selects, as files have it.
+        total: how many trials.
+        more: arguments that every trial gets.
+        lost_hosts: hosts that are known to be gone for good.
+    """
+
+    def __init__(self, study, folder: Path, flags, train, savename: str, metric: str, total: int, more: list[str], lost_hosts: list[str]):
+        self.study, self.folder, self.flags, self.train, self.savename = study, folder, flags, train, savename
+        self.metric, self.total, self.more, self.lost_hosts = metric, total, more, lost_hosts
+        self.lock = studies.Lock(folder / ".study.lock")
+        self._current = None
+
+    def run(self, after_trial) -> list[str]:
+        """Run trials until there are as many as were asked for. Returns what other processes still run, in words.
+
+        Args:
+            after_trial: called after each.
+        """
+        from optuna.trial import TrialState
+
+        try:
+            while True:
+                self.lock.acquire()
+                elsewhere = studies.collect_lost(self.study, self.lost_hosts)
+                waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+                if not waiting and len(studies.latest(self.study)) >= self.total:
+                    return elsewhere
+                self.study.optimize(self._objective, n_trials=1, catch=(TrialFailed,))
+                self._current = None
+                _forget()
+                after_trial()
+        except BaseException:
+            if self._current is not None:  # interrupted, or something is wrong that another start can mend
+                trial = self.study.get_trials(deepcopy=False)[self._current]
+                if trial.state is not TrialState.COMPLETE:
+                    studies.put_back(self.study, trial, killed=False)
+            raise
+        finally:
+            self.lock.release()
+
+    def _objective(self, trial) -> float:
+        values = {flag: found.suggest(trial) for flag, found in self.flags.ranges.items()}
+        for name, value in studies.here().items():
+            trial.set_user_attr(name, value)
+        name = studies.folder_name(self.study, trial)
+        trial.set_user_attr("folder", name)
+        continues = "continues" in trial.user_attrs
+        self._current = trial.number
+        self.lock.release()
+        shown = ", ".join(f"{flag} {_shown(value)}" for flag, value in values.items())
+        print(f"\n{name} of {self.total}{', continued' if continues else ''}: {shown}", flush=True)
+        try:
+            value = self._value(name, values, continues)
+        except TrialFailed as error:
+            trial.set_user_attr("reason", str(error))
+            print(f"{name} failed: {error}", flush=True)
+            raise
+        print(f"{name}: {self.metric} on validation {value:.4f}", flush=True)
+        return value
+
+    def _value(self, name: str, values: dict, continues: bool) -> float:
+        import torch
+
+        folder = self.folder / name
+        if folder.exists() and not continues:
+            raise UserError(
+                f"{folder} is there, but the study does not know it: was its journal moved? Move the folder away, or put it back"
+            )
+        try:
+            opt = self.flags.read(values, f"--savename={self.savename}/{name}", *self.more, *["--resume"] * continues)
+        except UserError as error:
+            raise TrialFailed(str(error)) from error
+        try:
+            self.train(opt)
+        except NonFiniteLoss as error:
+            raise TrialFailed(str(error).partition(": the run stops")[0]) from error
+        except torch.OutOfMemoryError as error:
+            raise TrialFailed(f"out of memory: {str(error).splitlines()[0]}") from error
+        return objective_value(folder, self.metric)
+
+
+def _shown(value) -> str:
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def _forget() -> None:
+    """Give a trial's memory back before the next."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

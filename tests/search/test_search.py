@@ -1,0 +1,313 @@
+"""A search on tiny data, in this process: what it leaves, how it fails, how it goes on."""
+
+import csv
+import json
+import math
+import statistics
+import time
+
+import pytest
+import yaml
+
+import Bayesian_Optimization
+import main
+import parameters
+from search import study as studies
+from utilities.errors import UserError
+from utilities.run import run_folder
+from utilities.runtime import NonFiniteLoss
+
+
+def command(data, tmp_path, *more, group="Tiny"):
+    return [
+        "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path / "runs"), "--arch", "conv4_normalize",
+        "--embed_dim", "8", "--loss", "triplet", "--batch_mining", "semihard", "--bs", "8", "--n_epochs", "1", "--kernels", "0",
+        "--evaluation_metrics", "e_recall@1", "map_r", "--storage_metrics", "map_r", "--use_tv_split", "--tv_split_perc", "0.5",
+        "--no_records", "--plot_every", "0", "--group", group, "--seed", "3", *more,
+    ]  # fmt: skip
+
+
+RANGES = ["--lr~LOG_BAYESIAN~", "[1e-4,1e-2]", "--loss_triplet_margin~BAYESIAN~", "0,1"]
+
+
+def trials_of(folder):
+    with open(folder / "trials.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def value_of(folder):
+    return json.loads((folder / "summary.json").read_text())["selected"]["values"]["val"]["map_r"]
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """In place of training: a summary whose value the flags decide, at once. Lists the runs, as (savename, --resume, --lr)."""
+    runs = []
+
+    def train(opt):
+        runs.append((opt.savename, opt.resume, opt.lr))
+        folder = run_folder(opt)
+        folder.mkdir(parents=True, exist_ok=True)
+        value = 0.9 - abs(math.log10(opt.lr) + 3) / 10 - (opt.loss_triplet_margin - 0.3) ** 2
+        (folder / "summary.json").write_text(
+            json.dumps({"selected": {"values": {split: {"map_r": value} for split in opt.splits_to_eval}}})
+        )
+
+    monkeypatch.setattr(main, "main", train)
+    return runs
+
+
+def test_a_search_leaves_everything(folder_data, tmp_path):
+    argv = command(folder_data, tmp_path, *RANGES, "--bayesian_optimization_n_iter", "3", "--reproductions", "2")
+    folder = Bayesian_Optimization.search(argv)
+    assert folder == tmp_path / "runs" / "folder" / "Tiny_search"
+    rows = trials_of(folder)
+    assert [row["trial"] for row in rows] == ["trial_0", "trial_1", "trial_2"] and {row["state"] for row in rows} == {"complete"}
+    for row in rows:
+        run = folder / row["trial"]
+        assert float(row["value"]) == value_of(run)
+        flags = yaml.safe_load((run / "parameters.yaml").read_text())
+        assert flags["lr"] == float(row["lr"]) and flags["loss_triplet_margin"] == float(row["loss_triplet_margin"])
+        assert 1e-4 <= flags["lr"] <= 1e-2 and 0 <= flags["loss_triplet_margin"] <= 1
+        assert list(json.loads((run / "summary.json").read_text())["best"]) == ["val"], "a search never looks at test"
+    best = max(rows, key=lambda row: float(row["value"]))
+    saved = yaml.safe_load((folder / "best_parameters.yaml").read_text())
+    opt = parameters.read(["--config", str(folder / "best_parameters.yaml")])
+    assert (
+        (opt.lr, opt.loss_triplet_margin)
+        == (saved["lr"], saved["loss_triplet_margin"])
+        == (float(best["lr"]), float(best["loss_triplet_margin"]))
+    )
+    assert (opt.arch, opt.bs, opt.seed, opt.use_tv_split, opt.group) == ("conv4_normalize", 8, 3, True, "Sample_Group")
+    assert {path.name for path in (folder / "plots").iterdir()} == {"history.png", "slice.png", "contour.png", "importance.png"}
+
+    again = yaml.safe_load((folder / "reproductions.yaml").read_text())
+    runs = [folder / f"{best['trial']}_reproduction_{i}" for i in (1, 2)]
+    assert [run["seed"] for run in again["runs"].values()] == [4, 5], "the winning run's seed is not among them"
+    found = again["results"]["val"]["map_r"]
+    assert found["values"] == [value_of(run) for run in runs]
+    assert found["mean"] == pytest.approx(statistics.fmean(found["values"]))
+    half = 12.7062047 * statistics.stdev(found["values"]) / math.sqrt(2)  # t of 1 degree of freedom
+    assert found["interval_95"] == pytest.approx([found["mean"] - half, found["mean"] + half])
+    assert "map_r" in again["results"]["test"], "the selected epoch of a reproduction is measured on test"
+    assert {yaml.safe_load((run / "parameters.yaml").read_text())["group"] for run in runs} == {"Tiny_best"}
+
+
+def test_a_search_goes_on(folder_data, tmp_path, trained):
+    def search(n, *more, ranges=RANGES):
+        argv = command(folder_data, tmp_path, *ranges, "--bayesian_optimization_n_iter", str(n), *more)
+        return Bayesian_Optimization.search(argv)
+
+    folder = search(3, "--reproductions", "2")
+    rows = trials_of(folder)
+    assert len(trained) == 5
+    trained.clear()
+    search(3, "--reproductions", "2")
+    assert trained == [], "all is done already"
+    wider = ["--lr~LOG_BAYESIAN~", "[1e-5,1e-1]", *RANGES[2:]]
+    search(6, "--reproductions", "0", "--resume", ranges=wider)
+    assert [name for name, *_ in trained] == [f"Tiny_search/trial_{i}" for i in (3, 4, 5)]
+    assert [row["value"] for row in trials_of(folder)[:3]] == [row["value"] for row in rows]
+    diff = yaml.safe_load((folder / "configs" / "resume_training_config_diffs_3" / "search.yaml").read_text())
+    assert diff == {"lr": {"before": ["LOG_BAYESIAN", 1e-4, 1e-2], "now": ["LOG_BAYESIAN", 1e-5, 1e-1]}}
+
+    journal = (folder / studies.JOURNAL).read_bytes()
+    for more, ranges, said in [
+        ([], RANGES, "bounds may only be widened"),
+        ([], ["--lr~BAYESIAN~", "[1e-5,1e-1]", *RANGES[2:]], "must stay"),
+        ([], wider[:2], "searches other flags"),
+        (["--bs", "6"], wider, "--bs 6 .before: 8."),
+    ]:
+        with pytest.raises(UserError, match=said):
+            search(6, *more, ranges=ranges)
+    for damaged, said in [(b"{nonsense\n" + journal, "line 1 is damaged"), (b'{"op_code": 77}\n' + journal, "not a journal")]:
+        (folder / studies.JOURNAL).write_bytes(damaged)
+        with pytest.raises(UserError, match=said) as error:
+            search(6, ranges=wider)
+        assert "\n" not in str(error.value) and (folder / studies.JOURNAL).read_bytes() == damaged, "nothing is changed"
+    (folder / studies.JOURNAL).write_bytes(journal + b'{"op_code": 4, "wor')  # killed while it wrote
+    trained.clear()
+    search(6, "--reproductions", "0", ranges=wider)
+    assert trained == [] and (folder / studies.JOURNAL).read_bytes().startswith(journal)
+    assert [path.read_bytes() for path in folder.glob("journal.log.torn_*")] == [b'{"op_code": 4, "wor']
+
+
+def test_a_trial_fails_with_its_reason_and_the_search_goes_on(folder_data, tmp_path, monkeypatch, trained):
+    def train(opt, real=main.main):
+        if opt.savename.endswith("trial_1"):
+            raise NonFiniteLoss("the loss is nan at epoch 1, step 2: the run stops, its last checkpoint is from before")
+        return real(opt)
+
+    monkeypatch.setattr(main, "main", train)
+    argv = command(folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "3", "--reproductions", "0")
+    rows = trials_of(Bayesian_Optimization.search(argv))
+    assert [row["state"] for row in rows] == ["complete", "fail", "complete"]
+    assert rows[1]["reason"] == "the loss is nan at epoch 1, step 2" and rows[1]["value"] == ""
+
+
+def test_a_real_non_finite_loss_fails_the_trial(folder_data, tmp_path):
+    argv = command(
+        folder_data, tmp_path, "--iterations_per_epoch", "6", "--lr~BAYESIAN~", "[1e15,1e25]", "--bayesian_optimization_n_iter", "2"
+    )
+    with pytest.raises(UserError, match="no trial .* succeeded"):
+        Bayesian_Optimization.search(argv)
+    rows = trials_of(tmp_path / "runs" / "folder" / "Tiny_search")
+    assert [row["state"] for row in rows] == ["fail", "fail"] and all("the loss is" in row["reason"] for row in rows)
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit(130), UserError("the disk is full")], ids=["ctrl-c", "exit", "disk"])
+def test_a_stopped_trial_is_continued(folder_data, tmp_path, monkeypatch, trained, stop):
+    def train(opt, real=main.main):
+        real(opt)
+        if len(trained) == 2:
+            raise stop
+
+    monkeypatch.setattr(main, "main", train)
+    argv = command(folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "3", "--reproductions", "0")
+    with pytest.raises(type(stop) if isinstance(stop, BaseException) else stop):
+        Bayesian_Optimization.search(argv)
+    folder = Bayesian_Optimization.search(argv)
+    assert [run[:2] for run in trained] == [
+        ("Tiny_search/trial_0", None), ("Tiny_search/trial_1", None), ("Tiny_search/trial_1", "latest"), ("Tiny_search/trial_2", None),
+    ]  # fmt: skip
+    assert trained[1][2] == trained[2][2], "with the same values"
+    assert [(row["trial"], row["state"]) for row in trials_of(folder)] == [(f"trial_{i}", "complete") for i in range(3)]
+
+
+@pytest.mark.parametrize("database", [False, True], ids=["journal", "database"])
+def test_a_trial_that_kills_its_process_is_not_tried_for_ever(folder_data, tmp_path, monkeypatch, trained, database):
+    more = ["--study_storage", f"sqlite:///{tmp_path / 'study.db'}"] if database else []
+    argv = command(folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "2", "--reproductions", "0", *more)
+    real = studies.put_back
+
+    def killed(opt):
+        raise KeyboardInterrupt
+
+    # As if the process had died: nobody puts the trial back, and who asks later finds its process gone.
+    monkeypatch.setattr(main, "main", lambda opt, train=main.main: killed(opt) if opt.savename.endswith("_0") else train(opt))
+    monkeypatch.setattr(studies, "put_back", lambda study, trial, killed=True: real(study, trial, killed=True))
+    for _ in range(studies.ATTEMPTS):
+        with pytest.raises(KeyboardInterrupt):
+            Bayesian_Optimization.search(argv)
+    rows = trials_of(Bayesian_Optimization.search(argv))
+    assert [(row["trial"], row["state"], row["attempts"]) for row in rows] == [
+        ("trial_0", "fail", str(studies.ATTEMPTS)), ("trial_1", "complete", "1"),
+    ]  # fmt: skip
+    assert rows[0]["reason"] == "its process was killed"
+
+
+def test_choices_and_a_database(folder_data, tmp_path, trained):
+    url = f"sqlite:///{tmp_path / 'study.db'}"
+    ranges = ["--optim~CHOICE~", "[adam,sgd]", "--plateau_patience~INT_BAYESIAN~", "[1,9]"]
+    argv = command(folder_data, tmp_path, *ranges, "--bayesian_optimization_n_iter", "3", "--reproductions", "0", "--study_storage", url)
+    folder = Bayesian_Optimization.search(argv)
+    rows = trials_of(folder)
+    assert (
+        len(rows) == 3
+        and {row["optim"] for row in rows} <= {"adam", "sgd"}
+        and {row["plateau_patience"] for row in rows} <= set("123456789")
+    )
+    assert not (folder / studies.JOURNAL).exists()
+    with pytest.raises(UserError, match="--study_storage"):
+        Bayesian_Optimization.search([*argv[:-1], "nosuch://nowhere"])
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--bayesian_optimization_n_iter", "0"], "at least 1"),
+        (["--n_epochs", "0"], "nothing to search"),
+        (["--splits_to_eval", "test"], "val"),
+        (["--resume_from", "somewhere"], "somewhere"),
+        (["--list", "losses"], "--list"),
+        (["--final_test"], "no trial may see the test set"),
+    ],
+)
+def test_what_cannot_be_searched(folder_data, tmp_path, more, said):
+    with pytest.raises(UserError, match=said):
+        Bayesian_Optimization.search(command(folder_data, tmp_path, *RANGES, *more))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_search_without_validation_is_refused(folder_data, tmp_path):
+    argv = [word for word in command(folder_data, tmp_path, *RANGES) if word != "--use_tv_split"]
+    with pytest.raises(UserError, match="validation"):
+        Bayesian_Optimization.search(argv)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_dry_run_writes_nothing(folder_data, tmp_path, capsys):
+    assert Bayesian_Optimization.search(command(folder_data, tmp_path, *RANGES, "--dry_run")) is None
+    assert "dry run" in capsys.readouterr().out and not (tmp_path / "runs").exists()
+
+
+@pytest.mark.long
+def test_folds(folder_data, tmp_path):
+    argv = [word for word in command(folder_data, tmp_path, *RANGES[:2]) if word not in ("--use_tv_split", "--tv_split_perc", "0.5")]
+    more = ["--split_scheme", "class_disjoint", "--split_partitions", "2", "--split_sets", "2", "--bayesian_optimization_n_iter", "1"]
+    folder = Bayesian_Optimization.search([*argv, *more, "--reproductions", "1"])
+    (row,) = trials_of(folder)
+    assert float(row["value"]) == pytest.approx(statistics.fmean(value_of(folder / "trial_0" / f"fold_{i}") for i in range(2)))
+    results = yaml.safe_load((folder / "reproductions.yaml").read_text())["results"]
+    assert set(results) == {"val", "test", "test_concatenated"} and results["test"]["map_r"]["interval_95"] is None, "one run"
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["Tiny_search"]
+
+
+def test_means_over_folds(tmp_path):
+    from search.trials import TrialFailed, objective_value, scores
+
+    for fold, value in enumerate([0.25, 0.5, 0.75]):
+        (tmp_path / f"fold_{fold}").mkdir()
+        values = {"val": {"map_r": value, **({"nmi": 1.0} if fold else {})}}
+        (tmp_path / f"fold_{fold}" / "summary.json").write_text(json.dumps({"selected": {"values": values}}))
+    assert scores(tmp_path) == {"val": {"map_r": 0.5}}, "only what every fold has"
+    assert objective_value(tmp_path, "map_r") == 0.5
+    with pytest.raises(TrialFailed, match="never finite"):
+        objective_value(tmp_path, "nmi")
+    with pytest.raises(UserError, match="no result"):
+        scores(tmp_path / "elsewhere")
+
+
+def test_who_is_lost(monkeypatch):
+    here = studies.here()
+    assert studies.lost(here) is False
+    assert studies.lost({}) is True, "its process died before it said who it was"
+    assert studies.lost({**here, "boot": "another"}) is True
+    assert studies.lost({**here, "started": "1"}) is True, "the number of a dead process, given to a new one"
+    assert studies.lost({**here, "host": "elsewhere"}) is None
+    assert studies.lost({**here, "host": "elsewhere"}, ["elsewhere"]) is True
+
+
+@pytest.mark.long
+def test_a_heartbeat_that_stopped(tmp_path, capsys):
+    from search.space import Range
+
+    studies.quiet()
+    ranges = {"lr": Range("lr", "BAYESIAN", (0.0, 1.0))}
+    study = studies.open_study(tmp_path, "study", f"sqlite:///{tmp_path / 'study.db'}", ranges, "maximize", 0, heartbeat=1)
+    trial = study.ask()
+    value = ranges["lr"].suggest(trial)
+    for name, about in {**studies.here(), "host": "elsewhere"}.items():  # no process of this machine
+        trial.set_user_attr(name, about)
+    study._storage.record_heartbeat(trial._trial_id)
+    assert studies.collect_lost(study, []) == [f"trial_0 (host elsewhere, process {studies.here()['process']})"]
+    time.sleep(5)
+    assert studies.collect_lost(study, []) == [] and "trial_0: its process was killed; it is continued" in capsys.readouterr().out
+    again = study.ask()
+    assert ranges["lr"].suggest(again) == value and studies.folder_name(study, study.trials[1]) == "trial_0"
+    assert [studies.folder_name(study, t) for t in studies.latest(study)] == ["trial_0"]
+    study.ask()
+    assert studies.folder_name(study, study.trials[2]) == "trial_1", "attempts do not count"
+
+
+def test_a_widened_range_stays_in_the_model():
+    import optuna
+
+    studies.quiet()
+    study = optuna.create_study(
+        sampler=studies.sampler_of({"x": optuna.distributions.FloatDistribution(0, 1)}, seed=0), direction="maximize"
+    )
+    study.optimize(lambda trial: -((trial.suggest_float("x", 0, 1) - 3) ** 2), n_trials=8)
+    study.sampler = studies.sampler_of({"x": optuna.distributions.FloatDistribution(0, 4)}, seed=0)
+    study.optimize(lambda trial: -((trial.suggest_float("x", 0, 4) - 3) ** 2), n_trials=8)
+    assert study.best_value > -0.01, "the Gaussian process leaves the old bounds and finds the top"

@@ -1,0 +1,162 @@
+"""Ranges on the command line and in files: what is understood, and what is refused in one line."""
+
+import importlib
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+import criteria
+import parameters
+from search import space
+from utilities.errors import UserError
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PRESETS = ROOT / "configs"
+PARSER = parameters.get_parser()
+
+
+def parse(*argv):
+    return space.parse(list(argv), PARSER, PRESETS)
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "values"),
+    [
+        (["--lr~LOG_BAYESIAN~", "[1e-6,1]"], "LOG_BAYESIAN", (1e-6, 1.0)),
+        (["--lr~LOG_BAYESIAN~", "1e-6,1"], "LOG_BAYESIAN", (1e-6, 1.0)),
+        (["--lr~BAYESIAN~", "[1e-6,", "1]"], "BAYESIAN", (1e-6, 1.0)),
+        (["--lr~BAYESIAN~", "1e-6", "1"], "BAYESIAN", (1e-6, 1.0)),
+        (["--lr~BAYESIAN~=[0, 1]"], "BAYESIAN", (0.0, 1.0)),
+        (["--loss_margin_margin~BAYESIAN~", "[-0.2,2]"], "BAYESIAN", (-0.2, 2.0)),
+        (["--loss_margin_margin~BAYESIAN~", "-0.2,2"], "BAYESIAN", (-0.2, 2.0)),
+        (["--bs~INT_BAYESIAN~", "[8,32]"], "INT_BAYESIAN", (8, 32)),
+        (["--optim~CHOICE~", "[adam,rmsprop]"], "CHOICE", ("adam", "rmsprop")),
+        (["--embed_dim~CHOICE~", "64,128"], "CHOICE", (64, 128)),
+        (["--loss_margin_beta_shared~CHOICE~", "[true,false]"], "CHOICE", (True, False)),
+    ],
+)
+def test_a_range_is_taken_out_and_the_rest_is_left(words, kind, values):
+    command = parse("--loss", "margin", *words, "--seed", "3")
+    (found,) = command.ranges.values()
+    assert (found.kind, found.values) == (kind, values)
+    assert [type(value) for value in found.values] == [type(value) for value in values]
+    assert command.rest == ["--loss", "margin", "--seed", "3"] and command.given == {"loss", "seed"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--lr~BAYESIAN~", "[1,0]"], "swapped"),
+        (["--lr~BAYESIAN~", "[1,1]"], "equal"),
+        (["--lr~BAYESIAN~", "[0,inf]"], "finite"),
+        (["--lr~BAYESIAN~", "[nan,1]"], "finite"),
+        (["--lr~BAYESIAN~", "[0,1,2]"], "two bounds"),
+        (["--lr~BAYESIAN~"], "two bounds"),
+        (["--lr~BAYESIAN~", "[low,high]"], "numbers"),
+        (["--bs~INT_BAYESIAN~", "[8,9.5]"], "whole numbers"),
+        (["--bs~BAYESIAN~", "[8,32]"], "bs~INT_BAYESIAN~"),
+        (["--lr~LOG_BAYESIAN~", "[0,1]"], "above 0"),
+        (["--lr~LOG_BAYESIAN~", "[-1,1]"], "above 0"),
+        (["--loss~BAYESIAN~", "[0,1]"], "not a number"),
+        (["--mine_pairs~BAYESIAN~", "[0,1]"], "not a number"),
+        (["--tau~INT_BAYESIAN~", "[1,5]"], "several values"),
+        (["--seed~INT_BAYESIAN~", "[1,5]"], "cannot be searched"),
+        (["--loss_triplet_margn~BAYESIAN~", "[0,1]"], "'loss_triplet_margin'"),
+        (["--lr~LOG_BAYES~", "[1,2]"], "lr~LOG_BAYESIAN~"),
+        (["--lr~", "[1,2]"], "~BAYESIAN~"),
+        (["--lr~BAYESIAN~", "[0,1]", "--lr~BAYESIAN~", "[0,2]"], "two ranges"),
+        (["--lr~BAYESIAN~", "[0,1]", "--lr", "2"], "range and a value"),
+        (["--optim~CHOICE~", "[adam]"], "two or more"),
+        (["--embed_dim~CHOICE~", "[64,big]"], "int"),
+        (["--mine_pairs~CHOICE~", "[true,maybe]"], "true or false"),
+        (["--lr", "1"], "nothing to search"),
+    ],
+)
+def test_a_mistake_is_one_line(words, said):
+    with pytest.raises(UserError, match=".") as error:
+        parse(*words)
+    assert said in str(error.value) and "\n" not in str(error.value)
+
+
+def test_ranges_in_files(tmp_path):
+    first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    first.write_text("lr~LOG_BAYESIAN~: [1e-6, 1]\nbs~INT_BAYESIAN~: 8,32\ndecay: 0.5\noptim~CHOICE~: [adam, sgd]\nembed_dim: 64\n")
+    second.write_text("optim: rmsprop\n")
+    command = parse("--config", str(first), str(second), "--embed_dim~CHOICE~", "[64,128]", "--loss", "triplet")
+    assert set(command.ranges) == {"lr", "bs", "embed_dim"}, "the second file's value replaces the first one's choice"
+    assert command.ranges["lr"].values == (1e-6, 1.0)
+    assert command.files == {str(first): {"decay": 0.5}} and command.given == {"decay", "optim", "loss", "config"}
+    opt = space.Flags(command, parameters.read, tmp_path).read({"lr": 0.1, "bs": 16, "embed_dim": 128})
+    assert (opt.lr, opt.bs, opt.embed_dim, opt.decay, opt.optim, opt.loss) == (0.1, 16, 128, 0.5, "rmsprop", "triplet")
+    assert set(parse("--config", str(first), "--lr", "1").ranges) == {"bs", "optim"}, "the command line's value wins"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("lr~BAYESIAN~: [1, 0]", "swapped"),
+        ("lr~BAYESIAN~: [0, 1]\nlr: 1", "range and a value"),
+        ("lr~BAYESIAN~: [0, 1]\ndecoy: 1", "'decay'"),
+        ("lr~BAYESIAN~: [0, 1]\nbs: many", "bs"),
+    ],
+)
+def test_a_mistake_in_a_file_names_it(tmp_path, content, said):
+    path = tmp_path / "mine.yaml"
+    path.write_text(content)
+    with pytest.raises(UserError, match=".") as error:
+        space.Flags(parse("--config", str(path)), parameters.read, tmp_path).check()
+    assert str(path) in str(error.value) and said in str(error.value) and "0_mine" not in str(error.value)
+
+
+def test_the_ends_of_a_range_and_every_choice_are_read_before_a_search(tmp_path):
+    def check(*argv):
+        return space.Flags(parse(*argv), parameters.read, tmp_path).check()
+
+    opt, fixed = check("--loss", "triplet", "--batch_mining", "semihard", "--lr~BAYESIAN~", "[0.1,1]")
+    assert opt.lr == 0.1 and fixed["loss"] == "triplet" and not {"lr", "fc_lr"} & set(fixed), "fc_lr follows --lr"
+    with pytest.raises(UserError, match="--decay -1"):
+        check("--decay~BAYESIAN~", "[-1,1]")
+    with pytest.raises(UserError, match="samples_per_class"):
+        check("--samples_per_class~INT_BAYESIAN~", "[2,3]", "--bs", "16")
+    with pytest.raises(UserError, match="invalid choice"):
+        check("--optim~CHOICE~", "[adam,adamm]")
+    with pytest.raises(UserError, match="unrecognized"):
+        check("--optm", "adam", "--lr~BAYESIAN~", "[0,1]")
+    check("--loss~CHOICE~", "[triplet,npair]", "--batch_mining~CHOICE~", "[semihard,npair]")  # not every pair, but every value works
+
+
+SEARCHES = [line for line in (ROOT / "MLRC_Searches.sh").read_text().splitlines() if line.startswith("python")]
+
+
+def test_every_published_search_has_its_bounds(tmp_path):
+    sys.path.insert(0, str(ROOT / "docs"))
+    generator = importlib.import_module("generate_run_scripts")
+    rows = generator.table("mlrc_search.csv")
+    assert len(SEARCHES) == len({(row["method"], row["setting"]) for row in rows}) == 53
+    assert sum(line.count("BAYESIAN~ ") for line in SEARCHES) == len(rows)
+    import Bayesian_Optimization
+
+    published = {(row["method"], row["setting"], row["parameter"]): (float(row["low"]), float(row["high"])) for row in rows}
+    for line in SEARCHES:
+        program, *argv = shlex.split(line)[1:]
+        own, rest = Bayesian_Optimization.get_parser().parse_known_args(argv)
+        assert (program, own.bayesian_optimization_n_iter, own.reproductions) == ("Bayesian_Optimization.py", 50, 10)
+        command = parse(*rest)
+        flags = space.Flags(command, parameters.read, tmp_path)
+        opt, _ = flags.check()
+        Bayesian_Optimization.check(own, opt)
+        for end in (0, 1):  # the criterion itself takes both ends
+            opt = flags.read({flag: found.values[end] for flag, found in command.ranges.items()})
+            opt.n_classes = 5
+            if not criteria.takes_miner(opt.loss, opt):
+                criteria.select(opt.loss, opt, None, embed_dim=8)
+    ranges = {shlex.split(line)[shlex.split(line).index("--group") + 1]: parse(*shlex.split(line)[2:]).ranges for line in SEARCHES}
+    proxynca, arcface, ms = ranges["MLRC_CUB_ProxyNCA"], ranges["MLRC_SOP_ArcFace"], ranges["MLRC_CARS_MSMiner"]
+    assert proxynca["loss_proxynca_pp_lrmulti"].values == pytest.approx((1, 1e6)), "rates in multiples of --lr 1e-6"
+    assert proxynca["loss_proxynca_pp_scale"].values == pytest.approx((0.1, 10)), "its square is the published scale"
+    assert arcface["loss_arcface_angular_margin"].values == pytest.approx((0, 3.14159265 / 2)), "90 degrees"
+    assert arcface["loss_arcface_feature_scale"].values == published["ArcFace", "online_products", "scale"] == (0.01, 300)
+    assert ms["loss_multisimilarity_margin"].values == published["Multi Similarity + Miner", "cars196", "epsilon"]
+    assert ranges["MLRC_CUB256_FastAP"]["loss_fastap_num_bins"] == space.Range("loss_fastap_num_bins", "INT_BAYESIAN", (2, 250))

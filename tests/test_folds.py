@@ -1,0 +1,230 @@
+"""A cross-validation: folds are complete runs, meta results are those of the folds, an ensemble is a concatenation, resume changes nothing."""
+
+import csv
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+import main
+import metrics
+import parameters
+from tests import builders
+from utilities import checkpoint, load_run
+from utilities.errors import UserError
+from utilities.folds import over_folds, statistics
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return builders.make_folder(tmp_path_factory.mktemp("folds") / "things", n_classes=12, n_images=5)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_pictures():
+    """Drawing takes longer than these trainings."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(main.results, "of_best_epoch", lambda run, embedded: None)
+        patch.setattr("utilities.run.Run.plot", lambda run: None)
+        yield
+
+
+def flags(data, tmp_path, *more):
+    return parameters.read([
+        "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path / "runs"), "--arch", "conv4_normalize",
+        "--embed_dim", "8", "--loss", "triplet", "--batch_mining", "semihard", "--bs", "8", "--n_epochs", "2", "--kernels", "0", "--lr", "0.001",
+        "--evaluation_metrics", "e_recall@1", "map_r", "--storage_metrics", "map_r", "--group", "Cross", "--split_scheme", "class_disjoint",
+        "--split_partitions", "3", "--split_sets", "3", "--iterations_per_epoch", "2", "--no_records", "--plot_every", "0", *more,
+    ])  # fmt: skip
+
+
+def read(path):
+    return json.loads(path.read_text())
+
+
+def rows(folder):
+    with open(folder / "CSV_Logs" / "metrics.csv", newline="") as file:
+        return [row for row in csv.DictReader(file) if "seconds" not in row["metric"] and "per_second" not in row["metric"]]
+
+
+@pytest.fixture(scope="module")
+def whole(data, tmp_path_factory):
+    """A finished cross-validation with its final test."""
+    return main.main(flags(data, tmp_path_factory.mktemp("whole"), "--final_test", "--dump_embeddings"))
+
+
+def test_each_fold_is_a_complete_run(whole):
+    assert whole.folder.name == "Cross_s1"
+    assert sorted(path.name for path in whole.folder.iterdir() if path.is_dir()) == ["fold_0", "fold_1", "fold_2", "meta"]
+    for fold in range(3):
+        folder = whole.folder / f"fold_{fold}"
+        summary = read(folder / "summary.json")
+        assert "on val" in summary["selected"]["rule"]
+        assert set(summary["last"]) == {"val"} and set(summary["best"]) == {"val"}, "test is not looked at while training"
+        assert set(summary["selected"]["values"]) == {"val", "test"}
+        network, opt = load_run(folder)
+        assert opt.split_scheme == "class_disjoint" and not network.training
+        on_test = [row for row in rows(folder) if row["split"] == "test"]
+        assert {row["epoch"] for row in on_test} == {str(summary["selected"]["epoch"])}
+
+
+def test_meta_results_are_those_of_the_folds(whole):
+    summaries = [read(whole.folder / f"fold_{fold}" / "summary.json") for fold in range(3)]
+    separated = read(whole.folder / "meta" / "separated.json")
+    assert separated["folds"] == [0, 1, 2] and separated["epochs"] == [s["selected"]["epoch"] for s in summaries]
+    for split in ("val", "test"):
+        for metric in ("map_r", "e_recall@1"):
+            values = [s["selected"]["values"][split][metric] for s in summaries]
+            found = separated["values"][split][metric]
+            mean = sum(values) / 3
+            error = math.sqrt(sum((v - mean) ** 2 for v in values) / 2) / math.sqrt(3)
+            assert found["values"] == values and found["mean"] == pytest.approx(mean) and found["standard_error"] == pytest.approx(error)
+            half = 4.302652729911275 * error  # Student's t, 2 degrees of freedom, 97.5 %
+            assert found["interval_95"] == pytest.approx([mean - half, mean + half])
+    with open(whole.folder / "meta" / "results.csv", newline="") as file:
+        table = {(r["embeddings"], r["split"], r["metric"]): r for r in csv.DictReader(file)}
+    assert float(table["separated", "val", "map_r"]["mean"]) == separated["values"]["val"]["map_r"]["mean"]
+    assert ("concatenated", "test", "map_r") in table and ("concatenated", "val", "map_r") not in table
+
+
+def test_statistics():
+    assert statistics([0.5]) == {"mean": 0.5, "standard_error": None, "interval_95": None}
+    found = statistics([1.0, 2.0, 3.0, 4.0])
+    assert found["mean"] == 2.5 and found["standard_error"] == pytest.approx(math.sqrt(5 / 3) / 2)
+    assert found["interval_95"][1] - 2.5 == pytest.approx(3.182446305284263 * found["standard_error"])
+    folds = [{"val": {"a": 1.0, "b": 2.0}}, {"val": {"a": 3.0}, "test": {"a": 0.0}}]
+    assert {split: set(table) for split, table in over_folds(folds).items()} == {"val": {"a"}}
+
+
+def test_the_ensemble_equals_a_concatenation_by_hand(whole, data):
+    embeddings, labels = [], None
+    for fold in range(3):
+        network, opt = load_run(whole.folder / f"fold_{fold}")
+        test = main.datasets.select("folder", opt, input_size=network.input_size, fold=fold)["testing"]
+        images = torch.stack([test[i][1] for i in range(len(test))])
+        with torch.no_grad():
+            embeddings.append(network(images)[0].double().numpy())
+        labels = np.array([test[i][0] for i in range(len(test))])
+    rows = []
+    for parts in zip(*embeddings, strict=True):
+        joined = [value / math.sqrt(sum(v * v for v in part)) for part in parts for value in part]
+        length = math.sqrt(sum(value * value for value in joined))
+        rows.append([value / length for value in joined])
+    by_hand = np.array(rows)
+    dumped = np.load(whole.folder / "meta" / "embeddings_test.npz")
+    assert dumped["features"].shape == (30, 24) and np.abs(dumped["features"] - by_hand).max() < 1e-6
+    concatenated = read(whole.folder / "meta" / "concatenated.json")["values"]
+    expected = metrics.compute(["map_r", "e_recall@1"], by_hand, labels)
+    for name, value in expected.items():
+        assert concatenated["test"][name]["mean"] == pytest.approx(value, abs=1e-6)
+
+
+def test_folds_apart_then_aggregated_equal_the_whole(whole, data, tmp_path, capsys):
+    first = main.main(flags(data, tmp_path, "--folds", "0", "2"))
+    assert not (first.folder / "meta" / "separated.json").exists()
+    assert "not all of 3 folds are finished" in capsys.readouterr().out
+    partial = main.main(flags(data, tmp_path, "--aggregate_only"))
+    assert partial.results["separated"]["folds"] == [0, 2]
+    second = main.main(flags(data, tmp_path, "--folds", "1"))
+    assert second.folder == first.folder
+    main.main(parameters.read(["--aggregate_only", "--resume_from", str(first.folder)]))
+    ours, theirs = (read(cross.folder / "meta" / "separated.json")["values"]["val"] for cross in (first, whole))
+    assert ours == theirs
+    again = main.main(flags(data, tmp_path, "--folds", "1", "--n_epochs", "1"))
+    assert again.folder.name == "Cross_s1_1", "a fold is never trained over another"
+
+
+def test_resume_skips_the_finished_and_continues_the_interrupted(whole, data, tmp_path, monkeypatch, capsys):
+    real, calls = main.train_one_epoch, []
+
+    def stop(*args):
+        calls.append(args[0])
+        if len(calls) == 4:  # the second epoch of the second fold
+            raise KeyboardInterrupt
+        return real(*args)
+
+    monkeypatch.setattr(main, "train_one_epoch", stop)
+    with pytest.raises(SystemExit):
+        main.main(flags(data, tmp_path, "--final_test"))
+    folder = tmp_path / "runs" / "folder" / "Cross_s1"
+    assert f"--resume_from {folder}\n" in capsys.readouterr().out
+    before = (folder / "fold_0" / "CSV_Logs" / "metrics.csv").read_bytes()
+    calls.clear()
+    monkeypatch.setattr(main, "train_one_epoch", lambda *args: calls.append(args[0]) or real(*args))
+    cross = main.main(parameters.read(["--resume_from", str(folder)]))
+    assert calls == [2, 1, 2] and "fold 0 of 3 is finished" in capsys.readouterr().out
+    assert (folder / "fold_0" / "CSV_Logs" / "metrics.csv").read_bytes() == before
+    for fold in range(3):
+        one, other = (c.folder / f"fold_{fold}" for c in (cross, whole))
+        assert rows(one) == rows(other)
+        a, b = (checkpoint.read(f / checkpoint.LAST)["state_dict"] for f in (one, other))
+        assert all(torch.equal(a[name], b[name]) for name in a)
+    assert {n: read(cross.folder / "meta" / f"{n}.json")["values"] for n in ("separated", "concatenated")} == {
+        n: read(whole.folder / "meta" / f"{n}.json")["values"] for n in ("separated", "concatenated")
+    }
+    main.main(parameters.read(["--resume_from", str(folder), "--n_epochs", "3"]))
+    assert calls == [2, 1, 2, 3, 3, 3]
+
+
+def test_evaluate_and_ensemble_after_a_run(data, tmp_path):
+    cross = main.main(flags(data, tmp_path, "--split_scheme", "mlrc"))
+    assert set(cross.results) == {"separated"} and set(cross.results["separated"]["values"]) == {"val"}
+    folder = str(cross.folder)
+    told = main.main(parameters.read(["--evaluate", "--resume_from", folder, "--splits_to_eval", "test", "--evaluation_metrics", "map_r"]))
+    assert set(told.results["evaluation_separated"]["values"]) == {"test"}
+    assert read(cross.folder / "meta" / "evaluation_separated.json")["flags"]["splits_to_eval"] == ["test"]
+    assert set(read(cross.folder / "meta" / "separated.json")["values"]) == {"val"}, "what training chose by stays as it is"
+    main.main(parameters.read(["--evaluate_ensemble", "--resume_from", folder]))
+    assert set(read(cross.folder / "meta" / "concatenated.json")["values"]) == {"test"}
+    one = main.main(parameters.read(["--evaluate", "--resume_from", f"{folder}/fold_1"]))
+    assert one.results["evaluation_separated"]["folds"] == [1]
+
+
+def test_fewer_folds_than_the_ensemble_needs(data, tmp_path):
+    cross = main.main(flags(data, tmp_path, "--folds", "0", "--n_epochs", "1"))
+    with pytest.raises(UserError, match="fold_1"):
+        main.main(parameters.read(["--evaluate_ensemble", "--resume_from", str(cross.folder)]))
+
+
+def test_half_has_no_folds_and_a_final_test(data, tmp_path, capsys):
+    more = ["--split_scheme", "half", "--use_tv_split", "--tv_split_perc", "0.5", "--splits_to_eval", "val", "--final_test", "--n_epochs", "1"]
+    run = main.main(flags(data, tmp_path, *more))
+    assert set(read(run.folder / "summary.json")["selected"]["values"]) == {"val", "test"}
+    assert set(read(run.folder / "summary.json")["last"]) == {"val"}
+    for wrong in (["--folds", "0"], ["--aggregate_only"], ["--evaluate_ensemble"]):
+        with pytest.raises(SystemExit):
+            flags(data, tmp_path, "--split_scheme", "half", *wrong)
+        assert wrong[0] in capsys.readouterr().err
+    for wrong in (["3"], ["-1"], ["0", "0"]):
+        with pytest.raises(SystemExit):
+            flags(data, tmp_path, "--folds", *wrong)
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_dry_run_and_configuration(data, tmp_path):
+    main.main(flags(data, tmp_path, "--dry_run"))
+    assert not (tmp_path / "runs").exists()
+    cross = main.main(flags(data, tmp_path, "--n_epochs", "1"))
+    saved = yaml.safe_load((cross.folder / "parameters.yaml").read_text())
+    assert saved["splits_to_eval"] == ["val"] and not {"folds", "fold", "aggregate_only", "evaluate_ensemble"} & set(saved)
+    again = main.main(parameters.read(["--config", str(cross.folder / "parameters.yaml")]))
+    assert again.folder.name == "Cross_s1_1"
+    assert again.results["separated"]["values"] == cross.results["separated"]["values"]
+
+
+def test_a_split_file_is_one_fold_and_untrained_networks_are_told_apart(data, tmp_path):
+    file = tmp_path / "splits.json"
+    names = [f"class_{c}" for c in range(12)]
+    file.write_text(json.dumps({"train": names[:5], "val": names[5:8], "test": names[8:]}))
+    more = ["--split_scheme", "predefined", "--split_file", str(file), "--final_test", "--check_untrained_accuracy", "--n_epochs", "1"]
+    cross = main.main(flags(data, tmp_path, *more))
+    assert [path.name for path in sorted(cross.folder.glob("fold_*"))] == ["fold_0"]
+    separated = read(cross.folder / "meta" / "separated.json")
+    assert set(separated["values"]) == {"val", "test"} and separated["values"]["val"]["map_r"]["standard_error"] is None
+    of_epoch = {int(row["epoch"]): float(row["value"]) for row in rows(cross.folder / "fold_0") if (row["split"], row["metric"]) == ("val", "map_r")}
+    assert {e: separated["untrained"][e]["val"]["map_r"]["mean"] for e in ("-1", "0")} == {"-1": of_epoch[-1], "0": of_epoch[0]}
+    file.write_text(json.dumps({"train": names[:5], "test": names[8:]}))
+    assert flags(data, tmp_path, *more).splits_to_eval == ["test"]

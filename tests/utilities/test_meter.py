@@ -1,0 +1,115 @@
+"""Epoch means of every criterion's and miner's statistics, values of single batches, and no step that waits for the device."""
+
+import pytest
+import torch
+
+import batch_mining
+import criteria
+from utilities.meter import BLOCK, BatchLog, EpochMeter, statistics
+
+LABELS = torch.arange(4).repeat_interleave(4)
+MINED = {"angular": "npair", "npair": "npair", "lifted": "lifted"}
+
+
+def batches(number=3):
+    generator = torch.Generator().manual_seed(5)
+    return [torch.nn.functional.normalize(torch.randn(16, 8, generator=generator), dim=1) for _ in range(number)]
+
+
+def criterion_of(loss, mining="distance", **flags):
+    options = {"n_classes": 4, "embed_dim": 8, "bs": 16, "samples_per_class": 4, "batch_mining": mining, **flags}
+    miner = batch_mining.select(mining, **options) if criteria.REGISTRY.module(loss).REQUIRES_BATCHMINER else None
+    return criteria.select(loss, batchminer=miner, **options)
+
+
+def means_are_those_of_each_batch(criterion):
+    meter, seen = EpochMeter(criterion), []
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.25)
+    for number, embeddings in enumerate(batches()):
+        loss = criterion(embeddings.requires_grad_(), LABELS)
+        meter.add(loss, torch.tensor(float(number)), len(LABELS))
+        seen.append({"loss": loss.item(), **{name: float(value) for name, value in statistics(criterion).items()}})
+    means = meter.means(optimizer)
+    assert means["gradient_norm"] == 1.0 and means["rate/0"] == 0.25
+    for name in seen[0]:
+        assert means[name] == pytest.approx(sum(values[name] for values in seen) / 3, rel=1e-5, abs=1e-7), name
+    return means
+
+
+@pytest.mark.parametrize("loss", [name for name in criteria.REGISTRY.names() if name != "pml"])
+def test_every_criterion_has_statistics_and_their_epoch_means(loss):
+    means = means_are_those_of_each_batch(criterion_of(loss, MINED.get(loss, "distance")))
+    assert any(name.startswith("criterion/") for name in means)
+
+
+TUPLE_MINERS = [name for name, module in batch_mining.REGISTRY.modules().items() if module.YIELDS != "sets" and name != "pml"]
+
+
+@pytest.mark.parametrize("mining", TUPLE_MINERS)
+def test_every_miner_counts_its_tuples(mining):
+    means = means_are_those_of_each_batch(criterion_of("contrastive", mining))
+    assert means["miner/tuples"] > 0
+
+
+@pytest.fixture
+def no_waiting(monkeypatch):
+    """Whatever would wait for a device fails."""
+
+    def waits(*args, **kwargs):
+        raise AssertionError("this waits for the device")
+
+    for name in ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__", "__index__", "nonzero"):
+        monkeypatch.setattr(torch.Tensor, name, waits)
+
+
+class Counting:
+    """A criterion whose statistics are written into one tensor, in place."""
+
+    def __init__(self):
+        self.stats = {"share": torch.zeros(()), "plain": 0.5}
+
+
+@pytest.mark.parametrize("every", [0, 1])
+def test_a_step_never_waits_for_the_device(no_waiting, every):
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    meter = EpochMeter(Counting(), BatchLog(every, optimizer, write=None))
+    for _ in range(BLOCK - 1):
+        meter.add(torch.ones(()), torch.ones(()), 4)
+
+
+def test_every_nth_batch_is_kept_with_all_that_is_asked_for(monkeypatch):
+    clock = iter(range(1000))
+    monkeypatch.setattr("utilities.meter.time.monotonic", lambda: next(clock))
+    written, criterion = [], Counting()
+    optimizer = torch.optim.SGD([{"params": [torch.nn.Parameter(torch.zeros(1))], "name": "network", "lr": 0.125}])
+    log = BatchLog(3, optimizer, written.extend)
+    meter = EpochMeter(criterion, log)
+    for step in range(1, 8):
+        criterion.stats["share"].fill_(step / 10)
+        meter.add(torch.tensor(1 / step, dtype=torch.float64), torch.tensor(2.0 * step), 10)
+    assert written == []
+    log.flush()
+    assert [step for step, _ in written] == [3, 6] and log.steps == 7
+    first, second = written[0][1], written[1][1]
+    assert first["loss"] == 1 / 3 and second["loss"] == 1 / 6, "float64 stays whole"
+    assert second["gradient_norm"] == 12.0 and second["rate/network"] == 0.125 and second["criterion/plain"] == 0.5
+    assert first["criterion/share"] == pytest.approx(0.3) and second["criterion/share"] == pytest.approx(0.6), "each step's own value"
+    assert second["images_per_second"] == 30.0 and 1 < second["memory_mib"] < 1e6, "30 images between two ticks of the clock"
+    log.flush()
+    assert len(written) == 2
+
+
+def test_blocks_are_handed_over_while_the_epoch_runs():
+    written = []
+    log = BatchLog(1, torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1), written.append)
+    for _ in range(2 * BLOCK + 1):
+        log.take({"loss": torch.ones(())}, 4)
+    assert [len(block) for block in written] == [BLOCK, BLOCK]
+
+
+def test_without_log_every_steps_are_counted_alone():
+    log = BatchLog(0)
+    for _ in range(5):
+        log.take({"loss": torch.ones(())}, 4)
+    log.flush()
+    assert log.steps == 5
