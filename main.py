@@ -3,6 +3,8 @@
 This file holds only the order of things. Flags: parameters.py. Every method: the folder it is named after.
 """
 
+import functools
+
 import architectures
 import batch_mining
 import criteria
@@ -32,7 +34,7 @@ def train_one_epoch(epoch, loader, model, criterion, optimizer, sampler, runtime
         with runtime.autocast():
             embeddings, features = model(runtime.to_device(images))
         embeddings = runtime.full(embeddings)
-        loss = criterion(batch=embeddings, labels=labels, f_embed=model.last_linear, batch_features=features["pooled"])
+        loss = criterion(batch=embeddings, labels=labels, f_embed=model.last_linear, batch_features=features.get("pooled"))
         gradient_norm = runtime.step(loss, optimizer)
         sampler.replace_storage_entries(embeddings.detach(), indices)
         meter.add(loss, gradient_norm, len(images))
@@ -73,6 +75,7 @@ def train(opt):
     optimizer = build_optimizer(model, criterion, opt)
     sampler = datasampler.for_training(opt, splits["training"])
     training, evaluated = training_loader(splits["training"], sampler, opt), evaluation.loaders(splits, opt)
+    evaluation.check(model, evaluated, opt, runtime)
     selection = Selection(opt, metrics.higher_is_better, "val" if splits["validation"] is not None else "test")
     scheduler = build_scheduler(optimizer, opt, selection)
     reports.start_up(opt, runtime, datasets.describe(splits), model, criterion, optimizer, sampler, selection)
@@ -90,16 +93,15 @@ def train(opt):
     sampler.create_storage(evaluation_loader(splits["evaluation"], opt), model, runtime.device)
     run = Run(opt, parts, selection)
     run.start(reports.environment(runtime, datasets.record(splits), model))
-    for epoch, bare in run.untrained_epochs():
-        run.record_untrained(epoch, evaluation.evaluate(model, evaluated, opt, runtime, bare)[0])
     with reports.interruptible(run):
+        for epoch, bare in run.untrained_epochs():
+            run.record_untrained(epoch, evaluation.evaluate(model, evaluated, opt, runtime, bare)[0])
         for epoch in run.epochs():
             means = train_one_epoch(epoch, training, model, criterion, optimizer, sampler, runtime, opt, run.batches)
             due = epoch % opt.save_interval == 0 or epoch == opt.n_epochs
             scores, embedded = evaluation.evaluate(model, evaluated if due else {}, opt, runtime)
             scheduler.step(scores)
-            if run.end_epoch(epoch, means, scores):
-                results.of_best_epoch(run, embedded)
+            run.end_epoch(epoch, means, scores, draw=functools.partial(results.of_best_epoch, run, embedded))
             reports.epoch_line(run, epoch, means, scores)
     if run.lacks_final_test:
         selected, test = load_run(run.folder)[0].to(runtime.device), ensemble.options(opt)

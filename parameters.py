@@ -314,7 +314,10 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
     explicit = _explicit(parser, argv)
     try:
         opt = argparse.Namespace(**{**defaults, **explicit})
-        opt = argparse.Namespace(**{**defaults, **_config_values(parser, opt.config), **explicit}, flags=frozenset(defaults))
+        values = _config_values(parser, opt.config)
+        if values.get("savename") == f"{values.get('group')}_s{values.get('seed')}":
+            del values["savename"]  # a saved run's own name: with another seed or group there is another
+        opt = argparse.Namespace(**{**defaults, **values, **explicit}, flags=frozenset(defaults))
         if opt.list is None:
             _resume(opt, explicit, defaults)
             _derive(opt)
@@ -524,6 +527,15 @@ def _check_numbers(opt) -> None:
             raise UserError(f"--{name} {value} must be at least {least}")
     if opt.clip_grad_norm is not None and not opt.clip_grad_norm > 0:
         raise UserError(f"--clip_grad_norm {opt.clip_grad_norm} must be above 0")
+    for name in opt.flags:
+        if isinstance(value := getattr(opt, name), float) and value != value:
+            raise UserError(f"--{name} nan is no number to train with")
+    if min(opt.tau) < 1:
+        raise UserError(f"--tau {_shown(opt.tau)}: an epoch is 1 or more")
+    if opt.n_epochs == 0 and not (opt.check_untrained_accuracy or opt.evaluate):
+        raise UserError("--n_epochs 0 trains nothing: add --check_untrained_accuracy to evaluate the untrained network")
+    if len(set(opt.evaltypes)) < len(opt.evaltypes):
+        raise UserError(f"--evaltypes {_shown(opt.evaltypes)}: each one once")
     if any(gpu < 0 for gpu in opt.gpu):
         raise UserError(f"--gpu {_shown(opt.gpu)}: a GPU's number is 0 or more")
 
@@ -537,7 +549,7 @@ def _check_mining(opt, loss) -> None:
     if not requires and not opt.mine_pairs:
         return
     miner = batch_mining.REGISTRY.module(opt.batch_mining)
-    allowed = loss.ALLOWED_MINING_OPS
+    allowed = getattr(loss, "ALLOWED_MINING_OPS", None)
     if allowed is None and getattr(miner, "YIELDS", "triplets") == "sets":
         raise UserError(
             f"--batch_mining {opt.batch_mining} yields sets, which --loss {opt.loss} does not take: choose a miner of triplets or pairs, such as distance"

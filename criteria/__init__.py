@@ -5,10 +5,11 @@ the batch, takes a miner's under `--mine_pairs`) and `add_arguments(group)`; its
 `Criterion(opt, batchminer)` where it takes a miner.
 """
 
+import importlib
+
 import torch
 
 from utilities.criterion import at_the_door
-from utilities.errors import UserError
 from utilities.registry import Registry
 
 REGISTRY = Registry("criteria", "loss")
@@ -25,17 +26,21 @@ def select(name: str, opt=None, batchminer=None, **flags) -> torch.nn.Module:
 
     Args:
         opt: the shared namespace; what it lacks takes its declared default.
-        batchminer: what mines tuples, where the criterion requires or takes one.
+        batchminer: what mines tuples, where the criterion requires or takes one; default: `opt.batch_mining`, or the first one that
+            the criterion allows.
         flags: single flags that override `opt`, e.g. `loss_triplet_margin=.1`, `n_classes=100`, `embed_dim=128`.
 
     Raises:
-        UnknownName: no such loss. UserError: it requires a miner and none is given, or an unknown flag.
+        UnknownName: no such loss. UserError: an unknown flag, or a value that it does not take.
     """
     module = REGISTRY.module(name)
     opt = REGISTRY.options(opt, **flags)
     with_miner = takes_miner(name, opt)
     if with_miner and batchminer is None:
-        raise UserError(f"loss {name!r} requires a miner: select({name!r}, opt, batchminer=batch_mining.select(...))")
+        # By name and not by import: plug-in folders stand side by side.
+        allowed = getattr(module, "ALLOWED_MINING_OPS", None)
+        miner = opt.batch_mining if allowed is None or opt.batch_mining in allowed else allowed[0]
+        batchminer = importlib.import_module("batch_mining").select(miner, opt)
     criterion = module.Criterion(opt, batchminer) if with_miner else module.Criterion(opt)
     if at_the_door not in criterion._forward_pre_hooks.values():
         criterion.register_forward_pre_hook(at_the_door, with_kwargs=True)

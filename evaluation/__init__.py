@@ -52,6 +52,20 @@ def loaders(splits: dict, opt) -> dict:
     return {split: evaluation_loader(dataset, opt) for split, dataset in chosen.items()}
 
 
+def check(model, loaders: dict, opt, runtime) -> None:
+    """Raise UserError, before anything is trained, for an `--evaltypes` that the network does not give."""
+    for loader in list(loaders.values())[:1]:
+        image = loader.dataset[0][1][None]
+        was_training = model.training
+        model.eval()
+        with torch.no_grad(), runtime.autocast():
+            embeddings, _ = model(runtime.to_device(image))
+        model.train(was_training)
+        outputs = embeddings if isinstance(embeddings, dict) else {MAIN_EVALTYPE: embeddings}
+        for evaltype in opt.evaltypes:
+            of_type({name: output.float().cpu().numpy() for name, output in outputs.items()}, evaltype)
+
+
 def embed(model: torch.nn.Module, loader, runtime, title: str = "", bare: bool = False, normalize: bool = True) -> Embedded:
     """Embed all images of `loader`, in its order, into preallocated arrays.
 

@@ -237,3 +237,29 @@ def test_epoch_means_are_the_means_of_the_batches(folder_data, tmp_path):
         of_batches = [float(value) for (_, _, key), value in values.items() if key == name]
         assert len(of_batches) == run.batches.steps
         assert means[name] == pytest.approx(sum(of_batches) / len(of_batches), rel=1e-5), name
+
+
+def test_allowed_changes_are_used_and_refused_ones_leave_the_run_as_it_was(folder_data, tmp_path):
+    run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1", "--scheduler", "cosine"))
+    changed = flags(folder_data, tmp_path, "--n_epochs", "2", "--scheduler", "cosine", "--resume", "--resume_allow_changes", "--lr", "0.5", "--fc_lr", "0.25", "--decay", "0.01")
+    main.main(changed)
+    rates = {r["metric"]: float(r["value"]) for r in rows(run.folder) if r["epoch"] == "2" and r["metric"].startswith("rate/")}
+    last = checkpoint.read(run.folder / checkpoint.LAST)
+    assert [group["weight_decay"] for group in last["optimizer"]["param_groups"]] == [0.01, last["optimizer"]["param_groups"][1]["weight_decay"]]
+    assert rates["rate/backbone"] == pytest.approx(2 * rates["rate/last_linear"])
+    saved = (run.folder / "parameters.yaml").read_bytes()
+    with pytest.raises(UserError, match="does not fit"):
+        main.main(flags(folder_data, tmp_path, "--n_epochs", "3", "--resume", "--resume_allow_changes", "--embed_dim", "5"))
+    assert (run.folder / "parameters.yaml").read_bytes() == saved
+
+
+def test_an_unknown_evaltype_is_refused_before_anything_is_trained(folder_data, tmp_path):
+    for more in (["--dry_run"], []):
+        with pytest.raises(UserError, match="--evaltypes foo"):
+            main.main(flags(folder_data, tmp_path, "--evaltypes", "foo", *more))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_dry_run_refuses_a_loss_that_is_no_number(folder_data, tmp_path):
+    with pytest.raises(UserError, match="gives loss"):
+        main.main(flags(folder_data, tmp_path, "--loss", "softmax", "--loss_softmax_temperature", "0", "--dry_run"))

@@ -73,6 +73,11 @@ def test_source_is_an_alias():
         (["--patience", "3"], ["validation"]),
         (["--bs", "x"], ["--bs", "invalid int value"]),
         (["--bs", "0"], ["--bs 0"]),
+        (["--gamma", "nan"], ["--gamma nan"]),
+        (["--tau", "-5"], ["--tau -5"]),
+        (["--loss_triplet_margin", "nan"], ["--loss_triplet_margin nan"]),
+        (["--n_epochs", "0"], ["--check_untrained_accuracy"]),
+        (["--evaltypes", "discriminative", "discriminative"], ["each one once"]),
         (["--resume_from", "/nowhere"], ["/nowhere", "no run"]),
         (["--config", "nope"], ["nope", "demo_glyphs"]),
         (["--dataset", "glyphs", "--augmentation", "adv"], ["--augmentation adv"]),
@@ -128,3 +133,15 @@ def test_reading_has_no_side_effects(tmp_path, monkeypatch):
 def test_help_names_every_flag_with_its_default():
     text = parameters.get_parser().format_help()
     assert "--loss_margin_beta_lr" in text and "(default: 0.0005)" in text and "(default: None)" not in text
+
+
+def test_a_reader_who_stops_reading_is_no_error():
+    told = subprocess.run(f"{sys.executable} main.py --list losses | head -1", cwd=ROOT, shell=True, capture_output=True, text=True)
+    assert told.stdout.startswith("angular") and "Traceback" not in told.stderr
+
+
+def test_a_saved_configuration_with_another_seed_has_its_own_name(tmp_path):
+    path = tmp_path / "saved.yaml"
+    path.write_text("group: G\nseed: 1\nsavename: G_s1\n")
+    assert parameters.read(["--config", str(path)]).savename == "G_s1"
+    assert parameters.read(["--config", str(path), "--seed", "2"]).savename == "G_s2"

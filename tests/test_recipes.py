@@ -70,6 +70,14 @@ batch = torch.randn(8, 16, requires_grad=True)
 labels = torch.arange(8) // 2
 criterion(batch, labels).backward()
 assert batch.grad is not None
+assert criteria.select("triplet", loss_triplet_margin=0.1)(batch, labels).isfinite()
+assert criteria.select("lifted")(batch, labels).isfinite()
+try:
+    criteria.select("triplet", loss_triplet_distance="foo")
+except Exception as error:
+    assert "squared" in str(error), error
+else:
+    raise AssertionError("a value that is no choice was taken")
 proxies = criteria.select("proxynca", n_classes=4, embed_dim=16)
 assert proxies(batch, labels).isfinite()
 network = architectures.select("conv4_normalize", embed_dim=8)

@@ -1,5 +1,8 @@
 """The optimiser of network and criterion together, and the schedule of its rates."""
 
+import contextlib
+import functools
+
 import torch
 
 from utilities.errors import UserError
@@ -34,15 +37,34 @@ def parameter_groups(model, criterion, opt) -> list[dict]:
 
 def build_optimizer(model, criterion, opt) -> torch.optim.Optimizer:
     """`--optim` over `parameter_groups`."""
-    groups = parameter_groups(model, criterion, opt)
-    common = {"lr": opt.lr, "weight_decay": opt.decay}
-    if opt.optim == "adam":
-        return torch.optim.Adam(groups, **common)
-    if opt.optim == "adamw":
-        return torch.optim.AdamW(groups, **common)
-    if opt.optim == "sgd":
-        return torch.optim.SGD(groups, momentum=opt.momentum, **common)
-    return torch.optim.RMSprop(groups, momentum=opt.momentum, **common)
+    kinds = {
+        "adam": torch.optim.Adam,
+        "adamw": torch.optim.AdamW,
+        "sgd": functools.partial(torch.optim.SGD, momentum=opt.momentum),
+        "rmsprop": functools.partial(torch.optim.RMSprop, momentum=opt.momentum),
+    }
+    optimizer = kinds[opt.optim](parameter_groups(model, criterion, opt), lr=opt.lr, weight_decay=opt.decay)
+    for group in optimizer.param_groups:
+        group["initial_lr"] = group["lr"]  # schedulers set it, all but plateau
+    return optimizer
+
+
+# What a scheduler's state holds that a flag decides.
+BY_FLAGS = {"gamma", "T_max", "base_lrs", "patience", "factor", "mode"}
+
+
+@contextlib.contextmanager
+def keeping_rates(optimizer: torch.optim.Optimizer):
+    """Inside, an optimiser's state is restored; rates and decays that the flags changed since then stay as the flags say.
+
+    A changed rate is the restored one, lowered by the schedule so far, times how much the flag changed.
+    """
+    wanted = [{name: value for name, value in group.items() if name not in ("params", "lr")} for group in optimizer.param_groups]
+    yield
+    for group, flags in zip(optimizer.param_groups, wanted, strict=True):
+        if flags["initial_lr"] != group["initial_lr"]:
+            group["lr"] = group["lr"] * flags["initial_lr"] / group["initial_lr"] if group["initial_lr"] else flags["initial_lr"]
+        group.update(flags)
 
 
 class Schedule:
@@ -61,11 +83,11 @@ class Schedule:
             self.scheduler.step(self.watch.value(scores))
 
     def state_dict(self) -> dict:
-        """The schedule's state."""
+        """How far the schedule is; what it does stands in the flags, so that a run may go on with others."""
         return {
             name: value
             for name, value in self.scheduler.state_dict().items()
-            if isinstance(value, (int, float, str, list, bool, type(None)))
+            if name not in BY_FLAGS and isinstance(value, (int, float, str, list, bool, type(None)))
         }
 
     def load_state_dict(self, state: dict) -> None:

@@ -76,23 +76,28 @@ class Registry:
         """The namespace that a plug-in reads: declared defaults, over them `opt`, over them `flags`.
 
         So a foreign program that has no command line can say `select("triplet", loss_triplet_margin=.1)`.
-        Raises UserError for a flag that neither the folder nor the shared flags declare.
+        Raises UserError for a flag that neither the folder nor the shared flags declare, and for a value that is no choice.
         """
-        defaults = _declared(self.package, self.kind, tuple(self.names()))
+        defaults, choices = _declared(self.package, self.kind, tuple(self.names()))
         known = set(defaults) | set(vars(opt) if opt is not None else ()) | shared_flags.DERIVED
         for flag in flags:
             if flag not in known:
                 nearest = difflib.get_close_matches(flag, known, n=1)
                 raise UserError(f"unknown flag {flag!r}." + (f" Did you mean {nearest[0]!r}?" if nearest else ""))
-        if opt is not None and not flags and all(hasattr(opt, flag) for flag in defaults):
-            return opt
-        return argparse.Namespace(**{**defaults, **(vars(opt) if opt is not None else {}), **flags})
+        complete = opt
+        if opt is None or flags or not all(hasattr(opt, flag) for flag in defaults):
+            complete = argparse.Namespace(**{**defaults, **(vars(opt) if opt is not None else {}), **flags})
+        for flag, allowed in choices.items():
+            if (value := getattr(complete, flag)) != defaults[flag] and value not in allowed:
+                raise UserError(f"{flag} {value!r}: one of {', '.join(map(str, allowed))}")
+        return complete
 
 
 @functools.lru_cache(maxsize=32)
-def _declared(package: str, kind: str, names: tuple[str, ...]) -> dict:
-    """Flag -> default, of the shared flags and of one folder's plug-ins (`names`: so that a new file is seen)."""
+def _declared(package: str, kind: str, names: tuple[str, ...]) -> tuple[dict, dict]:
+    """Flag -> default and flag -> choices, of the shared flags and of one folder's plug-ins (`names`: so that a new file is seen)."""
     parser = argparse.ArgumentParser(add_help=False)
     shared_flags.add_arguments(parser)
     Registry(package, kind).add_arguments(parser)
-    return vars(parser.parse_args([]))
+    choices = {action.dest: tuple(action.choices) for action in parser._actions if action.choices is not None and action.nargs is None}
+    return vars(parser.parse_args([])), choices

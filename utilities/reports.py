@@ -3,6 +3,7 @@
 import contextlib
 import importlib.metadata
 import math
+import os
 import platform
 import subprocess
 import sys
@@ -35,6 +36,8 @@ def one_line_errors(program: str = "main.py"):
     """A user's mistake ends the program with one line and status 2 instead of a traceback."""
     try:
         yield
+    except BrokenPipeError:  # `main.py --list losses | head`: nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         print(f"\n{program}: interrupted before training began", file=sys.stderr)
         sys.exit(130)
@@ -154,9 +157,11 @@ def dry_run(training, evaluated: dict, model, criterion, sampler, runtime) -> No
     with runtime.autocast():
         embeddings, features = model(runtime.to_device(images))
     loss = criterion(
-        batch=runtime.full(embeddings), labels=runtime.to_device(labels), f_embed=model.last_linear, batch_features=features["pooled"]
+        batch=runtime.full(embeddings), labels=runtime.to_device(labels), f_embed=model.last_linear, batch_features=features.get("pooled")
     )
     loss.backward()
+    if not math.isfinite(loss.item()):
+        raise UserError(f"the first batch gives loss {loss.item()}: check the loss's own flags, --lr and --precision")
     for loader in evaluated.values():
         next(iter(loader))
     print(f"dry run: one batch of {len(images)} images gives loss {loss.item():.4f}; nothing was written")

@@ -13,6 +13,7 @@ from utilities import checkpoint, records
 from utilities.errors import UserError
 from utilities.files import new_folder, replacing
 from utilities.meter import BatchLog
+from utilities.optimisers import keeping_rates
 
 # Flags that are no part of what a run is: never written to parameters.yaml.
 NEVER_SAVED = {
@@ -133,13 +134,15 @@ class Run:
         if not (self.folder / "environment.yaml").exists():
             with replacing(self.folder / "environment.yaml") as file:
                 yaml.safe_dump(environment, file, sort_keys=False)
-        describe(self.folder, self.opt)
         last = self.folder / checkpoint.LAST
         if last.exists():
             self._restore(last if self.opt.resume == "latest" else self._best_checkpoint())
+            describe(self.folder, self.opt)  # not before: flags that do not fit the checkpoint leave the run as it is
             self._summarise()  # the run may have ended between its last checkpoint and its last summary
             print(f"resumed {self.folder} after epoch {self.epoch}")
-        elif self.resumed:
+        else:
+            describe(self.folder, self.opt)
+        if self.resumed and not last.exists():
             print(f"resumed {self.folder}: it has no checkpoint yet and starts from epoch 1")
         self.sinks = records.open_sinks(self.opt, self.folder)
         if self.resumed:
@@ -149,7 +152,8 @@ class Run:
     def _restore(self, path: Path) -> None:
         """Take up the state of a checkpoint; going back to the best one, what came after it is no longer there."""
         content = checkpoint.read(path)
-        checkpoint.restore(content, self.parts)
+        with keeping_rates(self.parts["optimizer"]):
+            checkpoint.restore(content, self.parts)
         self.epoch, self.state = content["epoch"], content["run"]
         self.batches.steps = self.state.get("steps", 0)  # not there in checkpoints of the first days
         if self.opt.resume == "best":
@@ -186,12 +190,14 @@ class Run:
             self._save(checkpoint.LAST)
         self._summarise()
 
-    def end_epoch(self, epoch: int, training: dict, scores: dict) -> bool:
-        """Record an epoch, keep its checkpoints. Returns whether it is the best so far by the selection rule.
+    def end_epoch(self, epoch: int, training: dict, scores: dict, draw=lambda: None) -> None:
+        """Record an epoch, keep its checkpoints.
 
         Args:
             training: name -> epoch mean of loss, statistics, rates.
             scores: split -> {metric: value or array}; empty where this epoch was not evaluated.
+            draw: called where the epoch is the best so far by the selection rule, before the last checkpoint is written: a run that
+                is killed while it draws does so again.
         """
         self.batches.flush()
         steps = self.state["steps"] = self.batches.steps
@@ -217,11 +223,12 @@ class Run:
             evaltype = evaltype or self.opt.evaltypes[0]
             if plain in self.opt.storage_metrics:
                 self._save(f"checkpoint_{records.SPLIT_TITLES[split]}_{evaltype}_{plain}.pth.tar")
+        if chosen:
+            draw()
         self._save(checkpoint.LAST)
         self._summarise()
         if self.opt.plot_every and epoch % self.opt.plot_every == 0:
             self.plot()
-        return chosen
 
     @property
     def lacks_final_test(self) -> bool:
