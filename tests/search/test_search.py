@@ -216,7 +216,7 @@ def test_choices_and_a_database(folder_data, tmp_path, trained):
     ("more", "said"),
     [
         (["--bayesian_optimization_n_iter", "0"], "at least 1"),
-        (["--n_epochs", "0"], "nothing to search"),
+        (["--n_epochs", "0"], "--n_epochs 0 trains nothing"),
         (["--splits_to_eval", "test"], "val"),
         (["--resume_from", "somewhere"], "somewhere"),
         (["--list", "losses"], "--list"),
