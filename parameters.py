@@ -530,6 +530,8 @@ def _check_numbers(opt) -> None:
     for name in opt.flags:
         if isinstance(value := getattr(opt, name), float) and value != value:
             raise UserError(f"--{name} nan is no number to train with")
+    if opt.fc_lr == 0 and opt.lr > 0:
+        raise UserError("--fc_lr 0 would leave the last layer as it starts: give a rate above 0, or -1 for --lr")
     if min(opt.tau) < 1:
         raise UserError(f"--tau {_shown(opt.tau)}: an epoch is 1 or more")
     if opt.n_epochs == 0 and not (opt.check_untrained_accuracy or opt.evaluate):

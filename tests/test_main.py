@@ -263,3 +263,12 @@ def test_an_unknown_evaltype_is_refused_before_anything_is_trained(folder_data, 
 def test_a_dry_run_refuses_a_loss_that_is_no_number(folder_data, tmp_path):
     with pytest.raises(UserError, match="gives loss"):
         main.main(flags(folder_data, tmp_path, "--loss", "softmax", "--loss_softmax_temperature", "0", "--dry_run"))
+
+
+def test_a_picture_that_fails_costs_no_run(folder_data, tmp_path, monkeypatch, capsys):
+    def fail(*args):
+        raise ValueError("no canvas")
+
+    monkeypatch.setattr(main.results, "of_best_epoch", fail)
+    run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1"))
+    assert "no canvas" in capsys.readouterr().out and checkpoint.read(run.folder / checkpoint.LAST)["epoch"] == 1

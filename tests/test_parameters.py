@@ -75,6 +75,7 @@ def test_source_is_an_alias():
         (["--bs", "0"], ["--bs 0"]),
         (["--gamma", "nan"], ["--gamma nan"]),
         (["--tau", "-5"], ["--tau -5"]),
+        (["--fc_lr", "0"], ["--fc_lr 0"]),
         (["--loss_triplet_margin", "nan"], ["--loss_triplet_margin nan"]),
         (["--n_epochs", "0"], ["--check_untrained_accuracy"]),
         (["--evaltypes", "discriminative", "discriminative"], ["each one once"]),

@@ -224,7 +224,10 @@ class Run:
             if plain in self.opt.storage_metrics:
                 self._save(f"checkpoint_{records.SPLIT_TITLES[split]}_{evaltype}_{plain}.pth.tar")
         if chosen:
-            draw()
+            try:
+                draw()
+            except Exception as error:  # a picture is worth no run
+                print(f"the pictures of epoch {epoch} failed ({type(error).__name__}: {error}); the run goes on")
         self._save(checkpoint.LAST)
         self._summarise()
         if self.opt.plot_every and epoch % self.opt.plot_every == 0:
