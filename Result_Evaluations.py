@@ -75,7 +75,7 @@ def main(opt: argparse.Namespace, api=None) -> Path:
     available = columns.recorded(runs)
     asked = [columns.parse(name, available) for name in opt.metrics]
     pairs = [(columns.parse(x, available), columns.parse(y, available)) for x, y in opt.relation]
-    found = groups.build(runs, _defaults())
+    found = groups.build(runs, _defaults() if groups.lacking(runs) else {})
     _name_methods(found)
     names = groups.datasets(found)
     of = {dataset: [group for group in found if group.dataset == dataset] for dataset in names}
@@ -89,7 +89,7 @@ def main(opt: argparse.Namespace, api=None) -> Path:
     parts |= {LEFT_OUT: [left_out]} if left_out else {}
     for table in (table for part in parts.values() for table in part):
         table.write(out)
-    tables.values(found, {dataset: [*shown[dataset], *_structure(of[dataset])] for dataset in names}, out)
+    tables.values(found, {dataset: _together(shown[dataset], _structure(of[dataset])) for dataset in names}, out)
     figures = {dataset: _figures(of[dataset], shown[dataset], pairs, out) for dataset in names}
     notes += [f"{group.dataset}/{group.name} is not averaged: {group.refused}" for group in found if group.refused]
     on_page = {part: made for part, made in parts.items() if part != ALL or len(names) > 1}  # of one data set the page speaks once
@@ -112,21 +112,36 @@ def _structure(of) -> list[columns.Column]:
     return columns.structure(columns.recorded([run for group in of for run in group.runs]))
 
 
+def _together(*parts) -> list[columns.Column]:
+    """Columns one after the other, each once: --metrics may name what describes the space, too."""
+    return list(dict.fromkeys(c for part in parts for c in part))
+
+
 def _two(shown) -> list[columns.Column]:
     """The columns of the shared table: the first metric and NMI, as in the paper, else the first two."""
     nmi = [c for c in shown[1:] if c.metric.rpartition("/")[2] == "nmi"]
     return shown[:1] + (nmi or shown[1:2])[:1]
 
 
+def _of_pairs(shown, quantities) -> list[columns.Column]:
+    """The columns of the table with and without rho_distance: the first metric, MAP@R and rho."""
+    map_r = [c for c in shown[1:] if c.metric.rpartition("/")[2] == "map_r"]
+    return _together(shown[:1], map_r, [c for c in quantities if c.metric == "rho_spectrum@2"])
+
+
 def _tables(of, shown, matches, ddof) -> list[tables.Table]:
     """All tables of one data set."""
     made = [tables.single(of, shown, how, ddof) for how in (SELECTED, LAST, BEST_ON_TEST)]
+    folds = tables.cross_validation(of, shown)
+    made += [folds] if folds else []
     for source, found in matches.items():
         here = [match for match in found if match.group.dataset == of[0].dataset]
-        made += [tables.comparison(here, source)] if here else []
+        made += [tables.comparison(here, source, of)] if here else []
     quantities = _structure(of)
+    pairs = tables.regularised(of, _of_pairs(shown, quantities), ddof)
+    made += [pairs] if pairs else []
     if quantities:
-        made += [tables.structure(of, quantities, ddof), tables.correlations(of, shown[0], [*quantities, *shown[1:]])]
+        made += [tables.structure(of, quantities, ddof), tables.correlations(of, shown[0], _together(quantities, shown[1:]))]
     return [*made, tables.settings(of)]
 
 
@@ -139,7 +154,7 @@ def _figures(of, shown, pairs, out) -> list[tuple[str, str]]:
             f"{first.title} against the structure of the embedding space; one point a group, bars: one deviation",
         ),
         (plots.rho(of, first, quantities, out), f"{first.title} against rho"),
-        (plots.matrix(of, [*shown, *quantities], out), "Correlation of the metrics over the groups"),
+        (plots.matrix(of, _together(shown, quantities), out), "Correlation of the metrics over the groups"),
         (plots.ranked(of, first, out), f"Groups ranked by {first.title}"),
         *((plots.relation(of, x, y, out), f"{y.title} against {x.title}") for x, y in pairs),
     ]

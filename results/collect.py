@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import yaml
 
+from utilities.configuration import NEVER_SAVED
 from utilities.errors import UserError
 from utilities.records import SPLIT_TITLES
-from utilities.run import NEVER_SAVED
 
 PARAMETERS, METRICS = "parameters.yaml", Path("CSV_Logs") / "metrics.csv"
 FOLD = re.compile(r"fold_(\d+)$")
+SEPARATED, CONCATENATED = "separated", "concatenated"  # the results over folds, as their files in meta/ are called
 SEARCH = "_search"  # folders of hyper-parameter searches end so: their trials differ by design
 ONLINE_KEY = re.compile(r"(Train|Val|Test): (?:(.+): )?(.+)$")  # `Test: discriminative_e_recall: e_recall@1`
 SPLITS = {title: split for split, title in SPLIT_TITLES.items()}
@@ -72,6 +73,12 @@ class Run:
     problem: str | None = None  # failed or short
     notes: list[str] = field(default_factory=list)
     summary: dict = field(default_factory=dict)
+    meta: dict = field(default_factory=dict)  # of a fold: kind of embeddings -> what its cross-validation's meta/<kind>.json holds
+
+    @property
+    def whole(self) -> str:
+        """The name of the fold's cross-validation; of any other run its own."""
+        return self.name if self.fold is None else self.name.rpartition("/")[0]
 
 
 def find_folders(root: Path | str, skipped: list[str] | None = None) -> list[Path]:
@@ -114,7 +121,7 @@ def read_folder(folder: Path) -> Run:
     group, seed = _identity(flags, base.name)
     run = Run(
         name, str(folder), str(flags.get("dataset") or base.parent.name), group, seed, int(fold[1]) if fold else None, flags, environment, problem=problem,
-        summary=_read_summary(folder / "summary.json"),
+        summary=_read_json(folder / "summary.json"), meta=_read_meta(base / "meta") if fold else {},
     )  # fmt: skip
     try:
         run.series, cut = read_metrics(folder / METRICS)
@@ -154,7 +161,13 @@ def _read_yaml(path: Path) -> tuple[dict, str | None]:
     return (content, None) if isinstance(content, dict) else ({}, f"failed: {path.name} is empty")
 
 
-def _read_summary(path: Path) -> dict:
+def _read_meta(folder: Path) -> dict:
+    """Kind of embeddings -> the results over folds; empty where they were not made."""
+    contents = {kind: _read_json(folder / f"{kind}.json") for kind in (SEPARATED, CONCATENATED)}
+    return {kind: content for kind, content in contents.items() if isinstance(content.get("values"), dict)}
+
+
+def _read_json(path: Path) -> dict:
     import json
 
     try:
@@ -227,9 +240,12 @@ def read_project(path: str, api) -> list[Run]:
 def _read_online(online, path: str) -> Run:
     config = {key: value for key, value in dict(online.config).items() if not key.startswith("_") and key not in NEVER_SAVED}
     name = str(online.name)
-    group, seed = _identity({"group": getattr(online, "group", None), **{k: v for k, v in config.items() if v is not None}}, name)
+    base, _, last = name.rpartition("/")
+    fold = FOLD.fullmatch(last) if base else None  # `X/fold_0`, as utilities/records/online.py names the folds of X
+    given = {"group": getattr(online, "group", None), **{k: v for k, v in config.items() if v is not None}}
+    group, seed = _identity(given, base if fold else name)
     where = getattr(online, "url", None) or f"https://wandb.ai/{path}/runs/{getattr(online, 'id', name)}"
-    run = Run(name, where, str(config.get("dataset", "unknown")), group, seed, flags=config)
+    run = Run(name, where, str(config.get("dataset", "unknown")), group, seed, int(fold[1]) if fold else None, config)
     try:
         run.series = _online_series(_history(online), config, run.notes)
     except (ValueError, TypeError, KeyError) as error:

@@ -179,11 +179,20 @@ def best_row(run: Run, split: str, metric: str) -> int | None:
     return int(eligible[found(values[eligible])])
 
 
+def _tested_throughout(run: Run) -> bool:
+    """Whether test was measured as often as the split that selects: of one epoch alone, as --final_test gives it, none is the best."""
+    trained, metric = run.series.epochs > 0, selection_metric(run)
+    counts = [np.isfinite(run.series.of(split, metric)[trained]).sum() for split in ("test", selection_split(run))]
+    return counts[0] >= counts[1]
+
+
 def _row(run: Run, how: str, of: Column | None = None) -> int | None:
     metric = selection_metric(run)
     if how == SELECTED:
         return best_row(run, selection_split(run), metric)
     if how == BEST_ON_TEST:
+        if not _tested_throughout(run):
+            return None
         own = of is not None and of.split == "test" and of.higher is not None
         return best_row(run, "test", of.metric if own else metric)
     evaluated = np.flatnonzero(np.isfinite(run.series.of(selection_split(run), metric)))

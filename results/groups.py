@@ -7,20 +7,24 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from results import columns, statistics
-from results.collect import Run
+from results.collect import CONCATENATED, SEPARATED, Run
 from results.columns import Column
-from utilities.run import NEVER_A_CHANGE
+from utilities.configuration import NEVER_A_CHANGE
 
 # Flags that may differ within a group: names, places, records, and which part of a protocol a process ran.
 NOT_COMPARED = NEVER_A_CHANGE | {
     "seed", "savename", "group", "project", "no_records", "weights_cache", "folds", "aggregate_only", "final_test", "evaluation_metrics",
     "no_train_metrics", "allow_partial_dataset", "splits_to_eval", "eval_bs", "reproduce_results",
 }  # fmt: skip
+HOW_MEASURED = NOT_COMPARED | {"evaltypes"}  # of an ensemble: which metrics of which embeddings, not their values
 METHOD = re.compile(r"(loss|batch_mining|mine_pairs|loss_(?!decay$).+|miner_.+)")  # what a group is, not a setting it shares
 # Printed with every table, in this order; all others are in the table of settings, and are marked where a group differs.
 PRINTED = {
     "data": ("dataset", "images"),
-    "split": ("split_scheme", "use_tv_split", "tv_split_perc", "tv_split_by_samples"),
+    "split": (
+        "split_scheme", "use_tv_split", "tv_split_by_samples", "tv_split_perc", "split_test_size", "split_test_start", "split_partitions",
+        "split_sets", "split_file",
+    ),
     "network": ("arch", "weights"),
     "embedding": ("embed_dim", "embed_hidden"),
     "batch": ("bs", "data_sampler", "samples_per_class", "iterations_per_epoch"),
@@ -29,9 +33,12 @@ PRINTED = {
     "epochs": ("n_epochs", "patience", "selection"),
     "versions": ("torch", "torchvision", "cuda", "commit"),
     "GPU": ("GPU",),
-}
-UNSET = ("None", "False", "")  # not worth printing where all share it
-DATASET_PREFIX = re.compile(r"^(?:MLRC_)?(?:cub200|cub256|cub|cars196|cars|car|online_products|sop)(reg)?[_-]", re.IGNORECASE)
+}  # fmt: skip
+OF_HALF, OF_VALIDATION = {"use_tv_split"}, {"tv_split_by_samples", "tv_split_perc"}
+OF_FILE, OF_FOLDS = {"split_file"}, {"split_test_size", "split_test_start", "split_partitions", "split_sets"}
+UNUSED = "not used"  # of a flag of another --split_scheme
+UNSET = ("None", "False", "", UNUSED)  # not worth printing where all share it
+DATASET_PREFIX = re.compile(r"^(?:MLRC_)?(?:cub200|cub256|cub|cars196|cars|car|online_products|sop|glyphs)(reg)?[_-]", re.IGNORECASE)
 
 
 @dataclass
@@ -49,6 +56,7 @@ class Group:
     refused: str | None = None
     settings: dict[str, str] = field(default_factory=dict)
     differs: list[str] = field(default_factory=list)  # from the settings most groups share
+    about_meta: list[str] = field(default_factory=list)  # what is amiss with the results over folds
     method: str = ""  # as published, for shared tables and plots
     _known: dict = field(default_factory=dict, repr=False)  # values by column and rule: tables and figures ask for them many times
 
@@ -63,19 +71,47 @@ class Group:
         return self.method or DATASET_PREFIX.sub(lambda match: "R-" if match[1] else "", self.name)
 
     @property
+    def folds(self) -> list[int]:
+        """The folds that each seed is averaged over; empty where the runs are no cross-validations."""
+        return sorted({run.fold for run in self.counted if run.fold is not None}) if self.n_folds > 1 else []
+
+    @property
+    def n_folds(self) -> int:
+        """How many folds the split scheme makes; 0 where the runs are no cross-validations."""
+        there = [run for run in self.counted or self.runs if run.fold is not None]
+        if not there:
+            return 0
+        flags = there[0].flags
+        return 1 if flags.get("split_scheme") == "predefined" else int(flags.get("split_sets") or 1 + max(run.fold for run in there))
+
+    @property
     def seeds_text(self) -> str:
-        """How many seeds count, of how many there are."""
+        """How many seeds count, of how many there are; of cross-validations also over how many folds each."""
         there = len({run.seed for run in self.runs})
-        folds = len({run.fold for run in self.counted})
         count = f"{len(self.seeds)}" + (f" of {there}" if len(self.seeds) < there else "")
-        return count + (f" x {folds} folds" if folds > 1 else "")
+        return count + (f" x {_folds_text(len(self.folds))}" if self.folds else "")
 
     @property
     def remarks(self) -> list[str]:
-        """What a table has to say beside the group: why it is not averaged, what was left out, what differs."""
+        """What a table has to say beside the group: what is mean of what, why it is not averaged, what was left out, what differs."""
+        folded = (
+            f"the mean of {_folds_text(len(self.folds))}, separated; intervals, concatenated embeddings: {self.dataset}_cross_validation"
+        )
+        return [f"cross-validation: a seed's number is {folded}"] * bool(self.folds) + self.own_remarks
+
+    @property
+    def own_remarks(self) -> list[str]:
+        """The same where it goes without saying what a cross-validation is."""
+        apart = [f"unlike the others: {'; '.join(self.differs)}"] * bool(self.differs)
         if self.refused:
-            return [f"not averaged: {self.refused}", *self.differs]
-        return [f"left out: {run.name} ({reason})" for run, reason in self.left_out] + self.differs
+            return [f"not averaged: {self.refused}", *apart]
+        there = ", ".join(map(str, self.folds))
+        missing = [f"of {self.n_folds} folds, counted from 0, only {there}"] if 0 < len(self.folds) < self.n_folds else []
+        return [f"left out: {run.name} ({reason})" for run, reason in self.left_out] + missing + apart
+
+    def joined(self, column: Column) -> np.ndarray:
+        """One printed number a seed, of the concatenated embeddings of its folds; NaN where it was not measured at the selected epochs."""
+        return np.array([_joined_value(runs, column) for runs in self.seeds.values()], dtype=np.float64)
 
     def values(self, column: Column, how: str) -> np.ndarray:
         """One printed number a seed, the mean over its folds; NaN where a run has none."""
@@ -90,8 +126,25 @@ class Group:
         return statistics.estimate(self.values(column, how), ddof)
 
     def epochs(self, how: str, ddof: int = 1) -> statistics.Estimate:
-        """Mean and deviation of the selected epoch."""
-        return statistics.estimate([columns.epoch(run, how) for run in self.counted], ddof)
+        """Mean and deviation over the seeds of the selected epoch, itself the mean over the folds."""
+        return statistics.estimate([np.mean([columns.epoch(run, how) for run in runs]) for runs in self.seeds.values()], ddof)
+
+
+def _folds_text(count: int) -> str:
+    return f"{count} fold{'s' * (count != 1)}"
+
+
+def _joined_value(runs: list[Run], column: Column) -> float:
+    content = runs[0].meta.get(CONCATENATED, {})
+    value = content.get("values", {}).get(column.split, {}).get(column.metric, {}).get("mean")
+    return float("nan") if value is None or _stale(runs, content) else float(value) * column.scale
+
+
+def _stale(runs: list[Run], content: dict) -> bool:
+    """Whether results over folds are of other folds or epochs than those that count."""
+    return [(run.fold, columns.epoch(run, columns.SELECTED)) for run in runs] != list(
+        zip(content.get("folds") or [], content.get("epochs") or [], strict=False)
+    )
 
 
 def build(runs: list[Run], defaults: dict | None = None) -> list[Group]:
@@ -103,10 +156,11 @@ def build(runs: list[Run], defaults: dict | None = None) -> list[Group]:
     members = {}
     for run in runs:
         members.setdefault((run.dataset, run.group), []).append(run)
-    groups = []
+    groups, recorded = [], {flag for run in runs for flag in run.flags}
+    known = {flag: value for flag, value in (defaults or {}).items() if flag in recorded}
     for (dataset, name), found in sorted(members.items()):
         group = Group(dataset, name, sorted(found, key=lambda run: (run.seed is None, run.seed or 0, run.fold or 0, run.name)))
-        _count(group, defaults or {})
+        _count(group, known)
         groups.append(group)
     for dataset in {group.dataset for group in groups}:
         _mark_differences([group for group in groups if group.dataset == dataset])
@@ -139,7 +193,26 @@ def _count(group: Group, defaults: dict) -> None:
         if missing:
             group.left_out += [(run, f"seed {seed} lacks folds {', '.join(map(str, sorted(missing)))}") for run in members]
             del group.seeds[seed]
-    group.settings = _joined([settings(run) for run in group.counted or group.runs])
+    group.about_meta = [note for runs in group.seeds.values() for note in _check_meta(runs)]
+    group.settings = _together([settings(run, defaults) for run in group.counted or group.runs])
+
+
+def _check_meta(runs: list[Run]) -> list[str]:
+    """Where the results over folds are not those of the rows, or were measured in another way than the folds themselves."""
+    notes = []
+    for kind, content in runs[0].meta.items():
+        path = f"{runs[0].whole}/meta/{kind}.json"
+        if _stale(runs, content):
+            way_out = "--aggregate_only" if kind == SEPARATED else "--evaluate_ensemble"
+            notes.append(f"{path} is of other folds or epochs than the rows of metrics.csv, and not used; main.py {way_out} makes it anew")
+            continue
+        differing = [
+            f"{flag} {_shown(value)} (folds: {_shown(runs[0].flags[flag])})" for flag, value in sorted((content.get("flags") or {}).items())
+            if flag not in HOW_MEASURED and flag in runs[0].flags and _shown(value) != _shown(runs[0].flags[flag])
+        ]  # fmt: skip
+        if differing:
+            notes.append(f"{path} was measured with {', '.join(differing)}")
+    return notes
 
 
 def _unselectable(run: Run) -> str | None:
@@ -177,9 +250,29 @@ def _shown(value) -> str:
     return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
-def settings(run: Run) -> dict[str, str]:
-    """Everything a run shares, or should share, with the runs it is compared with: flags, data, versions, hardware."""
-    found = {flag: _shown(value) for flag, value in run.flags.items() if flag not in NOT_COMPARED and not METHOD.fullmatch(flag)}
+def lacking(runs: list[Run]) -> bool:
+    """Whether a run was recorded without a flag that another one has: only then `build` needs defaults."""
+    flags = {frozenset(run.flags) for run in runs if run.flags}
+    return len(flags) > 1
+
+
+def _unused(flags: dict) -> set[str]:
+    """The split flags that steer nothing under the run's own --split_scheme."""
+    scheme = flags.get("split_scheme", "half")
+    if scheme == "half":
+        return OF_FILE | OF_FOLDS | (set() if flags.get("use_tv_split") else OF_VALIDATION)
+    return OF_HALF | OF_VALIDATION | (OF_FOLDS if scheme == "predefined" else OF_FILE)
+
+
+def settings(run: Run, defaults: dict | None = None) -> dict[str, str]:
+    """Everything a run shares, or should share, with the runs it is compared with: flags, data, versions, hardware.
+
+    Args:
+        defaults: flag -> default, for flags that the run was recorded without; None is no default.
+    """
+    flags = {**{flag: value for flag, value in (defaults or {}).items() if value is not None}, **run.flags} if run.flags else {}
+    found = {flag: _shown(value) for flag, value in flags.items() if flag not in NOT_COMPARED and not METHOD.fullmatch(flag)}
+    found |= {flag: UNUSED for flag in _unused(flags) & set(found)}
     found["selection"] = columns.rule(run)
     environment = run.environment
     packages = environment.get("packages") or {}
@@ -200,7 +293,7 @@ def settings(run: Run) -> dict[str, str]:
     return found
 
 
-def _joined(found: list[dict[str, str]]) -> dict[str, str]:
+def _together(found: list[dict[str, str]]) -> dict[str, str]:
     """One value a setting; where runs differ (versions, hardware) all of them."""
     names = {name: None for one in found for name in one}
     return {name: " | ".join(sorted({one.get(name, "unknown") for one in found})) for name in names}
@@ -220,7 +313,7 @@ def _mark_differences(groups: list[Group]) -> None:
         group.differs = [
             f"{name} {group.settings.get(name, 'unknown')} (others: {value})"
             for name, value in shared.items()
-            if group.settings.get(name, "unknown") != value
+            if group.settings.get(name, "unknown") not in (value, UNUSED)  # that a scheme does not use a flag follows from the scheme
         ]
 
 
@@ -229,12 +322,32 @@ def printed_settings(groups: list[Group]) -> str:
     shared = shared_settings(groups)
     parts = []
     for title, names in PRINTED.items():
-        if title == "split" and shared.get("use_tv_split") == "False":
-            names = [name for name in names if not name.startswith("tv_split")]  # of a split that is not made
-        values = [f"{name} {shared[name]}" for name in names if name in shared and (shared[name] not in UNSET or name == "use_tv_split")]
+        values = [
+            f"{name} {shared[name]}" for name in names
+            if name in shared and (shared[name] not in UNSET or (name, shared[name]) == ("use_tv_split", "False"))
+        ]  # fmt: skip
         if values:
             parts.append(f"{title}: {', '.join(values)}")
     return "; ".join(parts)
+
+
+def twins(groups: list[Group]) -> list[tuple[Group, Group]]:
+    """Pairs that differ in the miner alone: `distance`, and its regularised form `rho_distance`. In the order of `groups`."""
+    of_miner = {"distance": {}, "rho_distance": {}}
+    for group in groups:
+        flags = (group.counted or group.runs)[0].flags
+        if group.counted and flags.get("batch_mining") in of_miner:
+            others = {
+                f: _shown(v) for f, v in flags.items() if f not in NOT_COMPARED and f != "batch_mining" and not f.startswith("miner_")
+            }
+            of_miner[flags["batch_mining"]].setdefault((group.dataset, *sorted(others.items())), []).append(group)
+    pairs = []
+    for alike, regularised in of_miner["rho_distance"].items():
+        plain = of_miner["distance"].get(alike, [])
+        for group in regularised if plain else []:
+            named = [other for other in plain if other.label == group.label.removeprefix("R-")]  # of several alike that of the same name
+            pairs.append(((named or plain)[0], group))
+    return pairs
 
 
 def datasets(groups: list[Group]) -> list[str]:

@@ -30,8 +30,8 @@ h3 small { font-weight: normal; margin-left: 6px; }
 a { color: var(--accent); }
 nav { margin: 10px 0 0; display: flex; flex-wrap: wrap; gap: 4px 14px; }
 .scroll { display: inline-block; max-width: 100%; overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .88rem; }
-th, td { padding: 5px 8px; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .86rem; }
+th, td { padding: 5px 6px; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
 tbody tr:last-child > * { border-bottom: 0; }
 tbody tr:hover > * { background: var(--shade); }
 thead th { background: var(--shade); position: sticky; top: 0; }
@@ -42,6 +42,7 @@ thead th:first-child { position: sticky; left: 0; z-index: 1; }
 .remarks { list-style: none; margin: 6px 0; padding: 0; color: #8a3b0b; font-size: .82rem; overflow-wrap: anywhere; }
 .remarks:empty { display: none; } sup { color: #8a3b0b; font-weight: normal; margin-left: 2px; } abbr { text-decoration: none; cursor: help; }
 td.text { white-space: normal; overflow-wrap: break-word; max-width: 34em; }
+td.short { white-space: nowrap; } .remarks details { font-size: inherit; } .remarks summary { color: inherit; } .remarks details[open] .begin { display: none; }
 thead button { all: unset; cursor: pointer; font-weight: 600; }
 thead button:focus-visible { outline: 2px solid var(--accent); }
 th[aria-sort=ascending] button::after { content: " \\25B2"; } th[aria-sort=descending] button::after { content: " \\25BC"; }
@@ -49,7 +50,7 @@ th[aria-sort=ascending] button::after { content: " \\25B2"; } th[aria-sort=desce
 .notes { color: var(--soft); font-size: .82rem; margin: 6px 0; padding-left: 18px; overflow-wrap: anywhere; }
 details { font-size: .85rem; } summary { cursor: pointer; color: var(--accent); }
 .warning { border-left: 4px solid #c2571a; background: #fdf4ee; padding: 8px 12px; margin: 12px 0; }
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 460px), 1fr)); gap: 16px; align-items: start; }
+.figures { margin-top: 22px; display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 460px), 1fr)); gap: 16px; align-items: start; }
 .wide { grid-column: 1 / -1; }
 figure { margin: 0; border: 1px solid var(--line); border-radius: 6px; padding: 8px; }
 figure img { width: 100%; height: auto; display: block; }
@@ -58,7 +59,7 @@ figcaption { font-size: .82rem; color: var(--soft); }
 .curves figcaption { overflow-wrap: anywhere; } .curves b { color: var(--ink); }
 svg { width: 100%; height: auto; display: block; } svg text { font-size: 9px; fill: #5d6673; }
 .key span { display: inline-block; width: 1.4em; height: 3px; vertical-align: middle; margin: 0 4px 0 12px; }
-@media (max-width: 480px) { body { font-size: 14px; } th, td { padding: 4px 7px; } tbody th, thead th:first-child { min-width: 36vw; max-width: 42vw; white-space: normal; overflow-wrap: anywhere; } }
+@media (max-width: 480px) { .wide { overflow-x: auto; } .wide img { width: 760px; } td.text:nth-child(n+3):not(.short) { min-width: 15em; } body { font-size: 14px; } th, td { padding: 4px 7px; } tbody th, thead th:first-child { min-width: 36vw; max-width: 44vw; white-space: normal; overflow-wrap: anywhere; } }
 """
 
 SCRIPT = """
@@ -205,7 +206,7 @@ def _drawing(group: Group, metric: str, scale: float, splits: list[str], low: fl
         for text, py in marks
     )
     axis += f'<text x="{LEFT}" y="{HEIGHT - 4}">{first}</text><text x="{WIDTH - 6}" y="{HEIGHT - 4}" text-anchor="end">epoch {last}</text>'
-    state = "not averaged" if group.refused else f"{group.seeds_text} seed{'' if group.seeds_text == '1' else 's'}"
+    state = "not averaged" if group.refused else f"seeds: {group.seeds_text}"
     return (
         f'<figure><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="learning curves of {html.escape(group.name)}">{axis}{"".join(shapes)}</svg>'
         f"<figcaption><b>{html.escape(group.name)}</b>, {state}</figcaption></figure>"

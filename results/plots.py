@@ -86,11 +86,12 @@ def _scatter(axis, points) -> None:
     axis.grid(True)
 
 
-def _legend(axis, points, where: str = "best") -> None:
-    if {_colour(group) for group, *_ in points} == {BASE, REGULARISED}:
+def _legend(axis, colours, **where) -> None:
+    """What the colours mean, where there are both."""
+    if set(colours) == {BASE, REGULARISED}:
         for colour, name in ((BASE, "as it is"), (REGULARISED, "with rho_distance")):
             axis.plot([], [], "o", color=colour, label=name, markersize=5)
-        axis.legend(loc=where, fontsize=9, frameon=False)
+        axis.legend(**{"loc": "best", "fontsize": 9, "frameon": False, **where})
 
 
 def _coefficient(result: statistics.Correlation) -> str:
@@ -109,7 +110,7 @@ def relations(found: list[Group], y: Column, xs: list[Column], folder: Path) -> 
         axis.set_xlabel(x.unit)
         axis.set_title(_coefficient(tables.correlation(found, x, y)), fontsize=10)
     axes[0, 0].set_ylabel(y.unit)
-    _legend(axes[0, -1], panels[-1][1])
+    _legend(axes[0, -1], [_colour(group) for group, *_ in panels[-1][1]])
     figure.suptitle(f"{found[0].dataset}: {y.title} against the structure of the space", x=0.02, ha="left", fontsize=11)
     _room(figure, top=0.65)
     figure.subplots_adjust(wspace=0.08)
@@ -128,7 +129,11 @@ def matrix(found: list[Group], shown: list[Column], folder: Path) -> str | None:
     around = _width([c.title for c in shown], 10)
     figure = _figure(side + around + 1.6, side + 0.75 * around + 0.7)
     axis = figure.subplots()
-    picture = axis.imshow(values, vmin=-1, vmax=1, cmap="RdBu_r")
+    # Not imshow, which enlarges the few values to an array of the figure's pixels: 30 MB of memory.
+    edges = np.arange(size + 1) - 0.5
+    picture = axis.pcolormesh(edges, edges, np.ma.masked_invalid(values), vmin=-1, vmax=1, cmap="RdBu_r")
+    axis.invert_yaxis()
+    axis.set_aspect("equal")
     names = [c.title for c in shown]
     axis.set_xticks(range(size), names, rotation=45, ha="right")
     axis.set_yticks(range(size), names)
@@ -162,7 +167,7 @@ def labelled(found: list[Group], x: Column, y: Column, folder: Path, name: str) 
         axis.set_ylabel(y.unit)
         result = tables.correlation([g for g, *_ in points], x, y)
         axis.set_title(f"{found[0].dataset}: {_coefficient(result)}", loc="left", fontsize=11)
-        _legend(axis, points, "lower left")
+        _legend(axis, [_colour(group) for group, *_ in points], loc="lower left")
         texts = [labels[g.dataset, g.name] for g, *_ in points]
         if place_labels(axis, [(a.mean, b.mean) for _, a, b in points], texts, [_colour(g) for g, *_ in points]):
             break
@@ -209,11 +214,11 @@ def place_labels(axis, points: list[tuple[float, float]], texts: list[str], colo
             continue
         taken.append((*low[spot], *high[spot]))
         x, y = axis.transData.inverted().transform(middles[spot])
-        far = distance > 12 * pixel
+        if distance > 12 * pixel:  # below the points and below other labels
+            axis.plot([points[i][0], x], [points[i][1], y], color="0.6", linewidth=0.6, zorder=2.5, scalex=False, scaley=False)
         axis.annotate(
             texts[i], xy=points[i], xytext=(x, y), ha="center", va="center", fontsize=size, color=colours[i], zorder=4,
             bbox={"boxstyle": "square,pad=0.05", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
-            arrowprops={"arrowstyle": "-", "color": "0.6", "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3} if far else None,
         )  # fmt: skip
     return complete
 
@@ -226,7 +231,7 @@ def ranked(found: list[Group], of: Column, folder: Path) -> str | None:
     if not bars:
         return None
     names = [label for label, *_ in bars]
-    figure = _figure(5.4 + _width(names, 9), 0.27 * len(bars) + 1.1)
+    figure = _figure(6.2 + _width(names, 9), 0.27 * len(bars) + 1.1)
     axis = figure.subplots()
     _room(figure, _width(names, 9) + 0.2)
     means = np.array([estimate.mean for _, estimate, _ in bars])
@@ -247,9 +252,11 @@ def ranked(found: list[Group], of: Column, folder: Path) -> str | None:
         axis.text(means[i] + spreads[i] + 0.01 * span, i, f"{estimate.mean:.{of.digits}f}", va="center", fontsize=8)
     axis.set_yticks(range(len(bars)), names, fontsize=9)
     axis.set_ylim(-0.6, len(bars) - 0.4)
-    axis.set_xlabel(of.unit + (f", axis from {start:.3g}" if start else ""))
+    axis.set_xlabel(f"{of.unit}, selected epoch" + (f", axis from {start:.3g}" if start else ""))
     axis.xaxis.grid(True)
-    axis.set_title(f"{found[0].dataset}: {of.title}, selected epoch", loc="left", fontsize=11)
+    axis.set_title(f"{found[0].dataset}: {of.title}", loc="left", fontsize=11)
+    # Beside the title: the longest bar is on top, a long one may be anywhere.
+    _legend(axis, [colour for *_, colour in bars], loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, borderaxespad=0.2)
     return save(figure, folder, f"{found[0].dataset}_ranked")
 
 

@@ -60,7 +60,7 @@ def marks(estimates: list[Estimate], higher: bool | None, alpha: float = ALPHA) 
     Every other group is tested against the best one (Welch, two-sided), Holm-corrected over these tests. Estimates have ddof 1.
     """
     means = np.array([e.mean for e in estimates], dtype=np.float64)
-    if higher is None or np.isnan(means).all() or len(means) < 2:
+    if higher is None or np.isfinite(means).sum() < 2:  # the only one of its column is not the best of anything
         return [""] * len(means)
     best = int(np.nanargmax(means if higher else -means))
     adjusted = holm([math.nan if i == best else welch(e, estimates[best]) for i, e in enumerate(estimates)])

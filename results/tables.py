@@ -8,13 +8,18 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from results import columns, groups, published, statistics
+from results.collect import CONCATENATED, SEPARATED
 from results.columns import BEST_ON_TEST, SELECTED, SELECTIONS, Column
 from results.groups import Group
 from utilities.files import replacing
 
 STRUCTURE_DIGITS, EPOCH_DIGITS = 3, 1
-SETTINGS_NOTE = "Settings ("
+SETTINGS_NOTE, MARKED_NOTE = "Settings (", "Marked: "
+SHORT = 14  # characters of a cell that are never broken
+LONG = 200  # characters of a remark that the page shows unasked
 
 
 @dataclass
@@ -52,6 +57,7 @@ class Table:
     rows: list[list[Cell]] = field(default_factory=list)
     remarks: list[list[str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    spread: str = "deviation"  # what stands behind a number's ±
 
     def add(self, cells: list[Cell], remarks: list[str] = ()) -> None:
         """Append a row."""
@@ -77,20 +83,37 @@ def _notes(found: list[Group], how: str, ddof: int, ranked: bool = True) -> list
     """What every table says: seeds, selection, deviation, significance, shared settings."""
     rules = groups.shared_settings(found).get("selection", "")
     selection = f"{SELECTIONS[how]}; selected: {rules}" if how == SELECTED else SELECTIONS[how]
-    counts = sorted({len(group.seeds) for group in found if group.seeds})
-    seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}" if counts else "no"
+    folded = any(group.folds for group in found)
+    if folded and how != SELECTED:
+        selection += "; - where test was not measured throughout, as in cross-validations, which measure it at the selected epoch alone"
     notes = [
         f"Epochs: {selection}.",
-        f"Mean and standard deviation (ddof {ddof}) over {seeds} seed{'' if counts == [1] else 's'} a group; no deviation where there is one seed only.",
+        f"Mean and standard deviation (ddof {ddof}) over {_seeds(found)} a group; no deviation where there is one seed only."
+        + " A cross-validation of several folds counts as one seed." * folded,
     ]
     if ranked:
-        notes.append(
-            f"Bold: best mean of the column. Underlined: not significantly worse than it (two-sided Welch's t-test, Holm-corrected over the column's groups, p >= {statistics.ALPHA}); a group of one seed cannot be tested."
-        )
-    for dataset in groups.datasets(found):
-        part = [group for group in found if group.dataset == dataset]
-        notes.append(f"{SETTINGS_NOTE}{dataset}) of all groups but those marked: {groups.printed_settings(part)}.")
-    return notes
+        notes.append(_ranking("column"))
+    return notes + _settings(found)
+
+
+def _seeds(found: list[Group]) -> str:
+    """`5 seeds`, `2 to 5 seeds`."""
+    counts = sorted({len(group.seeds) for group in found if group.seeds})
+    number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}" if counts else "no"
+    return f"{number} seed{'' if counts == [1] else 's'}"
+
+
+def _ranking(where: str) -> str:
+    return (
+        f"Bold: best mean of the {where}. Underlined: not significantly worse than it (two-sided Welch's t-test, Holm-corrected over its "
+        f"groups, p >= {statistics.ALPHA}); a group of one seed cannot be tested."
+    )
+
+
+def _settings(found: list[Group]) -> list[str]:
+    """One note a data set: the settings that its groups share."""
+    of = {dataset: [group for group in found if group.dataset == dataset] for dataset in groups.datasets(found)}
+    return [f"{SETTINGS_NOTE}{name}) of all groups but those marked: {groups.printed_settings(part)}." for name, part in of.items()]
 
 
 def single(found: list[Group], shown: list[Column], how: str, ddof: int) -> Table:
@@ -107,6 +130,104 @@ def single(found: list[Group], shown: list[Column], how: str, ddof: int) -> Tabl
             [_text(group.name), _text(group.seeds_text), *numbers, Cell(epochs.mean, epochs.deviation, digits=EPOCH_DIGITS)], group.remarks
         )
     table.notes = _notes(found, how, ddof)
+    return table
+
+
+def cross_validation(found: list[Group], shown: list[Column]) -> Table | None:
+    """The results over folds, separated and concatenated, with 95 % intervals; None where no group is a cross-validation.
+
+    Separated: the folds' embeddings, each measured by itself, and the mean of that. Concatenated: as one embedding.
+    """
+    everyone, found = found, [group for group in found if group.folds]
+    if not found:
+        return None
+    chosen = [columns.column(columns.selection_split(run), columns.selection_metric(run)) for run in (g.counted[0] for g in found)]
+    wanted = [*dict.fromkeys(c for c in chosen if c not in shown), *shown]  # by what it was selected, too
+    shown = [c for c in wanted if any(np.isfinite(_over_folds(g, kind, c)).any() for g in found for kind in (SEPARATED, CONCATENATED))]
+    head = ["group", "embeddings", "cross-validations", "folds", *map(_head, shown), "interval over"]
+    table = Table(f"{found[0].dataset}_cross_validation", f"{found[0].dataset}: cross-validations", head, spread="95 % interval")
+    marks = {}
+    for c in shown:
+        for kind in (SEPARATED, CONCATENATED):
+            estimates = [statistics.estimate(_over_folds(g, kind, c)) for g in found]
+            marks |= {(g.name, kind, c): mark for g, mark in zip(found, statistics.marks(estimates, c.higher), strict=True)}
+    for group in found:
+        count, folds = len(group.seeds), _text(" ".join(map(str, group.folds)))
+        for kind in (SEPARATED, CONCATENATED):
+            numbers = [_interval(group, kind, c, marks[group.name, kind, c]) for c in shown]
+            there = any(math.isfinite(cell.value) for cell in numbers)
+            width = (group.counted[0].flags.get("embed_dim") or 0) * (group.n_folds if kind == CONCATENATED else 1)
+            what = f"{kind}, {width} dimensions" if width and there else kind
+            over = f"{count} cross-validations" if count > 1 else f"{len(group.folds)} folds" if kind == SEPARATED else "-"
+            remarks = group.own_remarks if kind == SEPARATED else [*group.about_meta, *_not_measured(group, shown)]
+            table.add([_text(group.name), _text(what), Cell(count, digits=0), folds, *numbers, _text(over if there else "-")], remarks)
+    table.notes = [
+        f"Epochs: {SELECTIONS[SELECTED]} of each fold; selected: {groups.shared_settings(found).get('selection', '')}.",
+        "Separated: mean of the folds, each measured by itself. Concatenated: their embeddings of test, each at unit length, side by side "
+        "as one. A cross-validation has one seed; - where it was not measured.",
+        f"± half of the 95 % interval (Student's t, ddof 1), over {_seeds(found)} a group where there are several, else over the folds. "
+        "Folds share training data, so that over them it is likely too narrow.",
+        _ranking("column and kind of embeddings"),
+        *_settings(everyone),
+    ]
+    return table
+
+
+def _interval(group: Group, kind: str, column: Column, mark: str) -> Cell:
+    """Mean and half the 95 % interval over the cross-validations, of a single one over its folds; empty where one was not measured."""
+    from utilities.folds import statistics as over
+
+    values = _over_folds(group, kind, column)
+    if len(values) == 1 and kind == SEPARATED:
+        values = np.array([columns.value(run, column, SELECTED) * column.scale for run in group.counted])
+    if not np.isfinite(values).all():
+        return Cell()
+    result = over(values)
+    return Cell(result["mean"], result["interval_95"] and result["interval_95"][1] - result["mean"], mark, column.digits)
+
+
+def _not_measured(group: Group, shown: list[Column]) -> list[str]:
+    """Of which cross-validations the concatenated embeddings were not measured, and what does it."""
+    lacking = np.isnan([group.joined(c) for c in shown]).all(0)
+    names = [runs[0].whole for runs, lacks in zip(group.seeds.values(), lacking, strict=True) if lacks]
+    if not names:
+        return []
+    online = "://" in group.counted[0].where
+    return [f"not measured in {', '.join(names)}: " + ("W&B does not hold it" if online else "main.py --evaluate_ensemble does it")]
+
+
+def _over_folds(group: Group, kind: str, column: Column) -> np.ndarray:
+    """One number a cross-validation."""
+    return group.values(column, SELECTED) if kind == SEPARATED else group.joined(column)
+
+
+def regularised(found: list[Group], shown: list[Column], ddof: int) -> Table | None:
+    """Each group with the miner rho_distance beside its twin with the miner distance; None where there is no such pair."""
+    pairs = groups.twins(found)
+    if not pairs:
+        return None
+    dataset = found[0].dataset
+    heads = [f"{_head(c)} {what}" for c in shown for what in ("distance", "rho_distance", "difference", "p")]
+    table = Table(f"{dataset}_rho_distance", f"{dataset}: with and without rho_distance", ["method", "seeds", *heads])
+    tests = {c: [[g.estimate(c, SELECTED) for g in pair] for pair in pairs] for c in shown}
+    adjusted = {c: statistics.holm([statistics.welch(*pair) for pair in tests[c]]) for c in shown}
+    for i, (plain, with_rho) in enumerate(pairs):
+        cells = []
+        for c in shown:
+            one, other = tests[c][i]
+            p = float(adjusted[c][i])
+            cells += [
+                *(_cell(group.estimate(c, SELECTED, ddof), c) for group in pairs[i]), Cell(other.mean - one.mean, digits=c.digits, sign=True),
+                Cell(p, text="<0.001" if p < 1e-3 else None, digits=3),
+            ]  # fmt: skip
+        seeds = dict.fromkeys((plain.seeds_text, with_rho.seeds_text))
+        remarks = [f"{group.name}: {remark}" for group in (plain, with_rho) for remark in group.remarks]
+        table.add([_text(plain.label), _text(" / ".join(seeds)), *cells], remarks)
+    table.notes = [
+        "The two of a pair differ in the miner alone: distance, and rho_distance, which at times pushes a sample of the anchor's own class away. "
+        "p: two-sided Welch's t-test of the two, Holm-corrected over the column's pairs; - of one seed.",
+        *_notes(found, SELECTED, ddof, ranked=False),
+    ]
     return table
 
 
@@ -158,10 +279,14 @@ def shared(found: list[Group], shown: dict[str, list[Column]], how: str, ddof: i
     return table
 
 
-def comparison(matches: list[published.Match], source: str) -> Table:
-    """Our groups beside their published counterparts."""
-    first = matches[0]
-    dataset = first.group.dataset
+def comparison(matches: list[published.Match], source: str, found: list[Group] | None = None) -> Table:
+    """Groups beside their published counterparts.
+
+    Args:
+        found: all groups of the data set, whose shared settings the table prints; unset: those of the matches.
+    """
+    found = found or [match.group for match in matches]
+    dataset = found[0].dataset
     values = [(v.column, v.how) for v in max((m.published.values for m in matches), key=len)]
     with_rho = any(math.isfinite(m.published.rho) for m in matches)
     heads = [f"{c.title} {what}" for c, _ in values for what in ("ours [%]", "published [%]", "difference", "z")]
@@ -172,7 +297,7 @@ def comparison(matches: list[published.Match], source: str) -> Table:
     )
     assumed = False
     for m in matches:
-        cells = []
+        cells, separated = [], False
         theirs = {v.column: v for v in m.published.values}
         for c, _ in values:
             value = theirs.get(c)
@@ -181,13 +306,15 @@ def comparison(matches: list[published.Match], source: str) -> Table:
                 continue
             ours, against = published.compare(m.group, value)
             assumed |= against.assumed
+            separated |= value.joined and bool(m.group.folds) and not published.joined(m.group, value)
             cells += [
                 _cell(ours, c), Cell(value.mean, value.deviation, digits=c.digits), Cell(against.difference, digits=c.digits, sign=True),
                 Cell(against.z, digits=2, sign=True),
             ]  # fmt: skip
         if with_rho:
             cells += [Cell(published.our_rho(m.group), digits=STRUCTURE_DIGITS), Cell(m.published.rho, digits=STRUCTURE_DIGITS)]
-        remarks = [r for r in m.group.remarks if r not in m.group.differs] + [f"unlike the published run: {d}" for d in m.differences]
+        remarks = m.group.remarks + [f"unlike the published run: {d}" for d in m.differences]
+        remarks += ["ours on test: separated, concatenated was not measured"] * separated
         table.add(
             [_text(m.group.name), _text(m.published.method), _text(m.group.seeds_text), *cells],
             remarks + [m.published.note] * bool(m.published.note),
@@ -197,7 +324,7 @@ def comparison(matches: list[published.Match], source: str) -> Table:
         "z = difference / sqrt(s1^2/n1 + s2^2/n2), with the deviations as ddof 1"
         + (", of one seed with the published deviation" if assumed else "")
         + "; - where no deviation is published.",
-        *_notes([m.group for m in matches], BEST_ON_TEST if source == "published" else SELECTED, 0, ranked=False)[1:],
+        *_notes(found, BEST_ON_TEST if source == "published" else SELECTED, 0, ranked=False),
     ]
     return table
 
@@ -215,7 +342,9 @@ def left_out(found: list[Group], shown: list[Column]) -> Table | None:
         cells[0].link = run.where
         table.add(cells, run.notes)
     refused = [f"{group.dataset}/{group.name}: {group.refused}." for group in found if group.refused]
+    epochs, *_ = _notes(found, SELECTED, 1, ranked=False)
     table.notes = ["Each line is one run with its selected epoch; nothing here is averaged."] + refused
+    table.notes += [epochs, *_settings(found)]
     return table
 
 
@@ -224,8 +353,12 @@ def settings(found: list[Group]) -> Table:
     dataset = found[0].dataset
     table = Table(f"{dataset}_settings", f"{dataset}: settings", ["setting", "value", "groups that differ"])
     for name, value in groups.shared_settings(found).items():
-        others = [f"{group.name}: {group.settings.get(name, 'unknown')}" for group in found if group.settings.get(name, "unknown") != value]
-        table.add([_text(name), _text(value), _text("; ".join(others) or "none")])
+        others = {}
+        for group in found:
+            others.setdefault(group.settings.get(name, "unknown"), []).append(group.name)
+        others.pop(value, None)
+        differing = "; ".join(f"{other}: {', '.join(names)}" for other, names in others.items())
+        table.add([_text(name), _text(value), _text(differing or "none")])
     table.notes = [f"Shared by {len(found)} group{'s' * (len(found) != 1)} but those named."]
     return table
 
@@ -247,8 +380,18 @@ def correlations(found: list[Group], of: Column, with_: list[Column]) -> Table:
                 Cell(result.count, digits=0),
             ]
         )
-    table.notes = [f"Over the groups' means. {_notes(found, SELECTED, 1, ranked=False)[0]}", *_notes(found, SELECTED, 1, ranked=False)[2:]]
+    epochs, *_ = _notes(found, SELECTED, 1, ranked=False)
+    table.notes = [f"Over the groups' means, each over {_seeds(found)}. {epochs}", *_settings(found), *_marked(found)]
     return table
+
+
+def _marked(found: list[Group]) -> list[str]:
+    """The remarks of groups that have no row of their own, one note a remark."""
+    holders = {}
+    for group in found:
+        for remark in group.remarks:
+            holders.setdefault(remark, []).append(group.name)
+    return [f"{MARKED_NOTE}{', '.join(names)}: {remark}." for remark, names in holders.items()]
 
 
 def correlation(found: list[Group], a: Column, b: Column) -> statistics.Correlation:
@@ -300,16 +443,18 @@ def _head(column: Column) -> str:
 
 
 def to_markdown(table: Table) -> str:
-    """As GitHub's Markdown: best bold, not significantly worse underlined, remarks in a last column."""
-    with_remarks = any(table.remarks)
-    head = table.head + ["remarks"] * with_remarks
-    lines = [f"## {table.title}", "", _pipes(head), _pipes(["-"] * len(head))]
+    """As GitHub's Markdown: best bold, not significantly worse underlined, remarks as lettered notes below."""
+    letters = _lettered(table)
+    lines = [f"## {table.title}", "", _pipes(map(_escaped, table.head)), _pipes(["-"] * len(table.head))]
     for cells, remarks in zip(table.rows, table.remarks, strict=True):
-        lines.append(_pipes([_markdown_cell(cell) for cell in cells] + [_escaped("; ".join(remarks))] * with_remarks))
-    return "\n".join(lines + [""] + [f"- {_escaped(note)}" for note in table.notes]) + "\n"
+        first, *others = map(_markdown_cell, cells)
+        beside = f" <sup>{','.join(letters[remark] for remark in remarks)}</sup>" * bool(remarks)
+        lines.append(_pipes([first + beside, *others]))
+    below = [f"- <sup>{letter}</sup> {_escaped(remark)}" for remark, letter in letters.items()]
+    return "\n".join(lines + [""] + below + [f"- {_escaped(note)}" for note in table.notes]) + "\n"
 
 
-def _pipes(cells: list[str]) -> str:
+def _pipes(cells) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
@@ -325,12 +470,12 @@ def _markdown_cell(cell: Cell) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """One column a number: mean, deviation and mark apart; remarks and notes in the last columns."""
+    """One column a number: mean, deviation (or what stands behind ±) and mark apart; remarks and notes in the last columns."""
     spread = [any(row[i].deviation is not None for row in table.rows) for i in range(len(table.head))]
     marked = [any(row[i].mark for row in table.rows) for i in range(len(table.head))]
     head = []
     for i, name in enumerate(table.head):
-        head += [name] + [f"{name} deviation"] * spread[i] + [f"{name} mark"] * marked[i]
+        head += [name] + [f"{name} {table.spread}"] * spread[i] + [f"{name} mark"] * marked[i]
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow([*head, "remarks", "notes"])
@@ -417,24 +562,34 @@ def to_html(table: Table, address) -> str:
     for cells, remarks in zip(table.rows, table.remarks, strict=True):
         beside = ",".join(f'<abbr title="{html.escape(r)}">{letters[r]}</abbr>' for r in remarks)
         body.append("<tr>" + "".join(_html_cell(cell, i, beside, address) for i, cell in enumerate(cells)) + "</tr>")
-    lettered = "".join(f"<li><sup>{letter}</sup> {html.escape(remark)}</li>" for remark, letter in letters.items())
-    said = "".join(f"<li>{html.escape(note)}</li>" for note in table.notes if not note.startswith(SETTINGS_NOTE))
-    settings_notes = "".join(f"<li>{html.escape(note)}</li>" for note in table.notes if note.startswith(SETTINGS_NOTE))
+    lettered = "".join(_html_remark(letter, remark) for remark, letter in letters.items())
+    folded = [note for note in table.notes if note.startswith((SETTINGS_NOTE, MARKED_NOTE))]
+    said, settings_notes = (
+        "".join(f"<li>{html.escape(note)}</li>" for note in table.notes if (note in folded) == is_folded) for is_folded in (False, True)
+    )
     files = " ".join(f'<a href="{html.escape(table.name)}.{ending}">.{ending}</a>' for ending in ("tex", "md", "csv"))
+    summary = "Settings that the groups share" + ", and what is marked" * any(note.startswith(MARKED_NOTE) for note in folded)
     return (
         f'<section id="{html.escape(table.name)}"><h3>{html.escape(table.title)} <small>{files}</small></h3><div class="scroll"><table class="sortable"><thead><tr>{head}</tr></thead>'
         f'<tbody>{"".join(body)}</tbody></table></div><ul class="remarks">{lettered}</ul><ul class="notes">{said}</ul>'
-        + (
-            f'<details><summary>Settings that the groups share</summary><ul class="notes">{settings_notes}</ul></details>'
-            if settings_notes
-            else ""
-        )
+        + (f'<details><summary>{summary}</summary><ul class="notes">{settings_notes}</ul></details>' if folded else "")
         + "</section>"
     )
 
 
+def _html_remark(letter: str, remark: str) -> str:
+    """A remark below its table; of a long one the beginning, and all of it when asked for."""
+    text = html.escape(remark)
+    if len(remark) <= LONG:
+        return f"<li><sup>{letter}</sup> {text}</li>"
+    begin = html.escape(remark[:LONG].rpartition(" ")[0])
+    return f'<li><details><summary><sup>{letter}</sup> <span class="begin">{begin} …</span></summary>{text}</details></li>'
+
+
 def _html_cell(cell: Cell, position: int, beside: str, address) -> str:
     text = html.escape(cell.mean_text)
+    if position == 0:
+        text = text.replace("_", "_<wbr>")  # where a name may break on a narrow screen
     if cell.link:
         text = f'<a href="{html.escape(address(cell.link))}">{text}</a>'
     if cell.mark:
@@ -444,4 +599,5 @@ def _html_cell(cell: Cell, position: int, beside: str, address) -> str:
     if position == 0:
         return f'<th scope="row">{text}' + (f"<sup>{beside}</sup>" if beside else "") + "</th>"
     key = f' data-value="{cell.value!r}"' if cell.text is None and math.isfinite(cell.value) else ""
-    return f"<td{key}{'' if cell.text is None else ' class=text'}>{text}</td>"
+    kind = "" if cell.text is None else ' class="text short"' if len(cell.text) <= SHORT else " class=text"
+    return f"<td{key}{kind}>{text}</td>"

@@ -1,5 +1,6 @@
 """What counts and what does not: failed, short, twice, different; which epoch is selected."""
 
+import csv
 import json
 import re
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 import yaml
 
 import Result_Evaluations
-from results import collect, columns, groups
+from results import collect, columns, groups, tables
 from results.columns import BEST_ON_TEST, LAST, SELECTED
 from tests.results.made import make_run, rows, write_metrics
 from utilities.errors import UserError
@@ -254,3 +255,96 @@ def test_each_data_set_shows_what_it_recorded(tmp_path):
     assert "(ddof 0)" in (tmp_path / "out" / "cub200_selected.md").read_text()
     with pytest.raises(UserError, match="nothing in common: none of the 2 runs on cub200 recorded e_recall@10"):
         run_main("--runs", tmp_path / "runs", "--out", tmp_path / "out", "--metrics", "e_recall@10")
+
+
+def test_how_the_data_was_split_is_printed_and_marked(tmp_path):
+    folds = {"split_test_size": 0.5, "split_test_start": 0.5, "split_partitions": 4, "split_sets": 4, "split_file": None}
+    half = {"split_scheme": "half", "use_tv_split": True, "tv_split_perc": 0.8, "tv_split_by_samples": False, **folds}
+    for group in ("A", "A1", "A2"):
+        make_run(tmp_path, group, **half)
+    make_run(tmp_path, "B", **half | {"split_sets": 2})  # which half does not look at
+    make_run(tmp_path, "C", **half | {"tv_split_perc": 0.7})
+    make_run(tmp_path, "D", **half | {"use_tv_split": False, "tv_split_perc": 0.7})
+    make_run(tmp_path, "E", **half | {"use_tv_split": False, "split_scheme": "class_disjoint", "split_test_start": 0.25})
+    make_run(tmp_path, "F", **half | {"use_tv_split": False, "split_scheme": "predefined", "split_file": "mine.json"})
+    found = built(tmp_path)
+    assert found["A"].differs == found["B"].differs == []
+    assert found["C"].differs == ["tv_split_perc 0.7 (others: 0.8)"]
+    assert found["D"].differs == ["use_tv_split False (others: True)"]
+    assert found["E"].differs == ["split_scheme class_disjoint (others: half)"] + [
+        f"{flag} {value} (others: not used)"
+        for flag, value in (("split_test_size", 0.5), ("split_test_start", 0.25), ("split_partitions", 4), ("split_sets", 4))
+    ]
+    assert found["F"].differs == ["split_scheme predefined (others: half)", "split_file mine.json (others: not used)"]
+    told = groups.printed_settings(list(found.values()))
+    assert "split: split_scheme half, use_tv_split True, tv_split_perc 0.8;" in told
+    alone = groups.printed_settings([found["E"]])
+    assert "split: split_scheme class_disjoint, split_test_size 0.5, split_test_start 0.25, split_partitions 4, split_sets 4;" in alone
+
+
+def test_a_group_recorded_without_a_flag_is_not_marked_for_its_default(tmp_path):
+    make_run(tmp_path, "Old")
+    make_run(tmp_path, "New", split_scheme="half", later=7)
+    make_run(tmp_path, "Other", split_scheme="half", later=8)
+    assert groups.lacking([run for group in built(tmp_path).values() for run in group.runs])
+    found = built(tmp_path, {"split_scheme": "half", "later": 7, "of_nobody": 1})
+    assert found["Old"].differs == found["New"].differs == [] and found["Other"].differs == ["later 8 (others: 7)"]
+    assert "of_nobody" not in found["Old"].settings
+    assert not groups.lacking(found["New"].runs + found["Other"].runs)
+
+
+@pytest.mark.parametrize(
+    "name, label",
+    [
+        ("CUB_Margin", "Margin"), ("CUBreg_Margin", "R-Margin"), ("Glyphs_Margin_b06", "Margin_b06"), ("Glyphsreg_SNR", "R-SNR"),
+        ("MLRC_CUB_ArcFace", "ArcFace"), ("Glyphsnet", "Glyphsnet"),
+    ],
+)  # fmt: skip
+def test_the_data_set_is_no_part_of_a_label(name, label):
+    assert groups.Group("glyphs", name, []).label == label
+
+
+def test_twins_differ_in_the_miner_alone(tmp_path):
+    for name, flags in {
+        "Glyphs_A": {}, "Glyphsreg_A": {"batch_mining": "rho_distance", "miner_rho_distance_cp": 0.2}, "Glyphs_B": {"loss": "triplet"},
+        "Glyphsreg_C": {"batch_mining": "rho_distance", "lr": 1.0}, "Glyphs_Twice": {}, "Glyphsreg_Twice": {"batch_mining": "rho_distance"},
+    }.items():  # fmt: skip
+        for seed in (0, 1):
+            make_run(tmp_path, name, seed, 0.5 + 0.1 * name.startswith("Glyphsreg"), **flags)
+    found = list(built(tmp_path).values())
+    assert [(plain.name, other.name) for plain, other in groups.twins(found)] == [
+        ("Glyphs_A", "Glyphsreg_A"),
+        ("Glyphs_Twice", "Glyphsreg_Twice"),
+    ]
+    plain, other = groups.twins(found)[0]
+    table = tables.regularised(found, [R1, columns.column("train", "rho_spectrum@2")], 1)
+    line = next(csv.DictReader(tables.to_csv(table).splitlines()))
+    one, two = (group.estimate(R1, SELECTED) for group in (plain, other))
+    assert line["R@1 [%] distance"] == f"{one.mean:.2f}" and line["R@1 [%] rho_distance deviation"] == f"{two.deviation:.2f}"
+    assert line["R@1 [%] difference"] == f"{two.mean - one.mean:+.2f}" and line["rho (train) difference"].startswith("-0.")
+    assert 0 <= float(line["R@1 [%] p"].lstrip("<")) <= 1 and line["method"] == "A"
+    assert tables.regularised(found[:1], [R1], 1) is None
+
+
+def test_every_table_marks_what_differs(tmp_path):
+    for group, bs in (("A", 112), ("B", 112), ("C", 80)):
+        for seed in (0, 1):
+            make_run(tmp_path, group, seed, epochs=4, bs=bs)
+    make_run(tmp_path, "A", 2, found=[])
+    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(tmp_path), "--out", str(tmp_path / "out")]))
+    for path in (tmp_path / "out").glob("*.md"):
+        text = path.read_text()
+        if not path.stem.endswith("_settings"):
+            assert "Settings (cub200) of all groups but those marked" in text and "on test (no validation data" in text or "_last" in path.stem or "best_on_test" in path.stem, path  # fmt: skip
+        assert "bs 80 (others: 112)" in text or path.stem in ("left_out", "cub200_settings"), path
+    assert "- Marked: C: unlike the others: bs 80 (others: 112)." in (tmp_path / "out" / "cub200_correlations.md").read_text()
+    marked = (tmp_path / "out" / "cub200_selected.md").read_text()
+    assert "| C <sup>b</sup> | 2 |" in marked and "- <sup>b</sup> unlike the others: bs 80 (others: 112)" in marked
+
+
+def test_the_table_of_settings_names_the_groups_of_each_other_value(tmp_path):
+    for group, bs in (("A", 112), ("B", 80), ("C", 80), ("D", 112), ("E", 112), ("F", 64)):
+        make_run(tmp_path, group, epochs=2, bs=bs)
+    lines = {line["setting"]: line for line in csv.DictReader(tables.to_csv(tables.settings(list(built(tmp_path).values()))).splitlines())}
+    assert (lines["bs"]["value"], lines["bs"]["groups that differ"]) == ("112", "80: B, C; 64: F")
+    assert lines["lr"]["groups that differ"] == "none"

@@ -68,3 +68,35 @@ def test_nothing_to_draw(tmp_path):
     assert plots.relations(found, R1, [column("train", "dists@intra")], tmp_path) is None
     assert plots.ranked(found, column("test", "nmi"), tmp_path) is None and plots.rho(found, R1, [], tmp_path) is None
     assert not list(tmp_path.iterdir())
+
+
+def test_the_colours_of_the_ranked_bars_are_named_beside_the_title(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(plots, "save", lambda figure, folder, name: figures.append(figure))
+    found = groups_of(3)
+    for group in found:
+        group.dataset = "online_products"
+    plots.ranked(found, R1, tmp_path)
+    assert figures[0].axes[0].get_legend() is None, "one colour needs no name"
+    for run in found[1].runs:
+        run.flags["batch_mining"] = "rho_distance"
+    plots.ranked(found, R1, tmp_path)
+    (axis,) = figures[1].axes
+    renderer = figures[1].canvas.get_renderer()
+    figures[1].draw_without_rendering()
+    legend, title = axis.get_legend(), next(text for text in axis.findobj(Text) if text.get_text().startswith("online_products"))
+    assert [text.get_text() for text in legend.get_texts()] == ["as it is", "with rho_distance"]
+    box = legend.get_window_extent(renderer)
+    assert not box.overlaps(title.get_window_extent(renderer)) and box.y0 >= axis.get_window_extent(renderer).y1 - 1
+    assert box.x1 <= figures[1].bbox.x1 and box.y1 <= figures[1].bbox.y1
+
+
+def test_of_a_matrix_the_first_column_is_on_top(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(plots, "save", lambda figure, folder, name: figures.append(figure))
+    plots.matrix(groups_of(4), [R1, RHO], tmp_path)
+    axis = figures[0].axes[0]
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["R@1", "rho (train)"] and axis.get_ylim() == (1.5, -0.5)
+    shown = {text.get_position(): text.get_text() for text in axis.texts}
+    assert shown == {(0, 0): "1.00", (1, 0): "-1.00", (0, 1): "-1.00", (1, 1): "1.00"}
+    assert np.abs(np.asarray(axis.collections[0].get_array()).ravel() - [1, -1, -1, 1]).max() < 0.005

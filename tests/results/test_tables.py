@@ -7,6 +7,7 @@ import statistics
 import pytest
 
 import Result_Evaluations
+from results import tables
 from tests.results.made import make_run, rows
 
 DATASETS = {"cub200": ("test", {"CUB_A": 0.60, "CUB_B": 0.61, "CUB_C": 0.50}), "cars196": ("val", {"CARS_A": 0.8, "CARS_B": 0.7})}
@@ -187,3 +188,27 @@ def test_awkward_names_survive(tmp_path):
     assert r"100\%\_\{x\}\^{}\~{}\textbackslash{}" in (tmp_path / "out" / "cub200_selected.tex").read_text()
     page = (tmp_path / "out" / "index.html").read_text()
     assert "a|b &amp; &lt;c&gt;" in page and "<c>" not in page
+
+
+def test_long_remarks_fold_on_the_page_and_are_whole_in_the_files():
+    table = tables.Table("t", "t", ["group", "seeds"])
+    long = "unlike the others: " + "; ".join(f"flag_{i} {i} (others: 0)" for i in range(30))
+    table.add([tables.Cell(text="A_B"), tables.Cell(text="3")], ["short", long])
+    table.add([tables.Cell(text="C"), tables.Cell(text="3")], [long])
+    page = tables.to_html(table, str)
+    assert page.count(long) == 3 and page.count("<details><summary><sup>b</sup>") == 1, "once below, and as the title of each letter"
+    assert "<li><sup>a</sup> short</li>" in page and "A_<wbr>B" in page
+    text = tables.to_markdown(table)
+    assert "| A_B <sup>a,b</sup> | 3 |" in text and "| C <sup>b</sup> | 3 |" in text and text.count(long) == 1
+
+
+def test_a_column_that_is_asked_for_and_shown_anyway_is_there_once(tmp_path):
+    for i, group in enumerate("ABC"):
+        make_run(tmp_path / "runs", group, 0, 0.5 + 0.1 * i, 3)
+    words = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path), "--metrics", "e_recall@1", "train/rho_spectrum@2"]
+    Result_Evaluations.main(Result_Evaluations.read(words))
+    quantities = [line["quantity"] for line in lines(tmp_path / "cub200_correlations.csv")]
+    assert quantities == ["intra (train)", "inter (train)", "intra/inter (train)", "rho (train)"]
+    assert lines(tmp_path / "cub200_selected.csv")[0].keys() >= {"R@1 [%]", "rho (train)"}
+    rows_of_a = [line for line in lines(tmp_path / "runs.csv") if line["group"] == "A" and line["metric"] == "rho_spectrum@2"]
+    assert len(rows_of_a) == 3, "one a selection rule"

@@ -117,3 +117,16 @@ def test_a_project_that_cannot_be_read_is_one_line():
     assert "\n" not in str(error.value)
     with pytest.raises(UserError, match="no runs there"):
         collect.collect([], ["me/project"], Api())
+
+
+def test_folds_are_no_seeds():
+    runs = [icml(1, [0.1 * (fold + 1), 0.05], "Cross", n_epochs=2) for fold in range(3)]
+    for fold, run in enumerate(runs):
+        run.name = f"Cross_s1/fold_{fold}"
+    group = read(*runs)["Cross"]
+    assert [run.fold for run in group.counted] == [0, 1, 2] and not group.left_out
+    assert group.values(columns.column("test", "e_recall@1"), SELECTED) == pytest.approx([20])
+    (unnamed,) = read(
+        Online("Other_s4/fold_1", [{"_step": 0, "Test: discriminative_e_recall: e_recall@1": 0.3}], {"dataset": "cub200"})
+    ).values()
+    assert (unnamed.name, unnamed.runs[0].seed, unnamed.runs[0].fold, unnamed.runs[0].whole) == ("Other", 4, 1, "Other_s4")

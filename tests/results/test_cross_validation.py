@@ -1,0 +1,162 @@
+"""Cross-validations in the tables: folds are no seeds, separated and concatenated have their own rows, intervals are Student's."""
+
+import csv
+import json
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+
+import Result_Evaluations
+from results import collect, columns, groups, published, tables
+from results.columns import BEST_ON_TEST, LAST, SELECTED
+from tests.results.made import make_run
+
+MAP_R, VALIDATED = columns.column("test", "map_r"), columns.column("val", "map_r")
+FLAGS = {
+    "split_scheme": "mlrc", "split_test_size": 0.5, "split_test_start": 0.5, "split_partitions": 4, "split_sets": 4, "storage_metrics": ["map_r"],
+    "use_tv_split": False, "tv_split_perc": 0.8, "embed_dim": 128, "eval_pca": None,
+}  # fmt: skip
+
+
+def on_test(seed, fold):
+    return 0.20 + 0.03 * seed + 0.01 * fold**2
+
+
+def make(root, group="Cross", seed=1, folds=range(4), joined=0.4, missing=(), **flags):
+    """A cross-validation as main.py leaves it: test is measured at the selected epoch alone, here the second of three."""
+    flags = FLAGS | flags
+    base = root / "cub200" / f"{group}_s{seed}"
+    for fold in folds:
+        found = [(epoch, "val", "map_r", value + 0.01 * fold) for epoch, value in ((1, 0.2), (2, 0.3), (3, 0.25))]
+        found.insert(2, (2, "test", "map_r", on_test(seed, fold)))
+        make_run(root, group, seed, epochs=3, found=[] if fold in missing else found, name=f"{group}_s{seed}/fold_{fold}", **flags)
+    (base / "meta").mkdir(parents=True)
+    (base / "parameters.yaml").write_text("split_scheme: mlrc\n")
+    if joined is not None:
+        content = {"folds": [0, 1, 2, 3], "epochs": [2] * 4, "flags": {"eval_pca": None}, "values": {"test": {"map_r": {"mean": joined}}}}
+        (base / "meta" / "concatenated.json").write_text(json.dumps({"embeddings": "concatenated", **content}))
+    return base
+
+
+def built(root, defaults=None):
+    runs, _ = collect.collect([str(root)], [])
+    return groups.build(runs, defaults)
+
+
+def rows(table):
+    return {(row["group"], row["embeddings"].partition(",")[0]): row for row in csv.DictReader(tables.to_csv(table).splitlines())}
+
+
+def half(values):
+    return scipy.stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values))
+
+
+def test_over_several_cross_validations_each_counts_once(tmp_path):
+    for seed in (1, 2, 3):
+        make(tmp_path, seed=seed, joined=0.4 + 0.02 * seed**2)
+    found = built(tmp_path)
+    means = [100 * np.mean([on_test(seed, fold) for fold in range(4)]) for seed in (1, 2, 3)]
+    assert found[0].values(MAP_R, SELECTED) == pytest.approx(means) and found[0].seeds_text == "3 x 4 folds"
+    table = tables.cross_validation(found, [MAP_R])
+    separated, joined = (rows(table)["Cross", kind] for kind in ("separated", "concatenated"))
+    assert separated["MAP@R [%]"] == f"{np.mean(means):.2f}" and separated["MAP@R [%] 95 % interval"] == f"{half(means):.2f}"
+    values = [42, 48, 58]
+    assert joined["MAP@R [%]"] == f"{np.mean(values):.2f}" and joined["MAP@R [%] 95 % interval"] == f"{half(values):.2f}"
+    assert separated["MAP@R (val) [%]"] == "31.50" and joined["MAP@R (val) [%]"] == "", "validation images differ from fold to fold"
+    assert (separated["embeddings"], joined["embeddings"]) == ("separated, 128 dimensions", "concatenated, 512 dimensions")
+    assert separated["interval over"] == joined["interval over"] == "3 cross-validations" and separated["folds"] == "0 1 2 3"
+
+
+def test_of_one_cross_validation_the_interval_is_that_of_its_folds(tmp_path):
+    make(tmp_path)
+    (group,) = found = built(tmp_path)
+    values = [100 * on_test(1, fold) for fold in range(4)]
+    separated, joined = (rows(tables.cross_validation(found, [MAP_R]))["Cross", kind] for kind in ("separated", "concatenated"))
+    assert separated["MAP@R [%] 95 % interval"] == f"{half(values):.2f}" and separated["interval over"] == "4 folds"
+    assert joined["MAP@R [%]"] == "40.00" and joined["MAP@R [%] 95 % interval"] == "" and joined["interval over"] == ""
+    estimate = group.estimate(MAP_R, SELECTED)
+    assert estimate.count == 1 and math.isnan(estimate.deviation), "four folds are not four seeds"
+    assert group.epochs(SELECTED).count == 1
+
+
+def test_that_folds_were_averaged_is_said_in_every_table(tmp_path):
+    make(tmp_path / "runs")
+    make(tmp_path / "runs", "Half", 5, folds=[], joined=None)  # its folder alone: no fold has begun
+    make_run(tmp_path / "runs", "Plain", 0)
+    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--metrics", "map_r", "e_recall@1"]))  # fmt: skip
+    for name in ("cub200_selected", "cub200_last", "cub200_best_on_test", "shared_selected"):
+        text = (tmp_path / "out" / f"{name}.md").read_text()
+        assert "a seed's number is the mean of 4 folds, separated" in text and "counts as one seed" in text, name
+        assert "| 1 x 4 folds |" in text
+    text = (tmp_path / "out" / "cub200_cross_validation.md").read_text()
+    assert "| separated, 128 dimensions |" in text and "| concatenated, 512 dimensions |" in text and "Plain" not in text
+    assert "split_scheme mlrc" in text and "epoch with the highest map_r on val" in text
+    assert "cross-validations" in (tmp_path / "out" / "index.html").read_text()
+
+
+def test_a_missing_fold_is_told_and_old_concatenated_results_are_not_used(tmp_path):
+    make(tmp_path, missing=[2])
+    (group,) = found = built(tmp_path)
+    assert group.folds == [0, 1, 3] and group.n_folds == 4
+    assert "of 4 folds, counted from 0, only 0, 1, 3" in group.remarks
+    row = rows(tables.cross_validation(found, [MAP_R]))["Cross", "concatenated"]
+    assert row["MAP@R [%]"] == "" and "is of other folds or epochs" in row["remarks"] and "--evaluate_ensemble" in row["remarks"]
+
+
+def test_concatenated_results_of_other_epochs_or_another_measurement(tmp_path):
+    path = make(tmp_path) / "meta" / "concatenated.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "epochs": [2, 2, 2, 3]}))
+    assert np.isnan(built(tmp_path)[0].joined(MAP_R)).all()
+    path.write_text(json.dumps({**content, "flags": {"eval_pca": 64}}))
+    (group,) = built(tmp_path)
+    assert group.joined(MAP_R) == [40] and group.about_meta == [
+        "Cross_s1/meta/concatenated.json was measured with eval_pca 64 (folds: None)"
+    ]
+    path.write_text("{ cut short")
+    assert np.isnan(built(tmp_path)[0].joined(MAP_R)).all()
+
+
+def test_of_several_only_the_measured_ones_are_no_mean(tmp_path):
+    make(tmp_path, seed=1)
+    make(tmp_path, seed=2, joined=None)
+    row = rows(tables.cross_validation(built(tmp_path), [MAP_R]))["Cross", "concatenated"]
+    assert row["MAP@R [%]"] == "" and row["remarks"] == "not measured in Cross_s2: main.py --evaluate_ensemble does it"
+
+
+def test_of_test_measured_once_no_epoch_is_the_best_or_the_last(tmp_path):
+    make(tmp_path)
+    (group,) = built(tmp_path)
+    assert [np.isfinite(group.estimate(MAP_R, how).mean) for how in (SELECTED, LAST, BEST_ON_TEST)] == [True, False, False]
+    assert group.estimate(VALIDATED, LAST).mean == pytest.approx(26.5)
+
+
+def test_without_cross_validations_there_is_no_such_table(tmp_path):
+    make_run(tmp_path, "Plain")
+    make_run(tmp_path, "Single", name="Single_s0/fold_0", split_scheme="predefined")
+    found = built(tmp_path)
+    assert tables.cross_validation(found, [MAP_R]) is None
+    assert [group.seeds_text for group in found] == ["1", "1"] and not any("fold" in r for group in found for r in group.remarks[:-1])
+
+
+def test_the_best_of_each_kind_of_embeddings_is_marked(tmp_path):
+    for group, offset in (("A", 0.0), ("B", 0.3)):
+        for seed in (1, 2):
+            make(tmp_path, group, seed, joined=0.4 + offset + 0.001 * seed)
+    marks = {key: row["MAP@R [%] mark"] for key, row in rows(tables.cross_validation(built(tmp_path), [MAP_R])).items()}
+    assert marks["B", "concatenated"] == "best" and marks["A", "concatenated"] == ""
+    assert marks["A", "separated"] == marks["B", "separated"] == "best", "equal means"
+
+
+def test_the_reality_checks_test_value_stands_beside_the_concatenated_one(tmp_path):
+    make(tmp_path)
+    (group,) = built(tmp_path)
+    test, validation = published.Value(MAP_R, SELECTED, 26.0, joined=True), published.Value(VALIDATED, SELECTED, 30.0)
+    assert published.compare(group, test)[0].mean == pytest.approx(40) and published.compare(group, validation)[0].mean == pytest.approx(
+        31.5
+    )
+    (group,) = built(tmp_path / ".." / make(tmp_path / "other", joined=None).parent.parent)
+    assert not published.joined(group, test) and published.compare(group, test)[0].mean == pytest.approx(100 * np.mean([on_test(1, f) for f in range(4)]))  # fmt: skip
+    assert next(v for p in published.load("mlrc") for v in p.values if v.column.split == "test").joined
