@@ -16,6 +16,7 @@ import argparse
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 import main
 import metrics
@@ -69,18 +70,48 @@ def check(own, opt) -> None:
         raise UserError("a search chooses by validation data, else it would fit the test set: add --use_tv_split")
 
 
-def search(argv: list[str]) -> Path | None:
-    """Set up, run trials, report. Returns the search folder; None after --dry_run."""
+class Plan(NamedTuple):
+    """A search's command line, resolved: the search's own flags, the ranges, the reader of trials' flags, one trial's, and what all share."""
+
+    own: argparse.Namespace
+    command: space.Command
+    flags: space.Flags
+    opt: argparse.Namespace
+    fixed: dict
+
+    @property
+    def savename(self) -> str:
+        """Name of the search folder as a run's name."""
+        return f"{self.opt.group}_search"
+
+    @property
+    def folder(self) -> Path:
+        """Where the search lies."""
+        return Path(self.opt.save_path) / self.opt.dataset / self.savename
+
+
+def plan(argv: list[str], files: Path) -> Plan:
+    """Read and check a search's command line. Raises UserError for what cannot be searched.
+
+    Args:
+        files: a folder for files that live as long as the plan.
+    """
     own, rest = get_parser().parse_known_args(argv)
     command = space.parse(rest, parameters.get_parser(), PRESETS)
+    flags = space.Flags(command, parameters.read, files)
+    opt, fixed = flags.check()
+    check(own, opt)
+    return Plan(own, command, flags, opt, fixed)
+
+
+def search(argv: list[str]) -> Path | None:
+    """Set up, run trials, report. Returns the search folder; None after --dry_run."""
     studies.quiet()
     with tempfile.TemporaryDirectory() as files:
-        flags = space.Flags(command, parameters.read, Path(files))
-        opt, fixed = flags.check()
-        check(own, opt)
+        asked = plan(argv, Path(files))
+        own, command, flags, opt, fixed = asked
+        savename, folder = asked.savename, asked.folder
         metric = named(opt.evaltypes[0], opt.storage_metrics[0], opt.evaltypes)
-        savename = f"{opt.group}_search"
-        folder = Path(opt.save_path) / opt.dataset / savename
         print(f"searching {', '.join(found.text for found in command.ranges.values())}\nfor {metric} on validation, in {folder}")
         if opt.dry_run:
             main.main(opt)

@@ -14,6 +14,9 @@
 # SoftTriple has 10 centres a class, its authors' number; on SOP, where its regulariser was not searched, it has none.
 # Classification losses: one image a class. Batches of 256 hold more images than there are classes: theirs draw the classes
 # with replacement.
+# A line trains 4 folds, <savename>/fold_0 to fold_3; <savename>/meta holds the mean of their test results (separated, 128
+# dimensions) and that of their embeddings side by side (concatenated, 512). Two folds here, two on another machine that shares
+# ./Training_Results: python Run_Script.py MLRC_Runs.sh -- --folds 0 1, and there -- --folds 2 3
 # Reproductions: python Run_Script.py MLRC_Runs.sh --seeds 0 1 2 3 4 5 6 7 8 9
 datapath=${datapath:-./Datasets}  # parent folder of cub200, cars196 and online_products, without spaces
 

@@ -14,12 +14,13 @@ import evaluation
 import metrics
 import parameters
 from evaluation import ensemble, results
-from utilities import reports
+from utilities import configuration, reports
+from utilities.configuration import run_folder
 from utilities.folds import CrossValidation
 from utilities.loading import evaluation_loader, training_loader
 from utilities.meter import EpochMeter
 from utilities.optimisers import build_optimizer, build_scheduler
-from utilities.run import Run, Selection, load_run, run_folder
+from utilities.run import Run, Selection, load_run
 from utilities.runtime import Runtime
 
 
@@ -82,14 +83,7 @@ def train(opt):
     if opt.dry_run:
         return reports.dry_run(training, evaluated, model, criterion, sampler, runtime)
 
-    parts = {
-        "model": model,
-        "criterion": criterion,
-        "optimizer": optimizer,
-        "scheduler": scheduler,
-        "scaler": runtime.scaler,
-        "sampler": sampler,
-    }
+    parts = dict(model=model, criterion=criterion, optimizer=optimizer, scheduler=scheduler, scaler=runtime.scaler, sampler=sampler)
     sampler.create_storage(evaluation_loader(splits["evaluation"], opt), model, runtime.device)
     run = Run(opt, parts, selection)
     run.start(reports.environment(runtime, datasets.record(splits), model))
@@ -129,8 +123,18 @@ def cross_validate(opt):
     return cross
 
 
+def reproduce(opt):
+    """`--reproduce_results`: what a saved run did, stage after stage, each with the flags it then had. Returns the last one's result."""
+    finished = None
+    for stage in configuration.stages_left(opt):
+        finished = main(configuration.continuing(stage, finished))
+    return finished
+
+
 def main(opt):
     """What the flags ask for: a run or its evaluation, or that of each fold of a cross-validation."""
+    if opt.reproduce_results is not None and not opt.dry_run:
+        return reproduce(opt)
     if opt.split_scheme != "half":
         return cross_validate(opt)
     return evaluate_again(opt, Runtime(opt)) if opt.evaluate else train(opt)

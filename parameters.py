@@ -1,4 +1,4 @@
-"""The command line: the only parser of the program, and the checks that refuse what cannot work before anything is loaded.
+"""The command line: the only parser of the program. What cannot work is refused by checks.py before anything is loaded.
 
 Where a flag lives:
   here                      what the run as a whole reads: schedule, optimiser, evaluation, records, resume
@@ -16,12 +16,13 @@ import yaml
 
 import architectures
 import batch_mining
+import checks
 import criteria
 import datasampler
 import datasets
 import metrics
+from utilities import configuration
 from utilities import flags as shared_flags
-from utilities import run as runs
 from utilities.errors import UserError
 from utilities.folds import fold_of
 from utilities.registry import unknown
@@ -31,6 +32,9 @@ DEFAULT_METRICS = [
     "e_recall@1", "e_recall@2", "e_recall@4", "nmi", "f1", "mAP_1000", "mAP_lim", "mAP_c", "dists@intra", "dists@inter",
     "dists@intra_over_inter", "rho_spectrum@0", "rho_spectrum@-1", "rho_spectrum@1", "rho_spectrum@2", "rho_spectrum@10",
 ]  # fmt: skip
+
+
+FOLLOWS = {"fc_lr": "lr", "fc_decay": "decay", "eval_bs": "bs", "eval_kernels": "kernels"}  # unset, they are as the other
 
 
 class _Help(argparse.HelpFormatter):
@@ -254,11 +258,15 @@ def run_parameters(parser) -> None:
     group.add_argument("--resume_from", default=None, metavar="FOLDER", help="continue the run in this folder")
     group.add_argument("--resume_allow_changes", action="store_true", help="continue although flags differ from the saved ones")
     group.add_argument(
-        "--folds", type=int, nargs="+", default=None, metavar="N", help="train only these folds of --split_scheme, from 0 (unset: all)"
+        "--reproduce_results",
+        default=None,
+        metavar="FOLDER",
+        help="a new run with the flags of the one in FOLDER, changes that were allowed on resume made again at the same epochs",
     )
     group.add_argument(
-        "--aggregate_only", action="store_true", help="do not train: make the meta results of the folds that are finished"
+        "--folds", type=int, nargs="+", default=None, metavar="N", help="train only these folds of --split_scheme, from 0 (unset: all)"
     )
+    group.add_argument("--aggregate_only", action="store_true", help="do not train: make the meta results of the folds that are finished")
     group.add_argument(
         "--dry_run",
         action="store_true",
@@ -306,8 +314,8 @@ def get_parser() -> argparse.ArgumentParser:
 def read(argv: list[str] | None = None) -> argparse.Namespace:
     """Parse, compose, derive, check. Without side effects: no folder, no device, no seeding.
 
-    Order, later wins: defaults, --config files, the saved run on resume, the command line. A mistake exits with status 2 and
-    one line. `opt.flags` names all flags.
+    Order, later wins: defaults, --config files, the saved run on resume or reproduction, the command line. A mistake exits with status 2
+    and one line. `opt.flags` names all flags; of a reproduction `opt.later_stages` holds the options of each stage but the first.
     """
     parser = get_parser()
     defaults = vars(parser.parse_args([]))
@@ -315,16 +323,49 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
     try:
         opt = argparse.Namespace(**{**defaults, **explicit})
         values = _config_values(parser, opt.config)
-        if values.get("savename") == f"{values.get('group')}_s{values.get('seed')}":
-            del values["savename"]  # a saved run's own name: with another seed or group there is another
-        opt = argparse.Namespace(**{**defaults, **values, **explicit}, flags=frozenset(defaults))
-        if opt.list is None:
-            _resume(opt, explicit, defaults)
-            _derive(opt)
-            _check(opt)
-        return opt
+        if opt.reproduce_results is not None:
+            return _reproduction(defaults, values, explicit)
+        return _resolved(defaults, values, explicit)
     except UserError as error:
         parser.error(str(error))
+
+
+def _resolved(defaults: dict, values: dict, explicit: dict) -> argparse.Namespace:
+    """The options that the three layers give, later ones winning."""
+    if values.get("savename") == f"{values.get('group')}_s{values.get('seed')}":
+        values = {name: value for name, value in values.items() if name != "savename"}  # with another seed or group there is another
+    opt = argparse.Namespace(**{**defaults, **_following(values, explicit), **explicit}, flags=frozenset(defaults))
+    if opt.list is None:
+        _resume(opt, explicit, defaults)
+        _derive(opt)
+        checks.check(opt)
+    return opt
+
+
+def _following(values: dict, explicit: dict) -> dict:
+    """Saved values without those that had been derived from a flag which the command line now gives: they follow it."""
+    gone = {name for name, source in FOLLOWS.items() if source in explicit and values.get(name) == values.get(source)}
+    return {name: value for name, value in values.items() if name not in gone}
+
+
+def _reproduction(defaults: dict, values: dict, explicit: dict) -> argparse.Namespace:
+    """The options of a saved run's first stage, and in `later_stages` those of each in which a flag had been changed."""
+    for name in ("resume_from", "evaluate", "evaluate_ensemble", "aggregate_only", "list"):
+        if explicit.get(name):
+            raise UserError(f"--reproduce_results makes a new run: leave out --{name}")
+    folder, explicit = Path(explicit["reproduce_results"]), dict(explicit)
+    if fold_of(folder) is not None:
+        folder, explicit["folds"] = fold_of(folder)
+    resume, stages = explicit.pop("resume", None), []
+    for until, flags in configuration.stages(folder):
+        known = {name: value for name, value in flags.items() if name in defaults}
+        stages.append(_resolved(defaults, {**values, **known}, explicit))
+        stages[-1].until, stages[-1].resume = until, resume
+    first, *first.later_stages = stages
+    if resume is not None and (configuration.run_folder(first) / "parameters.yaml").exists():
+        saved = configuration.read_parameters(configuration.run_folder(first))
+        _refuse_changes(configuration.run_folder(first), first, saved, explicit, configuration.NEVER_A_CHANGE)
+    return first
 
 
 def _explicit(parser, argv) -> dict:
@@ -356,7 +397,9 @@ def _config_values(parser, files: list[str]) -> dict:
 
 def _config_value(parser, path, key, value):
     """A file's value passed through its flag's own type."""
-    actions = {action.dest: action for action in parser._actions if action.dest not in ("help", "config", "list", *runs.NEVER_SAVED)}
+    actions = {
+        action.dest: action for action in parser._actions if action.dest not in ("help", "config", "list", *configuration.NEVER_SAVED)
+    }
     if key not in actions:
         nearest = difflib.get_close_matches(str(key), actions, n=1)
         raise UserError(f"{path}: unknown flag {key!r}." + (f" Did you mean {nearest[0]!r}?" if nearest else ""))
@@ -392,19 +435,26 @@ def _resume(opt, explicit: dict, defaults: dict) -> None:
     elif fold_of(Path(opt.resume_from)) is not None:  # one fold of a cross-validation: of that, this fold
         folder, opt.folds = fold_of(Path(opt.resume_from))
         opt.resume_from = str(folder)
-    folder = runs.run_folder(opt)
+    folder = configuration.run_folder(opt)
     if not (folder / "parameters.yaml").exists():
         if opt.resume_from is not None or action:
             asked = f"--resume_from {folder}" if opt.resume_from is not None else f"--{action} {folder}"
             raise UserError(f"{asked}: no run there (parameters.yaml is missing)")
         return
-    saved = runs.read_parameters(folder)
+    saved = configuration.read_parameters(folder)
+    _refuse_changes(folder, opt, saved, explicit, configuration.NEVER_A_CHANGE | (configuration.EVALUATION_FLAGS if action else set()))
+    for name, value in _following(saved, explicit).items():
+        if name in defaults and name not in explicit:
+            setattr(opt, name, value)
+
+
+def _refuse_changes(folder: Path, opt, saved: dict, explicit: dict, free: set) -> None:
+    """Raise UserError where the command line gives what differs from the saved flags, unless that is allowed, `free`, or more epochs."""
     given = {name: value for name, value in explicit.items() if name in saved}
     derived = argparse.Namespace(**{**vars(opt), **saved, **given})  # so that `--savename group_plus_seed` equals its resolved value
     _derive(derived)
-    free = runs.NEVER_A_CHANGE | (runs.EVALUATION_FLAGS if action else set())
     differing = [
-        f"--{name} {_shown(getattr(derived, name))} (saved: {_shown(saved[name])})"
+        f"--{name} {checks.shown(getattr(derived, name))} (saved: {checks.shown(saved[name])})"
         for name in sorted(given)
         if name not in free and getattr(derived, name) != saved[name] and not (name == "n_epochs" and given[name] > saved[name])
     ]
@@ -412,13 +462,6 @@ def _resume(opt, explicit: dict, defaults: dict) -> None:
         raise UserError(
             f"--resume: flags differ from those of {folder}: {'; '.join(differing)}. Leave them out, or add --resume_allow_changes"
         )
-    for name, value in saved.items():
-        if name in defaults and name not in given:
-            setattr(opt, name, value)
-
-
-def _shown(value) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _derive_savename(opt) -> None:
@@ -434,130 +477,17 @@ def _derive(opt) -> None:
         opt.source_path = str(getattr(dataset, "default_source_path", lambda: "./Datasets")())
     if opt.augmentation is None:
         opt.augmentation = getattr(dataset, "DEFAULT_AUGMENTATION", "base")
-    if opt.fc_lr < 0:
-        opt.fc_lr = opt.lr
-    if opt.fc_decay is None:
-        opt.fc_decay = opt.decay
-    if opt.eval_bs is None:
-        opt.eval_bs = opt.bs
-    if opt.eval_kernels is None:
-        opt.eval_kernels = opt.kernels
+    for name, source in FOLLOWS.items():
+        if getattr(opt, name) is None or (name == "fc_lr" and opt.fc_lr < 0):
+            setattr(opt, name, getattr(opt, source))
     if opt.splits_to_eval is None:
-        opt.splits_to_eval = ["train"] + ["val"] * _has_validation(opt) + ["test"]
+        opt.splits_to_eval = ["train"] + ["val"] * datasets.has_validation(opt) + ["test"]
         if opt.split_scheme != "half":
-            opt.splits_to_eval = ["val" if _has_validation(opt) else "test"]
+            opt.splits_to_eval = ["val" if datasets.has_validation(opt) else "test"]
     if opt.no_train_metrics:
         opt.splits_to_eval = [split for split in opt.splits_to_eval if split != "train"]
     if opt.online_backend == "comet":
         opt.online_backend = "comet_ml"
-
-
-def _check(opt) -> None:
-    """Refuse, in one line, what cannot work. Raises UserError."""
-    _check_numbers(opt)
-    architectures.check(opt.arch)
-    datasets.check(opt)
-    loss, sampler = criteria.REGISTRY.module(opt.loss), datasampler.REGISTRY.module(opt.data_sampler)
-    _check_mining(opt, loss)
-    if getattr(sampler, "USES_SAMPLES_PER_CLASS", False):
-        if opt.bs % opt.samples_per_class:
-            raise UserError(
-                f"--bs {opt.bs} is not a multiple of --samples_per_class {opt.samples_per_class}, which --data_sampler {opt.data_sampler} fills batches by"
-            )
-        if opt.samples_per_class == 1 and getattr(loss, "REQUIRES_BATCHMINER", False):
-            raise UserError(f"--samples_per_class 1 leaves --loss {opt.loss} without positives: it needs 2 or more")
-    for name in opt.evaluation_metrics + opt.storage_metrics:
-        metrics.check(name)
-    _check_evaluation(opt)
-    _check_folds(opt)
-    for name in opt.storage_metrics if not opt.evaluate else ():
-        if name not in opt.evaluation_metrics:
-            raise UserError(
-                f"--storage_metrics {name} is not evaluated: add it to --evaluation_metrics ({' '.join(opt.evaluation_metrics)})"
-            )
-        if metrics.is_array(name):
-            raise UserError(f"--storage_metrics {name} is an array: it has no best value")
-    if opt.patience is not None and not _has_validation(opt):
-        raise UserError("--patience stops on validation data: add --use_tv_split or another --split_scheme")
-
-
-def _check_evaluation(opt) -> None:
-    """The splits to evaluate are there, and the one that chooses the best epoch is among them."""
-    if not opt.splits_to_eval:
-        raise UserError("--no_train_metrics leaves nothing of --splits_to_eval train: name val or test")
-    if "val" in opt.splits_to_eval and not _has_validation(opt):
-        raise UserError("--splits_to_eval val: there is no validation data, add --use_tv_split or another --split_scheme")
-    chooses = "val" if _has_validation(opt) else "test"
-    if chooses not in opt.splits_to_eval and not (opt.evaluate or opt.evaluate_ensemble or opt.aggregate_only):
-        raise UserError(f"--splits_to_eval {_shown(opt.splits_to_eval)}: the best epoch is chosen on {chooses}, name it too")
-    if opt.tester == "same_parent_label" and opt.label_hierarchy_level:
-        raise UserError(
-            f"--tester same_parent_label with --label_hierarchy_level {opt.label_hierarchy_level}: super-classes have no parents, take level 0"
-        )
-
-
-def _check_folds(opt) -> None:
-    """What is asked of folds goes with a scheme that has them."""
-    if opt.split_scheme == "half":
-        for name in ("evaluate_ensemble", "aggregate_only"):
-            if getattr(opt, name):
-                raise UserError(f"--{name} is for the folds of a cross-validation: --split_scheme half has none")
-    n_folds = 0 if opt.split_scheme == "half" else datasets.n_folds(opt)
-    for fold in opt.folds or ():
-        if not 0 <= fold < n_folds:
-            there = f"folds 0 to {n_folds - 1}" if n_folds else "none"
-            raise UserError(f"--folds {_shown(opt.folds)}: --split_scheme {opt.split_scheme} has {there}")
-    if opt.folds is not None and len(set(opt.folds)) < len(opt.folds):
-        raise UserError(f"--folds {_shown(opt.folds)}: name each fold once")
-
-
-def _has_validation(opt) -> bool:
-    return datasets.has_validation(opt)
-
-
-def _check_numbers(opt) -> None:
-    at_least = {
-        "n_epochs": 0, "bs": 1, "samples_per_class": 1, "kernels": 0, "eval_kernels": 0, "eval_bs": 1, "embed_dim": 0, "save_interval": 1,
-        "iterations_per_epoch": 1, "patience": 1, "plot_every": 0, "log_every": 0, "decay": 0, "loss_decay": 0, "momentum": 0, "lr": 0, "seed": 0,
-        "plateau_patience": 0, "eval_pca": 1, "eval_size_of_tsne": 0,
-    }  # fmt: skip
-    for name, least in at_least.items():
-        value = getattr(opt, name)
-        if value is not None and not value >= least:
-            raise UserError(f"--{name} {value} must be at least {least}")
-    if opt.clip_grad_norm is not None and not opt.clip_grad_norm > 0:
-        raise UserError(f"--clip_grad_norm {opt.clip_grad_norm} must be above 0")
-    for name in opt.flags:
-        if isinstance(value := getattr(opt, name), float) and value != value:
-            raise UserError(f"--{name} nan is no number to train with")
-    if opt.fc_lr == 0 and opt.lr > 0:
-        raise UserError("--fc_lr 0 would leave the last layer as it starts: give a rate above 0, or -1 for --lr")
-    if min(opt.tau) < 1:
-        raise UserError(f"--tau {_shown(opt.tau)}: an epoch is 1 or more")
-    if opt.n_epochs == 0 and not (opt.check_untrained_accuracy or opt.evaluate):
-        raise UserError("--n_epochs 0 trains nothing: add --check_untrained_accuracy to evaluate the untrained network")
-    if len(set(opt.evaltypes)) < len(opt.evaltypes):
-        raise UserError(f"--evaltypes {_shown(opt.evaltypes)}: each one once")
-    if any(gpu < 0 for gpu in opt.gpu):
-        raise UserError(f"--gpu {_shown(opt.gpu)}: a GPU's number is 0 or more")
-
-
-def _check_mining(opt, loss) -> None:
-    """The pairing of loss and miner, by what the one allows and the other yields."""
-    requires, mines_pairs = getattr(loss, "REQUIRES_BATCHMINER", False), getattr(loss, "MINES_PAIRS", False)
-    if opt.mine_pairs and not mines_pairs:
-        able = [name for name, module in criteria.REGISTRY.modules().items() if getattr(module, "MINES_PAIRS", False)]
-        raise UserError(f"--mine_pairs: --loss {opt.loss} does not work on all pairs of a batch; these do: {', '.join(able)}")
-    if not requires and not opt.mine_pairs:
-        return
-    miner = batch_mining.REGISTRY.module(opt.batch_mining)
-    allowed = getattr(loss, "ALLOWED_MINING_OPS", None)
-    if allowed is None and getattr(miner, "YIELDS", "triplets") == "sets":
-        raise UserError(
-            f"--batch_mining {opt.batch_mining} yields sets, which --loss {opt.loss} does not take: choose a miner of triplets or pairs, such as distance"
-        )
-    if allowed is not None and opt.batch_mining not in allowed:
-        raise UserError(f"--batch_mining {opt.batch_mining} does not go with --loss {opt.loss}; allowed: {', '.join(allowed)}")
 
 
 def listing(kind: str) -> list[tuple[str, str]]:
@@ -579,4 +509,4 @@ def answer(opt) -> str | None:
         rows = listing(opt.list)
         width = max(len(name) for name, _ in rows)
         return "\n".join(f"{name:{width}}  {caption}" for name, caption in rows)
-    return yaml.safe_dump(runs.saved_flags(opt), sort_keys=True).rstrip() if opt.print_config else None
+    return yaml.safe_dump(configuration.saved_flags(opt), sort_keys=True).rstrip() if opt.print_config else None

@@ -179,4 +179,6 @@ def evaluate(model, loaders: dict, opt, runtime, bare: bool = False) -> tuple[di
 def embed_all(model, loaders: dict, opt, runtime, bare: bool = False) -> dict:
     """Embed each split as the flags ask. Returns split -> Embedded."""
     bare = bare or opt.eval_use_trunk_output
-    return {split: embed(model, loader, runtime, f"embedding {split}", bare, not opt.eval_no_normalize) for split, loader in loaders.items()}
+    return {
+        split: embed(model, loader, runtime, f"embedding {split}", bare, not opt.eval_no_normalize) for split, loader in loaders.items()
+    }

@@ -8,8 +8,8 @@ import numpy as np
 import evaluation
 from evaluation import pictures
 from utilities import checkpoint, reports
+from utilities.configuration import EVALUATION_FLAGS, read_parameters, run_folder
 from utilities.files import replacing
-from utilities.run import EVALUATION_FLAGS, read_parameters, run_folder
 
 
 def of_best_epoch(run, embedded: dict) -> None:

@@ -9,9 +9,9 @@ import yaml
 
 from search import study as studies
 from search.trials import scores
+from utilities.configuration import NEVER_A_CHANGE
 from utilities.files import replacing
 from utilities.folds import over_folds
-from utilities.run import NEVER_A_CHANGE
 
 NO_PART_OF_THE_BEST = NEVER_A_CHANGE - {"source_path"} | {"savename", "group", "splits_to_eval"}
 COLUMNS = ("trial", "state", "value", "attempts", "seconds", "host", "reason")
@@ -49,6 +49,20 @@ def write_tables(study, folder: Path, flags, given: set[str], metric: str) -> No
     with replacing(folder / "best_parameters.yaml") as file:
         file.write(f"# {studies.folder_name(study, best)}: {metric} on validation {best.value:.6g}, the best of {len(rows)} trials\n")
         yaml.safe_dump(content, file, sort_keys=False)
+
+
+def progress(folder: Path) -> tuple[int, int]:
+    """(trials that ended, finished reproductions of the best one) of a search, by the files in its folder; writes nothing."""
+    table, best, again = (folder / name for name in ("trials.csv", "best_parameters.yaml", "reproductions.yaml"))
+    if not table.exists():
+        return 0, 0
+    with open(table, newline="", encoding="utf-8") as file:
+        ended = sum(row["state"] in ("complete", "fail") for row in csv.DictReader(file))
+    if not (best.exists() and again.exists()):
+        return ended, 0
+    known = yaml.safe_load(again.read_text(encoding="utf-8"))
+    named = best.read_text(encoding="utf-8").removeprefix("# ").partition(":")[0]  # by the first line, which `write_tables` writes
+    return ended, len(known["runs"]) if known["trial"] == named else 0
 
 
 def draw(study, folder: Path, metric: str) -> list[Path]:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import yaml
 
+from utilities.configuration import NEVER_A_CHANGE
 from utilities.errors import UserError
 from utilities.files import replacing
-from utilities.run import NEVER_A_CHANGE
 
 FILE = "search.yaml"
 
@@ -24,27 +24,37 @@ def settle(folder: Path, ranges: dict, fixed: dict, allow_changes: bool, trials:
     Raises:
         UserError: a range was narrowed or is of another kind, or a flag differs without `allow_changes`.
     """
-    path = folder / FILE
-    now = {flag: [found.kind, *found.values] for flag, found in ranges.items()}
-    if path.exists():
-        saved = yaml.safe_load(path.read_text(encoding="utf-8"))
-        _check_ranges(folder, saved["ranges"], ranges)
-        free = NEVER_A_CHANGE | {"savename"}
-        both = sorted((set(fixed) & set(saved["flags"])) - free)
-        changed = {name: [saved["flags"][name], fixed[name]] for name in both if saved["flags"][name] != fixed[name]}
-        if changed and not allow_changes:
-            listed = "; ".join(f"--{name} {after} (before: {before})" for name, (before, after) in changed.items())
-            raise UserError(
-                f"flags differ from those of {folder}: {listed}. Leave them out, choose another --group, or add --resume_allow_changes"
-            )
-        changed |= {flag: [saved["ranges"][flag], now[flag]] for flag in now if saved["ranges"][flag] != now[flag]}
-        if changed:
-            diffs = folder / "configs" / f"resume_training_config_diffs_{trials}"
-            diffs.mkdir(parents=True, exist_ok=True)
-            with replacing(diffs / FILE) as file:
-                yaml.safe_dump({name: {"before": before, "now": after} for name, (before, after) in changed.items()}, file)
-    with replacing(path) as file:
+    now = _written(ranges)
+    changed = changes(folder, ranges, fixed, allow_changes)
+    if changed:
+        diffs = folder / "configs" / f"resume_training_config_diffs_{trials}"
+        diffs.mkdir(parents=True, exist_ok=True)
+        with replacing(diffs / FILE) as file:
+            yaml.safe_dump({name: {"before": before, "now": after} for name, (before, after) in changed.items()}, file)
+    with replacing(folder / FILE) as file:
         yaml.safe_dump({"ranges": now, "flags": fixed}, file, sort_keys=True)
+
+
+def changes(folder: Path, ranges: dict, fixed: dict, allow_changes: bool) -> dict:
+    """Flag -> [before, now] of what differs from the search in the folder, arguments and errors as `settle`; writes nothing."""
+    path = folder / FILE
+    if not path.exists():
+        return {}
+    saved, now = yaml.safe_load(path.read_text(encoding="utf-8")), _written(ranges)
+    _check_ranges(folder, saved["ranges"], ranges)
+    free = NEVER_A_CHANGE | {"savename"}
+    both = sorted((set(fixed) & set(saved["flags"])) - free)
+    changed = {name: [saved["flags"][name], fixed[name]] for name in both if saved["flags"][name] != fixed[name]}
+    if changed and not allow_changes:
+        listed = "; ".join(f"--{name} {after} (before: {before})" for name, (before, after) in changed.items())
+        raise UserError(
+            f"flags differ from those of {folder}: {listed}. Leave them out, choose another --group, or add --resume_allow_changes"
+        )
+    return changed | {flag: [saved["ranges"][flag], now[flag]] for flag in now if saved["ranges"][flag] != now[flag]}
+
+
+def _written(ranges: dict) -> dict:
+    return {flag: [found.kind, *found.values] for flag, found in ranges.items()}
 
 
 def _check_ranges(folder: Path, saved: dict, ranges: dict) -> None:

@@ -15,13 +15,14 @@ from pathlib import Path
 
 import yaml
 
+from utilities.configuration import NEVER_SAVED, saved_flags
 from utilities.errors import UserError
-from utilities.run import NEVER_SAVED, saved_flags
 
 SUFFIXES = ("BAYESIAN", "LOG_BAYESIAN", "INT_BAYESIAN", "CHOICE")
 NEVER_SEARCHED = NEVER_SAVED | {
     "help", "seed", "dataset", "source_path", "save_path", "savename", "group", "project", "storage_metrics", "evaluation_metrics",
 }  # fmt: skip
+NO_PART_OF_A_TRIAL = {"final_test"}  # what a --config file may say of a run's end: of a search, the reproductions have it
 MOST_COMBINATIONS = 500  # of choices that are tried on the parser before a search starts
 
 
@@ -78,7 +79,7 @@ class Command:
     Attributes:
         ranges: flag -> its range.
         rest: arguments for the main program's parser, without the ranges.
-        files: `--config` files that hold ranges, or values of searched flags -> their other lines.
+        files: `--config` files that hold ranges, values of searched flags or what is no part of a trial -> their other lines.
         given: the flags that the command line or a file gives a value.
     """
 
@@ -113,7 +114,8 @@ def parse(argv: list[str], parser: argparse.ArgumentParser, presets: Path) -> Co
         content = _read(name, presets)
         if content is None:  # the main program's parser says what is wrong
             continue
-        found = {}
+        found, at_the_end = {}, {name for name in NO_PART_OF_A_TRIAL if isinstance(content.get(name), bool)}
+        content = {key: value for key, value in content.items() if key not in at_the_end}
         for key in [key for key in content if "~" in str(key)]:
             values = content.pop(key)
             texts = [_text(value) for value in values] if isinstance(values, list) else [str(values)]
@@ -125,7 +127,7 @@ def parse(argv: list[str], parser: argparse.ArgumentParser, presets: Path) -> Co
             from_files.pop(flag, None)
         from_files |= found
         given |= set(content)
-        if found or set(content) & set(ranges):
+        if found or at_the_end or set(content) & set(ranges):
             files[name] = {key: value for key, value in content.items() if key not in ranges}
     ranges = {**{flag: found for flag, found in from_files.items() if flag not in fixed}, **ranges}
     if not ranges:
@@ -242,7 +244,7 @@ class Flags:
     Args:
         command: the search's.
         read: the main program's `read(argv)`.
-        folder: where files that held ranges are written without them.
+        folder: where files that held more than a trial's flags are written without it.
     """
 
     def __init__(self, command: Command, read, folder: Path):

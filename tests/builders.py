@@ -1,6 +1,7 @@
 """Tiny data sets of real images, in the layouts that the pipeline reads. Tests of every folder build theirs here.
 
-`make_…(path, layout=…, n_classes=…, n_images=…)` writes below `path` and returns the data set's own folder.
+`make_…(path, layout=…, n_classes=…, n_images=…)` writes below `path` and returns the data set's own folder. `SMALL` and `dry_run` are what
+commands take on them.
 """
 
 from pathlib import Path
@@ -14,6 +15,19 @@ CAR_NAMES = (
     "Acura Integra Type R 2001", "Acura ZDX Hatchback 2012", "Aston Martin V8 Vantage Convertible 2012",
 )  # fmt: skip
 PRODUCTS = ("bicycle", "cabinet", "chair", "coffee_maker", "fan", "kettle", "lamp", "mug", "sofa", "stapler", "table", "toaster")
+
+# What makes a published command run on such data: no weights, no counts, images of 32 x 32 pixels.
+SMALL = ["--not_pretrained", "--allow_partial_dataset", "--resize_size", "36", "--crop_size", "32", "--kernels", "0"]
+
+
+def dry_run(words, capsys):
+    """Watch a command of main.py pass its dry run on small images."""
+    import main
+    import parameters
+
+    main.main(parameters.read([*words, *SMALL, "--dry_run"]))
+    said = capsys.readouterr().out
+    assert "dry run: one batch of" in said and "loss nan" not in said, said
 
 
 def picture(seed, size=(40, 30)):

@@ -13,8 +13,22 @@ ALLOWED = {
     "evaluation": {"evaluation", "metrics", "utilities"},
     "results": {"results", "metrics", "utilities"},
     "search": {"search", "utilities"},
+    "launch": {"launch", "utilities"},
 }
-HOUSE = {*PLUG_INS, "utilities", "evaluation", "results", "search", "main", "parameters", "toy_experiments", "benchmarks", "tests"}
+HOUSE = {
+    *PLUG_INS,
+    "utilities",
+    "evaluation",
+    "results",
+    "search",
+    "launch",
+    "main",
+    "parameters",
+    "checks",
+    "toy_experiments",
+    "benchmarks",
+    "tests",
+}
 
 
 def imported(path: Path) -> set[str]:

@@ -82,3 +82,34 @@ def test_a_killed_run_ends_as_if_it_had_not_been(data, tmp_path, more):
             assert all(torch.equal(value, resumed[part][name]) for name, value in weights[part].items()), (title, part)
         assert not list(folder.glob(".*.tmp")) or "checkpoint" in title
         assert [p.name for p in folder.parent.iterdir()] == ["Kill_s1"]
+
+
+FOLD_MOMENTS = {
+    "inside fold 2": lambda folder: (folder / "fold_2" / checkpoint.LAST).exists() and epochs_logged(folder / "fold_2") == 1,
+    "before fold 2 has anything": lambda folder: (folder / "fold_2").exists(),
+}
+
+
+def test_a_cross_validation_killed_in_fold_2_of_4_ends_as_if_it_had_not_been(data, tmp_path):
+    more = ["--batch_mining", "distance", "--split_scheme", "class_disjoint", "--split_partitions", "4", "--final_test", "--n_epochs", "3"]
+    subprocess.run(command(data, tmp_path / "whole", *more), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    whole = tmp_path / "whole" / "folder" / "Kill_s1"
+    assert sorted(path.name for path in whole.glob("fold_*")) == ["fold_0", "fold_1", "fold_2", "fold_3"]
+    for number, (title, moment) in enumerate(FOLD_MOMENTS.items()):
+        arguments = command(data, tmp_path / f"killed_{number}", *more)
+        folder = tmp_path / f"killed_{number}" / "folder" / "Kill_s1"
+        run_and_kill(arguments, folder, moment)
+        assert not (folder / "fold_3").exists() and not (folder / "meta").exists()
+        done = (folder / "fold_1" / checkpoint.LAST).stat().st_mtime_ns
+        told = subprocess.run([*arguments, "--resume"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        assert "fold 0 of 4 is finished" in told and "fold 1 of 4 is finished" in told
+        assert (folder / "fold_1" / checkpoint.LAST).stat().st_mtime_ns == done
+        for fold in range(4):
+            assert timeless(folder / f"fold_{fold}") == timeless(whole / f"fold_{fold}"), (title, fold)
+            one, other = (checkpoint.read(path / f"fold_{fold}" / checkpoint.LAST) for path in (folder, whole))
+            for part in ("state_dict", "criterion"):
+                assert all(torch.equal(value, other[part][name]) for name, value in one[part].items()), (title, fold, part)
+        for name in ("separated", "concatenated"):
+            one, other = (json.loads((path / "meta" / f"{name}.json").read_text()) for path in (folder, whole))
+            assert one == other, (title, name)
+        assert [path.name for path in folder.parent.iterdir()] == ["Kill_s1"]

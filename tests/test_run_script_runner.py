@@ -13,18 +13,24 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
+import Bayesian_Optimization
+import launch.locks
+import launch.runner
 import main
 import parameters
 import Run_Script
+from launch.lines import KINDS
 from utilities import checkpoint
+from utilities.configuration import run_folder
 from utilities.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
 STAND_IN = """
 import sys, time
 from pathlib import Path
-flags = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+flags = dict(zip(sys.argv[1:], sys.argv[2:]))
 group = flags["--group"]
 print("device cpu")
 if group == "Fails":
@@ -42,16 +48,18 @@ Path(flags["--save_path"], "seen.txt").open("a").write(" ".join(sys.argv[1:]) + 
 
 @pytest.fixture
 def stand_in(tmp_path, monkeypatch):
-    """main.py replaced by a script that succeeds, fails, dies or sleeps by its --group."""
-    path = tmp_path / "stand_in.py"
-    path.write_text(STAND_IN)
-    monkeypatch.setattr(Run_Script, "MAIN", path)
-    monkeypatch.setattr(Run_Script, "POLL", 0.02)
+    """The programs replaced by a script that succeeds, fails, dies or sleeps by its --group."""
+    for name in ("main.py", "Bayesian_Optimization.py"):
+        (tmp_path / name).write_text(STAND_IN)
+    monkeypatch.setattr(Run_Script, "ROOT", tmp_path)
+    monkeypatch.setattr(launch.runner, "POLL", 0.02)
     return tmp_path
 
 
 def tasks(path, *groups, more=()):
-    lines = [Run_Script.Line(n, ["--group", group, "--save_path", str(path), "--dataset", "glyphs", *more]) for n, group in enumerate(groups, 1)]
+    lines = [
+        Run_Script.Line(n, ["--group", group, "--save_path", str(path), "--dataset", "glyphs", *more]) for n, group in enumerate(groups, 1)
+    ]
     return [Run_Script.Task(line) for line in lines]
 
 
@@ -63,14 +71,17 @@ def written(path, text):
 # ------------------------------------------------------------------------------------------------------ the file of runs
 def test_reading_a_file_of_runs(tmp_path, monkeypatch):
     monkeypatch.delenv("datapath", raising=False)
-    script = written(tmp_path / "runs.sh", """#!/bin/sh
+    script = written(
+        tmp_path / "runs.sh",
+        """#!/bin/sh
 datapath=${datapath:-/some/data}  # where
 export more=$datapath/more other='a b'
 
 python main.py --source $datapath --group "A B" --seed 0   # the first
 python3 ../main.py --source ${more} \\
   --group=$other
-""")
+""",
+    )
     assert Run_Script.read_lines(script, {}) == [
         (5, ["--source", "/some/data", "--group", "A B", "--seed", "0"]), (7, ["--source", "/some/data/more", "--group=a b"]),
     ]  # fmt: skip
@@ -91,7 +102,9 @@ def test_what_is_no_run_is_refused_with_its_line(tmp_path, text, message):
 
 
 def chosen(*argv):
-    lines = [Run_Script.Line(n, ["--group", group, "--seed", str(seed)]) for n, (group, seed) in enumerate([("A", 0), ("A", 1), ("B", 0)], 1)]
+    lines = [
+        Run_Script.Line(n, ["--group", group, "--seed", str(seed)]) for n, (group, seed) in enumerate([("A", 0), ("A", 1), ("B", 0)], 1)
+    ]
     return [(line.number, line.argv) for line in Run_Script.select_lines(lines, Run_Script.read_options(["runs.sh", *argv]))]
 
 
@@ -157,6 +170,157 @@ def test_how_a_run_stands(folder_data, tmp_path):
         more.standing()
 
 
+FOLDS = ["--split_scheme", "class_disjoint", "--split_partitions", "2", "--split_sets", "2", "--final_test", "--n_epochs", "1"]
+
+
+def small(folder_data, tmp_path, *more, program="main.py"):
+    """A task of a tiny run, or search, with the seed 0."""
+    argv = [
+        "--dataset", "folder", "--dataset_folder_path", str(folder_data), "--save_path", str(tmp_path), "--arch", "conv4_normalize", "--embed_dim", "8",
+        "--loss", "triplet", "--batch_mining", "semihard", "--bs", "4", "--kernels", "0", "--evaluation_metrics", "e_recall@1", "--no_records",
+        "--plot_every", "0", "--group", "Tiny", "--seed", "0", *more,
+    ]  # fmt: skip
+    return Run_Script.TASKS[program](KINDS[program](1, argv))
+
+
+def standing(task):
+    return task.standing(), task.progress
+
+
+def test_how_a_run_with_a_final_test_stands(folder_data, tmp_path):
+    def task(*more):
+        return small(folder_data, tmp_path, "--use_tv_split", "--tv_split_perc", "0.5", "--splits_to_eval", "val", "--n_epochs", "1", *more)
+
+    run = main.main(task().opt)
+    assert standing(task()) == (Run_Script.FINISHED, "1 epochs")
+    assert standing(task("--final_test")) == (Run_Script.INTERRUPTED, "1 epochs"), "trained, but killed before its test"
+    main.main(parameters.read(["--resume_from", str(run.folder), "--final_test"]))
+    assert standing(task("--final_test")) == (Run_Script.FINISHED, "1 epochs")
+
+
+def test_how_a_cross_validation_stands(folder_data, tmp_path):
+    def task(*more):
+        return small(folder_data, tmp_path, *FOLDS, *more)
+
+    assert task().standing() == Run_Script.NEW
+    main.main(task("--folds", "0").opt)
+    assert standing(task()) == (Run_Script.INTERRUPTED, "after 1 of 2 folds")
+    assert standing(task("--folds", "0")) == (Run_Script.FINISHED, "1 folds"), "the other fold is somebody else's"
+    assert standing(task("--folds", "1")) == (Run_Script.INTERRUPTED, "after 0 of 1 folds"), "its folder is there: it is joined by --resume"
+    cross = main.main(parameters.read([*task("--folds", "1").line.argv, "--resume"]))
+    assert cross.folder == task().folder and standing(task()) == (Run_Script.FINISHED, "2 folds")
+    assert standing(task("--n_epochs", "2")) == (Run_Script.INTERRUPTED, "after 0 of 2 folds")
+    with pytest.raises(UserError, match=r"--lr 0.5 \(saved"):
+        task("--lr", "0.5").standing()
+
+    def without(path, change):
+        """How the line stands while a file is changed."""
+        whole = path.read_bytes()
+        change(path)
+        found = standing(task())
+        path.write_bytes(whole)
+        assert standing(task()) == (Run_Script.FINISHED, "2 folds")
+        return found
+
+    meta, summary = cross.folder / "meta", cross.folder / "fold_1" / "summary.json"
+    for name in ("separated", "concatenated"):
+        assert without(meta / f"{name}.json", Path.unlink) == (Run_Script.INTERRUPTED, "after 2 of 2 folds")
+    of_other_epochs = lambda path: path.write_text(path.read_text().replace('"epochs": [\n  1,', '"epochs": [\n  7,'))  # noqa: E731
+    assert without(meta / "concatenated.json", of_other_epochs)[0] == Run_Script.INTERRUPTED
+    of_validation = lambda path: path.write_text(path.read_text().replace('"test": {', '"tests": {'))  # noqa: E731
+    assert without(meta / "separated.json", of_validation)[0] == Run_Script.INTERRUPTED
+    assert without(summary, of_validation) == (Run_Script.INTERRUPTED, "after 1 of 2 folds"), "a fold that was not measured on test"
+    assert without(summary, Path.unlink) == (Run_Script.INTERRUPTED, "after 1 of 2 folds")
+    assert without(cross.folder / "fold_0" / checkpoint.LAST, Path.unlink) == (Run_Script.INTERRUPTED, "after 1 of 2 folds")
+
+    (cross.folder / "parameters.yaml").unlink()
+    with pytest.raises(UserError, match="holds no run"):
+        task().standing()
+
+
+def test_lines_may_share_a_cross_validation_by_its_folds(folder_data, tmp_path):
+    def line(number, *more):
+        return Run_Script.Line(number, small(folder_data, tmp_path, *FOLDS, *more).line.argv)
+
+    first, second = Run_Script.make_tasks([line(1, "--folds", "1"), line(2, "--folds", "0")])[0]
+    assert first.folder == second.folder and first.lock.path != second.lock.path and first.log != second.log
+    assert first.name == "folder/Tiny_s0.folds_1"
+    for other in (["--folds", "0", "1"], []):
+        with pytest.raises(UserError, match="lines 1 and 3 both write to"):
+            Run_Script.make_tasks([line(1, "--folds", "1"), line(3, *other)])
+
+
+# ------------------------------------------------------------------------------------------------- how far a search has come
+SEARCH = ["--use_tv_split", "--tv_split_perc", "0.5", "--n_epochs", "1", "--lr~LOG_BAYESIAN~", "1e-4,1e-2"]
+
+
+def search_task(folder_data, tmp_path, trials, reproductions, *more):
+    counts = ["--bayesian_optimization_n_iter", str(trials), "--reproductions", str(reproductions)]
+    return small(folder_data, tmp_path, *SEARCH, *counts, *more, program="Bayesian_Optimization.py")
+
+
+def test_how_a_search_stands(folder_data, tmp_path, monkeypatch):
+    def train(opt):  # a value at once, in place of training; rates above .005 fail
+        folder = run_folder(opt)
+        folder.mkdir(parents=True)
+        value = float("nan") if opt.lr > 0.005 else opt.lr
+        (folder / "summary.json").write_text(json.dumps({"selected": {"values": {"val": {"e_recall@1": value}}}}))
+
+    monkeypatch.setattr(main, "main", train)
+
+    def task(*more):
+        return search_task(folder_data, tmp_path, *more)
+
+    folder = tmp_path / "folder" / "Tiny_search"
+    assert standing(task(6, 2)) == (Run_Script.NEW, "") and task(6, 2).name == "folder/Tiny_search"
+    Bayesian_Optimization.search(task(6, 0).line.argv)
+    assert ",fail," in (folder / "trials.csv").read_text(), "failed trials count among those asked for"
+    assert standing(task(6, 0)) == standing(task(4, 0)) == (Run_Script.FINISHED, "6 trials")
+    assert standing(task(8, 0)) == (Run_Script.INTERRUPTED, "after 6 of 8 trials")
+    assert standing(task(6, 2)) == (Run_Script.INTERRUPTED, "after 6 of 6 trials and 0 of 2 reproductions")
+    assert task(6, 2).outcome()[0] == Run_Script.RUNNING, "it ended because others work on what is left"
+    before = sorted(folder.rglob("*"))
+    task(6, 2).standing()
+    assert sorted(folder.rglob("*")) == before, "looking changes nothing"
+    Bayesian_Optimization.search(task(6, 2).line.argv)
+    assert standing(task(6, 2)) == (Run_Script.FINISHED, "6 trials and 2 of 2 reproductions") and task(6, 2).outcome() == (
+        "finished",
+        "now",
+    )
+    again = yaml.safe_load((folder / "reproductions.yaml").read_text())
+    (folder / "reproductions.yaml").write_text(yaml.safe_dump({**again, "trial": "trial_77"}))
+    assert task(6, 2).standing() == Run_Script.INTERRUPTED, "reproductions of what is no longer the best"
+    (folder / "best_parameters.yaml").unlink()
+    assert task(6, 0).standing() == Run_Script.INTERRUPTED
+    with pytest.raises(UserError, match="--bs 8 .before: 4."):
+        task(6, 0, "--bs", "8").standing()
+
+
+def test_lines_of_searches(folder_data, tmp_path):
+    lines = Run_Script.read_lines(ROOT / "MLRC_Searches.sh", {"datapath": "/data"})
+    assert (
+        len(lines) == 53 and {line.program for line in lines} == {"Bayesian_Optimization.py"} and lines[0].command.startswith("python Bay")
+    )
+    task = Run_Script.make_tasks(lines[:1])[0][0]
+    assert task.name == "cub200/MLRC_CUB_Contrastive_search" and task.program.name == "Bayesian_Optimization.py"
+    argv = search_task(folder_data, tmp_path, 1, 0).line.argv
+    kept, refused = Run_Script.make_tasks(
+        [Run_Script.SearchLine(4, [*argv, "--final_test"]), Run_Script.SearchLine(5, ["--lr~BAYESIAN~", "1,0"])]
+    )
+    assert not kept and "no trial may see" in refused[0][1] and "swapped" in refused[1][1]
+    with pytest.raises(UserError, match="lines 1 and 2 both write to .*Tiny_search: give them different --group$"):
+        Run_Script.make_tasks([Run_Script.SearchLine(1, argv), Run_Script.SearchLine(2, [*argv, "--bs", "8"])])
+
+
+def test_searches_are_run_by_their_program(stand_in, folder_data, monkeypatch):
+    task = search_task(folder_data, stand_in, 1, 0)
+    (stand_in / "main.py").unlink()
+    monkeypatch.setattr(Run_Script.SearchTask, "outcome", lambda task: (Run_Script.FINISHED, "now"))
+    runner = Run_Script.Runner([task], jobs=1, gpus=[])
+    runner.run()
+    assert runner.outcomes["finished"] == ["folder/Tiny_search: now"] and "--lr~LOG_BAYESIAN~" in (stand_in / "seen.txt").read_text()
+
+
 # ----------------------------------------------------------------------------------------------------------------- locks
 def test_a_lock_has_one_holder(tmp_path):
     path = tmp_path / "run.lock"
@@ -179,13 +343,13 @@ def test_locks_left_behind_are_recognised(tmp_path):
         assert Run_Script.Lock(written(tmp_path / "a.lock", content)).take(), content
     path = written(tmp_path / "b.lock", entry(5, "1", host="elsewhere"))
     assert not Run_Script.Lock(path).take() and Run_Script.Lock(path).holder() == "process 5 on elsewhere"
-    os.utime(path, (time.time() - 2 * Run_Script.SILENT_FOR,) * 2)
+    os.utime(path, (time.time() - 2 * launch.locks.SILENT_FOR,) * 2)
     assert Run_Script.Lock(path).take(), "the other machine has not touched it for long"
 
 
 def test_a_run_that_outlives_its_runner_keeps_the_lock(tmp_path):
     with subprocess.Popen(["sleep", "60"]) as orphan:
-        content = {"host": socket.gethostname(), "processes": [[1234567, "1"], [orphan.pid, Run_Script._started(orphan.pid)]]}
+        content = {"host": socket.gethostname(), "processes": [[1234567, "1"], [orphan.pid, launch.locks._started(orphan.pid)]]}
         path = written(tmp_path / "run.lock", json.dumps(content))
         assert not Run_Script.Lock(path).take()
         orphan.kill()
@@ -326,7 +490,12 @@ def test_the_whole_way(folder_data, tmp_path):
     script = runs_file(folder_data, tmp_path)
     told = run_script(script, "--jobs", "2")
     assert told.returncode == 1, told.stderr
-    assert "1 finished" in told.stdout and "1 failed" in told.stdout and "/absent: no such folder" in told.stdout and "Bad_s0.log" in told.stdout
+    assert (
+        "1 finished" in told.stdout
+        and "1 failed" in told.stdout
+        and "/absent: no such folder" in told.stdout
+        and "Bad_s0.log" in told.stdout
+    )
     again = run_script(script, "--filter", "Good")
     assert again.returncode == 0 and "before, 1 epochs" in again.stdout
     listed = run_script(script, "--list")
@@ -337,6 +506,30 @@ def test_the_whole_way(folder_data, tmp_path):
 def test_mistakes_are_one_line():
     told = run_script("/absent.sh")
     assert told.returncode == 2 and told.stderr.count("\n") == 1 and "no file of runs" in told.stderr
+
+
+def test_an_interrupted_cross_validation_is_finished(folder_data, tmp_path):
+    task = small(folder_data, tmp_path, *FOLDS)
+    main.main(parameters.read([*task.line.argv, "--folds", "0"]))
+    script = written(tmp_path / "runs.sh", f"{task.line.command}\n")
+    told = run_script(script)
+    assert told.returncode == 0 and "started   folder/Tiny_s0, after 1 of 2 folds" in told.stdout, told.stdout + told.stderr
+    assert "fold 0 of 2 is finished" in task.log.read_text()
+    assert (task.folder / "meta" / "separated.json").exists() and (task.folder / "meta" / "concatenated.json").exists()
+    assert "finished          folder/Tiny_s0" in run_script(script, "--list").stdout
+
+
+@pytest.mark.long
+def test_a_search_is_run_and_then_left_alone(folder_data, tmp_path):
+    task = search_task(folder_data, tmp_path, 2, 1)
+    script = written(tmp_path / "runs.sh", f"{task.line.command}\n")
+    told = run_script(script)
+    assert told.returncode == 0 and "1 finished" in told.stdout, told.stdout + told.stderr
+    assert sorted(path.name for path in task.folder.glob("trial_*/")) in (
+        ["trial_0", "trial_0_reproduction_1", "trial_1"],
+        ["trial_0", "trial_1", "trial_1_reproduction_1"],
+    )
+    assert "before, 2 trials and 1 of 1 reproductions" in run_script(script).stdout
 
 
 @pytest.mark.long

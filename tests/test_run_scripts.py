@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import main
 import parameters
 from tests import builders
 
@@ -174,7 +173,13 @@ def test_the_protocol(config, schedule):
     assert (opt.iterations_per_epoch, opt.n_epochs, opt.scheduler) == (100, 1000, "none")
     assert opt.storage_metrics == ["map_r"] and opt.check_untrained_accuracy
     assert opt.bs == (256 if config.endswith("bs256") else 32)
-    assert opt.use_tv_split and opt.tv_split_perc == 0.75 and not opt.tv_split_by_samples  # CUB: 0-74 train, 75-99 validate
+    assert opt.evaluation_metrics == ["precision@1", "r_precision", "map_r"] and opt.evaltypes == ["discriminative"]
+    assert (opt.data_sampler, opt.samples_per_class) == ("class_balanced", 4), "8 classes x 4 images"
+    assert (opt.split_scheme, opt.split_partitions, opt.split_sets, opt.split_test_size, opt.split_test_start) == ("mlrc", 4, 4, 0.5, 0.5)
+    assert opt.final_test and opt.splits_to_eval == ["val"], "test is looked at once, with the selected epochs"
+    assert (opt.eval_reference_set, opt.tester, opt.eval_pca, opt.eval_no_normalize) == ("compared_to_self", "global", None, False)
+    assert opt.clip_grad_norm is None and not opt.mine_pairs and opt.precision == "float32"
+    assert (opt.resize_size, opt.crop_size, opt.crop_scale, opt.crop_ratio) == (None,) * 4, "as the augmentation mlrc has them"
 
 
 def test_published_tables_agree_with_each_other():
@@ -212,11 +217,7 @@ def kind(argv):
 
 
 def dry_run(argv, tiny, capsys, *more):
-    argv = [str(tiny) if word == "DATA" else word for word in argv]
-    small = ["--not_pretrained", "--allow_partial_dataset", "--dry_run", "--resize_size", "36", "--crop_size", "32", "--kernels", "0"]
-    main.main(parameters.read([*argv, *small, *more]))
-    said = capsys.readouterr().out
-    assert "dry run: one batch of" in said and "loss nan" not in said, said
+    builders.dry_run([*(str(tiny) if word == "DATA" else word for word in argv), *more], capsys)
 
 
 def one(runs, group):

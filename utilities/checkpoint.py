@@ -37,6 +37,15 @@ def read(path: Path | str, lazily: bool = False) -> dict:
         raise UserError(f"{path} is no checkpoint of this program, or damaged: {str(error).splitlines()[0]}") from error
 
 
+def progress(folder: Path | str) -> tuple[int, bool]:
+    """(epochs trained, stopped by `--patience`) of a run folder; (0, False) where it has no checkpoint yet."""
+    path = Path(folder) / LAST
+    if not path.exists():
+        return 0, False
+    content = read(path, lazily=True)
+    return content["epoch"], content["run"]["stopped"]
+
+
 def restore(content: dict, parts: dict) -> None:
     """Put the states that `read` gave back into `parts`, and set the random generators.
 

@@ -14,9 +14,10 @@ import numpy as np
 import yaml
 
 from utilities import checkpoint
+from utilities.configuration import EVALUATION_FLAGS, NEVER_A_CHANGE, describe, read_parameters, record_changes, run_folder
 from utilities.errors import UserError
 from utilities.files import new_folder, replacing
-from utilities.run import EVALUATION_FLAGS, NEVER_A_CHANGE, describe, json_safe, read_parameters, run_folder
+from utilities.run import json_safe
 
 CONFIDENCE = 0.95  # of the interval over folds
 STATISTICS = ("mean", "standard_error", "interval_95")
@@ -65,6 +66,7 @@ class CrossValidation:
         if self.opt.resume is None or not self.folder.is_dir():
             self.folder = new_folder(self.folder) if self.opt.folds is None else self._shared(self.folder)
             self.opt = Namespace(**{**vars(self.opt), "savename": str(Path(self.opt.savename).with_name(self.folder.name))})
+        record_changes(self.folder, [checkpoint.progress(self.folder / f"fold_{fold}")[0] for fold in range(self.n_folds)], self.opt)
         describe(self.folder, self.opt)
 
     def _shared(self, wanted: Path) -> Path:
@@ -96,8 +98,7 @@ class CrossValidation:
     def to_train(self):
         """The flags of each fold that still has something to do, one after the other."""
         for opt in self.options():
-            done = self.opt.resume == "latest" and opt.fold in self.finished()
-            if done and not (opt.final_test and "test" not in self._summary(opt.fold)["selected"]["values"]):
+            if self.opt.resume == "latest" and opt.fold in self.done():
                 print(f"fold {opt.fold} of {self.n_folds} is finished")
                 continue
             print(f"\nfold {opt.fold} of {self.n_folds}, counted from 0", flush=True)
@@ -108,16 +109,40 @@ class CrossValidation:
         found = []
         for opt in self.options(range(self.n_folds)):
             folder = run_folder(opt)
-            if (folder / checkpoint.LAST).exists() and (folder / "summary.json").exists():
-                last = checkpoint.read(folder / checkpoint.LAST, lazily=True)
-                if last["run"]["stopped"] or last["epoch"] >= self.opt.n_epochs:
-                    found.append(opt.fold)
+            epochs, stopped = checkpoint.progress(folder)
+            if (folder / checkpoint.LAST).exists() and (folder / "summary.json").exists() and (stopped or epochs >= self.opt.n_epochs):
+                found.append(opt.fold)
         return found
+
+    def done(self) -> list[int]:
+        """The folds with nothing left to do: finished, and with `--final_test` measured on test where an epoch was selected."""
+        return [fold for fold in self.finished() if not (self.opt.final_test and self._lacks_test(fold))]
+
+    def _lacks_test(self, fold: int) -> bool:
+        selected = self._summary(fold)["selected"]
+        return selected["epoch"] is not None and "test" not in selected["values"]
 
     @property
     def complete(self) -> bool:
         """Whether every fold is finished."""
         return len(self.finished()) == self.n_folds
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left to do: the folds asked for are done, and where no other is open, the meta results are those of all."""
+        done = self.done()
+        if len(done) < self.n_folds:
+            return set(self.asked) <= set(done)
+        separated = self._recorded("separated", done)
+        if separated is None or set(separated["values"]) != set(self._summary(done[0])["selected"]["values"]):
+            return False
+        return not self.opt.final_test or self.n_folds == 1 or self._recorded("concatenated", done) is not None
+
+    def _recorded(self, name: str, folds: list[int]) -> dict | None:
+        """What meta/ holds under a name, where it is of these folds and of the epochs now selected."""
+        path = self.folder / "meta" / f"{name}.json"
+        content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return content if (content.get("folds"), content.get("epochs")) == (folds, self._epochs(folds)) else None
 
     def _summary(self, fold: int) -> dict:
         return json.loads((self.folder / f"fold_{fold}" / "summary.json").read_text(encoding="utf-8"))
@@ -140,13 +165,11 @@ class CrossValidation:
         about = {"folds": folds, "epochs": self._epochs(folds), "rule": summaries[0]["selected"]["rule"]}
         untrained = self._untrained(folds)
         self._write("separated", {**about, "untrained": untrained}, over_folds([summary["selected"]["values"] for summary in summaries]))
-        joined = self.meta / "concatenated.json"
-        if joined.exists():
-            content = json.loads(joined.read_text(encoding="utf-8"))
-            if (content["folds"], content["epochs"]) == (about["folds"], about["epochs"]):
-                self.results["concatenated"] = content
-            else:
-                joined.unlink()
+        joined = self._recorded("concatenated", folds)
+        if joined is not None:
+            self.results["concatenated"] = joined
+        else:
+            (self.meta / "concatenated.json").unlink(missing_ok=True)
         self._write_table()
         return self.results
 

@@ -188,7 +188,9 @@ def finish(run) -> None:
 def finish_folds(cross) -> None:
     """Print the table of a cross-validation's results and where they lie, or what is still to do."""
     if not cross.results:
-        print(f"\n{cross.folder}: not all of {cross.n_folds} folds are finished; after the last, or with --aggregate_only, come the meta results")
+        print(
+            f"\n{cross.folder}: not all of {cross.n_folds} folds are finished; after the last, or with --aggregate_only, come the meta results"
+        )
         return
     print(f"\n{cross.meta}: results over the folds\n\n{table(cross.columns())}")
 

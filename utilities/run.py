@@ -9,69 +9,14 @@ from pathlib import Path
 
 import yaml
 
-from utilities import checkpoint, records
+from utilities import checkpoint, configuration, records
+from utilities.configuration import describe, read_parameters, run_folder, saved_flags
 from utilities.errors import UserError
 from utilities.files import new_folder, replacing
 from utilities.meter import BatchLog
 from utilities.optimisers import keeping_rates
 
-# Flags that are no part of what a run is: never written to parameters.yaml.
-NEVER_SAVED = {
-    "wandb_key",
-    "comet_api_key",
-    "config",
-    "print_config",
-    "list",
-    "dry_run",
-    "resume",
-    "resume_from",
-    "resume_allow_changes",
-    "evaluate",
-    "evaluate_ensemble",
-    "aggregate_only",
-    "folds",
-}
-# Flags that may differ between a run and its continuation without counting as a change.
-NEVER_A_CHANGE = NEVER_SAVED | {
-    "source_path", "save_path", "gpu", "kernels", "eval_kernels", "log_online", "online_backend", "download", "plot_every", "log_every",
-    "evaluate_on_gpu", "final_test", "dump_embeddings", "eval_size_of_tsne",
-}  # fmt: skip
-# Flags that decide what --evaluate measures of a finished run: there they may differ from those of its training.
-EVALUATION_FLAGS = {
-    "evaluation_metrics", "evaltypes", "splits_to_eval", "no_train_metrics", "eval_reference_set", "tester", "label_hierarchy_level",
-    "eval_pca", "eval_no_normalize", "eval_use_trunk_output", "eval_bs",
-}  # fmt: skip
 BEFORE_ALL = -2  # before the first epoch there is, -1
-
-
-def saved_flags(opt) -> dict:
-    """Flag -> resolved value, as parameters.yaml holds them: every flag, nothing else, no key."""
-    return {name: value for name, value in sorted(vars(opt).items()) if name in opt.flags and name not in NEVER_SAVED}
-
-
-def run_folder(opt) -> Path:
-    """Where a run of these flags lies, before a number is added for an existing folder; a fold's in that of its cross-validation."""
-    folder = Path(opt.resume_from) if opt.resume_from else Path(opt.save_path) / opt.dataset / opt.savename
-    fold = getattr(opt, "fold", None)
-    return folder if fold is None else folder / f"fold_{fold}"
-
-
-def read_parameters(folder: Path | str) -> dict:
-    """The flags that a run was started with. Raises UserError where the folder holds none."""
-    path = Path(folder) / "parameters.yaml"
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"no run in {folder}: {path.name} is missing") from error
-
-
-def describe(folder: Path, opt) -> None:
-    """Write the flags into the folder: parameters.yaml, and Parameter_Info.txt for readers."""
-    flags = saved_flags(opt)
-    with replacing(folder / "parameters.yaml") as file:
-        yaml.safe_dump(flags, file, sort_keys=True)
-    with replacing(folder / "Parameter_Info.txt") as file:
-        file.writelines(f"{name}: {value}\n" for name, value in flags.items())
 
 
 class Selection:
@@ -137,10 +82,12 @@ class Run:
         last = self.folder / checkpoint.LAST
         if last.exists():
             self._restore(last if self.opt.resume == "latest" else self._best_checkpoint())
+            configuration.record_changes(self.folder, [self.epoch], self.opt)
             describe(self.folder, self.opt)  # not before: flags that do not fit the checkpoint leave the run as it is
             self._summarise()  # the run may have ended between its last checkpoint and its last summary
             print(f"resumed {self.folder} after epoch {self.epoch}")
         else:
+            configuration.record_changes(self.folder, [0], self.opt)
             describe(self.folder, self.opt)
         if self.resumed and not last.exists():
             print(f"resumed {self.folder}: it has no checkpoint yet and starts from epoch 1")
@@ -164,8 +111,8 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """All epochs are trained, or patience ran out."""
-        return self.epoch >= self.opt.n_epochs or self.state["stopped"]
+        """All epochs are trained, or those of this stage of a reproduction, or patience ran out."""
+        return self.epoch >= min(self.opt.n_epochs, configuration.until(self.opt)) or self.state["stopped"]
 
     def epochs(self):
         """The epochs still to train, from 1 or from where the run stood."""
@@ -184,6 +131,7 @@ class Run:
     def record_untrained(self, epoch: int, scores: dict) -> None:
         """Record an untrained state; it is never eligible as best."""
         self._write(self._metric_rows(epoch, scores))
+        self._count_seconds()
         self.state["untrained"][str(epoch)] = _plain(scores)
         self.state["last"] = _plain(scores)
         if epoch == 0:
@@ -209,8 +157,7 @@ class Run:
         self.epoch = epoch
         improved = self._update_best(epoch, scores)
         chosen = (self.selection.split, self.selection.metric) in improved
-        self.state["seconds"] += time.monotonic() - self._began
-        self._began = time.monotonic()
+        self._count_seconds()
         if scores:
             self.state["last"] = _plain(scores)
         if self.opt.patience is not None and epoch - (self.state["selected"]["epoch"] or 0) >= self.opt.patience and scores:
@@ -233,11 +180,18 @@ class Run:
         if self.opt.plot_every and epoch % self.opt.plot_every == 0:
             self.plot()
 
+    def _count_seconds(self) -> None:
+        """Add what has passed since the last time to the run's seconds."""
+        now = time.monotonic()
+        self.state["seconds"] += now - self._began
+        self._began = now
+
     @property
     def lacks_final_test(self) -> bool:
         """Whether `--final_test` is still to be done: the selected epoch was not evaluated on test."""
         selected = self.state["selected"]
-        return self.opt.final_test and selected["epoch"] is not None and "test" not in selected["values"]
+        at_its_end = configuration.until(self.opt) == math.inf
+        return self.opt.final_test and at_its_end and selected["epoch"] is not None and "test" not in selected["values"]
 
     def record_final(self, scores: dict) -> None:
         """Record what the selected epoch's checkpoint gives on splits that were not evaluated in training."""

@@ -13,8 +13,8 @@ import Bayesian_Optimization
 import main
 import parameters
 from search import study as studies
+from utilities.configuration import run_folder
 from utilities.errors import UserError
-from utilities.run import run_folder
 from utilities.runtime import NonFiniteLoss
 
 

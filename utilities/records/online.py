@@ -120,7 +120,7 @@ class Wandb(Sink):
     def _start(opt, folder: Path):
         import wandb
 
-        from utilities.run import saved_flags
+        from utilities.configuration import saved_flags
 
         mode = os.environ.get("WANDB_MODE")
         if opt.wandb_key and mode in (None, "online"):
@@ -187,7 +187,7 @@ class Comet(Sink):
         self.run = None
         import comet_ml
 
-        from utilities.run import saved_flags
+        from utilities.configuration import saved_flags
 
         key = opt.comet_api_key or os.environ.get("COMET_API_KEY")
         try:

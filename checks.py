@@ -1,0 +1,118 @@
+"""What cannot work is refused before anything is loaded: each check gives the value, the rule and the way out in one line."""
+
+import architectures
+import batch_mining
+import criteria
+import datasampler
+import datasets
+import metrics
+from utilities.errors import UserError
+
+
+def check(opt) -> None:
+    """Refuse, in one line, what cannot work. Raises UserError."""
+    _check_numbers(opt)
+    architectures.check(opt.arch)
+    datasets.check(opt)
+    loss, sampler = criteria.REGISTRY.module(opt.loss), datasampler.REGISTRY.module(opt.data_sampler)
+    _check_mining(opt, loss)
+    if getattr(sampler, "USES_SAMPLES_PER_CLASS", False):
+        if opt.bs % opt.samples_per_class:
+            raise UserError(
+                f"--bs {opt.bs} is not a multiple of --samples_per_class {opt.samples_per_class}, which --data_sampler {opt.data_sampler} fills batches by"
+            )
+        if opt.samples_per_class == 1 and getattr(loss, "REQUIRES_BATCHMINER", False):
+            raise UserError(f"--samples_per_class 1 leaves --loss {opt.loss} without positives: it needs 2 or more")
+    for name in opt.evaluation_metrics + opt.storage_metrics:
+        metrics.check(name)
+    _check_evaluation(opt)
+    _check_folds(opt)
+    for name in opt.storage_metrics if not opt.evaluate else ():
+        if name not in opt.evaluation_metrics:
+            raise UserError(
+                f"--storage_metrics {name} is not evaluated: add it to --evaluation_metrics ({' '.join(opt.evaluation_metrics)})"
+            )
+        if metrics.is_array(name):
+            raise UserError(f"--storage_metrics {name} is an array: it has no best value")
+    if opt.patience is not None and not datasets.has_validation(opt):
+        raise UserError("--patience stops on validation data: add --use_tv_split or another --split_scheme")
+
+
+def _check_evaluation(opt) -> None:
+    """The splits to evaluate are there, and the one that chooses the best epoch is among them."""
+    if not opt.splits_to_eval:
+        raise UserError("--no_train_metrics leaves nothing of --splits_to_eval train: name val or test")
+    if "val" in opt.splits_to_eval and not datasets.has_validation(opt):
+        raise UserError("--splits_to_eval val: there is no validation data, add --use_tv_split or another --split_scheme")
+    chooses = "val" if datasets.has_validation(opt) else "test"
+    if chooses not in opt.splits_to_eval and not (opt.evaluate or opt.evaluate_ensemble or opt.aggregate_only):
+        raise UserError(f"--splits_to_eval {shown(opt.splits_to_eval)}: the best epoch is chosen on {chooses}, name it too")
+    if opt.tester == "same_parent_label" and opt.label_hierarchy_level:
+        raise UserError(
+            f"--tester same_parent_label with --label_hierarchy_level {opt.label_hierarchy_level}: super-classes have no parents, take level 0"
+        )
+
+
+def _check_folds(opt) -> None:
+    """What is asked of folds goes with a scheme that has them."""
+    if opt.split_scheme == "half":
+        for name in ("evaluate_ensemble", "aggregate_only"):
+            if getattr(opt, name):
+                raise UserError(f"--{name} is for the folds of a cross-validation: --split_scheme half has none")
+    n_folds = 0 if opt.split_scheme == "half" else datasets.n_folds(opt)
+    for fold in opt.folds or ():
+        if not 0 <= fold < n_folds:
+            there = f"folds 0 to {n_folds - 1}" if n_folds else "none"
+            raise UserError(f"--folds {shown(opt.folds)}: --split_scheme {opt.split_scheme} has {there}")
+    if opt.folds is not None and len(set(opt.folds)) < len(opt.folds):
+        raise UserError(f"--folds {shown(opt.folds)}: name each fold once")
+
+
+def _check_numbers(opt) -> None:
+    at_least = {
+        "n_epochs": 0, "bs": 1, "samples_per_class": 1, "kernels": 0, "eval_kernels": 0, "eval_bs": 1, "embed_dim": 0, "save_interval": 1,
+        "iterations_per_epoch": 1, "patience": 1, "plot_every": 0, "log_every": 0, "decay": 0, "loss_decay": 0, "momentum": 0, "lr": 0, "seed": 0,
+        "plateau_patience": 0, "eval_pca": 1, "eval_size_of_tsne": 0,
+    }  # fmt: skip
+    for name, least in at_least.items():
+        value = getattr(opt, name)
+        if value is not None and not value >= least:
+            raise UserError(f"--{name} {value} must be at least {least}")
+    if opt.clip_grad_norm is not None and not opt.clip_grad_norm > 0:
+        raise UserError(f"--clip_grad_norm {opt.clip_grad_norm} must be above 0")
+    for name in opt.flags:
+        if isinstance(value := getattr(opt, name), float) and value != value:
+            raise UserError(f"--{name} nan is no number to train with")
+    if opt.fc_lr == 0 and opt.lr > 0:
+        raise UserError("--fc_lr 0 would leave the last layer as it starts: give a rate above 0, or -1 for --lr")
+    if min(opt.tau) < 1:
+        raise UserError(f"--tau {shown(opt.tau)}: an epoch is 1 or more")
+    if opt.n_epochs == 0 and not (opt.check_untrained_accuracy or opt.evaluate):
+        raise UserError("--n_epochs 0 trains nothing: add --check_untrained_accuracy to evaluate the untrained network")
+    if len(set(opt.evaltypes)) < len(opt.evaltypes):
+        raise UserError(f"--evaltypes {shown(opt.evaltypes)}: each one once")
+    if any(gpu < 0 for gpu in opt.gpu):
+        raise UserError(f"--gpu {shown(opt.gpu)}: a GPU's number is 0 or more")
+
+
+def _check_mining(opt, loss) -> None:
+    """The pairing of loss and miner, by what the one allows and the other yields."""
+    requires, mines_pairs = getattr(loss, "REQUIRES_BATCHMINER", False), getattr(loss, "MINES_PAIRS", False)
+    if opt.mine_pairs and not mines_pairs:
+        able = [name for name, module in criteria.REGISTRY.modules().items() if getattr(module, "MINES_PAIRS", False)]
+        raise UserError(f"--mine_pairs: --loss {opt.loss} does not work on all pairs of a batch; these do: {', '.join(able)}")
+    if not requires and not opt.mine_pairs:
+        return
+    miner = batch_mining.REGISTRY.module(opt.batch_mining)
+    allowed = getattr(loss, "ALLOWED_MINING_OPS", None)
+    if allowed is None and getattr(miner, "YIELDS", "triplets") == "sets":
+        raise UserError(
+            f"--batch_mining {opt.batch_mining} yields sets, which --loss {opt.loss} does not take: choose a miner of triplets or pairs, such as distance"
+        )
+    if allowed is not None and opt.batch_mining not in allowed:
+        raise UserError(f"--batch_mining {opt.batch_mining} does not go with --loss {opt.loss}; allowed: {', '.join(allowed)}")
+
+
+def shown(value) -> str:
+    """A flag's value as the command line has it."""
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,183 @@
+"""The runs as processes on this machine, several at a time."""
+
+import collections
+import contextlib
+import datetime
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from tqdm import tqdm
+
+from utilities.errors import UserError
+
+POLL = 0.2  # seconds between looks at the running jobs
+GRACE = 60  # seconds that a run has to close its records after Ctrl-C
+
+# What can become of a line.
+NEW, INTERRUPTED, FINISHED, RUNNING, FAILED, STOPPED = "new", "interrupted", "finished", "running elsewhere", "failed", "stopped"
+
+
+class Job:
+    """A started run: a process of its own session, so that Ctrl-C on the terminal reaches the runner alone.
+
+    Args:
+        task: as `Runner` takes them.
+        added: flags beside the line's own.
+        slot: the place of work that it takes.
+    """
+
+    def __init__(self, task, added: list[str], slot: int):
+        self.task, self.slot, self.signalled = task, slot, False
+        command = [sys.executable, str(task.program), *task.line.argv, *added]
+        task.log.parent.mkdir(parents=True, exist_ok=True)
+        self.offset = task.log.stat().st_size if task.log.exists() else 0  # what this attempt says stands after it
+        with open(task.log, "a", encoding="utf-8") as log:
+            log.write(f"\n$ {shlex.join(command)}    # {datetime.datetime.now():%Y-%m-%d %H:%M:%S}, {socket.gethostname()}\n")
+            log.flush()
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+
+    def reason(self) -> str:
+        """Why it failed: the last line of its output that looks like an error, else the last."""
+        status = self.process.returncode
+        with open(self.task.log, "rb") as log:
+            log.seek(self.offset)
+            said = log.read().decode(errors="replace").splitlines()[2:]
+        lines = [line.strip() for line in said if line.strip()]
+        errors = [line for line in lines if re.search(r"error|exception|killed|interrupt", line, re.IGNORECASE)]
+        last = (errors or lines or ["it said nothing"])[-1]
+        how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+        return f"{last} ({how})"
+
+
+class Runner:
+    """Works a list of tasks off, `jobs` at a time.
+
+    Args:
+        tasks: the lines of the file, each with `line`, `name`, `program` (path), `folder`, `log`, `lock`, `shared`, `progress`,
+            `standing()` and `outcome()` (`Run_Script.Task` says what they are).
+        gpus: their numbers, given to the places of work in turn; empty: the lines' own --gpu.
+        dry: check each line by its program's --dry_run instead of running it.
+    """
+
+    def __init__(self, tasks: list, jobs: int, gpus: list[int], dry: bool = False):
+        self.waiting = collections.deque(tasks)
+        self.gpus, self.dry = gpus, dry
+        self.free = list(range(jobs))[::-1]
+        self.active: list[Job] = []
+        self.outcomes: dict[str, list[str]] = collections.defaultdict(list)
+        self.bar = None
+
+    def run(self) -> None:
+        """Run everything; on Ctrl-C stop the runs and raise KeyboardInterrupt again."""
+        with tqdm(total=len(self.waiting), desc="runs", unit="run", disable=None) as self.bar:
+            try:
+                while self.waiting or self.active:
+                    while self.waiting and self.free:
+                        self.start(self.waiting.popleft())
+                    for job in [job for job in self.active if job.process.poll() is not None]:
+                        self.end(job)
+                    for job in self.active:
+                        if not self.dry:
+                            job.task.lock.touch()
+                    self.bar.set_postfix_str(", ".join(job.task.name for job in self.active), refresh=False)
+                    self.bar.refresh()
+                    if self.active:
+                        time.sleep(POLL)
+            except BaseException:
+                self.stop()
+                raise
+
+    def start(self, task) -> None:
+        """Start a task, unless it is finished, somebody else works on it, or its folder is not in order."""
+        if not self.dry and not task.lock.take():
+            self.note(RUNNING, task.name, task.lock.holder() or "just now ended")
+            return
+        job = None
+        try:
+            standing = NEW if self.dry else task.standing()
+            if standing == FINISHED:
+                self.note(FINISHED, task.name, f"before, {task.progress}")
+                return
+            if standing == NEW and not self.dry and not task.shared and task.folder.is_dir():
+                task.folder.rmdir()  # empty: its run was killed before its first file
+            job = Job(task, self.added(standing), self.free[-1])
+            if not self.dry:
+                task.lock.add(job.process.pid)
+            self.active.append(job)
+            self.free.pop()
+            self.say(f"started   {task.name}" + (f", {task.progress}" if standing == INTERRUPTED else ""))
+        except (UserError, OSError) as error:
+            self.note(FAILED, task.name, str(error))
+        finally:
+            if job is None and not self.dry:
+                task.lock.release()
+
+    def added(self, standing: str) -> list[str]:
+        """Flags beside the line's own."""
+        flags = ["--gpu", str(self.gpus[self.free[-1] % len(self.gpus)])] if self.gpus else []
+        if self.dry:
+            return [*flags, "--dry_run"]
+        return [*flags, "--resume"] if standing == INTERRUPTED else flags
+
+    def end(self, job: Job) -> None:
+        """Take note of a run that ended, and free its place."""
+        self.active.remove(job)
+        self.free.append(job.slot)
+        if job.process.returncode == 0:
+            self.note(*((FINISHED, job.task.name, "it would start") if self.dry else self.ended(job.task)))
+        elif job.signalled:
+            self.note(STOPPED, job.task.name, "the same command goes on with it")
+        else:
+            self.note(FAILED, job.task.name, f"{job.reason()}\n            log: {job.task.log}")
+        if not self.dry:
+            job.task.lock.release()
+
+    def ended(self, task) -> tuple[str, str, str]:
+        """What `note` takes of a run whose process ended well."""
+        try:
+            outcome, more = task.outcome()
+        except (UserError, OSError) as error:
+            outcome, more = FAILED, str(error)
+        return outcome, task.name, more
+
+    def stop(self) -> None:
+        """Ask the runs to end as Ctrl-C would, then insist."""
+        for sign, patience in ((signal.SIGINT, GRACE), (signal.SIGTERM, 5), (signal.SIGKILL, 5)):
+            for job in self.active:
+                job.signalled = True
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(job.process.pid, sign) if sign == signal.SIGKILL else job.process.send_signal(sign)
+            try:
+                until = time.monotonic() + patience
+                while any(job.process.poll() is None for job in self.active) and time.monotonic() < until:
+                    time.sleep(POLL / 2)
+            except KeyboardInterrupt:  # again: no more patience
+                pass
+            for job in [job for job in self.active if job.process.poll() is not None]:
+                self.end(job)
+
+    def note(self, outcome: str, name: str, more: str) -> None:
+        """Record what became of a line, and say it."""
+        self.outcomes[outcome].append(f"{name}: {more}")
+        if self.bar is not None:
+            self.bar.update()
+        self.say(f"{outcome:9} {name}: {more}")
+
+    def say(self, text: str) -> None:
+        """A line above the progress bar."""
+        tqdm.write(text)
+        sys.stdout.flush()
+
+    def summary(self) -> str:
+        """How many lines came to what; the failures with their reasons."""
+        counts = [f"{len(names)} {outcome}" for outcome, names in self.outcomes.items() if names]
+        if self.waiting:
+            counts.append(f"{len(self.waiting)} not started")
+        lines = [", ".join(counts) or "no runs"]
+        return "\n".join(lines + [f"  failed: {text}" for text in self.outcomes[FAILED]])

@@ -1,0 +1,206 @@
+"""docs/migration.md does what it says: its commands run, its flags exist, every old command has one here."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+import Bayesian_Optimization
+import main
+import parameters
+import Result_Evaluations
+import Run_Script
+from tests import builders
+from utilities import load_run
+
+ROOT = Path(__file__).resolve().parent.parent
+TEXT = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(.*)\n([\s\S]*?)^```$", TEXT, flags=re.MULTILINE)  # (info string, content)
+FILES = {info.split()[1]: content for info, content in BLOCKS if len(info.split()) == 2}  # ```yaml my_loss.yaml
+ON_A_RUN = {"--resume", "--resume_from", "--evaluate", "--evaluate_ensemble", "--aggregate_only", "--reproduce_results"}
+SMALL = [*builders.SMALL, "--arch", "conv4_normalize"]
+FOLDS = 2  # of the page's four, where a line does not name them
+
+
+def commands(program):
+    """The words behind `python <program>` of every such line, in the page's order."""
+    lines = [line for info, content in BLOCKS if info == "sh" for line in content.replace("\\\n", " ").splitlines()]
+    return [shlex.split(line)[2:] for line in lines if line.startswith(f"python {program} ")]
+
+
+def name_of(words):
+    return words[words.index("--savename") + 1] if "--savename" in words else None
+
+
+MAIN, SEARCHES = commands("main.py"), commands("Bayesian_Optimization.py")
+WORK_ON_A_RUN = [words for words in MAIN if ON_A_RUN & set(words)]
+REPEAT = [words for words in MAIN if any(word.endswith("/parameters.yaml") for word in words)]
+NEW = [words for words in MAIN if words not in WORK_ON_A_RUN + REPEAT]
+ids = " ".join
+
+
+# ---------------------------------------------------------------------------------------------------------------- the page
+def test_every_old_command_has_one_here():
+    """After a block of old commands there is, before the next one, a block with at least as many here."""
+    told, counted = [], 0
+    for info, content in BLOCKS:
+        old = re.findall(r"^python run(?:_bayesian_optimization)?\.py", content, flags=re.MULTILINE)
+        if old:
+            told.append([len(old), 0])
+            counted += len(old)
+        elif info == "sh" and told:
+            told[-1][1] += len(re.findall(r"^python (?:main|Bayesian_Optimization)\.py", content, flags=re.MULTILINE))
+    assert counted >= 32 and all(here >= old for old, here in told), told
+    assert len(MAIN) >= counted - len(SEARCHES)
+
+
+def test_every_flag_of_the_tables_exists():
+    known = {
+        option
+        for parser in (parameters, Bayesian_Optimization)
+        for action in parser.get_parser()._actions
+        for option in action.option_strings
+    }
+    rows = [line.strip("|").split("|")[-1] for line in TEXT.splitlines() if line.startswith("| ")]
+    flags = [flag for here in rows for flag in re.findall(r"--[a-z_]+", here)]
+    assert len(rows) > 60 and len(set(flags)) > 80
+    assert not [flag for flag in flags if flag not in known]
+
+
+def test_the_values_of_the_tables_are_accepted():
+    """What stands in one pair of backticks with a value is a command that parses."""
+    rows = [line.strip("|").split("|")[-1] for line in TEXT.splitlines() if line.startswith("| ")]
+    given = {
+        found for here in rows for found in re.findall(r"`(--[^`]*\s[^`]*)`", here) if not found.endswith(("_path", "_file", "--decay"))
+    }
+    assert len(given) > 25
+    for text in given:
+        opt = parameters.read(text.split())
+        assert all(hasattr(opt, flag.removeprefix("--")) for flag in re.findall(r"--[a-z_]+", text))
+
+
+def test_the_reality_check_lines_are_those_of_its_script():
+    script = (ROOT / "MLRC_Runs.sh").read_text(encoding="utf-8")
+    of_script = [
+        parameters.read(shlex.split(line)[2:]) for line in script.splitlines() if "_Contrastive " in line and line.startswith("python")
+    ]
+    of_page = [parameters.read(words) for words in NEW if "contrastive" in words]
+    names = {"savename", "group", "project", "seed", "source_path", "flags"}
+    assert len(of_page) == len(of_script) == 4
+    for ours, theirs in zip(of_page, of_script, strict=True):
+        assert {k: v for k, v in vars(ours).items() if k not in names} == {k: v for k, v in vars(theirs).items() if k not in names}
+
+
+def test_the_other_scripts_read_theirs():
+    (tables,), (script,) = commands("Result_Evaluations.py"), commands("Run_Script.py")
+    assert Result_Evaluations.read(tables).compare_to == ["mlrc"]
+    assert Run_Script.read_options(script).seeds == list(range(10))
+
+
+# ------------------------------------------------------------------------------------------------------------ the commands
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder to work in: ./Datasets with the three in small, the files that the page shows."""
+    path = tmp_path_factory.mktemp("migration")
+    builders.make_cub200(path / "Datasets", n_classes=172, n_images=4)  # 64 classes train in a batch of 256
+    builders.make_cars196(path / "Datasets", n_classes=24, n_images=4)
+    builders.make_online_products(path / "Datasets", n_train=24, n_test=24, n_images=8)
+    for name, content in FILES.items():
+        (path / name).write_text(content, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def here(place, monkeypatch):
+    """Commands run there, and draw nothing: that takes longer than these trainings."""
+    monkeypatch.chdir(place)
+    monkeypatch.setattr("evaluation.pictures.draw", lambda *_: [])
+    monkeypatch.setattr("utilities.run.Run.plot", lambda run: None)
+
+
+def run(words):
+    """Do what a line says, on the small data. Returns what main.py's main does."""
+    return main.main(parameters.read(words))
+
+
+@pytest.fixture(scope="module")
+def started():
+    """Starts the run of a name, once, by the first line of the page that does: an epoch of one batch in each of few folds."""
+    there = {}
+
+    def start(name):
+        if name not in there:
+            words = next(words for words in NEW if name_of(words) == name)
+            folds = [] if "--folds" in words else ["--split_sets", str(FOLDS)]
+            there[name] = run([*words, *SMALL, *folds, "--n_epochs", "1", "--iterations_per_epoch", "1"])
+        return there[name].folder
+
+    return start
+
+
+def run_of(words):
+    """The name of the run that a line works on."""
+    found = re.search(r"Training_Results/cub200/(\w+)", " ".join(words))
+    return found[1] if found else name_of(words)
+
+
+@pytest.mark.parametrize("words", NEW, ids=ids)
+def test_a_new_run_passes_a_dry_run(words, capsys):
+    if "--print_config" in words:
+        printed = yaml.safe_load(parameters.answer(parameters.read(words)))
+        assert (printed["loss"], printed["n_epochs"], printed["bs"]) == ("arcface", 100, 128)  # of both files and the first
+    else:
+        builders.dry_run([*words, "--arch", "conv4_normalize"], capsys)
+        assert not (Path("Training_Results") / "cub200" / "test1").exists()
+
+
+@pytest.mark.parametrize("words", REPEAT, ids=ids)
+def test_the_flags_of_a_run_are_read_again(words, started, capsys):
+    started(run_of(words))
+    builders.dry_run(words, capsys)
+
+
+@pytest.mark.parametrize("words", WORK_ON_A_RUN, ids=ids)
+def test_what_works_on_a_run_does(words, started):
+    folder = started(run_of(words))
+    saved = yaml.safe_load((folder / "parameters.yaml").read_text())
+    if "--n_epochs" in words:  # more than before, but not so many
+        assert int(words[words.index("--n_epochs") + 1]) > saved["n_epochs"]
+        words = [*words, "--n_epochs", str(saved["n_epochs"] + 1)]
+    before = set(Path("Training_Results").glob("*/*"))
+    cross = run(words)
+    new = {path.name for path in set(Path("Training_Results").glob("*/*")) - before}
+    if "--reproduce_results" in words:
+        again = yaml.safe_load((folder.parent / name_of(words) / "parameters.yaml").read_text())
+        assert new == {name_of(words)} and {**again, "savename": saved["savename"]} == saved
+        return
+    assert not new and cross.folder.resolve() == folder.resolve()
+    if "--resume" in words or "--resume_from" in words:
+        now = yaml.safe_load((folder / "parameters.yaml").read_text())
+        changed = {name: value for name, value in now.items() if value != saved[name]}
+        asked = {flag: int(words[len(words) - words[::-1].index(f"--{flag}")]) for flag in ("n_epochs", "bs") if f"--{flag}" in words}
+        asked |= {name: asked[source] for name, source in parameters.FOLLOWS.items() if source in asked}
+        assert changed == asked
+        if asked:
+            done = "_".join([str(saved["n_epochs"])] * FOLDS)
+            diff = folder / "configs" / f"resume_training_config_diffs_{done}" / "parameters.yaml"
+            assert yaml.safe_load(diff.read_text()) == changed
+        assert cross.complete and all(load_run(folder / f"fold_{fold}")[1].n_epochs == now["n_epochs"] for fold in range(FOLDS))
+    elif "--aggregate_only" in words:
+        assert cross.results["separated"]["folds"] == [0, 2] and (folder / "meta" / "results.csv").exists()
+    elif "--evaluate_ensemble" in words:
+        assert set(cross.results["concatenated"]["values"]) == {"test"}
+    else:
+        place = words.index("--splits_to_eval") + 1
+        splits = {word for word in words[place : place + 3] if word in ("train", "val", "test")}
+        assert set(cross.results["evaluation_separated"]["values"]) == splits
+
+
+@pytest.mark.parametrize("words", SEARCHES, ids=ids)
+def test_a_search_passes_a_dry_run(words, capsys):
+    assert Bayesian_Optimization.search([*words, *SMALL, "--dry_run"]) is None
+    said = capsys.readouterr().out
+    assert "dry run: one batch of 128 images" in said and "for map_r on validation" in said
+    assert said.count("BAYESIAN~: [") == (4 if "ms_miner" in words[-1] else 1)

@@ -1,0 +1,216 @@
+"""The Reality Check's protocol end to end, as a user types it: four folds, early stopping, separated and concatenated results, the report."""
+
+import csv
+import json
+import math
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from scipy.stats import t
+
+import Bayesian_Optimization
+import datasets
+import Run_Script
+from tests import builders
+from utilities import checkpoint
+
+ROOT = Path(__file__).resolve().parent.parent
+GROUP, METRICS = "MLRC_CUB_Contrastive", ["precision@1", "r_precision", "map_r"]
+TRAINED_ON = [(0, 1, 2, 3, 4, 5, 6, 7), (2, 3, 4, 5, 6, 7, 8, 9), (0, 1, 2, 5, 6, 7, 8, 9), (0, 1, 2, 3, 4, 7, 8, 9)]  # of 20 classes
+VALIDATED_ON = [(8, 9), (0, 1), (3, 4), (5, 6)]
+FEW = "--iterations_per_epoch 2 --n_epochs 30"  # in place of 100 and 1000
+SHORT = f"{FEW} --patience 2 --resize_size 36 --crop_size 32 --no_records"
+WHOLE = f"{FEW} --patience 2"  # images, crops and records as the preset has them
+
+
+def command(group):
+    """The line of a method in MLRC_Runs.sh, word for word."""
+    lines = (ROOT / "MLRC_Runs.sh").read_text().splitlines()
+    return next(line for line in lines if f"--group {group} " in line)
+
+
+def python(words, folder):
+    """A command line in a shell's hands; its output."""
+    environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+    told = subprocess.run([sys.executable, *words[1:]], cwd=folder, capture_output=True, text=True, env=environment)
+    assert told.returncode == 0, told.stdout[-2000:] + told.stderr[-2000:]
+    return told.stdout
+
+
+class Protocol:
+    """A finished run of the protocol: its folder, and what was printed."""
+
+    def __init__(self, path, more):
+        builders.make_cub200(path / "data", n_classes=20, n_images=4)
+        words = shlex.split(command(GROUP).replace("$datapath", str(path / "data")))
+        words += ["--not_pretrained", "--allow_partial_dataset", "--kernels", "0", "--dump_embeddings", "--plot_every", "0"]
+        self.words = [*words, *more.split(), "--save_path", str(path / "runs")]
+        self.said = python(self.words, ROOT)
+        self.patience = int(self.words[self.words.index("--patience") + 1])
+        self.line = Run_Script.Task(Run_Script.Line(1, self.words[2:]))
+        self.path, self.folder = path, path / "runs" / "cub200" / f"{GROUP}_s0"
+        self.folds = [self.folder / f"fold_{fold}" for fold in range(4)]
+        self.summaries = [json.loads((fold / "summary.json").read_text()) for fold in self.folds]
+
+    def meta(self, name):
+        return json.loads((self.folder / "meta" / f"{name}.json").read_text())
+
+
+@pytest.fixture(scope="module", params=[SHORT, pytest.param(WHOLE, marks=pytest.mark.long)], ids=["short", "whole"])
+def protocol(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("reality_check")
+    yield Protocol(path, request.param)
+    shutil.rmtree(path)  # a gigabyte of checkpoints
+
+
+def rows_of(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def classes_of(paths):
+    """Numbers from 0 of the classes of CUB200 images."""
+    return tuple(sorted({int(Path(path).parent.name[:3]) - 1 for path in paths}))
+
+
+def test_four_folds_over_the_first_half_of_the_classes(protocol):
+    assert sorted(path.name for path in protocol.folder.iterdir() if path.is_dir()) == ["fold_0", "fold_1", "fold_2", "fold_3", "meta"]
+    for fold, folder in enumerate(protocol.folds):
+        counts = yaml.safe_load((folder / "environment.yaml").read_text())["data"]["counts"]
+        assert {split: (count["classes"], count["images"]) for split, count in counts.items()} == {
+            "training": (8, 32), "validation": (2, 8), "testing": (10, 40), "evaluation": (8, 32),
+        }  # fmt: skip
+        validated = classes_of(np.load(folder / "embeddings_val.npz")["paths"])
+        trained = datasets.select("cub200", protocol.line.opt, fold=fold)["training"].paths
+        assert (classes_of(trained), validated) == (TRAINED_ON[fold], VALIDATED_ON[fold])
+    assert classes_of(np.load(protocol.folder / "meta" / "embeddings_test.npz")["paths"]) == tuple(range(10, 20))
+    flags = yaml.safe_load((protocol.folder / "parameters.yaml").read_text())
+    preset = yaml.safe_load((ROOT / "configs" / "mlrc_cub200.yaml").read_text())
+    typed = {word.removeprefix("--") for word in protocol.words if word.startswith("--")}
+    assert {name: flags[name] for name in preset if name not in typed} == {name: preset[name] for name in preset if name not in typed}
+    assert "criterion  contrastive with miner none" in protocol.said and "32 images by class_balanced, 2 an epoch" in protocol.said
+
+
+def test_each_fold_stops_by_patience(protocol):
+    for folder, summary in zip(protocol.folds, protocol.summaries, strict=True):
+        epochs, stopped = checkpoint.progress(folder)
+        chosen = summary["selected"]["epoch"]
+        assert stopped and epochs < summary["parameters"]["n_epochs"] == 30
+        assert epochs == chosen + 2 * math.ceil(protocol.patience / 2), "looked at every second epoch, the preset's --save_interval"
+        recorded = [row for row in rows_of(folder / "CSV_Logs" / "metrics.csv") if (row["split"], row["metric"]) == ("val", "map_r")]
+        by_epoch = {int(row["epoch"]): float(row["value"]) for row in recorded}
+        assert sorted(by_epoch) == [-1, 0, *range(2, epochs + 1, 2)], "the untrained states are measured, too"
+        trained = {epoch: value for epoch, value in by_epoch.items() if epoch > 0}
+        assert chosen == max(trained, key=lambda epoch: (trained[epoch], -epoch)), "the first epoch of the best value on validation"
+        assert summary["selected"]["rule"] == "epoch with the highest map_r on val"
+    assert protocol.said.count(f"--patience {protocol.patience}: no better map_r on val") == 4
+
+
+def test_test_is_looked_at_once(protocol):
+    for folder, summary in zip(protocol.folds, protocol.summaries, strict=True):
+        on_test = [row for row in rows_of(folder / "CSV_Logs" / "metrics.csv") if row["split"] == "test"]
+        assert {row["metric"]: float(row["value"]) for row in on_test} == summary["selected"]["values"]["test"]
+        assert {row["epoch"] for row in on_test} == {str(summary["selected"]["epoch"])} and set(summary["best"]) == {"val"}
+
+
+def test_separated_results_are_those_of_the_folds(protocol):
+    separated = protocol.meta("separated")
+    assert (separated["folds"], separated["epochs"]) == ([0, 1, 2, 3], [summary["selected"]["epoch"] for summary in protocol.summaries])
+    assert set(separated["values"]) == {"val", "test"}
+    for split in ("val", "test"):
+        for metric in METRICS:
+            values = np.array([summary["selected"]["values"][split][metric] for summary in protocol.summaries])
+            found = separated["values"][split][metric]
+            error = np.std(values, ddof=1) / np.sqrt(4)
+            assert found["values"] == values.tolist()
+            assert found["mean"] == pytest.approx(np.mean(values)) and found["standard_error"] == pytest.approx(error, abs=1e-12)
+            if error > 0:
+                assert found["interval_95"] == pytest.approx(t.interval(0.95, 3, np.mean(values), error))
+    for epoch in ("-1", "0"):  # the pretrained baselines: bare backbone, untrained embedding
+        rows = [row for folder in protocol.folds for row in rows_of(folder / "CSV_Logs" / "metrics.csv") if row["epoch"] == epoch]
+        of_metric = [float(row["value"]) for row in rows if (row["split"], row["metric"]) == ("val", "map_r")]
+        assert separated["untrained"][epoch]["val"]["map_r"]["mean"] == pytest.approx(np.mean(of_metric))
+
+
+def by_definition(features, labels):
+    """The three metrics of a set searched against itself, in float64 and loops; a query is not its own neighbour."""
+    features = features.astype(np.float64)
+    similarity = features @ features.T / np.outer(np.linalg.norm(features, axis=1), np.linalg.norm(features, axis=1))
+    scores = []
+    for i in range(len(labels)):
+        ranked = sorted((j for j in range(len(labels)) if j != i), key=lambda j: -similarity[i, j])
+        hits = [labels[j] == labels[i] for j in ranked]
+        r = sum(hits)
+        precision = [sum(hits[:k]) / k for k in range(1, r + 1)]
+        scores.append((hits[0], precision[-1], sum(p for p, hit in zip(precision, hits, strict=False) if hit) / r))
+    return dict(zip(METRICS, np.mean(scores, axis=0), strict=True))
+
+
+def test_concatenated_results_are_those_of_512_dimensions(protocol):
+    concatenated, dumped = protocol.meta("concatenated"), np.load(protocol.folder / "meta" / "embeddings_test.npz")
+    assert dumped["features"].shape == (40, 4 * 128) and len(set(dumped["labels"].tolist())) == 10
+    for fold in range(4):  # each network's embedding has the same weight
+        part = dumped["features"][:, 128 * fold : 128 * (fold + 1)]
+        assert np.linalg.norm(part, axis=1) == pytest.approx(np.full(40, 0.5), abs=1e-5)
+    assert set(concatenated["values"]) == {"test"} and concatenated["epochs"] == protocol.meta("separated")["epochs"]
+    for metric, value in by_definition(dumped["features"], dumped["labels"]).items():
+        assert concatenated["values"]["test"][metric]["mean"] == pytest.approx(value), metric
+
+
+def test_the_report_says_what_meta_says(protocol):
+    out = protocol.path / "tables"
+    said = python(["python", "Result_Evaluations.py", "--runs", str(protocol.path / "runs"), "--out", str(out)], ROOT)
+    assert "4 runs in 1 groups; 0 runs are in no mean" in said
+    columns = {"precision@1": "P@1 [%]", "r_precision": "RP [%]", "map_r": "MAP@R [%]"}
+    separated, concatenated = (protocol.meta(name)["values"]["test"] for name in ("separated", "concatenated"))
+    (selected,) = rows_of(out / "cub200_selected.csv")
+    alone, joined = rows_of(out / "cub200_cross_validation.csv")
+    assert selected["group"] == GROUP and selected["seeds"] == "1 x 4 folds"
+    assert (alone["embeddings"], joined["embeddings"]) == ("separated, 128 dimensions", "concatenated, 512 dimensions")
+    for metric, column in columns.items():
+        assert selected[column] == alone[column] == f"{100 * separated[metric]['mean']:.2f}"
+        assert joined[column] == f"{100 * concatenated[metric]['mean']:.2f}"
+        low, high = separated[metric]["interval_95"]
+        assert float(alone[f"{column} 95 % interval"]) == pytest.approx(100 * (high - low) / 2, abs=0.006)
+    validated = protocol.meta("separated")["values"]["val"]["map_r"]["mean"]
+    assert float(alone["MAP@R (val) [%]"]) == pytest.approx(100 * validated, abs=0.006)
+    assert (out / "index.html").exists()
+
+
+def test_the_line_is_finished_and_not_run_again(protocol):
+    assert protocol.line.folder == protocol.folder
+    assert (protocol.line.standing(), protocol.line.progress) == (Run_Script.FINISHED, "4 folds")
+
+
+# ---------------------------------------------------------------------------------------------------- the other settings
+@pytest.mark.parametrize("group", ["MLRC_CUB256_Contrastive", "MLRC_CARS_Contrastive", "MLRC_SOP_Contrastive"])
+def test_the_other_settings_pass_a_dry_run(group, tmp_path, capsys):
+    if "CUB256" in group:
+        builders.make_cub200(tmp_path, n_classes=172, n_images=4)  # 65 classes train: batches of 256 hold 64
+    elif "CARS" in group:
+        builders.make_cars196(tmp_path, n_classes=20, n_images=4)
+    else:
+        builders.make_online_products(tmp_path, n_train=10, n_test=10, n_images=4)
+    words = shlex.split(command(group).replace("$datapath", str(tmp_path)))[2:]
+    builders.dry_run([*words, "--save_path", str(tmp_path / "runs")], capsys)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_search_by_the_preset_leaves_test_to_the_reproductions(tmp_path, capsys):
+    builders.make_cub200(tmp_path, n_classes=20, n_images=4)
+    words = command(GROUP).replace("$datapath", str(tmp_path)).replace("--loss_contrastive_neg_margin 0.3841", "").split()[2:]
+    argv = [*words, "--loss_contrastive_neg_margin~BAYESIAN~", "-0.2,2", "--save_path", str(tmp_path / "runs"), *builders.SMALL]
+    plan = Bayesian_Optimization.plan(argv, tmp_path)
+    trial = plan.flags.read({"loss_contrastive_neg_margin": 0.5})
+    assert (trial.split_scheme, trial.splits_to_eval, trial.final_test) == ("mlrc", ["val"], False)
+    again = plan.flags.read({"loss_contrastive_neg_margin": 0.5}, "--final_test")
+    assert again.final_test and {**vars(again), "final_test": False} == vars(trial)
+    assert Bayesian_Optimization.search([*argv, "--dry_run"]) is None
+    assert "dry run: one batch of 32 images" in capsys.readouterr().out and not (tmp_path / "runs").exists()

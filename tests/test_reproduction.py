@@ -1,0 +1,191 @@
+"""What was changed on resume is recorded where it was changed, and a reproduction makes the same changes at the same epochs."""
+
+import csv
+import shutil
+
+import pytest
+import torch
+import yaml
+
+import main
+import parameters
+from tests import builders
+from utilities import checkpoint, configuration
+from utilities.errors import UserError
+
+DIFFS = "resume_training_config_diffs"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return builders.make_folder(tmp_path_factory.mktemp("reproduction") / "things", n_classes=12, n_images=5)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_pictures():
+    """Drawing takes longer than these trainings."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(main.results, "of_best_epoch", lambda run, embedded: None)
+        patch.setattr("utilities.run.Run.plot", lambda run: None)
+        yield
+
+
+def flags(data, tmp_path, *more):
+    return parameters.read([
+        "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path / "runs"), "--arch", "conv4_normalize",
+        "--embed_dim", "8", "--loss", "margin", "--batch_mining", "distance", "--bs", "8", "--n_epochs", "4", "--kernels", "0", "--lr", "0.001",
+        "--evaluation_metrics", "e_recall@1", "map_r", "--storage_metrics", "map_r", "--group", "First", "--iterations_per_epoch", "2",
+        "--no_records", "--plot_every", "0", "--scheduler", "cosine", *more,
+    ])  # fmt: skip
+
+
+def go_on(folder, *more):
+    return main.main(parameters.read(["--resume_from", str(folder), "--resume_allow_changes", *more]))
+
+
+def stop_after(monkeypatch, calls: int):
+    """Ctrl-C in the training epoch after so many."""
+    real, made = main.train_one_epoch, []
+
+    def train_one_epoch(*args):
+        made.append(args[0])
+        if len(made) > calls:
+            monkeypatch.setattr(main, "train_one_epoch", real)
+            raise KeyboardInterrupt
+        return real(*args)
+
+    monkeypatch.setattr(main, "train_one_epoch", train_one_epoch)
+
+
+def rows(folder):
+    """What was recorded while it trained: of the final tests there is one for each time that a fold was at its end."""
+    opt = yaml.safe_load((folder / "parameters.yaml").read_text())
+    with open(folder / "CSV_Logs" / "metrics.csv", newline="") as file:
+        return [row for row in csv.DictReader(file) if "second" not in row["metric"] and row["split"] in ("train", *opt["splits_to_eval"])]
+
+
+def changes(folder):
+    return {
+        path.parent.name.removeprefix(f"{DIFFS}_"): yaml.safe_load(path.read_text())
+        for path in (folder / "configs").glob(f"{DIFFS}_*/parameters.yaml")
+    }
+
+
+def assert_same(one, other):
+    assert rows(one) == rows(other)
+    a, b = (checkpoint.read(folder / checkpoint.LAST) for folder in (one, other))
+    for part in ("state_dict", "criterion"):
+        assert a[part].keys() == b[part].keys() and all(torch.equal(a[part][name], b[part][name]) for name in a[part])
+    assert a["epoch"] == b["epoch"]
+
+
+@pytest.fixture(scope="module")
+def changed(data, tmp_path_factory):
+    """A run of 4 epochs that was interrupted after 1 and went on with other rates, and later with more epochs and another loss margin."""
+    tmp_path = tmp_path_factory.mktemp("changed")
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(patch, 1)
+        with pytest.raises(SystemExit):
+            main.main(flags(data, tmp_path, "--check_untrained_accuracy"))
+    folder = tmp_path / "runs" / "folder" / "First_s1"
+    go_on(folder, "--lr", "0.01", "--decay", "0.1", "--kernels", "1")
+    go_on(folder, "--n_epochs", "6", "--loss_margin_margin", "0.4")
+    return folder
+
+
+def test_changes_are_recorded_with_their_epochs(changed, data):
+    assert changes(changed) == {
+        "1": {"lr": 0.01, "fc_lr": 0.01, "decay": 0.1, "fc_decay": 0.1},
+        "4": {"n_epochs": 6, "loss_margin_margin": 0.4},
+    }
+    began, now = (yaml.safe_load(path.read_text()) for path in (changed / "configs" / "parameters.yaml", changed / "parameters.yaml"))
+    assert (began["lr"], began["n_epochs"]) == (0.001, 4) and (now["lr"], now["n_epochs"]) == (0.01, 6)
+    assert parameters.read(["--config", str(changed / "configs" / f"{DIFFS}_4" / "parameters.yaml")]).loss_margin_margin == 0.4
+
+
+def test_a_reproduction_equals_the_changed_run(changed, tmp_path):
+    again = main.main(parameters.read(["--reproduce_results", str(changed), "--save_path", str(tmp_path)]))
+    assert again.folder == tmp_path / "folder" / "First_s1"
+    assert_same(again.folder, changed)
+    assert changes(again.folder) == changes(changed)
+    assert "reproduce_results" not in yaml.safe_load((again.folder / "parameters.yaml").read_text())
+
+
+def test_the_command_line_wins_in_every_stage_and_nothing_is_overwritten(changed, capsys):
+    before = (changed / "CSV_Logs" / "metrics.csv").read_bytes()
+    again = main.main(parameters.read(["--reproduce_results", str(changed), "--lr", "0.002"]))
+    assert again.folder == changed.with_name("First_s1_1") and (changed / "CSV_Logs" / "metrics.csv").read_bytes() == before
+    assert changes(again.folder) == {"1": {"decay": 0.1, "fc_decay": 0.1}, "4": {"n_epochs": 6, "loss_margin_margin": 0.4}}
+    other = parameters.read(["--reproduce_results", str(changed), "--seed", "7"])
+    assert other.savename == "First_s7" and [stage.seed for stage in other.later_stages] == [7, 7]
+    capsys.readouterr()
+    main.main(parameters.read(["--reproduce_results", str(changed), "--dry_run"]))
+    assert "dry run" in capsys.readouterr().out and not changed.with_name("First_s1_2").exists()
+
+
+@pytest.mark.parametrize("epochs", [1, 3, 5])
+def test_an_interrupted_reproduction_goes_on(changed, tmp_path, monkeypatch, epochs):
+    words = ["--reproduce_results", str(changed), "--save_path", str(tmp_path)]
+    stop_after(monkeypatch, epochs)
+    with pytest.raises(SystemExit):
+        main.main(parameters.read(words))
+    with pytest.raises(SystemExit):
+        parameters.read([*words, "--resume", "--loss", "contrastive"])
+    again = main.main(parameters.read([*words, "--resume"]))
+    assert_same(again.folder, changed)
+    assert changes(again.folder) == changes(changed)
+
+
+def test_a_change_that_was_overtaken_leaves_no_trace(changed, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(changed, folder)
+    opt = parameters.read(["--resume_from", str(folder), "--resume_allow_changes", "--gamma", "0.9"])
+    configuration.record_changes(folder, [4], opt)
+    assert changes(folder)["4"] == {"n_epochs": 6, "loss_margin_margin": 0.4, "gamma": 0.9}, "made at the same epoch: one change"
+    configuration.record_changes(folder, [2], opt)  # --resume best went back to epoch 2
+    assert set(changes(folder)) == {"1", "2"} and set(changes(folder)["2"]) == {"n_epochs", "loss_margin_margin", "gamma"}
+    configuration.record_changes(folder, [0], parameters.read(["--config", str(folder / "configs" / "parameters.yaml")]))
+    assert changes(folder) == {}, "the flags are again those that it began with"
+
+
+def test_a_run_without_changes_has_no_record_of_any(data, tmp_path):
+    run = main.main(flags(data, tmp_path, "--n_epochs", "1"))
+    main.main(parameters.read(["--resume_from", str(run.folder), "--kernels", "1"]))
+    assert not (run.folder / "configs").exists()
+    again = main.main(parameters.read(["--reproduce_results", str(run.folder), "--savename", "Again"]))
+    assert again.folder.name == "Again"
+    assert_same(again.folder, run.folder)
+
+
+def test_a_changed_cross_validation_is_reproduced_fold_by_fold(data, tmp_path, monkeypatch):
+    scheme = ["--split_scheme", "class_disjoint", "--split_partitions", "3", "--split_sets", "3", "--n_epochs", "2", "--final_test"]
+    stop_after(monkeypatch, 3)  # in the second epoch of fold 1
+    with pytest.raises(SystemExit):
+        main.main(flags(data, tmp_path, *scheme))
+    folder = tmp_path / "runs" / "folder" / "First_s1"
+    whole = go_on(folder, "--lr", "0.02", "--n_epochs", "3")
+    assert changes(folder) == {"2_1_0": {"lr": 0.02, "fc_lr": 0.02, "n_epochs": 3}}
+    again = main.main(parameters.read(["--reproduce_results", str(folder)]))
+    assert again.folder.name == "First_s1_1"
+    for fold in range(3):
+        assert_same(again.folder / f"fold_{fold}", folder / f"fold_{fold}")
+    assert {kind: content["values"] for kind, content in again.results.items()} == {
+        kind: content["values"] for kind, content in whole.results.items()
+    }
+    one = main.main(parameters.read(["--reproduce_results", str(folder / "fold_1")]))
+    assert [path.name for path in one.folder.glob("fold_*")] == ["fold_1"]
+    assert_same(one.folder / "fold_1", folder / "fold_1")
+
+
+def test_what_cannot_be_reproduced_is_one_line(changed, tmp_path, capsys):
+    for words in (
+        ["--reproduce_results", str(tmp_path / "nowhere")],
+        ["--reproduce_results", str(changed), "--evaluate"],
+        ["--reproduce_results", str(changed), "--resume_from", str(changed)],
+    ):
+        with pytest.raises(SystemExit):
+            parameters.read(words)
+        message = capsys.readouterr().err
+        assert message.count("\n") == 1 and ("no run in" in message or "makes a new run" in message)
+    with pytest.raises(UserError):
+        configuration.history(tmp_path)

@@ -1,0 +1,169 @@
+"""The flags of a run on disk: what is saved of them, what was changed while the run was interrupted, and what repeats it.
+
+With the first change a run folder gets configs/: `parameters.yaml`, the flags it began with, and for each change
+`resume_training_config_diffs_<epochs done>/parameters.yaml`, those that changed (in the folder of a cross-validation the epochs done in
+each fold, joined by `_`). The run's own parameters.yaml always holds what it goes by now.
+"""
+
+import math
+import re
+import shutil
+from argparse import Namespace
+from pathlib import Path
+
+import yaml
+
+from utilities import checkpoint
+from utilities.errors import UserError
+from utilities.files import replacing
+
+# Flags that are no part of what a run is: never written to parameters.yaml.
+NEVER_SAVED = {
+    "wandb_key",
+    "comet_api_key",
+    "config",
+    "print_config",
+    "list",
+    "dry_run",
+    "resume",
+    "resume_from",
+    "resume_allow_changes",
+    "reproduce_results",
+    "evaluate",
+    "evaluate_ensemble",
+    "aggregate_only",
+    "folds",
+}
+# Flags that may differ between a run and its continuation without counting as a change.
+NEVER_A_CHANGE = NEVER_SAVED | {
+    "source_path", "save_path", "gpu", "kernels", "eval_kernels", "log_online", "online_backend", "download", "plot_every", "log_every",
+    "evaluate_on_gpu", "final_test", "dump_embeddings", "eval_size_of_tsne",
+}  # fmt: skip
+# Flags that decide what --evaluate measures of a finished run: there they may differ from those of its training.
+EVALUATION_FLAGS = {
+    "evaluation_metrics", "evaltypes", "splits_to_eval", "no_train_metrics", "eval_reference_set", "tester", "label_hierarchy_level",
+    "eval_pca", "eval_no_normalize", "eval_use_trunk_output", "eval_bs",
+}  # fmt: skip
+
+
+def saved_flags(opt) -> dict:
+    """Flag -> resolved value, as parameters.yaml holds them: every flag, nothing else, no key."""
+    return {name: value for name, value in sorted(vars(opt).items()) if name in opt.flags and name not in NEVER_SAVED}
+
+
+def run_folder(opt) -> Path:
+    """Where a run of these flags lies, before a number is added for an existing folder; a fold's in that of its cross-validation."""
+    folder = Path(opt.resume_from) if opt.resume_from else Path(opt.save_path) / opt.dataset / opt.savename
+    fold = getattr(opt, "fold", None)
+    return folder if fold is None else folder / f"fold_{fold}"
+
+
+def read_parameters(folder: Path | str) -> dict:
+    """The flags that a run was started with. Raises UserError where the folder holds none."""
+    path = Path(folder) / "parameters.yaml"
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"no run in {folder}: {path.name} is missing") from error
+
+
+def describe(folder: Path, opt) -> None:
+    """Write the flags into the folder: parameters.yaml, and Parameter_Info.txt for readers."""
+    flags = saved_flags(opt)
+    with replacing(folder / "parameters.yaml") as file:
+        yaml.safe_dump(flags, file, sort_keys=True)
+    with replacing(folder / "Parameter_Info.txt") as file:
+        file.writelines(f"{name}: {value}\n" for name, value in flags.items())
+
+
+CHANGES = "configs"
+_CHANGE = re.compile(r"resume_training_config_diffs_(\d+(?:_\d+)*)")
+
+
+def record_changes(folder: Path, epochs: list[int], opt) -> None:
+    """Write what is no longer as it was to configs/, before `describe` replaces the flags of a run that goes on.
+
+    Changes made at these epochs or later are overtaken: nothing was trained with them, or `--resume best` has gone back behind them.
+
+    Args:
+        folder: of the run or cross-validation.
+        epochs: trained so far, one number a fold.
+        opt: the flags it goes on with.
+    """
+    if not (folder / "parameters.yaml").exists():
+        return
+    original, changes = history(folder)
+    before = dict(original)
+    for done, changed in changes:
+        if sum(done) >= sum(epochs):
+            shutil.rmtree(_change_folder(folder, done))
+        else:
+            before.update(changed)
+    now = {name: value for name, value in saved_flags(opt).items() if name in before and name not in NEVER_A_CHANGE}
+    changed = {name: value for name, value in now.items() if value != before[name]}
+    if changed:
+        target = _change_folder(folder, epochs)
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot make {target}: {error.strerror}. Nothing of the run is lost") from error
+        for path, flags in ((folder / CHANGES / "parameters.yaml", original), (target / "parameters.yaml", changed)):
+            with replacing(path) as file:
+                yaml.safe_dump(flags, file, sort_keys=True)
+
+
+def history(folder: Path) -> tuple[dict, list[tuple[list[int], dict]]]:
+    """The flags a run began with, and its changes in their order: (epochs done, one number a fold; flag -> new value).
+
+    Raises UserError where the folder holds no run.
+    """
+    began = folder / CHANGES
+    original = read_parameters(began if (began / "parameters.yaml").exists() else folder)
+    found = [
+        ([int(number) for number in match[1].split("_")], path) for path in began.glob("*/") if (match := _CHANGE.fullmatch(path.name))
+    ]
+    ordered = sorted(found, key=lambda change: sum(change[0]))
+    return original, [(done, read_parameters(path)) for done, path in ordered if (path / "parameters.yaml").exists()]
+
+
+def _change_folder(folder: Path, epochs: list[int]) -> Path:
+    return folder / CHANGES / f"resume_training_config_diffs_{'_'.join(map(str, epochs))}"
+
+
+def stages(folder: Path) -> list[tuple[list[int] | None, dict]]:
+    """What repeats a run: (epochs to train in each fold, None: to the end; flags), one stage more than there were changes."""
+    flags, changes = history(folder)
+    found = []
+    for done, changed in changes:
+        found.append((done, flags))
+        flags = {**flags, **changed}
+    return [*found, (None, flags)]
+
+
+def until(opt) -> float:
+    """The epoch that ends this stage of a reproduction, in the fold the options are of; infinite where nothing was changed later."""
+    epochs = getattr(opt, "until", None)
+    return math.inf if epochs is None else epochs[getattr(opt, "fold", None) or 0]
+
+
+def stages_left(opt) -> list[Namespace]:
+    """The options of each stage of a reproduction; on `--resume` from the one in which it was interrupted."""
+    left = [opt, *opt.later_stages]
+    while opt.resume is not None and len(left) > 1 and _is_over(left[0]):
+        left.pop(0)
+    return [Namespace(**{**vars(stage), "resume": opt.resume, "reproduce_results": None}) for stage in left]
+
+
+def _is_over(stage) -> bool:
+    folder = run_folder(stage)
+    folds = [None] if stage.split_scheme == "half" else stage.folds or range(len(stage.until))
+    for fold in folds:
+        epochs, stopped = checkpoint.progress(folder if fold is None else folder / f"fold_{fold}")
+        if not stopped and epochs < stage.until[fold or 0]:
+            return False
+    return True
+
+
+def continuing(stage: Namespace, earlier) -> Namespace:
+    """A stage's options; after an earlier one, a `Run` or `CrossValidation`, as the continuation in that one's folder."""
+    return stage if earlier is None else Namespace(**{**vars(stage), "resume": "latest", "resume_from": str(earlier.folder)})
