@@ -27,9 +27,11 @@ from utilities.runtime import Runtime  # noqa: E402
 FLAGS = "--config demo_glyphs --no_train_metrics --kernels 1"
 
 
-def run(epochs: int) -> tuple[list[float], list[float]]:
-    """Seconds of each epoch: through main.train_one_epoch, and bare."""
-    opt = parameters.read([*FLAGS.split(), "--save_path", tempfile.mkdtemp()])
+def built(*more: str, fold: int | None = None):
+    """Everything that `main.train_one_epoch` takes after the epoch: loader, network, criterion, optimiser, sampler, runtime, options."""
+    opt = parameters.read([*FLAGS.split(), "--save_path", tempfile.mkdtemp(), *more])
+    if fold is not None:
+        opt.fold = fold
     runtime = Runtime(opt)
     model = architectures.select(opt.arch, opt)
     splits = datasets.select(opt.dataset, opt, opt.source_path, model.input_size)
@@ -37,13 +39,24 @@ def run(epochs: int) -> tuple[list[float], list[float]]:
     criterion = criteria.select(opt.loss, opt)
     optimizer = build_optimizer(model, criterion, opt)
     sampler = datasampler.for_training(opt, splits["training"])
-    loader = training_loader(splits["training"], sampler, opt)
+    return training_loader(splits["training"], sampler, opt), model, criterion, optimizer, sampler, runtime, opt
+
+
+def timed(*arguments) -> float:
+    """Seconds of one `main.train_one_epoch`."""
+    began = time.perf_counter()
+    main.train_one_epoch(*arguments)
+    return time.perf_counter() - began
+
+
+def run(epochs: int) -> tuple[list[float], list[float]]:
+    """Seconds of each epoch: through main.train_one_epoch, and bare."""
+    parts = built()
+    loader, model, criterion, optimizer = parts[:4]
     batches = [(labels, images) for labels, images, _ in loader]
     ours, bare = [], []
     for epoch in range(1, epochs + 2):
-        began = time.perf_counter()
-        main.train_one_epoch(epoch, loader, model, criterion, optimizer, sampler, runtime, opt)
-        ours.append(time.perf_counter() - began)
+        ours.append(timed(epoch, *parts))
         began = time.perf_counter()
         for labels, images in batches:
             embeddings, _ = model(images)

@@ -6,6 +6,8 @@ pytorch-metric-learning's own implementation, over five seeds, and gives the pai
 """
 
 import argparse
+import contextlib
+import json
 import statistics
 import sys
 import time
@@ -15,18 +17,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch  # noqa: E402
 
-import architectures  # noqa: E402
-import batch_mining  # noqa: E402
 import criteria  # noqa: E402
-import datasampler  # noqa: E402
-import datasets  # noqa: E402
-import evaluation  # noqa: E402
 import main  # noqa: E402
 import parameters  # noqa: E402
-from utilities.loading import training_loader  # noqa: E402
-from utilities.optimisers import build_optimizer  # noqa: E402
-from utilities.run import run_folder  # noqa: E402
-from utilities.runtime import Runtime, seed_everything  # noqa: E402
+from utilities import checkpoint  # noqa: E402
+from utilities.configuration import run_folder  # noqa: E402
 
 COMMON = (
     "--dataset glyphs --arch conv4_normalize --embed_dim 64 --bs 112 --samples_per_class 4 --data_sampler class_balanced --lr 0.001 --decay 0 "
@@ -35,20 +30,20 @@ COMMON = (
 RAW = "--arch conv4"  # for the losses that are meant for embeddings of any length
 METHODS = {
     "angular": f"--batch_mining npair {RAW}",
-    "arcface": "--loss_arcface_lr 0.01",
+    "arcface": "--loss_arcface_lr 0.001",
     "circle": "",
     "contrastive": "--batch_mining distance",
     "cosface": "--loss_cosface_lr 0.01 --loss_cosface_scale 16",
     "fastap": "",
     "histogram": "",
     "lifted": f"--batch_mining lifted {RAW}",
-    "margin": "--batch_mining distance --loss_margin_beta_lr 0.001",
+    "margin": "--batch_mining distance --loss_margin_beta 0.6 --loss_margin_beta_lr 0.001",
     "multisimilarity": "",
     "nca": "--loss_nca_scale 9",
     "npair": f"--batch_mining npair {RAW}",
     "ntxent": "",
     "pml": "--loss_pml_class CircleLoss --loss_pml_kwargs m=0.4 gamma=80",
-    "proxyanchor": "--loss_proxyanchor_lrmulti 10",
+    "proxyanchor": "--loss_proxyanchor_lrmulti 1",
     "proxynca": "--loss_proxynca_lrmulti 10",
     "proxynca_pp": "--loss_proxynca_pp_lrmulti 10",
     "quadruplet": "--batch_mining distance",
@@ -58,7 +53,7 @@ METHODS = {
     "snr_contrastive": "",
     "softmax": "--loss_softmax_lr 0.01",
     "softtriplet": "--loss_softtriplet_lrmulti 10",
-    "subcenter_arcface": "--loss_subcenter_arcface_lr 0.01 --loss_subcenter_arcface_feature_scale 16",
+    "subcenter_arcface": "--loss_subcenter_arcface_lr 0.001 --loss_subcenter_arcface_feature_scale 16",
     "supcon": "",
     "triplet": "--batch_mining distance",
 }
@@ -101,56 +96,38 @@ class Peer(torch.nn.Module):
         return self.loss(batch, labels, self.miner(batch, labels) if self.miner is not None else None)
 
 
-def options(loss: str, seed: int, save_path: str):
-    return parameters.read(
-        [
-            *COMMON.split(),
-            "--loss",
-            loss,
-            *METHODS[loss].split(),
-            "--seed",
-            str(seed),
-            "--group",
-            loss,
-            "--save_path",
-            save_path,
-            "--resume",
-        ]
-    )
+def options(loss: str, seed: int, save_path: str, group: str):
+    words = [*COMMON.split(), "--loss", loss, *METHODS[loss].split()]
+    return parameters.read([*words, "--seed", str(seed), "--group", group, "--save_path", save_path, "--resume"])
 
 
-def through_main(loss: str, seed: int, save_path: str) -> tuple[float, float, float]:
-    """Test e_recall@1, map_r and seconds of one run."""
-    import json
+@contextlib.contextmanager
+def computed_by_the_peer(loss: str):
+    """While it lasts, main.py trains with pytorch-metric-learning's loss where it would with ours."""
+    from pytorch_metric_learning import losses
 
-    opt = options(loss, seed, save_path)
-    summary = run_folder(opt) / "summary.json"
-    if not summary.exists() or not json.loads(summary.read_text())["last"]:
-        main.main(opt)
-    told = json.loads(summary.read_text())
+    ours = criteria.select
+
+    def select(name, opt, batchminer, **flags):
+        mine = ours(name, opt, batchminer, **flags)
+        with torch.random.fork_rng():  # their start is overwritten: what it draws must not change the batches
+            return Peer(mine, *PEERS[loss](losses, opt, opt.n_classes, opt.embed_dim))
+
+    criteria.select = select
+    try:
+        yield
+    finally:
+        criteria.select = ours
+
+
+def result(loss: str, seed: int, save_path: str, peer: bool = False) -> tuple[float, float, float]:
+    """Test e_recall@1, map_r and seconds after the last epoch; the run is made where it is not there yet."""
+    opt = options(loss, seed, save_path, f"{loss}_pml" if peer else loss)
+    if checkpoint.progress(run_folder(opt))[0] < opt.n_epochs:
+        with computed_by_the_peer(loss) if peer else contextlib.nullcontext():
+            main.main(opt)
+    told = json.loads((run_folder(opt) / "summary.json").read_text(encoding="utf-8"))
     return told["last"]["test"]["e_recall@1"], told["last"]["test"]["map_r"], told["seconds"]
-
-
-def paired(loss: str, seed: int, peer: bool) -> float:
-    """Test e_recall@1 after the three epochs: ours, or the peer's from the same start on the same batches."""
-    opt = options(loss, seed, "/nowhere")
-    runtime = Runtime(opt)
-    model = architectures.select(opt.arch, opt)
-    splits = datasets.select(opt.dataset, opt, opt.source_path, model.input_size)
-    opt.n_classes = splits["training"].n_classes
-    miner = batch_mining.select(opt.batch_mining, opt) if criteria.takes_miner(loss, opt) else None
-    criterion = criteria.select(loss, opt, miner)
-    if peer:
-        from pytorch_metric_learning import losses
-
-        criterion = Peer(criterion, *PEERS[loss](losses, opt, opt.n_classes, opt.embed_dim))
-    optimizer = build_optimizer(model, criterion, opt)
-    sampler = datasampler.for_training(opt, splits["training"])
-    training, evaluated = training_loader(splits["training"], sampler, opt), evaluation.loaders(splits, opt)
-    seed_everything(seed)
-    for epoch in range(1, opt.n_epochs + 1):
-        main.train_one_epoch(epoch, training, model, criterion, optimizer, sampler, runtime, opt)
-    return evaluation.evaluate(model, {"test": evaluated["test"]}, opt, runtime)[0]["test"]["e_recall@1"]
 
 
 def spread(values: list[float]) -> str:
@@ -160,17 +137,17 @@ def spread(values: list[float]) -> str:
 def table(names: list[str], seeds: range, save_path: str) -> str:
     lines = ["| loss | flags besides the common ones | e_recall@1 | map_r | seconds |", "|-|-|-|-|-|"]
     for name in names:
-        results = [through_main(name, seed, save_path) for seed in seeds]
+        results = [result(name, seed, save_path) for seed in seeds]
         recall, map_r, seconds = (list(column) for column in zip(*results, strict=True))
         lines.append(f"| `{name}` | `{METHODS[name] or '–'}` | {spread(recall)} | {spread(map_r)} | {statistics.median(seconds):.0f} |")
         print(lines[-1], flush=True)
     return "\n".join(lines)
 
 
-def peer_table(names: list[str], seeds: range) -> str:
+def peer_table(names: list[str], seeds: range, save_path: str) -> str:
     lines = ["| loss | ours | pytorch-metric-learning | paired difference | two standard errors |", "|-|-|-|-|-|"]
     for name in names:
-        ours, theirs = ([paired(name, seed, peer) for seed in seeds] for peer in (False, True))
+        ours, theirs = ([result(name, seed, save_path, peer)[0] for seed in seeds] for peer in (False, True))
         differences = [a - b for a, b in zip(ours, theirs, strict=True)]
         error = 2 * statistics.stdev(differences) / len(differences) ** 0.5
         lines.append(f"| `{name}` | {spread(ours)} | {spread(theirs)} | {100 * statistics.mean(differences):+.2f} | {100 * error:.2f} |")
@@ -191,7 +168,7 @@ if __name__ == "__main__":
         sys.exit(f"no setting for {', '.join(sorted(missing))}: add them to METHODS")
     began = time.monotonic()
     if arguments.peers:
-        text = peer_table(arguments.only or list(PEERS), range(arguments.seeds or 5))
+        text = peer_table(arguments.only or list(PEERS), range(arguments.seeds or 5), arguments.save_path)
     else:
         text = table(arguments.only or list(METHODS), range(arguments.seeds or 3), arguments.save_path)
     print(f"{time.monotonic() - began:.0f} s on {torch.get_num_threads()} threads")

@@ -44,9 +44,9 @@ class Alternating(Run):
         self.clocks.append((time.perf_counter(), time.process_time()))
         self.sinks = sinks
 
-    def end_epoch(self, epoch, training, scores):
-        super().end_epoch(epoch, training, scores)
-        return True  # every epoch draws and records its pictures
+    def _update_best(self, epoch, scores):
+        deciding = (self.selection.split, self.selection.metric)
+        return list({*super()._update_best(epoch, scores), deciding})  # every epoch draws and records its pictures
 
 
 def seconds_of_epochs(epochs: int) -> dict[str, list[tuple[float, float]]]:

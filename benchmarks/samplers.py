@@ -48,8 +48,10 @@ def main() -> None:
     embeddings = torch.nn.functional.normalize(centres[torch.tensor(labels)] + 0.5 * torch.randn(args.images, args.dim), dim=1)
 
     load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
-    print(f"{args.images} images, {args.classes} classes, {args.dim} dimensions, --bs {args.bs}, on {args.device}; "
-          f"{torch.get_num_threads()} threads of {os.cpu_count()} cores, load average before: {load}")
+    print(
+        f"{args.images} images, {args.classes} classes, {args.dim} dimensions, --bs {args.bs}, on {args.device}; "
+        f"{torch.get_num_threads()} threads of {os.cpu_count()} cores, load average before: {load}"
+    )
     print(f"{'sampler':<22}{'build s':>10}{'choose s':>10}{'draw s':>10}{'batches':>10}")
     for name in args.names:
         start = time.perf_counter()

@@ -21,8 +21,10 @@ class ProxyCriterion(MetricCriterion):
         super().__init__()
         self.n_classes = getattr(opt, "n_classes", None)
         if not self.n_classes or opt.embed_dim < 1:
-            raise UserError(f"n_classes {self.n_classes}, embed_dim {opt.embed_dim}: a criterion with class vectors needs both, "
-                            "at least 1: select(name, opt, n_classes=100, embed_dim=128)")
+            raise UserError(
+                f"n_classes {self.n_classes}, embed_dim {opt.embed_dim}: a criterion with class vectors needs both, "
+                "at least 1: select(name, opt, n_classes=100, embed_dim=128)"
+            )
         if per_class < 1:
             raise UserError(f"{per_class} vectors a class: at least 1 is needed")
         self.per_class = per_class

@@ -16,8 +16,9 @@ ALLOWED_MINING_OPS = None
 def add_arguments(group) -> None:
     """Declare the flags of ArcFace."""
     group.add_argument("--loss_arcface_lr", type=float, default=0.0005, help="learning rate of the class weights")
-    group.add_argument("--loss_arcface_angular_margin", type=float, default=0.5,
-                       help="radians by which the angle to the own class is widened")
+    group.add_argument(
+        "--loss_arcface_angular_margin", type=float, default=0.5, help="radians by which the angle to the own class is widened"
+    )
     group.add_argument("--loss_arcface_feature_scale", type=float, default=16, help="multiplies the cosines")
 
 

@@ -15,8 +15,9 @@ ALLOWED_MINING_OPS = None
 
 def add_arguments(group) -> None:
     """Declare the flags of the histogram loss."""
-    group.add_argument("--loss_histogram_nbins", type=int, default=65,
-                       help="nodes of the histograms from -1 to 1, both included; at least 2")
+    group.add_argument(
+        "--loss_histogram_nbins", type=int, default=65, help="nodes of the histograms from -1 to 1, both included; at least 2"
+    )
 
 
 class Criterion(PairCriterion):

@@ -15,14 +15,21 @@ MINES_PAIRS = True
 
 def add_arguments(group) -> None:
     """Declare the flags of the multi-similarity loss."""
-    group.add_argument("--loss_multisimilarity_pos_weight", type=float, default=2,
-                       help="exponential weight of positive pairs (the paper's alpha)")
-    group.add_argument("--loss_multisimilarity_neg_weight", type=float, default=40,
-                       help="exponential weight of negative pairs (the paper's beta)")
-    group.add_argument("--loss_multisimilarity_margin", type=float, default=0.1,
-                       help="slack in the comparison that keeps pairs (the paper's epsilon); inf keeps all")
-    group.add_argument("--loss_multisimilarity_thresh", type=float, default=0.5,
-                       help="similarity at which a pair weighs one half (the paper's lambda)")
+    group.add_argument(
+        "--loss_multisimilarity_pos_weight", type=float, default=2, help="exponential weight of positive pairs (the paper's alpha)"
+    )
+    group.add_argument(
+        "--loss_multisimilarity_neg_weight", type=float, default=40, help="exponential weight of negative pairs (the paper's beta)"
+    )
+    group.add_argument(
+        "--loss_multisimilarity_margin",
+        type=float,
+        default=0.1,
+        help="slack in the comparison that keeps pairs (the paper's epsilon); inf keeps all",
+    )
+    group.add_argument(
+        "--loss_multisimilarity_thresh", type=float, default=0.5, help="similarity at which a pair weighs one half (the paper's lambda)"
+    )
 
 
 class Criterion(PairCriterion):

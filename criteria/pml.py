@@ -12,10 +12,16 @@ ALLOWED_MINING_OPS = None
 
 def add_arguments(group) -> None:
     """Declare the flags of the adapter."""
-    group.add_argument("--loss_pml_class", default=None,
-                       help="class of pytorch_metric_learning.losses, e.g. CircleLoss; to be given with --loss pml")
-    group.add_argument("--loss_pml_kwargs", nargs="*", default=None, metavar="KEY=VALUE",
-                       help="arguments of the class, e.g. m=0.4 gamma=80 (num_classes and embedding_size are filled in)")
+    group.add_argument(
+        "--loss_pml_class", default=None, help="class of pytorch_metric_learning.losses, e.g. CircleLoss; to be given with --loss pml"
+    )
+    group.add_argument(
+        "--loss_pml_kwargs",
+        nargs="*",
+        default=None,
+        metavar="KEY=VALUE",
+        help="arguments of the class, e.g. m=0.4 gamma=80 (num_classes and embedding_size are filled in)",
+    )
     group.add_argument("--loss_pml_lr", type=float, default=0.0005, help="learning rate of the loss's own parameters, if it has any")
 
 
@@ -24,8 +30,9 @@ class Criterion(MetricCriterion):
 
     def __init__(self, opt):
         super().__init__()
-        self.loss = pml.build("losses", opt.loss_pml_class, opt.loss_pml_kwargs,
-                              num_classes=getattr(opt, "n_classes", None), embedding_size=opt.embed_dim)
+        self.loss = pml.build(
+            "losses", opt.loss_pml_class, opt.loss_pml_kwargs, num_classes=getattr(opt, "n_classes", None), embedding_size=opt.embed_dim
+        )
         parameters = list(self.loss.parameters())
         self.optim_dict_list = [{"params": parameters, "lr": opt.loss_pml_lr}] if parameters else []
 

@@ -19,8 +19,13 @@ def add_arguments(group) -> None:
     """Declare the flags of the recall@k surrogate."""
     group.add_argument("--loss_recallatk_temperature", type=float, default=0.01, help="temperature of the sigmoids between similarities")
     group.add_argument("--loss_recallatk_k_temperature", type=float, default=1, help="temperature of the sigmoid between rank and k")
-    group.add_argument("--loss_recallatk_ks", type=int, nargs="+", default=[1, 2, 4, 8, 16],
-                       help="the k of recall@k, averaged; those above the batch size less one are dropped")
+    group.add_argument(
+        "--loss_recallatk_ks",
+        type=int,
+        nargs="+",
+        default=[1, 2, 4, 8, 16],
+        help="the k of recall@k, averaged; those above the batch size less one are dropped",
+    )
 
 
 class Criterion(PairCriterion):

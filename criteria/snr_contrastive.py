@@ -13,11 +13,13 @@ MINES_PAIRS = True
 
 def add_arguments(group) -> None:
     """Declare the flags of the SNR contrastive loss."""
-    group.add_argument("--loss_snr_contrastive_pos_margin", type=float, default=0,
-                       help="distance up to which a positive pair costs nothing")
+    group.add_argument(
+        "--loss_snr_contrastive_pos_margin", type=float, default=0, help="distance up to which a positive pair costs nothing"
+    )
     group.add_argument("--loss_snr_contrastive_neg_margin", type=float, default=1, help="distance from which a negative pair costs nothing")
-    group.add_argument("--loss_snr_contrastive_regularizer_weight", type=float, default=0,
-                       help="weight of the mean absolute sum of an embedding's entries")
+    group.add_argument(
+        "--loss_snr_contrastive_regularizer_weight", type=float, default=0, help="weight of the mean absolute sum of an embedding's entries"
+    )
 
 
 class Criterion(PairCriterion):

@@ -22,8 +22,9 @@ def add_arguments(group) -> None:
     group.add_argument("--loss_softtriplet_margin_delta", type=float, default=0.01, help="subtracted from the similarity to the own class")
     group.add_argument("--loss_softtriplet_gamma", type=float, default=0.1, help="temperature of the softmax over a class's centres")
     group.add_argument("--loss_softtriplet_lambda", type=float, default=8, help="multiplies the similarities to the classes")
-    group.add_argument("--loss_softtriplet_reg_weight", type=float, default=0.2,
-                       help="weight of the term that draws a class's centres together")
+    group.add_argument(
+        "--loss_softtriplet_reg_weight", type=float, default=0.2, help="weight of the term that draws a class's centres together"
+    )
     group.add_argument("--loss_softtriplet_lrmulti", type=float, default=1, help="learning rate of the centres, in multiples of --lr")
 
 

@@ -14,8 +14,9 @@ def add_arguments(group) -> None:
     """Declare the flags of sub-center ArcFace."""
     group.add_argument("--loss_subcenter_arcface_lr", type=float, default=0.0005, help="learning rate of the centres")
     group.add_argument("--loss_subcenter_arcface_n_centers", type=int, default=3, help="centres a class")
-    group.add_argument("--loss_subcenter_arcface_angular_margin", type=float, default=0.5,
-                       help="radians by which the angle to the own class is widened")
+    group.add_argument(
+        "--loss_subcenter_arcface_angular_margin", type=float, default=0.5, help="radians by which the angle to the own class is widened"
+    )
     group.add_argument("--loss_subcenter_arcface_feature_scale", type=float, default=64, help="multiplies the cosines")
 
 

@@ -11,7 +11,8 @@ def add_arguments(group) -> None:
         "--download", action="store_true", help="fetch cub200, cars196 or online_products where it is not there: resumable, MD5-checked"
     )
     group.add_argument(
-        "--allow_partial_dataset", action="store_true",
+        "--allow_partial_dataset",
+        action="store_true",
         help="go on with a data set whose counts are not the published ones; the run records it",
     )
     group.add_argument("--use_tv_split", action="store_true", help="cut a validation split from the training classes")
@@ -43,18 +44,28 @@ def add_arguments(group) -> None:
              "Glyphs are never cropped or mirrored: base means shift there",
     )  # fmt: skip
     group.add_argument(
-        "--resize_size", type=int, default=None,
+        "--resize_size",
+        type=int,
+        default=None,
         help="short side that images get before the crop, in training and test (default: the preset's)",
     )
     group.add_argument(
-        "--crop_size", type=int, default=None,
+        "--crop_size",
+        type=int,
+        default=None,
         help="side of the crop, in training and test (default: the preset's, else the network's input)",
     )
     group.add_argument(
-        "--crop_scale", type=float, nargs=2, default=None,
+        "--crop_scale",
+        type=float,
+        nargs=2,
+        default=None,
         help="least and greatest share of the area in RandomResizedCrop (default: the preset's)",
     )
     group.add_argument(
-        "--crop_ratio", type=float, nargs=2, default=None,
+        "--crop_ratio",
+        type=float,
+        nargs=2,
+        default=None,
         help="least and greatest width by height in RandomResizedCrop (default: the preset's)",
     )

@@ -34,9 +34,7 @@ class Published:
 
 
 def _counts(n_classes, n_images, classes, images) -> str:
-    return (
-        f"{n_images:,} images of {n_classes:,} classes (training {images[0]:,} of {classes[0]:,}, test {images[1]:,} of {classes[1]:,})"
-    )
+    return f"{n_images:,} images of {n_classes:,} classes (training {images[0]:,} of {classes[0]:,}, test {images[1]:,} of {classes[1]:,})"
 
 
 def find(name: str, module, source: Path) -> Path | None:

@@ -190,7 +190,18 @@ def test_fewer_folds_than_the_ensemble_needs(data, tmp_path):
 
 
 def test_half_has_no_folds_and_a_final_test(data, tmp_path, capsys):
-    more = ["--split_scheme", "half", "--use_tv_split", "--tv_split_perc", "0.5", "--splits_to_eval", "val", "--final_test", "--n_epochs", "1"]
+    more = [
+        "--split_scheme",
+        "half",
+        "--use_tv_split",
+        "--tv_split_perc",
+        "0.5",
+        "--splits_to_eval",
+        "val",
+        "--final_test",
+        "--n_epochs",
+        "1",
+    ]
     run = main.main(flags(data, tmp_path, *more))
     assert set(read(run.folder / "summary.json")["selected"]["values"]) == {"val", "test"}
     assert set(read(run.folder / "summary.json")["last"]) == {"val"}
@@ -224,7 +235,9 @@ def test_a_split_file_is_one_fold_and_untrained_networks_are_told_apart(data, tm
     assert [path.name for path in sorted(cross.folder.glob("fold_*"))] == ["fold_0"]
     separated = read(cross.folder / "meta" / "separated.json")
     assert set(separated["values"]) == {"val", "test"} and separated["values"]["val"]["map_r"]["standard_error"] is None
-    of_epoch = {int(row["epoch"]): float(row["value"]) for row in rows(cross.folder / "fold_0") if (row["split"], row["metric"]) == ("val", "map_r")}
+    of_epoch = {
+        int(row["epoch"]): float(row["value"]) for row in rows(cross.folder / "fold_0") if (row["split"], row["metric"]) == ("val", "map_r")
+    }
     assert {e: separated["untrained"][e]["val"]["map_r"]["mean"] for e in ("-1", "0")} == {"-1": of_epoch[-1], "0": of_epoch[0]}
     file.write_text(json.dumps({"train": names[:5], "test": names[8:]}))
     assert flags(data, tmp_path, *more).splits_to_eval == ["test"]

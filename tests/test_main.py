@@ -241,11 +241,29 @@ def test_epoch_means_are_the_means_of_the_batches(folder_data, tmp_path):
 
 def test_allowed_changes_are_used_and_refused_ones_leave_the_run_as_it_was(folder_data, tmp_path):
     run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1", "--scheduler", "cosine"))
-    changed = flags(folder_data, tmp_path, "--n_epochs", "2", "--scheduler", "cosine", "--resume", "--resume_allow_changes", "--lr", "0.5", "--fc_lr", "0.25", "--decay", "0.01")
+    changed = flags(
+        folder_data,
+        tmp_path,
+        "--n_epochs",
+        "2",
+        "--scheduler",
+        "cosine",
+        "--resume",
+        "--resume_allow_changes",
+        "--lr",
+        "0.5",
+        "--fc_lr",
+        "0.25",
+        "--decay",
+        "0.01",
+    )
     main.main(changed)
     rates = {r["metric"]: float(r["value"]) for r in rows(run.folder) if r["epoch"] == "2" and r["metric"].startswith("rate/")}
     last = checkpoint.read(run.folder / checkpoint.LAST)
-    assert [group["weight_decay"] for group in last["optimizer"]["param_groups"]] == [0.01, last["optimizer"]["param_groups"][1]["weight_decay"]]
+    assert [group["weight_decay"] for group in last["optimizer"]["param_groups"]] == [
+        0.01,
+        last["optimizer"]["param_groups"][1]["weight_decay"],
+    ]
     assert rates["rate/backbone"] == pytest.approx(2 * rates["rate/last_linear"])
     saved = (run.folder / "parameters.yaml").read_bytes()
     with pytest.raises(UserError, match="does not fit"):

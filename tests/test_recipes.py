@@ -44,7 +44,18 @@ def test_a_recipe_trains(house, folder, folder_data, tmp_path):
     plug_in.write_text(code_of(title), encoding="utf-8")
     try:
         common = ["--dataset", "folder", "--dataset_folder_path", folder_data, "--arch", "conv4_normalize", "--n_epochs", "1", "--bs", "8"]
-        more = ["--kernels", "0", "--evaluation_metrics", "e_recall@1", "--save_path", tmp_path, "--loss_softmax_lr", "0.25", "--decay", "0"]
+        more = [
+            "--kernels",
+            "0",
+            "--evaluation_metrics",
+            "e_recall@1",
+            "--save_path",
+            tmp_path,
+            "--loss_softmax_lr",
+            "0.25",
+            "--decay",
+            "0",
+        ]
         told = run(house, *common, *more, *words)
         assert told.returncode == 0, told.stderr
         if folder == "criteria":

@@ -204,7 +204,9 @@ def contributions(results: dict[Loss, Result]) -> str:
     for words, (before, after) in changes.items():
         differences = {name: getattr(results[after], name) - getattr(results[before], name) for name in MEASURES}
         cells = {name: f"{values.mean():+.3f} ± {_deviation(values):.3f}" for name, values in differences.items()}
-        lines.append(f"| {words} | {cells['sigma_2']} | {_percent(differences['sigma_2'].mean(), whole)} | {cells['spread']} | {cells['recall']} |")
+        lines.append(
+            f"| {words} | {cells['sigma_2']} | {_percent(differences['sigma_2'].mean(), whole)} | {cells['spread']} | {cells['recall']} |"
+        )
     dropped = (results[Loss(False, 0.0)].sigma_2 - base.sigma_2).mean()
     kept = max((Loss(True, flip) for flip in (PUBLISHED_FLIP, *FLIPS)), key=lambda loss: results[loss].sigma_2.mean())
     flips_alone = (results[kept].sigma_2 - base.sigma_2).mean()
@@ -244,7 +246,9 @@ def draw(results: dict[Loss, Result], seeds: list[int], path: Path) -> None:
             for label in range(4):
                 shown = points[their.numpy() == label]
                 name = f"{'train' if first == 0 else 'test'} {label + 1}"
-                axis.scatter(*shown.T, s=size, marker=marker, color=colours[first + label], linewidths=1.1 if marker == "x" else 0, label=name)
+                axis.scatter(
+                    *shown.T, s=size, marker=marker, color=colours[first + label], linewidths=1.1 if marker == "x" else 0, label=name
+                )
         axis.set(title=title, aspect="equal", xticks=[], yticks=[])
         if axis is not axes[0]:
             axis.set(xlim=(-1.15, 1.15), ylim=(-1.15, 1.15))
@@ -258,7 +262,9 @@ def draw(results: dict[Loss, Result], seeds: list[int], path: Path) -> None:
     for shift, values, name, colour in (
         (-0.2, [1 - second for second in seconds], "first", "#8c9aa8"), (0.2, seconds, "second", "#c44e52"),
     ):  # fmt: skip
-        axes[3].bar(places + shift, [v.mean() for v in values], 0.38, yerr=[_deviation(v) for v in values], color=colour, label=name, capsize=2)
+        axes[3].bar(
+            places + shift, [v.mean() for v in values], 0.38, yerr=[_deviation(v) for v in values], color=colour, label=name, capsize=2
+        )
     axes[3].set(title=f"Singular values, training, {len(seeds)} seeds", xticks=places, xticklabels=list(bars), ylim=(0, 1.19))
     axes[3].tick_params(axis="x", labelsize=8)
     axes[3].spines[["top", "right"]].set_visible(False)

@@ -39,8 +39,10 @@ def partners(labels) -> tuple[list[list[int]], list[list[int]]]:
     """Of each sample the indices of its positives and of its negatives."""
     labels = [int(label) for label in labels]
     others = [[j for j in range(len(labels)) if j != i] for i in range(len(labels))]
-    return ([[j for j in others[i] if labels[j] == labels[i]] for i in range(len(labels))],
-            [[j for j in others[i] if labels[j] != labels[i]] for i in range(len(labels))])
+    return (
+        [[j for j in others[i] if labels[j] == labels[i]] for i in range(len(labels))],
+        [[j for j in others[i] if labels[j] != labels[i]] for i in range(len(labels))],
+    )
 
 
 def check_formula(name: str, reference, kind: str, unit: bool, batchminer=None, **flags) -> None:

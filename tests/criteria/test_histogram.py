@@ -46,7 +46,8 @@ def test_no_pair_is_lost_on_a_node(dtype):
     labels = torch.tensor([0, 0, 1, 1, 2, 2])
     assert float(build("histogram")(batch, labels)) == 0
     assert float(build("histogram")(-batch.abs(), torch.tensor([0, 1, 0, 1, 0, 1]))) == pytest.approx(
-        float(reference(65)(-batch.abs().double(), torch.tensor([0, 1, 0, 1, 0, 1]))))
+        float(reference(65)(-batch.abs().double(), torch.tensor([0, 1, 0, 1, 0, 1])))
+    )
 
 
 def test_separated_classes_cost_nothing_and_reversed_ones_everything():

@@ -34,12 +34,15 @@ def test_sizes_are_filled_in_and_parameters_get_their_rate():
     assert criterion.loss.W.grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize(("flags", "message"), [
-    ({"loss_pml_class": "CircleLos"}, "CircleLoss"),
-    ({"loss_pml_class": None}, "loss_pml_class"),
-    ({"loss_pml_class": "CircleLoss", "loss_pml_kwargs": ["m:3"]}, "key=value"),
-    ({"loss_pml_class": "CircleLoss", "loss_pml_kwargs": ["mm=3"]}, "mm"),
-])
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"loss_pml_class": "CircleLos"}, "CircleLoss"),
+        ({"loss_pml_class": None}, "loss_pml_class"),
+        ({"loss_pml_class": "CircleLoss", "loss_pml_kwargs": ["m:3"]}, "key=value"),
+        ({"loss_pml_class": "CircleLoss", "loss_pml_kwargs": ["mm=3"]}, "mm"),
+    ],
+)
 def test_mistakes_are_one_line(flags, message):
     with pytest.raises(UserError, match=message):
         criteria.select("pml", **flags)

@@ -211,11 +211,15 @@ def test_whole_state_survives_a_state_dict(name):
 def test_its_own_flags_bear_its_prefix_and_are_read(name):
     source = (criteria.REGISTRY.folder / f"{name}.py").read_text(encoding="utf-8")
     tree = ast.parse(source)
-    declared = {node.args[0].value[2:] for node in ast.walk(tree)
-                if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument"}
+    declared = {
+        node.args[0].value[2:] for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument"
+    }
     assert all(flag.startswith(f"loss_{name}_") for flag in declared)
-    read = {node.attr for node in ast.walk(tree)
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "opt"}
+    read = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "opt"
+    }
     assert declared <= read
 
 

@@ -11,7 +11,7 @@ def reference(n_centroids=2, delta=0.01, gamma=0.1, scale=8, reg_weight=0.2):
     def loss(batch, labels, centres):
         n_classes = len(centres) // n_centroids
         centres = [w / w.norm() for w in centres]
-        centres = [centres[c * n_centroids:(c + 1) * n_centroids] for c in range(n_classes)]
+        centres = [centres[c * n_centroids : (c + 1) * n_centroids] for c in range(n_classes)]
         total = 0.0
         for x, y in zip(batch, labels, strict=True):
             similarities = []

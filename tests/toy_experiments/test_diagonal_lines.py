@@ -101,7 +101,11 @@ def fake(sigma_2):
 
 
 def test_the_report_says_what_the_numbers_say():
-    results = {loss: fake(0.1) for loss in toy.RUNS} | {toy.PUBLISHED: fake(0.5), toy.Loss(False, 0.0): fake(0.4), toy.Loss(True, 0.1): fake(0.14)}
+    results = {loss: fake(0.1) for loss in toy.RUNS} | {
+        toy.PUBLISHED: fake(0.5),
+        toy.Loss(False, 0.0): fake(0.4),
+        toy.Loss(True, 0.1): fake(0.14),
+    }
     text = toy.contributions(results)
     assert "change the second singular value by +0.400" in text
     assert "| the pull term is dropped, no flips | +0.300 ± 0.000 | 75 %" in text
