@@ -67,7 +67,9 @@ def check(own, opt) -> None:
     if opt.n_epochs < 1:
         raise UserError("--n_epochs 0 trains nothing: there is nothing to search")
     if "val" not in opt.splits_to_eval:
-        raise UserError("a search chooses by validation data, else it would fit the test set: add --use_tv_split")
+        raise UserError(
+            "a search chooses by validation data, else it would fit the test set: add --use_tv_split, or a --split_scheme of folds"
+        )
 
 
 class Plan(NamedTuple):

@@ -71,10 +71,11 @@ class Task:
         Raises UserError where the folder holds something else, or a run whose flags differ from the line's.
         """
         if not (self.folder / "parameters.yaml").exists():
-            if self.folder.is_dir() and any(self.folder.iterdir()):
+            if self.folder.is_dir() and any(not path.name.startswith(".") for path in self.folder.iterdir()):
                 raise UserError(f"{self.folder} holds no run (parameters.yaml is missing): move it away")
             return NEW
         opt = _quietly(parameters.read, [*self.line.argv, "--resume"])  # refuses flags that differ from the saved ones
+        opt = [opt, *(getattr(opt, "later_stages", None) or [])][-1]  # a reproduction is finished with its last stage
         return FINISHED if (self._run_is_finished if opt.split_scheme == "half" else self._folds_are_finished)(opt) else INTERRUPTED
 
     def _run_is_finished(self, opt) -> bool:

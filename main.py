@@ -98,7 +98,7 @@ def train(opt):
             run.end_epoch(epoch, means, scores, draw=functools.partial(results.of_best_epoch, run, embedded))
             reports.epoch_line(run, epoch, means, scores)
     if run.lacks_final_test:
-        selected, test = load_run(run.folder)[0].to(runtime.device), ensemble.options(opt)
+        selected, test = load_run(run.folder)[0].to(runtime.device), results.on_test(opt)
         run.record_final(evaluation.evaluate(selected, evaluation.loaders(splits, test), test, runtime)[0])
     reports.finish(run)
     return run
@@ -112,10 +112,10 @@ def cross_validate(opt):
     if opt.evaluate:
         cross.record_evaluation([evaluate_again(fold, Runtime(fold)) for fold in cross.options()])
     elif not (opt.evaluate_ensemble or opt.aggregate_only):
-        cross.start()
-        for fold in cross.to_train():
-            train(fold)
-    if opt.evaluate_ensemble or (opt.final_test and not opt.evaluate and cross.n_folds > 1 and cross.complete):
+        with cross.started():
+            for fold in cross.to_train():
+                train(fold)
+    if opt.evaluate_ensemble or (cross.joins_folds and not opt.evaluate and cross.complete):
         cross.record_ensemble(evaluate_ensemble(cross))
     if opt.aggregate_only or cross.complete:
         cross.aggregate()
@@ -133,7 +133,7 @@ def reproduce(opt):
 
 def main(opt):
     """What the flags ask for: a run or its evaluation, or that of each fold of a cross-validation."""
-    if opt.reproduce_results is not None and not opt.dry_run:
+    if getattr(opt, "later_stages", None) and not opt.dry_run:
         return reproduce(opt)
     if opt.split_scheme != "half":
         return cross_validate(opt)

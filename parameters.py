@@ -325,7 +325,7 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
         values = _config_values(parser, opt.config)
         if opt.reproduce_results is not None:
             return _reproduction(defaults, values, explicit)
-        return _resolved(defaults, values, explicit)
+        return _continued(defaults, values, explicit)
     except UserError as error:
         parser.error(str(error))
 
@@ -353,18 +353,55 @@ def _reproduction(defaults: dict, values: dict, explicit: dict) -> argparse.Name
     for name in ("resume_from", "evaluate", "evaluate_ensemble", "aggregate_only", "list"):
         if explicit.get(name):
             raise UserError(f"--reproduce_results makes a new run: leave out --{name}")
-    folder, explicit = Path(explicit["reproduce_results"]), dict(explicit)
-    if fold_of(folder) is not None:
-        folder, explicit["folds"] = fold_of(folder)
-    resume, stages = explicit.pop("resume", None), []
-    for until, flags in configuration.stages(folder):
+    source, explicit = Path(explicit["reproduce_results"]), dict(explicit)
+    if fold_of(source) is not None:
+        source, explicit["folds"] = fold_of(source)
+    resume = explicit.pop("resume", None)
+    first = _staged(defaults, values, explicit, configuration.stages(source))
+    folder = configuration.run_folder(first)
+    if resume is None or not (folder / "parameters.yaml").exists():
+        first.resume = resume
+        return first
+    if folder.resolve() == source.resolve():
+        raise UserError(
+            f"--resume: {folder} is what is to be reproduced. Continue its reproduction by --resume_from, or name it by --savename"
+        )
+    del explicit["reproduce_results"]
+    return _continued(defaults, values, {**explicit, "resume": resume, "resume_from": str(folder)})
+
+
+def _continued(defaults: dict, values: dict, explicit: dict) -> argparse.Namespace:
+    """The options of a run; of a reproduction with changes still to come, as those of `_reproduction`."""
+    opt = _resolved(defaults, values, explicit)
+    stages = configuration.plan(opt) if opt.list is None else []
+    if not stages:
+        return opt
+    folder = configuration.run_folder(opt)
+    saved, asked = configuration.read_parameters(folder), set(explicit) - configuration.NEVER_A_CHANGE
+    different = [name for name in sorted(asked & set(saved)) if getattr(opt, name) != saved[name]]
+    if different or opt.resume == "best":
+        what = ", ".join(f"--{name}" for name in different) or "--resume best"
+        raise UserError(f"{folder} is a reproduction with changes still to come: continue it without {what}, or let it end first")
+    kept = {name: value for name, value in explicit.items() if name in configuration.NEVER_A_CHANGE - {"resume", "resume_from"}}
+    first = _staged(defaults, {}, kept, stages)
+    for stage in (first, *first.later_stages):
+        stage.resume, stage.resume_from, stage.savename = opt.resume, str(folder), opt.savename
+    return first
+
+
+def _staged(defaults: dict, values: dict, explicit: dict, stages: list) -> argparse.Namespace:
+    """The options of the first of some `configuration.stages`; `later_stages`: those of the others."""
+    staged = []
+    for until, flags in stages:
         known = {name: value for name, value in flags.items() if name in defaults}
-        stages.append(_resolved(defaults, {**values, **known}, explicit))
-        stages[-1].until, stages[-1].resume = until, resume
-    first, *first.later_stages = stages
-    if resume is not None and (configuration.run_folder(first) / "parameters.yaml").exists():
-        saved = configuration.read_parameters(configuration.run_folder(first))
-        _refuse_changes(configuration.run_folder(first), first, saved, explicit, configuration.NEVER_A_CHANGE)
+        staged.append(_resolved(defaults, {**values, **known}, explicit))
+        staged[-1].until = until
+        n_folds = 1 if staged[-1].split_scheme == "half" else datasets.n_folds(staged[-1])
+        if until is not None and len(until) != n_folds:
+            raise UserError(
+                f"the saved run was changed at the epochs {checks.shown(until)} of its folds, and these flags make {n_folds}: leave the flags of the split as they were"
+            )
+    first, *first.later_stages = staged
     return first
 
 

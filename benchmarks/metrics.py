@@ -81,9 +81,11 @@ def reality_check(features, labels, options):
 def neighbours_only(features, labels, options):
     import metrics
 
-    queries = slice(None, options.queries)  # fewer queries than references: for an estimate of the time
-    exclude = np.arange(len(features))[queries]
     names = ["e_recall@1", "e_recall@10", "map_r"]
+    if not options.queries:
+        return metrics.compute(names, features, labels, progress=True)
+    queries = slice(options.queries)  # fewer queries than references: for an estimate of the time
+    exclude = np.arange(len(features))[queries]
     return metrics.compute(names, features[queries], labels[queries], features, labels, exclude=exclude, progress=True)
 
 

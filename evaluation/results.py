@@ -1,6 +1,7 @@
 """What is kept of an evaluation: pictures and embeddings of the best epoch, and a finished run measured again (`--evaluate`)."""
 
 import json
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,11 @@ from evaluation import pictures
 from utilities import checkpoint, reports
 from utilities.configuration import EVALUATION_FLAGS, read_parameters, run_folder
 from utilities.files import replacing
+
+
+def on_test(opt) -> Namespace:
+    """The flags of an evaluation on test alone."""
+    return Namespace(**{**vars(opt), "splits_to_eval": ["test"]})
 
 
 def of_best_epoch(run, embedded: dict) -> None:

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from utilities.configuration import NEVER_SAVED
+from utilities.configuration import CHANGES, NEVER_SAVED, history
 from utilities.errors import UserError
 from utilities.records import SPLIT_TITLES
 
+CHANGED = "changed_on_resume"  # beside a run's flags: runs that differ in it are not averaged
 PARAMETERS, METRICS = "parameters.yaml", Path("CSV_Logs") / "metrics.csv"
 FOLD = re.compile(r"fold_(\d+)$")
 SEPARATED, CONCATENATED = "separated", "concatenated"  # the results over folds, as their files in meta/ are called
@@ -119,6 +120,7 @@ def read_folder(folder: Path) -> Run:
     name = f"{folder.parent.name}/{folder.name}" if fold else folder.name
     base = folder.parent if fold else folder
     group, seed = _identity(flags, base.name)
+    flags |= {CHANGED: _changes(folder)} if flags else {}
     run = Run(
         name, str(folder), str(flags.get("dataset") or base.parent.name), group, seed, int(fold[1]) if fold else None, flags, environment, problem=problem,
         summary=_read_json(folder / "summary.json"), meta=_read_meta(base / "meta") if fold else {},
@@ -133,6 +135,19 @@ def read_folder(folder: Path) -> Run:
         run.problem = f"failed: metrics.csv is no epoch,split,metric,value table ({' '.join(str(error).split())[:80]})"
     _judge(run)
     return run
+
+
+def _changes(folder: Path) -> str:
+    """The flags that were changed on resume, with the epochs after which; more epochs alone are no change."""
+    if not (folder / CHANGES).is_dir():
+        return "no"
+    try:
+        _, found = history(folder)
+    except (UserError, yaml.YAMLError) as error:
+        return f"unknown ({error})"
+    told = [(done, {name: value for name, value in changed.items() if name != "n_epochs"}) for done, changed in found]
+    texts = [f"{name} {value} after epoch {done[0]}" for done, changed in told for name, value in changed.items()]
+    return ", ".join(texts) or "no"
 
 
 def read_metrics(path: Path) -> tuple[Series, bool]:
@@ -245,8 +260,8 @@ def _read_online(online, path: str) -> Run:
     given = {"group": getattr(online, "group", None), **{k: v for k, v in config.items() if v is not None}}
     group, seed = _identity(given, base if fold else name)
     where = getattr(online, "url", None) or f"https://wandb.ai/{path}/runs/{getattr(online, 'id', name)}"
-    run = Run(name, where, str(config.get("dataset", "unknown")), group, seed, int(fold[1]) if fold else None, config)
-    try:
+    run = Run(name, where, str(config.get("dataset", "unknown")), group, seed, int(fold[1]) if fold else None, {CHANGED: "no", **config})
+    try:  # (W&B keeps the last flags alone: what was changed before is not known there)
         run.series = _online_series(_history(online), config, run.notes)
     except (ValueError, TypeError, KeyError) as error:
         run.problem = f"failed: its history cannot be read ({' '.join(str(error).split())[:80]})"

@@ -24,7 +24,7 @@ SOURCES = [
     for path in ROOT.glob(pattern)
 ]  # fmt: skip
 DECLARED = set(vars(parameters.get_parser().parse_args([])))
-HANDED_AROUND = {"flags", "until", "later_stages"}  # names on the namespace that are no flags, besides the derived
+HANDED_AROUND = {"flags", "until", "later_stages", "all_stages"}  # names on the namespace that are no flags, besides the derived
 
 
 def flags_read(path: Path) -> set[str]:

@@ -95,6 +95,7 @@ def test_statistics():
     found = statistics([1.0, 2.0, 3.0, 4.0])
     assert found["mean"] == 2.5 and found["standard_error"] == pytest.approx(math.sqrt(5 / 3) / 2)
     assert found["interval_95"][1] - 2.5 == pytest.approx(3.182446305284263 * found["standard_error"])
+    assert math.isnan(over_folds([{"val": {"a": None}}, {"val": {"a": 1.0}}])["val"]["a"]["mean"]), "a summary has null for NaN"
     folds = [{"val": {"a": 1.0, "b": 2.0}}, {"val": {"a": 3.0}, "test": {"a": 0.0}}]
     assert {split: set(table) for split, table in over_folds(folds).items()} == {"val": {"a"}}
 
@@ -181,6 +182,13 @@ def test_evaluate_and_ensemble_after_a_run(data, tmp_path):
     assert set(read(cross.folder / "meta" / "concatenated.json")["values"]) == {"test"}
     one = main.main(parameters.read(["--evaluate", "--resume_from", f"{folder}/fold_1"]))
     assert one.results["evaluation_separated"]["folds"] == [1]
+
+
+def test_a_reference_that_folds_do_not_share_leaves_the_ensemble_out(data, tmp_path):
+    cross = main.main(flags(data, tmp_path, "--final_test", "--eval_reference_set", "compared_to_training_set", "--n_epochs", "1"))
+    assert set(cross.results) == {"separated"} and set(cross.results["separated"]["values"]) == {"val", "test"} and cross.settled
+    with pytest.raises(UserError, match="an ensemble has no such set"):
+        main.main(parameters.read(["--evaluate_ensemble", "--resume_from", str(cross.folder)]))
 
 
 def test_fewer_folds_than_the_ensemble_needs(data, tmp_path):

@@ -290,3 +290,20 @@ def test_a_picture_that_fails_costs_no_run(folder_data, tmp_path, monkeypatch, c
     monkeypatch.setattr(main.results, "of_best_epoch", fail)
     run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1"))
     assert "no canvas" in capsys.readouterr().out and checkpoint.read(run.folder / checkpoint.LAST)["epoch"] == 1
+
+
+def test_a_failure_while_going_back_to_the_best_epoch_leaves_the_last_checkpoint(folder_data, tmp_path, monkeypatch):
+    run = main.main(flags(folder_data, tmp_path, "--n_epochs", "3"))
+    there = {path.name for path in run.folder.glob("checkpoint_*")}
+
+    def full(*args, **kwargs):
+        raise UserError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save", full)
+        with pytest.raises(UserError, match="no space left"):
+            main.main(parameters.read(["--resume", "best", "--resume_from", str(run.folder)]))
+    assert {path.name for path in run.folder.glob("checkpoint_*")} == there
+    best = run.state["selected"]["epoch"]
+    again = main.main(parameters.read(["--resume", "best", "--resume_from", str(run.folder)]))
+    assert again.epoch == 3 and again.state["selected"]["epoch"] >= best

@@ -124,16 +124,41 @@ def test_the_command_line_wins_in_every_stage_and_nothing_is_overwritten(changed
 
 
 @pytest.mark.parametrize("epochs", [1, 3, 5])
-def test_an_interrupted_reproduction_goes_on(changed, tmp_path, monkeypatch, epochs):
+def test_an_interrupted_reproduction_goes_on(changed, tmp_path, monkeypatch, capsys, epochs):
     words = ["--reproduce_results", str(changed), "--save_path", str(tmp_path)]
     stop_after(monkeypatch, epochs)
     with pytest.raises(SystemExit):
         main.main(parameters.read(words))
+    folder = tmp_path / "folder" / "First_s1"
+    assert f"continue with: python main.py --resume_from {folder}\n" in capsys.readouterr().out
+    for wrong in (
+        [*words, "--resume", "--loss", "contrastive"],
+        ["--resume_from", str(folder), "--resume_allow_changes", "--gamma", "0.7"],
+    ):
+        if epochs < 4 or "--loss" in wrong:
+            with pytest.raises(SystemExit):
+                parameters.read(wrong)
+    again = [
+        ["--resume_from", str(folder)],
+        [*words, "--resume"],
+        ["--group", "First", "--dataset", "folder", "--save_path", str(tmp_path), "--resume"],
+    ]
+    finished = main.main(parameters.read([*again[epochs % 3], "--kernels", "1"]))
+    assert_same(finished.folder, changed)
+    assert changes(finished.folder) == changes(changed)
+    main.main(parameters.read(["--resume_from", str(folder), "--resume_allow_changes", "--n_epochs", "7", "--gamma", "0.7"]))
+    assert changes(folder)["6"] == {"n_epochs": 7, "gamma": 0.7}, "after its end a run like any other"
+
+
+def test_a_reproduction_is_not_mistaken_for_its_source(changed, capsys):
     with pytest.raises(SystemExit):
-        parameters.read([*words, "--resume", "--loss", "contrastive"])
-    again = main.main(parameters.read([*words, "--resume"]))
-    assert_same(again.folder, changed)
-    assert changes(again.folder) == changes(changed)
+        parameters.read(["--reproduce_results", str(changed), "--resume"])
+    assert "is what is to be reproduced" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        parameters.read(
+            ["--reproduce_results", str(changed), "--split_scheme", "class_disjoint", "--savename", "Folds", "--splits_to_eval", "val"]
+        )
+    assert "leave the flags of the split as they were" in capsys.readouterr().err
 
 
 def test_a_change_that_was_overtaken_leaves_no_trace(changed, tmp_path):
@@ -159,6 +184,7 @@ def test_a_run_without_changes_has_no_record_of_any(data, tmp_path):
 
 def test_a_changed_cross_validation_is_reproduced_fold_by_fold(data, tmp_path, monkeypatch):
     scheme = ["--split_scheme", "class_disjoint", "--split_partitions", "3", "--split_sets", "3", "--n_epochs", "2", "--final_test"]
+    scheme += ["--check_untrained_accuracy"]
     stop_after(monkeypatch, 3)  # in the second epoch of fold 1
     with pytest.raises(SystemExit):
         main.main(flags(data, tmp_path, *scheme))
@@ -175,6 +201,19 @@ def test_a_changed_cross_validation_is_reproduced_fold_by_fold(data, tmp_path, m
     one = main.main(parameters.read(["--reproduce_results", str(folder / "fold_1")]))
     assert [path.name for path in one.folder.glob("fold_*")] == ["fold_1"]
     assert_same(one.folder / "fold_1", folder / "fold_1")
+
+
+def test_flags_that_no_fold_takes_leave_a_cross_validation_as_it_was(data, tmp_path):
+    scheme = ["--split_scheme", "class_disjoint", "--split_partitions", "3", "--split_sets", "3", "--n_epochs", "1"]
+    folder = main.main(flags(data, tmp_path, *scheme)).folder
+    go_on(folder, "--n_epochs", "2", "--gamma", "0.7")
+    before = {path: path.read_bytes() for path in folder.rglob("*.yaml")}
+    with pytest.raises(UserError, match="does not fit"):
+        go_on(folder, "--n_epochs", "3", "--embed_dim", "5")
+    assert {path: path.read_bytes() for path in folder.rglob("*.yaml")} == before
+    best = main.main(parameters.read(["--resume", "best", "--resume_from", str(folder), "--resume_allow_changes", "--decay", "0.01"]))
+    epochs = [rows(best.folder / f"fold_{fold}") and configuration.history(folder / f"fold_{fold}")[1][-1][0][0] for fold in range(3)]
+    assert changes(folder)["_".join(map(str, epochs))]["decay"] == 0.01, "at the epochs to which the folds went back"
 
 
 def test_what_cannot_be_reproduced_is_one_line(changed, tmp_path, capsys):

@@ -2,7 +2,8 @@
 
 With the first change a run folder gets configs/: `parameters.yaml`, the flags it began with, and for each change
 `resume_training_config_diffs_<epochs done>/parameters.yaml`, those that changed (in the folder of a cross-validation the epochs done in
-each fold, joined by `_`). The run's own parameters.yaml always holds what it goes by now.
+each fold, joined by `_`). The run's own parameters.yaml always holds what it goes by now. A reproduction with changes to come keeps
+them in configs/reproduction.yaml, so that it goes on like any other run.
 """
 
 import math
@@ -69,6 +70,10 @@ def read_parameters(folder: Path | str) -> dict:
 
 def describe(folder: Path, opt) -> None:
     """Write the flags into the folder: parameters.yaml, and Parameter_Info.txt for readers."""
+    if getattr(opt, "all_stages", None) and getattr(opt, "fold", None) is None:
+        (folder / CHANGES).mkdir(exist_ok=True)
+        with replacing(folder / CHANGES / PLAN) as file:
+            yaml.safe_dump([{"until": stage.until, "flags": saved_flags(stage)} for stage in opt.all_stages], file)
     flags = saved_flags(opt)
     with replacing(folder / "parameters.yaml") as file:
         yaml.safe_dump(flags, file, sort_keys=True)
@@ -76,14 +81,15 @@ def describe(folder: Path, opt) -> None:
         file.writelines(f"{name}: {value}\n" for name, value in flags.items())
 
 
-CHANGES = "configs"
+CHANGES, PLAN = "configs", "reproduction.yaml"
 _CHANGE = re.compile(r"resume_training_config_diffs_(\d+(?:_\d+)*)")
 
 
 def record_changes(folder: Path, epochs: list[int], opt) -> None:
     """Write what is no longer as it was to configs/, before `describe` replaces the flags of a run that goes on.
 
-    Changes made at these epochs or later are overtaken: nothing was trained with them, or `--resume best` has gone back behind them.
+    A change made at these epochs is overtaken, as nothing was trained with it, and so is one that `--resume best` goes back behind; of a
+    cross-validation, in any fold.
 
     Args:
         folder: of the run or cross-validation.
@@ -95,7 +101,7 @@ def record_changes(folder: Path, epochs: list[int], opt) -> None:
     original, changes = history(folder)
     before = dict(original)
     for done, changed in changes:
-        if sum(done) >= sum(epochs):
+        if done == epochs or any(then > now for then, now in zip(done, epochs, strict=False)):
             shutil.rmtree(_change_folder(folder, done))
         else:
             before.update(changed)
@@ -146,20 +152,36 @@ def until(opt) -> float:
     return math.inf if epochs is None else epochs[getattr(opt, "fold", None) or 0]
 
 
+def plan(opt) -> list[tuple[list[int] | None, dict]]:
+    """On resume the stages, as of `stages`, of a reproduction that still has changes to come; else none.
+
+    Raises UserError where the file that holds them is damaged.
+    """
+    path = run_folder(opt) / CHANGES / PLAN
+    if opt.resume is None or opt.evaluate or opt.evaluate_ensemble or opt.aggregate_only or not path.exists():
+        return []
+    try:
+        found = [(stage["until"], stage["flags"]) for stage in yaml.safe_load(path.read_text(encoding="utf-8"))]
+    except (yaml.YAMLError, TypeError, KeyError) as error:
+        raise UserError(f"{path} is damaged ({error}): start the reproduction anew") from error
+    return found if any(not _is_over(opt, until) for until, _ in found[:-1]) else []
+
+
 def stages_left(opt) -> list[Namespace]:
     """The options of each stage of a reproduction; on `--resume` from the one in which it was interrupted."""
-    left = [opt, *opt.later_stages]
-    while opt.resume is not None and len(left) > 1 and _is_over(left[0]):
+    stages = [opt, *opt.later_stages]
+    left = list(stages)
+    while opt.resume is not None and len(left) > 1 and _is_over(left[0], left[0].until):
         left.pop(0)
-    return [Namespace(**{**vars(stage), "resume": opt.resume, "reproduce_results": None}) for stage in left]
+    return [Namespace(**{**vars(stage), "later_stages": [], "all_stages": stages}) for stage in left]
 
 
-def _is_over(stage) -> bool:
-    folder = run_folder(stage)
-    folds = [None] if stage.split_scheme == "half" else stage.folds or range(len(stage.until))
+def _is_over(opt, until: list[int]) -> bool:
+    folder = run_folder(opt)
+    folds = [None] if opt.split_scheme == "half" else opt.folds or range(len(until))
     for fold in folds:
         epochs, stopped = checkpoint.progress(folder if fold is None else folder / f"fold_{fold}")
-        if not stopped and epochs < stage.until[fold or 0]:
+        if not stopped and epochs < until[fold or 0]:
             return False
     return True
 

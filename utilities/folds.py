@@ -4,9 +4,11 @@ Of several processes with `--folds` each trains its own folds of one folder; the
 `--aggregate_only`.
 """
 
+import contextlib
 import csv
 import json
 import math
+import shutil
 from argparse import Namespace
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import numpy as np
 import yaml
 
 from utilities import checkpoint
-from utilities.configuration import EVALUATION_FLAGS, NEVER_A_CHANGE, describe, read_parameters, record_changes, run_folder
+from utilities.configuration import CHANGES, EVALUATION_FLAGS, NEVER_A_CHANGE, describe, read_parameters, record_changes, run_folder, until
 from utilities.errors import UserError
 from utilities.files import new_folder, replacing
 from utilities.run import json_safe
@@ -42,9 +44,13 @@ def over_folds(scores: list[dict]) -> dict:
     for split, metrics in scores[0].items():
         common = [name for name in metrics if all(np.ndim(fold.get(split, {}).get(name, [])) == 0 for fold in scores)]
         if common:
-            columns = {name: [float(fold[split][name]) for fold in scores] for name in common}
+            columns = {name: [_number(fold[split][name]) for fold in scores] for name in common}
             table[split] = {name: {**statistics(values), "values": values} for name, values in columns.items()}
     return table
+
+
+def _number(value) -> float:
+    return math.nan if value is None else float(value)  # JSON knows no NaN: a summary has null
 
 
 class CrossValidation:
@@ -61,13 +67,47 @@ class CrossValidation:
         self.folder = run_folder(opt)
         self.results = {}  # separated, concatenated: what `aggregate` wrote
 
-    def start(self) -> None:
-        """Take the folder, or with another process's folds in it share it, and write the flags."""
+    @contextlib.contextmanager
+    def started(self):
+        """Take the folder, or with another process's folds in it share it, and write the flags.
+
+        Inside, the folds are trained. Where the first of them refuses the flags, those that were there before come back.
+        """
+        self._take()
+        before, theirs = self._written(), self._written_by_folds()
+        epochs = [self._epochs_of(fold) for fold in range(self.n_folds)]
+        record_changes(self.folder, epochs, self.opt)
+        describe(self.folder, self.opt)
+        try:
+            yield
+        except UserError:
+            if before and theirs == self._written_by_folds():
+                shutil.rmtree(self.folder / CHANGES, ignore_errors=True)
+                for path, content in before.items():
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(content)
+            raise
+
+    def _written(self) -> dict[Path, bytes]:
+        """What `started` replaces."""
+        there = [self.folder / "parameters.yaml", self.folder / "Parameter_Info.txt", *(self.folder / CHANGES).rglob("*.yaml")]
+        return {path: path.read_bytes() for path in there if path.exists()}
+
+    def _written_by_folds(self) -> list[bytes]:
+        return [path.read_bytes() for path in sorted(self.folder.glob("fold_*/parameters.yaml"))]
+
+    def _epochs_of(self, fold: int) -> int:
+        """The epochs after which a fold goes on: those trained, or with `--resume best` those of its best checkpoint."""
+        folder = self.folder / f"fold_{fold}"
+        epochs, _ = checkpoint.progress(folder)
+        if self.opt.resume == "best" and fold in self.asked and epochs:
+            return checkpoint.read(folder / checkpoint.LAST, lazily=True)["run"]["selected"]["epoch"] or 0
+        return epochs
+
+    def _take(self) -> None:
         if self.opt.resume is None or not self.folder.is_dir():
             self.folder = new_folder(self.folder) if self.opt.folds is None else self._shared(self.folder)
             self.opt = Namespace(**{**vars(self.opt), "savename": str(Path(self.opt.savename).with_name(self.folder.name))})
-        record_changes(self.folder, [checkpoint.progress(self.folder / f"fold_{fold}")[0] for fold in range(self.n_folds)], self.opt)
-        describe(self.folder, self.opt)
 
     def _shared(self, wanted: Path) -> Path:
         """The first of `wanted`, `wanted_1` … where no fold of ours lies, and the others are of the same flags."""
@@ -88,7 +128,7 @@ class CrossValidation:
         try:
             saved = read_parameters(folder)
         except UserError:
-            return not any(folder.iterdir())  # another process has just made it
+            return all(path.name.startswith(".") for path in folder.iterdir())  # another process has just made it
         return all(getattr(self.opt, name) == saved.get(name) for name in self.opt.flags - NEVER_A_CHANGE - {"savename"})
 
     def options(self, folds=None) -> list[Namespace]:
@@ -98,6 +138,8 @@ class CrossValidation:
     def to_train(self):
         """The flags of each fold that still has something to do, one after the other."""
         for opt in self.options():
+            if until(opt) == 0:
+                continue  # of a reproduction: in this stage the fold had not begun
             if self.opt.resume == "latest" and opt.fold in self.done():
                 print(f"fold {opt.fold} of {self.n_folds} is finished")
                 continue
@@ -128,6 +170,11 @@ class CrossValidation:
         return len(self.finished()) == self.n_folds
 
     @property
+    def joins_folds(self) -> bool:
+        """Whether `--final_test` measures the folds' networks as one too; there is no such training set to compare that with."""
+        return self.opt.final_test and self.n_folds > 1 and self.opt.eval_reference_set != "compared_to_training_set"
+
+    @property
     def settled(self) -> bool:
         """Whether nothing is left to do: the folds asked for are done, and where no other is open, the meta results are those of all."""
         done = self.done()
@@ -136,7 +183,7 @@ class CrossValidation:
         separated = self._recorded("separated", done)
         if separated is None or set(separated["values"]) != set(self._summary(done[0])["selected"]["values"]):
             return False
-        return not self.opt.final_test or self.n_folds == 1 or self._recorded("concatenated", done) is not None
+        return not self.joins_folds or self._recorded("concatenated", done) is not None
 
     def _recorded(self, name: str, folds: list[int]) -> dict | None:
         """What meta/ holds under a name, where it is of these folds and of the epochs now selected."""

@@ -76,9 +76,6 @@ class Run:
         Raises UserError where another process trains in the folder, or its checkpoint does not fit.
         """
         self._lock = _locked(self.folder)
-        if not (self.folder / "environment.yaml").exists():
-            with replacing(self.folder / "environment.yaml") as file:
-                yaml.safe_dump(environment, file, sort_keys=False)
         last = self.folder / checkpoint.LAST
         if last.exists():
             self._restore(last if self.opt.resume == "latest" else self._best_checkpoint())
@@ -91,6 +88,9 @@ class Run:
             describe(self.folder, self.opt)
         if self.resumed and not last.exists():
             print(f"resumed {self.folder}: it has no checkpoint yet and starts from epoch 1")
+        if not (self.folder / "environment.yaml").exists():
+            with replacing(self.folder / "environment.yaml") as file:
+                yaml.safe_dump(environment, file, sort_keys=False)
         self.sinks = records.open_sinks(self.opt, self.folder)
         if self.resumed:
             for sink in self.sinks:
@@ -104,10 +104,10 @@ class Run:
         self.epoch, self.state = content["epoch"], content["run"]
         self.batches.steps = self.state.get("steps", 0)  # not there in checkpoints of the first days
         if self.opt.resume == "best":
+            self._save(checkpoint.LAST)  # first: a kill between the two must not leave the folder without it
             for other in self.folder.glob("checkpoint_*.pth.tar"):
-                if checkpoint.read(other)["epoch"] > self.epoch:
+                if checkpoint.read(other, lazily=True)["epoch"] > self.epoch:
                     other.unlink()
-            self._save(checkpoint.LAST)
 
     @property
     def finished(self) -> bool:
@@ -175,8 +175,8 @@ class Run:
                 draw()
             except Exception as error:  # a picture is worth no run
                 print(f"the pictures of epoch {epoch} failed ({type(error).__name__}: {error}); the run goes on")
-        self._save(checkpoint.LAST)
         self._summarise()
+        self._save(checkpoint.LAST)  # last: who finds all epochs in it finds the summary of them
         if self.opt.plot_every and epoch % self.opt.plot_every == 0:
             self.plot()
 

@@ -97,6 +97,20 @@ def test_a_flag_that_a_run_was_recorded_without_has_its_default(tmp_path):
     assert not built(tmp_path, {"brand_new": 7})["CUB_Margin_b12_Distance"].refused
 
 
+def test_a_run_that_was_changed_on_resume_is_told_apart(tmp_path):
+    for seed in range(3):
+        folder = make_run(tmp_path, seed=seed, found=curve(0.1, 0.2), epochs=2)
+    flags = yaml.safe_load((folder / "parameters.yaml").read_text())
+    change = folder / "configs" / "resume_training_config_diffs_1" / "parameters.yaml"
+    change.parent.mkdir(parents=True)
+    (folder / "configs" / "parameters.yaml").write_text(yaml.safe_dump({**flags, "lr": 1e-6, "n_epochs": 1}))
+    change.write_text(yaml.safe_dump({"n_epochs": 2}))
+    assert built(tmp_path)["CUB_Margin_b12_Distance"].seeds_text == "3", "more epochs are no change"
+    change.write_text(yaml.safe_dump({"n_epochs": 2, "lr": 1e-5}))
+    group = built(tmp_path)["CUB_Margin_b12_Distance"]
+    assert not group.counted and "changed_on_resume: " in group.refused and "lr 1e-05 after epoch 1 (" in group.refused
+
+
 def test_a_seed_that_occurs_twice_is_never_averaged(tmp_path):
     for seed, value in enumerate((0.2, 0.3, 0.4)):
         make_run(tmp_path, seed=seed, found=curve(value), epochs=1)
