@@ -57,7 +57,7 @@ def test_methods_are_all_different_and_share_the_protocol(runs):
             assert told_apart and all(name in OF_A_METHOD or name.startswith("loss_") for name in told_apart), told_apart
     flags = first[0]
     assert flags["dataset"] == "glyphs" and not flags["no_train_metrics"] and flags["splits_to_eval"] == ["train", "test"]
-    wanted = {"e_recall@1", "nmi", "dists@intra", "dists@inter", "dists@intra_over_inter", "rho_spectrum@1", "rho_spectrum@2"}
+    wanted = {"e_recall@1", "map_r", "nmi", "dists@intra", "dists@inter", "dists@intra_over_inter", "rho_spectrum@1", "rho_spectrum@2"}
     assert wanted == set(flags["evaluation_metrics"])
 
 
