@@ -10,10 +10,15 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from utilities.configuration import CHANGES, NEVER_SAVED, history
+from utilities.configuration import CHANGES, NEVER_A_CHANGE, NEVER_SAVED, history
 from utilities.errors import UserError
 from utilities.records import SPLIT_TITLES
 
+# Flags that may differ within a group: names, places, records, and which part of a protocol a process ran.
+NOT_COMPARED = NEVER_A_CHANGE | {
+    "seed", "savename", "group", "project", "no_records", "weights_cache", "evaluation_metrics", "no_train_metrics", "allow_partial_dataset",
+    "splits_to_eval", "eval_bs",
+}  # fmt: skip
 CHANGED = "changed_on_resume"  # beside a run's flags: runs that differ in it are not averaged
 PARAMETERS, METRICS = "parameters.yaml", Path("CSV_Logs") / "metrics.csv"
 FOLD = re.compile(r"fold_(\d+)$")
@@ -138,15 +143,15 @@ def read_folder(folder: Path) -> Run:
 
 
 def _changes(folder: Path) -> str:
-    """The flags that were changed on resume, with the epochs after which; more epochs alone are no change."""
+    """The flags that were changed on resume, with the epochs after which; more epochs are no change where the rate does not follow them."""
     if not (folder / CHANGES).is_dir():
         return "no"
     try:
-        _, found = history(folder)
+        began, found = history(folder)
     except (UserError, yaml.YAMLError) as error:
         return f"unknown ({error})"
-    told = [(done, {name: value for name, value in changed.items() if name != "n_epochs"}) for done, changed in found]
-    texts = [f"{name} {value} after epoch {done[0]}" for done, changed in told for name, value in changed.items()]
+    harmless = NOT_COMPARED | ({"n_epochs"} if began.get("scheduler") != "cosine" else set())
+    texts = [f"{name} {value} after epoch {done[0]}" for done, changed in found for name, value in changed.items() if name not in harmless]
     return ", ".join(texts) or "no"
 
 

@@ -7,15 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from results import columns, statistics
-from results.collect import CONCATENATED, SEPARATED, Run
+from results.collect import CONCATENATED, NOT_COMPARED, SEPARATED, Run
 from results.columns import Column
-from utilities.configuration import NEVER_A_CHANGE
 
-# Flags that may differ within a group: names, places, records, and which part of a protocol a process ran.
-NOT_COMPARED = NEVER_A_CHANGE | {
-    "seed", "savename", "group", "project", "no_records", "weights_cache", "folds", "aggregate_only", "final_test", "evaluation_metrics",
-    "no_train_metrics", "allow_partial_dataset", "splits_to_eval", "eval_bs", "reproduce_results",
-}  # fmt: skip
 HOW_MEASURED = NOT_COMPARED | {"evaltypes"}  # of an ensemble: which metrics of which embeddings, not their values
 METHOD = re.compile(r"(loss|batch_mining|mine_pairs|loss_(?!decay$).+|miner_.+)")  # what a group is, not a setting it shares
 # Printed with every table, in this order; all others are in the table of settings, and are marked where a group differs.

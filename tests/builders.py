@@ -1,7 +1,7 @@
 """Tiny data sets of real images, in the layouts that the pipeline reads. Tests of every folder build theirs here.
 
-`make_…(path, layout=…, n_classes=…, n_images=…)` writes below `path` and returns the data set's own folder. `SMALL` and `dry_run` are what
-commands take on them.
+`make_…(path, layout=…, n_classes=…, n_images=…)` writes below `path` and returns the data set's own folder. `SMALL`, `SHORT_RUN` and
+`dry_run` are what commands take on them.
 """
 
 from pathlib import Path
@@ -18,6 +18,12 @@ PRODUCTS = ("bicycle", "cabinet", "chair", "coffee_maker", "fan", "kettle", "lam
 
 # What makes a published command run on such data: no weights, no counts, images of 32 x 32 pixels.
 SMALL = ["--not_pretrained", "--allow_partial_dataset", "--resize_size", "36", "--crop_size", "32", "--kernels", "0"]
+
+# The shortest training that selects an epoch: two batches each.
+SHORT_RUN = [
+    "--arch", "conv4_normalize", "--embed_dim", "8", "--bs", "8", "--kernels", "0", "--lr", "0.001", "--iterations_per_epoch", "2",
+    "--evaluation_metrics", "e_recall@1", "map_r", "--storage_metrics", "map_r", "--no_records", "--plot_every", "0",
+]  # fmt: skip
 
 
 def dry_run(words, capsys):

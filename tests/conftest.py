@@ -18,3 +18,20 @@ from tests import builders  # noqa: E402
 def folder_data(tmp_path_factory):
     """A small data set of real images, a folder a class."""
     return builders.make_folder(tmp_path_factory.mktemp("data") / "things", n_classes=8, n_images=6)
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    """Twelve classes of five real images, a folder a class: enough for folds."""
+    return builders.make_folder(tmp_path_factory.mktemp("folds") / "things", n_classes=12, n_images=5)
+
+
+@pytest.fixture(scope="module")
+def without_pictures():
+    """Drawing takes longer than the shortest trainings."""
+    import main
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(main.results, "of_best_epoch", lambda run, embedded: None)
+        patch.setattr("utilities.run.Run.plot", lambda run: None)
+        yield

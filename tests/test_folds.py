@@ -17,27 +17,14 @@ from utilities import checkpoint, load_run
 from utilities.errors import UserError
 from utilities.folds import over_folds, statistics
 
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return builders.make_folder(tmp_path_factory.mktemp("folds") / "things", n_classes=12, n_images=5)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def without_pictures():
-    """Drawing takes longer than these trainings."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(main.results, "of_best_epoch", lambda run, embedded: None)
-        patch.setattr("utilities.run.Run.plot", lambda run: None)
-        yield
+pytestmark = pytest.mark.usefixtures("without_pictures")
 
 
 def flags(data, tmp_path, *more):
     return parameters.read([
-        "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path / "runs"), "--arch", "conv4_normalize",
-        "--embed_dim", "8", "--loss", "triplet", "--batch_mining", "semihard", "--bs", "8", "--n_epochs", "2", "--kernels", "0", "--lr", "0.001",
-        "--evaluation_metrics", "e_recall@1", "map_r", "--storage_metrics", "map_r", "--group", "Cross", "--split_scheme", "class_disjoint",
-        "--split_partitions", "3", "--split_sets", "3", "--iterations_per_epoch", "2", "--no_records", "--plot_every", "0", *more,
+        "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path / "runs"), *builders.SHORT_RUN,
+        "--loss", "triplet", "--batch_mining", "semihard", "--n_epochs", "2", "--group", "Cross", "--split_scheme", "class_disjoint",
+        "--split_partitions", "3", "--split_sets", "3", *more,
     ])  # fmt: skip
 
 

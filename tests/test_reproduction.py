@@ -16,26 +16,13 @@ from utilities.errors import UserError
 DIFFS = "resume_training_config_diffs"
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return builders.make_folder(tmp_path_factory.mktemp("reproduction") / "things", n_classes=12, n_images=5)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def without_pictures():
-    """Drawing takes longer than these trainings."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(main.results, "of_best_epoch", lambda run, embedded: None)
-        patch.setattr("utilities.run.Run.plot", lambda run: None)
-        yield
+pytestmark = pytest.mark.usefixtures("without_pictures")
 
 
 def flags(data, tmp_path, *more):
     return parameters.read([
-        "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path / "runs"), "--arch", "conv4_normalize",
-        "--embed_dim", "8", "--loss", "margin", "--batch_mining", "distance", "--bs", "8", "--n_epochs", "4", "--kernels", "0", "--lr", "0.001",
-        "--evaluation_metrics", "e_recall@1", "map_r", "--storage_metrics", "map_r", "--group", "First", "--iterations_per_epoch", "2",
-        "--no_records", "--plot_every", "0", "--scheduler", "cosine", *more,
+        "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path / "runs"), *builders.SHORT_RUN,
+        "--loss", "margin", "--batch_mining", "distance", "--n_epochs", "4", "--group", "First", "--scheduler", "cosine", *more,
     ])  # fmt: skip
 
 

@@ -104,7 +104,7 @@ def test_a_run_that_was_changed_on_resume_is_told_apart(tmp_path):
     change = folder / "configs" / "resume_training_config_diffs_1" / "parameters.yaml"
     change.parent.mkdir(parents=True)
     (folder / "configs" / "parameters.yaml").write_text(yaml.safe_dump({**flags, "lr": 1e-6, "n_epochs": 1}))
-    change.write_text(yaml.safe_dump({"n_epochs": 2}))
+    change.write_text(yaml.safe_dump({"n_epochs": 2, "eval_bs": 7}))
     assert built(tmp_path)["CUB_Margin_b12_Distance"].seeds_text == "3", "more epochs are no change"
     change.write_text(yaml.safe_dump({"n_epochs": 2, "lr": 1e-5}))
     group = built(tmp_path)["CUB_Margin_b12_Distance"]
