@@ -22,7 +22,7 @@ from tqdm import tqdm
 ROWS = 1024  # queries a block
 COLUMNS = 8192  # reference samples a tile: ROWS x COLUMNS float32 stay near the cores
 KEPT = 16_000_000  # scores above the cuts that a block may keep (a few hundred MB)
-WAITING = 32_000_000  # scores that may wait for later blocks (10 bytes each)
+WAITING = 32_000_000  # scores that may wait for later blocks (10 bytes each), before what need not wait is left out
 SAMPLE = 1024  # reference samples from which the score at a depth is estimated
 PAIRS = 256  # relevant samples of a query whose scores are looked at to set its cut
 SLACK = 4.0  # rounding errors of a dot product of D terms, in units of sqrt(D) * unit roundoff
@@ -127,11 +127,13 @@ class Search:
     def _triangle(self, needs: list[Need]):
         """The blocks of a search in itself, each score computed once: that of (i, j) is that of (j, i).
 
-        What the queries of later blocks need of a tile waits for them. Where that would be too much, this ends early.
+        What the queries of later blocks need of a tile waits for them. Where much waits, the cuts of those queries rise to what lies
+        deep enough among the scores they have; where that does not help, this ends early.
         """
         size = self.space.size
         cuts = np.empty(size, dtype=np.float32)
         blocks, expected = [], 0.0
+        deepest = max(float(np.max(need.depth)) for need in needs)
         for start in range(0, size, ROWS):
             block = self._block(np.arange(start, min(start + ROWS, size)))
             self._cut(block, needs, 0)
@@ -139,11 +141,19 @@ class Search:
             expected += float((self._sampled(block) >= block.cuts[:, None]).sum()) * size / len(self.sample)
             block.queries = block.sampled = None  # made again when its turn comes: all of them at once are as large as the input
             blocks.append(block)
-        if expected / 4 > WAITING:  # at half time half of the candidates are found, of which half wait
+        # at half time half of the candidates are found, of which half wait; not many more than the deepest need wait for long
+        if min(expected, size * deepest) / 4 > WAITING:
             return
         later = {int(block.rows[0]): [] for block in blocks}
         n_later = 0
-        for block in blocks:
+        for i, block in enumerate(blocks):
+            if n_later > WAITING:
+                for other in blocks[i:]:
+                    later[int(other.rows[0])] = [self._pruned(other, later[int(other.rows[0])], needs)]
+                    cuts[other.rows] = other.cuts
+                n_later = sum(len(keys) for parts in later.values() for _, keys in parts)
+            if n_later > WAITING:
+                return
             first = int(block.rows[0])
             block.queries = self._block(block.rows).queries
             found = later.pop(first)
@@ -159,13 +169,10 @@ class Search:
                 order = np.argsort(column.astype(np.uint16), kind="stable")  # 16 bits: by counting
                 column, keys = column[order] + others.start, as_keys(kept, row + first)[order]
                 bounds = np.searchsorted(column, np.arange(others.start, others.stop + ROWS, ROWS))
-                for i, base in enumerate(range(others.start, others.stop, ROWS)):
-                    part = slice(bounds[i], bounds[i + 1])
-                    if bounds[i] < bounds[i + 1]:
-                        later[base].append(((column[part] - base).astype(np.uint16), keys[part]))
+                for base, begin, end in zip(range(others.start, others.stop, ROWS), bounds, bounds[1:], strict=False):
+                    if begin < end:
+                        later[base].append(((column[begin:end] - base).astype(np.uint16), keys[begin:end]))
                 n_later += len(keys)
-            if n_later > 2 * WAITING:
-                return
             candidates = self._assembled(block, found)
             del found
             yield block, candidates, self._suffices(block, candidates, needs)
@@ -205,6 +212,28 @@ class Search:
         for need, hits in zip(needs, block.hits, strict=True):
             done &= (block.cuts <= hits) | (candidates.surely >= need.depth[block.rows]) | (block.cuts <= LOWEST)
         return done
+
+    def _pruned(self, block: "Block", found: list, needs: list[Need]):
+        """What is still needed of the (rows `(P,)`, keys `(P,)`) found for a block so far; the block's cuts rise to it.
+
+        The score at a need's depth among some references is a lower bound of that among all.
+        """
+        if not found:
+            return np.zeros(0, dtype=np.uint16), np.zeros(0, dtype=np.int64)
+        candidates = self._assembled(block, found)
+        row = np.repeat(np.arange(len(block.rows), dtype=np.uint16), candidates.counts)
+        order = np.lexsort((candidates.keys, row))
+        keys = candidates.keys[order]
+        cuts = []
+        for need, hits in zip(needs, block.hits, strict=True):
+            depth = need.depth[block.rows]
+            known = np.flatnonzero((depth > 0) & (candidates.counts >= depth))
+            at_depth = np.full(len(block.rows), LOWEST, dtype=np.float32)
+            at_depth[known] = scores_of(keys[candidates.offsets[known] + depth[known].astype(np.int64) - 1]) - 3 * block.noise[known]
+            cuts.append(np.maximum(hits, at_depth))
+        block.cuts = np.maximum(block.cuts, np.minimum.reduce(cuts)).astype(np.float32)
+        kept = keys <= as_keys(block.cuts, 0)[row] + COLUMN
+        return row[kept], keys[kept]
 
     def _sampled(self, block: "Block") -> np.ndarray:
         """Scores `(B, S)` of the sample of the reference."""

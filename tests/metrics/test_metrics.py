@@ -226,6 +226,33 @@ def test_a_search_in_itself_computes_each_score_once_unless_too_much_waits(monke
     assert sum(scores) == expected.get(blocks, sum(scores))
 
 
+@pytest.mark.parametrize("rounded", [False, True])
+@pytest.mark.parametrize("names", [["e_recall@3"], ["map_r", "e_recall@8"], ["map@3"], ["map_r", "map@5", "e_recall@1"]])
+def test_what_waits_too_long_is_pruned_to_what_is_needed(monkeypatch, names, rounded):
+    for name, value in {"COLUMNS": 64, "ROWS": 16, "SAMPLE": 30, "WAITING": 3000}.items():
+        monkeypatch.setattr(_search, name, value)
+    pruned, blocks = _search.Search._pruned, _search.Search._triangle
+    before, after, taken = [], [], []
+
+    def counted(self, block, found, needs):
+        result = pruned(self, block, found, needs)
+        before.append(sum(len(keys) for _, keys in found))
+        after.append(len(result[1]))
+        return result
+
+    def watched(self, needs):
+        for block in blocks(self, needs):
+            taken.append(block)
+            yield block
+
+    monkeypatch.setattr(_search.Search, "_pruned", counted)
+    monkeypatch.setattr(_search.Search, "_triangle", watched)
+    features, labels = random_space(n=400, classes=80, spread=2.0, seed=22)
+    assert_retrieval(np.round(2 * features) if rounded else features, labels, names)
+    assert sum(done.sum() for _, _, done in taken) == 400  # nothing that was left out was needed after all
+    assert 0 < sum(after) < sum(before)
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**31), st.integers(1, 40), st.integers(1, 4), st.integers(1, 6), st.booleans())
 def test_any_small_space(seed, n, d, classes, rounded):
