@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from results import collect, columns, groups, page, plots, published, tables
+from results import collect, columns, formats, groups, page, plots, published, tables
 from results.columns import BEST_ON_TEST, LAST, SELECTED
 from utilities.errors import UserError
 from utilities.reports import one_line_errors
@@ -193,7 +193,7 @@ def _resolved(words: list[str]) -> argparse.Namespace:
 def _report(found, parts, notes, out) -> None:
     """What was made, and what a reader must know before trusting it, on the console."""
     for dataset in groups.datasets(found):
-        print(tables.to_markdown(parts[dataset][0]))
+        print(formats.to_markdown(parts[dataset][0]))
     left_out = [run for group in found for run, _ in group.left_out]
     print(
         f"{sum(len(g.runs) for g in found)} runs in {len(found)} groups; {len(left_out)} runs are in no mean"

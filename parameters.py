@@ -1,4 +1,4 @@
-"""The command line: the only parser of the program. What cannot work is refused by checks.py before anything is loaded.
+"""The command line: the only parser of the program. composition.py puts files and saved runs beneath it, checks.py refuses what cannot work.
 
 Where a flag lives:
   here                      what the run as a whole reads: schedule, optimiser, evaluation, records, resume
@@ -10,13 +10,12 @@ All end up in one flat namespace, `opt`; docs/flags.md lists them. A default of 
 
 import argparse
 import difflib
-from pathlib import Path
 
 import yaml
 
 import architectures
 import batch_mining
-import checks
+import composition
 import criteria
 import datasampler
 import datasets
@@ -24,7 +23,6 @@ import metrics
 from utilities import configuration
 from utilities import flags as shared_flags
 from utilities.errors import UserError
-from utilities.folds import fold_of
 from utilities.registry import unknown
 
 LISTS = ("losses", "miners", "samplers", "architectures", "datasets", "metrics")
@@ -32,9 +30,6 @@ DEFAULT_METRICS = [
     "e_recall@1", "e_recall@2", "e_recall@4", "nmi", "f1", "mAP_1000", "mAP_lim", "mAP_c", "dists@intra", "dists@inter",
     "dists@intra_over_inter", "rho_spectrum@0", "rho_spectrum@-1", "rho_spectrum@1", "rho_spectrum@2", "rho_spectrum@10",
 ]  # fmt: skip
-
-
-FOLLOWS = {"fc_lr": "lr", "fc_decay": "decay", "eval_bs": "bs", "eval_kernels": "kernels"}  # unset, they are as the other
 
 
 class _Help(argparse.HelpFormatter):
@@ -318,213 +313,10 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
     and one line. `opt.flags` names all flags; of a reproduction `opt.later_stages` holds the options of each stage but the first.
     """
     parser = get_parser()
-    defaults = vars(parser.parse_args([]))
-    explicit = _explicit(parser, argv)
     try:
-        opt = argparse.Namespace(**{**defaults, **explicit})
-        values = _config_values(parser, opt.config)
-        if opt.reproduce_results is not None:
-            return _reproduction(defaults, values, explicit)
-        return _continued(defaults, values, explicit)
+        return composition.compose(parser, argv)
     except UserError as error:
         parser.error(str(error))
-
-
-def _resolved(defaults: dict, values: dict, explicit: dict) -> argparse.Namespace:
-    """The options that the three layers give, later ones winning."""
-    if values.get("savename") == f"{values.get('group')}_s{values.get('seed')}":
-        values = {name: value for name, value in values.items() if name != "savename"}  # with another seed or group there is another
-    opt = argparse.Namespace(**{**defaults, **_following(values, explicit), **explicit}, flags=frozenset(defaults))
-    if opt.list is None:
-        _resume(opt, explicit, defaults)
-        _derive(opt)
-        checks.check(opt)
-    return opt
-
-
-def _following(values: dict, explicit: dict) -> dict:
-    """Saved values without those that had been derived from a flag which the command line now gives: they follow it."""
-    gone = {name for name, source in FOLLOWS.items() if source in explicit and values.get(name) == values.get(source)}
-    return {name: value for name, value in values.items() if name not in gone}
-
-
-def _reproduction(defaults: dict, values: dict, explicit: dict) -> argparse.Namespace:
-    """The options of a saved run's first stage, and in `later_stages` those of each in which a flag had been changed."""
-    for name in ("resume_from", "evaluate", "evaluate_ensemble", "aggregate_only", "list"):
-        if explicit.get(name):
-            raise UserError(f"--reproduce_results makes a new run: leave out --{name}")
-    source, explicit = Path(explicit["reproduce_results"]), dict(explicit)
-    if fold_of(source) is not None:
-        source, explicit["folds"] = fold_of(source)
-    resume = explicit.pop("resume", None)
-    first = _staged(defaults, values, explicit, configuration.stages(source))
-    folder = configuration.run_folder(first)
-    if resume is None or not (folder / "parameters.yaml").exists():
-        first.resume = resume
-        return first
-    if folder.resolve() == source.resolve():
-        raise UserError(
-            f"--resume: {folder} is what is to be reproduced. Continue its reproduction by --resume_from, or name it by --savename"
-        )
-    del explicit["reproduce_results"]
-    return _continued(defaults, values, {**explicit, "resume": resume, "resume_from": str(folder)})
-
-
-def _continued(defaults: dict, values: dict, explicit: dict) -> argparse.Namespace:
-    """The options of a run; of a reproduction with changes still to come, as those of `_reproduction`."""
-    opt = _resolved(defaults, values, explicit)
-    stages = configuration.plan(opt) if opt.list is None else []
-    if not stages:
-        return opt
-    folder = configuration.run_folder(opt)
-    saved, asked = configuration.read_parameters(folder), set(explicit) - configuration.NEVER_A_CHANGE
-    different = [name for name in sorted(asked & set(saved)) if getattr(opt, name) != saved[name]]
-    if different or opt.resume == "best":
-        what = ", ".join(f"--{name}" for name in different) or "--resume best"
-        raise UserError(f"{folder} is a reproduction with changes still to come: continue it without {what}, or let it end first")
-    kept = {name: value for name, value in explicit.items() if name in configuration.NEVER_A_CHANGE - {"resume", "resume_from"}}
-    first = _staged(defaults, {}, kept, stages)
-    for stage in (first, *first.later_stages):
-        stage.resume, stage.resume_from, stage.savename = opt.resume, str(folder), opt.savename
-    return first
-
-
-def _staged(defaults: dict, values: dict, explicit: dict, stages: list) -> argparse.Namespace:
-    """The options of the first of some `configuration.stages`; `later_stages`: those of the others."""
-    staged = []
-    for until, flags in stages:
-        known = {name: value for name, value in flags.items() if name in defaults}
-        staged.append(_resolved(defaults, {**values, **known}, explicit))
-        staged[-1].until = until
-        n_folds = 1 if staged[-1].split_scheme == "half" else datasets.n_folds(staged[-1])
-        if until is not None and len(until) != n_folds:
-            raise UserError(
-                f"the saved run was changed at the epochs {checks.shown(until)} of its folds, and these flags make {n_folds}: leave the flags of the split as they were"
-            )
-    first, *first.later_stages = staged
-    return first
-
-
-def _explicit(parser, argv) -> dict:
-    """Only what the command line itself says."""
-    silent = argparse.Namespace(**{action.dest: argparse.SUPPRESS for action in parser._actions if action.dest != "help"})
-    return {name: value for name, value in vars(parser.parse_args(argv, silent)).items() if value is not argparse.SUPPRESS}
-
-
-def _config_values(parser, files: list[str]) -> dict:
-    values = {}
-    for name in files:
-        path = Path(name)
-        if not path.exists():
-            preset = Path(__file__).parent / "configs" / f"{name.removesuffix('.yaml')}.yaml"
-            if not preset.exists():
-                presets = sorted(p.stem for p in preset.parent.glob("*.yaml"))
-                raise UserError(f"--config {name}: no such file, and no such preset (configs/ holds {', '.join(presets) or 'none'})")
-            path = preset
-        try:
-            content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise UserError(f"--config {path}: not YAML: {' '.join(str(error).split())}") from error
-        if not isinstance(content, dict):
-            raise UserError(f"--config {path}: expected lines of `flag: value`")
-        for key, value in content.items():
-            values[key] = _config_value(parser, path, key, value)
-    return values
-
-
-def _config_value(parser, path, key, value):
-    """A file's value passed through its flag's own type."""
-    actions = {
-        action.dest: action for action in parser._actions if action.dest not in ("help", "config", "list", *configuration.NEVER_SAVED)
-    }
-    if key not in actions:
-        nearest = difflib.get_close_matches(str(key), actions, n=1)
-        raise UserError(f"{path}: unknown flag {key!r}." + (f" Did you mean {nearest[0]!r}?" if nearest else ""))
-    action = actions[key]
-    if isinstance(action, argparse._StoreTrueAction):
-        if not isinstance(value, bool):
-            raise UserError(f"{path}: {key} is a switch: true or false, not {value!r}")
-        return value
-    if value is None:
-        return action.default
-    several = action.nargs in ("+", "*") or isinstance(action.nargs, int)
-    if isinstance(value, (list, tuple)) != several and isinstance(value, (list, tuple, dict)):
-        raise UserError(f"{path}: {key} takes one value, not {value!r}")
-    items = value if isinstance(value, (list, tuple)) else [value]
-    try:
-        items = [parser._get_value(action, str(item)) for item in items]
-        for item in items:
-            parser._check_value(action, item)
-    except argparse.ArgumentError as error:
-        raise UserError(f"{path}: {key}: {error.message}") from error
-    return items if several else items[0]
-
-
-def _resume(opt, explicit: dict, defaults: dict) -> None:
-    """On resume the saved run's flags stand below the command line's; a difference is an error unless it is allowed."""
-    action = next((name for name in ("evaluate", "evaluate_ensemble", "aggregate_only") if getattr(opt, name)), None)
-    if opt.resume is None and (opt.resume_from is not None or action):
-        opt.resume = "latest"
-    if opt.resume is None:
-        return
-    if opt.resume_from is None:
-        _derive_savename(opt)
-    elif fold_of(Path(opt.resume_from)) is not None:  # one fold of a cross-validation: of that, this fold
-        folder, opt.folds = fold_of(Path(opt.resume_from))
-        opt.resume_from = str(folder)
-    folder = configuration.run_folder(opt)
-    if not (folder / "parameters.yaml").exists():
-        if opt.resume_from is not None or action:
-            asked = f"--resume_from {folder}" if opt.resume_from is not None else f"--{action} {folder}"
-            raise UserError(f"{asked}: no run there (parameters.yaml is missing)")
-        return
-    saved = configuration.read_parameters(folder)
-    _refuse_changes(folder, opt, saved, explicit, configuration.NEVER_A_CHANGE | (configuration.EVALUATION_FLAGS if action else set()))
-    for name, value in _following(saved, explicit).items():
-        if name in defaults and name not in explicit:
-            setattr(opt, name, value)
-
-
-def _refuse_changes(folder: Path, opt, saved: dict, explicit: dict, free: set) -> None:
-    """Raise UserError where the command line gives what differs from the saved flags, unless that is allowed, `free`, or more epochs."""
-    given = {name: value for name, value in explicit.items() if name in saved}
-    derived = argparse.Namespace(**{**vars(opt), **saved, **given})  # so that `--savename group_plus_seed` equals its resolved value
-    _derive(derived)
-    differing = [
-        f"--{name} {checks.shown(getattr(derived, name))} (saved: {checks.shown(saved[name])})"
-        for name in sorted(given)
-        if name not in free and getattr(derived, name) != saved[name] and not (name == "n_epochs" and given[name] > saved[name])
-    ]
-    if differing and not opt.resume_allow_changes:
-        raise UserError(
-            f"--resume: flags differ from those of {folder}: {'; '.join(differing)}. Leave them out, or add --resume_allow_changes"
-        )
-
-
-def _derive_savename(opt) -> None:
-    if opt.savename == "group_plus_seed":
-        opt.savename = f"{opt.group}_s{opt.seed}"
-
-
-def _derive(opt) -> None:
-    """Give every default of None that stands for another flag its value."""
-    _derive_savename(opt)
-    dataset = datasets.REGISTRY.module(opt.dataset)
-    if opt.source_path is None:
-        opt.source_path = str(getattr(dataset, "default_source_path", lambda: "./Datasets")())
-    if opt.augmentation is None:
-        opt.augmentation = getattr(dataset, "DEFAULT_AUGMENTATION", "base")
-    for name, source in FOLLOWS.items():
-        if getattr(opt, name) is None or (name == "fc_lr" and opt.fc_lr < 0):
-            setattr(opt, name, getattr(opt, source))
-    if opt.splits_to_eval is None:
-        opt.splits_to_eval = ["train"] + ["val"] * datasets.has_validation(opt) + ["test"]
-        if opt.split_scheme != "half":
-            opt.splits_to_eval = ["val" if datasets.has_validation(opt) else "test"]
-    if opt.no_train_metrics:
-        opt.splits_to_eval = [split for split in opt.splits_to_eval if split != "train"]
-    if opt.online_backend == "comet":
-        opt.online_backend = "comet_ml"
 
 
 def listing(kind: str) -> list[tuple[str, str]]:

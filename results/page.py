@@ -10,8 +10,8 @@ import numpy as np
 
 from results import columns
 from results.columns import Column
+from results.formats import Table, to_html
 from results.groups import Group, datasets
-from results.tables import Table, to_html
 from utilities.files import replacing
 
 SPLIT_COLOURS = {"train": "#8a8f98", "val": "#c2571a", "test": "#2b6ca3"}

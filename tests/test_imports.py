@@ -25,6 +25,7 @@ HOUSE = {
     "main",
     "parameters",
     "checks",
+    "composition",
     "toy_experiments",
     "benchmarks",
     "tests",

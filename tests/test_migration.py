@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 import Bayesian_Optimization
+import composition
 import main
 import parameters
 import Result_Evaluations
@@ -181,7 +182,7 @@ def test_what_works_on_a_run_does(words, started):
         now = yaml.safe_load((folder / "parameters.yaml").read_text())
         changed = {name: value for name, value in now.items() if value != saved[name]}
         asked = {flag: int(words[len(words) - words[::-1].index(f"--{flag}")]) for flag in ("n_epochs", "bs") if f"--{flag}" in words}
-        asked |= {name: asked[source] for name, source in parameters.FOLLOWS.items() if source in asked}
+        asked |= {name: asked[source] for name, source in composition.FOLLOWS.items() if source in asked}
         assert changed == asked
         if asked:
             done = "_".join([str(saved["n_epochs"])] * FOLDS)

@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 import Result_Evaluations
-from results import collect, columns, groups, published, tables
+from results import collect, columns, formats, groups, published, tables
 from results.columns import BEST_ON_TEST, LAST, SELECTED
 from tests.results.made import make_run
 
@@ -46,7 +46,7 @@ def built(root, defaults=None):
 
 
 def rows(table):
-    return {(row["group"], row["embeddings"].partition(",")[0]): row for row in csv.DictReader(tables.to_csv(table).splitlines())}
+    return {(row["group"], row["embeddings"].partition(",")[0]): row for row in csv.DictReader(formats.to_csv(table).splitlines())}
 
 
 def half(values):

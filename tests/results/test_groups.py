@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import Result_Evaluations
-from results import collect, columns, groups, tables
+from results import collect, columns, formats, groups, tables
 from results.columns import BEST_ON_TEST, LAST, SELECTED
 from tests.results.made import make_run, rows, write_metrics
 from utilities.errors import UserError
@@ -332,7 +332,7 @@ def test_twins_differ_in_the_miner_alone(tmp_path):
     ]
     plain, other = groups.twins(found)[0]
     table = tables.regularised(found, [R1, columns.column("train", "rho_spectrum@2")], 1)
-    line = next(csv.DictReader(tables.to_csv(table).splitlines()))
+    line = next(csv.DictReader(formats.to_csv(table).splitlines()))
     one, two = (group.estimate(R1, SELECTED) for group in (plain, other))
     assert line["R@1 [%] distance"] == f"{one.mean:.2f}" and line["R@1 [%] rho_distance deviation"] == f"{two.deviation:.2f}"
     assert line["R@1 [%] difference"] == f"{two.mean - one.mean:+.2f}" and line["rho (train) difference"].startswith("-0.")
@@ -359,6 +359,6 @@ def test_every_table_marks_what_differs(tmp_path):
 def test_the_table_of_settings_names_the_groups_of_each_other_value(tmp_path):
     for group, bs in (("A", 112), ("B", 80), ("C", 80), ("D", 112), ("E", 112), ("F", 64)):
         make_run(tmp_path, group, epochs=2, bs=bs)
-    lines = {line["setting"]: line for line in csv.DictReader(tables.to_csv(tables.settings(list(built(tmp_path).values()))).splitlines())}
+    lines = {line["setting"]: line for line in csv.DictReader(formats.to_csv(tables.settings(list(built(tmp_path).values()))).splitlines())}
     assert (lines["bs"]["value"], lines["bs"]["groups that differ"]) == ("112", "80: B, C; 64: F")
     assert lines["lr"]["groups that differ"] == "none"

@@ -6,7 +6,7 @@ import math
 import pytest
 
 import Result_Evaluations
-from results import collect, columns, groups, published, tables
+from results import collect, columns, formats, groups, published, tables
 from results.published import FOLDER
 from tests.results.made import make_run, rows
 
@@ -58,7 +58,7 @@ def test_alike_by_name_or_by_flags_and_what_differs_is_told(tmp_path):
     epochs = ["n_epochs 2 (published: 150)"]
     assert matches["Anything"].differences == matches["CUB_Margin_b06_Distance"].differences == epochs
     assert matches["Faces"].differences == ["bs 56 (published: 112)", *epochs]
-    text = tables.to_markdown(tables.comparison(list(matches.values()), "published"))
+    text = formats.to_markdown(tables.comparison(list(matches.values()), "published"))
     assert (
         "unlike the published run: bs 56 (published: 112)" in text
         and "added the angular margin to every class" in text
@@ -82,7 +82,7 @@ def test_difference_and_z(tmp_path):
     assert against.difference == pytest.approx(mean - 62.80)
     assert against.z == pytest.approx((mean - 62.80) / math.sqrt(spread / 2 / 3 + 0.70**2 * 5 / 4 / 5))
     table = tables.comparison([match], "published")
-    shown = next(csv.DictReader(tables.to_csv(table).splitlines()))
+    shown = next(csv.DictReader(formats.to_csv(table).splitlines()))
     assert (shown["R@1 ours [%]"], shown["R@1 published [%]"], shown["R@1 published [%] deviation"]) == (f"{mean:.2f}", "62.80", "0.70")
     assert (shown["R@1 difference"], shown["R@1 z"]) == (f"{mean - 62.80:+.2f}", f"{against.z:+.2f}")
     assert (shown["rho ours"], shown["rho published"]) == ("0.200", "0.155")
@@ -99,7 +99,7 @@ def test_reality_check(tmp_path):
         and matches["MLRC_CUB256_MSMiner"].published.method == "Multi Similarity + Miner"
     )
     assert all(m.differences == ["n_epochs 2 (published: 1000)"] for m in matches.values())
-    shown = {row["group"]: row for row in csv.DictReader(tables.to_csv(tables.comparison(list(matches.values()), "mlrc")).splitlines())}
+    shown = {row["group"]: row for row in csv.DictReader(formats.to_csv(tables.comparison(list(matches.values()), "mlrc")).splitlines())}
     assert shown["MLRC_CUB_Margin"]["MAP@R (val) published [%]"] == "41.84" and shown["MLRC_CUB_Margin"]["MAP@R published [%]"] == "23.09"
     assert (
         shown["MLRC_CUB256_MSMiner"]["MAP@R (val) published [%]"] == "44.29" and shown["MLRC_CUB256_MSMiner"]["MAP@R published [%]"] == ""

@@ -7,7 +7,7 @@ import statistics
 import pytest
 
 import Result_Evaluations
-from results import tables
+from results import formats, tables
 from tests.results.made import make_run, rows
 
 DATASETS = {"cub200": ("test", {"CUB_A": 0.60, "CUB_B": 0.61, "CUB_C": 0.50}), "cars196": ("val", {"CARS_A": 0.8, "CARS_B": 0.7})}
@@ -195,10 +195,10 @@ def test_long_remarks_fold_on_the_page_and_are_whole_in_the_files():
     long = "unlike the others: " + "; ".join(f"flag_{i} {i} (others: 0)" for i in range(30))
     table.add([tables.Cell(text="A_B"), tables.Cell(text="3")], ["short", long])
     table.add([tables.Cell(text="C"), tables.Cell(text="3")], [long])
-    page = tables.to_html(table, str)
+    page = formats.to_html(table, str)
     assert page.count(long) == 3 and page.count("<details><summary><sup>b</sup>") == 1, "once below, and as the title of each letter"
     assert "<li><sup>a</sup> short</li>" in page and "A_<wbr>B" in page
-    text = tables.to_markdown(table)
+    text = formats.to_markdown(table)
     assert "| A_B <sup>a,b</sup> | 3 |" in text and "| C <sup>b</sup> | 3 |" in text and text.count(long) == 1
 
 
