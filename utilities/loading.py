@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
+from utilities import memory
+
 
 class SeededBatch(list):
     """The indices of one batch with the seed of its augmentations."""
@@ -62,6 +64,18 @@ class SeededItems(Dataset):
             return [self.dataset[index] for index in batch]
 
 
+class Loader(DataLoader):
+    """A loader that starts its worker processes from as little memory as may be."""
+
+    started = False
+
+    def __iter__(self):
+        if self.num_workers and not (self.persistent_workers and self.started):
+            memory.release_freed()
+        self.started = True
+        return super().__iter__()
+
+
 def _start_worker(_) -> None:
     """Ctrl-C is the training process's to handle."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -84,7 +98,7 @@ def evaluation_loader(dataset: Dataset, opt) -> DataLoader:
 
 def _loader(dataset, opt, n_kernels, **batches) -> DataLoader:
     n_kernels = kernels(n_kernels)
-    return DataLoader(
+    return Loader(
         SeededItems(dataset),
         num_workers=n_kernels,
         pin_memory=torch.cuda.is_available(),

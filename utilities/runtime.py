@@ -6,6 +6,7 @@ import random
 import numpy as np
 import torch
 
+from utilities import memory
 from utilities.errors import UserError
 
 CHECK_EVERY = 25  # steps between looks at the loss on a GPU, where each look waits for the device
@@ -55,6 +56,8 @@ class Runtime:
     def __init__(self, opt):
         seed_everything(opt.seed)
         self.device = self._device(opt.gpu)
+        if self.device.type == "cpu":
+            memory.keep_freed()
         self.clip_grad_norm = opt.clip_grad_norm
         dtype = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[opt.precision]
         self._autocast = contextlib.nullcontext if dtype is None else lambda: torch.autocast(self.device.type, dtype=dtype)
