@@ -164,6 +164,8 @@ def make_tasks(lines: list[Line]) -> tuple[list[Task], list[tuple[Line, str]]]:
             continue
         for other in places.setdefault(task.folder.absolute(), []):
             if task.collides(other):
+                if other.line.number == line.number:
+                    raise UserError(f"line {line.number} writes to {task.folder} with every seed: one of --seeds at a time")
                 raise UserError(
                     f"lines {other.line.number} and {line.number} both write to {task.folder}: give them different {task.TOLD_APART_BY}"
                 )

@@ -1,13 +1,15 @@
 """Cost of the records: an epoch with everything logged (every sink, --log_every 1, W&B offline) beside one as with --no_records.
 
-One run on the glyphs whose epochs take turns, each from training through evaluation and the pictures of a best epoch to the
-checkpoint; the medians are compared. The first epoch of each kind, which starts loaders and imports, is left out. On a machine with
-other work read the processor time: it counts this process with all its threads, though neither loaders nor W&B's service.
+One run on the glyphs, its epochs in pairs of one of each kind (the order changes from pair to pair), each from training through
+evaluation and the pictures of a best epoch to the checkpoint. The median of the pairs' ratios counts; beside it stands its standard
+error. The first pair, which starts loaders and imports, is left out. On a machine with other work read the processor time: it counts
+this process with all its threads, though neither loaders nor W&B's service.
 """
 
 import argparse
 import contextlib
 import io
+import itertools
 import os
 import statistics
 import sys
@@ -36,7 +38,7 @@ class Alternating(Run):
     def epochs(self):
         self.clocks, every, sinks = [], self.batches.every, self.sinks
         for epoch in super().epochs():
-            in_full = epoch % 2 == 1
+            in_full = KINDS[kind_of(epoch)] == "everything"
             self.batches.every = every if in_full else 0
             self.sinks = sinks if in_full else [sink for sink in sinks if isinstance(sink, LongFile)]
             self.clocks.append((time.perf_counter(), time.process_time()))
@@ -49,23 +51,30 @@ class Alternating(Run):
         return list({*super()._update_best(epoch, scores), deciding})  # every epoch draws and records its pictures
 
 
-def seconds_of_epochs(epochs: int) -> dict[str, list[tuple[float, float]]]:
-    """Kind -> (wall-clock, processor) seconds of each of its epochs but the first."""
+def kind_of(epoch: int) -> int:
+    """Place in `KINDS` of what an epoch is: 0 1, 1 0, 0 1, …"""
+    return (epoch // 2) % 2
+
+
+def seconds_of_pairs(pairs: int) -> list[dict[str, tuple[float, float]]]:
+    """For each pair but the first: kind -> (wall-clock, processor) seconds of its epoch."""
     main.Run = Alternating
     with contextlib.redirect_stdout(io.StringIO()):
-        run = main.main(parameters.read([*FLAGS, "--n_epochs", str(2 * (epochs + 1)), "--save_path", tempfile.mkdtemp()]))
-    passed = [(b[0] - a[0], b[1] - a[1]) for a, b in zip(run.clocks, run.clocks[1:], strict=False)]
-    return {kind: passed[first::2][1:] for first, kind in enumerate(KINDS)}
+        run = main.main(parameters.read([*FLAGS, "--n_epochs", str(2 * (pairs + 1)), "--save_path", tempfile.mkdtemp()]))
+    passed = [(KINDS[kind_of(i + 1)], (b[0] - a[0], b[1] - a[1])) for i, (a, b) in enumerate(itertools.pairwise(run.clocks))]
+    return [dict(passed[i : i + 2]) for i in range(2, len(passed), 2)]
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=6, help="measured epochs of each kind")
-    measured = seconds_of_epochs(parser.parse_args().epochs)
-    print(f"threads {torch.get_num_threads()}")
+    parser.add_argument("--pairs", type=int, default=20, help="measured epochs of each kind")
+    measured = seconds_of_pairs(parser.parse_args().pairs)
+    print(f"threads {torch.get_num_threads()}, {len(measured)} pairs")
     for place, clock in enumerate(("wall-clock", "processor")):
-        of = {kind: [seconds[place] for seconds in values] for kind, values in measured.items()}
-        medians = {kind: statistics.median(values) for kind, values in of.items()}
-        for kind, values in of.items():
-            print(f"{clock}  {kind:10}  {medians[kind]:.2f} s an epoch   {[round(value, 2) for value in values]}")
-        print(f"{clock}  ratio       {medians['everything'] / medians['no records']:.3f}   (target: at most {TARGET})")
+        for kind in KINDS:
+            seconds = [pair[kind][place] for pair in measured]
+            print(f"{clock}  {kind:10}  median {statistics.median(seconds):.2f} s an epoch   {[round(value, 2) for value in seconds]}")
+        ratios = sorted(pair["everything"][place] / pair["no records"][place] for pair in measured)
+        quartiles = statistics.quantiles(ratios, n=4)
+        error = 1.2533 * (quartiles[2] - quartiles[0]) / 1.349 / len(ratios) ** 0.5  # of a median, from the quartiles of normal noise
+        print(f"{clock}  ratio       {statistics.median(ratios):.3f} ± {error:.3f}   (target: at most {TARGET})")
