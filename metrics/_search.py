@@ -145,15 +145,16 @@ class Search:
         if min(expected, size * deepest) / 4 > WAITING:
             return
         later = {int(block.rows[0]): [] for block in blocks}
-        n_later = 0
+        n_later, limit = 0, WAITING
         for i, block in enumerate(blocks):
-            if n_later > WAITING:
+            if n_later > limit:
                 for other in blocks[i:]:
                     later[int(other.rows[0])] = [self._pruned(other, later[int(other.rows[0])], needs)]
                     cuts[other.rows] = other.cuts
                 n_later = sum(len(keys) for parts in later.values() for _, keys in parts)
-            if n_later > WAITING:
-                return
+                if n_later > WAITING:
+                    return
+                limit = max(WAITING, 2 * n_later)  # so that as much again has come before it is done again
             first = int(block.rows[0])
             block.queries = self._block(block.rows).queries
             found = later.pop(first)
