@@ -44,7 +44,7 @@ class Task:
         epoch: the last trained one of a run that is no cross-validation; set by `standing`.
     """
 
-    TOLD_APART_BY = "--group or --seed"
+    TOLD_APART_BY, SAME_FOR_EVERY_SEED = "--group or --seed", "leave out --savename"
 
     def __init__(self, line: Line):
         self.line, self.program = line, ROOT / line.program
@@ -106,7 +106,7 @@ class Task:
 class SearchTask(Task):
     """A line that searches: finished with as many trials as asked, their best parameters, and the reproductions of the best."""
 
-    TOLD_APART_BY = "--group"
+    TOLD_APART_BY, SAME_FOR_EVERY_SEED = "--group", "give --seeds one at a time"
 
     def _resolve(self) -> tuple[argparse.Namespace, Path, None]:
         import Bayesian_Optimization
@@ -165,7 +165,7 @@ def make_tasks(lines: list[Line]) -> tuple[list[Task], list[tuple[Line, str]]]:
         for other in places.setdefault(task.folder.absolute(), []):
             if task.collides(other):
                 if other.line.number == line.number:
-                    raise UserError(f"line {line.number} writes to {task.folder} with every seed: one of --seeds at a time")
+                    raise UserError(f"line {line.number} writes to {task.folder} with every seed: {task.SAME_FOR_EVERY_SEED}")
                 raise UserError(
                     f"lines {other.line.number} and {line.number} both write to {task.folder}: give them different {task.TOLD_APART_BY}"
                 )

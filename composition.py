@@ -25,8 +25,9 @@ def compose(parser, argv: list[str] | None) -> argparse.Namespace:
     """
     defaults = vars(parser.parse_args([]))
     explicit = _explicit(parser, argv)
-    values = _config_values(parser, explicit.get("config", defaults["config"]))
-    if explicit.get("reproduce_results") is not None:
+    opt = argparse.Namespace(**{**defaults, **explicit})
+    values = _config_values(parser, opt.config)
+    if opt.reproduce_results is not None:
         return _reproduction(defaults, values, explicit)
     return _continued(defaults, values, explicit)
 

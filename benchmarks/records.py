@@ -6,7 +6,8 @@ error. The first pair, which starts loaders and imports, is left out. On a machi
 this process with all its threads, though neither loaders nor W&B's service.
 
 Epochs scatter by more than the records cost. So the calls themselves are counted too: what the training waits for them, and the
-processor time of the thread and of the process behind W&B, for which a training that uses every core would wait as well.
+processor time of the thread and of the process behind W&B, for which a training that uses every core would wait as well. (Those of
+metrics.csv, which both kinds write, are among them.)
 """
 
 import argparse
@@ -69,7 +70,7 @@ class Counted:
 
 
 def seconds_of_service() -> float:
-    """Processor time so far of W&B's process and of those that it started (Linux)."""
+    """Processor time so far of W&B's process and of those that it started. Raises RuntimeError where there is none (or no Linux)."""
     found = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -77,6 +78,8 @@ def seconds_of_service() -> float:
             fields = rest.split()
             found[int(stat.parent.name)] = (name, int(fields[1]), int(fields[11]) + int(fields[12]))
     service = {process for process, (name, parent, _) in found.items() if name.startswith("wandb") and parent == os.getpid()}
+    if not service:
+        raise RuntimeError("no process of W&B's under this one: its cost cannot be counted")
     service |= {process for process, (_, parent, _) in found.items() if parent in service}
     return sum(found[process][2] for process in service) / os.sysconf("SC_CLK_TCK")
 
@@ -140,8 +143,8 @@ def measure(pairs: int):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=20, help="measured epochs of each kind")
-    measured, calls = measure(parser.parse_args().pairs)
+    parser.add_argument("--pairs", type=int, default=20, help="measured epochs of each kind, at least 2")
+    measured, calls = measure(max(2, parser.parse_args().pairs))
     print(f"threads {torch.get_num_threads()}, {len(measured)} pairs")
     for place, clock in enumerate(("wall-clock", "processor")):
         for kind in KINDS:

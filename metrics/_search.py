@@ -133,7 +133,7 @@ class Search:
         size = self.space.size
         cuts = np.empty(size, dtype=np.float32)
         blocks, expected = [], 0.0
-        deepest = max(float(np.max(need.depth)) for need in needs)
+        deepest = float(np.maximum.reduce([need.depth for need in needs]).sum())
         for start in range(0, size, ROWS):
             block = self._block(np.arange(start, min(start + ROWS, size)))
             self._cut(block, needs, 0)
@@ -141,8 +141,8 @@ class Search:
             expected += float((self._sampled(block) >= block.cuts[:, None]).sum()) * size / len(self.sample)
             block.queries = block.sampled = None  # made again when its turn comes: all of them at once are as large as the input
             blocks.append(block)
-        # at half time half of the candidates are found, of which half wait; not many more than the deepest need wait for long
-        if min(expected, size * deepest) / 4 > WAITING:
+        # At half time half of the candidates are found, of which half wait; of many, those that the deepest need asks for.
+        if min(expected / 4, deepest) > WAITING:
             return
         later = {int(block.rows[0]): [] for block in blocks}
         n_later, limit = 0, WAITING
@@ -174,6 +174,8 @@ class Search:
                     if begin < end:
                         later[base].append(((column[begin:end] - base).astype(np.uint16), keys[begin:end]))
                 n_later += len(keys)
+                if sum(len(keys) for _, keys in found) > KEPT or n_later > 3 * WAITING:  # ties, of which a need's depth bounds none
+                    return
             candidates = self._assembled(block, found)
             del found
             yield block, candidates, self._suffices(block, candidates, needs)

@@ -310,7 +310,7 @@ def test_lines_of_searches(folder_data, tmp_path):
     assert not kept and "no trial may see" in refused[0][1] and "swapped" in refused[1][1]
     with pytest.raises(UserError, match="lines 1 and 2 both write to .*Tiny_search: give them different --group$"):
         Run_Script.make_tasks([Run_Script.SearchLine(1, argv), Run_Script.SearchLine(2, [*argv, "--bs", "8"])])
-    with pytest.raises(UserError, match="line 1 writes to .*Tiny_search with every seed: one of --seeds at a time$"):
+    with pytest.raises(UserError, match="line 1 writes to .*Tiny_search with every seed: give --seeds one at a time$"):
         Run_Script.make_tasks([Run_Script.SearchLine(1, [*argv, "--seed", seed]) for seed in ("1", "2")])
 
 

@@ -1,4 +1,4 @@
-"""What becomes of freed memory on a CPU. With glibc alone; elsewhere nothing changes.
+"""What becomes of freed memory. With glibc alone; elsewhere nothing changes.
 
 As it comes, glibc hands each freed activation back to the system, and the next step waits until every page of it is made and cleared
 anew: a third of a step's time, on a CPU, where torch has no cache of its own as it has on a GPU.
@@ -11,7 +11,7 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of malloc.h
 
 
 def keep_freed() -> None:
-    """From here on freed memory stays with the process."""
+    """From here on freed memory stays with this process and with those that it forks, whatever MALLOC_ variables say."""
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_MMAP_MAX, 0)

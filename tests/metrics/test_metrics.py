@@ -227,7 +227,7 @@ def test_a_search_in_itself_computes_each_score_once_unless_too_much_waits(monke
 
 
 @pytest.mark.parametrize("rounded", [False, True])
-@pytest.mark.parametrize("names", [["e_recall@3"], ["map_r", "e_recall@8"], ["map@3"], ["map_r", "map@5", "e_recall@1"]])
+@pytest.mark.parametrize("names", [["e_recall@3"], ["map_r", "e_recall@6"], ["map@3"], ["map_r", "map@5", "e_recall@1"]])
 def test_what_waits_too_long_is_pruned_to_what_is_needed(monkeypatch, names, rounded):
     for name, value in {"COLUMNS": 64, "ROWS": 16, "SAMPLE": 30, "WAITING": 3000}.items():
         monkeypatch.setattr(_search, name, value)
@@ -251,6 +251,24 @@ def test_what_waits_too_long_is_pruned_to_what_is_needed(monkeypatch, names, rou
     assert_retrieval(np.round(2 * features) if rounded else features, labels, names)
     assert sum(done.sum() for _, _, done in taken) == 400  # nothing that was left out was needed after all
     assert 0 < sum(after) < sum(before)
+    assert sum(before) <= 9000  # not again and again: cuts have risen for those that wait
+
+
+@pytest.mark.parametrize("equal", [400, 200])
+def test_ties_that_no_depth_bounds_do_not_pile_up(monkeypatch, equal):
+    for name, value in {"COLUMNS": 64, "ROWS": 16, "SAMPLE": 30, "WAITING": 3000, "KEPT": 2000}.items():
+        monkeypatch.setattr(_search, name, value)
+    assembled, sizes = _search.Search._assembled, []
+
+    def watched(self, block, found):
+        sizes.append(sum(len(keys) for _, keys in found))
+        return assembled(self, block, found)
+
+    monkeypatch.setattr(_search.Search, "_assembled", watched)
+    features, labels = random_space(n=400, classes=80, spread=2.0, seed=23)
+    features[:equal] = features[0]
+    assert_retrieval(features, labels, ["map_r", "e_recall@1"])
+    assert max(sizes) <= 2000 + 16 * 64  # KEPT and a tile
 
 
 @settings(max_examples=40, deadline=None)

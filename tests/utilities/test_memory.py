@@ -1,6 +1,8 @@
 """Freed memory on a CPU: kept between steps, given back before worker processes are started."""
 
+import argparse
 import platform
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from utilities import loading, memory
+from utilities.runtime import Runtime
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = """
@@ -41,7 +44,16 @@ def test_pages_are_made_once_and_can_be_given_back():
     printed = subprocess.run([sys.executable, "-c", FAULTS], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     as_it_comes, kept, given_back = map(int, printed.split())
     assert kept < as_it_comes / 10
-    assert given_back > 20_000  # pages of 4 KiB, of 96 MB
+    assert given_back * resource.getpagesize() > 80e6  # of 96 MB
+
+
+@pytest.mark.parametrize(("device", "calls"), [("cpu", [1]), ("meta", [])])
+def test_a_run_keeps_it_on_a_cpu_alone(monkeypatch, device, calls):
+    kept = []
+    monkeypatch.setattr(memory, "keep_freed", lambda: kept.append(1))
+    monkeypatch.setattr(Runtime, "_device", staticmethod(lambda gpus: torch.device(device)))
+    Runtime(argparse.Namespace(gpu=[0], precision="float32", clip_grad_norm=0, seed=0))
+    assert kept == calls
 
 
 class Images(TensorDataset):
