@@ -3,7 +3,6 @@
 import argparse
 import ast
 import importlib
-import sys
 from pathlib import Path
 
 import pytest
@@ -82,13 +81,14 @@ def test_every_flag_has_a_help_text_and_no_abbreviation_works(capsys):
     assert "--loss" in capsys.readouterr().err
 
 
-def test_flags_md_is_current():
-    sys.path.insert(0, str(ROOT / "docs"))
+def test_flags_md_is_current(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
     generate = importlib.import_module("generate_flags")
     assert generate.TARGET.read_text(encoding="utf-8") == generate.text(), "run: python docs/generate_flags.py"
 
 
-def test_the_methods_of_the_readme_are_current():
+def test_the_methods_of_the_readme_are_current(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
     generate = importlib.import_module("generate_methods")
     readme = generate.README.read_text(encoding="utf-8")
     assert readme == generate.current(readme), "run: python docs/generate_methods.py"
