@@ -158,13 +158,15 @@ class Search:
             first = int(block.rows[0])
             block.queries = self._block(block.rows).queries
             found = later.pop(first)
-            n_later -= sum(len(keys) for _, keys in found)
+            n_found = sum(len(keys) for _, keys in found)
+            n_later -= n_found
             for start in range(first, size, COLUMNS):
                 scores = self._tile(block.queries, start)
                 own = len(block.rows) if start == first else 0
                 scores[:, :own].fill_diagonal_(-np.inf)
                 row, column, kept = self._where(scores, torch.from_numpy(block.cuts).to(self.device)[:, None])
                 found.append((row.astype(np.uint16), as_keys(kept, column + start)))
+                n_found += len(row)
                 others = slice(start + own, start + scores.shape[1])
                 row, column, kept = self._where(scores[:, own:], torch.from_numpy(cuts[others]).to(self.device)[None, :])
                 order = np.argsort(column.astype(np.uint16), kind="stable")  # 16 bits: by counting
@@ -174,7 +176,7 @@ class Search:
                     if begin < end:
                         later[base].append(((column[begin:end] - base).astype(np.uint16), keys[begin:end]))
                 n_later += len(keys)
-                if sum(len(keys) for _, keys in found) > KEPT or n_later > 3 * WAITING:  # ties, of which a need's depth bounds none
+                if n_found > KEPT or n_later > 3 * WAITING:  # ties, of which a need's depth bounds none
                     return
             candidates = self._assembled(block, found)
             del found
