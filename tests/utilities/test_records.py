@@ -361,9 +361,14 @@ def test_a_queue_that_is_full_drops_and_says_so_once(monkeypatch, capsys):
     assert not sink._thread.is_alive()
 
 
-def test_batches_have_a_file_a_table_and_curves_of_their_own_and_are_cut(tmp_path):
+@pytest.mark.parametrize("n_files_before", [0, 8, 9])
+def test_batches_have_a_file_a_table_and_curves_of_their_own_and_are_cut(tmp_path, monkeypatch, n_files_before):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.summary.writer import event_file_writer
 
+    # The names of event files end with a counter of the process, and are read in the order of their names: 10 before 9.
+    counter = type(event_file_writer._global_uid)(n_files_before)
+    monkeypatch.setattr(event_file_writer, "_global_uid", counter)
     kinds = (LongFile, BatchFile, Database, EventFiles)
     sinks = [kind(tmp_path) for kind in kinds]
     assert not (tmp_path / "CSV_Logs" / "batches.csv").exists(), "without batches there is no file"

@@ -1,5 +1,6 @@
 """TensorBoard event files: `tensorboard --logdir <save_path>`."""
 
+import time
 from pathlib import Path
 
 from utilities.records import BatchRow, Row, Sink
@@ -20,6 +21,7 @@ class EventFiles(Sink):
         if subfolder not in self._writers:
             from torch.utils.tensorboard import SummaryWriter
 
+            _wait_for_a_later_name(self.folder / subfolder)
             self._writers[subfolder] = SummaryWriter(str(self.folder / subfolder), purge_step=self._purge.get(subfolder))
         return self._writers[subfolder]
 
@@ -59,3 +61,17 @@ class EventFiles(Sink):
     def close(self) -> None:
         for writer in self._writers.values():
             writer.close()
+
+
+def _wait_for_a_later_name(folder: Path) -> None:
+    """Returns once a new event file of `folder` would be read after those that lie there.
+
+    TensorBoard reads the files of a folder in the order of their names: `events.out.tfevents.<second>.<host>.<process>.<counter>`.
+    Within a second neither process nor counter ("10" < "9") tells which was first, so that second has to pass. A clock that was set back
+    by more cannot be waited for.
+    """
+    seconds = (path.name.split(".")[3] for path in folder.glob("events.out.tfevents.*.*"))
+    newest = max((int(second) for second in seconds if second.isdigit()), default=0)
+    give_up = time.monotonic() + 2
+    while time.time() < newest + 1 and time.monotonic() < give_up:
+        time.sleep(0.02)
