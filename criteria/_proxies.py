@@ -32,6 +32,7 @@ class ProxyCriterion(MetricCriterion):
         with torch.no_grad():
             (start or _uniform)(self.proxies)
         self.optim_dict_list = [{"params": [self.proxies], "lr": lr}]
+        self.expect_classes(self.n_classes)
 
     def unit_proxies(self, batch: torch.Tensor) -> torch.Tensor:
         """The vectors `(C * per_class, D)` at unit length, in the precision and on the device of `batch`."""

@@ -42,6 +42,8 @@ class Criterion(MetricCriterion):
         if not opt.loss_margin_beta_constant:
             if not self.shared and not getattr(opt, "n_classes", None):
                 raise UserError("margin with a beta a class needs n_classes: select('margin', opt, batchminer, n_classes=100)")
+            if not self.shared:
+                self.expect_classes(opt.n_classes)
             self.beta = torch.nn.Parameter(torch.full((1 if self.shared else opt.n_classes,), float(opt.loss_margin_beta)))
             self.optim_dict_list.append({"params": [self.beta], "lr": self.lr, "weight_decay": 0})
 

@@ -20,6 +20,15 @@ def at_the_door(criterion: torch.nn.Module, args: tuple, kwargs: dict):
     return (), named
 
 
+def _know_the_classes(criterion: "MetricCriterion", args: tuple, kwargs: dict) -> None:
+    labels = kwargs["labels"]
+    if labels.device.type == "cpu" and len(labels):
+        lowest, highest = (int(label) for label in labels.aminmax())
+        if lowest < 0 or highest >= criterion.classes_expected:
+            of = f"{criterion.classes_expected} classes they go from 0 to {criterion.classes_expected - 1}"
+            raise ValueError(f"labels from {lowest} to {highest}: of {of}. Map them, or change n_classes")
+
+
 class MetricCriterion(torch.nn.Module):
     """Base of the criteria here. `stats`: name -> detached device scalar, averaged over an epoch by the logger.
 
@@ -31,6 +40,11 @@ class MetricCriterion(torch.nn.Module):
         self.batchminer = batchminer
         self.stats = {}
         self.register_forward_pre_hook(at_the_door, with_kwargs=True)
+
+    def expect_classes(self, n_classes: int) -> None:
+        """From now on a call with a label outside 0 ... n_classes - 1 raises ValueError; on a CPU: on a GPU looking would hold up the step."""
+        self.classes_expected = n_classes
+        self.register_forward_pre_hook(_know_the_classes, with_kwargs=True)
 
     def mine(self, batch: torch.Tensor, labels: torch.Tensor):
         """What the miner makes of the batch: `Triplets`, `Pairs`, or the sets of a set miner."""

@@ -1,6 +1,7 @@
 """What every criterion of the registry keeps, without naming one."""
 
 import ast
+import contextlib
 import math
 
 import pytest
@@ -98,6 +99,16 @@ def test_degenerate_batches_give_finite_values_and_gradients(name, mine_pairs):
             assert gradient is not None and torch.isfinite(gradient).all(), where
             for of_parameter in gradients:
                 assert of_parameter is not None and torch.isfinite(of_parameter).all(), where
+
+
+@every_criterion
+@pytest.mark.parametrize("unknown", [-100, -1, N_CLASSES])
+def test_labels_without_a_class_vector_are_refused_in_words(name, unknown):
+    criterion, batch = build(name), points(4)
+    has_vectors = name not in ADAPTERS and any(len(parameter) % N_CLASSES == 0 for parameter in criterion.parameters())
+    refused = pytest.raises(ValueError, match=f"of {N_CLASSES} classes they go from 0 to {N_CLASSES - 1}")
+    with refused if has_vectors else contextlib.nullcontext():
+        criterion(batch, torch.tensor([0, 0, 1, unknown]))
 
 
 @every_criterion
