@@ -39,7 +39,7 @@ if group == "Dies":
     import os, signal; os.kill(os.getpid(), signal.SIGKILL)
 try:
     if group.startswith("Slow"):
-        time.sleep(60)
+        print("asleep", flush=True); time.sleep(60)
 except KeyboardInterrupt:
     print("closed the records"); sys.exit(130)
 Path(flags["--save_path"], "seen.txt").open("a").write(" ".join(sys.argv[1:]) + "\\n")
@@ -442,9 +442,8 @@ def test_ctrl_c_lets_the_runs_close_and_starts_no_more(stand_in):
 
     def interrupt():
         logs = [stand_in / "glyphs" / f"Slow{n}_s1.log" for n in (1, 2)]
-        while not all(log.exists() and len(runner.active) == 2 for log in logs):
+        while len(runner.active) < 2 or not all(log.exists() and "asleep" in log.read_text() for log in logs):
             time.sleep(0.02)
-        time.sleep(1.5)  # the stand-ins have to be on their way
         os.kill(os.getpid(), signal.SIGINT)
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
