@@ -19,6 +19,8 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from metrics._keys import AFTER_ALL, COLUMN, as_keys, scores_of
+
 ROWS = 1024  # queries a block
 COLUMNS = 8192  # reference samples a tile: ROWS x COLUMNS float32 stay near the cores
 KEPT = 16_000_000  # scores above the cuts that a block may keep (a few hundred MB)
@@ -27,7 +29,6 @@ SAMPLE = 1024  # reference samples from which the score at a depth is estimated
 PAIRS = 256  # relevant samples of a query whose scores are looked at to set its cut
 SLACK = 4.0  # rounding errors of a dot product of D terms, in units of sqrt(D) * unit roundoff
 LOWEST = float(np.finfo(np.float32).min)
-AFTER_ALL = np.iinfo(np.int64).max  # key of an empty slot
 
 
 class Need(NamedTuple):
@@ -413,21 +414,3 @@ class Candidates(NamedTuple):
     offsets: np.ndarray
     counts: np.ndarray
     surely: np.ndarray
-
-
-COLUMN_BITS = 31
-COLUMN = (1 << COLUMN_BITS) - 1
-
-
-def as_keys(scores: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """int64 keys that ascend as float32 `scores` descend, then as `columns` ascend."""
-    bits = (-scores).view(np.int32).astype(np.int64)
-    bits ^= (bits >> 63) & 0x7FFFFFFF  # negative floats run backwards
-    return ((bits + (1 << 31)) << COLUMN_BITS) | columns
-
-
-def scores_of(keys: np.ndarray) -> np.ndarray:
-    """The scores in keys; NaN for `AFTER_ALL`."""
-    bits = (keys >> COLUMN_BITS) - (1 << 31)
-    bits ^= (bits >> 63) & 0x7FFFFFFF
-    return -bits.astype(np.int32).view(np.float32)
