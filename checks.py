@@ -1,5 +1,7 @@
 """What cannot work is refused before anything is loaded: each check gives the value, the rule and the way out in one line."""
 
+import importlib.util
+
 import architectures
 import batch_mining
 import criteria
@@ -27,13 +29,16 @@ def check(opt) -> None:
         metrics.check(name)
     _check_evaluation(opt)
     _check_folds(opt)
-    for name in opt.storage_metrics if not opt.evaluate else ():
+    measures_again = opt.evaluate or opt.evaluate_ensemble or opt.aggregate_only
+    for name in opt.storage_metrics if not measures_again else ():
         if name not in opt.evaluation_metrics:
             raise UserError(
                 f"--storage_metrics {name} is not evaluated: add it to --evaluation_metrics ({' '.join(opt.evaluation_metrics)})"
             )
         if metrics.is_array(name):
             raise UserError(f"--storage_metrics {name} is an array: it has no best value")
+    if opt.log_online and opt.online_backend == "comet_ml" and importlib.util.find_spec("comet_ml") is None:
+        raise UserError("--online_backend comet_ml needs the package: pip install comet_ml")
     if opt.patience is not None and not datasets.has_validation(opt):
         raise UserError("--patience stops on validation data: add --use_tv_split or another --split_scheme")
 

@@ -36,7 +36,7 @@ def _resolved(defaults: dict, values: dict, explicit: dict) -> argparse.Namespac
     """The options that the three layers give, later ones winning."""
     if values.get("savename") == f"{values.get('group')}_s{values.get('seed')}":
         values = {name: value for name, value in values.items() if name != "savename"}  # with another seed or group there is another
-    opt = argparse.Namespace(**{**defaults, **_following(values, explicit), **explicit}, flags=frozenset(defaults))
+    opt = argparse.Namespace(**{**defaults, **values, **explicit}, flags=frozenset(defaults))
     if opt.list is None:
         _resume(opt, explicit, defaults)
         _derive(opt)
@@ -44,10 +44,10 @@ def _resolved(defaults: dict, values: dict, explicit: dict) -> argparse.Namespac
     return opt
 
 
-def _following(values: dict, explicit: dict) -> dict:
-    """Saved values without those that had been derived from a flag which the command line now gives: they follow it."""
-    gone = {name for name, source in FOLLOWS.items() if source in explicit and values.get(name) == values.get(source)}
-    return {name: value for name, value in values.items() if name not in gone}
+def _underived(flags: dict) -> dict:
+    """A run's saved flags without the values that equal those they may have been derived from: unset, they follow a new value of these."""
+    derived = [name for name, source in FOLLOWS.items() if name in flags and flags[name] == flags.get(source)]
+    return {**flags, **dict.fromkeys(derived)}
 
 
 def _reproduction(defaults: dict, values: dict, explicit: dict) -> argparse.Namespace:
@@ -96,7 +96,7 @@ def _staged(defaults: dict, values: dict, explicit: dict, stages: list) -> argpa
     staged = []
     for until, flags in stages:
         known = {name: value for name, value in flags.items() if name in defaults}
-        staged.append(_resolved(defaults, {**values, **known}, explicit))
+        staged.append(_resolved(defaults, {**values, **_underived(known)}, explicit))
         staged[-1].until = until
         n_folds = 1 if staged[-1].split_scheme == "half" else datasets.n_folds(staged[-1])
         if until is not None and len(until) != n_folds:
@@ -117,49 +117,87 @@ def _config_values(parser, files: list[str]) -> dict:
     values = {}
     for name in files:
         path = Path(name)
-        if not path.exists():
+        if not path.is_file():
             preset = Path(__file__).parent / "configs" / f"{name.removesuffix('.yaml')}.yaml"
-            if not preset.exists():
-                presets = sorted(p.stem for p in preset.parent.glob("*.yaml"))
-                raise UserError(f"--config {name}: no such file, and no such preset (configs/ holds {', '.join(presets) or 'none'})")
+            if not preset.is_file():
+                presets = ", ".join(sorted(p.stem for p in preset.parent.glob("*.yaml"))) or "none"
+                what = "a folder, no file (of a run: its parameters.yaml)" if path.is_dir() else "no such file"
+                raise UserError(f"--config {name}: {what}, and no such preset (configs/ holds {presets})")
             path = preset
-        try:
-            content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise UserError(f"--config {path}: not YAML: {' '.join(str(error).split())}") from error
-        if not isinstance(content, dict):
-            raise UserError(f"--config {path}: expected lines of `flag: value`")
-        for key, value in content.items():
-            values[key] = _config_value(parser, path, key, value)
+        found = {key: _config_value(parser, path, key, node) for key, node in _config_nodes(path).items()}
+        is_saved = {"savename", *FOLLOWS, *FOLLOWS.values()} <= set(found)  # a run's parameters.yaml names every flag
+        values |= _underived(found) if is_saved else found
     return values
 
 
-def _config_value(parser, path, key, value):
+def _config_nodes(path: Path) -> dict[str, yaml.Node]:
+    """Flag -> its value in a file, before YAML makes `010` an octal number and `on` a truth of it."""
+    try:
+        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    except OSError as error:
+        raise UserError(f"--config {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"--config {path}: not YAML: {' '.join(str(error).split())}") from error
+    if root is None:
+        return {}
+    if not isinstance(root, yaml.MappingNode):
+        raise UserError(f"--config {path}: expected lines of `flag: value`")
+    names = [str(key.value) for key, _ in root.value]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"{path}: {name} is there {names.count(name)} times: name each flag once")
+    return dict(zip(names, (node for _, node in root.value), strict=True))
+
+
+def _config_value(parser, path: Path, key: str, node: yaml.Node):
     """A file's value passed through its flag's own type."""
-    actions = {
-        action.dest: action for action in parser._actions if action.dest not in ("help", "config", "list", *configuration.NEVER_SAVED)
-    }
+    actions = {action.dest: action for action in parser._actions if action.dest != "help"}
+    if key in {"config", "list", *configuration.NEVER_SAVED}:
+        raise UserError(f"{path}: {key} is for the command line alone: --{key}")
     if key not in actions:
-        nearest = difflib.get_close_matches(str(key), actions, n=1)
+        nearest = difflib.get_close_matches(key, actions, n=1)
         raise UserError(f"{path}: unknown flag {key!r}." + (f" Did you mean {nearest[0]!r}?" if nearest else ""))
     action = actions[key]
     if isinstance(action, argparse._StoreTrueAction):
-        if not isinstance(value, bool):
-            raise UserError(f"{path}: {key} is a switch: true or false, not {value!r}")
-        return value
-    if value is None:
+        if _kind(node) != "bool":
+            raise UserError(f"{path}: {key} is a switch: true or false, not {_text(node)!r}")
+        return yaml.SafeLoader.bool_values[node.value.lower()]
+    if _kind(node) == "null":
         return action.default
     several = action.nargs in ("+", "*") or isinstance(action.nargs, int)
-    if isinstance(value, (list, tuple)) != several and isinstance(value, (list, tuple, dict)):
-        raise UserError(f"{path}: {key} takes one value, not {value!r}")
-    items = value if isinstance(value, (list, tuple)) else [value]
+    if not isinstance(node, yaml.ScalarNode) and not (several and isinstance(node, yaml.SequenceNode)):
+        raise UserError(f"{path}: {key} takes {'values' if several else 'one value'}, not {_text(node)}")
+    items = node.value if isinstance(node, yaml.SequenceNode) else [node]
+    least, most = (action.nargs, action.nargs) if isinstance(action.nargs, int) else (int(action.nargs == "+"), len(items))
+    if several and not least <= len(items) <= most:
+        raise UserError(
+            f"{path}: {key} takes {action.nargs if most == least else 'at least one'} value{'s' * (least > 1)}, not {_text(node)}"
+        )
+    for item in items:
+        if _kind(item) == "bool":
+            raise UserError(f"{path}: {key} is no switch, and {item.value} stands for true or false in YAML: write it in quotes")
     try:
-        items = [parser._get_value(action, str(item)) for item in items]
-        for item in items:
-            parser._check_value(action, item)
+        values = [parser._get_value(action, _text(item)) for item in items]
+        for value in values:
+            parser._check_value(action, value)
     except argparse.ArgumentError as error:
         raise UserError(f"{path}: {key}: {error.message}") from error
-    return items if several else items[0]
+    return values if several else values[0]
+
+
+def _kind(node: yaml.Node) -> str:
+    """What YAML takes a value for: bool, null, int, float, str, seq, map."""
+    return node.tag.rpartition(":")[2]
+
+
+def _text(node: yaml.Node) -> str:
+    """A value as the command line would have it."""
+    if isinstance(node, yaml.SequenceNode):
+        return f"[{', '.join(map(_text, node.value))}]"
+    if isinstance(node, yaml.MappingNode):
+        return "{…}"
+    is_special = _kind(node) == "float" and node.value.lower().lstrip("+-") in (".inf", ".nan")
+    return node.value.replace(".", "") if is_special else node.value
 
 
 def _resume(opt, explicit: dict, defaults: dict) -> None:
@@ -175,32 +213,46 @@ def _resume(opt, explicit: dict, defaults: dict) -> None:
         folder, opt.folds = fold_of(Path(opt.resume_from))
         opt.resume_from = str(folder)
     folder = configuration.run_folder(opt)
+    if action == "evaluate_ensemble":
+        for name, why in (("folds", "joins all folds"), ("splits_to_eval", "measures test alone: the folds validate on different data")):
+            if name in explicit and explicit[name] != ["test"]:
+                raise UserError(f"--evaluate_ensemble {why}: leave out --{name}")
     if not (folder / "parameters.yaml").exists():
         if opt.resume_from is not None or action:
             asked = f"--resume_from {folder}" if opt.resume_from is not None else f"--{action} {folder}"
             raise UserError(f"{asked}: no run there (parameters.yaml is missing)")
         return
     saved = configuration.read_parameters(folder)
-    _refuse_changes(folder, opt, saved, explicit, configuration.NEVER_A_CHANGE | (configuration.EVALUATION_FLAGS if action else set()))
-    for name, value in _following(saved, explicit).items():
-        if name in defaults and name not in explicit:
+    _refuse_changes(folder, opt, saved, explicit, action)
+    for name, value in _underived(saved).items():
+        if name in defaults and name not in explicit and not (action and name == "dump_embeddings"):
             setattr(opt, name, value)
+    configuration.check_split_file(folder, opt)
 
 
-def _refuse_changes(folder: Path, opt, saved: dict, explicit: dict, free: set) -> None:
-    """Raise UserError where the command line gives what differs from the saved flags, unless that is allowed, `free`, or more epochs."""
+def _refuse_changes(folder: Path, opt, saved: dict, explicit: dict, action: str | None) -> None:
+    """Raise UserError where the command line gives what differs from the saved flags, unless that is allowed, harmless, or more epochs."""
+    free = configuration.NEVER_A_CHANGE | {"split_file"} | (configuration.EVALUATION_FLAGS if action else set())
     given = {name: value for name, value in explicit.items() if name in saved}
     derived = argparse.Namespace(**{**vars(opt), **saved, **given})  # so that `--savename group_plus_seed` equals its resolved value
     _derive(derived)
-    differing = [
-        f"--{name} {checks.shown(getattr(derived, name))} (saved: {checks.shown(saved[name])})"
+    differing = {
+        name: f"--{name} {checks.shown(getattr(derived, name))} (saved: {checks.shown(saved[name])})"
         for name in sorted(given)
         if name not in free and getattr(derived, name) != saved[name] and not (name == "n_epochs" and given[name] > saved[name])
-    ]
-    if differing and not opt.resume_allow_changes:
+    }
+    fixed = [
+        text for name, text in differing.items()
+        if name in configuration.FIXED or (name in configuration.FIRST_IS_FIXED and getattr(derived, name)[:1] != saved[name][:1])
+    ]  # fmt: skip
+    if fixed:
         raise UserError(
-            f"--resume: flags differ from those of {folder}: {'; '.join(differing)}. Leave them out, or add --resume_allow_changes"
+            f"--{action or 'resume'}: {'; '.join(fixed)}: the images that train, validate and test, and the metric that chooses the epoch, stay "
+            f"those of {folder}. Start a new run"
         )
+    if differing and (action or not opt.resume_allow_changes):
+        way_out = "Leave them out" if action else "Leave them out, or add --resume_allow_changes"
+        raise UserError(f"--{action or 'resume'}: flags differ from those of {folder}: {'; '.join(differing.values())}. {way_out}")
 
 
 def _derive_savename(opt) -> None:

@@ -111,7 +111,9 @@ def cross_validate(opt):
         return train(cross.options()[0])
     if opt.evaluate:
         cross.record_evaluation([evaluate_again(fold, Runtime(fold)) for fold in cross.options()])
-    elif not (opt.evaluate_ensemble or opt.aggregate_only):
+    elif opt.evaluate_ensemble:
+        cross.refuse_untrained()
+    elif not opt.aggregate_only:
         with cross.started():
             for fold in cross.to_train():
                 train(fold)

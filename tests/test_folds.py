@@ -171,6 +171,83 @@ def test_evaluate_and_ensemble_after_a_run(data, tmp_path):
     assert one.results["evaluation_separated"]["folds"] == [1]
 
 
+def test_an_ensemble_measured_otherwise_leaves_the_protocols_result_alone(whole):
+    meta, ask = whole.folder / "meta", ["--evaluate_ensemble", "--resume_from", str(whole.folder)]
+    before = {name: (meta / name).read_bytes() for name in ("concatenated.json", "results.csv")}
+    main.main(parameters.read([*ask, "--eval_pca", "1"]))
+    main.main(parameters.read([*ask, "--evaluation_metrics", "nmi"]))
+    main.main(parameters.read([*ask, "--eval_pca", "1"]))
+    assert {name: (meta / name).read_bytes() for name in before} == before
+    measured = {path.name: read(path) for path in meta.glob("evaluation_concatenated*.json")}
+    assert {name: content["flags"]["eval_pca"] for name, content in measured.items()} == {
+        "evaluation_concatenated.json": 1,
+        "evaluation_concatenated_1.json": None,
+    }
+    main.main(parameters.read([*ask, "--eval_bs", "4"]))
+    assert len(list(meta.glob("evaluation_concatenated*.json"))) == 2, "how many at a time is no other measurement"
+    for wrong in (["--splits_to_eval", "val"], ["--folds", "0"]):
+        with pytest.raises(SystemExit):
+            parameters.read([*ask, *wrong])
+
+
+def test_each_evaluation_of_the_folds_is_kept(data, tmp_path):
+    cross = main.main(flags(data, tmp_path, "--n_epochs", "1"))
+    ask = ["--evaluate", "--resume_from", str(cross.folder), "--splits_to_eval"]
+    for splits in (["test"], ["val"], ["test"], ["test", "--folds", "1"]):
+        main.main(parameters.read([*ask, *splits]))
+    measured = {path.name: read(path) for path in (cross.folder / "meta").glob("evaluation_separated*.json")}
+    assert {name: (list(content["values"]), content["folds"]) for name, content in measured.items()} == {
+        "evaluation_separated.json": (["test"], [0, 1, 2]),
+        "evaluation_separated_1.json": (["val"], [0, 1, 2]),
+        "evaluation_separated_2.json": (["test"], [1]),
+    }
+
+
+def test_an_ensemble_is_of_finished_and_trained_networks(data, tmp_path):
+    folder = main.main(flags(data, tmp_path, "--n_epochs", "1")).folder
+    main.main(parameters.read(["--resume_from", str(folder), "--n_epochs", "2", "--folds", "0", "2"]))
+    with pytest.raises(UserError, match="not finished: fold_1"):
+        main.main(parameters.read(["--evaluate_ensemble", "--resume_from", str(folder)]))
+    untrained = main.main(flags(data, tmp_path, "--n_epochs", "0", "--check_untrained_accuracy", "--final_test", "--group", "Untrained"))
+    assert not (untrained.folder / "meta" / "concatenated.json").exists()
+    with open(untrained.folder / "meta" / "results.csv", newline="") as file:
+        found = list(csv.DictReader(file))
+    assert {row["embeddings"] for row in found} == {"separated, epoch -1", "separated, epoch 0"}
+    values = read(untrained.folder / "meta" / "separated.json")["untrained"]["0"]["val"]["map_r"]
+    (row,) = [row for row in found if (row["embeddings"], row["metric"]) == ("separated, epoch 0", "map_r")]
+    assert float(row["mean"]) == values["mean"] and "separated, epoch 0" in untrained.columns()
+    with pytest.raises(UserError, match="no epoch was selected"):
+        main.main(parameters.read(["--evaluate_ensemble", "--resume_from", str(untrained.folder)]))
+
+
+def test_the_split_stays_what_it_was(data, tmp_path, capsys):
+    folder = main.main(flags(data, tmp_path, "--folds", "0", "--n_epochs", "1")).folder
+    for change in (["--split_test_start", "0"], ["--split_partitions", "4"], ["--split_sets", "2"], ["--split_scheme", "mlrc"]):
+        with pytest.raises(SystemExit):
+            parameters.read(["--resume_from", str(folder), "--resume_allow_changes", *change])
+        assert change[0] in (message := capsys.readouterr().err) and message.count("\n") == 1
+
+
+def test_flags_that_no_first_fold_takes_leave_no_folder(data, tmp_path):
+    for more in (["--split_partitions", "30"], ["--bs", "400"]):
+        with pytest.raises(UserError):
+            main.main(flags(data, tmp_path, *more))
+    assert main.main(flags(data, tmp_path, "--n_epochs", "1")).folder.name == "Cross_s1"
+
+
+@pytest.mark.parametrize("content", [b"{", b"{}", b"[]", b"\xff", b'{"selected": 3}'])
+def test_a_damaged_summary_is_one_line_and_made_anew(data, tmp_path, content):
+    cross = main.main(flags(data, tmp_path, "--n_epochs", "1"))
+    path = cross.folder / "fold_1" / "summary.json"
+    whole = read(path)
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="delete it, and --resume"):
+        main.main(parameters.read(["--aggregate_only", "--resume_from", str(cross.folder)]))
+    path.unlink()
+    main.main(parameters.read(["--resume_from", str(cross.folder)]))
+    assert read(path)["selected"] == whole["selected"]
+
+
 def test_a_reference_that_folds_do_not_share_leaves_the_ensemble_out(data, tmp_path):
     cross = main.main(flags(data, tmp_path, "--final_test", "--eval_reference_set", "compared_to_training_set", "--n_epochs", "1"))
     assert set(cross.results) == {"separated"} and set(cross.results["separated"]["values"]) == {"val", "test"} and cross.settled
@@ -236,3 +313,20 @@ def test_a_split_file_is_one_fold_and_untrained_networks_are_told_apart(data, tm
     assert {e: separated["untrained"][e]["val"]["map_r"]["mean"] for e in ("-1", "0")} == {"-1": of_epoch[-1], "0": of_epoch[0]}
     file.write_text(json.dumps({"train": names[:5], "test": names[8:]}))
     assert flags(data, tmp_path, *more).splits_to_eval == ["test"]
+
+
+def test_a_run_keeps_its_split_file(data, tmp_path, capsys):
+    file, names = tmp_path / "splits.json", [f"class_{c}" for c in range(12)]
+    file.write_text(json.dumps({"train": names[:5], "val": names[5:8], "test": names[8:]}))
+    cross = main.main(flags(data, tmp_path, "--split_scheme", "predefined", "--split_file", str(file), "--n_epochs", "1"))
+    copy = cross.folder / "split_file.json"
+    assert copy.read_bytes() == file.read_bytes()
+    for swap in (lambda: file.write_text(json.dumps({"train": names[:5], "test": names[5:8], "val": names[8:]})), file.unlink):
+        swap()
+        for words in (["--n_epochs", "2"], ["--evaluate"], ["--aggregate_only"]):
+            with pytest.raises(SystemExit):
+                parameters.read(["--resume_from", str(cross.folder), *words])
+            message = capsys.readouterr().err
+            assert message.count("\n") == 1 and f"--split_file {copy}" in message
+    main.main(parameters.read(["--resume_from", str(cross.folder), "--n_epochs", "2", "--split_file", str(copy)]))
+    assert checkpoint.progress(cross.folder / "fold_0")[0] == 2

@@ -271,6 +271,99 @@ def test_allowed_changes_are_used_and_refused_ones_leave_the_run_as_it_was(folde
     assert (run.folder / "parameters.yaml").read_bytes() == saved
 
 
+def rates(folder):
+    return {int(r["epoch"]): float(r["value"]) for r in rows(folder) if r["metric"] == "rate/backbone"}
+
+
+@pytest.mark.parametrize("scheduler", [("cosine",), ("step", "--tau", "1", "3", "--gamma", "0.5")])
+def test_more_epochs_go_on_at_the_rates_of_a_run_that_long(folder_data, tmp_path, scheduler):
+    run = main.main(flags(folder_data, tmp_path, "--scheduler", *scheduler))
+    main.main(parameters.read(["--resume_from", str(run.folder), "--n_epochs", "4"]))
+    direct = main.main(flags(folder_data, tmp_path, "--scheduler", *scheduler, "--n_epochs", "4", "--group", "Direct"))
+    went_on, expected = rates(run.folder), rates(direct.folder)
+    assert [went_on[epoch] for epoch in (3, 4)] == [expected[epoch] for epoch in (3, 4)] and went_on[4] > 0
+
+
+@pytest.mark.parametrize("optimisers", [
+    (["adam"], ["rmsprop"]), (["rmsprop"], ["adam"]), (["sgd"], ["adamw"]), (["adamw"], ["sgd"]),
+    (["rmsprop", "--momentum", "0"], ["rmsprop", "--momentum", "0.9"]),
+])  # fmt: skip
+def test_another_optimiser_begins_anew_at_the_rates_of_now(folder_data, tmp_path, capsys, optimisers):
+    before, after = optimisers
+    run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1", "--scheduler", "plateau", "--optim", *before))
+    main.main(parameters.read(["--resume_from", str(run.folder), "--n_epochs", "2", "--optim", *after, "--resume_allow_changes"]))
+    assert "begin anew" in capsys.readouterr().out
+    main.main(parameters.read(["--resume_from", str(run.folder), "--n_epochs", "3"]))
+    assert "begin anew" not in capsys.readouterr().out
+    assert set(rates(run.folder)) == {1, 2, 3} and set(rates(run.folder).values()) == {0.001}
+
+
+def test_adam_and_adamw_share_their_state(folder_data, tmp_path, capsys):
+    run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1", "--optim", "adam"))
+    main.main(parameters.read(["--resume_from", str(run.folder), "--n_epochs", "2", "--optim", "adamw", "--resume_allow_changes"]))
+    assert "begin anew" not in capsys.readouterr().out
+    steps = {float(state["step"]) for state in checkpoint.read(run.folder / checkpoint.LAST)["optimizer"]["state"].values()}
+    assert steps == {float(run.batches.steps * 2)}
+
+
+def test_more_patience_goes_on(folder_data, tmp_path, monkeypatch):
+    monkeypatch.setattr("utilities.run.Run._update_best", first_epoch_is_best)
+    run = main.main(flags(folder_data, tmp_path, "--use_tv_split", "--tv_split_perc", "0.5", "--n_epochs", "9", "--patience", "1"))
+    assert run.epoch == 2 and run.state["stopped"]
+    resume = ["--resume_from", str(run.folder)]
+    assert main.main(parameters.read([*resume, "--n_epochs", "10"])).epoch == 2, "no more patience, no more epochs"
+    assert main.main(parameters.read([*resume, "--patience", "3", "--resume_allow_changes"])).epoch == 4
+
+
+def first_epoch_is_best(run, epoch, scores):
+    if epoch == 1:
+        run.state["selected"] = {"epoch": 1, "values": {}, "checkpoint": run._best_checkpoint().name}
+    return [(run.selection.split, run.selection.metric)] if epoch == 1 else []
+
+
+@pytest.mark.parametrize("change", [
+    ["--use_tv_split"], ["--tv_split_perc", "0.3"], ["--split_scheme", "class_disjoint"], ["--storage_metrics", "map_r", "e_recall@1"],
+    ["--dataset", "glyphs"],
+])  # fmt: skip
+def test_what_no_continuation_may_change(folder_data, tmp_path, capsys, change):
+    run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1"))
+    saved = (run.folder / "parameters.yaml").read_bytes()
+    with pytest.raises(SystemExit):
+        parameters.read(["--resume_from", str(run.folder), "--n_epochs", "2", "--resume_allow_changes", *change])
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1 and change[0] in message and "Start a new run" in message
+    assert (run.folder / "parameters.yaml").read_bytes() == saved
+    more = ["--storage_metrics", "e_recall@1", "map_r", "--resume_allow_changes"]  # the first stays: it is kept beside
+    assert main.main(parameters.read(["--resume_from", str(run.folder), "--n_epochs", "2", *more])).epoch == 2
+
+
+@pytest.mark.parametrize("content", [b"lr: [\n", b"", b"\xff\xfe", b"- 1\n"])
+def test_damaged_flags_of_a_run_are_one_line(folder_data, tmp_path, capsys, content):
+    run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1"))
+    (run.folder / "parameters.yaml").write_bytes(content)
+    for words in (["--resume_from"], ["--evaluate", "--resume_from"], ["--reproduce_results"]):
+        with pytest.raises(SystemExit):
+            parameters.read([*words, str(run.folder)])
+        message = capsys.readouterr().err
+        assert message.count("\n") == 1 and "parameters.yaml is damaged" in message
+
+
+def test_a_damaged_checkpoint_is_one_line_also_where_it_is_read_lazily(tmp_path):
+    (tmp_path / checkpoint.LAST).write_bytes(b"no checkpoint")
+    with pytest.raises(UserError, match="damaged") as told:
+        checkpoint.progress(tmp_path)
+    assert "mmap" not in str(told.value)
+
+
+def test_evaluation_alone_keeps_what_was_trained(folder_data, tmp_path, capsys):
+    run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1", "--dump_embeddings"))
+    again = ["--evaluate", "--resume_from", str(run.folder)]
+    assert not parameters.read(again).dump_embeddings and parameters.read([*again, "--dump_embeddings"]).dump_embeddings
+    with pytest.raises(SystemExit):
+        parameters.read([*again, "--lr", "5"])
+    assert "--evaluate: flags differ" in capsys.readouterr().err
+
+
 def test_an_unknown_evaltype_is_refused_before_anything_is_trained(folder_data, tmp_path):
     for more in (["--dry_run"], []):
         with pytest.raises(UserError, match="--evaltypes foo"):

@@ -5,8 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 import parameters
+from utilities.configuration import saved_flags
 
 ROOT = Path(__file__).resolve().parent.parent
 ICML = {
@@ -103,9 +105,40 @@ def test_config_files_compose(tmp_path, capsys):
         ("optim: adm\n", "adm"),
         ("- 1\n", "flag: value"),
         ("a: [\n", "not YAML"),
+        ("savename: yes\n", "in quotes"),
+        ("evaltypes: [on]\n", "in quotes"),
+        ("lr: 1\nbs: 2\nlr: 3\n", "lr is there 2 times"),
+        ("crop_scale: [0.1]\n", "2 values"),
+        ("storage_metrics: []\n", "at least one value"),
+        ("evaltypes: {a: 1}\n", "values"),
+        ("bs: [1, 2]\n", "one value"),
+        ("dry_run: true\n", "command line alone"),
+        ("wandb_key: abc\n", "command line alone"),
     ]:
         a.write_text(content)
-        assert expected in error(capsys, "--config", str(a))
+        assert expected in error(capsys, "--config", str(a)), content
+    for folder in (tmp_path, ""):
+        assert "no such" in error(capsys, "--config", str(folder))
+
+
+def test_a_files_values_are_taken_as_they_stand(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("savename: 010\ngroup: 'on'\nscheduler: none\ncrop_scale: [.1, 1]\nloss_multisimilarity_margin: .inf\npatience: null\n")
+    opt = parameters.read(["--config", str(path)])
+    assert (opt.savename, opt.group, opt.scheduler, opt.crop_scale, opt.patience) == ("010", "on", "none", [0.1, 1.0], None)
+    assert opt.loss_multisimilarity_margin == float("inf")
+
+
+def test_what_a_file_says_of_a_flag_stands_and_what_a_run_derived_follows(tmp_path):
+    said, other = tmp_path / "said.yaml", tmp_path / "other.yaml"
+    said.write_text("lr: 1e-3\nfc_lr: 1e-3\neval_bs: 16\nbs: 16\n")
+    opt = parameters.read(["--config", str(said), "--lr", "0.5", "--bs", "32"])
+    assert (opt.lr, opt.fc_lr, opt.bs, opt.eval_bs) == (0.5, 1e-3, 32, 16)
+    run = tmp_path / "run.yaml"
+    run.write_text(yaml.safe_dump(saved_flags(parameters.read(["--lr", "1e-3", "--fc_decay", "0.1"]))))
+    other.write_text("lr: 0.5\n")
+    opt = parameters.read(["--config", str(run), str(other), "--decay", "0.2"])
+    assert (opt.lr, opt.fc_lr, opt.decay, opt.fc_decay) == (0.5, 0.5, 0.2, 0.1)
 
 
 def test_print_config_reads_back(tmp_path):

@@ -190,6 +190,15 @@ def test_a_changed_cross_validation_is_reproduced_fold_by_fold(data, tmp_path, m
     assert_same(one.folder / "fold_1", folder / "fold_1")
 
 
+def test_a_test_asked_for_later_is_reproduced(data, tmp_path):
+    scheme = ["--split_scheme", "class_disjoint", "--split_partitions", "2", "--split_sets", "2", "--n_epochs", "1"]
+    folder = main.main(flags(data, tmp_path, *scheme)).folder
+    whole = go_on(folder, "--lr", "0.02", "--n_epochs", "2", "--final_test")
+    again = main.main(parameters.read(["--reproduce_results", str(folder)]))
+    assert again.results["concatenated"]["values"] == whole.results["concatenated"]["values"]
+    assert yaml.safe_load((again.folder / "parameters.yaml").read_text())["final_test"]
+
+
 def test_flags_that_no_fold_takes_leave_a_cross_validation_as_it_was(data, tmp_path):
     scheme = ["--split_scheme", "class_disjoint", "--split_partitions", "3", "--split_sets", "3", "--n_epochs", "1"]
     folder = main.main(flags(data, tmp_path, *scheme)).folder

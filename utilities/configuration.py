@@ -46,6 +46,14 @@ EVALUATION_FLAGS = {
     "eval_pca", "eval_no_normalize", "eval_use_trunk_output", "eval_bs",
 }  # fmt: skip
 
+# Flags that no continuation may change: what has trained must neither validate nor test. Of the others the first names the epoch's metric.
+FIXED = {
+    "dataset", "split_scheme", "split_test_size", "split_test_start", "split_partitions", "split_sets", "use_tv_split", "tv_split_by_samples",
+    "tv_split_perc",
+}  # fmt: skip
+FIRST_IS_FIXED = {"storage_metrics", "evaltypes"}
+SPLIT_FILE = "split_file.json"  # the run's copy of --split_file
+
 
 def saved_flags(opt) -> dict:
     """Flag -> resolved value, as parameters.yaml holds them: every flag, nothing else, no key."""
@@ -60,25 +68,48 @@ def run_folder(opt) -> Path:
 
 
 def read_parameters(folder: Path | str) -> dict:
-    """The flags that a run was started with. Raises UserError where the folder holds none."""
+    """The flags that a run was started with. Raises UserError where the folder holds none, or they are damaged."""
     path = Path(folder) / "parameters.yaml"
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        flags = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"no run in {folder}: {path.name} is missing") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is damaged, no YAML: {' '.join(str(error).split())[:160]}") from error
+    if not isinstance(flags, dict):
+        raise UserError(f"{path} is damaged: it holds no flags")
+    return flags
 
 
 def describe(folder: Path, opt) -> None:
-    """Write the flags into the folder: parameters.yaml, and Parameter_Info.txt for readers."""
+    """Write the flags into the folder: parameters.yaml, and Parameter_Info.txt for readers; and once the content of --split_file."""
     if getattr(opt, "all_stages", None) and getattr(opt, "fold", None) is None:
         (folder / CHANGES).mkdir(exist_ok=True)
         with replacing(folder / CHANGES / PLAN) as file:
             yaml.safe_dump([{"until": stage.until, "flags": saved_flags(stage)} for stage in opt.all_stages], file)
+    copy = folder / SPLIT_FILE
+    if opt.split_file is not None and getattr(opt, "fold", None) is None and not copy.exists():
+        content = Path(opt.split_file).expanduser().read_bytes()
+        with replacing(copy, "wb") as file:
+            file.write(content)
     flags = saved_flags(opt)
     with replacing(folder / "parameters.yaml") as file:
         yaml.safe_dump(flags, file, sort_keys=True)
     with replacing(folder / "Parameter_Info.txt") as file:
         file.writelines(f"{name}: {value}\n" for name, value in flags.items())
+
+
+def check_split_file(folder: Path, opt) -> None:
+    """Raise UserError where --split_file is no longer what it was when the run in the folder began."""
+    copy = folder / SPLIT_FILE
+    if opt.split_file is None or not copy.exists():
+        return
+    try:
+        changed = Path(opt.split_file).expanduser().read_bytes() != copy.read_bytes()
+    except OSError as error:
+        raise UserError(f"--split_file {opt.split_file}: {error.strerror}. The run has a copy: --split_file {copy}") from error
+    if changed:
+        raise UserError(f"--split_file {opt.split_file} is no longer what {folder} began with: take the run's copy, --split_file {copy}")
 
 
 CHANGES, PLAN = "configs", "reproduction.yaml"
@@ -137,8 +168,12 @@ def _change_folder(folder: Path, epochs: list[int]) -> Path:
 
 
 def stages(folder: Path) -> list[tuple[list[int] | None, dict]]:
-    """What repeats a run: (epochs to train in each fold, None: to the end; flags), one stage more than there were changes."""
+    """What repeats a run: (epochs to train in each fold, None: to the end; flags), one stage more than there were changes.
+
+    Flags that never count as a change are in all stages as they are now: where the data lies, whether it was measured on test at the end.
+    """
     flags, changes = history(folder)
+    flags = {**flags, **{name: value for name, value in read_parameters(folder).items() if name in NEVER_A_CHANGE}}
     found = []
     for done, changed in changes:
         found.append((done, flags))
@@ -180,7 +215,7 @@ def _is_over(opt, until: list[int]) -> bool:
     folder = run_folder(opt)
     folds = [None] if opt.split_scheme == "half" else opt.folds or range(len(until))
     for fold in folds:
-        epochs, stopped = checkpoint.progress(folder if fold is None else folder / f"fold_{fold}")
+        epochs, stopped = checkpoint.progress(folder if fold is None else folder / f"fold_{fold}", opt.patience)
         if not stopped and epochs < until[fold or 0]:
             return False
     return True

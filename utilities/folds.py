@@ -13,7 +13,6 @@ from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
-import yaml
 
 from utilities import checkpoint
 from utilities.configuration import CHANGES, EVALUATION_FLAGS, NEVER_A_CHANGE, describe, read_parameters, record_changes, run_folder, until
@@ -22,7 +21,7 @@ from utilities.files import new_folder, replacing
 from utilities.run import json_safe
 
 CONFIDENCE = 0.95  # of the interval over folds
-STATISTICS = ("mean", "standard_error", "interval_95")
+WHAT_ENSEMBLES_SET = {"splits_to_eval", "no_train_metrics", "eval_bs"}  # evaluation flags without an effect on an ensemble's numbers
 
 
 def statistics(values) -> dict:
@@ -86,6 +85,8 @@ class CrossValidation:
                 for path, content in before.items():
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_bytes(content)
+            elif not before and not any(self.folder.glob("fold_*")):  # a new one: the next gets its name
+                shutil.rmtree(self.folder, ignore_errors=True)
             raise
 
     def _written(self) -> dict[Path, bytes]:
@@ -151,7 +152,7 @@ class CrossValidation:
         found = []
         for opt in self.options(range(self.n_folds)):
             folder = run_folder(opt)
-            epochs, stopped = checkpoint.progress(folder)
+            epochs, stopped = checkpoint.progress(folder, self.opt.patience)
             if (folder / checkpoint.LAST).exists() and (folder / "summary.json").exists() and (stopped or epochs >= self.opt.n_epochs):
                 found.append(opt.fold)
         return found
@@ -172,7 +173,19 @@ class CrossValidation:
     @property
     def joins_folds(self) -> bool:
         """Whether `--final_test` measures the folds' networks as one too; there is no such training set to compare that with."""
-        return self.opt.final_test and self.n_folds > 1 and self.opt.eval_reference_set != "compared_to_training_set"
+        return (
+            self.opt.final_test and self.n_folds > 1 and self.opt.n_epochs > 0 and self.opt.eval_reference_set != "compared_to_training_set"
+        )
+
+    def refuse_untrained(self) -> None:
+        """Raise UserError where `--evaluate_ensemble` would join networks that are not what the protocol trains."""
+        finished = self.finished()
+        unfinished = [f"fold_{fold}" for fold in range(self.n_folds) if fold not in finished]
+        if unfinished:
+            raise UserError(f"--evaluate_ensemble joins all folds of {self.folder}; not finished: {', '.join(unfinished)}. --resume first")
+        untrained = [f"fold_{fold}" for fold in finished if self._summary(fold)["selected"]["epoch"] is None]
+        if untrained:
+            raise UserError(f"--evaluate_ensemble joins trained networks: of {', '.join(untrained)} in {self.folder} no epoch was selected")
 
     @property
     def settled(self) -> bool:
@@ -187,12 +200,26 @@ class CrossValidation:
 
     def _recorded(self, name: str, folds: list[int]) -> dict | None:
         """What meta/ holds under a name, where it is of these folds and of the epochs now selected."""
-        path = self.folder / "meta" / f"{name}.json"
-        content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        content = self._content(name)
         return content if (content.get("folds"), content.get("epochs")) == (folds, self._epochs(folds)) else None
 
+    def _content(self, name: str) -> dict:
+        """What meta/ holds under a name, empty where there is nothing; what is no JSON is made anew."""
+        path = self.folder / "meta" / f"{name}.json"
+        try:
+            return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        except ValueError:
+            return {}
+
     def _summary(self, fold: int) -> dict:
-        return json.loads((self.folder / f"fold_{fold}" / "summary.json").read_text(encoding="utf-8"))
+        path = self.folder / f"fold_{fold}" / "summary.json"
+        try:
+            summary = json.loads(path.read_text(encoding="utf-8"))
+            if set(summary["selected"]) >= {"rule", "epoch", "values"}:
+                return summary
+        except (ValueError, TypeError, KeyError):
+            pass
+        raise UserError(f"{path} is damaged: delete it, and --resume writes it anew from the checkpoint")
 
     def _epochs(self, folds: list[int]) -> list:
         return [self._summary(fold)["selected"]["epoch"] for fold in folds]
@@ -227,16 +254,32 @@ class CrossValidation:
 
     def record_evaluation(self, scores: list[dict]) -> None:
         """Write what `--evaluate` measured in the folds asked for, under a name and with the flags of its own."""
-        about = {"folds": self.asked, "epochs": self._epochs(self.asked), "flags": self._flags()}
+        about = self._about(self.asked)
         self._write("separated", about, over_folds(scores), "evaluation_separated")
 
     def record_ensemble(self, scores: dict) -> None:
-        """Write what the folds' embeddings give together."""
-        folds = list(range(self.n_folds))
-        self._write("concatenated", {"folds": folds, "epochs": self._epochs(folds), "flags": self._flags()}, over_folds([scores]))
+        """Write what the folds' embeddings give together; measured otherwise than the protocol says, under a name of its own."""
+        about, protocol = self._about(list(range(self.n_folds))), read_parameters(self.folder)
+        alike = all(about["flags"][flag] == protocol.get(flag) for flag in EVALUATION_FLAGS - WHAT_ENSEMBLES_SET)
+        self._write("concatenated", about, over_folds([scores]), None if alike else "evaluation_concatenated")
 
-    def _flags(self) -> dict:
-        return {flag: getattr(self.opt, flag) for flag in sorted(EVALUATION_FLAGS)}
+    def _about(self, folds: list[int]) -> dict:
+        """What a measurement is of, and how it was made."""
+        return {
+            "folds": folds,
+            "epochs": self._epochs(folds),
+            "flags": {flag: getattr(self.opt, flag) for flag in sorted(EVALUATION_FLAGS)},
+        }
+
+    def _free(self, name: str, about: dict) -> str:
+        """The name under which meta/ holds the same measurement, else the first free of `name`, `name_1`, …"""
+        number = 0
+        while True:
+            numbered = f"{name}_{number}" if number else name
+            content = self._content(numbered)
+            if not content or about == {key: content.get(key) for key in about}:
+                return numbered
+            number += 1
 
     @property
     def meta(self) -> Path:
@@ -245,29 +288,37 @@ class CrossValidation:
         folder.mkdir(exist_ok=True)
         return folder
 
-    def _write(self, kind: str, about: dict, values: dict, name: str | None = None) -> None:
-        self.results[name or kind] = {"embeddings": kind, **about, "values": values}
-        with replacing(self.meta / f"{name or kind}.json") as file:
-            json.dump(json_safe(self.results[name or kind]), file, indent=1)
+    def _write(self, kind: str, about: dict, values: dict, apart: str | None = None) -> None:
+        """Put results into `results` and meta/, under their kind; those of another measurement than the protocol's under a name `apart`."""
+        content = self.results[apart or kind] = {"embeddings": kind, **about, "values": values}
+        with replacing(self.meta / f"{self._free(apart, about) if apart else kind}.json") as file:
+            json.dump(json_safe(content), file, indent=1)
 
     def _write_table(self) -> None:
         with replacing(self.meta / "results.csv") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(["embeddings", "split", "metric", "mean", "standard_error", "interval_95_low", "interval_95_high", "folds"])
-            for name in ("separated", "concatenated"):
-                content = self.results.get(name, {"values": {}})
+            for name, content in self._protocol().items():
                 for split, metrics in content["values"].items():
                     for metric, found in metrics.items():
                         low, high = found["interval_95"] or ("", "")
                         error = "" if found["standard_error"] is None else found["standard_error"]
                         writer.writerow([name, split, metric, found["mean"], error, low, high, len(content["folds"])])
 
+    def _protocol(self) -> dict:
+        """Name -> folds and values of what the protocol asks for: the selected epochs apart and joined, the untrained networks apart."""
+        found = {name: self.results[name] for name in ("separated", "concatenated") if name in self.results}
+        separated = self.results.get("separated", {})
+        for epoch, values in separated.get("untrained", {}).items():
+            found[f"separated, epoch {epoch}"] = {"embeddings": "separated", "folds": separated["folds"], "values": values}
+        return found
+
     def columns(self) -> dict:
         """The results as `reports.table` prints them: means, and half the width of the interval."""
         columns = {}
-        for name, content in self.results.items():
+        for name, content in {**self._protocol(), **self.results}.items():
             columns[name] = _column(content, lambda found: found["mean"])
-            if name != "concatenated":
+            if content["embeddings"] != "concatenated":
                 columns[f"{name} ± 95 %"] = _column(content, lambda found: found["interval_95"] and found["interval_95"][1] - found["mean"])
         return columns
 
@@ -281,5 +332,5 @@ def fold_of(folder: Path) -> tuple[Path, list[int]] | None:
     name, _, number = folder.name.rpartition("_")
     if name != "fold" or not number.isdigit() or not (folder.parent / "parameters.yaml").exists():
         return None
-    flags = yaml.safe_load((folder.parent / "parameters.yaml").read_text(encoding="utf-8"))
+    flags = read_parameters(folder.parent)
     return (folder.parent, [int(number)]) if flags.get("split_scheme", "half") != "half" else None

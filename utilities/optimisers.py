@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import math
 
 import torch
 
@@ -49,15 +50,18 @@ def build_optimizer(model, criterion, opt) -> torch.optim.Optimizer:
     return optimizer
 
 
-# What a scheduler's state holds that a flag decides.
-BY_FLAGS = {"gamma", "T_max", "base_lrs", "patience", "factor", "mode"}
+# What the state of `plateau` holds that a flag decides.
+BY_FLAGS = {"factor", "patience", "mode"}
+# Hyperparameters that one kind of optimiser alone has; adam and adamw keep the same state.
+TOLD_BY = {"betas", "alpha", "dampening"}
 
 
 @contextlib.contextmanager
-def keeping_rates(optimizer: torch.optim.Optimizer):
-    """Inside, an optimiser's state is restored; rates and decays that the flags changed since then stay as the flags say.
+def keeping_rates(optimizer: torch.optim.Optimizer, schedule: "Schedule"):
+    """Inside, the states of optimiser and schedule are restored; what the flags changed since then is as the flags say.
 
-    A changed rate is the restored one, lowered by the schedule so far, times how much the flag changed.
+    A rate is what the schedule makes of the flags at that epoch. Under `plateau`, which alone depends on what it saw, it is the restored one
+    times how much the flag changed.
     """
     wanted = [{name: value for name, value in group.items() if name not in ("params", "lr")} for group in optimizer.param_groups]
     yield
@@ -65,14 +69,38 @@ def keeping_rates(optimizer: torch.optim.Optimizer):
         if flags["initial_lr"] != group["initial_lr"]:
             group["lr"] = group["lr"] * flags["initial_lr"] / group["initial_lr"] if group["initial_lr"] else flags["initial_lr"]
         group.update(flags)
+    schedule.follow_flags()
+
+
+def fitting(state: dict, optimizer: torch.optim.Optimizer) -> dict:
+    """The state of an optimiser for one that may be of another kind, to which the means over gradients of the first say nothing.
+
+    There the rates alone are kept, and a line says so. RMSprop keeps another state with momentum than without.
+    """
+    before, now = state["param_groups"], optimizer.param_groups
+    if len(before) != len(now) or all(_kind(a) == _kind(b) for a, b in zip(before, now, strict=True)):
+        return state
+    print("--optim has changed: its means over gradients begin anew")
+    rates = [{name: group[name] for name in ("lr", "initial_lr")} for group in before]
+    groups = optimizer.state_dict()["param_groups"]
+    return {"state": {}, "param_groups": [{**group, **rate} for group, rate in zip(groups, rates, strict=True)]}
+
+
+def _kind(group: dict) -> tuple:
+    return TOLD_BY & set(group), bool(group.get("momentum")) and "alpha" in group
 
 
 class Schedule:
-    """The learning-rate schedule; `step(scores)` once an epoch. Only `plateau` looks at the scores."""
+    """The learning-rate schedule; `step(scores)` once an epoch. Only `plateau` looks at the scores.
+
+    Args:
+        scheduler: `LambdaLR`, whose rates are those of the flags times a factor of the epoch, or `ReduceLROnPlateau`.
+        watch: the `Selection` whose metric `plateau` looks at, else None.
+    """
 
     def __init__(self, scheduler, watch=None):
         self.scheduler = scheduler
-        self.watch = watch  # the `Selection` whose metric is looked at, or None
+        self.watch = watch
 
     def step(self, scores: dict) -> None:
         """End an epoch. `scores`: split -> {metric: value}, empty where the epoch was not evaluated."""
@@ -84,27 +112,37 @@ class Schedule:
 
     def state_dict(self) -> dict:
         """How far the schedule is; what it does stands in the flags, so that a run may go on with others."""
-        return {
-            name: value
-            for name, value in self.scheduler.state_dict().items()
-            if name not in BY_FLAGS and isinstance(value, (int, float, str, list, bool, type(None)))
-        }
+        state = self.scheduler.state_dict()
+        names = {"last_epoch"} if self.watch is None else set(state) - BY_FLAGS
+        return {name: state[name] for name in names if isinstance(state[name], (int, float, str, list, bool, type(None)))}
 
     def load_state_dict(self, state: dict) -> None:
-        """Restore what `state_dict` gave."""
-        self.scheduler.load_state_dict(state)
+        """Restore what `state_dict` gave, also that of another schedule."""
+        if self.watch is None:
+            self.scheduler.last_epoch = state["last_epoch"]
+        else:
+            self.scheduler.load_state_dict({name: value for name, value in state.items() if name in vars(self.scheduler)})
+
+    def follow_flags(self) -> None:
+        """Set the rates of the epoch that the schedule is at, as they would be with the same flags from the start."""
+        if self.watch is None:
+            scheduler = self.scheduler
+            for group, rate, factor in zip(scheduler.optimizer.param_groups, scheduler.base_lrs, scheduler.lr_lambdas, strict=True):
+                group["lr"] = rate * factor(scheduler.last_epoch)
 
 
 def build_scheduler(optimizer, opt, selection) -> Schedule:
     """`--scheduler`: step and multistep at `--tau`, cosine over `--n_epochs`, plateau on the metric of `selection`, or none."""
     from torch.optim import lr_scheduler
 
-    if opt.scheduler in ("step", "multistep"):
-        return Schedule(lr_scheduler.MultiStepLR(optimizer, milestones=sorted(opt.tau), gamma=opt.gamma))
-    if opt.scheduler == "cosine":
-        return Schedule(lr_scheduler.CosineAnnealingLR(optimizer, T_max=max(opt.n_epochs, 1)))
     if opt.scheduler == "plateau":
         mode = "max" if selection.higher_is_better(selection.metric) else "min"
         plateau = lr_scheduler.ReduceLROnPlateau(optimizer, mode=mode, factor=opt.gamma, patience=opt.plateau_patience)
         return Schedule(plateau, watch=selection)
-    return Schedule(lr_scheduler.LambdaLR(optimizer, lambda epoch: 1.0))
+    # Not MultiStepLR and CosineAnnealingLR, which make each rate from the one before: more epochs than planned would go on from 0.
+    factors = {
+        "step": lambda epoch: opt.gamma ** sum(tau <= epoch for tau in opt.tau),
+        "cosine": lambda epoch: (1 + math.cos(math.pi * min(epoch / max(opt.n_epochs, 1), 1))) / 2,
+        "none": lambda epoch: 1.0,
+    }
+    return Schedule(lr_scheduler.LambdaLR(optimizer, factors["step" if opt.scheduler == "multistep" else opt.scheduler]))

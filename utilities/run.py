@@ -14,7 +14,7 @@ from utilities.configuration import describe, read_parameters, run_folder, saved
 from utilities.errors import UserError
 from utilities.files import new_folder, replacing
 from utilities.meter import BatchLog
-from utilities.optimisers import keeping_rates
+from utilities.optimisers import fitting, keeping_rates
 
 BEFORE_ALL = -2  # before the first epoch there is, -1
 
@@ -99,9 +99,12 @@ class Run:
     def _restore(self, path: Path) -> None:
         """Take up the state of a checkpoint; going back to the best one, what came after it is no longer there."""
         content = checkpoint.read(path)
-        with keeping_rates(self.parts["optimizer"]):
+        if "optimizer" in content:
+            content["optimizer"] = fitting(content["optimizer"], self.parts["optimizer"])
+        with keeping_rates(self.parts["optimizer"], self.parts["scheduler"]):
             checkpoint.restore(content, self.parts)
         self.epoch, self.state = content["epoch"], content["run"]
+        self.state["stopped"] = checkpoint.out_of_patience(content, self.opt.patience)
         self.batches.steps = self.state.get("steps", 0)  # not there in checkpoints of the first days
         if self.opt.resume == "best":
             self._save(checkpoint.LAST)  # first: a kill between the two must not leave the folder without it
