@@ -124,6 +124,7 @@ def search(argv: list[str]) -> Path | None:
             raise UserError(f"cannot make the search folder {folder}: {error.strerror}. Choose another --save_path") from error
         direction = "maximize" if metrics.higher_is_better(opt.storage_metrics[0]) else "minimize"
         with studies.Lock(folder / ".study.lock"):
+            settings.changes(folder, command.ranges, fixed, opt.resume_allow_changes)  # first: a study of other flags is not damaged
             name = f"{opt.dataset}/{opt.group}"
             study = studies.open_study(folder, name, own.study_storage, command.ranges, direction, opt.seed, own.heartbeat)
             settings.settle(folder, command.ranges, fixed, opt.resume_allow_changes, len(studies.latest(study)))

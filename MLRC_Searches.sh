@@ -5,8 +5,9 @@
 # MAP@R on validation. All of them, several at a time, skipping what is finished:
 #   python Run_Script.py MLRC_Searches.sh --jobs 2 --gpus 0 1
 # The same line started again continues it; started by hand on several machines that share ./Training_Results, they work on one
-# search. Bounds: docs/published/mlrc_search.csv, in our units (MLRC_Runs.sh says which). FastAP was searched with batches of 256
-# only, SoftTriple's regulariser not on SOP. Above each search: the best values that were published for it.
+# search. Bounds: docs/published/mlrc_search.csv, in our units (MLRC_Runs.sh says which). FastAP with batches of 32 was not searched
+# there: every number of bins between the bounds here was tried. SoftTriple's regulariser was not searched on SOP. Above each search:
+# the best values that were published for it.
 datapath=${datapath:-./Datasets}  # parent folder of cub200, cars196 and online_products, without spaces
 
 # ============================== cub200
@@ -37,6 +38,9 @@ python Bayesian_Optimization.py --config mlrc_cub200 --source $datapath --projec
 
 # ArcFace: published best, in its own units: lr 0.00513841, margin 23.2259, scale 100
 python Bayesian_Optimization.py --config mlrc_cub200 --source $datapath --project MLRC --group MLRC_CUB_ArcFace --seed 0 --bayesian_optimization_n_iter 50 --reproductions 10 --loss arcface --loss_arcface_lr~LOG_BAYESIAN~ 1e-6,1e0 --loss_arcface_angular_margin~BAYESIAN~ 0,1.570796327 --loss_arcface_feature_scale~BAYESIAN~ 0.01,200 --samples_per_class 1
+
+# FastAP: published best, in its own units: num_bins 17
+python Bayesian_Optimization.py --config mlrc_cub200 --source $datapath --project MLRC --group MLRC_CUB_FastAP --seed 0 --bayesian_optimization_n_iter 50 --reproductions 10 --loss fastap --loss_fastap_num_bins~INT_BAYESIAN~ 2,32
 
 # SNR Contrastive: published best, in its own units: pos_margin 0.326496, neg_margin 0.844647, regularizer_weight 0.13826
 python Bayesian_Optimization.py --config mlrc_cub200 --source $datapath --project MLRC --group MLRC_CUB_SNRContrastive --seed 0 --bayesian_optimization_n_iter 50 --reproductions 10 --loss snr_contrastive --batch_mining none --loss_snr_contrastive_pos_margin~BAYESIAN~ 0,2 --loss_snr_contrastive_neg_margin~BAYESIAN~ 0,2 --loss_snr_contrastive_regularizer_weight~BAYESIAN~ 0,1
@@ -79,6 +83,9 @@ python Bayesian_Optimization.py --config mlrc_cars196 --source $datapath --proje
 # ArcFace: published best, in its own units: lr 7.39852e-06, margin 20.5223, scale 49.5017
 python Bayesian_Optimization.py --config mlrc_cars196 --source $datapath --project MLRC --group MLRC_CARS_ArcFace --seed 0 --bayesian_optimization_n_iter 50 --reproductions 10 --loss arcface --loss_arcface_lr~LOG_BAYESIAN~ 1e-6,1e0 --loss_arcface_angular_margin~BAYESIAN~ 0,1.570796327 --loss_arcface_feature_scale~BAYESIAN~ 0.01,200 --samples_per_class 1
 
+# FastAP: published best, in its own units: num_bins 27
+python Bayesian_Optimization.py --config mlrc_cars196 --source $datapath --project MLRC --group MLRC_CARS_FastAP --seed 0 --bayesian_optimization_n_iter 50 --reproductions 10 --loss fastap --loss_fastap_num_bins~INT_BAYESIAN~ 2,32
+
 # SNR Contrastive: published best, in its own units: pos_margin 0.167051, neg_margin 0.933756, regularizer_weight 2.37425e-16
 python Bayesian_Optimization.py --config mlrc_cars196 --source $datapath --project MLRC --group MLRC_CARS_SNRContrastive --seed 0 --bayesian_optimization_n_iter 50 --reproductions 10 --loss snr_contrastive --batch_mining none --loss_snr_contrastive_pos_margin~BAYESIAN~ 0,2 --loss_snr_contrastive_neg_margin~BAYESIAN~ 0,2 --loss_snr_contrastive_regularizer_weight~BAYESIAN~ 0,1
 
@@ -119,6 +126,9 @@ python Bayesian_Optimization.py --config mlrc_sop --source $datapath --project M
 
 # ArcFace: published best, in its own units: lr 0.00201866, margin 18.6319, scale 220.363
 python Bayesian_Optimization.py --config mlrc_sop --source $datapath --project MLRC --group MLRC_SOP_ArcFace --seed 0 --bayesian_optimization_n_iter 50 --reproductions 10 --loss arcface --loss_arcface_lr~LOG_BAYESIAN~ 1e-6,1e0 --loss_arcface_angular_margin~BAYESIAN~ 0,1.570796327 --loss_arcface_feature_scale~BAYESIAN~ 0.01,300 --samples_per_class 1
+
+# FastAP: published best, in its own units: num_bins 16
+python Bayesian_Optimization.py --config mlrc_sop --source $datapath --project MLRC --group MLRC_SOP_FastAP --seed 0 --bayesian_optimization_n_iter 50 --reproductions 10 --loss fastap --loss_fastap_num_bins~INT_BAYESIAN~ 3,32
 
 # SNR Contrastive: published best, in its own units: pos_margin 0.375935, neg_margin 1.08316, regularizer_weight 5.55907e-18
 python Bayesian_Optimization.py --config mlrc_sop --source $datapath --project MLRC --group MLRC_SOP_SNRContrastive --seed 0 --bayesian_optimization_n_iter 50 --reproductions 10 --loss snr_contrastive --batch_mining none --loss_snr_contrastive_pos_margin~BAYESIAN~ 0,2 --loss_snr_contrastive_neg_margin~BAYESIAN~ 0,2 --loss_snr_contrastive_regularizer_weight~BAYESIAN~ 0,1

@@ -241,10 +241,7 @@ def _refuse_changes(folder: Path, opt, saved: dict, explicit: dict, action: str 
         for name in sorted(given)
         if name not in free and getattr(derived, name) != saved[name] and not (name == "n_epochs" and given[name] > saved[name])
     }
-    fixed = [
-        text for name, text in differing.items()
-        if name in configuration.FIXED or (name in configuration.FIRST_IS_FIXED and getattr(derived, name)[:1] != saved[name][:1])
-    ]  # fmt: skip
+    fixed = [text for name, text in differing.items() if configuration.is_fixed(name, saved[name], getattr(derived, name))]
     if fixed:
         raise UserError(
             f"--{action or 'resume'}: {'; '.join(fixed)}: the images that train, validate and test, and the metric that chooses the epoch, stay "

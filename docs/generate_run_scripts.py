@@ -146,8 +146,9 @@ SEARCHES_HEAD = """#!/bin/sh
 # MAP@R on validation. All of them, several at a time, skipping what is finished:
 #   python Run_Script.py MLRC_Searches.sh --jobs 2 --gpus 0 1
 # The same line started again continues it; started by hand on several machines that share ./Training_Results, they work on one
-# search. Bounds: docs/published/mlrc_search.csv, in our units (MLRC_Runs.sh says which). FastAP was searched with batches of 256
-# only, SoftTriple's regulariser not on SOP. Above each search: the best values that were published for it.
+# search. Bounds: docs/published/mlrc_search.csv, in our units (MLRC_Runs.sh says which). FastAP with batches of 32 was not searched
+# there: every number of bins between the bounds here was tried. SoftTriple's regulariser was not searched on SOP. Above each search:
+# the best values that were published for it.
 datapath=${datapath:-./Datasets}  # parent folder of cub200, cars196 and online_products, without spaces
 """
 SEARCHED_NAMES = {  # the search reports' names of what the tables call otherwise
@@ -156,6 +157,7 @@ SEARCHED_NAMES = {  # the search reports' names of what the tables call otherwis
     **{method: {"lr": "beta lr", "beta": "init beta"} for method in ("Margin", "Margin / class")},
 }
 WHOLE_NUMBERS = {"num_bins"}
+SWEPT = {"cub200": ("2", "32"), "cars196": ("2", "32"), "online_products": ("3", "32")}  # setting -> FastAP's numbers of bins, all tried
 
 
 def table(name: str) -> list[dict]:
@@ -241,14 +243,14 @@ def mlrc_runs() -> str:
 
 
 def mlrc_search_line(method: str, setting: str, rows: list[dict]) -> str:
-    """The command of one search. `rows`: those of the method and setting in mlrc_search.csv."""
-    searched = {SEARCHED_NAMES.get(method, {}).get(row["parameter"], row["parameter"]): row for row in rows}
+    """The command of one search. `rows`: as of `searched`."""
+    by_name = {SEARCHED_NAMES.get(method, {}).get(row["parameter"], row["parameter"]): row for row in rows}
     decided = []
     for name, (flag, convert) in TRANSLATION[method].items():
-        if name not in searched:
+        if name not in by_name:
             decided.append(f"--{flag} {convert('')}")
             continue
-        row = searched[name]
+        row = by_name[name]
         suffix = "INT_BAYESIAN" if name in WHOLE_NUMBERS else {"log": "LOG_BAYESIAN", "linear": "BAYESIAN"}[row["scale"]]
         decided.append(f"--{flag}~{suffix}~ {convert(row['low'])},{convert(row['high'])}")  # no brackets: shells expand them
     return (
@@ -257,16 +259,24 @@ def mlrc_search_line(method: str, setting: str, rows: list[dict]) -> str:
     )
 
 
+def searched(method: str, setting: str) -> list[dict]:
+    """The rows of a method and setting as mlrc_search.csv has them; where all values were tried instead, a row of the same form."""
+    rows = [row for row in table("mlrc_search.csv") if (row["method"], row["setting"]) == (method, setting)]
+    if rows:
+        return rows
+    (low, high), (best,) = SWEPT[setting], [row for row in table("mlrc_hyperparameters.csv") if row["method"] == method]
+    return [{"parameter": best["parameter"], "low": low, "high": high, "scale": "linear", "best": best[setting]}]
+
+
 def mlrc_searches() -> str:
     """MLRC_Searches.sh as text."""
-    parts, rows = [SEARCHES_HEAD], table("mlrc_search.csv")
+    parts = [SEARCHES_HEAD]
     for setting in SETTINGS:
         parts.append(f"\n# {'=' * 30} {setting}\n")
         for method in FIXED:
-            own = [row for row in rows if (row["method"], row["setting"]) == (method, setting)]
-            if own:
-                best = ", ".join(f"{row['parameter']} {row['best']}" for row in own)
-                parts.append(f"\n# {method}: published best, in its own units: {best}\n{mlrc_search_line(method, setting, own)}\n")
+            rows = searched(method, setting)
+            best = ", ".join(f"{row['parameter']} {row['best']}" for row in rows)
+            parts.append(f"\n# {method}: published best, in its own units: {best}\n{mlrc_search_line(method, setting, rows)}\n")
     return "".join(parts)
 
 

@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 from typing import NamedTuple
 
+from launch import shell
 from utilities.errors import UserError
 
 
@@ -35,7 +36,7 @@ def read_lines(path: Path, variables: dict[str, str]) -> list[Line]:
     """The runs of a file.
 
     Args:
-        variables: name -> value; these stand above the assignments in the file, the environment below.
+        variables: name -> value; these stand above the assignments in the file, the environment below, and are not split at blanks.
 
     Raises:
         UserError: no such file, or a line that is neither a comment, an assignment nor a run of one of the programs.
@@ -45,52 +46,36 @@ def read_lines(path: Path, variables: dict[str, str]) -> list[Line]:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: no file of runs ({getattr(error, 'strerror', None) or 'not text'})") from error
     lines, known = [], {**os.environ, **variables}
-    number, pending = 0, ""
-    for number, part in enumerate(text.splitlines(), start=1):
-        if part.endswith("\\"):
-            pending += part[:-1] + " "
-            continue
-        line, pending = pending + part, ""
-        words = _words(line, path, number)
-        if words[:1] == ["export"]:
-            words = words[1:]
-        if not words:
-            continue
-        if all(re.fullmatch(r"[A-Za-z_]\w*=.*", word) for word in words):
-            for word in words:
-                name, _, value = word.partition("=")
-                if name not in variables:
-                    known[name] = _expand(value, known, path, number)
-        elif len(words) > 1 and re.fullmatch(r"python[\d.]*", Path(words[0]).name) and Path(words[1]).name in KINDS:
-            kind = KINDS[Path(words[1]).name]
-            lines.append(kind(number, [_expand(word, known, path, number) for word in words[2:]]))
-        else:
-            programs = " or ".join(f"python {name} …" for name in KINDS)
-            raise UserError(f"{path}, line {number}: expected a comment, name=value, {programs}, not {line.strip()[:60]!r}")
-    if pending:
-        raise UserError(f"{path}, line {number}: the file ends in the middle of a command (a backslash at the end of the line)")
+    for number, words in shell.Reader(text, str(path)).commands():
+        try:
+            line = _line(number, words, known, variables)
+        except KeyError as error:
+            raise UserError(
+                f"{path}, line {number}: ${error.args[0]} has no value: set it in the file, or --datapath for $datapath"
+            ) from error
+        except ValueError as error:
+            raise UserError(f"{path}, line {number}: {error}") from error
+        if line is not None:
+            lines.append(line)
     return lines
 
 
-def _words(line: str, path: Path, number: int) -> list[str]:
-    try:
-        return shlex.split(line, comments=True)
-    except ValueError as error:
-        raise UserError(f"{path}, line {number}: {error}") from error
+def _line(number: int, words: list[shell.Word], known: dict[str, str], variables: dict[str, str]) -> Line | None:
+    """The run of a command; None of one that sets variables, which are then `known`.
 
-
-def _expand(word: str, known: dict[str, str], path: Path, number: int) -> str:
-    """The word with `$name`, `${name}` and `${name:-default}` replaced."""
-
-    def value(match) -> str:
-        name, default = match["plain"] or match["braced"], match["default"]
-        if default is not None and not known.get(name):
-            return default
-        if name not in known:
-            raise UserError(f"{path}, line {number}: ${name} has no value: set it in the file, or --datapath for $datapath")
-        return known[name]
-
-    return re.sub(r"\$(?:(?P<plain>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\})", value, word)
+    Raises KeyError for a variable that is not known, ValueError for another command.
+    """
+    exports = words[0] == [shell.Text("export", False)]
+    pairs = [shell.assignment(word) for word in words[exports:]]
+    if pairs and all(pairs):
+        for at_once in [pairs] if exports else [[pair] for pair in pairs]:  # a shell expands all words of `export` before it sets the first
+            known |= {name: shell.value(word, known) for name, word in at_once if name not in variables}
+        return None
+    argv = [field for word in words for field in shell.fields(word, known, set(variables))]
+    if len(argv) < 2 or not re.fullmatch(r"python[\d.]*", Path(argv[0]).name) or Path(argv[1]).name not in KINDS:
+        programs = " or ".join(f"python {name} …" for name in KINDS)
+        raise ValueError(f"expected a comment, name=value, {programs}, not {' '.join(argv)[:60]!r}")
+    return KINDS[Path(argv[1]).name](number, argv[2:])
 
 
 def select_lines(lines: list[Line], options) -> list[Line]:

@@ -8,12 +8,15 @@ from pathlib import Path
 import yaml
 
 from search import study as studies
+from search.files import TABLE, read_mapping, read_table
 from search.trials import scores
 from utilities.configuration import NEVER_A_CHANGE
+from utilities.errors import UserError
 from utilities.files import replacing
 from utilities.folds import over_folds
 
 NO_PART_OF_THE_BEST = NEVER_A_CHANGE - {"source_path"} | {"savename", "group", "splits_to_eval"}
+REPRODUCTIONS = "reproductions.yaml"
 COLUMNS = ("trial", "state", "value", "attempts", "seconds", "host", "reason")
 
 
@@ -37,7 +40,7 @@ def write_tables(study, folder: Path, flags, given: set[str], metric: str) -> No
         row = [studies.folder_name(study, trial), trial.state.name.lower(), "" if trial.value is None else trial.value]
         row += [trial.user_attrs.get("attempt", 1), seconds, trial.user_attrs.get("host", ""), reason]
         rows.append(row + [trial.params.get(flag, "") for flag in flags.ranges])
-    with replacing(folder / "trials.csv") as file:
+    with replacing(folder / TABLE) as file:
         writer = csv.writer(file)
         writer.writerow([*COLUMNS, *flags.ranges])
         writer.writerows(rows)
@@ -52,17 +55,37 @@ def write_tables(study, folder: Path, flags, given: set[str], metric: str) -> No
 
 
 def progress(folder: Path) -> tuple[int, int]:
-    """(trials that ended, finished reproductions of the best one) of a search, by the files in its folder; writes nothing."""
-    table, best, again = (folder / name for name in ("trials.csv", "best_parameters.yaml", "reproductions.yaml"))
-    if not table.exists():
-        return 0, 0
-    with open(table, newline="", encoding="utf-8") as file:
-        ended = sum(row["state"] in ("complete", "fail") for row in csv.DictReader(file))
-    if not (best.exists() and again.exists()):
+    """(trials that ended, finished reproductions of the best one) of a search, by the files in its folder; writes nothing.
+
+    Raises UserError where one of the files is damaged.
+    """
+    ended = sum(row["state"] in ("complete", "fail") for row in read_table(folder))
+    best, known = folder / "best_parameters.yaml", _reproductions(folder)
+    if not (best.exists() and known["runs"]):
         return ended, 0
-    known = yaml.safe_load(again.read_text(encoding="utf-8"))
-    named = best.read_text(encoding="utf-8").removeprefix("# ").partition(":")[0]  # by the first line, which `write_tables` writes
+    named = best.read_text(encoding="utf-8", errors="replace").removeprefix("# ").partition(":")[0]  # as `write_tables` writes it
     return ended, len(known["runs"]) if known["trial"] == named else 0
+
+
+def _reproductions(folder: Path) -> dict:
+    """reproductions.yaml; none where there is no such file. Raises UserError where it is damaged."""
+    path = folder / REPRODUCTIONS
+    if not path.exists():
+        return {"trial": None, "results": {}, "runs": {}}
+    way_out = "move it away: the folders of the reproductions stay, and are read again"
+    known = read_mapping(path, {"trial": str, "results": dict, "runs": dict}, way_out)
+    broken = [name for name, run in known["runs"].items() if not _has_values(run)]
+    if broken:
+        raise UserError(f"{path} is damaged (no values of {', '.join(map(str, broken))} in it): {way_out}")
+    return known
+
+
+def _has_values(run) -> bool:
+    """Whether it is what `reproduce` notes of a run: its values, split -> {metric: number or none}."""
+    splits = run.get("values") if isinstance(run, dict) else None
+    return isinstance(splits, dict) and all(
+        isinstance(values, dict) and all(isinstance(value, int | float | None) for value in values.values()) for values in splits.values()
+    )
 
 
 def draw(study, folder: Path, metric: str) -> list[Path]:
@@ -114,9 +137,8 @@ def reproduce(study, folder: Path, flags, train, savename: str, group: str, coun
     try:
         best = best_of(study)
         name = studies.folder_name(study, best)
-        path = folder / "reproductions.yaml"
-        known = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
-        done = known.get("runs", {}) if known.get("trial") == name else {}
+        path, known = folder / REPRODUCTIONS, _reproductions(folder)
+        done = known["runs"] if known["trial"] == name else {}
         first = flags.read(best.params).seed
         for number in range(1, count + 1):
             run = f"{name}_reproduction_{number}"
@@ -151,7 +173,7 @@ def tell(study, folder: Path, metric: str, reproductions: Path | None) -> None:
         print(f"best: {studies.folder_name(study, best)}, {metric} on validation {best.value:.4f}")
         print("".join(f"  {flag}: {value}\n" for flag, value in best.params.items()), end="")
     if reproductions is not None:
-        content = yaml.safe_load(reproductions.read_text(encoding="utf-8"))
+        content = _reproductions(folder)
         for split, values in content["results"].items():
             found = values.get(metric)
             if found is not None:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import yaml
 
-from utilities.configuration import NEVER_A_CHANGE
+from search.files import read_mapping
+from utilities.configuration import NEVER_A_CHANGE, is_fixed
 from utilities.errors import UserError
 from utilities.files import replacing
 
@@ -22,7 +23,7 @@ def settle(folder: Path, ranges: dict, fixed: dict, allow_changes: bool, trials:
         trials: how many there are already.
 
     Raises:
-        UserError: a range was narrowed or is of another kind, or a flag differs without `allow_changes`.
+        UserError: search.yaml is damaged, a range was narrowed or is of another kind, or a flag differs without `allow_changes`.
     """
     now = _written(ranges)
     changed = changes(folder, ranges, fixed, allow_changes)
@@ -40,11 +41,18 @@ def changes(folder: Path, ranges: dict, fixed: dict, allow_changes: bool) -> dic
     path = folder / FILE
     if not path.exists():
         return {}
-    saved, now = yaml.safe_load(path.read_text(encoding="utf-8")), _written(ranges)
+    way_out = "put a copy back, or move it away and the search goes on with the flags and ranges that are given now"
+    saved, now = read_mapping(path, {"ranges": dict, "flags": dict}, way_out), _written(ranges)
+    broken = [flag for flag, found in saved["ranges"].items() if not _is_range(found)]
+    if broken:
+        raise UserError(f"{path} is damaged (no range of {', '.join(map(str, broken))} in it): {way_out}")
     _check_ranges(folder, saved["ranges"], ranges)
     free = NEVER_A_CHANGE | {"savename"}
     both = sorted((set(fixed) & set(saved["flags"])) - free)
     changed = {name: [saved["flags"][name], fixed[name]] for name in both if saved["flags"][name] != fixed[name]}
+    never = [f"--{name} {after} (before: {before})" for name, (before, after) in changed.items() if is_fixed(name, before, after)]
+    if never:
+        raise UserError(f"{'; '.join(never)}: the trials of {folder} would be measured in different ways. Choose another --group")
     if changed and not allow_changes:
         listed = "; ".join(f"--{name} {after} (before: {before})" for name, (before, after) in changed.items())
         raise UserError(
@@ -55,6 +63,13 @@ def changes(folder: Path, ranges: dict, fixed: dict, allow_changes: bool) -> dic
 
 def _written(ranges: dict) -> dict:
     return {flag: [found.kind, *found.values] for flag, found in ranges.items()}
+
+
+def _is_range(found) -> bool:
+    """Whether it is what `_written` makes of a range."""
+    if not isinstance(found, list) or len(found) < 3:
+        return False
+    return found[0] == "CHOICE" or len(found) == 3 and all(isinstance(bound, int | float) for bound in found[1:])
 
 
 def _check_ranges(folder: Path, saved: dict, ranges: dict) -> None:

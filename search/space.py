@@ -109,10 +109,11 @@ def parse(argv: list[str], parser: argparse.ArgumentParser, presets: Path) -> Co
     twice = sorted(fixed & set(ranges))
     if twice:
         raise UserError(f"--{twice[0]} has a range and a value on the command line: one of them")
-    from_files, files, given, config = {}, {}, set(fixed), _config_of(rest)
-    for name in config:
+    from_files, files, given, unread = {}, {}, set(fixed), False
+    for name in _config_of(rest):
         content = _read(name, presets)
         if content is None:  # the main program's parser says what is wrong
+            unread = True
             continue
         found, at_the_end = {}, {name for name in NO_PART_OF_A_TRIAL if isinstance(content.get(name), bool)}
         content = {key: value for key, value in content.items() if key not in at_the_end}
@@ -130,7 +131,7 @@ def parse(argv: list[str], parser: argparse.ArgumentParser, presets: Path) -> Co
         if found or at_the_end or set(content) & set(ranges):
             files[name] = {key: value for key, value in content.items() if key not in ranges}
     ranges = {**{flag: found for flag, found in from_files.items() if flag not in fixed}, **ranges}
-    if not ranges:
+    if not ranges and not unread:
         raise UserError("nothing to search: give at least one flag a range, such as --lr~LOG_BAYESIAN~ [1e-6,1e-3]")
     return Command(ranges, rest, files, given - set(ranges))
 
@@ -164,7 +165,7 @@ def _config_of(rest: list[str]) -> list[str]:
 def _read(name: str, presets: Path) -> dict | None:
     for path in (Path(name), presets / f"{name.removesuffix('.yaml')}.yaml"):
         if path.is_file():
-            with contextlib.suppress(yaml.YAMLError, UnicodeDecodeError):
+            with contextlib.suppress(yaml.YAMLError, UnicodeDecodeError, OSError):
                 content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
                 return content if isinstance(content, dict) else None
             return None

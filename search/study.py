@@ -4,15 +4,13 @@ Everything that decides about trials happens under one lock of the search folder
 """
 
 import contextlib
-import json
 import os
 import socket
-import time
 from pathlib import Path
 
+from search import journal
 from utilities.errors import UserError
 
-JOURNAL = "journal.log"
 ATTEMPTS = 4  # how often a trial's process may be killed before it counts as failed: it may be the trial that kills it
 
 
@@ -39,50 +37,18 @@ def open_study(folder: Path, name: str, url: str | None, ranges: dict, direction
         heartbeat: seconds between a process's signs of life in a database.
 
     Raises:
-        UserError: a damaged journal, a database that cannot be reached.
+        UserError: a database that cannot be reached, or a study from which something is missing: nothing was changed then.
     """
     import optuna
 
-    storage = _journal(folder / JOURNAL) if url is None else _database(url, heartbeat)
+    left = journal.left_in(folder)
+    if url is None:
+        storage = journal.open_journal(folder, name, left, ranges)
+    else:
+        storage = _database(url, heartbeat)
+        journal.check("the study in --study_storage", journal.trials_of(storage, name) or [], left, ranges)
     sampler = sampler_of({flag: found.distribution() for flag, found in ranges.items()}, seed)
     return optuna.create_study(storage=storage, sampler=sampler, study_name=name, direction=direction, load_if_exists=True)
-
-
-def _journal(path: Path):
-    from optuna.storages import JournalStorage, journal
-
-    backend = journal.JournalFileBackend(str(path))
-    _check_lines(path)
-    try:
-        return JournalStorage(backend)
-    except Exception as error:  # whatever the engine stumbles over: the file is not a journal that it wrote
-        raise UserError(
-            f"{path}: not a journal of a search ({type(error).__name__}: {error}). Nothing was changed; put a copy back, or move it away"
-        ) from error
-
-
-def _check_lines(path: Path) -> None:
-    """Refuse a journal with a damaged line; set aside the beginning of a line that a killed process did not finish."""
-    content = path.read_bytes()
-    if content and not content.endswith(b"\n"):
-        time.sleep(1)  # perhaps another process is just writing it
-        content = path.read_bytes()
-    whole, _, torn = content.rpartition(b"\n")
-    for number, line in enumerate(whole.splitlines() if whole else [], start=1):
-        try:
-            if not isinstance(json.loads(line), dict):
-                raise ValueError("no record")
-        except ValueError as error:
-            raise UserError(
-                f"{path}: line {number} is damaged ({error}). Nothing was changed and the trials' folders are whole; put a copy back, or "
-                "remove that line"
-            ) from error
-    if torn:
-        aside = path.with_name(f"{path.name}.torn_{int(time.time())}")
-        aside.write_bytes(torn)
-        with open(path, "r+b") as file:
-            file.truncate(len(whole) + 1 if whole else 0)
-        print(f"{path}: its last line was cut off when a process was killed; the piece is in {aside.name}")
 
 
 def _database(url: str, heartbeat: int):

@@ -113,9 +113,7 @@ class Search:
 
         folder = self.folder / name
         if folder.exists() and not continues:
-            raise UserError(
-                f"{folder} is there, but the study does not know it: was its journal moved? Move the folder away, or put it back"
-            )
+            raise TrialFailed(f"{folder} was made by somebody else, and is left alone")
         try:
             opt = self.flags.read(values, f"--savename={self.savename}/{name}", *self.more, *["--resume"] * continues)
         except UserError as error:

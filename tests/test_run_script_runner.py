@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -79,11 +80,11 @@ export more=$datapath/more other='a b'
 
 python main.py --source $datapath --group "A B" --seed 0   # the first
 python3 ../main.py --source ${more} \\
-  --group=$other
+  --group="$other" $other
 """,
     )
     assert Run_Script.read_lines(script, {}) == [
-        (5, ["--source", "/some/data", "--group", "A B", "--seed", "0"]), (7, ["--source", "/some/data/more", "--group=a b"]),
+        (5, ["--source", "/some/data", "--group", "A B", "--seed", "0"]), (7, ["--source", "/some/data/more", "--group=a b", "a", "b"]),
     ]  # fmt: skip
     assert Run_Script.read_lines(script, {"datapath": "/with space"})[0].argv[:2] == ["--source", "/with space"]
     monkeypatch.setenv("datapath", "/from/outside")
@@ -92,13 +93,51 @@ python3 ../main.py --source ${more} \\
 
 @pytest.mark.parametrize(("text", "message"), [
     ("rm -rf x", "line 1: expected a comment"), ("x=1\npython other.py", "line 2"), ("python main.py --seed $nothing", r"\$nothing has no value"),
-    ("python main.py --group 'open", "line 1"), ("python main.py \\", "ends in the middle"),
+    ("python main.py \\", "line 1: the file ends in the middle"), ("python main.py \\\n", "ends in the middle"),
+    ("\npython main.py --group 'open\nx", "line 2: a ' is not closed"), ('python main.py --group "open', 'line 1: a " is not closed'),
+    ("x=${y:-open", r"line 1: \$\{y"), ('x="${y:-open', "line 1: a { is not closed"), ("x=${y%.sh}", r"line 1: \$\{y"), ("x=$1", r"line 1: \$1 is not"),
+    *((f"x=1\npython main.py --seed 1 {more}", f"line 2: {said}") for more, said in (
+        ("; python main.py", "; means"), ("&& echo done", "& means"), ("| tee log", r"\| means"), ("> log", "> means"), ("2>&1", "> means"),
+        ("&", "& means"), ("(x)", r"\( means"), ("`date`", "the output of a command"), ('"$(date)"', "the output of a command"),
+    )),
+    ("for s in 1 2; do python main.py; done", "line 1: ; means"), ("X=1 python main.py", "line 1: expected"),
 ])  # fmt: skip
 def test_what_is_no_run_is_refused_with_its_line(tmp_path, text, message):
     with pytest.raises(UserError, match=message):
         Run_Script.read_lines(written(tmp_path / "runs.sh", text), {})
     with pytest.raises(UserError, match="no file of runs"):
         Run_Script.read_lines(tmp_path / "absent.sh", {})
+
+
+RUN = "python main.py "
+SHELL_PARTS = [
+    *"abZ09-=./:,%+@[]!^é", "--lr~BAYESIAN~", "[0,1]", "a#b", " ~ ", "~/", " ", "  ", "\t", "\\\n", f"\n{RUN}", f" # it's a `comment` \\\n{RUN}",
+    "''", '""', "'lit $x `ls` \\\n \"'", "'two\nlines'", '"a b"', '"two\nlines"', "\"it's\"", r'"\$x \` \" \\ \n \' \ "', '"\\\n#"', '"$"',
+    r"\$x", r"\#", r"\ ", r"\;", r"\\", r"\'", r"\"", r"\~", r"\n", " a=~/b", "$x/", "${x}", '"$x"', '"${x}y"', "${blank}", '"$blank"', "${none}", '"$none"',
+    "$x$blank-", "${none:-b c}", '"${none:-b c}"', "${x:-;}", "${none:-~/d}", '"${none:-~/d}"', "${none:-$x}", "${none:-\"q r\"$blank's'}", "${none:-}",
+    r'"${none:-$x\}z}"', "$\\\nx/", "${no\\\nne:-\\\ne}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_words_are_those_of_the_shell(tmp_path, monkeypatch, seed):
+    """What `sh` itself hands to a program, for random lines of everything that a file of runs may hold."""
+    monkeypatch.setenv("HOME", "/the home")
+    draw = random.Random(seed)
+    lines = [RUN + "".join(draw.choice(SHELL_PARTS) for _ in range(draw.randrange(12))) for _ in range(300)]
+    head = ["x='v w'", "export blank=' p  q ' none=", "home=~/h y=$x' '${none:-~/z}", "export x=1 z=$x"]
+    script = "\n".join([*head, *lines, f'{RUN} "$home" "$y" "$z" "$x"', ""])
+    in_shell = written(tmp_path / "shell.sh", "python() { printf '%s\\0' \"$@\"; printf '\\n\\0'; }\n" + script)
+    told = subprocess.run(["sh", "-f", in_shell], capture_output=True, text=True)
+    assert not told.stderr
+    expected = [run.split("\0")[1:-1] for run in told.stdout.split("\n\0")[:-1]]
+    found = Run_Script.read_lines(written(tmp_path / "runs.sh", script), {})
+    assert [line.argv for line in found] == expected and len(expected) > 300
+
+
+def test_a_line_after_a_comment_that_ends_in_a_backslash_is_a_run(tmp_path):
+    script = written(tmp_path / "runs.sh", "# a comment \\\npython main.py --group A # note \\\npython main.py --group 'lit$HOME'\n")
+    assert Run_Script.read_lines(script, {}) == [(2, ["--group", "A"]), (3, ["--group", "lit$HOME"])]
 
 
 def chosen(*argv):
@@ -299,7 +338,7 @@ def test_how_a_search_stands(folder_data, tmp_path, monkeypatch):
 def test_lines_of_searches(folder_data, tmp_path):
     lines = Run_Script.read_lines(ROOT / "MLRC_Searches.sh", {"datapath": "/data"})
     assert (
-        len(lines) == 53 and {line.program for line in lines} == {"Bayesian_Optimization.py"} and lines[0].command.startswith("python Bay")
+        len(lines) == 56 and {line.program for line in lines} == {"Bayesian_Optimization.py"} and lines[0].command.startswith("python Bay")
     )
     task = Run_Script.make_tasks(lines[:1])[0][0]
     assert task.name == "cub200/MLRC_CUB_Contrastive_search" and task.program.name == "Bayesian_Optimization.py"

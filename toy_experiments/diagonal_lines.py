@@ -21,6 +21,8 @@ from tqdm import tqdm
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import metrics  # noqa: E402
+from utilities.errors import UserError  # noqa: E402
+from utilities.reports import one_line_errors  # noqa: E402
 
 TRAIN_LINES = ((0.1, 0.3), (0.35, 0.55), (0.6, 0.8), (0.85, 1.05))  # x = y from … to …
 TEST_LINES = (  # the fixed coordinate (0: x, 1: y) and where the other runs
@@ -29,6 +31,7 @@ TEST_LINES = (  # the fixed coordinate (0: x, 1: y) and where the other runs
 FIXED_AT = 0.2
 POINTS, KEPT = 100, 15  # evenly spaced points a line, and how many of them, at random, a class has
 MARGIN, RATE, BATCH, ITERATIONS = 0.1, 0.03, 24, 200
+FORMATS = (".png", ".pdf")
 FLIPS = (0.01, 0.1, 0.2, 0.5)  # further flip probabilities, beside the published one
 PUBLISHED_FLIP = 0.001
 MEASURES = {"sigma_2": "second singular value", "spread": "spread of test classes", "recall": "test R@1"}
@@ -170,16 +173,17 @@ def singular_values(embeddings: np.ndarray) -> np.ndarray:
 
 # ---------------------------------------------------------------------------------------------------------------- report
 def table(results: dict[Loss, Result]) -> str:
-    """Markdown table of all runs: mean +- standard deviation (ddof 1) over seeds."""
+    """Markdown table of all runs: mean +- standard deviation (ddof 1) over seeds; of one seed its value alone."""
     rows = ["| run | " + " | ".join(MEASURES.values()) + " |", "|-" * (len(MEASURES) + 1) + "|"]
     for loss, result in results.items():
-        cells = [f"{values.mean():.3f} ± {_deviation(values):.3f}" for values in (getattr(result, name) for name in MEASURES)]
+        cells = [_cell(getattr(result, name), "") for name in MEASURES]
         rows.append(f"| {loss.name} | " + " | ".join(cells) + " |")
     return "\n".join(rows)
 
 
-def _deviation(values: np.ndarray) -> float:
-    return values.std(ddof=1) if len(values) > 1 else 0.0
+def _cell(values: np.ndarray, sign: str) -> str:
+    """The mean of `(S,)` values, and their deviation where there are two; `sign`: `+` to show that of a positive mean."""
+    return f"{values.mean():{sign}.3f}" + (f" ± {values.std(ddof=1):.3f}" if len(values) > 1 else "")
 
 
 def contributions(results: dict[Loss, Result]) -> str:
@@ -188,8 +192,8 @@ def contributions(results: dict[Loss, Result]) -> str:
     whole = (published.sigma_2 - base.sigma_2).mean()
     lines = [
         "The published regularised run differs from the base run in two ways at once: it flips negatives, and it has no pull term.",
-        f"Together they change the second singular value by {whole:+.3f}. Differences between runs of the same seed, mean ± standard",
-        "deviation:",
+        f"Together they change the second singular value by {whole:+.3f}. Differences between runs of the same seed"
+        + (", mean ± standard\ndeviation:" if len(base.sigma_2) > 1 else ":"),
         "",
         "| change | second singular value | share of the published change | spread | test R@1 |",
         "|-|-|-|-|-|",
@@ -203,18 +207,19 @@ def contributions(results: dict[Loss, Result]) -> str:
         changes[f"negatives are flipped, p = {flip:g}, the pull term stays"] = (BASE, Loss(True, flip))
     for words, (before, after) in changes.items():
         differences = {name: getattr(results[after], name) - getattr(results[before], name) for name in MEASURES}
-        cells = {name: f"{values.mean():+.3f} ± {_deviation(values):.3f}" for name, values in differences.items()}
+        cells = {name: _cell(values, "+") for name, values in differences.items()}
         lines.append(
             f"| {words} | {cells['sigma_2']} | {_percent(differences['sigma_2'].mean(), whole)} | {cells['spread']} | {cells['recall']} |"
         )
     dropped = (results[Loss(False, 0.0)].sigma_2 - base.sigma_2).mean()
     kept = max((Loss(True, flip) for flip in (PUBLISHED_FLIP, *FLIPS)), key=lambda loss: results[loss].sigma_2.mean())
-    flips_alone = (results[kept].sigma_2 - base.sigma_2).mean()
+    by_flips = results[kept].sigma_2 - base.sigma_2
+    spread = f", where the deviation between seeds is {by_flips.std(ddof=1):.3f}" if len(by_flips) > 1 else ""
     lines += [
         "",
         f"So **dropping the pull term** contributes {dropped:+.3f} of {whole:+.3f} ({_percent(dropped, whole)}), and **the published flips** the",
-        f"rest, {whole - dropped:+.3f} ({_percent(whole - dropped, whole)}). With the pull term kept, flips alone reach {flips_alone:+.3f} at best",
-        f"({_percent(flips_alone, whole)}, at p = {kept.flip:g}), where the deviation between seeds is {_deviation(results[kept].sigma_2 - base.sigma_2):.3f}.",
+        f"rest, {whole - dropped:+.3f} ({_percent(whole - dropped, whole)}). With the pull term kept, flips alone reach {by_flips.mean():+.3f} at best",
+        f"({_percent(by_flips.mean(), whole)}, at p = {kept.flip:g}){spread}.",
     ]
     return "\n".join(lines)
 
@@ -262,14 +267,12 @@ def draw(results: dict[Loss, Result], seeds: list[int], path: Path) -> None:
     for shift, values, name, colour in (
         (-0.2, [1 - second for second in seconds], "first", "#8c9aa8"), (0.2, seconds, "second", "#c44e52"),
     ):  # fmt: skip
-        axes[3].bar(
-            places + shift, [v.mean() for v in values], 0.38, yerr=[_deviation(v) for v in values], color=colour, label=name, capsize=2
-        )
-    axes[3].set(title=f"Singular values, training, {len(seeds)} seeds", xticks=places, xticklabels=list(bars), ylim=(0, 1.19))
+        deviations = [v.std(ddof=1) for v in values] if len(seeds) > 1 else None
+        axes[3].bar(places + shift, [v.mean() for v in values], 0.38, yerr=deviations, color=colour, label=name, capsize=2)
+    axes[3].set(title=f"Singular values, training, {_counted(seeds)}", xticks=places, xticklabels=list(bars), ylim=(0, 1.19))
     axes[3].tick_params(axis="x", labelsize=8)
     axes[3].spines[["top", "right"]].set_visible(False)
     axes[3].legend(frameon=False, fontsize=9, loc="upper center", ncols=2)
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=100)
     plt.close(figure)
 
@@ -285,7 +288,7 @@ def report(results: dict[Loss, Result], seeds: list[int], figure: str, command: 
         "",
         f"![Data, embeddings, singular values]({figure})",
         "",
-        f"Mean ± standard deviation over {len(seeds)} seeds. Second singular value: of the training embeddings, the two sum to 1. Spread: mean distance",
+        f"{'Mean ± standard deviation over' if len(seeds) > 1 else 'The values of'} {_counted(seeds)}. Second singular value: of the training embeddings, the two sum to 1. Spread: mean distance",
         "between the centres of the test classes. R@1: on the 60 test points.",
         "",
         table(results),
@@ -297,22 +300,49 @@ def report(results: dict[Loss, Result], seeds: list[int], figure: str, command: 
     ])  # fmt: skip
 
 
-def main(argv=None) -> None:
-    """Train all runs, print the report, draw."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.partition("\n")[0], allow_abbrev=False, formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+def _counted(seeds: list[int]) -> str:
+    return f"{len(seeds)} seed{'s' * (len(seeds) > 1)}"
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
+
+def read_options(argv: list[str] | None) -> argparse.Namespace:
+    """Parse the command line, and make the folders of its files. Raises UserError for what cannot be, before anything is trained."""
+    parser = _Parser(description=__doc__.partition("\n")[0], allow_abbrev=False, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(20)), help="one network each; the first is drawn")
     parser.add_argument("--out", type=Path, nargs="+", default=[Path("diagonal_lines.png")], help="the figure: .png, .pdf or both")
     parser.add_argument("--report", type=Path, default=None, help="write the report to this Markdown file too")
     parser.add_argument("--iterations", type=int, default=ITERATIONS, help="steps of training")
     options = parser.parse_args(argv)
+    for seed in options.seeds:
+        if not 0 <= seed < 2**63:
+            raise UserError(f"--seeds {seed}: a seed is 0 or more, and less than 2^63")
+        if options.seeds.count(seed) > 1:
+            raise UserError(f"--seeds {seed} twice: it would count as two runs, and is one")
+    if options.iterations < 1:
+        raise UserError(f"--iterations {options.iterations}: at least 1 step")
+    for path in options.out:
+        if path.suffix not in FORMATS:
+            raise UserError(f"--out {path}: a figure ends in {' or '.join(FORMATS)}")
+    for path in [*options.out, *([] if options.report is None else [options.report])]:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{path}: cannot make its folder ({error.strerror})") from error
+    return options
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Train all runs, print the report, draw."""
+    options = read_options(argv)
     results = {loss: train(loss, options.seeds, options.iterations) for loss in tqdm(RUNS, desc="runs", leave=False, disable=None)}
     command = "python toy_experiments/diagonal_lines.py " + " ".join(sys.argv[1:] if argv is None else argv)
     text = report(results, options.seeds, options.out[0].name, command.strip())
     print(text)
     if options.report is not None:
-        options.report.parent.mkdir(parents=True, exist_ok=True)
         options.report.write_text(text, encoding="utf-8")
     for path in options.out:
         draw(results, options.seeds, path)
@@ -321,4 +351,5 @@ def main(argv=None) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)  # the tensors are too small to be worth sharing out
-    main()
+    with one_line_errors("diagonal_lines.py"):
+        main()

@@ -55,6 +55,11 @@ FIRST_IS_FIXED = {"storage_metrics", "evaltypes"}
 SPLIT_FILE = "split_file.json"  # the run's copy of --split_file
 
 
+def is_fixed(name: str, before, now) -> bool:
+    """Whether no continuation may change this flag's value `before` to `now`, permitted or not."""
+    return before != now and (name in FIXED or (name in FIRST_IS_FIXED and before[:1] != now[:1]))
+
+
 def saved_flags(opt) -> dict:
     """Flag -> resolved value, as parameters.yaml holds them: every flag, nothing else, no key."""
     return {name: value for name, value in sorted(vars(opt).items()) if name in opt.flags and name not in NEVER_SAVED}

@@ -13,6 +13,7 @@ import Bayesian_Optimization
 import main
 import parameters
 from search import study as studies
+from search.journal import JOURNAL
 from utilities.configuration import run_folder
 from utilities.errors import UserError
 from utilities.runtime import NonFiniteLoss
@@ -111,25 +112,15 @@ def test_a_search_goes_on(folder_data, tmp_path, trained):
     diff = yaml.safe_load((folder / "configs" / "resume_training_config_diffs_3" / "search.yaml").read_text())
     assert diff == {"lr": {"before": ["LOG_BAYESIAN", 1e-4, 1e-2], "now": ["LOG_BAYESIAN", 1e-5, 1e-1]}}
 
-    journal = (folder / studies.JOURNAL).read_bytes()
     for more, ranges, said in [
         ([], RANGES, "bounds may only be widened"),
         ([], ["--lr~BAYESIAN~", "[1e-5,1e-1]", *RANGES[2:]], "must stay"),
         ([], wider[:2], "searches other flags"),
         (["--bs", "6"], wider, "--bs 6 .before: 8."),
+        (["--tv_split_perc", "0.4", "--resume_allow_changes"], wider, "measured in different ways"),
     ]:
         with pytest.raises(UserError, match=said):
             search(6, *more, ranges=ranges)
-    for damaged, said in [(b"{nonsense\n" + journal, "line 1 is damaged"), (b'{"op_code": 77}\n' + journal, "not a journal")]:
-        (folder / studies.JOURNAL).write_bytes(damaged)
-        with pytest.raises(UserError, match=said) as error:
-            search(6, ranges=wider)
-        assert "\n" not in str(error.value) and (folder / studies.JOURNAL).read_bytes() == damaged, "nothing is changed"
-    (folder / studies.JOURNAL).write_bytes(journal + b'{"op_code": 4, "wor')  # killed while it wrote
-    trained.clear()
-    search(6, "--reproductions", "0", ranges=wider)
-    assert trained == [] and (folder / studies.JOURNAL).read_bytes().startswith(journal)
-    assert [path.read_bytes() for path in folder.glob("journal.log.torn_*")] == [b'{"op_code": 4, "wor']
 
 
 def test_a_trial_fails_with_its_reason_and_the_search_goes_on(folder_data, tmp_path, monkeypatch, trained):
@@ -207,7 +198,7 @@ def test_choices_and_a_database(folder_data, tmp_path, trained):
         and {row["optim"] for row in rows} <= {"adam", "sgd"}
         and {row["plateau_patience"] for row in rows} <= set("123456789")
     )
-    assert not (folder / studies.JOURNAL).exists()
+    assert not (folder / JOURNAL).exists()
     with pytest.raises(UserError, match="--study_storage"):
         Bayesian_Optimization.search([*argv[:-1], "nosuch://nowhere"])
 

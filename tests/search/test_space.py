@@ -100,6 +100,8 @@ def test_ranges_in_files(tmp_path):
         ("lr~BAYESIAN~: [0, 1]\nlr: 1", "range and a value"),
         ("lr~BAYESIAN~: [0, 1]\ndecoy: 1", "'decay'"),
         ("lr~BAYESIAN~: [0, 1]\nbs: many", "bs"),
+        ("lr~BAYESIAN~: [0, 1", "not YAML"),
+        ("- lr~BAYESIAN~", "expected lines of `flag: value`"),
     ],
 )
 def test_a_mistake_in_a_file_names_it(tmp_path, content, said):
@@ -134,8 +136,11 @@ def test_every_published_search_has_its_bounds(tmp_path):
     sys.path.insert(0, str(ROOT / "docs"))
     generator = importlib.import_module("generate_run_scripts")
     rows = generator.table("mlrc_search.csv")
-    assert len(SEARCHES) == len({(row["method"], row["setting"]) for row in rows}) == 53
-    assert sum(line.count("BAYESIAN~ ") for line in SEARCHES) == len(rows)
+    searched = {(row["method"], row["setting"]) for row in rows}
+    swept = {(method, setting) for method in generator.FIXED for setting in generator.SETTINGS} - searched
+    assert swept == {("FastAP", setting) for setting in ("cub200", "cars196", "online_products")}
+    assert len(SEARCHES) == len(searched) + len(swept) == 14 * 4
+    assert sum(line.count("BAYESIAN~ ") for line in SEARCHES) == len(rows) + len(swept)
     import Bayesian_Optimization
 
     published = {(row["method"], row["setting"], row["parameter"]): (float(row["low"]), float(row["high"])) for row in rows}
@@ -159,4 +164,7 @@ def test_every_published_search_has_its_bounds(tmp_path):
     assert arcface["loss_arcface_angular_margin"].values == pytest.approx((0, 3.14159265 / 2)), "90 degrees"
     assert arcface["loss_arcface_feature_scale"].values == published["ArcFace", "online_products", "scale"] == (0.01, 300)
     assert ms["loss_multisimilarity_margin"].values == published["Multi Similarity + Miner", "cars196", "epsilon"]
-    assert ranges["MLRC_CUB256_FastAP"]["loss_fastap_num_bins"] == space.Range("loss_fastap_num_bins", "INT_BAYESIAN", (2, 250))
+    bins = {"CUB256": (2, 250), "CUB": (2, 32), "CARS": (2, 32), "SOP": (3, 32)}  # with batches of 32 swept
+    for setting, bounds in bins.items():
+        found = ranges[f"MLRC_{setting}_FastAP"]
+        assert found == {"loss_fastap_num_bins": space.Range("loss_fastap_num_bins", "INT_BAYESIAN", bounds)}

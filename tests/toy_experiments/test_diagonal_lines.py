@@ -1,10 +1,14 @@
 """The toy experiment: its data, its loss in loops, independent seeds, and what its report says."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
 
 from toy_experiments import diagonal_lines as toy
+from utilities.errors import UserError
 
 SEEDS = [3, 4]
 
@@ -120,3 +124,35 @@ def test_the_command_line(tmp_path, capsys):
     assert all(path.stat().st_size > 5000 for path in figures)
     report = (tmp_path / "report.md").read_text()
     assert report in capsys.readouterr().out and "over 2 seeds" in report and "figure.png" in report
+
+
+def test_of_one_seed_there_is_no_spread(tmp_path, capsys):
+    toy.main(["--seeds", "7", "--iterations", "1", "--out", str(tmp_path / "figure.png")])
+    said = capsys.readouterr().out
+    assert "±" not in said and "deviation" not in said and "The values of 1 seed." in said and (tmp_path / "figure.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--out", "x.png", "x.foo"], "--out x.foo: a figure ends in .png or .pdf"),
+        (["--out", "x"], "--out x: a figure"),
+        (["--seeds", "9" * 23], f"--seeds {'9' * 23}: a seed is"),
+        (["--seeds", "-1"], "--seeds -1: a seed is"),
+        (["--seeds", "0", "1", "0"], "--seeds 0 twice"),
+        (["--iterations", "0"], "--iterations 0: at least 1"),
+        (["--iterations", "-5"], "--iterations -5: at least 1"),
+        (["--report", "/dev/null/there/report.md"], "/dev/null/there/report.md: cannot make its folder"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_training(monkeypatch, words, said):
+    monkeypatch.setattr(toy, "train", lambda *_: pytest.fail("trained"))
+    with pytest.raises(UserError) as error:
+        toy.main(words)
+    assert said in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_mistake_is_one_line_and_status_2():
+    for words in (["--seeds", "0", "0"], ["--seeds", "x"]):
+        told = subprocess.run([sys.executable, toy.__file__, *words], capture_output=True, text=True)
+        assert told.returncode == 2 and told.stderr.count("\n") == 1 and "--seeds" in told.stderr

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import types
+import zipfile
 from argparse import Namespace
 
 import numpy as np
@@ -96,8 +97,24 @@ def test_database_holds_the_rows_of_metrics_csv(tmp_path):
     with sqlite3.connect(tmp_path / "metrics.db") as connection:
         got = connection.execute('select epoch, split, metric, value from "discriminative_e_recall" order by epoch, metric').fetchall()
         tables = {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
+        assert connection.execute("select count(*) from discriminative_nmi where value is null").fetchone() == (1,), "nan"
     assert got == [(e, "test", f"e_recall@{k}", 0.1 * k * e) for e in (1, 2) for k in (1, 2)]
     assert tables == {"loss", "discriminative_e_recall", "discriminative_nmi"}
+
+
+def test_groups_that_differ_in_case_alone_have_a_table_each(tmp_path):
+    """SQLite's names ignore case."""
+    groups = {"discriminative_mAP": 0.1, "discriminative_map": 0.2, "discriminative_MAP": 0.3}  # group -> its value
+    for epoch in (1, 2):  # a new sink finds the tables again
+        Database(tmp_path).write([Row(epoch, "test", group, group, value) for group, value in groups.items()])
+    Database(tmp_path).write([Row(2, "test", "discriminative_map", "again", 0.4)])
+    Database(tmp_path).cut(1)
+    expected = {"discriminative_MAP": 0.3, "discriminative_mAP (2)": 0.1, "discriminative_map (3)": 0.2}
+    with sqlite3.connect(tmp_path / "metrics.db") as connection:
+        tables = {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
+        assert tables == set(expected)
+        for table, value in expected.items():
+            assert connection.execute(f'select epoch, value from "{table}"').fetchall() == [(1, value)]
 
 
 def test_event_files_read_back(tmp_path):
@@ -286,6 +303,8 @@ def test_comet_takes_the_same_rows(tmp_path, monkeypatch, capsys, key):
     sink.close()
     start = calls[0]
     assert start[1] == ("Experiment" if key else "OfflineExperiment") and start[2]["project_name"] == "P"
+    collects = ("parse_args", "log_env_details", "log_env_host", "log_git_metadata", "log_git_patch", "log_code", "auto_output_logging")
+    assert [start[2][name] for name in collects] == [False] * len(collects), "the command line may hold a key"
     assert start[2].get("api_key") == key and ("offline" in capsys.readouterr().out) == (key is None)
     said = {name: [(args, kwargs) for called, args, kwargs in calls if called == name] for name, _, _ in calls}
     assert said["log_parameters"] == [(({"lr": 0.1, "seed": 0},), {})], "the flags, and no key"
@@ -294,6 +313,21 @@ def test_comet_takes_the_same_rows(tmp_path, monkeypatch, capsys, key):
     assert metrics["Test: discriminative_e_recall: e_recall@2", 0] == (0.2, 1)
     assert metrics["batch/miner/tuples", 2] == (1 / 3, 1) and len(metrics) == 8
     assert said["log_histogram_3d"][0][1]["name"] == "test/rho_spectrum@0" and len(said["log_image"]) == len(said["end"]) == 1
+
+
+def test_an_offline_comet_experiment_holds_no_key(tmp_path, monkeypatch):
+    pytest.importorskip("comet_ml")
+    from utilities.records.online import online_sink
+
+    monkeypatch.delenv("COMET_API_KEY", raising=False)
+    monkeypatch.setattr(sys, "argv", ["main.py", "--wandb_key", "SECRET-OF-WANDB"])
+    sink = online_sink(offline_options(log_online=True, online_backend="comet_ml", wandb_key="SECRET-OF-WANDB"), tmp_path)
+    sink.write(rows(1))
+    sink.close()
+    (path,) = tmp_path.glob("comet/*.zip")
+    with zipfile.ZipFile(path) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    assert b"e_recall@1" in content["messages.json"] and not any(b"SECRET-OF-WANDB" in data for data in content.values())
 
 
 def test_comet_that_is_not_installed_is_said_in_one_line(tmp_path, monkeypatch):
@@ -328,7 +362,7 @@ def test_a_service_that_hangs_keeps_nobody_waiting(capsys, stuck_in):
             self.wait("close")
 
     began = time.monotonic()
-    sink = Background(Stuck, open_within=0.1, close_within=0.1)
+    sink = Background(Stuck, open_within=0.1, given_up_after=0.2, close_within=0.1)
     for epoch in range(1, 51):
         sink.write(rows(epoch))
     sink.close()
@@ -337,6 +371,42 @@ def test_a_service_that_hangs_keeps_nobody_waiting(capsys, stuck_in):
     released.set()  # the service comes back: what waited is taken, in order
     sink._thread.join(10)
     assert taken == list(range(1, 51)) and not sink._thread.is_alive()
+
+
+@pytest.mark.parametrize("trained", [0, 0.5], ids=["a short run", "a run longer than the service may take"])
+def test_a_service_that_never_opens_is_waited_for_from_its_start(capsys, trained):
+    from utilities.records.online import Background
+
+    began = time.monotonic()
+    sink = Background(threading.Event().wait, open_within=0.1, given_up_after=0.3, close_within=30)
+    time.sleep(trained)
+    closing = time.monotonic()
+    sink.close()
+    ended = time.monotonic()
+    assert ended - began >= 0.3 and ended - closing < (0.25 if trained else 5), "what is left of its time, not as long as one that opened"
+    said = capsys.readouterr().out
+    assert said.count("\n") == 1 and "did not open within 0.3 s: given up" in said
+
+
+@pytest.mark.parametrize("opens_after", [0, 0.3], ids=["at once", "while the run closes"])
+def test_a_service_that_opened_has_time_to_take_everything(capsys, opens_after):
+    from utilities.records import Sink
+    from utilities.records.online import Background
+
+    taken = []
+
+    class Slow(Sink):
+        def __init__(self):
+            time.sleep(opens_after)
+
+        def write(self, rows):
+            time.sleep(0.8)
+            taken.append(rows[0].epoch)
+
+    sink = Background(Slow, open_within=0.1, given_up_after=0.6, close_within=30)
+    sink.write(rows(1))
+    sink.close()
+    assert taken == [1] and capsys.readouterr().out == ""
 
 
 def test_a_queue_that_is_full_drops_and_says_so_once(monkeypatch, capsys):
@@ -349,14 +419,13 @@ def test_a_queue_that_is_full_drops_and_says_so_once(monkeypatch, capsys):
         released.wait(30)
         return Sink()
 
-    sink = online.Background(open_late, open_within=0, close_within=0.1)
+    sink = online.Background(open_late, open_within=0, given_up_after=10, close_within=10)
     for epoch in range(1, 10):
         sink.write(rows(epoch))
     assert capsys.readouterr().out.count("too slow") == 1
     released.set()
     while not sink._calls.empty():
         time.sleep(0.01)
-    sink._close_within = 10
     sink.close()
     assert not sink._thread.is_alive()
 

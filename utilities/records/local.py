@@ -70,7 +70,10 @@ class BatchFile(_LongForm):
 
 
 class GroupFiles(Sink):
-    """`CSV_Logs/<Train|Val|Test>_<group>.csv`: one column a metric, one line an epoch."""
+    """`CSV_Logs/<Train|Val|Test>_<group>.csv`: one column a metric, one line an epoch.
+
+    Where file names ignore case, groups that differ in nothing else (`mAP`, `map`) share a file, with a line each an epoch.
+    """
 
     def __init__(self, folder: Path):
         self.folder = folder / "CSV_Logs"

@@ -8,14 +8,24 @@ import os
 import queue
 import secrets
 import threading
+import time
 from pathlib import Path
 
 from utilities.errors import UserError
 from utilities.records import BatchRow, Row, Sink
 
 OPEN_WITHIN = 10  # seconds that a run waits for its service at the start; after that it trains while the service still starts
-CLOSE_WITHIN = 60  # seconds that it waits at the end for what is still to be sent
+GIVEN_UP_AFTER = 30  # seconds since its start that a service gets which has not opened when the run ends
+CLOSE_WITHIN = 60  # seconds that the run waits at the end for what is still to be sent to one that has
 MOST_WAITING = 10_000  # calls that wait for a service; more are dropped
+# What Comet would collect of its own accord: the command line, which may hold a key, the code and its changes, the console, the machine.
+COMET_COLLECTS_NOTHING = dict.fromkeys(
+    (
+        "log_code", "log_graph", "log_git_metadata", "log_git_patch", "parse_args", "auto_param_logging", "auto_metric_logging",
+        "auto_output_logging", "auto_log_co2", "log_env_details", "log_env_gpu", "log_env_cpu", "log_env_host", "log_env_network", "log_env_disk",
+    ),
+    False,
+)  # fmt: skip
 
 
 def online_sink(opt, folder: Path) -> Sink:
@@ -39,11 +49,14 @@ class Background(Sink):
     Args:
         open_sink: makes the other sink, on that thread.
         open_within: seconds to wait for it here.
-        close_within: seconds to wait in `close` for what is still on its way; the rest is given up.
+        given_up_after: seconds since the start, after which `close` waits no longer for a service that never opened.
+        close_within: seconds to wait in `close` for what is still on its way to one that has; the rest is given up.
     """
 
-    def __init__(self, open_sink, open_within: float = OPEN_WITHIN, close_within: float = CLOSE_WITHIN):
-        self._close_within = close_within
+    def __init__(
+        self, open_sink, open_within: float = OPEN_WITHIN, given_up_after: float = GIVEN_UP_AFTER, close_within: float = CLOSE_WITHIN
+    ):
+        self._given_up_after, self._close_within, self._began = given_up_after, close_within, time.monotonic()
         self._calls, self._opened, self._dropped = queue.Queue(MOST_WAITING), threading.Event(), False
         self._thread = threading.Thread(target=self._work, args=(open_sink,), name="online records", daemon=True)
         self._thread.start()
@@ -81,6 +94,9 @@ class Background(Sink):
 
     def close(self) -> None:
         self._later("close")
+        if not self._opened.wait(max(0, self._began + self._given_up_after - time.monotonic())):
+            print(f"the online service did not open within {self._given_up_after} s: given up; local records are complete")
+            return
         self._thread.join(self._close_within)
         if self._thread.is_alive():
             print(f"the online service did not take everything within {self._close_within} s: given up; local records are complete")
@@ -181,7 +197,7 @@ def _title(opt, folder: Path) -> str:
 
 
 class Comet(Sink):
-    """A Comet experiment, offline where there is no key."""
+    """A Comet experiment, offline where there is no key. It holds what a run records, and nothing that Comet collects by itself."""
 
     def __init__(self, opt, folder: Path):
         self.run = None
@@ -192,10 +208,11 @@ class Comet(Sink):
         key = opt.comet_api_key or os.environ.get("COMET_API_KEY")
         try:
             if key:
-                self.run = comet_ml.Experiment(api_key=key, project_name=opt.project, auto_output_logging=False, log_code=False)
+                self.run = comet_ml.Experiment(api_key=key, project_name=opt.project, **COMET_COLLECTS_NOTHING)
             else:
                 print(f"--log_online: no COMET_API_KEY: offline; later: comet upload {folder}/comet/*.zip")
-                self.run = comet_ml.OfflineExperiment(offline_directory=str(folder / "comet"), project_name=opt.project, log_code=False)
+                where = str(folder / "comet")
+                self.run = comet_ml.OfflineExperiment(offline_directory=where, project_name=opt.project, **COMET_COLLECTS_NOTHING)
             self.run.set_name(_title(opt, folder))
             self.run.add_tag(opt.group)
             self.run.log_parameters(saved_flags(opt))
