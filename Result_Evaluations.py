@@ -80,12 +80,14 @@ def main(opt: argparse.Namespace, api=None) -> Path:
     names = groups.datasets(found)
     of = {dataset: [group for group in found if group.dataset == dataset] for dataset in names}
     shown = {dataset: _shown(of[dataset], asked) for dataset in names}
-    matches = {source: published.match(found, published.load(source), _resolved) for source in opt.compare_to}
+    notes += _without_numbers(of, shown, asked)
+    matches, without = published.matches(found, opt.compare_to, _resolved)
+    notes += without
     out = _folder(opt.out)
 
     parts = {ALL: [tables.shared(found, {d: _two(shown[d]) for d in names}, how, opt.ddof) for how in (SELECTED, LAST, BEST_ON_TEST)]}
     parts |= {dataset: _tables(of[dataset], shown[dataset], matches, opt.ddof) for dataset in names}
-    left_out = tables.left_out(found, shown[names[0]][:3])
+    left_out = tables.left_out(found, _together(*(shown[dataset][:3] for dataset in names)))
     parts |= {LEFT_OUT: [left_out]} if left_out else {}
     for table in (table for part in parts.values() for table in part):
         table.write(out)
@@ -93,19 +95,34 @@ def main(opt: argparse.Namespace, api=None) -> Path:
     figures = {dataset: _figures(of[dataset], shown[dataset], pairs, out) for dataset in names}
     notes += [f"{group.dataset}/{group.name} is not averaged: {group.refused}" for group in found if group.refused]
     on_page = {part: made for part, made in parts.items() if part != ALL or len(names) > 1}  # of one data set the page speaks once
-    page.write(out / "index.html", on_page, figures, found, {dataset: shown[dataset][0] for dataset in names}, notes)
+    curves = {dataset: own[0] for dataset, own in shown.items() if own}
+    page.write(out / "index.html", on_page, figures, found, curves, notes)
     _report(found, parts, notes, out)
     return out / "index.html"
 
 
 def _shown(of, asked) -> list[columns.Column]:
-    """The columns of a data set: those asked for that it recorded, or all that rate a space."""
+    """The columns of a data set: those asked for that it recorded, or all that rate a space; none where all its runs failed early."""
     available = columns.recorded([run for group in of for run in group.runs])
-    shown = [c for c in asked if (c.split, c.metric) in available] if asked else columns.performance(available)
-    if not shown:
-        what = " ".join(c.metric for c in asked) if asked else "a metric that rates an embedding space (name what to show with --metrics)"
-        raise UserError(f"nothing in common: none of the {sum(len(group.runs) for group in of)} runs on {of[0].dataset} recorded {what}")
-    return shown
+    return [c for c in asked if (c.split, c.metric) in available] if asked else columns.performance(available)
+
+
+def _without_numbers(of, shown, asked) -> list[str]:
+    """A note on the data sets that have no column, and one on the others where no run counts."""
+    bare = [dataset for dataset in shown if not shown[dataset]]
+    failed = [dataset for dataset in shown if shown[dataset] and not any(group.counted for group in of[dataset])]
+    way_out = " (name what to show with --metrics)" * bool(columns.recorded(_runs(of, bare)))
+    what = " ".join(c.metric for c in asked) or f"a metric that rates an embedding space{way_out}"
+    return [
+        f"no numbers on {', '.join(those)}: none of the runs there ({len(_runs(of, those))}) {does}"
+        for those, does in ((bare, f"recorded {what}"), (failed, "counts"))
+        if those
+    ]
+
+
+def _runs(of, names) -> list[collect.Run]:
+    """All runs on some data sets."""
+    return [run for dataset in names for group in of[dataset] for run in group.runs]
 
 
 def _structure(of) -> list[columns.Column]:
@@ -141,24 +158,30 @@ def _tables(of, shown, matches, ddof) -> list[tables.Table]:
     pairs = tables.regularised(of, _of_pairs(shown, quantities), ddof)
     made += [pairs] if pairs else []
     if quantities:
-        made += [tables.structure(of, quantities, ddof), tables.correlations(of, shown[0], _together(quantities, shown[1:]))]
+        made += [tables.structure(of, quantities, ddof)]
+    if quantities and shown:
+        made += [tables.correlations(of, shown[0], _together(quantities, shown[1:]))]
     return [*made, tables.settings(of)]
 
 
 def _figures(of, shown, pairs, out) -> list[tuple[str, str]]:
     """All figures of one data set: (name, caption)."""
-    quantities, first = _structure(of), shown[0]
-    made = [
-        (
-            plots.relations(of, first, quantities, out),
-            f"{first.title} against the structure of the embedding space; one point a group, bars: one deviation",
-        ),
-        (plots.rho(of, first, quantities, out), f"{first.title} against rho"),
-        (plots.matrix(of, _together(shown, quantities), out), "Correlation of the metrics over the groups"),
-        (plots.ranked(of, first, out), f"Groups ranked by {first.title}"),
-        *((plots.relation(of, x, y, out), f"{y.title} against {x.title}") for x, y in pairs),
-    ]
-    return [(name, caption) for name, caption in made if name]
+    quantities, made = _structure(of), []
+    if shown:
+        first = shown[0]
+        made += [
+            (
+                plots.relations(of, first, quantities, out),
+                f"{first.title} against the structure of the embedding space; one point a group, bars: one deviation",
+            ),
+            (plots.rho(of, first, quantities, out), f"{first.title} against rho"),
+            (plots.matrix(of, _together(shown, quantities), out), "Correlation of the metrics over the groups"),
+            (plots.ranked(of, first, out), f"Groups ranked by {first.title}"),
+        ]
+    made += [(plots.relation(of, x, y, out), f"{y.title} against {x.title}") for x, y in pairs]
+    absent = [group.name for group in of if not group.counted]
+    beside = f"; without a run that counts, and so not here: {', '.join(absent)}" if absent else ""
+    return [(name, caption + beside) for name, caption in made if name]
 
 
 def _name_methods(found) -> None:

@@ -27,6 +27,7 @@ SEARCH = "_search"  # folders of hyper-parameter searches end so: their trials d
 ONLINE_KEY = re.compile(r"(Train|Val|Test): (?:(.+): )?(.+)$")  # `Test: discriminative_e_recall: e_recall@1`
 SPLITS = {title: split for split, title in SPLIT_TITLES.items()}
 TRAINING_GROUPS = ("criterion", "miner", "rate")  # logged online without the group before the slash
+WHOLE_NUMBERS, LISTS_OF_NAMES = ("seed", "n_epochs", "patience", "split_sets", "embed_dim"), ("evaltypes", "storage_metrics")  # flags
 _YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml reads hundreds of files in a second, plain PyYAML in many
 
 
@@ -82,6 +83,11 @@ class Run:
     meta: dict = field(default_factory=dict)  # of a fold: kind of embeddings -> what its cross-validation's meta/<kind>.json holds
 
     @property
+    def selected_epoch(self) -> int | None:
+        """The epoch that its summary.json names; None where it names none."""
+        return (self.summary.get("selected") or {}).get("epoch")
+
+    @property
     def whole(self) -> str:
         """The name of the fold's cross-validation; of any other run its own."""
         return self.name if self.fold is None else self.name.rpartition("/")[0]
@@ -117,18 +123,20 @@ def find_folders(root: Path | str, skipped: list[str] | None = None) -> list[Pat
 
 
 def read_folder(folder: Path) -> Run:
-    """The run in one folder; what is missing or broken becomes its `problem`, never an exception."""
+    """The run in one folder; what is missing or broken becomes its `problem`, of environment.yaml a note, never an exception."""
     folder = Path(folder)
     flags, problem = _read_yaml(folder / PARAMETERS)
-    environment, _ = _read_yaml(folder / "environment.yaml")
+    flags, wrong = _sound_flags(flags)
+    summary, wrong_summary = _read_summary(folder / "summary.json")
+    environment, notes = _read_environment(folder / "environment.yaml")
     fold = FOLD.fullmatch(folder.name)
     name = f"{folder.parent.name}/{folder.name}" if fold else folder.name
     base = folder.parent if fold else folder
     group, seed = _identity(flags, base.name)
     flags |= {CHANGED: _changes(folder)} if flags else {}
     run = Run(
-        name, str(folder), str(flags.get("dataset") or base.parent.name), group, seed, int(fold[1]) if fold else None, flags, environment, problem=problem,
-        summary=_read_json(folder / "summary.json"), meta=_read_meta(base / "meta") if fold else {},
+        name, str(folder), str(flags.get("dataset") or base.parent.name), group, seed, int(fold[1]) if fold else None, flags, environment,
+        problem=problem or _failed(PARAMETERS, wrong) or wrong_summary, notes=notes, summary=summary, meta=_read_meta(base / "meta") if fold else {},
     )  # fmt: skip
     try:
         run.series, cut = read_metrics(folder / METRICS)
@@ -136,7 +144,7 @@ def read_folder(folder: Path) -> Run:
             run.notes.append("the last row of metrics.csv is cut short and was left out")
     except OSError:
         run.problem = run.problem or "failed: no CSV_Logs/metrics.csv"
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, OverflowError) as error:
         run.problem = f"failed: metrics.csv is no epoch,split,metric,value table ({' '.join(str(error).split())[:80]})"
     _judge(run)
     return run
@@ -148,7 +156,7 @@ def _changes(folder: Path) -> str:
         return "no"
     try:
         began, found = history(folder)
-    except (UserError, yaml.YAMLError) as error:
+    except (UserError, ValueError) as error:  # ValueError: a date that does not exist
         return f"unknown ({error})"
     harmless = NOT_COMPARED | ({"n_epochs"} if began.get("scheduler") != "cosine" else set())
     texts = [f"{name} {value} after epoch {done[0]}" for done, changed in found for name, value in changed.items() if name not in harmless]
@@ -168,6 +176,8 @@ def read_metrics(path: Path) -> tuple[Series, bool]:
     rows = pd.read_csv(io.BytesIO(content[:whole]), dtype=columns, **exact)
     if rows.empty:
         return EMPTY, whole < len(content)
+    if rows[["split", "metric"]].isna().to_numpy().any():
+        raise ValueError("a row without split or metric")
     return Series.from_rows(rows["epoch"], rows["split"], rows["metric"], rows["value"]), whole < len(content)
 
 
@@ -176,15 +186,78 @@ def _read_yaml(path: Path) -> tuple[dict, str | None]:
         content = yaml.load(path.read_bytes(), Loader=_YAML)
     except OSError:
         return {}, f"failed: {path.name} is missing"
-    except (yaml.YAMLError, UnicodeDecodeError):
+    except (yaml.YAMLError, ValueError):  # ValueError: no UTF-8, or a date that does not exist
         return {}, f"failed: {path.name} is no YAML"
-    return (content, None) if isinstance(content, dict) else ({}, f"failed: {path.name} is empty")
+    if not isinstance(content, dict):
+        return {}, f"failed: {path.name} is empty"
+    return {str(key): value for key, value in content.items()}, None
+
+
+def _read_environment(path: Path) -> tuple[dict, list[str]]:
+    """What is said where it is looked for, and a note on what is not: `packages` and `data` are tables, and so are the latter's parts."""
+    content, problem = _read_yaml(path)
+    if problem:
+        return {}, [f"{path.name} cannot be read"] * path.exists()
+    data = content.get("data") or {}
+    sound = {
+        "packages": _is_table(content.get("packages") or {}),
+        "data": _is_table(data)
+        and _is_table(data.get("counts") or {}, lambda count: _is_table(count or {}))
+        and _is_table(data.get("transforms") or {}),
+    }
+    broken = [name for name in sound if not sound[name]]
+    return {key: value for key, value in content.items() if key not in broken}, [f"{path.name}: {name} cannot be read" for name in broken]
+
+
+def _read_summary(path: Path) -> tuple[dict, str | None]:
+    """A summary.json, empty where there is none, and what is wrong with the epoch that it names as selected."""
+    summary = _read_json(path)
+    selected = summary.get("selected") or {}
+    if _is_table(selected) and _is_whole(selected.get("epoch")):
+        return summary, None
+    return {}, _failed(path.name, [f"selected {selected!r} names no epoch"])
+
+
+def _failed(name: str, wrong: list[str]) -> str | None:
+    return f"failed: {name}: {', '.join(wrong)}" if wrong else None
+
+
+def _sound_flags(flags: dict) -> tuple[dict, list[str]]:
+    """Flags without those that no table can be made of, and what is wrong with these."""
+    wrong = {name: "no whole number" for name in WHOLE_NUMBERS if not _is_whole(flags.get(name))}
+    wrong |= {name: "no list of names" for name in LISTS_OF_NAMES if not _are_names(flags.get(name) or [])}
+    return {name: value for name, value in flags.items() if name not in wrong}, [
+        f"{name} {flags[name]!r} is {wrong[name]}" for name in wrong
+    ]
+
+
+def _is_whole(value) -> bool:
+    """Whether a value is a whole number, or None."""
+    return value is None or (_is_number(value) and value % 1 == 0)
+
+
+def _are_names(value) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(name, str) for name in value)
+
+
+def _is_table(value, of=lambda part: True) -> bool:
+    """Whether a value is a dict, and each of its values what `of` asks for."""
+    return isinstance(value, dict) and all(map(of, value.values()))
 
 
 def _read_meta(folder: Path) -> dict:
-    """Kind of embeddings -> the results over folds; empty where they were not made."""
+    """Kind of embeddings -> the results over folds; empty where they were not made, or are broken."""
     contents = {kind: _read_json(folder / f"{kind}.json") for kind in (SEPARATED, CONCATENATED)}
-    return {kind: content for kind, content in contents.items() if isinstance(content.get("values"), dict)}
+    return {kind: content for kind, content in contents.items() if _is_meta(content)}
+
+
+def _is_meta(content: dict) -> bool:
+    lists = all(isinstance(content.get(name) or [], list) for name in ("folds", "epochs"))
+    return lists and _is_table(content.get("flags") or {}) and _is_table(content.get("values"), lambda split: _is_table(split, _is_result))
+
+
+def _is_result(value) -> bool:
+    return _is_table(value) and isinstance(value.get("mean"), (int, float, type(None)))
 
 
 def _read_json(path: Path) -> dict:
@@ -222,7 +295,7 @@ def _judge(run: Run) -> None:
 
 
 def _ended_by_patience(run: Run, last: int) -> bool:
-    patience, selected = run.flags.get("patience"), (run.summary.get("selected") or {}).get("epoch")
+    patience, selected = run.flags.get("patience"), run.selected_epoch
     return patience is not None and selected is not None and last - int(selected) >= int(patience)
 
 
@@ -259,6 +332,7 @@ def read_project(path: str, api) -> list[Run]:
 
 def _read_online(online, path: str) -> Run:
     config = {key: value for key, value in dict(online.config).items() if not key.startswith("_") and key not in NEVER_SAVED}
+    config, wrong = _sound_flags(config)
     name = str(online.name)
     base, _, last = name.rpartition("/")
     fold = FOLD.fullmatch(last) if base else None  # `X/fold_0`, as utilities/records/online.py names the folds of X
@@ -266,6 +340,7 @@ def _read_online(online, path: str) -> Run:
     group, seed = _identity(given, base if fold else name)
     where = getattr(online, "url", None) or f"https://wandb.ai/{path}/runs/{getattr(online, 'id', name)}"
     run = Run(name, where, str(config.get("dataset", "unknown")), group, seed, int(fold[1]) if fold else None, {CHANGED: "no", **config})
+    run.problem = _failed("config", wrong)
     try:  # (W&B keeps the last flags alone: what was changed before is not known there)
         run.series = _online_series(_history(online), config, run.notes)
     except (ValueError, TypeError, KeyError) as error:

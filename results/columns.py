@@ -141,7 +141,9 @@ def parse(name: str, available) -> Column:
             return column(split, metric)
     if direction(metric) is not None:
         where = f" on {head}" if head in SPLIT_TITLES else ""
-        raise UserError(f"metric {name!r} exists, but none of these runs recorded it{where}. Recorded: {', '.join(_names(available))}")
+        raise UserError(
+            f"metric {name!r} exists, but none of these runs recorded it{where}. Recorded: {', '.join(_names(available)) or 'nothing'}"
+        )
     raise unknown("metric", name, _names(available))
 
 

@@ -110,15 +110,21 @@ def to_csv(table: Table) -> str:
     return file.getvalue()
 
 
+TEX_SYMBOLS = (  # a character, and its command in math
+    "α alpha β beta γ gamma δ delta ε epsilon ζ zeta η eta θ theta ι iota κ kappa λ lambda μ mu ν nu ξ xi π pi ρ rho ς varsigma σ sigma τ tau "
+    "υ upsilon φ phi χ chi ψ psi ω omega Γ Gamma Δ Delta Θ Theta Λ Lambda Ξ Xi Π Pi Σ Sigma Υ Upsilon Φ Phi Ψ Psi Ω Omega ← leftarrow → to "
+    "↔ leftrightarrow ⇐ Leftarrow ⇒ Rightarrow ⇔ Leftrightarrow ↑ uparrow ↓ downarrow × times · cdot ± pm … dots ≤ le ≥ ge ≠ ne ≈ approx "
+    "∼ sim ∈ in ∞ infty √ surd µ mu"
+)
 TEX_ESCAPES = {
     "\\": r"\textbackslash{}",
     "^": r"\^{}",
     "~": r"\~{}",
-    "±": r"$\pm$",
-    "<": r"$<$",
-    ">": r"$>$",
-    "|": r"$|$",
     **{c: "\\" + c for c in "&%$#_{}"},
+    **{c: f"${c}$" for c in "<>|"},
+    **{c: f"$\\{name}$" for c, name in re.findall(r"(\S) (\w+)", TEX_SYMBOLS)},
+    **{"−": "$-$", "°": r"$^\circ$", "²": "$^2$", "³": "$^3$"},
+    **dict(zip("ΑΒΕΖΗΙΚΜΝΟΡΤΧο", "ABEZHIKMNOPTXo", strict=True)),  # Greek letters that LaTeX has no command for, because they look Latin
 }
 
 
@@ -127,21 +133,26 @@ def tex_escaped(text: str) -> str:
     return re.sub("[" + re.escape("".join(TEX_ESCAPES)) + "]", lambda found: TEX_ESCAPES[found[0]], text)
 
 
+def _line(text: str) -> str:
+    r"""A line after `\\` or a rule, which would take a bracket or a star at its beginning for their own."""
+    return "{}" * text.lstrip().startswith(("[", "*")) + text
+
+
 def to_tex(table: Table) -> str:
     """As a LaTeX table (package booktabs): best bold, not significantly worse underlined, remarks as lettered notes below."""
     letters = _lettered(table)
     footnotes = [f"$^{{{letter}}}$~{tex_escaped(remark)}." for remark, letter in letters.items()]
     lines = [
-        r"\begin{table*}[t]", r"\centering", rf"\caption{{{tex_escaped(table.title)}}}", rf"\label{{tab:{table.name.replace('_', '-')}}}",
+        r"\begin{table*}[t]", r"\centering", rf"\caption{{{tex_escaped(table.title)}}}", rf"\label{{tab:{re.sub('[^A-Za-z0-9:]', '-', table.name)}}}",
         rf"\begin{{tabular}}{{l{'c' * (len(table.head) - 1)}}}", r"\toprule", " & ".join(map(tex_escaped, table.head)) + r" \\", r"\midrule",
     ]  # fmt: skip
     for cells, remarks in zip(table.rows, table.remarks, strict=True):
         shown = [_tex_cell(cell) for cell in cells]
         if remarks:
             shown[0] += f"$^{{{','.join(letters[r] for r in remarks)}}}$"
-        lines.append(" & ".join(shown) + r" \\")
+        lines.append(_line(" & ".join(shown)) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}", r"\par\smallskip\footnotesize\raggedright"]
-    lines += [tex_escaped(note) + r" \\" for note in table.notes] + footnotes
+    lines += [_line(tex_escaped(note)) + r" \\" for note in table.notes] + footnotes
     return "\n".join(lines + [r"\end{table*}", ""])
 
 

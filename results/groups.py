@@ -79,10 +79,14 @@ class Group:
         return 1 if flags.get("split_scheme") == "predefined" else int(flags.get("split_sets") or 1 + max(run.fold for run in there))
 
     @property
+    def n_run(self) -> int:
+        """How many seeds were run, whether they count or not."""
+        return len({run.seed for run in self.runs})
+
+    @property
     def seeds_text(self) -> str:
         """How many seeds count, of how many there are; of cross-validations also over how many folds each."""
-        there = len({run.seed for run in self.runs})
-        count = f"{len(self.seeds)}" + (f" of {there}" if len(self.seeds) < there else "")
+        count = f"{len(self.seeds)}" + (f" of {self.n_run}" if len(self.seeds) < self.n_run else "")
         return count + (f" x {_folds_text(len(self.folds))}" if self.folds else "")
 
     @property
@@ -119,6 +123,14 @@ class Group:
         """Mean and deviation over the seeds."""
         return statistics.estimate(self.values(column, how), ddof)
 
+    def fewer(self, estimates: list[tuple[str, statistics.Estimate]]) -> list[str]:
+        """Which numbers of a row, by their titles, are means of fewer seeds than count: some have none at the epoch in question."""
+        titles = {}
+        for title, estimate in estimates:
+            if 0 < estimate.count < len(self.seeds):
+                titles.setdefault(estimate.count, []).append(title)
+        return [f"{', '.join(names)}: mean of {count} of {len(self.seeds)} seeds" for count, names in titles.items()]
+
     def epochs(self, how: str, ddof: int = 1) -> statistics.Estimate:
         """Mean and deviation over the seeds of the selected epoch, itself the mean over the folds."""
         return statistics.estimate([np.mean([columns.epoch(run, how) for run in runs]) for runs in self.seeds.values()], ddof)
@@ -145,13 +157,13 @@ def build(runs: list[Run], defaults: dict | None = None) -> list[Group]:
     """Group by data set and `group`, decide what counts, and say where settings differ.
 
     Args:
-        defaults: flag -> default, for flags that some runs were recorded without.
+        defaults: flag -> default, for flags that some runs were recorded without; None where a flag has none.
     """
     members = {}
     for run in runs:
         members.setdefault((run.dataset, run.group), []).append(run)
-    groups, recorded = [], {flag for run in runs for flag in run.flags}
-    known = {flag: value for flag, value in (defaults or {}).items() if flag in recorded}
+    groups = []
+    known = {flag: (defaults or {}).get(flag) for run in runs for flag in run.flags}
     for (dataset, name), found in sorted(members.items()):
         group = Group(dataset, name, sorted(found, key=lambda run: (run.seed is None, run.seed or 0, run.fold or 0, run.name)))
         _count(group, known)
@@ -214,7 +226,7 @@ def _unselectable(run: Run) -> str | None:
         return None
     if np.isnan(columns.epoch(run, columns.SELECTED)):
         return f"failed: no finite {columns.selection_metric(run)} on {columns.selection_split(run)}, which selects the epoch"
-    chosen = (run.summary.get("selected") or {}).get("epoch")
+    chosen = run.selected_epoch
     if chosen is not None and chosen != columns.epoch(run, columns.SELECTED):
         run.notes.append(
             f"summary.json names epoch {chosen}, the rows of metrics.csv epoch {columns.epoch(run, columns.SELECTED):g}: the tables follow the rows"
@@ -228,7 +240,7 @@ def differing_flags(runs: list[Run], defaults: dict) -> list[str]:
     for flag in sorted({flag for run in runs for flag in run.flags} - NOT_COMPARED):
         holders = {}
         for run in runs:
-            holders.setdefault(_shown(run.flags.get(flag, defaults.get(flag, "absent"))), []).append(run.name)
+            holders.setdefault(_shown(run.flags.get(flag, defaults.get(flag))), []).append(run.name)
         if len(holders) > 1:
             found.append(f"{flag}: " + ", ".join(f"{value} ({_few(names)})" for value, names in holders.items()))
     return found
@@ -262,9 +274,9 @@ def settings(run: Run, defaults: dict | None = None) -> dict[str, str]:
     """Everything a run shares, or should share, with the runs it is compared with: flags, data, versions, hardware.
 
     Args:
-        defaults: flag -> default, for flags that the run was recorded without; None is no default.
+        defaults: flag -> default, for flags that the run was recorded without.
     """
-    flags = {**{flag: value for flag, value in (defaults or {}).items() if value is not None}, **run.flags} if run.flags else {}
+    flags = {**(defaults or {}), **run.flags} if run.flags else {}
     found = {flag: _shown(value) for flag, value in flags.items() if flag not in NOT_COMPARED and not METHOD.fullmatch(flag)}
     found |= {flag: UNUSED for flag in _unused(flags) & set(found)}
     found["selection"] = columns.rule(run)
@@ -294,20 +306,25 @@ def _together(found: list[dict[str, str]]) -> dict[str, str]:
 
 
 def shared_settings(groups: list[Group]) -> dict[str, str]:
-    """Each setting's value in most of the groups, in the order of printing."""
+    """Each setting's value in most of the groups that recorded it, in the order of printing."""
     names = list({name: None for group in groups for name in group.settings})
     order = [name for part in PRINTED.values() for name in part]
     names.sort(key=lambda name: (order.index(name) if name in order else len(order), name))
-    return {name: Counter(group.settings.get(name, "unknown") for group in groups).most_common(1)[0][0] for name in names}
+    return {name: Counter(g.settings[name] for g in groups if name in g.settings).most_common(1)[0][0] for name in names}
+
+
+def setting(group: Group, name: str, shared: str) -> str:
+    """A group's own value of a setting; of one that was not recorded `unknown`, but None where the others have None: the two are alike."""
+    return group.settings.get(name, "None" if shared == "None" else "unknown")
 
 
 def _mark_differences(groups: list[Group]) -> None:
     shared = shared_settings(groups)
     for group in groups:
         group.differs = [
-            f"{name} {group.settings.get(name, 'unknown')} (others: {value})"
+            f"{name} {own} (others: {value})"
             for name, value in shared.items()
-            if group.settings.get(name, "unknown") not in (value, UNUSED)  # that a scheme does not use a flag follows from the scheme
+            if (own := setting(group, name, value)) not in (value, UNUSED)  # that a scheme does not use a flag follows from the scheme
         ]
 
 
@@ -330,7 +347,7 @@ def twins(groups: list[Group]) -> list[tuple[Group, Group]]:
     of_miner = {"distance": {}, "rho_distance": {}}
     for group in groups:
         flags = (group.counted or group.runs)[0].flags
-        if group.counted and flags.get("batch_mining") in of_miner:
+        if group.counted and str(flags.get("batch_mining")) in of_miner:
             others = {
                 f: _shown(v) for f, v in flags.items() if f not in NOT_COMPARED and f != "batch_mining" and not f.startswith("miner_")
             }

@@ -92,7 +92,7 @@ def write(
     Args:
         tables: part of the page -> its tables. Parts named after data sets also hold their figures and curves.
         figures: part -> (file name without ending, caption); the PNG lies beside the page and goes into it.
-        curves: data set -> the metric whose course over the epochs is drawn for every group.
+        curves: data set -> the metric whose course over the epochs is drawn for every group; none of a data set without numbers.
         notes: what a reader has to know first: skipped folders, groups that are not averaged.
     """
     parts = [part for part in tables if tables[part]]
@@ -113,7 +113,7 @@ def write(
             body.append('<div class="figures">' + "".join(_figure(path.parent, *figure) for figure in figures[part]) + "</div>")
         of = [group for group in found if group.dataset == part]
         if of:
-            body.append(_curves(of, curves[part]))
+            body.append(_curves(of, curves[part]) if part in curves else "")
             body.append(_run_list(of, path.parent))
         body += [to_html(table, address) for table in tables[part] if table.name.endswith("_settings")]
     warning = '<div class="warning"><ul>' + "".join(f"<li>{html.escape(note)}</li>" for note in notes) + "</ul></div>" if notes else ""

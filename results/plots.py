@@ -12,10 +12,12 @@ from results.groups import Group
 BASE, REGULARISED = "#2b6ca3", "#c2571a"  # colours of methods as they are, and with rho_distance
 DPI = 130
 ANGLES = 20  # directions in which a label is tried
-
+NEAR = 12  # points: a label further away than this has a line to its own
+FEWER = "*"  # behind the label of a mean of fewer seeds than were run
 
 STYLE = {
     "pdf.fonttype": 42, "font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "grid.color": "0.88",
+    "text.parse_math": False,  # names are drawn as they are: of two dollar signs matplotlib would make a formula
 }  # fmt: skip
 
 
@@ -55,6 +57,23 @@ def _points(found: list[Group], x: Column, y: Column):
     return [(g, a, b) for g, a, b in pairs if math.isfinite(a.mean) and math.isfinite(b.mean)]
 
 
+def _labels(found: list[Group], shown: list[tuple]) -> tuple[list[str], bool]:
+    """The labels of the groups in `shown`, (group, its estimates ...), marked where a mean is of fewer seeds than were run; is one marked?
+
+    Args:
+        found: all groups of the data set, among which labels are told apart.
+    """
+    labels = groups.label_alike(found)
+    marked = [min(estimate.count for estimate in estimates) < group.n_run for group, *estimates in shown]
+    return [labels[g.dataset, g.name] + FEWER * mark for (g, *_), mark in zip(shown, marked, strict=True)], any(marked)
+
+
+def _explain(figure, marked: bool) -> None:
+    """Say what the mark of labels means, where one has it."""
+    if marked:
+        figure.text(0.1 / figure.get_figwidth(), 0.08 / figure.get_figheight(), f"{FEWER} fewer seeds than were run", fontsize=8)
+
+
 def _colour(group: Group) -> str:
     return REGULARISED if (group.counted or group.runs)[0].flags.get("batch_mining") == "rho_distance" else BASE
 
@@ -87,11 +106,12 @@ def _scatter(axis, points) -> None:
 
 
 def _legend(axis, colours, **where) -> None:
-    """What the colours mean, where there are both."""
+    """What the colours mean, where there are both: beside the title, because inside it would lie on a point, an error bar or a long bar."""
     if set(colours) == {BASE, REGULARISED}:
         for colour, name in ((BASE, "as it is"), (REGULARISED, "with rho_distance")):
             axis.plot([], [], "o", color=colour, label=name, markersize=5)
-        axis.legend(**{"loc": "best", "fontsize": 9, "frameon": False, **where})
+        beside = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "ncols": 2, "borderaxespad": 0.2}
+        axis.legend(fontsize=9, frameon=False, **beside | where)
 
 
 def _coefficient(result: statistics.Correlation) -> str:
@@ -103,16 +123,18 @@ def relations(found: list[Group], y: Column, xs: list[Column], folder: Path) -> 
     panels = [(x, points) for x in xs if (points := _points(found, x, y))]
     if not panels:
         return None
-    figure = _figure(3.1 * len(panels) + 0.6, 3.4)
+    figure = _figure(3.1 * len(panels) + 0.6, 3.6)
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)
     for axis, (x, points) in zip(axes[0], panels, strict=True):
         _scatter(axis, points)
         axis.set_xlabel(x.unit)
         axis.set_title(_coefficient(tables.correlation(found, x, y)), fontsize=10)
     axes[0, 0].set_ylabel(y.unit)
-    _legend(axes[0, -1], [_colour(group) for group, *_ in panels[-1][1]])
+    colours = [_colour(group) for _, points in panels for group, *_ in points]
+    # Below all panels: beside its title a figure of one panel has no room.
+    _legend(axes[0, 0], colours, loc="lower left", bbox_to_anchor=(0.0, 0.0), bbox_transform=figure.transFigure)
     figure.suptitle(f"{found[0].dataset}: {y.title} against the structure of the space", x=0.02, ha="left", fontsize=11)
-    _room(figure, top=0.65)
+    _room(figure, top=0.65, bottom=0.8)
     figure.subplots_adjust(wspace=0.08)
     return save(figure, folder, f"{found[0].dataset}_relations")
 
@@ -156,7 +178,7 @@ def labelled(found: list[Group], x: Column, y: Column, folder: Path, name: str) 
     points = _points(found, x, y)
     if not points:
         return None
-    labels = groups.label_alike(found)
+    texts, marked = _labels(found, points)
     for scale in (1.0, 1.3, 1.7, 2.2, 3.0):  # more room until all labels find a place
         figure = _figure(8.6 * scale, 6.0 * scale)
         axis = figure.subplots()
@@ -167,18 +189,18 @@ def labelled(found: list[Group], x: Column, y: Column, folder: Path, name: str) 
         axis.set_ylabel(y.unit)
         result = tables.correlation([g for g, *_ in points], x, y)
         axis.set_title(f"{found[0].dataset}: {_coefficient(result)}", loc="left", fontsize=11)
-        _legend(axis, [_colour(group) for group, *_ in points], loc="lower left")
-        texts = [labels[g.dataset, g.name] for g, *_ in points]
+        _legend(axis, [_colour(group) for group, *_ in points])
+        _explain(figure, marked)
         if place_labels(axis, [(a.mean, b.mean) for _, a, b in points], texts, [_colour(g) for g, *_ in points]):
             break
     return save(figure, folder, name)
 
 
 def place_labels(axis, points: list[tuple[float, float]], texts: list[str], colours: list[str], size: float = 8.5) -> bool:
-    """Write each text near its point, nearest free place first, with a line to the point where it lies further away.
+    """Write each text beside its point where no other point is nearer to the text, else at the nearest free place, with a line to the point.
 
     Returns:
-        Whether all found a place inside the axes that touches no other label, no point and no legend.
+        Whether all found a place inside the axes that touches no other label and no point.
     """
     figure = axis.figure
     figure.canvas.draw()
@@ -186,36 +208,39 @@ def place_labels(axis, points: list[tuple[float, float]], texts: list[str], colo
     centres = axis.transData.transform(points)  # (n, 2) pixels
     room = axis.get_window_extent(renderer)
     pixel = figure.dpi / 72
-    taken = [(x - 4 * pixel, y - 4 * pixel, x + 4 * pixel, y + 4 * pixel) for x, y in centres]
-    if axis.get_legend() is not None:
-        taken.append(axis.get_legend().get_window_extent(renderer).extents)
-    angles = np.linspace(0, 2 * math.pi, ANGLES, endpoint=False)
+    taken = np.concatenate([centres - 4 * pixel, centres + 4 * pixel], axis=1)  # boxes (m, 4): points, labels, pieces of lines
+    labels = np.empty((0, 4))
+    angles, distances = np.meshgrid(
+        np.linspace(0, 2 * math.pi, ANGLES, endpoint=False), np.geomspace(6 * pixel, max(room.width, room.height), 40)
+    )
+    angles, distances = angles.ravel(), distances.ravel()  # (k,) places around a point, the nearest first
+    with_line = distances > NEAR * pixel
     complete = True
     for i in np.argsort(-centres[:, 1]):
         probe = axis.text(0, 0, texts[i], fontsize=size)
         box = probe.get_window_extent(renderer)
         probe.remove()
-        width, height = box.width + 2 * pixel, box.height + 2 * pixel
-        obstacles = np.array(taken)
-        spot = None
-        for distance in np.geomspace(6 * pixel, max(room.width, room.height), 40):
-            # An ellipse around the label's own box: beside the point a wide label must keep half its width away.
-            offsets = np.stack([np.cos(angles) * (distance + width / 2), np.sin(angles) * (distance + height / 2)], axis=1)
-            middles = centres[i] + offsets
-            low, high = middles - (width / 2, height / 2), middles + (width / 2, height / 2)
-            inside = (low >= (room.x0, room.y0)).all(1) & (high <= (room.x1, room.y1)).all(1)
-            apart = (low[:, None] >= obstacles[None, :, 2:]) | (high[:, None] <= obstacles[None, :, :2])  # (angles, obstacles, 2)
-            free = np.flatnonzero(inside & apart.any(2).all(1))
-            if len(free):
-                spot = free[0]
-                break
-        if spot is None:
+        half = np.array([box.width, box.height]) / 2 + pixel
+        # An ellipse around the label's own box: beside the point a wide label must keep half its width away.
+        middles = centres[i] + np.stack([np.cos(angles), np.sin(angles)], axis=1) * (distances[:, None] + half)
+        low, high = middles - half, middles + half
+        inside = (low >= (room.x0, room.y0)).all(1) & (high <= (room.x1, room.y1)).all(1)
+        apart = (low[:, None] >= taken[None, :, 2:]) | (high[:, None] <= taken[None, :, :2])  # (k, m, 2)
+        free = inside & apart.any(2).all(1)
+        own, others = _gaps(centres, i, low, high)
+        # Without a line the nearest point is taken for a label's own; a label with a line must not seem to be another point's.
+        told = np.where(with_line, (others > NEAR * pixel) & _clear(centres, i, middles, labels, 6 * pixel), 1.3 * own < others)
+        places = np.flatnonzero(free & told) if (free & told).any() else np.flatnonzero(free & with_line)
+        if not len(places):
             complete = False
             continue
-        taken.append((*low[spot], *high[spot]))
+        spot = places[0]
+        labels = np.vstack([labels, [*low[spot], *high[spot]]])
+        taken = np.vstack([taken, labels[-1:]])
         x, y = axis.transData.inverted().transform(middles[spot])
-        if distance > 12 * pixel:  # below the points and below other labels
-            axis.plot([points[i][0], x], [points[i][1], y], color="0.6", linewidth=0.6, zorder=2.5, scalex=False, scaley=False)
+        if with_line[spot]:  # above the error bars, and not in their colour
+            axis.plot([points[i][0], x], [points[i][1], y], color=colours[i], linewidth=0.7, zorder=3.5, scalex=False, scaley=False)
+            taken = np.vstack([taken, np.tile(_along(centres[i], middles[spot : spot + 1])[0], 2)])
         axis.annotate(
             texts[i], xy=points[i], xytext=(x, y), ha="center", va="center", fontsize=size, color=colours[i], zorder=4,
             bbox={"boxstyle": "square,pad=0.05", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
@@ -223,24 +248,45 @@ def place_labels(axis, points: list[tuple[float, float]], texts: list[str], colo
     return complete
 
 
+def _gaps(centres: np.ndarray, own: int, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """From boxes `low` to `high` `(k, 2)`: `(k,)` distances to the own one of `centres` `(n, 2)`, and to the nearest of the others."""
+    distances = np.linalg.norm(np.maximum(np.maximum(low[:, None] - centres, centres - high[:, None]), 0), axis=2)  # (k, n)
+    return distances[:, own], np.delete(distances, own, axis=1).min(1, initial=np.inf)
+
+
+def _along(start: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Points `(k, 25, 2)` on the lines from `start` `(2,)` to `ends` `(k, 2)`."""
+    return start + np.linspace(0, 1, 25)[:, None] * (ends - start)[:, None]
+
+
+def _clear(centres: np.ndarray, own: int, ends: np.ndarray, labels: np.ndarray, clearance: float) -> np.ndarray:
+    """Of lines from the own one of `centres` `(n, 2)` to `ends` `(k, 2)`: `(k,)`, whether they pass the others and `labels` `(m, 4)` by."""
+    others, lines = np.delete(centres, own, axis=0) - centres[own], ends - centres[own]
+    along = np.clip((lines @ others.T) / (lines**2).sum(1, keepdims=True), 0, 1)  # (k, n - 1): where a line comes nearest to a point
+    distances = np.linalg.norm(others - along[..., None] * lines[:, None], axis=2)
+    passed = _along(centres[own], ends)[:, :, None]
+    crossed = ((passed > labels[:, :2]) & (passed < labels[:, 2:])).all(3).any((1, 2))
+    return (distances >= np.minimum(clearance, np.linalg.norm(others, axis=1) / 2)).all(1) & ~crossed
+
+
 def ranked(found: list[Group], of: Column, folder: Path) -> str | None:
     """Bars of one metric, best on top, with deviations. None where no group has it."""
-    labels = groups.label_alike(found)
-    bars = [(labels[g.dataset, g.name], g.estimate(of, SELECTED), _colour(g)) for g in found]
-    bars = sorted((bar for bar in bars if math.isfinite(bar[1].mean)), key=lambda bar: bar[1].mean, reverse=of.higher is False)
+    bars = [(group, estimate) for group in found if math.isfinite((estimate := group.estimate(of, SELECTED)).mean)]
+    bars.sort(key=lambda bar: bar[1].mean, reverse=of.higher is False)
     if not bars:
         return None
-    names = [label for label, *_ in bars]
+    names, marked = _labels(found, bars)
+    colours = [_colour(group) for group, _ in bars]
     figure = _figure(6.2 + _width(names, 9), 0.27 * len(bars) + 1.1)
     axis = figure.subplots()
     _room(figure, _width(names, 9) + 0.2)
-    means = np.array([estimate.mean for _, estimate, _ in bars])
-    spreads = np.array([estimate.deviation if math.isfinite(estimate.deviation) else 0.0 for _, estimate, _ in bars])
+    means = np.array([estimate.mean for _, estimate in bars])
+    spreads = np.nan_to_num([estimate.deviation for _, estimate in bars])
     axis.barh(
         range(len(bars)),
         means,
         xerr=spreads,
-        color=[colour for *_, colour in bars],
+        color=colours,
         error_kw={"ecolor": "0.25", "elinewidth": 1, "capsize": 2},
     )
     low, high = (means - spreads).min(), (means + spreads).max()
@@ -248,15 +294,15 @@ def ranked(found: list[Group], of: Column, folder: Path) -> str | None:
     # Bars that differ by a few points of sixty are told apart only on an axis that does not start at 0: said in the label.
     start = max(0.0, low - 0.25 * span) if low > 0.5 * high > 0 else min(0.0, low)
     axis.set_xlim(start, high + 0.16 * span)
-    for i, (_, estimate, _) in enumerate(bars):
-        axis.text(means[i] + spreads[i] + 0.01 * span, i, f"{estimate.mean:.{of.digits}f}", va="center", fontsize=8)
+    for i, mean in enumerate(means):
+        axis.text(mean + spreads[i] + 0.01 * span, i, f"{mean:.{of.digits}f}", va="center", fontsize=8)
     axis.set_yticks(range(len(bars)), names, fontsize=9)
     axis.set_ylim(-0.6, len(bars) - 0.4)
     axis.set_xlabel(f"{of.unit}, selected epoch" + (f", axis from {start:.3g}" if start else ""))
     axis.xaxis.grid(True)
     axis.set_title(f"{found[0].dataset}: {of.title}", loc="left", fontsize=11)
-    # Beside the title: the longest bar is on top, a long one may be anywhere.
-    _legend(axis, [colour for *_, colour in bars], loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, borderaxespad=0.2)
+    _legend(axis, colours)
+    _explain(figure, marked)
     return save(figure, folder, f"{found[0].dataset}_ranked")
 
 

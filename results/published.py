@@ -139,14 +139,36 @@ class Match:
     differences: list[str]
 
 
-def match(groups: list[Group], configurations: list[Published], read) -> list[Match]:
-    """Find each group's counterpart: by its name, else by data set, loss, miner and the loss's own flags.
+def matches(groups: list[Group], sources: list[str], read) -> tuple[dict[str, list[Match]], list[str]]:
+    """Source -> its matches, where there are any, and a note on each source that has none.
 
     Args:
         read: parameters.read.
 
     Raises:
-        UserError: no group has one.
+        UserError: none of the sources has one.
+    """
+    found, notes = {}, []
+    have = sorted({f"{g.dataset}/{(g.counted or g.runs)[0].flags.get('loss')}" for g in groups})
+    for source in sources:
+        configurations = load(source)
+        if here := match(groups, configurations, read):
+            found[source] = here
+        else:
+            there = ", ".join(sorted({p.dataset for p in configurations}))
+            notes.append(
+                f"--compare_to {source}: nothing in common: no group ({', '.join(have)}) has a counterpart there; it has some on {there}"
+            )
+    if sources and not found:
+        raise UserError("; ".join(notes))
+    return found, notes
+
+
+def match(groups: list[Group], configurations: list[Published], read) -> list[Match]:
+    """Find each group's counterpart, where it has one: by its name, else by data set, loss, miner and the loss's own flags.
+
+    Args:
+        read: parameters.read.
     """
     found = []
     for group in groups:
@@ -160,12 +182,6 @@ def match(groups: list[Group], configurations: list[Published], read) -> list[Ma
         if candidates:
             published = min(candidates)[2]
             found.append(Match(group, published, _differences(flags, published, read)))
-    if not found:
-        have = sorted({f"{g.dataset}/{(g.counted or g.runs)[0].flags.get('loss')}" for g in groups})
-        there = sorted({p.dataset for p in configurations})
-        raise UserError(
-            f"--compare_to: nothing in common: none of the groups ({', '.join(have)}) has a published counterpart; there are some on {', '.join(there)}"
-        )
     return found
 
 
@@ -206,6 +222,6 @@ def joined(group: Group, value: Value) -> bool:
     return value.joined and bool(np.isfinite(group.joined(value.column)).any())
 
 
-def our_rho(group: Group) -> float:
+def our_rho(group: Group) -> statistics.Estimate:
     """rho_spectrum@2 on training data at the epoch of the best R@1 on test, as in the paper; NaN where it was not recorded."""
-    return group.estimate(column("train", "rho_spectrum@2"), columns.BEST_ON_TEST).mean
+    return group.estimate(column("train", "rho_spectrum@2"), columns.BEST_ON_TEST)

@@ -67,6 +67,11 @@ def marks(estimates: list[Estimate], higher: bool | None, alpha: float = ALPHA) 
     return ["best" if means[i] == means[best] else "close" if adjusted[i] >= alpha else "" for i in range(len(means))]
 
 
+def untested(estimates: list[Estimate], marked: list[str]) -> bool:
+    """Whether the best mean, by `marks`, is of one seed: then nothing was tested against it."""
+    return "best" in marked and estimates[marked.index("best")].count == 1
+
+
 class Comparison(NamedTuple):
     """Our mean against a published one."""
 

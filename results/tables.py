@@ -24,8 +24,12 @@ def _text(text: str) -> Cell:
     return Cell(text=text)
 
 
-def _notes(found: list[Group], how: str, ddof: int, ranked: bool = True) -> list[str]:
-    """What every table says: seeds, selection, deviation, significance, shared settings."""
+def _notes(found: list[Group], how: str, ddof: int, ranked: bool = True, untested: list[str] = ()) -> list[str]:
+    """What every table says: seeds, selection, deviation, significance, shared settings.
+
+    Args:
+        untested: titles of the columns whose best mean is of one seed.
+    """
     rules = groups.shared_settings(found).get("selection", "")
     selection = f"{SELECTIONS[how]}; selected: {rules}" if how == SELECTED else SELECTIONS[how]
     folded = any(group.folds for group in found)
@@ -33,11 +37,11 @@ def _notes(found: list[Group], how: str, ddof: int, ranked: bool = True) -> list
         selection += "; - where test was not measured throughout, as in cross-validations, which measure it at the selected epoch alone"
     notes = [
         f"Epochs: {selection}.",
-        f"Mean and standard deviation (ddof {ddof}) over {_seeds(found)} a group; no deviation where there is one seed only."
+        f"Mean and standard deviation (ddof {ddof}) over {_seeds(found)} a group; no deviation where a number is of one seed only."
         + " A cross-validation of several folds counts as one seed." * folded,
     ]
     if ranked:
-        notes.append(_ranking("column"))
+        notes += [_ranking("column"), *_untested(untested)]
     return notes + _settings(found)
 
 
@@ -51,8 +55,13 @@ def _seeds(found: list[Group]) -> str:
 def _ranking(where: str) -> str:
     return (
         f"Bold: best mean of the {where}. Underlined: not significantly worse than it (two-sided Welch's t-test, Holm-corrected over its "
-        f"groups, p >= {statistics.ALPHA}); a group of one seed cannot be tested."
+        f"groups, p >= {statistics.ALPHA}); a mean of one seed cannot be tested."
     )
+
+
+def _untested(titles: list[str]) -> list[str]:
+    """The note on columns whose best mean is of one seed: without it, all others would seem to be significantly worse."""
+    return [f"{', '.join(titles)}: the best mean is of one seed, so nothing could be tested against it."] if titles else []
 
 
 def _settings(found: list[Group]) -> list[str]:
@@ -67,14 +76,15 @@ def single(found: list[Group], shown: list[Column], how: str, ddof: int) -> Tabl
     table = Table(
         f"{dataset}_{how}", f"{dataset}: {SELECTIONS[how].partition(':')[0]}", ["group", "seeds", *(_head(c) for c in shown), "epoch"]
     )
-    marks = {c: statistics.marks([g.estimate(c, how) for g in found], c.higher) for c in shown}
+    tested = {c: [g.estimate(c, how) for g in found] for c in shown}
+    marks = {c: statistics.marks(tested[c], c.higher) for c in shown}
     for i, group in enumerate(found):
         epochs = group.epochs(how, ddof)
         numbers = [_cell(group.estimate(c, how, ddof), c, marks[c][i]) for c in shown]
-        table.add(
-            [_text(group.name), _text(group.seeds_text), *numbers, Cell(epochs.mean, epochs.deviation, digits=EPOCH_DIGITS)], group.remarks
-        )
-    table.notes = _notes(found, how, ddof)
+        fewer = group.fewer([*((c.title, tested[c][i]) for c in shown), ("epoch", epochs)])
+        cells = [_text(group.name), _text(group.seeds_text), *numbers, Cell(epochs.mean, epochs.deviation, digits=EPOCH_DIGITS)]
+        table.add(cells, group.remarks + fewer)
+    table.notes = _notes(found, how, ddof, untested=[c.title for c in shown if statistics.untested(tested[c], marks[c])])
     return table
 
 
@@ -91,11 +101,15 @@ def cross_validation(found: list[Group], shown: list[Column]) -> Table | None:
     shown = [c for c in wanted if any(np.isfinite(_over_folds(g, kind, c)).any() for g in found for kind in (SEPARATED, CONCATENATED))]
     head = ["group", "embeddings", "cross-validations", "folds", *map(_head, shown), "interval over"]
     table = Table(f"{found[0].dataset}_cross_validation", f"{found[0].dataset}: cross-validations", head, spread="95 % interval")
-    marks = {}
+    marks, untested = {}, []
     for c in shown:
         for kind in (SEPARATED, CONCATENATED):
-            estimates = [statistics.estimate(_over_folds(g, kind, c)) for g in found]
-            marks |= {(g.name, kind, c): mark for g, mark in zip(found, statistics.marks(estimates, c.higher), strict=True)}
+            # Of several cross-validations the mean of some is not printed (`_interval`), and so not the best either.
+            printed = [values if np.isfinite(values).all() else [] for values in (_over_folds(g, kind, c) for g in found)]
+            estimates = [statistics.estimate(values) for values in printed]
+            marked = statistics.marks(estimates, c.higher)
+            marks |= {(g.name, kind, c): mark for g, mark in zip(found, marked, strict=True)}
+            untested += [f"{c.title} ({kind})"] * statistics.untested(estimates, marked)
     for group in found:
         count, folds = len(group.seeds), _text(" ".join(map(str, group.folds)))
         for kind in (SEPARATED, CONCATENATED):
@@ -113,6 +127,7 @@ def cross_validation(found: list[Group], shown: list[Column]) -> Table | None:
         f"± half of the 95 % interval (Student's t, ddof 1), over {_seeds(found)} a group where there are several, else over the folds. "
         "Folds share training data, so that over them it is likely too narrow.",
         _ranking("column and kind of embeddings"),
+        *_untested(untested),
         *_settings(everyone),
     ]
     return table
@@ -147,8 +162,8 @@ def _over_folds(group: Group, kind: str, column: Column) -> np.ndarray:
 
 
 def regularised(found: list[Group], shown: list[Column], ddof: int) -> Table | None:
-    """Each group with the miner rho_distance beside its twin with the miner distance; None where there is no such pair."""
-    pairs = groups.twins(found)
+    """Each group with the miner rho_distance beside its twin with the miner distance; None where there is no such pair, or no column."""
+    pairs = groups.twins(found) if shown else []
     if not pairs:
         return None
     dataset = found[0].dataset
@@ -166,7 +181,7 @@ def regularised(found: list[Group], shown: list[Column], ddof: int) -> Table | N
                 Cell(p, text="<0.001" if p < 1e-3 else None, digits=3),
             ]  # fmt: skip
         seeds = dict.fromkeys((plain.seeds_text, with_rho.seeds_text))
-        remarks = [f"{group.name}: {remark}" for group in (plain, with_rho) for remark in group.remarks]
+        remarks = [f"{group.name}: {remark}" for group in (plain, with_rho) for remark in group.remarks + _fewer(group, shown, SELECTED)]
         table.add([_text(plain.label), _text(" / ".join(seeds)), *cells], remarks)
     table.notes = [
         "The two of a pair differ in the miner alone: distance, and rho_distance, which at times pushes a sample of the anchor's own class away. "
@@ -181,9 +196,8 @@ def structure(found: list[Group], shown: list[Column], ddof: int) -> Table:
     dataset = found[0].dataset
     table = Table(f"{dataset}_structure", f"{dataset}: structure of the embedding space", ["group", "seeds", *(_head(c) for c in shown)])
     for group in found:
-        table.add(
-            [_text(group.name), _text(group.seeds_text), *(_cell(group.estimate(c, SELECTED, ddof), c) for c in shown)], group.remarks
-        )
+        numbers = [_cell(group.estimate(c, SELECTED, ddof), c) for c in shown]
+        table.add([_text(group.name), _text(group.seeds_text), *numbers], group.remarks + _fewer(group, shown, SELECTED))
     table.notes = _notes(found, SELECTED, ddof, ranked=False)
     return table
 
@@ -199,13 +213,13 @@ def shared(found: list[Group], shown: dict[str, list[Column]], how: str, ddof: i
     heads = [f"{dataset} {_head(c)}" for dataset in names for c in shown[dataset]]
     table = Table(f"shared_{how}", f"All data sets: {SELECTIONS[how].partition(':')[0]}", ["method", "seeds", *heads])
     of = {dataset: [group for group in found if group.dataset == dataset] for dataset in names}
-    marks = {
-        (dataset, c): dict(
-            zip((g.name for g in of[dataset]), statistics.marks([g.estimate(c, how) for g in of[dataset]], c.higher), strict=True)
-        )
-        for dataset in names
-        for c in shown[dataset]
-    }
+    marks, untested = {}, []
+    for dataset in names:
+        for c in shown[dataset]:
+            estimates = [g.estimate(c, how) for g in of[dataset]]
+            marked = statistics.marks(estimates, c.higher)
+            marks[dataset, c] = dict(zip((g.name for g in of[dataset]), marked, strict=True))
+            untested += [f"{dataset} {c.title}"] * statistics.untested(estimates, marked)
     rows = {}
     for group in found:
         rows.setdefault(labels[group.dataset, group.name], {})[group.dataset] = group
@@ -218,9 +232,11 @@ def shared(found: list[Group], shown: dict[str, list[Column]], how: str, ddof: i
                 _cell(group.estimate(c, how, ddof), c, marks[dataset, c][group.name]) if group else Cell() for c in shown[dataset]
             ]  # fmt: skip
         seeds = list(dict.fromkeys(group.seeds_text for group in here.values()))
-        remarks = [f"{dataset}: {remark}" for dataset, group in here.items() for remark in group.remarks]
+        remarks = [
+            f"{dataset}: {remark}" for dataset, group in here.items() for remark in group.remarks + _fewer(group, shown[dataset], how)
+        ]
         table.add([_text(label), _text(" / ".join(seeds)), *cells], remarks)
-    table.notes = _notes(found, how, ddof)
+    table.notes = _notes(found, how, ddof, untested=untested)
     return table
 
 
@@ -242,7 +258,7 @@ def comparison(matches: list[published.Match], source: str, found: list[Group] |
     )
     assumed = False
     for m in matches:
-        cells, separated = [], False
+        cells, estimates, separated = [], [], False
         theirs = {v.column: v for v in m.published.values}
         for c, _ in values:
             value = theirs.get(c)
@@ -250,6 +266,7 @@ def comparison(matches: list[published.Match], source: str, found: list[Group] |
                 cells += [Cell()] * 4
                 continue
             ours, against = published.compare(m.group, value)
+            estimates.append((c.title, ours))
             assumed |= against.assumed
             separated |= value.joined and bool(m.group.folds) and not published.joined(m.group, value)
             cells += [
@@ -257,8 +274,10 @@ def comparison(matches: list[published.Match], source: str, found: list[Group] |
                 Cell(against.z, digits=2, sign=True),
             ]  # fmt: skip
         if with_rho:
-            cells += [Cell(published.our_rho(m.group), digits=STRUCTURE_DIGITS), Cell(m.published.rho, digits=STRUCTURE_DIGITS)]
-        remarks = m.group.remarks + [f"unlike the published run: {d}" for d in m.differences]
+            rho = published.our_rho(m.group)
+            estimates.append(("rho", rho))
+            cells += [Cell(rho.mean, digits=STRUCTURE_DIGITS), Cell(m.published.rho, digits=STRUCTURE_DIGITS)]
+        remarks = m.group.remarks + m.group.fewer(estimates) + [f"unlike the published run: {d}" for d in m.differences]
         remarks += ["ours on test: separated, concatenated was not measured"] * separated
         table.add(
             [_text(m.group.name), _text(m.published.method), _text(m.group.seeds_text), *cells],
@@ -300,7 +319,7 @@ def settings(found: list[Group]) -> Table:
     for name, value in groups.shared_settings(found).items():
         others = {}
         for group in found:
-            others.setdefault(group.settings.get(name, "unknown"), []).append(group.name)
+            others.setdefault(groups.setting(group, name, value), []).append(group.name)
         others.pop(value, None)
         differing = "; ".join(f"{other}: {', '.join(names)}" for other, names in others.items())
         table.add([_text(name), _text(value), _text(differing or "none")])
@@ -326,15 +345,19 @@ def correlations(found: list[Group], of: Column, with_: list[Column]) -> Table:
             ]
         )
     epochs, *_ = _notes(found, SELECTED, 1, ranked=False)
-    table.notes = [f"Over the groups' means, each over {_seeds(found)}. {epochs}", *_settings(found), *_marked(found)]
+    table.notes = [f"Over the groups' means, each over {_seeds(found)}. {epochs}", *_settings(found), *_marked(found, [of, *with_])]
     return table
 
 
-def _marked(found: list[Group]) -> list[str]:
+def _fewer(group: Group, shown: list[Column], how: str) -> list[str]:
+    return group.fewer([(c.title, group.estimate(c, how)) for c in shown])
+
+
+def _marked(found: list[Group], shown: list[Column]) -> list[str]:
     """The remarks of groups that have no row of their own, one note a remark."""
     holders = {}
     for group in found:
-        for remark in group.remarks:
+        for remark in group.remarks + _fewer(group, shown, SELECTED):
             holders.setdefault(remark, []).append(group.name)
     return [f"{MARKED_NOTE}{', '.join(names)}: {remark}." for remark, names in holders.items()]
 

@@ -73,3 +73,9 @@ def make_run(
     (folder / "environment.yaml").write_text(yaml.safe_dump(environment))
     (folder / "summary.json").write_text(json.dumps({"parameters": flags}))
     return folder
+
+
+def lines(path):
+    """The rows of a written table's .csv."""
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))

@@ -160,3 +160,20 @@ def test_the_reality_checks_test_value_stands_beside_the_concatenated_one(tmp_pa
     (group,) = built(tmp_path / ".." / make(tmp_path / "other", joined=None).parent.parent)
     assert not published.joined(group, test) and published.compare(group, test)[0].mean == pytest.approx(100 * np.mean([on_test(1, f) for f in range(4)]))  # fmt: skip
     assert next(v for p in published.load("mlrc") for v in p.values if v.column.split == "test").joined
+
+
+def test_a_mean_of_some_cross_validations_is_not_printed_and_not_the_best(tmp_path):
+    for group, values in (("A", (0.9, None)), ("B", (0.5, 0.6)), ("C", (0.3, 0.4))):
+        for seed, joined in enumerate(values):
+            make(tmp_path, group, seed, joined=joined)
+    found = rows(tables.cross_validation(built(tmp_path), [MAP_R]))
+    assert [found[group, "concatenated"]["MAP@R [%]"] for group in "ABC"] == ["", "55.00", "35.00"]
+    assert [found[group, "concatenated"]["MAP@R [%] mark"] for group in "AB"] == ["", "best"]
+
+
+def test_a_best_cross_validation_alone_is_told(tmp_path):
+    make(tmp_path, "A", 1, joined=0.9)
+    for seed in (1, 2):
+        make(tmp_path, "B", seed, joined=0.5)
+    notes = tables.cross_validation(built(tmp_path), [MAP_R]).notes
+    assert any("MAP@R (concatenated): the best mean is of one seed, so nothing could be tested against it." in note for note in notes)

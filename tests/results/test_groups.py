@@ -14,7 +14,7 @@ import yaml
 import Result_Evaluations
 from results import collect, columns, formats, groups, tables
 from results.columns import BEST_ON_TEST, LAST, SELECTED
-from tests.results.made import make_run, rows, write_metrics
+from tests.results.made import lines, make_run, rows, write_metrics
 from utilities.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -224,7 +224,8 @@ def test_one_line_errors(tmp_path):
         (["--runs", tmp_path / "runs", "--relation", "rho", "e_recall@1"], "unknown metric 'rho'"),
         (["--runs", tmp_path / "runs", "--compare_to", "published"], "nothing in common"),
         (["--runs", tmp_path / "runs", "--compare_to", "mlrc"], "nothing in common"),
-        (["--runs", tmp_path / "bare"], "nothing in common"),
+        (["--runs", tmp_path / "runs", "--compare_to", "mlrc", "published"], "--compare_to mlrc: nothing in common"),
+        (["--runs", tmp_path / "bare", "--metrics", "nmi"], "none of these runs recorded it"),
     ):
         with pytest.raises(UserError) as error:
             run_main(*words, "--out", tmp_path / "out")
@@ -267,8 +268,10 @@ def test_each_data_set_shows_what_it_recorded(tmp_path):
     assert "R@2 [%]" in heads["cub200"] and "R@10" not in heads["cub200"] and "R@10 [%]" in heads["online_products"]
     assert "cub200 R@2 [%]" in heads["shared"] and "online_products R@10 [%]" in heads["shared"]
     assert "(ddof 0)" in (tmp_path / "out" / "cub200_selected.md").read_text()
-    with pytest.raises(UserError, match="nothing in common: none of the 2 runs on cub200 recorded e_recall@10"):
-        run_main("--runs", tmp_path / "runs", "--out", tmp_path / "out", "--metrics", "e_recall@10")
+    run_main("--runs", tmp_path / "runs", "--out", tmp_path / "asked", "--metrics", "e_recall@10")
+    assert "no numbers on cub200: none of the runs there (2) recorded e_recall@10" in (tmp_path / "asked" / "index.html").read_text()
+    assert (tmp_path / "asked" / "cub200_selected.csv").read_text().startswith("group,seeds,epoch,")
+    assert "R@10 [%]" in (tmp_path / "asked" / "online_products_selected.csv").read_text()
 
 
 def test_how_the_data_was_split_is_printed_and_marked(tmp_path):
@@ -359,6 +362,206 @@ def test_every_table_marks_what_differs(tmp_path):
 def test_the_table_of_settings_names_the_groups_of_each_other_value(tmp_path):
     for group, bs in (("A", 112), ("B", 80), ("C", 80), ("D", 112), ("E", 112), ("F", 64)):
         make_run(tmp_path, group, epochs=2, bs=bs)
-    lines = {line["setting"]: line for line in csv.DictReader(formats.to_csv(tables.settings(list(built(tmp_path).values()))).splitlines())}
-    assert (lines["bs"]["value"], lines["bs"]["groups that differ"]) == ("112", "80: B, C; 64: F")
-    assert lines["lr"]["groups that differ"] == "none"
+    found = {line["setting"]: line for line in csv.DictReader(formats.to_csv(tables.settings(list(built(tmp_path).values()))).splitlines())}
+    assert (found["bs"]["value"], found["bs"]["groups that differ"]) == ("112", "80: B, C; 64: F")
+    assert found["lr"]["groups that differ"] == "none"
+
+
+@pytest.mark.parametrize("recorded", [None, curve(0.5, split="train", metric="loss")])
+def test_a_data_set_without_numbers_is_shown_as_such_beside_the_others(tmp_path, capsys, recorded):
+    for seed in (0, 1):
+        make_run(tmp_path / "runs", "A", seed, epochs=4)
+        folder = make_run(tmp_path / "runs", "B", seed, found=recorded or [], epochs=4, dataset="cars196")
+        if recorded is None:
+            (folder / "CSV_Logs" / "metrics.csv").unlink()
+    run_main("--runs", tmp_path / "runs", "--out", tmp_path / "out")
+    note = "no numbers on cars196: none of the runs there (2) recorded a metric that rates an embedding space"
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert note in capsys.readouterr().out and note in page and "part-cars196" in page
+    assert ("--metrics)" in page) == (recorded is not None), "nothing to name where nothing was recorded"
+    (line,) = lines(tmp_path / "out" / "cars196_selected.csv")
+    assert (line["group"], line["seeds"], line["epoch"]) == ("B", "0 of 2", "") and "left out: B_s0 (" in line["remarks"]
+    assert lines(tmp_path / "out" / "cub200_selected.csv")[0]["R@1 [%]"]
+    assert (tmp_path / "out" / "cub200_ranked.png").exists() and not list((tmp_path / "out").glob("cars196_*.png"))
+    left_out = lines(tmp_path / "out" / "left_out.csv")
+    assert [line["run"] for line in left_out] == ["B_s0", "B_s1"] and "R@1 [%]" in left_out[0]
+
+
+def test_where_no_run_recorded_anything_the_page_and_what_was_left_out_are_written(tmp_path, capsys):
+    for dataset in ("cub200", "cars196"):
+        make_run(tmp_path / "runs", found=[], dataset=dataset)
+    run_main("--runs", tmp_path / "runs", "--out", tmp_path / "out")
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
+    assert told == ["note: no numbers on cub200, cars196: none of the runs there (2) recorded a metric that rates an embedding space"]
+    assert len(lines(tmp_path / "out" / "left_out.csv")) == 2 and (tmp_path / "out" / "index.html").exists()
+    with pytest.raises(UserError, match="none of these runs recorded it. Recorded: nothing"):
+        run_main("--runs", tmp_path / "runs", "--out", tmp_path / "out", "--metrics", "nmi")
+
+
+def test_what_was_left_out_has_the_columns_of_all_data_sets(tmp_path):
+    for dataset, metric in (("cub200", "e_recall@1"), ("cars196", "map_r")):
+        for seed, value in ((0, 0.5), (1, 0.4)):
+            found = curve(value, *[value] * (1 - seed), metric=metric)  # the second is short
+            make_run(tmp_path / "runs", "A", seed, found=found, epochs=2, dataset=dataset, storage_metrics=[metric])
+    run_main("--runs", tmp_path / "runs", "--out", tmp_path / "out")
+    cars, cub = lines(tmp_path / "out" / "left_out.csv")
+    assert (cub["data set"], cub["R@1 [%]"], cub["MAP@R [%]"]) == ("cub200", "40.00", "")
+    assert (cars["data set"], cars["R@1 [%]"], cars["MAP@R [%]"]) == ("cars196", "", "40.00")
+
+
+def test_a_metric_that_some_seeds_lack_is_told_in_every_table(tmp_path):
+    """Never recorded, not finite, or measured at other epochs than the selected one: the mean is that of the other seeds."""
+    lacking = {
+        "nmi": [("nmi", None)], "f1": [("f1", float("nan"))], "mAP_c": [("mAP_c", float("inf"))], "rho": [("rho_spectrum@2", None)],
+        "all": [],
+    }  # fmt: skip
+    for group, broken in lacking.items():
+        for miner in ("distance", "rho_distance"):
+            for seed in range(3):
+                found = [row for row in rows(0.5, 4, seed) if seed or (row[2], None) not in broken]
+                replaced = {} if seed else dict(broken)
+                found = [(e, s, m, replaced.get(m, value)) for e, s, m, value in found]
+                if group == "all":  # of the last seed alone, and elsewhere than at its selected epoch, the first
+                    found = [(*row[:3], 0.9) if row[:3] == (1, "test", "e_recall@1") else row for row in found]
+                    found = [row for row in found if seed == 2 or row[:1] + row[2:3] not in ((1, "nmi"), (1, "f1"))]
+                make_run(tmp_path / "runs", f"CUB{'reg' * (miner != 'distance')}_{group}", seed, found=found, epochs=4, batch_mining=miner)
+    for seed in (0, 1):
+        make_run(tmp_path / "runs", "CARS_nmi", seed, epochs=4, dataset="cars196")
+    run_main("--runs", tmp_path / "runs", "--out", tmp_path / "out")
+
+    def remarks(name, group, key="group"):
+        return next(line for line in lines(tmp_path / "out" / f"{name}.csv") if line[key] == group)["remarks"]
+
+    assert remarks("cub200_selected", "CUB_nmi") == remarks("cub200_last", "CUB_nmi") == "NMI: mean of 2 of 3 seeds"
+    assert remarks("cub200_best_on_test", "CUB_nmi") == "NMI: mean of 2 of 3 seeds"
+    assert remarks("cub200_selected", "CUB_f1") == "F1: mean of 2 of 3 seeds"
+    assert remarks("cub200_selected", "CUB_mAP_c") == "mAP_c: mean of 2 of 3 seeds"
+    assert remarks("cub200_selected", "CUB_all") == "NMI, F1: mean of 1 of 3 seeds" and remarks("cub200_last", "CUB_all") == ""
+    assert remarks("cub200_selected", "CUB_rho") == "" and remarks("cub200_structure", "CUB_rho") == "rho (train): mean of 2 of 3 seeds"
+    assert remarks("shared_selected", "nmi", "method") == "cub200: NMI: mean of 2 of 3 seeds"
+    told = "CUB_rho: rho (train): mean of 2 of 3 seeds; CUBreg_rho: rho (train): mean of 2 of 3 seeds"
+    assert remarks("cub200_rho_distance", "rho", "method") == told
+    assert "Marked: CUB_rho, CUBreg_rho: rho (train): mean of 2 of 3 seeds." in (tmp_path / "out" / "cub200_correlations.md").read_text()
+    for path in ("cub200_selected.tex", "cub200_selected.md", "index.html"):
+        assert "NMI: mean of 2 of 3 seeds" in (tmp_path / "out" / path).read_text(), path
+    (line,) = [line for line in lines(tmp_path / "out" / "cub200_selected.csv") if line["group"] == "CUB_all"]
+    assert line["seeds"] == "3" and line["NMI [%]"] and line["NMI [%] deviation"] == "", "no deviation of one seed"
+
+
+def test_a_best_mean_of_one_seed_is_told(tmp_path):
+    make_run(tmp_path / "runs", "One", 0, 0.9, epochs=4)
+    for seed in (0, 1):
+        make_run(tmp_path / "runs", "Two", seed, 0.5, epochs=4, found=rows(0.5, 4, seed) if seed else None)
+    for seed in (0, 1):
+        make_run(tmp_path / "runs", "Three", seed, 0.4, epochs=4)
+        make_run(tmp_path / "runs", "Only", seed, 0.4 + 0.1 * seed, epochs=4, dataset="cars196")
+    run_main("--runs", tmp_path / "runs", "--out", tmp_path / "out", "--metrics", "e_recall@1", "nmi")
+    note = "the best mean is of one seed, so nothing could be tested against it."
+    for ending in ("md", "tex", "csv"):
+        assert f"R@1, NMI: {note}" in (tmp_path / "out" / f"cub200_selected.{ending}").read_text()
+    assert f"cub200 R@1, cub200 NMI: {note}" in (tmp_path / "out" / "shared_selected.md").read_text()
+    assert note not in (tmp_path / "out" / "cars196_selected.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("seed: abc", "seed 'abc' is no whole number"), ("n_epochs: abc", "n_epochs 'abc' is no whole number"), ("seed: .nan", "seed nan"),
+        ("patience: x", "patience 'x' is no whole number"), ("evaltypes: 3", "evaltypes 3 is no list of names"),
+        ("storage_metrics: 5", "storage_metrics 5 is no list of names"), ("storage_metrics: [1]", "storage_metrics [1] is no list of names"),
+        ("split_sets: many\nsplit_scheme: mlrc", "split_sets 'many' is no whole number"), ("embed_dim: [1]", "embed_dim [1] is no whole number"),
+        ("seed: 2020-13-45", "parameters.yaml is no YAML"),
+    ],
+)  # fmt: skip
+def test_a_flag_of_a_wrong_type_is_the_problem_of_its_run(tmp_path, text, said):
+    for seed in (0, 1):
+        folder = make_run(
+            tmp_path / "runs", "A", seed, found=curve(0.4, 0.5), epochs=2, name=f"A_s{seed}/fold_0" * ("split" in text) or None
+        )
+    flags = yaml.safe_load((folder / "parameters.yaml").read_text())
+    names = [line.partition(":")[0] for line in text.splitlines()]
+    (folder / "parameters.yaml").write_text(yaml.safe_dump({f: v for f, v in flags.items() if f not in names}) + text + "\n")
+    run = collect.read_folder(folder)
+    assert run.problem.startswith("failed: parameters.yaml") and said in run.problem and run.seed == 1, run.problem
+    run_main("--runs", tmp_path / "runs", "--out", tmp_path / "out")
+    assert "1 of 2" in (tmp_path / "out" / "cub200_selected.csv").read_text()
+
+
+@pytest.mark.parametrize("selected", [3, "x", {"epoch": "x"}, [1]])
+def test_a_summary_that_names_no_epoch_is_the_problem_of_its_run(tmp_path, selected):
+    folder = make_run(tmp_path, found=curve(0.4, 0.5), epochs=2, patience=1)
+    (folder / "summary.json").write_text(json.dumps({"selected": selected}))
+    assert reasons(built(tmp_path)["CUB_Margin_b12_Distance"])[folder.name] == f"failed: summary.json: selected {selected!r} names no epoch"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "packages: 3",
+        "data: foo",
+        "data: {counts: 3}",
+        "data: {counts: {training: 3}}",
+        "data: {transforms: [1]}",
+        "- 1",
+        "{ no yaml",
+        "3: 4",
+    ],
+)
+def test_of_a_broken_environment_the_rest_is_read(tmp_path, text):
+    folder = make_run(tmp_path, found=curve(0.4, 0.5), epochs=2)
+    (folder / "environment.yaml").write_text(text + "\ngpu: P100\n" * (text[0] in "pd"))
+    (group,) = built(tmp_path).values()
+    assert group.seeds_text == "1" and (group.settings.get("GPU") == "P100") == (text[0] in "pd")
+    assert any("environment.yaml" in note for note in group.runs[0].notes) == (text != "3: 4")
+
+
+def test_results_over_folds_of_a_wrong_shape_are_not_used(tmp_path):
+    folder = make_run(tmp_path, "Cross", found=curve(0.4, 0.5), epochs=2, name="Cross_s0/fold_0", split_scheme="mlrc", split_sets=2)
+    (folder.parent / "meta").mkdir()
+    sound = {"folds": [0], "epochs": [2], "flags": {}, "values": {"test": {"e_recall@1": {"mean": 0.5}}}}
+    path = folder.parent / "meta" / "concatenated.json"
+    for broken in ({"folds": 3}, {"epochs": "x"}, {"flags": 3}, {"values": 3}, {"values": {"test": 3}}, {"values": {"test": {"e_recall@1": 3}}},
+                   {"values": {"test": None}}, {"values": {"test": {"e_recall@1": {"mean": "x"}}}}, {}):  # fmt: skip
+        path.write_text(json.dumps(sound | broken))
+        (group,) = built(tmp_path).values()
+        assert group.joined(R1) == pytest.approx([50], nan_ok=False) if not broken else np.isnan(group.joined(R1)).all(), broken
+
+
+@pytest.mark.parametrize("row", [f"{10**12},test,a,0.5", f"{10**30},test,a,0.5", "x,test,a,0.5", "1,test", "1,,a,0.5", "1,test,a,0.5,7"])
+def test_rows_that_are_none_are_the_problem_of_their_run(tmp_path, row):
+    folder = make_run(tmp_path, found=[], epochs=1)
+    (folder / "CSV_Logs" / "metrics.csv").write_text(f"epoch,split,metric,value\n{row}\n")
+    assert collect.read_folder(folder).problem.startswith("failed: metrics.csv is no epoch,split,metric,value table")
+
+
+def test_a_missing_flag_and_none_are_alike(tmp_path):
+    for group in ("A", "B", "C"):
+        for seed in (0, 1):
+            make_run(tmp_path / "runs", group, seed, epochs=2, eval_pca=None, of_yore=None)
+    for folder in (tmp_path / "runs" / "cub200").glob("C_s*"):
+        flags = yaml.safe_load((folder / "parameters.yaml").read_text())
+        (folder / "parameters.yaml").write_text(
+            yaml.safe_dump({f: v for f, v in flags.items() if f not in ("patience", "eval_pca", "of_yore")})
+        )
+    path = tmp_path / "runs" / "cub200" / "A_s1" / "parameters.yaml"
+    path.write_text(path.read_text().replace("of_yore: null\n", ""))
+    make_run(tmp_path / "runs", "D", 0, epochs=2, patience=7, eval_pca=None)
+    for defaults in (None, Result_Evaluations._defaults()):
+        found = built(tmp_path / "runs", defaults)
+        assert [found[name].differs for name in "ABCD"] == [[], [], [], ["patience 7 (others: None)"]] and not found["A"].refused
+        assert groups.shared_settings(list(found.values()))["patience"] == "None"
+        table = tables.settings(list(found.values()))
+        assert {row[0].text: row[2].text for row in table.rows}["of_yore"] == "none"
+    (tmp_path / "runs" / "cub200" / "D_s0" / "parameters.yaml").unlink()
+    (alone,) = [group for name, group in built(tmp_path / "runs").items() if name == "D"]
+    assert "bs unknown (others: 112)" in alone.differs and not any("None" in told for told in alone.differs)
+
+
+def test_a_data_set_whose_runs_all_fall_short_has_columns_without_numbers(tmp_path, capsys):
+    for seed in (0, 1):
+        make_run(tmp_path / "runs", "A", seed, epochs=4)
+        make_run(tmp_path / "runs", "B", seed, found=curve(0.5), epochs=4, dataset="cars196")
+    run_main("--runs", tmp_path / "runs", "--out", tmp_path / "out")
+    assert "note: no numbers on cars196: none of the runs there (2) counts" in capsys.readouterr().out
+    (line,) = lines(tmp_path / "out" / "cars196_selected.csv")
+    assert (line["seeds"], line["R@1 [%]"]) == ("0 of 2", "") and not list((tmp_path / "out").glob("cars196_*.png"))

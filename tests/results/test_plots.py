@@ -8,10 +8,12 @@ from matplotlib.text import Text
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
+import Result_Evaluations  # noqa: E402
 from results import plots  # noqa: E402
 from results.collect import Run, Series  # noqa: E402
 from results.columns import column  # noqa: E402
 from results.groups import build  # noqa: E402
+from tests.results.made import make_run  # noqa: E402
 
 R1, RHO = column("test", "e_recall@1"), column("train", "rho_spectrum@2")
 
@@ -100,3 +102,96 @@ def test_of_a_matrix_the_first_column_is_on_top(tmp_path, monkeypatch):
     shown = {text.get_position(): text.get_text() for text in axis.texts}
     assert shown == {(0, 0): "1.00", (1, 0): "-1.00", (0, 1): "-1.00", (1, 1): "1.00"}
     assert np.abs(np.asarray(axis.collections[0].get_array()).ravel() - [1, -1, -1, 1]).max() < 0.005
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """What would be saved."""
+    made = []
+    monkeypatch.setattr(plots, "save", lambda figure, folder, name: made.append(figure))
+    return made
+
+
+def test_a_label_without_a_line_is_nearest_to_its_own_point():
+    rng = np.random.default_rng(1)
+    for spread in (1.0, 0.3, 0.1):
+        points = [tuple(p) for p in 0.5 + spread * rng.standard_normal((23, 2)) * 0.2] + [(0.0, 0.0), (1.0, 1.0)]
+        figure, axis = plt.subplots(figsize=(8.6, 6))
+        axis.plot(*zip(*points, strict=True), "o", markersize=5)
+        axis.margins(0.12)
+        assert plots.place_labels(axis, points, [f"R-Quadruplet(D) {i}" for i in range(25)], ["black"] * 25)
+        centres, renderer = axis.transData.transform(points), figure.canvas.get_renderer()
+        joined = {tuple(line.get_xydata()[0]) for line in axis.lines[1:]}
+        for text in axis.texts:
+            text.update_positions(renderer)
+            box = Text.get_window_extent(text, renderer)
+            gaps = np.linalg.norm(np.maximum(np.maximum(box.p0 - centres, centres - box.p1), 0), axis=1)
+            own = int(text.get_text().split()[-1])
+            assert points[own] in joined or gaps.argmin() == own, text.get_text()
+        plt.close(figure)
+
+
+def test_a_line_passes_other_points_and_labels_by():
+    centres, ends = np.array([[0.0, 0.0], [50.0, 0.0]]), np.array([[100.0, 0.0], [0.0, 100.0], [70.0, -70.0]])
+    assert plots._clear(centres, 0, ends, np.empty((0, 4)), 6.0).tolist() == [False, True, True]
+    assert plots._clear(centres, 0, ends, np.array([[-10.0, 40.0, 10.0, 60.0]]), 6.0).tolist() == [False, False, True]
+
+
+def test_names_with_dollar_signs_are_drawn_as_they_are(tmp_path):
+    for group in ("cost$5_vs_$6", "a$\\frac$", "plain"):
+        for seed in (0, 1):
+            make_run(tmp_path / "runs", group, seed, epochs=2, dataset="$data_$set", name=f"{len(group)}_{seed}")
+    words = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--relation", "train/loss", "nmi"]
+    Result_Evaluations.main(Result_Evaluations.read(words))
+    assert len(list((tmp_path / "out").glob("*.png"))) == 5
+
+
+def test_every_text_of_a_figure_is_no_formula(tmp_path, figures):
+    found = groups_of(3)
+    for group in found:
+        group.dataset, group.name = "$data_$set", f"{group.name}$_$"
+    plots.ranked(found, R1, tmp_path)
+    plots.rho(found, R1, [RHO], tmp_path)
+    plots.relations(found, R1, [RHO], tmp_path)
+    plots.matrix(found, [R1, RHO], tmp_path)
+    assert len(figures) == 4
+    assert not any(text.get_parse_math() for figure in figures for text in figure.findobj(Text))
+
+
+def test_means_of_fewer_seeds_than_were_run_are_marked_in_figures(tmp_path, figures):
+    found = groups_of(3)
+    found[0].seeds.pop(1)  # one of its two seeds failed
+    plots.ranked(found, R1, tmp_path)
+    plots.rho(found, R1, [RHO], tmp_path)
+    for figure in figures:
+        texts = {text.get_text() for text in figure.findobj(Text)}
+        assert {"g0*", "g1", "g2", "* fewer seeds than were run"} <= texts and not {"g0", "g1*"} & texts
+    plots.ranked(found[1:], R1, tmp_path)
+    assert "* fewer seeds than were run" not in {text.get_text() for text in figures[-1].findobj(Text)}
+
+
+def test_a_caption_names_the_groups_that_have_no_run_that_counts(tmp_path):
+    for group in "AB":
+        for seed in (0, 1):
+            make_run(tmp_path / "runs", group, seed, epochs=2)
+    make_run(tmp_path / "runs", "Failed", 0, found=[])
+    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]))
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "<figcaption>Groups ranked by R@1; without a run that counts, and so not here: Failed (" in page
+
+
+def test_the_colours_of_the_relations_are_named_outside_of_all_panels(tmp_path, figures):
+    found = groups_of(4)
+    for run in found[1].runs:
+        run.flags["batch_mining"] = "rho_distance"
+    for panels in ([RHO], [RHO, R1, RHO]):
+        plots.relations(found, R1, panels, tmp_path)
+        figure = figures[-1]
+        figure.draw_without_rendering()
+        renderer = figure.canvas.get_renderer()
+        (legend,) = [axis.get_legend() for axis in figure.axes if axis.get_legend()]
+        box = legend.get_window_extent(renderer)
+        assert box.x0 >= 0 and box.x1 <= figure.bbox.x1 and box.y0 >= 0
+        assert not any(box.overlaps(axis.get_window_extent(renderer)) for axis in figure.axes)
+        others = [text for text in figure.findobj(Text) if text.get_text() and text not in legend.findobj(Text)]
+        assert not any(box.overlaps(text.get_window_extent(renderer)) for text in others if text.get_visible())

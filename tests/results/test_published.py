@@ -8,7 +8,7 @@ import pytest
 import Result_Evaluations
 from results import collect, columns, formats, groups, published, tables
 from results.published import FOLDER
-from tests.results.made import make_run, rows
+from tests.results.made import lines, make_run, rows
 
 resolved = Result_Evaluations._resolved
 
@@ -106,3 +106,17 @@ def test_reality_check(tmp_path):
     )
     ours = columns.value(matches["MLRC_CUB_Margin"].group.counted[0], columns.column("val", "map_r"), columns.SELECTED)
     assert shown["MLRC_CUB_Margin"]["MAP@R (val) ours [%]"] == f"{100 * ours:.2f}" and shown["MLRC_CUB_Margin"]["MAP@R (val) z"] == ""
+
+
+def test_a_source_without_a_counterpart_is_told_and_the_other_one_shown(tmp_path, capsys):
+    configuration = next(p for p in published.load("published") if p.group == "CUB_MS")
+    for seed in range(3):
+        folder = run_of(tmp_path / "runs", configuration, seed)
+    path = folder / "CSV_Logs" / "metrics.csv"
+    path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if "rho_spectrum" not in line))
+    words = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--compare_to", "published", "mlrc"]
+    Result_Evaluations.main(Result_Evaluations.read(words))
+    note = "--compare_to mlrc: nothing in common: no group (cub200/multisimilarity) has a counterpart there"
+    assert note in capsys.readouterr().out and note in (tmp_path / "out" / "index.html").read_text()
+    (line,) = lines(tmp_path / "out" / "cub200_published.csv")
+    assert line["rho ours"] and "rho: mean of 2 of 3 seeds" in line["remarks"] and not (tmp_path / "out" / "cub200_mlrc.csv").exists()

@@ -8,7 +8,7 @@ import pytest
 
 import Result_Evaluations
 from results import formats, tables
-from tests.results.made import make_run, rows
+from tests.results.made import lines, make_run, rows
 
 DATASETS = {"cub200": ("test", {"CUB_A": 0.60, "CUB_B": 0.61, "CUB_C": 0.50}), "cars196": ("val", {"CARS_A": 0.8, "CARS_B": 0.7})}
 TITLES = {
@@ -43,11 +43,6 @@ def recomputed(root, dataset, group, split, metric, how):
         epochs.append(epoch)
     assert len(numbers) == 4
     return statistics.mean(numbers), statistics.stdev(numbers), statistics.mean(epochs)
-
-
-def lines(path):
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
 
 
 @pytest.mark.parametrize("how", ["selected", "last", "best_on_test"])
@@ -212,3 +207,17 @@ def test_a_column_that_is_asked_for_and_shown_anyway_is_there_once(tmp_path):
     assert lines(tmp_path / "cub200_selected.csv")[0].keys() >= {"R@1 [%]", "rho (train)"}
     rows_of_a = [line for line in lines(tmp_path / "runs.csv") if line["group"] == "A" and line["metric"] == "rho_spectrum@2"]
     assert len(rows_of_a) == 3, "one a selection rule"
+
+
+def test_latex_takes_no_name_for_its_own_and_prints_symbols_without_unicode():
+    table = tables.Table("my data#1%_selected:é", "t", ["group", "seeds"], notes=["[R@1] first", "*"])
+    for name in ("[abc]", " *star", "β → x × 3…", "Γ Α ς"):
+        table.add([tables.Cell(text=name), tables.Cell(text="[3]")], ["why"])
+    text = formats.to_tex(table)
+    assert "\\label{tab:my-data-1--selected:-}" in text
+    lines = text.splitlines()
+    for before, line in zip(lines, lines[1:], strict=False):
+        if before.endswith((r"\\", "rule")):
+            assert not line.lstrip().startswith(("[", "*")), line
+    assert "{}[abc]$^{a}$ & [3]" in text and "{} *star" in text and "{}[R@1] first" in text and "{}*" in text
+    assert r"$\beta$ $\to$ x $\times$ 3$\dots$" in text and r"$\Gamma$ A $\varsigma$" in text and text.isascii()

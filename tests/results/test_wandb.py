@@ -130,3 +130,11 @@ def test_folds_are_no_seeds():
         Online("Other_s4/fold_1", [{"_step": 0, "Test: discriminative_e_recall: e_recall@1": 0.3}], {"dataset": "cub200"})
     ).values()
     assert (unnamed.name, unnamed.runs[0].seed, unnamed.runs[0].fold, unnamed.runs[0].whole) == ("Other", 4, 1, "Other_s4")
+
+
+def test_a_config_of_a_wrong_type_is_the_problem_of_its_run_alone():
+    broken, *others = (icml(seed, [0.1, 0.2]) for seed in range(3))
+    broken.config |= {"seed": "abc", "evaltypes": 3}
+    group = read(broken, *others)["CUB_Triplet_Distance"]
+    assert sorted(group.seeds) == [1, 2]
+    assert [reason for _, reason in group.left_out] == ["failed: config: seed 'abc' is no whole number, evaltypes 3 is no list of names"]
