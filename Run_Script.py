@@ -79,7 +79,7 @@ class Task:
         return FINISHED if (self._run_is_finished if opt.split_scheme == "half" else self._folds_are_finished)(opt) else INTERRUPTED
 
     def _run_is_finished(self, opt) -> bool:
-        self.epoch, stopped = checkpoint.progress(self.folder)
+        self.epoch, stopped = checkpoint.progress(self.folder, opt.patience)
         trained = (self.folder / checkpoint.LAST).exists() and (self.epoch >= opt.n_epochs or stopped)
         self.progress = f"{self.epoch} epochs" if trained else f"after epoch {self.epoch}"
         return trained and not (opt.final_test and self._lacks_test())
