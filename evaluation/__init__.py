@@ -5,6 +5,8 @@ What is compared with what: spaces.py. Pictures: pictures.py, charts.py. What is
 
 import contextlib
 import functools
+import math
+import statistics
 import time
 from typing import Any, NamedTuple
 
@@ -48,22 +50,37 @@ def loaders(splits: dict, opt) -> dict:
         raise UserError(f"--splits_to_eval {missing[0]}: there is no such data in this run (--use_tv_split cuts validation from training)")
     wanted = {*opt.splits_to_eval, *(["train"] if opt.eval_reference_set == spaces.TRAINING else [])}
     chosen = {split: dataset for split, dataset in there.items() if split in wanted}
-    spaces.check(chosen, _scored(chosen, opt), opt)
+    spaces.check(chosen, opt)
     return {split: evaluation_loader(dataset, opt) for split, dataset in chosen.items()}
 
 
 def check(model, loaders: dict, opt, runtime) -> None:
-    """Raise UserError, before anything is trained, for an `--evaltypes` that the network does not give."""
-    for loader in list(loaders.values())[:1]:
-        image = loader.dataset[0][1][None]
-        was_training = model.training
-        model.eval()
-        with torch.no_grad(), runtime.autocast():
-            embeddings, _ = model(runtime.to_device(image))
-        model.train(was_training)
-        outputs = embeddings if isinstance(embeddings, dict) else {MAIN_EVALTYPE: embeddings}
-        for evaltype in opt.evaltypes:
-            of_type({name: output.float().cpu().numpy() for name, output in outputs.items()}, evaltype)
+    """Raise UserError, before anything is trained or measured, for `--evaltypes` or an `--eval_pca` that the network does not give."""
+    if not loaders:
+        return
+    image = next(iter(loaders.values())).dataset[0][1][None]
+    was_training = model.training
+    model.eval()
+    with torch.no_grad(), runtime.autocast():
+        embeddings, activations = model(runtime.to_device(image))
+    model.train(was_training)
+    rows = {name: output.float().cpu().numpy() for name, output in _outputs(embeddings, activations, bare=False).items()}
+    widths = {of_type(rows, evaltype).shape[1] for evaltype in opt.evaltypes}
+    trunk = _outputs(embeddings, activations, bare=True) if opt.eval_use_trunk_output or opt.check_untrained_accuracy else {}
+    trunk_widths = {output.shape[1] for output in trunk.values()}
+    widths = trunk_widths if opt.eval_use_trunk_output else widths | trunk_widths
+    for size in spaces.reference_sizes({split: len(loader.dataset) for split, loader in loaders.items()}, opt):
+        for width in widths:
+            spaces.check_components(opt.eval_pca, size, width)
+
+
+def _outputs(embeddings, activations: dict, bare: bool) -> dict:
+    """Name -> `(B, D)` of what a network gave: its embeddings, or where `bare` its backbone's features. Raises UserError without those."""
+    if not bare:
+        return embeddings if isinstance(embeddings, dict) else {MAIN_EVALTYPE: embeddings}
+    if spaces.BARE not in activations:
+        raise UserError(f"--eval_use_trunk_output: the network gives no {spaces.BARE!r} among its features")
+    return {spaces.BARE: activations[spaces.BARE]}
 
 
 def embed(model: torch.nn.Module, loader, runtime, title: str = "", bare: bool = False, normalize: bool = True) -> Embedded:
@@ -87,10 +104,7 @@ def embed(model: torch.nn.Module, loader, runtime, title: str = "", bare: bool =
             with runtime.autocast():
                 embeddings, activations = model(runtime.to_device(images))
             stop = start + len(batch_labels)
-            if bare and spaces.BARE not in activations:
-                raise UserError(f"--eval_use_trunk_output: the network gives no {spaces.BARE!r} among its features")
-            outputs = {spaces.BARE: activations[spaces.BARE]} if bare else embeddings
-            for name, output in (outputs if isinstance(outputs, dict) else {MAIN_EVALTYPE: outputs}).items():
+            for name, output in _outputs(embeddings, activations, bare).items():
                 if name not in features:
                     features[name] = np.empty((count, output.shape[1]), dtype=np.float32)
                 features[name][start:stop] = output.float().cpu().numpy()
@@ -115,11 +129,6 @@ def _unnormalised(model: torch.nn.Module):
         model.normalizes = before
 
 
-def _scored(embedded, opt) -> list[str]:
-    """The splits to measure: all, but the training images only where --splits_to_eval names them; else they are a reference."""
-    return [split for split in embedded if split != "train" or "train" in opt.splits_to_eval]
-
-
 def _device(opt, runtime) -> torch.device:
     """Where metrics are computed."""
     if opt.evaluate_on_gpu and runtime.device.type != "cuda":
@@ -139,25 +148,28 @@ def score(embedded: dict, opt, runtime) -> dict:
         embedded: split -> Embedded.
 
     Returns:
-        split -> {metric: value}, names as in metrics.csv.
+        split -> {metric: value}, names as in metrics.csv. With `--tester same_parent_label` the mean over the super-classes in which
+        a metric is defined: the others, such as those without a class of two for `map_r`, are left out; NaN where it is in none.
     """
-    scored, device = _scored(embedded, opt), _device(opt, runtime)
-    scores = {split: {} for split in scored}
-    for evaltype in opt.evaltypes if scored else ():
-        for split, parts in spaces.build(embedded, evaltype, scored, opt).items():
-            values = [
-                metrics.compute(opt.evaluation_metrics, **part._asdict(), seed=opt.seed, device=device, progress=True) for part in parts
-            ]
+    measured, device = spaces.scored(embedded, opt), _device(opt, runtime)
+    scores = {split: {} for split in measured}
+    about = {"seed": opt.seed, "device": device, "progress": True}
+    if opt.tester == spaces.INSIDE_PARENTS:
+        about["uncounted"] = float("nan")
+    for evaltype in opt.evaltypes if measured else ():
+        for split, parts in spaces.build(embedded, evaltype, opt).items():
+            values = [metrics.compute(opt.evaluation_metrics, **part._asdict(), **about) for part in parts]
             scores[split].update({named(evaltype, name, opt.evaltypes): _mean([v[name] for v in values]) for name in values[0]})
     return scores
 
 
 def _mean(values: list):
-    """Mean over super-classes; of arrays too, where a shorter one (a spectrum of few samples) goes on with zeros."""
+    """Mean over super-classes, NaN left out; of arrays too, where a shorter one (a spectrum of few samples) goes on with zeros."""
     if len(values) == 1:
         return values[0]
     if not np.ndim(values[0]):
-        return float(np.mean(values))
+        defined = [value for value in values if not math.isnan(value)]
+        return statistics.fmean(defined) if defined else float("nan")
     longest = max(len(value) for value in values)
     return np.mean([np.pad(value, (0, longest - len(value))) for value in values], axis=0)
 

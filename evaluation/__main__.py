@@ -63,9 +63,6 @@ def read(path: str) -> dict:
     if "reference_features" not in arrays and len(arrays) > len(REQUIRED):
         extra = next(name for name in arrays if name in OPTIONAL)
         raise UserError(f"{path}: {extra} needs reference_features")
-    for name in ("features", "reference_features"):
-        if name in arrays and arrays[name].dtype.kind not in "fiu":
-            raise UserError(f"{path}: {name} are of type {arrays[name].dtype}, expected numbers")
     return arrays
 
 

@@ -1,19 +1,25 @@
-"""Pictures of an embedding space: what sample queries find, and which queries find the wrong things. Charts: charts.py."""
+"""Pictures of an embedding space: what sample queries find, and which queries find the wrong things. Charts: charts.py.
+
+They show the space that is evaluated: its reference, its labels and super-classes, its principal components.
+"""
 
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch.utils.data import ConcatDataset
 
-from evaluation import charts
-from evaluation.spaces import of_type
+import metrics
+from evaluation import charts, spaces
 
 QUERIES, NEIGHBOURS = 8, 7
 CANDIDATES = 750  # queries among which the worst are looked for
 DEEPEST = 100  # neighbours that count in a query's average precision
-BLOCK = 125  # queries at once: (BLOCK, N) distances are held
+BLOCK = 125  # queries at once: (BLOCK, M) distances are held
 RIGHT, WRONG, QUERY = "#2a9d3a", "#d03030", "#333333"
-NAME_LENGTH = 19  # characters that fit under a tile
+TILE = 1.2 * 72  # points: the side of an image
+NAME_SIZES = (10, 7)  # the first where all names fit
+HEADING, LEGEND, NOTE = 12, 10, 8  # font sizes
 
 
 def draw(folder: Path, embedded: dict, split: str, opt, title: str) -> list[Path]:
@@ -27,23 +33,27 @@ def draw(folder: Path, embedded: dict, split: str, opt, title: str) -> list[Path
     Returns:
         The paths of what was drawn.
     """
-    features = {name: of_type(e.features, opt.evaltypes[0]) for name, e in embedded.items()}
-    labels = {name: e.labels for name, e in embedded.items()}
-    dataset = embedded[split].dataset
-    queries = sample_queries(len(features[split]), opt.seed)
+    compared = spaces.compare(embedded, opt.evaltypes[0], opt)
+    shown = compared[split]
+    features = {name: one.space.features for name, one in compared.items()}
+    labels = {name: one.space.labels for name, one in compared.items()}
+    images = embedded[split].dataset, ConcatDataset([embedded[source].dataset for source in shown.sources])
+    searched = f"on {split}" + (f" in {', '.join(shown.sources)}" if shown.sources != [split] else "")
     paths = [folder / "sample_recoveries.png"]
-    recoveries(paths[0], dataset, features[split], queries, f"{title}: nearest neighbours on {split}")
-    worst, notes = worst_queries(features[split], labels[split], opt.seed)
+    queries = sample_queries(len(features[split]), opt.seed)
+    recoveries(paths[0], images, shown, queries, f"{title}: nearest neighbours {searched}")
+    worst, notes = worst_queries(shown, opt.seed)
     if len(worst):
         paths.append(folder / "worst_queries.png")
-        recoveries(paths[-1], dataset, features[split], worst, f"{title}: worst queries on {split}", notes)
+        recoveries(paths[-1], images, shown, worst, f"{title}: worst queries {searched}", notes)
     paths.append(charts.spectra(folder / "spectrum.png", features, opt.seed, title))
-    paths.append(charts.distances(folder / "distances.png", features, labels, opt.seed, title))
+    parents = {name: one.parents for name, one in compared.items()}
+    paths.append(charts.distances(folder / "distances.png", features, labels, parents, opt.seed, title))
     if opt.eval_size_of_tsne:
-        for name, e in embedded.items():
+        for name, one in compared.items():
             path = folder / f"tsne_{name}.png"
-            names = getattr(e.dataset, "class_names", None)
-            drawn = charts.tsne(path, features[name], labels[name], opt.eval_size_of_tsne, opt.seed, f"{title}: t-SNE of {name}", names)
+            about = f"{title}: t-SNE of {name}"
+            drawn = charts.tsne(path, features[name], labels[name], opt.eval_size_of_tsne, opt.seed, about, one.names)
             paths += [path] if drawn else []
     return paths
 
@@ -53,104 +63,135 @@ def sample_queries(count: int, seed: int) -> np.ndarray:
     return np.sort(np.random.default_rng(seed).choice(count, size=min(QUERIES, count), replace=False))
 
 
-def worst_queries(features: np.ndarray, labels: np.ndarray, seed: int) -> tuple[np.ndarray, list[str]]:
-    """Queries with the lowest average precision, at most one a class, and a note on each; none where no class has two images.
+def barred(compared: spaces.Compared, queries: np.ndarray) -> np.ndarray:
+    """Boolean `(Q, M)`: what each of `queries` `(Q,)` may not find, itself and other super-classes."""
+    reference, _, exclude = compared.space.gallery()
+    if compared.parents is None:
+        kept_out = np.zeros((len(queries), len(reference)), dtype=bool)
+    else:
+        kept_out = compared.parents[queries][:, None] != compared.reference_parents[None, :]
+    own = np.flatnonzero(exclude[queries] >= 0)
+    kept_out[own, exclude[queries[own]]] = True
+    return kept_out
+
+
+def worst_queries(compared: spaces.Compared, seed: int) -> tuple[np.ndarray, list[str]]:
+    """Queries with the lowest average precision, at most one a class, and a note on each; none where no class can be found.
 
     Looked for among `CANDIDATES` queries. Average precision counts the first R neighbours, R the others of the query's class, at
     most `DEEPEST`; of equal ones the query whose first right neighbour is the farther down is the worse. The note tells its rank.
-
-    Args:
-        features: `(N, D)`. labels: `(N,)`.
     """
-    labels = np.unique(labels, return_inverse=True)[1]
-    others = np.bincount(labels)[labels] - 1  # (N,)
+    space = compared.space
+    reference, reference_labels, _ = space.gallery()
+    others = findable(compared)
     candidates = np.flatnonzero(others)
     if len(candidates) > CANDIDATES:
         candidates = np.sort(np.random.default_rng(seed).choice(candidates, size=CANDIDATES, replace=False))
     if not len(candidates):
         return candidates, []
-    everything, classes = torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32)), torch.from_numpy(labels)
-    norms = everything.square().sum(1)  # (N,)
+    features, everything = (torch.from_numpy(np.ascontiguousarray(rows, dtype=np.float32)) for rows in (space.features, reference))
+    norms = everything.square().sum(1)  # (M,)
 
     def distances(rows):
-        """Squared distances (b, N) of queries to all, less the query's own norm; infinite to itself."""
-        squared = torch.addmm(norms[None, :], everything[rows], everything.T, alpha=-2)
-        return squared.scatter_(1, rows[:, None], torch.inf)
+        """Squared distances (b, M) of queries to all, less the query's own norm; infinite to what they may not find."""
+        squared = torch.addmm(norms[None, :], features[torch.from_numpy(rows)], everything.T, alpha=-2)
+        return squared.masked_fill_(torch.from_numpy(barred(compared, rows)), torch.inf)
 
     precisions = []
-    for rows in torch.from_numpy(candidates).split(BLOCK):
-        depth = torch.from_numpy(others)[rows].clamp(max=DEEPEST)[:, None]  # (b, 1)
-        found = distances(rows).topk(int(depth.max()), largest=False).indices  # (b, deepest)
-        ranks = torch.arange(1, found.shape[1] + 1)
-        hits = (classes[found] == classes[rows][:, None]) & (ranks <= depth)
+    for rows in np.split(candidates, range(BLOCK, len(candidates), BLOCK)):
+        depth = np.minimum(others[rows], DEEPEST)[:, None]  # (b, 1)
+        found = distances(rows).topk(int(depth.max()), largest=False).indices.numpy()  # (b, deepest)
+        ranks = np.arange(1, found.shape[1] + 1)
+        hits = (reference_labels[found] == space.labels[rows][:, None]) & (ranks <= depth)
         precisions.append((hits * hits.cumsum(1) / ranks).sum(1) / depth[:, 0])
-    precisions = torch.cat(precisions).numpy()
+    precisions = np.concatenate(precisions)
     last = np.argsort(precisions, kind="stable")[:BLOCK]
     candidates, precisions = candidates[last], precisions[last]
-    rows = torch.from_numpy(candidates)
-    squared = distances(rows)
-    best = squared.masked_fill(classes[rows][:, None] != classes[None, :], torch.inf).amin(1, keepdim=True)
+    squared = distances(candidates)
+    wrong = torch.from_numpy(space.labels[candidates][:, None] != reference_labels[None, :])
+    best = squared.masked_fill(wrong, torch.inf).amin(1, keepdim=True)
     firsts = ((squared < best).sum(1) + 1).numpy()
     order = np.lexsort((-firsts, precisions))
-    order = order[np.sort(np.unique(labels[candidates[order]], return_index=True)[1])][:QUERIES]  # the worst of each class
+    order = order[np.sort(np.unique(space.labels[candidates[order]], return_index=True)[1])][:QUERIES]  # the worst of each class
     return candidates[order], [f"AP {precisions[i]:.2f}\nfirst hit at {firsts[i]:,}" for i in order]
 
 
-def nearest(features: np.ndarray, queries: np.ndarray, count: int) -> list[np.ndarray]:
-    """For each of `queries` the indices of its `count` nearest other samples, nearest first, by Euclidean distance."""
-    count = min(count, len(features) - 1)
-    rows = features[queries]
-    rough = np.einsum("nd,nd->n", features, features) - 2 * rows @ features.T  # (Q, N), which leaves a few to look at in full
-    rough[np.arange(len(queries)), queries] = np.inf
-    kept = np.sort(np.argpartition(rough, min(count + 8, len(features) - 1), axis=1)[:, : count + 8], axis=1)
+def findable(compared: spaces.Compared) -> np.ndarray:
+    """`(N,)` samples of its class that each query can find."""
+    reference, reference_labels, exclude = compared.space.gallery()
+    labels = compared.space.labels
+    if compared.parents is not None:  # a class in two super-classes counts as two
+        apart = max(labels.max(), reference_labels.max()) + 1
+        labels, reference_labels = labels + apart * compared.parents, reference_labels + apart * compared.reference_parents
+    return metrics.EmbeddingSpace(compared.space.features, labels, reference, reference_labels, exclude=exclude).relevant
+
+
+def nearest(compared: spaces.Compared, queries: np.ndarray, count: int) -> list[np.ndarray]:
+    """For each of `queries` the indices in the reference of its `count` nearest samples that it may find, nearest first; fewer if need be."""
+    reference = compared.space.gallery()[0]
+    rows, kept_out = compared.space.features[queries], barred(compared, queries)
+    rough = np.einsum("nd,nd->n", reference, reference) - 2 * rows @ reference.T  # (Q, M), which leaves a few to look at in full
+    rough[kept_out] = np.inf
+    kept = np.sort(np.argpartition(rough, min(count + 8, len(reference)) - 1, axis=1)[:, : count + 8], axis=1)
     found = []
-    for query, row, few in zip(queries, rows, kept, strict=True):
-        exact = np.where(few == query, np.inf, np.square(features[few] - row).sum(1))
-        found.append(few[np.argsort(exact, kind="stable")[:count]])
+    for row, few, out in zip(rows, kept, kept_out, strict=True):
+        few = few[~out[few]]
+        found.append(few[np.argsort(np.square(reference[few] - row).sum(1), kind="stable")[:count]])
     return found
 
 
-def recoveries(path: Path, dataset, features: np.ndarray, queries: np.ndarray, title: str, notes: list[str] | None = None) -> None:
-    """One row a query: the query, then its nearest neighbours, right ones framed green, wrong ones red.
+def recoveries(
+    path: Path, images: tuple, compared: spaces.Compared, queries: np.ndarray, title: str, notes: list[str] | None = None
+) -> None:
+    """One row a query: the query, then its nearest neighbours in the reference, those of its class framed green, others red.
 
     Args:
-        dataset: gives `(label, image (3, H, W), index)` by index.
-        features: `(N, D)` in the data set's order.
+        images: two data sets, of the queries and of the reference, that give `(label, image (3, H, W), index)` by index.
         queries: `(Q,)` indices.
         notes: what is said beside each query, two short lines.
     """
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
 
-    columns = min(NEIGHBOURS, len(features) - 1)
-    left, width, height = 1.0 if notes else 0.15, 1.1, 1.36  # in tiles: margin, and what a tile takes with its name
-    size = (left + 1.35 + columns * width, len(queries) * height + 0.45)
+    labels, reference_labels = compared.space.labels, compared.space.gallery()[1]
+    found = nearest(compared, queries, NEIGHBOURS)
+    width, height = 1.1, 1.36  # in tiles: what a tile takes with its name
+    lines = [line for note in notes or () for line in note.split("\n")]
+    left = 0.2 + max((charts.text_width(line, NOTE) for line in lines), default=0) / TILE
+    keys = [("same class", RIGHT), ("other class", WRONG)]
+    heading = [charts.text_width(title, HEADING), *(charts.text_width(text, LEGEND) for text, _ in keys)]
+    content = left + 1.35 + max(len(few) for few in found) * width
+    size = (max(content, (sum(heading) + 3 * LEGEND) / TILE + 0.3), len(queries) * height + 0.45)
     figure = Figure(figsize=(1.2 * size[0], 1.2 * size[1]))
     axis = figure.add_axes((0, 0, 1, 1), xlim=(0, size[0]), ylim=(size[1], 0), aspect="equal")
     axis.axis("off")  # one axis for all: sixty of them take seconds
-    axis.text(0.15, 0.22, title, fontsize=12, va="center", parse_math=False)
-    axis.text(size[0] - 0.15, 0.22, "same class", color=RIGHT, fontsize=10, ha="right", va="center")
-    axis.text(size[0] - 1.05, 0.22, "other class", color=WRONG, fontsize=10, ha="right", va="center")
-    names = getattr(dataset, "class_names", None)
-    for row, (query, found) in enumerate(zip(queries, nearest(features, queries, columns), strict=True)):
-        query_label = dataset[int(query)][0]
+    axis.text(0.15, 0.22, title, fontsize=HEADING, va="center", parse_math=False)
+    end = size[0] - 0.15
+    for (text, colour), points in zip(keys, heading[1:], strict=True):
+        axis.text(end, 0.22, text, color=colour, fontsize=LEGEND, ha="right", va="center")
+        end -= (points + LEGEND) / TILE
+    names = _names({*labels[queries].tolist(), *reference_labels[np.concatenate(found)].tolist()}, compared.names)
+    for row, (query, few) in enumerate(zip(queries, found, strict=True)):
         top = 0.5 + row * height
         if notes:
-            axis.text(left - 0.08, top + 0.5, notes[row], fontsize=8, ha="right", va="center", linespacing=1.5)
-        for position, index in enumerate([query, *found]):
-            label, image, _ = dataset[int(index)]
+            axis.text(left - 0.08, top + 0.5, notes[row], fontsize=NOTE, ha="right", va="center", linespacing=1.5)
+        tiles = [(images[0][int(query)][1], labels[query], QUERY)]
+        for index in few:
+            right = reference_labels[index] == labels[query]
+            tiles.append((images[1][int(index)][1], reference_labels[index], RIGHT if right else WRONG))
+        for position, (image, label, colour) in enumerate(tiles):
             start = left + position * width + (0.2 if position else 0)
-            colour = QUERY if position == 0 else RIGHT if label == query_label else WRONG
             smooth = "nearest" if image.shape[-1] < 100 else "antialiased"
             axis.imshow(np.asarray(image).transpose(1, 2, 0), extent=(start, start + 1, top + 1, top), interpolation=smooth)
             axis.add_patch(Rectangle((start, top), 1, 1, fill=False, edgecolor=colour, linewidth=3))
-            name = names[label] if names else f"class {label}"
-            text = {"s": _short(name), "fontsize": 7 if len(str(name)) > 8 else 10}
-            axis.text(start + 0.5, top + 1.15, **text, ha="center", va="center", color=colour, parse_math=False)
+            axis.text(start + 0.5, top + 1.15, **names[int(label)], ha="center", va="center", color=colour, parse_math=False)
     axis.set(xlim=(0, size[0]), ylim=(size[1], 0))
     figure.savefig(path, dpi=100, pil_kwargs={"compress_level": 3})
 
 
-def _short(name) -> str:
-    name = str(name)
-    return name if len(name) <= NAME_LENGTH else name[: NAME_LENGTH - 1] + "…"
+def _names(labels: set, names: dict | None) -> dict[int, dict]:
+    """label -> text and font size of what stands under its tiles, of one size in all the picture."""
+    texts = {label: charts.printable(names[label] if names else f"class {label}") for label in labels}
+    fits = (size for size in NAME_SIZES if all(charts.text_width(text, size) <= TILE for text in texts.values()))
+    size = next(fits, NAME_SIZES[-1])
+    return {label: {"s": charts.fitted(text, size, TILE), "fontsize": size} for label, text in texts.items()}

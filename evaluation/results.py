@@ -7,10 +7,13 @@ from pathlib import Path
 import numpy as np
 
 import evaluation
-from evaluation import pictures
+from evaluation import charts, pictures
 from utilities import checkpoint, reports
 from utilities.configuration import EVALUATION_FLAGS, read_parameters, run_folder
 from utilities.files import replacing
+from utilities.run import json_safe
+
+TITLE_WIDTH = 180  # points that a group's name may take in a title
 
 
 def on_test(opt) -> Namespace:
@@ -26,13 +29,14 @@ def of_best_epoch(run, embedded: dict) -> None:
         dump(run.folder, embedded, run.opt)
 
 
-def dump(folder: Path, embedded: dict, opt) -> list[Path]:
+def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list[Path]:
     """Write `embeddings_<split>.npz` for each split, with several evaltypes `embeddings_<split>_<evaltype>.npz`. Returns the paths.
 
-    A file holds `features` `(N, D)` float32 before --eval_pca, `labels` `(N,)`, and `paths` and `class_names` `(N,)` where the data
-    set knows them. `python -m evaluation` reads it.
+    A file holds `features` `(N, D)` float32 before --eval_pca, `labels` `(N,)`, `paths` and `class_names` `(N,)` where the data set
+    knows them, and `flags`, the JSON of the evaluation's flags. `python -m evaluation` reads it. Where `folder` has a file of that
+    name already, it goes to the folder `instead`, if that is given.
     """
-    paths = []
+    paths, flags = [], np.array(json.dumps(_flags(opt)))
     for split, e in embedded.items():
         about = {}
         if hasattr(e.dataset, "paths"):
@@ -40,16 +44,23 @@ def dump(folder: Path, embedded: dict, opt) -> list[Path]:
         if hasattr(e.dataset, "class_names"):
             about["class_names"] = np.array([str(e.dataset.class_names[label]) for label in e.labels.tolist()])
         for evaltype in opt.evaltypes:
-            paths.append(folder / (f"embeddings_{split}.npz" if len(opt.evaltypes) == 1 else f"embeddings_{split}_{evaltype}.npz"))
+            name = f"embeddings_{split}.npz" if len(opt.evaltypes) == 1 else f"embeddings_{split}_{evaltype}.npz"
+            paths.append((instead if instead is not None and (folder / name).exists() else folder) / name)
             with replacing(paths[-1], "wb") as file:
-                np.savez(file, features=evaluation.of_type(e.features, evaltype), labels=e.labels, **about)
+                np.savez(file, features=evaluation.of_type(e.features, evaltype), labels=e.labels, flags=flags, **about)
     return paths
+
+
+def _flags(opt) -> dict:
+    """The flags that decide what is measured."""
+    return {flag: getattr(opt, flag) for flag in sorted(EVALUATION_FLAGS)}
 
 
 def again(model, loaders: dict, opt, runtime) -> dict:
     """Measure the network of a finished run, print the table, and write `evaluation_<checkpoint>.json` and pictures beside the records.
 
-    Nothing that the training wrote is touched. Other flags get another number, the same flags the same file.
+    Nothing that the training wrote is touched. Other flags get another number, the same flags the same file. Embeddings go beside
+    the pictures of that number where the run has some already.
 
     Args:
         model: the network of the run's best checkpoint, on the runtime's device.
@@ -61,16 +72,16 @@ def again(model, loaders: dict, opt, runtime) -> dict:
     folder = run_folder(opt)
     state = checkpoint.read(folder / checkpoint.LAST)["run"]
     name, epoch = state["selected"].get("checkpoint", checkpoint.LAST), state["selected"]["epoch"]
+    evaluation.check(model, loaders, opt, runtime)
     scores, embedded = evaluation.evaluate(model, loaders, opt, runtime)
-    flags = {flag: getattr(opt, flag) for flag in sorted(EVALUATION_FLAGS)}
-    target = _target(folder, name.removeprefix("checkpoint_").removesuffix(".pth.tar"), flags)
+    target = _target(folder, name.removeprefix("checkpoint_").removesuffix(".pth.tar"), _flags(opt))
     with replacing(target) as file:
-        json.dump({"checkpoint": name, "epoch": epoch, "flags": flags, "values": jsonable(scores)}, file, indent=1)
+        json.dump({"checkpoint": name, "epoch": epoch, "flags": _flags(opt), "values": jsonable(scores)}, file, indent=1)
     drawn = target.with_suffix("")
     drawn.mkdir(exist_ok=True)
     shown = next(split for split in ("val", "test", "train") if split in scores)
     pictures.draw(drawn, embedded, shown, opt, _title(read_parameters(folder)["group"], epoch))
-    written = [target, drawn, *(dump(folder, embedded, opt) if opt.dump_embeddings else [])]
+    written = [target, drawn, *(dump(folder, embedded, opt, instead=drawn) if opt.dump_embeddings else [])]
     print(f"\n{folder / name}, epoch {epoch}\n\n{table(scores)}\n")
     print("\n".join(f"written  {path}" for path in written))
     return scores
@@ -78,7 +89,7 @@ def again(model, loaders: dict, opt, runtime) -> dict:
 
 def _title(group: str, epoch: int) -> str:
     """What the pictures are of, short enough to stand above them."""
-    return f"{group if len(group) <= 28 else group[:27] + '…'}, epoch {epoch}"
+    return f"{charts.fitted(group, charts.TITLE_SIZE, TITLE_WIDTH)}, epoch {epoch}"
 
 
 def _target(folder: Path, checkpoint_name: str, flags: dict) -> Path:
@@ -100,5 +111,5 @@ def table(scores: dict, column: str = "value") -> str:
 
 
 def jsonable(scores: dict) -> dict:
-    """The scores with arrays as lists."""
-    return {split: {name: np.asarray(value).tolist() for name, value in values.items()} for split, values in scores.items()}
+    """The scores with arrays as lists, and None for NaN."""
+    return json_safe({split: {name: np.asarray(value).tolist() for name, value in values.items()} for split, values in scores.items()})

@@ -21,17 +21,42 @@ class Space(NamedTuple):
     reference_labels: np.ndarray | None = None
     exclude: np.ndarray | None = None
 
+    def gallery(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What the queries search in: features `(M, D)`, labels `(M,)`, and the index `(N,)` of each query in them, -1 for none."""
+        if self.reference is None:
+            return self.features, self.labels, np.arange(len(self.features))
+        return self.reference, self.reference_labels, self.exclude
 
-def check(datasets: dict, scored: list[str], opt) -> None:
-    """Refuse, before anything is trained, what the splits' data sets cannot satisfy.
+
+class Compared(NamedTuple):
+    """A split and what it is compared with, not yet cut into super-classes.
+
+    names: label -> name, None where the data set knows none. sources: the splits whose images, one after the other, are the reference.
+    parents `(N,)`, reference_parents `(M,)`: super-classes, inside which alone is searched; None where everywhere is.
+    """
+
+    space: Space
+    names: dict | None
+    sources: list[str]
+    parents: np.ndarray | None = None
+    reference_parents: np.ndarray | None = None
+
+
+def scored(splits, opt) -> list[str]:
+    """The splits to measure: all, but the training images only where --splits_to_eval names them; else they are a reference."""
+    return [split for split in splits if split != "train" or "train" in opt.splits_to_eval]
+
+
+def check(datasets: dict, opt) -> None:
+    """Refuse, before anything is trained, what the splits' data sets cannot satisfy; say where no query can find its class.
 
     Args:
         datasets: split -> data set, of all that are embedded.
-        scored: the splits to evaluate.
 
     Raises:
         UserError: a level without names, or a super-class with nothing to search in.
     """
+    measured = scored(datasets, opt)
     deepest = opt.label_hierarchy_level + (opt.tester == INSIDE_PARENTS)
     flag = "--tester same_parent_label" if opt.tester == INSIDE_PARENTS else f"--label_hierarchy_level {opt.label_hierarchy_level}"
     parents = {}
@@ -41,43 +66,70 @@ def check(datasets: dict, scored: list[str], opt) -> None:
             raise UserError(f"{flag}: --dataset {dataset.name} knows no super-classes; online_products and glyphs do")
         parents[split] = set(table.values())
     if opt.tester == INSIDE_PARENTS:
-        for split in scored:
-            alone = parents[split] - set().union(*(parents[source] for source in _sources(split, scored, opt)))
+        for split in measured:
+            alone = parents[split] - set().union(*(parents[source] for source in _sources(split, measured, opt)))
             if alone:
                 reference = f"--eval_reference_set {opt.eval_reference_set}"
                 raise UserError(f"{flag}: the super-class {min(alone)!r} of {split} has no image in the reference, {reference}")
+    if opt.eval_reference_set == TRAINING:
+        names = {split: set(_table(dataset, opt.label_hierarchy_level).values()) for split, dataset in datasets.items()}
+        for split in measured:
+            if names[split].isdisjoint(names["train"]):
+                print(f"--eval_reference_set {TRAINING}: no query of {split} has a counterpart in the reference, it can find nothing")
 
 
-def build(embedded: dict, evaltype: str, scored: list[str], opt) -> dict[str, list[Space]]:
+def check_components(components: int | None, size: int, width: int) -> None:
+    """Raise UserError for an `--eval_pca` that a reference of `size` x `width` does not have."""
+    if components is not None and components > min(size, width):
+        raise UserError(f"--eval_pca {components}: at most {min(size, width)}: the reference is {size} x {width}")
+
+
+def reference_sizes(sizes: dict, opt) -> set[int]:
+    """How many samples each of the references has. `sizes`: split -> how many it has, of all that are embedded."""
+    measured = scored(sizes, opt)
+    return {sum(sizes[source] for source in _sources(split, measured, opt)) for split in measured}
+
+
+def build(embedded: dict, evaltype: str, opt) -> dict[str, list[Space]]:
     """The spaces that each of the splits `scored` is measured in: one, or with `--tester same_parent_label` one a super-class.
+
+    Args: see `compare`.
+    """
+    compared = compare(embedded, evaltype, opt)
+    return {split: _inside_parents(compared[split]) for split in scored(embedded, opt)}
+
+
+def compare(embedded: dict, evaltype: str, opt) -> dict[str, Compared]:
+    """What each split is compared with, as --eval_reference_set, --eval_pca, --label_hierarchy_level and --tester ask.
 
     Args:
         embedded: split -> `evaluation.Embedded`, of the splits `scored` and of those that only serve as reference.
         evaltype: which embedding; see `of_type`.
     """
     features = {split: of_type(e.features, evaltype) for split, e in embedded.items()}
-    labels = _codes(embedded, opt.label_hierarchy_level, opt)
-    parents = _codes(embedded, opt.label_hierarchy_level + 1, opt) if opt.tester == INSIDE_PARENTS else None
-    spaces = {}
+    labels, names = _codes(embedded, opt.label_hierarchy_level, opt)
+    parents = _codes(embedded, opt.label_hierarchy_level + 1, opt)[0] if opt.tester == INSIDE_PARENTS else dict.fromkeys(embedded)
     if opt.eval_reference_set == SELF:
-        for split in scored:
-            space = Space(_projection(features[split], opt.eval_pca)(features[split]), labels[split])
-            spaces[split] = [space] if parents is None else _inside_parents(space, parents[split], parents[split])
-        return spaces
-
-    sources = _sources(None, scored, opt)
+        return {
+            split: Compared(
+                Space(_projection(rows, opt.eval_pca)(rows), labels[split]), names[split], [split], parents[split], parents[split]
+            )
+            for split, rows in features.items()
+        }
+    sources = _sources(None, scored(embedded, opt), opt)
     if not set(sources) <= set(features):
         raise UserError(f"--eval_reference_set {opt.eval_reference_set}: the training images were not embedded")
     project = _projection(_joined(features, sources), opt.eval_pca)
-    projected = {split: project(features[split]) for split in dict.fromkeys([*sources, *scored])}
+    projected = {split: project(rows) for split, rows in features.items()}
     reference, reference_labels = _joined(projected, sources), _joined(labels, sources)
+    reference_parents = _joined(parents, sources) if opt.tester == INSIDE_PARENTS else None
     starts = dict(zip(sources, np.cumsum([0, *(len(features[split]) for split in sources)]), strict=False))
-    for split in scored:
-        size = len(features[split])
-        exclude = starts[split] + np.arange(size) if split in starts else np.full(size, -1)
-        space = Space(projected[split], labels[split], reference, reference_labels, exclude)
-        spaces[split] = [space] if parents is None else _inside_parents(space, parents[split], _joined(parents, sources))
-    return spaces
+    compared = {}
+    for split, rows in projected.items():
+        exclude = starts[split] + np.arange(len(rows)) if split in starts else np.full(len(rows), -1)
+        space = Space(rows, labels[split], reference, reference_labels, exclude)
+        compared[split] = Compared(space, names[split], sources, parents[split], reference_parents)
+    return compared
 
 
 def of_type(features: dict, evaltype: str) -> np.ndarray:
@@ -92,7 +144,7 @@ def of_type(features: dict, evaltype: str) -> np.ndarray:
         return features[BARE]
     if evaltype.startswith("Combined_"):
         names, *weights = evaltype.removeprefix("Combined_").split("-")
-        parts, weights = _split_names(names, features), _numbers(weights)
+        parts, weights = _split_names(names, features), _weights(weights)
         if parts and weights is not None and len(weights) in (0, len(parts)):
             units = (features[part] / np.maximum(np.linalg.norm(features[part], axis=1, keepdims=True), 1e-12) for part in parts)
             weights = weights or [1.0] * len(parts)
@@ -112,11 +164,14 @@ def _split_names(text: str, known) -> list[str] | None:
     return None
 
 
-def _numbers(texts: list[str]) -> list[float] | None:
+def _weights(texts: list[str]) -> list[float] | None:
+    """The weights that `texts` say; None where one is none: above 0 and finite, in float32 too."""
     try:
-        return [float(text) for text in texts]
+        weights = [float(text) for text in texts]
     except ValueError:
         return None
+    least, most = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
+    return weights if all(least <= weight <= most for weight in weights) else None
 
 
 def _sources(split: str | None, scored: list[str], opt) -> list[str]:
@@ -136,10 +191,15 @@ def _table(dataset, level: int) -> dict:
     return table
 
 
-def _codes(embedded: dict, level: int, opt) -> dict[str, np.ndarray]:
-    """split -> `(N,)` labels at a level of the hierarchy. A name has the same number in all splits, whose own labels all begin at 0."""
+def _codes(embedded: dict, level: int, opt) -> tuple[dict[str, np.ndarray], dict[str, dict | None]]:
+    """split -> `(N,)` labels at a level of the hierarchy, and split -> their names, label -> name.
+
+    A name has the same number in all splits, whose own labels all begin at 0; but where each is alone and by classes, its own is kept.
+    """
     if level == 0 and opt.eval_reference_set == SELF:
-        return {split: e.labels for split, e in embedded.items()}
+        return {split: e.labels for split, e in embedded.items()}, {
+            split: getattr(e.dataset, LEVELS[0], None) for split, e in embedded.items()
+        }
     tables = {split: _table(e.dataset, level) for split, e in embedded.items()}
     numbers = {name: number for number, name in enumerate(sorted({str(n) for table in tables.values() for n in table.values()}))}
     codes = {}
@@ -147,18 +207,21 @@ def _codes(embedded: dict, level: int, opt) -> dict[str, np.ndarray]:
         table = {label: numbers[str(name)] for label, name in tables[split].items()}
         lookup = np.array([table.get(label, -1) for label in range(max(table) + 1)])  # names are Python strings: looked up one by one
         codes[split] = lookup[e.labels]
-    return codes
+    return codes, dict.fromkeys(embedded, {number: name for name, number in numbers.items()})
 
 
-def _inside_parents(space: Space, parents: np.ndarray, reference_parents: np.ndarray) -> list[Space]:
-    """The parts of a space that hold one super-class each, its queries and its reference."""
+def _inside_parents(compared: Compared) -> list[Space]:
+    """The parts of a space that hold one super-class each, its queries and its reference; the whole where there are no super-classes."""
+    space = compared.space
+    if compared.parents is None:
+        return [space]
     parts = []
-    for parent in np.unique(parents):  # each is a space of its own, searched and clustered by itself
-        rows = np.flatnonzero(parents == parent)
+    for parent in np.unique(compared.parents):  # each is a space of its own, searched and clustered by itself
+        rows = np.flatnonzero(compared.parents == parent)
         if space.reference is None:
             parts.append(Space(space.features[rows], space.labels[rows]))
             continue
-        kept = np.flatnonzero(reference_parents == parent)
+        kept = np.flatnonzero(compared.reference_parents == parent)
         places = np.full(len(space.reference) + 1, -1)  # one more, for queries that are not in the reference: index -1
         places[kept] = np.arange(len(kept))
         exclude = places[space.exclude[rows]]
@@ -173,10 +236,7 @@ def _projection(reference: np.ndarray, components: int | None):
     """
     if components is None:
         return lambda features: features
-    if components > min(reference.shape):
-        raise UserError(
-            f"--eval_pca {components}: at most {min(reference.shape)}: the reference is {len(reference)} x {reference.shape[1]}"
-        )
+    check_components(components, *reference.shape)
     from sklearn.decomposition import PCA
 
     solver = "covariance_eigh" if len(reference) >= reference.shape[1] else "full"  # both exact; the first is fast on many rows

@@ -4,6 +4,7 @@ A name is `<head>[@<parameter>]`. Retrieval and clustering metrics also come as 
 becomes `c_recall`), retrieval metrics with the suffix `_macro` (mean of the classes' means). `_metric.py` says what a file holds.
 """
 
+import math
 import re
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from utilities.registry import Registry, unknown
 __all__ = ["REGISTRY", "EmbeddingSpace", "check", "compute", "group", "higher_is_better", "is_array", "listing"]
 
 REGISTRY = Registry("metrics", "metric")
+FARTHEST = 2**62  # stands for a parameter of more digits: beyond any reference, and a 64-bit number
 PARAMETERS = {"k": (r"[1-9][0-9]*", "k is a whole number of at least 1", "1"), "m": (r"0|-?[1-9][0-9]*", "m is a whole number", "2")}
 
 
@@ -57,7 +59,7 @@ def _parse(name: str) -> Parsed:
         if not re.fullmatch(pattern, parameter):
             raise UserError(f"metric {name!r} is ill-formed: in {head}@{kind}, {rule}, for example {head}@{example}.")
         declared_name, is_cosine = names[f"{head}@{kind}"]
-        number = int(parameter)
+        number = int(parameter) if len(parameter) <= 18 else int(math.copysign(FARTHEST, float(parameter)))
     elif at and head in names:
         raise UserError(f"metric {name!r} is ill-formed: {head} takes no parameter, ask for {head!r}.")
     else:
@@ -100,15 +102,30 @@ def listing() -> list[tuple[str, str]]:
 
 
 def _usable(device) -> str:
-    """The device, or the CPU, with one line, where it is a GPU that is not there."""
-    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+    """The device, or the CPU, with one line, where it is a GPU that is not there. Raises UserError where it is none at all."""
+    try:
+        kind = torch.device(device).type
+    except (RuntimeError, TypeError) as error:
+        raise UserError(f"device {device!r} is none: cpu, cuda or cuda:0 is expected.") from error
+    if kind == "cuda" and not torch.cuda.is_available():
         print(f"metrics: there is no CUDA device for {str(device)!r}, the CPU computes instead.")
         return "cpu"
     return str(device)
 
 
 def compute(
-    names, features, labels, reference=None, reference_labels=None, clusters=None, *, seed=0, device="cpu", exclude=None, progress=False
+    names,
+    features,
+    labels,
+    reference=None,
+    reference_labels=None,
+    clusters=None,
+    *,
+    seed=0,
+    device="cpu",
+    exclude=None,
+    progress=False,
+    uncounted=0.0,
 ) -> dict:
     """Metrics of an embedding space. What several of them need is computed once, what none needs is not.
 
@@ -116,7 +133,7 @@ def compute(
 
     Args:
         names: metric names, e.g. `["e_recall@1", "c_map_r", "nmi"]`; see `listing()`.
-        features: `(N, D)` numpy or torch, any float type: the queries. labels: `(N,)` of any integer type.
+        features: `(N, D)` numpy or torch, any type of real numbers: the queries. labels: `(N,)` of any integer type, or names.
         reference: `(M, D)` features to search in, with `reference_labels` `(M,)`. Default: the queries themselves, each left out
             of its own neighbours by its index. Clustering metrics, dists and rho_spectrum look at the queries alone.
         clusters: `(N,)` a clustering to measure, in place of k-means with as many clusters as there are classes.
@@ -124,6 +141,7 @@ def compute(
         device: where to search and to cluster; a GPU that is not there is replaced by the CPU, with one line.
         exclude: `(N,)` index of each query in the reference, -1 where it is not there. Default: its own, or none in a reference.
         progress: show a bar on long searches.
+        uncounted: what a retrieval metric is where none of its queries counts, each being alone in its class.
 
     Returns:
         Name -> float, or an array for `rho_spectrum@0`, in the order of `names`.
@@ -142,4 +160,6 @@ def compute(
     for name, (metric, is_cosine, macro) in parsed.items():
         space = cosine if is_cosine else plain
         results[name] = metric.value(space, macro=True) if macro else metric.value(space)
+        if isinstance(metric, RetrievalMetric) and math.isnan(results[name]):
+            results[name] = uncounted
     return results

@@ -4,9 +4,15 @@ A file declares `NAMES`, name -> caption. A name may end with a parameter: `e_re
 `rho_spectrum@m` any whole number; every other `@...` is part of the name. `c_` and `_macro` variants come by themselves.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
+
+
+def mean(values: np.ndarray) -> float:
+    """Mean of `(N,)` numbers, rounded once and never outside them: that of equal numbers is that number."""
+    return float(np.clip(math.fsum(values.tolist()) / len(values), values.min(), values.max()))
 
 
 class Hits(NamedTuple):
@@ -93,17 +99,18 @@ class RetrievalMetric(Metric):
         raise NotImplementedError
 
     def value(self, space, macro: bool = False) -> float:
-        """Mean over the queries that count, or (`macro`) mean of the classes' means; 0 where no query counts."""
+        """Mean over the queries that count, or (`macro`) mean of the classes' means; NaN where no query counts."""
         scores = space.scores([self])[self.name, self.parameter]
         counted = ~np.isnan(scores)
         if not counted.any():
-            return 0.0
+            return float("nan")
         if not macro:
-            return float(scores[counted].mean())
-        classes = space.labels[counted]
-        sizes = np.bincount(classes)
-        means = np.bincount(classes, weights=scores[counted])[sizes > 0] / sizes[sizes > 0]
-        return float(means.mean())
+            return mean(scores[counted])
+        order = np.argsort(space.labels[counted], kind="stable")
+        classes, scores = space.labels[counted][order], scores[counted][order]
+        first = np.flatnonzero(np.diff(classes, prepend=-1))
+        means = np.add.reduceat(scores, first) / np.diff(first, append=len(scores))
+        return mean(np.clip(means, np.minimum.reduceat(scores, first), np.maximum.reduceat(scores, first)))
 
 
 def without_lone(values: np.ndarray, hits: Hits) -> np.ndarray:

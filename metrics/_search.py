@@ -9,7 +9,8 @@ the score of (i, j) is that of (j, i) and is computed once.
 
 Ranks are those of float64 distances all the same. Neighbours whose float32 scores lie within rounding of each other are put in
 order by their float64 distances; equal distances are put in order by the index in the reference, the lower one first. A query
-is left out of its own neighbours by its index.
+is left out of its own neighbours by its index. Where much has to be put in order, equal samples of the reference are found once:
+a run of them is in order as it stands, and has one distance.
 """
 
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ KEPT = 16_000_000  # scores above the cuts that a block may keep (a few hundred 
 WAITING = 32_000_000  # scores that may wait for later blocks (10 bytes each), before what need not wait is left out
 SAMPLE = 1024  # reference samples from which the score at a depth is estimated
 PAIRS = 256  # relevant samples of a query whose scores are looked at to set its cut
+FEW = 32  # pairs put in order for each reference sample, beyond which it pays to find the equal samples
 SLACK = 4.0  # rounding errors of a dot product of D terms, in units of sqrt(D) * unit roundoff
 LOWEST = float(np.finfo(np.float32).min)
 
@@ -75,6 +77,7 @@ class Search:
         self.sample = torch.from_numpy(np.sort(generator.choice(m, min(m, SAMPLE), replace=False))).to(self.device)  # (S,)
         self.buffer = torch.empty(ROWS * min(COLUMNS, max(m, 1)), device=self.device)
         self.mask = torch.empty(len(self.buffer), dtype=torch.bool, device=self.device)
+        self.reordered = 0  # pairs put in order so far
 
     def run(self, needs: list[Need], progress: bool = False):
         """Yield `Neighbours` in blocks until every query has had its turn, once.
@@ -385,13 +388,34 @@ class Search:
         run = np.cumsum(begins).reshape(begins.shape) - 1  # number of the run that a slot is in
         wanted = np.zeros(int(run[-1, -1]) + 1, dtype=bool)
         wanted[run[:, 1:][mixed[affected]]] = True
-        row, slot = np.nonzero(wanted[run])
+        chosen = wanted[run]
+        self.reordered += np.count_nonzero(chosen)
+        many = self.reordered > FEW * self.space.reference_size
+        if many:
+            found, place = columns[affected], self.space.places[columns[affected]]
+            in_order = (place[:, :-1] == place[:, 1:]) & (found[:, :-1] < found[:, 1:])
+            unsettled = np.zeros(len(wanted), dtype=bool)
+            unsettled[run[:, 1:][~begins[:, 1:] & ~in_order]] = True
+            chosen = (wanted & unsettled)[run]
+        row, slot = np.nonzero(chosen)
         own_run, column = run[row, slot], columns[affected[row], slot]
-        distances = self.space.squared_distances(rows[affected[row]], column)
+        distances = self._distances(rows[affected], row, column) if many else self.space.squared_distances(rows[affected[row]], column)
         order = np.lexsort((column, distances, own_run))  # own_run ascends already: slots keep their runs
         position = affected[row], slot
         columns[position] = column[order]
         relevant[position] = relevant[position][order]
+
+    def _distances(self, queries, row, column) -> np.ndarray:
+        """Squared float64 distances `(P,)` from `queries[row]` to `column`, those of equal samples computed once where that is less."""
+        space = self.space
+        place = space.places[column]
+        known = np.zeros(space.reference_size, dtype=bool)
+        known[place] = True
+        distinct = np.flatnonzero(known)  # a place is the first sample that stands there
+        if len(queries) * len(distinct) > len(row) // 2:
+            return space.squared_distances(queries[row], column)
+        table = space.squared_distances(np.repeat(queries, len(distinct)), np.tile(distinct, len(queries)))
+        return table.reshape(len(queries), -1)[row, (np.cumsum(known) - 1)[place]]
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """One embedding space, and what several metrics share of it, each computed once and only when asked for."""
 
 from functools import cached_property
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -11,14 +12,20 @@ from metrics._search import Need, Search
 from utilities.errors import UserError
 
 BLOCK = 65536  # rows turned to float64 at once
+PAIRS = 2048  # pairs whose distance is computed at once: they stay near the core
 
 
 def as_array(values, name: str) -> np.ndarray:
-    """numpy of a tensor or array; half types become float32, whole numbers float64 where they are features."""
+    """numpy `(N, D)` of a tensor or array of real numbers; half types become float32, whole numbers float64.
+
+    Raises UserError for another shape, other types, NaN and infinity.
+    """
     if isinstance(values, torch.Tensor):
         values = values.detach()
         values = (values.float() if values.dtype in (torch.float16, torch.bfloat16) else values).cpu().numpy()
     values = np.asarray(values)
+    if values.dtype.kind not in "fiub":
+        raise UserError(f"{name} are of type {values.dtype}, expected numbers.")
     if values.ndim != 2:
         raise UserError(f"{name} have shape {values.shape}: (N, D) is expected.")
     if values.dtype != np.float64:
@@ -32,12 +39,14 @@ def as_array(values, name: str) -> np.ndarray:
 
 
 def as_labels(labels, size: int, name: str) -> np.ndarray:
-    """numpy `(N,)` of labels of any integer type, as int64: mixed types would meet as floats."""
+    """numpy `(N,)` of labels of any integer type, as int64: mixed types would meet as floats. Raises UserError for NaN."""
     labels = labels.detach().cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
     labels = labels.astype(np.int64) if labels.dtype.kind in "iub" else labels
     labels = labels.reshape(-1) if labels.size == size else labels
     if labels.shape != (size,):
         raise UserError(f"{name} have shape {labels.shape}: ({size},) is expected, one for each row of features.")
+    if labels.dtype.kind in "fcO" and (labels != labels).any():  # NaN is no class, though one of its own to numpy
+        raise UserError(f"{name} hold NaN in {int((labels != labels).sum())} of {size} rows: it is no class.")
     return labels
 
 
@@ -59,6 +68,8 @@ class EmbeddingSpace:
         labels = as_labels(labels, self.size, "labels")
         self.own_reference = reference is None
         if self.own_reference:
+            if reference_labels is not None:
+                raise UserError("reference_labels were given without a reference: give both or neither.")
             self.reference, reference_labels = self.features, labels
             exclude = np.arange(self.size) if exclude is None else exclude
         else:
@@ -70,12 +81,21 @@ class EmbeddingSpace:
             reference_labels = as_labels(reference_labels, len(self.reference), "reference_labels")
             exclude = np.full(self.size, -1) if exclude is None else exclude
         self.reference_size = len(self.reference)
-        self.exclude = np.asarray(exclude.cpu() if isinstance(exclude, torch.Tensor) else exclude).astype(np.int64)
-        if self.exclude.shape != (self.size,) or self.exclude.max() >= self.reference_size:
-            raise UserError(f"exclude must be ({self.size},) indices into the reference of {self.reference_size}, -1 for none.")
-        codes = np.unique(np.concatenate([labels, reference_labels]), return_inverse=True)[1].reshape(-1)
+        exclude = np.asarray(exclude.cpu() if isinstance(exclude, torch.Tensor) else exclude)
+        fits = exclude.dtype.kind in "iu" and exclude.shape == (self.size,)
+        if not fits or exclude.min() < -1 or exclude.max() >= self.reference_size:
+            raise UserError(
+                f"exclude must be ({self.size},) whole numbers, indices into the reference of {self.reference_size}, -1 for none."
+            )
+        self.exclude = exclude.astype(np.int64)
+        try:
+            codes = np.unique(np.concatenate([labels, reference_labels]), return_inverse=True)[1].reshape(-1)
+        except TypeError as error:
+            raise UserError("labels of several types cannot be compared: give numbers alone, or names alone.") from error
         self.labels, self.reference_labels = codes[: self.size], codes[self.size :]
         self.given_clusters = None if clusters is None else as_labels(clusters, self.size, "clusters")
+        if not isinstance(seed, Integral) or abs(seed) >= 2**62:
+            raise UserError(f"seed {seed!r} is no whole number below 2^62.")
         self.seed, self.device, self.progress = seed, device, progress
         self.norms = self.reference_norms = None
         self._remembered = {}
@@ -119,8 +139,8 @@ class EmbeddingSpace:
     def squared_distances(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Squared float64 distances `(P,)` from queries `rows` to reference samples `columns`, by differences: ties stay ties."""
         distances = np.empty(len(rows))
-        for start in range(0, len(rows), BLOCK):
-            part = slice(start, start + BLOCK)
+        for start in range(0, len(rows), PAIRS):
+            part = slice(start, start + PAIRS)
             distances[part] = np.square(self.queries(rows[part]) - self.references(columns[part])).sum(1)
         return distances
 
@@ -129,6 +149,14 @@ class EmbeddingSpace:
         if key not in self._remembered:
             self._remembered[key] = compute()
         return self._remembered[key]
+
+    @cached_property
+    def places(self) -> np.ndarray:
+        """`(M,)` for each reference sample the first one of the same features, itself where there is none before it."""
+        rows = np.ascontiguousarray(self.reference)
+        rows = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).reshape(-1)
+        first, inverse = np.unique(rows, return_index=True, return_inverse=True)[1:]
+        return first[inverse.reshape(-1)]
 
     # Classes of the reference: samples in the order of their class.
     @cached_property

@@ -64,9 +64,14 @@ def expected_mutual_information(table: Contingency) -> float:
     return total
 
 
+def same(table: Contingency) -> bool:
+    """Whether the clusters are the classes."""
+    return len(table.counts) == len(table.classes) == len(table.clusters)
+
+
 def nmi(table: Contingency) -> float:
-    """Mutual information / arithmetic mean of the entropies; 1.0 where neither partition divides anything."""
-    if len(table.classes) == len(table.clusters) == 1:
+    """Mutual information / arithmetic mean of the entropies; exactly 1.0 where the clusters are the classes."""
+    if same(table):
         return 1.0
     return mutual_information(table) / (0.5 * (entropy(table.classes) + entropy(table.clusters)))
 
@@ -74,14 +79,17 @@ def nmi(table: Contingency) -> float:
 def ami(table: Contingency) -> float:
     """(MI - expected MI) / (arithmetic mean of the entropies - expected MI), in [-1, 1], 0 for a partition by chance.
 
-    Limits as scikit-learn has them: 1.0 where neither partition divides anything, 0.0 where one of them does not; 0/0 is 1.
+    Limits as scikit-learn has them: 1.0 where the clusters are the classes, else 0.0 where one partition divides nothing; 0/0 is 1.
     """
+    if same(table):
+        return 1.0
     if len(table.classes) == 1 or len(table.clusters) == 1:
-        return float(len(table.classes) == len(table.clusters))
+        return 0.0
     chance = expected_mutual_information(table)
     above, possible = mutual_information(table) - chance, 0.5 * (entropy(table.classes) + entropy(table.clusters)) - chance
     tiny = np.finfo(np.float64).eps
-    return float((np.sign(above) or 1.0) * max(abs(above), tiny) / ((np.sign(possible) or 1.0) * max(abs(possible), tiny)))
+    quotient = (np.sign(above) or 1.0) * max(abs(above), tiny) / ((np.sign(possible) or 1.0) * max(abs(possible), tiny))
+    return float(np.clip(quotient, -1.0, 1.0))  # where chance explains everything it is one of rounding errors
 
 
 def f1(table: Contingency) -> float:

@@ -10,18 +10,20 @@ from metrics._metric import Metric as Base
 
 
 def mean_distance(sums: np.ndarray, squares: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Mean pairwise cosine distance in each of G groups of two or more unit vectors.
+    """Mean pairwise cosine distance, `(G,)` in [0, 2], in each of G groups of two or more unit vectors; 0 where it is within rounding.
 
     Args:
         sums: `(G, D)` sums of the groups' vectors. squares: `(G,)` sums of their squared norms. counts: `(G,)`.
     """
-    return 1.0 - ((sums**2).sum(1) - squares) / (counts * (counts - 1.0))
+    distances = 1.0 - ((sums**2).sum(1) - squares) / (counts * (counts - 1.0))
+    rounding = 4.0 * np.finfo(np.float64).eps * counts  # of a sum of so many vectors
+    return np.where(distances <= rounding, 0.0, np.minimum(distances, 2.0))
 
 
 class Metric(Base):
     """Mean over classes of two or more of the mean cosine distance within; mean cosine distance between normalised class means.
 
-    NaN where nothing is left to average: no class of two, one class only.
+    NaN where nothing is left to average: no class of two, one class only. The ratio is NaN where the class means coincide.
     """
 
     NAMES = {

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import evaluation
+import metrics
 from evaluation import spaces
 from tests.evaluation._made import Images, Network, by_hand, made_splits, options, runtime
 from utilities.errors import UserError
@@ -149,7 +150,30 @@ def test_same_parent_label(reference_set):
             ]
             means.append(by_hand(queries, names, reference, reference_names, own))
         expected[split] = {metric: np.mean([m[metric] for m in means]) for metric in means[0]}
+        if reference_set == "compared_to_training_set" and split == "test":
+            assert expected[split]["map_r"] == 0.0 and np.isnan(scores[split].pop("map_r"))  # no class of it can be found
+            del expected[split]["map_r"]
     assert_same(scores, expected)
+
+
+def test_a_super_class_in_which_a_metric_is_not_defined_is_left_out_of_its_mean():
+    splits = made_splits()
+    lone = {"i": "second", "j": "first", "k": "lone", "l": "first", "m": "single"}
+    keep = [*range(5), *range(5, 10), 10, 15, 20, 25]
+    splits["validation"] = Images(splits["testing"].points[keep], [splits["testing"].names[i] for i in keep], lone)
+    names = ["e_recall@1", "map_r", "map_r_macro", "nmi", "dists@intra", "rho_spectrum@2"]
+    flags = ("--tester", "same_parent_label", "--splits_to_eval", "val", "--evaluation_metrics", *names)
+    scores, _, network = evaluated(splits, *flags)
+    values = []
+    for parent in ("first", "second", "lone", "single"):
+        points, own, _ = inside(splits, "validation", parent, network)
+        values.append(metrics.compute(names, points.astype(np.float32), own, seed=options().seed, uncounted=np.nan))
+    assert [sum(np.isnan(part[name]) for part in values) for name in names] == [0, 2, 2, 0, 2, 2]
+    assert scores["val"] == pytest.approx({name: np.nanmean([part[name] for part in values]) for name in names}, abs=1e-6)
+    splits["validation"] = Images(splits["testing"].points[[0, 5, 10]], ["i", "j", "k"], lone)
+    scores = evaluated(splits, *flags)[0]["val"]
+    assert {name for name, value in scores.items() if np.isnan(value)} == {"map_r", "map_r_macro", "dists@intra", "rho_spectrum@2"}
+    assert scores["e_recall@1"] == 0.0
 
 
 def inside(splits, split, parent, network):
@@ -230,6 +254,48 @@ def test_all_components_change_nothing_and_more_are_refused():
         evaluated(splits, "--eval_pca", "4")
 
 
+@pytest.mark.parametrize(
+    ("flags", "heads", "words"),
+    [
+        ("--eval_pca 3", (), None),
+        ("--eval_pca 4", (), "--eval_pca 4: at most 3: the reference is .* x 3"),
+        ("--eval_pca 6 --evaltypes Combined_a_b", ("a", "b"), None),
+        ("--eval_pca 7 --evaltypes Combined_a_b", ("a", "b"), "at most 6: the reference is .* x 6"),
+        ("--eval_pca 4 --evaltypes Combined_a_b a", ("a", "b"), "at most 3: the reference is .* x 3"),
+        ("--eval_pca 4 --evaltypes Combined_a_b --eval_use_trunk_output", ("a", "b"), "at most 3: the reference is .* x 3"),
+        ("--eval_pca 4 --evaltypes Combined_a_b --check_untrained_accuracy", ("a", "b"), "at most 3: the reference is .* x 3"),
+        ("--eval_pca 3 --splits_to_eval val", (), "at most 2: the reference is 2 x 3"),
+        ("--eval_pca 3 --splits_to_eval val test --eval_reference_set compared_to_sets_combined", (), None),
+        ("--eval_pca 3 --splits_to_eval val --eval_reference_set compared_to_training_set", (), None),
+    ],
+)
+def test_more_components_than_there_are_is_refused_before_anything_is_trained(flags, heads, words):
+    splits, opt = made_splits(shared=True), options(*flags.split())
+    if "val" in flags.split():
+        splits["validation"] = Images(splits["validation"].points[:2], splits["validation"].names[:2])
+    network = Network(heads=heads)
+    loaders = evaluation.loaders(splits, opt)
+    if words is None:
+        evaluation.check(network, loaders, opt, runtime(opt))
+    else:
+        with pytest.raises(UserError, match=words):
+            evaluation.check(network, loaders, opt, runtime(opt))
+    assert network.images == 1 and network.training
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_where_no_query_has_a_counterpart_is_said_in_one_line(shared, capsys):
+    splits = made_splits(shared=shared)
+    for reference_set in ("compared_to_training_set", "compared_to_sets_combined", "compared_to_self"):
+        evaluation.loaders(splits, options("--eval_reference_set", reference_set, "--splits_to_eval", "train", "val"))
+        lines = [line for line in capsys.readouterr().out.splitlines() if "counterpart" in line]
+        assert [line for line in lines if "no query of val" in line] == lines
+        assert len(lines) == (reference_set == "compared_to_training_set" and not shared)
+    level = ("--label_hierarchy_level", "1", "--eval_reference_set", "compared_to_training_set", "--splits_to_eval", "val")
+    evaluation.loaders(splits, options(*level))
+    assert "counterpart" not in capsys.readouterr().out
+
+
 def test_fewer_samples_than_dimensions_in_pca():
     reference = np.random.default_rng(0).normal(size=(4, 9)).astype(np.float32)
     projected = spaces._projection(reference, 3)(reference)
@@ -294,7 +360,9 @@ def test_combinations_weigh_one_unless_told(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["c", "Combined_", "Combined_a_c", "Combined_a_b-1", "Combined_a_b-1-2-3", "Combined_a_b-x-1", "Combined_a_b-1--1"]
+    "name",
+    ["c", "Combined_", "Combined_a_c", "Combined_a_b-1", "Combined_a_b-1-2-3", "Combined_a_b-x-1", "Combined_a_b-1--1"]
+    + [f"Combined_a_b-{weight}-1" for weight in ("nan", "inf", "0", "1e99", "")],
 )
 def test_embeddings_that_are_not_there(name):
     with pytest.raises(UserError, match="--evaltypes .*the network gives a, b"):

@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import metrics
-from evaluation import Embedded, charts, pictures
+from evaluation import Embedded, charts, embed_all, loaders, pictures, spaces
+from evaluation.results import _title
+from tests.evaluation._made import Network, made_splits, options, runtime
 
 
 class Things:
@@ -17,28 +19,37 @@ class Things:
         if names:
             self.class_names = {int(label): f"a class of a long name, ${label}$" for label in set(labels)}
 
+    def __len__(self):
+        return len(self.labels)
+
     def __getitem__(self, index):
         return int(self.labels[index]), np.full((3, 8, 8), 9 * index % 256, dtype=np.uint8), index
 
 
-def ranked(features, query):
-    others = [j for j in range(len(features)) if j != query]
-    return sorted(others, key=lambda j: (np.square(features[query].astype(float) - features[j].astype(float)).sum(), j))
+def alone(features, labels=None):
+    return spaces.Compared(spaces.Space(features, np.zeros(len(features), int) if labels is None else labels), None, ["test"])
+
+
+def ranked(features, query, reference=None, allowed=None):
+    reference = features if reference is None else reference
+    allowed = [j for j in range(len(features)) if j != query] if allowed is None else allowed
+    return sorted(allowed, key=lambda j: (np.square(features[query].astype(float) - reference[j].astype(float)).sum(), j))
 
 
 def test_nearest_neighbours_with_ties():
     features = np.random.default_rng(0).integers(0, 4, size=(40, 3)).astype(np.float32)  # many duplicates
     queries = np.array([0, 7, 39])
-    for query, found in zip(queries, pictures.nearest(features, queries, 5), strict=True):
+    for query, found in zip(queries, pictures.nearest(alone(features), queries, 5), strict=True):
         distances = np.square(features[found] - features[query]).sum(1).tolist()
         assert query not in found and len(set(found.tolist())) == 5
         assert distances == [np.square(features[j] - features[query]).sum() for j in ranked(features, query)[:5]]
-    assert [len(found) for found in pictures.nearest(features[:3], np.array([1]), 7)] == [2]
+    assert [len(found) for found in pictures.nearest(alone(features[:3]), np.array([1]), 7)] == [2]
+    assert [len(found) for found in pictures.nearest(alone(features[:1]), np.array([0]), 7)] == [0]
 
 
 def test_nearest_neighbours_of_distinct_points_are_in_order():
     features = np.random.default_rng(1).normal(size=(60, 8)).astype(np.float32)
-    for query, found in enumerate(pictures.nearest(features, np.arange(60), 7)):
+    for query, found in enumerate(pictures.nearest(alone(features), np.arange(60), 7)):
         assert found.tolist() == ranked(features, query)[:7]
 
 
@@ -47,10 +58,17 @@ def test_worst_queries():
     labels = np.repeat(np.arange(100, 130), generator.integers(1, 5, 30))
     features = generator.normal(size=(130, 4))[labels] * 0 + generator.normal(size=(len(labels), 4))
     features = (features + 1.5 * np.eye(130)[labels] @ generator.normal(size=(130, 4))).astype(np.float32)
+    assert_worst(alone(features, labels))
+
+
+def assert_worst(compared):
+    (features, labels, *_), parents = compared.space, compared.parents
+    reference, reference_labels, exclude = compared.space.gallery()
     rows = []
     for query, label in enumerate(labels):
-        order = ranked(features, query)
-        right = [labels[j] == label for j in order]
+        inside = range(len(reference)) if parents is None else np.flatnonzero(compared.reference_parents == parents[query])
+        order = ranked(features, query, reference, [j for j in inside if j != exclude[query]])
+        right = [reference_labels[j] == label for j in order]
         if any(right):
             count = sum(right)
             ap = sum(sum(right[: r + 1]) / (r + 1) for r in range(count) if right[r]) / count
@@ -61,13 +79,72 @@ def test_worst_queries():
         if labels[query] not in seen:
             seen.add(labels[query])
             expected.append((query, f"AP {ap:.2f}\nfirst hit at {-first:,}"))
-    queries, notes = pictures.worst_queries(features, labels, seed=1)
+    queries, notes = pictures.worst_queries(compared, seed=1)
+    assert len(queries) > 2
     assert [(int(query), note) for query, note in zip(queries, notes, strict=True)] == expected[: pictures.QUERIES]
 
 
 def test_worst_queries_where_there_is_nothing_to_find():
-    queries, notes = pictures.worst_queries(np.eye(5, dtype=np.float32), np.arange(5), seed=1)
+    queries, notes = pictures.worst_queries(alone(np.eye(5, dtype=np.float32), np.arange(5)), seed=1)
     assert len(queries) == 0 and notes == []
+
+
+@pytest.mark.parametrize("inside_parents", [False, True])
+@pytest.mark.parametrize("own", ["none", "some"])
+def test_queries_search_in_the_reference_and_in_their_super_class(inside_parents, own):
+    generator = np.random.default_rng(3)
+    features, reference = (generator.normal(size=(n, 5)).astype(np.float32) for n in (40, 70))
+    labels, reference_labels = generator.integers(0, 9, 40), generator.integers(1, 10, 70)
+    exclude = np.full(40, -1)
+    if own == "some":
+        reference[10:30], reference_labels[10:30], exclude[:20] = features[:20], labels[:20], np.arange(10, 30)
+    parents = (labels % 3, reference_labels % 3) if inside_parents else (None, None)
+    compared = spaces.Compared(spaces.Space(features, labels, reference, reference_labels, exclude), None, ["train"], *parents)
+    for query, found in enumerate(pictures.nearest(compared, np.arange(40), 7)):
+        allowed = [j for j in range(70) if j != exclude[query] and (not inside_parents or parents[1][j] == parents[0][query])]
+        assert found.tolist() == ranked(features, query, reference, allowed)[:7]
+    assert_worst(compared)
+
+
+SHOWN = {
+    "--eval_reference_set compared_to_training_set": ["train"],
+    "--eval_reference_set compared_to_sets_combined": ["train", "val", "test"],
+    "--tester same_parent_label": ["test"],
+    "--label_hierarchy_level 1": ["test"],
+    "--eval_pca 2": ["test"],
+    "": ["test"],
+}
+
+
+@pytest.mark.parametrize("flags", SHOWN)
+def test_what_is_evaluated_is_shown(monkeypatch, tmp_path, flags):
+    splits, opt = made_splits(shared=True), options(*flags.split())
+    splits["testing"] = splits["validation"]
+    splits["testing"].super_labels = dict(enumerate(["first", "second", "first", "second"]))
+    embedded = embed_all(Network(), loaders(splits, opt), opt, runtime(opt))
+    drawn, charted = [], {}
+    monkeypatch.setattr(pictures, "recoveries", lambda path, *what: drawn.append(what))
+    for name in ("spectra", "distances"):
+        monkeypatch.setattr(charts, name, lambda path, *what, _name=name: charted.update({_name: what}) or path)
+    pictures.draw(tmp_path, embedded, "test", opt, "Group")
+    (images, compared, _, title), (_, _, worst, worst_title, _) = drawn
+    assert compared.sources == SHOWN[flags]
+    assert ("on test in train" in title) == ("on test in train" in worst_title) == (compared.sources != ["test"])
+    whole = {"evaluation": "train", "validation": "val", "testing": "test"}
+    source_images = [splits[name][i][1] for name, split in whole.items() if split in compared.sources for i in range(len(splits[name]))]
+    reference, reference_labels, _ = compared.space.gallery()
+    assert len(images[1]) == len(reference) == len(source_images)
+    assert all((images[1][i][1] == image).all() for i, image in enumerate(source_images))
+    assert images[0] is splits["testing"]
+    parts = spaces.build(embedded, "discriminative", opt)["test"]
+    for part in parts:
+        for row, label in zip(part.features, part.labels, strict=True):
+            assert ((compared.space.features == row).all(1) & (compared.space.labels == label)).any()
+    assert len(parts) == (1 if compared.parents is None else len(set(compared.parents)))
+    shown_names = {compared.names[label] for label in [*compared.space.labels.tolist(), *reference_labels.tolist()]}
+    assert shown_names <= ({"first", "second"} if "level" in flags else set("abcd"))
+    assert charted["spectra"][0]["test"].shape[1] == (2 if "pca" in flags else 3)
+    assert (charted["distances"][2]["test"] is None) == ("tester" not in flags)
 
 
 @settings(max_examples=40, deadline=None)
@@ -88,6 +165,12 @@ def test_every_pair_is_as_likely():
     assert np.abs(counts / counts.sum() - 1 / 8).max() < 0.01
 
 
+def test_pairs_of_two_classes_inside_a_super_class():
+    labels, parents = np.arange(40) % 8, np.arange(40) % 4
+    (a, b), (c, d) = charts.sample_pairs(labels, 0, parents)
+    assert len(a) and len(c) and (labels[a] == labels[b]).all() and (labels[c] != labels[d]).all() and (parents[c] == parents[d]).all()
+
+
 def test_spectrum_is_the_metric():
     features = np.random.default_rng(0).normal(size=(30, 5))
     np.testing.assert_array_equal(charts.spectrum(features, 1), metrics.compute("rho_spectrum@0", features, np.zeros(30))["rho_spectrum@0"])
@@ -99,6 +182,68 @@ def test_tsne_takes_whole_classes():
     assert len(chosen) == 20 and np.unique(labels[chosen], return_counts=True)[1].tolist() == [10, 10]
     assert np.array_equal(chosen, charts.sample_classes(labels, 20, seed=5))
     assert np.array_equal(charts.sample_classes(labels, 1000, seed=5), np.arange(30))
+
+
+def plain_options(size_of_tsne):
+    return SimpleNamespace(
+        evaltypes=["discriminative"], seed=1, eval_size_of_tsne=size_of_tsne, eval_reference_set="compared_to_self", tester="global",
+        label_hierarchy_level=0, eval_pca=None, splits_to_eval=["train", "val", "test"],
+    )  # fmt: skip
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """Every figure that is saved, by the stem of its file."""
+    from matplotlib.figure import Figure
+
+    saved, original = {}, Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, path, **k: (saved.update({path.stem: self}), original(self, path, **k))[1])
+    return saved
+
+
+def boxes(figure):
+    """(text, where it stands in the figure) of all titles, names and notes."""
+    renderer = figure._get_renderer()
+    texts = [*figure.texts, *(text for axis in figure.axes for text in axis.texts)]
+    return [(text.get_text(), text.get_window_extent(renderer)) for text in texts if text.get_text().strip()]
+
+
+NAMES = {
+    "wide": "W" * 21 + "{}", "capitals": "HUMMER H3T CREW CAB 2010 {}", "long": "{:03d}.Black_footed_Albatross", "two lines": "a\nb{}",
+    "eight": "WWWWWWW{}", "tab": "a\tb\x07\x1b{}", "none": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("size", "classes", "names"), [*((60, 25, n) for n in NAMES), *((n, 1 + n // 3, "wide") for n in range(1, 6))])
+def test_no_text_runs_into_another_or_off_the_picture(figures, tmp_path, size, classes, names):
+    labels = np.arange(size) % classes
+    things = Things(labels)
+    things.class_names = {label: NAMES[names].format(label) for label in range(classes)}
+    features = np.random.default_rng(size).normal(size=(size, 6)).astype(np.float32)
+    embedded = {"test": Embedded({"discriminative": features}, labels, 0.0, things)}
+    pictures.draw(tmp_path, embedded, "test", plain_options(size), _title("W" * 40, 1000))
+    for stem in {"sample_recoveries", "worst_queries", "spectrum", "distances"} & set(figures):
+        width, height = figures[stem].bbox.size
+        found = boxes(figures[stem])
+        for text, box in found:
+            assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height, (stem, text)
+        if stem in ("sample_recoveries", "worst_queries"):
+            assert not [(a, b) for i, (a, one) in enumerate(found) for b, other in found[:i] if one.overlaps(other)], stem
+            assert all("\n" not in text or text.startswith("AP ") for text, _ in found)
+
+
+def test_text_is_cut_by_its_width():
+    assert charts.fitted("iiiiiiiiiiiiiiiiiiiiiiii", 7, 90) == "i" * 24 and charts.fitted("short\n\tname", 7, 90) == "short  name"
+    cut = charts.fitted("W" * 24, 7, 90)
+    assert cut.endswith("…") and charts.text_width(cut, 7) <= 90 < charts.text_width("W" + cut, 7)
+    assert charts.fitted("anything", 7, 1) == "…"
+
+
+@pytest.mark.parametrize("shape", [(30, 1), (1, 5)])
+def test_a_spectrum_of_one_value_is_seen(figures, tmp_path, shape):
+    charts.spectra(tmp_path / "spectrum.png", {"test": np.ones(shape), "val": np.eye(4)}, 1, "Group")
+    one, several = figures["spectrum"].axes[0].lines
+    assert one.get_marker() == "o" and several.get_marker() in ("", "None", None)
 
 
 @pytest.mark.filterwarnings("error::UserWarning")
@@ -115,7 +260,7 @@ def test_tsne_takes_whole_classes():
     ids=["usual", "one class", "singletons in one dimension", "collapsed", "zero", "one image"],
 )
 def test_all_are_drawn_of_any_space(labels, features, tmp_path):
-    opt = SimpleNamespace(evaltypes=["discriminative"], seed=1, eval_size_of_tsne=8)
+    opt = plain_options(8)
     features = features.astype(np.float32)
     embedded = {
         "train": Embedded({"discriminative": features}, labels, 0.0, Things(labels, names=False)),

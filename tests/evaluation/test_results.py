@@ -73,6 +73,65 @@ def test_evaluate_equals_the_recorded_values_exactly_and_touches_nothing(run, ca
     assert numbers == recorded["values"] and len(written["values"]["test"]["rho_spectrum@0"]) == 16
 
 
+def dumped(folder):
+    return {path: path.read_bytes() for path in folder.rglob("embeddings_*.npz")}
+
+
+def test_embeddings_of_the_training_are_not_overwritten(run, capsys):
+    trained = dumped(run.folder)
+    assert {path.name for path in trained if path.parent == run.folder} == {"embeddings_train.npz", "embeddings_test.npz"}
+    again(run.folder, "--dump_embeddings", "--eval_no_normalize")
+    after = dumped(run.folder)
+    assert {path: after[path] for path in trained} == trained
+    new = set(after) - set(trained)
+    assert {path.name for path in new} == {"embeddings_train.npz", "embeddings_test.npz"}
+    (folder,) = {path.parent for path in new}
+    assert json.loads(Path(f"{folder}.json").read_text())["flags"]["eval_no_normalize"]
+    told = capsys.readouterr().out
+    assert all(f"written  {path}" in told for path in new)
+    for path, flag in ((run.folder / "embeddings_test.npz", False), (folder / "embeddings_test.npz", True)):
+        with np.load(path) as file:
+            assert json.loads(str(file["flags"]))["eval_no_normalize"] == flag
+            assert np.allclose(np.linalg.norm(file["features"], axis=1), 1, atol=1e-5) != flag
+        assert command.main([str(path), "--evaluation_metrics", "map_r"])
+    again(run.folder, "--dump_embeddings", "--eval_no_normalize")
+    assert dumped(run.folder).keys() == after.keys(), "the same flags have the same file"
+
+
+def test_what_is_not_defined_is_null(run, tmp_path):
+    def refused(word):
+        raise AssertionError(f"{word} is no JSON")
+
+    scores = again(run.folder, "--evaluation_metrics", "rho_spectrum@999", "e_recall@1", "--splits_to_eval", "test")
+    assert np.isnan(scores["test"]["rho_spectrum@999"])
+    written = [json.loads(path.read_text(), parse_constant=refused) for path in run.folder.glob("evaluation_*.json")]
+    assert [w["values"]["test"] for w in written if "rho_spectrum@999" in w["values"].get("test", {})] == [
+        {"rho_spectrum@999": None, "e_recall@1": scores["test"]["e_recall@1"]}
+    ]
+    np.savez(tmp_path / "lone.npz", features=np.eye(3), labels=np.arange(3))
+    command.main([str(tmp_path / "lone.npz"), "--evaluation_metrics", "dists@intra", "--out", str(tmp_path / "out.json")])
+    assert json.loads((tmp_path / "out.json").read_text(), parse_constant=refused) == {"dists@intra": None}
+
+
+def test_components_that_are_not_there_are_refused_before_all_is_embedded(run, monkeypatch):
+    import evaluation
+
+    monkeypatch.setattr(evaluation, "evaluate", None)
+    with pytest.raises(UserError, match="--eval_pca 17: at most 16: the reference is 24 x 16"):
+        again(run.folder, "--eval_pca", "17")
+
+
+def test_pictures_are_of_what_is_evaluated(run):
+    """Each of these flags changes what a query finds."""
+    seen = {}
+    for flags in ([], ["--eval_pca", "2"], ["--eval_reference_set", "compared_to_sets_combined"]):
+        before = set(run.folder.glob("evaluation_*/sample_recoveries.png"))
+        again(run.folder, "--evaluation_metrics", "mrr", "--splits_to_eval", "train", "test", *flags)
+        (new,) = set(run.folder.glob("evaluation_*/sample_recoveries.png")) - before
+        seen[new.read_bytes()] = flags
+    assert len(seen) == 3
+
+
 def test_the_same_flags_have_one_file_others_another(run):
     again(run.folder)
     files = set(run.folder.glob("evaluation_*.json"))
@@ -171,6 +230,8 @@ def broken(folder):
         "short": {"features": x, "labels": y[:3]},
         "flat": {"features": x[:, 0], "labels": y},
         "words": {"features": np.array([["a", "b"]] * 4), "labels": y},
+        "parts": {"features": x, "labels": y, "reference_features": x, "reference_labels": y, "exclude": y + 0.5},
+        "letters": {"features": x, "labels": y, "reference_features": x, "reference_labels": y, "exclude": np.array(list("abcd"))},
         "nan": {"features": x * np.nan, "labels": y},
         "half": {"features": x, "labels": y, "reference_features": x},
         "other_half": {"features": x, "labels": y, "reference_labels": y},
@@ -181,7 +242,7 @@ def broken(folder):
     return {
         "absent.npz": "no such file", "text.npz": "not an .npz file", "one.npy": "one array", "no_labels.npz": "has no labels",
         "no_features.npz": "has no features; it holds labels, embeddings", "short.npz": "labels have shape (3,)", "flat.npz": "(N, D)",
-        "words.npz": "expected numbers", "nan.npz": "NaN", "half.npz": "has no reference_labels", "other_half.npz": "needs reference_features",
+        "words.npz": "expected numbers", "nan.npz": "NaN", "parts.npz": "whole numbers", "letters.npz": "whole numbers", "half.npz": "has no reference_labels", "other_half.npz": "needs reference_features",
         "width.npz": "3 dimensions", "pickled.npz": "plain arrays",
     }  # fmt: skip
 

@@ -149,11 +149,58 @@ def test_perfect_space_has_exactly_its_highest_value():
     for name in ("map_r", "r_precision", "mrr", "e_recall@1", "map@4"):
         assert measured[name] == 1.0, name
     for name in ("nmi", "ami", "f1"):
-        assert measured[name] == pytest.approx(1.0, abs=1e-12), name
+        assert measured[name] == 1.0, name
     for name in ("mAP_c", "mAP_1000", "mAP"):
         assert measured[name] == np.mean((sizes[labels] - 1) / sizes[labels]), name
     separated = np.repeat(np.eye(3), 2, axis=0)
     assert metrics.compute("mAP_c", separated, [0, 0, 1, 1, 2, 2])["mAP_c"] == 0.5
+
+
+@pytest.mark.parametrize(("classes", "size"), [(6, 5), (7, 3), (30, 10), (11, 13)])
+def test_equal_values_have_that_value_as_their_mean(classes, size):
+    labels = np.repeat(np.arange(classes), size)
+    names = ["mAP_c", "mAP", "mAP_c_macro", "map_r_macro", "nmi", "ami"]
+    expected = dict.fromkeys(names[:3], (size - 1) / size) | dict.fromkeys(names[3:], 1.0)
+    assert metrics.compute(names, np.eye(classes)[labels], labels, clusters=(labels + 3) % classes) == expected
+
+
+@pytest.mark.parametrize("size", [2, 60, 1000, 20_000])
+def test_distances_of_identical_points(size):
+    features = np.repeat(np.random.default_rng(size).standard_normal((1, 33)), size, axis=0)
+    measured = metrics.compute(DISTS, features, np.arange(size) % 7 // 4)
+    inter = 0.0 if size > 2 else np.nan
+    assert measured == pytest.approx({"dists@intra": 0.0, "dists@inter": inter, "dists@intra_over_inter": np.nan}, abs=0, nan_ok=True)
+    opposite = metrics.compute(DISTS, np.random.default_rng(0).standard_normal((1, 5)) * [[1], [1], [-1], [-1]], [0, 0, 1, 1])
+    assert opposite == {"dists@intra": 0.0, "dists@inter": 2.0, "dists@intra_over_inter": 0.0}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**31), st.integers(1, 12))
+def test_values_stay_in_their_range(seed, n):
+    rng = np.random.default_rng(seed)
+    features, labels = rng.integers(-1, 2, (n, 2)).astype(float), rng.integers(0, 4, n)
+    for name in ["e_recall@1", "map@2", "mAP", "mrr", "nmi", "ami", "f1", *DISTS, "rho_spectrum@1", "rho_spectrum@-1"]:
+        head, _, parameter = name.partition("@")
+        low, high = metrics._parse(name).metric.range
+        value = metrics.compute([name], features, labels)[name]
+        assert np.isnan(value) or low <= value <= high, (name, value)
+
+
+def test_numbers_beyond_64_bits_are_those_beyond_the_reference():
+    features, labels = random_space(n=30)
+    heads = ["e_recall@", "precision@", "map@", "c_recall@", "rho_spectrum@", "rho_spectrum@-"]
+    for parameter in ("9223372036854775807", "99999999999999999999", "9" * 5000):
+        measured = metrics.compute([head + parameter for head in heads], features, labels)
+        beyond = metrics.compute([head + "1000000" for head in heads], features, labels)
+        assert list(measured.values()) == pytest.approx(list(beyond.values()), abs=1e-4, nan_ok=True)
+
+
+def test_what_is_said_where_no_query_counts():
+    names = ["map_r", "mrr_macro", "e_recall@1", "mAP"]
+    features, labels = random_space(n=4)[0], np.arange(4)
+    assert metrics.compute(names, features, labels) == dict.fromkeys(names, 0.0)
+    measured = metrics.compute(names, features, labels, uncounted=None)
+    assert measured == {"map_r": None, "mrr_macro": None, "e_recall@1": 0.0, "mAP": 0.0}  # for the last two, alone counts as 0
 
 
 def test_query_and_gallery_with_classes_missing_on_either_side():
@@ -271,6 +318,37 @@ def test_ties_that_no_depth_bounds_do_not_pile_up(monkeypatch, equal):
     assert max(sizes) <= 2000 + 16 * 64  # KEPT and a tile
 
 
+@pytest.mark.parametrize("names", [["e_recall@3", "map_r"], ["mAP", "mrr"]])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_equal_samples_that_are_found_once_change_nothing(monkeypatch, names, dtype):
+    monkeypatch.setattr(_search, "FEW", 0)
+    rng = np.random.default_rng(24)
+    features = rng.standard_normal((9, 5))[rng.integers(0, 9, 100)].astype(dtype)
+    labels = rng.integers(0, 6, 100)
+    features[20:30] += 1e-9 * rng.standard_normal((10, 5)).astype(dtype)  # equal in float32, in float64 not
+    assert_retrieval(features, labels, names)
+    assert_retrieval(np.where(np.arange(100)[:, None] % 3, features, -0.0), labels, names)
+    assert_retrieval(features[:40], labels[:40], names, reference=features[30:], reference_labels=labels[30:])
+    expected = [ranked(query, features, i)[:60] for i, query in enumerate(features)]
+    assert _space.EmbeddingSpace(features, labels).neighbours(60).tolist() == expected
+
+
+@pytest.mark.parametrize("equal", [900, 600])
+def test_a_collapsed_space_does_not_take_a_distance_for_every_pair(monkeypatch, equal):
+    taken = []
+    original = _space.EmbeddingSpace.squared_distances
+    monkeypatch.setattr(
+        _space.EmbeddingSpace, "squared_distances", lambda self, rows, columns: (taken.append(len(rows)), original(self, rows, columns))[1]
+    )
+    features, labels = random_space(n=900, d=16, classes=90, seed=25)
+    features[:equal] = features[0]
+    space = _space.EmbeddingSpace(features, labels)
+    found = space.neighbours(899)
+    assert sum(taken) < 60 * 900, "and not the square of 900"
+    for query in (0, 5, equal - 1, 899):
+        assert found[query].tolist() == ranked(features[query], features, query)
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**31), st.integers(1, 40), st.integers(1, 4), st.integers(1, 6), st.booleans())
 def test_any_small_space(seed, n, d, classes, rounded):
@@ -381,6 +459,21 @@ def test_a_missing_gpu_is_one_line_and_the_cpu(capsys):
         {"reference": np.zeros((3, 4)), "reference_labels": np.zeros(3, int)},
         {"exclude": np.arange(5) + 1},
         {"clusters": np.zeros(3, int)},
+        {"labels": np.array([0.0, 0.0, np.nan, np.nan, 1.0])},
+        {"labels": torch.tensor([0.0, 0.0, np.nan, np.nan, 1.0])},
+        {"labels": np.array([1, None, "a", 2, 3], dtype=object)},
+        {"clusters": np.array([0.0, 0.0, np.nan, np.nan, 1.0])},
+        {"features": np.array([["1", "2"]] * 5)},
+        {"features": np.ones((5, 2), dtype=complex)},
+        {"features": torch.ones(5, 2, dtype=torch.complex64)},
+        {"reference_labels": np.zeros(5, int)},
+        {"exclude": np.arange(5) + 0.5},
+        {"exclude": np.array(list("abcde"))},
+        {"exclude": np.full(5, -2)},
+        {"seed": None},
+        {"seed": 10**30},
+        {"device": "foo"},
+        {"device": None},
     ],
 )
 def test_bad_input_is_one_line(arguments):
