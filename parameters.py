@@ -189,7 +189,8 @@ def evaluation_parameters(parser) -> None:
     group.add_argument(
         "--dump_embeddings",
         action="store_true",
-        help="write features, labels and paths of the best epoch to embeddings_<split>.npz in the run folder",
+        help="write features, labels and paths of the best epoch to embeddings_<split>.npz in the run folder; with --evaluate, where it has "
+        "them already, beside that evaluation's pictures",
     )
     group.add_argument(
         "--evaluate",
