@@ -6,7 +6,6 @@ They show the space that is evaluated: its reference, its labels and super-class
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch.utils.data import ConcatDataset
 
 import metrics
@@ -14,8 +13,6 @@ from evaluation import charts, spaces
 
 QUERIES, NEIGHBOURS = 8, 7
 CANDIDATES = 750  # queries among which the worst are looked for
-DEEPEST = 100  # neighbours that count in a query's average precision
-BLOCK = 125  # queries at once: (BLOCK, M) distances are held
 RIGHT, WRONG, QUERY = "#2a9d3a", "#d03030", "#333333"
 TILE = 1.2 * 72  # points: the side of an image
 NAME_SIZES = (10, 7)  # the first where all names fit
@@ -63,56 +60,39 @@ def sample_queries(count: int, seed: int) -> np.ndarray:
     return np.sort(np.random.default_rng(seed).choice(count, size=min(QUERIES, count), replace=False))
 
 
-def barred(compared: spaces.Compared, queries: np.ndarray) -> np.ndarray:
-    """Boolean `(Q, M)`: what each of `queries` `(Q,)` may not find, itself and other super-classes."""
-    reference, _, exclude = compared.space.gallery()
-    if compared.parents is None:
-        kept_out = np.zeros((len(queries), len(reference)), dtype=bool)
-    else:
-        kept_out = compared.parents[queries][:, None] != compared.reference_parents[None, :]
-    own = np.flatnonzero(exclude[queries] >= 0)
-    kept_out[own, exclude[queries[own]]] = True
-    return kept_out
+def searches(compared: spaces.Compared, queries: np.ndarray):
+    """What `queries` `(Q,)` search in, super-class by super-class where there are some, else all in one.
+
+    Yields their places in `queries`, the `metrics.EmbeddingSpace` they are the queries of, and where its reference stands in the whole one.
+    """
+    space = compared.space
+    reference, reference_labels, exclude = space.gallery()
+    everywhere = np.zeros(max(len(space.features), len(reference)), dtype=np.int64)
+    parents, reference_parents = (everywhere, everywhere) if compared.parents is None else (compared.parents, compared.reference_parents)
+    for parent in np.unique(parents[queries]):
+        here, kept = np.flatnonzero(parents[queries] == parent), np.flatnonzero(reference_parents[: len(reference)] == parent)
+        places = np.full(len(reference) + 1, -1)  # one more, for queries that are not in the reference: index -1
+        places[kept] = np.arange(len(kept))
+        rows = queries[here]
+        found = space.features[rows], space.labels[rows], reference[kept], reference_labels[kept]
+        yield here, metrics.EmbeddingSpace(*found, exclude=places[exclude[rows]]), kept
 
 
 def worst_queries(compared: spaces.Compared, seed: int) -> tuple[np.ndarray, list[str]]:
     """Queries with the lowest average precision, at most one a class, and a note on each; none where no class can be found.
 
-    Looked for among `CANDIDATES` queries. Average precision counts the first R neighbours, R the others of the query's class, at
-    most `DEEPEST`; of equal ones the query whose first right neighbour is the farther down is the worse. The note tells its rank.
+    Looked for among `CANDIDATES` queries. Average precision is a query's part of `map_r`; of equal ones the query whose first right
+    neighbour is the farther down is the worse. The note tells its rank.
     """
-    space = compared.space
-    reference, reference_labels, _ = space.gallery()
-    others = findable(compared)
-    candidates = np.flatnonzero(others)
+    candidates = np.flatnonzero(findable(compared))
     if len(candidates) > CANDIDATES:
         candidates = np.sort(np.random.default_rng(seed).choice(candidates, size=CANDIDATES, replace=False))
-    if not len(candidates):
-        return candidates, []
-    features, everything = (torch.from_numpy(np.ascontiguousarray(rows, dtype=np.float32)) for rows in (space.features, reference))
-    norms = everything.square().sum(1)  # (M,)
-
-    def distances(rows):
-        """Squared distances (b, M) of queries to all, less the query's own norm; infinite to what they may not find."""
-        squared = torch.addmm(norms[None, :], features[torch.from_numpy(rows)], everything.T, alpha=-2)
-        return squared.masked_fill_(torch.from_numpy(barred(compared, rows)), torch.inf)
-
-    precisions = []
-    for rows in np.split(candidates, range(BLOCK, len(candidates), BLOCK)):
-        depth = np.minimum(others[rows], DEEPEST)[:, None]  # (b, 1)
-        found = distances(rows).topk(int(depth.max()), largest=False).indices.numpy()  # (b, deepest)
-        ranks = np.arange(1, found.shape[1] + 1)
-        hits = (reference_labels[found] == space.labels[rows][:, None]) & (ranks <= depth)
-        precisions.append((hits * hits.cumsum(1) / ranks).sum(1) / depth[:, 0])
-    precisions = np.concatenate(precisions)
-    last = np.argsort(precisions, kind="stable")[:BLOCK]
-    candidates, precisions = candidates[last], precisions[last]
-    squared = distances(candidates)
-    wrong = torch.from_numpy(space.labels[candidates][:, None] != reference_labels[None, :])
-    best = squared.masked_fill(wrong, torch.inf).amin(1, keepdim=True)
-    firsts = ((squared < best).sum(1) + 1).numpy()
+    precisions, firsts = np.empty(len(candidates)), np.empty(len(candidates), dtype=np.int64)
+    for here, space, _ in searches(compared, candidates):
+        scores = metrics.per_query(["map_r", "mrr"], space)
+        precisions[here], firsts[here] = scores["map_r"], np.rint(1 / scores["mrr"])
     order = np.lexsort((-firsts, precisions))
-    order = order[np.sort(np.unique(space.labels[candidates[order]], return_index=True)[1])][:QUERIES]  # the worst of each class
+    order = order[np.sort(np.unique(compared.space.labels[candidates[order]], return_index=True)[1])][:QUERIES]  # the worst of each class
     return candidates[order], [f"AP {precisions[i]:.2f}\nfirst hit at {firsts[i]:,}" for i in order]
 
 
@@ -128,15 +108,10 @@ def findable(compared: spaces.Compared) -> np.ndarray:
 
 def nearest(compared: spaces.Compared, queries: np.ndarray, count: int) -> list[np.ndarray]:
     """For each of `queries` the indices in the reference of its `count` nearest samples that it may find, nearest first; fewer if need be."""
-    reference = compared.space.gallery()[0]
-    rows, kept_out = compared.space.features[queries], barred(compared, queries)
-    rough = np.einsum("nd,nd->n", reference, reference) - 2 * rows @ reference.T  # (Q, M), which leaves a few to look at in full
-    rough[kept_out] = np.inf
-    kept = np.sort(np.argpartition(rough, min(count + 8, len(reference)) - 1, axis=1)[:, : count + 8], axis=1)
-    found = []
-    for row, few, out in zip(rows, kept, kept_out, strict=True):
-        few = few[~out[few]]
-        found.append(few[np.argsort(np.square(reference[few] - row).sum(1), kind="stable")[:count]])
+    found = [None] * len(queries)
+    for here, space, kept in searches(compared, queries):
+        for place, row in zip(here, space.neighbours(count), strict=True):
+            found[place] = kept[row[row >= 0]]
     return found
 
 

@@ -8,6 +8,7 @@ import math
 import re
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from metrics._metric import Metric, RetrievalMetric
@@ -15,7 +16,7 @@ from metrics._space import EmbeddingSpace
 from utilities.errors import UserError
 from utilities.registry import Registry, unknown
 
-__all__ = ["REGISTRY", "EmbeddingSpace", "check", "compute", "group", "higher_is_better", "is_array", "listing"]
+__all__ = ["REGISTRY", "EmbeddingSpace", "check", "compute", "group", "higher_is_better", "is_array", "listing", "per_query"]
 
 REGISTRY = Registry("metrics", "metric")
 FARTHEST = 2**62  # stands for a parameter of more digits: beyond any reference, and a 64-bit number
@@ -163,3 +164,10 @@ def compute(
         if isinstance(metric, RetrievalMetric) and math.isnan(results[name]):
             results[name] = uncounted
     return results
+
+
+def per_query(names: list[str], space: EmbeddingSpace) -> dict[str, np.ndarray]:
+    """Name -> `(N,)` values of retrieval metrics for each query of a space, NaN where one does not count. Not for `c_` and `_macro`."""
+    wanted = {name: _parse(name).metric for name in names}
+    scores = space.scores(wanted.values())
+    return {name: scores[metric.name, metric.parameter] for name, metric in wanted.items()}

@@ -88,6 +88,8 @@ class EmbeddingSpace:
                 f"exclude must be ({self.size},) whole numbers, indices into the reference of {self.reference_size}, -1 for none."
             )
         self.exclude = exclude.astype(np.int64)
+        if (labels.dtype.kind in "USO") != (reference_labels.dtype.kind in "USO"):
+            raise UserError(f"labels are of type {labels.dtype}, reference_labels of type {reference_labels.dtype}: give numbers, or names.")
         try:
             codes = np.unique(np.concatenate([labels, reference_labels]), return_inverse=True)[1].reshape(-1)
         except TypeError as error:
