@@ -15,6 +15,7 @@ from utilities import configuration
 from utilities.errors import UserError
 from utilities.folds import fold_of
 
+PRESETS = Path(__file__).parent / "configs"
 FOLLOWS = {"fc_lr": "lr", "fc_decay": "decay", "eval_bs": "bs", "eval_kernels": "kernels"}  # unset, they are as the other
 
 
@@ -118,9 +119,9 @@ def _config_values(parser, files: list[str]) -> dict:
     for name in files:
         path = Path(name)
         if not path.is_file():
-            preset = Path(__file__).parent / "configs" / f"{name.removesuffix('.yaml')}.yaml"
+            preset = PRESETS / f"{name.removesuffix('.yaml')}.yaml"
             if not preset.is_file():
-                presets = ", ".join(sorted(p.stem for p in preset.parent.glob("*.yaml"))) or "none"
+                presets = ", ".join(sorted(p.stem for p in PRESETS.glob("*.yaml")))
                 what = "a folder, no file (of a run: its parameters.yaml)" if path.is_dir() else "no such file"
                 raise UserError(f"--config {name}: {what}, and no such preset (configs/ holds {presets})")
             path = preset
@@ -159,7 +160,7 @@ def _config_value(parser, path: Path, key: str, node: yaml.Node):
         raise UserError(f"{path}: unknown flag {key!r}." + (f" Did you mean {nearest[0]!r}?" if nearest else ""))
     action = actions[key]
     if isinstance(action, argparse._StoreTrueAction):
-        if _kind(node) != "bool":
+        if _kind(node) != "bool" or node.value.lower() not in yaml.SafeLoader.bool_values:
             raise UserError(f"{path}: {key} is a switch: true or false, not {_text(node)!r}")
         return yaml.SafeLoader.bool_values[node.value.lower()]
     if _kind(node) == "null":
@@ -232,7 +233,7 @@ def _resume(opt, explicit: dict, defaults: dict) -> None:
 
 def _refuse_changes(folder: Path, opt, saved: dict, explicit: dict, action: str | None) -> None:
     """Raise UserError where the command line gives what differs from the saved flags, unless that is allowed, harmless, or more epochs."""
-    free = configuration.NEVER_A_CHANGE | {"split_file"} | (configuration.EVALUATION_FLAGS if action else set())
+    free = configuration.NEVER_RECORDED | (configuration.EVALUATION_FLAGS if action else set())
     given = {name: value for name, value in explicit.items() if name in saved}
     derived = argparse.Namespace(**{**vars(opt), **saved, **given})  # so that `--savename group_plus_seed` equals its resolved value
     _derive(derived)

@@ -9,7 +9,7 @@ import torch
 from metrics import _kmeans
 from metrics._metric import Hits
 from metrics._search import Need, Search
-from utilities.errors import UserError
+from utilities.errors import NotFinite, UserError
 
 BLOCK = 65536  # rows turned to float64 at once
 PAIRS = 2048  # pairs whose distance is computed at once: they stay near the core
@@ -34,7 +34,7 @@ def as_array(values, name: str) -> np.ndarray:
         raise UserError(f"{name} have shape {values.shape}: there is nothing to measure.")
     finite = np.concatenate([np.isfinite(values[start : start + BLOCK]).all(1) for start in range(0, len(values), BLOCK)])
     if not finite.all():
-        raise UserError(f"{name} hold NaN or infinity in {int((~finite).sum())} of {len(values)} rows: no metric can be computed.")
+        raise NotFinite(f"{name} hold NaN or infinity in {int((~finite).sum())} of {len(values)} rows: no metric can be computed.")
     return values
 
 
@@ -89,7 +89,9 @@ class EmbeddingSpace:
             )
         self.exclude = exclude.astype(np.int64)
         if (labels.dtype.kind in "USO") != (reference_labels.dtype.kind in "USO"):
-            raise UserError(f"labels are of type {labels.dtype}, reference_labels of type {reference_labels.dtype}: give numbers, or names.")
+            raise UserError(
+                f"labels are of type {labels.dtype}, reference_labels of type {reference_labels.dtype}: give numbers, or names."
+            )
         try:
             codes = np.unique(np.concatenate([labels, reference_labels]), return_inverse=True)[1].reshape(-1)
         except TypeError as error:

@@ -64,14 +64,20 @@ def _labels(found: list[Group], shown: list[tuple]) -> tuple[list[str], bool]:
         found: all groups of the data set, among which labels are told apart.
     """
     labels = groups.label_alike(found)
-    marked = [min(estimate.count for estimate in estimates) < group.n_run for group, *estimates in shown]
+    marked = [_is_partial(*one) for one in shown]
     return [labels[g.dataset, g.name] + FEWER * mark for (g, *_), mark in zip(shown, marked, strict=True)], any(marked)
 
 
-def _explain(figure, marked: bool) -> None:
-    """Say what the mark of labels means, where one has it."""
+def _is_partial(group: Group, *estimates) -> bool:
+    """Whether a mean is of fewer seeds than were run."""
+    return min(estimate.count for estimate in estimates) < group.n_run
+
+
+def _explain(figure, marked: bool, sign: str = FEWER) -> None:
+    """Say what the mark of labels or points means, where one has it."""
     if marked:
-        figure.text(0.1 / figure.get_figwidth(), 0.08 / figure.get_figheight(), f"{FEWER} fewer seeds than were run", fontsize=8)
+        x, y = 1 - 0.1 / figure.get_figwidth(), 0.08 / figure.get_figheight()
+        figure.text(x, y, f"{sign} fewer seeds than were run", fontsize=8, ha="right")
 
 
 def _colour(group: Group) -> str:
@@ -79,7 +85,7 @@ def _colour(group: Group) -> str:
 
 
 def _scatter(axis, points) -> None:
-    """Means with one deviation each way, and the straight line of least squares."""
+    """Means with one deviation each way, hollow where of fewer seeds than were run, and the straight line of least squares."""
     xs, ys = np.array([x.mean for _, x, _ in points]), np.array([y.mean for _, _, y in points])
     spreads = np.nan_to_num([(x.deviation, y.deviation) for _, x, y in points])
     colours = np.array([_colour(group) for group, *_ in points])
@@ -98,6 +104,9 @@ def _scatter(axis, points) -> None:
                 markersize=5,
                 zorder=3,
             )
+    for group, x, y in points:
+        if _is_partial(group, x, y):
+            axis.plot(x.mean, y.mean, "o", color=_colour(group), markerfacecolor="white", markersize=5, zorder=3.2)
     if len(points) > 2 and np.ptp(xs) > 0:
         slope, offset = np.polyfit(xs, ys, 1)
         ends = np.array([xs.min(), xs.max()])
@@ -134,6 +143,7 @@ def relations(found: list[Group], y: Column, xs: list[Column], folder: Path) -> 
     # Below all panels: beside its title a figure of one panel has no room.
     _legend(axes[0, 0], colours, loc="lower left", bbox_to_anchor=(0.0, 0.0), bbox_transform=figure.transFigure)
     figure.suptitle(f"{found[0].dataset}: {y.title} against the structure of the space", x=0.02, ha="left", fontsize=11)
+    _explain(figure, any(_is_partial(*point) for _, points in panels for point in points), "hollow:")
     _room(figure, top=0.65, bottom=0.8)
     figure.subplots_adjust(wspace=0.08)
     return save(figure, folder, f"{found[0].dataset}_relations")
@@ -285,7 +295,7 @@ def ranked(found: list[Group], of: Column, folder: Path) -> str | None:
     axis.barh(
         range(len(bars)),
         means,
-        xerr=spreads,
+        xerr=[estimate.deviation for _, estimate in bars],  # none where there is none: a cap at the mean would read as 0
         color=colours,
         error_kw={"ecolor": "0.25", "elinewidth": 1, "capsize": 2},
     )

@@ -30,8 +30,7 @@ def _notes(found: list[Group], how: str, ddof: int, ranked: bool = True, unteste
     Args:
         untested: titles of the columns whose best mean is of one seed.
     """
-    rules = groups.shared_settings(found).get("selection", "")
-    selection = f"{SELECTIONS[how]}; selected: {rules}" if how == SELECTED else SELECTIONS[how]
+    selection = f"{SELECTIONS[how]}; selected: {_rules(found)}" if how == SELECTED else SELECTIONS[how]
     folded = any(group.folds for group in found)
     if folded and how != SELECTED:
         selection += "; - where test was not measured throughout, as in cross-validations, which measure it at the selected epoch alone"
@@ -43,6 +42,15 @@ def _notes(found: list[Group], how: str, ddof: int, ranked: bool = True, unteste
     if ranked:
         notes += [_ranking("column"), *_untested(untested)]
     return notes + _settings(found)
+
+
+def _rules(found: list[Group]) -> str:
+    """How the epoch was selected, in words; where that differs between data sets, of each."""
+    of = {}
+    for dataset in groups.datasets(found):
+        rule = groups.shared_settings([group for group in found if group.dataset == dataset]).get("selection", "")
+        of.setdefault(rule, []).append(dataset)
+    return next(iter(of)) if len(of) == 1 else "; ".join(f"{rule} ({', '.join(names)})" for rule, names in of.items())
 
 
 def _seeds(found: list[Group]) -> str:
@@ -121,7 +129,7 @@ def cross_validation(found: list[Group], shown: list[Column]) -> Table | None:
             remarks = group.own_remarks if kind == SEPARATED else [*group.about_meta, *_not_measured(group, shown)]
             table.add([_text(group.name), _text(what), Cell(count, digits=0), folds, *numbers, _text(over if there else "-")], remarks)
     table.notes = [
-        f"Epochs: {SELECTIONS[SELECTED]} of each fold; selected: {groups.shared_settings(found).get('selection', '')}.",
+        f"Epochs: {SELECTIONS[SELECTED]} of each fold; selected: {_rules(found)}.",
         "Separated: mean of the folds, each measured by itself. Concatenated: their embeddings of test, each at unit length, side by side "
         "as one. A cross-validation has one seed; - where it was not measured.",
         f"± half of the 95 % interval (Student's t, ddof 1), over {_seeds(found)} a group where there are several, else over the folds. "

@@ -39,7 +39,7 @@ def read_table(folder: Path) -> list[dict]:
         with open(path, newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file, strict=True))
         for row in rows:
-            row["trial"], row["state"], float(row["value"] or "nan")
+            row["trial"], float(row["value"] if row["state"] == "complete" else row["value"] or "nan")
     except (OSError, UnicodeDecodeError, csv.Error, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path} is damaged ({error}): move it away, the search writes it anew") from error
     return rows

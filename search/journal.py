@@ -49,6 +49,11 @@ def open_journal(folder: Path, name: str, left: Left, ranges: dict):
     from optuna.storages import JournalStorage, journal
 
     path = folder / JOURNAL
+    if not path.exists() and (left.folders or left.rows):
+        raise UserError(
+            f"{path} is not there, and trials are: was this search kept in a --study_storage? Else put a copy of it back, or start anew "
+            "with another --group"
+        )
     whole, torn = _lines(path)
     with tempfile.TemporaryDirectory() as elsewhere:  # read as a copy, so that nothing is changed
         copy = Path(elsewhere, JOURNAL)

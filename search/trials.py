@@ -6,9 +6,8 @@ import math
 from pathlib import Path
 
 from search import study as studies
-from utilities.errors import UserError
+from utilities.errors import NotFinite, UserError
 from utilities.folds import over_folds
-from utilities.runtime import NonFiniteLoss
 
 
 class TrialFailed(Exception):
@@ -79,11 +78,12 @@ class Search:
                 self._current = None
                 _forget()
                 after_trial()
-        except BaseException:
+        except BaseException as error:
+            crashed = isinstance(error, Exception) and not isinstance(error, UserError)  # as if killed: perhaps by the trial's own values
             if self._current is not None:  # interrupted, or something is wrong that another start can mend
                 trial = self.study.get_trials(deepcopy=False)[self._current]
                 if trial.state is not TrialState.COMPLETE:
-                    studies.put_back(self.study, trial, killed=False)
+                    studies.put_back(self.study, trial, killed=crashed)
             raise
         finally:
             self.lock.release()
@@ -120,7 +120,7 @@ class Search:
             raise TrialFailed(str(error)) from error
         try:
             self.train(opt)
-        except NonFiniteLoss as error:
+        except NotFinite as error:
             raise TrialFailed(str(error).partition(": the run stops")[0]) from error
         except torch.OutOfMemoryError as error:
             raise TrialFailed(f"out of memory: {str(error).splitlines()[0]}") from error

@@ -235,6 +235,16 @@ def test_flags_that_no_first_fold_takes_leave_no_folder(data, tmp_path):
     assert main.main(flags(data, tmp_path, "--n_epochs", "1")).folder.name == "Cross_s1"
 
 
+def test_a_folder_of_somebody_elses_is_never_removed(data, tmp_path):
+    for name, more in (("mine", ["--resume"]), ("shared", ["--folds", "0"])):
+        notes = tmp_path / "runs" / "folder" / name / ".notes.txt"
+        notes.parent.mkdir(parents=True)
+        notes.write_text("keep")
+        with pytest.raises(UserError):
+            main.main(flags(data, tmp_path, "--savename", name, "--bs", "400", *more))
+        assert notes.read_text() == "keep"
+
+
 @pytest.mark.parametrize("content", [b"{", b"{}", b"[]", b"\xff", b'{"selected": 3}'])
 def test_a_damaged_summary_is_one_line_and_made_anew(data, tmp_path, content):
     cross = main.main(flags(data, tmp_path, "--n_epochs", "1"))

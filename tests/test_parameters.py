@@ -114,11 +114,12 @@ def test_config_files_compose(tmp_path, capsys):
         ("bs: [1, 2]\n", "one value"),
         ("dry_run: true\n", "command line alone"),
         ("wandb_key: abc\n", "command line alone"),
+        ("no_train_metrics: !!bool foo\n", "switch"),
     ]:
         a.write_text(content)
         assert expected in error(capsys, "--config", str(a)), content
-    for folder in (tmp_path, ""):
-        assert "no such" in error(capsys, "--config", str(folder))
+    for folder in (tmp_path, "", tmp_path / "nowhere"):
+        assert "no such" in (message := error(capsys, "--config", str(folder))) and "demo_glyphs" in message
 
 
 def test_a_files_values_are_taken_as_they_stand(tmp_path):

@@ -1,6 +1,7 @@
 """What was changed on resume is recorded where it was changed, and a reproduction makes the same changes at the same epochs."""
 
 import csv
+import json
 import shutil
 
 import pytest
@@ -197,6 +198,19 @@ def test_a_test_asked_for_later_is_reproduced(data, tmp_path):
     again = main.main(parameters.read(["--reproduce_results", str(folder)]))
     assert again.results["concatenated"]["values"] == whole.results["concatenated"]["values"]
     assert yaml.safe_load((again.folder / "parameters.yaml").read_text())["final_test"]
+
+
+def test_a_reproduction_takes_the_split_of_its_source(data, tmp_path):
+    file, names = tmp_path / "splits.json", [f"class_{c}" for c in range(12)]
+    file.write_text(json.dumps({"train": names[:5], "val": names[5:8], "test": names[8:]}))
+    run = main.main(flags(data, tmp_path, "--split_scheme", "predefined", "--split_file", str(file), "--n_epochs", "1"))
+    main.main(parameters.read(["--resume_from", str(run.folder), "--n_epochs", "2", "--split_file", str(run.folder / "split_file.json")]))
+    assert changes(run.folder) == {"1": {"n_epochs": 2}}, "where the file lies is no change"
+    for swap in (lambda: file.write_text(json.dumps({"train": names[5:], "val": names[2:5], "test": names[:2]})), file.unlink):
+        swap()
+        again = main.main(parameters.read(["--reproduce_results", str(run.folder), "--group", "Again"]))
+        assert (again.folder / "split_file.json").read_bytes() == (run.folder / "split_file.json").read_bytes()
+        assert_same(again.folder / "fold_0", run.folder / "fold_0")
 
 
 def test_flags_that_no_fold_takes_leave_a_cross_validation_as_it_was(data, tmp_path):

@@ -40,6 +40,8 @@ NEVER_A_CHANGE = NEVER_SAVED | {
     "source_path", "save_path", "gpu", "kernels", "eval_kernels", "log_online", "online_backend", "download", "plot_every", "log_every",
     "evaluate_on_gpu", "final_test", "dump_embeddings", "eval_size_of_tsne",
 }  # fmt: skip
+# Nor does where the split file lies: its content is fixed, of which a run has a copy.
+NEVER_RECORDED = NEVER_A_CHANGE | {"split_file"}
 # Flags that decide what --evaluate measures of a finished run: there they may differ from those of its training.
 EVALUATION_FLAGS = {
     "evaluation_metrics", "evaltypes", "splits_to_eval", "no_train_metrics", "eval_reference_set", "tester", "label_hierarchy_level",
@@ -106,15 +108,21 @@ def describe(folder: Path, opt) -> None:
 
 def check_split_file(folder: Path, opt) -> None:
     """Raise UserError where --split_file is no longer what it was when the run in the folder began."""
+    if not _is_unchanged(folder, opt.split_file):
+        raise UserError(
+            f"--split_file {opt.split_file} is gone, or no longer what {folder} began with. The run has a copy: --split_file {folder / SPLIT_FILE}"
+        )
+
+
+def _is_unchanged(folder: Path, split_file: str | None) -> bool:
+    """Whether a run's split file is there and holds what it held when the run began; so it is where the run has none."""
     copy = folder / SPLIT_FILE
-    if opt.split_file is None or not copy.exists():
-        return
+    if split_file is None or not copy.exists():
+        return True
     try:
-        changed = Path(opt.split_file).expanduser().read_bytes() != copy.read_bytes()
-    except OSError as error:
-        raise UserError(f"--split_file {opt.split_file}: {error.strerror}. The run has a copy: --split_file {copy}") from error
-    if changed:
-        raise UserError(f"--split_file {opt.split_file} is no longer what {folder} began with: take the run's copy, --split_file {copy}")
+        return Path(split_file).expanduser().read_bytes() == copy.read_bytes()
+    except OSError:
+        return False
 
 
 CHANGES, PLAN = "configs", "reproduction.yaml"
@@ -141,7 +149,7 @@ def record_changes(folder: Path, epochs: list[int], opt) -> None:
             shutil.rmtree(_change_folder(folder, done))
         else:
             before.update(changed)
-    now = {name: value for name, value in saved_flags(opt).items() if name in before and name not in NEVER_A_CHANGE}
+    now = {name: value for name, value in saved_flags(opt).items() if name in before and name not in NEVER_RECORDED}
     changed = {name: value for name, value in now.items() if value != before[name]}
     if changed:
         target = _change_folder(folder, epochs)
@@ -178,11 +186,13 @@ def stages(folder: Path) -> list[tuple[list[int] | None, dict]]:
     Flags that never count as a change are in all stages as they are now: where the data lies, whether it was measured on test at the end.
     """
     flags, changes = history(folder)
-    flags = {**flags, **{name: value for name, value in read_parameters(folder).items() if name in NEVER_A_CHANGE}}
+    flags = {**flags, **{name: value for name, value in read_parameters(folder).items() if name in NEVER_RECORDED}}
+    if not _is_unchanged(folder, flags.get("split_file")):
+        flags["split_file"] = str(folder / SPLIT_FILE)
     found = []
     for done, changed in changes:
         found.append((done, flags))
-        flags = {**flags, **changed}
+        flags = {**flags, **{name: value for name, value in changed.items() if name not in NEVER_RECORDED}}
     return [*found, (None, flags)]
 
 

@@ -15,7 +15,17 @@ from pathlib import Path
 import numpy as np
 
 from utilities import checkpoint
-from utilities.configuration import CHANGES, EVALUATION_FLAGS, NEVER_A_CHANGE, describe, read_parameters, record_changes, run_folder, until
+from utilities.configuration import (
+    CHANGES,
+    EVALUATION_FLAGS,
+    NEVER_A_CHANGE,
+    SPLIT_FILE,
+    describe,
+    read_parameters,
+    record_changes,
+    run_folder,
+    until,
+)
 from utilities.errors import UserError
 from utilities.files import new_folder, replacing
 from utilities.run import json_safe
@@ -64,6 +74,7 @@ class CrossValidation:
         self.opt, self.n_folds = opt, n_folds
         self.asked = list(range(n_folds)) if opt.folds is None else sorted(opt.folds)
         self.folder = run_folder(opt)
+        self._is_new = False  # made by this process, for itself
         self.results = {}  # separated, concatenated: what `aggregate` wrote
 
     @contextlib.contextmanager
@@ -85,9 +96,17 @@ class CrossValidation:
                 for path, content in before.items():
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_bytes(content)
-            elif not before and not any(self.folder.glob("fold_*")):  # a new one: the next gets its name
-                shutil.rmtree(self.folder, ignore_errors=True)
+            elif self._is_new and not any(self.folder.glob("fold_*")):  # so that the next gets its name
+                self._unmake()
             raise
+
+    def _unmake(self) -> None:
+        """Remove the folder that this process has made, with what it wrote there and nothing else."""
+        for name in ("parameters.yaml", "Parameter_Info.txt", SPLIT_FILE):
+            (self.folder / name).unlink(missing_ok=True)
+        shutil.rmtree(self.folder / CHANGES, ignore_errors=True)
+        with contextlib.suppress(OSError):  # something else is there
+            self.folder.rmdir()
 
     def _written(self) -> dict[Path, bytes]:
         """What `started` replaces."""
@@ -107,6 +126,7 @@ class CrossValidation:
 
     def _take(self) -> None:
         if self.opt.resume is None or not self.folder.is_dir():
+            self._is_new = self.opt.folds is None  # else other processes may be about to train their folds there
             self.folder = new_folder(self.folder) if self.opt.folds is None else self._shared(self.folder)
             self.opt = Namespace(**{**vars(self.opt), "savename": str(Path(self.opt.savename).with_name(self.folder.name))})
 

@@ -7,12 +7,12 @@ import numpy as np
 import torch
 
 from utilities import memory
-from utilities.errors import UserError
+from utilities.errors import NotFinite, UserError
 
 CHECK_EVERY = 25  # steps between looks at the loss on a GPU, where each look waits for the device
 
 
-class NonFiniteLoss(UserError):
+class NonFiniteLoss(NotFinite):
     """The loss became NaN or infinite; the message gives epoch, step and value."""
 
 

@@ -47,6 +47,29 @@ def test_nearest_neighbours_with_ties():
     assert [len(found) for found in pictures.nearest(alone(features[:1]), np.array([0]), 7)] == [0]
 
 
+@pytest.mark.parametrize("kind", ["collapsing", "few points", "one point"])
+def test_pictures_show_what_the_metrics_count(kind):
+    """Also where float32 distances of a space far from the origin are noise, and where ties are many."""
+    generator = np.random.default_rng(5)
+    labels = np.repeat(np.arange(20), 10)
+    spread = generator.normal(size=(20, 16))[labels] + 0.6 * generator.normal(size=(200, 16))
+    features = {
+        "collapsing": np.ones(16) + 1e-4 * spread,
+        "few points": generator.normal(size=(15, 16))[generator.integers(0, 15, 200)],
+        "one point": np.ones((200, 16)),
+    }[kind].astype(np.float32)
+    compared = alone(features, labels)
+    found = pictures.nearest(compared, np.arange(200), 7)
+    neighbours = metrics.EmbeddingSpace(features, labels).neighbours(7)
+    assert [few.tolist() for few in found] == neighbours.tolist()
+    green = np.mean([labels[few[0]] == labels[query] for query, few in enumerate(found)])
+    assert green == pytest.approx(metrics.compute(["e_recall@1"], features, labels)["e_recall@1"])
+    for query, note in zip(*pictures.worst_queries(compared, seed=1), strict=True):
+        order = ranked(features, query)
+        first = next(rank for rank, j in enumerate(order, start=1) if labels[j] == labels[query])
+        assert note.endswith(f"first hit at {first}")
+
+
 def test_nearest_neighbours_of_distinct_points_are_in_order():
     features = np.random.default_rng(1).normal(size=(60, 8)).astype(np.float32)
     for query, found in enumerate(pictures.nearest(alone(features), np.arange(60), 7)):

@@ -716,3 +716,10 @@ def test_a_new_file_is_a_new_metric(monkeypatch, tmp_path):
     assert metrics.compute(["last_rank"], features, labels)["last_rank"] == pytest.approx(np.mean(expected))
     assert [name for name, _ in metrics.listing()] == ["e_recall@k", "last_rank"]
     metrics.check("c_last_rank_macro")
+
+
+def test_labels_of_numbers_are_not_compared_with_names():
+    for labels, reference_labels in (([0, 1, 2], ["0", "1", "2"]), (["0", "1", "2"], [0, 1, 2])):
+        with pytest.raises(UserError, match="give numbers, or names"):
+            metrics.compute(["e_recall@1"], np.eye(3), labels, np.eye(3), reference_labels)
+    assert metrics.compute(["e_recall@1"], np.eye(3), ["a", "bb", "c"], np.eye(3), ["a", "bb", "c"]) == {"e_recall@1": 1.0}

@@ -55,6 +55,15 @@ def test_failed_and_short_runs_are_shown_and_not_averaged(tmp_path):
     assert group.estimate(R1, SELECTED).mean == pytest.approx(21)
 
 
+def test_a_table_of_several_data_sets_names_the_rule_of_each(tmp_path):
+    make_run(tmp_path / "runs", found=curve(0.1, 0.2), epochs=2)
+    for seed in range(3):
+        make_run(tmp_path / "runs", "CARS_Margin", seed, found=curve(0.1, 0.2, split="val") + curve(0.1, 0.2), epochs=2, dataset="cars196")
+    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]))
+    (line,) = [line for line in (tmp_path / "out" / "shared_selected.md").read_text().splitlines() if line.startswith("- Epochs")]
+    assert "on test (no validation data: the choice sees the test set) (cub200); epoch with the highest e_recall@1 on val (cars196)" in line
+
+
 def test_the_page_shows_and_links_what_was_left_out(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_run(tmp_path / "runs", seed=0)

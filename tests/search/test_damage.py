@@ -79,8 +79,17 @@ def test_a_journal_that_lost_something_is_refused(searched, what):
 def test_a_journal_that_is_gone_is_refused(searched):
     argv, folder, _ = searched
     (folder / JOURNAL).unlink()
-    refused(argv, folder, "trial_0 has a folder, and is not in it")
+    refused(argv, folder, "is not there, and trials are: was this search kept in a --study_storage")
     assert not (folder / JOURNAL).exists()
+
+
+def test_a_finished_trial_without_a_value_in_the_table_is_damage(searched):
+    argv, folder, _ = searched
+    header, *rows = (folder / "trials.csv").read_text().splitlines(keepends=True)
+    cells = rows[0].split(",")
+    cells[2] = ""
+    (folder / "trials.csv").write_text("".join([header, ",".join(cells), *rows[1:]]))
+    refused(argv, folder, "trials.csv is damaged")
 
 
 def test_another_database_is_refused(searched, tmp_path):

@@ -6,11 +6,13 @@ import math
 import statistics
 import time
 
+import numpy as np
 import pytest
 import yaml
 
 import Bayesian_Optimization
 import main
+import metrics
 import parameters
 from search import study as studies
 from search.journal import JOURNAL
@@ -134,6 +136,32 @@ def test_a_trial_fails_with_its_reason_and_the_search_goes_on(folder_data, tmp_p
     rows = trials_of(Bayesian_Optimization.search(argv))
     assert [row["state"] for row in rows] == ["complete", "fail", "complete"]
     assert rows[1]["reason"] == "the loss is nan at epoch 1, step 2" and rows[1]["value"] == ""
+
+
+def test_a_network_that_gives_no_numbers_fails_its_trial(folder_data, tmp_path, monkeypatch, trained):
+    def train(opt, real=main.main):
+        if opt.savename.endswith("trial_0"):
+            metrics.compute(["e_recall@1"], np.full((3, 2), np.nan), [0, 0, 1])
+        return real(opt)
+
+    monkeypatch.setattr(main, "main", train)
+    argv = command(folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "2", "--reproductions", "0")
+    rows = trials_of(Bayesian_Optimization.search(argv))
+    assert [row["state"] for row in rows] == ["fail", "complete"] and "NaN or infinity" in rows[0]["reason"]
+
+
+def test_a_trial_that_always_ends_in_an_error_is_not_tried_for_ever(folder_data, tmp_path, monkeypatch, trained):
+    def train(opt, real=main.main):
+        if opt.savename.endswith("trial_0"):
+            raise RuntimeError("value cannot be converted")
+        return real(opt)
+
+    monkeypatch.setattr(main, "main", train)
+    argv = command(folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "2", "--reproductions", "0")
+    for _ in range(studies.ATTEMPTS):
+        with pytest.raises(RuntimeError):
+            Bayesian_Optimization.search(argv)
+    assert [row["state"] for row in trials_of(Bayesian_Optimization.search(argv))] == ["fail", "complete"]
 
 
 def test_a_real_non_finite_loss_fails_the_trial(folder_data, tmp_path):
