@@ -200,10 +200,11 @@ def _folder(name: str) -> Path:
 
 
 def _defaults() -> dict:
-    """Flag -> default of main.py."""
+    """Flag -> default of main.py; of those that other flags or the data set decide it is `unknown`."""
+    import composition
     import parameters
 
-    return vars(parameters.get_parser().parse_args([]))
+    return {**vars(parameters.get_parser().parse_args([])), **dict.fromkeys(composition.DERIVED, "unknown")}
 
 
 def _resolved(words: list[str]) -> argparse.Namespace:

@@ -17,6 +17,7 @@ from utilities.folds import fold_of
 
 PRESETS = Path(__file__).parent / "configs"
 FOLLOWS = {"fc_lr": "lr", "fc_decay": "decay", "eval_bs": "bs", "eval_kernels": "kernels"}  # unset, they are as the other
+DERIVED = {*FOLLOWS, "savename", "source_path", "augmentation", "splits_to_eval"}  # what `_derive` decides
 
 
 def compose(parser, argv: list[str] | None) -> argparse.Namespace:

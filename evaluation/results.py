@@ -1,5 +1,6 @@
 """What is kept of an evaluation: pictures and embeddings of the best epoch, and a finished run measured again (`--evaluate`)."""
 
+import contextlib
 import json
 from argparse import Namespace
 from pathlib import Path
@@ -97,8 +98,9 @@ def _target(folder: Path, checkpoint_name: str, flags: dict) -> Path:
     number = 0
     while True:
         path = folder / f"evaluation_{checkpoint_name}{f'_{number}' if number else ''}.json"
-        if not path.exists() or json.loads(path.read_text(encoding="utf-8")).get("flags") == flags:
-            return path
+        with contextlib.suppress(ValueError):  # a damaged file is left alone
+            if not path.exists() or json.loads(path.read_text(encoding="utf-8")).get("flags") == flags:
+                return path
         number += 1
 
 

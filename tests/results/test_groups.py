@@ -555,6 +555,7 @@ def test_a_missing_flag_and_none_are_alike(tmp_path):
     path = tmp_path / "runs" / "cub200" / "A_s1" / "parameters.yaml"
     path.write_text(path.read_text().replace("of_yore: null\n", ""))
     make_run(tmp_path / "runs", "D", 0, epochs=2, patience=7, eval_pca=None)
+    assert Result_Evaluations._defaults()["fc_lr"] == Result_Evaluations._defaults()["augmentation"] == "unknown"
     for defaults in (None, Result_Evaluations._defaults()):
         found = built(tmp_path / "runs", defaults)
         assert [found[name].differs for name in "ABCD"] == [[], [], [], ["patience 7 (others: None)"]] and not found["A"].refused
