@@ -24,7 +24,7 @@ import parameters
 from search import report, settings, space
 from search import study as studies
 from search.trials import Search
-from utilities.errors import UserError
+from utilities.errors import OneLineParser, UserError
 from utilities.reports import one_line_errors
 from utilities.run import named
 
@@ -32,14 +32,9 @@ PROGRAM = "Bayesian_Optimization.py"
 PRESETS = Path(__file__).parent / "configs"
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message):
-        self.exit(2, f"{self.prog}: error: {message}\n")
-
-
 def get_parser() -> argparse.ArgumentParser:
     """The search's own flags; all others are main.py's."""
-    parser = _Parser(
+    parser = OneLineParser(
         prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
         usage=f"python {PROGRAM} [main.py's flags] --<flag>~BAYESIAN~ [low,high] …",
     )  # fmt: skip

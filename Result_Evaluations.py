@@ -10,23 +10,16 @@ from pathlib import Path
 
 from results import collect, columns, formats, groups, page, plots, published, tables
 from results.columns import BEST_ON_TEST, LAST, SELECTED
-from utilities.errors import UserError
+from utilities.errors import OneLineParser, UserError
 from utilities.reports import one_line_errors
 
 PROGRAM = "Result_Evaluations.py"
 ALL, LEFT_OUT = "All data sets", "Runs that are in no mean"  # parts of the page beside the data sets
 
 
-class _Parser(argparse.ArgumentParser):
-    """Mistakes in one line, with exit status 2."""
-
-    def error(self, message):
-        self.exit(2, f"{self.prog}: error: {message}\n")
-
-
 def read(argv: list[str] | None = None) -> argparse.Namespace:
     """The flags of this script."""
-    parser = _Parser(prog=PROGRAM, description=__doc__.partition("\n")[0], allow_abbrev=False)
+    parser = OneLineParser(prog=PROGRAM, description=__doc__.partition("\n")[0], allow_abbrev=False)
     add = parser.add_argument
     add("--runs", nargs="+", default=[], metavar="FOLDER", help="folders with run folders below them (without --project: Training_Results)")
     add("--project", nargs="+", default=[], metavar="ENTITY/NAME", help="W&B projects, those of the ICML 2020 pipeline included")

@@ -26,7 +26,7 @@ from launch.locks import Lock
 from launch.runner import FAILED, FINISHED, INTERRUPTED, NEW, RUNNING, Runner
 from utilities import checkpoint, reports
 from utilities.configuration import run_folder
-from utilities.errors import UserError
+from utilities.errors import OneLineParser, UserError
 from utilities.folds import CrossValidation
 
 ROOT = Path(__file__).resolve().parent
@@ -207,7 +207,7 @@ def own_command(task: Task, options) -> list[str]:
 
 def get_parser() -> argparse.ArgumentParser:
     """The flags of this script; those after `--` are added to every run."""
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog="Run_Script.py", allow_abbrev=False, description="Execute a file of runs: skip the finished, resume the interrupted, report the failed.",
         epilog="Flags after -- are added to every run: python Run_Script.py Revisit_Runs.sh -- --log_online --save_path /data/runs",
     )  # fmt: skip

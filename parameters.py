@@ -22,7 +22,7 @@ import datasets
 import metrics
 from utilities import configuration
 from utilities import flags as shared_flags
-from utilities.errors import UserError
+from utilities.errors import OneLineParser, UserError
 from utilities.registry import unknown
 
 LISTS = ("losses", "miners", "samplers", "architectures", "datasets", "metrics")
@@ -45,11 +45,8 @@ class _Help(argparse.HelpFormatter):
         return f"{action.help} (default: {shown or 'none'})"
 
 
-class _Parser(argparse.ArgumentParser):
-    """Errors in one line, with exit status 2; unknown flags with the nearest that exists."""
-
-    def error(self, message):
-        self.exit(2, f"{self.prog}: error: {message}\n")
+class _Parser(OneLineParser):
+    """Names the nearest flag that exists of an unknown one."""
 
     def parse_args(self, args=None, namespace=None):
         namespace, rest = self.parse_known_args(args, namespace)

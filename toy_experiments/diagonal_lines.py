@@ -21,7 +21,7 @@ from tqdm import tqdm
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import metrics  # noqa: E402
-from utilities.errors import UserError  # noqa: E402
+from utilities.errors import OneLineParser, UserError  # noqa: E402
 from utilities.reports import one_line_errors  # noqa: E402
 
 TRAIN_LINES = ((0.1, 0.3), (0.35, 0.55), (0.6, 0.8), (0.85, 1.05))  # x = y from … to …
@@ -304,14 +304,11 @@ def _counted(seeds: list[int]) -> str:
     return f"{len(seeds)} seed{'s' * (len(seeds) > 1)}"
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message):
-        self.exit(2, f"{self.prog}: error: {message}\n")
-
-
 def read_options(argv: list[str] | None) -> argparse.Namespace:
     """Parse the command line, and make the folders of its files. Raises UserError for what cannot be, before anything is trained."""
-    parser = _Parser(description=__doc__.partition("\n")[0], allow_abbrev=False, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = OneLineParser(
+        description=__doc__.partition("\n")[0], allow_abbrev=False, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(20)), help="one network each; the first is drawn")
     parser.add_argument("--out", type=Path, nargs="+", default=[Path("diagonal_lines.png")], help="the figure: .png, .pdf or both")
     parser.add_argument("--report", type=Path, default=None, help="write the report to this Markdown file too")
