@@ -21,12 +21,11 @@ from typing import NamedTuple
 import main
 import metrics
 import parameters
+from runs.run import named
 from search import report, settings, space
 from search import study as studies
 from search.trials import Search
-from utilities.errors import OneLineParser, UserError
-from utilities.reports import one_line_errors
-from utilities.run import named
+from utilities.errors import OneLineParser, UserError, one_line_errors
 
 PROGRAM = "Bayesian_Optimization.py"
 PRESETS = Path(__file__).parent / "configs"

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from results import collect, columns, formats, groups, page, plots, published, tables
 from results.columns import BEST_ON_TEST, LAST, SELECTED
-from utilities.errors import OneLineParser, UserError
-from utilities.reports import one_line_errors
+from utilities.errors import OneLineParser, UserError, one_line_errors
 
 PROGRAM = "Result_Evaluations.py"
 ALL, LEFT_OUT = "All data sets", "Runs that are in no mean"  # parts of the page beside the data sets
@@ -194,8 +193,8 @@ def _folder(name: str) -> Path:
 
 def _defaults() -> dict:
     """Flag -> default of main.py; of those that other flags or the data set decide it is `unknown`."""
-    import composition
     import parameters
+    from options import composition
 
     return {**vars(parameters.get_parser().parse_args([])), **dict.fromkeys(composition.DERIVED, "unknown")}
 

@@ -24,10 +24,10 @@ from launch import slurm
 from launch.lines import Line, SearchLine, read_lines, select_lines
 from launch.locks import Lock
 from launch.runner import FAILED, FINISHED, INTERRUPTED, NEW, RUNNING, Runner
-from utilities import checkpoint, reports
-from utilities.configuration import run_folder
-from utilities.errors import OneLineParser, UserError
-from utilities.folds import CrossValidation
+from runs import checkpoint
+from runs.configuration import run_folder
+from runs.folds import CrossValidation
+from utilities.errors import OneLineParser, UserError, one_line_errors
 
 ROOT = Path(__file__).resolve().parent
 
@@ -294,5 +294,5 @@ def main(argv: list[str] | None = None) -> int:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts this in the background has it ignored
     signal.signal(signal.SIGTERM, _interrupt)
-    with reports.one_line_errors("Run_Script.py"):
+    with one_line_errors("Run_Script.py"):
         sys.exit(main())

@@ -13,14 +13,15 @@ import datasets
 import evaluation
 import metrics
 import parameters
-from evaluation import ensemble, results
-from utilities import configuration, reports
-from utilities.configuration import run_folder
-from utilities.folds import CrossValidation
+from evaluation import ensemble, outputs
+from runs import configuration, reports
+from runs.configuration import run_folder
+from runs.folds import CrossValidation
+from runs.run import Run, Selection, load_run
+from utilities.errors import one_line_errors
 from utilities.loading import evaluation_loader, training_loader
 from utilities.meter import EpochMeter
 from utilities.optimisers import build_optimizer, build_scheduler
-from utilities.run import Run, Selection, load_run
 from utilities.runtime import Runtime
 
 
@@ -47,7 +48,7 @@ def evaluate_again(opt, runtime):
     """`--evaluate`: measure the best checkpoint of a finished run. Returns split -> {metric: value}."""
     model = load_run(run_folder(opt))[0].to(runtime.device)
     splits = datasets.select(opt.dataset, opt, opt.source_path, model.input_size)
-    return results.again(model, evaluation.loaders(splits, opt), opt, runtime)
+    return outputs.again(model, evaluation.loaders(splits, opt), opt, runtime)
 
 
 def evaluate_ensemble(cross):
@@ -60,7 +61,7 @@ def evaluate_ensemble(cross):
         members.append(evaluation.embed_all(model, evaluation.loaders(splits, opt), opt, runtime)[ensemble.SPLIT])
     embedded = ensemble.join(members)
     if opt.dump_embeddings:
-        results.dump(cross.meta, embedded, opt)
+        outputs.dump(cross.meta, embedded, opt)
     return evaluation.score(embedded, opt, runtime)
 
 
@@ -95,10 +96,10 @@ def train(opt):
             due = epoch % opt.save_interval == 0 or epoch == opt.n_epochs
             scores, embedded = evaluation.evaluate(model, evaluated if due else {}, opt, runtime)
             scheduler.step(scores)
-            run.end_epoch(epoch, means, scores, draw=functools.partial(results.of_best_epoch, run, embedded))
+            run.end_epoch(epoch, means, scores, draw=functools.partial(outputs.of_best_epoch, run, embedded))
             reports.epoch_line(run, epoch, means, scores)
     if run.lacks_final_test:
-        selected, test = load_run(run.folder)[0].to(runtime.device), results.on_test(opt)
+        selected, test = load_run(run.folder)[0].to(runtime.device), outputs.on_test(opt)
         run.record_final(evaluation.evaluate(selected, evaluation.loaders(splits, test), test, runtime)[0])
     reports.finish(run)
     return run
@@ -143,7 +144,7 @@ def main(opt):
 
 
 if __name__ == "__main__":
-    with reports.one_line_errors():
+    with one_line_errors():
         options = parameters.read()
         answer = parameters.answer(options)
         print(answer) if answer is not None else main(options)

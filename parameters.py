@@ -1,4 +1,4 @@
-"""The command line: the only parser of the program. composition.py puts files and saved runs beneath it, checks.py refuses what cannot work.
+"""The command line: the only parser of the program. options/composition.py puts files and saved runs beneath it, options/checks.py refuses what cannot work.
 
 Where a flag lives:
   here                      what the run as a whole reads: schedule, optimiser, evaluation, records, resume
@@ -15,12 +15,12 @@ import yaml
 
 import architectures
 import batch_mining
-import composition
 import criteria
 import datasampler
 import datasets
 import metrics
-from utilities import configuration
+from options import composition
+from runs import configuration
 from utilities import flags as shared_flags
 from utilities.errors import OneLineParser, UserError
 from utilities.registry import unknown

@@ -20,8 +20,8 @@ import torch  # noqa: E402
 import criteria  # noqa: E402
 import main  # noqa: E402
 import parameters  # noqa: E402
-from utilities import checkpoint  # noqa: E402
-from utilities.configuration import run_folder  # noqa: E402
+from runs import checkpoint  # noqa: E402
+from runs.configuration import run_folder  # noqa: E402
 
 COMMON = (
     "--dataset glyphs --arch conv4_normalize --embed_dim 64 --bs 112 --samples_per_class 4 --data_sampler class_balanced --lr 0.001 --decay 0 "

@@ -28,11 +28,11 @@ import torch  # noqa: E402
 
 import main  # noqa: E402
 import parameters  # noqa: E402
-from utilities import records  # noqa: E402
+from runs import records  # noqa: E402
+from runs.records.local import LongFile  # noqa: E402
+from runs.records.online import Wandb  # noqa: E402
+from runs.run import Run  # noqa: E402
 from utilities.meter import BatchLog  # noqa: E402
-from utilities.records.local import LongFile  # noqa: E402
-from utilities.records.online import Wandb  # noqa: E402
-from utilities.run import Run  # noqa: E402
 
 FLAGS = ["--config", "demo_glyphs", "--no_train_metrics", "--kernels", "1", "--plot_every", "0", "--log_online", "--log_every", "1"]
 KINDS = ("everything", "no records")

@@ -5,10 +5,9 @@ the batch, takes a miner's under `--mine_pairs`) and `add_arguments(group)`; its
 `Criterion(opt, batchminer)` where it takes a miner.
 """
 
-import importlib
-
 import torch
 
+import batch_mining
 from utilities.criterion import at_the_door
 from utilities.registry import Registry
 
@@ -37,10 +36,9 @@ def select(name: str, opt=None, batchminer=None, **flags) -> torch.nn.Module:
     opt = REGISTRY.options(opt, **flags)
     with_miner = takes_miner(name, opt)
     if with_miner and batchminer is None:
-        # By name and not by import: plug-in folders stand side by side.
         allowed = getattr(module, "ALLOWED_MINING_OPS", None)
         miner = opt.batch_mining if allowed is None or opt.batch_mining in allowed else allowed[0]
-        batchminer = importlib.import_module("batch_mining").select(miner, opt)
+        batchminer = batch_mining.select(miner, opt)
     criterion = module.Criterion(opt, batchminer) if with_miner else module.Criterion(opt)
     if at_the_door not in criterion._forward_pre_hooks.values():
         criterion.register_forward_pre_hook(at_the_door, with_kwargs=True)

@@ -17,9 +17,9 @@ from tqdm import tqdm
 import metrics
 from evaluation import spaces
 from evaluation.spaces import of_type
+from runs.run import named
 from utilities.errors import UserError
 from utilities.loading import SeededItems, evaluation_loader
-from utilities.run import named
 
 __all__ = ["Embedded", "embed", "embed_all", "evaluate", "loaders", "of_type", "score"]
 

@@ -12,9 +12,8 @@ from pathlib import Path
 import numpy as np
 
 import metrics
-from evaluation import results
-from utilities import reports
-from utilities.errors import UserError
+from evaluation import outputs
+from utilities.errors import UserError, one_line_errors
 from utilities.files import replacing
 
 PROGRAM = "python -m evaluation"
@@ -80,13 +79,13 @@ def main(argv: list[str] | None = None) -> dict:
     size, dimensions = arrays["features"].shape
     searched = f", searched in {len(arrays['reference_features']):,}" if "reference_features" in arrays else ""
     print(f"{flags.file}: {size:,} embeddings of {dimensions} dimensions, {len(np.unique(arrays['labels'])):,} classes{searched}\n")
-    print(results.table(scores))
+    print(outputs.table(scores))
     if flags.out is not None:
         with replacing(flags.out) as file:
-            json.dump(results.jsonable(scores)[Path(flags.file).stem], file, indent=1)
+            json.dump(outputs.jsonable(scores)[Path(flags.file).stem], file, indent=1)
     return values
 
 
 if __name__ == "__main__":
-    with reports.one_line_errors(PROGRAM):
+    with one_line_errors(PROGRAM):
         main()

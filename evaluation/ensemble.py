@@ -5,7 +5,7 @@ from argparse import Namespace
 import numpy as np
 
 import evaluation
-from evaluation import results, spaces
+from evaluation import outputs, spaces
 from utilities.errors import UserError
 
 SPLIT = "test"  # the only one that no fold's network has seen
@@ -15,7 +15,7 @@ def options(opt) -> Namespace:
     """The flags of an evaluation on test alone. Raises UserError where they ask for a reference that folds do not share."""
     if opt.eval_reference_set == spaces.TRAINING:
         raise UserError(f"--eval_reference_set {spaces.TRAINING}: the folds train on different images; an ensemble has no such set")
-    return results.on_test(opt)
+    return outputs.on_test(opt)
 
 
 def join(members: list) -> dict:

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from utilities.configuration import CHANGES, NEVER_A_CHANGE, NEVER_SAVED, history
+from runs.configuration import CHANGES, NEVER_A_CHANGE, NEVER_SAVED, history
+from runs.records import SPLIT_TITLES
 from utilities.errors import UserError
-from utilities.records import SPLIT_TITLES
 
 # Flags that may differ within a group: names, places, records, and which part of a protocol a process ran.
 NOT_COMPARED = NEVER_A_CHANGE | {
@@ -335,7 +335,7 @@ def _read_online(online, path: str) -> Run:
     config, wrong = _sound_flags(config)
     name = str(online.name)
     base, _, last = name.rpartition("/")
-    fold = FOLD.fullmatch(last) if base else None  # `X/fold_0`, as utilities/records/online.py names the folds of X
+    fold = FOLD.fullmatch(last) if base else None  # `X/fold_0`, as runs/records/online.py names the folds of X
     given = {"group": getattr(online, "group", None), **{k: v for k, v in config.items() if v is not None}}
     group, seed = _identity(given, base if fold else name)
     where = getattr(online, "url", None) or f"https://wandb.ai/{path}/runs/{getattr(online, 'id', name)}"

@@ -9,10 +9,10 @@ import numpy as np
 
 import metrics
 from results.collect import Run
+from runs.records import SPLIT_TITLES
+from runs.run import Selection, named
 from utilities.errors import UserError
-from utilities.records import SPLIT_TITLES
 from utilities.registry import unknown
-from utilities.run import Selection, named
 
 STRUCTURE = ("dists@intra", "dists@inter", "dists@intra_over_inter", "rho_spectrum@2")  # the ICML paper's quantities
 HEADS_OF_STRUCTURE = ("dists", "rho_spectrum")

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import yaml
 
+from runs.configuration import NEVER_A_CHANGE
+from runs.folds import over_folds
 from search import study as studies
 from search.files import TABLE, read_mapping, read_table
 from search.trials import scores
-from utilities.configuration import NEVER_A_CHANGE
 from utilities.errors import UserError
 from utilities.files import replacing
-from utilities.folds import over_folds
 
 NO_PART_OF_THE_BEST = NEVER_A_CHANGE - {"source_path"} | {"savename", "group", "splits_to_eval"}
 REPRODUCTIONS = "reproductions.yaml"

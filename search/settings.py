@@ -4,8 +4,8 @@ from pathlib import Path
 
 import yaml
 
+from runs.configuration import NEVER_A_CHANGE, is_fixed
 from search.files import read_mapping
-from utilities.configuration import NEVER_A_CHANGE, is_fixed
 from utilities.errors import UserError
 from utilities.files import replacing
 

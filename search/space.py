@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from utilities.configuration import NEVER_SAVED, saved_flags
+from runs.configuration import NEVER_SAVED, saved_flags
 from utilities.errors import UserError
 
 SUFFIXES = ("BAYESIAN", "LOG_BAYESIAN", "INT_BAYESIAN", "CHOICE")

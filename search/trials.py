@@ -5,9 +5,9 @@ import json
 import math
 from pathlib import Path
 
+from runs.folds import over_folds
 from search import study as studies
 from utilities.errors import NotFinite, UserError
-from utilities.folds import over_folds
 
 
 class TrialFailed(Exception):

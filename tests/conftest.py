@@ -32,6 +32,6 @@ def without_pictures():
     import main
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(main.results, "of_best_epoch", lambda run, embedded: None)
-        patch.setattr("utilities.run.Run.plot", lambda run: None)
+        patch.setattr(main.outputs, "of_best_epoch", lambda run, embedded: None)
+        patch.setattr("runs.run.Run.plot", lambda run: None)
         yield

@@ -12,10 +12,11 @@ import yaml
 import main
 import metrics
 import parameters
+from runs import checkpoint
+from runs.folds import over_folds, statistics
 from tests import builders
-from utilities import checkpoint, load_run
+from utilities import load_run
 from utilities.errors import UserError
-from utilities.folds import over_folds, statistics
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
 

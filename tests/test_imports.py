@@ -1,4 +1,4 @@
-"""main -> parameters -> plug-in folders -> utilities; main -> evaluation -> metrics -> utilities. Nothing points back."""
+"""The floors of the house: utilities < plug-in folders < runs < evaluation, options < parameters < main and the other scripts."""
 
 import ast
 from pathlib import Path
@@ -8,54 +8,65 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PLUG_INS = ["criteria", "batch_mining", "datasampler", "architectures", "datasets", "metrics"]
 ALLOWED = {
-    **{folder: {folder, "utilities"} for folder in PLUG_INS},
     "utilities": {"utilities"},
-    "evaluation": {"evaluation", "metrics", "utilities"},
-    "results": {"results", "metrics", "utilities"},
-    "search": {"search", "utilities"},
-    "launch": {"launch", "utilities"},
+    **{folder: {folder, "utilities"} for folder in PLUG_INS},
+    "criteria": {"criteria", "batch_mining", "utilities"},
+    "trainers": {"trainers", "criteria", "utilities"},
+    "runs": {"runs", *PLUG_INS, "trainers", "utilities"},
+    "evaluation": {"evaluation", "runs", *PLUG_INS, "trainers", "utilities"},
+    "options": {"options", "runs", *PLUG_INS, "trainers", "utilities"},
+    "results": {"results", "runs", "metrics", "utilities"},
+    "search": {"search", "runs", "utilities"},
+    "launch": {"launch", "runs", "utilities"},
 }
-HOUSE = {
-    *PLUG_INS,
-    "utilities",
-    "evaluation",
-    "results",
-    "search",
-    "launch",
-    "main",
-    "parameters",
-    "checks",
-    "composition",
-    "toy_experiments",
-    "benchmarks",
-    "tests",
-}
+SCRIPTS = {"main", "parameters", "Bayesian_Optimization", "Result_Evaluations", "Run_Script", "toy_experiments", "benchmarks", "tests"}
+HOUSE = {*ALLOWED, *SCRIPTS}
+# The registry imports the plug-ins of the folder that it is given; `from utilities import load_run` is an old name that users know.
+EXCEPTIONS = {"utilities/registry.py": {"*"}, "utilities/__init__.py": {"runs"}}
 
 
 def imported(path: Path) -> set[str]:
-    """Top-level names of everything a file imports, inside functions too."""
+    """Top-level names of everything a file imports, inside functions and by importlib too; `*` for a name that is computed."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             names.add(node.module.partition(".")[0])
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("importlib.import_module", "import_module", "__import__"):
+            start = node.args[0].values[0] if isinstance(node.args[0], ast.JoinedStr) else node.args[0]
+            names.add(start.value.partition(".")[0] if isinstance(start, ast.Constant) else "*")
     return names
 
 
 @pytest.mark.parametrize("folder", ALLOWED)
 def test_imports_point_down_only(folder):
     files = list((ROOT / folder).rglob("*.py"))
-    assert files
+    assert files or folder == "trainers"
     for path in files:
-        assert imported(path) & HOUSE <= ALLOWED[folder], path
+        allowed = ALLOWED[folder] | EXCEPTIONS.get(path.relative_to(ROOT).as_posix(), set())
+        assert imported(path) & {*HOUSE, "*"} <= allowed, path
+
+
+def test_imports_by_importlib_are_seen(tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text('import importlib\nimportlib.import_module("criteria.margin")\nimportlib.import_module(f"metrics.{1}")\n')
+    assert imported(path) == {"importlib", "criteria", "metrics"}
+    path.write_text("import importlib\nimportlib.import_module(name)\n")
+    assert "*" in imported(path)
+
+
+def test_every_folder_of_code_has_a_floor():
+    folders = {path.parent.relative_to(ROOT).parts[0] for path in ROOT.glob("*/__init__.py")}
+    assert folders <= set(ALLOWED) | {"toy_experiments"}
 
 
 def test_main_is_short():
     source = (ROOT / "main.py").read_text(encoding="utf-8")
-    main = next(n for n in ast.parse(source).body if isinstance(n, ast.FunctionDef) and n.name == "main")
     assert len(source.splitlines()) <= 150
-    assert main.end_lineno - main.lineno < 50
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef):
+            assert node.end_lineno - node.lineno < 40, node.name
 
 
 def test_heavy_packages_are_imported_where_used():

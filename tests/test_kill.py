@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from utilities import checkpoint
+from runs import checkpoint
 
 ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.long

@@ -9,7 +9,8 @@ import yaml
 
 import main
 import parameters
-from utilities import checkpoint, load_run
+from runs import checkpoint
+from utilities import load_run
 from utilities.errors import UserError
 
 
@@ -176,11 +177,11 @@ def test_two_processes_never_train_in_one_folder(folder_data, tmp_path):
 
 
 def test_resume_best_goes_back_and_cuts_what_came_after(folder_data, tmp_path, monkeypatch):
-    from utilities.run import Selection
+    from runs.run import Selection
 
     values = iter([0.9, 0.5, 0.4])
     monkeypatch.setattr(main.evaluation, "evaluate", lambda *args, **kwargs: ({"test": {"e_recall@1": next(values)}}, {}))
-    monkeypatch.setattr(main.results, "of_best_epoch", lambda *args: None)
+    monkeypatch.setattr(main.outputs, "of_best_epoch", lambda *args: None)
     assert Selection(flags(folder_data, tmp_path), main.metrics.higher_is_better, "test").metric == "e_recall@1"
     run = main.main(flags(folder_data, tmp_path, "--n_epochs", "3", "--evaluation_metrics", "e_recall@1"))
     assert {r["epoch"] for r in rows(run.folder)} == {"1", "2", "3"}
@@ -307,7 +308,7 @@ def test_adam_and_adamw_share_their_state(folder_data, tmp_path, capsys):
 
 
 def test_more_patience_goes_on(folder_data, tmp_path, monkeypatch):
-    monkeypatch.setattr("utilities.run.Run._update_best", first_epoch_is_best)
+    monkeypatch.setattr("runs.run.Run._update_best", first_epoch_is_best)
     run = main.main(flags(folder_data, tmp_path, "--use_tv_split", "--tv_split_perc", "0.5", "--n_epochs", "9", "--patience", "1"))
     assert run.epoch == 2 and run.state["stopped"]
     resume = ["--resume_from", str(run.folder)]
@@ -380,7 +381,7 @@ def test_a_picture_that_fails_costs_no_run(folder_data, tmp_path, monkeypatch, c
     def fail(*args):
         raise ValueError("no canvas")
 
-    monkeypatch.setattr(main.results, "of_best_epoch", fail)
+    monkeypatch.setattr(main.outputs, "of_best_epoch", fail)
     run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1"))
     assert "no canvas" in capsys.readouterr().out and checkpoint.read(run.folder / checkpoint.LAST)["epoch"] == 1
 

@@ -8,11 +8,11 @@ import pytest
 import yaml
 
 import Bayesian_Optimization
-import composition
 import main
 import parameters
 import Result_Evaluations
 import Run_Script
+from options import composition
 from tests import builders
 from utilities import load_run
 
@@ -118,7 +118,7 @@ def here(place, monkeypatch):
     """Commands run there, and draw nothing: that takes longer than these trainings."""
     monkeypatch.chdir(place)
     monkeypatch.setattr("evaluation.pictures.draw", lambda *_: [])
-    monkeypatch.setattr("utilities.run.Run.plot", lambda run: None)
+    monkeypatch.setattr("runs.run.Run.plot", lambda run: None)
 
 
 def run(words):

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import parameters
-from utilities.configuration import saved_flags
+from runs.configuration import saved_flags
 
 ROOT = Path(__file__).resolve().parent.parent
 ICML = {

@@ -18,8 +18,8 @@ from scipy.stats import t
 import Bayesian_Optimization
 import datasets
 import Run_Script
+from runs import checkpoint
 from tests import builders
-from utilities import checkpoint
 
 ROOT = Path(__file__).resolve().parent.parent
 GROUP, METRICS = "MLRC_CUB_Contrastive", ["precision@1", "r_precision", "map_r"]

@@ -10,8 +10,8 @@ import yaml
 
 import main
 import parameters
+from runs import checkpoint, configuration
 from tests import builders
-from utilities import checkpoint, configuration
 from utilities.errors import UserError
 
 DIFFS = "resume_training_config_diffs"

@@ -7,7 +7,7 @@ import pytest
 import main
 import parameters
 import Run_Script
-from utilities.configuration import saved_flags
+from runs.configuration import saved_flags
 
 SCRIPT = Path(__file__).resolve().parent.parent / "Rho_Sweep.sh"
 SEEDS = [0, 1, 2]

@@ -23,8 +23,8 @@ import main
 import parameters
 import Run_Script
 from launch.lines import KINDS
-from utilities import checkpoint
-from utilities.configuration import run_folder
+from runs import checkpoint
+from runs.configuration import run_folder
 from utilities.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -21,8 +21,11 @@ from tqdm import tqdm
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import metrics  # noqa: E402
-from utilities.errors import OneLineParser, UserError  # noqa: E402
-from utilities.reports import one_line_errors  # noqa: E402
+from utilities.errors import (  # noqa: E402
+    OneLineParser,
+    UserError,
+    one_line_errors,  # noqa: E402
+)
 
 TRAIN_LINES = ((0.1, 0.3), (0.35, 0.55), (0.6, 0.8), (0.85, 1.05))  # x = y from … to …
 TEST_LINES = (  # the fixed coordinate (0: x, 1: y) and where the other runs

@@ -1,6 +1,9 @@
 """Errors that are the user's to mend: one line, no traceback."""
 
 import argparse
+import contextlib
+import os
+import sys
 
 
 class UserError(Exception):
@@ -21,3 +24,19 @@ class OneLineParser(argparse.ArgumentParser):
     def error(self, message):
         """End the program with the line `<prog>: error: <message>`."""
         self.exit(2, f"{self.prog}: error: {message}\n")
+
+
+@contextlib.contextmanager
+def one_line_errors(program: str = "main.py"):
+    """A user's mistake ends the program with one line and status 2 instead of a traceback."""
+    try:
+        yield
+    except BrokenPipeError:  # `main.py --list losses | head`: nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        print(f"\n{program}: interrupted before training began", file=sys.stderr)
+        sys.exit(130)
+    except UserError as error:
+        # A loader's worker process wraps its error in a traceback of its own; the last line is the message.
+        print(f"{program}: error: {str(error).strip().splitlines()[-1].removeprefix('utilities.errors.UserError: ')}", file=sys.stderr)
+        sys.exit(2)

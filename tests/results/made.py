@@ -1,4 +1,4 @@
-"""Synthetic run folders, written as utilities/records/local.py writes metrics.csv."""
+"""Synthetic run folders, written as runs/records/local.py writes metrics.csv."""
 
 import csv
 import json

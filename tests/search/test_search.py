@@ -14,9 +14,9 @@ import Bayesian_Optimization
 import main
 import metrics
 import parameters
+from runs.configuration import run_folder
 from search import study as studies
 from search.journal import JOURNAL
-from utilities.configuration import run_folder
 from utilities.errors import UserError
 from utilities.runtime import NonFiniteLoss
 

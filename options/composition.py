@@ -9,13 +9,13 @@ from pathlib import Path
 
 import yaml
 
-import checks
 import datasets
-from utilities import configuration
+from options import checks
+from runs import configuration
+from runs.folds import fold_of
 from utilities.errors import UserError
-from utilities.folds import fold_of
 
-PRESETS = Path(__file__).parent / "configs"
+PRESETS = Path(__file__).parent.parent / "configs"
 FOLLOWS = {"fc_lr": "lr", "fc_decay": "decay", "eval_bs": "bs", "eval_kernels": "kernels"}  # unset, they are as the other
 DERIVED = {*FOLLOWS, "savename", "source_path", "augmentation", "splits_to_eval"}  # what `_derive` decides
 

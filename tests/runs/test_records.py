@@ -13,10 +13,10 @@ from argparse import Namespace
 import numpy as np
 import pytest
 
-from utilities.records import BatchRow, Row
-from utilities.records.local import ArrayFiles, BatchFile, GroupFiles, LongFile
-from utilities.records.sqlite import Database
-from utilities.records.tensorboard import EventFiles
+from runs.records import BatchRow, Row
+from runs.records.local import ArrayFiles, BatchFile, GroupFiles, LongFile
+from runs.records.sqlite import Database
+from runs.records.tensorboard import EventFiles
 
 
 def rows(epoch):
@@ -165,7 +165,7 @@ def test_arrays_are_cut_too(tmp_path):
 
 
 def test_a_failing_service_is_reported_once_and_stops_nothing(capsys):
-    from utilities.records.online import Wandb
+    from runs.records.online import Wandb
 
     class Broken:
         def log(self, *args, **kwargs):
@@ -234,7 +234,7 @@ def offline(monkeypatch):
 
 
 def test_an_offline_wandb_run_reads_back(tmp_path, offline):
-    from utilities.records.online import Wandb
+    from runs.records.online import Wandb
 
     sink = Wandb(offline_options(), tmp_path)
     for epoch in (1, 2):
@@ -248,8 +248,8 @@ def test_an_offline_wandb_run_reads_back(tmp_path, offline):
 
 
 def test_an_offline_wandb_run_holds_batches_spectra_and_pictures_and_is_continued(tmp_path, offline):
+    from runs.records.online import Background, Wandb
     from tests.builders import write_image
-    from utilities.records.online import Background, Wandb
 
     picture = write_image(tmp_path / "sample_recoveries.png", seed=1)
     for epoch in (1, 2):
@@ -293,7 +293,7 @@ def test_comet_takes_the_same_rows(tmp_path, monkeypatch, capsys, key):
     fake = types.SimpleNamespace(Experiment=Experiment, OfflineExperiment=type("OfflineExperiment", (Experiment,), {}))
     monkeypatch.setitem(sys.modules, "comet_ml", fake)
     monkeypatch.delenv("COMET_API_KEY", raising=False)
-    from utilities.records.online import online_sink
+    from runs.records.online import online_sink
 
     sink = online_sink(offline_options(log_online=True, online_backend="comet_ml", comet_api_key=key), tmp_path)
     sink.write(rows(1))
@@ -317,7 +317,7 @@ def test_comet_takes_the_same_rows(tmp_path, monkeypatch, capsys, key):
 
 def test_an_offline_comet_experiment_holds_no_key(tmp_path, monkeypatch):
     pytest.importorskip("comet_ml")
-    from utilities.records.online import online_sink
+    from runs.records.online import online_sink
 
     monkeypatch.delenv("COMET_API_KEY", raising=False)
     monkeypatch.setattr(sys, "argv", ["main.py", "--wandb_key", "SECRET-OF-WANDB"])
@@ -331,8 +331,8 @@ def test_an_offline_comet_experiment_holds_no_key(tmp_path, monkeypatch):
 
 
 def test_comet_that_is_not_installed_is_said_in_one_line(tmp_path, monkeypatch):
+    from runs.records.online import online_sink
     from utilities.errors import UserError
-    from utilities.records.online import online_sink
 
     monkeypatch.setitem(sys.modules, "comet_ml", None)
     with pytest.raises(UserError, match="pip install comet_ml"):
@@ -341,8 +341,8 @@ def test_comet_that_is_not_installed_is_said_in_one_line(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("stuck_in", ["start", "write", "close"])
 def test_a_service_that_hangs_keeps_nobody_waiting(capsys, stuck_in):
-    from utilities.records import Sink
-    from utilities.records.online import Background
+    from runs.records import Sink
+    from runs.records.online import Background
 
     released, taken = threading.Event(), []
 
@@ -375,7 +375,7 @@ def test_a_service_that_hangs_keeps_nobody_waiting(capsys, stuck_in):
 
 @pytest.mark.parametrize("trained", [0, 0.5], ids=["a short run", "a run longer than the service may take"])
 def test_a_service_that_never_opens_is_waited_for_from_its_start(capsys, trained):
-    from utilities.records.online import Background
+    from runs.records.online import Background
 
     began = time.monotonic()
     sink = Background(threading.Event().wait, open_within=0.1, given_up_after=0.3, close_within=30)
@@ -390,8 +390,8 @@ def test_a_service_that_never_opens_is_waited_for_from_its_start(capsys, trained
 
 @pytest.mark.parametrize("opens_after", [0, 0.3], ids=["at once", "while the run closes"])
 def test_a_service_that_opened_has_time_to_take_everything(capsys, opens_after):
-    from utilities.records import Sink
-    from utilities.records.online import Background
+    from runs.records import Sink
+    from runs.records.online import Background
 
     taken = []
 
@@ -410,7 +410,7 @@ def test_a_service_that_opened_has_time_to_take_everything(capsys, opens_after):
 
 
 def test_a_queue_that_is_full_drops_and_says_so_once(monkeypatch, capsys):
-    from utilities.records import Sink, online
+    from runs.records import Sink, online
 
     monkeypatch.setattr(online, "MOST_WAITING", 3)
     released = threading.Event()

@@ -1,6 +1,5 @@
 """A run on disk: its folder, records, checkpoints, what is best so far, and how it is picked up again."""
 
-import importlib
 import json
 import math
 import time
@@ -9,8 +8,9 @@ from pathlib import Path
 
 import yaml
 
-from utilities import checkpoint, configuration, records
-from utilities.configuration import describe, read_parameters, run_folder, saved_flags
+import architectures
+from runs import checkpoint, configuration, records
+from runs.configuration import describe, read_parameters, run_folder, saved_flags
 from utilities.errors import UserError
 from utilities.files import new_folder, replacing
 from utilities.meter import BatchLog
@@ -216,7 +216,7 @@ class Run:
 
     def plot(self) -> None:
         """Draw the curves of metrics.csv into Progression_Plots/."""
-        from utilities.plots import draw_curves
+        from runs.plots import draw_curves
 
         draw_curves(self.folder)
 
@@ -349,7 +349,6 @@ def load_run(folder: Path | str, which: str = "best"):
     last = checkpoint.read(folder / checkpoint.LAST)
     selected = folder / last["run"]["selected"].get("checkpoint", checkpoint.LAST)
     content = checkpoint.read(selected) if which == "best" else last
-    architectures = importlib.import_module("architectures")  # utilities stand below the plug-in folders
     network = architectures.select(opt.arch, opt, not_pretrained=True, weights=None)
     network.load_state_dict(content["state_dict"])
     return network.eval(), opt

@@ -11,8 +11,8 @@ import threading
 import time
 from pathlib import Path
 
+from runs.records import BatchRow, Row, Sink
 from utilities.errors import UserError
-from utilities.records import BatchRow, Row, Sink
 
 OPEN_WITHIN = 10  # seconds that a run waits for its service at the start; after that it trains while the service still starts
 GIVEN_UP_AFTER = 30  # seconds since its start that a service gets which has not opened when the run ends
@@ -136,7 +136,7 @@ class Wandb(Sink):
     def _start(opt, folder: Path):
         import wandb
 
-        from utilities.configuration import saved_flags
+        from runs.configuration import saved_flags
 
         mode = os.environ.get("WANDB_MODE")
         if opt.wandb_key and mode in (None, "online"):
@@ -203,7 +203,7 @@ class Comet(Sink):
         self.run = None
         import comet_ml
 
-        from utilities.configuration import saved_flags
+        from runs.configuration import saved_flags
 
         key = opt.comet_api_key or os.environ.get("COMET_API_KEY")
         try:

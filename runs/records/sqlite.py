@@ -7,7 +7,7 @@ import itertools
 import sqlite3
 from pathlib import Path
 
-from utilities.records import BatchRow, Row, Sink
+from runs.records import BatchRow, Row, Sink
 
 
 def _quoted(name: str) -> str:

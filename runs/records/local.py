@@ -3,8 +3,8 @@
 import csv
 from pathlib import Path
 
+from runs.records import SPLIT_TITLES, BatchRow, Row, Sink
 from utilities.files import replacing
-from utilities.records import SPLIT_TITLES, BatchRow, Row, Sink
 
 
 def read_rows(path: Path) -> list[dict]:

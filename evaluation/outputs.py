@@ -9,10 +9,10 @@ import numpy as np
 
 import evaluation
 from evaluation import charts, pictures
-from utilities import checkpoint, reports
-from utilities.configuration import EVALUATION_FLAGS, read_parameters, run_folder
+from runs import checkpoint, reports
+from runs.configuration import EVALUATION_FLAGS, read_parameters, run_folder
+from runs.run import json_safe
 from utilities.files import replacing
-from utilities.run import json_safe
 
 TITLE_WIDTH = 180  # points that a group's name may take in a title
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from utilities import checkpoint
+from runs import checkpoint
 from utilities.errors import UserError
 from utilities.files import replacing
 

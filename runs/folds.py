@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from utilities import checkpoint
-from utilities.configuration import (
+from runs import checkpoint
+from runs.configuration import (
     CHANGES,
     EVALUATION_FLAGS,
     NEVER_A_CHANGE,
@@ -26,9 +26,9 @@ from utilities.configuration import (
     run_folder,
     until,
 )
+from runs.run import json_safe
 from utilities.errors import UserError
 from utilities.files import new_folder, replacing
-from utilities.run import json_safe
 
 CONFIDENCE = 0.95  # of the interval over folds
 WHAT_ENSEMBLES_SET = {"splits_to_eval", "no_train_metrics", "eval_bs"}  # evaluation flags without an effect on an ensemble's numbers

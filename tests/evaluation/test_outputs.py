@@ -183,12 +183,12 @@ def test_dumped_by_evaluate_then_measured_by_the_command(run, tmp_path, capsys):
 
 def test_dump_of_several_embeddings(tmp_path):
     import evaluation
-    from evaluation import results
+    from evaluation import outputs
     from tests.evaluation._made import Network, made_splits, options, runtime
 
     opt = options("--evaltypes", "a", "Combined_a_b", "--splits_to_eval", "val")
     _, embedded = evaluation.evaluate(Network(heads=("a", "b")), evaluation.loaders(made_splits(), opt), opt, runtime(opt))
-    paths = results.dump(tmp_path, embedded, opt)
+    paths = outputs.dump(tmp_path, embedded, opt)
     assert [path.name for path in paths] == ["embeddings_val_a.npz", "embeddings_val_Combined_a_b.npz"]
     assert np.load(paths[1])["features"].shape == (21, 6)
 

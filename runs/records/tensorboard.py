@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from utilities.records import BatchRow, Row, Sink
+from runs.records import BatchRow, Row, Sink
 
 
 class EventFiles(Sink):

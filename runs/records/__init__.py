@@ -58,10 +58,10 @@ class Sink:
 
 def open_sinks(opt, folder) -> list[Sink]:
     """The sinks that the flags ask for."""
-    from utilities.records.local import ArrayFiles, BatchFile, GroupFiles, LongFile
-    from utilities.records.online import online_sink
-    from utilities.records.sqlite import Database
-    from utilities.records.tensorboard import EventFiles
+    from runs.records.local import ArrayFiles, BatchFile, GroupFiles, LongFile
+    from runs.records.online import online_sink
+    from runs.records.sqlite import Database
+    from runs.records.tensorboard import EventFiles
 
     if opt.no_records:
         return [LongFile(folder)]

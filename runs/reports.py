@@ -3,7 +3,6 @@
 import contextlib
 import importlib.metadata
 import math
-import os
 import platform
 import subprocess
 import sys
@@ -29,22 +28,6 @@ PACKAGES = (
     "pillow",
     "wandb",
 )
-
-
-@contextlib.contextmanager
-def one_line_errors(program: str = "main.py"):
-    """A user's mistake ends the program with one line and status 2 instead of a traceback."""
-    try:
-        yield
-    except BrokenPipeError:  # `main.py --list losses | head`: nobody reads on
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except KeyboardInterrupt:
-        print(f"\n{program}: interrupted before training began", file=sys.stderr)
-        sys.exit(130)
-    except UserError as error:
-        # A loader's worker process wraps its error in a traceback of its own; the last line is the message.
-        print(f"{program}: error: {str(error).strip().splitlines()[-1].removeprefix('utilities.errors.UserError: ')}", file=sys.stderr)
-        sys.exit(2)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,1 @@
+"""How one namespace comes from defaults, files, a saved run and the command line; roles of flags; what cannot work."""
