@@ -4,12 +4,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from evaluation.outputs import _title
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import metrics
 from evaluation import Embedded, charts, embed_all, loaders, pictures, spaces
+from evaluation.outputs import _title
 from tests.evaluation._made import Network, made_splits, options, runtime
 
 
