@@ -9,7 +9,6 @@ them apart. This file says how far a line's run has come, and holds the command 
 import argparse
 import contextlib
 import io
-import json
 import re
 import signal
 import sys
@@ -24,8 +23,7 @@ from launch import slurm
 from launch.lines import Line, SearchLine, read_lines, select_lines
 from launch.locks import Lock
 from launch.runner import FAILED, FINISHED, INTERRUPTED, NEW, RUNNING, Runner
-from runs import checkpoint
-from runs.configuration import run_folder
+from runs.folder import RunFolder, run_folder
 from runs.folds import CrossValidation
 from utilities.errors import OneLineParser, UserError, one_line_errors
 
@@ -75,20 +73,14 @@ class Task:
                 raise UserError(f"{self.folder} holds no run (parameters.yaml is missing): move it away")
             return NEW
         opt = _quietly(parameters.read, [*self.line.argv, "--resume"])  # refuses flags that differ from the saved ones
-        opt = [opt, *(getattr(opt, "later_stages", None) or [])][-1]  # a reproduction is finished with its last stage
-        return FINISHED if (self._run_is_finished if opt.split_scheme == "half" else self._folds_are_finished)(opt) else INTERRUPTED
+        opt = [opt, *opt.later][-1]  # a reproduction is finished with its last stage
+        return FINISHED if (self._folds_are_finished if opt.is_cross_validation else self._run_is_finished)(opt) else INTERRUPTED
 
     def _run_is_finished(self, opt) -> bool:
-        self.epoch, stopped = checkpoint.progress(self.folder, opt.patience)
-        trained = (self.folder / checkpoint.LAST).exists() and (self.epoch >= opt.n_epochs or stopped)
-        self.progress = f"{self.epoch} epochs" if trained else f"after epoch {self.epoch}"
-        return trained and not (opt.final_test and self._lacks_test())
-
-    def _lacks_test(self) -> bool:
-        """Whether the run was killed before the selected epoch was measured on test."""
-        summary = self.folder / "summary.json"
-        selected = json.loads(summary.read_text(encoding="utf-8"))["selected"] if summary.exists() else {"epoch": 0, "values": {}}
-        return selected["epoch"] is not None and "test" not in selected["values"]
+        run = RunFolder(self.folder, opt)
+        self.epoch, finished = run.progress.epochs, run.finished
+        self.progress = f"{self.epoch} epochs" if finished else f"after epoch {self.epoch}"
+        return finished and not run.needs_test
 
     def _folds_are_finished(self, opt) -> bool:
         """A cross-validation is finished when the folds that the line asks for are, and, once all there are, the meta results of all."""

@@ -13,96 +13,99 @@ import datasets
 import evaluation
 import metrics
 import parameters
+import trainers
 from evaluation import ensemble, outputs
-from runs import configuration, reports
-from runs.configuration import run_folder
+from runs import load_run, reports
+from runs.folder import run_folder
 from runs.folds import CrossValidation
-from runs.run import Run, Selection, load_run
+from runs.run import Run, Selection
+from trainers import OwnState
 from utilities.errors import one_line_errors
 from utilities.loading import evaluation_loader, training_loader
 from utilities.meter import EpochMeter
 from utilities.optimisers import build_optimizer, build_scheduler
 from utilities.runtime import Runtime
+from utilities.step import Step, parse_weights
 
 
-def train_one_epoch(epoch, loader, model, criterion, optimizer, sampler, runtime, opt, batches=None):
-    """One pass over the sampler's batches. Returns the epoch's means: loss, gradient norm, statistics."""
-    model.train()
-    runtime.start_epoch(epoch)
-    sampler.precompute_indices()
-    meter = EpochMeter(criterion, batches)
-    for labels, images, indices in reports.progress(loader, epoch, opt, meter):
-        labels = runtime.to_device(labels)
-        with runtime.autocast():
-            embeddings, features = model(runtime.to_device(images))
-        embeddings = runtime.full(embeddings)
-        loss = criterion(batch=embeddings, labels=labels, f_embed=model.last_linear, batch_features=features.get("pooled"))
-        gradient_norm = runtime.step(loss, optimizer)
-        sampler.replace_storage_entries(embeddings.detach(), indices)
-        meter.add(loss, gradient_norm, len(images))
-    runtime.check_finite()
-    return meter.means(optimizer)
+def build_trainer(opt, network, runtime):
+    """The training method with network, miner and criterion, on the runtime's device."""
+    batchminer = batch_mining.select(opt.batch_mining, opt) if criteria.takes_miner(opt.loss, opt) else None
+    criterion = criteria.select(opt.loss, opt, batchminer, embed_dim=network.embed_dim)  # --embed_dim 0: as many as the features
+    return trainers.select(opt.trainer, opt, network, criterion).to(runtime.device)
 
 
-def evaluate_again(opt, runtime):
+def train_one_epoch(epoch, loader, step, opt, batches=None):
+    """One pass over the sampler's batches. Returns the epoch's means: losses, gradient norm, statistics."""
+    step.start_epoch(epoch)
+    meter = EpochMeter(step.trainer.criterion, batches)
+    for batch in reports.progress(loader, epoch, opt, meter):
+        meter.add(step(batch))
+    step.runtime.check_finite()
+    return meter.means(step.optimizer)
+
+
+def train(opt, began=lambda: None):
+    """Set up, train, evaluate, record. `began` is called once the run folder has taken the flags. Returns the finished `Run`."""
+    runtime = Runtime(opt).begin()
+    network = architectures.select(opt.arch, opt)
+    splits = datasets.select(opt.dataset, opt, opt.source_path, network.input_size)
+    opt.n_classes = splits["training"].n_classes  # the one option that the data decides
+    trainer = build_trainer(opt, network, runtime)
+    optimizer = build_optimizer(network, trainer.criterion, opt, trainer.param_groups(opt))
+    sampler = datasampler.for_training(opt, splits["training"])
+    training, evaluated = training_loader(splits["training"], sampler, opt, trainer.VIEWS), evaluation.loaders(splits, opt)
+    evaluation.check(network, evaluated, opt, runtime)
+    selection = Selection(opt, metrics.higher_is_better, "val" if splits["validation"] is not None else "test")
+    scheduler = build_scheduler(optimizer, opt, selection)
+    step = Step(trainer, optimizer, runtime, sampler, {**trainer.WEIGHTS, **parse_weights(opt.loss_weights)})
+    reports.start_up(opt, runtime, datasets.describe(splits), trainer, optimizer, sampler, selection)
+    if opt.dry_run:
+        return reports.dry_run(step, training, evaluated)
+
+    sampler.create_storage(evaluation_loader(splits["evaluation"], opt), trainer, runtime.device)
+    parts = dict(
+        model=network, criterion=trainer.criterion, optimizer=optimizer, scheduler=scheduler, scaler=runtime.scaler, sampler=sampler
+    )
+    run = Run(opt, {**parts, **OwnState.part(trainer)}, selection)
+    run.start(reports.environment(runtime, datasets.record(splits), network))
+    began()
+    with reports.interruptible(run):
+        for epoch, bare in run.untrained_epochs():
+            run.record_untrained(epoch, evaluation.evaluate(network, evaluated, opt, runtime, bare)[0])
+        for epoch in run.epochs():
+            means = train_one_epoch(epoch, training, step, opt, run.batches)
+            due = epoch % opt.save_interval == 0 or epoch == opt.n_epochs
+            scores, embedded = evaluation.evaluate(network, evaluated if due else {}, opt, runtime)
+            scheduler.step(scores)
+            run.end_epoch(epoch, means, scores, draw=functools.partial(outputs.of_best_epoch, run, embedded))
+            reports.epoch_line(run, epoch, means, scores)
+    if run.lacks_final_test:
+        run.record_final(outputs.on_test(run, splits, runtime))
+    reports.finish(run)
+    return run
+
+
+def evaluate_again(opt):
     """`--evaluate`: measure the best checkpoint of a finished run. Returns split -> {metric: value}."""
-    model = load_run(run_folder(opt))[0].to(runtime.device)
-    splits = datasets.select(opt.dataset, opt, opt.source_path, model.input_size)
-    return outputs.again(model, evaluation.loaders(splits, opt), opt, runtime)
+    runtime = Runtime(opt).begin()
+    network = load_run(run_folder(opt))[0].to(runtime.device)
+    splits = datasets.select(opt.dataset, opt, opt.source_path, network.input_size)
+    return outputs.again(network, evaluation.loaders(splits, opt), opt, runtime)
 
 
 def evaluate_ensemble(cross):
     """The networks of all folds as one, on test. Returns {"test": {metric: value}}."""
     opt = ensemble.options(cross.opt)
-    runtime, members = Runtime(opt), []
+    runtime, members = Runtime(opt).begin(), []
     for fold in cross.options(range(cross.n_folds)):  # one network in memory at a time
-        model = load_run(run_folder(fold))[0].to(runtime.device)
-        splits = datasets.select(opt.dataset, fold, opt.source_path, model.input_size)
-        members.append(evaluation.embed_all(model, evaluation.loaders(splits, opt), opt, runtime)[ensemble.SPLIT])
+        network = load_run(run_folder(fold))[0].to(runtime.device)
+        splits = datasets.select(opt.dataset, fold, opt.source_path, network.input_size)
+        members.append(evaluation.embed_all(network, evaluation.loaders(splits, opt), opt, runtime)[ensemble.SPLIT])
     embedded = ensemble.join(members)
     if opt.dump_embeddings:
-        outputs.dump(cross.meta, embedded, opt)
+        outputs.dump(cross.meta.path, embedded, opt)
     return evaluation.score(embedded, opt, runtime)
-
-
-def train(opt):
-    """Set up, train, evaluate, record. Returns the finished `Run`."""
-    runtime = Runtime(opt)
-    model = architectures.select(opt.arch, opt)
-    splits = datasets.select(opt.dataset, opt, opt.source_path, model.input_size)
-    opt.n_classes = splits["training"].n_classes  # the one option that the data decides
-    batchminer = batch_mining.select(opt.batch_mining, opt) if criteria.takes_miner(opt.loss, opt) else None
-    criterion = criteria.select(opt.loss, opt, batchminer, embed_dim=model.embed_dim)  # --embed_dim 0: as many as the features
-    model, criterion = model.to(runtime.device), criterion.to(runtime.device)
-    optimizer = build_optimizer(model, criterion, opt)
-    sampler = datasampler.for_training(opt, splits["training"])
-    training, evaluated = training_loader(splits["training"], sampler, opt), evaluation.loaders(splits, opt)
-    evaluation.check(model, evaluated, opt, runtime)
-    selection = Selection(opt, metrics.higher_is_better, "val" if splits["validation"] is not None else "test")
-    scheduler = build_scheduler(optimizer, opt, selection)
-    reports.start_up(opt, runtime, datasets.describe(splits), model, criterion, optimizer, sampler, selection)
-    if opt.dry_run:
-        return reports.dry_run(training, evaluated, model, criterion, sampler, runtime)
-
-    parts = dict(model=model, criterion=criterion, optimizer=optimizer, scheduler=scheduler, scaler=runtime.scaler, sampler=sampler)
-    sampler.create_storage(evaluation_loader(splits["evaluation"], opt), model, runtime.device)
-    run = Run(opt, parts, selection)
-    run.start(reports.environment(runtime, datasets.record(splits), model))
-    with reports.interruptible(run):
-        for epoch, bare in run.untrained_epochs():
-            run.record_untrained(epoch, evaluation.evaluate(model, evaluated, opt, runtime, bare)[0])
-        for epoch in run.epochs():
-            means = train_one_epoch(epoch, training, model, criterion, optimizer, sampler, runtime, opt, run.batches)
-            due = epoch % opt.save_interval == 0 or epoch == opt.n_epochs
-            scores, embedded = evaluation.evaluate(model, evaluated if due else {}, opt, runtime)
-            scheduler.step(scores)
-            run.end_epoch(epoch, means, scores, draw=functools.partial(outputs.of_best_epoch, run, embedded))
-            reports.epoch_line(run, epoch, means, scores)
-    if run.lacks_final_test:
-        selected, test = load_run(run.folder)[0].to(runtime.device), outputs.on_test(opt)
-        run.record_final(evaluation.evaluate(selected, evaluation.loaders(splits, test), test, runtime)[0])
-    reports.finish(run)
-    return run
 
 
 def cross_validate(opt):
@@ -110,37 +113,29 @@ def cross_validate(opt):
     cross = CrossValidation(opt, datasets.n_folds(opt))
     if opt.dry_run:
         return train(cross.options()[0])
-    if opt.evaluate:
-        cross.record_evaluation([evaluate_again(fold, Runtime(fold)) for fold in cross.options()])
-    elif opt.evaluate_ensemble:
+    if opt.job == "evaluate":
+        cross.meta.record_evaluation(cross.asked, [evaluate_again(fold) for fold in cross.options()])
+    elif opt.job == "evaluate_ensemble":
         cross.refuse_untrained()
-    elif not opt.aggregate_only:
+    elif opt.job == "train":
         with cross.started():
             for fold in cross.to_train():
-                train(fold)
-    if opt.evaluate_ensemble or (cross.joins_folds and not opt.evaluate and cross.complete):
-        cross.record_ensemble(evaluate_ensemble(cross))
-    if opt.aggregate_only or cross.complete:
+                train(fold, cross.began)
+    if opt.job == "evaluate_ensemble" or (cross.joins_folds and opt.job != "evaluate" and cross.complete):
+        cross.meta.record_ensemble(evaluate_ensemble(cross))
+    if opt.job == "aggregate_only" or cross.complete:
         cross.aggregate()
     reports.finish_folds(cross)
     return cross
 
 
-def reproduce(opt):
-    """`--reproduce_results`: what a saved run did, stage after stage, each with the flags it then had. Returns the last one's result."""
-    finished = None
-    for stage in configuration.stages_left(opt):
-        finished = main(configuration.continuing(stage, finished))
-    return finished
-
-
 def main(opt):
-    """What the flags ask for: a run or its evaluation, or that of each fold of a cross-validation."""
-    if getattr(opt, "later_stages", None) and not opt.dry_run:
-        return reproduce(opt)
-    if opt.split_scheme != "half":
-        return cross_validate(opt)
-    return evaluate_again(opt, Runtime(opt)) if opt.evaluate else train(opt)
+    """What the flags ask for: a run or its evaluation, those of each fold, or one stage of a reproduction after the other."""
+    run = cross_validate if opt.is_cross_validation else evaluate_again if opt.job == "evaluate" else train
+    result = run(opt)
+    for stage in [] if opt.dry_run else opt.later:
+        result = run(stage.going_on(result.folder))
+    return result
 
 
 if __name__ == "__main__":

@@ -19,13 +19,14 @@ import criteria
 import datasampler
 import datasets
 import metrics
+import trainers
 from options import composition
-from runs import configuration
 from utilities import flags as shared_flags
+from utilities import roles
 from utilities.errors import OneLineParser, UserError
 from utilities.registry import unknown
 
-LISTS = ("losses", "miners", "samplers", "architectures", "datasets", "metrics")
+LISTS = ("losses", "miners", "samplers", "architectures", "datasets", "trainers", "metrics")
 DEFAULT_METRICS = [
     "e_recall@1", "e_recall@2", "e_recall@4", "nmi", "f1", "mAP_1000", "mAP_lim", "mAP_c", "dists@intra", "dists@inter",
     "dists@intra_over_inter", "rho_spectrum@0", "rho_spectrum@-1", "rho_spectrum@1", "rho_spectrum@2", "rho_spectrum@10",
@@ -58,9 +59,16 @@ class _Parser(OneLineParser):
         return namespace
 
 
+def _group(parser, title: str, role: roles.Role):
+    """A group of flags of one role."""
+    group = parser.add_argument_group(title)
+    group.role = role
+    return group
+
+
 def basic_training_parameters(parser) -> None:
     """Schedule, optimiser, device."""
-    group = parser.add_argument_group("schedule")
+    group = _group(parser, "schedule", roles.METHOD)
     group.add_argument(
         "--n_epochs", type=int, default=150, help="epochs to train; 0 with --check_untrained_accuracy evaluates the untrained network alone"
     )
@@ -79,7 +87,7 @@ def basic_training_parameters(parser) -> None:
     )
     group.add_argument("--plateau_patience", type=int, default=4, help="evaluations without improvement before `plateau` lowers the rate")
     group.add_argument("--patience", type=int, default=None, help="stop when validation has not improved for so many epochs (unset: never)")
-    group = parser.add_argument_group("optimiser")
+    group = _group(parser, "optimiser", roles.METHOD)
     group.add_argument(
         "--optim",
         default="adam",
@@ -94,58 +102,60 @@ def basic_training_parameters(parser) -> None:
     group.add_argument(
         "--clip_grad_norm", type=float, default=None, help="largest norm of the network's and criterion's gradient (unset: no limit)"
     )
-    group = parser.add_argument_group("machine")
+    group = _group(parser, "machine", roles.PLACE)
     group.add_argument("--gpu", type=int, nargs="+", default=[0], help="which GPU trains; without CUDA the CPU does")
     group.add_argument(
         "--precision",
         default="float32",
         choices=["float32", "bfloat16", "float16"],
         help="precision of the forward pass; mining and loss are always float32",
-    )
+    ).role = roles.METHOD
     group.add_argument("--kernels", type=int, default=6, help="worker processes that load training images, at most the CPUs there are")
 
 
 def evaluation_parameters(parser) -> None:
     """What is measured, on what, and how the best epoch is chosen."""
-    group = parser.add_argument_group("evaluation")
+    group = _group(parser, "evaluation", roles.EVALUATION)
     group.add_argument(
         "--evaluation_metrics", nargs="+", default=DEFAULT_METRICS, metavar="METRIC", help="metrics to compute (--list metrics)"
-    )
+    ).role = roles.EXTENT
     group.add_argument(
         "--storage_metrics",
         nargs="+",
         default=["e_recall@1"],
         metavar="METRIC",
         help="metrics whose best epochs keep a checkpoint; the first chooses the best epoch",
-    )
+    ).role = roles.SELECTION
     group.add_argument(
         "--evaltypes",
         nargs="+",
         default=["discriminative"],
         help="embeddings to evaluate, where a network gives several; Combined_<a>_<b>-<w>-<w> joins them",
-    )
-    group.add_argument("--no_train_metrics", action="store_true", help="do not evaluate the training images")
-    group.add_argument("--evaluate_on_gpu", action="store_true", help="search neighbours and clusters on the GPU")
-    group.add_argument("--eval_bs", type=int, default=None, help="images a batch in evaluation (unset: --bs)")
-    group.add_argument("--eval_kernels", type=int, default=None, help="worker processes in evaluation (unset: --kernels)")
+    ).role = roles.EVALUATION.but(fixed="first")
+    group.add_argument("--no_train_metrics", action="store_true", help="do not evaluate the training images").role = roles.EXTENT
+    group.add_argument("--evaluate_on_gpu", action="store_true", help="search neighbours and clusters on the GPU").role = roles.PLACE
+    group.add_argument("--eval_bs", type=int, default=None, help="images a batch in evaluation (unset: --bs)").role = roles.EXTENT
+    group.add_argument(
+        "--eval_kernels", type=int, default=None, help="worker processes in evaluation (unset: --kernels)"
+    ).role = roles.PLACE
     group.add_argument(
         "--save_interval",
         type=int,
         default=1,
         help="evaluate, and keep the best, every so many epochs; the last checkpoint is kept after each",
-    )
+    ).role = roles.SELECTION.but(fixed=None)
     group.add_argument(
         "--check_untrained_accuracy",
         action="store_true",
         help="first evaluate the bare backbone (epoch -1) and the untrained network (epoch 0)",
-    )
+    ).role = roles.RECORDS
     group.add_argument(
         "--splits_to_eval",
         nargs="+",
         default=None,
         choices=["train", "val", "test"],
         help="splits to evaluate (unset: train unless --no_train_metrics, val where there is one, test; with a --split_scheme of folds val alone)",
-    )
+    ).role = roles.EXTENT
     group.add_argument(
         "--eval_reference_set",
         default="compared_to_self",
@@ -182,41 +192,49 @@ def evaluation_parameters(parser) -> None:
         default=0,
         metavar="N",
         help="draw a t-SNE of N images of each split beside the other pictures; 0: none",
-    )
+    ).role = roles.RECORDS
     group.add_argument(
         "--dump_embeddings",
         action="store_true",
         help="write features, labels and paths of the best epoch to embeddings_<split>.npz in the run folder; with --evaluate, where it has "
         "them already, beside that evaluation's pictures",
-    )
+    ).role = roles.RECORDS
     group.add_argument(
         "--evaluate",
         action="store_true",
         help="do not train: measure the best checkpoint of the run of this --savename (or --group and --seed, or --resume_from) on --splits_to_eval",
-    )
+    ).role = roles.CONTROL
     group.add_argument(
         "--evaluate_ensemble",
         action="store_true",
         help="do not train: measure the networks of all folds of a finished cross-validation as one, their embeddings side by side, on test",
-    )
+    ).role = roles.CONTROL
     group.add_argument(
         "--final_test",
         action="store_true",
         help="at the end evaluate the selected checkpoint on test, after all folds their ensemble too",
-    )
+    ).role = roles.RECORDS
 
 
 def logging_parameters(parser) -> None:
     """Where a run is written, and under which name."""
-    group = parser.add_argument_group("records")
-    group.add_argument("--save_path", default="./Training_Results", help="parent folder of <dataset>/<savename>/")
-    group.add_argument("--savename", default="group_plus_seed", help="name of the run folder; group_plus_seed becomes <group>_s<seed>")
+    group = _group(parser, "records", roles.RECORDS)
+    group.add_argument("--save_path", default="./Training_Results", help="parent folder of <dataset>/<savename>/").role = roles.PLACE
+    group.add_argument(
+        "--savename", default="group_plus_seed", help="name of the run folder; group_plus_seed becomes <group>_s<seed>"
+    ).role = roles.IDENTITY
     group.add_argument("--log_online", action="store_true", help="also log to --online_backend; without credentials offline")
     group.add_argument("--online_backend", default="wandb", choices=["wandb", "comet_ml", "comet"], help="service of --log_online")
-    group.add_argument("--wandb_key", default=None, help="W&B key, never stored or logged; `wandb login` or WANDB_API_KEY is better")
-    group.add_argument("--comet_api_key", default=None, help="Comet key, never stored or logged; COMET_API_KEY is better")
-    group.add_argument("--project", default="Sample_Project", help="project of --log_online")
-    group.add_argument("--group", default="Sample_Group", help="name of the configuration; runs that differ by seed alone share it")
+    group.add_argument(
+        "--wandb_key", default=None, help="W&B key, never stored or logged; `wandb login` or WANDB_API_KEY is better"
+    ).role = roles.CONTROL
+    group.add_argument(
+        "--comet_api_key", default=None, help="Comet key, never stored or logged; COMET_API_KEY is better"
+    ).role = roles.CONTROL
+    group.add_argument("--project", default="Sample_Project", help="project of --log_online").role = roles.IDENTITY
+    group.add_argument(
+        "--group", default="Sample_Group", help="name of the configuration; runs that differ by seed alone share it"
+    ).role = roles.IDENTITY
     group.add_argument(
         "--plot_every", type=int, default=10, help="draw the curves every so many epochs, and at the end; 0: at the end only"
     )
@@ -231,7 +249,7 @@ def logging_parameters(parser) -> None:
 
 def run_parameters(parser) -> None:
     """Configuration files, resume, and what ends before training."""
-    group = parser.add_argument_group("configuration and resume")
+    group = _group(parser, "configuration and resume", roles.CONTROL)
     group.add_argument(
         "--config",
         nargs="+",
@@ -283,6 +301,11 @@ def batchmining_specific_parameters(parser) -> None:
     batch_mining.REGISTRY.add_arguments(parser)
 
 
+def trainer_parameters(parser) -> None:
+    """Flags of the training methods."""
+    trainers.REGISTRY.add_arguments(parser)
+
+
 def data_parameters(parser) -> None:
     """Flags of data sets and networks."""
     datasets.REGISTRY.add_arguments(parser)
@@ -298,7 +321,7 @@ def get_parser() -> argparse.ArgumentParser:
     shared_flags.add_arguments(parser)
     for declare in (
         basic_training_parameters, evaluation_parameters, logging_parameters, run_parameters,
-        data_parameters, batch_creation_parameters, loss_specific_parameters, batchmining_specific_parameters,
+        data_parameters, batch_creation_parameters, trainer_parameters, loss_specific_parameters, batchmining_specific_parameters,
     ):  # fmt: skip
         declare(parser)
     return parser
@@ -308,7 +331,7 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
     """Parse, compose, derive, check. Without side effects: no folder, no device, no seeding.
 
     Order, later wins: defaults, --config files, the saved run on resume or reproduction, the command line. A mistake exits with status 2
-    and one line. `opt.flags` names all flags; of a reproduction `opt.later_stages` holds the options of each stage but the first.
+    and one line. `opt` is an `options.Options`: the flags as a namespace, with their roles.
     """
     parser = get_parser()
     try:
@@ -325,7 +348,7 @@ def listing(kind: str) -> list[tuple[str, str]]:
         raise unknown("list", kind, LISTS)
     registry = {
         "losses": criteria.REGISTRY, "miners": batch_mining.REGISTRY, "samplers": datasampler.REGISTRY,
-        "architectures": architectures.REGISTRY, "datasets": datasets.REGISTRY,
+        "architectures": architectures.REGISTRY, "datasets": datasets.REGISTRY, "trainers": trainers.REGISTRY,
     }[kind]  # fmt: skip
     return [(name, registry.caption(name)) for name in registry.names()]
 
@@ -336,4 +359,4 @@ def answer(opt) -> str | None:
         rows = listing(opt.list)
         width = max(len(name) for name, _ in rows)
         return "\n".join(f"{name:{width}}  {caption}" for name, caption in rows)
-    return yaml.safe_dump(configuration.saved_flags(opt), sort_keys=True).rstrip() if opt.print_config else None
+    return yaml.safe_dump(opt.saved(), sort_keys=True).rstrip() if opt.print_config else None

@@ -5,6 +5,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from architectures import _weights
 from utilities.errors import UserError
+from utilities.roles import PLACE
 from utilities.tensors import normalize, raise_half
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -20,7 +21,9 @@ def add_arguments(group) -> None:
     help_hidden = "widths of hidden layers, ReLU after each, between backbone and embedding layer"
     group.add_argument("--not_pretrained", action="store_true", help="start from random weights")
     group.add_argument("--weights", default=None, metavar="FILE", help=help_weights)
-    group.add_argument("--weights_cache", default=None, metavar="DIR", help="folder for downloaded weights (unset: torch hub's cache)")
+    group.add_argument(
+        "--weights_cache", default=None, metavar="DIR", help="folder for downloaded weights (unset: torch hub's cache)"
+    ).role = PLACE
     group.add_argument("--embed_hidden", type=int, nargs="*", default=[], help=help_hidden)
 
 

@@ -15,7 +15,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch  # noqa: E402
 
 import architectures  # noqa: E402
-import criteria  # noqa: E402
 import datasampler  # noqa: E402
 import datasets  # noqa: E402
 import main  # noqa: E402
@@ -23,23 +22,24 @@ import parameters  # noqa: E402
 from utilities.loading import training_loader  # noqa: E402
 from utilities.optimisers import build_optimizer  # noqa: E402
 from utilities.runtime import Runtime  # noqa: E402
+from utilities.step import Step  # noqa: E402
 
 FLAGS = "--config demo_glyphs --no_train_metrics --kernels 1"
 
 
 def built(*more: str, fold: int | None = None):
-    """Everything that `main.train_one_epoch` takes after the epoch: loader, network, criterion, optimiser, sampler, runtime, options."""
+    """Everything that `main.train_one_epoch` takes after the epoch: loader, step, options."""
     opt = parameters.read([*FLAGS.split(), "--save_path", tempfile.mkdtemp(), *more])
     if fold is not None:
         opt.fold = fold
-    runtime = Runtime(opt)
+    runtime = Runtime(opt).begin()
     model = architectures.select(opt.arch, opt)
     splits = datasets.select(opt.dataset, opt, opt.source_path, model.input_size)
     opt.n_classes = splits["training"].n_classes
-    criterion = criteria.select(opt.loss, opt)
-    optimizer = build_optimizer(model, criterion, opt)
+    trainer = main.build_trainer(opt, model, runtime)
+    optimizer = build_optimizer(model, trainer.criterion, opt)
     sampler = datasampler.for_training(opt, splits["training"])
-    return training_loader(splits["training"], sampler, opt), model, criterion, optimizer, sampler, runtime, opt
+    return training_loader(splits["training"], sampler, opt), Step(trainer, optimizer, runtime, sampler, {}), opt
 
 
 def timed(*arguments) -> float:
@@ -52,7 +52,8 @@ def timed(*arguments) -> float:
 def run(epochs: int) -> tuple[list[float], list[float]]:
     """Seconds of each epoch: through main.train_one_epoch, and bare."""
     parts = built()
-    loader, model, criterion, optimizer = parts[:4]
+    loader, step, _ = parts
+    model, criterion, optimizer = step.trainer.network, step.trainer.criterion, step.optimizer
     batches = [(labels, images) for labels, images, _ in loader]
     ours, bare = [], []
     for epoch in range(1, epochs + 2):

@@ -20,8 +20,7 @@ import torch  # noqa: E402
 import criteria  # noqa: E402
 import main  # noqa: E402
 import parameters  # noqa: E402
-from runs import checkpoint  # noqa: E402
-from runs.configuration import run_folder  # noqa: E402
+from runs.folder import RunFolder, run_folder  # noqa: E402
 
 COMMON = (
     "--dataset glyphs --arch conv4_normalize --embed_dim 64 --bs 112 --samples_per_class 4 --data_sampler class_balanced --lr 0.001 --decay 0 "
@@ -123,7 +122,7 @@ def computed_by_the_peer(loss: str):
 def result(loss: str, seed: int, save_path: str, peer: bool = False) -> tuple[float, float, float]:
     """Test e_recall@1, map_r and seconds after the last epoch; the run is made where it is not there yet."""
     opt = options(loss, seed, save_path, f"{loss}_pml" if peer else loss)
-    if checkpoint.progress(run_folder(opt))[0] < opt.n_epochs:
+    if RunFolder(run_folder(opt)).progress.epochs < opt.n_epochs:
         with computed_by_the_peer(loss) if peer else contextlib.nullcontext():
             main.main(opt)
     told = json.loads((run_folder(opt) / "summary.json").read_text(encoding="utf-8"))

@@ -9,9 +9,10 @@ of one size, shown whole and kept in memory, have `IMAGE_SIZE`. Optional: `check
 from pathlib import Path
 
 from datasets import _schemes, _splits
+from utilities import roles
 from utilities.registry import Registry
 
-REGISTRY = Registry("datasets", "dataset")
+REGISTRY = Registry("datasets", "dataset", roles.DATA)
 DEFAULT_SOURCE_PATH = "./Datasets"
 
 

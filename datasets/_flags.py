@@ -1,20 +1,22 @@
 """The flags that every data set reads: where it lies, how it is split, how its images are augmented."""
 
+from utilities.roles import DATA, METHOD, PLACE
+
 
 def add_arguments(group) -> None:
     """Declare the flags that the data sets share."""
     group.add_argument(
         "--source_path", "--source", default=None,
         help="parent folder of the data sets, or one data set's own folder (default: ./Datasets; glyphs: the user's cache folder)",
-    )  # fmt: skip
+    ).role = PLACE  # fmt: skip
     group.add_argument(
         "--download", action="store_true", help="fetch cub200, cars196 or online_products where it is not there: resumable, MD5-checked"
-    )
+    ).role = PLACE
     group.add_argument(
         "--allow_partial_dataset",
         action="store_true",
         help="go on with a data set whose counts are not the published ones; the run records it",
-    )
+    ).role = PLACE
     group.add_argument("--use_tv_split", action="store_true", help="cut a validation split from the training classes")
     group.add_argument("--tv_split_by_samples", action="store_true", help="cut validation from each class's images, not from the classes")
     group.add_argument(
@@ -35,37 +37,37 @@ def add_arguments(group) -> None:
     group.add_argument(
         "--split_file", default=None, metavar="FILE",
         help="JSON of --split_scheme predefined: train, val (may be left out), test -> list of class names or image paths",
-    )  # fmt: skip
+    ).role = DATA.but(change=False, fixed=None)  # fmt: skip
     group.add_argument(
         "--augmentation", default=None, choices=["base", "adv", "big", "red", "mlrc", "plain", "shift", "none"],
         help="training transform (default: base; glyphs: shift). base: RandomResizedCrop, flip; adv: base with grey and colour jitter; "
              "big: base at 256; red: short side 256, random crop, flip; mlrc: short side 256, RandomResizedCrop 227 of .16-1, flip; "
              "plain: 256 x 256, random crop 227, flip; shift: the test transform moved by at most 2 pixels; none: the test transform. "
              "Glyphs are never cropped or mirrored: base means shift there",
-    )  # fmt: skip
+    ).role = METHOD  # fmt: skip
     group.add_argument(
         "--resize_size",
         type=int,
         default=None,
         help="short side that images get before the crop, in training and test (default: the preset's)",
-    )
+    ).role = METHOD
     group.add_argument(
         "--crop_size",
         type=int,
         default=None,
         help="side of the crop, in training and test (default: the preset's, else the network's input)",
-    )
+    ).role = METHOD
     group.add_argument(
         "--crop_scale",
         type=float,
         nargs=2,
         default=None,
         help="least and greatest share of the area in RandomResizedCrop (default: the preset's)",
-    )
+    ).role = METHOD
     group.add_argument(
         "--crop_ratio",
         type=float,
         nargs=2,
         default=None,
         help="least and greatest width by height in RandomResizedCrop (default: the preset's)",
-    )
+    ).role = METHOD

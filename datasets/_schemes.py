@@ -14,6 +14,7 @@ import numpy as np
 
 from datasets._images import Image
 from utilities.errors import UserError
+from utilities.flags import has_folds
 
 Classes = dict[str, list[Image]]  # class name -> its images, classes in order
 SPLITS = ("train", "val", "test")  # what a split file may name
@@ -39,7 +40,7 @@ def count(opt) -> int:
 
 def has_validation(opt) -> bool:
     """Whether the flags keep data for validation. Raises UserError for a split file that cannot be read."""
-    if opt.split_scheme == "half":
+    if not has_folds(vars(opt)):
         return opt.use_tv_split
     return opt.split_scheme != "predefined" or (opt.split_file is not None and "val" in read_split_file(opt.split_file))
 
@@ -49,7 +50,7 @@ def check(opt) -> None:
     scheme = f"--split_scheme {opt.split_scheme}"
     if opt.split_file is not None and opt.split_scheme != "predefined":
         raise UserError(f"--split_file is read by --split_scheme predefined alone, not by {opt.split_scheme}: leave one of them out")
-    if opt.split_scheme == "half":
+    if not has_folds(vars(opt)):
         return
     if opt.use_tv_split:
         raise UserError(f"--use_tv_split cuts validation from --split_scheme half, and {opt.split_scheme} has its own: leave it out")

@@ -10,6 +10,7 @@ from datasets import _download, _images, _layout, _schemes, _transforms
 from datasets._images import ImageSet
 from datasets._schemes import Classes, share
 from utilities.errors import UserError
+from utilities.flags import has_folds
 
 
 def check(opt, module) -> None:
@@ -90,10 +91,10 @@ def build(name: str, module, opt, source: Path, input_size: int | None, fold: in
             raise UserError(f"{partial}. It is incomplete or has stray files: {way_out}, or go on with --allow_partial_dataset")
         print(f"WARNING: {partial}. Results do not compare with published ones (--allow_partial_dataset)", file=sys.stderr)
 
-    if opt.split_scheme == "half":
-        training, validation, testing = map(_images_of, half(*published, opt))
-    else:
+    if has_folds(vars(opt)):
         training, validation, testing = _schemes.divide(classes, opt, fold, root)
+    else:
+        training, validation, testing = map(_images_of, half(*published, opt))
     labels = _schemes.common_labels((training, validation, testing)) if opt.split_scheme in _schemes.BY_IMAGES else None
     image_size = getattr(module, "IMAGE_SIZE", None)
     for_training, for_test = _transforms.build(opt, input_size, image_size)

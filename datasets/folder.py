@@ -5,11 +5,13 @@ from pathlib import Path
 from datasets import _layout
 from datasets._layout import Reading
 from utilities.errors import UserError
+from utilities.roles import DATA
 
 
 def add_arguments(group) -> None:
     """Declare the flag of this data set."""
-    group.add_argument("--dataset_folder_path", default=None, help="the folder X of X/<class>/<images>")
+    path = group.add_argument("--dataset_folder_path", default=None, help="the folder X of X/<class>/<images>")
+    path.role = DATA.but(fixed=None)  # a folder may move
 
 
 def check(opt) -> None:

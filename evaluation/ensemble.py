@@ -1,21 +1,19 @@
 """The networks of all folds as one: their embeddings of the test images, each at unit length, side by side (arXiv 2003.08505)."""
 
-from argparse import Namespace
-
 import numpy as np
 
 import evaluation
-from evaluation import outputs, spaces
+from evaluation import spaces
 from utilities.errors import UserError
 
 SPLIT = "test"  # the only one that no fold's network has seen
 
 
-def options(opt) -> Namespace:
+def options(opt):
     """The flags of an evaluation on test alone. Raises UserError where they ask for a reference that folds do not share."""
     if opt.eval_reference_set == spaces.TRAINING:
         raise UserError(f"--eval_reference_set {spaces.TRAINING}: the folds train on different images; an ensemble has no such set")
-    return outputs.on_test(opt)
+    return opt.but(splits_to_eval=[SPLIT])
 
 
 def join(members: list) -> dict:

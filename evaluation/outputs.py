@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -10,16 +9,17 @@ import numpy as np
 import evaluation
 from evaluation import charts, pictures
 from runs import checkpoint, reports
-from runs.configuration import EVALUATION_FLAGS, read_parameters, run_folder
-from runs.run import json_safe
+from runs.folder import RunFolder, json_safe, run_folder
 from utilities.files import replacing
 
 TITLE_WIDTH = 180  # points that a group's name may take in a title
 
 
-def on_test(opt) -> Namespace:
-    """The flags of an evaluation on test alone."""
-    return Namespace(**{**vars(opt), "splits_to_eval": ["test"]})
+def on_test(run, splits: dict, runtime) -> dict:
+    """What the selected epoch's checkpoint of a run gives on test. Returns {"test": {metric: value}}."""
+    opt = run.opt.but(splits_to_eval=["test"])
+    network = RunFolder(run.folder).network().to(runtime.device)
+    return evaluation.evaluate(network, evaluation.loaders(splits, opt), opt, runtime)[0]
 
 
 def of_best_epoch(run, embedded: dict) -> None:
@@ -37,7 +37,7 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
     knows them, and `flags`, the JSON of the evaluation's flags. `python -m evaluation` reads it. Where `folder` has a file of that
     name already, it goes to the folder `instead`, if that is given.
     """
-    paths, flags = [], np.array(json.dumps(_flags(opt)))
+    paths, flags = [], np.array(json.dumps(opt.measured()))
     for split, e in embedded.items():
         about = {}
         if hasattr(e.dataset, "paths"):
@@ -50,11 +50,6 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
             with replacing(paths[-1], "wb") as file:
                 np.savez(file, features=evaluation.of_type(e.features, evaltype), labels=e.labels, flags=flags, **about)
     return paths
-
-
-def _flags(opt) -> dict:
-    """The flags that decide what is measured."""
-    return {flag: getattr(opt, flag) for flag in sorted(EVALUATION_FLAGS)}
 
 
 def again(model, loaders: dict, opt, runtime) -> dict:
@@ -75,13 +70,13 @@ def again(model, loaders: dict, opt, runtime) -> dict:
     name, epoch = state["selected"].get("checkpoint", checkpoint.LAST), state["selected"]["epoch"]
     evaluation.check(model, loaders, opt, runtime)
     scores, embedded = evaluation.evaluate(model, loaders, opt, runtime)
-    target = _target(folder, name.removeprefix("checkpoint_").removesuffix(".pth.tar"), _flags(opt))
+    target = _target(folder, name.removeprefix("checkpoint_").removesuffix(".pth.tar"), opt.measured())
     with replacing(target) as file:
-        json.dump({"checkpoint": name, "epoch": epoch, "flags": _flags(opt), "values": jsonable(scores)}, file, indent=1)
+        json.dump({"checkpoint": name, "epoch": epoch, "flags": opt.measured(), "values": jsonable(scores)}, file, indent=1)
     drawn = target.with_suffix("")
     drawn.mkdir(exist_ok=True)
     shown = next(split for split in ("val", "test", "train") if split in scores)
-    pictures.draw(drawn, embedded, shown, opt, _title(read_parameters(folder)["group"], epoch))
+    pictures.draw(drawn, embedded, shown, opt, _title(RunFolder(folder).flags["group"], epoch))
     written = [target, drawn, *(dump(folder, embedded, opt, instead=drawn) if opt.dump_embeddings else [])]
     print(f"\n{folder / name}, epoch {epoch}\n\n{table(scores)}\n")
     print("\n".join(f"written  {path}" for path in written))

@@ -8,7 +8,9 @@ import criteria
 import datasampler
 import datasets
 import metrics
+import trainers
 from utilities.errors import UserError
+from utilities.step import parse_weights
 
 
 def check(opt) -> None:
@@ -17,6 +19,8 @@ def check(opt) -> None:
     architectures.check(opt.arch)
     datasets.check(opt)
     loss, sampler = criteria.REGISTRY.module(opt.loss), datasampler.REGISTRY.module(opt.data_sampler)
+    trainers.REGISTRY.module(opt.trainer)
+    parse_weights(opt.loss_weights)
     _check_mining(opt, loss)
     if getattr(sampler, "USES_SAMPLES_PER_CLASS", False):
         if opt.bs % opt.samples_per_class:
@@ -29,8 +33,7 @@ def check(opt) -> None:
         metrics.check(name)
     _check_evaluation(opt)
     _check_folds(opt)
-    measures_again = opt.evaluate or opt.evaluate_ensemble or opt.aggregate_only
-    for name in opt.storage_metrics if not measures_again else ():
+    for name in opt.storage_metrics if opt.job == "train" else ():
         if name not in opt.evaluation_metrics:
             raise UserError(
                 f"--storage_metrics {name} is not evaluated: add it to --evaluation_metrics ({' '.join(opt.evaluation_metrics)})"
@@ -50,7 +53,7 @@ def _check_evaluation(opt) -> None:
     if "val" in opt.splits_to_eval and not datasets.has_validation(opt):
         raise UserError("--splits_to_eval val: there is no validation data, add --use_tv_split or another --split_scheme")
     chooses = "val" if datasets.has_validation(opt) else "test"
-    if chooses not in opt.splits_to_eval and not (opt.evaluate or opt.evaluate_ensemble or opt.aggregate_only):
+    if chooses not in opt.splits_to_eval and opt.job == "train":
         raise UserError(f"--splits_to_eval {shown(opt.splits_to_eval)}: the best epoch is chosen on {chooses}, name it too")
     if opt.tester == "same_parent_label" and opt.label_hierarchy_level:
         raise UserError(
@@ -60,11 +63,11 @@ def _check_evaluation(opt) -> None:
 
 def _check_folds(opt) -> None:
     """What is asked of folds goes with a scheme that has them."""
-    if opt.split_scheme == "half":
+    if not opt.is_cross_validation:
         for name in ("evaluate_ensemble", "aggregate_only"):
             if getattr(opt, name):
                 raise UserError(f"--{name} is for the folds of a cross-validation: --split_scheme half has none")
-    n_folds = 0 if opt.split_scheme == "half" else datasets.n_folds(opt)
+    n_folds = datasets.n_folds(opt) if opt.is_cross_validation else 0
     for fold in opt.folds or ():
         if not 0 <= fold < n_folds:
             there = f"folds 0 to {n_folds - 1}" if n_folds else "none"
@@ -98,6 +101,10 @@ def _check_numbers(opt) -> None:
         raise UserError(f"--evaltypes {shown(opt.evaltypes)}: each one once")
     if any(gpu < 0 for gpu in opt.gpu):
         raise UserError(f"--gpu {shown(opt.gpu)}: a GPU's number is 0 or more")
+    if len(opt.gpu) > 1:
+        raise UserError(
+            f"--gpu {shown(opt.gpu)}: a run trains on one GPU: name one; Run_Script.py --gpus {shown(opt.gpu)} gives each its own run"
+        )
 
 
 def _check_mining(opt, loss) -> None:

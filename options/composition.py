@@ -1,211 +1,142 @@
 """From what was given to the options of a run: defaults, --config files, a saved run and the command line, later ones winning.
 
-A mistake raises UserError with one line. checks.py then refuses what cannot work.
+A mistake raises UserError with one line. options/checks.py then refuses what cannot work.
 """
 
 import argparse
-import difflib
 from pathlib import Path
 
-import yaml
-
 import datasets
-from options import checks
-from runs import configuration
-from runs.folds import fold_of
+from options import checks, files
+from options.options import Options
+from runs import changes
+from runs.folder import PARAMETERS, RunFolder, fold_of, has_its_split_file, run_folder
+from utilities import roles
 from utilities.errors import UserError
 
-PRESETS = Path(__file__).parent.parent / "configs"
 FOLLOWS = {"fc_lr": "lr", "fc_decay": "decay", "eval_bs": "bs", "eval_kernels": "kernels"}  # unset, they are as the other
 DERIVED = {*FOLLOWS, "savename", "source_path", "augmentation", "splits_to_eval"}  # what `_derive` decides
 
 
-def compose(parser, argv: list[str] | None) -> argparse.Namespace:
+def compose(parser, argv: list[str] | None) -> Options:
     """The options that the parser's defaults, the files and the saved run named on the command line, and the command line itself give.
 
-    `flags` names all flags; of a reproduction `later_stages` holds the options of each stage but the first.
+    Of a reproduction `later` holds the options of each stage but the first.
     """
-    defaults = vars(parser.parse_args([]))
-    explicit = _explicit(parser, argv)
-    opt = argparse.Namespace(**{**defaults, **explicit})
-    values = _config_values(parser, opt.config)
-    if opt.reproduce_results is not None:
-        return _reproduction(defaults, values, explicit)
-    return _continued(defaults, values, explicit)
+    layers = Layers(parser, argv)
+    opt = argparse.Namespace(**{**layers.defaults, **layers.explicit})
+    for name in opt.config:
+        layers.add_file(files.find(name))
+    return _continued(layers) if opt.reproduce_results is None else _reproduction(layers, Path(opt.reproduce_results))
 
 
-def _resolved(defaults: dict, values: dict, explicit: dict) -> argparse.Namespace:
-    """The options that the three layers give, later ones winning."""
-    if values.get("savename") == f"{values.get('group')}_s{values.get('seed')}":
-        values = {name: value for name, value in values.items() if name != "savename"}  # with another seed or group there is another
-    opt = argparse.Namespace(**{**defaults, **values, **explicit}, flags=frozenset(defaults))
-    if opt.list is None:
-        _resume(opt, explicit, defaults)
-        _derive(opt)
-        checks.check(opt)
-    return opt
+class Layers:
+    """What was given, each as flag -> value: `defaults`, the `files` of --config, and what the command line itself says, `explicit`."""
+
+    def __init__(self, parser, argv: list[str] | None):
+        self.parser, self.roles = parser, roles.of(parser)
+        self.defaults = vars(parser.parse_args([]))
+        silent = argparse.Namespace(**{action.dest: argparse.SUPPRESS for action in parser._actions if action.dest != "help"})
+        self.explicit = {name: value for name, value in vars(parser.parse_args(argv, silent)).items() if value is not argparse.SUPPRESS}
+        self.files = {}
+
+    def add_file(self, path: Path) -> None:
+        """Lay the flags of a --config file over those of the files before."""
+        found = files.read(self.parser, path)
+        is_saved = {"savename", *FOLLOWS, *FOLLOWS.values()} <= set(found)  # a run's parameters.yaml names every flag
+        self.files |= _underived(found) if is_saved else found
+
+    def resolved(self, saved: dict | None = None, explicit: dict | None = None) -> Options:
+        """The options that the layers give, later ones winning, checked.
+
+        Args:
+            saved: flags of a saved run, above the files.
+            explicit: instead of what the command line says.
+        """
+        explicit = self.explicit if explicit is None else explicit
+        below = {**self.files, **(saved or {})}
+        if below.get("savename") == f"{below.get('group')}_s{below.get('seed')}":
+            del below["savename"]  # with another seed or group there is another
+        opt = Options({**self.defaults, **below, **explicit}, self.roles)
+        if opt.list is None:
+            _resume(opt, explicit, self)
+            _derive(opt)
+            checks.check(opt)
+        return opt
+
+    def saved(self, folder: Path, flags: dict) -> dict:
+        """Flags of the run in `folder` as options, each passed through its flag's type. Raises UserError for a damaged value."""
+        return files.passed(self.parser, folder / PARAMETERS, flags)
 
 
 def _underived(flags: dict) -> dict:
-    """A run's saved flags without the values that equal those they may have been derived from: unset, they follow a new value of these."""
-    derived = [name for name, source in FOLLOWS.items() if name in flags and flags[name] == flags.get(source)]
-    return {**flags, **dict.fromkeys(derived)}
+    """Unset saved flags that equal their source flag, so that they follow its new value."""
+    return {**flags, **{name: None for name, source in FOLLOWS.items() if name in flags and flags[name] == flags.get(source)}}
 
 
-def _reproduction(defaults: dict, values: dict, explicit: dict) -> argparse.Namespace:
-    """The options of a saved run's first stage, and in `later_stages` those of each in which a flag had been changed."""
+def _reproduction(layers: Layers, source: Path) -> Options:
+    """The options of a saved run's first stage, and in `later` those of each stage at which a flag was changed."""
     for name in ("resume_from", "evaluate", "evaluate_ensemble", "aggregate_only", "list"):
-        if explicit.get(name):
+        if layers.explicit.get(name):
             raise UserError(f"--reproduce_results makes a new run: leave out --{name}")
-    source, explicit = Path(explicit["reproduce_results"]), dict(explicit)
     if fold_of(source) is not None:
-        source, explicit["folds"] = fold_of(source)
-    resume = explicit.pop("resume", None)
-    first = _staged(defaults, values, explicit, configuration.stages(source))
-    folder = configuration.run_folder(first)
-    if resume is None or not (folder / "parameters.yaml").exists():
+        source, layers.explicit["folds"] = fold_of(source)
+    resume = layers.explicit.pop("resume", None)
+    first = _staged(layers, source, changes.stages(source, layers.roles), layers.explicit)
+    folder = run_folder(first)
+    if resume is None or not (folder / PARAMETERS).exists():
         first.resume = resume
         return first
     if folder.resolve() == source.resolve():
         raise UserError(
             f"--resume: {folder} is what is to be reproduced. Continue its reproduction by --resume_from, or name it by --savename"
         )
-    del explicit["reproduce_results"]
-    return _continued(defaults, values, {**explicit, "resume": resume, "resume_from": str(folder)})
+    del layers.explicit["reproduce_results"]
+    layers.explicit |= {"resume": resume, "resume_from": str(folder)}
+    return _continued(layers)
 
 
-def _continued(defaults: dict, values: dict, explicit: dict) -> argparse.Namespace:
-    """The options of a run; of a reproduction with changes still to come, as those of `_reproduction`."""
-    opt = _resolved(defaults, values, explicit)
-    stages = configuration.plan(opt) if opt.list is None else []
+def _continued(layers: Layers) -> Options:
+    """The options of a run; of a reproduction with stages still to train, those of the first and in `later` the others."""
+    opt = layers.resolved()
+    stages = changes.stages_left(opt) if opt.list is None else []
     if not stages:
         return opt
-    folder = configuration.run_folder(opt)
-    saved, asked = configuration.read_parameters(folder), set(explicit) - configuration.NEVER_A_CHANGE
-    different = [name for name in sorted(asked & set(saved)) if getattr(opt, name) != saved[name]]
+    folder = run_folder(opt)
+    saved = layers.saved(folder, RunFolder(folder).flags)
+    free = layers.roles.having(change=False)
+    different = [name for name in sorted(set(layers.explicit) - free) if name in saved and getattr(opt, name) != saved[name]]
     if different or opt.resume == "best":
         what = ", ".join(f"--{name}" for name in different) or "--resume best"
         raise UserError(f"{folder} is a reproduction with changes still to come: continue it without {what}, or let it end first")
-    kept = {name: value for name, value in explicit.items() if name in configuration.NEVER_A_CHANGE - {"resume", "resume_from"}}
-    first = _staged(defaults, {}, kept, stages)
-    for stage in (first, *first.later_stages):
+    layers.files = {}
+    kept = {name: value for name, value in layers.explicit.items() if name in free - {"resume", "resume_from"}}
+    first = _staged(layers, folder, stages, kept)
+    for stage in (first, *first.later):
         stage.resume, stage.resume_from, stage.savename = opt.resume, str(folder), opt.savename
     return first
 
 
-def _staged(defaults: dict, values: dict, explicit: dict, stages: list) -> argparse.Namespace:
-    """The options of the first of some `configuration.stages`; `later_stages`: those of the others."""
+def _staged(layers: Layers, folder: Path, stages: list, explicit: dict) -> Options:
+    """The options of the first of some stages of `runs.changes`; `later`: those of the others."""
     staged = []
     for until, flags in stages:
-        known = {name: value for name, value in flags.items() if name in defaults}
-        staged.append(_resolved(defaults, {**values, **_underived(known)}, explicit))
-        staged[-1].until = until
-        n_folds = 1 if staged[-1].split_scheme == "half" else datasets.n_folds(staged[-1])
+        opt = layers.resolved(_underived(layers.saved(folder, flags)), explicit)
+        opt.until = until
+        n_folds = datasets.n_folds(opt)
         if until is not None and len(until) != n_folds:
             raise UserError(
                 f"the saved run was changed at the epochs {checks.shown(until)} of its folds, and these flags make {n_folds}: leave the flags of the split as they were"
             )
-    first, *first.later_stages = staged
+        staged.append(opt)
+    first, *first.later = staged
     return first
 
 
-def _explicit(parser, argv) -> dict:
-    """Only what the command line itself says."""
-    silent = argparse.Namespace(**{action.dest: argparse.SUPPRESS for action in parser._actions if action.dest != "help"})
-    return {name: value for name, value in vars(parser.parse_args(argv, silent)).items() if value is not argparse.SUPPRESS}
-
-
-def _config_values(parser, files: list[str]) -> dict:
-    values = {}
-    for name in files:
-        path = Path(name)
-        if not path.is_file():
-            preset = PRESETS / f"{name.removesuffix('.yaml')}.yaml"
-            if not preset.is_file():
-                presets = ", ".join(sorted(p.stem for p in PRESETS.glob("*.yaml")))
-                what = "a folder, no file (of a run: its parameters.yaml)" if path.is_dir() else "no such file"
-                raise UserError(f"--config {name}: {what}, and no such preset (configs/ holds {presets})")
-            path = preset
-        found = {key: _config_value(parser, path, key, node) for key, node in _config_nodes(path).items()}
-        is_saved = {"savename", *FOLLOWS, *FOLLOWS.values()} <= set(found)  # a run's parameters.yaml names every flag
-        values |= _underived(found) if is_saved else found
-    return values
-
-
-def _config_nodes(path: Path) -> dict[str, yaml.Node]:
-    """Flag -> its value in a file, before YAML makes `010` an octal number and `on` a truth of it."""
-    try:
-        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-    except OSError as error:
-        raise UserError(f"--config {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"--config {path}: not YAML: {' '.join(str(error).split())}") from error
-    if root is None:
-        return {}
-    if not isinstance(root, yaml.MappingNode):
-        raise UserError(f"--config {path}: expected lines of `flag: value`")
-    names = [str(key.value) for key, _ in root.value]
-    for name in names:
-        if names.count(name) > 1:
-            raise UserError(f"{path}: {name} is there {names.count(name)} times: name each flag once")
-    return dict(zip(names, (node for _, node in root.value), strict=True))
-
-
-def _config_value(parser, path: Path, key: str, node: yaml.Node):
-    """A file's value passed through its flag's own type."""
-    actions = {action.dest: action for action in parser._actions if action.dest != "help"}
-    if key in {"config", "list", *configuration.NEVER_SAVED}:
-        raise UserError(f"{path}: {key} is for the command line alone: --{key}")
-    if key not in actions:
-        nearest = difflib.get_close_matches(key, actions, n=1)
-        raise UserError(f"{path}: unknown flag {key!r}." + (f" Did you mean {nearest[0]!r}?" if nearest else ""))
-    action = actions[key]
-    if isinstance(action, argparse._StoreTrueAction):
-        if _kind(node) != "bool" or node.value.lower() not in yaml.SafeLoader.bool_values:
-            raise UserError(f"{path}: {key} is a switch: true or false, not {_text(node)!r}")
-        return yaml.SafeLoader.bool_values[node.value.lower()]
-    if _kind(node) == "null":
-        return action.default
-    several = action.nargs in ("+", "*") or isinstance(action.nargs, int)
-    if not isinstance(node, yaml.ScalarNode) and not (several and isinstance(node, yaml.SequenceNode)):
-        raise UserError(f"{path}: {key} takes {'values' if several else 'one value'}, not {_text(node)}")
-    items = node.value if isinstance(node, yaml.SequenceNode) else [node]
-    least, most = (action.nargs, action.nargs) if isinstance(action.nargs, int) else (int(action.nargs == "+"), len(items))
-    if several and not least <= len(items) <= most:
-        raise UserError(
-            f"{path}: {key} takes {action.nargs if most == least else 'at least one'} value{'s' * (least > 1)}, not {_text(node)}"
-        )
-    for item in items:
-        if _kind(item) == "bool":
-            raise UserError(f"{path}: {key} is no switch, and {item.value} stands for true or false in YAML: write it in quotes")
-    try:
-        values = [parser._get_value(action, _text(item)) for item in items]
-        for value in values:
-            parser._check_value(action, value)
-    except argparse.ArgumentError as error:
-        raise UserError(f"{path}: {key}: {error.message}") from error
-    return values if several else values[0]
-
-
-def _kind(node: yaml.Node) -> str:
-    """What YAML takes a value for: bool, null, int, float, str, seq, map."""
-    return node.tag.rpartition(":")[2]
-
-
-def _text(node: yaml.Node) -> str:
-    """A value as the command line would have it."""
-    if isinstance(node, yaml.SequenceNode):
-        return f"[{', '.join(map(_text, node.value))}]"
-    if isinstance(node, yaml.MappingNode):
-        return "{…}"
-    is_special = _kind(node) == "float" and node.value.lower().lstrip("+-") in (".inf", ".nan")
-    return node.value.replace(".", "") if is_special else node.value
-
-
-def _resume(opt, explicit: dict, defaults: dict) -> None:
+def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
     """On resume the saved run's flags stand below the command line's; a difference is an error unless it is allowed."""
-    action = next((name for name in ("evaluate", "evaluate_ensemble", "aggregate_only") if getattr(opt, name)), None)
-    if opt.resume is None and (opt.resume_from is not None or action):
+    measures = opt.job != "train"
+    if opt.resume is None and (opt.resume_from is not None or measures):
         opt.resume = "latest"
     if opt.resume is None:
         return
@@ -214,52 +145,59 @@ def _resume(opt, explicit: dict, defaults: dict) -> None:
     elif fold_of(Path(opt.resume_from)) is not None:  # one fold of a cross-validation: of that, this fold
         folder, opt.folds = fold_of(Path(opt.resume_from))
         opt.resume_from = str(folder)
-    folder = configuration.run_folder(opt)
-    if action == "evaluate_ensemble":
+    folder = run_folder(opt)
+    if opt.job == "evaluate_ensemble":
         for name, why in (("folds", "joins all folds"), ("splits_to_eval", "measures test alone: the folds validate on different data")):
             if name in explicit and explicit[name] != ["test"]:
                 raise UserError(f"--evaluate_ensemble {why}: leave out --{name}")
-    if not (folder / "parameters.yaml").exists():
-        if opt.resume_from is not None or action:
-            asked = f"--resume_from {folder}" if opt.resume_from is not None else f"--{action} {folder}"
+    if not (folder / PARAMETERS).exists():
+        if opt.resume_from is not None or measures:
+            asked = f"--resume_from {folder}" if opt.resume_from is not None else f"--{opt.job} {folder}"
             raise UserError(f"{asked}: no run there (parameters.yaml is missing)")
         return
-    saved = configuration.read_parameters(folder)
-    _refuse_changes(folder, opt, saved, explicit, action)
+    saved = layers.saved(folder, RunFolder(folder).flags)
+    _refuse_changes(folder, opt, saved, explicit)
     for name, value in _underived(saved).items():
-        if name in defaults and name not in explicit and not (action and name == "dump_embeddings"):
+        if name not in explicit and not (measures and name == "dump_embeddings"):
             setattr(opt, name, value)
-    configuration.check_split_file(folder, opt)
+    if not has_its_split_file(folder, opt.split_file):
+        raise UserError(
+            f"--split_file {opt.split_file} is gone, or no longer what {folder} began with. The run has a copy: --split_file {folder / 'split_file.json'}"
+        )
 
 
-def _refuse_changes(folder: Path, opt, saved: dict, explicit: dict, action: str | None) -> None:
+def _refuse_changes(folder: Path, opt: Options, saved: dict, explicit: dict) -> None:
     """Raise UserError where the command line gives what differs from the saved flags, unless that is allowed, harmless, or more epochs."""
-    free = configuration.NEVER_RECORDED | (configuration.EVALUATION_FLAGS if action else set())
+    measures = opt.job != "train"
     given = {name: value for name, value in explicit.items() if name in saved}
-    derived = argparse.Namespace(**{**vars(opt), **saved, **given})  # so that `--savename group_plus_seed` equals its resolved value
+    derived = opt.but(**{**saved, **given})  # so that `--savename group_plus_seed` equals its resolved value
     _derive(derived)
     differing = {
         name: f"--{name} {checks.shown(getattr(derived, name))} (saved: {checks.shown(saved[name])})"
         for name in sorted(given)
-        if name not in free and getattr(derived, name) != saved[name] and not (name == "n_epochs" and given[name] > saved[name])
+        if opt.roles[name].change
+        and not (measures and opt.roles[name].measured)
+        and getattr(derived, name) != saved[name]
+        and not (name == "n_epochs" and given[name] > saved[name])
     }
-    fixed = [text for name, text in differing.items() if configuration.is_fixed(name, saved[name], getattr(derived, name))]
+    what = opt.job if measures else "resume"
+    fixed = [text for name, text in differing.items() if opt.roles[name].forbids(saved[name], getattr(derived, name))]
     if fixed:
         raise UserError(
-            f"--{action or 'resume'}: {'; '.join(fixed)}: the images that train, validate and test, and the metric that chooses the epoch, stay "
+            f"--{what}: {'; '.join(fixed)}: the images that train, validate and test, and the metric that chooses the epoch, stay "
             f"those of {folder}. Start a new run"
         )
-    if differing and (action or not opt.resume_allow_changes):
-        way_out = "Leave them out" if action else "Leave them out, or add --resume_allow_changes"
-        raise UserError(f"--{action or 'resume'}: flags differ from those of {folder}: {'; '.join(differing.values())}. {way_out}")
+    if differing and (measures or not opt.resume_allow_changes):
+        way_out = "Leave them out" if measures else "Leave them out, or add --resume_allow_changes"
+        raise UserError(f"--{what}: flags differ from those of {folder}: {'; '.join(differing.values())}. {way_out}")
 
 
-def _derive_savename(opt) -> None:
+def _derive_savename(opt: Options) -> None:
     if opt.savename == "group_plus_seed":
         opt.savename = f"{opt.group}_s{opt.seed}"
 
 
-def _derive(opt) -> None:
+def _derive(opt: Options) -> None:
     """Give every default of None that stands for another flag its value."""
     _derive_savename(opt)
     dataset = datasets.REGISTRY.module(opt.dataset)
@@ -271,9 +209,8 @@ def _derive(opt) -> None:
         if getattr(opt, name) is None or (name == "fc_lr" and opt.fc_lr < 0):
             setattr(opt, name, getattr(opt, source))
     if opt.splits_to_eval is None:
-        opt.splits_to_eval = ["train"] + ["val"] * datasets.has_validation(opt) + ["test"]
-        if opt.split_scheme != "half":
-            opt.splits_to_eval = ["val" if datasets.has_validation(opt) else "test"]
+        validation = ["val"] * datasets.has_validation(opt)
+        opt.splits_to_eval = (validation or ["test"]) if opt.is_cross_validation else ["train", *validation, "test"]
     if opt.no_train_metrics:
         opt.splits_to_eval = [split for split in opt.splits_to_eval if split != "train"]
     if opt.online_backend == "comet":

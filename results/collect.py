@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from runs.configuration import CHANGES, NEVER_A_CHANGE, NEVER_SAVED, history
+from runs._names import NEVER_A_CHANGE, NEVER_SAVED
+from runs.changes import CONFIGS as CHANGES
+from runs.changes import history
 from runs.records import SPLIT_TITLES
 from utilities.errors import UserError
 

@@ -143,7 +143,7 @@ def cross_validation(found: list[Group], shown: list[Column]) -> Table | None:
 
 def _interval(group: Group, kind: str, column: Column, mark: str) -> Cell:
     """Mean and half the 95 % interval over the cross-validations, of a single one over its folds; empty where one was not measured."""
-    from runs.folds import statistics as over
+    from runs.meta import statistics as over
 
     values = _over_folds(group, kind, column)
     if len(values) == 1 and kind == SEPARATED:

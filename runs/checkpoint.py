@@ -39,19 +39,6 @@ def read(path: Path | str, lazily: bool = False) -> dict:
         raise UserError(f"{path} is no checkpoint of this program, or damaged: {str(error).splitlines()[0]}") from error
 
 
-def progress(folder: Path | str, patience: int | None = None) -> tuple[int, bool]:
-    """(epochs trained, stopped by `--patience`) of a run folder; (0, False) where it has no checkpoint yet.
-
-    Args:
-        patience: the `--patience` with which it is to go on, where that is known.
-    """
-    path = Path(folder) / LAST
-    if not path.exists():
-        return 0, False
-    content = read(path, lazily=True)
-    return content["epoch"], content["run"]["stopped"] if patience is None else out_of_patience(content, patience)
-
-
 def out_of_patience(content: dict, patience: int | None) -> bool:
     """Whether a run was stopped by its `--patience`, and would be by this one too."""
     run = content["run"]

@@ -42,7 +42,7 @@ def interruptible(run):
             if run.epoch
             else f"\ninterrupted before the end of epoch 1 in {run.folder}"
         )
-        whole = run.folder if getattr(run.opt, "fold", None) is None else run.folder.parent
+        whole = run.folder if run.opt.fold is None else run.folder.parent
         print(f"continue with: python main.py --resume_from {whole}")
         sys.exit(130)
     except BaseException:
@@ -50,8 +50,9 @@ def interruptible(run):
         raise
 
 
-def start_up(opt, runtime, data: str, model, criterion, optimizer, sampler, selection) -> None:
-    """Print what is about to run: data, network, optimiser groups, criterion and miner, selection rule."""
+def start_up(opt, runtime, data: str, trainer, optimizer, sampler, selection) -> None:
+    """Print what is about to run: data, network, optimiser groups, trainer, criterion and miner, selection rule."""
+    model, criterion = trainer.network, trainer.criterion
     lines = [("device", runtime.description)]
     lines += [("data" if number == 0 else "", line.strip()) for number, line in enumerate(data.splitlines())]
     trained = sum(p.numel() for p in model.parameters())
@@ -71,6 +72,7 @@ def start_up(opt, runtime, data: str, model, criterion, optimizer, sampler, sele
         )
     miner = f" with miner {opt.batch_mining}" if getattr(criterion, "batchminer", None) is not None else ""
     lines.append(("criterion", f"{opt.loss}{miner}"))
+    lines += [("trainer", opt.trainer)] if opt.trainer != "metric_only" else []
     lines.append(
         ("batches", f"{opt.bs} images by {opt.data_sampler}, {opt.iterations_per_epoch or len(sampler)} an epoch, {opt.n_epochs} epochs")
     )
@@ -131,23 +133,19 @@ def epoch_line(run, epoch: int, means: dict, scores: dict) -> None:
     print("  ".join(parts), flush=True)
 
 
-def dry_run(training, evaluated: dict, model, criterion, sampler, runtime) -> None:
+def dry_run(step, training, evaluated: dict) -> None:
     """One batch through everything; nothing is written. A sampler with a memory chooses from random embeddings."""
-    if getattr(sampler, "requires_storage", False):
-        sampler.load_state_dict({"storage": torch.randn(len(training.dataset), model.embed_dim)})
-    sampler.precompute_indices()
-    labels, images, _ = next(iter(training))
-    with runtime.autocast():
-        embeddings, features = model(runtime.to_device(images))
-    loss = criterion(
-        batch=runtime.full(embeddings), labels=runtime.to_device(labels), f_embed=model.last_linear, batch_features=features.get("pooled")
-    )
+    if getattr(step.sampler, "requires_storage", False):
+        step.sampler.load_state_dict({"storage": torch.randn(len(training.dataset), step.trainer.network.embed_dim)})
+    step.start_epoch(1)
+    batch = next(iter(training))
+    loss = step.forward(batch)[2]
     loss.backward()
     if not math.isfinite(loss.item()):
         raise UserError(f"the first batch gives loss {loss.item()}: check the loss's own flags, --lr and --precision")
     for loader in evaluated.values():
         next(iter(loader))
-    print(f"dry run: one batch of {len(images)} images gives loss {loss.item():.4f}; nothing was written")
+    print(f"dry run: one batch of {len(batch.images)} images gives loss {loss.item():.4f}; nothing was written")
 
 
 def finish(run) -> None:
@@ -175,7 +173,7 @@ def finish_folds(cross) -> None:
             f"\n{cross.folder}: not all of {cross.n_folds} folds are finished; after the last, or with --aggregate_only, come the meta results"
         )
         return
-    print(f"\n{cross.meta}: results over the folds\n\n{table(cross.columns())}")
+    print(f"\n{cross.meta.path}: results over the folds\n\n{table(cross.meta.columns())}")
 
 
 def table(columns: dict) -> str:

@@ -3,14 +3,13 @@
 import json
 import math
 import time
-from argparse import Namespace
 from pathlib import Path
 
 import yaml
 
-import architectures
-from runs import checkpoint, configuration, records
-from runs.configuration import describe, read_parameters, run_folder, saved_flags
+from runs import checkpoint, records
+from runs.changes import record_changes, write_plan
+from runs.folder import SUMMARY, describe, json_safe, run_folder
 from utilities.errors import UserError
 from utilities.files import new_folder, replacing
 from utilities.meter import BatchLog
@@ -53,7 +52,8 @@ class Run:
 
     Args:
         opt: the resolved flags.
-        parts: name -> object with `state_dict` and `load_state_dict`: model, criterion, optimizer, scheduler, scaler, sampler.
+        parts: name -> object with `state_dict` and `load_state_dict`: whatever the checkpoint is to hold. `model` is the bare network;
+            `optimizer` and `scheduler` take their rates from the flags on resume.
         selection: how the best epoch is chosen.
     """
 
@@ -63,7 +63,7 @@ class Run:
         self.resumed = opt.resume is not None and wanted.is_dir()  # also one that was killed before it wrote anything
         if opt.resume is not None and not self.resumed:
             print(f"--resume: no run in {wanted}: this is a new one")
-        self.folder = wanted if self.resumed else new_folder(wanted, numbered=getattr(opt, "fold", None) is None)
+        self.folder = wanted if self.resumed else new_folder(wanted, numbered=opt.fold is None)
         self.epoch = 0  # trained epochs
         self.state = {"best": {}, "selected": {"epoch": None, "values": {}}, "last": {}, "seconds": 0.0, "untrained": {}, "stopped": False}
         self._began = time.monotonic()
@@ -79,14 +79,14 @@ class Run:
         last = self.folder / checkpoint.LAST
         if last.exists():
             self._restore(last if self.opt.resume == "latest" else self._best_checkpoint())
-            configuration.record_changes(self.folder, [self.epoch], self.opt)
-            describe(self.folder, self.opt)  # not before: flags that do not fit the checkpoint leave the run as it is
+        record_changes(self.folder, [self.epoch], self.opt)  # not before: flags that do not fit the checkpoint leave the run as it is
+        describe(self.folder, self.opt)
+        if self.opt.fold is None:
+            write_plan(self.folder, self.opt)
+        if last.exists():
             self._summarise()  # the run may have ended between its last checkpoint and its last summary
             print(f"resumed {self.folder} after epoch {self.epoch}")
-        else:
-            configuration.record_changes(self.folder, [0], self.opt)
-            describe(self.folder, self.opt)
-        if self.resumed and not last.exists():
+        elif self.resumed:
             print(f"resumed {self.folder}: it has no checkpoint yet and starts from epoch 1")
         if not (self.folder / "environment.yaml").exists():
             with replacing(self.folder / "environment.yaml") as file:
@@ -97,7 +97,7 @@ class Run:
                 sink.cut(self.epoch if last.exists() else BEFORE_ALL, self.batches.steps)
 
     def _restore(self, path: Path) -> None:
-        """Take up the state of a checkpoint; going back to the best one, what came after it is no longer there."""
+        """Load; with `--resume best`, delete later checkpoints."""
         content = checkpoint.read(path)
         if "optimizer" in content:
             content["optimizer"] = fitting(content["optimizer"], self.parts["optimizer"])
@@ -115,7 +115,7 @@ class Run:
     @property
     def finished(self) -> bool:
         """All epochs are trained, or those of this stage of a reproduction, or patience ran out."""
-        return self.epoch >= min(self.opt.n_epochs, configuration.until(self.opt)) or self.state["stopped"]
+        return self.epoch >= self.opt.last_epoch or self.state["stopped"]
 
     def epochs(self):
         """The epochs still to train, from 1 or from where the run stood."""
@@ -193,8 +193,7 @@ class Run:
     def lacks_final_test(self) -> bool:
         """Whether `--final_test` is still to be done: the selected epoch was not evaluated on test."""
         selected = self.state["selected"]
-        at_its_end = configuration.until(self.opt) == math.inf
-        return self.opt.final_test and at_its_end and selected["epoch"] is not None and "test" not in selected["values"]
+        return self.opt.final_test and self.opt.until is None and selected["epoch"] is not None and "test" not in selected["values"]
 
     def record_final(self, scores: dict) -> None:
         """Record what the selected epoch's checkpoint gives on splits that were not evaluated in training."""
@@ -269,13 +268,13 @@ class Run:
 
     def _summarise(self) -> None:
         summary = {
-            "parameters": saved_flags(self.opt),
+            "parameters": self.opt.saved(),
             "selected": {"rule": self.selection.rule, "epoch": self.state["selected"]["epoch"], "values": self.state["selected"]["values"]},
             "best": self.state["best"],
             "last": self.state["last"],
             "seconds": round(self.state["seconds"], 3),
         }
-        with replacing(self.folder / "summary.json") as file:
+        with replacing(self.folder / SUMMARY) as file:
             json.dump(json_safe(summary), file, indent=1)
 
 
@@ -309,7 +308,7 @@ def _metric_group(name: str, evaltypes: list[str]) -> str:
 
 
 def _training_group(name: str) -> str:
-    return name.partition("/")[0]
+    return "loss" if name.endswith("_loss") else name.partition("/")[0]
 
 
 def _is_scalar(value) -> bool:
@@ -318,37 +317,3 @@ def _is_scalar(value) -> bool:
 
 def _plain(scores: dict) -> dict:
     return {split: {name: float(value) for name, value in values.items() if _is_scalar(value)} for split, values in scores.items()}
-
-
-def json_safe(value):
-    """The value with None for numbers that JSON does not know."""
-    if isinstance(value, dict):
-        return {key: json_safe(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [json_safe(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def load_run(folder: Path | str, which: str = "best"):
-    """The network and the options of a finished or running run.
-
-    Args:
-        folder: the run folder.
-        which: `best` (the selected epoch, where one was evaluated) or `last`.
-
-    Returns:
-        The network in evaluation mode on the CPU, and the flags as a namespace.
-
-    Raises:
-        UserError: no run or no checkpoint there, or `which` is neither.
-    """
-    if which not in ("best", "last"):
-        raise UserError(f"which={which!r}: 'best' or 'last'")
-    folder = Path(folder)
-    opt = Namespace(**read_parameters(folder))
-    last = checkpoint.read(folder / checkpoint.LAST)
-    selected = folder / last["run"]["selected"].get("checkpoint", checkpoint.LAST)
-    content = checkpoint.read(selected) if which == "best" else last
-    network = architectures.select(opt.arch, opt, not_pretrained=True, weights=None)
-    network.load_state_dict(content["state_dict"])
-    return network.eval(), opt

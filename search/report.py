@@ -7,8 +7,8 @@ from pathlib import Path
 
 import yaml
 
-from runs.configuration import NEVER_A_CHANGE
-from runs.folds import over_folds
+from runs._names import NEVER_A_CHANGE
+from runs.meta import over_folds
 from search import study as studies
 from search.files import TABLE, read_mapping, read_table
 from search.trials import scores

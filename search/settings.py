@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from runs.configuration import NEVER_A_CHANGE, is_fixed
+from runs._names import NEVER_A_CHANGE, is_fixed
 from search.files import read_mapping
 from utilities.errors import UserError
 from utilities.files import replacing

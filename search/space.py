@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from runs.configuration import NEVER_SAVED, saved_flags
+from runs._names import NEVER_SAVED
 from utilities.errors import UserError
 
 SUFFIXES = ("BAYESIAN", "LOG_BAYESIAN", "INT_BAYESIAN", "CHOICE")
@@ -303,9 +303,7 @@ class Flags:
         for flag, (_, high) in numbers.items():
             read.append(self.read({**lows, **chosen, flag: high}))
         fixed = {
-            name: value
-            for name, value in saved_flags(opt).items()
-            if name not in self.ranges and all(getattr(o, name) == value for o in read)
+            name: value for name, value in opt.saved().items() if name not in self.ranges and all(getattr(o, name) == value for o in read)
         }
         return opt, fixed
 

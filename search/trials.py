@@ -5,7 +5,7 @@ import json
 import math
 from pathlib import Path
 
-from runs.folds import over_folds
+from runs.meta import over_folds
 from search import study as studies
 from utilities.errors import NotFinite, UserError
 

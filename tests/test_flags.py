@@ -12,18 +12,20 @@ import batch_mining
 import criteria
 import datasampler
 import datasets
+import options
 import parameters
+import trainers
 from utilities import flags as shared_flags
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = [
     path
     for pattern in ("main.py", "parameters.py", "options/*.py", "runs/**/*.py", "utilities/**/*.py", "criteria/*.py", "batch_mining/*.py", "datasampler/*.py",
-                    "architectures/*.py", "datasets/*.py", "metrics/*.py", "evaluation/*.py")
+                    "architectures/*.py", "trainers/*.py", "datasets/*.py", "metrics/*.py", "evaluation/*.py")
     for path in ROOT.glob(pattern)
 ]  # fmt: skip
 DECLARED = set(vars(parameters.get_parser().parse_args([])))
-HANDED_AROUND = {"flags", "until", "later_stages", "all_stages"}  # names on the namespace that are no flags, besides the derived
+HANDED_AROUND = {name for name in dir(options.Options) if not name.startswith("_")}  # what the namespace knows beside the flags
 
 
 def flags_read(path: Path) -> set[str]:
@@ -60,6 +62,7 @@ def test_every_declared_flag_is_read():
         (datasampler.REGISTRY, ("data_",)),
         (architectures.REGISTRY, ("arch_",)),
         (datasets.REGISTRY, ("dataset_", "data_")),
+        (trainers.REGISTRY, ("{}_",)),
     ],
     ids=lambda value: getattr(value, "package", None),
 )

@@ -13,7 +13,7 @@ import main
 import metrics
 import parameters
 from runs import checkpoint
-from runs.folds import over_folds, statistics
+from runs.meta import over_folds, statistics
 from tests import builders
 from utilities import load_run
 from utilities.errors import UserError
@@ -216,7 +216,7 @@ def test_an_ensemble_is_of_finished_and_trained_networks(data, tmp_path):
     assert {row["embeddings"] for row in found} == {"separated, epoch -1", "separated, epoch 0"}
     values = read(untrained.folder / "meta" / "separated.json")["untrained"]["0"]["val"]["map_r"]
     (row,) = [row for row in found if (row["embeddings"], row["metric"]) == ("separated, epoch 0", "map_r")]
-    assert float(row["mean"]) == values["mean"] and "separated, epoch 0" in untrained.columns()
+    assert float(row["mean"]) == values["mean"] and "separated, epoch 0" in untrained.meta.columns()
     with pytest.raises(UserError, match="no epoch was selected"):
         main.main(parameters.read(["--evaluate_ensemble", "--resume_from", str(untrained.folder)]))
 
@@ -340,4 +340,4 @@ def test_a_run_keeps_its_split_file(data, tmp_path, capsys):
             message = capsys.readouterr().err
             assert message.count("\n") == 1 and f"--split_file {copy}" in message
     main.main(parameters.read(["--resume_from", str(cross.folder), "--n_epochs", "2", "--split_file", str(copy)]))
-    assert checkpoint.progress(cross.folder / "fold_0")[0] == 2
+    assert cross.fold(0).progress.epochs == 2

@@ -9,7 +9,7 @@ import yaml
 
 import main
 import parameters
-from runs import checkpoint
+from runs import RunFolder, checkpoint
 from utilities import load_run
 from utilities.errors import UserError
 
@@ -352,7 +352,7 @@ def test_damaged_flags_of_a_run_are_one_line(folder_data, tmp_path, capsys, cont
 def test_a_damaged_checkpoint_is_one_line_also_where_it_is_read_lazily(tmp_path):
     (tmp_path / checkpoint.LAST).write_bytes(b"no checkpoint")
     with pytest.raises(UserError, match="damaged") as told:
-        checkpoint.progress(tmp_path)
+        _ = RunFolder(tmp_path).progress
     assert "mmap" not in str(told.value)
 
 

@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 import parameters
-from runs.configuration import saved_flags
 
 ROOT = Path(__file__).resolve().parent.parent
 ICML = {
@@ -136,7 +135,7 @@ def test_what_a_file_says_of_a_flag_stands_and_what_a_run_derived_follows(tmp_pa
     opt = parameters.read(["--config", str(said), "--lr", "0.5", "--bs", "32"])
     assert (opt.lr, opt.fc_lr, opt.bs, opt.eval_bs) == (0.5, 1e-3, 32, 16)
     run = tmp_path / "run.yaml"
-    run.write_text(yaml.safe_dump(saved_flags(parameters.read(["--lr", "1e-3", "--fc_decay", "0.1"]))))
+    run.write_text(yaml.safe_dump(parameters.read(["--lr", "1e-3", "--fc_decay", "0.1"]).saved()))
     other.write_text("lr: 0.5\n")
     opt = parameters.read(["--config", str(run), str(other), "--decay", "0.2"])
     assert (opt.lr, opt.fc_lr, opt.decay, opt.fc_decay) == (0.5, 0.5, 0.2, 0.1)

@@ -18,7 +18,7 @@ from scipy.stats import t
 import Bayesian_Optimization
 import datasets
 import Run_Script
-from runs import checkpoint
+from runs import RunFolder
 from tests import builders
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -100,7 +100,7 @@ def test_four_folds_over_the_first_half_of_the_classes(protocol):
 
 def test_each_fold_stops_by_patience(protocol):
     for folder, summary in zip(protocol.folds, protocol.summaries, strict=True):
-        epochs, stopped = checkpoint.progress(folder)
+        epochs, stopped = RunFolder(folder).progress
         chosen = summary["selected"]["epoch"]
         assert stopped and epochs < summary["parameters"]["n_epochs"] == 30
         assert epochs == chosen + 2 * math.ceil(protocol.patience / 2), "looked at every second epoch, the preset's --save_interval"

@@ -10,7 +10,8 @@ import yaml
 
 import main
 import parameters
-from runs import checkpoint, configuration
+from runs import changes as recorded
+from runs import checkpoint
 from tests import builders
 from utilities.errors import UserError
 
@@ -105,7 +106,7 @@ def test_the_command_line_wins_in_every_stage_and_nothing_is_overwritten(changed
     assert again.folder == changed.with_name("First_s1_1") and (changed / "CSV_Logs" / "metrics.csv").read_bytes() == before
     assert changes(again.folder) == {"1": {"decay": 0.1, "fc_decay": 0.1}, "4": {"n_epochs": 6, "loss_margin_margin": 0.4}}
     other = parameters.read(["--reproduce_results", str(changed), "--seed", "7"])
-    assert other.savename == "First_s7" and [stage.seed for stage in other.later_stages] == [7, 7]
+    assert other.savename == "First_s7" and [stage.seed for stage in other.later] == [7, 7]
     capsys.readouterr()
     main.main(parameters.read(["--reproduce_results", str(changed), "--dry_run"]))
     assert "dry run" in capsys.readouterr().out and not changed.with_name("First_s1_2").exists()
@@ -153,11 +154,11 @@ def test_a_change_that_was_overtaken_leaves_no_trace(changed, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(changed, folder)
     opt = parameters.read(["--resume_from", str(folder), "--resume_allow_changes", "--gamma", "0.9"])
-    configuration.record_changes(folder, [4], opt)
+    recorded.record_changes(folder, [4], opt)
     assert changes(folder)["4"] == {"n_epochs": 6, "loss_margin_margin": 0.4, "gamma": 0.9}, "made at the same epoch: one change"
-    configuration.record_changes(folder, [2], opt)  # --resume best went back to epoch 2
+    recorded.record_changes(folder, [2], opt)  # --resume best went back to epoch 2
     assert set(changes(folder)) == {"1", "2"} and set(changes(folder)["2"]) == {"n_epochs", "loss_margin_margin", "gamma"}
-    configuration.record_changes(folder, [0], parameters.read(["--config", str(folder / "configs" / "parameters.yaml")]))
+    recorded.record_changes(folder, [0], parameters.read(["--config", str(folder / "configs" / "parameters.yaml")]))
     assert changes(folder) == {}, "the flags are again those that it began with"
 
 
@@ -222,7 +223,7 @@ def test_flags_that_no_fold_takes_leave_a_cross_validation_as_it_was(data, tmp_p
         go_on(folder, "--n_epochs", "3", "--embed_dim", "5")
     assert {path: path.read_bytes() for path in folder.rglob("*.yaml")} == before
     best = main.main(parameters.read(["--resume", "best", "--resume_from", str(folder), "--resume_allow_changes", "--decay", "0.01"]))
-    epochs = [rows(best.folder / f"fold_{fold}") and configuration.history(folder / f"fold_{fold}")[1][-1][0][0] for fold in range(3)]
+    epochs = [rows(best.folder / f"fold_{fold}") and recorded.history(folder / f"fold_{fold}")[1][-1][0][0] for fold in range(3)]
     assert changes(folder)["_".join(map(str, epochs))]["decay"] == 0.01, "at the epochs to which the folds went back"
 
 
@@ -237,4 +238,4 @@ def test_what_cannot_be_reproduced_is_one_line(changed, tmp_path, capsys):
         message = capsys.readouterr().err
         assert message.count("\n") == 1 and ("no run in" in message or "makes a new run" in message)
     with pytest.raises(UserError):
-        configuration.history(tmp_path)
+        recorded.history(tmp_path)

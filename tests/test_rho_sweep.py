@@ -7,7 +7,6 @@ import pytest
 import main
 import parameters
 import Run_Script
-from runs.configuration import saved_flags
 
 SCRIPT = Path(__file__).resolve().parent.parent / "Rho_Sweep.sh"
 SEEDS = [0, 1, 2]
@@ -22,7 +21,7 @@ def runs():
     for line in Run_Script.read_lines(SCRIPT, {}):
         opt = parameters.read(line.argv)
         kind, _, method = opt.group.partition("_")
-        found.setdefault((method, kind), []).append(saved_flags(opt))
+        found.setdefault((method, kind), []).append(opt.saved())
     return found
 
 

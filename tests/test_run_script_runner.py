@@ -24,7 +24,7 @@ import parameters
 import Run_Script
 from launch.lines import KINDS
 from runs import checkpoint
-from runs.configuration import run_folder
+from runs.folder import run_folder
 from utilities.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent

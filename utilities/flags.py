@@ -4,19 +4,28 @@ They stand here and not in parameters.py because `select` in a foreign program n
 nothing above `utilities`.
 """
 
+from utilities import roles
+
 DERIVED = {"n_classes", "device", "fold"}  # names in the namespace that are no flags: set by main.py from data, machine, cross-validation
+
+
+def has_folds(flags: dict) -> bool:
+    """Whether flags, of the command line or of a saved run, make a cross-validation: every `--split_scheme` but `half` has folds."""
+    return flags.get("split_scheme", "half") != "half"
 
 
 def add_arguments(parser) -> None:
     """Declare the shared flags in two groups."""
     group = parser.add_argument_group("what to train")
-    group.add_argument("--dataset", default="cub200", help="data set, a file of datasets/ (--list datasets)")
+    group.role = roles.METHOD
+    group.add_argument("--dataset", default="cub200", help="data set, a file of datasets/ (--list datasets)").role = roles.DATA
     group.add_argument(
         "--arch", default="resnet50_frozen_normalize", help="network: <backbone>[_frozen][_normalize] (--list architectures)"
     )
     group.add_argument(
         "--embed_dim", type=int, default=128, help="dimensions of the embedding; 0 takes the backbone's features as they are"
     )
+    group.add_argument("--trainer", default="metric_only", help="training method, a file of trainers/ (--list trainers)")
     group.add_argument("--loss", default="margin", help="criterion, a file of criteria/ (--list losses)")
     group.add_argument(
         "--batch_mining", default="distance", help="miner of tuples for the losses that need one, a file of batch_mining/ (--list miners)"
@@ -28,7 +37,10 @@ def add_arguments(parser) -> None:
         "--data_sampler", default="class_random", help="how batches are put together, a file of datasampler/ (--list samplers)"
     )
     group = parser.add_argument_group("batches and rates")
+    group.role = roles.METHOD
     group.add_argument("--bs", type=int, default=112, help="images a batch")
     group.add_argument("--samples_per_class", type=int, default=2, help="images a class in a batch, for the samplers that group by class")
     group.add_argument("--lr", type=float, default=1e-5, help="learning rate of the network")
-    group.add_argument("--seed", type=int, default=1, help="seeds Python, NumPy, torch, workers, samplers, miners and k-means")
+    group.add_argument(
+        "--seed", type=int, default=1, help="seeds Python, NumPy, torch, workers, samplers, miners and k-means"
+    ).role = roles.IDENTITY

@@ -3,12 +3,25 @@
 import os
 import random
 import signal
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_info
 
 from utilities import memory
+
+
+class Batch(NamedTuple):
+    """What a training step takes: labels `(B,)`, images uint8 `(B, 3, H, W)`, their places in the data set `(B,)`."""
+
+    labels: torch.Tensor
+    images: torch.Tensor
+    indices: torch.Tensor
+
+
+def _collate(items: list) -> Batch:
+    return Batch(*default_collate(items))
 
 
 class SeededBatch(list):
@@ -24,8 +37,8 @@ class EpochBatches:
     would share the random stream in an order that depends on `--kernels`.
     """
 
-    def __init__(self, sampler, iterations: int | None = None):
-        self.sampler = sampler
+    def __init__(self, sampler, iterations: int | None = None, views: int = 1):
+        self.sampler, self.views = sampler, views  # a batch holds its images so often, each time augmented anew
         self.iterations = iterations  # batches an epoch; None: the sampler's own number
 
     def __len__(self):
@@ -38,7 +51,7 @@ class EpochBatches:
             batches += self.sampler
         batches = batches[: len(self)] if self.iterations else batches
         for indices, seed in zip(batches, torch.randint(2**62, (len(batches),)).tolist(), strict=True):
-            batch = SeededBatch(indices)
+            batch = SeededBatch([*indices] * self.views)
             batch.seed = seed
             yield batch
 
@@ -86,13 +99,13 @@ def kernels(asked: int) -> int:
     return min(asked, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
-def training_loader(dataset: Dataset, sampler, opt) -> DataLoader:
-    """Loader of the batches that `sampler` puts together; yields `(labels, images, indices)`."""
-    return _loader(dataset, opt, opt.kernels, batch_sampler=EpochBatches(sampler, opt.iterations_per_epoch))
+def training_loader(dataset: Dataset, sampler, opt, views: int = 1) -> DataLoader:
+    """Loader of the batches that `sampler` puts together, with so many augmented views of each image; yields `Batch`."""
+    return _loader(dataset, opt, opt.kernels, batch_sampler=EpochBatches(sampler, opt.iterations_per_epoch, views))
 
 
 def evaluation_loader(dataset: Dataset, opt) -> DataLoader:
-    """Loader of the whole data set in its order."""
+    """Loader of the whole data set in its order; yields `Batch`."""
     return _loader(dataset, opt, opt.eval_kernels, batch_size=opt.eval_bs, shuffle=False)
 
 
@@ -100,6 +113,7 @@ def _loader(dataset, opt, n_kernels, **batches) -> DataLoader:
     n_kernels = kernels(n_kernels)
     return Loader(
         SeededItems(dataset),
+        collate_fn=_collate,
         num_workers=n_kernels,
         pin_memory=torch.cuda.is_available(),
         persistent_workers=n_kernels > 0 and "batch_sampler" in batches,

@@ -95,14 +95,15 @@ class EpochMeter:
         self.images, self.began = 0, time.monotonic()
         self.latest = None
 
-    def add(self, loss: torch.Tensor, gradient_norm: torch.Tensor, images: int) -> None:
-        """Take one step's values."""
-        self.latest = loss.detach()
-        values = {"loss": self.latest, "gradient_norm": gradient_norm, **statistics(self.criterion)}
+    def add(self, done) -> None:
+        """Take one step's values, a `utilities.step.Done`. Its losses are recorded by name where there are several."""
+        self.latest = done.loss
+        parts = done.losses if len(done.losses) > 1 else {}
+        values = {"loss": self.latest, **parts, "gradient_norm": done.gradient_norm, **statistics(self.criterion)}
         for name, value in values.items():
             self._sum(name, value)
-        self.images += images
-        self.batches.take(values, images)
+        self.images += done.images
+        self.batches.take(values, done.images)
 
     def _sum(self, name: str, value) -> None:
         value = torch.as_tensor(value).detach().float()

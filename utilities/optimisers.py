@@ -9,8 +9,8 @@ import torch
 from utilities.errors import UserError
 
 
-def parameter_groups(model, criterion, opt) -> list[dict]:
-    """Optimiser groups in which every trainable parameter stands exactly once.
+def parameter_groups(model, criterion, opt, further=()) -> list[dict]:
+    """Optimiser groups in which every trainable parameter stands exactly once: network, criterion, and the `further` groups of a trainer.
 
     The network answers `param_groups(opt)`. A criterion gives `optim_dict_list`, or `lr`; what neither covers trains at `--lr`.
     The criterion's weight decay is `--loss_decay` unless its group says otherwise. Raises UserError for a parameter in two groups.
@@ -26,7 +26,7 @@ def parameter_groups(model, criterion, opt) -> list[dict]:
     for number, group in enumerate(own):
         group.setdefault("weight_decay", opt.loss_decay)
         group.setdefault("name", "criterion" if len(own) == 1 else f"criterion_{number}")
-    groups = [group for group in groups + own if group["params"]]
+    groups = [group for group in [*groups, *own, *further] if group["params"]]
     seen = set()
     for group in groups:
         for parameter in group["params"]:
@@ -36,7 +36,7 @@ def parameter_groups(model, criterion, opt) -> list[dict]:
     return groups
 
 
-def build_optimizer(model, criterion, opt) -> torch.optim.Optimizer:
+def build_optimizer(model, criterion, opt, further=()) -> torch.optim.Optimizer:
     """`--optim` over `parameter_groups`."""
     kinds = {
         "adam": torch.optim.Adam,
@@ -44,7 +44,7 @@ def build_optimizer(model, criterion, opt) -> torch.optim.Optimizer:
         "sgd": functools.partial(torch.optim.SGD, momentum=opt.momentum),
         "rmsprop": functools.partial(torch.optim.RMSprop, momentum=opt.momentum),
     }
-    optimizer = kinds[opt.optim](parameter_groups(model, criterion, opt), lr=opt.lr, weight_decay=opt.decay)
+    optimizer = kinds[opt.optim](parameter_groups(model, criterion, opt, further), lr=opt.lr, weight_decay=opt.decay)
     for group in optimizer.param_groups:
         group["initial_lr"] = group["lr"]  # schedulers set it, all but plateau
     return optimizer

@@ -6,6 +6,7 @@ A plug-in is a file of the folder whose name does not start with `_`. Its docstr
 
 import argparse
 import ast
+import copy
 import difflib
 import functools
 import importlib
@@ -13,6 +14,7 @@ import pkgutil
 from pathlib import Path
 
 from utilities import flags as shared_flags
+from utilities import roles
 from utilities.errors import UnknownName, UserError
 
 
@@ -30,11 +32,13 @@ class Registry:
     Args:
         package: the folder's name, e.g. `"criteria"`.
         kind: what a plug-in is called in messages, e.g. `"loss"`.
+        role: of the flags that a plug-in declares, unless it says otherwise.
     """
 
-    def __init__(self, package: str, kind: str):
+    def __init__(self, package: str, kind: str, role: roles.Role = roles.METHOD):
         self.package = package
         self.kind = kind
+        self.role = role
 
     @property
     def folder(self) -> Path:
@@ -70,7 +74,9 @@ class Registry:
             module = importlib.import_module(f"{self.package}.{name}")
             if hasattr(module, "add_arguments"):
                 title = f"all of {self.package}" if name in helpers else f"{self.kind} {name}"
-                module.add_arguments(parser.add_argument_group(title))
+                group = parser.add_argument_group(title)
+                group.role = self.role
+                module.add_arguments(group)
 
     def options(self, opt=None, **flags) -> argparse.Namespace:
         """The namespace that a plug-in reads: declared defaults, over them `opt`, over them `flags`.
@@ -86,7 +92,8 @@ class Registry:
                 raise UserError(f"unknown flag {flag!r}." + (f" Did you mean {nearest[0]!r}?" if nearest else ""))
         complete = opt
         if opt is None or flags or not all(hasattr(opt, flag) for flag in defaults):
-            complete = argparse.Namespace(**{**defaults, **(vars(opt) if opt is not None else {}), **flags})
+            complete = argparse.Namespace() if opt is None else copy.copy(opt)
+            vars(complete).update({**defaults, **vars(complete), **flags})
         for flag, allowed in choices.items():
             if (value := getattr(complete, flag)) != defaults[flag] and value not in allowed:
                 raise UserError(f"{flag} {value!r}: one of {', '.join(map(str, allowed))}")

@@ -8,6 +8,7 @@ import torch
 
 from utilities import memory
 from utilities.errors import NotFinite, UserError
+from utilities.tensors import raise_half
 
 CHECK_EVERY = 25  # steps between looks at the loss on a GPU, where each look waits for the device
 
@@ -47,24 +48,29 @@ def set_random_states(states: dict) -> None:
 
 
 class Runtime:
-    """Owns device, precision, clipping and the optimiser step.
+    """Owns device, precision, clipping and the optimiser step. Making one changes nothing outside it; `begin` does.
 
     Args:
         opt: reads `gpu`, `precision`, `clip_grad_norm`, `seed`.
     """
 
     def __init__(self, opt):
-        seed_everything(opt.seed)
+        self.seed = opt.seed
         self.device = self._device(opt.gpu)
-        if self.device.type == "cpu":
-            memory.keep_freed()
         self.clip_grad_norm = opt.clip_grad_norm
         dtype = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[opt.precision]
         self._autocast = contextlib.nullcontext if dtype is None else lambda: torch.autocast(self.device.type, dtype=dtype)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=dtype == torch.float16)
-        torch.backends.cudnn.deterministic = True
         self._check_every = CHECK_EVERY if self.device.type == "cuda" else 1
         self.start_epoch(0)
+
+    def begin(self) -> "Runtime":
+        """Make this process that of a run: seed all generators, deterministic cuDNN, on a CPU keep freed memory. Returns itself."""
+        seed_everything(self.seed)
+        torch.backends.cudnn.deterministic = True
+        if self.device.type == "cpu":
+            memory.keep_freed()
+        return self
 
     @staticmethod
     def _device(gpus: list[int]) -> torch.device:
@@ -90,10 +96,8 @@ class Runtime:
         return tensor.to(self.device, non_blocking=True)
 
     def full(self, output):
-        """Embeddings as mining and loss take them: half precision raised to float32, several embeddings one by one."""
-        if isinstance(output, dict):
-            return {name: self.full(value) for name, value in output.items()}
-        return output.float() if output.dtype in (torch.float16, torch.bfloat16) else output
+        """Outputs as mining and loss take them: half precision raised to float32, of a dict each entry."""
+        return {name: self.full(value) for name, value in output.items()} if isinstance(output, dict) else raise_half(output)
 
     def start_epoch(self, epoch: int) -> None:
         """Forget the previous epoch's count of steps."""

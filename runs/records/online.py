@@ -136,8 +136,6 @@ class Wandb(Sink):
     def _start(opt, folder: Path):
         import wandb
 
-        from runs.configuration import saved_flags
-
         mode = os.environ.get("WANDB_MODE")
         if opt.wandb_key and mode in (None, "online"):
             os.environ["WANDB_API_KEY"] = opt.wandb_key  # in memory only: no setting and no file of W&B's holds it
@@ -155,7 +153,7 @@ class Wandb(Sink):
         limit = {"finish_timeout": CLOSE_WITHIN} if "finish_timeout" in wandb.Settings.model_fields else {}  # not in older versions
         run = wandb.init(
             dir=str(folder), mode=mode, project=opt.project, group=opt.group, name=_title(opt, folder), id=identity.read_text().strip(),
-            resume="allow" if mode == "online" else None, config=saved_flags(opt),
+            resume="allow" if mode == "online" else None, config=opt.saved(),
             settings=wandb.Settings(save_code=False, console="off", disable_git=True, x_disable_meta=True, silent=True, **limit),
         )  # fmt: skip
         run.define_metric("*", step_metric="epoch")
@@ -203,8 +201,6 @@ class Comet(Sink):
         self.run = None
         import comet_ml
 
-        from runs.configuration import saved_flags
-
         key = opt.comet_api_key or os.environ.get("COMET_API_KEY")
         try:
             if key:
@@ -215,7 +211,7 @@ class Comet(Sink):
                 self.run = comet_ml.OfflineExperiment(offline_directory=where, project_name=opt.project, **COMET_COLLECTS_NOTHING)
             self.run.set_name(_title(opt, folder))
             self.run.add_tag(opt.group)
-            self.run.log_parameters(saved_flags(opt))
+            self.run.log_parameters(opt.saved())
         except Exception as error:
             print(f"Comet could not start ({type(error).__name__}: {error}); local records go on")
 

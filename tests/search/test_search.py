@@ -14,7 +14,7 @@ import Bayesian_Optimization
 import main
 import metrics
 import parameters
-from runs.configuration import run_folder
+from runs.folder import run_folder
 from search import study as studies
 from search.journal import JOURNAL
 from utilities.errors import UserError

@@ -52,7 +52,7 @@ def test_a_run_keeps_it_on_a_cpu_alone(monkeypatch, device, calls):
     kept = []
     monkeypatch.setattr(memory, "keep_freed", lambda: kept.append(1))
     monkeypatch.setattr(Runtime, "_device", staticmethod(lambda gpus: torch.device(device)))
-    Runtime(argparse.Namespace(gpu=[0], precision="float32", clip_grad_norm=0, seed=0))
+    Runtime(argparse.Namespace(gpu=[0], precision="float32", clip_grad_norm=0, seed=0)).begin()
     assert kept == calls
 
 

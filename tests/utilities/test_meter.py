@@ -6,6 +6,7 @@ import torch
 import batch_mining
 import criteria
 from utilities.meter import BLOCK, BatchLog, EpochMeter, statistics
+from utilities.step import Done
 
 LABELS = torch.arange(4).repeat_interleave(4)
 MINED = {"angular": "npair", "npair": "npair", "lifted": "lifted"}
@@ -27,7 +28,7 @@ def means_are_those_of_each_batch(criterion):
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.25)
     for number, embeddings in enumerate(batches()):
         loss = criterion(embeddings.requires_grad_(), LABELS)
-        meter.add(loss, torch.tensor(float(number)), len(LABELS))
+        meter.add(Done(loss.detach(), {"metric_loss": loss.detach()}, torch.tensor(float(number)), len(LABELS)))
         seen.append({"loss": loss.item(), **{name: float(value) for name, value in statistics(criterion).items()}})
     means = meter.means(optimizer)
     assert means["gradient_norm"] == 1.0 and means["rate/0"] == 0.25
@@ -74,7 +75,7 @@ def test_a_step_never_waits_for_the_device(no_waiting, every):
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
     meter = EpochMeter(Counting(), BatchLog(every, optimizer, write=None))
     for _ in range(BLOCK - 1):
-        meter.add(torch.ones(()), torch.ones(()), 4)
+        meter.add(Done(torch.ones(()), {}, torch.ones(()), 4))
 
 
 def test_every_nth_batch_is_kept_with_all_that_is_asked_for(monkeypatch):
@@ -86,7 +87,7 @@ def test_every_nth_batch_is_kept_with_all_that_is_asked_for(monkeypatch):
     meter = EpochMeter(criterion, log)
     for step in range(1, 8):
         criterion.stats["share"].fill_(step / 10)
-        meter.add(torch.tensor(1 / step, dtype=torch.float64), torch.tensor(2.0 * step), 10)
+        meter.add(Done(torch.tensor(1 / step, dtype=torch.float64), {}, torch.tensor(2.0 * step), 10))
     assert written == []
     log.flush()
     assert [step for step, _ in written] == [3, 6] and log.steps == 7

@@ -1,0 +1,138 @@
+"""Configuration files: flat YAML of `flag: value`, each value passed through its flag's own type."""
+
+import argparse
+import difflib
+from pathlib import Path
+
+import yaml
+
+from utilities import roles
+from utilities.errors import UserError
+
+PRESETS = Path(__file__).parent.parent / "configs"
+
+
+def find(name: str) -> Path:
+    """The file that `--config NAME` means: a path, or a preset of configs/. Raises UserError where there is neither."""
+    path = Path(name)
+    if path.is_file():
+        return path
+    preset = PRESETS / f"{name.removesuffix('.yaml')}.yaml"
+    if not preset.is_file():
+        presets = ", ".join(sorted(p.stem for p in PRESETS.glob("*.yaml")))
+        what = "a folder, no file (of a run: its parameters.yaml)" if path.is_dir() else "no such file"
+        raise UserError(f"--config {name}: {what}, and no such preset (configs/ holds {presets})")
+    return preset
+
+
+def read(parser, path: Path) -> dict:
+    """The flags of a file, each value passed through its flag's own type. Raises UserError with file, key and rule."""
+    return {key: _value(parser, path, key, node) for key, node in nodes(path).items()}
+
+
+def nodes(path: Path) -> dict[str, yaml.Node]:
+    """Flag -> its value in a file, before YAML makes `010` an octal number and `on` a truth of it."""
+    try:
+        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    except OSError as error:
+        raise UserError(f"--config {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"--config {path}: not YAML: {' '.join(str(error).split())}") from error
+    if root is None:
+        return {}
+    if not isinstance(root, yaml.MappingNode):
+        raise UserError(f"--config {path}: expected lines of `flag: value`")
+    names = [str(key.value) for key, _ in root.value]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"{path}: {name} is there {names.count(name)} times: name each flag once")
+    return dict(zip(names, (node for _, node in root.value), strict=True))
+
+
+def _value(parser, path: Path, key: str, node: yaml.Node):
+    """A file's value passed through its flag's own type."""
+    action = _action(parser, path, key)
+    if isinstance(action, argparse._StoreTrueAction):
+        if _kind(node) != "bool" or node.value.lower() not in yaml.SafeLoader.bool_values:
+            raise UserError(f"{path}: {key} is a switch: true or false, not {_text(node)!r}")
+        return yaml.SafeLoader.bool_values[node.value.lower()]
+    if _kind(node) == "null":
+        return action.default
+    several = _takes_several(action)
+    if not isinstance(node, yaml.ScalarNode) and not (several and isinstance(node, yaml.SequenceNode)):
+        raise UserError(f"{path}: {key} takes {'values' if several else 'one value'}, not {_text(node)}")
+    items = node.value if isinstance(node, yaml.SequenceNode) else [node]
+    for item in items:
+        if _kind(item) == "bool":
+            raise UserError(f"{path}: {key} is no switch, and {item.value} stands for true or false in YAML: write it in quotes")
+    return _passed(parser, action, path, [_text(item) for item in items])
+
+
+def passed(parser, path: Path, flags: dict) -> dict:
+    """The flags of a saved run as its file holds them, each value passed through its flag's own type; unknown flags are left out.
+
+    Raises UserError where a value is none that the flag takes: the file was damaged.
+    """
+    actions = {action.dest: action for action in parser._actions}
+    values = {}
+    for key in sorted(set(flags) & set(actions), key=str):
+        value, action = flags[key], actions[key]
+        items = value if isinstance(value, list) else [value]
+        if value is None or value == action.default:
+            values[key] = action.default
+            continue
+        if isinstance(action, argparse._StoreTrueAction):
+            fits = isinstance(value, bool)
+        else:
+            plain = all(isinstance(item, int | float | str) and not isinstance(item, bool) for item in items)
+            fits = plain and isinstance(value, list) == _takes_several(action)
+        if not fits:
+            raise UserError(f"{path} is damaged: {key} cannot be {str(value)[:60]}")
+        values[key] = value if isinstance(value, bool) else _passed(parser, action, path, list(map(str, items)))
+    return values
+
+
+def _action(parser, path: Path, key: str) -> argparse.Action:
+    """The flag of a file's key. Raises UserError for one that no file may hold."""
+    actions = {action.dest: action for action in parser._actions if action.dest != "help"}
+    if key not in actions:
+        nearest = difflib.get_close_matches(key, actions, n=1)
+        raise UserError(f"{path}: unknown flag {key!r}." + (f" Did you mean {nearest[0]!r}?" if nearest else ""))
+    if not roles.of(parser)[key].saved:
+        raise UserError(f"{path}: {key} is for the command line alone: --{key}")
+    return actions[key]
+
+
+def _takes_several(action: argparse.Action) -> bool:
+    return action.nargs in ("+", "*") or isinstance(action.nargs, int)
+
+
+def _passed(parser, action: argparse.Action, path: Path, texts: list[str]):
+    """The texts as the command line would take them. Raises UserError."""
+    least, most = (action.nargs, action.nargs) if isinstance(action.nargs, int) else (int(action.nargs == "+"), len(texts))
+    several = _takes_several(action)
+    if several and not least <= len(texts) <= most:
+        count = f"{least} values" if most == least else "at least one value"
+        raise UserError(f"{path}: {action.dest} takes {count}, not {len(texts)}")
+    try:
+        values = [parser._get_value(action, text) for text in texts]
+        for value in values:
+            parser._check_value(action, value)
+    except argparse.ArgumentError as error:
+        raise UserError(f"{path}: {action.dest}: {error.message}") from error
+    return values if several else values[0]
+
+
+def _kind(node: yaml.Node) -> str:
+    """What YAML takes a value for: bool, null, int, float, str, seq, map."""
+    return node.tag.rpartition(":")[2]
+
+
+def _text(node: yaml.Node) -> str:
+    """A value as the command line would have it."""
+    if isinstance(node, yaml.SequenceNode):
+        return f"[{', '.join(map(_text, node.value))}]"
+    if isinstance(node, yaml.MappingNode):
+        return "{…}"
+    is_special = _kind(node) == "float" and node.value.lower().lstrip("+-") in (".inf", ".nan")
+    return node.value.replace(".", "") if is_special else node.value

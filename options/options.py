@@ -1,0 +1,70 @@
+"""The options of a run: one flat namespace of flags, and what is asked of them beside single values."""
+
+import copy
+from argparse import Namespace
+
+from utilities.flags import has_folds
+from utilities.roles import Roles
+
+
+class Options(Namespace):
+    """Every flag with its resolved value, as `opt.<flag>`.
+
+    Attributes:
+        roles: flag -> `utilities.roles.Role`, of every flag there is.
+        fold: of a cross-validation the fold these options are of, from 0; else None.
+        until: of a stage of a reproduction the epochs, one number a fold, at which it ends; None: all of --n_epochs.
+        later: the options of the stages after this one.
+    """
+
+    __slots__ = ("roles", "fold", "until", "later")  # not in `vars(opt)`, which are the flags
+
+    def __init__(self, flags: dict, roles: Roles):
+        super().__init__(**flags)
+        self.roles, self.fold, self.until, self.later = roles, None, None, []
+
+    def but(self, **flags) -> "Options":
+        """The same options with some flags changed."""
+        other = copy.copy(self)
+        vars(other).update(flags)
+        return other
+
+    def of_fold(self, fold: int) -> "Options":
+        """The options of one fold of a cross-validation."""
+        other = copy.copy(self)
+        other.fold = fold
+        return other
+
+    def going_on(self, folder) -> "Options":
+        """The same options for the run in `folder`, which they continue."""
+        return self.but(resume="latest", resume_from=str(folder))
+
+    @property
+    def flags(self) -> frozenset[str]:
+        """The names of all flags."""
+        return frozenset(self.roles)
+
+    def saved(self) -> dict:
+        """Flag -> resolved value, as parameters.yaml holds them: every flag of the run, nothing else, no key."""
+        return {name: value for name, value in sorted(vars(self).items()) if name in self.roles and self.roles[name].saved}
+
+    def measured(self) -> dict:
+        """Flag -> value of those that decide what an evaluation measures."""
+        return {name: getattr(self, name) for name in sorted(self.roles.having(measured=True))}
+
+    @property
+    def is_cross_validation(self) -> bool:
+        """Whether the split scheme makes folds. `half` makes none."""
+        return has_folds(vars(self))
+
+    @property
+    def job(self) -> str:
+        """What is asked for: `train`, or what is done with a run that is there: `evaluate`, `evaluate_ensemble`, `aggregate_only`."""
+        opt = self
+        asked = {"evaluate": opt.evaluate, "evaluate_ensemble": opt.evaluate_ensemble, "aggregate_only": opt.aggregate_only}
+        return next((name for name, given in asked.items() if given), "train")
+
+    @property
+    def last_epoch(self) -> float:
+        """The epoch at which the run, or this stage of a reproduction, ends."""
+        return self.n_epochs if self.until is None else min(self.n_epochs, self.until[self.fold or 0])

@@ -1,0 +1,121 @@
+"""What was changed while a run was interrupted, and what repeats it.
+
+With the first change a run folder gets configs/: `parameters.yaml`, the flags it began with, and for each change
+`resume_training_config_diffs_<epochs done>/parameters.yaml`, the flags that changed (in the folder of a cross-validation the epochs done
+in each fold, joined by `_`). The run's own parameters.yaml always holds what it goes by now. A reproduction with changes to come keeps
+its stages in configs/reproduction.yaml, so that it can be resumed like any other run.
+"""
+
+import re
+import shutil
+from pathlib import Path
+
+import yaml
+
+from runs.folder import PARAMETERS, SPLIT_FILE, RunFolder, has_its_split_file, read_parameters, run_folder
+from utilities.errors import UserError
+from utilities.files import replacing
+
+CONFIGS, PLAN = "configs", "reproduction.yaml"
+_CHANGE = re.compile(r"resume_training_config_diffs_(\d+(?:_\d+)*)")
+
+
+def record_changes(folder: Path, epochs: list[int], opt) -> None:
+    """Write to configs/ the flags that differ from those the run has, before `describe` replaces these.
+
+    A change made at the same epochs is dropped, as nothing was trained with it, and so is one that `--resume best` goes back behind; of
+    a cross-validation, in any fold.
+
+    Args:
+        folder: of the run or cross-validation.
+        epochs: trained so far, one number a fold.
+        opt: the flags it goes on with.
+    """
+    if not (folder / PARAMETERS).exists():
+        return
+    original, changes = history(folder)
+    before = dict(original)
+    for done, changed in changes:
+        if done == epochs or any(then > now for then, now in zip(done, epochs, strict=False)):
+            shutil.rmtree(_change_folder(folder, done))
+        else:
+            before.update(changed)
+    changed = {name: value for name, value in opt.saved().items() if name in before and opt.roles[name].change and value != before[name]}
+    if changed:
+        target = _change_folder(folder, epochs)
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot make {target}: {error.strerror}. Nothing of the run is lost") from error
+        for path, flags in ((folder / CONFIGS / PARAMETERS, original), (target / PARAMETERS, changed)):
+            with replacing(path) as file:
+                yaml.safe_dump(flags, file, sort_keys=True)
+
+
+def history(folder: Path) -> tuple[dict, list[tuple[list[int], dict]]]:
+    """The flags a run began with, and its changes in their order: (epochs done, one number a fold; flag -> new value).
+
+    Raises UserError where the folder holds no run.
+    """
+    began = folder / CONFIGS
+    original = read_parameters(began if (began / PARAMETERS).exists() else folder)
+    found = [
+        ([int(number) for number in match[1].split("_")], path) for path in began.glob("*/") if (match := _CHANGE.fullmatch(path.name))
+    ]
+    ordered = sorted(found, key=lambda change: sum(change[0]))
+    return original, [(done, read_parameters(path)) for done, path in ordered if (path / PARAMETERS).exists()]
+
+
+def _change_folder(folder: Path, epochs: list[int]) -> Path:
+    return folder / CONFIGS / f"resume_training_config_diffs_{'_'.join(map(str, epochs))}"
+
+
+# ----------------------------------------------------------------------------------------------------------- reproduction
+def stages(folder: Path, roles) -> list[tuple[list[int] | None, dict]]:
+    """What repeats a run: (epochs at which a stage ends, one a fold, None: at the last; flags), one stage more than there were changes.
+
+    Flags that never count as a change, such as paths, are in all stages as they are now.
+    """
+    flags, changes = history(folder)
+    flags = {**flags, **{name: value for name, value in read_parameters(folder).items() if not roles[name].change}}
+    if not has_its_split_file(folder, flags.get("split_file")):
+        flags["split_file"] = str(folder / SPLIT_FILE)
+    found = []
+    for done, changed in changes:
+        found.append((done, flags))
+        flags = {**flags, **{name: value for name, value in changed.items() if roles[name].change}}
+    return [*found, (None, flags)]
+
+
+def write_plan(folder: Path, opt) -> None:
+    """Keep the stages of a reproduction that begins in this folder, so that it can be resumed; nothing where there is but one."""
+    path = folder / CONFIGS / PLAN
+    if not opt.later or path.exists():
+        return
+    path.parent.mkdir(exist_ok=True)
+    with replacing(path) as file:
+        yaml.safe_dump([{"until": stage.until, "flags": stage.saved()} for stage in (opt, *opt.later)], file)
+
+
+def stages_left(opt) -> list[tuple[list[int] | None, dict]]:
+    """On resume the stages, as of `stages`, that a reproduction still has to train; none where the folder's run is no such reproduction.
+
+    Raises UserError where the file that holds them is damaged.
+    """
+    path = run_folder(opt) / CONFIGS / PLAN
+    if opt.resume is None or opt.job != "train" or not path.exists():
+        return []
+    try:
+        planned = [(stage["until"], stage["flags"]) for stage in yaml.safe_load(path.read_text(encoding="utf-8"))]
+    except (yaml.YAMLError, TypeError, KeyError) as error:
+        raise UserError(f"{path} is damaged ({error}): start the reproduction anew") from error
+    done = next((number for number, (until, _) in enumerate(planned[:-1]) if not _is_over(opt, until)), len(planned) - 1)
+    return planned[done:] if done < len(planned) - 1 else []
+
+
+def _is_over(opt, until: list[int]) -> bool:
+    """Whether every fold is trained up to its number of epochs, or was stopped before."""
+    run = RunFolder(run_folder(opt), opt)
+    folds = (opt.folds or range(len(until))) if opt.is_cross_validation else [None]
+    progress = [((run if fold is None else run.fold(fold)).progress, until[fold or 0]) for fold in folds]
+    return all(stopped or epochs >= end for (epochs, stopped), end in progress)

@@ -1,0 +1,206 @@
+"""A run folder on disk: where it lies, what it holds, how far its run is. Whoever asks whether a run is finished asks here."""
+
+import functools
+import json
+import math
+from argparse import Namespace
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+
+import architectures
+from runs import checkpoint
+from utilities.errors import UserError
+from utilities.files import replacing
+from utilities.flags import has_folds
+
+PARAMETERS, SUMMARY = "parameters.yaml", "summary.json"
+METRICS = Path("CSV_Logs") / "metrics.csv"
+SPLIT_FILE = "split_file.json"  # the run's copy of --split_file
+
+
+class Progress(NamedTuple):
+    """How far a run is: epochs trained, and whether `--patience` stopped it."""
+
+    epochs: int
+    stopped: bool
+
+
+class RunFolder:
+    """What a run folder says.
+
+    Args:
+        path: of the run, or of one fold.
+        opt: the flags with which the run is to go on, where that is known; else those that it was started with.
+
+    All properties but `flags` and `summary` are of a folder that may lack any file; a damaged one raises UserError.
+    """
+
+    def __init__(self, path: Path | str, opt: Namespace | None = None):
+        self.path, self.opt = Path(path), opt
+
+    @functools.cached_property
+    def flags(self) -> dict:
+        """Flag -> value as saved. Raises UserError where the folder holds none, or they are damaged."""
+        return read_parameters(self.path)
+
+    def _flag(self, name: str, default=None):
+        return self.flags.get(name, default) if self.opt is None else getattr(self.opt, name)
+
+    @property
+    def is_cross_validation(self) -> bool:
+        """Whether its runs are the folds in it."""
+        return (self.path / PARAMETERS).exists() and has_folds(self.flags)
+
+    def fold(self, number: int) -> "RunFolder":
+        """The folder of one fold."""
+        return RunFolder(self.path / f"fold_{number}", self.opt)
+
+    @property
+    def summary(self) -> dict:
+        """The content of summary.json. Raises UserError where it is missing or damaged."""
+        path = self.path / SUMMARY
+        try:
+            summary = json.loads(path.read_text(encoding="utf-8"))
+            summary["selected"]["rule"], summary["selected"]["epoch"], summary["selected"]["values"].keys()
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise UserError(f"{path} is missing or damaged: delete it, and --resume writes it anew from the checkpoint") from error
+        return summary
+
+    @property
+    def selected(self) -> dict:
+        """`rule`, `epoch` (None before the first evaluation) and `values`, split -> {metric: value}, of the selected epoch."""
+        return self.summary["selected"]
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether an epoch is on disk, trained or untrained."""
+        return (self.path / checkpoint.LAST).exists()
+
+    @property
+    def state(self) -> dict:
+        """The last checkpoint's content, tensors read when they are asked for. Raises UserError where there is none."""
+        return checkpoint.read(self.path / checkpoint.LAST, lazily=True)
+
+    @property
+    def progress(self) -> Progress:
+        """How far the run is; no epoch where there is no checkpoint yet."""
+        if not self.has_checkpoint:
+            return Progress(0, False)
+        content = self.state
+        stopped = content["run"]["stopped"]
+        return Progress(content["epoch"], stopped if self.opt is None else checkpoint.out_of_patience(content, self.opt.patience))
+
+    @property
+    def finished(self) -> bool:
+        """Whether all epochs are trained, or patience ran out. What `--final_test` adds is another question: `needs_test`."""
+        if not (self.has_checkpoint and (self.path / SUMMARY).exists()):
+            return False
+        epochs, stopped = self.progress
+        return stopped or epochs >= self._flag("n_epochs")
+
+    @property
+    def needs_test(self) -> bool:
+        """Whether `--final_test` asks for a measurement that is not there: the selected epoch has no test values."""
+        return bool(self._flag("final_test")) and self.selected["epoch"] is not None and "test" not in self.selected["values"]
+
+    @property
+    def metrics(self):
+        """CSV_Logs/metrics.csv as a pandas DataFrame with the columns epoch, split, metric, value; empty where there is none."""
+        import pandas as pd
+
+        path = self.path / METRICS
+        return pd.read_csv(path) if path.exists() else pd.DataFrame(columns=["epoch", "split", "metric", "value"])
+
+    def network(self, which: str = "best"):
+        """The network on the CPU, in evaluation mode, of the selected epoch (`best`, where one was evaluated) or of the `last`.
+
+        Raises UserError where there is no checkpoint, or `which` is neither.
+        """
+        if which not in ("best", "last"):
+            raise UserError(f"which={which!r}: 'best' or 'last'")
+        flags, content = Namespace(**self.flags), checkpoint.read(self.path / checkpoint.LAST)
+        if which == "best":
+            content = checkpoint.read(self.path / content["run"]["selected"].get("checkpoint", checkpoint.LAST))
+        network = architectures.select(flags.arch, flags, not_pretrained=True, weights=None)
+        network.load_state_dict(content["state_dict"])
+        return network.eval()
+
+
+def load_run(folder: Path | str, which: str = "best"):
+    """The network and the options of a finished or running run.
+
+    Args:
+        folder: the run folder.
+        which: `best` (the selected epoch, where one was evaluated) or `last`.
+
+    Returns:
+        The network in evaluation mode on the CPU, and the flags as a namespace.
+
+    Raises:
+        UserError: no run or no checkpoint there, or `which` is neither.
+    """
+    run = RunFolder(folder)
+    return run.network(which), Namespace(**run.flags)
+
+
+def run_folder(opt) -> Path:
+    """Where a run of these flags lies, before a number is added for an existing folder; a fold's in that of its cross-validation."""
+    folder = Path(opt.resume_from) if opt.resume_from else Path(opt.save_path) / opt.dataset / opt.savename
+    return folder if opt.fold is None else folder / f"fold_{opt.fold}"
+
+
+def fold_of(folder: Path) -> tuple[Path, list[int]] | None:
+    """(cross-validation's folder, [fold]) where `folder` is one fold of a cross-validation, else None."""
+    name, _, number = folder.name.rpartition("_")
+    is_fold = name == "fold" and number.isdigit() and RunFolder(folder.parent).is_cross_validation
+    return (folder.parent, [int(number)]) if is_fold else None
+
+
+def read_parameters(folder: Path | str) -> dict:
+    """The flags that a run was started with. Raises UserError where the folder holds none, or they are damaged."""
+    path = Path(folder) / PARAMETERS
+    try:
+        flags = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"no run in {folder}: {path.name} is missing") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is damaged, no YAML: {' '.join(str(error).split())[:160]}") from error
+    if not isinstance(flags, dict):
+        raise UserError(f"{path} is damaged: it holds no flags")
+    return flags
+
+
+def describe(folder: Path, opt) -> None:
+    """Write the flags into the folder: parameters.yaml, Parameter_Info.txt for readers, and once the content of --split_file."""
+    copy = folder / SPLIT_FILE
+    if opt.split_file is not None and opt.fold is None and not copy.exists():
+        content = Path(opt.split_file).expanduser().read_bytes()
+        with replacing(copy, "wb") as file:
+            file.write(content)
+    flags = opt.saved()
+    with replacing(folder / PARAMETERS) as file:
+        yaml.safe_dump(flags, file, sort_keys=True)
+    with replacing(folder / "Parameter_Info.txt") as file:
+        file.writelines(f"{name}: {value}\n" for name, value in flags.items())
+
+
+def has_its_split_file(folder: Path, split_file: str | None) -> bool:
+    """Whether a run's split file still holds what it held when the run began; so it is where the run has none."""
+    copy = folder / SPLIT_FILE
+    if split_file is None or not copy.exists():
+        return True
+    try:
+        return Path(split_file).expanduser().read_bytes() == copy.read_bytes()
+    except OSError:
+        return False
+
+
+def json_safe(value):
+    """The value with None for numbers that JSON does not know."""
+    if isinstance(value, dict):
+        return {key: json_safe(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_safe(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

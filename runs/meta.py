@@ -1,0 +1,173 @@
+"""The results over the folds of a cross-validation: `<savename>/meta/`, separated and concatenated, with mean and 95 % interval."""
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+
+from runs.folder import RunFolder, json_safe
+from utilities.files import replacing
+
+CONFIDENCE = 0.95  # of the interval over folds
+SEPARATED, CONCATENATED = "separated", "concatenated"
+
+
+def statistics(values) -> dict:
+    """mean, standard error (ddof 1) and 95 % interval by Student's t, `[low, high]`, of one value a fold; None where one value has none."""
+    from scipy.stats import t
+
+    values = np.asarray(values, dtype=np.float64)
+    n, mean = len(values), float(np.mean(values))
+    if n < 2:
+        return {"mean": mean, "standard_error": None, "interval_95": None}
+    error = float(np.std(values, ddof=1) / math.sqrt(n))
+    half = float(t.ppf((1 + CONFIDENCE) / 2, n - 1)) * error
+    return {"mean": mean, "standard_error": error, "interval_95": [mean - half, mean + half]}
+
+
+def over_folds(scores: list[dict]) -> dict:
+    """split -> metric -> statistics and the folds' `values`, of one split -> {metric: number} a fold; only what every fold has."""
+    table = {}
+    for split, metrics in scores[0].items():
+        common = [name for name in metrics if all(np.ndim(fold.get(split, {}).get(name, [])) == 0 for fold in scores)]
+        if common:
+            columns = {name: [_number(fold[split][name]) for fold in scores] for name in common}
+            table[split] = {name: {**statistics(values), "values": values} for name, values in columns.items()}
+    return table
+
+
+def _number(value) -> float:
+    return math.nan if value is None else float(value)  # JSON knows no NaN: a summary has null
+
+
+class Meta:
+    """The folder meta/ of a cross-validation.
+
+    Args:
+        folder: of the cross-validation.
+        opt: the flags it goes by.
+        n_folds: of its split scheme.
+    """
+
+    def __init__(self, folder: Path, opt, n_folds: int):
+        self.folder, self.opt, self.n_folds = folder, opt, n_folds
+        self.results = {}  # name -> what was written there by this process
+
+    def _run(self, fold: int) -> RunFolder:
+        return RunFolder(self.folder / f"fold_{fold}", self.opt)
+
+    def _epochs(self, folds: list[int]) -> list:
+        return [self._run(fold).selected["epoch"] for fold in folds]
+
+    @property
+    def path(self) -> Path:
+        """The folder, made where it is not there."""
+        path = self.folder / "meta"
+        path.mkdir(exist_ok=True)
+        return path
+
+    def recorded(self, name: str, folds: list[int]) -> dict | None:
+        """What lies there under a name, where it is of these folds and of the epochs now selected."""
+        content = self._content(name)
+        return content if (content.get("folds"), content.get("epochs")) == (folds, self._epochs(folds)) else None
+
+    def _content(self, name: str) -> dict:
+        """What lies there under a name; empty where there is nothing, or no JSON: that is made anew."""
+        path = self.folder / "meta" / f"{name}.json"
+        try:
+            return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        except ValueError:
+            return {}
+
+    def is_current(self, folds: list[int], joined: bool) -> bool:
+        """Whether the results are those of these folds as they stand now; `joined`: the concatenated ones too."""
+        separated = self.recorded(SEPARATED, folds)
+        if separated is None or set(separated["values"]) != set(self._run(folds[0]).selected["values"]):
+            return False
+        return not joined or self.recorded(CONCATENATED, folds) is not None
+
+    def aggregate(self, folds: list[int]) -> None:
+        """Write what the selected epochs of these folds give: separated.json and results.csv.
+
+        Concatenated results of other epochs than those now selected are removed.
+        """
+        selected = [self._run(fold).selected for fold in folds]
+        about = {"folds": folds, "epochs": [found["epoch"] for found in selected], "rule": selected[0]["rule"]}
+        self._write(SEPARATED, {**about, "untrained": self._untrained(folds)}, over_folds([found["values"] for found in selected]))
+        joined = self.recorded(CONCATENATED, folds)
+        if joined is not None:
+            self.results[CONCATENATED] = joined
+        else:
+            (self.path / f"{CONCATENATED}.json").unlink(missing_ok=True)
+        self._write_table()
+
+    def _untrained(self, folds: list[int]) -> dict:
+        """Epoch, -1 or 0, -> what the untrained networks of all folds give; empty without --check_untrained_accuracy."""
+        states = [self._run(fold).state["run"]["untrained"] for fold in folds]
+        return {epoch: over_folds([state[epoch] for state in states]) for epoch in states[0] if all(epoch in state for state in states)}
+
+    def record_evaluation(self, folds: list[int], scores: list[dict]) -> None:
+        """Write what `--evaluate` measured in these folds, under a name and with the flags of its own."""
+        self._write(SEPARATED, self._about(folds), over_folds(scores), f"evaluation_{SEPARATED}")
+
+    def record_ensemble(self, scores: dict) -> None:
+        """Write what the folds' embeddings give together; measured otherwise than the protocol says, under a name of its own."""
+        about, protocol = self._about(list(range(self.n_folds))), RunFolder(self.folder).flags
+        # Which splits and in what batches says nothing of an ensemble, which is measured on test.
+        deciding = {flag for flag in about["flags"] if self.opt.roles[flag].compared} | {"evaluation_metrics"}
+        alike = all(about["flags"][flag] == protocol.get(flag) for flag in deciding)
+        self._write(CONCATENATED, about, over_folds([scores]), None if alike else f"evaluation_{CONCATENATED}")
+
+    def _about(self, folds: list[int]) -> dict:
+        """What a measurement is of, and how it was made."""
+        return {"folds": folds, "epochs": self._epochs(folds), "flags": self.opt.measured()}
+
+    def _free(self, name: str, about: dict) -> str:
+        """The name under which the same measurement lies, else the first free of `name`, `name_1`, …"""
+        number = 0
+        while True:
+            numbered = f"{name}_{number}" if number else name
+            content = self._content(numbered)
+            if not content or about == {key: content.get(key) for key in about}:
+                return numbered
+            number += 1
+
+    def _write(self, kind: str, about: dict, values: dict, apart: str | None = None) -> None:
+        """Write results under their kind; those of another measurement than the protocol's under a name `apart`."""
+        content = self.results[apart or kind] = {"embeddings": kind, **about, "values": values}
+        with replacing(self.path / f"{self._free(apart, about) if apart else kind}.json") as file:
+            json.dump(json_safe(content), file, indent=1)
+
+    def _write_table(self) -> None:
+        with replacing(self.path / "results.csv") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["embeddings", "split", "metric", "mean", "standard_error", "interval_95_low", "interval_95_high", "folds"])
+            for name, content in self._protocol().items():
+                for split, metrics in content["values"].items():
+                    for metric, found in metrics.items():
+                        low, high = found["interval_95"] or ("", "")
+                        error = "" if found["standard_error"] is None else found["standard_error"]
+                        writer.writerow([name, split, metric, found["mean"], error, low, high, len(content["folds"])])
+
+    def _protocol(self) -> dict:
+        """Name -> folds and values of what the protocol asks for: the selected epochs apart and joined, the untrained networks apart."""
+        found = {name: self.results[name] for name in (SEPARATED, CONCATENATED) if name in self.results}
+        separated = self.results.get(SEPARATED, {})
+        for epoch, values in separated.get("untrained", {}).items():
+            found[f"{SEPARATED}, epoch {epoch}"] = {"embeddings": SEPARATED, "folds": separated["folds"], "values": values}
+        return found
+
+    def columns(self) -> dict:
+        """The results as `reports.table` prints them: means, and half the width of the interval."""
+        columns = {}
+        for name, content in {**self._protocol(), **self.results}.items():
+            columns[name] = _column(content, lambda found: found["mean"])
+            if content["embeddings"] != CONCATENATED:
+                columns[f"{name} ± 95 %"] = _column(content, lambda found: found["interval_95"] and found["interval_95"][1] - found["mean"])
+        return columns
+
+
+def _column(content: dict, value) -> dict:
+    return {split: {metric: value(found) for metric, found in metrics.items()} for split, metrics in content["values"].items()}

@@ -1,0 +1,103 @@
+"""What a run folder says of itself, and that folders of the version before are read."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import main
+import parameters
+import Result_Evaluations
+from runs import RunFolder, load_run
+from tests import builders
+from utilities.errors import UserError
+
+OLD = Path(__file__).parent / "made_by_0.2.1" / "Old_s1"  # 2 epochs by version 0.2.1: no --trainer, no --loss_weights
+
+
+@pytest.fixture
+def old(tmp_path, monkeypatch):
+    """The old run where it was made, beside its data."""
+    builders.make_folder(tmp_path / "things", n_classes=4, n_images=4)
+    shutil.copytree(OLD, tmp_path / "runs" / "folder" / "Old_s1")
+    monkeypatch.chdir(tmp_path)
+    return Path("runs/folder/Old_s1")
+
+
+def recorded(folder):
+    return {(row.epoch, row.split, row.metric): row.value for row in RunFolder(folder).metrics.itertuples() if "seconds" not in row.metric}
+
+
+def test_an_old_run_says_how_far_it_is(old):
+    run = RunFolder(old)
+    assert run.progress == (2, False) and run.finished and not run.needs_test and not run.is_cross_validation
+    assert run.selected["epoch"] == 1 or run.selected["epoch"] == 2
+    assert run.flags["loss"] == "margin" and run.summary["parameters"] == run.flags
+    assert {"epoch", "split", "metric", "value"} == set(run.metrics.columns) and set(run.metrics["epoch"]) == {1, 2}
+    network, opt = load_run(old)
+    assert network(torch.zeros(1, 3, 16, 16, dtype=torch.uint8))[0].shape == (1, 2) and opt.bs == 4
+
+
+def test_an_old_run_is_resumed(old):
+    before = recorded(old)
+    run = main.main(parameters.read(["--resume_from", str(old), "--n_epochs", "3"]))
+    after = recorded(old)
+    assert run.epoch == 3 and {key: after[key] for key in before} == before and {key[0] for key in after} == {1, 2, 3}
+    assert RunFolder(old).flags["trainer"] == "metric_only"
+
+
+def test_an_old_run_is_measured_reproduced_and_tabulated(old):
+    values = main.main(parameters.read(["--evaluate", "--resume_from", str(old), "--splits_to_eval", "test"]))
+    assert values["test"]["map_r"] == pytest.approx(RunFolder(old).selected["values"]["test"]["map_r"], abs=0.01)
+    again = main.main(parameters.read(["--reproduce_results", str(old), "--group", "Again"]))
+    one, other = recorded(old), recorded(again.folder)
+    assert one.keys() == other.keys() and other[1, "train", "loss"] == pytest.approx(one[1, "train", "loss"], rel=1e-3)
+    Result_Evaluations.main(Result_Evaluations.read(["--runs", "runs", "--out", "tables", "--metrics", "map_r"]))
+    tables = "".join(path.read_text() for path in Path("tables").rglob("*.csv"))
+    assert "Old" in tables and "Again" in tables
+
+
+def test_a_folder_without_a_run(tmp_path):
+    run = RunFolder(tmp_path)
+    assert run.progress == (0, False) and not run.finished and not run.is_cross_validation and run.metrics.empty
+    for ask in (lambda: run.flags, lambda: run.summary, lambda: run.selected, lambda: run.network()):
+        with pytest.raises(UserError):
+            ask()
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"selected": 1}', '{"selected": {"rule": "", "epoch": 1, "values": 3}}', "\x00"])
+def test_a_damaged_summary_is_one_line(tmp_path, content):
+    (tmp_path / "summary.json").write_text(content)
+    with pytest.raises(UserError, match="missing or damaged"):
+        _ = RunFolder(tmp_path).summary
+
+
+def test_finished_is_judged_by_the_flags_to_go_on_with(old):
+    more = parameters.read(["--resume_from", str(old), "--n_epochs", "5", "--final_test"])
+    assert not RunFolder(old, more).finished and RunFolder(old).finished
+    summary = json.loads((old / "summary.json").read_text())
+    del summary["selected"]["values"]["test"]
+    (old / "summary.json").write_text(json.dumps(summary))
+    assert RunFolder(old, more).needs_test and not RunFolder(old).needs_test
+    (old / "summary.json").unlink()
+    assert not RunFolder(old).finished
+
+
+def test_the_folds_of_a_cross_validation(data, tmp_path, without_pictures):
+    words = [
+        "--dataset",
+        "folder",
+        "--dataset_folder_path",
+        str(data),
+        "--save_path",
+        str(tmp_path),
+        *builders.SHORT_RUN,
+        "--n_epochs",
+        "1",
+    ]
+    words += ["--split_scheme", "class_disjoint", "--split_partitions", "3", "--split_sets", "2", "--folds", "0", "--loss", "margin"]
+    cross = main.main(parameters.read(words))
+    run = RunFolder(cross.folder)
+    assert run.is_cross_validation and run.fold(0).finished and not run.fold(1).finished and run.fold(1).progress.epochs == 0

@@ -1,0 +1,35 @@
+"""Training methods: one file a method, the file name is the value of `--trainer`.
+
+A module's class is `Trainer(opt, network, criterion)`, a subclass of `trainers.Base` or of that shape; it says what happens in a step,
+in two halves: `outputs(images)` for each image, `losses(outputs, batch)` for the whole batch.
+"""
+
+from types import MethodType
+
+from trainers._trainer import OwnState
+from trainers._trainer import Trainer as Base
+from utilities.registry import Registry
+
+REGISTRY = Registry("trainers", "trainer")
+
+__all__ = ["REGISTRY", "Base", "OwnState", "select"]
+
+
+def select(name: str, opt, network, criterion, **flags):
+    """The trainer `name` of a network and a criterion.
+
+    Args:
+        opt: the shared namespace; what it lacks takes its declared default.
+        flags: single flags that override `opt`.
+
+    Raises:
+        UnknownName: no such trainer. UserError: an unknown flag, or a network or criterion that the method cannot train.
+    """
+    trainer = REGISTRY.module(name).Trainer(REGISTRY.options(opt, **flags), network, criterion)
+    for call in ("VIEWS", "WEIGHTS"):
+        if not hasattr(trainer, call):
+            setattr(trainer, call, getattr(Base, call))
+    for call in ("param_groups", "start_epoch", "after_step", "own_parameters"):
+        if not hasattr(trainer, call):  # a user's plain module
+            setattr(trainer, call, MethodType(getattr(Base, call), trainer))
+    return trainer

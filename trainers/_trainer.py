@@ -1,0 +1,114 @@
+"""What all trainers share: the network's outputs, the criterion's call, optimiser groups of further networks."""
+
+import torch
+
+METRIC_LOSS = "metric_loss"
+MAIN_EMBEDDING = "discriminative"  # the name of a network's one embedding
+
+
+def add_arguments(group) -> None:
+    """Declare the flag that all trainers read."""
+    group.add_argument(
+        "--loss_weights", nargs="*", default=[], metavar="NAME=W",
+        help="weights of the trainer's losses in their sum, such as metric_loss=1 classifier_loss=.5 (default: 1 each)",
+    )  # fmt: skip
+
+
+class Trainer(torch.nn.Module):
+    """What happens in a step, in two halves, so that a step may be cut into chunks and over processes.
+
+    Further networks (heads, a generator, a moving average) are submodules: they are moved, checkpointed and counted like the network.
+
+    Args:
+        opt: the resolved flags.
+        network: `network(images) -> (embeddings, features)`; embeddings `(B, D)`, or a dict of several.
+        criterion: `criterion(batch, labels, **kwargs) -> scalar`.
+
+    Attributes:
+        VIEWS: augmented views of every image that a batch holds.
+        WEIGHTS: name -> weight of a loss in the step's sum where it is not 1; `--loss_weights` wins.
+    """
+
+    VIEWS = 1
+    WEIGHTS = {}
+
+    def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
+        super().__init__()
+        self.network, self.criterion = network, criterion
+        self.embedding = next((name for name in getattr(opt, "evaltypes", [])), MAIN_EMBEDDING)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """The embeddings `(B, D)` that the step goes by, as samplers with a memory store them."""
+        return self.outputs(images)["embeddings"]
+
+    def outputs(self, images: torch.Tensor) -> dict:
+        """The half of each image, in the chosen precision: entry i of every tensor depends on image i alone.
+
+        Args:
+            images: uint8 `(B, 3, H, W)`.
+
+        Returns:
+            "embeddings" `(B, D)`, where the network has them "pooled" `(B, F)`; of a network that gives several embeddings each by its
+            name too, "embeddings" being the first of `--evaltypes` that it gives, else its first.
+        """
+        embeddings, features = self.network(images)
+        outputs = {"pooled": features["pooled"]} if "pooled" in features else {}
+        if isinstance(embeddings, dict):
+            outputs |= embeddings
+            embeddings = embeddings[self.embedding if self.embedding in embeddings else next(iter(embeddings))]
+        return {"embeddings": embeddings, **outputs}
+
+    def losses(self, outputs: dict, batch) -> dict:
+        """The half of the batch, in float32: name -> scalar over the whole batch. The step minimises their weighted sum.
+
+        Args:
+            outputs: what `outputs` gave, of all images.
+            batch: `utilities.loading.Batch(labels, images, indices)`.
+        """
+        raise NotImplementedError
+
+    def metric_loss(self, outputs: dict, batch) -> torch.Tensor:
+        """The criterion on the embeddings."""
+        return self.criterion(
+            batch=outputs["embeddings"], labels=batch.labels, f_embed=getattr(self.network, "last_linear", None),
+            batch_features=outputs.get("pooled"),
+        )  # fmt: skip
+
+    def own_parameters(self) -> list[torch.nn.Parameter]:
+        """The trainable parameters of further networks: neither the network's nor the criterion's."""
+        theirs = {id(p) for module in (self.network, self.criterion) for p in module.parameters()}
+        return [p for p in self.parameters() if p.requires_grad and id(p) not in theirs]
+
+    def param_groups(self, opt) -> list[dict]:
+        """Optimiser groups of the further networks, every parameter in exactly one; by default one group at `--lr` and `--decay`."""
+        return [{"params": self.own_parameters(), "name": "trainer"}]
+
+    def start_epoch(self, epoch: int) -> None:
+        """Called before each epoch, counted from 1: phases."""
+
+    def after_step(self) -> None:
+        """Called after each optimiser step: moving averages, queues."""
+
+
+class OwnState:
+    """The state of a trainer beside its network and its criterion, which checkpoints hold under names of their own."""
+
+    _OTHERS = ("network.", "criterion.")
+
+    def __init__(self, trainer: torch.nn.Module):
+        self.trainer = trainer
+
+    @classmethod
+    def part(cls, trainer) -> dict:
+        """`{"trainer": …}` for a checkpoint; empty where the trainer has no state of its own."""
+        own = cls(trainer)
+        return {"trainer": own} if own.state_dict() else {}
+
+    def state_dict(self) -> dict:
+        """Name -> tensor of the further networks and buffers."""
+        return {name: value for name, value in self.trainer.state_dict().items() if not name.startswith(self._OTHERS)}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Restore what `state_dict` gave. Raises RuntimeError where it does not fit."""
+        theirs = {name: value for name, value in self.trainer.state_dict().items() if name.startswith(self._OTHERS)}
+        self.trainer.load_state_dict({**theirs, **state})

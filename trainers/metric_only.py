@@ -1,0 +1,12 @@
+"""The criterion of --loss on the embeddings, nothing else."""
+
+from trainers._trainer import METRIC_LOSS
+from trainers._trainer import Trainer as Base
+
+
+class Trainer(Base):
+    """One scalar, `metric_loss`: the criterion on the batch."""
+
+    def losses(self, outputs: dict, batch) -> dict:
+        """See `trainers._trainer.Trainer.losses`."""
+        return {METRIC_LOSS: self.metric_loss(outputs, batch)}

@@ -1,0 +1,73 @@
+"""The role of a flag: what resume, reproduction, grouping, search and tables may do with it.
+
+A role is declared with the flag: that of a group (`group.role = DATA`) holds for its flags, unless a flag says otherwise for itself
+(`group.add_argument("--kernels", …).role = PLACE`). What a plug-in declares is of the method, or of the data in datasets/.
+"""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Role:
+    """What holds for the flags of one role.
+
+    Attributes:
+        name: the role, as docs/flags.md prints it.
+        saved: it is part of what a run is, and stands in parameters.yaml.
+        change: a run that goes on with another value needs --resume_allow_changes, and records the change.
+        fixed: "always": no continuation may have another value; "first": the first of its values stays.
+        compared: runs that differ in it are different configurations.
+        measured: it decides what an evaluation measures, and --evaluate may have another value than the training.
+        searched: a search may vary it.
+    """
+
+    name: str
+    saved: bool = True
+    change: bool = True
+    fixed: str | None = None
+    compared: bool = True
+    measured: bool = False
+    searched: bool = True
+
+    def but(self, **changes) -> "Role":
+        """This role, but for some of its rules."""
+        return dataclasses.replace(self, **changes)
+
+    def forbids(self, before, now) -> bool:
+        """Whether no continuation may change the value `before` to `now`, permitted or not."""
+        return before != now and (self.fixed == "always" or (self.fixed == "first" and before[:1] != now[:1]))
+
+
+METHOD = Role("method")
+DATA = Role("data", fixed="always", searched=False)
+SELECTION = Role("selection", fixed="first", searched=False)  # which epoch is chosen
+EVALUATION = Role("evaluation", measured=True, searched=False)  # how values are measured
+EXTENT = EVALUATION.but(name="extent", compared=False)  # which values are measured, not what they are
+IDENTITY = Role("identity", compared=False, searched=False)  # what tells the runs of a configuration apart
+RECORDS = Role("records", change=False, compared=False, searched=False)
+PLACE = RECORDS.but(name="place")  # paths, devices, workers
+CONTROL = RECORDS.but(name="control", saved=False)  # what this one command is asked to do
+
+
+class Roles(dict):
+    """Flag -> its role. A flag that is not declared here, such as that of another clone's plug-in, is of the method."""
+
+    def __missing__(self, flag: str) -> Role:
+        return METHOD
+
+    def having(self, **rules) -> set[str]:
+        """The declared flags whose role has these values, such as `having(change=False)`."""
+        return {flag for flag, role in self.items() if all(getattr(role, rule) == value for rule, value in rules.items())}
+
+
+def of(parser) -> Roles:
+    """The roles of a parser's flags. Raises LookupError for a flag without one."""
+    roles = Roles()
+    for group in parser._action_groups:
+        for action in group._group_actions:
+            role = getattr(action, "role", None) or getattr(group, "role", None)
+            if role is None and action.dest != "help":
+                raise LookupError(f"--{action.dest} has no role: give its group one")
+            if role is not None:
+                roles[action.dest] = role
+    return roles
