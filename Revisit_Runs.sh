@@ -20,6 +20,7 @@ python main.py --dataset cub200 --source $datapath --project RevisitDML --group 
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_Npair --seed 4 --loss npair --batch_mining npair --arch resnet50_frozen --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 
 # CUB_GenLifted, GenLifted: published R@1 59.59 +- 0.60
+# (the published code reduces distances over the wrong axis in current versions of PyTorch (the version of the published runs is not known); here as in the paper)
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_GenLifted --seed 0 --loss lifted --batch_mining lifted --arch resnet50_frozen --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_GenLifted --seed 1 --loss lifted --batch_mining lifted --arch resnet50_frozen --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_GenLifted --seed 2 --loss lifted --batch_mining lifted --arch resnet50_frozen --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
@@ -48,7 +49,7 @@ python main.py --dataset cub200 --source $datapath --project RevisitDML --group 
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_Contrastive --seed 4 --loss contrastive --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 
 # CUB_SoftTriple, SoftTriple: published R@1 60.83 +- 0.47
-# (the published code differed in three points from the method (criteria/softtriplet.py names them))
+# (the published code differed from the method: centres normalised along the wrong axis, softmax over classes in place of centres, gamma not inverted; here as in the paper)
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_SoftTriple --seed 0 --loss softtriplet --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_SoftTriple --seed 1 --loss softtriplet --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_SoftTriple --seed 2 --loss softtriplet --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
@@ -56,6 +57,7 @@ python main.py --dataset cub200 --source $datapath --project RevisitDML --group 
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_SoftTriple --seed 4 --loss softtriplet --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 
 # CUB_Angular, Angular: published R@1 62.10 +- 0.27
+# (the published code fails where a class occurs more than twice in a batch, as class_random batches do: how these values were computed is not known; here as in the paper)
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_Angular --seed 0 --loss angular --batch_mining npair --arch resnet50_frozen --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_Angular --seed 1 --loss angular --batch_mining npair --arch resnet50_frozen --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_Angular --seed 2 --loss angular --batch_mining npair --arch resnet50_frozen --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
@@ -63,7 +65,7 @@ python main.py --dataset cub200 --source $datapath --project RevisitDML --group 
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_Angular --seed 4 --loss angular --batch_mining npair --arch resnet50_frozen --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 
 # CUB_ArcFace, ArcFace: published R@1 62.67 +- 0.67
-# (the published code added the margin to every class, which amounts to a normalised softmax: not the same method as here)
+# (the published runs added the angular margin to every class, which softmax ignores: in effect a normalised softmax at scale 16; here the margin acts)
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_ArcFace --seed 0 --loss arcface --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_ArcFace --seed 1 --loss arcface --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_ArcFace --seed 2 --loss arcface --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
@@ -99,6 +101,7 @@ python main.py --dataset cub200 --source $datapath --project RevisitDML --group 
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_Triplet_Distance --seed 4 --loss triplet --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 
 # CUB_Quadruplet_Distance, Quadruplet(D): published R@1 61.71 +- 0.63
+# (the published code differed from the method: distances to the fourth sample taken between all pairs of rows, and the fourth sample could share a class with the others; here as in the paper)
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_Quadruplet_Distance --seed 0 --loss quadruplet --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_Quadruplet_Distance --seed 1 --loss quadruplet --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_Quadruplet_Distance --seed 2 --loss quadruplet --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
@@ -106,6 +109,7 @@ python main.py --dataset cub200 --source $datapath --project RevisitDML --group 
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_Quadruplet_Distance --seed 4 --loss quadruplet --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 
 # CUB_Margin_b06_Distance, Margin(D)b0.6: published R@1 62.50 +- 0.24
+# (the published code divided by the number of triplets with an active term, so a triplet with both terms active counted once; here, as in the code of the loss's authors, by the number of active terms)
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_Margin_b06_Distance --seed 0 --loss margin --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2 --loss_margin_beta 0.6
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_Margin_b06_Distance --seed 1 --loss margin --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2 --loss_margin_beta 0.6
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_Margin_b06_Distance --seed 2 --loss margin --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2 --loss_margin_beta 0.6
@@ -113,6 +117,7 @@ python main.py --dataset cub200 --source $datapath --project RevisitDML --group 
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_Margin_b06_Distance --seed 4 --loss margin --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2 --loss_margin_beta 0.6
 
 # CUB_Margin_b12_Distance, Margin(D)b1.2: published R@1 63.09 +- 0.46
+# (the published code divided by the number of triplets with an active term, so a triplet with both terms active counted once; here, as in the code of the loss's authors, by the number of active terms)
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_Margin_b12_Distance --seed 0 --loss margin --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_Margin_b12_Distance --seed 1 --loss margin --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_Margin_b12_Distance --seed 2 --loss margin --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
@@ -127,6 +132,7 @@ python main.py --dataset cub200 --source $datapath --project RevisitDML --group 
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_SNR_Distance --seed 4 --loss snr --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 
 # CUB_MS, MS: published R@1 62.80 +- 0.70
+# (the published code divided by the number of anchors that kept pairs; here, as in the code of the loss's authors, by the batch size)
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_MS --seed 0 --loss multisimilarity --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_MS --seed 1 --loss multisimilarity --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUB_MS --seed 2 --loss multisimilarity --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
@@ -148,6 +154,7 @@ python main.py --dataset cub200 --source $datapath --project RevisitDML --group 
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUBreg_Contrastive --seed 4 --loss contrastive --batch_mining rho_distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2 --miner_rho_distance_cp 0.4
 
 # CUBreg_Margin_b06_Distance, R-Margin(D)b0.6: published R@1 64.93 +- 0.42
+# (the published code divided by the number of triplets with an active term, so a triplet with both terms active counted once; here, as in the code of the loss's authors, by the number of active terms)
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUBreg_Margin_b06_Distance --seed 0 --loss margin --batch_mining rho_distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2 --loss_margin_beta 0.6 --miner_rho_distance_cp 0.4
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUBreg_Margin_b06_Distance --seed 1 --loss margin --batch_mining rho_distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2 --loss_margin_beta 0.6 --miner_rho_distance_cp 0.4
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUBreg_Margin_b06_Distance --seed 2 --loss margin --batch_mining rho_distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2 --loss_margin_beta 0.6 --miner_rho_distance_cp 0.4
@@ -155,6 +162,7 @@ python main.py --dataset cub200 --source $datapath --project RevisitDML --group 
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUBreg_Margin_b06_Distance --seed 4 --loss margin --batch_mining rho_distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2 --loss_margin_beta 0.6 --miner_rho_distance_cp 0.4
 
 # CUBreg_Margin_b12_Distance, R-Margin(D)b1.2: published R@1 63.32 +- 0.33
+# (the published code divided by the number of triplets with an active term, so a triplet with both terms active counted once; here, as in the code of the loss's authors, by the number of active terms)
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUBreg_Margin_b12_Distance --seed 0 --loss margin --batch_mining rho_distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2 --miner_rho_distance_cp 0.35
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUBreg_Margin_b12_Distance --seed 1 --loss margin --batch_mining rho_distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2 --miner_rho_distance_cp 0.35
 python main.py --dataset cub200 --source $datapath --project RevisitDML --group CUBreg_Margin_b12_Distance --seed 2 --loss margin --batch_mining rho_distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2 --miner_rho_distance_cp 0.35
@@ -185,6 +193,7 @@ python main.py --dataset cars196 --source $datapath --project RevisitDML --group
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_Npair --seed 4 --loss npair --batch_mining npair --arch resnet50_frozen --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 
 # CARS_GenLifted, GenLifted: published R@1 72.17 +- 0.38
+# (the published code reduces distances over the wrong axis in current versions of PyTorch (the version of the published runs is not known); here as in the paper)
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_GenLifted --seed 0 --loss lifted --batch_mining lifted --arch resnet50_frozen --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_GenLifted --seed 1 --loss lifted --batch_mining lifted --arch resnet50_frozen --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_GenLifted --seed 2 --loss lifted --batch_mining lifted --arch resnet50_frozen --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
@@ -213,7 +222,7 @@ python main.py --dataset cars196 --source $datapath --project RevisitDML --group
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_Contrastive --seed 4 --loss contrastive --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 
 # CARS_SoftTriple, SoftTriple: published R@1 75.66 +- 0.46
-# (the published code differed in three points from the method (criteria/softtriplet.py names them))
+# (the published code differed from the method: centres normalised along the wrong axis, softmax over classes in place of centres, gamma not inverted; here as in the paper)
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_SoftTriple --seed 0 --loss softtriplet --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_SoftTriple --seed 1 --loss softtriplet --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_SoftTriple --seed 2 --loss softtriplet --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
@@ -221,6 +230,7 @@ python main.py --dataset cars196 --source $datapath --project RevisitDML --group
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_SoftTriple --seed 4 --loss softtriplet --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 
 # CARS_Angular, Angular: published R@1 78.00 +- 0.32
+# (the published code fails where a class occurs more than twice in a batch, as class_random batches do: how these values were computed is not known; here as in the paper)
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_Angular --seed 0 --loss angular --batch_mining npair --arch resnet50_frozen --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_Angular --seed 1 --loss angular --batch_mining npair --arch resnet50_frozen --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_Angular --seed 2 --loss angular --batch_mining npair --arch resnet50_frozen --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
@@ -228,7 +238,7 @@ python main.py --dataset cars196 --source $datapath --project RevisitDML --group
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_Angular --seed 4 --loss angular --batch_mining npair --arch resnet50_frozen --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 
 # CARS_ArcFace, ArcFace: published R@1 79.16 +- 0.97
-# (the published code added the margin to every class, which amounts to a normalised softmax: not the same method as here)
+# (the published runs added the angular margin to every class, which softmax ignores: in effect a normalised softmax at scale 16; here the margin acts)
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_ArcFace --seed 0 --loss arcface --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_ArcFace --seed 1 --loss arcface --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_ArcFace --seed 2 --loss arcface --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
@@ -264,6 +274,7 @@ python main.py --dataset cars196 --source $datapath --project RevisitDML --group
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_Triplet_Distance --seed 4 --loss triplet --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 
 # CARS_Quadruplet_Distance, Quadruplet(D): published R@1 76.34 +- 0.27
+# (the published code differed from the method: distances to the fourth sample taken between all pairs of rows, and the fourth sample could share a class with the others; here as in the paper)
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_Quadruplet_Distance --seed 0 --loss quadruplet --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_Quadruplet_Distance --seed 1 --loss quadruplet --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_Quadruplet_Distance --seed 2 --loss quadruplet --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
@@ -271,6 +282,7 @@ python main.py --dataset cars196 --source $datapath --project RevisitDML --group
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_Quadruplet_Distance --seed 4 --loss quadruplet --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 
 # CARS_Margin_b06_Distance, Margin(D)b0.6: published R@1 77.70 +- 0.32
+# (the published code divided by the number of triplets with an active term, so a triplet with both terms active counted once; here, as in the code of the loss's authors, by the number of active terms)
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_Margin_b06_Distance --seed 0 --loss margin --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2 --loss_margin_beta 0.6
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_Margin_b06_Distance --seed 1 --loss margin --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2 --loss_margin_beta 0.6
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_Margin_b06_Distance --seed 2 --loss margin --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2 --loss_margin_beta 0.6
@@ -278,6 +290,7 @@ python main.py --dataset cars196 --source $datapath --project RevisitDML --group
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_Margin_b06_Distance --seed 4 --loss margin --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2 --loss_margin_beta 0.6
 
 # CARS_Margin_b12_Distance, Margin(D)b1.2: published R@1 79.86 +- 0.33
+# (the published code divided by the number of triplets with an active term, so a triplet with both terms active counted once; here, as in the code of the loss's authors, by the number of active terms)
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_Margin_b12_Distance --seed 0 --loss margin --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_Margin_b12_Distance --seed 1 --loss margin --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_Margin_b12_Distance --seed 2 --loss margin --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
@@ -292,6 +305,7 @@ python main.py --dataset cars196 --source $datapath --project RevisitDML --group
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_SNR_Distance --seed 4 --loss snr --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 
 # CARS_MS, MS: published R@1 81.68 +- 0.19
+# (the published code divided by the number of anchors that kept pairs; here, as in the code of the loss's authors, by the batch size)
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_MS --seed 0 --loss multisimilarity --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_MS --seed 1 --loss multisimilarity --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARS_MS --seed 2 --loss multisimilarity --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2
@@ -313,6 +327,7 @@ python main.py --dataset cars196 --source $datapath --project RevisitDML --group
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARreg_Contrastive --seed 4 --loss contrastive --batch_mining rho_distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2 --miner_rho_distance_cp 0.35
 
 # CARreg_Margin_b06_Distance, R-Margin(D)b0.6: published R@1 82.37 +- 0.13
+# (the published code divided by the number of triplets with an active term, so a triplet with both terms active counted once; here, as in the code of the loss's authors, by the number of active terms)
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARreg_Margin_b06_Distance --seed 0 --loss margin --batch_mining rho_distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2 --loss_margin_beta 0.6 --miner_rho_distance_cp 0.35
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARreg_Margin_b06_Distance --seed 1 --loss margin --batch_mining rho_distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2 --loss_margin_beta 0.6 --miner_rho_distance_cp 0.35
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARreg_Margin_b06_Distance --seed 2 --loss margin --batch_mining rho_distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2 --loss_margin_beta 0.6 --miner_rho_distance_cp 0.35
@@ -320,6 +335,7 @@ python main.py --dataset cars196 --source $datapath --project RevisitDML --group
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARreg_Margin_b06_Distance --seed 4 --loss margin --batch_mining rho_distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2 --loss_margin_beta 0.6 --miner_rho_distance_cp 0.35
 
 # CARreg_Margin_b12_Distance, R-Margin(D)b1.2: published R@1 81.11 +- 0.49
+# (the published code divided by the number of triplets with an active term, so a triplet with both terms active counted once; here, as in the code of the loss's authors, by the number of active terms)
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARreg_Margin_b12_Distance --seed 0 --loss margin --batch_mining rho_distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2 --miner_rho_distance_cp 0.35
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARreg_Margin_b12_Distance --seed 1 --loss margin --batch_mining rho_distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2 --miner_rho_distance_cp 0.35
 python main.py --dataset cars196 --source $datapath --project RevisitDML --group CARreg_Margin_b12_Distance --seed 2 --loss margin --batch_mining rho_distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 150 --bs 112 --data_sampler class_random --samples_per_class 2 --miner_rho_distance_cp 0.35
@@ -350,6 +366,7 @@ python main.py --dataset online_products --source $datapath --project RevisitDML
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOP_Npair --seed 4 --loss npair --batch_mining npair --arch resnet50_frozen --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2
 
 # SOP_GenLifted, GenLifted: published R@1 75.21 +- 0.12
+# (the published code reduces distances over the wrong axis in current versions of PyTorch (the version of the published runs is not known); here as in the paper)
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOP_GenLifted --seed 0 --loss lifted --batch_mining lifted --arch resnet50_frozen --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOP_GenLifted --seed 1 --loss lifted --batch_mining lifted --arch resnet50_frozen --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOP_GenLifted --seed 2 --loss lifted --batch_mining lifted --arch resnet50_frozen --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2
@@ -371,6 +388,7 @@ python main.py --dataset online_products --source $datapath --project RevisitDML
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOP_Contrastive --seed 4 --loss contrastive --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2
 
 # SOP_Angular, Angular: published R@1 73.22 +- 0.07
+# (the published code fails where a class occurs more than twice in a batch, as class_random batches do: how these values were computed is not known; here as in the paper)
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOP_Angular --seed 0 --loss angular --batch_mining npair --arch resnet50_frozen --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOP_Angular --seed 1 --loss angular --batch_mining npair --arch resnet50_frozen --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOP_Angular --seed 2 --loss angular --batch_mining npair --arch resnet50_frozen --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2
@@ -378,7 +396,7 @@ python main.py --dataset online_products --source $datapath --project RevisitDML
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOP_Angular --seed 4 --loss angular --batch_mining npair --arch resnet50_frozen --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2
 
 # SOP_ArcFace, ArcFace: published R@1 77.71 +- 0.15
-# (the published code added the margin to every class, which amounts to a normalised softmax: not the same method as here)
+# (the published runs added the angular margin to every class, which softmax ignores: in effect a normalised softmax at scale 16; here the margin acts)
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOP_ArcFace --seed 0 --loss arcface --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOP_ArcFace --seed 1 --loss arcface --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOP_ArcFace --seed 2 --loss arcface --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2
@@ -414,6 +432,7 @@ python main.py --dataset online_products --source $datapath --project RevisitDML
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOP_Triplet_Distance --seed 4 --loss triplet --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2
 
 # SOP_Quadruplet_Distance, Quadruplet(D): published R@1 76.95 +- 0.10
+# (the published code differed from the method: distances to the fourth sample taken between all pairs of rows, and the fourth sample could share a class with the others; here as in the paper)
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOP_Quadruplet_Distance --seed 0 --loss quadruplet --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOP_Quadruplet_Distance --seed 1 --loss quadruplet --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOP_Quadruplet_Distance --seed 2 --loss quadruplet --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2
@@ -421,6 +440,7 @@ python main.py --dataset online_products --source $datapath --project RevisitDML
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOP_Quadruplet_Distance --seed 4 --loss quadruplet --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2
 
 # SOP_Margin_b06_Distance, Margin(D)b0.6: published R@1 77.38 +- 0.11
+# (the published code divided by the number of triplets with an active term, so a triplet with both terms active counted once; here, as in the code of the loss's authors, by the number of active terms)
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOP_Margin_b06_Distance --seed 0 --loss margin --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2 --loss_margin_beta 0.6
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOP_Margin_b06_Distance --seed 1 --loss margin --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2 --loss_margin_beta 0.6
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOP_Margin_b06_Distance --seed 2 --loss margin --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2 --loss_margin_beta 0.6
@@ -428,6 +448,7 @@ python main.py --dataset online_products --source $datapath --project RevisitDML
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOP_Margin_b06_Distance --seed 4 --loss margin --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2 --loss_margin_beta 0.6
 
 # SOP_Margin_b12_Distance, Margin(D)b1.2: published R@1 78.43 +- 0.07
+# (the published code divided by the number of triplets with an active term, so a triplet with both terms active counted once; here, as in the code of the loss's authors, by the number of active terms)
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOP_Margin_b12_Distance --seed 0 --loss margin --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOP_Margin_b12_Distance --seed 1 --loss margin --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOP_Margin_b12_Distance --seed 2 --loss margin --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2
@@ -442,6 +463,7 @@ python main.py --dataset online_products --source $datapath --project RevisitDML
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOP_SNR_Distance --seed 4 --loss snr --batch_mining distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2
 
 # SOP_MS, MS: published R@1 77.99 +- 0.09
+# (the published code divided by the number of anchors that kept pairs; here, as in the code of the loss's authors, by the batch size)
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOP_MS --seed 0 --loss multisimilarity --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOP_MS --seed 1 --loss multisimilarity --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOP_MS --seed 2 --loss multisimilarity --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2
@@ -463,6 +485,7 @@ python main.py --dataset online_products --source $datapath --project RevisitDML
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOPreg_Contrastive --seed 4 --loss contrastive --batch_mining rho_distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2 --miner_rho_distance_cp 0.15
 
 # SOPreg_Margin_b06_Distance, R-Margin(D)b0.6: published R@1 77.58 +- 0.11
+# (the published code divided by the number of triplets with an active term, so a triplet with both terms active counted once; here, as in the code of the loss's authors, by the number of active terms)
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOPreg_Margin_b06_Distance --seed 0 --loss margin --batch_mining rho_distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2 --loss_margin_beta 0.6 --miner_rho_distance_cp 0.15
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOPreg_Margin_b06_Distance --seed 1 --loss margin --batch_mining rho_distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2 --loss_margin_beta 0.6 --miner_rho_distance_cp 0.15
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOPreg_Margin_b06_Distance --seed 2 --loss margin --batch_mining rho_distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2 --loss_margin_beta 0.6 --miner_rho_distance_cp 0.15
@@ -470,6 +493,7 @@ python main.py --dataset online_products --source $datapath --project RevisitDML
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOPreg_Margin_b06_Distance --seed 4 --loss margin --batch_mining rho_distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2 --loss_margin_beta 0.6 --miner_rho_distance_cp 0.15
 
 # SOPreg_Margin_b12_Distance, R-Margin(D)b1.2: published R@1 78.52 +- 0.10
+# (the published code divided by the number of triplets with an active term, so a triplet with both terms active counted once; here, as in the code of the loss's authors, by the number of active terms)
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOPreg_Margin_b12_Distance --seed 0 --loss margin --batch_mining rho_distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2 --miner_rho_distance_cp 0.15
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOPreg_Margin_b12_Distance --seed 1 --loss margin --batch_mining rho_distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2 --miner_rho_distance_cp 0.15
 python main.py --dataset online_products --source $datapath --project RevisitDML --group SOPreg_Margin_b12_Distance --seed 2 --loss margin --batch_mining rho_distance --arch resnet50_frozen_normalize --embed_dim 128 --lr 0.00001 --n_epochs 100 --bs 112 --data_sampler class_random --samples_per_class 2 --miner_rho_distance_cp 0.15

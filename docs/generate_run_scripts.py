@@ -26,10 +26,6 @@ REVISIT_NOTES = """#
 # The standardised runs of "Revisiting Training Strategies and Generalization Performance in Deep Metric Learning" (ICML 2020,
 # arXiv 2002.08473). Above each block: the published R@1 in percent +- standard deviation (ddof 0) over the seeds, at the best
 # epoch on the test set, with the weights IMAGENET1K_V1."""
-REVISIT_REMARKS = {
-    "arcface": "the published code added the margin to every class, which amounts to a normalised softmax: not the same method as here",
-    "softtriplet": "the published code differed in three points from the method (criteria/softtriplet.py names them)",
-}
 
 # ------------------------------------------------------------------------------------------------------- MLRC_Runs.sh
 MLRC_NOTES = """#
@@ -180,14 +176,15 @@ def revisit_runs() -> str:
     """Revisit_Runs.sh as text."""
     title = "The 67 standardised configurations x 5 seeds of the ICML 2020 comparison"
     parts = [HEAD.format(title=title, name="Revisit_Runs.sh", example="CUB_Margin", notes=REVISIT_NOTES)]
+    notes = {row["method"]: row["note"] for row in table("revisit_notes.csv")}
     dataset = None
     for row in table("revisit_runs.csv"):
         if row["dataset"] != dataset:
             dataset = row["dataset"]
             parts.append(f"\n# {'=' * 30} {dataset}\n")
         parts.append(f"\n# {row['group']}, {row['method']}: published R@1 {row['published_R@1']} +- {row['sd_ddof0']}\n")
-        if row["loss"] in REVISIT_REMARKS:
-            parts.append(f"# ({REVISIT_REMARKS[row['loss']]})\n")
+        if row["method"] in notes:
+            parts.append(f"# ({notes[row['method']]})\n")
         parts += [revisit_line(row, seed) + "\n" for seed in range(int(row["seeds"]))]
     return "".join(parts)
 
