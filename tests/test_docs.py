@@ -20,7 +20,11 @@ PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"
 MIGRATION = DOCS / "migration.md"  # test_migration.py runs its commands
 FENCE = re.compile(r"^ *```(\w*).*\n([\s\S]*?)^ *```", re.MULTILINE)
 RUN_FOLDER = re.compile(r"(?<= )(FOLDER|RUN|<run>)(?=[/ ]|$)")
-NEW_PLUG_IN = {"--loss mine": "--loss triplet", "--batch_mining mine": "--batch_mining random", "--data_sampler mine": "--data_sampler shuffle"}
+NEW_PLUG_IN = {
+    "--loss mine": "--loss triplet",
+    "--batch_mining mine": "--batch_mining random",
+    "--data_sampler mine": "--data_sampler shuffle",
+}
 
 
 def named(page):
