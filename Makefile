@@ -1,4 +1,4 @@
-# Everything runs in .venv, made here; PYTHON chooses the interpreter it is made from.
+# Everything runs in .venv, which this file creates; PYTHON is the interpreter it is created from.
 PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= 2
@@ -7,7 +7,7 @@ TEST_FLAGS ?= -q
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long lint bench clean environment
 
-help:  ## what can be made
+help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 environment: .venv/.installed

@@ -1,13 +1,13 @@
 #!/bin/sh
-# 8 methods with the distance miner, each without and with the rho regularisation of it, x 3 seeds, on the embedded characters
+# 8 losses with the distance miner, each with and without its rho regularisation, x 3 seeds, on the embedded characters
 #
-# The finding of "Revisiting Training Strategies and Generalization Performance in Deep Metric Learning" (ICML 2020, arXiv
-# 2002.08473) in small, without a download: --batch_mining rho_distance is the distance miner that, with probability
-# --miner_rho_distance_cp, pushes a sample of the anchor's own class away. The two of a pair differ in that alone. One command
-# each for the runs, and for tables and figures:
+# A small version, without a download, of a comparison in "Revisiting Training Strategies and Generalization Performance in Deep
+# Metric Learning" (ICML 2020, arXiv 2002.08473). --batch_mining rho_distance is the distance miner, except that with probability
+# --miner_rho_distance_cp it takes a sample of the anchor's own class for the negative. Only this differs within a pair. The runs,
+# then tables and figures (results: docs/rho_sweep.md):
 #   python Run_Script.py Rho_Sweep.sh --jobs 2
 #   python Result_Evaluations.py --runs Training_Results/glyphs --out Result_Tables/rho_sweep
-# What all have in common: configs/rho_glyphs.yaml. Longer: python Run_Script.py Rho_Sweep.sh -- --n_epochs 20
+# Common settings: configs/rho_glyphs.yaml. Longer training: python Run_Script.py Rho_Sweep.sh -- --n_epochs 20
 
 # Contrastive
 python main.py --config rho_glyphs --project RhoSweep --group Glyphs_Contrastive --seed 0 --loss contrastive --batch_mining distance
@@ -41,7 +41,7 @@ python main.py --config rho_glyphs --project RhoSweep --group Glyphsreg_Quadrupl
 python main.py --config rho_glyphs --project RhoSweep --group Glyphsreg_Quadruplet --seed 1 --loss quadruplet --batch_mining rho_distance --miner_rho_distance_cp 0.2
 python main.py --config rho_glyphs --project RhoSweep --group Glyphsreg_Quadruplet --seed 2 --loss quadruplet --batch_mining rho_distance --miner_rho_distance_cp 0.2
 
-# SNR; without its own regulariser, which main.py leaves out with the miner distance alone
+# SNR, without its own regulariser in both: main.py drops it with the miner distance, but not with rho_distance
 python main.py --config rho_glyphs --project RhoSweep --group Glyphs_SNR --seed 0 --loss snr --batch_mining distance --loss_snr_reg_lambda 0
 python main.py --config rho_glyphs --project RhoSweep --group Glyphs_SNR --seed 1 --loss snr --batch_mining distance --loss_snr_reg_lambda 0
 python main.py --config rho_glyphs --project RhoSweep --group Glyphs_SNR --seed 2 --loss snr --batch_mining distance --loss_snr_reg_lambda 0

@@ -12,7 +12,7 @@ two queries is 3.7 G comparisons of data in the cache, .3 to .5 ns each on one c
 13 ns a score: nothing on separable data, 1 s on bad data (1,500 kept a query). So the ranks cost 3 s at least, where faiss needs 5
 to 10 s for 12 neighbours. A k-means iteration with 11,316 centroids is .18 TFLOP, 20 of them 3.5 TFLOP, about 17 s; with only the
 centroids that moved, two or three iterations' worth, 2 to 3 s. At 1,000,000 the scores, each once, are 128 TFLOP, 16 minutes at
-the 130 GFLOP/s that two cores gave where the README's figures were measured, and comparing them takes another 6.
+the 130 GFLOP/s that two cores gave where the figures of docs/speed.md were measured, and comparing them takes another 6.
 """
 
 import argparse

@@ -296,6 +296,8 @@ def comparison(matches: list[published.Match], source: str, found: list[Group] |
         "z = difference / sqrt(s1^2/n1 + s2^2/n2), with the deviations as ddof 1"
         + (", of one seed with the published deviation" if assumed else "")
         + "; - where no deviation is published.",
+        *["Where a row's note says that the published code differed, z compares two different losses."] * (source == "published"),
+        *["rho published: of D - 1 singular values (D dimensions); rho ours: of all D."] * with_rho,
         *_notes(found, BEST_ON_TEST if source == "published" else SELECTED, 0, ranked=False),
     ]
     return table

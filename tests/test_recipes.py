@@ -1,4 +1,4 @@
-"""The recipes of CONTRIBUTING.md, word for word: the file is written, trained with, removed. And plug-ins in a foreign program."""
+"""The recipes of CONTRIBUTING.md and README.md, word for word: the file is written, trained with, removed. And plug-ins in a foreign program."""
 
 import os
 import re
@@ -10,16 +10,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-RECIPES = {
-    "criteria": ("Add a loss in three steps", ["--loss", "mine", "--batch_mining", "distance"]),
-    "batch_mining": ("Add a miner in three steps", ["--loss", "triplet", "--batch_mining", "mine"]),
-    "datasampler": ("Add a sampler in three steps", ["--loss", "multisimilarity", "--data_sampler", "mine"]),
+RECIPES = {  # page and heading -> folder, flags
+    ("CONTRIBUTING.md", "Add a loss in three steps"): ("criteria", ["--loss", "mine", "--batch_mining", "distance"]),
+    ("README.md", "Add a loss"): ("criteria", ["--loss", "mine", "--batch_mining", "distance"]),
+    ("CONTRIBUTING.md", "Add a miner in three steps"): ("batch_mining", ["--loss", "triplet", "--batch_mining", "mine"]),
+    ("CONTRIBUTING.md", "Add a sampler in three steps"): ("datasampler", ["--loss", "multisimilarity", "--data_sampler", "mine"]),
 }
 
 
-def code_of(title: str) -> str:
-    """The Python block under a heading of CONTRIBUTING.md."""
-    section = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split(f"## {title}")[1].split("\n## ")[0]
+def code_of(page: str, title: str) -> str:
+    """The Python block under a heading of a page."""
+    section = (ROOT / page).read_text(encoding="utf-8").split(f"\n## {title}\n")[1].split("\n## ")[0]
     block = re.search(r"```python\n(.*?)```", section, re.DOTALL).group(1)
     return "\n".join(line.removeprefix("   ") for line in block.splitlines()) + "\n"
 
@@ -37,11 +38,12 @@ def run(house, *words):
     return subprocess.run([sys.executable, "main.py", *map(str, words)], cwd=house, capture_output=True, text=True, env=environment)
 
 
-@pytest.mark.parametrize("folder", RECIPES)
-def test_a_recipe_trains(house, folder, folder_data, tmp_path):
-    title, words = RECIPES[folder]
+@pytest.mark.parametrize(("page", "title"), RECIPES)
+def test_a_recipe_trains(house, page, title, folder_data, tmp_path):
+    folder, words = RECIPES[page, title]
+    code = code_of(page, title)
     plug_in = house / folder / "mine.py"
-    plug_in.write_text(code_of(title), encoding="utf-8")
+    plug_in.write_text(code, encoding="utf-8")
     try:
         common = ["--dataset", "folder", "--dataset_folder_path", folder_data, "--arch", "conv4_normalize", "--n_epochs", "1", "--bs", "8"]
         more = [
@@ -58,7 +60,7 @@ def test_a_recipe_trains(house, folder, folder_data, tmp_path):
         ]
         told = run(house, *common, *more, *words)
         assert told.returncode == 0, told.stderr
-        if folder == "criteria":
+        if "loss_mine_weight" in code:
             assert "rate 0.25" in told.stdout, "the inner loss keeps its own learning rate"
             assert "--loss_mine_weight" in run(house, "--help").stdout
             assert (tmp_path / "folder" / "Sample_Group_s1" / "CSV_Logs" / "Train_criterion.csv").exists()
@@ -67,6 +69,19 @@ def test_a_recipe_trains(house, folder, folder_data, tmp_path):
     finally:
         plug_in.unlink()
     assert "unknown" in run(house, *words).stderr
+
+
+def test_the_program_that_uses_a_loss_runs(tmp_path):
+    """As CONTRIBUTING shows it, with the clone's path put in; an installed package named `datasets` stays the program's own."""
+    code = code_of("CONTRIBUTING.md", "Use a loss in another program")
+    assert "/path/to/the/clone" in code
+    (tmp_path / "datasets.py").write_text("FOREIGN = True\n")
+    program = code.replace("/path/to/the/clone", str(ROOT))
+    program += "\nimport datasets\n\nassert datasets.FOREIGN and criterion.margin == 0.1 and embeddings.grad.abs().sum() > 0\nprint('served')\n"
+    (tmp_path / "program.py").write_text(program)
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    told = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, env=clean, capture_output=True, text=True)
+    assert told.stdout.strip() == "served", told.stderr
 
 
 def test_plug_ins_serve_a_foreign_program(tmp_path):

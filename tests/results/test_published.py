@@ -38,7 +38,6 @@ def test_every_published_row_joins_a_configuration(source, count, table):
             (t["dataset"], t["method"], float(t["R@1_mean"]), float(t["R@1_std(ddof0,5 seeds)"]), float(t["rho_spectrum@2(train)"]))
             for t in texts
         }
-        assert {p.method for p in found if p.note} == {"ArcFace", "SoftTriple"}
     else:
         assert sorted(p.values[0].mean for p in found) == pytest.approx(sorted(100 * float(t["validation_map_r"]) for t in texts))
         assert sum(len(p.values) == 2 for p in found) == 42
@@ -86,6 +85,16 @@ def test_difference_and_z(tmp_path):
     assert (shown["R@1 ours [%]"], shown["R@1 published [%]"], shown["R@1 published [%] deviation"]) == (f"{mean:.2f}", "62.80", "0.70")
     assert (shown["R@1 difference"], shown["R@1 z"]) == (f"{mean - 62.80:+.2f}", f"{against.z:+.2f}")
     assert (shown["rho ours"], shown["rho published"]) == ("0.200", "0.155")
+    text = formats.to_markdown(table)
+    assert "rho published: of D - 1 singular values" in text
+    assert "divided by the number of anchors that kept pairs" in text and "z compares two different losses" in text
+
+
+def test_every_method_whose_published_code_differed_has_a_note():
+    """CHANGELOG lists the losses."""
+    differed = {"angular", "arcface", "lifted", "margin", "multisimilarity", "quadruplet", "softtriplet"}
+    assert {p.flag("--loss") for p in published.load("published") if p.note} == differed
+    assert not [p.method for p in published.load("published") if p.flag("--loss") in differed and not p.note]
 
 
 def test_reality_check(tmp_path):

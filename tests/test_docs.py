@@ -1,0 +1,131 @@
+"""README, CONTRIBUTING, CHANGELOG and docs/: links and anchors lead somewhere, every page is in the index, quoted commands parse."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+import Bayesian_Optimization
+import evaluation.__main__
+import parameters
+import Result_Evaluations
+import Run_Script
+from utilities.configuration import saved_flags
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(DOCS.rglob("*.md"))
+MIGRATION = DOCS / "migration.md"  # test_migration.py runs its commands
+FENCE = re.compile(r"^ *```(\w*).*\n([\s\S]*?)^ *```", re.MULTILINE)
+RUN_FOLDER = re.compile(r"(?<= )(FOLDER|RUN|<run>)(?=[/ ]|$)")
+NEW_PLUG_IN = {
+    "--loss mine": "--loss triplet",
+    "--batch_mining mine": "--batch_mining random",
+    "--data_sampler mine": "--data_sampler shuffle",
+}
+
+
+def named(page):
+    return str(page.relative_to(ROOT))
+
+
+def prose(page):
+    """A page without its code."""
+    return re.sub(r"`[^`\n]*`", "", FENCE.sub("", page.read_text(encoding="utf-8")))
+
+
+def anchors(page):
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def targets(page):
+    """What the page links to or shows, web addresses aside."""
+    text = prose(page)
+    found = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:src|href)="([^"]+)"', text)
+    return [target for target in found if not re.match(r"\w+:", target)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_and_anchors_lead_somewhere(page):
+    for target in targets(page):
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        assert there.exists() and ROOT in there.parents, target
+        assert not anchor or anchor in anchors(there), target
+
+
+def test_the_index_names_every_page():
+    linked = {(DOCS / target.partition("#")[0]).resolve() for target in targets(DOCS / "index.md")}
+    assert not [named(page) for page in DOCS.rglob("*.md") if page.name != "index.md" and page not in linked]
+
+
+def test_every_picture_is_shown():
+    shown = {(page.parent / target).resolve() for page in PAGES for target in targets(page)}
+    assert not [named(picture) for picture in DOCS.rglob("*.png") if picture not in shown]
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 130
+
+
+# ---------------------------------------------------------------------------------------------------------------- commands
+def commands(page):
+    """The command lines of a page that begin with `python`, from its blocks and from its sentences."""
+    text = page.read_text(encoding="utf-8")
+    lines = [line for kind, block in FENCE.findall(text) if kind != "python" for line in block.replace("\\\n", " ").splitlines()]
+    lines += re.findall(r"`([^`]+)`", FENCE.sub("", text))
+    for line in lines:
+        words = [word for word in line.split() if not re.fullmatch(r"[A-Z_]+=\w+", word)]
+        if words[:1] == ["python"] and not line.rstrip().endswith("…"):
+            yield " ".join(words)
+
+
+COMMANDS = sorted({(named(page), command) for page in PAGES if page != MIGRATION for command in commands(page)})
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
+    """A run's folder, as far as reading the flags of another command asks for it."""
+    folder = tmp_path_factory.mktemp("run") / "glyphs" / "Demo_s1"
+    folder.mkdir(parents=True)
+    flags = saved_flags(parameters.read(["--config", "demo_glyphs", "--group", "Demo"]))
+    (folder / "parameters.yaml").write_text(yaml.safe_dump(flags), encoding="utf-8")
+    return folder
+
+
+def test_pages_quote_commands():
+    assert len(COMMANDS) >= 40 and {"README.md", "CONTRIBUTING.md", "docs/evaluation.md", "docs/speed.md"} <= {page for page, _ in COMMANDS}
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS)
+def test_a_quoted_command_parses(page, command, run_folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    text = RUN_FOLDER.sub(str(run_folder), command).replace("$datapath", "Datasets")
+    for mine, there in NEW_PLUG_IN.items():
+        text = text.replace(mine, there)
+    program, *words = shlex.split(text, comments=True)[1:]
+    if program == "-c":
+        compile(words[0], page, "exec")
+        return
+    if program == "-m":
+        program, *words = words
+        assert program == "evaluation" and evaluation.__main__.parser().parse_args(words)
+        return
+    assert (ROOT / program).is_file()
+    if "--help" in words:
+        return
+    if program == "main.py":
+        parameters.read(words)
+    elif program == "Bayesian_Optimization.py":
+        assert Bayesian_Optimization.plan(words, tmp_path)
+    elif program == "Result_Evaluations.py":
+        assert Result_Evaluations.read(words).runs
+    elif program == "Run_Script.py":
+        assert (ROOT / Run_Script.read_options(words).script).is_file()
+    else:  # generators, benchmarks, toy experiments: their flags, as they are declared
+        source = (ROOT / program).read_text(encoding="utf-8")
+        assert not [word for word in words if word.startswith("--") and f'"{word}"' not in source]
