@@ -182,4 +182,4 @@ class Classes:
 
 def below(counts: torch.Tensor) -> torch.Tensor:
     """A uniformly drawn whole number from 0 to `counts` - 1, for each entry; 0 where the count is 0."""
-    return (torch.rand(counts.shape, device=counts.device) * counts).long()
+    return (torch.rand(counts.shape, dtype=torch.float32, device=counts.device) * counts).long()
