@@ -1,5 +1,7 @@
 """ProxyNCA++ (Teh et al., ECCV 2020, arXiv 2004.01113): ProxyNCA as a probability over all proxies."""
 
+import functools
+
 import torch
 
 from criteria._proxies import ProxyCriterion
@@ -19,7 +21,8 @@ class Criterion(ProxyCriterion):
     """mean_i |x_i - p_y|^2 + log sum_k exp(-|x_i - p_k|^2), embeddings and proxies at length `scale`."""
 
     def __init__(self, opt):
-        super().__init__(opt, opt.lr * opt.loss_proxynca_pp_lrmulti, start=lambda proxies: proxies.normal_(std=1 / 8))
+        start = functools.partial(torch.nn.init.normal_, std=1 / 8)
+        super().__init__(opt, opt.lr * opt.loss_proxynca_pp_lrmulti, start, pml_start=torch.nn.init.normal_)
         self.scale = opt.loss_proxynca_pp_scale
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
