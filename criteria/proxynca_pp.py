@@ -15,6 +15,13 @@ def add_arguments(group) -> None:
     """Declare the flags of ProxyNCA++."""
     group.add_argument("--loss_proxynca_pp_lrmulti", type=float, default=50, help="learning rate of the proxies, in multiples of --lr")
     group.add_argument("--loss_proxynca_pp_scale", type=float, default=3, help="length of embeddings and proxies (temperature 1 / scale^2)")
+    group.add_argument(
+        "--loss_proxynca_pp_softmax_scale",
+        type=float,
+        default=None,
+        help="the same as the factor of squared distances between unit vectors, as pytorch-metric-learning states it; where it is given "
+        "it decides (unset: the square of --loss_proxynca_pp_scale)",
+    )
 
 
 class Criterion(ProxyCriterion):
@@ -23,10 +30,11 @@ class Criterion(ProxyCriterion):
     def __init__(self, opt):
         start = functools.partial(torch.nn.init.normal_, std=1 / 8)
         super().__init__(opt, opt.lr * opt.loss_proxynca_pp_lrmulti, start, pml_start=torch.nn.init.normal_)
-        self.scale = opt.loss_proxynca_pp_scale
+        given = opt.loss_proxynca_pp_softmax_scale
+        self.softmax_scale = opt.loss_proxynca_pp_scale**2 if given is None else given
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
         similarities = self.cosines(batch)  # (B, C)
         self.note(similarities, labels)
-        return torch.nn.functional.cross_entropy(2 * self.scale**2 * similarities, labels)  # = -|x - p|^2 but for a constant
+        return torch.nn.functional.cross_entropy(2 * self.softmax_scale * similarities, labels)  # = -|x - p|^2 but for a constant
