@@ -22,7 +22,7 @@ python Bayesian_Optimization.py --config mlrc_cub200 --source $datapath --projec
 python Bayesian_Optimization.py --config mlrc_cub200 --source $datapath --project MLRC --group MLRC_CUB_NTXent --seed 0 --bayesian_optimization_n_iter 50 --reproductions 10 --loss ntxent --loss_ntxent_temperature~LOG_BAYESIAN~ 1e-4,1e2
 
 # ProxyNCA: published best, in its own units: lr 0.00604166, softmax_scale 13.9843
-python Bayesian_Optimization.py --config mlrc_cub200 --source $datapath --project MLRC --group MLRC_CUB_ProxyNCA --seed 0 --bayesian_optimization_n_iter 50 --reproductions 10 --loss proxynca_pp --loss_proxynca_pp_lrmulti~LOG_BAYESIAN~ 1,1000000 --loss_proxynca_pp_scale~BAYESIAN~ 0.1,10 --samples_per_class 1
+python Bayesian_Optimization.py --config mlrc_cub200 --source $datapath --project MLRC --group MLRC_CUB_ProxyNCA --seed 0 --bayesian_optimization_n_iter 50 --reproductions 10 --loss proxynca_pp --loss_proxynca_pp_lrmulti~LOG_BAYESIAN~ 1,1000000 --loss_proxynca_pp_softmax_scale~BAYESIAN~ 0.01,100 --samples_per_class 1
 
 # Margin: published best, in its own units: lr 0.00131495, margin 0.0878073, beta 0.783866
 python Bayesian_Optimization.py --config mlrc_cub200 --source $datapath --project MLRC --group MLRC_CUB_Margin --seed 0 --bayesian_optimization_n_iter 50 --reproductions 10 --loss margin --batch_mining all --loss_margin_beta_shared --loss_margin_beta_lr~LOG_BAYESIAN~ 1e-6,1e0 --loss_margin_margin~BAYESIAN~ -0.2,2 --loss_margin_beta~BAYESIAN~ -0.2,2
@@ -66,7 +66,7 @@ python Bayesian_Optimization.py --config mlrc_cars196 --source $datapath --proje
 python Bayesian_Optimization.py --config mlrc_cars196 --source $datapath --project MLRC --group MLRC_CARS_NTXent --seed 0 --bayesian_optimization_n_iter 50 --reproductions 10 --loss ntxent --loss_ntxent_temperature~LOG_BAYESIAN~ 1e-5,1e2
 
 # ProxyNCA: published best, in its own units: lr 0.00443432, softmax_scale 7.97053
-python Bayesian_Optimization.py --config mlrc_cars196 --source $datapath --project MLRC --group MLRC_CARS_ProxyNCA --seed 0 --bayesian_optimization_n_iter 50 --reproductions 10 --loss proxynca_pp --loss_proxynca_pp_lrmulti~LOG_BAYESIAN~ 1,1000000 --loss_proxynca_pp_scale~BAYESIAN~ 0.1,10 --samples_per_class 1
+python Bayesian_Optimization.py --config mlrc_cars196 --source $datapath --project MLRC --group MLRC_CARS_ProxyNCA --seed 0 --bayesian_optimization_n_iter 50 --reproductions 10 --loss proxynca_pp --loss_proxynca_pp_lrmulti~LOG_BAYESIAN~ 1,1000000 --loss_proxynca_pp_softmax_scale~BAYESIAN~ 0.01,100 --samples_per_class 1
 
 # Margin: published best, in its own units: lr 0.00011114, margin 0.0781719, beta 1.31644
 python Bayesian_Optimization.py --config mlrc_cars196 --source $datapath --project MLRC --group MLRC_CARS_Margin --seed 0 --bayesian_optimization_n_iter 50 --reproductions 10 --loss margin --batch_mining all --loss_margin_beta_shared --loss_margin_beta_lr~LOG_BAYESIAN~ 1e-6,1e0 --loss_margin_margin~BAYESIAN~ -0.2,2 --loss_margin_beta~BAYESIAN~ -0.2,2
@@ -110,7 +110,7 @@ python Bayesian_Optimization.py --config mlrc_sop --source $datapath --project M
 python Bayesian_Optimization.py --config mlrc_sop --source $datapath --project MLRC --group MLRC_SOP_NTXent --seed 0 --bayesian_optimization_n_iter 50 --reproductions 10 --loss ntxent --loss_ntxent_temperature~LOG_BAYESIAN~ 1e-5,1e2
 
 # ProxyNCA: published best, in its own units: lr 0.000528896, softmax_scale 10.7336
-python Bayesian_Optimization.py --config mlrc_sop --source $datapath --project MLRC --group MLRC_SOP_ProxyNCA --seed 0 --bayesian_optimization_n_iter 50 --reproductions 10 --loss proxynca_pp --loss_proxynca_pp_lrmulti~LOG_BAYESIAN~ 1,1000000 --loss_proxynca_pp_scale~BAYESIAN~ 0.1,10 --samples_per_class 1
+python Bayesian_Optimization.py --config mlrc_sop --source $datapath --project MLRC --group MLRC_SOP_ProxyNCA --seed 0 --bayesian_optimization_n_iter 50 --reproductions 10 --loss proxynca_pp --loss_proxynca_pp_lrmulti~LOG_BAYESIAN~ 1,1000000 --loss_proxynca_pp_softmax_scale~BAYESIAN~ 0.01,100 --samples_per_class 1
 
 # Margin: published best, in its own units: lr 0.00182796, margin 0.0915777, beta 1.10723
 python Bayesian_Optimization.py --config mlrc_sop --source $datapath --project MLRC --group MLRC_SOP_Margin --seed 0 --bayesian_optimization_n_iter 50 --reproductions 10 --loss margin --batch_mining all --loss_margin_beta_shared --loss_margin_beta_lr~LOG_BAYESIAN~ 1e-6,1e0 --loss_margin_margin~BAYESIAN~ -0.2,2 --loss_margin_beta~BAYESIAN~ -0.2,2
@@ -154,7 +154,7 @@ python Bayesian_Optimization.py --config mlrc_cub200_bs256 --source $datapath --
 python Bayesian_Optimization.py --config mlrc_cub200_bs256 --source $datapath --project MLRC --group MLRC_CUB256_NTXent --seed 0 --bayesian_optimization_n_iter 50 --reproductions 10 --loss ntxent --loss_ntxent_temperature~LOG_BAYESIAN~ 1e-2,1e2
 
 # ProxyNCA: published best, in its own units: lr 0.216226, softmax_scale 10.0312
-python Bayesian_Optimization.py --config mlrc_cub200_bs256 --source $datapath --project MLRC --group MLRC_CUB256_ProxyNCA --seed 0 --bayesian_optimization_n_iter 50 --reproductions 10 --loss proxynca_pp --loss_proxynca_pp_lrmulti~LOG_BAYESIAN~ 1,1000000 --loss_proxynca_pp_scale~BAYESIAN~ 0.1,10 --samples_per_class 1 --data_sampler class_random
+python Bayesian_Optimization.py --config mlrc_cub200_bs256 --source $datapath --project MLRC --group MLRC_CUB256_ProxyNCA --seed 0 --bayesian_optimization_n_iter 50 --reproductions 10 --loss proxynca_pp --loss_proxynca_pp_lrmulti~LOG_BAYESIAN~ 1,1000000 --loss_proxynca_pp_softmax_scale~BAYESIAN~ 0.01,100 --samples_per_class 1 --data_sampler class_random
 
 # Margin: published best, in its own units: lr 1e-06, margin 0.0674918, beta 0.976232
 python Bayesian_Optimization.py --config mlrc_cub200_bs256 --source $datapath --project MLRC --group MLRC_CUB256_Margin --seed 0 --bayesian_optimization_n_iter 50 --reproductions 10 --loss margin --batch_mining all --loss_margin_beta_shared --loss_margin_beta_lr~LOG_BAYESIAN~ 1e-6,1e0 --loss_margin_margin~BAYESIAN~ -0.2,2 --loss_margin_beta~BAYESIAN~ -0.2,2

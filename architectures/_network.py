@@ -62,8 +62,8 @@ class Network(torch.nn.Module):
         self.input_size, self.input_space, self.input_range = int(input_size), input_space, input_range
         self.mean, self.std, self.head = tuple(mean), tuple(std), head
         mean, std = (torch.tensor(values, dtype=torch.float64).view(1, 3, 1, 1) for values in (self.mean, self.std))
-        self.register_buffer("scale", (input_range / std).float(), persistent=False)  # (1, 3, 1, 1)
-        self.register_buffer("shift", (-mean / std).float(), persistent=False)  # (1, 3, 1, 1)
+        self.register_buffer("scale", (input_range / std).to(torch.get_default_dtype()), persistent=False)  # (1, 3, 1, 1)
+        self.register_buffer("shift", (-mean / std).to(torch.get_default_dtype()), persistent=False)  # (1, 3, 1, 1)
 
         self.backbone = backbone
         widths = [feature_dim, *opt.embed_hidden]

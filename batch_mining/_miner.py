@@ -24,7 +24,7 @@ class Miner:
         self.stats = {}
         mined = self.mine(raise_half(batch.detach()), labels.to(batch.device))
         number = len(mined[0]) + (len(mined[2]) if len(mined) == 4 else 0)  # Pairs are positive and negative ones
-        self.stats["tuples"] = torch.full((), float(number), device=batch.device)
+        self.stats["tuples"] = torch.full((), float(number), dtype=torch.float32, device=batch.device)
         return mined
 
 
@@ -35,7 +35,7 @@ def drawn(weights: torch.Tensor, otherwise: torch.Tensor) -> torch.Tensor:
     """
     weights = weights.float() if weights.dtype == torch.bool else weights
     cumulative = weights.cumsum(1)
-    thresholds = torch.rand(len(weights), 1, device=weights.device) * cumulative[:, -1:]
+    thresholds = torch.rand(len(weights), 1, dtype=torch.float32, device=weights.device) * cumulative[:, -1:]
     chosen = torch.searchsorted(cumulative, thresholds.to(weights.dtype), right=True).clamp_(max=weights.shape[1] - 1)
     possible = weights.gather(1, chosen) > 0
     return torch.where(possible, chosen, otherwise[:, None]).squeeze(1)

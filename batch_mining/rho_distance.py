@@ -32,7 +32,7 @@ class BatchMiner(DistanceMiner):
         classes, positives, negatives, squared = self.partners(embeddings, labels)
         anchors = classes.anchors()
         positives, negatives = positives[anchors], negatives[anchors]
-        switched = torch.rand(len(anchors), device=anchors.device) < self.switch_probability
+        switched = torch.rand(len(anchors), dtype=torch.float32, device=anchors.device) < self.switch_probability
         mined = Triplets(anchors, torch.where(switched, anchors, positives), torch.where(switched, positives, negatives))
         self.stats["hard_share"] = hard_share(squared[anchors, mined.positives], squared[anchors, mined.negatives])
         self.stats["switched_share"] = switched.sum() / max(len(anchors), 1)

@@ -2,7 +2,8 @@
 
 Each is trained for three epochs with a suitable miner and rate, conv4, seeds 0, 1, 2, through main.py; runs that are finished are not
 repeated. `--peers` trains at least ten of them once more, with the same network start, seeds and batches, through
-pytorch-metric-learning's own implementation, over five seeds, and gives the paired difference.
+pytorch-metric-learning's own implementation, over five seeds, and gives the paired difference; class vectors start where ours do. With
+`--own_starts` those losses that have class vectors are compared each from its own start.
 """
 
 import argparse
@@ -77,16 +78,19 @@ PEERS = {  # ours -> how pytorch-metric-learning computes the same; none of them
 }
 
 
-class Peer(torch.nn.Module):
-    """pytorch-metric-learning's loss in the shape of a criterion, its class vectors started where ours start."""
+WITH_VECTORS = ("arcface", "cosface", "proxyanchor", "proxynca_pp", "softmax")  # of these losses the start is a matter of the program
 
-    def __init__(self, ours: torch.nn.Module, theirs: torch.nn.Module, epsilon: float | None):
+
+class Peer(torch.nn.Module):
+    """pytorch-metric-learning's loss in the shape of a criterion, its class vectors started where ours start, or on `own_start` its own way."""
+
+    def __init__(self, ours: torch.nn.Module, theirs: torch.nn.Module, epsilon: float | None, own_start: bool):
         super().__init__()
         from pytorch_metric_learning.miners import MultiSimilarityMiner
 
         self.loss, self.stats = theirs, {}
         self.miner = MultiSimilarityMiner(epsilon) if epsilon is not None else None
-        for mine, peer in zip(ours.parameters(), theirs.parameters(), strict=True):
+        for mine, peer in () if own_start else zip(ours.parameters(), theirs.parameters(), strict=True):
             start = mine.detach() if mine.shape == peer.shape else mine.detach().T
             peer.data.copy_(start.reshape(peer.shape))
         self.optim_dict_list = [{**group, "params": list(theirs.parameters())} for group in getattr(ours, "optim_dict_list", [])]
@@ -101,7 +105,7 @@ def options(loss: str, seed: int, save_path: str, group: str):
 
 
 @contextlib.contextmanager
-def computed_by_the_peer(loss: str):
+def computed_by_the_peer(loss: str, own_start: bool):
     """While it lasts, main.py trains with pytorch-metric-learning's loss where it would with ours."""
     from pytorch_metric_learning import losses
 
@@ -109,8 +113,8 @@ def computed_by_the_peer(loss: str):
 
     def select(name, opt, batchminer, **flags):
         mine = ours(name, opt, batchminer, **flags)
-        with torch.random.fork_rng():  # their start is overwritten: what it draws must not change the batches
-            return Peer(mine, *PEERS[loss](losses, opt, opt.n_classes, opt.embed_dim))
+        with torch.random.fork_rng():  # what their start draws must not change the batches
+            return Peer(mine, *PEERS[loss](losses, opt, opt.n_classes, opt.embed_dim), own_start)
 
     criteria.select = select
     try:
@@ -119,11 +123,14 @@ def computed_by_the_peer(loss: str):
         criteria.select = ours
 
 
-def result(loss: str, seed: int, save_path: str, peer: bool = False) -> tuple[float, float, float]:
-    """Test e_recall@1, map_r and seconds after the last epoch; the run is made where it is not there yet."""
-    opt = options(loss, seed, save_path, f"{loss}_pml" if peer else loss)
+def result(loss: str, seed: int, save_path: str, peer: str = "") -> tuple[float, float, float]:
+    """Test e_recall@1, map_r and seconds after the last epoch; the run is made where it is not there yet.
+
+    `peer`: "" is ours, "pml" the package's from our start, "pml_own_start" from its own.
+    """
+    opt = options(loss, seed, save_path, f"{loss}_{peer}" if peer else loss)
     if RunFolder(run_folder(opt)).progress.epochs < opt.n_epochs:
-        with computed_by_the_peer(loss) if peer else contextlib.nullcontext():
+        with computed_by_the_peer(loss, peer == "pml_own_start") if peer else contextlib.nullcontext():
             main.main(opt)
     told = json.loads((run_folder(opt) / "summary.json").read_text(encoding="utf-8"))
     return told["last"]["test"]["e_recall@1"], told["last"]["test"]["map_r"], told["seconds"]
@@ -143,10 +150,10 @@ def table(names: list[str], seeds: range, save_path: str) -> str:
     return "\n".join(lines)
 
 
-def peer_table(names: list[str], seeds: range, save_path: str) -> str:
+def peer_table(names: list[str], seeds: range, save_path: str, peer: str) -> str:
     lines = ["| loss | ours | pytorch-metric-learning | paired difference | two standard errors |", "|-|-|-|-|-|"]
     for name in names:
-        ours, theirs = ([result(name, seed, save_path, peer)[0] for seed in seeds] for peer in (False, True))
+        ours, theirs = ([result(name, seed, save_path, side)[0] for seed in seeds] for side in ("", peer))
         differences = [a - b for a, b in zip(ours, theirs, strict=True)]
         error = 2 * statistics.stdev(differences) / len(differences) ** 0.5
         lines.append(f"| `{name}` | {spread(ours)} | {spread(theirs)} | {100 * statistics.mean(differences):+.2f} | {100 * error:.2f} |")
@@ -158,6 +165,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=None, help="these losses (default: all)")
     parser.add_argument("--peers", action="store_true", help="the comparison with pytorch-metric-learning instead of the table")
+    parser.add_argument("--own_starts", action="store_true", help="with --peers: class vectors of each program start its own way")
     parser.add_argument("--seeds", type=int, default=None, help="how many seeds (default: 3; 5 with --peers)")
     parser.add_argument("--save_path", default="Training_Results/Methods", help="where the runs lie")
     parser.add_argument("--out", default=None, help="also write the table to this file")
@@ -167,7 +175,8 @@ if __name__ == "__main__":
         sys.exit(f"no setting for {', '.join(sorted(missing))}: add them to METHODS")
     began = time.monotonic()
     if arguments.peers:
-        text = peer_table(arguments.only or list(PEERS), range(arguments.seeds or 5), arguments.save_path)
+        names, peer = (WITH_VECTORS, "pml_own_start") if arguments.own_starts else (list(PEERS), "pml")
+        text = peer_table(arguments.only or names, range(arguments.seeds or 5), arguments.save_path, peer)
     else:
         text = table(arguments.only or list(METHODS), range(arguments.seeds or 3), arguments.save_path)
     print(f"{time.monotonic() - began:.0f} s on {torch.get_num_threads()} threads")

@@ -8,8 +8,9 @@ the batch, takes a miner's under `--mine_pairs`) and `add_arguments(group)`; its
 import torch
 
 import batch_mining
-from utilities.criterion import at_the_door
+from utilities.criterion import MetricCriterion, at_the_door
 from utilities.registry import Registry
+from utilities.tuples import Taken
 
 REGISTRY = Registry("criteria", "loss")
 
@@ -39,6 +40,8 @@ def select(name: str, opt=None, batchminer=None, **flags) -> torch.nn.Module:
         allowed = getattr(module, "ALLOWED_MINING_OPS", None)
         miner = opt.batch_mining if allowed is None or opt.batch_mining in allowed else allowed[0]
         batchminer = batch_mining.select(miner, opt)
+    if with_miner and not issubclass(module.Criterion, MetricCriterion):
+        batchminer = Taken(batchminer)  # a plain module asks the miner itself, which may be a user's that returns lists
     criterion = module.Criterion(opt, batchminer) if with_miner else module.Criterion(opt)
     if at_the_door not in criterion._forward_pre_hooks.values():
         criterion.register_forward_pre_hook(at_the_door, with_kwargs=True)

@@ -7,17 +7,29 @@ from utilities.errors import UserError
 from utilities.tensors import normalize
 
 
+def add_arguments(group) -> None:
+    """Declare the start that all class vectors share."""
+    group.add_argument(
+        "--loss_vectors_start",
+        default="icml",
+        choices=["icml", "pml"],
+        help="how class weights, proxies and centres begin: icml as each loss here does, most at lengths around 0.6; pml as in "
+        "pytorch-metric-learning, most from a unit normal, the longer they are the slower a rate turns them",
+    )
+
+
 class ProxyCriterion(MetricCriterion):
     """Base of criteria that train one vector a class, or several (class-major: those of class 0 first).
 
     Args:
         lr: learning rate of the vectors.
         start: initialises the parameter in place, given `(C * per_class, D)`; default: uniform in +-1/sqrt(D).
+        pml_start: the same under `--loss_vectors_start pml`; default: a unit normal, drawn as columns `(D, C * per_class)`.
 
     Raises UserError where `opt` has no count of classes or no size of the embedding.
     """
 
-    def __init__(self, opt, lr: float, start=None, per_class: int = 1):
+    def __init__(self, opt, lr: float, start=None, per_class: int = 1, pml_start=None):
         super().__init__()
         self.n_classes = getattr(opt, "n_classes", None)
         if not self.n_classes or opt.embed_dim < 1:
@@ -30,7 +42,7 @@ class ProxyCriterion(MetricCriterion):
         self.per_class = per_class
         self.proxies = torch.nn.Parameter(torch.empty(self.n_classes * per_class, opt.embed_dim))
         with torch.no_grad():
-            (start or _uniform)(self.proxies)
+            (pml_start or _normal_columns if opt.loss_vectors_start == "pml" else start or _uniform)(self.proxies)
         self.optim_dict_list = [{"params": [self.proxies], "lr": lr}]
         self.expect_classes(self.n_classes)
 
@@ -64,3 +76,14 @@ class ProxyCriterion(MetricCriterion):
 def _uniform(proxies: torch.Tensor) -> None:
     bound = proxies.shape[1] ** -0.5
     proxies.uniform_(-bound, bound)
+
+
+def in_columns(start, proxies: torch.Tensor) -> None:
+    """Apply `start` to `(D, C * per_class)` and turn the result over: the same draws, and the fan, of a package that holds columns."""
+    columns = torch.empty(proxies.shape[::-1], dtype=proxies.dtype, device=proxies.device)
+    start(columns)
+    proxies.copy_(columns.T)
+
+
+def _normal_columns(proxies: torch.Tensor) -> None:
+    in_columns(torch.nn.init.normal_, proxies)

@@ -3,6 +3,8 @@
 Divided by the batch size as in the official code; the ICML 2020 pipeline divided by the anchors that kept pairs.
 """
 
+import math
+
 import torch
 
 from criteria._pairs import PairCriterion, as_weights, log_sum_exp, pair_means, softplus
@@ -25,7 +27,7 @@ def add_arguments(group) -> None:
         "--loss_multisimilarity_margin",
         type=float,
         default=0.1,
-        help="slack in the comparison that keeps pairs (the paper's epsilon); inf keeps all",
+        help="slack in the comparison that keeps pairs (the paper's epsilon); inf compares nothing and keeps all",
     )
     group.add_argument(
         "--loss_multisimilarity_thresh", type=float, default=0.5, help="similarity at which a pair weighs one half (the paper's lambda)"
@@ -36,7 +38,8 @@ class Criterion(PairCriterion):
     """sum over anchors of 1/pos_weight log(1 + sum_p exp(-pos_weight (s - thresh))) and its mirror for negatives, over B.
 
     An anchor keeps the negatives with s + margin > its least similar positive, the positives with s - margin < its most
-    similar negative.
+    similar negative; one that lacks either kind gives 0. With an infinite margin nothing is compared: every pair is kept, and an
+    anchor that lacks one kind still gives the term of the other, as the official code without its miner does.
     """
 
     def __init__(self, opt, batchminer=None):
@@ -50,19 +53,25 @@ class Criterion(PairCriterion):
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
         similarities = batch @ batch.T  # (B, B)
         positives, negatives = self.pair_weights(batch, labels)
-        values = similarities.detach()
-        n_positives, n_negatives = positives.sum(1, keepdim=True), negatives.sum(1, keepdim=True)  # (B, 1)
-        far = torch.finfo(values.dtype).max / 4  # beyond every similarity, as inf is beyond every similarity with its margin
-        least_similar_positive = (values + (1 - positives) * far).amin(1, keepdim=True).masked_fill(n_positives == 0, torch.inf)
-        most_similar_negative = (values - (1 - negatives) * far).amax(1, keepdim=True).masked_fill(n_negatives == 0, -torch.inf)
-        kept_positives = positives * as_weights(values - self.margin < most_similar_negative, values)
-        kept_negatives = negatives * as_weights(values + self.margin > least_similar_positive, values)
-        # without a positive no negative is kept, and the other way round: both terms are then log 1
+        kept_positives, kept_negatives = self.kept(similarities.detach(), positives, negatives)
         positive_terms = softplus(log_sum_exp(self.pos_weight * (self.thresh - similarities), kept_positives))
         negative_terms = softplus(log_sum_exp(self.neg_weight * (similarities - self.thresh), kept_negatives))
         self.stats = {
-            "kept_positive_share": kept_positives.sum() / n_positives.sum().clamp(min=1),
-            "kept_negative_share": kept_negatives.sum() / n_negatives.sum().clamp(min=1),
+            "kept_positive_share": kept_positives.sum() / positives.sum().clamp(min=1),
+            "kept_negative_share": kept_negatives.sum() / negatives.sum().clamp(min=1),
             **pair_means("similarity", similarities, positives, negatives),
         }
         return (positive_terms / self.pos_weight + negative_terms / self.neg_weight).mean()
+
+    def kept(self, values: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The pairs of weights `(B, B)` that the comparison of similarities `values` `(B, B)` within the margin keeps."""
+        if self.margin == math.inf:
+            return positives, negatives
+        far = torch.finfo(values.dtype).max / 4  # beyond every similarity, as inf is beyond every similarity with its margin
+        least_similar_positive = (values + (1 - positives) * far).amin(1, keepdim=True)
+        most_similar_negative = (values - (1 - negatives) * far).amax(1, keepdim=True)
+        # without a positive no negative is kept, and the other way round: both terms are then log 1
+        least_similar_positive.masked_fill_(positives.sum(1, keepdim=True) == 0, torch.inf)
+        most_similar_negative.masked_fill_(negatives.sum(1, keepdim=True) == 0, -torch.inf)
+        kept_positives = positives * as_weights(values - self.margin < most_similar_negative, values)
+        return kept_positives, negatives * as_weights(values + self.margin > least_similar_positive, values)

@@ -26,7 +26,7 @@ class Criterion(ProxyCriterion):
 
     def __init__(self, opt):
         start = functools.partial(torch.nn.init.kaiming_normal_, mode="fan_out")
-        super().__init__(opt, opt.lr * opt.loss_proxyanchor_lrmulti, start)
+        super().__init__(opt, opt.lr * opt.loss_proxyanchor_lrmulti, start, pml_start=start)
         self.alpha = opt.loss_proxyanchor_alpha
         self.delta = opt.loss_proxyanchor_delta
 

@@ -3,6 +3,8 @@
 The denominator holds the other classes' proxies only, as in the paper; `proxynca_pp` has the form with all of them.
 """
 
+import functools
+
 import torch
 
 from criteria._proxies import ProxyCriterion
@@ -22,7 +24,8 @@ class Criterion(ProxyCriterion):
     """mean_i |x_i - p_y|^2 + log sum_{k != y} exp(-|x_i - p_k|^2), embeddings and proxies at length `scale`."""
 
     def __init__(self, opt):
-        super().__init__(opt, opt.lr * opt.loss_proxynca_lrmulti, start=lambda proxies: proxies.normal_(std=1 / 8))
+        start = functools.partial(torch.nn.init.normal_, std=1 / 8)
+        super().__init__(opt, opt.lr * opt.loss_proxynca_lrmulti, start, pml_start=torch.nn.init.normal_)
         self.scale = opt.loss_proxynca_scale
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:

@@ -1,5 +1,7 @@
 """ProxyNCA++ (Teh et al., ECCV 2020, arXiv 2004.01113): ProxyNCA as a probability over all proxies."""
 
+import functools
+
 import torch
 
 from criteria._proxies import ProxyCriterion
@@ -13,17 +15,26 @@ def add_arguments(group) -> None:
     """Declare the flags of ProxyNCA++."""
     group.add_argument("--loss_proxynca_pp_lrmulti", type=float, default=50, help="learning rate of the proxies, in multiples of --lr")
     group.add_argument("--loss_proxynca_pp_scale", type=float, default=3, help="length of embeddings and proxies (temperature 1 / scale^2)")
+    group.add_argument(
+        "--loss_proxynca_pp_softmax_scale",
+        type=float,
+        default=None,
+        help="the same as the factor of squared distances between unit vectors, as pytorch-metric-learning states it; where it is given "
+        "it decides (unset: the square of --loss_proxynca_pp_scale)",
+    )
 
 
 class Criterion(ProxyCriterion):
     """mean_i |x_i - p_y|^2 + log sum_k exp(-|x_i - p_k|^2), embeddings and proxies at length `scale`."""
 
     def __init__(self, opt):
-        super().__init__(opt, opt.lr * opt.loss_proxynca_pp_lrmulti, start=lambda proxies: proxies.normal_(std=1 / 8))
-        self.scale = opt.loss_proxynca_pp_scale
+        start = functools.partial(torch.nn.init.normal_, std=1 / 8)
+        super().__init__(opt, opt.lr * opt.loss_proxynca_pp_lrmulti, start, pml_start=torch.nn.init.normal_)
+        given = opt.loss_proxynca_pp_softmax_scale
+        self.softmax_scale = opt.loss_proxynca_pp_scale**2 if given is None else given
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
         similarities = self.cosines(batch)  # (B, C)
         self.note(similarities, labels)
-        return torch.nn.functional.cross_entropy(2 * self.scale**2 * similarities, labels)  # = -|x - p|^2 but for a constant
+        return torch.nn.functional.cross_entropy(2 * self.softmax_scale * similarities, labels)  # = -|x - p|^2 but for a constant

@@ -1,7 +1,7 @@
 """Smooth-AP (Brown et al., ECCV 2020, arXiv 2007.12163): average precision with sigmoids for steps.
 
-In any order of classes and with any number of samples a class, and the query is no member of its own list: the official code
-wants equal classes in sequence.
+In any order of classes and with any number of samples a class; the official code wants equal classes in sequence. The query is
+no member of its own list; the official code ranks it too, among its own positives.
 """
 
 import torch

@@ -9,7 +9,7 @@ import math
 
 import torch
 
-from criteria._proxies import ProxyCriterion
+from criteria._proxies import ProxyCriterion, in_columns
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
@@ -35,8 +35,9 @@ class Criterion(ProxyCriterion):
     """
 
     def __init__(self, opt):
-        start = functools.partial(torch.nn.init.kaiming_uniform_, a=math.sqrt(5))
-        super().__init__(opt, opt.lr * opt.loss_softtriplet_lrmulti, start, per_class=opt.loss_softtriplet_n_centroids)
+        start = functools.partial(torch.nn.init.kaiming_uniform_, a=math.sqrt(5))  # the fan is D, there C * n_centroids
+        there = functools.partial(in_columns, start)
+        super().__init__(opt, opt.lr * opt.loss_softtriplet_lrmulti, start, opt.loss_softtriplet_n_centroids, there)
         self.margin_delta = opt.loss_softtriplet_margin_delta
         self.gamma = opt.loss_softtriplet_gamma
         self.scale = opt.loss_softtriplet_lambda

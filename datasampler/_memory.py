@@ -6,7 +6,7 @@ pool; the published code mapped them through another one.
 
 import torch
 
-from datasampler._base import BatchSampler, draw_within
+from datasampler._base import BatchSampler, draw_within, random_below
 from utilities.errors import UserError
 from utilities.tensors import raise_half, squared_distances
 
@@ -15,7 +15,9 @@ CHUNK = 2**22  # entries of the largest tensor of a chunk of pools: faster than 
 
 def add_arguments(group) -> None:
     """Declare the flags of the samplers with a memory."""
-    group.add_argument("--data_batchmatch_bigbs", type=int, default=512, help="pool that a batch is chosen from (above the data: all)")
+    group.add_argument(
+        "--data_batchmatch_bigbs", type=int, default=512, help="pool that a batch is chosen from, at most as many as the data"
+    )
     group.add_argument("--data_batchmatch_ncomps", type=int, default=10, help="candidate batches a batch of the *_batchmatch samplers")
     group.add_argument("--data_storage_no_update", action="store_true", help="keep the stored embeddings of the start of the training")
     group.add_argument("--data_sampler_lowproj_dim", type=int, default=-1, help="dimensions of a random projection to choose in (-1: none)")
@@ -43,6 +45,8 @@ class MemorySampler(BatchSampler):
         super().__init__(opt, image_dict, image_list)
         self.split_batch(opt)
         self.pool_size = min(opt.data_batchmatch_bigbs, len(self.images))
+        self.class_of_slot = torch.arange(len(self.classes)).repeat_interleave(self.class_sizes)
+        self.class_of = torch.full((self.n_images,), -1).index_copy_(0, self.images, self.class_of_slot)  # image -> class
         self.projected_dim = opt.data_sampler_lowproj_dim
         self.update_storage = not opt.data_storage_no_update
         self.update_rate = opt.data_mb_lr * (1 - max(opt.data_mb_mom, 0))
@@ -115,7 +119,7 @@ class MemorySampler(BatchSampler):
         storage = self.require_storage()
         if not 0 < self.projected_dim < storage.shape[1]:
             return storage
-        directions = torch.randn(storage.shape[1], self.projected_dim) / self.projected_dim**0.5
+        directions = torch.randn(storage.shape[1], self.projected_dim, dtype=torch.float32) / self.projected_dim**0.5
         return storage @ directions.to(storage)
 
     def draw_pools(self) -> torch.Tensor:
@@ -172,9 +176,7 @@ class CoresetSampler(MemorySampler):
     def __init__(self, opt, image_dict: dict, image_list: list):
         super().__init__(opt, image_dict, image_list)
         self.require_pool(self.classes_per_batch)
-        class_of_slot = torch.arange(len(self.classes)).repeat_interleave(self.class_sizes)
-        self.class_of = torch.full((self.n_images,), -1).index_copy_(0, self.images, class_of_slot)  # image -> class
-        places = torch.arange(len(self.images)) - self.class_starts[class_of_slot]
+        places = torch.arange(len(self.images)) - self.class_starts[self.class_of_slot]
         self.place_of = torch.full((self.n_images,), -1).index_copy_(0, self.images, places)  # image -> its place in the class
 
     def draw_pools(self) -> torch.Tensor:
@@ -232,8 +234,9 @@ class CoresetSampler(MemorySampler):
 class BatchMatchSampler(MemorySampler):
     """Of several random candidate batches of a pool, the one whose statistics are nearest to the pool's.
 
-    The pool consists of groups of m images of one class, a candidate of bs/m of these groups: single images would leave data
-    with many small classes without any positive pair. A subclass gives `score`.
+    As published, classes are drawn uniformly and with replacement, whatever their size: those of the pool among all, those of a
+    candidate among the pool's. A class brings a group of m images, distinct where it has them (published: with replacement, so
+    that a pair could be one image twice). A subclass gives `score`.
     """
 
     def __init__(self, opt, image_dict: dict, image_list: list):
@@ -243,31 +246,23 @@ class BatchMatchSampler(MemorySampler):
         if self.n_candidates < 1 or self.batch_size < 2:
             raise UserError(f"--data_batchmatch_ncomps {self.n_candidates} has to be 1 or more, --bs {self.batch_size} 2 or more.")
 
-    def draw_groups(self) -> torch.Tensor:
-        """All images in random groups of m from one class, `(G, m)`.
-
-        The last group of a class is filled up with others of its images where m does not divide its size.
-        """
-        class_of_slot = torch.arange(len(self.classes)).repeat_interleave(self.class_sizes)
-        order = torch.randperm(len(self.images))
-        shuffled = self.images[order[torch.argsort(class_of_slot[order], stable=True)]]  # class after class, random within
-        counts = (self.class_sizes + self.samples_per_class - 1) // self.samples_per_class
-        classes = torch.arange(len(self.classes)).repeat_interleave(counts)  # (G,)
-        numbers = torch.arange(len(classes)) - (counts.cumsum(0) - counts)[classes]  # of the group in its class
-        places = numbers[:, None] * self.samples_per_class + torch.arange(self.samples_per_class)
-        return shuffled[self.class_starts[classes][:, None] + places % self.class_sizes[classes][:, None]]
-
     def draw_pools(self) -> torch.Tensor:
         """Indices `(batches, P)`, the m of a group next to each other; P is the largest multiple of m within bigbs."""
-        groups = self.draw_groups()
-        count = len(groups) if self.pool_size == len(self.images) else self.pool_size // self.samples_per_class
-        # One permutation a batch, as for the coresets.
-        return torch.stack([groups[torch.randperm(len(groups))[:count]].flatten() for _ in range(len(self))])
+        return self.groups_of(torch.randint(len(self.classes), (len(self), self.pool_size // self.samples_per_class)))
 
-    def draw_candidates(self, batches: int, pool_size: int) -> torch.Tensor:
-        """Positions in the pool, `(b, candidates, bs)`, in whole groups, distinct in a candidate."""
-        groups = torch.rand(batches, self.n_candidates, pool_size // self.samples_per_class).argsort(2)[..., : self.classes_per_batch]
-        return (groups[..., None] * self.samples_per_class + torch.arange(self.samples_per_class)).flatten(2)
+    def draw_candidates(self, pools: torch.Tensor) -> torch.Tensor:
+        """Positions in the `pools` `(b, P)`, `(b, candidates, bs)`: of each class drawn, one of its groups in the pool."""
+        m = self.samples_per_class
+        classes, groups = self.class_of[pools[:, ::m]].sort(stable=True, dim=1)  # (b, G) each, a pool's classes side by side
+        n_groups = classes.shape[1]
+        begins = torch.ones_like(classes, dtype=torch.bool)
+        begins[:, 1:] = classes[:, 1:] != classes[:, :-1]
+        ends = torch.full_like(classes[:, :1], n_groups)
+        bounds = torch.cat([torch.where(begins, torch.arange(n_groups), n_groups).sort(1).values, ends], 1)  # (b, G + 1)
+        drawn = random_below(begins.sum(1, keepdim=True).expand(-1, self.n_candidates * self.classes_per_batch))
+        first, behind = bounds.gather(1, drawn), bounds.gather(1, drawn + 1)
+        chosen = groups.gather(1, first + random_below(behind - first)).view(len(pools), self.n_candidates, -1)
+        return (chosen[..., None] * m + torch.arange(m)).flatten(2)
 
     def entries(self, pool_size: int, stored: torch.Tensor) -> int:
         """Entries of the largest tensor, which can be that of the candidates; see the base class."""
@@ -280,6 +275,6 @@ class BatchMatchSampler(MemorySampler):
 
     def choose(self, pools: torch.Tensor, embeddings: torch.Tensor) -> torch.Tensor:
         """Indices `(b, bs)` of the candidate with the smallest score."""
-        candidates = self.draw_candidates(*pools.shape)
+        candidates = self.draw_candidates(pools)
         best = self.score(embeddings, candidates.to(embeddings.device)).argmin(1).cpu()
         return pools.gather(1, candidates[torch.arange(len(pools)), best])

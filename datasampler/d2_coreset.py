@@ -41,7 +41,7 @@ class Sampler(CoresetSampler):
         covariance = (1 - SHRINKAGE) * covariance + (SHRINKAGE * mean_variance + FLOOR) * identity
         factor = torch.linalg.cholesky(covariance)
         whitened = torch.linalg.solve_triangular(factor, centred.mT, upper=False)  # (b, D, P)
-        noise = torch.randn(len(embeddings), 1, dim).to(embeddings)
+        noise = torch.randn(len(embeddings), 1, dim, dtype=torch.float32).to(embeddings)
         return mean + noise @ factor.mT, -0.5 * whitened.square().sum(1)
 
     def first_anchors(self, embeddings: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

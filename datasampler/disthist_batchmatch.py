@@ -1,4 +1,4 @@
-"""Of several candidate batches the one whose pairwise distances are spread most like its pool's (arXiv 2002.08473)."""
+"""Of several candidate batches the one most like its pool in mean, deviation and pairwise distances (Roth et al., arXiv 2002.08473)."""
 
 import torch
 
@@ -22,8 +22,9 @@ def histograms(distances: torch.Tensor, low: torch.Tensor, width: torch.Tensor) 
 
 
 class Sampler(BatchMatchSampler):
-    """|mean difference| + |std difference| + 75 * Wasserstein distance between the histograms of pairwise distances.
+    """|m - m_pool| + |s - s_pool| + 75 * Wasserstein distance between the histograms of pairwise distances.
 
+    m and s are the vectors `(D,)` of the embeddings' means and (biased) standard deviations, |.| is the Euclidean norm.
     Histograms have 50 bins between the pool's smallest and largest distance; their shares are weights over the bin centres. The
     published code took the heights of the histograms as samples. Distances are those of distinct places i < j.
     """
@@ -42,6 +43,8 @@ class Sampler(BatchMatchSampler):
         shares = histograms(batches, low[..., None], width[..., None])
         differences = shares - histograms(pool, low, width)[:, None]
         wasserstein = differences.cumsum(-1).abs().sum(-1) * width  # (b, candidates)
-        means = (batches.mean(-1) - pool.mean(-1, keepdim=True)).abs()
-        deviations = (batches.std(-1, correction=0) - pool.std(-1, correction=0, keepdim=True)).abs()
+        members = embeddings.gather(1, candidates.flatten(1)[..., None].expand(-1, -1, embeddings.shape[2]))
+        members = members.view(*candidates.shape, -1)  # (b, candidates, bs, D)
+        means = (members.mean(2) - embeddings.mean(1, keepdim=True)).norm(dim=2)  # (b, candidates)
+        deviations = (members.std(2, correction=0) - embeddings.std(1, correction=0, keepdim=True)).norm(dim=2)
         return means + deviations + WASSERSTEIN_WEIGHT * wasserstein

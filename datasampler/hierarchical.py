@@ -45,8 +45,10 @@ class Sampler(BatchSampler):
         # A loop over chunks of batches: the keys of all batches at once would fill the memory for many classes and small batches.
         for batches in torch.arange(len(self)).split(max(1, CHUNK // len(self.classes))):
             # Arrival times with the shares as rates: their order is that of weighted draws without replacement.
-            arrivals = torch.empty(len(batches), len(shares)).exponential_() / shares
+            arrivals = torch.empty(len(batches), len(shares), dtype=torch.float32).exponential_() / shares
             ranks = arrivals.argsort(1).argsort(1)  # (batches, S)
-            keys = ranks[:, self.super_of] + 0.5 * torch.rand(len(batches), len(self.classes))  # super-classes never interleave
+            keys = ranks[:, self.super_of] + 0.5 * torch.rand(
+                len(batches), len(self.classes), dtype=torch.float32
+            )  # super-classes never interleave
             classes.append(keys.topk(self.classes_per_batch, largest=False).indices)
         return self.groups_of(torch.cat(classes))

@@ -29,11 +29,12 @@ REVISIT_NOTES = """#
 
 # ------------------------------------------------------------------------------------------------------- MLRC_Runs.sh
 MLRC_NOTES = """#
-# The 14 methods of "A Metric Learning Reality Check" (arXiv 2003.08505) in its 4 settings, with its best hyperparameters as
-# printed there (docs/published/mlrc_hyperparameters.csv; in full precision, where searched: mlrc_search.csv). The protocol,
-# all but the method, is in configs/mlrc_<setting>.yaml. Translated: ArcFace's margin from degrees to radians; ProxyNCA, which
-# includes the positive there, is proxynca_pp with scale = sqrt(softmax_scale); rates of proxies and centres in multiples of
-# --lr; Multi Similarity keeps all pairs (margin inf), with its miner the margin is epsilon; Margin learns one beta,
+# The 14 methods of "A Metric Learning Reality Check" (arXiv 2003.08505) in its 4 settings, with its best hyperparameters: in the
+# full precision of its searches (docs/published/mlrc_search.csv), and where it did not search as printed (mlrc_hyperparameters.csv,
+# whose other values are cut to about four digits). The protocol, all but the method, is in configs/mlrc_<setting>.yaml. Class
+# weights, proxies and centres begin as there (--loss_vectors_start pml): their rates are worth what their lengths make of them.
+# Translated: ArcFace's margin from degrees to radians; ProxyNCA, which includes the positive there, is proxynca_pp with
+# scale = sqrt(softmax_scale); rates of proxies and centres in multiples of --lr; Multi Similarity keeps all pairs (margin inf), with its miner the margin is epsilon; Margin learns one beta,
 # Margin / class one a class, both without decay. Contrastive, Triplet and Margin take every pair or triplet of the batch.
 # SoftTriple has 10 centres a class, its authors' number; on SOP, where its regulariser was not searched, it has none.
 # Classification losses: one image a class. Batches of 256 hold more images than there are classes: theirs draw the classes
@@ -51,6 +52,7 @@ LR = 1e-6
 PROTOCOL = {
     "arch": "bninception_frozen_normalize", "embed_dim": "128", "augmentation": "mlrc",
     "optim": "rmsprop", "lr": "1.0e-6", "momentum": "0.9", "decay": "1.0e-4", "loss_decay": "1.0e-4", "scheduler": "none",
+    "loss_vectors_start": "pml",
     "data_sampler": "class_balanced", "bs": "32", "samples_per_class": "4", "iterations_per_epoch": "100", "n_epochs": "1000",
     **SPLIT,
     "check_untrained_accuracy": "true", "no_train_metrics": "true",
@@ -152,6 +154,7 @@ SEARCHED_NAMES = {  # the search reports' names of what the tables call otherwis
     "ProxyNCA": {"lr": "proxy lr"},
     **{method: {"lr": "beta lr", "beta": "init beta"} for method in ("Margin", "Margin / class")},
 }
+SEARCHED_AS = {"ProxyNCA": {"softmax_scale": ("loss_proxynca_pp_softmax_scale", _as_it_is)}}  # uniform in it, not in its root
 WHOLE_NUMBERS = {"num_bins"}
 SWEPT = {"cub200": ("2", "32"), "cars196": ("2", "32"), "online_products": ("3", "32")}  # setting -> FastAP's numbers of bins, all tried
 
@@ -221,11 +224,21 @@ def mlrc_line(method: str, setting: str, values: dict[str, str]) -> str:
     )
 
 
+def best_values(method: str, setting: str) -> dict[str, str]:
+    """Published parameter -> its best value as the searches report it, in full; empty where it was not searched."""
+    rows = {_printed_name(method, row["parameter"]): row["best"] for row in searched(method, setting)}
+    return {name: rows.get(name, "") for name in TRANSLATION[method]}
+
+
+def _printed_name(method: str, parameter: str) -> str:
+    """What the tables call a parameter of the search reports."""
+    return SEARCHED_NAMES.get(method, {}).get(parameter, parameter)
+
+
 def mlrc_runs() -> str:
     """MLRC_Runs.sh as text."""
     title = "14 methods x 4 settings of the Reality Check"
     parts = [HEAD.format(title=title, name="MLRC_Runs.sh", example="MLRC_CUB_", notes=MLRC_NOTES)]
-    hyperparameters = table("mlrc_hyperparameters.csv")
     results = {(row["method"], row["setting"]): row for row in table("mlrc_map_r.csv")}
     for setting in SETTINGS:
         parts.append(f"\n# {'=' * 30} {setting}\n")
@@ -233,17 +246,16 @@ def mlrc_runs() -> str:
             published = results[method, setting]
             about = "about " if published["validation_source"] == "figure" else ""
             test = f", on test about {published['test_map_r']}" if published["test_map_r"] else ""
-            values = {row["parameter"]: row[setting] for row in hyperparameters if row["method"] == method}
             parts.append(f"\n# {method}: published MAP@R on validation {about}{published['validation_map_r']} (4 folds){test}\n")
-            parts.append(mlrc_line(method, setting, values) + "\n")
+            parts.append(mlrc_line(method, setting, best_values(method, setting)) + "\n")
     return "".join(parts)
 
 
 def mlrc_search_line(method: str, setting: str, rows: list[dict]) -> str:
     """The command of one search. `rows`: as of `searched`."""
-    by_name = {SEARCHED_NAMES.get(method, {}).get(row["parameter"], row["parameter"]): row for row in rows}
+    by_name = {_printed_name(method, row["parameter"]): row for row in rows}
     decided = []
-    for name, (flag, convert) in TRANSLATION[method].items():
+    for name, (flag, convert) in {**TRANSLATION[method], **SEARCHED_AS.get(method, {})}.items():
         if name not in by_name:
             decided.append(f"--{flag} {convert('')}")
             continue

@@ -67,7 +67,7 @@ class Search:
         self.mean = sum(block.sum(0) for _, block in space.reference_blocks()) / max(m, 1)  # (D,)
         moved_norms = np.concatenate([np.sqrt(((block - self.mean) ** 2).sum(1)) for _, block in space.reference_blocks()] or [np.zeros(0)])
         self.scale = 1.0 / (moved_norms.max(initial=0.0) or 1.0)
-        self.reference = torch.ones(m, d + 2)  # (M, D + 2), behind the features stand 1 and -|r|^2/2
+        self.reference = torch.ones(m, d + 2, dtype=torch.float32)  # (M, D + 2), behind the features stand 1 and -|r|^2/2
         for start, block in space.reference_blocks():
             moved = (block - self.mean) * self.scale
             self.reference[start : start + len(block), :d] = torch.from_numpy(moved)
@@ -75,7 +75,7 @@ class Search:
         self.reference = self.reference.to(self.device)
         generator = np.random.default_rng(0)  # the sample only decides what is kept, never a result
         self.sample = torch.from_numpy(np.sort(generator.choice(m, min(m, SAMPLE), replace=False))).to(self.device)  # (S,)
-        self.buffer = torch.empty(ROWS * min(COLUMNS, max(m, 1)), device=self.device)
+        self.buffer = torch.empty(ROWS * min(COLUMNS, max(m, 1)), dtype=torch.float32, device=self.device)
         self.mask = torch.empty(len(self.buffer), dtype=torch.bool, device=self.device)
         self.reordered = 0  # pairs put in order so far
 
@@ -193,7 +193,7 @@ class Search:
         squares = (features**2).sum(1)
         unit = np.finfo(np.float32).eps / 2
         noise = SLACK * unit * np.sqrt(self.space.dimensions + 4) * (np.sqrt(squares) + 0.5 * squares + 0.5)
-        queries = torch.ones(len(rows), features.shape[1] + 2)
+        queries = torch.ones(len(rows), features.shape[1] + 2, dtype=torch.float32)
         queries[:, :-2] = torch.from_numpy(features)
         queries[:, -2] = torch.from_numpy(-0.5 * squares)
         block = Block(rows, queries.to(self.device), noise.astype(np.float32))

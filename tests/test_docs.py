@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from utilities.configuration import saved_flags
 
 import Bayesian_Optimization
 import evaluation.__main__
 import parameters
 import Result_Evaluations
 import Run_Script
-from utilities.configuration import saved_flags
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"

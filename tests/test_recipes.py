@@ -6,22 +6,46 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parent.parent
-RECIPES = {  # page and heading -> folder, flags
-    ("CONTRIBUTING.md", "Add a loss in three steps"): ("criteria", ["--loss", "mine", "--batch_mining", "distance"]),
-    ("README.md", "Add a loss"): ("criteria", ["--loss", "mine", "--batch_mining", "distance"]),
-    ("CONTRIBUTING.md", "Add a miner in three steps"): ("batch_mining", ["--loss", "triplet", "--batch_mining", "mine"]),
-    ("CONTRIBUTING.md", "Add a sampler in three steps"): ("datasampler", ["--loss", "multisimilarity", "--data_sampler", "mine"]),
+LOSS = "Add a loss in three steps"
+RECIPES = {  # what is added -> folder, heading, which of its Python blocks, flags that train with it
+    "the README's": ("criteria", "Add a loss", 0, ["--loss", "mine", "--batch_mining", "distance"]),
+    "a formula": ("criteria", LOSS, 1, ["--loss", "mine", "--batch_mining", "distance"]),
+    "a formula on pairs": ("criteria", LOSS, 1, ["--loss", "mine", "--batch_mining", "none"]),
+    "a fusion": ("criteria", LOSS, 0, ["--loss", "mine", "--batch_mining", "distance", "--loss_softmax_lr", "0.25"]),
+    "a miner": ("batch_mining", "Add a miner in three steps", 0, ["--loss", "triplet", "--batch_mining", "mine"]),
+    "a sampler": ("datasampler", "Add a sampler in three steps", 0, ["--loss", "multisimilarity", "--data_sampler", "mine"]),
 }
+FLAG = {"a formula": "--loss_mine_scale", "a fusion": "--loss_mine_weight"}
+PLAIN = """
+import torch
+
+REQUIRES_BATCHMINER = True
+REQUIRES_OPTIM = False
+ALLOWED_MINING_OPS = None
 
 
-def code_of(page: str, title: str) -> str:
-    """The Python block under a heading of a page."""
-    section = (ROOT / page).read_text(encoding="utf-8").split(f"\n## {title}\n")[1].split("\n## ")[0]
-    block = re.search(r"```python\n(.*?)```", section, re.DOTALL).group(1)
+class Criterion(torch.nn.Module):
+    def __init__(self, opt, batchminer):
+        super().__init__()
+        self.batchminer = batchminer
+
+    def forward(self, batch, labels, **kwargs):
+        anchors, positives, negatives = self.batchminer(batch, labels)
+        return torch.relu((batch[anchors] * (batch[negatives] - batch[positives])).sum(1) + 0.2).mean()
+"""
+
+
+def code_of(title: str, number: int = 0) -> str:
+    """A Python block under a heading of CONTRIBUTING.md, or of README.md."""
+    pages = [(ROOT / page).read_text(encoding="utf-8") for page in ("CONTRIBUTING.md", "README.md")]
+    section = "".join(pages).split(f"\n## {title}\n")[1].split("\n## ")[0]
+    block = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[number]
     return "\n".join(line.removeprefix("   ") for line in block.splitlines()) + "\n"
 
 
@@ -38,32 +62,24 @@ def run(house, *words):
     return subprocess.run([sys.executable, "main.py", *map(str, words)], cwd=house, capture_output=True, text=True, env=environment)
 
 
-@pytest.mark.parametrize(("page", "title"), RECIPES)
-def test_a_recipe_trains(house, page, title, folder_data, tmp_path):
-    folder, words = RECIPES[page, title]
-    code = code_of(page, title)
+def train(house, folder_data, tmp_path, words):
+    common = ["--dataset", "folder", "--dataset_folder_path", folder_data, "--arch", "conv4_normalize", "--n_epochs", "1", "--bs", "8"]
+    return run(house, *common, "--kernels", "0", "--evaluation_metrics", "e_recall@1", "--save_path", tmp_path, "--decay", "0", *words)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_trains(house, recipe, folder_data, tmp_path):
+    folder, title, number, words = RECIPES[recipe]
     plug_in = house / folder / "mine.py"
-    plug_in.write_text(code, encoding="utf-8")
+    plug_in.write_text(code_of(title, number), encoding="utf-8")
     try:
-        common = ["--dataset", "folder", "--dataset_folder_path", folder_data, "--arch", "conv4_normalize", "--n_epochs", "1", "--bs", "8"]
-        more = [
-            "--kernels",
-            "0",
-            "--evaluation_metrics",
-            "e_recall@1",
-            "--save_path",
-            tmp_path,
-            "--loss_softmax_lr",
-            "0.25",
-            "--decay",
-            "0",
-        ]
-        told = run(house, *common, *more, *words)
+        told = train(house, folder_data, tmp_path, words)
         assert told.returncode == 0, told.stderr
-        if "loss_mine_weight" in code:
-            assert "rate 0.25" in told.stdout, "the inner loss keeps its own learning rate"
-            assert "--loss_mine_weight" in run(house, "--help").stdout
+        assert "rate 0.25" in told.stdout or recipe != "a fusion", "the inner loss keeps its own learning rate"
+        if folder == "criteria":
             assert (tmp_path / "folder" / "Sample_Group_s1" / "CSV_Logs" / "Train_criterion.csv").exists()
+        if recipe in FLAG:
+            assert FLAG[recipe] in run(house, "--help").stdout
         kind = {"criteria": "losses", "batch_mining": "miners", "datasampler": "samplers"}[folder]
         assert "\nmine " in "\n" + run(house, "--list", kind).stdout
     finally:
@@ -73,7 +89,7 @@ def test_a_recipe_trains(house, page, title, folder_data, tmp_path):
 
 def test_the_program_that_uses_a_loss_runs(tmp_path):
     """As CONTRIBUTING shows it, with the clone's path put in; an installed package named `datasets` stays the program's own."""
-    code = code_of("CONTRIBUTING.md", "Use a loss in another program")
+    code = code_of("Use a loss in another program")
     assert "/path/to/the/clone" in code
     (tmp_path / "datasets.py").write_text("FOREIGN = True\n")
     program = code.replace("/path/to/the/clone", str(ROOT))
@@ -82,6 +98,29 @@ def test_the_program_that_uses_a_loss_runs(tmp_path):
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     told = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, env=clean, capture_output=True, text=True)
     assert told.stdout.strip() == "served", told.stderr
+def test_a_plain_module_trains_with_a_miner_that_returns_a_list(house, folder_data, tmp_path):
+    loss, miner = house / "criteria" / "mine.py", house / "batch_mining" / "mine.py"
+    try:
+        loss.write_text(PLAIN, encoding="utf-8")
+        miner.write_text(code_of("Add a miner in three steps", 0), encoding="utf-8")
+        told = train(house, folder_data, tmp_path, ["--loss", "mine", "--batch_mining", "mine"])
+        assert told.returncode == 0, told.stderr
+    finally:
+        loss.unlink(missing_ok=True)
+        miner.unlink(missing_ok=True)
+
+
+def test_the_example_on_triplets_computes_its_formula():
+    space = {}
+    exec(code_of(LOSS, 1), space)  # noqa: S102
+    criterion = space["Criterion"](SimpleNamespace(loss_mine_scale=4.0), lambda batch, labels: [(0, 1, 2), (3, 2, 0)])
+    batch = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    distance = [[(a - b).norm() for b in batch] for a in batch]
+    expected = sum(torch.log(1 + torch.exp(4 * (distance[a][p] - distance[a][n]))) / 4 for a, p, n in [(0, 1, 2), (3, 2, 0)]) / 2
+    torch.testing.assert_close(criterion(batch, torch.tensor([0, 0, 1, 1])), expected)
+    nothing = space["Criterion"](SimpleNamespace(loss_mine_scale=4.0), lambda batch, labels: [])(batch.requires_grad_(), torch.arange(4))
+    nothing.backward()
+    assert nothing == 0 and (batch.grad == 0).all()
 
 
 def test_plug_ins_serve_a_foreign_program(tmp_path):

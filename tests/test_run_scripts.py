@@ -37,6 +37,27 @@ def runs_of(name, datapath="DATA"):
     return runs
 
 
+def printed_name(method, parameter):
+    """What the printed table calls a parameter of the search reports."""
+    rate = {"ProxyNCA": "proxy lr", "Margin": "beta lr", "Margin / class": "beta lr"}
+    names = {"lr": rate.get(method, "weights lr"), "beta": "init beta" if method.startswith("Margin") else "beta"}
+    return names.get(parameter, parameter)
+
+
+def best_values(method, setting):
+    """Published parameter -> its best value: in full where it was searched, else as printed, None where there is none."""
+    value = {
+        row["parameter"]: float(row[setting]) if row[setting] else None
+        for row in rows_of("mlrc_hyperparameters.csv")
+        if row["method"] == method
+    }
+    for row in rows_of("mlrc_search.csv"):
+        if (row["method"], row["setting"]) == (method, setting):
+            assert printed_name(method, row["parameter"]) in value
+            value[printed_name(method, row["parameter"])] = float(row["best"])
+    return value
+
+
 REVISIT, MLRC = runs_of("Revisit_Runs.sh"), runs_of("MLRC_Runs.sh")
 
 
@@ -62,6 +83,8 @@ def test_every_line_of_the_icml_runs_means_its_row(defaults):
     published = {(row["dataset"], row["method"]): row for row in rows_of("published_revisit_icml2020.csv")}
     assert len(REVISIT) == 5 * len(rows) == 335
     assert {name: sum(row["dataset"] == name for row in rows) for name in COUNTS} == COUNTS
+    again = {"CUBreg_Margin_b12_Distance_3", "CUBreg_Triplet_Distance_3", "CUBreg_SNR_Distance_3"}  # the published script's names
+    assert again == {row["group"] for row in rows if row["group"].endswith("_3")}
     runs = iter(REVISIT)
     for row in rows:
         fact = published[row["dataset"], row["method"]]
@@ -134,8 +157,7 @@ def expected_method(method, value):
 
 
 def test_every_line_of_the_reality_check_means_its_column(defaults):
-    table = rows_of("mlrc_hyperparameters.csv")
-    methods = list(dict.fromkeys(row["method"] for row in table))
+    methods = list(dict.fromkeys(row["method"] for row in rows_of("mlrc_hyperparameters.csv")))
     results = {(row["method"], row["setting"]): row for row in rows_of("mlrc_map_r.csv")}
     seen = {}
     for comments, argv in MLRC:
@@ -146,8 +168,7 @@ def test_every_line_of_the_reality_check_means_its_column(defaults):
         assert results[method, setting]["validation_map_r"] in comments[-1]
         if setting != "cub200_bs256":
             assert f"on test about {results[method, setting]['test_map_r']}" in comments[-1]
-        value = {row["parameter"]: float(row[setting]) if row[setting] else None for row in table if row["method"] == method}
-        expected = expected_method(method, value)
+        expected = expected_method(method, best_values(method, setting))
         for name, wanted in expected.items():
             found = getattr(opt, name)
             assert found == wanted if isinstance(wanted, str) else math.isclose(found, wanted, rel_tol=1e-9), (method, setting, name)
@@ -161,6 +182,8 @@ def test_every_line_of_the_reality_check_means_its_column(defaults):
         seen[method, setting] = opt.group
     assert len(MLRC) == len(seen) == 56 and {method for method, _ in seen} == set(methods) and len(methods) == 14
     assert len(set(seen.values())) == 56
+    temperature = parameters.read(one(MLRC, "MLRC_SOP_NTXent")).loss_ntxent_temperature
+    assert temperature == 0.000240119, "the table prints 0.0002, a fifth less"
 
 
 @pytest.mark.parametrize(("config", "schedule"), [("cub200", (2, 9)), ("cars196", (5, 14)), ("sop", (20, 39)), ("cub200_bs256", (2, 9))])
@@ -172,6 +195,7 @@ def test_the_protocol(config, schedule):
     assert (opt.decay, opt.fc_decay, opt.loss_decay) == (1e-4,) * 3
     assert (opt.iterations_per_epoch, opt.n_epochs, opt.scheduler) == (100, 1000, "none")
     assert opt.storage_metrics == ["map_r"] and opt.check_untrained_accuracy
+    assert opt.loss_vectors_start == "pml", "the published rates belong to vectors of that length"
     assert opt.bs == (256 if config.endswith("bs256") else 32)
     assert opt.evaluation_metrics == ["precision@1", "r_precision", "map_r"] and opt.evaltypes == ["discriminative"]
     assert (opt.data_sampler, opt.samples_per_class) == ("class_balanced", 4), "8 classes x 4 images"
@@ -185,12 +209,9 @@ def test_the_protocol(config, schedule):
 def test_published_tables_agree_with_each_other():
     """Best values in full precision, cut to the digits that are printed, are the printed ones."""
     printed = {(row["method"], row["parameter"]): row for row in rows_of("mlrc_hyperparameters.csv")}
-    rate = {"ProxyNCA": "proxy lr", "Margin": "beta lr", "Margin / class": "beta lr"}
     compared = 0
     for row in rows_of("mlrc_search.csv"):
-        name = {"lr": rate.get(row["method"], "weights lr"), "beta": "init beta" if row["method"].startswith("Margin") else "beta"}.get(
-            row["parameter"], row["parameter"]
-        )
+        name = printed_name(row["method"], row["parameter"])
         text, best = printed[row["method"], name][row["setting"]], float(row["best"])
         digits = text.partition("e")[0].partition(".")[2]
         step = 10.0 ** -len(digits) * 10.0 ** int(text.partition("e")[2] or 0)

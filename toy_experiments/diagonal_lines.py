@@ -36,6 +36,7 @@ POINTS, KEPT = 100, 15  # evenly spaced points a line, and how many of them, at 
 MARGIN, RATE, BATCH, ITERATIONS = 0.1, 0.03, 24, 200
 FORMATS = (".png", ".pdf")
 FLIPS = (0.01, 0.1, 0.2, 0.5)  # further flip probabilities, beside the published one
+LEVEL = 0.05  # of p, below which a difference is called told from chance
 PUBLISHED_FLIP = 0.001
 MEASURES = {"sigma_2": "second singular value", "spread": "spread of test classes", "recall": "test R@1"}
 
@@ -198,8 +199,8 @@ def contributions(results: dict[Loss, Result]) -> str:
         f"Together they change the second singular value by {whole:+.3f}. Differences between runs of the same seed"
         + (", mean ± standard\ndeviation:" if len(base.sigma_2) > 1 else ":"),
         "",
-        "| change | second singular value | share of the published change | spread | test R@1 |",
-        "|-|-|-|-|-|",
+        "| change | second singular value | P | share of the published change | spread | test R@1 | P |",
+        "|-|-|-|-|-|-|-|",
     ]
     changes = {
         "the pull term is dropped, no flips": (BASE, Loss(False, 0.0)),
@@ -208,12 +209,15 @@ def contributions(results: dict[Loss, Result]) -> str:
     }
     for flip in FLIPS:
         changes[f"negatives are flipped, p = {flip:g}, the pull term stays"] = (BASE, Loss(True, flip))
+    of_recall = {}
     for words, (before, after) in changes.items():
         differences = {name: getattr(results[after], name) - getattr(results[before], name) for name in MEASURES}
         cells = {name: _cell(values, "+") for name, values in differences.items()}
         lines.append(
-            f"| {words} | {cells['sigma_2']} | {_percent(differences['sigma_2'].mean(), whole)} | {cells['spread']} | {cells['recall']} |"
+            f"| {words} | {cells['sigma_2']} | {_p(differences['sigma_2'])} | {_percent(differences['sigma_2'].mean(), whole)} | "
+            f"{cells['spread']} | {cells['recall']} | {_p(differences['recall'])} |"
         )
+        of_recall[words] = chance(differences["recall"])
     dropped = (results[Loss(False, 0.0)].sigma_2 - base.sigma_2).mean()
     kept = max((Loss(True, flip) for flip in (PUBLISHED_FLIP, *FLIPS)), key=lambda loss: results[loss].sigma_2.mean())
     by_flips = results[kept].sigma_2 - base.sigma_2
@@ -224,7 +228,45 @@ def contributions(results: dict[Loss, Result]) -> str:
         f"rest, {whole - dropped:+.3f} ({_percent(whole - dropped, whole)}). With the pull term kept, flips alone reach {by_flips.mean():+.3f} at best",
         f"({_percent(by_flips.mean(), whole)}, at p = {kept.flip:g}){spread}.",
     ]
+    if len(base.sigma_2) > 1:
+        lines += ["", *_told_apart(chance(published.sigma_2 - results[Loss(False, 0.0)].sigma_2), of_recall)]
     return "\n".join(lines)
+
+
+def _told_apart(of_flips: float, of_recall: dict[str, float]) -> list[str]:
+    """What the seeds tell from chance, of the published flips and of test R@1, by the p of the changes."""
+    smallest = min(of_recall, key=of_recall.get)
+    flips = "is told from chance" if of_flips < LEVEL else "is not told from chance"
+    changed = "No change moves test R@1" if of_recall[smallest] >= LEVEL else "Test R@1 moves"
+    return [
+        "P: chance of so large a mean difference where there is none, by a paired t-test over the seeds, two-sided, not corrected for the number of",
+        f"changes. What the published flips add to the second singular value {flips} ({_said(of_flips)}). {changed}: the smallest P of",
+        f"{len(of_recall)} is {_rounded(of_recall[smallest])} ({smallest}).",
+    ]
+
+
+def chance(differences: np.ndarray) -> float:
+    """Two-sided p of a t-test of `(S,)` paired differences against 0; NaN for one seed, 1 where all are 0."""
+    if len(differences) < 2:
+        return float("nan")
+    error = differences.std(ddof=1) / len(differences) ** 0.5
+    if not error:
+        return float(not differences.any())
+    from scipy.special import stdtr  # not scipy.stats, whose import costs a second
+
+    return float(2 * stdtr(len(differences) - 1, -abs(differences.mean() / error)))
+
+
+def _p(differences: np.ndarray) -> str:
+    return _rounded(chance(differences)) if len(differences) > 1 else "–"
+
+
+def _said(p: float) -> str:
+    return f"P {_rounded(p)}" if p < 0.001 else f"P = {_rounded(p)}"
+
+
+def _rounded(p: float) -> str:
+    return "< .001" if p < 0.001 else f"{p:.2g}"
 
 
 def _percent(part: float, whole: float) -> str:

@@ -9,12 +9,14 @@ from utilities.tensors import raise_half
 def at_the_door(criterion: torch.nn.Module, args: tuple, kwargs: dict):
     """Forward pre-hook: half-precision embeddings become float32, shapes are checked once for every criterion.
 
-    Raises ValueError where `batch` is not `(B, D)` or `labels` not `(B,)`.
+    Raises ValueError where `batch` is not `(B, D)` or `labels` not `(B,)`, or where these are no whole numbers.
     """
     named = {**dict(zip(("batch", "labels"), args, strict=False)), **kwargs}
     batch, labels = named["batch"], named["labels"]
     if batch.ndim != 2 or labels.shape != batch.shape[:1]:
         raise ValueError(f"batch is {tuple(batch.shape)}, labels {tuple(labels.shape)}: expected (B, D) and (B,)")
+    if labels.is_floating_point() and not bool((labels.isfinite() & (labels == labels.trunc())).all()):
+        raise ValueError(f"labels {labels.flatten().tolist()[:5]} …: whole numbers are expected, one a class")
     named["batch"] = raise_half(batch)
     named["labels"] = labels.to(device=batch.device, dtype=torch.long)
     return (), named
@@ -22,7 +24,8 @@ def at_the_door(criterion: torch.nn.Module, args: tuple, kwargs: dict):
 
 def _know_the_classes(criterion: "MetricCriterion", args: tuple, kwargs: dict) -> None:
     labels = kwargs["labels"]
-    if labels.device.type == "cpu" and len(labels):
+    if len(labels) and (labels.device.type == "cpu" or not criterion.looked_at_labels):
+        criterion.looked_at_labels = True
         lowest, highest = (int(label) for label in labels.aminmax())
         if lowest < 0 or highest >= criterion.classes_expected:
             of = f"{criterion.classes_expected} classes they go from 0 to {criterion.classes_expected - 1}"
@@ -42,15 +45,13 @@ class MetricCriterion(torch.nn.Module):
         self.register_forward_pre_hook(at_the_door, with_kwargs=True)
 
     def expect_classes(self, n_classes: int) -> None:
-        """From now on a call with a label outside 0 ... n_classes - 1 raises ValueError; on a CPU: on a GPU looking would hold up the step."""
-        self.classes_expected = n_classes
+        """From now on a call with a label outside 0 ... n_classes - 1 raises ValueError; on a GPU, where looking holds up the step, the first."""
+        self.classes_expected, self.looked_at_labels = n_classes, False
         self.register_forward_pre_hook(_know_the_classes, with_kwargs=True)
 
     def mine(self, batch: torch.Tensor, labels: torch.Tensor):
         """What the miner makes of the batch: `Triplets`, `Pairs`, or the sets of a set miner."""
-        with torch.no_grad():
-            mined = self.batchminer(batch.detach(), labels)
-        return mined if hasattr(mined, "_fields") else tuples.from_user(mined, batch.device)
+        return tuples.Taken(self.batchminer)(batch, labels)
 
     def triplets(self, batch: torch.Tensor, labels: torch.Tensor) -> tuples.Triplets:
         """The mined tuples as triplets."""

@@ -7,6 +7,15 @@ import inspect
 from utilities.errors import UserError
 from utilities.registry import unknown
 
+_JOINS = "takes other losses as arguments, which a command line cannot name"
+NOT_ALONE = {  # classes of the package that are no loss of embeddings and labels by themselves
+    "CrossBatchMemory": _JOINS,
+    "MultipleLosses": _JOINS,
+    "SelfSupervisedLoss": _JOINS,
+    "GenericPairLoss": "is a base of losses, without a formula of its own",
+    "ManifoldLoss": "takes no labels",
+    "VICRegLoss": "compares two views of the images and takes no labels",
+}
 _WORDS = {"true": True, "false": False, "none": None, "null": None}
 
 
@@ -40,7 +49,8 @@ def build(package: str, class_name: str | None, kwargs: list[str] | None, **defa
             (`num_classes`, `embedding_size`).
 
     Raises:
-        UserError: the package is absent, no such class, a word that is no `key=value`, or arguments the class refuses.
+        UserError: the package is absent, no such class, one that is no loss by itself, a word that is no `key=value`, or arguments
+            the class refuses.
     """
     try:
         module = importlib.import_module(f"pytorch_metric_learning.{package}")
@@ -56,6 +66,10 @@ def build(package: str, class_name: str | None, kwargs: list[str] | None, **defa
         raise UserError(f"no {kind} is named: give one with --{'loss' if package == 'losses' else 'miner'}_pml_class")
     if class_name not in classes:
         raise unknown(kind, class_name, classes)
+    if class_name in NOT_ALONE:
+        raise UserError(
+            f"{class_name} of pytorch_metric_learning.{package} {NOT_ALONE[class_name]}: write a file in criteria/ around it (CONTRIBUTING.md)"
+        )
     chosen = parse_kwargs(kwargs)
     accepted = _arguments(classes[class_name])
     filled = {name: value for name, value in defaults.items() if name in accepted and name not in chosen}

@@ -84,4 +84,4 @@ def chosen_uniformly(mask: torch.Tensor) -> torch.Tensor:
 
     Draws from torch's global generator. A row without a True entry gets an arbitrary index.
     """
-    return torch.rand(mask.shape, device=mask.device).masked_fill_(~mask, -1.0).argmax(1)
+    return torch.rand(mask.shape, dtype=torch.float32, device=mask.device).masked_fill_(~mask, -1.0).argmax(1)

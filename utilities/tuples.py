@@ -1,5 +1,6 @@
 """Index tuples of a batch, as miners give and criteria take them, and how one form becomes the other."""
 
+import operator
 from typing import NamedTuple
 
 import torch
@@ -44,9 +45,27 @@ def from_user(tuples, device) -> "Triplets | Pairs":
     if isinstance(tuples, tuple) and all(isinstance(part, torch.Tensor) for part in tuples) and len(tuples) in (3, 4):
         return (Triplets if len(tuples) == 3 else Pairs)(*(part.to(device) for part in tuples))
     if isinstance(tuples, (list, tuple)) and all(len(triplet) == 3 for triplet in tuples):
-        columns = torch.as_tensor([[int(i) for i in triplet] for triplet in tuples], dtype=torch.long, device=device)
+        columns = torch.as_tensor([[operator.index(i) for i in triplet] for triplet in tuples], dtype=torch.long, device=device)
         return Triplets(*columns.reshape(-1, 3).unbind(1))
     raise TypeError(f"a miner returns Triplets, Pairs or a list of (a, p, n), not {type(tuples).__name__}")
+
+
+class Taken:
+    """A miner as criteria see it: what it returns is `Triplets`, `Pairs` or sets, a list of `(a, p, n)` included. The rest is the miner's."""
+
+    def __init__(self, miner):
+        self.miner = miner
+
+    def __call__(self, batch: torch.Tensor, labels: torch.Tensor):
+        """The miner's tuples, mined without a graph. Raises TypeError where they are none."""
+        with torch.no_grad():
+            mined = self.miner(batch.detach(), labels)
+        return mined if hasattr(mined, "_fields") else from_user(mined, batch.device)
+
+    def __getattr__(self, name: str):
+        if name == "miner":  # of a copy in the making
+            raise AttributeError(name)
+        return getattr(self.miner, name)
 
 
 def _not_sets(tuples) -> None:
@@ -182,4 +201,4 @@ class Classes:
 
 def below(counts: torch.Tensor) -> torch.Tensor:
     """A uniformly drawn whole number from 0 to `counts` - 1, for each entry; 0 where the count is 0."""
-    return (torch.rand(counts.shape, device=counts.device) * counts).long()
+    return (torch.rand(counts.shape, dtype=torch.float32, device=counts.device) * counts).long()

@@ -1,4 +1,5 @@
 import builtins
+import inspect
 import sys
 
 import pytest
@@ -6,6 +7,7 @@ import torch
 from pytorch_metric_learning import losses
 
 import criteria
+from utilities import pml
 from utilities.errors import UserError
 
 
@@ -46,6 +48,26 @@ def test_sizes_are_filled_in_and_parameters_get_their_rate():
 def test_mistakes_are_one_line(flags, message):
     with pytest.raises(UserError, match=message):
         criteria.select("pml", **flags)
+
+
+# what has to be given besides the class, of those that need it
+KWARGS = {"P2SGradLoss": ["descriptors_dim=6"], "RankedListLoss": ["margin=0.4", "Tn=10"]}
+CLASSES = [name for name, member in vars(losses).items() if inspect.isclass(member) and not name.startswith("Base") and "Mixin" not in name]
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.filterwarnings("ignore")
+def test_every_class_of_the_package_computes_or_is_refused_in_one_line(name):
+    flags = {"loss_pml_class": name, "loss_pml_kwargs": KWARGS.get(name), "n_classes": 6, "embed_dim": 6}
+    if name in pml.NOT_ALONE:
+        with pytest.raises(UserError, match=f"^{name} of .*: write a file in criteria/ around it") as told:
+            criteria.select("pml", **flags)
+        assert "\n" not in str(told.value)
+    else:
+        batch, labels = points()
+        loss = criteria.select("pml", **flags)(batch, labels)
+        loss.backward()
+        assert loss.shape == () and loss.isfinite() and batch.grad.abs().sum() > 0
 
 
 def test_absent_package_names_the_pip_line(monkeypatch):

@@ -28,5 +28,10 @@ def test_against_pytorch_metric_learning():
     check_peer("proxynca_pp", ProxyNCALoss(5, 6, softmax_scale=9), "proxies")
 
 
+def test_the_scale_as_the_package_states_it():
+    check_peer("proxynca_pp", ProxyNCALoss(5, 6, softmax_scale=13.9843), "proxies", loss_proxynca_pp_softmax_scale=13.9843)
+    check_formula("proxynca_pp", reference(2), "ragged", True, loss_proxynca_pp_softmax_scale=4.0, loss_proxynca_pp_scale=7.0)
+
+
 def test_rate():
     assert build("proxynca_pp", lr=1e-4).optim_dict_list[0]["lr"] == 50 * 1e-4

@@ -9,6 +9,7 @@ import torch
 
 import batch_mining
 import criteria
+from utilities import criterion as criterion_module
 
 N_CLASSES, DIMENSIONS = 6, 8
 NAMES = criteria.REGISTRY.names()
@@ -109,6 +110,53 @@ def test_labels_without_a_class_vector_are_refused_in_words(name, unknown):
     refused = pytest.raises(ValueError, match=f"of {N_CLASSES} classes they go from 0 to {N_CLASSES - 1}")
     with refused if has_vectors else contextlib.nullcontext():
         criterion(batch, torch.tensor([0, 0, 1, unknown]))
+
+
+@every_criterion
+def test_on_a_gpu_labels_are_looked_at_once(name, monkeypatch):
+    """Where looking holds up the step: the first call asks, later ones do not."""
+    criterion, asked = build(name), []
+    know = criterion_module._know_the_classes
+    if know not in criterion._forward_pre_hooks.values():
+        pytest.skip("has no class vectors")
+
+    class OnGpu(torch.Tensor):
+        @property
+        def device(self):
+            return torch.device("cuda")
+
+        def aminmax(self):
+            asked.append(True)
+            return self.as_subclass(torch.Tensor).aminmax()
+
+    for labels in ([0, 1], [1, 2], [0, N_CLASSES]):
+        know(criterion, (), {"labels": torch.tensor(labels).as_subclass(OnGpu)})
+    assert len(asked) == 1
+    with pytest.raises(ValueError, match=f"of {N_CLASSES} classes"):
+        know(build(name), (), {"labels": torch.tensor([0, N_CLASSES]).as_subclass(OnGpu)})
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@every_criterion
+def test_an_unknown_label_is_refused_on_a_gpu_at_the_first_step(name):
+    criterion = build(name).cuda()
+    if criterion_module._know_the_classes in criterion._forward_pre_hooks.values():
+        with pytest.raises(ValueError, match=f"of {N_CLASSES} classes"):
+            criterion(points(4).cuda(), torch.tensor([0, 0, 1, N_CLASSES], device="cuda"))
+
+
+@every_criterion
+@pytest.mark.parametrize("labels", [[0.0, 0.0, 1.0, 1.5], [0.0, 0.0, 1.0, math.nan], [0.0, 0.0, 1.0, math.inf]])
+def test_fractional_labels_are_refused(name, labels):
+    with pytest.raises(ValueError, match="labels .*: whole numbers are expected"):
+        build(name)(points(4), torch.tensor(labels))
+
+
+@every_criterion
+def test_whole_labels_of_any_type_are_the_same(name):
+    expected = run(build(name), points(4), torch.tensor([0, 0, 1, 1]))[0]
+    for dtype in (torch.float32, torch.float64, torch.int32, torch.uint8, torch.bool):
+        torch.testing.assert_close(run(build(name), points(4), torch.tensor([0, 0, 1, 1]).to(dtype))[0], expected, rtol=0, atol=0)
 
 
 @every_criterion

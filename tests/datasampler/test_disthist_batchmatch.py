@@ -13,13 +13,16 @@ def pair_distances(points):
 
 
 def reference(pool, batch):
-    """By loops over pairs, NumPy's histogram and scipy's Wasserstein distance with weights over bin centres."""
+    """By loops over pairs and dimensions, NumPy's histogram and scipy's Wasserstein distance with weights over bin centres."""
     whole, part = pair_distances(pool), pair_distances(batch)
     edges = np.linspace(whole.min(), whole.max(), 51)
     centres = (edges[1:] + edges[:-1]) / 2
     part_counts = np.histogram(part.clip(edges[0], edges[-1]), edges)[0]
     distance = wasserstein_distance(centres, centres, np.histogram(whole, edges)[0], part_counts)
-    return abs(whole.mean() - part.mean()) + abs(whole.std() - part.std()) + 75 * distance
+    columns = list(zip(pool.T, batch.T, strict=True))
+    means = sum((one.mean() - other.mean()) ** 2 for one, other in columns) ** 0.5
+    deviations = sum((one.std() - other.std()) ** 2 for one, other in columns) ** 0.5
+    return means + deviations + 75 * distance
 
 
 @pytest.mark.parametrize("size", [2, 6, 15])
@@ -36,12 +39,27 @@ def test_scores(size):
     torch.testing.assert_close(in_float.double(), scores, rtol=2e-2, atol=2e-2)
 
 
+def test_a_batch_that_lies_elsewhere_than_its_pool_is_far_from_it():
+    """Of a pool of points and their mirror images, a batch on one side is far from the pool, one across its middle is near."""
+    sampler = make_sampler("disthist_batchmatch", SIZES, bs=12)
+    points = torch.randn(6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 3
+    pool = torch.cat([points, -points])
+    aside, across = torch.arange(6), torch.tensor([0, 7, 2, 9, 4, 11])
+    scores = sampler.score(pool[None], torch.stack([aside, across])[None])[0]
+    for rows, score in zip((aside, across), scores, strict=True):
+        assert score.item() == pytest.approx(reference(pool.numpy(), pool[rows].numpy()), rel=1e-9)
+    means = (pool[aside].mean(0).norm(), pool[across].mean(0).norm())  # the pool's own is 0
+    without_means = sampler.score(pool[None], torch.stack([aside, aside + 6])[None])[0]
+    torch.testing.assert_close(without_means[0], without_means[1])  # mirror images of each other
+    assert means[0] > 4 * means[1] and scores[0] > means[0]
+
+
 def test_the_pool_itself_is_at_distance_zero_and_copies_do_no_harm():
     sampler = make_sampler("disthist_batchmatch", SIZES, bs=12)
     pool = torch.randn(1, 12, 4)
     pool[0, 3] = pool[0, 8]
     assert abs(sampler.score(pool, torch.arange(12).view(1, 1, 12)).item()) < 1e-4
-    assert sampler.score(torch.full((1, 12, 4), 0.7), torch.arange(6).view(1, 1, 6)).item() == 0
+    assert abs(sampler.score(torch.full((1, 12, 4), 0.7), torch.arange(6).view(1, 1, 6)).item()) < 1e-6
 
 
 @pytest.mark.parametrize("m", [1, 2, 3])

@@ -204,30 +204,40 @@ def test_matched_batches_are_whole_groups_of_their_pool(name):
                 assert tuple(group.tolist()) in groups and len(labels[group].unique()) == 1
         for candidates in all_candidates:
             assert candidates.shape[1:] == (10, 12)
-            assert all(len(candidate.unique()) == 12 for candidate in candidates.flatten(0, 1))
+            assert (candidates[..., 1::3] == candidates[..., ::3] + 1).all() and (candidates[..., ::3] % 3 == 0).all()
 
 
-@pytest.mark.parametrize("m", [1, 2, 3, 5])
-def test_groups_hold_every_image_and_repeat_little(m):
-    sampler, labels = make_sampler("fid_batchmatch", SIZES, bs=5 * m, samples_per_class=m), labels_of(SIZES)
-    groups = sampler.draw_groups()
-    assert groups.shape == (sum(-(-size // m) for size in SIZES), m)
-    assert len(groups.unique()) == 65
-    for group in groups:
-        size = SIZES[labels[group[0]]]
-        assert len(labels[group].unique()) == 1 and len(group.unique()) == min(size, m)
-    counts = torch.bincount(groups.flatten())
-    for label, size in enumerate(SIZES):
-        assert counts[labels == label].sum() == -(-size // m) * m
-        assert size < m or counts[labels == label].max() <= 2
+@pytest.mark.parametrize("name", MATCHES)
+@pytest.mark.parametrize("m", [1, 2, 3])
+def test_matched_pools_and_candidates_draw_classes_whatever_their_size(name, m):
+    """By the counts of 3,000 pools, and of the candidates of one pool in which classes have several groups, or one, or none."""
+    sizes = [40, 1, 2, 9, 3]
+    sampler = make_sampler(name, sizes, bs=4 * m, samples_per_class=m, data_batchmatch_bigbs=12 * m, data_batchmatch_ncomps=3000)
+    labels = labels_of(sizes)
+    torch.manual_seed(0)
+    pools = torch.cat([sampler.draw_pools() for _ in range(3000 // len(sampler) + 1)])[:3000]
+    assert pools.shape == (3000, 12 * m)
+    drawn = labels[pools[:, ::m]]
+    assert chisquare(torch.bincount(drawn.flatten(), minlength=5)).pvalue > 1e-3
+    for label, size in enumerate(sizes):
+        groups = pools.view(-1, m)[drawn.flatten() == label]
+        assert all(len(group.unique()) == min(m, size) for group in groups[:200])
+        assert size < max(m, 2) or chisquare(torch.bincount(groups.flatten(), minlength=55)[labels == label]).pvalue > 1e-3
+    several = sampler.images_of(torch.tensor([0, 3, 0, 4, 0, 0, 3, 0])[:, None].expand(-1, m), torch.zeros(8, m, dtype=torch.long))
+    candidates = sampler.draw_candidates(several.view(1, -1))
+    assert candidates.shape == (1, 3000, 4 * m)
+    groups = torch.bincount(candidates[..., ::m].flatten() // m, minlength=8)
+    by_class = groups[[0, 2, 4, 5, 7]].sum(), groups[[1, 6]].sum(), groups[3]
+    assert sum(by_class) == 12000 and chisquare(torch.stack(by_class)).pvalue > 1e-3
+    assert chisquare(groups[[0, 2, 4, 5, 7]]).pvalue > 1e-3 and chisquare(groups[[1, 6]]).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_pool_larger_than_the_data_is_all_of_them(name):
+def test_a_pool_is_no_larger_than_the_data(name):
     sampler = make_sampler(name, SIZES, bs=12, samples_per_class=3, data_batchmatch_bigbs=5000)
     pools = spied(sampler, "draw_pools")
     draw(sampler)
-    assert all(len(pool.unique()) == 65 for pool in pools[0])
+    assert all(len(pool.unique()) == 65 for pool in pools[0]) if name in CORESETS else pools[0].shape == (5, 63)
 
 
 @pytest.mark.parametrize("name", NAMES)

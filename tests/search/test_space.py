@@ -160,7 +160,8 @@ def test_every_published_search_has_its_bounds(tmp_path):
     ranges = {shlex.split(line)[shlex.split(line).index("--group") + 1]: parse(*shlex.split(line)[2:]).ranges for line in SEARCHES}
     proxynca, arcface, ms = ranges["MLRC_CUB_ProxyNCA"], ranges["MLRC_SOP_ArcFace"], ranges["MLRC_CARS_MSMiner"]
     assert proxynca["loss_proxynca_pp_lrmulti"].values == pytest.approx((1, 1e6)), "rates in multiples of --lr 1e-6"
-    assert proxynca["loss_proxynca_pp_scale"].values == pytest.approx((0.1, 10)), "its square is the published scale"
+    uniform = space.Range("loss_proxynca_pp_softmax_scale", "BAYESIAN", (0.01, 100))
+    assert proxynca["loss_proxynca_pp_softmax_scale"] == uniform, "in the published scale, not in its root"
     assert arcface["loss_arcface_angular_margin"].values == pytest.approx((0, 3.14159265 / 2)), "90 degrees"
     assert arcface["loss_arcface_feature_scale"].values == published["ArcFace", "online_products", "scale"] == (0.01, 300)
     assert ms["loss_multisimilarity_margin"].values == published["Multi Similarity + Miner", "cars196", "epsilon"]

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from scipy.stats import ttest_1samp
 
 from toy_experiments import diagonal_lines as toy
 from utilities.errors import UserError
@@ -112,10 +113,30 @@ def test_the_report_says_what_the_numbers_say():
     }
     text = toy.contributions(results)
     assert "change the second singular value by +0.400" in text
-    assert "| the pull term is dropped, no flips | +0.300 ± 0.000 | 75 %" in text
+    assert "| the pull term is dropped, no flips | +0.300 ± 0.000 | < .001 | 75 %" in text
     assert "**dropping the pull term** contributes +0.300 of +0.400 (75 %)" in text and "+0.100 (25 %)" in text
     assert "flips alone reach +0.040 at best" in text and "(10 %, at p = 0.1)" in text
     assert "| pull and push, p = 0 (base) | 0.100 ± 0.000 | 0.200 ± 0.141 |" in toy.table(results)
+
+
+def test_what_is_told_from_chance():
+    generator = np.random.default_rng(0)
+    noise = generator.normal(size=(len(toy.RUNS), 20))
+    results = {loss: fake(0.1)._replace(sigma_2=0.1 + 0.01 * noise[i], recall=0.7 + 0.1 * noise[i]) for i, loss in enumerate(toy.RUNS)}
+    results[toy.PUBLISHED] = results[toy.PUBLISHED]._replace(sigma_2=results[toy.Loss(False, 0.0)].sigma_2 + 0.1 + 0.3 * noise[0])
+    flips = results[toy.PUBLISHED].sigma_2 - results[toy.Loss(False, 0.0)].sigma_2
+    p = ttest_1samp(flips, 0).pvalue
+    assert p > 0.05 and toy.chance(flips) == pytest.approx(p, rel=1e-9)
+    text = toy.contributions(results)
+    assert f"is not told from chance (P = {p:.2g}). No change moves test R@1: the smallest P of\n7 is " in text
+    results[toy.Loss(True, 0.5)] = results[toy.BASE]._replace(recall=results[toy.BASE].recall + 0.1 + 0.001 * noise[1])
+    sure = results[toy.Loss(False, 0.0)].sigma_2 + 0.1 + 0.001 * noise[2]
+    text = toy.contributions(results | {toy.PUBLISHED: results[toy.PUBLISHED]._replace(sigma_2=sure)})
+    assert (
+        "singular value is told from chance (P < .001). Test R@1 moves: the smallest P of\n7 is < .001 (negatives are flipped, p = 0.5"
+        in text
+    )
+    assert toy.chance(np.zeros(3)) == 1 and toy.chance(np.ones(3)) == 0 and np.isnan(toy.chance(np.ones(1)))
 
 
 def test_the_command_line(tmp_path, capsys):

@@ -1,11 +1,15 @@
 """Tuples of a batch: one form into the other, lists of a user's miner, partners by the order of classes."""
 
+import copy
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import criteria
 from tests.batch_mining._reference import assert_drawn_with
 from utilities import tuples
 from utilities.tuples import Classes, Pairs, Sets, Triplets
@@ -55,6 +59,41 @@ def test_a_users_miner_may_return_lists(given):
     assert isinstance(mined, Triplets)
     assert rows(mined) == [(0, 1, 2), (3, 4, 5)]
     assert all(column.dtype == torch.long for column in mined)
+
+
+def test_indices_are_whole_numbers():
+    with pytest.raises(TypeError):
+        tuples.from_user([(0, 1, 2.5)], "cpu")
+
+
+def test_a_plain_module_gets_the_list_of_a_users_miner_as_triplets(monkeypatch):
+    """And what else the miner has; a criterion of the house asks its miner itself."""
+
+    class Plain(torch.nn.Module):
+        def __init__(self, opt, batchminer):
+            super().__init__()
+            self.batchminer = batchminer
+
+        def forward(self, batch, labels, **kwargs):
+            anchors, positives, negatives = self.batchminer(batch, labels)
+            return ((batch[anchors] - batch[positives]) ** 2 - (batch[anchors] - batch[negatives]) ** 2).sum(1).mean()
+
+    class Miner:
+        stats = {"mine": 1}
+
+        def __call__(self, batch, labels):
+            assert not batch.requires_grad and not torch.is_grad_enabled()
+            return [(0, 1, 2), (1, 0, 3), (2, 3, 0), (3, 2, 1)]
+
+    module = SimpleNamespace(Criterion=Plain, REQUIRES_BATCHMINER=True)
+    monkeypatch.setattr(criteria.REGISTRY, "module", lambda name: module)
+    criterion = criteria.select("plain", batchminer=Miner())
+    batch = torch.randn(4, 3, requires_grad=True)
+    loss = criterion(batch, torch.tensor([0, 0, 1, 1]))
+    loss.backward()
+    a, p, n = batch.detach()[[0, 1, 2, 3]], batch.detach()[[1, 0, 3, 2]], batch.detach()[[2, 3, 0, 1]]
+    torch.testing.assert_close(loss.detach(), ((a - p) ** 2 - (a - n) ** 2).sum(1).mean())
+    assert criterion.batchminer.stats == {"mine": 1} and copy.deepcopy(criterion).batchminer.stats == {"mine": 1}
 
 
 def test_a_users_miner_may_find_nothing_or_pairs():
@@ -148,7 +187,7 @@ def test_no_strangers():
 
 def test_a_draw_never_reaches_the_count(monkeypatch):
     counts = torch.tensor([1, 2, 3, 5, 4095, 4096, 2**24 - 1])
-    monkeypatch.setattr(torch, "rand", lambda shape, device=None: torch.full(shape, 1 - 2**-24))
+    monkeypatch.setattr(torch, "rand", lambda shape, dtype, device=None: torch.full(shape, 1 - 2**-24, dtype=dtype))
     assert tuples.below(counts).tolist() == (counts - 1).tolist()
 
 

@@ -1,0 +1,123 @@
+"""What was written in float32 works, and draws the same, in a program whose `torch.set_default_dtype` is float64."""
+
+import contextlib
+
+import numpy as np
+import pytest
+import torch
+
+import architectures
+import batch_mining
+import criteria
+import datasampler
+import metrics
+from metrics import _search
+from tests.criteria.test_registry_wide import ADAPTERS, DIMENSIONS, points
+from tests.criteria.test_registry_wide import build as criterion_of
+from tests.datasampler.made import make_sampler
+
+NAMES = [name.replace("@k", "@2").replace("@m", "@1") for name, _ in metrics.listing()]
+MINER_FLAGS = {"pml": {"miner_pml_class": "MultiSimilarityMiner"}}
+LABELS = torch.tensor([0, 0, 0, 1, 1, 2, 2, 3, 3, 4])
+
+
+@contextlib.contextmanager
+def default_dtype(dtype: torch.dtype):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def under_both(result):
+    """What `result()` gives under float32 and under float64, from the same seed."""
+    results = []
+    for dtype in (torch.float32, torch.float64):
+        with default_dtype(dtype):
+            torch.manual_seed(0)
+            results.append(result())
+    return results
+
+
+def same(one, other) -> bool:
+    """Equal in type and value, arrays and tensors included."""
+    return type(one) is type(other) and np.array_equal(np.asarray(one), np.asarray(other), equal_nan=True)
+
+
+@pytest.mark.parametrize("tile", [_search.COLUMNS, 16])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_metrics(monkeypatch, tile, device, dtype):
+    monkeypatch.setattr(_search, "COLUMNS", tile)
+    monkeypatch.setattr(_search, "ROWS", min(_search.ROWS, tile))
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(60) % 7
+    features = torch.randn(60, 5, dtype=dtype, generator=generator) + torch.nn.functional.one_hot(labels, 7)[:, :5].to(dtype)
+    gallery, gallery_labels = torch.randn(45, 5, dtype=dtype, generator=generator), torch.arange(45) % 6
+    for reference in ((), (gallery, gallery_labels)):
+        one, other = under_both(lambda reference=reference: metrics.compute(NAMES, features, labels, *reference, device=device))
+        assert list(one) == list(other) == NAMES
+        assert all(same(one[name], other[name]) for name in NAMES)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", batch_mining.REGISTRY.names())
+def test_miners(name, dtype):
+    batch = torch.nn.functional.normalize(points(len(LABELS))).to(dtype)
+
+    def mined():
+        miner = batch_mining.select(name, loss="triplet", embed_dim=DIMENSIONS, **MINER_FLAGS.get(name, {}))
+        return list(miner(batch, LABELS)), {key: float(value) for key, value in miner.stats.items()}
+
+    (one, stats), (other, other_stats) = under_both(mined)
+    assert all(same(a, b) for a, b in zip(one, other, strict=True))
+    assert stats == pytest.approx(other_stats)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("name", [name for name in criteria.REGISTRY.names() if name not in ADAPTERS])
+def test_criteria(name, dtype):
+    batch = torch.nn.functional.normalize(points(len(LABELS))).to(dtype)
+
+    def computed():
+        criterion = criterion_of(name)
+        with torch.no_grad():  # their start is drawn in the default precision
+            for parameter in criterion.parameters():
+                parameter.copy_(torch.linspace(-1, 1, parameter.numel(), dtype=torch.float32).view_as(parameter))
+        rows = batch.clone().requires_grad_()
+        torch.manual_seed(1)
+        loss = criterion(rows, LABELS)
+        loss.backward()
+        assert all(parameter.grad is not None and parameter.grad.dtype == parameter.dtype for parameter in criterion.parameters())
+        return [loss.detach(), rows.grad]
+
+    one, other = under_both(computed)
+    assert one[0].dtype == other[0].dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert one[1].dtype == other[1].dtype == dtype
+    torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("name", datasampler.REGISTRY.names())
+def test_samplers(name):
+    def batches():
+        sampler = make_sampler(name, [9, 4, 7, 1, 12, 5, 3, 8, 6, 10], bs=12, samples_per_class=3, data_batchmatch_bigbs=40)
+        sampler.precompute_indices()
+        return torch.tensor(sum(sampler, []))
+
+    assert same(*under_both(batches))
+
+
+def test_networks():
+    def embedded():
+        network = architectures.select("conv4_normalize", embed_dim=8)
+        with torch.no_grad():  # their start is drawn in the default precision
+            for parameter in network.parameters():
+                parameter.copy_(torch.linspace(-1, 1, parameter.numel(), dtype=torch.float32).view_as(parameter))
+        images = torch.randint(256, (2, 3, network.input_size, network.input_size), dtype=torch.uint8)
+        return network.eval()(images)[0]
+
+    one, other = under_both(embedded)
+    assert one.dtype == torch.float32 and other.dtype == torch.float64
+    torch.testing.assert_close(one, other.float(), rtol=1e-3, atol=1e-4)
