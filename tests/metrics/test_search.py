@@ -5,6 +5,7 @@ Limits are made small, so that a few hundred samples fill several blocks and til
 
 import numpy as np
 import pytest
+import torch
 
 import metrics
 from metrics._search import Limits, Search
@@ -97,6 +98,26 @@ def test_what_waits_is_pruned_to_what_is_needed(names, waiting, rounded):
     assert work.scores == free.scores == each_once(400, 16), "nothing that was dropped was needed after all"
     assert work.held < free.held and free.pruned == 0
     assert 0 < work.pruned <= 3 * waiting, "cuts rise for those that wait: not again and again"
+
+
+def test_pruning_where_nothing_waits_for_some_blocks():
+    """Two clusters far apart, one after the other: nothing of the first waits for the second."""
+    features, labels = random_space(n=400, classes=80, spread=2.0, seed=22)
+    features[200:] += 1000
+    work = searched(features, labels, ["map@3"], Limits(columns=64, rows=16, sample=30, waiting=2000))
+    assert work.pruned > 0
+    assert work.scores == each_once(400, 16)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("limits", [Limits(), Limits(columns=32, rows=8, sample=20)])
+def test_on_a_gpu(limits):
+    features, labels = random_space(spread=2.0, seed=8)
+    space = metrics.EmbeddingSpace(np.round(features), labels, device="cuda")
+    space.search = Search(space, limits)
+    expected = plain_per_query(RETRIEVAL, np.round(features), labels)
+    for name, values in metrics.per_query(RETRIEVAL, space).items():
+        np.testing.assert_allclose(values, expected[name], rtol=0, atol=1e-12, err_msg=name)
 
 
 @pytest.mark.parametrize("equal", [400, 200])
