@@ -206,7 +206,7 @@ class Search:
         return scores
 
     def _relevant_scores(self, block: "Block"):
-        """Scores `(B,)` of the nearest and of the farthest relevant sample, or lower bounds where a class is large; inf where it is empty."""
+        """Scores `(B,)` of the nearest and of the farthest relevant sample; lower bounds in a large class, inf without any."""
         space, rows = self.space, block.rows
         classes = space.labels[rows]
         sizes = space.class_sizes[classes]
