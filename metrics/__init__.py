@@ -19,12 +19,12 @@ from utilities.registry import Registry, unknown
 __all__ = ["REGISTRY", "EmbeddingSpace", "check", "compute", "group", "higher_is_better", "is_array", "listing", "per_query"]
 
 REGISTRY = Registry("metrics", "metric")
-FARTHEST = 2**62  # stands for a parameter of more digits: beyond any reference, and a 64-bit number
+FARTHEST = 2**62  # in place of a parameter of more than 18 digits: beyond any reference, within 64 bits
 PARAMETERS = {"k": (r"[1-9][0-9]*", "k is a whole number of at least 1", "1"), "m": (r"0|-?[1-9][0-9]*", "m is a whole number", "2")}
 
 
 class Parsed(NamedTuple):
-    """A metric and how it is to be taken."""
+    """A metric, on normalised features or not, averaged over classes or not."""
 
     metric: Metric
     cosine: bool
@@ -37,7 +37,7 @@ def _declared() -> dict[str, type]:
 
 
 def _cosine_name(name: str) -> str:
-    """What the c_ variant of a name is called."""
+    """The name of the c_ variant."""
     return "c_" + name.removeprefix("e_")
 
 
@@ -86,7 +86,7 @@ def is_array(name: str) -> bool:
 
 
 def group(name: str) -> str:
-    """Under which a metric is logged with its like: what stands before the `@`."""
+    """The group in which a metric is logged: its name before the `@`."""
     return name.partition("@")[0]
 
 
@@ -103,11 +103,11 @@ def listing() -> list[tuple[str, str]]:
 
 
 def _usable(device) -> str:
-    """The device, or the CPU, with one line, where it is a GPU that is not there. Raises UserError where it is none at all."""
+    """The device, or the CPU, with one printed line, in place of a missing GPU. Raises UserError for what is no device."""
     try:
         kind = torch.device(device).type
     except (RuntimeError, TypeError) as error:
-        raise UserError(f"device {device!r} is none: cpu, cuda or cuda:0 is expected.") from error
+        raise UserError(f"device {device!r}: cpu, cuda or cuda:0 is expected.") from error
     if kind == "cuda" and not torch.cuda.is_available():
         print(f"metrics: there is no CUDA device for {str(device)!r}, the CPU computes instead.")
         return "cpu"
@@ -128,7 +128,7 @@ def compute(
     progress=False,
     uncounted=0.0,
 ) -> dict:
-    """Metrics of an embedding space. What several of them need is computed once, what none needs is not.
+    """Metrics of an embedding space. Work that several of them share is done once.
 
     Neighbours are in the order of their float64 distances; of equally distant ones the lower index comes first.
 
@@ -137,18 +137,18 @@ def compute(
         features: `(N, D)` numpy or torch, any type of real numbers: the queries. labels: `(N,)` of any integer type, or names.
         reference: `(M, D)` features to search in, with `reference_labels` `(M,)`. Default: the queries themselves, each left out
             of its own neighbours by its index. Clustering metrics, dists and rho_spectrum look at the queries alone.
-        clusters: `(N,)` a clustering to measure, in place of k-means with as many clusters as there are classes.
+        clusters: `(N,)` a clustering to measure instead of k-means with as many clusters as there are classes.
         seed: of k-means.
-        device: where to search and to cluster; a GPU that is not there is replaced by the CPU, with one line.
+        device: of the search and of k-means; a missing GPU is replaced by the CPU, with one printed line.
         exclude: `(N,)` index of each query in the reference, -1 where it is not there. Default: its own, or none in a reference.
         progress: show a bar on long searches.
-        uncounted: what a retrieval metric is where none of its queries counts, each being alone in its class.
+        uncounted: value of a retrieval metric where no query counts, each being alone in its class.
 
     Returns:
         Name -> float, or an array for `rho_spectrum@0`, in the order of `names`.
 
     Raises:
-        UnknownName, UserError: a name, a shape or a value that cannot be.
+        UnknownName, UserError: an unknown name, a wrong shape, an impossible value.
     """
     names = [names] if isinstance(names, str) else list(names)
     parsed = {name: _parse(name) for name in names}

@@ -5,6 +5,7 @@ import numpy as np
 COLUMN_BITS = 31
 COLUMN = (1 << COLUMN_BITS) - 1  # the bits of a key that hold the column
 AFTER_ALL = np.iinfo(np.int64).max  # key of an empty slot
+LOWEST = float(np.finfo(np.float32).min)
 
 
 def as_keys(scores: np.ndarray, columns: np.ndarray) -> np.ndarray:

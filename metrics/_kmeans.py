@@ -1,15 +1,15 @@
-"""k-means as faiss runs it (20 iterations, seeded, all samples, its start and its rule for empty clusters), without wasted distances.
+"""k-means of `faiss.Kmeans` (20 iterations, seeded, all samples; its start, its rule for empty clusters) with fewer distances.
 
-Soon after the start most centroids stand still. A sample whose centroid stands still can only change to one that moved; one whose
-centroid moved needs the others only if no moved centroid is as near as its own was. So each iteration searches the moved centroids
-for all samples, and all centroids for few. Apart from rounding the clusters are those of `faiss.Kmeans`, several times sooner.
+After a few iterations most centroids no longer move. A sample whose centroid did not move can only change to one that moved; a
+sample whose centroid moved needs all centroids only if no moved one is as near as its own was. So each iteration compares all
+samples with the moved centroids, and few samples with all centroids. Apart from rounding the clusters are those of faiss.
 """
 
 import numpy as np
 import torch
 
 ITERATIONS = 20
-PUSH = 1 / 1024  # by which the halves of a split cluster are moved apart
+PUSH = 1 / 1024  # relative distance of the halves of a split cluster, as in faiss
 TILE = 16_000_000  # distances that torch holds at once
 
 
@@ -42,7 +42,7 @@ def kmeans(features: np.ndarray, n_clusters: int, seed: int = 0, device: str = "
 
 
 def start(size: int, seed: int) -> np.ndarray:
-    """The order `(N,)` in which samples become the first centroids: faiss's for this seed."""
+    """The order `(N,)` in which samples become the first centroids: that of faiss for this seed, where it is installed."""
     try:
         import faiss
     except ImportError:
@@ -53,7 +53,7 @@ def start(size: int, seed: int) -> np.ndarray:
 
 
 def updated(features: np.ndarray, centroids: np.ndarray, assigned: np.ndarray) -> np.ndarray:
-    """The means `(K, D)` of the clusters. An empty one takes half of another, drawn by how many samples that has to spare."""
+    """The means `(K, D)` of the clusters. An empty one takes half of another, drawn in proportion to its samples but one."""
     size, n_clusters = len(features), len(centroids)
     counts = np.bincount(assigned, minlength=n_clusters).astype(np.float32)
     order = np.argsort(assigned, kind="stable")

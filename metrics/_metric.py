@@ -1,4 +1,4 @@
-"""What a metric is: a class `Metric` in a file of this folder, with its names, its range and its direction.
+"""A metric is a class `Metric` in a file of this folder, with its names, its range and its direction.
 
 A file declares `NAMES`, name -> caption. A name may end with a parameter: `e_recall@k` takes a whole number of at least 1,
 `rho_spectrum@m` any whole number; every other `@...` is part of the name. `c_` and `_macro` variants come by themselves.
@@ -11,12 +11,12 @@ import numpy as np
 
 
 def mean(values: np.ndarray) -> float:
-    """Mean of `(N,)` numbers, rounded once and never outside them: that of equal numbers is that number."""
+    """Mean of `(N,)` numbers, rounded once and kept in their range, so that the mean of equal numbers is exactly that number."""
     return float(np.clip(math.fsum(values.tolist()) / len(values), values.min(), values.max()))
 
 
 class Hits(NamedTuple):
-    """Where some queries found the samples of their class. Only hits within the depth that was asked for are listed.
+    """The ranks at which Q queries found the H samples of their class (hits) within the depth asked for.
 
     queries `(H,)`: row of the hit's query, ascending. ranks `(H,)`: 1 for the nearest sample, ascending within a query.
     orders `(H,)`: 1 for a query's first hit, 2 for its second. relevant `(Q,)`: samples of the query's class that can be found,
@@ -88,7 +88,7 @@ class RetrievalMetric(Metric):
     """
 
     VARIANTS = ("cosine", "macro")
-    FIRST_HIT_ONLY = False  # no need of hits after a query's first
+    FIRST_HIT_ONLY = False  # True: hits after a query's first do not matter
 
     def depth(self, relevant: np.ndarray, sizes: np.ndarray) -> "np.ndarray | float":
         """Neighbours that matter, one number or `(Q,)`; `relevant`, `sizes` as in `Hits`. Infinite: all."""

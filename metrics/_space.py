@@ -1,4 +1,4 @@
-"""One embedding space, and what several metrics share of it, each computed once and only when asked for."""
+"""An embedding space and what several metrics share of it, each computed once and on demand."""
 
 from functools import cached_property
 from numbers import Integral
@@ -12,7 +12,7 @@ from metrics._search import Need, Search
 from utilities.errors import NotFinite, UserError
 
 BLOCK = 65536  # rows turned to float64 at once
-PAIRS = 2048  # pairs whose distance is computed at once: they stay near the core
+PAIRS = 2048  # pairs whose distances are computed at once, in the cache
 
 
 def as_array(values, name: str) -> np.ndarray:
@@ -39,13 +39,13 @@ def as_array(values, name: str) -> np.ndarray:
 
 
 def as_labels(labels, size: int, name: str) -> np.ndarray:
-    """numpy `(N,)` of labels of any integer type, as int64: mixed types would meet as floats. Raises UserError for NaN."""
+    """numpy `(N,)` of labels of any integer type, as int64: mixed integer types would be compared as floats. Raises UserError for NaN."""
     labels = labels.detach().cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
     labels = labels.astype(np.int64) if labels.dtype.kind in "iub" else labels
     labels = labels.reshape(-1) if labels.size == size else labels
     if labels.shape != (size,):
         raise UserError(f"{name} have shape {labels.shape}: ({size},) is expected, one for each row of features.")
-    if labels.dtype.kind in "fcO" and (labels != labels).any():  # NaN is no class, though one of its own to numpy
+    if labels.dtype.kind in "fcO" and (labels != labels).any():  # numpy would take NaN for a class
         raise UserError(f"{name} hold NaN in {int((labels != labels).sum())} of {size} rows: it is no class.")
     return labels
 
@@ -54,8 +54,7 @@ class EmbeddingSpace:
     """Queries, the reference in which they search (themselves, where none is given), their labels.
 
     Metrics read `labels` `(N,)` and `reference_labels` `(M,)` (both numbered together from 0), `clusters` `(N,)`, `singular_values`,
-    `class_sums`, `neighbours`, `scores`. `normalised` makes it the space of the features at unit length; features that are so
-    already, up to the rounding of float32, are taken as they are.
+    `class_sums`, `neighbours`, `scores`. `normalised` gives the space of the features at unit length.
 
     Args: see `metrics.compute`.
     """
@@ -106,7 +105,7 @@ class EmbeddingSpace:
         self._scores = {}
 
     def normalised(self) -> "EmbeddingSpace":
-        """The space of the same features at unit length; itself where they are."""
+        """The space of the same features at unit length; itself where they are so already, up to the rounding of float32."""
         norms, reference_norms = self._norms(self.features), None
         reference_norms = norms if self.own_reference else self._norms(self.reference)
         tolerance = 8 * np.finfo(np.float32).eps
@@ -149,14 +148,14 @@ class EmbeddingSpace:
         return distances
 
     def remember(self, key: str, compute):
-        """`compute()`, once for this space: for what the names of one metric file share."""
+        """`compute()`, once for this space and key: what the metrics of one file share."""
         if key not in self._remembered:
             self._remembered[key] = compute()
         return self._remembered[key]
 
     @cached_property
     def places(self) -> np.ndarray:
-        """`(M,)` for each reference sample the first one of the same features, itself where there is none before it."""
+        """`(M,)` for each reference sample the first one with the same features, which may be itself."""
         rows = np.ascontiguousarray(self.reference)
         rows = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).reshape(-1)
         first, inverse = np.unique(rows, return_index=True, return_inverse=True)[1:]
@@ -170,7 +169,7 @@ class EmbeddingSpace:
 
     @cached_property
     def class_starts(self) -> np.ndarray:
-        """Where each class begins in `by_class`."""
+        """Index of each class's first sample in `by_class`."""
         return np.cumsum(self.class_sizes) - self.class_sizes
 
     @cached_property
@@ -217,7 +216,7 @@ class EmbeddingSpace:
         return self._scores
 
     def _needs(self, metrics) -> list[Need]:
-        """What the metrics need, those of one kind in one: the deepest for each query, as far as there are neighbours."""
+        """At most one need of each kind, with each query's greatest depth, cut to the neighbours that there are."""
         others = self.reference_size - (self.exclude >= 0)  # (N,)
         needs = {}
         for metric in metrics:

@@ -1,4 +1,4 @@
-"""How well k-means finds the classes again: NMI, AMI and pairwise F1 (Manning et al. 2008; Vinh et al., JMLR 11, 2010)."""
+"""Agreement of k-means clusters with the classes: NMI, AMI and pairwise F1 (Manning et al. 2008; Vinh et al., JMLR 11, 2010)."""
 
 from typing import NamedTuple
 
@@ -43,7 +43,7 @@ def mutual_information(table: Contingency) -> float:
 def expected_mutual_information(table: Contingency) -> float:
     """Mutual information that two partitions with these part sizes have by chance (hypergeometric model), in nats.
 
-    It depends on the sizes alone, of which there are few distinct ones: so one term a pair of sizes, not a pair of parts.
+    It depends on the sizes alone: one term for each pair of distinct sizes, which are few.
     """
     from scipy.special import gammaln
 
@@ -79,7 +79,7 @@ def nmi(table: Contingency) -> float:
 def ami(table: Contingency) -> float:
     """(MI - expected MI) / (arithmetic mean of the entropies - expected MI), in [-1, 1], 0 for a partition by chance.
 
-    Limits as scikit-learn has them: 1.0 where the clusters are the classes, else 0.0 where one partition divides nothing; 0/0 is 1.
+    Limits as in scikit-learn: 1.0 where the clusters are the classes, else 0.0 where either partition has one part; 0/0 is 1.
     """
     if same(table):
         return 1.0
@@ -89,7 +89,7 @@ def ami(table: Contingency) -> float:
     above, possible = mutual_information(table) - chance, 0.5 * (entropy(table.classes) + entropy(table.clusters)) - chance
     tiny = np.finfo(np.float64).eps
     quotient = (np.sign(above) or 1.0) * max(abs(above), tiny) / ((np.sign(possible) or 1.0) * max(abs(possible), tiny))
-    return float(np.clip(quotient, -1.0, 1.0))  # where chance explains everything it is one of rounding errors
+    return float(np.clip(quotient, -1.0, 1.0))  # where chance explains everything, both are rounding errors
 
 
 def f1(table: Contingency) -> float:

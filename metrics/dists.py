@@ -1,7 +1,7 @@
 """Mean cosine distances within and between classes, and their ratio (ICML 2020, arXiv 2002.08473: pi_intra, pi_inter, pi_ratio).
 
-The paper writes d(., .), its code takes cosine distances: these. In the paper a higher ratio on the training set went with a
-better R@1 on the test set; the direction stated here is the plain one, tight classes far apart.
+The paper writes d(., .); in its code, and here, that is the cosine distance. In the paper a higher ratio on the training set went
+with a better R@1 on the test set; the direction stated here is the plain one, tight classes far apart.
 """
 
 import numpy as np

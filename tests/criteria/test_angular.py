@@ -6,8 +6,7 @@ import pytest
 import torch
 from pytorch_metric_learning import losses
 
-from tests.criteria._tuples_reference import LABELS, check, check_finite, criterion_of, embeddings_of, mined
-from tests.criteria.test_npair import slow_terms
+from tests.criteria._oracles import MIXED, check_finite, check_tuples, criterion_of, embeddings_of, mined, npair_terms
 
 
 def slow(sets, alpha, weight, l2):
@@ -18,17 +17,17 @@ def slow(sets, alpha, weight, l2):
             chosen = [n for n, is_negative in enumerate(negatives) if is_negative]
             exponents = [4 * t * (unit[a] + unit[p]) @ unit[n] - 2 * (1 + t) * unit[a] @ unit[p] for n in chosen]
             angular = angular + torch.log1p(sum(torch.exp(e) for e in exponents))
-        return (sum(slow_terms(x, sets)) + weight * angular) / len(sets.anchors) + l2 * sum(row.norm() for row in x) / len(x)
+        return (sum(npair_terms(x, sets)) + weight * angular) / len(sets.anchors) + l2 * sum(row.norm() for row in x) / len(x)
 
     return value
 
 
 @pytest.mark.parametrize("alpha, weight", [(45.0, 2.0), (36.0, 0.5)])
-@pytest.mark.parametrize("labels", [LABELS, [0, 0, 1], [0, 0, 0, 0, 1, 1]])
+@pytest.mark.parametrize("labels", [MIXED, [0, 0, 1], [0, 0, 0, 0, 1, 1]])
 def test_value(labels, alpha, weight):
     sets = mined("npair", embeddings_of(labels), labels)
     flags = {"loss_angular_alpha": alpha, "loss_angular_npair_ang_weight": weight, "loss_angular_npair_l2": 0.2}
-    check("angular", slow(sets, alpha, weight, 0.2), sets, labels=labels, **flags)
+    check_tuples("angular", slow(sets, alpha, weight, 0.2), sets, labels=labels, **flags)
 
 
 def test_angular_term_agrees_with_pytorch_metric_learning():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from pytorch_metric_learning import distances, losses, reducers
 
-from tests.criteria._tuples_reference import LABELS, check, check_empty, check_finite, criterion_of, distance, embeddings_of, mined
+from tests.criteria._oracles import MIXED, check_empty, check_finite, check_tuples, criterion_of, distance, embeddings_of, mined
 from utilities.tuples import Triplets, as_pairs
 
 
@@ -28,7 +28,7 @@ def slow(tuples, pos_margin, neg_margin, reduction):
 def test_value(miner, reduction, pos_margin, neg_margin):
     tuples = mined(miner, embeddings_of())
     flags = {"loss_contrastive_pos_margin": pos_margin, "loss_contrastive_neg_margin": neg_margin, "loss_contrastive_reduction": reduction}
-    check("contrastive", slow(tuples, pos_margin, neg_margin, reduction), tuples, **flags)
+    check_tuples("contrastive", slow(tuples, pos_margin, neg_margin, reduction), tuples, **flags)
 
 
 @pytest.mark.parametrize("reduction, reducer", [("mean", reducers.MeanReducer()), ("nonzero", reducers.AvgNonZeroReducer())])
@@ -36,9 +36,9 @@ def test_agrees_with_pytorch_metric_learning(reduction, reducer):
     x = embeddings_of()
     tuples = mined("none", x)
     flags = {"loss_contrastive_neg_margin": 3.0, "loss_contrastive_reduction": reduction}
-    value = criterion_of("contrastive", tuples, **flags)(x, torch.tensor(LABELS))
+    value = criterion_of("contrastive", tuples, **flags)(x, torch.tensor(MIXED))
     oracle = losses.ContrastiveLoss(0, 3.0, distance=distances.LpDistance(normalize_embeddings=False), reducer=reducer)
-    expected = oracle(x, torch.tensor(LABELS), tuple(tuples))
+    expected = oracle(x, torch.tensor(MIXED), tuple(tuples))
     torch.testing.assert_close(value, expected)
     torch.testing.assert_close(*(torch.autograd.grad(v, x)[0] for v in (value, expected)))
 

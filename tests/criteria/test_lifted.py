@@ -4,7 +4,7 @@ import pytest
 import torch
 from pytorch_metric_learning import distances, losses, regularizers
 
-from tests.criteria._tuples_reference import LABELS, check, check_finite, criterion_of, distance, embeddings_of, mined
+from tests.criteria._oracles import MIXED, check_finite, check_tuples, criterion_of, distance, embeddings_of, mined
 
 
 def slow(labels, neg_margin, l2):
@@ -21,12 +21,12 @@ def slow(labels, neg_margin, l2):
 
 
 @pytest.mark.parametrize("neg_margin", [1.0, -2.5])
-@pytest.mark.parametrize("labels", [LABELS, [0, 0, 1], [0, 1, 0, 1, 0, 2, 2]])
+@pytest.mark.parametrize("labels", [MIXED, [0, 0, 1], [0, 1, 0, 1, 0, 2, 2]])
 def test_value(labels, neg_margin):
     sets = mined("lifted", embeddings_of(labels), labels)
     flags = {"loss_lifted_neg_margin": neg_margin, "loss_lifted_l2": 0.2}
-    criterion = check("lifted", slow(labels, neg_margin, 0.2), sets, labels=labels, **flags)
-    if labels == LABELS:  # the margin of -2.5 leaves some anchors without a cost
+    criterion = check_tuples("lifted", slow(labels, neg_margin, 0.2), sets, labels=labels, **flags)
+    if labels == MIXED:  # the margin of -2.5 leaves some anchors without a cost
         assert (criterion.stats["active_share"] < 1) == (neg_margin < 0)
 
 

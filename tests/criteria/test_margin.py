@@ -6,7 +6,7 @@ from pytorch_metric_learning import distances, losses
 
 import batch_mining
 import criteria
-from tests.criteria._tuples_reference import LABELS, check, check_empty, check_finite, criterion_of, distance, embeddings_of, mined, rows
+from tests.criteria._oracles import MIXED, check_empty, check_finite, check_tuples, criterion_of, distance, embeddings_of, mined, rows
 from utilities.tuples import as_triplets
 
 
@@ -15,7 +15,7 @@ def slow(tuples, nu):
         beta = criterion.beta
         total, active, betas = x.sum() * 0, 0, 0.0
         for a, p, n in rows(as_triplets(tuples)):
-            b = beta if isinstance(beta, float) else beta[0 if len(beta) == 1 else LABELS[a]].double()
+            b = beta if isinstance(beta, float) else beta[0 if len(beta) == 1 else MIXED[a]].double()
             terms = torch.relu(distance(x, a, p) - b + criterion.margin), torch.relu(b - distance(x, a, n) + criterion.margin)
             total = total + sum(terms)
             active += sum(bool(term > 0) for term in terms)
@@ -37,12 +37,12 @@ def spread_out(criterion):
 @pytest.mark.parametrize("miner", ["all", "rho_distance", "none"])
 def test_value(miner, form, nu):
     tuples = mined(miner, embeddings_of())
-    check("margin", slow(tuples, nu), tuples, prepare=spread_out, loss_margin_nu=nu, **form)
+    check_tuples("margin", slow(tuples, nu), tuples, prepare=spread_out, loss_margin_nu=nu, **form)
 
 
 @pytest.mark.parametrize("nu", [0.0, 0.3])
 def test_gradient_of_beta(nu):
-    x, y = embeddings_of(), torch.tensor(LABELS)
+    x, y = embeddings_of(), torch.tensor(MIXED)
     tuples = mined("all", x)
     criterion = criterion_of("margin", tuples, loss_margin_nu=nu).double()
     spread_out(criterion)
@@ -51,7 +51,7 @@ def test_gradient_of_beta(nu):
 
 @pytest.mark.parametrize("per_class", [True, False])
 def test_agrees_with_pytorch_metric_learning(per_class):
-    x, y = embeddings_of(), torch.tensor(LABELS)
+    x, y = embeddings_of(), torch.tensor(MIXED)
     tuples = mined("all", x)
     criterion = criterion_of("margin", tuples, loss_margin_beta_shared=not per_class)
     metric = distances.LpDistance(normalize_embeddings=False)
@@ -80,7 +80,7 @@ def test_constant_beta_is_no_parameter():
 
 def test_beta_moves():
     torch.manual_seed(0)
-    x, y = embeddings_of(dtype=torch.float32), torch.tensor(LABELS)
+    x, y = embeddings_of(dtype=torch.float32), torch.tensor(MIXED)
     criterion = criteria.select("margin", None, batch_mining.select("distance"), n_classes=7)
     optimizer = torch.optim.Adam(criterion.optim_dict_list)
     criterion(x, y).backward()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.criteria._tuples_reference import LABELS, check_empty, check_finite, criterion_of, distance, embeddings_of, mined, rows
+from tests.criteria._oracles import MIXED, check_empty, check_finite, criterion_of, distance, embeddings_of, mined, rows
 from utilities.tuples import Classes, as_triplets
 
 
@@ -20,7 +20,7 @@ def slow(x, triplets, strangers, labels, alpha_1, alpha_2):
 
 
 @pytest.mark.parametrize("miner", ["all", "distance", "rho_distance", "none"])
-@pytest.mark.parametrize("labels", [LABELS, [0, 0, 1, 1], [0, 0, 0, 1, 1, 2]])
+@pytest.mark.parametrize("labels", [MIXED, [0, 0, 1, 1], [0, 0, 0, 1, 1, 2]])
 def test_value(miner, labels):
     x, y = embeddings_of(labels), torch.tensor(labels)
     tuples = mined(miner, x, labels)

@@ -6,7 +6,7 @@ from pytorch_metric_learning import distances, losses, reducers, regularizers
 
 import batch_mining
 import criteria
-from tests.criteria._tuples_reference import LABELS, Fixed, check, check_empty, check_finite, criterion_of, embeddings_of, mined, rows
+from tests.criteria._oracles import MIXED, Fixed, check_empty, check_finite, check_tuples, criterion_of, embeddings_of, mined, rows
 from utilities.tuples import as_triplets
 
 
@@ -27,11 +27,11 @@ def slow(tuples, margin, weight):
 @pytest.mark.parametrize("miner", ["all", "rho_distance", "random", "none"])
 def test_value(miner):
     tuples = mined(miner, embeddings_of())
-    check("snr", slow(tuples, 0.4, 0.3), tuples, loss_snr_margin=0.4, loss_snr_reg_lambda=0.3)
+    check_tuples("snr", slow(tuples, 0.4, 0.3), tuples, loss_snr_margin=0.4, loss_snr_reg_lambda=0.3)
 
 
 def test_agrees_with_pytorch_metric_learning():
-    x, y = embeddings_of(), torch.tensor(LABELS)
+    x, y = embeddings_of(), torch.tensor(MIXED)
     tuples = mined("all", x)
     value = criterion_of("snr", tuples, loss_snr_reg_lambda=0.0)(x, y)
     metric = distances.SNRDistance(normalize_embeddings=False)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from pytorch_metric_learning import distances, losses, reducers
 
-from tests.criteria._tuples_reference import LABELS, check, check_empty, check_finite, criterion_of, distance, embeddings_of, mined, rows
+from tests.criteria._oracles import MIXED, check_empty, check_finite, check_tuples, criterion_of, distance, embeddings_of, mined, rows
 from utilities.tuples import as_triplets
 
 
@@ -23,7 +23,7 @@ def slow(tuples, margin, power, reduction):
 def test_value(miner, kind, power, reduction):
     tuples = mined(miner, embeddings_of())
     flags = {"loss_triplet_margin": 0.3, "loss_triplet_distance": kind, "loss_triplet_reduction": reduction}
-    check("triplet", slow(tuples, 0.3, power, reduction), tuples, **flags)
+    check_tuples("triplet", slow(tuples, 0.3, power, reduction), tuples, **flags)
 
 
 @pytest.mark.parametrize("kind, power", [("squared", 2), ("euclidean", 1)])
@@ -31,9 +31,9 @@ def test_value(miner, kind, power, reduction):
 def test_agrees_with_pytorch_metric_learning(kind, power, reduction, reducer):
     x = embeddings_of()
     tuples = mined("all", x)
-    value = criterion_of("triplet", tuples, loss_triplet_distance=kind, loss_triplet_reduction=reduction)(x, torch.tensor(LABELS))
+    value = criterion_of("triplet", tuples, loss_triplet_distance=kind, loss_triplet_reduction=reduction)(x, torch.tensor(MIXED))
     metric = distances.LpDistance(normalize_embeddings=False, power=power)
-    expected = losses.TripletMarginLoss(margin=0.2, distance=metric, reducer=reducer)(x, torch.tensor(LABELS), tuple(tuples))
+    expected = losses.TripletMarginLoss(margin=0.2, distance=metric, reducer=reducer)(x, torch.tensor(MIXED), tuple(tuples))
     torch.testing.assert_close(value, expected)
     torch.testing.assert_close(*(torch.autograd.grad(v, x)[0] for v in (value, expected)))
 
@@ -41,7 +41,7 @@ def test_agrees_with_pytorch_metric_learning(kind, power, reduction, reducer):
 def test_list_of_a_users_miner():
     x = embeddings_of()
     triplets = mined("distance", x)
-    one, two = (criterion_of("triplet", given)(x, torch.tensor(LABELS)) for given in (triplets, rows(triplets)))
+    one, two = (criterion_of("triplet", given)(x, torch.tensor(MIXED)) for given in (triplets, rows(triplets)))
     assert one == two
 
 

@@ -373,37 +373,46 @@ def test_a_service_that_hangs_keeps_nobody_waiting(capsys, stuck_in):
     assert taken == list(range(1, 51)) and not sink._thread.is_alive()
 
 
-@pytest.mark.parametrize("trained", [0, 0.5], ids=["a short run", "a run longer than the service may take"])
-def test_a_service_that_never_opens_is_waited_for_from_its_start(capsys, trained):
-    from runs.records.online import Background
+@pytest.mark.parametrize("trained", [29.9, 500], ids=["a short run", "a run longer than the service may take"])
+def test_a_service_that_never_opens_is_waited_for_from_its_start(monkeypatch, capsys, trained):
+    from runs.records import online
 
-    began = time.monotonic()
-    sink = Background(threading.Event().wait, open_within=0.1, given_up_after=0.3, close_within=30)
-    time.sleep(trained)
+    now = [0.0]
+    monkeypatch.setattr(online, "time", types.SimpleNamespace(monotonic=lambda: now[0]))  # real time is only what is waited
+    sink = online.Background(threading.Event().wait, open_within=0, given_up_after=30, close_within=60)
+    now[0] = trained
     closing = time.monotonic()
     sink.close()
-    ended = time.monotonic()
-    assert ended - began >= 0.3 and ended - closing < (0.25 if trained else 5), "what is left of its time, not as long as one that opened"
+    waited = time.monotonic() - closing
+    assert (waited >= 0.09 or trained > 30) and waited < 15, "what is left of its time, not as long as one that opened"
     said = capsys.readouterr().out
-    assert said.count("\n") == 1 and "did not open within 0.3 s: given up" in said
+    assert said.count("\n") == 1 and "did not open within 30 s: given up" in said
 
 
-@pytest.mark.parametrize("opens_after", [0, 0.3], ids=["at once", "while the run closes"])
-def test_a_service_that_opened_has_time_to_take_everything(capsys, opens_after):
-    from runs.records import Sink
-    from runs.records.online import Background
+@pytest.mark.parametrize("opens", ["at once", "while the run closes"])
+def test_a_service_that_opened_has_time_to_take_everything(monkeypatch, capsys, opens):
+    from runs.records import Sink, online
 
-    taken = []
+    asked, closing, taken = [], threading.Event(), []
+
+    def clock():
+        """The time of the start, then of the closing; once opened, later than the service may take to open."""
+        asked.append(True)
+        if len(asked) == 2:
+            closing.set()
+        return 1000.0 if opens == "at once" and len(asked) > 1 else 0.0
 
     class Slow(Sink):
         def __init__(self):
-            time.sleep(opens_after)
+            if opens == "while the run closes":
+                closing.wait(30)
 
         def write(self, rows):
-            time.sleep(0.8)
+            time.sleep(0.3)
             taken.append(rows[0].epoch)
 
-    sink = Background(Slow, open_within=0.1, given_up_after=0.6, close_within=30)
+    monkeypatch.setattr(online, "time", types.SimpleNamespace(monotonic=clock))
+    sink = online.Background(Slow, open_within=30 if opens == "at once" else 0, given_up_after=20, close_within=30)
     sink.write(rows(1))
     sink.close()
     assert taken == [1] and capsys.readouterr().out == ""

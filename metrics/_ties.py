@@ -1,0 +1,71 @@
+"""Neighbours whose float32 scores lie within rounding of each other, put in the order of their float64 distances."""
+
+import numpy as np
+
+
+class Ties:
+    """The second, exact pass of a search. Equal distances are ordered by the index in the reference, the lower one first.
+
+    In a collapsed space most samples are equal, and each query ties with all of them. Once many neighbours had to be ordered,
+    equal samples are therefore found once: in the order of their index they need no sorting, and they share one distance.
+    """
+
+    def __init__(self, space, limits, work):
+        self.space, self.limits, self.work = space, limits, work
+
+    def settle(self, rows, columns, relevant, scores, noise, every: bool) -> None:
+        """Order near ties in place.
+
+        Args:
+            rows: `(Q,)` the queries. columns, relevant: `(Q, W)` as in `Neighbours`. scores: `(Q, W)` descending, NaN where empty.
+            noise: `(Q,)` difference up to which two scores may be in the wrong order.
+            every: order all near ties, not only those of a relevant and another sample.
+        """
+        if scores.shape[1] < 2:
+            return
+        with np.errstate(invalid="ignore"):
+            close = scores[:, :-1] - scores[:, 1:] <= noise[:, None]  # (Q, W - 1): slots i and i + 1 may have to change places
+        mixed = close if every else close & (relevant[:, :-1] != relevant[:, 1:])
+        affected = np.flatnonzero(mixed.any(1))
+        for part in np.array_split(affected, 1 + len(affected) * scores.shape[1] // max(self.limits.kept // 8, 1)):
+            if len(part):
+                self._reorder(rows, part, columns, relevant, close, mixed)
+
+    def _reorder(self, rows, affected, columns, relevant, close, mixed) -> None:
+        """Sort, in the `affected` rows, the runs of near ties that hold a mixed pair."""
+        begins = np.ones((len(affected), columns.shape[1]), dtype=bool)
+        begins[:, 1:] = ~close[affected]
+        run = np.cumsum(begins).reshape(begins.shape) - 1  # number of each slot's run
+        wanted = np.zeros(int(run[-1, -1]) + 1, dtype=bool)
+        wanted[run[:, 1:][mixed[affected]]] = True
+        chosen = wanted[run]
+        self.work.reordered += int(np.count_nonzero(chosen))
+        many = self.work.reordered > self.limits.few * self.space.reference_size
+        if many:  # leave out runs of equal samples that are in order
+            found, place = columns[affected], self.space.places[columns[affected]]
+            in_order = (place[:, :-1] == place[:, 1:]) & (found[:, :-1] < found[:, 1:])
+            unsettled = np.zeros(len(wanted), dtype=bool)
+            unsettled[run[:, 1:][~begins[:, 1:] & ~in_order]] = True
+            chosen = (wanted & unsettled)[run]
+        row, slot = np.nonzero(chosen)
+        own_run, column = run[row, slot], columns[affected[row], slot]
+        distances = self._shared_distances(rows[affected], row, column) if many else self._distances(rows[affected[row]], column)
+        order = np.lexsort((column, distances, own_run))  # own_run ascends already: each run keeps its slots
+        position = affected[row], slot
+        columns[position] = column[order]
+        relevant[position] = relevant[position][order]
+
+    def _shared_distances(self, queries, row, column) -> np.ndarray:
+        """Squared distances `(P,)` from `queries[row]` to `column`; one for all equal samples, where that is less work."""
+        place = self.space.places[column]
+        known = np.zeros(self.space.reference_size, dtype=bool)
+        known[place] = True
+        distinct = np.flatnonzero(known)  # the first of each set of equal samples
+        if len(queries) * len(distinct) > len(row) // 2:
+            return self._distances(queries[row], column)
+        table = self._distances(np.repeat(queries, len(distinct)), np.tile(distinct, len(queries)))
+        return table.reshape(len(queries), -1)[row, (np.cumsum(known) - 1)[place]]
+
+    def _distances(self, rows, columns) -> np.ndarray:
+        self.work.distances += len(rows)
+        return self.space.squared_distances(rows, columns)

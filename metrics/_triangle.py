@@ -1,0 +1,117 @@
+"""A set that searches in itself: the score of (i, j) is that of (j, i) and is computed once."""
+
+import numpy as np
+import torch
+
+from metrics._keys import COLUMN, LOWEST, as_keys, scores_of
+
+
+class Triangle:
+    """The blocks of queries in order, each against itself and the queries after it.
+
+    Candidates that a tile holds for queries of later blocks wait for those blocks. When too many wait, they are pruned; when
+    pruning does not help, the iteration ends early and leaves the remaining blocks to a plain search.
+    """
+
+    def __init__(self, search, needs: list):
+        self.search, self.needs = search, needs
+        self.size, self.limits = search.space.size, search.limits
+        self.cuts = np.empty(self.size, dtype=np.float32)  # (N,) of all queries
+        self.blocks = []
+        self.waiting = {}  # first row of a block -> [(rows in the block (P,) uint16, keys (P,)), ...]
+        self.n_waiting = 0  # keys in `waiting`
+
+    def __iter__(self):
+        """Yield (block, its candidates, the queries `(B,)` for which they suffice)."""
+        if not self._set_cuts():
+            return
+        limit = self.limits.waiting
+        for i, block in enumerate(self.blocks):
+            if self.n_waiting > limit:
+                self._prune(self.blocks[i:])
+                if self.n_waiting > self.limits.waiting:
+                    return
+                limit = max(self.limits.waiting, 2 * self.n_waiting)  # prune again only after as many more have come
+            candidates = self._candidates(block)
+            if candidates is None:
+                return
+            yield block, candidates, self.search.suffices(block, candidates, self.needs)
+            block.queries = None
+
+    def _set_cuts(self) -> bool:
+        """Set the cuts of all queries. Returns whether the candidates that will wait are likely to fit."""
+        expected = 0.0
+        for start in range(0, self.size, self.limits.rows):
+            block = self.search.ready(np.arange(start, min(start + self.limits.rows, self.size)))
+            self.search.set_cuts(block, self.needs, 0)
+            self.cuts[block.rows] = block.cuts
+            expected += float((self.search.sampled(block) >= block.cuts[:, None]).sum()) * self.size / len(self.search.sample)
+            block.queries = block.sampled = None  # computed again in the block's turn: all of them take as much memory as the input
+            self.blocks.append(block)
+            self.waiting[start] = []
+        # Half way through, half of all candidates are found, and half of these wait; pruning leaves no more than the deepest need.
+        deepest = float(np.maximum.reduce([need.depth for need in self.needs]).sum())
+        return min(expected / 4, deepest) <= self.limits.waiting
+
+    def _candidates(self, block):
+        """The block's candidates; None where they, or those that wait, are too many (ties, which no depth bounds)."""
+        search, first = self.search, int(block.rows[0])
+        block.queries = search.ready(block.rows).queries
+        cuts = torch.from_numpy(block.cuts).to(search.device)[:, None]
+        found = self.waiting.pop(first)
+        n_found = sum(len(keys) for _, keys in found)
+        self.n_waiting -= n_found
+        for start in range(first, self.size, self.limits.columns):
+            scores = search.tile(block.queries, start)
+            own = len(block.rows) if start == first else 0
+            scores[:, :own].fill_diagonal_(-np.inf)
+            row, column, kept = search.where(scores, cuts)
+            found.append((row.astype(np.uint16), as_keys(kept, column + start)))
+            n_found += len(row)
+            self._leave(scores[:, own:], first, start + own)
+            search.work.held = max(search.work.held, n_found + self.n_waiting)
+            if n_found > self.limits.kept or self.n_waiting > 3 * self.limits.waiting:
+                return None
+        return search.assembled(block, found)
+
+    def _leave(self, scores: torch.Tensor, first: int, start: int) -> None:
+        """Let candidates among the scores `(B, W)` of the queries from `first` on wait for the queries from `start` on."""
+        stop, rows = start + scores.shape[1], self.limits.rows
+        row, column, kept = self.search.where(scores, torch.from_numpy(self.cuts[start:stop]).to(self.search.device)[None, :])
+        order = np.argsort(column.astype(np.uint16), kind="stable")  # 16 bits: numpy sorts by counting
+        column, keys = column[order] + start, as_keys(kept, row + first)[order]
+        bounds = np.searchsorted(column, np.arange(start, stop + rows, rows))
+        for base, begin, end in zip(range(start, stop, rows), bounds, bounds[1:], strict=False):
+            if begin < end:
+                self.waiting[base].append(((column[begin:end] - base).astype(np.uint16), keys[begin:end]))
+        self.n_waiting += len(keys)
+
+    def _prune(self, blocks: list) -> None:
+        """Raise the cuts of the blocks and drop the waiting candidates below them."""
+        self.search.work.pruned += self.n_waiting
+        for block in blocks:
+            first = int(block.rows[0])
+            self.waiting[first] = [self._pruned(block, self.waiting[first])]
+            self.cuts[block.rows] = block.cuts
+        self.n_waiting = sum(len(keys) for parts in self.waiting.values() for _, keys in parts)
+
+    def _pruned(self, block, found: list) -> tuple[np.ndarray, np.ndarray]:
+        """The block's (rows `(P,)`, keys `(P,)`) at or above its cuts, raised to the score at the needed depth among them.
+
+        The score at a depth among some references is a lower bound of that among all.
+        """
+        if not found:
+            return np.zeros(0, dtype=np.uint16), np.zeros(0, dtype=np.int64)
+        candidates = self.search.assembled(block, found)
+        row = np.repeat(np.arange(len(block.rows), dtype=np.uint16), candidates.counts)
+        keys = candidates.keys[np.lexsort((candidates.keys, row))]
+        cuts = []
+        for need, hits in zip(self.needs, block.hits, strict=True):
+            depth = need.depth[block.rows]
+            known = np.flatnonzero((depth > 0) & (candidates.counts >= depth))
+            at_depth = np.full(len(block.rows), LOWEST, dtype=np.float32)
+            at_depth[known] = scores_of(keys[candidates.offsets[known] + depth[known].astype(np.int64) - 1]) - 3 * block.noise[known]
+            cuts.append(np.maximum(hits, at_depth))
+        block.cuts = np.maximum(block.cuts, np.minimum.reduce(cuts)).astype(np.float32)
+        kept = keys <= as_keys(block.cuts, 0)[row] + COLUMN
+        return row[kept], keys[kept]

@@ -1,0 +1,93 @@
+"""Retrieval metrics as plain float64 loops, one query at a time, and random spaces: what the tests of metrics/ share."""
+
+import numpy as np
+import pytest
+
+import metrics
+
+RETRIEVAL = ["e_recall@1", "e_recall@2", "e_recall@4", "e_recall@1000", "precision@1", "precision@5", "r_precision"]
+RETRIEVAL += ["map_r", "mrr", "map@3", "map@1000", "mAP_c", "mAP_1000", "mAP_lim", "mAP"]
+DISTS = ["dists@intra", "dists@inter", "dists@intra_over_inter"]
+
+
+def ranked(query, reference, left_out):
+    distances = [(sum((float(a) - float(b)) ** 2 for a, b in zip(query, r, strict=True)), j) for j, r in enumerate(reference)]
+    return [j for _, j in sorted(distances) if j != left_out]
+
+
+def precision_sum(relevance, depth):
+    total, found = 0.0, 0
+    for i, hit in enumerate(relevance[: int(min(depth, len(relevance)))], start=1):
+        found += hit
+        total += hit * found / i
+    return total
+
+
+def plain_value(name, relevance, total, size):
+    """One query's value, NaN where it is left out. `total` relevant samples, `size` of its class in the reference."""
+    head, _, k = name.partition("@")
+    k = int(k or 0)
+    if head == "e_recall":
+        return float(any(relevance[:k]))
+    if head.startswith("mAP"):
+        depth = {"mAP_c": size, "mAP_1000": 1000, "mAP_lim": 1023, "mAP": len(relevance)}[head]
+        return precision_sum(relevance, depth) / size if size else 0.0
+    if total == 0:
+        return np.nan
+    if head == "precision":
+        return sum(relevance[:k]) / k
+    if head == "r_precision":
+        return sum(relevance[:total]) / total
+    if head == "map_r":
+        return precision_sum(relevance, total) / total
+    if head == "map":
+        return precision_sum(relevance, k) / min(k, total)
+    assert head == "mrr"
+    return 1.0 / (relevance.index(True) + 1)
+
+
+def plain_per_query(names, features, labels, reference=None, reference_labels=None, exclude=None):
+    """Name -> a value for each query, NaN where it is left out."""
+    if reference is None:
+        reference, reference_labels, exclude = features, labels, range(len(features))
+    exclude = [-1] * len(features) if exclude is None else exclude
+    values = {name: [] for name in names}
+    for query, label, left_out in zip(features, labels, exclude, strict=True):
+        order = ranked(query, reference, left_out)
+        relevance = [bool(reference_labels[j] == label) for j in order]
+        size = sum(bool(other == label) for other in reference_labels)
+        for name in names:
+            values[name].append(plain_value(name, relevance, sum(relevance), size))
+    return values
+
+
+def plain(names, features, labels, **options):
+    """Name -> mean over the queries that count, name_macro -> mean over the classes' means; 0 where none counts."""
+    results = {}
+    for name, values in plain_per_query(names, features, labels, **options).items():
+        kept = [(label, value) for label, value in zip(labels, values, strict=True) if not np.isnan(value)]
+        results[name] = float(np.mean([value for _, value in kept])) if kept else 0.0
+        means = [np.mean([value for other, value in kept if other == label]) for label in {label for label, _ in kept}]
+        results[f"{name}_macro"] = float(np.mean(means)) if kept else 0.0
+    return results
+
+
+def assert_retrieval(features, labels, names=tuple(RETRIEVAL), **options):
+    names = list(names) + [f"{name}_macro" for name in names]
+    expected = plain([name for name in names if not name.endswith("_macro")], features, labels, **options)
+    measured = metrics.compute(names, np.asarray(features), np.asarray(labels), **options)
+    assert list(measured) == names
+    for name in names:
+        assert measured[name] == pytest.approx(expected[name], abs=1e-12), name
+
+
+def random_space(n=120, d=6, classes=11, seed=0, spread=1.0):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, n)
+    return rng.standard_normal((classes, d))[labels] + spread * rng.standard_normal((n, d)), labels
+
+
+def on_a_line(names):
+    """Values of queries of the classes a, b, c, d at 0 that search in the classes a b a a b c at 1, 2, ..., 6."""
+    space = metrics.EmbeddingSpace(np.zeros((4, 1)), list("abcd"), np.arange(1.0, 7.0)[:, None], list("abaabc"))
+    return {name: values.tolist() for name, values in metrics.per_query(names, space).items()}

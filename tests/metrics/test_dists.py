@@ -1,0 +1,47 @@
+"""Mean cosine distances within and between classes, against double loops."""
+
+import numpy as np
+import pytest
+
+import metrics
+from tests.metrics._plain import DISTS, random_space
+
+
+def cosine_distance(a, b):
+    norms = np.linalg.norm(a) * np.linalg.norm(b)
+    return 1.0 - float(np.dot(a, b)) / norms if norms else 1.0
+
+
+def plain_dists(features, labels):
+    intra, means = [], []
+    for label in sorted(set(labels.tolist())):
+        own = features[labels == label].astype(np.float64)
+        means.append(own.mean(0))
+        if len(own) > 1:
+            intra.append(np.mean([cosine_distance(a, b) for i, a in enumerate(own) for j, b in enumerate(own) if i != j]))
+    inter = [cosine_distance(a, b) for i, a in enumerate(means) for j, b in enumerate(means) if i != j]
+    intra, inter = (np.mean(values) if values else np.nan for values in (intra, inter))
+    return {"dists@intra": intra, "dists@inter": inter, "dists@intra_over_inter": intra / inter}
+
+
+@pytest.mark.parametrize("classes", [1, 3, 40])
+def test_dists(classes):
+    features, labels = random_space(n=60, classes=classes, seed=13)
+    labels[:2] = [classes, classes] if classes > 1 else labels[:2]
+    labels[2] = classes + 1 if classes > 1 else 0  # a singleton
+    assert metrics.compute(DISTS, features, labels) == pytest.approx(plain_dists(features, labels), abs=1e-12, nan_ok=True)
+
+
+def test_dists_without_a_pair_are_nan():
+    measured = metrics.compute(DISTS, np.eye(3), [0, 1, 2])
+    assert np.isnan(measured["dists@intra"]) and measured["dists@inter"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("size", [2, 60, 1000, 20_000])
+def test_distances_of_identical_points(size):
+    features = np.repeat(np.random.default_rng(size).standard_normal((1, 33)), size, axis=0)
+    measured = metrics.compute(DISTS, features, np.arange(size) % 7 // 4)
+    inter = 0.0 if size > 2 else np.nan
+    assert measured == pytest.approx({"dists@intra": 0.0, "dists@inter": inter, "dists@intra_over_inter": np.nan}, abs=0, nan_ok=True)
+    opposite = metrics.compute(DISTS, np.random.default_rng(0).standard_normal((1, 5)) * [[1], [1], [-1], [-1]], [0, 0, 1, 1])
+    assert opposite == {"dists@intra": 0.0, "dists@inter": 2.0, "dists@intra_over_inter": 0.0}

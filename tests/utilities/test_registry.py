@@ -1,0 +1,84 @@
+"""A folder of plug-ins: names, captions, flags, defaults for foreign programs."""
+
+import argparse
+import sys
+
+import pytest
+
+from utilities.errors import UnknownName, UserError
+from utilities.registry import Registry
+
+HELPER = """
+def add_arguments(group):
+    group.add_argument("--toy_seed", type=int, default=7)
+"""
+BALL = '''"""A ball (Round et al., 1901)."""
+
+def add_arguments(group):
+    group.add_argument("--toy_ball_radius", type=float, default=0.5)
+    group.add_argument("--toy_ball_colour", choices=["red", "blue"], default="red")
+'''
+
+
+@pytest.fixture
+def registry(tmp_path, monkeypatch):
+    """Of a package `made_toys` with a helper and two plug-ins."""
+    folder = tmp_path / "made_toys"
+    folder.mkdir()
+    for name, source in {"__init__": "", "_shared": HELPER, "ball": BALL, "kite": '"""A kite."""\n'}.items():
+        (folder / f"{name}.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield Registry("made_toys", "toy")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "made_toys"]:
+        del sys.modules[name]
+
+
+def test_plugins_are_the_files_without_an_underscore(registry):
+    assert registry.names() == ["ball", "kite"]
+    assert [module.__name__ for module in registry.modules().values()] == ["made_toys.ball", "made_toys.kite"]
+    assert registry.caption("ball") == "A ball (Round et al., 1901)."
+
+
+def test_a_caption_costs_no_import(registry):
+    (registry.folder / "broken.py").write_text('"""Broken."""\nraise RuntimeError\n')
+    assert registry.caption("broken") == "Broken."
+    (registry.folder / "bare.py").write_text("x = 1\n")
+    assert registry.caption("bare") == ""
+
+
+def test_an_unknown_name_comes_with_the_nearest_and_with_all(registry):
+    with pytest.raises(UnknownName, match=r"^unknown toy 'bal'\. Did you mean 'ball'\? Available: ball, kite\.$"):
+        registry.module("bal")
+    with pytest.raises(UnknownName, match=r"^unknown toy '_shared'\. Available: ball, kite\.$"):
+        registry.module("_shared")
+
+
+def test_flags_stand_in_groups(registry):
+    parser = argparse.ArgumentParser()
+    registry.add_arguments(parser)
+    assert vars(parser.parse_args([])) == {"toy_seed": 7, "toy_ball_radius": 0.5, "toy_ball_colour": "red"}
+    titles = [group.title for group in parser._action_groups]
+    assert titles[-2:] == ["all of made_toys", "toy ball"]
+
+
+def test_options_are_defaults_then_namespace_then_flags(registry):
+    assert (registry.options().toy_ball_radius, registry.options().bs) == (0.5, 112)
+    opt = argparse.Namespace(toy_ball_radius=1.0, toy_seed=1, of_a_user="kept")
+    complete = registry.options(opt, toy_seed=2)
+    assert (complete.toy_ball_radius, complete.toy_seed, complete.of_a_user) == (1.0, 2, "kept")
+    assert opt.toy_seed == 1, "the namespace given is left alone"
+    assert registry.options(complete) is complete, "nothing to add"
+
+
+def test_flags_and_values_that_do_not_exist(registry):
+    with pytest.raises(UserError, match=r"unknown flag 'toy_ball_radios'\. Did you mean 'toy_ball_radius'\?"):
+        registry.options(toy_ball_radios=1.0)
+    with pytest.raises(UserError, match="toy_ball_colour 'green': one of red, blue"):
+        registry.options(toy_ball_colour="green")
+    assert registry.options(n_classes=3, device="cpu").n_classes == 3, "known though no flag"
+
+
+def test_a_new_file_is_seen(registry):
+    registry.options()
+    (registry.folder / "top.py").write_text('def add_arguments(group):\n    group.add_argument("--toy_top_speed", default=3)\n')
+    assert registry.options().toy_top_speed == 3

@@ -1,0 +1,107 @@
+"""Small tensor helpers against loops in float64."""
+
+import pytest
+import torch
+
+from tests.batch_mining._reference import assert_drawn_with
+from utilities import tensors
+
+
+def points(n=7, d=4, dtype=torch.float64, seed=0):
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def loops(x, y):
+    return torch.tensor([[sum((float(a) - float(b)) ** 2 for a, b in zip(p, q, strict=True)) for q in y] for p in x], dtype=torch.float64)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
+def test_distances(dtype, tolerance):
+    x, y = points(dtype=dtype), points(5, dtype=dtype, seed=1)
+    for other in (None, y):
+        expected = loops(x, x if other is None else other)
+        torch.testing.assert_close(tensors.squared_distances(x, other).double(), expected, rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(tensors.pairwise_distances(x, other).double(), expected.sqrt(), rtol=tolerance, atol=tolerance)
+
+
+def test_equal_points_are_exactly_0_apart_and_have_no_gradient():
+    x = (1000 + points(dtype=torch.float32)).repeat(2, 1).requires_grad_()
+    distances = tensors.pairwise_distances(x)
+    assert (distances.diagonal() == 0).all() and (distances.diagonal(7) == 0).all()
+    distances.diagonal(7).sum().backward()
+    assert (x.grad == 0).all()
+
+
+def test_the_root_has_no_infinite_gradient():
+    x = torch.tensor([4.0, 0.0, -1.0], requires_grad=True)
+    root = tensors.safe_sqrt(x)
+    root.sum().backward()
+    assert root.tolist() == [2, 0, 0] and x.grad.tolist() == [0.25, 0, 0]
+
+
+@pytest.mark.parametrize("repeats", [1, 20])  # few pairs by their differences, many from the matrix
+@pytest.mark.parametrize("squared", [False, True])
+def test_distances_of_pairs(repeats, squared):
+    x = points().requires_grad_()
+    rows, columns = torch.tensor([0, 1, 1, 6]).repeat(repeats), torch.tensor([2, 2, 1, 0]).repeat(repeats)
+    expected = loops(x.detach(), x.detach())[rows, columns]
+    expected = expected if squared else expected.sqrt()
+    found = tensors.pair_distances(x, rows, columns, squared)
+    torch.testing.assert_close(found.detach(), expected)
+    found.sum().backward()
+    slow = points().requires_grad_()
+    differences = [(slow[i] - slow[j]).square().sum() for i, j in zip(rows.tolist(), columns.tolist(), strict=True) if i != j]
+    sum(term if squared else term.sqrt() for term in differences).backward()
+    torch.testing.assert_close(x.grad, slow.grad)
+
+
+def test_entries_of_a_matrix():
+    matrix = points(3, 5)
+    rows, columns = torch.tensor([2, 0, 0]), torch.tensor([4, 0, 3])
+    assert torch.equal(tensors.take_pairs(matrix, rows, columns), matrix[rows, columns])
+
+
+def test_unit_length_and_zero_rows():
+    x = points()
+    x[2] = 0
+    norms = tensors.normalize(x).norm(dim=1)
+    torch.testing.assert_close(norms, (torch.arange(7) != 2).double())
+
+
+def test_half_precision_is_raised_and_nothing_else():
+    raised = {dtype: tensors.raise_half(torch.ones(1, dtype=dtype)).dtype for dtype in (torch.float16, torch.bfloat16)}
+    assert set(raised.values()) == {torch.float32}
+    for dtype in (torch.float32, torch.float64):
+        assert tensors.raise_half(torch.ones(1, dtype=dtype)).dtype == dtype
+
+
+def test_means_of_what_a_mask_chooses():
+    x = torch.tensor([1.0, 2.0, float("inf")], requires_grad=True)
+    assert tensors.masked_mean(x, torch.tensor([True, True, False])) == 1.5
+    nothing = tensors.masked_mean(x, torch.zeros(3, dtype=torch.bool))
+    nothing.backward()
+    assert nothing == 0 and (x.grad == 0).all()
+
+
+@pytest.mark.parametrize("with_zero", [False, True])
+def test_log_sum_exp_of_what_a_mask_chooses(with_zero):
+    x, mask = 300 * points(4, 5), torch.rand(4, 5, generator=torch.Generator().manual_seed(2)) < 0.6
+    mask[3] = False
+    zero = [torch.zeros((), dtype=torch.float64)] if with_zero else []
+    rows = [torch.stack([v for v, chosen in zip(r, m, strict=True) if chosen] + zero) for r, m in zip(x[:3], mask[:3], strict=True)]
+    expected = torch.stack([torch.logsumexp(row, 0) for row in rows] + [torch.zeros((), dtype=torch.float64)])
+    torch.testing.assert_close(tensors.masked_logsumexp(x, mask, with_zero), expected)
+
+
+def test_an_empty_row_has_no_gradient():
+    x = points(2, 3).requires_grad_()
+    tensors.masked_logsumexp(x, torch.zeros(2, 3, dtype=torch.bool)).sum().backward()
+    assert (x.grad == 0).all()
+
+
+def test_columns_are_drawn_uniformly_from_a_mask():
+    torch.manual_seed(0)
+    mask = torch.tensor([[True, False, True, True], [False, True, False, False]]).repeat(3000, 1)
+    drawn = tensors.chosen_uniformly(mask).view(-1, 2)
+    assert_drawn_with({0: 1 / 3, 2: 1 / 3, 3: 1 / 3}, drawn[:, 0].tolist())
+    assert (drawn[:, 1] == 1).all()
