@@ -26,6 +26,11 @@ def add_arguments(group) -> None:
              "folds of whole classes; mlrc: the folds of the Reality Check; closed_set: folds of images, all classes in each; index: folds "
              "of images whatever their class; predefined: --split_file",
     )  # fmt: skip
+    group.add_argument(
+        "--split_shuffle", type=int, default=None, metavar="SEED",
+        help="mix the order of the classes (and of images, where these are cut) before it is cut into training, validation and test; a test "
+             "set that is published, or given by folders, stays (unset: blocks of the order, which in most data sets is that of the names)",
+    )  # fmt: skip
     group.add_argument("--split_test_size", type=float, default=0.5, help="share of the classes (or images) that is test, in every fold")
     group.add_argument(
         "--split_test_start", type=float, default=0.5, help="where in the order of the classes test begins, a share; it wraps round the end"

@@ -51,7 +51,7 @@ EVALUATION_FLAGS = {
 # Flags that no continuation may change: what has trained must neither validate nor test. Of the others the first names the epoch's metric.
 FIXED = {
     "dataset", "split_scheme", "split_test_size", "split_test_start", "split_partitions", "split_sets", "use_tv_split", "tv_split_by_samples",
-    "tv_split_perc",
+    "tv_split_perc", "split_shuffle",
 }  # fmt: skip
 FIRST_IS_FIXED = {"storage_metrics", "evaltypes"}
 SPLIT_FILE = "split_file.json"  # the run's copy of --split_file
