@@ -62,9 +62,14 @@ def visible(folder: Path) -> list[os.DirEntry]:
         return sorted((e for e in entries if not e.name.startswith(".") and e.name != "__MACOSX"), key=lambda e: e.name)
 
 
+def is_image(entry: os.DirEntry) -> bool:
+    """Whether a folder's entry is an image file, by its name."""
+    return os.path.splitext(entry.name)[1].lower() in SUFFIXES and entry.is_file()
+
+
 def image_files(folder: Path) -> list[str]:
     """Names of the image files in `folder`, sorted."""
-    return [e.name for e in visible(folder) if Path(e.name).suffix.lower() in SUFFIXES and e.is_file()]
+    return [entry.name for entry in visible(folder) if is_image(entry)]
 
 
 def class_folders(folders: list[Path], opt, order=None, by_id: bool = False) -> Reading:

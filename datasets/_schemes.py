@@ -56,7 +56,9 @@ def check(opt) -> None:
         raise UserError(f"--use_tv_split cuts validation from --split_scheme half, and {opt.split_scheme} has its own: leave it out")
     if opt.split_scheme == "predefined":
         if opt.split_shuffle is not None:
-            raise UserError(f"--split_shuffle {opt.split_shuffle}: {scheme} names what is in each split, there is nothing to mix. Leave it out")
+            raise UserError(
+                f"--split_shuffle {opt.split_shuffle}: {scheme} names what is in each split, there is nothing to mix. Leave it out"
+            )
         if opt.split_file is None:
             raise UserError(f"{scheme} needs --split_file splits.json: train, val and test with class names or image paths")
         read_split_file(opt.split_file)

@@ -57,7 +57,9 @@ def read(opt, root: Path) -> Reading:
         reading = _of_parts(root, parts, opt)
         cut_by_name = opt.use_tv_split and not opt.tv_split_by_samples
     if cut_by_name and opt.split_shuffle is None:
-        reading.notes.append("classes are cut into blocks in the order of their names, alike ones perhaps together: --split_shuffle SEED mixes them")
+        reading.notes.append(
+            "classes are cut into blocks in the order of their names, alike ones perhaps together: --split_shuffle SEED mixes them"
+        )
     return reading
 
 
@@ -83,7 +85,7 @@ def _classes(folder: Path, opt, has_super_classes: bool) -> Reading:
     if not has_super_classes:
         return _layout.class_folders([folder], opt)
     reading = Reading([])
-    for above in _subfolders(folder):
+    for above in _content(folder)[1]:
         found = _layout.class_folders([above], opt)
         reading.images += [image._replace(class_name=f"{above.name}/{image.class_name}", super_name=above.name) for image in found.images]
         reading.notes += found.notes
@@ -93,12 +95,16 @@ def _classes(folder: Path, opt, has_super_classes: bool) -> Reading:
 
 def _parts(root: Path) -> list[str]:
     """Those of train, val and test whose folders are the split of the data; none where `root` holds classes. Raises UserError."""
-    there = {folder.name: folder for folder in _subfolders(root)}
-    named = [part for part in PARTS if part in there and not _layout.image_files(there[part]) and _subfolders(there[part])]
+    there = {folder.name: folder for folder in _content(root)[1]}
+    named = [part for part in PARTS if part in there and not _content(there[part])[0] and _content(there[part])[1]]
+    if not named:
+        return []
     others = sorted(name for name, folder in there.items() if name not in named and _holds_images(folder))
     if {"train", "test"} <= set(named):
         if others:
-            raise UserError(f"{root} holds train and test, and beside them {others[0]}: a split, or classes? A split is of train, test and val alone")
+            raise UserError(
+                f"{root} holds train and test, and beside them {others[0]}: a split, or classes? A split is of train, test and val alone"
+            )
         return named
     if named and not others:
         missing = " and ".join(part for part in ("train", "test") if part not in named)
@@ -110,13 +116,13 @@ def _has_super_classes(folders: list[Path]) -> bool:
     """Whether the images lie two levels below the folders and not one. Raises UserError where they do both, or lie deeper."""
     direct, below = [], []
     for folder in folders:
-        for sub in _subfolders(folder):
-            if _layout.image_files(sub):
-                direct.append(sub)
-            for lower in _subfolders(sub):
-                if _layout.image_files(lower):
-                    below.append(lower)
-                deeper = next((lowest for lowest in _subfolders(lower) if _holds_images(lowest)), None)
+        for sub in _content(folder)[1]:
+            has_images, lower_folders = _content(sub)
+            direct += [sub] * has_images
+            for lower in lower_folders:
+                has_images, lowest_folders = _content(lower)
+                below += [lower] * has_images
+                deeper = next((lowest for lowest in lowest_folders if _holds_images(lowest)), None)
                 if deeper is not None:
                     raise UserError(f"images lie in {deeper}, too deep for a class: expected {LAYOUTS}, X = {folder}")
     if direct and below:
@@ -124,11 +130,13 @@ def _has_super_classes(folders: list[Path]) -> bool:
     return bool(below)
 
 
-def _subfolders(folder: Path) -> list[Path]:
-    """The visible folders in a folder, sorted by name."""
-    return [folder / entry.name for entry in _layout.visible(folder) if entry.is_dir()]
+def _content(folder: Path) -> tuple[bool, list[Path]]:
+    """Whether an image lies in a folder, and its visible subfolders, sorted by name."""
+    entries = _layout.visible(folder)
+    return any(map(_layout.is_image, entries)), [folder / entry.name for entry in entries if entry.is_dir()]
 
 
 def _holds_images(folder: Path) -> bool:
     """Whether an image lies in a folder, or in one of its subfolders."""
-    return bool(_layout.image_files(folder)) or any(_holds_images(sub) for sub in _subfolders(folder))
+    has_images, below = _content(folder)
+    return has_images or any(map(_holds_images, below))

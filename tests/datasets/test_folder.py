@@ -31,7 +31,9 @@ def test_every_subfolder_is_a_class_whatever_its_name(tmp_path):
 
 
 def test_the_rule_of_ids_is_that_of_cub_alone(tmp_path):
-    root = builders.make_folder(tmp_path / "cars196" / "images", names=["12.3 Coupe", "AM General Hummer SUV 2000", "Acura RL Sedan 2012"], n_images=1)
+    root = builders.make_folder(
+        tmp_path / "cars196" / "images", names=["12.3 Coupe", "AM General Hummer SUV 2000", "Acura RL Sedan 2012"], n_images=1
+    )
     splits = datasets.select("cars196", None, root.parent.parent, allow_partial_dataset=True)
     assert splits["training"].n_classes + splits["testing"].n_classes == 3
 
@@ -80,7 +82,10 @@ def test_classes_of_train_that_are_tested_too_are_told(tmp_path):
 
 def test_folders_called_train_may_be_classes(tmp_path):
     assert names(read(images(tmp_path / "a", "train", "test", "bus", "car")))["training"] == ["bus", "car"]
-    assert names(read(images(tmp_path / "b", "train/steam", "train/diesel", "bus/city", "bus/coach")))["testing"] == ["train/diesel", "train/steam"]
+    assert names(read(images(tmp_path / "b", "train/steam", "train/diesel", "bus/city", "bus/coach")))["testing"] == [
+        "train/diesel",
+        "train/steam",
+    ]
 
 
 @pytest.mark.parametrize(("folders", "words"), [
