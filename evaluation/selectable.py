@@ -70,7 +70,8 @@ def _counts(queries: list[tuple], reference: list[tuple], within: bool) -> tuple
 def _way_out(split: str, within: bool, opt) -> str:
     """What would give the split something to tell apart."""
     if not within:
-        return "Take --eval_reference_set compared_to_self, or validation of the same classes (--use_tv_split --tv_split_by_samples)"
+        same = "--use_tv_split --tv_split_by_samples" if opt.split_scheme == "half" else "--split_scheme closed_set"
+        return f"Take --eval_reference_set compared_to_self, or validate on the classes that train: {same}"
     if split == "test":
         return "Cut validation with two classes of two images by --use_tv_split, or choose another metric by --storage_metrics"
     if opt.split_scheme == "half" and opt.use_tv_split:
