@@ -225,23 +225,27 @@ def _resume(opt, explicit: dict, defaults: dict) -> None:
             raise UserError(f"{asked}: no run there (parameters.yaml is missing)")
         return
     saved = configuration.read_parameters(folder)
+    opt.other_data = datasets.other(saved, argparse.Namespace(**{**vars(opt), **saved, **explicit})) if action == "evaluate" else {}
     _refuse_changes(folder, opt, saved, explicit, action)
     for name, value in _underived(saved).items():
         if name in defaults and name not in explicit and not (action and name == "dump_embeddings"):
             setattr(opt, name, value)
-    configuration.check_split_file(folder, opt)
+    if not opt.other_data:
+        configuration.check_split_file(folder, opt)
 
 
 def _refuse_changes(folder: Path, opt, saved: dict, explicit: dict, action: str | None) -> None:
     """Raise UserError where the command line gives what differs from the saved flags, unless that is allowed, harmless, or more epochs."""
     free = configuration.NEVER_RECORDED | (configuration.EVALUATION_FLAGS if action else set())
-    given = {name: value for name, value in explicit.items() if name in saved}
+    if opt.other_data:  # how those are split is their own; the folds are the run's
+        free = free | {"dataset", *datasets.REGISTRY.flags()} - {"split_scheme", "split_sets", "split_partitions"}
+    given = {name: value for name, value in explicit.items() if name in saved and name not in free}
     derived = argparse.Namespace(**{**vars(opt), **saved, **given})  # so that `--savename group_plus_seed` equals its resolved value
     _derive(derived)
     differing = {
         name: f"--{name} {checks.shown(getattr(derived, name))} (saved: {checks.shown(saved[name])})"
         for name in sorted(given)
-        if name not in free and getattr(derived, name) != saved[name] and not (name == "n_epochs" and given[name] > saved[name])
+        if getattr(derived, name) != saved[name] and not (name == "n_epochs" and given[name] > saved[name])
     }
     fixed = [text for name, text in differing.items() if configuration.is_fixed(name, saved[name], getattr(derived, name))]
     if fixed:

@@ -89,7 +89,8 @@ def train(opt):
     run.start(reports.environment(runtime, datasets.record(splits), model))
     with reports.interruptible(run):
         for epoch, bare in run.untrained_epochs():
-            run.record_untrained(epoch, evaluation.evaluate(model, evaluated, opt, runtime, bare)[0])
+            measured = evaluation.evaluate(model, evaluated, opt, runtime, bare)
+            run.record_untrained(epoch, results.of_untrained(run, epoch, *measured))
         for epoch in run.epochs():
             means = train_one_epoch(epoch, training, model, criterion, optimizer, sampler, runtime, opt, run.batches)
             due = epoch % opt.save_interval == 0 or epoch == opt.n_epochs

@@ -32,6 +32,18 @@ def has_validation(opt) -> bool:
     return _schemes.has_validation(opt) or (own is not None and own(opt))
 
 
+def other(saved: dict, opt) -> dict:
+    """Where the flags name other data than those that a run was made with: the flags of the data that differ, and their values; else {}.
+
+    Args:
+        saved: the run's flags. Which data a flag names, its plug-in declares: the set's name, and what is read by that set alone.
+    """
+    if all(saved.get(flag, getattr(opt, flag)) == getattr(opt, flag) for flag in {"dataset", *REGISTRY.flags(opt.dataset)}):
+        return {}
+    flags = sorted({"dataset", *REGISTRY.flags()} & set(vars(opt)))
+    return {flag: getattr(opt, flag) for flag in flags if flag in saved and getattr(opt, flag) != saved[flag]}
+
+
 def select(name: str, opt=None, source_path=None, input_size: int | None = None, fold: int | None = None, **flags) -> dict:
     """The splits of the data set `name`: `training`, `validation` (or None), `testing`, `evaluation` (training images, test transform).
 

@@ -21,7 +21,7 @@ from utilities.errors import UserError
 from utilities.loading import SeededItems, evaluation_loader
 from utilities.run import named
 
-__all__ = ["Embedded", "embed", "embed_all", "evaluate", "loaders", "of_type", "score"]
+__all__ = ["Embedded", "embed", "embed_all", "evaluate", "loaders", "of_type", "score", "without_seeds"]
 
 MAIN_EVALTYPE = "discriminative"  # the name of a network's one embedding
 
@@ -61,7 +61,7 @@ def check(model, loaders: dict, opt, runtime) -> None:
     """
     if not loaders:
         return
-    selectable.check({split: _bare(loader.dataset) for split, loader in loaders.items()}, opt)
+    selectable.check({split: without_seeds(loader.dataset) for split, loader in loaders.items()}, opt)
     image = next(iter(loaders.values())).dataset[0][1][None]
     was_training = model.training
     model.eval()
@@ -117,10 +117,10 @@ def embed(model: torch.nn.Module, loader, runtime, title: str = "", bare: bool =
             start = stop
     assert start == count, f"the loader gave {start} of {count} images"
     model.train(was_training)
-    return Embedded(features, labels, time.monotonic() - began, _bare(loader.dataset))
+    return Embedded(features, labels, time.monotonic() - began, without_seeds(loader.dataset))
 
 
-def _bare(dataset):
+def without_seeds(dataset):
     """The data set itself, within what seeds its augmentations."""
     return dataset.dataset if isinstance(dataset, SeededItems) else dataset
 

@@ -274,7 +274,7 @@ class CrossValidation:
 
     def record_evaluation(self, scores: list[dict]) -> None:
         """Write what `--evaluate` measured in the folds asked for, under a name and with the flags of its own."""
-        about = self._about(self.asked)
+        about = {**self._about(self.asked), "other_data": getattr(self.opt, "other_data", None) or None}
         self._write("separated", about, over_folds(scores), "evaluation_separated")
 
     def record_ensemble(self, scores: dict) -> None:

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from utilities import provenance
 from utilities.errors import UserError
-from utilities.loading import kernels
+from utilities.loading import kernels, lost_worker
 
 SHOW_EVERY = 10  # steps between looks at the loss by the progress bar: each waits for the device
 
@@ -26,6 +26,12 @@ def one_line_errors(program: str = "main.py"):
     except KeyboardInterrupt:
         print(f"\n{program}: interrupted before training began", file=sys.stderr)
         sys.exit(130)
+    except RuntimeError as error:  # torch tells of a lost worker whatever is being done: in the step as well as in the loader
+        lost = lost_worker(error)
+        if lost is None:
+            raise
+        print(f"{program}: error: {lost}", file=sys.stderr)
+        sys.exit(2)
     except UserError as error:
         # A loader's worker process wraps its error in a traceback of its own; the last line is the message.
         print(f"{program}: error: {str(error).strip().splitlines()[-1].removeprefix('utilities.errors.UserError: ')}", file=sys.stderr)
