@@ -225,6 +225,7 @@ def _resume(opt, explicit: dict, defaults: dict) -> None:
             raise UserError(f"{asked}: no run there (parameters.yaml is missing)")
         return
     saved = configuration.read_parameters(folder)
+    saved = {**{name: defaults[name] for name in configuration.FIXED}, **saved}  # of a run older than the flag
     opt.other_data = datasets.other(saved, argparse.Namespace(**{**vars(opt), **saved, **explicit})) if action == "evaluate" else {}
     _refuse_changes(folder, opt, saved, explicit, action)
     for name, value in _underived(saved).items():

@@ -4,7 +4,8 @@ They stand here and not in parameters.py because `select` in a foreign program n
 nothing above `utilities`.
 """
 
-DERIVED = {"n_classes", "device", "fold"}  # names in the namespace that are no flags: set by main.py from data, machine, cross-validation
+# Names in the namespace that are no flags: set from the data, the machine, the cross-validation, and from what an evaluation is of.
+DERIVED = {"n_classes", "device", "fold", "other_data"}
 
 
 def add_arguments(parser) -> None:

@@ -223,6 +223,17 @@ def test_only_other_data_may_be_split_otherwise(run, capsys):
     assert "stay those of" in capsys.readouterr().err
 
 
+def test_a_run_older_than_a_flag_of_the_split_is_split_as_it_was(run, tmp_path, capsys):
+    old = tmp_path / "old"
+    old.mkdir()
+    text = (run.folder / "parameters.yaml").read_text()
+    (old / "parameters.yaml").write_text(text.replace("split_shuffle: null\n", ""))
+    assert "split_shuffle" in text and parameters.read(["--resume_from", str(old)]).split_shuffle is None
+    with pytest.raises(SystemExit):
+        parameters.read(["--resume_from", str(old), "--split_shuffle", "1", "--resume_allow_changes"])
+    assert "--split_shuffle 1 (saved: None)" in capsys.readouterr().err
+
+
 def test_the_untrained_network_is_dumped(folder_data, tmp_path, capsys):
     run = main.main(flags(folder_data, tmp_path, "--n_epochs", "0", "--dump_embeddings"))
     assert {path.name for path in dumped(tmp_path)} == {"embeddings_train.npz", "embeddings_test.npz"}
