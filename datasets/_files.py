@@ -160,8 +160,8 @@ def told(groups: list[list[str]], left: int, splits: dict[str, list[Image] | Non
             between.append(there)
         if len({place[path][1] for path in there}) > 1:
             across.append(there)
-    parts = [f"{len(between):,} groups of equal files lie in several classes ({sum(map(len, between)):,} images)"] if between else []
-    parts += [f"{len(across):,} groups lie in test and in training or validation ({sum(map(len, across)):,} images)"] if across else []
+    parts = [f"groups of equal files in several classes: {len(between):,} ({sum(map(len, between)):,} images)"] if between else []
+    parts += [f"in test and in training or validation: {len(across):,} ({sum(map(len, across)):,} images)"] if across else []
     if left:
         parts.append(f"{left:,} files of equal size were not compared")
     if not parts:

@@ -29,10 +29,10 @@ def test_copies_between_classes_and_splits_are_counted(tmp_path):
     shutil.copy(root / "class_0/002.jpg", root / "class_5/x.jpg")
     shutil.copy(root / "class_0/002.jpg", root / "class_6/x.jpg")
     (line,) = copies_told(read(root))
-    assert "2 groups of equal files lie in several classes (5 images)" in line and "1 groups lie in test and in training" in line
+    assert "equal files in several classes: 2 (5 images)" in line and "in test and in training or validation: 1 (3 images)" in line
     assert "\n" not in line and "class_1/x.jpg" in line
     (line,) = copies_told(read(root, split_scheme="closed_set", split_sets=1, split_partitions=2))
-    assert "2 groups of equal files lie in several classes" in line
+    assert "in several classes: 2 (5 images)" in line
 
 
 def test_files_equal_in_size_and_middle_are_compared_whole(tmp_path):
