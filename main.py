@@ -72,7 +72,8 @@ def train(opt, began=lambda: None):
     began()
     with reports.interruptible(run):
         for epoch, bare in run.untrained_epochs():
-            run.record_untrained(epoch, evaluation.evaluate(network, evaluated, opt, runtime, bare)[0])
+            measured = evaluation.evaluate(network, evaluated, opt, runtime, bare)
+            run.record_untrained(epoch, outputs.of_untrained(run, epoch, *measured))
         for epoch in run.epochs():
             means = train_one_epoch(epoch, training, step, opt, run.batches)
             due = epoch % opt.save_interval == 0 or epoch == opt.n_epochs

@@ -70,7 +70,7 @@ def basic_training_parameters(parser) -> None:
     """Schedule, optimiser, device."""
     group = _group(parser, "schedule", roles.METHOD)
     group.add_argument(
-        "--n_epochs", type=int, default=150, help="epochs to train; 0 with --check_untrained_accuracy evaluates the untrained network alone"
+        "--n_epochs", type=int, default=150, help="epochs to train; 0: the untrained network alone, evaluated by --check_untrained_accuracy, or its embeddings by --dump_embeddings"
     )
     group.add_argument(
         "--iterations_per_epoch", type=int, default=None, help="batches an epoch (unset: as many as the sampler says, about images / --bs)"
@@ -196,13 +196,14 @@ def evaluation_parameters(parser) -> None:
     group.add_argument(
         "--dump_embeddings",
         action="store_true",
-        help="write features, labels and paths of the best epoch to embeddings_<split>.npz in the run folder; with --evaluate, where it has "
-        "them already, beside that evaluation's pictures",
+        help="write features as they are measured, labels and paths of the best epoch to embeddings_<split>.npz in the run folder; with "
+        "--evaluate, where it has them already, beside that evaluation's pictures; with --n_epochs 0 those of the untrained network",
     ).role = roles.RECORDS
     group.add_argument(
         "--evaluate",
         action="store_true",
-        help="do not train: measure the best checkpoint of the run of this --savename (or --group and --seed, or --resume_from) on --splits_to_eval",
+        help="do not train: measure the best checkpoint of the run of this --savename (or --group and --seed, or --resume_from) on --splits_to_eval; "
+        "with --resume_from on other data too, by --dataset and its flags, split as the flags of the split say",
     ).role = roles.CONTROL
     group.add_argument(
         "--evaluate_ensemble",

@@ -43,7 +43,8 @@ class Network(torch.nn.Module):
         input_space: "RGB" or "BGR". input_range: the value of white, 1 or 255.
         head: prefix of the classifier's keys in the backbone's published state dict.
 
-    Attributes: the arguments, `name` (the whole), `constructor`, `embed_dim` (what comes out), `frozen`, `normalizes`, `weights_name`.
+    Attributes: the arguments, `name` (the whole), `constructor`, `embed_dim` (what comes out), `frozen`, `normalizes`, `weights_name`,
+    `weights_file` (of --weights).
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Network(torch.nn.Module):
         layers = [[torch.nn.Linear(*pair), torch.nn.ReLU()] for pair in zip(widths, widths[1:], strict=False)]
         self.hidden = torch.nn.Sequential(*(layer for pair in layers for layer in pair))
         self.last_linear = torch.nn.Linear(widths[-1], opt.embed_dim) if opt.embed_dim else torch.nn.Identity()
-        self.weights_name = _weights.fill(self, opt, pretrained)
+        self.weights_name, self.weights_file = _weights.fill(self, opt, pretrained), opt.weights
         self.train()
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, dict]:

@@ -3,7 +3,8 @@
 A module says how to read its images; finding, splitting, counting and transforming are the same for all (`_layout.py`, `_splits.py`,
 `_transforms.py`). It holds `read(opt, root) -> Reading` (images in class order, and which classes train where that is not the first
 half) and either `FOLDERS`, `recognises(root)`, `EXPECTED`, `PUBLISHED`, `DOWNLOAD`, or `prepare(opt, source) -> root`. Small grey images
-of one size, shown whole and kept in memory, have `IMAGE_SIZE`. Optional: `check(opt)`, `default_source_path()`, `DEFAULT_AUGMENTATION`.
+of one size, shown whole and kept in memory, have `IMAGE_SIZE`. Optional: `check(opt)`, `default_source_path()`, `DEFAULT_AUGMENTATION`,
+`validation_groups(names)` (the lists of training classes of which each is cut for validation), `has_validation(opt)`.
 """
 
 from pathlib import Path
@@ -27,8 +28,21 @@ def n_folds(opt) -> int:
 
 
 def has_validation(opt) -> bool:
-    """Whether the flags keep data for validation."""
-    return _schemes.has_validation(opt)
+    """Whether the flags keep data for validation, or the data set has its own."""
+    own = getattr(REGISTRY.module(opt.dataset), "has_validation", None) if opt.split_scheme == "half" else None
+    return _schemes.has_validation(opt) or (own is not None and own(opt))
+
+
+def other(saved: dict, opt) -> dict:
+    """Where the flags name other data than those that a run was made with: the flags of the data that differ, and their values; else {}.
+
+    Args:
+        saved: the run's flags. Which data a flag names, its plug-in declares: the set's name, and what is read by that set alone.
+    """
+    if all(saved.get(flag, getattr(opt, flag)) == getattr(opt, flag) for flag in {"dataset", *REGISTRY.flags(opt.dataset)}):
+        return {}
+    flags = sorted({"dataset", *REGISTRY.flags()} & set(vars(opt)))
+    return {flag: getattr(opt, flag) for flag in flags if flag in saved and getattr(opt, flag) != saved[flag]}
 
 
 def select(name: str, opt=None, source_path=None, input_size: int | None = None, fold: int | None = None, **flags) -> dict:
@@ -77,6 +91,7 @@ def record(splits: dict) -> dict:
         "name": splits["training"].name,
         "counts": {split: dict(dataset.counts) for split, dataset in there.items()},
         "partial": splits["training"].partial,
+        "fingerprint": dict(splits["training"].fingerprint),
         "notes": list(splits["training"].notes),
         "transforms": {split: dataset.transforms_as_resolved for split, dataset in there.items()},
     }

@@ -10,6 +10,9 @@ def add_arguments(group) -> None:
         help="parent folder of the data sets, or one data set's own folder (default: ./Datasets; glyphs: the user's cache folder)",
     ).role = PLACE  # fmt: skip
     group.add_argument(
+        "--dataset_name", default=None, metavar="NAME", help="what the data are called in tables, such as those of a folder (unset: by --dataset)"
+    ).role = DATA.but(fixed=None)
+    group.add_argument(
         "--download", action="store_true", help="fetch cub200, cars196 or online_products where it is not there: resumable, MD5-checked"
     ).role = PLACE
     group.add_argument(
@@ -27,6 +30,11 @@ def add_arguments(group) -> None:
         help="how training, validation and test are made. half: the first half of the classes trains, the second tests; class_disjoint: "
              "folds of whole classes; mlrc: the folds of the Reality Check; closed_set: folds of images, all classes in each; index: folds "
              "of images whatever their class; predefined: --split_file",
+    )  # fmt: skip
+    group.add_argument(
+        "--split_shuffle", type=int, default=None, metavar="SEED",
+        help="mix the order of the classes (and of images, where these are cut) before it is cut into training, validation and test; a test "
+             "set that is published, or given by folders, stays (unset: blocks of the order, which in most data sets is that of the names)",
     )  # fmt: skip
     group.add_argument("--split_test_size", type=float, default=0.5, help="share of the classes (or images) that is test, in every fold")
     group.add_argument(

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import os
+import struct
 from collections import Counter
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ import torch
 from utilities.errors import UserError
 
 JPEG_MAGIC = (0xFF, 0xD8)
+MOST_16 = 2**16 - 1  # white in 16 bits
 
 
 class Image(NamedTuple):
@@ -25,7 +27,8 @@ class Image(NamedTuple):
 def decode(path: str) -> torch.Tensor:
     """The image at `path` as uint8 `(3, H, W)`, RGB.
 
-    Grey images are repeated, palettes looked up, alpha is dropped and the EXIF orientation ignored, as in the classic pipelines.
+    Grey images are repeated, palettes looked up, CMYK is converted, 16 bits a channel are scaled to 8; white stands behind transparent
+    images, and they are turned as their EXIF data say.
     Raises UserError, naming the file, where it is missing or cannot be decoded.
     """
     try:
@@ -50,7 +53,7 @@ def _jpeg_decoder():
         from torchvision.io import ImageReadMode, decode_jpeg
     except ImportError:
         return None
-    return functools.partial(decode_jpeg, mode=ImageReadMode.RGB)
+    return functools.partial(decode_jpeg, mode=ImageReadMode.RGB, apply_exif_orientation=True)
 
 
 def _with_pillow(path: str, mode: str) -> np.ndarray:
@@ -59,10 +62,28 @@ def _with_pillow(path: str, mode: str) -> np.ndarray:
 
     try:
         with PIL.Image.open(path) as image:
-            return np.array(image.convert(mode))
+            return np.array(_plain(image).convert(mode))
     except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError) as error:
         reason = "no known image format" if isinstance(error, PIL.UnidentifiedImageError) else error
         raise UserError(f"image {path} cannot be decoded ({reason}, {os.path.getsize(path)} bytes): restore or remove it") from error
+
+
+def _plain(image):
+    """The Pillow image upright, opaque and of 8 bits a channel. Raises ValueError for numbers whose white is not known."""
+    import PIL.Image
+    import PIL.ImageOps
+
+    with contextlib.suppress(ValueError, KeyError, TypeError, struct.error):  # damaged EXIF data turn nothing
+        image = PIL.ImageOps.exif_transpose(image)
+    if image.mode.startswith(("I", "F")):
+        values = np.asarray(image)
+        if image.mode == "F" or values.min() < 0 or values.max() > MOST_16:
+            raise ValueError(f"{image.mode}: fractions or 32 bits a pixel, of which white is not known: save it with 8 or 16 bits")
+        image = PIL.Image.fromarray(((values.astype(np.uint32) * 255 + MOST_16 // 2) // MOST_16).astype(np.uint8))
+    if image.has_transparency_data:
+        rgba = image.convert("RGBA")
+        image = PIL.Image.alpha_composite(PIL.Image.new("RGBA", rgba.size, "white"), rgba)
+    return image
 
 
 def decode_grey(paths: list[str]) -> torch.Tensor:
@@ -88,12 +109,13 @@ class ImageSet(torch.utils.data.Dataset):
         counts: images, classes, and classes with a single image.
         name, split, root: the data set, which of its splits, where it was found.
         partial: None, or in which way the data set differs from the published one. notes: what else is worth saying at the start.
+        fingerprint: `sha256` of all names and sizes of the data set, `files` and `bytes`.
     """
 
     def __init__(self, images: list[Image], transform, pixels: torch.Tensor | None = None, name="", split="", root="", labels=None):
         self.transform, self.pixels = transform, pixels
         self.name, self.split, self.root = name, split, str(root)
-        self.partial, self.notes = None, []
+        self.partial, self.notes, self.fingerprint = None, [], {}
         labels = {} if labels is None else {image.class_name: labels[image.class_name] for image in images}  # in order of appearance
         self.image_list = [(image.path, labels.setdefault(image.class_name, len(labels))) for image in images]
         self.image_dict = {label: [] for label in labels.values()}

@@ -18,8 +18,10 @@ class Reading:
 
     images: list[Image]
     train_classes: set[str] | None = None  # None: the first half of the classes
+    split_of: dict[str, str] | None = None  # path -> train, val or test, where the data set's own folders say so for every image
     missing: list[str] = field(default_factory=list)  # listed files that are not there
     notes: list[str] = field(default_factory=list)
+    made: bool = False  # by this program: neither copies nor transparency are looked for
 
 
 @dataclass(frozen=True)
@@ -60,39 +62,43 @@ def visible(folder: Path) -> list[os.DirEntry]:
         return sorted((e for e in entries if not e.name.startswith(".") and e.name != "__MACOSX"), key=lambda e: e.name)
 
 
+def is_image(entry: os.DirEntry) -> bool:
+    """Whether a folder's entry is an image file, by its name."""
+    return os.path.splitext(entry.name)[1].lower() in SUFFIXES and entry.is_file()
+
+
 def image_files(folder: Path) -> list[str]:
     """Names of the image files in `folder`, sorted."""
-    return [e.name for e in visible(folder) if Path(e.name).suffix.lower() in SUFFIXES and e.is_file()]
+    return [entry.name for entry in visible(folder) if is_image(entry)]
 
 
-def class_folders(folders: list[Path], opt, order=None, super_name=lambda class_name: None) -> Reading:
+def class_folders(folders: list[Path], opt, order=None, by_id: bool = False) -> Reading:
     """One class a subfolder; subfolders of the same name in several `folders` are one class.
 
-    Where subfolders bear ids (`001.name`), the others are none of the data set. Subfolders that hold files but no image are not
-    classes either. An empty one is an error, or left out with a note under `--allow_partial_dataset`.
+    Subfolders that hold files but no image are no classes. An empty one is an error, or left out with a note under
+    `--allow_partial_dataset`.
 
     Args:
-        order: sort key of the class names; default: the id where they bear one, else the name.
+        order: sort key of the class names; default: the name.
+        by_id: the data set's class folders bear their ids, `001.name`: they come in this order, and others are none of the data set.
     """
-    names = sorted({e.name for folder in folders for e in visible(folder) if e.is_dir()})
-    numbered = [name for name in names if NUMBERED.match(name)]
+    names = sorted({e.name for folder in folders for e in visible(folder) if e.is_dir()}, key=order)
+    numbered = [name for name in names if by_id and NUMBERED.match(name)]
     reading = Reading([])
     ignored = []
     if numbered:
-        ignored = sorted(set(names) - set(numbered))
+        ignored = [name for name in names if name not in set(numbered)]
         names = sorted(numbered, key=lambda name: (int(name.split(".")[0]), name))
-    elif order is not None:
-        names = sorted(names, key=order)
     for name in names:
         places = [folder / name for folder in folders if (folder / name).is_dir()]
         files = [str(place / file) for place in places for file in image_files(place)]
-        if not files and any(visible(place) for place in places) and not NUMBERED.match(name):
+        if not files and any(visible(place) for place in places) and name not in numbered:
             ignored.append(name)
         elif not files:
             if not opt.allow_partial_dataset:
                 raise UserError(f"class folder {places[0]} holds no image: fill or remove it, or leave it out with --allow_partial_dataset")
             reading.notes.append(f"class folder {places[0]} holds no image: left out")
-        reading.images += [Image(path, name, super_name(name)) for path in files]
+        reading.images += [Image(path, name) for path in files]
     if ignored:
         reading.notes.append(f"folders that are no classes of the data set, ignored: {', '.join(ignored[:5])}{' …' * (len(ignored) > 5)}")
     return reading

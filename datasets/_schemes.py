@@ -5,6 +5,7 @@ folds, lies in `_splits.py`.
 """
 
 import difflib
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -55,6 +56,10 @@ def check(opt) -> None:
     if opt.use_tv_split:
         raise UserError(f"--use_tv_split cuts validation from --split_scheme half, and {opt.split_scheme} has its own: leave it out")
     if opt.split_scheme == "predefined":
+        if opt.split_shuffle is not None:
+            raise UserError(
+                f"--split_shuffle {opt.split_shuffle}: {scheme} names what is in each split, there is nothing to mix. Leave it out"
+            )
         if opt.split_file is None:
             raise UserError(f"{scheme} needs --split_file splits.json: train, val and test with class names or image paths")
         read_split_file(opt.split_file)
@@ -67,6 +72,23 @@ def check(opt) -> None:
         raise UserError(f"--split_partitions {opt.split_partitions} must be at least 2: one part validates while the others train")
     if not 1 <= opt.split_sets <= opt.split_partitions:
         raise UserError(f"--split_sets {opt.split_sets} must be from 1 to --split_partitions {opt.split_partitions}")
+
+
+def mixed(names: list[str], seed: int | None) -> list[int]:
+    """The indices of `names` in the order in which they are cut: as they stand, or mixed by `--split_shuffle`.
+
+    Sorted by a hash of seed and name: the same with every version of every package, and a name more moves no other.
+    """
+    order = range(len(names))
+    if seed is None:
+        return list(order)
+    digests = [hashlib.sha256(os.fsencode(f"{seed} {name}")).digest() for name in names]
+    return sorted(order, key=digests.__getitem__)
+
+
+def image_names(images: list[Image]) -> list[str]:
+    """What the images are mixed by: not where the data set lies."""
+    return [f"{image.class_name}/{os.path.basename(image.path)}" for image in images]
 
 
 def class_disjoint(n: int, opt) -> list[Fold]:
@@ -132,20 +154,42 @@ def _wrapped(n: int, begin: int, length: int) -> tuple[np.ndarray, np.ndarray]:
     return np.flatnonzero(chosen), np.flatnonzero(~chosen)
 
 
-def divide(classes: Classes, opt, fold: int, root: Path | str) -> tuple[list[Image], list[Image] | None, list[Image]]:
+def _moved(found: list[Fold], names: list[str], opt, keeps_test: bool, groups: np.ndarray | None = None) -> list[Fold]:
+    """The folds with what `--split_shuffle` puts in each place.
+
+    Args:
+        found: folds of places in the order as it is.
+        names: what lies at each place. groups: places of equal number, which is ascending, change among themselves alone.
+        keeps_test: what tests stays where it is.
+    """
+    if opt.split_shuffle is None:
+        return found
+    there = np.arange(len(names))
+    movable = np.setdiff1d(there, found[0].testing) if keeps_test else there
+    order = np.array(mixed([names[i] for i in movable], opt.split_shuffle), dtype=np.int64)
+    if groups is not None:
+        order = order[np.argsort(groups[movable][order], kind="stable")]
+    there[movable] = movable[order]
+    return [Fold(*(np.sort(there[part]) for part in fold)) for fold in found]
+
+
+def divide(classes: Classes, opt, fold: int, root: Path | str, keeps_test: bool = False) -> tuple[list, list | None, list]:
     """The training, validation and test images of one fold, in the data set's order.
+
+    Args:
+        keeps_test: `--split_shuffle` mixes what is not test alone, as the data set has a published split.
 
     Raises UserError where the flags leave one of them empty, there is no such fold, or the split file does not fit.
     """
     if not 0 <= fold < count(opt):
         raise UserError(f"fold {fold}: --split_scheme {opt.split_scheme} makes {count(opt)} (--split_sets), counted from 0")
     images = [image for of_class in classes.values() for image in of_class]
-    found = folds(classes, images, opt, root)
+    found = folds(classes, images, opt, root, keeps_test)
     _verify(found, len(images))
     return tuple(None if part is None else [images[i] for i in part.tolist()] for part in found[fold])
 
 
-def folds(classes: Classes, images: list[Image], opt, root: Path | str = "") -> list[Fold]:
+def folds(classes: Classes, images: list[Image], opt, root: Path | str = "", keeps_test: bool = False) -> list[Fold]:
     """Every fold's indices in `images`, which are those of `classes` in order. Raises UserError as `divide`."""
     if opt.split_scheme == "predefined":
         return [_predefined(classes, images, opt.split_file, root)]
@@ -153,9 +197,11 @@ def folds(classes: Classes, images: list[Image], opt, root: Path | str = "") -> 
     if opt.split_scheme in BY_IMAGES:
         found = BY_IMAGES[opt.split_scheme](sizes, opt)
         _refuse_empty(found, len(images), "images", opt)
-        return found
+        groups = np.repeat(np.arange(len(sizes)), sizes) if opt.split_scheme == "closed_set" else None
+        return _moved(found, image_names(images), opt, keeps_test, groups)
     by_class = BY_CLASSES[opt.split_scheme](len(classes), opt)
     _refuse_empty(by_class, len(classes), "classes", opt)
+    by_class = _moved(by_class, list(classes), opt, keeps_test)
     of_class = np.repeat(np.arange(len(sizes)), sizes)
 
     def of_classes(chosen: np.ndarray) -> np.ndarray:

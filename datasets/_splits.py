@@ -6,11 +6,10 @@
 import sys
 from pathlib import Path
 
-from datasets import _download, _images, _layout, _schemes, _transforms
+from datasets import _download, _files, _images, _layout, _schemes, _transforms
 from datasets._images import ImageSet
 from datasets._schemes import Classes, share
 from utilities.errors import UserError
-from utilities.flags import has_folds
 
 
 def check(opt, module) -> None:
@@ -25,49 +24,88 @@ def check(opt, module) -> None:
         module.check(opt)
 
 
-def halves(classes: Classes, train_classes: set[str] | None) -> tuple[Classes, Classes]:
-    """Training and test by the field's habit: the first half of the classes trains, unless the data set says which do."""
+def parts(classes: Classes, reading: _layout.Reading, opt, keeps_test: bool) -> tuple[Classes, Classes | None, Classes]:
+    """Training, validation (where the data set has its own) and test, before the flags cut validation from training.
+
+    By the data set's folders where these say so, by its list of training classes, else by the field's habit: the first half of the
+    classes trains.
+    """
+    if reading.split_of is not None:
+        by_part = {part: {} for part in _schemes.SPLITS}
+        for name, images in classes.items():
+            for image in images:
+                by_part[reading.split_of[image.path]].setdefault(name, []).append(image)
+        return by_part["train"], by_part["val"] or None, by_part["test"]
     names = list(classes)
+    train_classes = reading.train_classes
     if train_classes is None:
-        train_classes = set(names[: len(names) // 2])
+        order = _schemes.mixed(names, None if keeps_test else opt.split_shuffle)
+        train_classes = {names[i] for i in order[: len(names) // 2]}
     training = {name: classes[name] for name in names if name in train_classes}
     testing = {name: classes[name] for name in names if name not in train_classes}
     if not training or not testing:
         raise UserError(f"{len(names)} classes, {len(training)} for training and {len(testing)} for test: both need at least one")
-    return training, testing
-
-
-def half(training: Classes, testing: Classes, opt) -> tuple[Classes, Classes | None, Classes]:
-    """The halves, with validation cut from training where the flags ask for it."""
-    if not opt.use_tv_split:
-        return training, None, testing
-    cut = cut_by_samples if opt.tv_split_by_samples else cut_by_classes
-    return *cut(training, opt.tv_split_perc), testing
+    return training, None, testing
 
 
 def _images_of(classes: Classes | None) -> list | None:
     return None if classes is None else [image for images in classes.values() for image in images]
 
 
-def cut_by_classes(training: Classes, part: float) -> tuple[Classes, Classes]:
-    """The first share of the classes trains, the others validate."""
-    names = list(training)
-    n_training = share(len(names), part)
-    if not 0 < n_training < len(names):
+def cut_by_classes(training: Classes, opt, groups: list[list[str]] | None = None) -> tuple[Classes, Classes]:
+    """The first `--tv_split_perc` of the classes of each group trains, the others validate. Both come in the order of `training`.
+
+    Args:
+        groups: of the classes' names, each in the order in which it is cut; None: all are one, as they stand. Those of which nothing
+            would train, as they are too small, are cut together.
+    """
+    names, kept = list(training), set()
+    large = [group for group in groups or [names] if share(len(group), opt.tv_split_perc)]
+    small = [name for group in groups or [names] if group not in large for name in group]
+    for group in (*large, small):
+        order = _schemes.mixed(group, opt.split_shuffle)
+        kept |= {group[i] for i in order[: share(len(group), opt.tv_split_perc)]}
+    if not 0 < len(kept) < len(names):
         raise UserError(
-            f"--tv_split_perc {part:g} of {len(names)} training classes leaves {n_training} for training and {len(names) - n_training} for "
-            "validation: both need at least one"
+            f"--tv_split_perc {opt.tv_split_perc:g} of {len(names)} training classes leaves {len(kept)} for training and "
+            f"{len(names) - len(kept)} for validation: both need at least one"
         )
-    return {name: training[name] for name in names[:n_training]}, {name: training[name] for name in names[n_training:]}
+    return {name: training[name] for name in names if name in kept}, {name: training[name] for name in names if name not in kept}
 
 
-def cut_by_samples(training: Classes, part: float) -> tuple[Classes, Classes]:
-    """The first share of each class's images trains, at least one; the others validate. A class with one image validates nothing."""
-    cuts = {name: max(share(len(images), part), 1) for name, images in training.items()}
-    validation = {name: images[cuts[name] :] for name, images in training.items() if len(images) > cuts[name]}
-    if not validation:
-        raise UserError(f"--tv_split_perc {part:g} of each class's images leaves none for validation: lower it, or split by classes")
-    return {name: images[: cuts[name]] for name, images in training.items()}, validation
+def cut_by_samples(training: Classes, opt) -> tuple[Classes, Classes]:
+    """The first `--tv_split_perc` of each class's images trains, at least one; the others validate: of a class with one image none."""
+    first, rest = {}, {}
+    for name, images in training.items():
+        order = _schemes.mixed(_schemes.image_names(images), opt.split_shuffle)
+        kept = set(order[: max(share(len(images), opt.tv_split_perc), 1)])
+        first[name] = [image for i, image in enumerate(images) if i in kept]
+        if len(kept) < len(images):
+            rest[name] = [image for i, image in enumerate(images) if i not in kept]
+    if not rest:
+        part = f"{opt.tv_split_perc:g}"
+        raise UserError(f"--tv_split_perc {part} of each class's images leaves none for validation: lower it, or split by classes")
+    return first, rest
+
+
+def _divided(classes: Classes, published: tuple, reading, module, opt, fold: int, root: Path) -> tuple[list, list | None, list]:
+    """The images that train, validate and test, by `--split_scheme`. `published`: what `parts` gives."""
+    if opt.split_scheme != "half":
+        if reading.split_of is not None and opt.split_scheme != "predefined":
+            raise UserError(f"--split_scheme {opt.split_scheme}: {root} has its own split, train and test. Take half, or predefined")
+        return _schemes.divide(classes, opt, fold, root, keeps_test=_has_split(module))
+    training, validation, testing = published
+    if opt.use_tv_split:
+        if validation is not None:
+            raise UserError(f"--use_tv_split cuts validation from training, and {root} has its own: leave it out")
+        groups = module.validation_groups(list(training)) if hasattr(module, "validation_groups") else None
+        training, validation = cut_by_samples(training, opt) if opt.tv_split_by_samples else cut_by_classes(training, opt, groups)
+    return tuple(map(_images_of, (training, validation, testing)))
+
+
+def _has_split(module) -> bool:
+    """Whether there is a published split, which no flag but those of a scheme's test set may move."""
+    return hasattr(module, "PUBLISHED")
 
 
 def build(name: str, module, opt, source: Path, input_size: int | None, fold: int = 0) -> dict[str, ImageSet | None]:
@@ -83,18 +121,18 @@ def build(name: str, module, opt, source: Path, input_size: int | None, fold: in
         classes.setdefault(image.class_name, []).append(image)
     if len(classes) < 2:
         raise UserError(f"--dataset {name}: {len(classes)} classes with images in {root}; training and test need one each at least")
-    published = halves(classes, reading.train_classes)
-    partial = _layout.difference(name, module, root, reading, *map(_images_of, published))
+    published = parts(classes, reading, opt, keeps_test=_has_split(module))
+    partial = _layout.difference(name, module, root, reading, _images_of(published[0]), _images_of(published[2]))
     if partial is not None:
         if not opt.allow_partial_dataset:
             way_out = f"fetch it anew ({module.DOWNLOAD.alternatives})"
             raise UserError(f"{partial}. It is incomplete or has stray files: {way_out}, or go on with --allow_partial_dataset")
         print(f"WARNING: {partial}. Results do not compare with published ones (--allow_partial_dataset)", file=sys.stderr)
 
-    if has_folds(vars(opt)):
-        training, validation, testing = _schemes.divide(classes, opt, fold, root)
-    else:
-        training, validation, testing = map(_images_of, half(*published, opt))
+    training, validation, testing = _divided(classes, published, reading, module, opt, fold, root)
+    files = _files.Files(reading.images, root)
+    notes = _notes(reading, files, {"training": training, "validation": validation, "testing": testing}, opt)
+    fingerprint = files.fingerprint()
     labels = _schemes.common_labels((training, validation, testing)) if opt.split_scheme in _schemes.BY_IMAGES else None
     image_size = getattr(module, "IMAGE_SIZE", None)
     for_training, for_test = _transforms.build(opt, input_size, image_size)
@@ -108,8 +146,21 @@ def build(name: str, module, opt, source: Path, input_size: int | None, fold: in
             pixels = splits["training"].pixels if split == "evaluation" else _images.decode_grey([image.path for image in images])
         splits[split] = None if images is None else ImageSet(images, transform, pixels, name, split, root, labels)
         if images is not None:
-            splits[split].partial, splits[split].notes = partial, reading.notes
+            splits[split].partial, splits[split].notes, splits[split].fingerprint = partial, notes, fingerprint
     return splits
+
+
+def _notes(reading, files: _files.Files, splits: dict, opt) -> list[str]:
+    """What is worth saying of the data at the start, one line each."""
+    notes = list(reading.notes)
+    if opt.split_shuffle is not None:
+        notes.append(f"--split_shuffle {opt.split_shuffle}: the order is mixed before it is cut")
+    if not reading.made:
+        transparent = files.transparent()
+        if transparent is not None:
+            notes.append(f"there are images with transparency: white stands behind them, as behind {transparent}")
+        notes.append(_files.told(*files.copies(), splits))
+    return [note for note in notes if note is not None]
 
 
 def _locate(name: str, module, opt, source: Path) -> Path:

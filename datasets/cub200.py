@@ -31,7 +31,7 @@ def read(opt, root: Path) -> Reading:
     """The images in the order of the official class ids, from the lists of the release or from the numbered folders."""
     lists = [root / file for file in ("images.txt", "image_class_labels.txt")]
     if not all(path.exists() for path in lists):
-        return _layout.class_folders([root / "images" if (root / "images").is_dir() else root], opt)
+        return _layout.class_folders([root / "images" if (root / "images").is_dir() else root], opt, by_id=True)
     files, labels = (dict(_layout.read_table(path)) for path in lists)
     names = dict(_layout.read_table(root / "classes.txt")) if (root / "classes.txt").exists() else {}
     rows = sorted((int(labels[image]), int(image), file) for image, file in files.items() if image in labels)

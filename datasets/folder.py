@@ -1,4 +1,13 @@
-"""Any images in one folder a class: --dataset_folder_path X, X/<class>/<images>; the first half of the sorted classes trains."""
+"""Any images in one folder a class: --dataset_folder_path X, where X/<class>/<images>; also X/<super>/<class>/, X/train and X/test.
+
+Which of these X has is told by what lies there:
+
+  X/<class>/<images>            all visible subfolders are classes; the first half, sorted by name, trains
+  X/<super>/<class>/<images>    the same with super-classes; a class is called <super>/<class>
+  X/train/…, X/test/…           either of the two in each part; X/val/…, where it is there, validates
+
+What could be read in two ways is refused.
+"""
 
 from pathlib import Path
 
@@ -7,10 +16,16 @@ from datasets._layout import Reading
 from utilities.errors import UserError
 from utilities.roles import DATA
 
+PARTS = ("train", "val", "test")
+LAYOUTS = "X/<class>/<images> or X/<super>/<class>/<images>"
+
 
 def add_arguments(group) -> None:
     """Declare the flag of this data set."""
-    path = group.add_argument("--dataset_folder_path", default=None, help="the folder X of X/<class>/<images>")
+    path = group.add_argument(
+        "--dataset_folder_path", default=None,
+        help="the folder X of X/<class>/<images> or X/<super>/<class>/<images>; with X/train and X/test (X/val) in place of X the split is theirs",
+    )  # fmt: skip
     path.role = DATA.but(fixed=None)  # a folder may move
 
 
@@ -18,6 +33,12 @@ def check(opt) -> None:
     """The path is needed. Raises UserError."""
     if opt.dataset_folder_path is None:
         raise UserError("--dataset folder needs --dataset_folder_path X, where images lie in X/<class>/")
+
+
+def has_validation(opt) -> bool:
+    """Whether the folder has a part that validates. Raises UserError as `read`."""
+    root = Path(opt.dataset_folder_path or "").expanduser()
+    return bool(opt.dataset_folder_path) and root.is_dir() and "val" in _parts(root)
 
 
 def prepare(opt, source: Path) -> Path:
@@ -29,5 +50,95 @@ def prepare(opt, source: Path) -> Path:
 
 
 def read(opt, root: Path) -> Reading:
-    """The images of each subfolder, subfolders sorted by name."""
-    return _layout.class_folders([root], opt)
+    """The images of every class, classes sorted by name. Raises UserError for a layout that could be read in two ways."""
+    parts = _parts(root)
+    if not parts:
+        reading = _classes(root, opt, _has_super_classes([root]))
+        cut_by_name = opt.split_scheme in ("half", "class_disjoint", "mlrc")
+    else:
+        reading = _of_parts(root, parts, opt)
+        cut_by_name = opt.use_tv_split and not opt.tv_split_by_samples
+    if cut_by_name and opt.split_shuffle is None:
+        reading.notes.append(
+            "classes are cut into blocks in the order of their names, alike ones perhaps together: --split_shuffle SEED mixes them"
+        )
+    return reading
+
+
+def _of_parts(root: Path, parts: list[str], opt) -> Reading:
+    """The classes of X/train, X/test and X/val, and which image lies in which."""
+    has_super_classes = _has_super_classes([root / part for part in parts])
+    readings = {part: _classes(root / part, opt, has_super_classes) for part in parts}
+    for part, reading in readings.items():
+        if not reading.images:
+            raise UserError(f"{root / part} holds no image: fill it, or take it away so that no split is read from the folders of {root}")
+    images = sorted((image for reading in readings.values() for image in reading.images), key=lambda image: image.class_name)
+    split_of = {image.path: part for part, reading in readings.items() for image in reading.images}
+    notes = [note for reading in readings.values() for note in reading.notes]
+    names = {part: {image.class_name for image in reading.images} for part, reading in readings.items()}
+    shared = names["train"] & names["test"]
+    if shared:
+        notes.append(f"{len(shared):,} classes are in train and in test: the test classes are not new ones, as {min(shared)}")
+    return Reading(images, split_of=split_of, notes=notes)
+
+
+def _classes(folder: Path, opt, has_super_classes: bool) -> Reading:
+    """The classes in one folder, one or two levels deep."""
+    if not has_super_classes:
+        return _layout.class_folders([folder], opt)
+    reading = Reading([])
+    for above in _content(folder)[1]:
+        found = _layout.class_folders([above], opt)
+        reading.images += [image._replace(class_name=f"{above.name}/{image.class_name}", super_name=above.name) for image in found.images]
+        reading.notes += found.notes
+    reading.images.sort(key=lambda image: image.class_name)  # stable: `a b/c` comes before `a/c`, wherever their folders stand
+    return reading
+
+
+def _parts(root: Path) -> list[str]:
+    """Those of train, val and test whose folders are the split of the data; none where `root` holds classes. Raises UserError."""
+    there = {folder.name: folder for folder in _content(root)[1]}
+    named = [part for part in PARTS if part in there and not _content(there[part])[0] and _content(there[part])[1]]
+    if not named:
+        return []
+    others = sorted(name for name, folder in there.items() if name not in named and _holds_images(folder))
+    if {"train", "test"} <= set(named):
+        if others:
+            raise UserError(
+                f"{root} holds train and test, and beside them {others[0]}: a split, or classes? A split is of train, test and val alone"
+            )
+        return named
+    if named and not others:
+        missing = " and ".join(part for part in ("train", "test") if part not in named)
+        raise UserError(f"{root} holds {' and '.join(named)}, but no {missing}: name both, or give one of them as --dataset_folder_path")
+    return []
+
+
+def _has_super_classes(folders: list[Path]) -> bool:
+    """Whether the images lie two levels below the folders and not one. Raises UserError where they do both, or lie deeper."""
+    direct, below = [], []
+    for folder in folders:
+        for sub in _content(folder)[1]:
+            has_images, lower_folders = _content(sub)
+            direct += [sub] * has_images
+            for lower in lower_folders:
+                has_images, lowest_folders = _content(lower)
+                below += [lower] * has_images
+                deeper = next((lowest for lowest in lowest_folders if _holds_images(lowest)), None)
+                if deeper is not None:
+                    raise UserError(f"images lie in {deeper}, too deep for a class: expected {LAYOUTS}, X = {folder}")
+    if direct and below:
+        raise UserError(f"images lie in {direct[0]} and in {below[0]}: which are the classes? Expected {LAYOUTS} alone, X = {folders[0]}")
+    return bool(below)
+
+
+def _content(folder: Path) -> tuple[bool, list[Path]]:
+    """Whether an image lies in a folder, and its visible subfolders, sorted by name."""
+    entries = _layout.visible(folder)
+    return any(map(_layout.is_image, entries)), [folder / entry.name for entry in entries if entry.is_dir()]
+
+
+def _holds_images(folder: Path) -> bool:
+    """Whether an image lies in a folder, or in one of its subfolders."""
+    has_images, below = _content(folder)
+    return has_images or any(map(_holds_images, below))

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from datasets import _files
 from datasets._images import Image
 from datasets._layout import Reading
 from utilities.errors import UserError
@@ -25,7 +26,6 @@ DEFAULT_AUGMENTATION = "shift"  # letters may not be mirrored: b would be d
 FONT_SIZE = 36
 VERSION = 1  # of the rendering: raise it when a change below alters an image
 MANIFEST = "manifest.json"
-CACHE = "deep-metric-learning-pipeline"
 LETTERS_AND_DIGITS = ("Lu", "Ll", "Lt", "Lo", "Nd")  # Unicode categories; Lm, the small raised marks, are no letters of a text
 FACES = (
     *(f"DejaVu{family}{style}" for family in ("Sans", "SansMono") for style in ("", "-Bold", "-Oblique", "-BoldOblique")),
@@ -37,7 +37,7 @@ SCRIPTS = ("latin", "greek", "cyrillic")
 
 def default_source_path() -> str:
     """The user's cache folder, which holds the folder `glyphs`."""
-    return str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / CACHE)
+    return str(_files.cache_folder())
 
 
 def prepare(opt, source: Path) -> Path:
@@ -177,6 +177,7 @@ def script(character: str) -> str:
 def read(opt, root: Path) -> Reading:
     """The images, classes in the order of their code points."""
     characters = json.loads((root / MANIFEST).read_text(encoding="utf-8"))["characters"]
-    return Reading([
+    images = [
         Image(str(root / _folder(character) / f"{face}.png"), character, script(character)) for character in characters for face in FACES
-    ])  # fmt: skip
+    ]
+    return Reading(images, made=True)

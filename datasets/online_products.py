@@ -36,6 +36,14 @@ def recognises(root: Path) -> bool:
     return any((_lists(root) / f"Ebay_{part}.txt").exists() for part in ("train", "test"))
 
 
+def validation_groups(names: list[str]) -> list[list[str]]:
+    """Validation is cut inside each of the 12 categories, as in the ICML code: ids are ordered by category, which `00001.bicycle` names."""
+    groups = {}
+    for name in names:
+        groups.setdefault(name.partition(".")[2], []).append(name)
+    return list(groups.values())
+
+
 def read(opt, root: Path) -> Reading:
     """The images of both lists in the order of their class ids; the lists say which classes train."""
     folder = root / "images" if (root / "images").is_dir() else root

@@ -15,13 +15,13 @@ import torch
 from tqdm import tqdm
 
 import metrics
-from evaluation import spaces
+from evaluation import selectable, spaces
 from evaluation.spaces import of_type
 from runs.run import named
 from utilities.errors import UserError
 from utilities.loading import SeededItems, evaluation_loader
 
-__all__ = ["Embedded", "embed", "embed_all", "evaluate", "loaders", "of_type", "score"]
+__all__ = ["Embedded", "embed", "embed_all", "evaluate", "loaders", "of_type", "score", "without_seeds"]
 
 MAIN_EVALTYPE = "discriminative"  # the name of a network's one embedding
 
@@ -55,9 +55,13 @@ def loaders(splits: dict, opt) -> dict:
 
 
 def check(model, loaders: dict, opt, runtime) -> None:
-    """Raise UserError, before anything is trained or measured, for `--evaltypes` or an `--eval_pca` that the network does not give."""
+    """Raise UserError, before anything is trained or measured, for `--evaltypes` or an `--eval_pca` that the network does not give,
+
+    and for data on which the metric that chooses the epoch cannot vary.
+    """
     if not loaders:
         return
+    selectable.check({split: without_seeds(loader.dataset) for split, loader in loaders.items()}, opt)
     image = next(iter(loaders.values())).dataset[0][1][None]
     was_training = model.training
     model.eval()
@@ -113,8 +117,12 @@ def embed(model: torch.nn.Module, loader, runtime, title: str = "", bare: bool =
             start = stop
     assert start == count, f"the loader gave {start} of {count} images"
     model.train(was_training)
-    dataset = loader.dataset.dataset if isinstance(loader.dataset, SeededItems) else loader.dataset
-    return Embedded(features, labels, time.monotonic() - began, dataset)
+    return Embedded(features, labels, time.monotonic() - began, without_seeds(loader.dataset))
+
+
+def without_seeds(dataset):
+    """The data set itself, within what seeds its augmentations."""
+    return dataset.dataset if isinstance(dataset, SeededItems) else dataset
 
 
 @contextlib.contextmanager

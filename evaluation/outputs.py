@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import evaluation
-from evaluation import charts, pictures
+from evaluation import charts, pictures, spaces
 from runs import checkpoint, reports
 from runs.folder import RunFolder, json_safe, run_folder
 from utilities.files import replacing
@@ -30,14 +30,22 @@ def of_best_epoch(run, embedded: dict) -> None:
         dump(run.folder, embedded, run.opt)
 
 
+def of_untrained(run, epoch: int, scores: dict, embedded: dict) -> dict:
+    """Write the untrained network's embeddings (epoch 0) where nothing is trained and `--dump_embeddings` asks for them: the scores."""
+    if run.opt.dump_embeddings and run.opt.n_epochs == 0 and epoch == 0:
+        print("\n".join(f"written  {path}" for path in dump(run.folder, embedded, run.opt)))
+    return scores
+
+
 def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list[Path]:
     """Write `embeddings_<split>.npz` for each split, with several evaltypes `embeddings_<split>_<evaltype>.npz`. Returns the paths.
 
-    A file holds `features` `(N, D)` float32 before --eval_pca, `labels` `(N,)`, `paths` and `class_names` `(N,)` where the data set
+    A file holds `features` `(N, D)` float32 as they were measured, after --eval_pca, `labels` `(N,)`, `paths` and `class_names` `(N,)` where the data set
     knows them, and `flags`, the JSON of the evaluation's flags. `python -m evaluation` reads it. Where `folder` has a file of that
     name already, it goes to the folder `instead`, if that is given.
     """
     paths, flags = [], np.array(json.dumps(opt.measured()))
+    features = {evaltype: _measured(embedded, evaltype, opt) for evaltype in opt.evaltypes}
     for split, e in embedded.items():
         about = {}
         if hasattr(e.dataset, "paths"):
@@ -48,15 +56,22 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
             name = f"embeddings_{split}.npz" if len(opt.evaltypes) == 1 else f"embeddings_{split}_{evaltype}.npz"
             paths.append((instead if instead is not None and (folder / name).exists() else folder) / name)
             with replacing(paths[-1], "wb") as file:
-                np.savez(file, features=evaluation.of_type(e.features, evaltype), labels=e.labels, flags=flags, **about)
+                np.savez(file, features=features[evaltype][split], labels=e.labels, flags=flags, **about)
     return paths
+
+
+def _measured(embedded: dict, evaltype: str, opt) -> dict[str, np.ndarray]:
+    """split -> the features `(N, D)` that the metrics are given: the principal components, where these are asked for."""
+    if opt.eval_pca is None:
+        return {split: evaluation.of_type(e.features, evaltype) for split, e in embedded.items()}
+    return {split: compared.space.features for split, compared in spaces.compare(embedded, evaltype, opt).items()}
 
 
 def again(model, loaders: dict, opt, runtime) -> dict:
     """Measure the network of a finished run, print the table, and write `evaluation_<checkpoint>.json` and pictures beside the records.
 
-    Nothing that the training wrote is touched. Other flags get another number, the same flags the same file. Embeddings go beside
-    the pictures of that number where the run has some already.
+    Nothing that the training wrote is touched. Other flags, and other data, get another number, the same flags the same file.
+    Embeddings go beside the pictures of that number where the run has some already, or where they are of other data.
 
     Args:
         model: the network of the run's best checkpoint, on the runtime's device.
@@ -70,15 +85,18 @@ def again(model, loaders: dict, opt, runtime) -> dict:
     name, epoch = state["selected"].get("checkpoint", checkpoint.LAST), state["selected"]["epoch"]
     evaluation.check(model, loaders, opt, runtime)
     scores, embedded = evaluation.evaluate(model, loaders, opt, runtime)
-    target = _target(folder, name.removeprefix("checkpoint_").removesuffix(".pth.tar"), opt.measured())
+    data, about = _data(loaders, opt), {"flags": opt.measured(), "other_data": opt.other_data or None}
+    target = _target(folder, name.removeprefix("checkpoint_").removesuffix(".pth.tar"), about)
     with replacing(target) as file:
-        json.dump({"checkpoint": name, "epoch": epoch, "flags": opt.measured(), "values": jsonable(scores)}, file, indent=1)
+        json.dump({"checkpoint": name, "epoch": epoch, **about, "data": data, "values": jsonable(scores)}, file, indent=1)
     drawn = target.with_suffix("")
     drawn.mkdir(exist_ok=True)
     shown = next(split for split in ("val", "test", "train") if split in scores)
-    pictures.draw(drawn, embedded, shown, opt, _title(RunFolder(folder).flags["group"], epoch))
-    written = [target, drawn, *(dump(folder, embedded, opt, instead=drawn) if opt.dump_embeddings else [])]
-    print(f"\n{folder / name}, epoch {epoch}\n\n{table(scores)}\n")
+    on = f", on {data['root']}" if about["other_data"] else ""
+    pictures.draw(drawn, embedded, shown, opt, _title(RunFolder(folder).flags["group"], epoch) + (", on other data" if on else ""))
+    place = drawn if on else folder
+    written = [target, drawn, *(dump(place, embedded, opt, instead=drawn) if opt.dump_embeddings else [])]
+    print(f"\n{folder / name}, epoch {epoch}{on}\n\n{table(scores)}\n")
     print("\n".join(f"written  {path}" for path in written))
     return scores
 
@@ -88,13 +106,29 @@ def _title(group: str, epoch: int) -> str:
     return f"{charts.fitted(group, charts.TITLE_SIZE, TITLE_WIDTH)}, epoch {epoch}"
 
 
-def _target(folder: Path, checkpoint_name: str, flags: dict) -> Path:
-    """The file for these flags: the one they were written to before, else the first free of `evaluation_<name>.json`, `…_1.json`, …"""
+def _data(loaders: dict, opt) -> dict:
+    """What the data are that were measured: their name, where they lie, the fingerprint of their files, counts of each split."""
+    there = {split: evaluation.without_seeds(loader.dataset) for split, loader in loaders.items()}
+    one = next(iter(there.values()))
+    return {
+        "dataset": opt.dataset,
+        "dataset_name": opt.dataset_name,
+        "root": getattr(one, "root", None),
+        "fingerprint": getattr(one, "fingerprint", None),
+        "counts": {split: getattr(dataset, "counts", None) for split, dataset in there.items()},
+    }
+
+
+def _target(folder: Path, checkpoint_name: str, about: dict) -> Path:
+    """The file of what is measured: the one it was written to before, else the first free of `evaluation_<name>.json`, `…_1.json`, …"""
     number = 0
     while True:
         path = folder / f"evaluation_{checkpoint_name}{f'_{number}' if number else ''}.json"
         with contextlib.suppress(ValueError):  # a damaged file is left alone
-            if not path.exists() or json.loads(path.read_text(encoding="utf-8")).get("flags") == flags:
+            if not path.exists():
+                return path
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if {key: content.get(key) for key in about} == about:
                 return path
         number += 1
 

@@ -61,18 +61,18 @@ def check(datasets: dict, opt) -> None:
     flag = "--tester same_parent_label" if opt.tester == INSIDE_PARENTS else f"--label_hierarchy_level {opt.label_hierarchy_level}"
     parents = {}
     for split, dataset in datasets.items():
-        table = _table(dataset, deepest) if deepest else {}
+        table = names_at(dataset, deepest) if deepest else {}
         if None in table.values():
-            raise UserError(f"{flag}: --dataset {dataset.name} knows no super-classes; online_products and glyphs do")
+            raise UserError(f"{flag}: --dataset {dataset.name} knows no super-classes; online_products, glyphs and a folder X/<super>/<class>/ do")
         parents[split] = set(table.values())
     if opt.tester == INSIDE_PARENTS:
         for split in measured:
-            alone = parents[split] - set().union(*(parents[source] for source in _sources(split, measured, opt)))
+            alone = parents[split] - set().union(*(parents[source] for source in sources_of(split, measured, opt)))
             if alone:
                 reference = f"--eval_reference_set {opt.eval_reference_set}"
                 raise UserError(f"{flag}: the super-class {min(alone)!r} of {split} has no image in the reference, {reference}")
     if opt.eval_reference_set == TRAINING:
-        names = {split: set(_table(dataset, opt.label_hierarchy_level).values()) for split, dataset in datasets.items()}
+        names = {split: set(names_at(dataset, opt.label_hierarchy_level).values()) for split, dataset in datasets.items()}
         for split in measured:
             if names[split].isdisjoint(names["train"]):
                 print(f"--eval_reference_set {TRAINING}: no query of {split} has a counterpart in the reference, it can find nothing")
@@ -87,7 +87,7 @@ def check_components(components: int | None, size: int, width: int) -> None:
 def reference_sizes(sizes: dict, opt) -> set[int]:
     """How many samples each of the references has. `sizes`: split -> how many it has, of all that are embedded."""
     measured = scored(sizes, opt)
-    return {sum(sizes[source] for source in _sources(split, measured, opt)) for split in measured}
+    return {sum(sizes[source] for source in sources_of(split, measured, opt)) for split in measured}
 
 
 def build(embedded: dict, evaltype: str, opt) -> dict[str, list[Space]]:
@@ -116,7 +116,7 @@ def compare(embedded: dict, evaltype: str, opt) -> dict[str, Compared]:
             )
             for split, rows in features.items()
         }
-    sources = _sources(None, scored(embedded, opt), opt)
+    sources = sources_of(None, scored(embedded, opt), opt)
     if not set(sources) <= set(features):
         raise UserError(f"--eval_reference_set {opt.eval_reference_set}: the training images were not embedded")
     project = _projection(_joined(features, sources), opt.eval_pca)
@@ -174,7 +174,7 @@ def _weights(texts: list[str]) -> list[float] | None:
     return weights if all(least <= weight <= most for weight in weights) else None
 
 
-def _sources(split: str | None, scored: list[str], opt) -> list[str]:
+def sources_of(split: str | None, scored: list[str], opt) -> list[str]:
     """The splits that together are the reference of `split`."""
     return {SELF: [split], COMBINED: scored, TRAINING: ["train"]}[opt.eval_reference_set]
 
@@ -183,7 +183,7 @@ def _joined(arrays: dict, splits: list[str]) -> np.ndarray:
     return arrays[splits[0]] if len(splits) == 1 else np.concatenate([arrays[split] for split in splits])
 
 
-def _table(dataset, level: int) -> dict:
+def names_at(dataset, level: int) -> dict:
     """Label -> name at a level."""
     table = getattr(dataset, LEVELS[level], None)
     if table is None:
@@ -200,7 +200,7 @@ def _codes(embedded: dict, level: int, opt) -> tuple[dict[str, np.ndarray], dict
         return {split: e.labels for split, e in embedded.items()}, {
             split: getattr(e.dataset, LEVELS[0], None) for split, e in embedded.items()
         }
-    tables = {split: _table(e.dataset, level) for split, e in embedded.items()}
+    tables = {split: names_at(e.dataset, level) for split, e in embedded.items()}
     numbers = {name: number for number, name in enumerate(sorted({str(n) for table in tables.values() for n in table.values()}))}
     codes = {}
     for split, e in embedded.items():

@@ -16,7 +16,7 @@ from metrics._space import EmbeddingSpace
 from utilities.errors import UserError
 from utilities.registry import Registry, unknown
 
-__all__ = ["REGISTRY", "EmbeddingSpace", "check", "compute", "group", "higher_is_better", "is_array", "listing", "per_query"]
+__all__ = ["REGISTRY", "EmbeddingSpace", "check", "compute", "group", "higher_is_better", "is_array", "listing", "per_query", "searches"]
 
 REGISTRY = Registry("metrics", "metric")
 FARTHEST = 2**62  # in place of a parameter of more than 18 digits: beyond any reference, within 64 bits
@@ -83,6 +83,11 @@ def higher_is_better(name: str) -> bool:
 def is_array(name: str) -> bool:
     """Whether a metric is an array (`rho_spectrum@0`) and not one number."""
     return _parse(name).metric.is_array
+
+
+def searches(name: str) -> bool:
+    """Whether a metric looks at neighbours in the reference; the others look at the queries alone."""
+    return isinstance(_parse(name).metric, RetrievalMetric)
 
 
 def group(name: str) -> str:

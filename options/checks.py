@@ -95,8 +95,10 @@ def _check_numbers(opt) -> None:
         raise UserError("--fc_lr 0 would leave the last layer as it starts: give a rate above 0, or -1 for --lr")
     if min(opt.tau) < 1:
         raise UserError(f"--tau {shown(opt.tau)}: an epoch is 1 or more")
-    if opt.n_epochs == 0 and not (opt.check_untrained_accuracy or opt.evaluate):
-        raise UserError("--n_epochs 0 trains nothing: add --check_untrained_accuracy to evaluate the untrained network")
+    if opt.n_epochs == 0 and not (opt.check_untrained_accuracy or opt.dump_embeddings or opt.evaluate):
+        raise UserError(
+            "--n_epochs 0 trains nothing: add --check_untrained_accuracy to evaluate the untrained network, --dump_embeddings to write its embeddings"
+        )
     if len(set(opt.evaltypes)) < len(opt.evaltypes):
         raise UserError(f"--evaltypes {shown(opt.evaltypes)}: each one once")
     if any(gpu < 0 for gpu in opt.gpu):

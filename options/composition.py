@@ -156,11 +156,14 @@ def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
             raise UserError(f"{asked}: no run there (parameters.yaml is missing)")
         return
     saved = layers.saved(folder, RunFolder(folder).flags)
+    saved = {**{name: layers.defaults[name] for name in opt.roles.having(fixed="always")}, **saved}  # of a run older than the flag
+    if opt.job == "evaluate":
+        opt.other_data = datasets.other(saved, opt.but(**{**saved, **explicit}))
     _refuse_changes(folder, opt, saved, explicit)
     for name, value in _underived(saved).items():
         if name not in explicit and not (measures and name == "dump_embeddings"):
             setattr(opt, name, value)
-    if not has_its_split_file(folder, opt.split_file):
+    if not opt.other_data and not has_its_split_file(folder, opt.split_file):
         raise UserError(
             f"--split_file {opt.split_file} is gone, or no longer what {folder} began with. The run has a copy: --split_file {folder / 'split_file.json'}"
         )
@@ -169,16 +172,16 @@ def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
 def _refuse_changes(folder: Path, opt: Options, saved: dict, explicit: dict) -> None:
     """Raise UserError where the command line gives what differs from the saved flags, unless that is allowed, harmless, or more epochs."""
     measures = opt.job != "train"
-    given = {name: value for name, value in explicit.items() if name in saved}
+    free = {name for name, role in opt.roles.items() if not role.change or (measures and role.measured)}
+    if opt.other_data:  # how those are split is their own; the folds are the run's
+        free |= {"dataset", *datasets.REGISTRY.flags()} - {"split_scheme", "split_sets", "split_partitions"}
+    given = {name: value for name, value in explicit.items() if name in saved and name not in free}
     derived = opt.but(**{**saved, **given})  # so that `--savename group_plus_seed` equals its resolved value
     _derive(derived)
     differing = {
         name: f"--{name} {checks.shown(getattr(derived, name))} (saved: {checks.shown(saved[name])})"
         for name in sorted(given)
-        if opt.roles[name].change
-        and not (measures and opt.roles[name].measured)
-        and getattr(derived, name) != saved[name]
-        and not (name == "n_epochs" and given[name] > saved[name])
+        if getattr(derived, name) != saved[name] and not (name == "n_epochs" and given[name] > saved[name])
     }
     what = opt.job if measures else "resume"
     fixed = [text for name, text in differing.items() if opt.roles[name].forbids(saved[name], getattr(derived, name))]

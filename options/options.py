@@ -15,13 +15,14 @@ class Options(Namespace):
         fold: of a cross-validation the fold these options are of, from 0; else None.
         until: of a stage of a reproduction the epochs, one number a fold, at which it ends; None: all of --n_epochs.
         later: the options of the stages after this one.
+        other_data: flag -> value of the data that `--evaluate` measures in place of the run's own; empty where these are measured.
     """
 
-    __slots__ = ("roles", "fold", "until", "later")  # not in `vars(opt)`, which are the flags
+    __slots__ = ("roles", "fold", "until", "later", "other_data")  # not in `vars(opt)`, which are the flags
 
     def __init__(self, flags: dict, roles: Roles):
         super().__init__(**flags)
-        self.roles, self.fold, self.until, self.later = roles, None, None, []
+        self.roles, self.fold, self.until, self.later, self.other_data = roles, None, None, [], {}
 
     def but(self, **flags) -> "Options":
         """The same options with some flags changed."""

@@ -17,7 +17,7 @@ PRINTED = {
     "data": ("dataset", "images"),
     "split": (
         "split_scheme", "use_tv_split", "tv_split_by_samples", "tv_split_perc", "split_test_size", "split_test_start", "split_partitions",
-        "split_sets", "split_file",
+        "split_sets", "split_file", "split_shuffle",
     ),
     "network": ("arch", "weights"),
     "embedding": ("embed_dim", "embed_hidden"),

@@ -110,7 +110,8 @@ class Meta:
 
     def record_evaluation(self, folds: list[int], scores: list[dict]) -> None:
         """Write what `--evaluate` measured in these folds, under a name and with the flags of its own."""
-        self._write(SEPARATED, self._about(folds), over_folds(scores), f"evaluation_{SEPARATED}")
+        about = {**self._about(folds), "other_data": self.opt.other_data or None}
+        self._write(SEPARATED, about, over_folds(scores), f"evaluation_{SEPARATED}")
 
     def record_ensemble(self, scores: dict) -> None:
         """Write what the folds' embeddings give together; measured otherwise than the protocol says, under a name of its own."""

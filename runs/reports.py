@@ -1,33 +1,18 @@
 """What a run says on the console: start-up summary, progress, the table at the end, errors in one line."""
 
 import contextlib
-import importlib.metadata
 import math
 import platform
-import subprocess
 import sys
-from pathlib import Path
 
 import torch
 from tqdm import tqdm
 
+from utilities import provenance
 from utilities.errors import UserError
 from utilities.loading import kernels
 
 SHOW_EVERY = 10  # steps between looks at the loss by the progress bar: each waits for the device
-PACKAGES = (
-    "torch",
-    "torchvision",
-    "pretrainedmodels",
-    "faiss-gpu",
-    "faiss-cpu",
-    "numpy",
-    "scipy",
-    "scikit-learn",
-    "pandas",
-    "pillow",
-    "wandb",
-)
 
 
 @contextlib.contextmanager
@@ -84,33 +69,17 @@ def start_up(opt, runtime, data: str, trainer, optimizer, sampler, selection) ->
 
 
 def environment(runtime, data: dict, model) -> dict:
-    """What environment.yaml holds: software, hardware, commit, weights, transforms and counts as resolved."""
-    versions = {}
-    for package in PACKAGES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[package] = importlib.metadata.version(package)
+    """What environment.yaml holds: software, hardware, code, weights, transforms and counts as resolved."""
     return {
         "python": platform.python_version(),
-        "packages": versions,
         "cuda": torch.version.cuda,
         "device": str(runtime.device),
         "gpu": torch.cuda.get_device_name(runtime.device) if runtime.device.type == "cuda" else None,
         "threads": torch.get_num_threads(),
-        "git_commit": _commit(),
         "weights": getattr(model, "weights_name", None),
+        **provenance.describe(getattr(model, "weights_file", None)),
         "data": data,
     }
-
-
-def _commit() -> str | None:
-    try:
-        folder = Path(__file__).parent
-        told = subprocess.run(
-            ["git", "-C", folder, "describe", "--always", "--dirty", "--abbrev=40"], capture_output=True, text=True, timeout=10
-        )
-        return told.stdout.strip() or None
-    except (OSError, subprocess.SubprocessError):
-        return None
 
 
 def progress(loader, epoch: int, opt, meter):

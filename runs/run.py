@@ -123,9 +123,14 @@ class Run:
             yield self.epoch + 1
 
     def untrained_epochs(self):
-        """(epoch, bare) of the untrained states that `--check_untrained_accuracy` still has to evaluate: -1 the bare backbone, 0."""
-        if self.opt.check_untrained_accuracy and self.epoch == 0:
-            yield from ((epoch, bare) for epoch, bare in ((-1, True), (0, False)) if str(epoch) not in self.state["untrained"])
+        """(epoch, bare) of the untrained states that are still to be evaluated: -1 the bare backbone, 0.
+
+        Both by `--check_untrained_accuracy`; the latter for a run that trains nothing and writes embeddings.
+        """
+        asked = [(-1, True)] if self.opt.check_untrained_accuracy else []
+        if self.opt.check_untrained_accuracy or (self.opt.n_epochs == 0 and self.opt.dump_embeddings):
+            asked.append((0, False))
+        yield from ((epoch, bare) for epoch, bare in asked if self.epoch == 0 and str(epoch) not in self.state["untrained"])
 
     def untrained(self, epoch: int) -> dict:
         """split -> {metric: value} of an untrained state, empty where it was not evaluated."""

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from utilities.configuration import saved_flags
 
 import Bayesian_Optimization
 import evaluation.__main__
@@ -92,7 +91,7 @@ def run_folder(tmp_path_factory):
     """A run's folder, as far as reading the flags of another command asks for it."""
     folder = tmp_path_factory.mktemp("run") / "glyphs" / "Demo_s1"
     folder.mkdir(parents=True)
-    flags = saved_flags(parameters.read(["--config", "demo_glyphs", "--group", "Demo"]))
+    flags = parameters.read(["--config", "demo_glyphs", "--group", "Demo"]).saved()
     (folder / "parameters.yaml").write_text(yaml.safe_dump(flags), encoding="utf-8")
     return folder
 

@@ -260,7 +260,10 @@ def test_a_damaged_summary_is_one_line_and_made_anew(data, tmp_path, content):
 
 
 def test_a_reference_that_folds_do_not_share_leaves_the_ensemble_out(data, tmp_path):
-    cross = main.main(flags(data, tmp_path, "--final_test", "--eval_reference_set", "compared_to_training_set", "--n_epochs", "1"))
+    reference = ("--eval_reference_set", "compared_to_training_set")
+    with pytest.raises(UserError, match="--split_scheme closed_set"):  # classes that do not train have nothing to find there
+        main.main(flags(data, tmp_path, *reference))
+    cross = main.main(flags(data, tmp_path, "--split_scheme", "closed_set", "--final_test", *reference, "--n_epochs", "1"))
     assert set(cross.results) == {"separated"} and set(cross.results["separated"]["values"]) == {"val", "test"} and cross.settled
     with pytest.raises(UserError, match="an ensemble has no such set"):
         main.main(parameters.read(["--evaluate_ensemble", "--resume_from", str(cross.folder)]))

@@ -36,6 +36,14 @@ def one_line_errors(program: str = "main.py"):
     except KeyboardInterrupt:
         print(f"\n{program}: interrupted before training began", file=sys.stderr)
         sys.exit(130)
+    except RuntimeError as error:  # torch tells of a lost worker whatever is being done: in the step as well as in the loader
+        from utilities.loading import lost_worker  # which raises this module's errors
+
+        lost = lost_worker(error)
+        if lost is None:
+            raise
+        print(f"{program}: error: {lost}", file=sys.stderr)
+        sys.exit(2)
     except UserError as error:
         # A loader's worker process wraps its error in a traceback of its own; the last line is the message.
         print(f"{program}: error: {str(error).strip().splitlines()[-1].removeprefix('utilities.errors.UserError: ')}", file=sys.stderr)

@@ -6,7 +6,8 @@ nothing above `utilities`.
 
 from utilities import roles
 
-DERIVED = {"n_classes", "device", "fold"}  # names in the namespace that are no flags: set by main.py from data, machine, cross-validation
+# Names in the namespace that are no flags: set from the data, the machine, the cross-validation, and from what an evaluation is of.
+DERIVED = {"n_classes", "device", "fold", "other_data"}
 
 
 def has_folds(flags: dict) -> bool:

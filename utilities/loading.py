@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 from typing import NamedTuple
 
@@ -10,6 +11,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_info
 
 from utilities import memory
+from utilities.errors import UserError
+
+_LOST = re.compile(r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:is killed by signal: ([^.]*)|exited unexpectedly)")
 
 
 class Batch(NamedTuple):
@@ -78,7 +82,7 @@ class SeededItems(Dataset):
 
 
 class Loader(DataLoader):
-    """A loader that starts its worker processes from as little memory as may be."""
+    """A loader that starts its worker processes from as little memory as may be, and says in one line that one is lost."""
 
     started = False
 
@@ -86,7 +90,32 @@ class Loader(DataLoader):
         if self.num_workers and not (self.persistent_workers and self.started):
             memory.release_freed()
         self.started = True
-        return super().__iter__()
+        return self._telling(super().__iter__())
+
+    def _telling(self, batches):
+        """The batches; a worker that is lost meanwhile is a UserError, and the others are ended."""
+        try:
+            yield from batches
+        except RuntimeError as error:
+            lost = lost_worker(error)
+            if lost is None:
+                raise
+            self._iterator = None
+            if hasattr(batches, "_shutdown_workers"):  # while one that is lost is known to torch, each end of any process is its error
+                batches._shutdown_workers()
+            raise lost from None
+
+
+def lost_worker(error: Exception) -> UserError | None:
+    """The line for a worker process that the system has ended, which torch tells at any moment; None for any other error."""
+    killed = _LOST.search(str(error))
+    if not isinstance(error, RuntimeError) or killed is None:
+        return None
+    how = f" ({killed[1].strip(' .')})" if killed[1] else ""
+    return UserError(
+        f"a worker process that loads images was ended by the system{how}, mostly because memory, or the shared memory in /dev/shm, ran out: "
+        "lower --kernels and --eval_kernels, or --bs. --resume goes on from the last whole epoch"
+    )
 
 
 def _start_worker(_) -> None:

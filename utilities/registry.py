@@ -78,6 +78,15 @@ class Registry:
                 group.role = self.role
                 module.add_arguments(group)
 
+    def flags(self, name: str | None = None) -> set[str]:
+        """The names of the flags that all of the folder declare, or one of its plug-ins alone."""
+        parser = argparse.ArgumentParser(add_help=False)
+        if name is None:
+            self.add_arguments(parser)
+        else:
+            getattr(self.module(name), "add_arguments", lambda group: None)(parser)
+        return set(vars(parser.parse_args([])))
+
     def options(self, opt=None, **flags) -> argparse.Namespace:
         """The namespace that a plug-in reads: declared defaults, over them `opt`, over them `flags`.
 

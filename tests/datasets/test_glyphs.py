@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 import datasets
-from datasets import glyphs
+from datasets import _files, glyphs
 from utilities.errors import UserError
 
 
@@ -125,10 +125,10 @@ def test_the_folder_itself_and_a_second_time(source):
 
 def test_default_place(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert glyphs.default_source_path() == str(tmp_path / glyphs.CACHE)
+    assert glyphs.default_source_path() == str(tmp_path / _files.CACHE)
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert glyphs.default_source_path() == str(tmp_path / ".cache" / glyphs.CACHE)
+    assert glyphs.default_source_path() == str(tmp_path / ".cache" / _files.CACHE)
 
 
 @pytest.mark.parametrize("damage", ["version", "missing file", "no manifest"])

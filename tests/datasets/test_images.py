@@ -1,6 +1,8 @@
-"""Every kind of image becomes RGB as Pillow makes it; a broken one is named."""
+"""Every kind of image becomes upright, opaque RGB of 8 bits; a broken one is named."""
 
 import io
+import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from utilities.errors import UserError
 
 
 @pytest.mark.parametrize(("suffix", "mode"), [
-    ("jpg", "RGB"), ("jpg", "L"), ("jpg", "CMYK"), ("png", "RGB"), ("png", "L"), ("png", "RGBA"), ("png", "P"), ("png", "1"), ("gif", "P"),
+    ("jpg", "RGB"), ("jpg", "L"), ("jpg", "CMYK"), ("png", "RGB"), ("png", "L"), ("png", "P"), ("png", "1"), ("gif", "P"),
     ("bmp", "RGB"), ("webp", "RGB"),
 ])  # fmt: skip
 def test_decoding_agrees_with_pillow(tmp_path, suffix, mode):
@@ -25,12 +27,94 @@ def test_decoding_agrees_with_pillow(tmp_path, suffix, mode):
     assert np.abs(image.permute(1, 2, 0).numpy().astype(int) - expected).max() <= 1
 
 
-def test_a_jpeg_under_another_suffix_and_its_orientation(tmp_path):
+TURNS = {2: lambda x: x[:, ::-1], 3: lambda x: x[::-1, ::-1], 6: lambda x: np.rot90(x, -1), 8: lambda x: np.rot90(x)}
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+@pytest.mark.parametrize("orientation", TURNS)
+def test_images_are_turned_as_their_exif_data_say(tmp_path, kind, orientation):
     exif = Image.Exif()
-    exif[0x0112] = 6  # turned by a quarter
+    exif[0x0112] = orientation
+    path = tmp_path / "a.png"  # the content decides, not the suffix
+    picture = builders.picture(1, (41, 29))
+    picture.save(path, format=kind, exif=exif, **({"lossless": True} if kind == "WEBP" else {}))
+    found = _images.decode(str(path)).permute(1, 2, 0).numpy().astype(int)
+    expected = TURNS[orientation](np.asarray(picture))
+    assert found.shape == expected.shape and np.abs(found - expected).mean() < (8 if kind == "JPEG" else 0.01)
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF")
+def test_damaged_exif_data_turn_nothing(tmp_path):
+    for kind in ("JPEG", "PNG"):
+        path = tmp_path / f"{kind}.img"
+        builders.picture(1, (41, 29)).save(path, format=kind, exif=b"Exif\0\0MM\0*\0\0\0\x08\0\xff")
+        assert _images.decode(str(path)).shape == (3, 29, 41)
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "RGB key", "PA webp"])
+def test_white_stands_behind_what_is_transparent(tmp_path, mode):
+    alpha = np.zeros((8, 12), dtype=np.uint8)
+    alpha[:, 4:8], alpha[:, 8:] = 128, 255
+    colours = np.full((8, 12, 3), 40, dtype=np.uint8)
+    picture = Image.fromarray(np.dstack([colours, alpha]))
+    path, more = tmp_path / "a.png", {}
+    if mode == "LA":
+        picture = picture.convert("LA")
+    elif mode in ("P", "RGB key"):
+        colours[:, :4] = 200
+        alpha[:, 4:] = 255
+        picture = Image.fromarray(colours)
+        more = {"transparency": (200, 200, 200)}
+        if mode == "P":
+            picture = picture.quantize(2)
+            more = {"transparency": picture.getpixel((0, 0))}
+    elif mode == "PA webp":
+        path, more = tmp_path / "a.webp", {"lossless": True, "exact": True}
+    picture.save(path, **more)
+    expected = np.rint(40 * (alpha / 255) + 255 * (1 - alpha / 255))
+    found = _images.decode(str(path)).numpy()
+    assert found.shape == (3, 8, 12) and np.abs(found - expected).max() <= 1
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif"])
+def test_sixteen_bits_are_scaled_to_eight(tmp_path, suffix):
+    values = np.linspace(0, 65535, 12 * 9).astype(np.uint16).reshape(9, 12)
+    Image.fromarray(values).save(tmp_path / f"a.{suffix}")
+    found = _images.decode(str(tmp_path / f"a.{suffix}")).numpy()
+    assert found.shape == (3, 9, 12) and np.abs(found - values / 257).max() <= 0.5 + 1e-9
+    assert _images.decode_grey([str(tmp_path / f"a.{suffix}")]).numpy()[0, 0].tolist() == found[0].tolist()
+
+
+def test_sixteen_bits_a_colour(tmp_path):
+    values = np.random.default_rng(0).integers(0, 65536, (9, 12, 3), dtype=np.uint16)
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in values)
+
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = struct.pack(">IIBBBBB", 12, 9, 16, 2, 0, 0, 0)
     path = tmp_path / "a.png"
-    builders.picture(1, (41, 29)).save(path, format="JPEG", exif=exif)
-    assert _images.decode(str(path)).shape == (3, 29, 41)  # the orientation is not applied, as in the classic pipelines
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+    assert np.abs(_images.decode(str(path)).permute(1, 2, 0).numpy() - values / 257).max() <= 1
+
+
+def test_numbers_of_unknown_white_are_refused(tmp_path):
+    Image.fromarray(np.random.default_rng(0).random((8, 8), dtype=np.float32)).save(tmp_path / "a.tif")
+    Image.fromarray(np.full((8, 8), 70_000, dtype=np.int32)).save(tmp_path / "b.tif")
+    for name in ("a.tif", "b.tif"):
+        with pytest.raises(UserError, match=f"{name}.*white is not known"):
+            _images.decode(str(tmp_path / name))
+
+
+def test_cmyk_is_converted(tmp_path):
+    colours = np.zeros((8, 12, 4), dtype=np.uint8)
+    colours[:, :4, 0], colours[:, 4:8, 3] = 255, 255  # cyan; black; white
+    Image.fromarray(colours, mode="CMYK").save(tmp_path / "a.tif")
+    Image.fromarray(colours, mode="CMYK").save(tmp_path / "a.jpg", quality=100, subsampling=0)
+    for name in ("a.tif", "a.jpg"):
+        found = _images.decode(str(tmp_path / name)).permute(1, 2, 0).numpy().astype(int)
+        for column, expected in ((1, (0, 255, 255)), (6, (0, 0, 0)), (11, (255, 255, 255))):
+            assert np.abs(found[4, column] - expected).max() <= 6, name
 
 
 @pytest.mark.parametrize("damage", ["half", "two bytes", "nothing", "text", "gone", "png half"])

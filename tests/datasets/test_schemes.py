@@ -19,10 +19,10 @@ from tests.datasets.test_layouts import MAKERS
 from utilities.errors import UserError
 
 
-def flags(scheme, size=0.5, start=0.5, partitions=4, sets=4, file=None):
+def flags(scheme, size=0.5, start=0.5, partitions=4, sets=4, file=None, shuffle=None):
     return Namespace(
         split_scheme=scheme, split_test_size=size, split_test_start=start, split_partitions=partitions, split_sets=sets, split_file=file,
-        use_tv_split=False,
+        use_tv_split=False, split_shuffle=shuffle,
     )  # fmt: skip
 
 

@@ -181,6 +181,94 @@ def test_dumped_by_evaluate_then_measured_by_the_command(run, tmp_path, capsys):
         assert "24 embeddings of 16 dimensions, 4 classes" in told and f"{scores[split]['map_r']:.4f}" in told
 
 
+def test_a_run_is_measured_on_other_data(run, tmp_path, capsys):
+    from tests import builders
+
+    other = builders.make_folder(tmp_path / "other", n_classes=5, n_images=3, names=[f"new {i}" for i in range(5)])
+    before = contents(run.folder)
+    argv = ("--dataset", "folder", "--dataset_folder_path", str(other), "--dataset_name", "new things", "--splits_to_eval", "test")
+    scores = again(run.folder, *argv, "--dump_embeddings")
+    assert {path: content for path, content in contents(run.folder).items() if path in before} == before
+    told = capsys.readouterr().out
+    assert f"on {other}" in told
+    (file,) = (path for path in run.folder.glob("evaluation_*.json") if path not in before)
+    written = json.loads(file.read_text())
+    assert written["data"]["root"] == str(other) and written["data"]["dataset_name"] == "new things"
+    assert written["data"]["counts"]["test"]["images"] == 9 and written["data"]["fingerprint"]["files"] == 15
+    assert written["other_data"]["dataset_folder_path"] == str(other) and written["values"]["test"]["map_r"] == scores["test"]["map_r"]
+    with np.load(file.with_suffix("") / "embeddings_test.npz") as embedded:
+        assert len(embedded["features"]) == 9 and all(path.startswith(str(other)) for path in embedded["paths"])
+    assert not any(path.parent == run.folder for path in set(dumped(run.folder)) - set(before))
+    own = again(run.folder, "--splits_to_eval", "test")  # the same flags on the run's own data
+    assert own["test"]["map_r"] == selected(run)["values"]["test"]["map_r"]
+    assert json.loads(file.read_text()) == written
+    again(run.folder, *argv)
+    assert json.loads(file.read_text()) == written, "the same data, the same file"
+    shuffled = again(run.folder, *argv, "--split_shuffle", "3")
+    assert shuffled != scores and json.loads(file.read_text()) == written, "how other data are split is theirs, and told"
+    assert set(again(run.folder, "--dataset", "glyphs", "--splits_to_eval", "test")) == {"test"}
+
+
+def test_only_other_data_may_be_split_otherwise(run, capsys):
+    for argv, words in (
+        (["--split_shuffle", "3"], "--split_shuffle 3 (saved: None)"),
+        (["--use_tv_split"], "stay those of"),
+        (["--dataset", "glyphs", "--split_scheme", "class_disjoint"], "--split_scheme class_disjoint (saved: half)"),
+    ):
+        with pytest.raises(SystemExit):
+            parameters.read(["--evaluate", "--resume_from", str(run.folder), *argv])
+        assert words in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        parameters.read(["--resume_from", str(run.folder), "--dataset", "glyphs"])
+    assert "stay those of" in capsys.readouterr().err
+
+
+def test_a_run_older_than_a_flag_of_the_split_is_split_as_it_was(run, tmp_path, capsys):
+    old = tmp_path / "old"
+    old.mkdir()
+    text = (run.folder / "parameters.yaml").read_text()
+    (old / "parameters.yaml").write_text(text.replace("split_shuffle: null\n", ""))
+    assert "split_shuffle" in text and parameters.read(["--resume_from", str(old)]).split_shuffle is None
+    with pytest.raises(SystemExit):
+        parameters.read(["--resume_from", str(old), "--split_shuffle", "1", "--resume_allow_changes"])
+    assert "--split_shuffle 1 (saved: None)" in capsys.readouterr().err
+
+
+def test_the_untrained_network_is_dumped(folder_data, tmp_path, capsys):
+    run = main.main(flags(folder_data, tmp_path, "--n_epochs", "0", "--dump_embeddings"))
+    assert {path.name for path in dumped(tmp_path)} == {"embeddings_train.npz", "embeddings_test.npz"}
+    assert f"written  {run.folder / 'embeddings_test.npz'}" in capsys.readouterr().out
+    recorded = run.untrained(0)["test"]
+    assert not run.untrained(-1)
+    values = command.main([str(run.folder / "embeddings_test.npz"), "--evaluation_metrics", "map_r", "e_recall@1"])
+    assert values["map_r"] == recorded["map_r"] and values["e_recall@1"] == recorded["e_recall@1"]
+    both = main.main(flags(folder_data, tmp_path, "--n_epochs", "0", "--dump_embeddings", "--check_untrained_accuracy"))
+    with np.load(both.folder / "embeddings_test.npz") as again_dumped, np.load(run.folder / "embeddings_test.npz") as file:
+        assert np.array_equal(again_dumped["features"], file["features"]) and both.untrained(-1) and both.untrained(0)
+    trained = main.main(flags(folder_data, tmp_path, "--n_epochs", "1", "--check_untrained_accuracy"))
+    assert trained.untrained(0) and not any(path.parent == trained.folder for path in dumped(tmp_path))
+
+
+@pytest.mark.parametrize("reference", ["compared_to_self", "compared_to_sets_combined", "compared_to_training_set"])
+def test_a_dump_holds_what_was_measured_after_principal_components(run, reference):
+    more = ("--eval_reference_set", reference, "--splits_to_eval", "train", "test", "--evaluation_metrics", "mrr", "e_recall@2", "nmi")
+    before = set(dumped(run.folder))
+    scores = again(run.folder, "--dump_embeddings", "--eval_pca", "3", *more)
+    new = {path.name: path for path in set(dumped(run.folder)) - before}
+    with np.load(new["embeddings_test.npz"]) as test, np.load(new["embeddings_train.npz"]) as train:
+        assert test["features"].shape == (24, 3) and json.loads(str(test["flags"]))["eval_pca"] == 3
+        labels, own = np.array([f"{name}" for name in test["class_names"]]), np.arange(24)
+        joined = np.concatenate([train["features"], test["features"]])
+        names = np.concatenate([train["class_names"], test["class_names"]])
+        arguments = {
+            "compared_to_self": {}, "compared_to_sets_combined": {"reference": joined, "reference_labels": names, "exclude": 24 + own},
+            "compared_to_training_set": {"reference": train["features"], "reference_labels": train["class_names"]},
+        }[reference]  # fmt: skip
+        values = metrics.compute(["mrr", "e_recall@2"], test["features"], labels, **arguments, uncounted=0.0)
+    for name, value in values.items():
+        assert value == pytest.approx(scores["test"][name], abs=1e-12, nan_ok=True)
+
+
 def test_dump_of_several_embeddings(tmp_path):
     import evaluation
     from evaluation import outputs

@@ -1,11 +1,21 @@
 """Batches and augmentations depend on the seed alone: not on workers, not on what the training draws in between."""
 
+import os
+import signal
+import subprocess
+import sys
 from argparse import Namespace
+from pathlib import Path
 
 import pytest
 import torch
 
-from utilities.loading import evaluation_loader, training_loader
+import main
+import parameters
+from tests import builders
+from utilities import errors
+from utilities.errors import UserError
+from utilities.loading import evaluation_loader, lost_worker, training_loader
 
 
 class Noisy(torch.utils.data.Dataset):
@@ -74,3 +84,67 @@ def test_iterations_per_epoch(iterations):
 def test_evaluation_goes_through_the_data_in_order():
     opt = Namespace(kernels=0, eval_kernels=0, eval_bs=7, seed=3, iterations_per_epoch=None)
     assert torch.cat([indices for _, _, indices in evaluation_loader(Noisy(), opt)]).tolist() == list(range(40))
+
+
+class Killing(Noisy):
+    """The worker that is asked for one item is ended as the system does it when memory runs out."""
+
+    how = signal.SIGKILL
+
+    def __getitem__(self, index):
+        if index == 23 and torch.utils.data.get_worker_info() is not None:
+            os.kill(os.getpid(), self.how)
+        return super().__getitem__(index)
+
+
+def check_told(line):
+    assert "--kernels" in line and "memory" in line and "--resume" in line and "\n" not in line.strip()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGBUS])
+def test_a_worker_that_the_system_kills_is_told_in_one_line(how, monkeypatch, capsys):
+    monkeypatch.setattr(Killing, "how", how)
+    loader = evaluation_loader(Killing(), Namespace(eval_kernels=1, eval_bs=7, seed=3))
+    with pytest.raises(UserError) as caught:
+        list(loader)
+    check_told(str(caught.value))
+    for text in ("DataLoader worker (pid(s) 12, 13) exited unexpectedly", f"DataLoader worker (pid 9) is killed by signal: {how.name}. "):
+        with pytest.raises(SystemExit) as stop, errors.one_line_errors():
+            raise RuntimeError(text)  # as torch's signal handler does, whatever is being computed
+        told = capsys.readouterr().err
+        check_told(told)
+        assert stop.value.code == 2 and told.count("\n") == 1
+    assert lost_worker(RuntimeError("out of luck")) is None
+    with pytest.raises(RuntimeError, match="out of luck"), errors.one_line_errors():
+        raise RuntimeError("out of luck")
+
+
+DEADLY = """
+import os, signal, sys
+import torch
+import main, parameters
+from datasets import _images
+from utilities import errors
+
+read = _images.ImageSet.__getitem__
+
+def deadly(self, index):
+    if torch.utils.data.get_worker_info() is not None and os.path.exists(sys.argv[1]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return read(self, index)
+
+_images.ImageSet.__getitem__ = deadly
+with errors.one_line_errors():
+    main.main(parameters.read(sys.argv[2:]))
+"""
+
+
+def test_a_run_goes_on_after_its_worker_was_killed(folder_data, tmp_path, without_pictures):
+    argv = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), *builders.SHORT_RUN, *builders.SMALL, "--n_epochs", "3"]
+    argv += ["--kernels", "1", "--eval_kernels", "0", "--save_path", str(tmp_path / "runs"), "--group", "Killed"]
+    folder = tmp_path / "runs" / "folder" / "Killed_s1"
+    words = [sys.executable, "-c", DEADLY, str(folder / "checkpoint_last.pth.tar"), *argv]
+    told = subprocess.run(words, cwd=Path(main.__file__).parent, capture_output=True, text=True)
+    assert told.returncode == 2 and "Traceback" not in told.stderr, told.stderr
+    check_told(told.stderr.strip().splitlines()[-1])
+    assert main.main(parameters.read(["--resume_from", str(folder), "--kernels", "0"])).epoch == 3

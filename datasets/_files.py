@@ -1,0 +1,170 @@
+"""What the files of a data set say without being decoded: a fingerprint, byte-identical copies, transparency."""
+
+import hashlib
+import json
+import os
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate, chain, pairwise
+from pathlib import Path
+
+from datasets._images import Image
+from utilities.errors import UserError
+from utilities.files import replacing
+
+PIECE = 4096  # bytes from the middle of a file, which tell most files of one size apart
+MOST_FILES = 50_000  # of equal sizes, that are looked at
+MOST_BYTES = 1 << 30  # of files that are alike in the middle, that are read whole
+KEPT_FROM = 2_000  # so many files of equal sizes are worth a file in the cache
+SAMPLE = 64  # files that are asked whether they have transparency
+THREADS, CHUNK = 16, 256  # files a thread takes at a time
+CACHE = "deep-metric-learning-pipeline"
+
+
+def cache_folder() -> Path:
+    """The user's cache folder of this program."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / CACHE
+
+
+class Files:
+    """The files of a data set.
+
+    Args:
+        images: all of them. root: the data set's folder: names are told, and hashed, from there.
+    """
+
+    def __init__(self, images: list[Image], root: Path):
+        self.root, self.paths = str(root), [image.path for image in images]
+        self.stats = _of_each(_stat, self.paths)
+
+    def _name(self, path: str) -> str:
+        prefix = self.root + os.sep
+        return path.removeprefix(prefix) if path.startswith(prefix) else os.path.relpath(path, self.root)
+
+    def _digest(self, facts: list) -> str:
+        lines = sorted(f"{self._name(path)}\0{fact}\n" for path, fact in zip(self.paths, facts, strict=True))
+        return hashlib.sha256(os.fsencode("".join(lines))).hexdigest()
+
+    def fingerprint(self) -> dict:
+        """SHA-256 of the sorted names and sizes, and how many files and bytes there are: the same wherever the data set lies."""
+        sizes = [size for size, _ in self.stats]
+        return {"sha256": self._digest(sizes), "files": len(sizes), "bytes": sum(sizes)}
+
+    def copies(self) -> tuple[list[list[str]], int]:
+        """Groups of paths whose files are the same byte for byte, and how many files could have a copy but were not looked at.
+
+        Files of equal size are compared by a piece, those of equal pieces as a whole. What was found in a large set is kept in the
+        cache, until a name, size or time of change there differs.
+        """
+        sizes = Counter(size for size, _ in self.stats)
+        alike = [path for path, (size, _) in zip(self.paths, self.stats, strict=True) if sizes[size] > 1 and size > 0]
+        if len(alike) < KEPT_FROM:
+            return _copies(alike)
+        kept = cache_folder() / f"copies-{self._digest(self.stats)[:32]}.json"
+        try:
+            content = json.loads(kept.read_text(encoding="utf-8"))
+            return [[os.path.join(self.root, name) for name in group] for group in content["groups"]], int(content["left"])
+        except (OSError, ValueError, KeyError, TypeError):
+            groups, left = _copies(alike)
+        try:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(kept) as file:
+                json.dump({"groups": [[self._name(path) for path in group] for group in groups], "left": left}, file)
+        except (OSError, UserError, UnicodeEncodeError):
+            pass  # then it is looked for again
+        return groups, left
+
+    def transparent(self) -> str | None:
+        """The first of a sample of files, spread over all that may have it, with an alpha channel or a transparent colour."""
+        import PIL.Image
+
+        may = [path for path in self.paths if not path.lower().endswith((".jpg", ".jpeg", ".bmp", ".ppm", ".pgm"))]
+        for path in may[:: max(len(may) // SAMPLE, 1)]:
+            try:
+                with PIL.Image.open(path) as image:
+                    if image.has_transparency_data:
+                        return path
+            except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError):
+                continue  # told when it is decoded
+        return None
+
+
+def _of_each(function, paths: list[str]) -> list:
+    """`[function(path) for path in paths]`, where there are many by several threads: a network drive answers many at once."""
+    chunks = [paths[start : start + CHUNK] for start in range(0, len(paths), CHUNK)]
+    if len(chunks) < 2:
+        return [function(path) for path in paths]
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(chain.from_iterable(pool.map(lambda chunk: [function(path) for path in chunk], chunks)))
+
+
+def _stat(path: str) -> tuple[int, int]:
+    """Size in bytes and time of change in nanoseconds."""
+    try:
+        found = os.stat(path)
+        return found.st_size, found.st_mtime_ns
+    except OSError:  # gone since it was listed: told when it is decoded
+        return 0, 0
+
+
+def _piece(path: str) -> bytes:
+    """What stands in the middle of a file, and its size; empty where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(size - PIECE, 0) // 2)
+            return size.to_bytes(8, "big") + file.read(PIECE)
+    except OSError:
+        return b""
+
+
+def _whole(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").digest()
+    except OSError:
+        return b""
+
+
+def _copies(alike: list[str]) -> tuple[list[list[str]], int]:
+    """See `Files.copies`; `alike`: the paths of files that share their size with another."""
+    looked_at = alike[:MOST_FILES]
+    candidates = [path for group in _groups(looked_at, _of_each(_piece, looked_at)) for path in group]
+    ends = accumulate(size for size, _ in _of_each(_stat, candidates))
+    read = [path for path, end in zip(candidates, ends, strict=True) if end <= MOST_BYTES]
+    groups = _groups(read, _of_each(_whole, read))
+    return groups, len(alike) - len(looked_at) + len(candidates) - len(read)
+
+
+def _groups(paths: list[str], keys) -> list[list[str]]:
+    """The paths of equal keys, where these are no fewer than two."""
+    found = {}
+    for path, key in zip(paths, keys, strict=True):
+        if key:
+            found.setdefault(key, []).append(path)
+    return [group for group in found.values() if len(group) > 1]
+
+
+def told(groups: list[list[str]], left: int, splits: dict[str, list[Image] | None]) -> str | None:
+    """One line on copies that lie in several classes, or in test and in what trains or validates; None where there are none.
+
+    Args:
+        groups, left: what `Files.copies` gives.
+        splits: `training`, `validation`, `testing` -> images.
+    """
+    place = {image.path: (image.class_name, split == "testing") for split, images in splits.items() for image in images or ()}
+    between, across = [], []
+    for group in groups:
+        there = [path for path in group if path in place]
+        if len({place[path][0] for path in there}) > 1:
+            between.append(there)
+        if len({place[path][1] for path in there}) > 1:
+            across.append(there)
+    parts = [f"groups of equal files in several classes: {len(between):,} ({sum(map(len, between)):,} images)"] if between else []
+    parts += [f"in test and in training or validation: {len(across):,} ({sum(map(len, across)):,} images)"] if across else []
+    if left:
+        parts.append(f"{left:,} files of equal size were not compared")
+    if not parts:
+        return None
+    first = next((pair for group in between or across for pair in pairwise(group) if place[pair[0]] != place[pair[1]]), None)
+    return f"exact copies: {'; '.join(parts)}" + (f", as {first[0]} and {first[1]}" if first else "")

@@ -1,0 +1,82 @@
+"""Whether the metric that chooses the epoch can vary on the data that choose: a constant would choose the first, or any."""
+
+import numpy as np
+
+import metrics
+from evaluation import spaces
+from utilities.errors import UserError
+
+
+def check(datasets: dict, opt) -> None:
+    """Refuse, before anything is trained, a selection that cannot tell one epoch from another.
+
+    A query can vary where its reference holds, itself left out, an image of its class and so many of others that they can come first;
+    the metric, where one query can. What looks at the queries alone (k-means, mean distances) is judged in these.
+
+    Args:
+        datasets: split -> data set, of all that are embedded.
+
+    Raises:
+        UserError: no query can vary, with the way out.
+    """
+    if opt.evaluate or opt.evaluate_ensemble or opt.n_epochs == 0:
+        return  # no epoch is chosen
+    split, metric = "val" if "val" in datasets else "test", opt.storage_metrics[0]
+    least = _least_others(metric)
+    if split not in spaces.scored(datasets, opt) or least is None or not all(hasattr(d, "image_list") for d in datasets.values()):
+        return
+    sources = spaces.sources_of(split, spaces.scored(datasets, opt), opt) if metrics.searches(metric) else [split]
+    names = {split: _codes(dataset, opt) for split, dataset in datasets.items()}
+    hits, others = _counts(names[split], [name for source in sources for name in names[source]], split in sources)
+    if np.any((hits > 0) & (others >= least)):
+        return
+    what = {"val": "validation", "test": "test, without validation data"}[split]
+    if hits.any():
+        n = len({name for source in sources for name in names[source]})
+        why = f"{what}, has {n} class{'es' * (n != 1)}, and a query at most {max(others)} images of others: {least} or more are needed"
+    elif split not in sources:
+        why = f"{what}, has no image of a class that is in the reference, --eval_reference_set {opt.eval_reference_set}"
+    else:
+        why = f"{what}, has a single image of each of its {len(set(names[split])):,} classes"
+    raise UserError(f"{metric} on {split} chooses the epoch and would be the same in all: {why}. {_way_out(split, split in sources, opt)}")
+
+
+def _least_others(metric: str) -> int | None:
+    """How many images of other classes a query needs to vary; None for a metric that varies without classes."""
+    head, _, k = metric.removesuffix("_macro").partition("@")
+    if metrics.searches(metric):
+        return int(k) if head in ("e_recall", "c_recall") else 1  # with fewer a hit is among the first k wherever it lies
+    return 1 if head.removeprefix("c_") in ("nmi", "ami", "f1") or metric in ("dists@intra", "dists@intra_over_inter") else None
+
+
+def _codes(dataset, opt) -> list[tuple]:
+    """Of each image what must be equal for a hit, and before it the super-class inside which is searched, where that is asked for."""
+    names = spaces.names_at(dataset, opt.label_hierarchy_level)
+    parents = spaces.names_at(dataset, opt.label_hierarchy_level + 1) if opt.tester == spaces.INSIDE_PARENTS else {}
+    return [(parents.get(label), str(names[label])) for _, label in dataset.image_list]
+
+
+def _counts(queries: list[tuple], reference: list[tuple], within: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Of each query how many images of its class, and how many of others, it can find. `within`: it lies in the reference itself."""
+    of_class, of_parent = {}, {}
+    for name in reference:
+        of_class[name] = of_class.get(name, 0) + 1
+        of_parent[name[0]] = of_parent.get(name[0], 0) + 1
+    same = np.array([of_class.get(name, 0) for name in queries])
+    others = np.array([of_parent.get(name[0], 0) for name in queries]) - same
+    return same - within, others
+
+
+def _way_out(split: str, within: bool, opt) -> str:
+    """What would give the split something to tell apart."""
+    if not within:
+        same = "--use_tv_split --tv_split_by_samples" if opt.split_scheme == "half" else "--split_scheme closed_set"
+        return f"Take --eval_reference_set compared_to_self, or validate on the classes that train: {same}"
+    if split == "test":
+        return "Cut validation with two classes of two images by --use_tv_split, or choose another metric by --storage_metrics"
+    if opt.split_scheme == "half" and opt.use_tv_split:
+        by_classes = "" if not opt.tv_split_by_samples else ", or leave out --tv_split_by_samples"
+        return f"Lower --tv_split_perc {opt.tv_split_perc:g} so that two classes keep two images or more{by_classes}"
+    if opt.split_scheme in ("half", "predefined"):
+        return "Give validation two classes of two images or more"
+    return f"Lower --split_partitions {opt.split_partitions} so that validation has two classes of two images or more"

@@ -1,0 +1,103 @@
+"""What a folder is taken for: all its subfolders are classes, super-classes and split are told by the layout, ambiguity is refused."""
+
+import pytest
+
+import datasets
+import parameters
+from tests import builders
+from utilities.errors import UserError
+
+
+def read(root, **flags):
+    return datasets.select("folder", dataset_folder_path=str(root), input_size=32, **flags)
+
+
+def names(splits):
+    return {split: list(splits[split].class_names.values()) for split in ("training", "validation", "testing") if splits[split] is not None}
+
+
+def images(root, *folders, count=2):
+    for folder in folders:
+        for i in range(count):
+            builders.write_image(root / folder / f"{i}.jpg", (abs(hash(folder)) % 1000, i), (8, 8))
+    return root
+
+
+def test_every_subfolder_is_a_class_whatever_its_name(tmp_path):
+    root = images(tmp_path / "things", "3.5mm jack", "adapter", "10.1 inch", "2.0", "zip drive", ".hidden")
+    splits = read(root)
+    assert names(splits) == {"training": ["10.1 inch", "2.0"], "testing": ["3.5mm jack", "adapter", "zip drive"]}
+    assert not any("ignored" in note for note in splits["training"].notes)
+
+
+def test_the_rule_of_ids_is_that_of_cub_alone(tmp_path):
+    root = builders.make_folder(
+        tmp_path / "cars196" / "images", names=["12.3 Coupe", "AM General Hummer SUV 2000", "Acura RL Sedan 2012"], n_images=1
+    )
+    splits = datasets.select("cars196", None, root.parent.parent, allow_partial_dataset=True)
+    assert splits["training"].n_classes + splits["testing"].n_classes == 3
+
+
+def test_super_classes(tmp_path):
+    root = images(tmp_path / "things", "cats/small", "cats/large", "dogs/small", "dogs/large", "a b/x", "a/x")
+    splits = read(root)
+    assert names(splits) == {"training": ["a b/x", "a/x", "cats/large"], "testing": ["cats/small", "dogs/large", "dogs/small"]}
+    assert splits["testing"].super_labels == {0: "cats", 1: "dogs", 2: "dogs"}
+    assert [len(entries) for entries in splits["training"].image_dict.values()] == [2, 2, 2]
+    assert set(read(images(tmp_path / "plain", "a", "b"))["training"].super_labels.values()) == {None}
+
+
+@pytest.mark.parametrize("above", [("",), ("cats/", "dogs/")])
+def test_train_and_test_folders(tmp_path, above):
+    parts = {"train": "abc", "test": "defg"}
+    root = images(tmp_path / "things", *(f"{part}/{up}{name}" for part, letters in parts.items() for up in above for name in letters))
+    splits = read(root)
+    expected = {part: [f"{up}{name}" for up in above for name in letters] for part, letters in parts.items()}
+    assert names(splits) == {"training": expected["train"], "testing": expected["test"]}
+    assert all("/train/" in path for path in splits["training"].paths) and all("/test/" in path for path in splits["testing"].paths)
+    cut = read(root, use_tv_split=True, tv_split_perc=0.7)
+    assert cut["validation"] is not None and cut["testing"].image_list == splits["testing"].image_list
+    with pytest.raises(UserError, match="--split_scheme class_disjoint.*own split"):
+        read(root, split_scheme="class_disjoint")
+
+
+def test_val_folder_validates(tmp_path, capsys):
+    root = images(tmp_path / "things", "train/a", "train/b", "val/b", "val/c", "val/d", "test/e", "test/f")
+    assert names(read(root)) == {"training": ["a", "b"], "validation": ["b", "c", "d"], "testing": ["e", "f"]}
+    argv = ["--dataset", "folder", "--dataset_folder_path", str(root)]
+    opt = parameters.read([*argv, "--patience", "3"])
+    assert opt.splits_to_eval == ["train", "val", "test"] and datasets.has_validation(opt)
+    with pytest.raises(UserError, match="--use_tv_split.*has its own"):
+        read(root, use_tv_split=True)
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        parameters.read(["--dataset", "folder", "--dataset_folder_path", str(root.parent), "--patience", "3"])
+
+
+def test_classes_of_train_that_are_tested_too_are_told(tmp_path):
+    splits = read(images(tmp_path / "things", "train/a", "train/b", "test/b", "test/c"))
+    assert names(splits) == {"training": ["a", "b"], "testing": ["b", "c"]} and splits["testing"].avail_classes == [0, 1]
+    assert any("1 classes are in train and in test" in note and note.endswith("b") for note in splits["training"].notes)
+
+
+def test_folders_called_train_may_be_classes(tmp_path):
+    assert names(read(images(tmp_path / "a", "train", "test", "bus", "car")))["training"] == ["bus", "car"]
+    assert names(read(images(tmp_path / "b", "train/steam", "train/diesel", "bus/city", "bus/coach")))["testing"] == [
+        "train/diesel",
+        "train/steam",
+    ]
+
+
+@pytest.mark.parametrize(("folders", "words"), [
+    (("train/a", "test/b", "bus/c"), "beside them bus"),
+    (("train/a", "train/b", "val/c"), "no test"),
+    (("test/a", "test/b"), "no train"),
+    (("a", "b/c"), "which are the classes"),
+    (("a", "b", "b/c"), "which are the classes"),
+    (("train/a", "test/b/c"), "which are the classes"),
+    (("a/b/c", "a/b/d"), "too deep"),
+])  # fmt: skip
+def test_what_could_be_read_in_two_ways_is_refused(tmp_path, folders, words):
+    with pytest.raises(UserError, match=words) as caught:
+        read(images(tmp_path / "things", *folders))
+    assert "\n" not in str(caught.value) and str(tmp_path) in str(caught.value)

@@ -1,0 +1,108 @@
+"""Data on which the metric that chooses the epoch is a constant are refused before training, against a plain search for two values."""
+
+import itertools
+from argparse import Namespace
+
+import numpy as np
+import pytest
+
+import main
+import metrics
+import parameters
+from evaluation import selectable
+from tests import builders
+from utilities.errors import UserError
+
+
+class Data:
+    """Images of these classes, in the order of `names`."""
+
+    def __init__(self, names, parents=None):
+        labels = {name: label for label, name in enumerate(dict.fromkeys(names))}
+        self.image_list = [(f"{i}.png", labels[name]) for i, name in enumerate(names)]
+        self.class_names = {label: name for name, label in labels.items()}
+        self.super_labels = {label: parents[name] if parents else None for name, label in labels.items()}
+
+
+def refused(splits, metric, **flags):
+    opt = Namespace(**{
+        "evaluate": False, "evaluate_ensemble": False, "n_epochs": 1, "storage_metrics": [metric], "splits_to_eval": ["val", "test"],
+        "eval_reference_set": "compared_to_self", "tester": "global", "label_hierarchy_level": 0, "split_scheme": "half", "use_tv_split": True,
+        "tv_split_by_samples": False, "tv_split_perc": 0.8, "split_partitions": 4, **flags,
+    })  # fmt: skip
+    try:
+        selectable.check(splits, opt)
+    except UserError as error:
+        assert "\n" not in str(error) and metric in str(error)
+        return str(error)
+    return None
+
+
+def takes_two_values(names, metric):
+    """Whether two orders of points on a line, no two distances of which are equal, give the metric two values."""
+    values, points = set(), 3.0 ** np.arange(len(names))[:, None]
+    for order in itertools.islice(itertools.permutations(range(len(names))), 800):
+        labels = np.array([sorted(set(names)).index(names[i]) for i in order])
+        values.add(round(float(metrics.compute([metric], points, labels)[metric]), 9))
+    return len({value for value in values if not np.isnan(value)}) > 1
+
+
+@pytest.mark.parametrize("names", ["aab", "aabb", "aaa", "abcd", "aaabb", "aabbc", "abcc", "aaaab", "ab"])
+@pytest.mark.parametrize(
+    "metric", ["e_recall@1", "e_recall@2", "e_recall@4", "map_r", "mAP_c", "mrr", "precision@1", "r_precision", "map@2"]
+)
+def test_refused_where_no_order_of_neighbours_makes_a_difference(names, metric):
+    if takes_two_values(names, metric):
+        assert refused({"val": Data(names)}, metric) is None
+    elif metric.startswith("e_recall") or len(set(names)) == 1 or len(set(names)) == len(names):
+        assert refused({"val": Data(names)}, metric) is not None
+
+
+def test_reasons_and_ways_out():
+    single = refused({"val": Data("abcd"), "test": Data("aabb")}, "e_recall@1", tv_split_by_samples=True, tv_split_perc=0.75)
+    assert "on val" in single and "a single image of each of its 4 classes" in single and "Lower --tv_split_perc 0.75" in single
+    assert "leave out --tv_split_by_samples" in single
+    one = refused({"val": Data("aaaa"), "test": Data("aabb")}, "map_r", tv_split_perc=0.99)
+    assert "has 1 class, " in one and "Lower --tv_split_perc 0.99" in one
+    apart = refused({"train": Data("aabb"), "val": Data("ccdd")}, "e_recall@1", eval_reference_set="compared_to_training_set")
+    assert "no image of a class that is in the reference" in apart and "compared_to_self" in apart
+    assert refused({"train": Data("aabb"), "val": Data("ab")}, "e_recall@1", eval_reference_set="compared_to_training_set") is None
+    assert refused({"train": Data("aabb"), "val": Data("ccdd")}, "nmi", eval_reference_set="compared_to_training_set") is None
+    assert "--split_partitions 4" in refused({"val": Data("abc")}, "nmi", split_scheme="class_disjoint", use_tv_split=False)
+    assert "on test" in refused({"test": Data("abc")}, "e_recall@1", use_tv_split=False)
+
+
+def test_what_chooses_nothing_is_measured():
+    constant = {"val": Data("aaaa")}
+    assert refused(constant, "e_recall@1")
+    for flags in ({"evaluate": True}, {"evaluate_ensemble": True}, {"n_epochs": 0}):
+        assert refused({**constant, "test": Data("aabb")}, "e_recall@1", **flags) is None
+    assert refused({"val": Data("abcd")}, "rho_spectrum@1") is None and refused({"val": Data("abcd")}, "dists@inter") is None
+    assert refused({"val": Data("abcd")}, "dists@intra") and refused({"val": Data("aaaa")}, "f1")
+
+
+def test_super_classes():
+    data = Data("aabb", {"a": "x", "b": "y"})
+    assert refused({"val": data}, "e_recall@1") is None
+    assert refused({"val": data}, "e_recall@1", tester="same_parent_label") is not None
+    assert refused({"val": Data("aabb", {"a": "x", "b": "x"})}, "e_recall@1", tester="same_parent_label") is None
+    assert refused({"val": Data("aabb", {"a": "x", "b": "x"})}, "e_recall@1", label_hierarchy_level=1) is not None
+    assert refused({"val": Data("abcd", {"a": "x", "b": "x", "c": "y", "d": "y"})}, "e_recall@1", label_hierarchy_level=1) is None
+
+
+@pytest.mark.parametrize(("n_images", "flags", "words"), [
+    (4, ["--use_tv_split", "--tv_split_by_samples"], "a single image of each of its 5 classes"),
+    (4, ["--use_tv_split", "--tv_split_perc", "0.99"], "1 class, "),
+    (4, ["--use_tv_split", "--eval_reference_set", "compared_to_training_set", "--tv_split_perc", "0.5"], "in the reference"),
+    (1, [], "a single image"),
+])  # fmt: skip
+@pytest.mark.parametrize("dry", [[], ["--dry_run"]])
+def test_a_run_is_refused_before_it_writes(tmp_path, n_images, flags, words, dry):
+    root = builders.make_folder(tmp_path / "things", n_classes=10, n_images=n_images, size=(16, 16))
+    argv = ["--dataset", "folder", "--dataset_folder_path", str(root), *builders.SMALL, *builders.SHORT_RUN]
+    argv += ["--loss", "softmax", "--samples_per_class", "1", "--bs", "4", "--storage_metrics", "e_recall@1", *flags, *dry]
+    argv += ["--save_path", str(tmp_path / "runs")]
+    opt = parameters.read(argv)
+    with pytest.raises(UserError, match=words):
+        main.main(opt)
+    assert not (tmp_path / "runs").exists()

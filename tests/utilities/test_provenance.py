@@ -1,0 +1,78 @@
+"""What made a run is recorded as it lay there: changed and new files, imported packages, the file of weights."""
+
+import hashlib
+import subprocess
+import sys
+
+import pytest
+import torch
+import yaml
+
+import main
+import parameters
+from tests import builders
+from utilities import provenance
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A repository with a commit of two files and an ignored one."""
+    root = tmp_path / "project"
+    (root / "criteria").mkdir(parents=True)
+    for name, text in (("main.py", "1"), ("criteria/triplet.py", "2"), (".gitignore", "*.log\n"), ("x.log", "3")):
+        (root / name).write_text(text)
+    git = ["git", "-C", root, "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "--no-verify", "-m", "first"]):
+        subprocess.run([*git, *words], check=True, capture_output=True)
+    return root
+
+
+def test_changed_and_new_files_are_recorded_with_their_hashes(project):
+    clean = provenance.describe(project=project)
+    assert clean["changed_files"] == clean["untracked_files"] == {} and len(clean["git_commit"]) == 40
+    (project / "criteria/mine é.py").write_text("a plug-in")
+    (project / "main.py").write_text("changed")
+    (project / "criteria/triplet.py").unlink()
+    found = provenance.describe(project=project)
+    assert found["untracked_files"] == {"criteria/mine é.py": hashlib.sha256(b"a plug-in").hexdigest()}
+    assert found["changed_files"] == {"main.py": hashlib.sha256(b"changed").hexdigest(), "criteria/triplet.py": None}
+    assert found["git_commit"] == clean["git_commit"] + "-dirty"
+    assert yaml.safe_load(yaml.safe_dump(found)) == found
+    below = provenance.describe(project=project / "criteria")  # a project within a larger repository
+    assert list(below["untracked_files"]) == ["mine é.py"] and list(below["changed_files"]) == ["triplet.py"]
+
+
+def test_of_many_or_large_files_few_are_hashed(project, monkeypatch):
+    monkeypatch.setattr(provenance, "MOST_FILES", 3)
+    monkeypatch.setattr(provenance, "MOST_BYTES", 10)
+    (project / "0 large").write_bytes(bytes(11))
+    for i in range(1, 6):
+        (project / str(i)).write_text("x")
+    found = provenance.describe(project=project)["untracked_files"]
+    assert list(found) == ["0 large", "1", "2", "…"] and found["0 large"] is None and found["…"] == "3 more"
+
+
+def test_without_git(tmp_path):
+    found = provenance.describe(project=tmp_path / "gone")
+    assert found["git_commit"] is None and found["changed_files"] is None and found["untracked_files"] is None
+
+
+def test_imported_packages_are_recorded(monkeypatch, tmp_path):
+    told = "import sys; from utilities import provenance; before = set(provenance.packages()); import networkx; "
+    told += "print(sorted(set(provenance.packages()) - before), 'torch' in before)"
+    done = subprocess.run([sys.executable, "-c", told], cwd=provenance.PROJECT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['networkx'] True"
+
+
+def test_a_run_records_its_weights_and_data(folder_data, tmp_path, without_pictures):
+    argv = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), *builders.SHORT_RUN, "--resize_size", "36", "--crop_size", "32"]
+    argv += ["--n_epochs", "1", "--save_path", str(tmp_path / "runs")]
+    first = main.main(parameters.read([*argv, "--not_pretrained"]))
+    environment = yaml.safe_load((first.folder / "environment.yaml").read_text())
+    assert environment["weights_sha256"] is None and environment["data"]["fingerprint"]["files"] == 48
+    weights = tmp_path / "weights.pth"
+    torch.save({key: value for key, value in first.parts["model"].state_dict().items()}, weights)
+    second = main.main(parameters.read([*argv, "--weights", str(weights)]))
+    found = yaml.safe_load((second.folder / "environment.yaml").read_text())
+    assert found["weights_sha256"] == hashlib.sha256(weights.read_bytes()).hexdigest() and found["weights"] == str(weights)
+    assert found["data"]["fingerprint"] == environment["data"]["fingerprint"]

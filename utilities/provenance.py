@@ -1,0 +1,89 @@
+"""What a run was made by: the code as it lay there, the packages, the file of weights."""
+
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parent.parent
+# Recorded where they are installed, imported yet or not; of all others those that are imported when the run begins.
+PACKAGES = (
+    "torch", "torchvision", "timm", "pretrainedmodels", "faiss-gpu", "faiss-cpu", "numpy", "scipy", "scikit-learn", "pandas", "pillow",
+    "wandb",
+)  # fmt: skip
+MOST_FILES = 200  # of each kind that are named
+MOST_BYTES = 10 << 20  # of a changed or new file that is hashed: larger ones are data
+
+
+def describe(weights: str | None = None, project: Path = PROJECT) -> dict:
+    """Commit, files that are not what it holds, packages, and the hash of `--weights`.
+
+    Args:
+        weights: the file that the network began with; None: it had none.
+        project: the folder of the code.
+
+    Returns:
+        packages: name -> version. git_commit: with `-dirty` where a file of it is changed; None where there is no git.
+        changed_files, untracked_files: name -> SHA-256 (None: gone, or too large) of what git does not have as it is; those that git
+        is told to ignore are left out. weights_sha256.
+    """
+    return {
+        "packages": packages(),
+        "git_commit": (_git(project, "describe", "--always", "--dirty", "--abbrev=40") or "").strip() or None,
+        "changed_files": _hashes(project, _git(project, "diff", "--name-only", "--relative", "-z", "HEAD")),
+        "untracked_files": _hashes(project, _git(project, "ls-files", "--others", "--exclude-standard", "-z")),
+        "weights_sha256": None if weights is None else sha256(Path(weights).expanduser()),
+    }
+
+
+def packages() -> dict[str, str]:
+    """Name -> version of every installed package of `PACKAGES`, and of all others that are imported."""
+    imported = {name.partition(".")[0] for name in list(sys.modules)}
+    others = {package for name, found in _distributions().items() if name in imported for package in found}
+    versions = {}
+    for package in (*PACKAGES, *sorted(others - set(PACKAGES), key=str.lower)):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    return versions
+
+
+@functools.cache
+def _distributions() -> dict[str, list[str]]:
+    """Name of an importable module -> the packages that it comes from."""
+    return dict(importlib.metadata.packages_distributions())
+
+
+def sha256(path: Path) -> str | None:
+    """The hash of a file's content; None where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+def _hashes(project: Path, listed: str | None) -> dict | None:
+    """Name -> hash of the files that git lists, separated by NUL; None where there is no git."""
+    if listed is None:
+        return None
+    names = sorted(name for name in listed.split("\0") if name)
+    found = {}
+    for name in names[:MOST_FILES]:
+        path = project / name
+        found[name] = sha256(path) if path.is_file() and path.stat().st_size <= MOST_BYTES else None
+    if len(names) > MOST_FILES:
+        found["…"] = f"{len(names) - MOST_FILES} more"
+    return found
+
+
+def _git(project: Path, *words: str) -> str | None:
+    """What git says; None where it says no."""
+    try:
+        told = subprocess.run(["git", "-C", project, *words], capture_output=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return os.fsdecode(told.stdout).encode("utf-8", "replace").decode() if told.returncode == 0 else None
