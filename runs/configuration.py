@@ -37,8 +37,8 @@ NEVER_SAVED = {
 }
 # Flags that may differ between a run and its continuation without counting as a change.
 NEVER_A_CHANGE = NEVER_SAVED | {
-    "source_path", "save_path", "gpu", "kernels", "eval_kernels", "log_online", "online_backend", "download", "plot_every", "log_every",
-    "evaluate_on_gpu", "final_test", "dump_embeddings", "eval_size_of_tsne",
+    "source_path", "save_path", "gpu", "kernels", "eval_kernels", "log_online", "online_backend", "online_names", "download", "plot_every",
+    "log_every", "evaluate_on_gpu", "final_test", "dump_embeddings", "eval_size_of_tsne",
 }  # fmt: skip
 # Nor does where the split file lies: its content is fixed, of which a run has a copy.
 NEVER_RECORDED = NEVER_A_CHANGE | {"split_file"}
