@@ -14,7 +14,7 @@ ZERO = 1e-6  # of the largest singular value: what is smaller cannot be told fro
 SEPARATORS = " _-./"  # between the words of a name
 SAME, DIFFERENT = "#2a9d3a", "#d03030"
 SPECTRUM_ROWS, SPECTRUM_WORK = 8000, 4e9  # the most rows of a spectrum, and of rows times D squared
-PAIRS = 20_000  # of each kind, in the histograms
+PAIRS, BINS = 20_000, 80  # the most of each kind in the histograms, and their bars; fewer where few pairs differ
 # Classes, or super-classes, in colour in a t-SNE; the others are grey.
 PALETTE = (
     "#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#17becf", "#bcbd22", "#000000", "#1b3a8f", "#ff9da7",
@@ -106,9 +106,10 @@ def distances(path: Path, features: dict, labels: dict, parents: dict, seed: int
     lengths = {split: [np.linalg.norm(rows[a] - rows[b], axis=1) for a, b in pairs[split]] for split, rows in features.items()}
     longest = max((length.max() for both in lengths.values() for length in both if len(length)), default=1.0) or 1.0
     for panel, (split, both) in zip(panels, lengths.items(), strict=True):
+        bins = int(np.clip(np.sqrt(min((len(np.unique(length)) for length in both if len(length)), default=1)), 10, BINS))
         for length, colour, name in zip(both, (SAME, DIFFERENT), ("same class", "different classes"), strict=True):
             if len(length):
-                heights, edges = np.histogram(length, bins=80, range=(0, longest * 1.02), density=True)
+                heights, edges = np.histogram(length, bins=bins, range=(0, longest * 1.02), density=True)
                 panel.stairs(heights, edges, fill=True, color=colour, alpha=0.5, label=name)
                 panel.axvline(np.median(length), color=colour, linewidth=1.5)
         panel.set(title=split, xlabel="Euclidean distance", yticks=[])

@@ -169,7 +169,7 @@ def recoveries(
             colour = RIGHT if reference_labels[index] == labels[query] else WRONG
             distance = np.linalg.norm(features[query].astype(np.float64) - reference[index].astype(np.float64))
             start, name = left + position * WIDTH + 0.2, names[int(reference_labels[index])]
-            _tile(axis, start, top, _image(images[1], int(index)), name, f"distance {distance:.3g}", colour)
+            _tile(axis, start, top, _image(images[1], int(index)), name, f"distance {distance:#.3g}", colour)
     axis.set(xlim=(0, size[0]), ylim=(size[1], 0))
     figure.savefig(path, dpi=100, pil_kwargs={"compress_level": 3})
 

@@ -1,5 +1,6 @@
 """Progression curves of a run, one SVG a group of metrics, drawn from metrics.csv."""
 
+import copy
 import json
 import math
 from pathlib import Path
@@ -9,6 +10,7 @@ from runs.records.local import LongFile, read_rows
 
 SPLIT_COLOURS = {"train": "#8a8f98", "val": "#c2571a", "test": "#2b6ca3"}  # in every picture, of a run and of tables
 UNTRAINED = {-1: ("bare backbone", "s"), 0: ("untrained", "o")}  # epoch -> what was measured, and its marker
+INK = "#555555"  # of what is of no split
 COLUMNS = 3  # at most, of a sheet
 
 
@@ -33,7 +35,7 @@ def draw_curves(folder: Path) -> list[Path]:
         figure, axes = plt.subplots(
             lines, columns, figsize=(max(4.2 * columns, 5), 3.1 * lines + 0.7), squeeze=False, layout="constrained"
         )
-        for axis, (metric, curves) in zip(axes.flat, sorted(metrics.items()), strict=False):
+        for axis, (metric, curves) in zip(axes.flat, sorted(metrics.items(), key=_in_order), strict=False):
             _draw(axis, metric, curves, selected)
         for axis in axes.flat[len(metrics) :]:
             axis.set_visible(False)
@@ -53,13 +55,11 @@ def _draw(axis, metric: str, curves: dict, selected: int | None) -> None:
             axis.plot(*zip(*trained, strict=True), marker="." if len(trained) < 100 else None, color=colour, label=split)
         for epoch, (name, marker) in UNTRAINED.items():
             if epoch in curves[split]:
-                axis.plot(
-                    epoch, curves[split][epoch], marker, markersize=5, color=colour, markerfacecolor="none", label=f"{split}, {name}"
-                )
+                axis.plot(epoch, curves[split][epoch], marker, markersize=5, color=colour, markerfacecolor="none", label=name)
         if math.isfinite(curves[split].get(selected, math.nan)):
             axis.plot(selected, curves[split][selected], "D", markersize=6, color=colour)
     if selected is not None and selected in {epoch for curve in curves.values() for epoch in curve}:
-        axis.axvline(selected, color="#555555", linewidth=1, linestyle=":", zorder=0, label=f"selected epoch, {selected}")
+        axis.axvline(selected, color=INK, linewidth=1, linestyle=":", zorder=0, label=f"selected epoch, {selected}")
     axis.set_title(metric, fontsize=10, parse_math=False)
     axis.set_xlabel("epoch")
     axis.grid(alpha=0.3)
@@ -73,8 +73,10 @@ def _explain(figure) -> None:
     for axis in figure.axes:
         for handle, name in zip(*axis.get_legend_handles_labels(), strict=True):
             handles.setdefault(name, handle)
-    order = [*SPLIT_COLOURS, *handles]
-    names = sorted(handles, key=lambda name: order.index(name))
+    for name in {name for name, _ in UNTRAINED.values()} & set(handles):  # of every split: in a colour of none
+        handles[name] = copy.copy(handles[name])
+        handles[name].set_color(INK)
+    names = sorted(handles, key=[*SPLIT_COLOURS, *handles].index)
     columns = max(2, int(figure.get_figwidth() // 1.7))
     figure.legend([handles[name] for name in names], names, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
 
@@ -91,6 +93,15 @@ def _selected_epoch(folder: Path) -> int | None:
         return json.loads((folder / "summary.json").read_text(encoding="utf-8"))["selected"]["epoch"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _in_order(curve: tuple[str, dict]) -> tuple[str, float, str]:
+    """Sorts metrics by name, those of one name by the number after the @."""
+    name, _, parameter = curve[0].partition("@")
+    try:
+        return name, float(parameter or 0), ""
+    except ValueError:
+        return name, math.inf, parameter
 
 
 def _group(metric: str) -> str:
