@@ -88,6 +88,7 @@ class CrossValidation:
         epochs = [self._epochs_of(fold) for fold in range(self.n_folds)]
         record_changes(self.folder, epochs, self.opt)
         describe(self.folder, self.opt)
+        self._say_what_one_fold_lacks()
         try:
             yield
         except UserError:
@@ -99,6 +100,14 @@ class CrossValidation:
             elif self._is_new and not any(self.folder.glob("fold_*")):  # so that the next gets its name
                 self._unmake()
             raise
+
+    def _say_what_one_fold_lacks(self) -> None:
+        """Say, before it trains, that one fold has no deviation, and that its test images are not measured where that is so."""
+        if self.n_folds > 1:
+            return
+        untested = "test" not in self.opt.splits_to_eval and not self.opt.final_test
+        test = "; nothing is measured on test: --final_test does so at the end, also with --resume" if untested else ""
+        print(f"--split_scheme {self.opt.split_scheme} makes one fold: its results have no deviation and no interval{test}")
 
     def _unmake(self) -> None:
         """Remove the folder that this process has made, with what it wrote there and nothing else."""
