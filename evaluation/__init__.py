@@ -1,6 +1,6 @@
 """Evaluation: embed a split once, then compute every metric of every embedding type on it.
 
-What is compared with what: spaces.py. Pictures: pictures.py, charts.py. What is kept of the best epoch, and `--evaluate`: results.py.
+What is compared with what: spaces.py. Pictures: pictures.py, charts.py. What is kept of the best epoch, and `--evaluate`: outputs.py.
 """
 
 import contextlib

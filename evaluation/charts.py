@@ -71,9 +71,7 @@ def spectra(path: Path, features: dict, seed: int, title: str) -> Path:
         there = values[values > ZERO * values[0]]
         zeros = f", {len(values) - len(there)} of {len(values)} are 0" if len(there) < len(values) else ""
         marker = "o" if len(there) == 1 else None  # one value makes no line
-        axis.plot(
-            np.arange(1, len(there) + 1), there, color=SPLIT_COLOURS.get(split), label=split + zeros, linewidth=1.8, marker=marker
-        )
+        axis.plot(np.arange(1, len(there) + 1), there, color=SPLIT_COLOURS.get(split), label=split + zeros, linewidth=1.8, marker=marker)
     axis.set(yscale="log", xlabel="singular value, largest first", ylabel="share of their sum", xlim=(0, None))
     figure.suptitle(f"{title}: singular values of the embeddings", fontsize=TITLE_SIZE, parse_math=False)
     axis.grid(alpha=0.3)
@@ -122,9 +120,9 @@ def distances(path: Path, features: dict, labels: dict, parents: dict, seed: int
 
 
 def sample_pairs(labels: np.ndarray, seed: int, parents: np.ndarray | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Up to `PAIRS` random pairs of one class, each such pair as likely as any other, and of two; `[(a, b), (a, b)]` indices.
+    """Up to `PAIRS` random pairs of one class, all equally likely, and of two classes; `[(a, b), (a, b)]` indices.
 
-    Those of two classes are of one super-class where `parents` `(N,)` are given.
+    With `parents` `(N,)` the two classes belong to one super-class.
     """
     generator = np.random.default_rng(seed)
     order = np.argsort(labels, kind="stable")  # class after class

@@ -61,8 +61,8 @@ def _flags(opt) -> dict:
 def again(model, loaders: dict, opt, runtime) -> dict:
     """Measure the network of a finished run, print the table, and write `evaluation_<checkpoint>.json` and pictures beside the records.
 
-    Nothing that the training wrote is touched. Other flags get another number, the same flags the same file. Embeddings go beside
-    the pictures of that number where the run has some already.
+    Nothing that the training wrote is touched. Other flags get a file with another number; the same flags replace theirs. Where the run
+    has embeddings already, the new ones go beside the pictures of that number.
 
     Args:
         model: the network of the run's best checkpoint, on the runtime's device.

@@ -77,7 +77,8 @@ def super_classes(embedded) -> np.ndarray | None:
 def searches(compared: spaces.Compared, queries: np.ndarray):
     """What `queries` `(Q,)` search in, super-class by super-class where there are some, else all in one.
 
-    Yields their places in `queries`, the `metrics.EmbeddingSpace` they are the queries of, and where its reference stands in the whole one.
+    Yields for each part the places of its queries in `queries`, their `metrics.EmbeddingSpace`, and the indices of its reference in the
+    whole one.
     """
     space = compared.space
     reference, reference_labels, exclude = space.gallery()
@@ -95,8 +96,8 @@ def searches(compared: spaces.Compared, queries: np.ndarray):
 def worst_queries(compared: spaces.Compared, seed: int) -> tuple[np.ndarray, list[str]]:
     """Queries with the lowest average precision, at most one a class, and a note on each; none where no class can be found.
 
-    Looked for among `CANDIDATES` queries. Average precision is a query's part of `map_r`; of equal ones the query whose first right
-    neighbour is the farther down is the worse. The note tells its rank.
+    They are looked for among `CANDIDATES` queries. A query's average precision is its term of `map_r`; of two equal ones, the query whose
+    first correct neighbour comes later is worse. The note gives that neighbour's rank.
     """
     candidates = np.flatnonzero(findable(compared))
     if len(candidates) > CANDIDATES:

@@ -32,9 +32,7 @@ def draw_curves(folder: Path) -> list[Path]:
     for group, metrics in sorted(groups.items()):
         columns = min(len(metrics), COLUMNS)
         lines = -(-len(metrics) // columns)
-        figure, axes = plt.subplots(
-            lines, columns, figsize=(max(4.2 * columns, 5), 3.1 * lines + 0.7), squeeze=False, layout="constrained"
-        )
+        figure, axes = plt.subplots(lines, columns, figsize=(max(4.2 * columns, 5), 3.1 * lines + 0.7), squeeze=False, layout="constrained")
         for axis, (metric, curves) in zip(axes.flat, sorted(metrics.items(), key=_in_order), strict=False):
             _draw(axis, metric, curves, selected)
         for axis in axes.flat[len(metrics) :]:

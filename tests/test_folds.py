@@ -327,7 +327,9 @@ def test_a_split_file_is_one_fold_and_untrained_networks_are_told_apart(data, tm
 
 
 @pytest.mark.parametrize(
-    ("more", "untested"), [([], True), (["--final_test"], False), (["--splits_to_eval", "val", "test"], False)], ids=["val", "final", "both"]
+    ("more", "untested"),
+    [([], True), (["--final_test"], False), (["--splits_to_eval", "val", "test"], False)],
+    ids=["val", "final", "both"],
 )
 def test_one_fold_says_at_its_start_what_it_lacks(data, tmp_path, capsys, more, untested):
     file, names = tmp_path / "splits.json", [f"class_{c}" for c in range(12)]

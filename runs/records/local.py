@@ -121,7 +121,7 @@ class BatchFile(_LongForm):
 class GroupFiles(Sink):
     """`CSV_Logs/<Train|Val|Test>_<group>.csv`: one column a metric, one line an epoch.
 
-    Where file names ignore case, groups that differ in nothing else (`mAP`, `map`) share a file, with a line each an epoch.
+    On a file system that ignores case, groups whose names differ in case alone (`mAP`, `map`) share a file, each with its own lines.
     """
 
     def __init__(self, folder: Path):

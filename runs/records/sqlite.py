@@ -22,16 +22,15 @@ def _quoted(name: str) -> str:
 class Database(Sink):
     """Tables named after the groups, with columns epoch, split, metric, value.
 
-    SQLite's names ignore case. Of groups that differ in nothing else the first one written has the plain name, of several in one epoch
-    the first in the order of ASCII (capitals before small letters), and the next are numbered: `discriminative_mAP`,
-    `discriminative_map (2)`. A table keeps its name when a run goes on.
+    SQLite ignores case in names. Of groups whose names differ in case alone, the first one written has the plain name (within one epoch
+    capitals come first), and the next ones are numbered: `discriminative_mAP`, `discriminative_map (2)`. A table keeps its name on resume.
     """
 
     def __init__(self, folder: Path):
         self.path = as_file(folder / "metrics.db")
 
     def _take(self, action) -> None:
-        """Let `action` work on the database, all or nothing. One that SQLite cannot use is set aside: a new one takes what comes."""
+        """Call `action(connection)` in one transaction. A database that SQLite cannot use is set aside, and `action` gets a new one."""
         try:
             self._open(action)
         except sqlite3.DatabaseError as error:

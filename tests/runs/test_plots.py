@@ -67,12 +67,16 @@ def test_without_a_selected_epoch_none_is_marked(tmp_path, figures, summary):
 
 
 def test_names_and_legend_stay_inside_and_apart(tmp_path, figures):
-    for number, metrics in enumerate((("loss",), ("e_recall@1", "e_recall@2", "e_recall@4", "e_recall@8"), ("fused/dists@intra_over_inter",))):
+    for number, metrics in enumerate(
+        (("loss",), ("e_recall@1", "e_recall@2", "e_recall@4", "e_recall@8"), ("fused/dists@intra_over_inter",))
+    ):
         plots.draw_curves(made_run(tmp_path / f"Group_of_quite_a_long_name_s{number}", metrics=metrics))
     for figure in figures.values():
         renderer = figure._get_renderer()
         width, height = figure.bbox.size
-        boxes = [text.get_window_extent(renderer) for text in [figure._suptitle, *(axis.title for axis in figure.axes if axis.get_visible())]]
+        boxes = [
+            text.get_window_extent(renderer) for text in [figure._suptitle, *(axis.title for axis in figure.axes if axis.get_visible())]
+        ]
         boxes.append(figure.legends[0].get_window_extent(renderer))
         assert all(box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height for box in boxes)
         assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])

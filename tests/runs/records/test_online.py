@@ -167,7 +167,10 @@ def test_comet_takes_the_same_rows(tmp_path, monkeypatch, capsys, key):
     metrics = {(args[0], kwargs["step"]): (args[1], kwargs["epoch"]) for args, kwargs in said["log_metric"]}
     assert metrics["Test: discriminative_e_recall: e_recall@2", 0] == (0.2, 1)
     assert metrics["batch/miner/tuples", 2] == (1 / 3, 1) and len(metrics) == 8
-    assert said["log_histogram_3d"][0][1]["name"] == "Test: discriminative_rho_spectrum: rho_spectrum@0" and len(said["log_image"]) == len(said["end"]) == 1
+    assert (
+        said["log_histogram_3d"][0][1]["name"] == "Test: discriminative_rho_spectrum: rho_spectrum@0"
+        and len(said["log_image"]) == len(said["end"]) == 1
+    )
 
 
 def test_an_offline_comet_experiment_holds_no_key(tmp_path, monkeypatch):

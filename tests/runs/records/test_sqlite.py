@@ -63,7 +63,14 @@ def a_folder(path):
     (path / "inside").mkdir(parents=True)
 
 
-DAMAGE = [lambda path: path.write_bytes(b"no database at all\n" * 100), truncated, overwritten, with_a_table_of_others, with_other_columns, a_folder]
+DAMAGE = [
+    lambda path: path.write_bytes(b"no database at all\n" * 100),
+    truncated,
+    overwritten,
+    with_a_table_of_others,
+    with_other_columns,
+    a_folder,
+]
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
