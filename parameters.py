@@ -227,6 +227,13 @@ def logging_parameters(parser) -> None:
     group.add_argument("--log_online", action="store_true", help="also log to --online_backend; without credentials offline")
     group.add_argument("--online_backend", default="wandb", choices=["wandb", "comet_ml", "comet"], help="service of --log_online")
     group.add_argument(
+        "--online_names",
+        default="icml",
+        choices=["icml", "plain"],
+        help="names of values at the online service; icml: `Test: discriminative_e_recall: e_recall@1`, as the ICML 2020 pipeline; "
+        "plain: `test/e_recall@1`, as in TensorBoard: W&B then shows one section a split",
+    )
+    group.add_argument(
         "--wandb_key", default=None, help="W&B key, never stored or logged; `wandb login` or WANDB_API_KEY is better"
     ).role = roles.CONTROL
     group.add_argument(
@@ -245,7 +252,12 @@ def logging_parameters(parser) -> None:
         default=0,
         help="also record every N-th batch: loss and its parts, gradient norm, mined tuples, rates, throughput, memory (0: epochs only)",
     )
-    group.add_argument("--no_records", action="store_true", help="write metrics.csv, checkpoints and summary.json only")
+    group.add_argument(
+        "--no_records",
+        action="store_true",
+        help="write only metrics.csv, checkpoints, summary.json and what describes the run (parameters.yaml, Parameter_Info.txt, "
+        "environment.yaml): no pictures, no curves, no other records; --log_online, --log_every and --plot_every do nothing",
+    )
 
 
 def run_parameters(parser) -> None:

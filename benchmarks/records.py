@@ -1,4 +1,4 @@
-"""Cost of the records: an epoch with everything logged (every sink, --log_every 1, W&B offline) beside one as with --no_records.
+"""Cost of the records: an epoch with everything logged (every sink, --log_every 1, W&B offline) beside one with metrics.csv alone.
 
 One run on the glyphs, its epochs in pairs of one of each kind (the order changes from pair to pair), each from training through
 evaluation and the pictures of a best epoch to the checkpoint. The median of the pairs' ratios counts; beside it stands its standard

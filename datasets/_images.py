@@ -139,10 +139,11 @@ class ImageSet(torch.utils.data.Dataset):
 
     def __getitem__(self, index: int) -> tuple[int, torch.Tensor, int]:
         """`(label, image, index)`; the image uint8 `(3, H, W)`, transformed."""
-        path, label = self.image_list[index]
+        return self.image_list[index][1], self.transform(self.original(index)), index
+
+    def original(self, index: int) -> torch.Tensor:
+        """The image before the transform, uint8 `(3, H, W)`."""
         if self.pixels is None:
-            image = decode(path)
-        else:
-            image = self.pixels[index]
-            image = image.repeat(3, 1, 1) if len(image) == 1 else image.clone()
-        return label, self.transform(image), index
+            return decode(self.image_list[index][0])
+        image = self.pixels[index]
+        return image.repeat(3, 1, 1) if len(image) == 1 else image.clone()

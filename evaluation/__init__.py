@@ -1,6 +1,6 @@
 """Evaluation: embed a split once, then compute every metric of every embedding type on it.
 
-What is compared with what: spaces.py. Pictures: pictures.py, charts.py. What is kept of the best epoch, and `--evaluate`: results.py.
+What is compared with what: spaces.py. Pictures: pictures.py, charts.py. What is kept of the best epoch, and `--evaluate`: outputs.py.
 """
 
 import contextlib
@@ -70,12 +70,25 @@ def check(model, loaders: dict, opt, runtime) -> None:
     model.train(was_training)
     rows = {name: output.float().cpu().numpy() for name, output in _outputs(embeddings, activations, bare=False).items()}
     widths = {of_type(rows, evaltype).shape[1] for evaltype in opt.evaltypes}
+    sizes = {split: len(loader.dataset) for split, loader in loaders.items()}
     trunk = _outputs(embeddings, activations, bare=True) if opt.eval_use_trunk_output or opt.check_untrained_accuracy else {}
     trunk_widths = {output.shape[1] for output in trunk.values()}
     widths = trunk_widths if opt.eval_use_trunk_output else widths | trunk_widths
-    for size in spaces.reference_sizes({split: len(loader.dataset) for split, loader in loaders.items()}, opt):
+    for size in spaces.reference_sizes(sizes, opt):
         for width in widths:
             spaces.check_components(opt.eval_pca, size, width)
+    for split in spaces.scored(sizes, opt):
+        say_few_samples(split, opt.evaluation_metrics, sizes[split], opt.eval_pca or max(widths))
+
+
+def say_few_samples(name: str, metric_names: list[str], size: int, width: int) -> None:
+    """Say so where a spectrum is to be measured of fewer samples than dimensions, `size` x `width`: it has no more values than samples."""
+    wanted = [metric for metric in metric_names if metric.startswith("rho_spectrum@")]
+    if wanted and size < width:
+        print(
+            f"{wanted[0]} of {name}: {size} samples in {width} dimensions have {size} singular values at most: "
+            "compare it only with that of sets as small"
+        )
 
 
 def _outputs(embeddings, activations: dict, bare: bool) -> dict:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+import evaluation
 import metrics
 from evaluation import outputs
 from utilities.errors import UserError, one_line_errors
@@ -79,6 +80,7 @@ def main(argv: list[str] | None = None) -> dict:
     size, dimensions = arrays["features"].shape
     searched = f", searched in {len(arrays['reference_features']):,}" if "reference_features" in arrays else ""
     print(f"{flags.file}: {size:,} embeddings of {dimensions} dimensions, {len(np.unique(arrays['labels'])):,} classes{searched}\n")
+    evaluation.say_few_samples(flags.file, flags.evaluation_metrics, size, dimensions)
     print(outputs.table(scores))
     if flags.out is not None:
         with replacing(flags.out) as file:

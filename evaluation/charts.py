@@ -1,19 +1,24 @@
 """Charts of an embedding space: singular values, distances of pairs, t-SNE."""
 
+import os
 from pathlib import Path
 
 import numpy as np
 
 import metrics
+from runs.plots import SPLIT_COLOURS
 
-COLOURS = {"train": "#4c72b0", "val": "#dd8452", "test": "#2f2f2f"}
 TITLE_SIZE = 11  # points
-LEGEND_SIZE, LEGEND_WIDTH = 8, 125  # points: of the names beside a t-SNE
+LEGEND_SIZE, LEGEND_WIDTH = 9, 160  # points: of the names beside a t-SNE
+ZERO = 1e-6  # of the largest singular value: what is smaller cannot be told from 0 in float32
+SEPARATORS = " _-./"  # between the words of a name
 SAME, DIFFERENT = "#2a9d3a", "#d03030"
 SPECTRUM_ROWS, SPECTRUM_WORK = 8000, 4e9  # the most rows of a spectrum, and of rows times D squared
-PAIRS = 20_000  # of each kind, in the histograms
-# Classes in colour in a t-SNE; the others are grey.
-PALETTE = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#17becf", "#bcbd22", "#000000")
+PAIRS, BINS = 20_000, 80  # the most of each kind in the histograms, and their bars; fewer where few pairs differ
+# Classes, or super-classes, in colour in a t-SNE; the others are grey.
+PALETTE = (
+    "#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#17becf", "#bcbd22", "#000000", "#1b3a8f", "#ff9da7",
+)  # fmt: skip
 
 
 def text_width(text: str, size: float) -> float:
@@ -38,8 +43,21 @@ def fitted(text, size: float, width: float) -> str:
     return text[:kept] + "…"
 
 
+def shortened(names, size: float, width: float) -> dict[str, str]:
+    """Each name on one line of `size` points, cut to `width` points: first words at its start that another begins with too, then its end."""
+    ordered = sorted(set(names))
+    shared = [len(os.path.commonprefix(both)) for both in zip(ordered, ordered[1:], strict=False)]  # with the next
+    short = {}
+    for name, before, after in zip(ordered, [0, *shared], [*shared, 0], strict=True):
+        most = max(before, after)
+        starts = [i + 1 for i, letter in enumerate(name[:most]) if letter in SEPARATORS and i + 1 < len(name)]
+        texts = [printable(name), *(f"…{printable(name[start:])}" for start in starts)]
+        short[name] = next((text for text in texts if text_width(text, size) <= width), fitted(texts[-1], size, width))
+    return short
+
+
 def spectra(path: Path, features: dict, seed: int, title: str) -> Path:
-    """Singular values of each split's embeddings, made to sum to 1, on a logarithmic scale. Returns `path`.
+    """Singular values of each split's embeddings, made to sum to 1, on a logarithmic scale; zeros are counted. Returns `path`.
 
     Args:
         features: split -> `(N, D)`.
@@ -50,8 +68,10 @@ def spectra(path: Path, features: dict, seed: int, title: str) -> Path:
     axis = figure.subplots()
     for split, rows in features.items():
         values = spectrum(rows, seed)
-        marker = "o" if len(values) == 1 else None  # one value makes no line
-        axis.plot(np.arange(1, len(values) + 1), values, color=COLOURS.get(split), label=split, linewidth=1.8, marker=marker)
+        there = values[values > ZERO * values[0]]
+        zeros = f", {len(values) - len(there)} of {len(values)} are 0" if len(there) < len(values) else ""
+        marker = "o" if len(there) == 1 else None  # one value makes no line
+        axis.plot(np.arange(1, len(there) + 1), there, color=SPLIT_COLOURS.get(split), label=split + zeros, linewidth=1.8, marker=marker)
     axis.set(yscale="log", xlabel="singular value, largest first", ylabel="share of their sum", xlim=(0, None))
     figure.suptitle(f"{title}: singular values of the embeddings", fontsize=TITLE_SIZE, parse_math=False)
     axis.grid(alpha=0.3)
@@ -84,9 +104,10 @@ def distances(path: Path, features: dict, labels: dict, parents: dict, seed: int
     lengths = {split: [np.linalg.norm(rows[a] - rows[b], axis=1) for a, b in pairs[split]] for split, rows in features.items()}
     longest = max((length.max() for both in lengths.values() for length in both if len(length)), default=1.0) or 1.0
     for panel, (split, both) in zip(panels, lengths.items(), strict=True):
+        bins = int(np.clip(np.sqrt(min((len(np.unique(length)) for length in both if len(length)), default=1)), 10, BINS))
         for length, colour, name in zip(both, (SAME, DIFFERENT), ("same class", "different classes"), strict=True):
             if len(length):
-                heights, edges = np.histogram(length, bins=80, range=(0, longest * 1.02), density=True)
+                heights, edges = np.histogram(length, bins=bins, range=(0, longest * 1.02), density=True)
                 panel.stairs(heights, edges, fill=True, color=colour, alpha=0.5, label=name)
                 panel.axvline(np.median(length), color=colour, linewidth=1.5)
         panel.set(title=split, xlabel="Euclidean distance", yticks=[])
@@ -99,9 +120,9 @@ def distances(path: Path, features: dict, labels: dict, parents: dict, seed: int
 
 
 def sample_pairs(labels: np.ndarray, seed: int, parents: np.ndarray | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Up to `PAIRS` random pairs of one class, each such pair as likely as any other, and of two; `[(a, b), (a, b)]` indices.
+    """Up to `PAIRS` random pairs of one class, all equally likely, and of two classes; `[(a, b), (a, b)]` indices.
 
-    Those of two classes are of one super-class where `parents` `(N,)` are given.
+    With `parents` `(N,)` the two classes belong to one super-class.
     """
     generator = np.random.default_rng(seed)
     order = np.argsort(labels, kind="stable")  # class after class
@@ -118,12 +139,13 @@ def sample_pairs(labels: np.ndarray, seed: int, parents: np.ndarray | None = Non
     return [same, (first[different], second[different])]
 
 
-def tsne(path: Path, features: np.ndarray, labels: np.ndarray, size: int, seed: int, title: str, names=None) -> bool:
+def tsne(path: Path, features: np.ndarray, labels: np.ndarray, size: int, seed: int, title: str, names=None, parents=None) -> bool:
     """t-SNE of whole classes drawn at random, about `size` samples in all. Returns whether there were enough to draw.
 
     Args:
         features: `(N, D)`. labels: `(N,)`.
         names: label -> name of the class.
+        parents: `(N,)` names of super-classes, which then have the colours; None: classes have them.
     """
     from matplotlib.figure import Figure
     from sklearn.manifold import TSNE
@@ -134,24 +156,50 @@ def tsne(path: Path, features: np.ndarray, labels: np.ndarray, size: int, seed: 
     perplexity = min(30.0, (len(chosen) - 1) / 3)
     # Not from the principal components: where all embeddings are equal they are NaN, on which scikit-learn's tree crashes.
     places = TSNE(perplexity=perplexity, init="random", random_state=seed).fit_transform(features[chosen])  # (n, 2)
-    classes, counts = np.unique(labels[chosen], return_counts=True)
-    shown = np.sort(classes[np.argsort(-counts, kind="stable")[: len(PALETTE)]])
-    figure = Figure(figsize=(8.2, 6), layout="constrained")
+    if parents is None:
+        kind, kinds, codes = "class", *np.unique(labels[chosen], return_inverse=True)
+        texts = [str(names[label]) if names else f"class {label}" for label in kinds.tolist()]
+    else:
+        kind, kinds, codes = "super-class", *np.unique(parents[chosen], return_inverse=True)
+        texts = kinds.tolist()
+    shown = coloured(places, codes, len(PALETTE))
+    short = shortened([texts[code] for code in shown], LEGEND_SIZE, LEGEND_WIDTH)
+    figure = Figure(figsize=(9, 6), layout="constrained")
     axis = figure.subplots()
-    for label, colour in zip(shown, PALETTE, strict=False):
-        name = fitted(names[label] if names else f"class {label}", LEGEND_SIZE, LEGEND_WIDTH)
-        axis.scatter(*places[labels[chosen] == label].T, s=22, color=colour, edgecolors="white", linewidths=0.4, label=f" {name}")
-    rest = ~np.isin(labels[chosen], shown)
+    for code, colour in zip(shown, PALETTE, strict=False):
+        axis.scatter(*places[codes == code].T, s=22, color=colour, edgecolors="white", linewidths=0.4, label=f" {short[texts[code]]}")
+    rest = ~np.isin(codes, shown)
     if rest.any():
-        others = f" {len(classes) - len(shown):,} other classes"
-        axis.scatter(*places[rest].T, s=7, color="#c9c9c9", linewidths=0, zorder=0, label=others)
+        others = len(kinds) - len(shown)
+        label = f" {others:,} other {kind}{'es' * (others > 1)}"
+        axis.scatter(*places[rest].T, s=9, color="#c9c9c9", linewidths=0, zorder=0, label=label)
     axis.set(xticks=[], yticks=[])
-    axis.set_title(f"{title}, {len(chosen):,} images", fontsize=TITLE_SIZE, parse_math=False)
-    legend = figure.legend(loc="outside right upper", frameon=False, fontsize=LEGEND_SIZE)
+    axis.set_title(f"{title}, {len(chosen):,} images, colours by {kind}", fontsize=TITLE_SIZE, parse_math=False)
+    legend = figure.legend(loc="outside right upper", frameon=False, fontsize=LEGEND_SIZE, markerscale=1.5)
     for text in legend.get_texts():
         text.set_parse_math(False)
     figure.savefig(path, dpi=110)
     return True
+
+
+def coloured(places: np.ndarray, codes: np.ndarray, most: int) -> np.ndarray:
+    """Which of the groups `codes` `(n,)`, 0 to G-1, get a colour: up to `most` of the largest, spread over the map; ascending.
+
+    Of the groups at least half as large as the `most`-th largest, each next one is the farthest from those chosen so far; the first is
+    the largest. A group lies at the median of its `places` `(n, 2)`.
+    """
+    counts = np.bincount(codes)
+    if len(counts) <= most:
+        return np.arange(len(counts))
+    candidates = np.flatnonzero(2 * counts >= np.sort(counts)[-most])
+    centres = np.array([np.median(places[codes == code], axis=0) for code in candidates])  # (G', 2)
+    chosen = [int(np.argmax(counts[candidates]))]
+    distances = np.full(len(candidates), np.inf)
+    while len(chosen) < most:
+        distances = np.minimum(distances, np.linalg.norm(centres - centres[chosen[-1]], axis=1))
+        distances[chosen] = -1
+        chosen.append(int(np.argmax(distances)))
+    return np.sort(candidates[chosen])
 
 
 def sample_classes(labels: np.ndarray, size: int, seed: int) -> np.ndarray:

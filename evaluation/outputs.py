@@ -23,9 +23,10 @@ def on_test(run, splits: dict, runtime) -> dict:
 
 
 def of_best_epoch(run, embedded: dict) -> None:
-    """Draw the pictures of the epoch just evaluated, and write its embeddings with `--dump_embeddings`."""
-    for path in pictures.draw(run.folder, embedded, run.selection.split, run.opt, _title(run.opt.group, run.epoch)):
-        run.add_picture(path)
+    """Draw the pictures of the epoch just evaluated, unless `--no_records`, and write its embeddings with `--dump_embeddings`."""
+    if not run.opt.no_records:
+        for path in pictures.draw(run.folder, embedded, run.selection.split, run.opt, _title(run.opt.group, run.epoch)):
+            run.add_picture(path)
     if run.opt.dump_embeddings:
         dump(run.folder, embedded, run.opt)
 

@@ -3,6 +3,7 @@
 They show the space that is evaluated: its reference, its labels and super-classes, its principal components.
 """
 
+import bisect
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,11 @@ from evaluation import charts, spaces
 
 QUERIES, NEIGHBOURS = 8, 7
 CANDIDATES = 750  # queries among which the worst are looked for
-RIGHT, WRONG, QUERY = "#2a9d3a", "#d03030", "#333333"
+RIGHT, WRONG, QUERY, QUIET = "#2a9d3a", "#d03030", "#333333", "#666666"
+KEYS = [("same class", RIGHT), ("other class", WRONG)]
 TILE = 1.2 * 72  # points: the side of an image
+WIDTH, HEIGHT = 1.1, 1.47  # in tiles: what a tile takes with its two lines of text
+PIXELS = 240  # of an image's longer side: a tile has 120
 NAME_SIZES = (10, 7)  # the first where all names fit
 HEADING, LEGEND, NOTE = 12, 10, 8  # font sizes
 
@@ -37,7 +41,7 @@ def draw(folder: Path, embedded: dict, split: str, opt, title: str) -> list[Path
     images = embedded[split].dataset, ConcatDataset([embedded[source].dataset for source in shown.sources])
     searched = f"on {split}" + (f" in {', '.join(shown.sources)}" if shown.sources != [split] else "")
     paths = [folder / "sample_recoveries.png"]
-    queries = sample_queries(len(features[split]), opt.seed)
+    queries = sample_queries(labels[split], opt.seed)
     recoveries(paths[0], images, shown, queries, f"{title}: nearest neighbours {searched}")
     worst, notes = worst_queries(shown, opt.seed)
     if len(worst):
@@ -50,20 +54,31 @@ def draw(folder: Path, embedded: dict, split: str, opt, title: str) -> list[Path
         for name, one in compared.items():
             path = folder / f"tsne_{name}.png"
             about = f"{title}: t-SNE of {name}"
-            drawn = charts.tsne(path, features[name], labels[name], opt.eval_size_of_tsne, opt.seed, about, one.names)
+            supers = super_classes(embedded[name]) if opt.label_hierarchy_level == 0 else None
+            drawn = charts.tsne(path, features[name], labels[name], opt.eval_size_of_tsne, opt.seed, about, one.names, supers)
             paths += [path] if drawn else []
     return paths
 
 
-def sample_queries(count: int, seed: int) -> np.ndarray:
-    """Indices of the queries shown: the same in every epoch."""
-    return np.sort(np.random.default_rng(seed).choice(count, size=min(QUERIES, count), replace=False))
+def sample_queries(labels: np.ndarray, seed: int) -> np.ndarray:
+    """Indices of the queries shown, of as many classes as can be: the same in every epoch."""
+    order = np.random.default_rng(seed).permutation(len(labels))
+    firsts = np.sort(np.unique(labels[order], return_index=True)[1])  # where in `order` each class comes first
+    return np.sort(np.concatenate([order[firsts], np.delete(order, firsts)])[:QUERIES])
+
+
+def super_classes(embedded) -> np.ndarray | None:
+    """`(N,)` names of the samples' super-classes; None where the data set knows none, or only one."""
+    table = getattr(embedded.dataset, "super_labels", None) or {}
+    names = np.array([str(table.get(label)) for label in embedded.labels.tolist()])
+    return names if None not in table.values() and len(set(names)) > 1 else None
 
 
 def searches(compared: spaces.Compared, queries: np.ndarray):
     """What `queries` `(Q,)` search in, super-class by super-class where there are some, else all in one.
 
-    Yields their places in `queries`, the `metrics.EmbeddingSpace` they are the queries of, and where its reference stands in the whole one.
+    Yields for each part the places of its queries in `queries`, their `metrics.EmbeddingSpace`, and the indices of its reference in the
+    whole one.
     """
     space = compared.space
     reference, reference_labels, exclude = space.gallery()
@@ -81,8 +96,8 @@ def searches(compared: spaces.Compared, queries: np.ndarray):
 def worst_queries(compared: spaces.Compared, seed: int) -> tuple[np.ndarray, list[str]]:
     """Queries with the lowest average precision, at most one a class, and a note on each; none where no class can be found.
 
-    Looked for among `CANDIDATES` queries. Average precision is a query's part of `map_r`; of equal ones the query whose first right
-    neighbour is the farther down is the worse. The note tells its rank.
+    They are looked for among `CANDIDATES` queries. A query's average precision is its term of `map_r`; of two equal ones, the query whose
+    first correct neighbour comes later is worse. The note gives that neighbour's rank.
     """
     candidates = np.flatnonzero(findable(compared))
     if len(candidates) > CANDIDATES:
@@ -120,48 +135,72 @@ def recoveries(
 ) -> None:
     """One row a query: the query, then its nearest neighbours in the reference, those of its class framed green, others red.
 
+    Below each stand its class and how far it is from the query. Images are shown whole, not as the transform crops them.
+
     Args:
-        images: two data sets, of the queries and of the reference, that give `(label, image (3, H, W), index)` by index.
+        images: two data sets, of the queries and of the reference, that give `(label, image (3, H, W), index)` by index, and where they
+            have a method `original` the image before the transform.
         queries: `(Q,)` indices.
         notes: what is said beside each query, two short lines.
     """
     from matplotlib.figure import Figure
-    from matplotlib.patches import Rectangle
 
-    labels, reference_labels = compared.space.labels, compared.space.gallery()[1]
+    (features, labels, *_), (reference, reference_labels, _) = compared.space, compared.space.gallery()
     found = nearest(compared, queries, NEIGHBOURS)
-    width, height = 1.1, 1.36  # in tiles: what a tile takes with its name
     lines = [line for note in notes or () for line in note.split("\n")]
     left = 0.2 + max((charts.text_width(line, NOTE) for line in lines), default=0) / TILE
-    keys = [("same class", RIGHT), ("other class", WRONG)]
-    heading = [charts.text_width(title, HEADING), *(charts.text_width(text, LEGEND) for text, _ in keys)]
-    content = left + 1.35 + max(len(few) for few in found) * width
-    size = (max(content, (sum(heading) + 3 * LEGEND) / TILE + 0.3), len(queries) * height + 0.45)
-    figure = Figure(figsize=(1.2 * size[0], 1.2 * size[1]))
+    heading = [charts.text_width(title, HEADING), *(charts.text_width(text, LEGEND) for text, _ in KEYS)]
+    content = left + 1.35 + max(len(few) for few in found) * WIDTH
+    size = (max(content, (sum(heading) + 3 * LEGEND) / TILE + 0.3), len(queries) * HEIGHT + 0.45)
+    figure = Figure(figsize=(TILE / 72 * size[0], TILE / 72 * size[1]))
     axis = figure.add_axes((0, 0, 1, 1), xlim=(0, size[0]), ylim=(size[1], 0), aspect="equal")
     axis.axis("off")  # one axis for all: sixty of them take seconds
     axis.text(0.15, 0.22, title, fontsize=HEADING, va="center", parse_math=False)
     end = size[0] - 0.15
-    for (text, colour), points in zip(keys, heading[1:], strict=True):
+    for (text, colour), points in zip(KEYS, heading[1:], strict=True):
         axis.text(end, 0.22, text, color=colour, fontsize=LEGEND, ha="right", va="center")
         end -= (points + LEGEND) / TILE
     names = _names({*labels[queries].tolist(), *reference_labels[np.concatenate(found)].tolist()}, compared.names)
     for row, (query, few) in enumerate(zip(queries, found, strict=True)):
-        top = 0.5 + row * height
+        top = 0.5 + row * HEIGHT
         if notes:
             axis.text(left - 0.08, top + 0.5, notes[row], fontsize=NOTE, ha="right", va="center", linespacing=1.5)
-        tiles = [(images[0][int(query)][1], labels[query], QUERY)]
-        for index in few:
-            right = reference_labels[index] == labels[query]
-            tiles.append((images[1][int(index)][1], reference_labels[index], RIGHT if right else WRONG))
-        for position, (image, label, colour) in enumerate(tiles):
-            start = left + position * width + (0.2 if position else 0)
-            smooth = "nearest" if image.shape[-1] < 100 else "antialiased"
-            axis.imshow(np.asarray(image).transpose(1, 2, 0), extent=(start, start + 1, top + 1, top), interpolation=smooth)
-            axis.add_patch(Rectangle((start, top), 1, 1, fill=False, edgecolor=colour, linewidth=3))
-            axis.text(start + 0.5, top + 1.15, **names[int(label)], ha="center", va="center", color=colour, parse_math=False)
+        _tile(axis, left, top, _image(images[0], int(query)), names[int(labels[query])], "query", QUERY)
+        for position, index in enumerate(few, start=1):
+            colour = RIGHT if reference_labels[index] == labels[query] else WRONG
+            distance = np.linalg.norm(features[query].astype(np.float64) - reference[index].astype(np.float64))
+            start, name = left + position * WIDTH + 0.2, names[int(reference_labels[index])]
+            _tile(axis, start, top, _image(images[1], int(index)), name, f"distance {distance:#.3g}", colour)
     axis.set(xlim=(0, size[0]), ylim=(size[1], 0))
     figure.savefig(path, dpi=100, pil_kwargs={"compress_level": 3})
+
+
+def _tile(axis, left: float, top: float, image: np.ndarray, name: dict, note: str, colour: str) -> None:
+    """An image `(H, W, 3)` with its frame in a square of side 1, its name below, and a note below that."""
+    from matplotlib.patches import Rectangle
+
+    height, width = image.shape[:2]
+    across, down = width / max(height, width), height / max(height, width)
+    x, y = left + (1 - across) / 2, top + (1 - down) / 2
+    axis.add_patch(Rectangle((left, top), 1, 1, facecolor="#f0f0f0", edgecolor="none", zorder=-1))
+    smooth = "nearest" if max(height, width) < 100 else "antialiased"
+    axis.imshow(image, extent=(x, x + across, y + down, y), interpolation=smooth)
+    axis.add_patch(Rectangle((left, top), 1, 1, fill=False, edgecolor=colour, linewidth=3))
+    axis.text(left + 0.5, top + 1.13, **name, ha="center", va="center", color=colour, parse_math=False)
+    axis.text(left + 0.5, top + 1.29, note, fontsize=NAME_SIZES[-1], ha="center", va="center", color=QUIET)
+
+
+def _image(dataset, index: int) -> np.ndarray:
+    """The whole image `(H, W, 3)` of a data set or of several joined, at most `PIXELS` wide and high."""
+    import PIL.Image
+
+    if isinstance(dataset, ConcatDataset):
+        number = bisect.bisect_right(dataset.cumulative_sizes, index)
+        return _image(dataset.datasets[number], index - (dataset.cumulative_sizes[number - 1] if number else 0))
+    image = dataset.original(index) if hasattr(dataset, "original") else dataset[index][1]
+    image = PIL.Image.fromarray(np.ascontiguousarray(np.asarray(image).transpose(1, 2, 0)))
+    image.thumbnail((PIXELS, PIXELS))
+    return np.asarray(image)
 
 
 def _names(labels: set, names: dict | None) -> dict[int, dict]:
@@ -169,4 +208,5 @@ def _names(labels: set, names: dict | None) -> dict[int, dict]:
     texts = {label: charts.printable(names[label] if names else f"class {label}") for label in labels}
     fits = (size for size in NAME_SIZES if all(charts.text_width(text, size) <= TILE for text in texts.values()))
     size = next(fits, NAME_SIZES[-1])
-    return {label: {"s": charts.fitted(text, size, TILE), "fontsize": size} for label, text in texts.items()}
+    short = charts.shortened(texts.values(), size, TILE)
+    return {label: {"s": short[text], "fontsize": size} for label, text in texts.items()}

@@ -27,6 +27,7 @@ FOLD = re.compile(r"fold_(\d+)$")
 SEPARATED, CONCATENATED = "separated", "concatenated"  # the results over folds, as their files in meta/ are called
 SEARCH = "_search"  # folders of hyper-parameter searches end so: their trials differ by design
 ONLINE_KEY = re.compile(r"(Train|Val|Test): (?:(.+): )?(.+)$")  # `Test: discriminative_e_recall: e_recall@1`
+PLAIN_KEY = re.compile(r"(train|val|test)/(.+)$")  # `test/e_recall@1`, with --online_names plain
 SPLITS = {title: split for split, title in SPLIT_TITLES.items()}
 TRAINING_GROUPS = ("criterion", "miner", "rate")  # logged online without the group before the slash
 WHOLE_NUMBERS, LISTS_OF_NAMES = ("seed", "n_epochs", "patience", "split_sets", "embed_dim"), ("evaltypes", "storage_metrics")  # flags
@@ -334,6 +335,7 @@ def read_project(path: str, api) -> list[Run]:
 
 def _read_online(online, path: str) -> Run:
     config = {key: value for key, value in dict(online.config).items() if not key.startswith("_") and key not in NEVER_SAVED}
+    environment = config.pop("environment", None)
     config, wrong = _sound_flags(config)
     name = str(online.name)
     base, _, last = name.rpartition("/")
@@ -341,7 +343,9 @@ def _read_online(online, path: str) -> Run:
     given = {"group": getattr(online, "group", None), **{k: v for k, v in config.items() if v is not None}}
     group, seed = _identity(given, base if fold else name)
     where = getattr(online, "url", None) or f"https://wandb.ai/{path}/runs/{getattr(online, 'id', name)}"
-    run = Run(name, where, str(config.get("dataset", "unknown")), group, seed, int(fold[1]) if fold else None, {CHANGED: "no", **config})
+    environment = environment if _is_table(environment) else {}
+    flags, dataset = {CHANGED: "no", **config}, str(config.get("dataset", "unknown"))
+    run = Run(name, where, dataset, group, seed, int(fold[1]) if fold else None, flags, environment)
     run.problem = _failed("config", wrong)
     try:  # (W&B keeps the last flags alone: what was changed before is not known there)
         run.series = _online_series(_history(online), config, run.notes)
@@ -388,7 +392,9 @@ def _online_epoch(row: dict, number: int) -> int:
 
 
 def _online_name(key: str, evaltypes: list[str]) -> tuple[str, str] | None:
-    parts = ONLINE_KEY.fullmatch(key)
+    plain, parts = PLAIN_KEY.fullmatch(key), ONLINE_KEY.fullmatch(key)
+    if plain:
+        return plain[1], plain[2]
     if not parts:
         return None
     split, group, metric = SPLITS[parts[1]], parts[2] or "", parts[3]

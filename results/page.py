@@ -12,9 +12,9 @@ from results import columns
 from results.columns import Column
 from results.formats import Table, to_html
 from results.groups import Group, datasets
+from runs.plots import SPLIT_COLOURS
 from utilities.files import replacing
 
-SPLIT_COLOURS = {"train": "#8a8f98", "val": "#c2571a", "test": "#2b6ca3"}
 WIDTH, HEIGHT, LEFT, BOTTOM = 300, 170, 34, 18  # of a curve's drawing, in its own units
 
 STYLE = """

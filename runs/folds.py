@@ -54,6 +54,7 @@ class CrossValidation:
         self._epochs = [self._epochs_of(fold) for fold in range(self.n_folds)]
         if is_new:
             self.began()
+        self._say_what_one_fold_lacks()
         try:
             yield
         except UserError:
@@ -69,6 +70,14 @@ class CrossValidation:
         describe(self.folder, self.opt)
         write_plan(self.folder, self.opt)
         self._epochs = None
+
+    def _say_what_one_fold_lacks(self) -> None:
+        """Say, before it trains, that one fold has no deviation, and that its test images are not measured where that is so."""
+        if self.n_folds > 1:
+            return
+        untested = "test" not in self.opt.splits_to_eval and not self.opt.final_test
+        test = "; nothing is measured on test: --final_test does so at the end, also with --resume" if untested else ""
+        print(f"--split_scheme {self.opt.split_scheme} makes one fold: its results have no deviation and no interval{test}")
 
     def _epochs_of(self, fold: int) -> int:
         """The epochs after which a fold goes on: those trained, or with `--resume best` those of its best checkpoint."""

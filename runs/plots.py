@@ -1,40 +1,105 @@
 """Progression curves of a run, one SVG a group of metrics, drawn from metrics.csv."""
 
+import copy
+import json
+import math
 from pathlib import Path
+
+from runs.records.damaged import as_file, as_folder
+from runs.records.local import LongFile, read_rows
+
+SPLIT_COLOURS = {"train": "#8a8f98", "val": "#c2571a", "test": "#2b6ca3"}  # in every picture, of a run and of tables
+UNTRAINED = {-1: ("bare backbone", "s"), 0: ("untrained", "o")}  # epoch -> what was measured, and its marker
+INK = "#555555"  # of what is of no split
+COLUMNS = 3  # at most, of a sheet
 
 
 def draw_curves(folder: Path) -> list[Path]:
-    """Draw `Progression_Plots/<group>.svg` of the run in `folder`; every split is a line. Returns the files."""
+    """Draw `Progression_Plots/<group>.svg` of the run in `folder`: a line a split, the selected epoch marked. Returns the files.
+
+    Raises ValueError where metrics.csv is damaged.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
-    import pandas as pd
 
-    rows = pd.read_csv(folder / "CSV_Logs" / "metrics.csv")
-    target = folder / "Progression_Plots"
-    target.mkdir(exist_ok=True)
-    files = []
-    for group, part in rows.groupby(rows["metric"].map(_group)):
-        metrics = sorted(part["metric"].unique())
-        columns = min(len(metrics), 3)
+    groups = {}  # group -> metric -> split -> {epoch: value}
+    for row in read_rows(folder / "CSV_Logs" / LongFile.NAME, LongFile.FIELDS):
+        curves = groups.setdefault(_group(row["metric"]), {}).setdefault(row["metric"], {})
+        curves.setdefault(row["split"], {})[int(row["epoch"])] = float(row["value"])
+    selected, target, files = _selected_epoch(folder), as_folder(folder / "Progression_Plots"), []
+    for group, metrics in sorted(groups.items()):
+        columns = min(len(metrics), COLUMNS)
         lines = -(-len(metrics) // columns)
-        figure, axes = plt.subplots(lines, columns, figsize=(4.2 * columns, 3.1 * lines), squeeze=False, layout="constrained")
-        for axis, metric in zip(axes.flat, metrics, strict=False):
-            for split, curve in part[part["metric"] == metric].groupby("split"):
-                curve = curve.sort_values("epoch")
-                axis.plot(curve["epoch"], curve["value"], marker=".", label=split)
-            axis.set_title(metric, fontsize=10)
-            axis.set_xlabel("epoch")
-            axis.grid(alpha=0.3)
-            axis.legend(fontsize=8)
-            axis.xaxis.get_major_locator().set_params(integer=True)
+        figure, axes = plt.subplots(lines, columns, figsize=(max(4.2 * columns, 5), 3.1 * lines + 0.7), squeeze=False, layout="constrained")
+        for axis, (metric, curves) in zip(axes.flat, sorted(metrics.items(), key=_in_order), strict=False):
+            _draw(axis, metric, curves, selected)
         for axis in axes.flat[len(metrics) :]:
             axis.set_visible(False)
-        files.append(target / f"{group.replace('/', '_')}.svg")
+        _explain(figure)
+        figure.suptitle(_name(folder), fontsize=11, parse_math=False)
+        files.append(as_file(target / f"{group.replace('/', '_')}.svg"))
         figure.savefig(files[-1])
         plt.close(figure)
     return files
+
+
+def _draw(axis, metric: str, curves: dict, selected: int | None) -> None:
+    """The curves of one metric, split -> {epoch: value}; untrained states are hollow points before them, joined to none."""
+    for split in sorted(curves, key=[*SPLIT_COLOURS, *curves].index):
+        colour, trained = SPLIT_COLOURS.get(split), sorted((e, value) for e, value in curves[split].items() if e not in UNTRAINED)
+        if trained:
+            axis.plot(*zip(*trained, strict=True), marker="." if len(trained) < 100 else None, color=colour, label=split)
+        for epoch, (name, marker) in UNTRAINED.items():
+            if epoch in curves[split]:
+                axis.plot(epoch, curves[split][epoch], marker, markersize=5, color=colour, markerfacecolor="none", label=name)
+        if math.isfinite(curves[split].get(selected, math.nan)):
+            axis.plot(selected, curves[split][selected], "D", markersize=6, color=colour)
+    if selected is not None and selected in {epoch for curve in curves.values() for epoch in curve}:
+        axis.axvline(selected, color=INK, linewidth=1, linestyle=":", zorder=0, label=f"selected epoch, {selected}")
+    axis.set_title(metric, fontsize=10, parse_math=False)
+    axis.set_xlabel("epoch")
+    axis.grid(alpha=0.3)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+
+
+def _explain(figure) -> None:
+    """One legend below the whole sheet: each name once, splits first."""
+    handles = {}
+    for axis in figure.axes:
+        for handle, name in zip(*axis.get_legend_handles_labels(), strict=True):
+            handles.setdefault(name, handle)
+    for name in {name for name, _ in UNTRAINED.values()} & set(handles):  # of every split: in a colour of none
+        handles[name] = copy.copy(handles[name])
+        handles[name].set_color(INK)
+    names = sorted(handles, key=[*SPLIT_COLOURS, *handles].index)
+    columns = max(2, int(figure.get_figwidth() // 1.7))
+    figure.legend([handles[name] for name in names], names, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
+
+
+def _name(folder: Path) -> str:
+    """The run's name; a fold's with its cross-validation's."""
+    folder = folder.absolute()
+    return f"{folder.parent.name}/{folder.name}" if folder.name.startswith("fold_") else folder.name
+
+
+def _selected_epoch(folder: Path) -> int | None:
+    """The epoch that summary.json names as selected, None where it names none."""
+    try:
+        return json.loads((folder / "summary.json").read_text(encoding="utf-8"))["selected"]["epoch"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _in_order(curve: tuple[str, dict]) -> tuple[str, float, str]:
+    """Sorts metrics by name, those of one name by the number after the @."""
+    name, _, parameter = curve[0].partition("@")
+    try:
+        return name, float(parameter or 0), ""
+    except ValueError:
+        return name, math.inf, parameter
 
 
 def _group(metric: str) -> str:

@@ -9,7 +9,7 @@ import torch
 from tqdm import tqdm
 
 from utilities import provenance
-from utilities.errors import UserError
+from utilities.errors import UserError, terminable
 from utilities.loading import kernels
 
 SHOW_EVERY = 10  # steps between looks at the loss by the progress bar: each waits for the device
@@ -17,9 +17,10 @@ SHOW_EVERY = 10  # steps between looks at the loss by the progress bar: each wai
 
 @contextlib.contextmanager
 def interruptible(run):
-    """On Ctrl-C close the records, say how to go on, and exit with 130. The last epoch's checkpoint is on disk already."""
+    """On Ctrl-C or SIGTERM close the records, say how to go on, exit with 130. The last epoch's checkpoint is on disk already."""
     try:
-        yield
+        with terminable():
+            yield
     except KeyboardInterrupt:
         run.close()
         print(

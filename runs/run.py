@@ -10,6 +10,7 @@ import yaml
 from runs import checkpoint, records
 from runs.changes import record_changes, write_plan
 from runs.folder import SUMMARY, describe, json_safe, run_folder
+from runs.records.damaged import as_file
 from utilities.errors import UserError
 from utilities.files import new_folder, replacing
 from utilities.meter import BatchLog
@@ -219,10 +220,15 @@ class Run:
             sink.picture(self.epoch, path.stem, path)
 
     def plot(self) -> None:
-        """Draw the curves of metrics.csv into Progression_Plots/."""
+        """Draw the curves of metrics.csv into Progression_Plots/; not with `--no_records`."""
         from runs.plots import draw_curves
 
-        draw_curves(self.folder)
+        if self.opt.no_records:
+            return
+        try:
+            draw_curves(self.folder)
+        except Exception as error:  # a picture is worth no run
+            print(f"the curves failed ({type(error).__name__}: {error}); the run goes on")
 
     def close(self) -> None:
         """Finish the records."""
@@ -245,7 +251,7 @@ class Run:
 
     def _metric_rows(self, epoch: int, scores: dict) -> list:
         return [
-            records.Row(epoch, split, _metric_group(name, self.opt.evaltypes), name, float(value), self.batches.steps)
+            records.Row(epoch, split, records.metric_group(name, self.opt.evaltypes), name, float(value), self.batches.steps)
             for split, values in scores.items()
             for name, value in values.items()
             if _is_scalar(value)
@@ -281,6 +287,8 @@ class Run:
         }
         with replacing(self.folder / SUMMARY) as file:
             json.dump(json_safe(summary), file, indent=1)
+        for sink in self.sinks if self.state["selected"]["epoch"] is not None else ():
+            sink.selected(**summary["selected"])
 
 
 def _locked(folder: Path):
@@ -292,7 +300,7 @@ def _locked(folder: Path):
         import fcntl
     except ImportError:  # not on this system: as if nobody else were there
         return None
-    file = open(folder / ".lock", "w")  # noqa: SIM115  held as long as the process lives
+    file = open(as_file(folder / ".lock"), "w")  # noqa: SIM115  held as long as the process lives
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not flock: a loader's workers would hold it after a kill -9
     except (BlockingIOError, PermissionError) as error:
@@ -305,11 +313,6 @@ def _locked(folder: Path):
 def named(evaltype: str, metric: str, evaltypes: list[str]) -> str:
     """The metric's name in files: plain with one evaltype, `<evaltype>/<metric>` with several."""
     return metric if len(evaltypes) == 1 else f"{evaltype}/{metric}"
-
-
-def _metric_group(name: str, evaltypes: list[str]) -> str:
-    evaltype, _, metric = name.rpartition("/")
-    return f"{evaltype or evaltypes[0]}_{metric.partition('@')[0]}"
 
 
 def _training_group(name: str) -> str:

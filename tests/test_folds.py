@@ -329,6 +329,20 @@ def test_a_split_file_is_one_fold_and_untrained_networks_are_told_apart(data, tm
     assert flags(data, tmp_path, *more).splits_to_eval == ["test"]
 
 
+@pytest.mark.parametrize(
+    ("more", "untested"),
+    [([], True), (["--final_test"], False), (["--splits_to_eval", "val", "test"], False)],
+    ids=["val", "final", "both"],
+)
+def test_one_fold_says_at_its_start_what_it_lacks(data, tmp_path, capsys, more, untested):
+    file, names = tmp_path / "splits.json", [f"class_{c}" for c in range(12)]
+    file.write_text(json.dumps({"train": names[:5], "val": names[5:8], "test": names[8:]}))
+    main.main(flags(data, tmp_path, "--split_scheme", "predefined", "--split_file", str(file), "--n_epochs", "1", *more))
+    said = capsys.readouterr().out
+    line = next(line for line in said.splitlines() if "makes one fold" in line)
+    assert said.index(line) < said.index("epoch 1/1") and ("nothing is measured on test: --final_test" in line) == untested
+
+
 def test_a_run_keeps_its_split_file(data, tmp_path, capsys):
     file, names = tmp_path / "splits.json", [f"class_{c}" for c in range(12)]
     file.write_text(json.dumps({"train": names[:5], "val": names[5:8], "test": names[8:]}))

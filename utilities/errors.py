@@ -3,7 +3,9 @@
 import argparse
 import contextlib
 import os
+import signal
 import sys
+import threading
 
 
 class UserError(Exception):
@@ -27,10 +29,32 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 @contextlib.contextmanager
+def terminable():
+    """Inside, SIGTERM, with which clusters end a job, is a Ctrl-C: it raises KeyboardInterrupt. A second one kills, as ever.
+
+    Nothing changes outside the main thread, or where the program handles SIGTERM already.
+    """
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def interrupt(number, frame):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
 def one_line_errors(program: str = "main.py"):
     """A user's mistake ends the program with one line and status 2 instead of a traceback."""
     try:
-        yield
+        with terminable():
+            yield
     except BrokenPipeError:  # `main.py --list losses | head`: nobody reads on
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:

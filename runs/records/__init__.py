@@ -1,7 +1,11 @@
 """Records of a run: rows go to every sink alike. A sink is a file of this folder; one that is off takes nothing.
 
 A row is one value of one metric in one epoch, or, with --log_every, of one batch. Sinks have `write(rows)`, `write_batches(rows)`,
-`cut(epoch, step)` (drop what came after, on resume), `arrays(epoch, split, values)`, `picture(epoch, name, path)` and `close()`.
+`cut(epoch, step)` (drop what came after, on resume), `arrays(epoch, split, values)`, `picture(epoch, name, path)`,
+`selected(rule, epoch, values)` and `close()`.
+
+Names: `test/e_recall@1` everywhere, but the files of a group and, unless `--online_names plain`, the online service have those of the
+ICML pipeline. Of one batch: `batch/loss`. Pictures: `pictures/spectrum`.
 """
 
 from typing import NamedTuple
@@ -20,9 +24,20 @@ class Row(NamedTuple):
     step: int = 0
 
     @property
+    def name(self) -> str:
+        """`test/e_recall@1`."""
+        return f"{self.split}/{self.metric}"
+
+    @property
     def title(self) -> str:
         """The ICML pipeline's name, `Test: discriminative_e_recall: e_recall@1`."""
         return f"{SPLIT_TITLES[self.split]}: {self.group}: {self.metric.rpartition('/')[2]}"
+
+
+def metric_group(metric: str, evaltypes: list[str]) -> str:
+    """The ICML pipeline's group of curves of an evaluated metric, `discriminative_e_recall`."""
+    evaltype, _, plain = metric.rpartition("/")
+    return f"{evaltype or evaltypes[0]}_{plain.partition('@')[0]}"
 
 
 class BatchRow(NamedTuple):
@@ -51,6 +66,9 @@ class Sink:
 
     def picture(self, epoch: int, name: str, path) -> None:
         """Record a picture that lies at `path`."""
+
+    def selected(self, rule: str, epoch: int, values: dict) -> None:
+        """Record the epoch that the selection rule now chooses; `values`: split -> {metric: value}."""
 
     def close(self) -> None:
         """Finish."""

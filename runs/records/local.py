@@ -1,23 +1,73 @@
 """CSV files: metrics.csv and batches.csv in long form, one file a group as the ICML pipeline writes, arrays as .npz."""
 
 import csv
+import re
 from pathlib import Path
 
 from runs.records import SPLIT_TITLES, BatchRow, Row, Sink
+from runs.records.damaged import as_file, as_folder, set_aside
 from utilities.files import replacing
 
+TEXTS = ("split", "metric", "name")  # columns of text; those of COUNTS are whole numbers, all others numbers
+COUNTS = ("epoch", "step")
+_ARRAYS = re.compile(rf"(?:{'|'.join(SPLIT_TITLES)})_(-?\d+)\.npz")
 
-def read_rows(path: Path) -> list[dict]:
-    """The complete rows of a CSV file; a last line that a crash cut short is dropped."""
+
+def read_rows(path: Path, fields: tuple[str, ...] | None = None) -> list[dict]:
+    """The complete rows of a CSV file; a last line that a crash cut short is dropped.
+
+    Args:
+        path: the file; without it there are no rows.
+        fields: the columns that it must have; None: any, after `epoch`.
+
+    Raises:
+        ValueError: the file is damaged; the message tells how, in a few words.
+    """
     if not path.exists():
         return []
-    text = path.read_text(encoding="utf-8")
-    whole = text[: text.rfind("\n") + 1]
-    return list(csv.DictReader(whole.splitlines()))
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError("not UTF-8") from error
+    if "\0" in text:
+        raise ValueError("a NUL byte")
+    try:
+        reader = csv.DictReader(text[: text.rfind("\n") + 1].splitlines())
+        header, rows = reader.fieldnames or [], list(reader)
+    except csv.Error as error:
+        raise ValueError(f"no CSV: {error}") from error
+    if header[:1] != ["epoch"] or len(set(header)) < len(header) or fields not in (None, tuple(header)):
+        raise ValueError("the header is missing or another")
+    for number, row in enumerate(rows, start=2):
+        _check(row, number)
+    return rows
+
+
+def _check(row: dict, number: int) -> None:
+    """Raise ValueError where a row, the line `number`, has too many or too few columns, or text for a number."""
+    if None in row or None in row.values():
+        raise ValueError(f"line {number} has too {'many' if None in row else 'few'} columns")
+    for column, value in row.items():
+        try:
+            if column in COUNTS:
+                int(value)
+            elif column not in TEXTS and value:  # empty: of a group's metrics this one is not there
+                float(value)
+        except ValueError as error:
+            raise ValueError(f"line {number} has {value[:20]!r} for {column}") from error
 
 
 def _number(value: float) -> str:
     return repr(float(value))  # shortest text that reads back as the same number
+
+
+def _sound_rows(path: Path, fields: tuple[str, ...] | None = None) -> list[dict] | None:
+    """The rows of a file, None where there is none; a damaged one is set aside."""
+    try:
+        return read_rows(path, fields) if as_file(path).exists() else None
+    except ValueError as error:
+        set_aside(path, str(error))
+        return None
 
 
 class _LongForm(Sink):
@@ -27,12 +77,11 @@ class _LongForm(Sink):
     FIELDS: tuple[str, ...]
 
     def __init__(self, folder: Path):
-        self.path = folder / "CSV_Logs" / self.NAME
-        self.path.parent.mkdir(exist_ok=True)
+        self.path = as_file(as_folder(folder / "CSV_Logs") / self.NAME)
 
     def cut(self, epoch: int, step: int = 0) -> None:
         if self.path.exists():
-            self._replace([row for row in read_rows(self.path) if int(row["epoch"]) <= epoch])
+            self._replace([row for row in _sound_rows(self.path, self.FIELDS) or [] if int(row["epoch"]) <= epoch])
 
     def _append(self, lines) -> None:
         if not self.path.exists():
@@ -72,12 +121,11 @@ class BatchFile(_LongForm):
 class GroupFiles(Sink):
     """`CSV_Logs/<Train|Val|Test>_<group>.csv`: one column a metric, one line an epoch.
 
-    Where file names ignore case, groups that differ in nothing else (`mAP`, `map`) share a file, with a line each an epoch.
+    On a file system that ignores case, groups whose names differ in case alone (`mAP`, `map`) share a file, each with its own lines.
     """
 
     def __init__(self, folder: Path):
-        self.folder = folder / "CSV_Logs"
-        self.folder.mkdir(exist_ok=True)
+        self.folder = as_folder(folder / "CSV_Logs")
 
     def write(self, rows: list[Row]) -> None:
         files = {}
@@ -99,8 +147,8 @@ class GroupFiles(Sink):
                 csv.DictWriter(file, fields, restval="", lineterminator="\n").writerow(line)
 
     def cut(self, epoch: int, step: int = 0) -> None:
-        for path in self.folder.glob("*_*.csv"):
-            rows = read_rows(path)
+        for path in sorted(path for title in SPLIT_TITLES.values() for path in self.folder.glob(f"{title}_*.csv")):
+            rows = _sound_rows(path)
             if rows:
                 self._replace(path, list(rows[0]), [row for row in rows if int(row["epoch"]) <= epoch])
 
@@ -122,11 +170,12 @@ class ArrayFiles(Sink):
         import numpy as np
 
         if values:
-            self.folder.mkdir(exist_ok=True)
-            with replacing(self.folder / f"{split}_{epoch:04d}.npz", "wb") as file:
+            path = as_file(as_folder(self.folder) / f"{split}_{epoch:04d}.npz")
+            with replacing(path, "wb") as file:
                 np.savez(file, **values)
 
     def cut(self, epoch: int, step: int = 0) -> None:
-        for path in self.folder.glob("*_*.npz"):
-            if int(path.stem.rpartition("_")[2]) > epoch:
+        for path in self.folder.glob("*.npz"):
+            ours = _ARRAYS.fullmatch(path.name)
+            if ours and int(ours[1]) > epoch and as_file(path).exists():
                 path.unlink()

@@ -1,4 +1,4 @@
-"""Weights & Biases and Comet: the same rows under the ICML pipeline's names. A failing or slow network never stops or slows a run."""
+"""Weights & Biases and Comet: the same rows, by default under the ICML pipeline's names. A failing or slow network never stops or slows a run."""
 
 import contextlib
 import functools
@@ -6,18 +6,23 @@ import importlib
 import itertools
 import os
 import queue
+import re
 import secrets
 import threading
 import time
 from pathlib import Path
 
-from runs.records import BatchRow, Row, Sink
+import yaml
+
+from runs.records import BatchRow, Row, Sink, metric_group
+from runs.records.damaged import as_file, as_folder, set_aside
 from utilities.errors import UserError
 
 OPEN_WITHIN = 10  # seconds that a run waits for its service at the start; after that it trains while the service still starts
 GIVEN_UP_AFTER = 30  # seconds since its start that a service gets which has not opened when the run ends
 CLOSE_WITHIN = 60  # seconds that the run waits at the end for what is still to be sent to one that has
 MOST_WAITING = 10_000  # calls that wait for a service; more are dropped
+_RUN_ID = re.compile(rb"[A-Za-z0-9_-]{1,64}")
 # What Comet would collect of its own accord: the command line, which may hold a key, the code and its changes, the console, the machine.
 COMET_COLLECTS_NOTHING = dict.fromkeys(
     (
@@ -92,6 +97,9 @@ class Background(Sink):
     def picture(self, epoch: int, name: str, path) -> None:
         self._later("picture", epoch, name, path)
 
+    def selected(self, rule: str, epoch: int, values: dict) -> None:
+        self._later("selected", rule, epoch, values)
+
     def close(self) -> None:
         self._later("close")
         if not self._opened.wait(max(0, self._began + self._given_up_after - time.monotonic())):
@@ -118,7 +126,34 @@ def _never_fatal(method):
     return guarded
 
 
-class Wandb(Sink):
+class _Service(Sink):
+    """What the services share: names of values, and what describes a run."""
+
+    def __init__(self, opt):
+        self.run, self._opt = None, opt
+
+    def _name(self, row: Row) -> str:
+        return row.title if self._opt.online_names == "icml" else row.name
+
+    def _metric_name(self, split: str, metric: str) -> str:
+        return self._name(Row(0, split, metric_group(metric, self._opt.evaltypes), metric, 0.0))
+
+    def _selection(self, rule: str, epoch: int, values: dict) -> dict:
+        """`selected/rule`, `selected/epoch`, and for each value `selected/<its name>`."""
+        named = {f"selected/{self._metric_name(split, metric)}": value for split, of in values.items() for metric, value in of.items()}
+        return {"selected/rule": rule, "selected/epoch": epoch, **named}
+
+
+def _configuration(opt, folder: Path) -> dict:
+    """The flags and, under `environment`, what environment.yaml holds: commit, versions, weights, counts of the data."""
+    try:
+        environment = yaml.safe_load((folder / "environment.yaml").read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):  # missing or damaged: the flags alone
+        environment = None
+    return opt.saved() | ({"environment": environment} if isinstance(environment, dict) else {})
+
+
+class Wandb(_Service):
     """A W&B run in `<run>/wandb`, offline where there are no credentials; the same run is continued on resume.
 
     W&B takes rows in the order of its own step only, and drops what comes again after a resume. Ours is the number of batches
@@ -126,7 +161,8 @@ class Wandb(Sink):
     """
 
     def __init__(self, opt, folder: Path):
-        self.run, self._step = None, 0
+        super().__init__(opt)
+        self._step = 0
         try:
             self.run = self._start(opt, folder)
         except Exception as error:
@@ -146,14 +182,11 @@ class Wandb(Sink):
                 print(
                     f"--log_online: no W&B credentials (wandb login, WANDB_API_KEY or --wandb_key): offline; later: wandb sync {folder}/wandb/offline-run-*"
                 )
-        identity = folder / "wandb" / "run_id.txt"
-        identity.parent.mkdir(exist_ok=True)
-        if not identity.exists():
-            identity.write_text(secrets.token_hex(4))
+        identity = _identity(as_folder(folder / "wandb"))
         limit = {"finish_timeout": CLOSE_WITHIN} if "finish_timeout" in wandb.Settings.model_fields else {}  # not in older versions
         run = wandb.init(
-            dir=str(folder), mode=mode, project=opt.project, group=opt.group, name=_title(opt, folder), id=identity.read_text().strip(),
-            resume="allow" if mode == "online" else None, config=opt.saved(),
+            dir=str(folder), mode=mode, project=opt.project, group=opt.group, name=_title(opt, folder), id=identity,
+            resume="allow" if mode == "online" else None, config=_configuration(opt, folder),
             settings=wandb.Settings(save_code=False, console="off", disable_git=True, x_disable_meta=True, silent=True, **limit),
         )  # fmt: skip
         run.define_metric("*", step_metric="epoch")
@@ -163,7 +196,7 @@ class Wandb(Sink):
     @_never_fatal
     def write(self, rows: list[Row]) -> None:
         self._step = rows[0].step + rows[0].epoch + 1
-        self.run.log({row.title: row.value for row in rows} | {"epoch": rows[0].epoch}, step=self._step)
+        self.run.log({self._name(row): row.value for row in rows} | {"epoch": rows[0].epoch}, step=self._step)
 
     @_never_fatal
     def write_batches(self, rows: list[BatchRow]) -> None:
@@ -176,17 +209,33 @@ class Wandb(Sink):
     def arrays(self, epoch: int, split: str, values: dict) -> None:
         import wandb
 
-        self.run.log({f"{split}/{name}": wandb.Histogram(value) for name, value in values.items()} | {"epoch": epoch}, step=self._step)
+        histograms = {self._metric_name(split, name): wandb.Histogram(value) for name, value in values.items()}
+        self.run.log(histograms | {"epoch": epoch}, step=self._step)
 
     @_never_fatal
     def picture(self, epoch: int, name: str, path) -> None:
         import wandb
 
-        self.run.log({name: wandb.Image(str(path)), "epoch": epoch}, step=self._step)
+        self.run.log({f"pictures/{name}": wandb.Image(str(path)), "epoch": epoch}, step=self._step)
+
+    @_never_fatal
+    def selected(self, rule: str, epoch: int, values: dict) -> None:
+        self.run.summary.update(self._selection(rule, epoch, values))
 
     @_never_fatal
     def close(self) -> None:
         self.run.finish()
+
+
+def _identity(folder: Path) -> str:
+    """The id of the run at W&B, kept in `run_id.txt` of its folder."""
+    path = as_file(folder / "run_id.txt")
+    known = path.read_bytes().strip() if path.exists() else None
+    if known is not None and not _RUN_ID.fullmatch(known):
+        set_aside(path, "no id of a run")
+    if not path.exists():
+        path.write_text(secrets.token_hex(4))
+    return path.read_text().strip()
 
 
 def _title(opt, folder: Path) -> str:
@@ -194,11 +243,11 @@ def _title(opt, folder: Path) -> str:
     return folder.name if getattr(opt, "fold", None) is None else f"{folder.parent.name}/{folder.name}"
 
 
-class Comet(Sink):
+class Comet(_Service):
     """A Comet experiment, offline where there is no key. It holds what a run records, and nothing that Comet collects by itself."""
 
     def __init__(self, opt, folder: Path):
-        self.run = None
+        super().__init__(opt)
         import comet_ml
 
         key = opt.comet_api_key or os.environ.get("COMET_API_KEY")
@@ -211,14 +260,14 @@ class Comet(Sink):
                 self.run = comet_ml.OfflineExperiment(offline_directory=where, project_name=opt.project, **COMET_COLLECTS_NOTHING)
             self.run.set_name(_title(opt, folder))
             self.run.add_tag(opt.group)
-            self.run.log_parameters(opt.saved())
+            self.run.log_parameters(_configuration(opt, folder))
         except Exception as error:
             print(f"Comet could not start ({type(error).__name__}: {error}); local records go on")
 
     @_never_fatal
     def write(self, rows: list[Row]) -> None:
         for row in rows:
-            self.run.log_metric(row.title, row.value, step=row.step, epoch=row.epoch)
+            self.run.log_metric(self._name(row), row.value, step=row.step, epoch=row.epoch)
 
     @_never_fatal
     def write_batches(self, rows: list[BatchRow]) -> None:
@@ -228,11 +277,15 @@ class Comet(Sink):
     @_never_fatal
     def arrays(self, epoch: int, split: str, values: dict) -> None:
         for name, value in values.items():
-            self.run.log_histogram_3d(value, name=f"{split}/{name}", step=epoch)
+            self.run.log_histogram_3d(value, name=self._metric_name(split, name), step=epoch)
 
     @_never_fatal
     def picture(self, epoch: int, name: str, path) -> None:
-        self.run.log_image(str(path), name=name, step=epoch)
+        self.run.log_image(str(path), name=f"pictures/{name}", step=epoch)
+
+    @_never_fatal
+    def selected(self, rule: str, epoch: int, values: dict) -> None:
+        self.run.log_others(self._selection(rule, epoch, values))
 
     @_never_fatal
     def close(self) -> None:

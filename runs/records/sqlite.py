@@ -3,11 +3,16 @@
 A value that is no number (nan) is NULL there: SQLite knows no other.
 """
 
+import contextlib
 import itertools
 import sqlite3
 from pathlib import Path
 
 from runs.records import BatchRow, Row, Sink
+from runs.records.damaged import as_file, set_aside
+
+EPOCHS, BATCHES = ["epoch", "split", "metric", "value"], ["epoch", "step", "name", "value"]  # columns
+_BESIDE = ("-journal", "-wal", "-shm")  # SQLite's own files beside a database, which would spoil another one of that name
 
 
 def _quoted(name: str) -> str:
@@ -17,16 +22,27 @@ def _quoted(name: str) -> str:
 class Database(Sink):
     """Tables named after the groups, with columns epoch, split, metric, value.
 
-    SQLite's names ignore case. Of groups that differ in nothing else the first one written has the plain name, of several in one epoch
-    the first in the order of ASCII (capitals before small letters), and the next are numbered: `discriminative_mAP`,
-    `discriminative_map (2)`. A table keeps its name when a run goes on.
+    SQLite ignores case in names. Of groups whose names differ in case alone, the first one written has the plain name (within one epoch
+    capitals come first), and the next ones are numbered: `discriminative_mAP`, `discriminative_map (2)`. A table keeps its name on resume.
     """
 
     def __init__(self, folder: Path):
-        self.path = folder / "metrics.db"
+        self.path = as_file(folder / "metrics.db")
 
-    def _connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(self.path, timeout=60)
+    def _take(self, action) -> None:
+        """Call `action(connection)` in one transaction. A database that SQLite cannot use is set aside, and `action` gets a new one."""
+        try:
+            self._open(action)
+        except sqlite3.DatabaseError as error:
+            aside = set_aside(self.path, str(error))
+            for ending in _BESIDE:
+                with contextlib.suppress(FileNotFoundError):
+                    self.path.with_name(self.path.name + ending).rename(aside.with_name(aside.name + ending))
+            self._open(action)
+
+    def _open(self, action) -> None:
+        with contextlib.closing(sqlite3.connect(self.path, timeout=60)) as connection, connection:
+            action(connection)
 
     @staticmethod
     def _tables(connection) -> list[str]:
@@ -46,27 +62,40 @@ class Database(Sink):
                 return name
 
     def write(self, rows: list[Row]) -> None:
-        with self._connect() as connection:
+        def insert(connection):
             tables = {group: self._table(connection, group) for group in sorted({row.group for row in rows})}
             for row in rows:
                 connection.execute(
                     f"insert or replace into {_quoted(tables[row.group])} values (?, ?, ?, ?)",
                     (row.epoch, row.split, row.metric, row.value),
                 )
-        connection.close()
+
+        self._take(insert)
 
     def write_batches(self, rows: list[BatchRow]) -> None:
-        with self._connect() as connection:
+        def insert(connection):
             connection.execute(
                 "create table if not exists batches (epoch integer, step integer, name text, value real, primary key (step, name))"
             )
             connection.executemany("insert or replace into batches values (?, ?, ?, ?)", rows)
-        connection.close()
+
+        self._take(insert)
 
     def cut(self, epoch: int, step: int = 0) -> None:
-        if not self.path.exists():
-            return
-        with self._connect() as connection:
+        def drop_later(connection):
+            self._check(connection)
             for table in self._tables(connection):
                 connection.execute(f"delete from {_quoted(table)} where epoch > ?", (epoch,))
-        connection.close()
+
+        if self.path.exists():
+            self._take(drop_later)
+
+    def _check(self, connection) -> None:
+        """Raise DatabaseError where pages are damaged, or a table is not as this program makes them."""
+        (found,) = connection.execute("pragma integrity_check(1)").fetchone()
+        if found != "ok":
+            raise sqlite3.DatabaseError(" ".join(found.split()))
+        for table in self._tables(connection):
+            columns = [column[1] for column in connection.execute(f"pragma table_info({_quoted(table)})")]
+            if columns != (BATCHES if table == "batches" else EPOCHS):
+                raise sqlite3.DatabaseError(f"the table {table!r} is none of a run")

@@ -4,10 +4,11 @@ import time
 from pathlib import Path
 
 from runs.records import BatchRow, Row, Sink
+from runs.records.damaged import as_folder, set_aside
 
 
 class EventFiles(Sink):
-    """Scalars as `<split>/<metric>`, array-valued metrics as histograms, pictures as images, all by epoch; `batch/<name>` by step.
+    """Scalars and the histograms of arrays as `<split>/<metric>`, `pictures/<name>`, all by epoch; `batch/<name>` by step.
 
     Batches lie in a folder of their own, `batches`: TensorBoard cuts all curves of a folder at one number, here epochs, there steps.
     """
@@ -21,8 +22,9 @@ class EventFiles(Sink):
         if subfolder not in self._writers:
             from torch.utils.tensorboard import SummaryWriter
 
-            _wait_for_a_later_name(self.folder / subfolder)
-            self._writers[subfolder] = SummaryWriter(str(self.folder / subfolder), purge_step=self._purge.get(subfolder))
+            folder = as_folder(as_folder(self.folder) / subfolder)
+            _wait_for_a_later_name(folder)
+            self._writers[subfolder] = SummaryWriter(str(folder), purge_step=self._purge.get(subfolder))
         return self._writers[subfolder]
 
     @property
@@ -32,7 +34,7 @@ class EventFiles(Sink):
 
     def write(self, rows: list[Row]) -> None:
         for row in rows:
-            self.writer.add_scalar(f"{row.split}/{row.metric}", row.value, row.epoch)
+            self.writer.add_scalar(row.name, row.value, row.epoch)
         self.writer.flush()
 
     def write_batches(self, rows: list[BatchRow]) -> None:
@@ -43,6 +45,9 @@ class EventFiles(Sink):
 
     def cut(self, epoch: int, step: int = 0) -> None:
         self._purge = {"": epoch + 1, "batches": step + 1}  # TensorBoard itself then drops what an earlier process wrote from there on
+        blocking = next((path for path in self.folder.rglob("*tfevents*") if path.is_dir()), None)
+        if blocking is not None:  # TensorBoard skips what is damaged inside a file, and ends at a folder of such a name
+            set_aside(self.folder, f"{blocking.name} is a folder")
 
     def arrays(self, epoch: int, split: str, values: dict) -> None:
         for name, value in values.items():
@@ -56,7 +61,7 @@ class EventFiles(Sink):
             width, height = opened.size
         # The file's own bytes: add_image would decode and encode it again.
         picture = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=Path(path).read_bytes())
-        self.writer.file_writer.add_summary(Summary(value=[Summary.Value(tag=name, image=picture)]), epoch)
+        self.writer.file_writer.add_summary(Summary(value=[Summary.Value(tag=f"pictures/{name}", image=picture)]), epoch)
 
     def close(self) -> None:
         for writer in self._writers.values():

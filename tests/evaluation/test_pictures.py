@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.data import ConcatDataset
 
 import metrics
 from evaluation import Embedded, charts, embed_all, loaders, pictures, spaces
 from evaluation.outputs import _title
+from runs import plots
 from tests.evaluation._made import Network, made_splits, options, runtime
 
 
@@ -207,6 +209,72 @@ def test_tsne_takes_whole_classes():
     assert np.array_equal(charts.sample_classes(labels, 1000, seed=5), np.arange(30))
 
 
+def test_queries_are_of_distinct_classes_as_far_as_there_are():
+    labels = np.repeat([7, 3, 9], [50, 2, 1])
+    shown = pictures.sample_queries(labels, 1)
+    assert len(shown) == 8 and set(labels[shown]) == {3, 7, 9} and (np.diff(shown) > 0).all()
+    many = np.repeat(np.arange(20), 5)
+    assert len(set(many[pictures.sample_queries(many, 3)])) == 8
+    assert np.array_equal(pictures.sample_queries(many, 3), pictures.sample_queries(many, 3))
+    assert not np.array_equal(pictures.sample_queries(many, 3), pictures.sample_queries(many, 4))
+    assert pictures.sample_queries(np.zeros(1, dtype=int), 3).tolist() == [0]
+
+
+def test_images_are_shown_whole(tmp_path):
+    import datasets
+    from tests.builders import make_folder, picture
+
+    make_folder(tmp_path / "things", n_classes=4, size=(300, 100))
+    opt = options("--dataset", "folder", "--dataset_folder_path", str(tmp_path / "things"), "--not_pretrained")
+    splits = datasets.select("folder", opt, opt.source_path, 224)
+    both = ConcatDataset([splits["evaluation"], splits["testing"]])
+    for index in (0, len(splits["evaluation"])):
+        shown = pictures._image(both, index)
+        assert shown.shape == (80, 240, 3)
+    whole = np.asarray(picture((0, 0), (300, 100)).resize((240, 80))).astype(float)
+    assert np.abs(pictures._image(both, 0) - whole).mean() < 4
+    assert np.array_equal(pictures._image(Things(np.arange(3)), 2), np.full((8, 8, 3), 18)), "where there is no other, the transformed one"
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["in itself", "in another reference"])
+def test_distances_stand_below_the_neighbours(figures, tmp_path, own):
+    generator = np.random.default_rng(0)
+    features, labels = generator.normal(size=(30, 4)).astype(np.float32), np.arange(30) % 3
+    reference = features if own else generator.normal(size=(40, 4)).astype(np.float32)
+    reference_labels = np.arange(len(reference)) % 3
+    exclude = np.arange(30) if own else np.full(30, -1)
+    compared = spaces.Compared(spaces.Space(features, labels, reference, reference_labels, exclude), None, ["test"])
+    pictures.recoveries(tmp_path / "a.png", (Things(labels), Things(reference_labels)), compared, np.array([4, 9]), "title")
+    expected = []
+    for query in (4, 9):
+        order = ranked(features, query, reference, [j for j in range(len(reference)) if not own or j != query])[:7]
+        expected += [f"distance {np.linalg.norm(features[query].astype(float) - reference[j].astype(float)):#.3g}" for j in order]
+    assert [text for text, _ in boxes(figures["a"]) if text.startswith("distance")] == expected
+
+
+SHORTENED = {  # names -> what stands for them where 60 points are there
+    ("People_and_Body__1f44b", "People_and_Body__1f590", "short"): ("…Body__1f44b", "…Body__1f590", "short"),
+    ("Acura TL Sedan 2012", "Acura TL Type-S 2008"): ("…TL Sedan 2012", "…Type-S 2008"),
+    ("001.Black_footed_Albatross", "002.Laysan_Albatross"): ("001.Black_foot…", "002.Laysan_Al…"),
+    ("a_common_beginning_", "a_common_beginning_and_more"): ("…beginning_", "…and_more"),
+}
+
+
+@pytest.mark.parametrize("names", SHORTENED)
+def test_what_names_share_at_their_beginning_is_cut_first(names):
+    short = charts.shortened(names, 7, 60)
+    assert tuple(short[name] for name in names) == SHORTENED[names]
+    assert all(charts.text_width(text, 7) <= 60 for text in short.values())
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sets(st.text("ab_ $", min_size=1, max_size=40), min_size=1, max_size=6), st.integers(20, 120))
+def test_shortened_names_fit_and_whole_ones_stay(names, width):
+    for name, text in charts.shortened(names, 7, width).items():
+        assert charts.text_width(text, 7) <= width
+        assert text == name or charts.text_width(name, 7) > width
+
+
 def plain_options(size_of_tsne):
     return SimpleNamespace(
         evaltypes=["discriminative"], seed=1, eval_size_of_tsne=size_of_tsne, eval_reference_set="compared_to_self", tester="global",
@@ -267,6 +335,46 @@ def test_a_spectrum_of_one_value_is_seen(figures, tmp_path, shape):
     charts.spectra(tmp_path / "spectrum.png", {"test": np.ones(shape), "val": np.eye(4)}, 1, "Group")
     one, several = figures["spectrum"].axes[0].lines
     assert one.get_marker() == "o" and several.get_marker() in ("", "None", None)
+
+
+def test_singular_values_of_zero_are_counted_and_do_not_stretch_the_axis(figures, tmp_path):
+    generator = np.random.default_rng(0)
+    flat = (generator.normal(size=(50, 3)) @ generator.normal(size=(3, 10))).astype(np.float32)
+    charts.spectra(tmp_path / "spectrum.png", {"train": generator.normal(size=(50, 10)), "test": flat}, 1, "Group")
+    (axis,) = figures["spectrum"].axes
+    assert [line.get_label() for line in axis.lines] == ["train", "test, 7 of 10 are 0"]
+    assert [len(line.get_xdata()) for line in axis.lines] == [10, 3] and axis.get_ylim()[0] > 1e-3
+    assert [line.get_color() for line in axis.lines] == [plots.SPLIT_COLOURS[split] for split in ("train", "test")]
+
+
+def test_coloured_groups_are_large_and_spread():
+    centres = np.array([[0, 0], [0.1, 0], [0, 0.1], [10, 0], [0, 10], [10, 10], [5, 5], [30, 30]], dtype=float)
+    sizes = [9, 8, 8, 8, 8, 8, 8, 2]  # the last is far away, and small
+    codes = np.repeat(np.arange(8), sizes)
+    places = centres[codes] + 0.01 * np.random.default_rng(0).normal(size=(len(codes), 2))
+    assert charts.coloured(places, codes, 4).tolist() == [0, 3, 4, 5]
+    assert charts.coloured(places, codes, 8).tolist() == list(range(8))
+
+
+def test_tsne_has_colours_by_super_class_where_there_are_some(figures, tmp_path):
+    labels = np.repeat(np.arange(30), 4)
+    features = np.random.default_rng(0).normal(size=(120, 5)).astype(np.float32)
+    things = Things(labels)
+    things.super_labels = {label: "first" if label % 2 else "second" for label in range(30)}
+    for supers, told in ((True, ["first", "second"]), (False, 13)):
+        if not supers:
+            things.super_labels = dict.fromkeys(range(30))
+        parents = pictures.super_classes(Embedded({}, labels, 0.0, things))
+        assert (parents is not None) == supers
+        assert charts.tsne(tmp_path / "tsne.png", features, labels, 120, 1, "Group", things.class_names, parents)
+        figure = figures["tsne"]
+        legend = [text.get_text().strip() for text in figure.legends[0].get_texts()]
+        assert legend == told if supers else (len(legend) == told and legend[-1] == "18 other classes")
+        assert ("by super-class" in figure.axes[0].get_title()) == supers
+        drawn = {tuple(collection.get_facecolor()[0]): len(collection.get_offsets()) for collection in figure.axes[0].collections}
+        assert sum(drawn.values()) == 120 and len(drawn) == (2 if supers else 13)
+        box, renderer = figure.legends[0], figure._get_renderer()
+        assert box.get_window_extent(renderer).x1 <= figure.bbox.width
 
 
 @pytest.mark.filterwarnings("error::UserWarning")

@@ -76,6 +76,20 @@ def test_own_runs_are_read_and_their_map_stays():
     assert columns.value(run, columns.column("test", "other/e_recall@1"), SELECTED) == 0.9
 
 
+def test_plain_names_are_read_and_what_the_run_is():
+    rows = [
+        {"epoch": e, "_step": e, "test/e_recall@1": 0.1 * e, "train/criterion/active_share": 0.5, "val/other/nmi": 0.2, "batch/loss": 1.0,
+         "pictures/spectrum": 3}
+        for e in (1, 2)
+    ]  # fmt: skip
+    config = {"dataset": "cub200", "seed": 3, "n_epochs": 2, "storage_metrics": ["e_recall@1"], "environment": {"git_commit": "abc"}}
+    (group,) = read(Online("Mine_s3", rows, config, group="Mine")).values()
+    (run,) = group.counted
+    assert set(run.series.keys) == {("test", "e_recall@1"), ("train", "criterion/active_share"), ("val", "other/nmi")}
+    assert run.series.of("test", "e_recall@1").tolist() == [0.1, 0.2]
+    assert run.environment == {"git_commit": "abc"} and "environment" not in run.flags
+
+
 def test_values_of_one_epoch_in_several_rows_are_joined():
     run = icml(0, [0.1, 0.2])
     split = [{"_step": row["_step"], key: value} for row in run.scan_history() for key, value in row.items() if key != "_step"]

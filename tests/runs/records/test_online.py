@@ -1,8 +1,6 @@
-"""Every sink takes the same rows, and gives back the rows up to an epoch when a run is cut."""
+"""Online services: what they are told, under which names, and that they never hold a run up."""
 
-import csv
 import json
-import sqlite3
 import sys
 import threading
 import time
@@ -12,156 +10,9 @@ from argparse import Namespace
 
 import numpy as np
 import pytest
+import yaml
 
-from runs.records import BatchRow, Row
-from runs.records.local import ArrayFiles, BatchFile, GroupFiles, LongFile
-from runs.records.sqlite import Database
-from runs.records.tensorboard import EventFiles
-
-
-def rows(epoch):
-    return [
-        Row(epoch, "train", "loss", "loss", 1 / epoch),
-        Row(epoch, "test", "discriminative_e_recall", "e_recall@1", 0.1 * epoch),
-        Row(epoch, "test", "discriminative_e_recall", "e_recall@2", 0.2 * epoch),
-        Row(epoch, "test", "discriminative_nmi", "nmi", float("nan") if epoch == 2 else 0.5),
-    ]
-
-
-def batch_rows(epoch, steps):
-    return [BatchRow(epoch, step, name, 1 / (step + i)) for step in steps for i, name in enumerate(("loss", "miner/tuples"))]
-
-
-BATCHES = {1: (1, 2, 3), 2: (4, 5, 6), 3: (7, 8, 9)}  # epoch -> steps
-
-
-def read(path):
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def test_titles_are_those_of_the_icml_pipeline():
-    assert rows(1)[1].title == "Test: discriminative_e_recall: e_recall@1"
-    assert Row(1, "val", "fused_nmi", "fused/nmi", 0.0).title == "Val: fused_nmi: nmi"
-
-
-def test_long_file_round_trips_every_bit(tmp_path):
-    sink = LongFile(tmp_path)
-    for epoch in (1, 2, 3):
-        sink.write(rows(epoch))
-    got = read(tmp_path / "CSV_Logs" / "metrics.csv")
-    assert [(int(r["epoch"]), r["split"], r["metric"]) for r in got] == [(r.epoch, r.split, r.metric) for e in (1, 2, 3) for r in rows(e)]
-    assert [float(r["value"]) for r in got if r["metric"] == "loss"] == [1 / e for e in (1, 2, 3)]
-
-
-@pytest.mark.parametrize("sink_class", [LongFile, GroupFiles])
-def test_cut_drops_later_rows_and_broken_lines(tmp_path, sink_class):
-    sink = sink_class(tmp_path)
-    for epoch in (1, 2, 3):
-        sink.write(rows(epoch))
-    files = sorted((tmp_path / "CSV_Logs").glob("*.csv"))
-    assert files
-    for path in files:
-        with open(path, "a") as file:
-            file.write("4,te")  # a crash in the middle of a line
-    sink.cut(2)
-    for path in files:
-        assert {int(r["epoch"]) for r in read(path)} <= {1, 2} and path.read_text().endswith("\n")
-    sink.write(rows(3))
-    for path in files:
-        assert max(int(r["epoch"]) for r in read(path)) == 3
-
-
-def test_group_files_have_a_column_a_metric_and_grow_with_new_ones(tmp_path):
-    sink = GroupFiles(tmp_path)
-    sink.write(rows(1))
-    path = tmp_path / "CSV_Logs" / "Test_discriminative_e_recall.csv"
-    assert path.read_text() == "epoch,e_recall@1,e_recall@2\n1,0.1,0.2\n"
-    sink.write([Row(2, "test", "discriminative_e_recall", "e_recall@4", 0.9)])
-    assert path.read_text() == "epoch,e_recall@1,e_recall@2,e_recall@4\n1,0.1,0.2,\n2,,,0.9\n"
-
-
-def test_cut_of_a_group_to_nothing_keeps_it_usable(tmp_path):
-    sink = GroupFiles(tmp_path)
-    sink.write(rows(5))
-    sink.cut(-2)
-    sink.write(rows(1))
-    assert [r["epoch"] for r in read(tmp_path / "CSV_Logs" / "Train_loss.csv")] == ["1"]
-
-
-def test_database_holds_the_rows_of_metrics_csv(tmp_path):
-    sink = Database(tmp_path)
-    for epoch in (1, 2, 3):
-        sink.write(rows(epoch))
-    sink.cut(2)
-    with sqlite3.connect(tmp_path / "metrics.db") as connection:
-        got = connection.execute('select epoch, split, metric, value from "discriminative_e_recall" order by epoch, metric').fetchall()
-        tables = {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
-        assert connection.execute("select count(*) from discriminative_nmi where value is null").fetchone() == (1,), "nan"
-    assert got == [(e, "test", f"e_recall@{k}", 0.1 * k * e) for e in (1, 2) for k in (1, 2)]
-    assert tables == {"loss", "discriminative_e_recall", "discriminative_nmi"}
-
-
-def test_groups_that_differ_in_case_alone_have_a_table_each(tmp_path):
-    """SQLite's names ignore case."""
-    groups = {"discriminative_mAP": 0.1, "discriminative_map": 0.2, "discriminative_MAP": 0.3}  # group -> its value
-    for epoch in (1, 2):  # a new sink finds the tables again
-        Database(tmp_path).write([Row(epoch, "test", group, group, value) for group, value in groups.items()])
-    Database(tmp_path).write([Row(2, "test", "discriminative_map", "again", 0.4)])
-    Database(tmp_path).cut(1)
-    expected = {"discriminative_MAP": 0.3, "discriminative_mAP (2)": 0.1, "discriminative_map (3)": 0.2}
-    with sqlite3.connect(tmp_path / "metrics.db") as connection:
-        tables = {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
-        assert tables == set(expected)
-        for table, value in expected.items():
-            assert connection.execute(f'select epoch, value from "{table}"').fetchall() == [(1, value)]
-
-
-def test_event_files_read_back(tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    sink = EventFiles(tmp_path)
-    for epoch in (1, 2, 3):
-        sink.write(rows(epoch))
-        sink.arrays(epoch, "train", {"rho_spectrum@0": np.linspace(0, 1, 8)})
-    sink.close()
-    again = EventFiles(tmp_path)
-    again.cut(2)
-    again.write(rows(3))
-    again.close()
-    events = EventAccumulator(str(tmp_path / "tensorboard"))
-    events.Reload()
-    assert [(e.step, round(e.value, 6)) for e in events.Scalars("test/e_recall@1")] == [(1, 0.1), (2, 0.2), (3, 0.3)]
-    assert events.Tags()["histograms"] == ["train/rho_spectrum@0"]
-
-
-def test_pictures_lie_in_the_event_files_as_they_are(tmp_path):
-    import io
-
-    from PIL import Image
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    from tests.builders import write_image
-
-    path = write_image(tmp_path / "sample_recoveries.png", seed=1, size=(40, 30))
-    sink = EventFiles(tmp_path)
-    sink.picture(3, "sample_recoveries", path)
-    sink.close()
-    events = EventAccumulator(str(tmp_path / "tensorboard"))
-    events.Reload()
-    (image,) = events.Images("sample_recoveries")
-    assert (image.step, image.width, image.height) == (3, 40, 30)
-    read_again = Image.open(io.BytesIO(image.encoded_image_string)).convert("RGB")
-    assert np.array_equal(np.asarray(read_again), np.asarray(Image.open(path).convert("RGB")))
-
-
-def test_arrays_are_cut_too(tmp_path):
-    sink = ArrayFiles(tmp_path)
-    for epoch in (1, 2):
-        sink.arrays(epoch, "train", {"rho_spectrum@0": np.arange(3.0)})
-    sink.cut(1)
-    assert [p.name for p in (tmp_path / "Arrays").iterdir()] == ["train_0001.npz"]
-    assert np.array_equal(np.load(tmp_path / "Arrays" / "train_0001.npz")["rho_spectrum@0"], np.arange(3.0))
+from tests.runs.records._made import BATCHES, batch_rows, rows
 
 
 def test_a_failing_service_is_reported_once_and_stops_nothing(capsys):
@@ -172,7 +23,7 @@ def test_a_failing_service_is_reported_once_and_stops_nothing(capsys):
             raise ConnectionError("no route to host")
 
     sink = Wandb.__new__(Wandb)
-    sink.run = Broken()
+    sink.run, sink._opt = Broken(), offline_options()
     sink.write(rows(1))
     sink.write(rows(2))
     assert capsys.readouterr().out.count("no route to host") == 1
@@ -194,7 +45,8 @@ def wandb_records(data):
 
 
 def offline_options(**more):
-    flags = {"wandb_key": None, "comet_api_key": None, "project": "P", "group": "G", "lr": 0.1, "seed": 0, **more}
+    about = {"project": "P", "group": "G", "online_names": "icml", "evaltypes": ["discriminative"]}
+    flags = {"wandb_key": None, "comet_api_key": None, "lr": 0.1, "seed": 0, **about, **more}
     return Namespace(**flags, flags=frozenset({"lr", "seed", "wandb_key", "comet_api_key"}))
 
 
@@ -203,23 +55,30 @@ def nested(items):
     return {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in items}
 
 
+def is_histogram(row, name):
+    """Whether a value is one, nested or not, as versions of W&B write it."""
+    return (row[f"{name}/_type"] if f"{name}/_type" in row else row[name]["_type"]) == "histogram"
+
+
 def read_back(folder):
-    """(run id, configuration, history rows by step) of every offline run in a folder, in the order of their start."""
+    """(run id, configuration, history rows by step, summary) of every offline run in a folder, in the order of their start."""
     from wandb.proto import wandb_internal_pb2
 
     runs = []
     for file in sorted(folder.glob("wandb/offline-run-*/*.wandb"), key=lambda file: file.stat().st_mtime_ns):
-        identity, config, history = None, {}, {}
+        identity, config, history, summary = None, {}, {}, {}
         for data in wandb_records(file.read_bytes()):
             record = wandb_internal_pb2.Record()
             record.ParseFromString(data)
             if record.HasField("history"):
                 history[record.history.step.num] = nested(record.history.item)
+            if record.HasField("summary"):
+                summary.update(nested(record.summary.update))
             if record.HasField("run"):
                 config.update(nested(record.run.config.update))
                 identity = record.run.run_id
                 assert record.run.run_group == "G" and record.run.project == "P"
-        runs.append((identity, config, history))
+        runs.append((identity, config, history, summary))
     return runs
 
 
@@ -241,7 +100,7 @@ def test_an_offline_wandb_run_reads_back(tmp_path, offline):
         sink.write(rows(epoch))
     sink.close()
     offline.teardown()
-    ((_, config, history),) = read_back(tmp_path)
+    ((_, config, history, _),) = read_back(tmp_path)
     assert [h["Test: discriminative_e_recall: e_recall@1"] for h in history.values()] == [0.1, 0.2]
     assert list(history) == [2, 3]
     assert config["lr"] == 0.1 and "wandb_key" not in config
@@ -265,17 +124,13 @@ def test_an_offline_wandb_run_holds_batches_spectra_and_pictures_and_is_continue
     first, second = read_back(tmp_path)
     assert first[0] == second[0] == (tmp_path / "wandb" / "run_id.txt").read_text(), "one run"
     assert list(first[2]) == [3, 4, 5] and list(second[2]) == [7, 8, 9], "one order of steps"
-    for epoch, (_, _, history) in enumerate((first, second), start=1):
+    for epoch, (_, _, history, _) in enumerate((first, second), start=1):
         logged = list(history.values())
         assert [row["batch/step"] for row in logged] == list(BATCHES[epoch]) and {row["epoch"] for row in logged} == {epoch}
         assert [row["batch/loss"] for row in logged] == [1 / step for step in BATCHES[epoch]]
         assert logged[-1]["Test: discriminative_e_recall: e_recall@1"] == 0.1 * epoch
-        assert (
-            logged[-1]["test/rho_spectrum@0/_type"] == "histogram"
-            if "test/rho_spectrum@0/_type" in logged[-1]
-            else (logged[-1]["test/rho_spectrum@0"]["_type"] == "histogram")
-        )
-    media = sorted(path.name for path in tmp_path.glob("wandb/offline-run-*/files/media/images/*.png"))
+        assert is_histogram(logged[-1], "Test: discriminative_rho_spectrum: rho_spectrum@0")
+    media = sorted(path.name for path in tmp_path.glob("wandb/offline-run-*/files/media/images/pictures/*.png"))
     assert len(media) == 2 and all(name.startswith("sample_recoveries") for name in media)
 
 
@@ -312,7 +167,10 @@ def test_comet_takes_the_same_rows(tmp_path, monkeypatch, capsys, key):
     metrics = {(args[0], kwargs["step"]): (args[1], kwargs["epoch"]) for args, kwargs in said["log_metric"]}
     assert metrics["Test: discriminative_e_recall: e_recall@2", 0] == (0.2, 1)
     assert metrics["batch/miner/tuples", 2] == (1 / 3, 1) and len(metrics) == 8
-    assert said["log_histogram_3d"][0][1]["name"] == "test/rho_spectrum@0" and len(said["log_image"]) == len(said["end"]) == 1
+    assert (
+        said["log_histogram_3d"][0][1]["name"] == "Test: discriminative_rho_spectrum: rho_spectrum@0"
+        and len(said["log_image"]) == len(said["end"]) == 1
+    )
 
 
 def test_an_offline_comet_experiment_holds_no_key(tmp_path, monkeypatch):
@@ -439,42 +297,45 @@ def test_a_queue_that_is_full_drops_and_says_so_once(monkeypatch, capsys):
     assert not sink._thread.is_alive()
 
 
-@pytest.mark.parametrize("n_files_before", [0, 8, 9])
-def test_batches_have_a_file_a_table_and_curves_of_their_own_and_are_cut(tmp_path, monkeypatch, n_files_before):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    from tensorboard.summary.writer import event_file_writer
+@pytest.mark.parametrize("names", ["icml", "plain"])
+def test_wandb_holds_what_is_selected_and_what_the_run_is(tmp_path, offline, names):
+    from runs.records.online import Wandb
 
-    # The names of event files end with a counter of the process, and are read in the order of their names: 10 before 9.
-    counter = type(event_file_writer._global_uid)(n_files_before)
-    monkeypatch.setattr(event_file_writer, "_global_uid", counter)
-    kinds = (LongFile, BatchFile, Database, EventFiles)
-    sinks = [kind(tmp_path) for kind in kinds]
-    assert not (tmp_path / "CSV_Logs" / "batches.csv").exists(), "without batches there is no file"
-    for sink in sinks:
-        for epoch, steps in BATCHES.items():
-            sink.write_batches(batch_rows(epoch, steps))
-            sink.write(rows(epoch))
+    environment = {"git_commit": "abc", "weights": "IMAGENET1K_V1", "data": {"counts": {"test": {"images": 9}}}}
+    (tmp_path / "environment.yaml").write_text(yaml.safe_dump(environment))
+    sink = Wandb(offline_options(online_names=names, weights="mine.pth"), tmp_path)
+    sink.write(rows(1))
+    sink.arrays(1, "test", {"rho_spectrum@0": np.linspace(0, 1, 8)})
+    sink.selected("epoch with the highest e_recall@1 on test", 1, {"test": {"e_recall@1": 0.1}})
+    sink.write(rows(2))
+    sink.close()
+    offline.teardown()
+    ((_, config, history, summary),) = read_back(tmp_path)
+    assert config["environment"] == environment and config["lr"] == 0.1
+    recall = {"icml": "Test: discriminative_e_recall: e_recall@1", "plain": "test/e_recall@1"}[names]
+    spectrum = {"icml": "Test: discriminative_rho_spectrum: rho_spectrum@0", "plain": "test/rho_spectrum@0"}[names]
+    assert summary["selected/rule"] == "epoch with the highest e_recall@1 on test" and summary["selected/epoch"] == 1
+    assert summary[f"selected/{recall}"] == 0.1 and summary[recall] == 0.2, "the selected value beside the last"
+    assert is_histogram(history[2], spectrum)
+    logged = {key.removesuffix("/_type") for row in history.values() for key in row if not key.startswith(f"{spectrum}/")}
+    logged -= {"epoch", "_step", "_timestamp", "_runtime"}
+    assert {"/" in key for key in logged} == {names == "plain"}, "one scheme of names"
+
+
+def test_a_damaged_folder_of_wandb_takes_a_new_run(tmp_path, offline, capsys):
+    from runs.records.online import Wandb
+
+    (tmp_path / "wandb").write_text("no folder")
+    for content in (None, b"\xff\xfe not an id", b""):
+        if content is not None:
+            (tmp_path / "wandb" / "run_id.txt").write_bytes(content)
+        sink = Wandb(offline_options(), tmp_path)
+        assert sink.run is not None
         sink.close()
-    sinks = [kind(tmp_path) for kind in kinds]
-    for sink in sinks:
-        sink.cut(2, 6)
-    kept = batch_rows(1, BATCHES[1]) + batch_rows(2, BATCHES[2])
-    again = batch_rows(3, (8,))
-    for sink in sinks:
-        sink.write_batches(again)
-        sink.write(rows(3))
-        sink.close()
-    expected = [tuple(row) for row in kept + again]
-    got = [(int(r["epoch"]), int(r["step"]), r["name"], float(r["value"])) for r in read(tmp_path / "CSV_Logs" / "batches.csv")]
-    assert got == expected
-    with sqlite3.connect(tmp_path / "metrics.db") as connection:
-        assert sorted(connection.execute("select epoch, step, name, value from batches")) == sorted(expected)
-        assert connection.execute("select max(epoch) from loss").fetchone() == (3,)
-    events = EventAccumulator(str(tmp_path / "tensorboard" / "batches"))
-    events.Reload()
-    assert [(e.step, e.value) for e in events.Scalars("batch/loss")] == [(s, pytest.approx(1 / s)) for s in (1, 2, 3, 4, 5, 6, 8)]
-    epochs = EventAccumulator(str(tmp_path / "tensorboard"))
-    epochs.Reload()
-    assert [e.step for e in epochs.Scalars("train/loss")] == [1, 2, 3], "batches beyond epochs' numbers do not cut them"
-    assert "batch/loss" not in epochs.Tags()["scalars"]
-    assert {r["metric"] for r in read(tmp_path / "CSV_Logs" / "metrics.csv")} == {row.metric for row in rows(1)}
+    offline.teardown()
+    assert capsys.readouterr().out.count("the run goes on") == 3
+    (tmp_path / "environment.yaml").write_bytes(b"\xff: [")
+    sink = Wandb(offline_options(), tmp_path)
+    assert sink.run is not None and "environment" not in sink.run.config
+    sink.close()
+    offline.teardown()

@@ -1,0 +1,45 @@
+"""Records are never worth a run: a record that is damaged is renamed, and the run goes on without it."""
+
+import itertools
+import os
+from pathlib import Path
+
+from utilities.errors import UserError
+
+
+def set_aside(path: Path, why: str) -> Path:
+    """Rename a file or folder to `<name>.damaged`, or where that exists `<name>.damaged_1`, `_2`, …, and say so in one line.
+
+    Args:
+        path: what is damaged.
+        why: the damage, in a few words.
+
+    Returns:
+        Where it lies now.
+
+    Raises:
+        UserError: it cannot be renamed.
+    """
+    names = itertools.chain([f"{path.name}.damaged"], (f"{path.name}.damaged_{number}" for number in itertools.count(1)))
+    target = next(free for name in names if not os.path.lexists(free := path.with_name(name)))
+    try:
+        path.rename(target)
+    except OSError as error:
+        raise UserError(f"{path} is damaged ({why}) and cannot be renamed ({error.strerror}): move it away") from error
+    print(f"{path} is damaged ({why}): it is now {target.name}, and the run goes on without it")
+    return target
+
+
+def as_folder(path: Path) -> Path:
+    """Make the folder `path` where it is missing; anything else of that name is set aside. Returns `path`."""
+    if os.path.lexists(path) and not path.is_dir():
+        set_aside(path, "no folder")
+    path.mkdir(exist_ok=True)
+    return path
+
+
+def as_file(path: Path) -> Path:
+    """Set `path` aside where it is there and no file, so that a file can have the name. Returns `path`."""
+    if os.path.lexists(path) and not path.is_file():
+        set_aside(path, "no file")
+    return path

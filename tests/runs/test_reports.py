@@ -1,0 +1,71 @@
+"""Interrupts: Ctrl-C and SIGTERM, with which clusters end a job, close the records and say how to go on."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from runs import checkpoint
+from tests.builders import SHORT_RUN, SMALL
+from tests.conftest import ROOT
+from utilities.errors import terminable
+
+
+@pytest.mark.parametrize("to_all", [False, True], ids=["to the program", "to its workers too"])
+def test_sigterm_is_a_ctrl_c(folder_data, tmp_path, to_all):
+    flags = [*SHORT_RUN, *SMALL, "--kernels", "1", "--n_epochs", "1000", "--savename", "Stopped", "--save_path", str(tmp_path)]
+    data = ["--dataset", "folder", "--dataset_folder_path", str(folder_data)]
+    command = [sys.executable, "main.py", *data, *flags]
+    folder = tmp_path / "folder" / "Stopped"
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True) as run:
+        try:
+            deadline = time.monotonic() + 120
+            while not (folder / checkpoint.LAST).exists():
+                assert run.poll() is None and time.monotonic() < deadline
+                time.sleep(0.05)
+            (os.killpg if to_all else os.kill)(run.pid, signal.SIGTERM)
+            said = run.communicate(timeout=60)[0]
+        finally:
+            run.kill()
+    assert run.returncode == 130, said
+    assert f"continue with: python main.py --resume_from {folder}" in said and "Traceback" not in said
+    epoch = checkpoint.read(folder / checkpoint.LAST)["epoch"]
+    assert f"interrupted: epochs 1 to {epoch} are saved" in said
+
+
+def test_a_second_sigterm_kills_and_the_handler_goes_with_the_block():
+    with terminable():
+        with terminable(), pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_program_that_handles_sigterm_itself_goes_on_doing_so():
+    def own(number, frame):
+        raise AssertionError("never called")
+
+    before = signal.signal(signal.SIGTERM, own)
+    try:
+        with terminable():
+            assert signal.getsignal(signal.SIGTERM) is own
+        assert signal.getsignal(signal.SIGTERM) is own
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_other_threads_leave_signals_alone():
+    seen = []
+
+    def work():
+        with terminable():
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(10)
+    assert seen == [signal.SIG_DFL]
