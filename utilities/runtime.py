@@ -64,7 +64,14 @@ class Runtime:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=dtype == torch.float16)
         torch.backends.cudnn.deterministic = True
         self._check_every = CHECK_EVERY if self.device.type == "cuda" else 1
+        self._said = set()
         self.start_epoch(0)
+
+    def say_once(self, line: str) -> None:
+        """Print a line, once a run."""
+        if line not in self._said:
+            self._said.add(line)
+            print(line)
 
     @staticmethod
     def _device(gpus: list[int]) -> torch.device:
