@@ -24,11 +24,12 @@ import parameters
 from runs.run import named
 from search import report, settings, space
 from search import study as studies
-from search.trials import Search
+from search.trials import TrialLoop
 from utilities.errors import OneLineParser, UserError, one_line_errors
+from utilities.locks import Lock
 
 PROGRAM = "Bayesian_Optimization.py"
-PRESETS = Path(__file__).parent / "configs"
+FULL, REPRODUCTIONS = 20, 10  # trials from which a search is one to report, and then the default of --reproductions
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -39,7 +40,10 @@ def get_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     add = parser.add_argument
     add("--bayesian_optimization_n_iter", type=int, default=50, metavar="N", help="trials in all, failed ones included (default: 50)")
-    add("--reproductions", type=int, default=10, metavar="N", help="runs of the best trial with seeds seed+1 … seed+N (default: 10)")
+    help_text = (
+        f"runs of the best trial with seeds seed+1 … seed+N (default: {REPRODUCTIONS} where there are {FULL} trials or more, else 0)"
+    )
+    add("--reproductions", type=int, default=None, metavar="N", help=help_text)
     add("--study_storage", default=None, metavar="URL", help="database of the study, as SQLAlchemy names it (default: a journal file)")
     add("--heartbeat", type=int, default=60, metavar="SECONDS", help="time between signs of life in a database (default: 60)")
     add("--lost_hosts", nargs="+", default=[], metavar="HOST", help="machines that are gone: trials that they ran are continued here")
@@ -51,7 +55,7 @@ def check(own, opt) -> None:
     """Refuse what cannot be searched. Raises UserError."""
     if own.bayesian_optimization_n_iter < 1:
         raise UserError(f"--bayesian_optimization_n_iter {own.bayesian_optimization_n_iter} must be at least 1")
-    if own.reproductions < 0 or own.heartbeat < 1:
+    if (own.reproductions or 0) < 0 or own.heartbeat < 1:
         raise UserError("--reproductions must be at least 0 and --heartbeat at least 1")
     for name in ("evaluate", "evaluate_ensemble", "aggregate_only", "resume_from", "list", "print_config"):
         if getattr(opt, name):
@@ -76,6 +80,16 @@ class Plan(NamedTuple):
     fixed: dict
 
     @property
+    def trials(self) -> int:
+        """How many trials are asked for."""
+        return self.own.bayesian_optimization_n_iter
+
+    @property
+    def reproductions(self) -> int:
+        """How many reproductions of the best one are."""
+        return (REPRODUCTIONS if self.trials >= FULL else 0) if self.own.reproductions is None else self.own.reproductions
+
+    @property
     def savename(self) -> str:
         """Name of the search folder as a run's name."""
         return f"{self.opt.group}_search"
@@ -92,9 +106,11 @@ def plan(argv: list[str], files: Path) -> Plan:
     Args:
         files: a folder for files that live as long as the plan.
     """
-    own, rest = get_parser().parse_known_args(argv)
-    command = space.parse(rest, parameters.get_parser(), PRESETS)
-    flags = space.Flags(command, parameters.read, files)
+    parser = get_parser()
+    parser.exits = False
+    own, rest = parser.parse_known_args(argv)
+    command = space.parse(rest, parameters.get_parser())
+    flags = space.Flags(command, parameters.resolve, files)
     opt, fixed = flags.check()
     check(own, opt)
     return Plan(own, command, flags, opt, fixed)
@@ -117,7 +133,7 @@ def search(argv: list[str]) -> Path | None:
         except OSError as error:
             raise UserError(f"cannot make the search folder {folder}: {error.strerror}. Choose another --save_path") from error
         direction = "maximize" if metrics.higher_is_better(opt.storage_metrics[0]) else "minimize"
-        with studies.Lock(folder / ".study.lock"):
+        with Lock(folder / ".study.lock"):
             settings.changes(folder, command.ranges, fixed, opt.resume_allow_changes)  # first: a study of other flags is not damaged
             name = f"{opt.dataset}/{opt.group}"
             study = studies.open_study(folder, name, own.study_storage, command.ranges, direction, opt.seed, own.heartbeat)
@@ -128,8 +144,8 @@ def search(argv: list[str]) -> Path | None:
 
         chosen = "splits_to_eval" in command.given
         trial_flags = [f"--group={savename}", *([] if chosen else ["--splits_to_eval", "val"])]
-        total = own.bayesian_optimization_n_iter
-        elsewhere = Search(study, folder, flags, main.main, savename, metric, total, trial_flags, own.lost_hosts).run(tables)
+        loop = TrialLoop(study, folder, flags, main.main, savename, metric, asked.trials, trial_flags, own.lost_hosts)
+        elsewhere = loop.run(tables)
         tables()
         if elsewhere:
             print(f"\nother processes still run {', '.join(elsewhere)}: the last one to end writes the report")
@@ -139,9 +155,11 @@ def search(argv: list[str]) -> Path | None:
         if report.best_of(study) is None:
             raise UserError(f"no trial of {folder} succeeded: trials.csv holds the reasons")
         again = None
-        if own.reproductions:
+        if own.reproductions is None:
+            print(f"\n{asked.reproductions} reproductions of the best of {asked.trials} trials, as --reproductions says nothing else")
+        if asked.reproductions:
             final_flags = ["--final_test", *([] if chosen else ["--splits_to_eval", "val"])]
-            again = report.reproduce(study, folder, flags, main.main, savename, opt.group, own.reproductions, final_flags)
+            again = report.reproduce(study, folder, flags, main.main, savename, opt.group, asked.reproductions, final_flags)
         report.tell(study, folder, metric, again)
         return folder
 

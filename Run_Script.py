@@ -2,13 +2,11 @@
 
 The file is plain shell: `name=value` lines, comments, and one `python main.py …` or `python Bayesian_Optimization.py …` a line. What
 is finished is skipped, what was interrupted goes on, and what fails is reported at the end, with its last error and its log, while
-the others run. Several runners may work on one file, on several machines with a common disk too: a lock beside each run folder keeps
-them apart. This file says how far a line's run has come, and holds the command line; the rooms are in launch/.
+the others run. Several runners may work on one file, on several machines too where their common disk passes locks on (NFS 4 does):
+logs and locks lie beside the run folders, in run_script/. On a disk without locks give each machine its own lines, by --lines or --filter.
 """
 
 import argparse
-import contextlib
-import io
 import json
 import re
 import signal
@@ -18,85 +16,101 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+import Bayesian_Optimization
 import datasets
 import parameters
 from launch import slurm
 from launch.lines import Line, SearchLine, read_lines, select_lines
-from launch.locks import Lock
 from launch.runner import FAILED, FINISHED, INTERRUPTED, NEW, RUNNING, Runner
 from runs import checkpoint
 from runs.configuration import run_folder
 from runs.folds import CrossValidation
+from search import report, settings
 from utilities.errors import OneLineParser, UserError, one_line_errors
+from utilities.locks import Lock
 
 ROOT = Path(__file__).resolve().parent
+LOGS = "run_script"  # the folder of logs and locks, beside the run folders
 
 
 # ------------------------------------------------------------------------------------------------------ how far a line is
+def how_far(folder: Path, opt) -> tuple[bool, str]:
+    """(finished, progress in words) of a run or cross-validation with these flags, read with --resume."""
+    if opt.split_scheme != "half":
+        cross = CrossValidation(opt, datasets.n_folds(opt))
+        done, finished = len(set(cross.asked) & set(cross.done())), cross.settled
+        return finished, f"{done} folds" if finished else f"after {done} of {len(cross.asked)} folds"
+    epoch, stopped = checkpoint.progress(folder, opt.patience)
+    if not (folder / checkpoint.LAST).exists() or not (epoch >= opt.n_epochs or stopped):
+        return False, f"after epoch {epoch}"
+    return not (opt.final_test and needs_test(folder)), f"{epoch} epochs"
+
+
+def needs_test(folder: Path) -> bool:
+    """Whether a run was killed before its selected epoch was measured on test."""
+    summary = folder / "summary.json"
+    if not summary.exists():
+        return True
+    try:
+        selected = json.loads(summary.read_text(encoding="utf-8"))["selected"]
+        return selected["epoch"] is not None and "test" not in selected["values"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{summary} is damaged: delete it, and --resume writes it anew from the checkpoint") from error
+
+
 class Task:
-    """A line with its options resolved: where its run lies, and how far it is. Raises UserError for flags that its program refuses.
+    """A line with its flags resolved: where its run lies, and how far it is. Raises UserError for flags that its program refuses.
 
     Attributes:
         program: the script that executes the line.
         folder: where the run lies, before a number is added for an existing folder.
-        shared: other lines and processes may work in the folder too.
+        folds: those that the line names: other lines and processes may work on others in the same folder; None: the line has the folder.
+        log, lock: the output of its processes, and what keeps other runners away.
         progress: how far the run has come, in words; set by `standing`.
-        epoch: the last trained one of a run that is no cross-validation; set by `standing`.
     """
 
     TOLD_APART_BY, SAME_FOR_EVERY_SEED = "--group or --seed", "leave out --savename"
 
     def __init__(self, line: Line):
-        self.line, self.program = line, ROOT / line.program
+        self.line, self.program, self.progress = line, ROOT / line.program, ""
         self.opt, self.folder, self.folds = self._resolve()
-        self.shared = self.folds is not None
-        name = self.folder.name + (f".folds_{'_'.join(map(str, sorted(self.folds)))}" if self.shared else "")
+        name = self.folder.name + ("" if self.folds is None else f".folds_{'_'.join(map(str, sorted(self.folds)))}")
         self.name = f"{self.opt.dataset}/{name}"
-        self.log = self.folder.with_name(f"{name}.log")
-        self.lock = Lock(self.folder.with_name(f"{name}.lock"))
-        self.epoch, self.progress = 0, ""
+        self.log, lock = (self.folder.parent / LOGS / f"{name}.{kind}" for kind in ("log", "lock"))
+        self.lock = Lock(lock)
 
     def _resolve(self) -> tuple[argparse.Namespace, Path, set[int] | None]:
         """The flags, the folder, and the folds where `--folds` names some."""
-        opt = _quietly(parameters.read, self.line.argv)
+        opt = parameters.resolve(self.line.argv)
         return opt, run_folder(opt), None if opt.folds is None else set(opt.folds)
 
     def collides(self, other: "Task") -> bool:
         """Whether a line of the same folder would write to the same place in it: other folds of a cross-validation do not."""
-        return not (self.shared and other.shared) or bool(self.folds & other.folds)
+        return self.folds is None or other.folds is None or bool(self.folds & other.folds)
+
+    def at_work(self) -> str | None:
+        """The other process that works on the line, in words: a runner, or a run that was started by hand or has outlived its runner."""
+        return next(filter(None, (lock.holder() for lock in [self.lock, *self._run_locks()])), None)
+
+    def _run_locks(self) -> list[Lock]:
+        folds = self.folder.glob("fold_*") if self.folds is None else [self.folder / f"fold_{fold}" for fold in self.folds]
+        return [Lock(folder / ".lock") for folder in (self.folder, *folds)]
 
     def standing(self) -> str:
-        """NEW, INTERRUPTED or FINISHED, by the run folder.
+        """NEW, INTERRUPTED, FINISHED, or RUNNING in another process, by the run folder.
 
         Raises UserError where the folder holds something else, or a run whose flags differ from the line's.
         """
+        if any(lock.holder() for lock in self._run_locks()):
+            return RUNNING
         if not (self.folder / "parameters.yaml").exists():
             if self.folder.is_dir() and any(not path.name.startswith(".") for path in self.folder.iterdir()):
                 raise UserError(f"{self.folder} holds no run (parameters.yaml is missing): move it away")
             return NEW
-        opt = _quietly(parameters.read, [*self.line.argv, "--resume"])  # refuses flags that differ from the saved ones
+        opt = parameters.resolve([*self.line.argv, "--resume"])  # refuses flags that differ from the saved ones
         opt = [opt, *(getattr(opt, "later_stages", None) or [])][-1]  # a reproduction is finished with its last stage
-        return FINISHED if (self._run_is_finished if opt.split_scheme == "half" else self._folds_are_finished)(opt) else INTERRUPTED
-
-    def _run_is_finished(self, opt) -> bool:
-        self.epoch, stopped = checkpoint.progress(self.folder, opt.patience)
-        trained = (self.folder / checkpoint.LAST).exists() and (self.epoch >= opt.n_epochs or stopped)
-        self.progress = f"{self.epoch} epochs" if trained else f"after epoch {self.epoch}"
-        return trained and not (opt.final_test and self._lacks_test())
-
-    def _lacks_test(self) -> bool:
-        """Whether the run was killed before the selected epoch was measured on test."""
-        summary = self.folder / "summary.json"
-        selected = json.loads(summary.read_text(encoding="utf-8"))["selected"] if summary.exists() else {"epoch": 0, "values": {}}
-        return selected["epoch"] is not None and "test" not in selected["values"]
-
-    def _folds_are_finished(self, opt) -> bool:
-        """A cross-validation is finished when the folds that the line asks for are, and, once all there are, the meta results of all."""
-        cross = CrossValidation(opt, datasets.n_folds(opt))
-        done = len(set(cross.asked) & set(cross.done()))
-        finished = cross.settled
-        self.progress = f"{done} folds" if finished else f"after {done} of {len(cross.asked)} folds"
-        return finished
+        finished, self.progress = how_far(self.folder, opt)
+        return FINISHED if finished else INTERRUPTED
 
     def outcome(self) -> tuple[str, str]:
         """What became of the line when its process ended with status 0, in a word and in words."""
@@ -109,26 +123,19 @@ class SearchTask(Task):
     TOLD_APART_BY, SAME_FOR_EVERY_SEED = "--group", "give --seeds one at a time"
 
     def _resolve(self) -> tuple[argparse.Namespace, Path, None]:
-        import Bayesian_Optimization
-
         with tempfile.TemporaryDirectory() as files:
-            self.plan = _quietly(lambda argv: Bayesian_Optimization.plan(argv, Path(files)), self.line.argv)
+            self.plan = Bayesian_Optimization.plan(self.line.argv, Path(files))
         return self.plan.opt, self.plan.folder, None
+
+    def _run_locks(self) -> list[Lock]:
+        return []  # several processes may work on one search
 
     def standing(self) -> str:
         """As that of a run. Raises UserError where flags or ranges are not those of the search in the folder."""
-        from search import report, settings
-
         if not self.folder.is_dir() or not any(self.folder.iterdir()):
             return NEW
-        own = self.plan.own
         settings.changes(self.folder, self.plan.command.ranges, self.plan.fixed, self.opt.resume_allow_changes)
-        trials, reproductions = report.progress(self.folder)
-        finished = trials >= own.bayesian_optimization_n_iter and reproductions >= own.reproductions
-        finished = finished and (self.folder / "best_parameters.yaml").exists()
-        self.progress = f"{trials} trials" if finished else f"after {trials} of {own.bayesian_optimization_n_iter} trials"
-        if own.reproductions and trials >= own.bayesian_optimization_n_iter:
-            self.progress += f" and {reproductions} of {own.reproductions} reproductions"
+        finished, self.progress = report.how_far(self.folder, self.plan.trials, self.plan.reproductions)
         return FINISHED if finished else INTERRUPTED
 
     def outcome(self) -> tuple[str, str]:
@@ -138,16 +145,6 @@ class SearchTask(Task):
 
 
 TASKS = {Line.program: Task, SearchLine.program: SearchTask}
-
-
-def _quietly(read, argv: list[str]):
-    """`parameters.read`, whose refusal becomes a UserError."""
-    told = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(told):
-            return read(argv)
-    except SystemExit as error:
-        raise UserError(told.getvalue().strip() or f"refused with status {error.code}") from error
 
 
 def make_tasks(lines: list[Line]) -> tuple[list[Task], list[tuple[Line, str]]]:
@@ -178,10 +175,9 @@ def listing(tasks: list[Task]) -> str:
     """One line a run: how it stands, its name, its command."""
     rows = []
     for task in tasks:
-        holder = task.lock.holder()
         try:
-            standing = RUNNING if holder is not None else task.standing()
-            more = {RUNNING: holder, INTERRUPTED: task.progress, FINISHED: task.progress}.get(standing, "")
+            more = task.at_work()
+            standing, more = (RUNNING, more) if more else (task.standing(), task.progress)
         except UserError as error:
             standing, more = FAILED, str(error)
         rows.append(f"{standing:18}{task.name:40}{more}\n    {task.line.command}")

@@ -253,7 +253,9 @@ class Search:
         """Scores `(B, S)` of the sample of the reference."""
         if block.sampled is None:
             in_tile = block.only_tile is not None
-            block.sampled = (block.only_tile[:, self.sample] if in_tile else _product(block.queries, self.reference[self.sample])).cpu().numpy()
+            block.sampled = (
+                (block.only_tile[:, self.sample] if in_tile else _product(block.queries, self.reference[self.sample])).cpu().numpy()
+            )
         return block.sampled
 
     def _scores_at(self, block: "Block", need: Need, hits: np.ndarray, attempt: int) -> np.ndarray:

@@ -13,9 +13,9 @@ import datasets
 from options import checks
 from runs import configuration
 from runs.folds import fold_of
+from utilities import configs
 from utilities.errors import UserError
 
-PRESETS = Path(__file__).parent.parent / "configs"
 FOLLOWS = {"fc_lr": "lr", "fc_decay": "decay", "eval_bs": "bs", "eval_kernels": "kernels"}  # unset, they are as the other
 DERIVED = {*FOLLOWS, "savename", "source_path", "augmentation", "splits_to_eval"}  # what `_derive` decides
 
@@ -118,37 +118,11 @@ def _explicit(parser, argv) -> dict:
 def _config_values(parser, files: list[str]) -> dict:
     values = {}
     for name in files:
-        path = Path(name)
-        if not path.is_file():
-            preset = PRESETS / f"{name.removesuffix('.yaml')}.yaml"
-            if not preset.is_file():
-                presets = ", ".join(sorted(p.stem for p in PRESETS.glob("*.yaml")))
-                what = "a folder, no file (of a run: its parameters.yaml)" if path.is_dir() else "no such file"
-                raise UserError(f"--config {name}: {what}, and no such preset (configs/ holds {presets})")
-            path = preset
-        found = {key: _config_value(parser, path, key, node) for key, node in _config_nodes(path).items()}
+        path = configs.find(name)
+        found = {key: _config_value(parser, path, key, node) for key, node in configs.nodes(path).items()}
         is_saved = {"savename", *FOLLOWS, *FOLLOWS.values()} <= set(found)  # a run's parameters.yaml names every flag
         values |= _underived(found) if is_saved else found
     return values
-
-
-def _config_nodes(path: Path) -> dict[str, yaml.Node]:
-    """Flag -> its value in a file, before YAML makes `010` an octal number and `on` a truth of it."""
-    try:
-        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-    except OSError as error:
-        raise UserError(f"--config {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"--config {path}: not YAML: {' '.join(str(error).split())}") from error
-    if root is None:
-        return {}
-    if not isinstance(root, yaml.MappingNode):
-        raise UserError(f"--config {path}: expected lines of `flag: value`")
-    names = [str(key.value) for key, _ in root.value]
-    for name in names:
-        if names.count(name) > 1:
-            raise UserError(f"{path}: {name} is there {names.count(name)} times: name each flag once")
-    return dict(zip(names, (node for _, node in root.value), strict=True))
 
 
 def _config_value(parser, path: Path, key: str, node: yaml.Node):

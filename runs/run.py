@@ -13,6 +13,7 @@ from runs import checkpoint, configuration, records
 from runs.configuration import describe, read_parameters, run_folder, saved_flags
 from utilities.errors import UserError
 from utilities.files import new_folder, replacing
+from utilities.locks import Lock
 from utilities.meter import BatchLog
 from utilities.optimisers import fitting, keeping_rates
 
@@ -75,7 +76,9 @@ class Run:
 
         Raises UserError where another process trains in the folder, or its checkpoint does not fit.
         """
-        self._lock = _locked(self.folder)
+        self._lock = Lock(self.folder / ".lock")
+        if not self._lock.acquire(wait=False):
+            raise UserError(f"another process trains in {self.folder}: wait for it, or choose another --savename")
         last = self.folder / checkpoint.LAST
         if last.exists():
             self._restore(last if self.opt.resume == "latest" else self._best_checkpoint())
@@ -226,9 +229,7 @@ class Run:
         for sink in self.sinks:
             sink.close()
         self.sinks = []
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        self._lock.release()
 
     def _write(self, rows: list) -> None:
         for sink in self.sinks:
@@ -277,25 +278,6 @@ class Run:
         }
         with replacing(self.folder / "summary.json") as file:
             json.dump(json_safe(summary), file, indent=1)
-
-
-def _locked(folder: Path):
-    """Hold the run folder for this process. The lock goes with the process, however it ends.
-
-    Raises UserError where another process holds it.
-    """
-    try:
-        import fcntl
-    except ImportError:  # not on this system: as if nobody else were there
-        return None
-    file = open(folder / ".lock", "w")  # noqa: SIM115  held as long as the process lives
-    try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not flock: a loader's workers would hold it after a kill -9
-    except (BlockingIOError, PermissionError) as error:
-        raise UserError(f"another process trains in {folder}: wait for it, or choose another --savename") from error
-    except OSError:  # a file system without locks
-        pass
-    return file
 
 
 def named(evaltype: str, metric: str, evaltypes: list[str]) -> str:

@@ -3,6 +3,7 @@
 import csv
 import json
 import sys
+import textwrap
 from pathlib import Path
 
 import yaml
@@ -10,10 +11,10 @@ import yaml
 from runs.configuration import NEVER_A_CHANGE
 from runs.folds import over_folds
 from search import study as studies
-from search.files import TABLE, read_mapping, read_table
+from search.files import TABLE, read_mapping, read_table, undamaged
 from search.trials import scores
-from utilities.errors import UserError
 from utilities.files import replacing
+from utilities.locks import Lock
 
 NO_PART_OF_THE_BEST = NEVER_A_CHANGE - {"source_path"} | {"savename", "group", "splits_to_eval"}
 REPRODUCTIONS = "reproductions.yaml"
@@ -54,17 +55,20 @@ def write_tables(study, folder: Path, flags, given: set[str], metric: str) -> No
         yaml.safe_dump(content, file, sort_keys=False)
 
 
-def progress(folder: Path) -> tuple[int, int]:
-    """(trials that ended, finished reproductions of the best one) of a search, by the files in its folder; writes nothing.
+def how_far(folder: Path, trials: int, reproductions: int) -> tuple[bool, str]:
+    """(finished, progress in words) of a search by the files in its folder; writes nothing. Raises UserError where one is damaged.
 
-    Raises UserError where one of the files is damaged.
+    Args:
+        trials, reproductions: how many are asked for.
     """
     ended = sum(row["state"] in ("complete", "fail") for row in read_table(folder))
-    best, known = folder / "best_parameters.yaml", _reproductions(folder)
-    if not (best.exists() and known["runs"]):
-        return ended, 0
-    named = best.read_text(encoding="utf-8", errors="replace").removeprefix("# ").partition(":")[0]  # as `write_tables` writes it
-    return ended, len(known["runs"]) if known["trial"] == named else 0
+    best, known, again = folder / "best_parameters.yaml", _reproductions(folder), 0
+    if best.exists() and known["runs"]:
+        trial = best.read_text(encoding="utf-8", errors="replace").removeprefix("# ").partition(":")[0]  # as `write_tables` writes it
+        again = len(known["runs"]) * (trial == known["trial"])
+    finished = ended >= trials and again >= reproductions and best.exists()
+    words = f"{ended} trials" if finished else f"after {ended} of {trials} trials"
+    return finished, words + (f" and {again} of {reproductions} reproductions" if reproductions and ended >= trials else "")
 
 
 def _reproductions(folder: Path) -> dict:
@@ -72,55 +76,73 @@ def _reproductions(folder: Path) -> dict:
     path = folder / REPRODUCTIONS
     if not path.exists():
         return {"trial": None, "results": {}, "runs": {}}
-    way_out = "move it away: the folders of the reproductions stay, and are read again"
-    known = read_mapping(path, {"trial": str, "results": dict, "runs": dict}, way_out)
-    broken = [name for name, run in known["runs"].items() if not _has_values(run)]
-    if broken:
-        raise UserError(f"{path} is damaged (no values of {', '.join(map(str, broken))} in it): {way_out}")
-    return known
-
-
-def _has_values(run) -> bool:
-    """Whether it is what `reproduce` notes of a run: its values, split -> {metric: number or none}."""
-    splits = run.get("values") if isinstance(run, dict) else None
-    return isinstance(splits, dict) and all(
-        isinstance(values, dict) and all(isinstance(value, int | float | None) for value in values.values()) for values in splits.values()
-    )
+    with undamaged(path, "move it away: the folders of the reproductions stay, and are read again"):
+        known = read_mapping(path)
+        over_folds([run["values"] for run in known["runs"].values()])
+        return {"trial": known["trial"], "results": dict(known["results"]), "runs": known["runs"]}
 
 
 def draw(study, folder: Path, metric: str) -> list[Path]:
     """Draw history, slice, contour and importance as PNG in `plots/`. Returns the files; one that fails is named and left out."""
     import matplotlib
+    import optuna
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
     from optuna.visualization import matplotlib as pictures
 
-    done = [trial for trial in studies.latest(study) if trial.state.name == "COMPLETE"]
+    shown = optuna.create_study(direction=study.direction)  # whose trials have our numbers, not those of attempts
+    shown.add_trials([trial for trial in studies.latest(study) if trial.state.is_finished()])
+    done = shown.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
     if not done:
         return []
-    several = len(done[0].params) > 1
-    kinds = {"history": pictures.plot_optimization_history, "slice": pictures.plot_slice}
-    if several and len(done) > 1:
-        kinds["contour"] = pictures.plot_contour
-    if several and len({trial.value for trial in done}) > 1:
-        kinds["importance"] = pictures.plot_param_importances
-    target = folder / "plots"
-    target.mkdir(exist_ok=True)
+    ranges = done[-1].distributions
+    several = len(ranges) > 1 and len(done) > 1
+    varied = several and len({trial.value for trial in done}) > 1
+    kinds = {
+        "history": (pictures.plot_optimization_history, (7, 4.5)),
+        "slice": (pictures.plot_slice, (max(5, 3 * len(ranges)), 4)),
+        **({"contour": (pictures.plot_contour, (max(7, 3 * len(ranges)), max(5, 2.6 * len(ranges))))} if several else {}),
+        **({"importance": (pictures.plot_param_importances, (7, 4.5))} if varied else {}),
+    }
     files = []
-    for name, plot in kinds.items():
+    (folder / "plots").mkdir(exist_ok=True)
+    for name, (plot, size) in kinds.items():
         try:
-            plot(study, target=None, target_name=metric)
+            plot(shown, target=None, target_name=metric)
             figure = plt.gcf()
-            columns = len(done[0].params)
-            sizes = {"slice": (max(5, 3.5 * columns), 4), "contour": (max(7, 3.2 * columns), max(5, 2.8 * columns))}
-            figure.set_size_inches(*sizes.get(name, (7, 4.5)))
-            files.append(target / f"{name}.png")
-            figure.savefig(files[-1], dpi=120, bbox_inches="tight")
+            figure.set_size_inches(*size)
+            _make_readable(figure, {"Trial", *(flag for flag, found in ranges.items() if hasattr(found, "step") and found.step == 1)})
+            figure.savefig(folder / "plots" / f"{name}.png", dpi=120, bbox_inches="tight")
+            files.append(folder / "plots" / f"{name}.png")
         except Exception as error:  # a picture of the drawing package's is not worth a search
             print(f"WARNING: the {name} plot cannot be drawn: {type(error).__name__}: {error}", file=sys.stderr)
         plt.close("all")
     return files
+
+
+def _make_readable(figure, whole: set[str]) -> None:
+    """Few ticks, whole numbers on the axes in `whole`, and labels of long flags in several lines."""
+    from matplotlib import ticker
+
+    figure.suptitle("")  # far above many axes, and the file's name says it
+    grid = [axes for axes in figure.axes if axes.get_subplotspec() is not None and axes.get_xlabel()]
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            name = axis.get_label_text()
+            low, high = sorted(axis.get_view_interval())
+            if axis.get_scale() == "log":
+                axis.set_minor_formatter(ticker.NullFormatter())
+                if high / low < 10:
+                    axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+                    axis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+            elif isinstance(axis.get_major_locator(), ticker.AutoLocator):
+                axis.set_major_locator(ticker.MaxNLocator(5, steps=(1, 2, 5, 10), integer=name in whole))
+            if "_" in name:
+                axis.set_label_text("_\n".join(textwrap.wrap(name.replace("_", " "), 16)).replace(" ", "_"), fontsize=10)
+            axis.set_tick_params(labelsize=9)
+        if len(grid) > 1 and axes in grid:
+            axes.label_outer()
 
 
 def reproduce(study, folder: Path, flags, train, savename: str, group: str, count: int, more: list[str]) -> Path | None:
@@ -131,7 +153,7 @@ def reproduce(study, folder: Path, flags, train, savename: str, group: str, coun
     Args:
         more: arguments that every reproduction gets.
     """
-    lock = studies.Lock(folder / ".reproductions.lock")
+    lock = Lock(folder / ".reproductions.lock")
     if not lock.acquire(wait=False):
         return None
     try:

@@ -5,13 +5,21 @@ import json
 import math
 from pathlib import Path
 
+import torch
+
 from runs.folds import over_folds
 from search import study as studies
 from utilities.errors import NotFinite, UserError
+from utilities.locks import Lock
 
 
 class TrialFailed(Exception):
     """A trial that has no value, with the reason; the search goes on."""
+
+
+def selected_values(folder: Path) -> dict:
+    """Split -> {metric: value at the selected epoch} of a run."""
+    return json.loads((folder / "summary.json").read_text(encoding="utf-8"))["selected"]["values"]
 
 
 def scores(folder: Path) -> dict:
@@ -19,9 +27,9 @@ def scores(folder: Path) -> dict:
 
     Its folds' networks as one, where they were measured, are the split `test_concatenated`. Raises UserError where a summary is missing.
     """
-    folds = sorted(folder.glob("fold_*/summary.json")) or [folder / "summary.json"]
+    folds = sorted(folder.glob("fold_*/")) or [folder]
     try:
-        found = over_folds([json.loads(path.read_text(encoding="utf-8"))["selected"]["values"] for path in folds])
+        found = over_folds([selected_values(fold) for fold in folds])
         joined = folder / "meta" / "concatenated.json"
         if joined.exists():
             found["test_concatenated"] = json.loads(joined.read_text(encoding="utf-8"))["values"]["test"]
@@ -38,7 +46,7 @@ def objective_value(folder: Path, metric: str) -> float:
     return value
 
 
-class Search:
+class TrialLoop:
     """Works on a study until it has all its trials.
 
     Args:
@@ -56,7 +64,7 @@ class Search:
     def __init__(self, study, folder: Path, flags, train, savename: str, metric: str, total: int, more: list[str], lost_hosts: list[str]):
         self.study, self.folder, self.flags, self.train, self.savename = study, folder, flags, train, savename
         self.metric, self.total, self.more, self.lost_hosts = metric, total, more, lost_hosts
-        self.lock = studies.Lock(folder / ".study.lock")
+        self.lock = Lock(folder / ".study.lock")
         self._current = None
 
     def run(self, after_trial) -> list[str]:
@@ -109,8 +117,6 @@ class Search:
         return value
 
     def _value(self, name: str, values: dict, continues: bool) -> float:
-        import torch
-
         folder = self.folder / name
         if folder.exists() and not continues:
             raise TrialFailed(f"{folder} was made by somebody else, and is left alone")
@@ -133,8 +139,6 @@ def _shown(value) -> str:
 
 def _forget() -> None:
     """Give a trial's memory back before the next."""
-    import torch
-
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
