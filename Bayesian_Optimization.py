@@ -16,20 +16,18 @@ import argparse
 import sys
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
 
 import main
 import metrics
 import parameters
-from runs.run import named
 from search import report, settings, space
 from search import study as studies
+from search.plan import FULL, REPRODUCTIONS, Plan
 from search.trials import TrialLoop
 from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.locks import Lock
 
 PROGRAM = "Bayesian_Optimization.py"
-FULL, REPRODUCTIONS = 20, 10  # trials from which a search is one to report, and then the default of --reproductions
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -70,36 +68,6 @@ def check(own, opt) -> None:
         )
 
 
-class Plan(NamedTuple):
-    """A search's command line, resolved: the search's own flags, the ranges, the reader of trials' flags, one trial's, and what all share."""
-
-    own: argparse.Namespace
-    command: space.Command
-    flags: space.Flags
-    opt: argparse.Namespace
-    fixed: dict
-
-    @property
-    def trials(self) -> int:
-        """How many trials are asked for."""
-        return self.own.bayesian_optimization_n_iter
-
-    @property
-    def reproductions(self) -> int:
-        """How many reproductions of the best one are."""
-        return (REPRODUCTIONS if self.trials >= FULL else 0) if self.own.reproductions is None else self.own.reproductions
-
-    @property
-    def savename(self) -> str:
-        """Name of the search folder as a run's name."""
-        return f"{self.opt.group}_search"
-
-    @property
-    def folder(self) -> Path:
-        """Where the search lies."""
-        return Path(self.opt.save_path) / self.opt.dataset / self.savename
-
-
 def plan(argv: list[str], files: Path) -> Plan:
     """Read and check a search's command line. Raises UserError for what cannot be searched.
 
@@ -113,7 +81,7 @@ def plan(argv: list[str], files: Path) -> Plan:
     flags = space.Flags(command, parameters.resolve, files)
     opt, fixed = flags.check()
     check(own, opt)
-    return Plan(own, command, flags, opt, fixed)
+    return Plan(own, command.ranges, command.given, flags, opt, fixed)
 
 
 def search(argv: list[str]) -> Path | None:
@@ -121,47 +89,26 @@ def search(argv: list[str]) -> Path | None:
     studies.quiet()
     with tempfile.TemporaryDirectory() as files:
         asked = plan(argv, Path(files))
-        own, command, flags, opt, fixed = asked
-        savename, folder = asked.savename, asked.folder
-        metric = named(opt.evaltypes[0], opt.storage_metrics[0], opt.evaltypes)
-        print(f"searching {', '.join(found.text for found in command.ranges.values())}\nfor {metric} on validation, in {folder}")
-        if opt.dry_run:
-            main.main(opt)
+        print(f"searching {', '.join(found.text for found in asked.ranges.values())}\nfor {asked.metric} on validation, in {asked.folder}")
+        if asked.opt.dry_run:
+            main.main(asked.opt)
             return None
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"cannot make the search folder {folder}: {error.strerror}. Choose another --save_path") from error
-        direction = "maximize" if metrics.higher_is_better(opt.storage_metrics[0]) else "minimize"
-        with Lock(folder / ".study.lock"):
-            settings.changes(folder, command.ranges, fixed, opt.resume_allow_changes)  # first: a study of other flags is not damaged
-            name = f"{opt.dataset}/{opt.group}"
-            study = studies.open_study(folder, name, own.study_storage, command.ranges, direction, opt.seed, own.heartbeat)
-            settings.settle(folder, command.ranges, fixed, opt.resume_allow_changes, len(studies.latest(study)))
-
-        def tables():
-            report.write_tables(study, folder, flags, command.given, metric)
-
-        chosen = "splits_to_eval" in command.given
-        trial_flags = [f"--group={savename}", *([] if chosen else ["--splits_to_eval", "val"])]
-        loop = TrialLoop(study, folder, flags, main.main, savename, metric, asked.trials, trial_flags, own.lost_hosts)
-        elsewhere = loop.run(tables)
-        tables()
+        with Lock(asked.folder / ".study.lock"):
+            settings.changes(asked)  # first: a study of other flags is not damaged
+            study = studies.open_study(asked, "maximize" if metrics.higher_is_better(asked.opt.storage_metrics[0]) else "minimize")
+            settings.settle(asked, len(studies.latest(study)))
+        elsewhere = TrialLoop(study, asked, main.main).run()
         if elsewhere:
             print(f"\nother processes still run {', '.join(elsewhere)}: the last one to end writes the report")
             print("(a machine that is gone for good: --lost_hosts HOST continues its trials here)")
-            return folder
-        report.draw(study, folder, metric)
+            return asked.folder
+        report.draw(study, asked.folder, asked.metric)
         if report.best_of(study) is None:
-            raise UserError(f"no trial of {folder} succeeded: trials.csv holds the reasons")
-        again = None
-        if own.reproductions is None:
-            print(f"\n{asked.reproductions} reproductions of the best of {asked.trials} trials, as --reproductions says nothing else")
-        if asked.reproductions:
-            final_flags = ["--final_test", *([] if chosen else ["--splits_to_eval", "val"])]
-            again = report.reproduce(study, folder, flags, main.main, savename, opt.group, asked.reproductions, final_flags)
-        report.tell(study, folder, metric, again)
-        return folder
+            raise UserError(f"no trial of {asked.folder} succeeded: trials.csv holds the reasons")
+        report.tell(study, asked, report.reproduce(study, asked, main.main) if asked.reproductions else None)
+        if asked.own.reproductions is None:
+            print(f"{asked.reproductions} reproductions, the default for {asked.trials} trials: --reproductions N makes more")
+        return asked.folder
 
 
 if __name__ == "__main__":

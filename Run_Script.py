@@ -134,7 +134,7 @@ class SearchTask(Task):
         """As that of a run. Raises UserError where flags or ranges are not those of the search in the folder."""
         if not self.folder.is_dir() or not any(self.folder.iterdir()):
             return NEW
-        settings.changes(self.folder, self.plan.command.ranges, self.plan.fixed, self.opt.resume_allow_changes)
+        settings.changes(self.plan)
         finished, self.progress = report.how_far(self.folder, self.plan.trials, self.plan.reproductions)
         return FINISHED if finished else INTERRUPTED
 
@@ -197,8 +197,7 @@ def own_command(task: Task, options) -> list[str]:
         str(task.opt.seed),
     ]
     command += ["--datapath", options.datapath] if options.datapath is not None else []
-    command += ["--dry_run"] if options.dry_run else []
-    return [*command, "--", *options.added]
+    return [*command, *["--dry_run"] * options.dry_run, "--", *options.added]
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -207,30 +206,20 @@ def get_parser() -> argparse.ArgumentParser:
         prog="Run_Script.py", allow_abbrev=False, description="Execute a file of runs: skip the finished, resume the interrupted, report the failed.",
         epilog="Flags after -- are added to every run: python Run_Script.py Revisit_Runs.sh -- --log_online --save_path /data/runs",
     )  # fmt: skip
-    parser.add_argument("script", help="file of runs, such as Revisit_Runs.sh")
-    parser.add_argument(
-        "--filter", nargs="+", default=[], metavar="TEXT", help="only runs whose command holds one of these (regular expressions)"
+    add, several = parser.add_argument, {"nargs": "+", "default": []}
+    add("script", help="file of runs, such as Revisit_Runs.sh")
+    add("--filter", metavar="TEXT", **several, help="only runs whose command holds one of these (regular expressions)")
+    add("--lines", type=int, metavar="N", **several, help="only the runs on these lines of the file")
+    add("--seeds", type=int, metavar="N", **several, help="run each line with each of these seeds instead of its own")
+    add("--datapath", help="value of $datapath, instead of the file's own")
+    add("--jobs", type=int, help="runs at a time (default: one a GPU of --gpus, else 1)")
+    add("--gpus", type=int, metavar="N", **several, help="GPUs for the jobs in turn (default: the lines' own --gpu)")
+    add("--list", action="store_true", help="say how each run stands, and stop")
+    add("--dry_run", action="store_true", help="check each run by its program's --dry_run: data, network, one batch; nothing is trained")
+    help_slurm = (
+        "submit each run as a Slurm job by submitit; its settings, such as slurm_partition=gpu timeout_min=1440 (folder=…: of the logs)"
     )
-    parser.add_argument("--lines", nargs="+", type=int, default=[], metavar="N", help="only the runs on these lines of the file")
-    parser.add_argument(
-        "--seeds", nargs="+", type=int, default=[], metavar="N", help="run each line with each of these seeds instead of its own"
-    )
-    parser.add_argument("--datapath", default=None, help="value of $datapath, instead of the file's own")
-    parser.add_argument("--jobs", type=int, default=None, help="runs at a time (default: one a GPU of --gpus, else 1)")
-    parser.add_argument(
-        "--gpus", nargs="+", type=int, default=[], metavar="N", help="GPUs for the jobs in turn (default: the lines' own --gpu)"
-    )
-    parser.add_argument("--list", action="store_true", help="say how each run stands, and stop")
-    parser.add_argument(
-        "--dry_run", action="store_true", help="check each run by its program's --dry_run: data, network, one batch; nothing is trained"
-    )
-    parser.add_argument(
-        "--slurm",
-        nargs="*",
-        default=None,
-        metavar="KEY=VALUE",
-        help="submit each run as a Slurm job by submitit; its settings, such as slurm_partition=gpu timeout_min=1440 (folder=…: of the logs)",
-    )
+    add("--slurm", nargs="*", metavar="KEY=VALUE", help=help_slurm)
     return parser
 
 

@@ -8,7 +8,7 @@ import yaml
 
 from utilities.errors import UserError
 
-TABLE = "trials.csv"
+TABLE, BEST = "trials.csv", "best_parameters.yaml"
 
 
 @contextlib.contextmanager

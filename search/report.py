@@ -1,6 +1,5 @@
-"""What a search leaves: best_parameters.yaml, trials.csv, pictures, and the best trial reproduced with other seeds."""
+"""What a search leaves at its end: pictures, and the best trial reproduced with other seeds; and how far a search has come."""
 
-import csv
 import json
 import sys
 import textwrap
@@ -8,51 +7,15 @@ from pathlib import Path
 
 import yaml
 
-from runs.configuration import NEVER_A_CHANGE
 from runs.folds import over_folds
 from search import study as studies
-from search.files import TABLE, read_mapping, read_table, undamaged
+from search.files import BEST, read_mapping, read_table, undamaged
+from search.tables import best_of
 from search.trials import scores
 from utilities.files import replacing
 from utilities.locks import Lock
 
-NO_PART_OF_THE_BEST = NEVER_A_CHANGE - {"source_path"} | {"savename", "group", "splits_to_eval"}
 REPRODUCTIONS = "reproductions.yaml"
-COLUMNS = ("trial", "state", "value", "attempts", "seconds", "host", "reason")
-
-
-def best_of(study):
-    """The best trial; None while none has a value."""
-    done = [trial for trial in studies.latest(study) if trial.state.name == "COMPLETE"]
-    if not done:
-        return None
-    choose = max if study.direction.name == "MAXIMIZE" else min
-    return choose(done, key=lambda trial: trial.value)
-
-
-def write_tables(study, folder: Path, flags, given: set[str], metric: str) -> None:
-    """Write trials.csv, and best_parameters.yaml as soon as a trial has a value."""
-    rows = []
-    for trial in studies.latest(study):
-        seconds = trial.duration.total_seconds() if trial.duration is not None else ""
-        reason = trial.user_attrs.get("reason", "") if trial.state.name in ("FAIL", "WAITING") else ""
-        if trial.state.name == "FAIL" and not reason:
-            reason = "its process was killed"
-        row = [studies.folder_name(study, trial), trial.state.name.lower(), "" if trial.value is None else trial.value]
-        row += [trial.user_attrs.get("attempt", 1), seconds, trial.user_attrs.get("host", ""), reason]
-        rows.append(row + [trial.params.get(flag, "") for flag in flags.ranges])
-    with replacing(folder / TABLE) as file:
-        writer = csv.writer(file)
-        writer.writerow([*COLUMNS, *flags.ranges])
-        writer.writerows(rows)
-    best = best_of(study)
-    if best is None:
-        return
-    opt = flags.read(best.params)
-    content = dict(best.params) | {name: getattr(opt, name) for name in sorted(given) if name in opt.flags - NO_PART_OF_THE_BEST}
-    with replacing(folder / "best_parameters.yaml") as file:
-        file.write(f"# {studies.folder_name(study, best)}: {metric} on validation {best.value:.6g}, the best of {len(rows)} trials\n")
-        yaml.safe_dump(content, file, sort_keys=False)
 
 
 def how_far(folder: Path, trials: int, reproductions: int) -> tuple[bool, str]:
@@ -62,7 +25,7 @@ def how_far(folder: Path, trials: int, reproductions: int) -> tuple[bool, str]:
         trials, reproductions: how many are asked for.
     """
     ended = sum(row["state"] in ("complete", "fail") for row in read_table(folder))
-    best, known, again = folder / "best_parameters.yaml", _reproductions(folder), 0
+    best, known, again = folder / BEST, _reproductions(folder), 0
     if best.exists() and known["runs"]:
         trial = best.read_text(encoding="utf-8", errors="replace").removeprefix("# ").partition(":")[0]  # as `write_tables` writes it
         again = len(known["runs"]) * (trial == known["trial"])
@@ -134,7 +97,7 @@ def _make_readable(figure, whole: set[str]) -> None:
             if axis.get_scale() == "log":
                 axis.set_minor_formatter(ticker.NullFormatter())
                 if high / low < 10:
-                    axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+                    axis.set_major_locator(ticker.MaxNLocator(3, steps=(1, 2, 5, 10)))
                     axis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
             elif isinstance(axis.get_major_locator(), ticker.AutoLocator):
                 axis.set_major_locator(ticker.MaxNLocator(5, steps=(1, 2, 5, 10), integer=name in whole))
@@ -145,60 +108,42 @@ def _make_readable(figure, whole: set[str]) -> None:
             axes.label_outer()
 
 
-def reproduce(study, folder: Path, flags, train, savename: str, group: str, count: int, more: list[str]) -> Path | None:
-    """Run the best trial again with seeds seed + 1, seed + 2 …, the trial itself not counted.
+def reproduce(study, plan, train) -> dict | None:
+    """Run the best trial again with seeds seed + 1, seed + 2 …, the trial itself not counted, and measure these on test.
 
-    What was already run is taken as it is. Returns reproductions.yaml; None while another process is at it.
-
-    Args:
-        more: arguments that every reproduction gets.
+    What was already run is taken as it is. Returns the content of reproductions.yaml; None while another process is at it.
     """
-    lock = Lock(folder / ".reproductions.lock")
+    lock = Lock(plan.folder / ".reproductions.lock")
     if not lock.acquire(wait=False):
         return None
-    try:
-        best = best_of(study)
+    with lock:
+        best, known = best_of(study), _reproductions(plan.folder)
         name = studies.folder_name(study, best)
-        path, known = folder / REPRODUCTIONS, _reproductions(folder)
         done = known["runs"] if known["trial"] == name else {}
-        first = flags.read(best.params).seed
-        for number in range(1, count + 1):
+        first = plan.flags.read(best.params).seed
+        for number in range(1, plan.reproductions + 1):
             run = f"{name}_reproduction_{number}"
             if run not in done:
-                print(f"\n{run} of {count}: seed {first + number}", flush=True)
-                again = ["--resume"] * (folder / run).exists()
-                train(
-                    flags.read(
-                        best.params, f"--savename={savename}/{run}", f"--group={group}_best", f"--seed={first + number}", *more, *again
-                    )
-                )
-                done[run] = {"seed": first + number, "values": scores(folder / run)}
-            _write_reproductions(path, name, done)
-        return path
-    finally:
-        lock.release()
+                print(f"\n{run} of {plan.reproductions}: seed {first + number}", flush=True)
+                again = ["--resume"] * (plan.folder / run).exists()
+                train(plan.read(best.params, run, f"--group={plan.opt.group}_best", f"--seed={first + number}", "--final_test", *again))
+                done[run] = {"seed": first + number, "values": scores(plan.folder / run)}
+            content = {"trial": name, "results": over_folds([found["values"] for found in done.values()]), "runs": done}
+            with replacing(plan.folder / REPRODUCTIONS) as file:
+                yaml.safe_dump(json.loads(json.dumps(content)), file, sort_keys=False)
+        return content
 
 
-def _write_reproductions(path: Path, name: str, done: dict) -> None:
-    """Mean, standard error and 95 % t-interval over the reproductions, and each one's values."""
-    results = over_folds([run["values"] for run in done.values()])
-    with replacing(path) as file:
-        yaml.safe_dump(json.loads(json.dumps({"trial": name, "results": results, "runs": done})), file, sort_keys=False)
-
-
-def tell(study, folder: Path, metric: str, reproductions: Path | None) -> None:
+def tell(study, plan, reproductions: dict | None) -> None:
     """Print where the search stands."""
     trials, best = studies.latest(study), best_of(study)
     failed = [trial for trial in trials if trial.state.name == "FAIL"]
-    print(f"\n{folder}: {len(trials)} trials, {len(failed)} failed")
-    if best is not None:
-        print(f"best: {studies.folder_name(study, best)}, {metric} on validation {best.value:.4f}")
-        print("".join(f"  {flag}: {value}\n" for flag, value in best.params.items()), end="")
-    if reproductions is not None:
-        content = _reproductions(folder)
-        for split, values in content["results"].items():
-            found = values.get(metric)
-            if found is not None:
-                interval = found["interval_95"]
-                width = f", 95 % interval {interval[0]:.4f} to {interval[1]:.4f}" if interval else ""
-                print(f"{len(content['runs'])} reproductions: {metric} on {split} {found['mean']:.4f}{width}")
+    print(f"\n{plan.folder}: {len(trials)} trials, {len(failed)} failed")
+    print(f"best: {studies.folder_name(study, best)}, {plan.metric} on validation {best.value:.4f}")
+    print("".join(f"  {flag}: {value}\n" for flag, value in best.params.items()), end="")
+    for split, values in (reproductions or {"results": {}})["results"].items():
+        found = values.get(plan.metric)
+        if found is not None:
+            interval = found["interval_95"]
+            width = f", 95 % interval {interval[0]:.4f} to {interval[1]:.4f}" if interval else ""
+            print(f"{len(reproductions['runs'])} reproductions: {plan.metric} on {split} {found['mean']:.4f}{width}")

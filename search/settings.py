@@ -1,7 +1,5 @@
 """What a search was started with, kept in its folder: what a later start may change, and what it may not."""
 
-from pathlib import Path
-
 import yaml
 
 from runs.configuration import NEVER_A_CHANGE, is_fixed
@@ -12,32 +10,32 @@ from utilities.files import replacing
 FILE = "search.yaml"
 
 
-def settle(folder: Path, ranges: dict, fixed: dict, allow_changes: bool, trials: int) -> None:
-    """Compare with the search in the folder, if there is one, and write down what it is now.
+def settle(plan, trials: int) -> None:
+    """Compare with the search in the folder, if there is one, and write down what it is now; changes are kept in configs/.
 
     Args:
-        folder: the search's.
-        ranges: flag -> `Range`.
-        fixed: the flags that are the same in every trial.
-        allow_changes: of `fixed`; they are written to configs/, as wider ranges are.
+        plan: the search's.
         trials: how many there are already.
 
-    Raises:
-        UserError: search.yaml is damaged, a range was narrowed or is of another kind, or a flag differs without `allow_changes`.
+    Raises UserError as `changes`.
     """
-    now = _written(ranges)
-    changed = changes(folder, ranges, fixed, allow_changes)
+    changed = changes(plan)
     if changed:
-        diffs = folder / "configs" / f"resume_training_config_diffs_{trials}"
+        diffs = plan.folder / "configs" / f"resume_training_config_diffs_{trials}"
         diffs.mkdir(parents=True, exist_ok=True)
         with replacing(diffs / FILE) as file:
             yaml.safe_dump({name: {"before": before, "now": after} for name, (before, after) in changed.items()}, file)
-    with replacing(folder / FILE) as file:
-        yaml.safe_dump({"ranges": now, "flags": fixed}, file, sort_keys=True)
+    with replacing(plan.folder / FILE) as file:
+        yaml.safe_dump({"ranges": _written(plan.ranges), "flags": plan.fixed}, file, sort_keys=True)
 
 
-def changes(folder: Path, ranges: dict, fixed: dict, allow_changes: bool) -> dict:
-    """Flag -> [before, now] of what differs from the search in the folder, arguments and errors as `settle`; writes nothing."""
+def changes(plan) -> dict:
+    """Flag -> [before, now] of what differs from the search in the folder; writes nothing.
+
+    Raises UserError where search.yaml is damaged, a range was narrowed or is of another kind, or a flag differs without
+    --resume_allow_changes.
+    """
+    folder, ranges, fixed = plan.folder, plan.ranges, plan.fixed
     path = folder / FILE
     if not path.exists():
         return {}
@@ -59,7 +57,7 @@ def changes(folder: Path, ranges: dict, fixed: dict, allow_changes: bool) -> dic
     never = [told[name] for name, (before, after) in changed.items() if is_fixed(name, before, after)]
     if never:
         raise UserError(f"{'; '.join(never)}: the trials of {folder} would be measured in different ways. Choose another --group")
-    if changed and not allow_changes:
+    if changed and not plan.opt.resume_allow_changes:
         way_out = "Leave them out, choose another --group, or add --resume_allow_changes"
         raise UserError(f"flags differ from those of {folder}: {'; '.join(told.values())}. {way_out}")
     return changed | {flag: [before[flag], now[flag]] for flag in now if before[flag] != now[flag]}

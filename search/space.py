@@ -75,14 +75,14 @@ class Command(NamedTuple):
 
     Attributes:
         ranges: flag -> its range.
-        rest: arguments for the main program's parser, without the ranges.
-        files: `--config` files that hold what is no part of a trial's flags -> the lines that are.
+        rest: arguments for the main program's parser, without the ranges and --config.
+        files: what --config names -> the lines that are part of a trial's flags; None: all.
         given: the flags that the command line or a file gives a value.
     """
 
     ranges: dict[str, Range]
     rest: list[str]
-    files: dict[str, dict[str, yaml.Node]]
+    files: dict[str, dict[str, yaml.Node] | None]
     given: set[str]
 
 
@@ -99,17 +99,21 @@ def parse(argv: list[str], parser: argparse.ArgumentParser) -> Command:
     given = {actions[name].dest if name in actions else name for name in names}  # --source is --source_path
     _refuse_both(ranges, given, "the command line")
     from_files, files, in_files = {}, {}, set()
-    for name in _config_of(rest):
-        path = configs.find(name)
-        nodes = configs.nodes(path)
+    config = OneLineParser(add_help=False, allow_abbrev=False)
+    config.add_argument("--config", nargs="+", default=[])
+    config.exits = False
+    asked, rest = config.parse_known_args(rest)
+    for name in asked.config:
+        nodes = configs.nodes(configs.find(name))
         found = _ranges([(key, _texts(node)) for key, node in nodes.items() if "~" in key], parser, actions, name)
-        values = {key: node for key, node in nodes.items() if "~" not in key and key not in NO_PART_OF_A_TRIAL}
+        ends = {key for key in NO_PART_OF_A_TRIAL & set(nodes) if nodes[key].tag.endswith(":bool")}
+        values = {key: node for key, node in nodes.items() if "~" not in key and key not in ends}
         _refuse_both(found, values, name)
         from_files = {flag: a_range for flag, a_range in from_files.items() if flag not in values} | found  # a later file wins
         in_files |= set(values)
         files[name] = {key: node for key, node in values.items() if key not in ranges}
         if files[name].keys() == nodes.keys():
-            del files[name]
+            files[name] = None
     ranges = {flag: found for flag, found in from_files.items() if flag not in given} | ranges
     if not ranges:
         raise UserError("nothing to search: give at least one flag a range, such as --lr~LOG_BAYESIAN~ [1e-6,1e-3]")
@@ -128,14 +132,6 @@ def _split(argv: list[str]) -> tuple[list[tuple[str, list[str]]], list[str]]:
                 continue
         (ranges[-1][1] if inside else rest).append(word)
     return ranges, rest
-
-
-def _config_of(rest: list[str]) -> list[str]:
-    """The files that `--config` names."""
-    parser = OneLineParser(add_help=False, allow_abbrev=False)
-    parser.exits = False
-    parser.add_argument("--config", nargs="+", default=[])
-    return parser.parse_known_args(rest)[0].config
 
 
 def _texts(node: yaml.Node) -> list[str]:
@@ -234,14 +230,14 @@ class Flags:
 
     def __init__(self, command: Command, read, folder: Path):
         self.ranges, self._read = command.ranges, read
-        self._originals = {}  # path of what was written -> name of the file that it stands for
+        self._originals = {}  # path of what is read -> name of the file that it stands for
         for number, (name, nodes) in enumerate(command.files.items()):
-            path = folder / f"{number}_{Path(name).stem}.yaml"
-            lines = [(yaml.ScalarNode("tag:yaml.org,2002:str", key), node) for key, node in nodes.items()]
-            path.write_text(yaml.serialize(yaml.MappingNode("tag:yaml.org,2002:map", lines)), encoding="utf-8")
-            self._originals[str(path)] = name
-        written = {name: path for path, name in self._originals.items()}
-        self._rest = _with_config(command.rest, [written.get(name, name) for name in _config_of(command.rest)])
+            path = name if nodes is None else str(folder / f"{number}_{Path(name).stem}.yaml")
+            self._originals[path] = name
+            if nodes is not None:
+                lines = [(yaml.ScalarNode("tag:yaml.org,2002:str", key), node) for key, node in nodes.items()]
+                Path(path).write_text(yaml.serialize(yaml.MappingNode("tag:yaml.org,2002:map", lines)), encoding="utf-8")
+        self._rest = [*(["--config", *self._originals] if self._originals else []), *command.rest]
 
     def read(self, values: dict, *more: str):
         """The flags of these values of the searched flags. Raises UserError where the parser refuses them."""
@@ -282,15 +278,3 @@ class Flags:
         return opt, {
             name: value for name, value in flags.items() if name not in self.ranges and all(getattr(o, name) == value for o in every)
         }
-
-
-def _with_config(rest: list[str], files: list[str]) -> list[str]:
-    """The arguments with `--config` once, in front."""
-    kept, inside = [], False
-    for token in rest:
-        if token.partition("=")[0] == "--config":
-            inside = "=" not in token
-        elif not inside or token.startswith("--"):
-            inside = False
-            kept.append(token)
-    return (["--config", *files] if files else []) + kept

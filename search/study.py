@@ -25,30 +25,25 @@ def quiet() -> None:
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
 
 
-def open_study(folder: Path, name: str, url: str | None, ranges: dict, direction: str, seed: int, heartbeat: int):
-    """Open the study, or make it.
+def open_study(plan, direction: str):
+    """Open the study in --study_storage, or in a journal in the search's folder; or make it.
 
     Args:
-        folder: the search's.
-        name: the study's name in its storage.
-        url: of a database; None: a journal file in the folder.
-        ranges: flag -> `Range`.
+        plan: the search's.
         direction: `maximize` or `minimize`.
-        seed: of the samplers, the same in every process.
-        heartbeat: seconds between a process's signs of life in a database.
 
     Raises:
         UserError: a database that cannot be reached, or a study from which something is missing: nothing was changed then.
     """
     import optuna
 
-    left = journal.left_in(folder)
+    name, url, left = f"{plan.opt.dataset}/{plan.opt.group}", plan.own.study_storage, journal.left_in(plan.folder)
     if url is None:
-        storage = journal.open_journal(folder, name, left)
+        storage = journal.open_journal(plan.folder, name, left)
     else:
-        storage = _database(url, heartbeat)
+        storage = _database(url, plan.own.heartbeat)
         journal.check("the study in --study_storage", journal.trials_of(storage, name), left)
-    sampler = sampler_of({flag: found.distribution() for flag, found in ranges.items()}, seed)
+    sampler = sampler_of({flag: found.distribution() for flag, found in plan.ranges.items()}, plan.opt.seed)
     return optuna.create_study(storage=storage, sampler=sampler, study_name=name, direction=direction, load_if_exists=True)
 
 

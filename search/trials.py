@@ -9,6 +9,7 @@ import torch
 
 from runs.folds import over_folds
 from search import study as studies
+from search.tables import write_tables
 from utilities.errors import NotFinite, UserError
 from utilities.locks import Lock
 
@@ -51,41 +52,31 @@ class TrialLoop:
 
     Args:
         study: the open study.
-        folder: the search's.
-        flags: reads a trial's values (`search.space.Flags`).
+        plan: the search's.
         train: runs the options of one trial; the main job.
-        savename: name of the search folder as a run's name.
-        metric: name of the metric that selects, as files have it.
-        total: how many trials.
-        more: arguments that every trial gets.
-        lost_hosts: hosts that are known to be gone for good.
     """
 
-    def __init__(self, study, folder: Path, flags, train, savename: str, metric: str, total: int, more: list[str], lost_hosts: list[str]):
-        self.study, self.folder, self.flags, self.train, self.savename = study, folder, flags, train, savename
-        self.metric, self.total, self.more, self.lost_hosts = metric, total, more, lost_hosts
-        self.lock = Lock(folder / ".study.lock")
+    def __init__(self, study, plan, train):
+        self.study, self.plan, self.train = study, plan, train
+        self.lock = Lock(plan.folder / ".study.lock")
         self._current = None
 
-    def run(self, after_trial) -> list[str]:
-        """Run trials until there are as many as were asked for. Returns what other processes still run, in words.
-
-        Args:
-            after_trial: called after each.
-        """
+    def run(self) -> list[str]:
+        """Run trials until there are as many as were asked for, with new tables after each. Returns what other processes run, in words."""
         from optuna.trial import TrialState
 
         try:
             while True:
                 self.lock.acquire()
-                elsewhere = studies.collect_lost(self.study, self.lost_hosts)
+                elsewhere = studies.collect_lost(self.study, self.plan.own.lost_hosts)
                 waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
-                if not waiting and len(studies.latest(self.study)) >= self.total:
+                if not waiting and len(studies.latest(self.study)) >= self.plan.trials:
+                    write_tables(self.study, self.plan)
                     return elsewhere
                 self.study.optimize(self._objective, n_trials=1, catch=(TrialFailed,))
                 self._current = None
                 _forget()
-                after_trial()
+                write_tables(self.study, self.plan)
         except BaseException as error:
             crashed = isinstance(error, Exception) and not isinstance(error, UserError)  # as if killed: perhaps by the trial's own values
             if self._current is not None:  # interrupted, or something is wrong that another start can mend
@@ -97,7 +88,7 @@ class TrialLoop:
             self.lock.release()
 
     def _objective(self, trial) -> float:
-        values = {flag: found.suggest(trial) for flag, found in self.flags.ranges.items()}
+        values = {flag: found.suggest(trial) for flag, found in self.plan.ranges.items()}
         for name, value in studies.here().items():
             trial.set_user_attr(name, value)
         name = studies.folder_name(self.study, trial)
@@ -106,22 +97,22 @@ class TrialLoop:
         self._current = trial.number
         self.lock.release()
         shown = ", ".join(f"{flag} {_shown(value)}" for flag, value in values.items())
-        print(f"\n{name} of {self.total}{', continued' if continues else ''}: {shown}", flush=True)
+        print(f"\n{name} of {self.plan.trials}{', continued' if continues else ''}: {shown}", flush=True)
         try:
             value = self._value(name, values, continues)
         except TrialFailed as error:
             trial.set_user_attr("reason", str(error))
             print(f"{name} failed: {error}", flush=True)
             raise
-        print(f"{name}: {self.metric} on validation {value:.4f}", flush=True)
+        print(f"{name}: {self.plan.metric} on validation {value:.4f}", flush=True)
         return value
 
     def _value(self, name: str, values: dict, continues: bool) -> float:
-        folder = self.folder / name
+        folder = self.plan.folder / name
         if folder.exists() and not continues:
             raise TrialFailed(f"{folder} was made by somebody else, and is left alone")
         try:
-            opt = self.flags.read(values, f"--savename={self.savename}/{name}", *self.more, *["--resume"] * continues)
+            opt = self.plan.read(values, name, f"--group={self.plan.savename}", *["--resume"] * continues)
         except UserError as error:
             raise TrialFailed(str(error)) from error
         try:
@@ -130,7 +121,7 @@ class TrialLoop:
             raise TrialFailed(str(error).partition(": the run stops")[0]) from error
         except torch.OutOfMemoryError as error:
             raise TrialFailed(f"out of memory: {str(error).splitlines()[0]}") from error
-        return objective_value(folder, self.metric)
+        return objective_value(folder, self.plan.metric)
 
 
 def _shown(value) -> str:

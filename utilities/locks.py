@@ -20,7 +20,9 @@ class Lock:
         self.path, self._file = Path(path), None
 
     def acquire(self, wait: bool = True) -> bool:
-        """Take the lock. Returns False where another process has it and `wait` is not asked for. Raises UserError without access to the file."""
+        """Take the lock; again is allowed. Returns False where another process has it and `wait` is not asked for. Raises UserError."""
+        if self._file is not None:
+            return True
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = open(self.path, "a+", encoding="utf-8")  # noqa: SIM115  held until release

@@ -89,7 +89,10 @@ def test_ranges_in_files(tmp_path):
     command = parse("--config", str(first), str(second), "--embed_dim~CHOICE~", "[64,128]", "--loss", "triplet")
     assert set(command.ranges) == {"lr", "bs", "embed_dim"}, "the second file's value replaces the first one's choice"
     assert command.ranges["lr"].values == (1e-6, 1.0)
-    assert {name: list(lines) for name, lines in command.files.items()} == {str(first): ["decay"]} and command.given == {
+    assert {name: lines and list(lines) for name, lines in command.files.items()} == {
+        str(first): ["decay"],
+        str(second): None,
+    } and command.given == {
         "decay",
         "optim",
         "loss",
