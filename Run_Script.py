@@ -187,15 +187,8 @@ def listing(tasks: list[Task]) -> str:
 # ---------------------------------------------------------------------------------------------------------- command line
 def own_command(task: Task, options) -> list[str]:
     """The command by which this script runs one task: what a job of --slurm executes."""
-    command = [
-        sys.executable,
-        str(Path(__file__).resolve()),
-        options.script,
-        "--lines",
-        str(task.line.number),
-        "--seeds",
-        str(task.opt.seed),
-    ]
+    chosen = f"--lines {task.line.number} --seeds {task.opt.seed}".split()
+    command = [sys.executable, str(Path(__file__).resolve()), options.script, *chosen]
     command += ["--datapath", options.datapath] if options.datapath is not None else []
     return [*command, *["--dry_run"] * options.dry_run, "--", *options.added]
 

@@ -103,7 +103,8 @@ class Runner:
                     for path in task.folder.iterdir():  # hidden files: its run was killed before its first other one
                         path.unlink()
                     task.folder.rmdir()
-                job = Job(task, self.added(standing), self.free.pop())
+                job = Job(task, self.added(standing), self.free[-1])
+                self.free.pop()
                 self.active.append(job)
                 self.say(f"started   {task.name}" + (f", {task.progress}" if standing == INTERRUPTED else ""))
         except (UserError, OSError) as error:
@@ -122,21 +123,16 @@ class Runner:
         """Take note of a run that ended, and free its place."""
         self.active.remove(job)
         self.free.append(job.slot)
+        outcome, more = FAILED, f"{job.reason()}\n            log: {job.task.log}"
         if job.process.returncode == 0:
-            self.note(*((FINISHED, job.task.name, "it would start") if self.dry else self.ended(job.task)))
+            try:
+                outcome, more = (FINISHED, "it would start") if self.dry else job.task.outcome()
+            except (UserError, OSError) as error:
+                more = str(error)
         elif job.signalled:
-            self.note(STOPPED, job.task.name, "the same command goes on with it")
-        else:
-            self.note(FAILED, job.task.name, f"{job.reason()}\n            log: {job.task.log}")
+            outcome, more = STOPPED, "the same command goes on with it"
+        self.note(outcome, job.task.name, more)
         job.task.lock.release()
-
-    def ended(self, task) -> tuple[str, str, str]:
-        """What `note` takes of a run whose process ended well."""
-        try:
-            outcome, more = task.outcome()
-        except (UserError, OSError) as error:
-            outcome, more = FAILED, str(error)
-        return outcome, task.name, more
 
     def stop(self) -> None:
         """Ask the runs to end as Ctrl-C would, then insist."""

@@ -54,9 +54,8 @@ class Range(NamedTuple):
         """A trial's value."""
         if self.kind == "CHOICE":
             return trial.suggest_categorical(self.flag, self.values)
-        if self.kind == "INT_BAYESIAN":
-            return trial.suggest_int(self.flag, *self.values)
-        return trial.suggest_float(self.flag, *self.values, log=self.kind == "LOG_BAYESIAN")
+        suggest = trial.suggest_int if self.kind == "INT_BAYESIAN" else trial.suggest_float
+        return suggest(self.flag, *self.values, log=self.kind == "LOG_BAYESIAN")
 
     def arguments(self, value) -> list[str]:
         """A value as the command line takes it."""

@@ -29,8 +29,11 @@ def test_two_lines_for_one_folder_are_refused_and_bad_flags_do_not_stop_the_othe
     line = ["--group", "A", "--save_path", str(tmp_path), "--dataset", "glyphs"]
     with pytest.raises(UserError, match="lines 4 and 9 both write to"):
         Run_Script.make_tasks([Run_Script.Line(4, line), Run_Script.Line(9, [*line, "--lr", "1"])])
-    good, refused = Run_Script.make_tasks([Run_Script.Line(1, line), Run_Script.Line(2, ["--loss", "tripplet"])])
-    assert len(good) == 1 and "Did you mean 'triplet'" in refused[0][1] and refused[0][0].number == 2
+    others = [["--loss", "tripplet"], ["--lr", "much"], ["--bs", "1"]]
+    good, refused = Run_Script.make_tasks([Run_Script.Line(number, argv) for number, argv in enumerate([line, *others], 1)])
+    assert len(good) == 1 and [line.number for line, _ in refused] == [2, 3, 4]
+    said = ["Did you mean 'triplet'", "invalid float value: 'much'", "--bs 1"]
+    assert all(words in reason and "\n" not in reason for words, (_, reason) in zip(said, refused, strict=True)), refused
 
 
 # -------------------------------------------------------------------------------------------------- how far a run has come

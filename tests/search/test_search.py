@@ -349,6 +349,7 @@ def test_who_is_lost(monkeypatch):
     here = studies.here()
     assert studies.lost(here) is False
     assert studies.lost({}) is True, "its process died before it said who it was"
+    assert studies.lost({"host": here["host"]}) is True, "nor all of it"
     assert studies.lost({**here, "boot": "another"}) is True
     assert studies.lost({**here, "started": "1"}) is True, "the number of a dead process, given to a new one"
     assert studies.lost({**here, "host": "elsewhere"}) is None
