@@ -16,19 +16,18 @@ import argparse
 import sys
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
 
 import main
 import metrics
 import parameters
-from runs.run import named
 from search import report, settings, space
 from search import study as studies
-from search.trials import Search
+from search.plan import FULL, REPRODUCTIONS, Plan
+from search.trials import TrialLoop
 from utilities.errors import OneLineParser, UserError, one_line_errors
+from utilities.locks import Lock
 
 PROGRAM = "Bayesian_Optimization.py"
-PRESETS = Path(__file__).parent / "configs"
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -39,7 +38,10 @@ def get_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     add = parser.add_argument
     add("--bayesian_optimization_n_iter", type=int, default=50, metavar="N", help="trials in all, failed ones included (default: 50)")
-    add("--reproductions", type=int, default=10, metavar="N", help="runs of the best trial with seeds seed+1 … seed+N (default: 10)")
+    help_text = (
+        f"runs of the best trial with seeds seed+1 … seed+N (default: {REPRODUCTIONS} where there are {FULL} trials or more, else 0)"
+    )
+    add("--reproductions", type=int, default=None, metavar="N", help=help_text)
     add("--study_storage", default=None, metavar="URL", help="database of the study, as SQLAlchemy names it (default: a journal file)")
     add("--heartbeat", type=int, default=60, metavar="SECONDS", help="time between signs of life in a database (default: 60)")
     add("--lost_hosts", nargs="+", default=[], metavar="HOST", help="machines that are gone: trials that they ran are continued here")
@@ -51,7 +53,7 @@ def check(own, opt) -> None:
     """Refuse what cannot be searched. Raises UserError."""
     if own.bayesian_optimization_n_iter < 1:
         raise UserError(f"--bayesian_optimization_n_iter {own.bayesian_optimization_n_iter} must be at least 1")
-    if own.reproductions < 0 or own.heartbeat < 1:
+    if (own.reproductions or 0) < 0 or own.heartbeat < 1:
         raise UserError("--reproductions must be at least 0 and --heartbeat at least 1")
     for name in ("evaluate", "evaluate_ensemble", "aggregate_only", "resume_from", "list", "print_config"):
         if getattr(opt, name):
@@ -66,38 +68,20 @@ def check(own, opt) -> None:
         )
 
 
-class Plan(NamedTuple):
-    """A search's command line, resolved: the search's own flags, the ranges, the reader of trials' flags, one trial's, and what all share."""
-
-    own: argparse.Namespace
-    command: space.Command
-    flags: space.Flags
-    opt: argparse.Namespace
-    fixed: dict
-
-    @property
-    def savename(self) -> str:
-        """Name of the search folder as a run's name."""
-        return f"{self.opt.group}_search"
-
-    @property
-    def folder(self) -> Path:
-        """Where the search lies."""
-        return Path(self.opt.save_path) / self.opt.dataset / self.savename
-
-
 def plan(argv: list[str], files: Path) -> Plan:
     """Read and check a search's command line. Raises UserError for what cannot be searched.
 
     Args:
         files: a folder for files that live as long as the plan.
     """
-    own, rest = get_parser().parse_known_args(argv)
-    command = space.parse(rest, parameters.get_parser(), PRESETS)
-    flags = space.Flags(command, parameters.read, files)
+    parser = get_parser()
+    parser.exits = False
+    own, rest = parser.parse_known_args(argv)
+    command = space.parse(rest, parameters.get_parser())
+    flags = space.Flags(command, parameters.resolve, files)
     opt, fixed = flags.check()
     check(own, opt)
-    return Plan(own, command, flags, opt, fixed)
+    return Plan(own, command.ranges, command.given, flags, opt, fixed)
 
 
 def search(argv: list[str]) -> Path | None:
@@ -105,45 +89,26 @@ def search(argv: list[str]) -> Path | None:
     studies.quiet()
     with tempfile.TemporaryDirectory() as files:
         asked = plan(argv, Path(files))
-        own, command, flags, opt, fixed = asked
-        savename, folder = asked.savename, asked.folder
-        metric = named(opt.evaltypes[0], opt.storage_metrics[0], opt.evaltypes)
-        print(f"searching {', '.join(found.text for found in command.ranges.values())}\nfor {metric} on validation, in {folder}")
-        if opt.dry_run:
-            main.main(opt)
+        print(f"searching {', '.join(found.text for found in asked.ranges.values())}\nfor {asked.metric} on validation, in {asked.folder}")
+        if asked.opt.dry_run:
+            main.main(asked.opt)
             return None
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"cannot make the search folder {folder}: {error.strerror}. Choose another --save_path") from error
-        direction = "maximize" if metrics.higher_is_better(opt.storage_metrics[0]) else "minimize"
-        with studies.Lock(folder / ".study.lock"):
-            settings.changes(folder, command.ranges, fixed, opt.resume_allow_changes)  # first: a study of other flags is not damaged
-            name = f"{opt.dataset}/{opt.group}"
-            study = studies.open_study(folder, name, own.study_storage, command.ranges, direction, opt.seed, own.heartbeat)
-            settings.settle(folder, command.ranges, fixed, opt.resume_allow_changes, len(studies.latest(study)))
-
-        def tables():
-            report.write_tables(study, folder, flags, command.given, metric)
-
-        chosen = "splits_to_eval" in command.given
-        trial_flags = [f"--group={savename}", *([] if chosen else ["--splits_to_eval", "val"])]
-        total = own.bayesian_optimization_n_iter
-        elsewhere = Search(study, folder, flags, main.main, savename, metric, total, trial_flags, own.lost_hosts).run(tables)
-        tables()
+        with Lock(asked.folder / ".study.lock"):
+            settings.changes(asked)  # first: a study of other flags is not damaged
+            study = studies.open_study(asked, "maximize" if metrics.higher_is_better(asked.opt.storage_metrics[0]) else "minimize")
+            settings.settle(asked, len(studies.latest(study)))
+        elsewhere = TrialLoop(study, asked, main.main).run()
         if elsewhere:
             print(f"\nother processes still run {', '.join(elsewhere)}: the last one to end writes the report")
             print("(a machine that is gone for good: --lost_hosts HOST continues its trials here)")
-            return folder
-        report.draw(study, folder, metric)
+            return asked.folder
+        report.draw(study, asked.folder, asked.metric)
         if report.best_of(study) is None:
-            raise UserError(f"no trial of {folder} succeeded: trials.csv holds the reasons")
-        again = None
-        if own.reproductions:
-            final_flags = ["--final_test", *([] if chosen else ["--splits_to_eval", "val"])]
-            again = report.reproduce(study, folder, flags, main.main, savename, opt.group, own.reproductions, final_flags)
-        report.tell(study, folder, metric, again)
-        return folder
+            raise UserError(f"no trial of {asked.folder} succeeded: trials.csv holds the reasons")
+        report.tell(study, asked, report.reproduce(study, asked, main.main) if asked.reproductions else None)
+        if asked.own.reproductions is None:
+            print(f"{asked.reproductions} reproductions, the default for {asked.trials} trials: --reproductions N makes more")
+        return asked.folder
 
 
 if __name__ == "__main__":

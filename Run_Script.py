@@ -2,13 +2,11 @@
 
 The file is plain shell: `name=value` lines, comments, and one `python main.py …` or `python Bayesian_Optimization.py …` a line. What
 is finished is skipped, what was interrupted goes on, and what fails is reported at the end, with its last error and its log, while
-the others run. Several runners may work on one file, on several machines with a common disk too: a lock beside each run folder keeps
-them apart. This file says how far a line's run has come, and holds the command line; the rooms are in launch/.
+the others run. Several runners may work on one file, on several machines too where their common disk passes locks on (NFS 4 does):
+logs and locks lie beside the run folders, in run_script/. On a disk without locks give each machine its own lines, by --lines or --filter.
 """
 
 import argparse
-import contextlib
-import io
 import re
 import signal
 import sys
@@ -17,78 +15,88 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+import Bayesian_Optimization
 import datasets
 import parameters
 from launch import slurm
 from launch.lines import Line, SearchLine, read_lines, select_lines
-from launch.locks import Lock
 from launch.runner import FAILED, FINISHED, INTERRUPTED, NEW, RUNNING, Runner
 from runs.folder import RunFolder, run_folder
 from runs.folds import CrossValidation
+from search import report, settings
 from utilities.errors import OneLineParser, UserError, one_line_errors
+from utilities.locks import Lock
 
 ROOT = Path(__file__).resolve().parent
+LOGS = "run_script"  # the folder of logs and locks, beside the run folders
 
 
 # ------------------------------------------------------------------------------------------------------ how far a line is
+def how_far(folder: Path, opt) -> tuple[bool, str]:
+    """(finished, progress in words) of a run or cross-validation with these flags, read with --resume."""
+    if opt.is_cross_validation:
+        cross = CrossValidation(opt, datasets.n_folds(opt))
+        done, finished = len(set(cross.asked) & set(cross.done())), cross.settled
+        return finished, f"{done} folds" if finished else f"after {done} of {len(cross.asked)} folds"
+    run = RunFolder(folder, opt)
+    if not run.finished:
+        return False, f"after epoch {run.progress.epochs}"
+    return not run.needs_test, f"{run.progress.epochs} epochs"
+
+
 class Task:
-    """A line with its options resolved: where its run lies, and how far it is. Raises UserError for flags that its program refuses.
+    """A line with its flags resolved: where its run lies, and how far it is. Raises UserError for flags that its program refuses.
 
     Attributes:
         program: the script that executes the line.
         folder: where the run lies, before a number is added for an existing folder.
-        shared: other lines and processes may work in the folder too.
+        folds: those that the line names: other lines and processes may work on others in the same folder; None: the line has the folder.
+        log, lock: the output of its processes, and what keeps other runners away.
         progress: how far the run has come, in words; set by `standing`.
-        epoch: the last trained one of a run that is no cross-validation; set by `standing`.
     """
 
     TOLD_APART_BY, SAME_FOR_EVERY_SEED = "--group or --seed", "leave out --savename"
 
     def __init__(self, line: Line):
-        self.line, self.program = line, ROOT / line.program
+        self.line, self.program, self.progress = line, ROOT / line.program, ""
         self.opt, self.folder, self.folds = self._resolve()
-        self.shared = self.folds is not None
-        name = self.folder.name + (f".folds_{'_'.join(map(str, sorted(self.folds)))}" if self.shared else "")
+        name = self.folder.name + ("" if self.folds is None else f".folds_{'_'.join(map(str, sorted(self.folds)))}")
         self.name = f"{self.opt.dataset}/{name}"
-        self.log = self.folder.with_name(f"{name}.log")
-        self.lock = Lock(self.folder.with_name(f"{name}.lock"))
-        self.epoch, self.progress = 0, ""
+        self.log, lock = (self.folder.parent / LOGS / f"{name}.{kind}" for kind in ("log", "lock"))
+        self.lock = Lock(lock)
 
     def _resolve(self) -> tuple[argparse.Namespace, Path, set[int] | None]:
         """The flags, the folder, and the folds where `--folds` names some."""
-        opt = _quietly(parameters.read, self.line.argv)
+        opt = parameters.resolve(self.line.argv)
         return opt, run_folder(opt), None if opt.folds is None else set(opt.folds)
 
     def collides(self, other: "Task") -> bool:
         """Whether a line of the same folder would write to the same place in it: other folds of a cross-validation do not."""
-        return not (self.shared and other.shared) or bool(self.folds & other.folds)
+        return self.folds is None or other.folds is None or bool(self.folds & other.folds)
+
+    def at_work(self) -> str | None:
+        """The other process that works on the line, in words: a runner, or a run that was started by hand or has outlived its runner."""
+        return next(filter(None, (lock.holder() for lock in [self.lock, *self._run_locks()])), None)
+
+    def _run_locks(self) -> list[Lock]:
+        folds = self.folder.glob("fold_*") if self.folds is None else [self.folder / f"fold_{fold}" for fold in self.folds]
+        return [Lock(folder / ".lock") for folder in (self.folder, *folds)]
 
     def standing(self) -> str:
-        """NEW, INTERRUPTED or FINISHED, by the run folder.
+        """NEW, INTERRUPTED, FINISHED, or RUNNING in another process, by the run folder.
 
         Raises UserError where the folder holds something else, or a run whose flags differ from the line's.
         """
+        if any(lock.holder() for lock in self._run_locks()):
+            return RUNNING
         if not (self.folder / "parameters.yaml").exists():
             if self.folder.is_dir() and any(not path.name.startswith(".") for path in self.folder.iterdir()):
                 raise UserError(f"{self.folder} holds no run (parameters.yaml is missing): move it away")
             return NEW
-        opt = _quietly(parameters.read, [*self.line.argv, "--resume"])  # refuses flags that differ from the saved ones
+        opt = parameters.resolve([*self.line.argv, "--resume"])  # refuses flags that differ from the saved ones
         opt = [opt, *opt.later][-1]  # a reproduction is finished with its last stage
-        return FINISHED if (self._folds_are_finished if opt.is_cross_validation else self._run_is_finished)(opt) else INTERRUPTED
-
-    def _run_is_finished(self, opt) -> bool:
-        run = RunFolder(self.folder, opt)
-        self.epoch, finished = run.progress.epochs, run.finished
-        self.progress = f"{self.epoch} epochs" if finished else f"after epoch {self.epoch}"
-        return finished and not run.needs_test
-
-    def _folds_are_finished(self, opt) -> bool:
-        """A cross-validation is finished when the folds that the line asks for are, and, once all there are, the meta results of all."""
-        cross = CrossValidation(opt, datasets.n_folds(opt))
-        done = len(set(cross.asked) & set(cross.done()))
-        finished = cross.settled
-        self.progress = f"{done} folds" if finished else f"after {done} of {len(cross.asked)} folds"
-        return finished
+        finished, self.progress = how_far(self.folder, opt)
+        return FINISHED if finished else INTERRUPTED
 
     def outcome(self) -> tuple[str, str]:
         """What became of the line when its process ended with status 0, in a word and in words."""
@@ -101,26 +109,19 @@ class SearchTask(Task):
     TOLD_APART_BY, SAME_FOR_EVERY_SEED = "--group", "give --seeds one at a time"
 
     def _resolve(self) -> tuple[argparse.Namespace, Path, None]:
-        import Bayesian_Optimization
-
         with tempfile.TemporaryDirectory() as files:
-            self.plan = _quietly(lambda argv: Bayesian_Optimization.plan(argv, Path(files)), self.line.argv)
+            self.plan = Bayesian_Optimization.plan(self.line.argv, Path(files))
         return self.plan.opt, self.plan.folder, None
+
+    def _run_locks(self) -> list[Lock]:
+        return []  # several processes may work on one search
 
     def standing(self) -> str:
         """As that of a run. Raises UserError where flags or ranges are not those of the search in the folder."""
-        from search import report, settings
-
         if not self.folder.is_dir() or not any(self.folder.iterdir()):
             return NEW
-        own = self.plan.own
-        settings.changes(self.folder, self.plan.command.ranges, self.plan.fixed, self.opt.resume_allow_changes)
-        trials, reproductions = report.progress(self.folder)
-        finished = trials >= own.bayesian_optimization_n_iter and reproductions >= own.reproductions
-        finished = finished and (self.folder / "best_parameters.yaml").exists()
-        self.progress = f"{trials} trials" if finished else f"after {trials} of {own.bayesian_optimization_n_iter} trials"
-        if own.reproductions and trials >= own.bayesian_optimization_n_iter:
-            self.progress += f" and {reproductions} of {own.reproductions} reproductions"
+        settings.changes(self.plan)
+        finished, self.progress = report.how_far(self.folder, self.plan.trials, self.plan.reproductions)
         return FINISHED if finished else INTERRUPTED
 
     def outcome(self) -> tuple[str, str]:
@@ -130,16 +131,6 @@ class SearchTask(Task):
 
 
 TASKS = {Line.program: Task, SearchLine.program: SearchTask}
-
-
-def _quietly(read, argv: list[str]):
-    """`parameters.read`, whose refusal becomes a UserError."""
-    told = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(told):
-            return read(argv)
-    except SystemExit as error:
-        raise UserError(told.getvalue().strip() or f"refused with status {error.code}") from error
 
 
 def make_tasks(lines: list[Line]) -> tuple[list[Task], list[tuple[Line, str]]]:
@@ -170,10 +161,9 @@ def listing(tasks: list[Task]) -> str:
     """One line a run: how it stands, its name, its command."""
     rows = []
     for task in tasks:
-        holder = task.lock.holder()
         try:
-            standing = RUNNING if holder is not None else task.standing()
-            more = {RUNNING: holder, INTERRUPTED: task.progress, FINISHED: task.progress}.get(standing, "")
+            more = task.at_work()
+            standing, more = (RUNNING, more) if more else (task.standing(), task.progress)
         except UserError as error:
             standing, more = FAILED, str(error)
         rows.append(f"{standing:18}{task.name:40}{more}\n    {task.line.command}")
@@ -183,18 +173,10 @@ def listing(tasks: list[Task]) -> str:
 # ---------------------------------------------------------------------------------------------------------- command line
 def own_command(task: Task, options) -> list[str]:
     """The command by which this script runs one task: what a job of --slurm executes."""
-    command = [
-        sys.executable,
-        str(Path(__file__).resolve()),
-        options.script,
-        "--lines",
-        str(task.line.number),
-        "--seeds",
-        str(task.opt.seed),
-    ]
+    chosen = f"--lines {task.line.number} --seeds {task.opt.seed}".split()
+    command = [sys.executable, str(Path(__file__).resolve()), options.script, *chosen]
     command += ["--datapath", options.datapath] if options.datapath is not None else []
-    command += ["--dry_run"] if options.dry_run else []
-    return [*command, "--", *options.added]
+    return [*command, *["--dry_run"] * options.dry_run, "--", *options.added]
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -203,30 +185,20 @@ def get_parser() -> argparse.ArgumentParser:
         prog="Run_Script.py", allow_abbrev=False, description="Execute a file of runs: skip the finished, resume the interrupted, report the failed.",
         epilog="Flags after -- are added to every run: python Run_Script.py Revisit_Runs.sh -- --log_online --save_path /data/runs",
     )  # fmt: skip
-    parser.add_argument("script", help="file of runs, such as Revisit_Runs.sh")
-    parser.add_argument(
-        "--filter", nargs="+", default=[], metavar="TEXT", help="only runs whose command holds one of these (regular expressions)"
+    add, several = parser.add_argument, {"nargs": "+", "default": []}
+    add("script", help="file of runs, such as Revisit_Runs.sh")
+    add("--filter", metavar="TEXT", **several, help="only runs whose command holds one of these (regular expressions)")
+    add("--lines", type=int, metavar="N", **several, help="only the runs on these lines of the file")
+    add("--seeds", type=int, metavar="N", **several, help="run each line with each of these seeds instead of its own")
+    add("--datapath", help="value of $datapath, instead of the file's own")
+    add("--jobs", type=int, help="runs at a time (default: one a GPU of --gpus, else 1)")
+    add("--gpus", type=int, metavar="N", **several, help="GPUs for the jobs in turn (default: the lines' own --gpu)")
+    add("--list", action="store_true", help="say how each run stands, and stop")
+    add("--dry_run", action="store_true", help="check each run by its program's --dry_run: data, network, one batch; nothing is trained")
+    help_slurm = (
+        "submit each run as a Slurm job by submitit; its settings, such as slurm_partition=gpu timeout_min=1440 (folder=…: of the logs)"
     )
-    parser.add_argument("--lines", nargs="+", type=int, default=[], metavar="N", help="only the runs on these lines of the file")
-    parser.add_argument(
-        "--seeds", nargs="+", type=int, default=[], metavar="N", help="run each line with each of these seeds instead of its own"
-    )
-    parser.add_argument("--datapath", default=None, help="value of $datapath, instead of the file's own")
-    parser.add_argument("--jobs", type=int, default=None, help="runs at a time (default: one a GPU of --gpus, else 1)")
-    parser.add_argument(
-        "--gpus", nargs="+", type=int, default=[], metavar="N", help="GPUs for the jobs in turn (default: the lines' own --gpu)"
-    )
-    parser.add_argument("--list", action="store_true", help="say how each run stands, and stop")
-    parser.add_argument(
-        "--dry_run", action="store_true", help="check each run by its program's --dry_run: data, network, one batch; nothing is trained"
-    )
-    parser.add_argument(
-        "--slurm",
-        nargs="*",
-        default=None,
-        metavar="KEY=VALUE",
-        help="submit each run as a Slurm job by submitit; its settings, such as slurm_partition=gpu timeout_min=1440 (folder=…: of the logs)",
-    )
+    add("--slurm", nargs="*", metavar="KEY=VALUE", help=help_slurm)
     return parser
 
 

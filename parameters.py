@@ -353,6 +353,13 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
         parser.error(str(error))
 
 
+def resolve(argv: list[str] | None = None) -> argparse.Namespace:
+    """As `read`; a mistake raises UserError."""
+    parser = get_parser()
+    parser.exits = False
+    return composition.compose(parser, argv)
+
+
 def listing(kind: str) -> list[tuple[str, str]]:
     """(name, caption) of the plug-ins of one kind of `LISTS`."""
     if kind == "metrics":

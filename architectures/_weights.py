@@ -1,6 +1,5 @@
 """Initial weights of a network: the package's, a local file's, or none."""
 
-import functools
 import http.client
 import os
 import pickle
@@ -39,15 +38,10 @@ def fill(network, opt, pretrained: Pretrained | None) -> str:
     if opt.not_pretrained:
         return "random"
     if pretrained is None:
-        _say_once(f"{network.name}: there are no pretrained weights, it starts random")
+        print(f"{network.name}: there are no pretrained weights, it starts random")
         return "random"
     _load(network, _download(network.name, pretrained, opt.weights_cache), f"{pretrained.name} at {pretrained.url}")
     return pretrained.name
-
-
-@functools.cache
-def _say_once(line: str) -> None:
-    print(line)
 
 
 def _read(path) -> dict:

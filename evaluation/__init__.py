@@ -4,7 +4,6 @@ What is compared with what: spaces.py. Pictures: pictures.py, charts.py. What is
 """
 
 import contextlib
-import functools
 import math
 import statistics
 import time
@@ -153,13 +152,8 @@ def _unnormalised(model: torch.nn.Module):
 def _device(opt, runtime) -> torch.device:
     """Where metrics are computed."""
     if opt.evaluate_on_gpu and runtime.device.type != "cuda":
-        _say_once("--evaluate_on_gpu: there is no CUDA device, the CPU searches and clusters")
+        runtime.say_once("--evaluate_on_gpu: there is no CUDA device, the CPU searches and clusters")
     return runtime.device if opt.evaluate_on_gpu else torch.device("cpu")
-
-
-@functools.cache
-def _say_once(line: str) -> None:
-    print(line)
 
 
 def score(embedded: dict, opt, runtime) -> dict:

@@ -14,7 +14,7 @@ import numpy as np
 import evaluation
 import metrics
 from evaluation import outputs
-from utilities.errors import UserError, one_line_errors
+from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.files import replacing
 
 PROGRAM = "python -m evaluation"
@@ -22,16 +22,9 @@ DEFAULT_METRICS = ["e_recall@1", "e_recall@2", "e_recall@4", "precision@1", "r_p
 REQUIRED, OPTIONAL = ("features", "labels"), ("reference_features", "reference_labels", "exclude")
 
 
-class _Parser(argparse.ArgumentParser):
-    """Errors in one line."""
-
-    def error(self, message):
-        raise UserError(message)
-
-
 def parser() -> argparse.ArgumentParser:
     """The command's own flags."""
-    parser = _Parser(prog=PROGRAM, description="Measure embeddings from an .npz file.", allow_abbrev=False)
+    parser = OneLineParser(prog=PROGRAM, description="Measure embeddings from an .npz file.", allow_abbrev=False)
     help_file = "an .npz file with features (N, D) and labels (N,); optional reference_features, reference_labels, exclude"
     help_metrics = f"what to measure, names of `python main.py --list metrics` (default: {' '.join(DEFAULT_METRICS)})"
     parser.add_argument("file", help=help_file)
@@ -39,6 +32,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=1, help="seed of k-means (default: 1)")
     parser.add_argument("--evaluate_on_gpu", action="store_true", help="search and cluster on the GPU")
     parser.add_argument("--out", default=None, metavar="FILE", help="also write the values to this JSON file")
+    parser.exits = False
     return parser
 
 

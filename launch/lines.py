@@ -1,13 +1,21 @@
-"""The file of runs: plain shell with `name=value` lines, comments, and one `python main.py …` or `python Bayesian_Optimization.py …` a line."""
+"""The file of runs: plain shell with `name=value` lines, comments, and one `python main.py …` or `python Bayesian_Optimization.py …` a line.
+
+Words are those of `sh`: '…', "…", backslashes, a backslash at the end of a line, $name, ${name}, ${name:-default}, which are split at
+blanks unless they are quoted, ~/. What else means something to a shell (pipes, several commands a line, $(…)) is refused.
+"""
 
 import os
 import re
 import shlex
+from collections.abc import Container
 from pathlib import Path
 from typing import NamedTuple
 
-from launch import shell
 from utilities.errors import UserError
+
+NAME, OPERATORS = r"[A-Za-z_]\w*", "$`|&;<>()"
+VARIABLE = rf"\$(?P<open>\{{)?(?P<name>{NAME})(?(open)(?::-(?P<default>[^}}]*))?\}})"
+PART = rf"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|(?<!\S)#.*|{VARIABLE}|[{OPERATORS}]"""  # all that is more than plain text
 
 
 class Line(NamedTuple):
@@ -45,37 +53,65 @@ def read_lines(path: Path, variables: dict[str, str]) -> list[Line]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: no file of runs ({getattr(error, 'strerror', None) or 'not text'})") from error
-    lines, known = [], {**os.environ, **variables}
-    for number, words in shell.Reader(text, str(path)).commands():
+    lines, known, begun = [], {**os.environ, **variables}, ""
+    for number, written in enumerate([*text.splitlines(), ""], start=1):
         try:
-            line = _line(number, words, known, variables)
-        except KeyError as error:
-            raise UserError(
-                f"{path}, line {number}: ${error.args[0]} has no value: set it in the file, or --datapath for $datapath"
-            ) from error
+            command = begun + _expanded(written, known, variables)
+            if command.endswith("\\"):
+                begun = command[:-1]
+                continue
+            begun, words = "", [os.path.expanduser(word) if word.startswith("~/") else word for word in shlex.split(command)]
+            pairs = [word.partition("=") for word in words[words[:1] == ["export"] :]]
+            if words and all(equals and re.fullmatch(NAME, name) for name, equals, _ in pairs):
+                known |= {name: os.path.expanduser(value) for name, _, value in pairs if name not in variables}
+            elif words:
+                lines.append(_line(number, words))
         except ValueError as error:
             raise UserError(f"{path}, line {number}: {error}") from error
-        if line is not None:
-            lines.append(line)
     return lines
 
 
-def _line(number: int, words: list[shell.Word], known: dict[str, str], variables: dict[str, str]) -> Line | None:
-    """The run of a command; None of one that sets variables, which are then `known`.
+def _expanded(line: str, known: dict[str, str], whole: Container[str]) -> str:
+    """A line without its comment, its variables replaced by their quoted values, as `shlex` takes it. Raises ValueError for other shell.
 
-    Raises KeyError for a variable that is not known, ValueError for another command.
+    Args:
+        known: name -> value.
+        whole: variables that are not split at blanks.
     """
-    exports = words[0] == [shell.Text("export", False)]
-    pairs = [shell.assignment(word) for word in words[exports:]]
-    if pairs and all(pairs):
-        for at_once in [pairs] if exports else [[pair] for pair in pairs]:  # a shell expands all words of `export` before it sets the first
-            known |= {name: shell.value(word, known) for name, word in at_once if name not in variables}
-        return None
-    argv = [field for word in words for field in shell.fields(word, known, set(variables))]
-    if len(argv) < 2 or not re.fullmatch(r"python[\d.]*", Path(argv[0]).name) or Path(argv[1]).name not in KINDS:
+    is_assignment = re.match(rf"\s*(export\s+)?{NAME}=", line)  # in it nothing is split
+
+    def value(part) -> str:
+        found = known.get(part["name"]) or part["default"] or known.get(part["name"])
+        if found is None:
+            raise ValueError(f"${part['name']} has no value: set it in the file, or --datapath for $datapath")
+        return found
+
+    def in_double_quotes(part) -> str:
+        if part["name"]:
+            return re.sub(r'(["\\])', r"\\\1", value(part))
+        return refused(part[0]) if part[0] in "$`" else part[0].replace("\\$", "$")
+
+    def outside(part) -> str:
+        if part["name"]:
+            return shlex.join([value(part)] if is_assignment or part["name"] in whole else value(part).split())
+        if part[0][0] == '"' and len(part[0]) > 1:
+            return re.sub(rf"\\.|{VARIABLE}|[$`]", in_double_quotes, part[0])
+        return refused(part[0]) if part[0] in OPERATORS else "" if part[0][0] == "#" else part[0]
+
+    def refused(char: str):
+        raise ValueError(
+            f"{char} is not understood here: one run a line, $name, ${{name}}, ${{name:-default}}, quotes around a literal {char}"
+        )
+
+    return re.sub(PART, outside, line)
+
+
+def _line(number: int, words: list[str]) -> Line:
+    """The run of a command. Raises ValueError for another command."""
+    if len(words) < 2 or not re.fullmatch(r"python[\d.]*", Path(words[0]).name) or Path(words[1]).name not in KINDS:
         programs = " or ".join(f"python {name} …" for name in KINDS)
-        raise ValueError(f"expected a comment, name=value, {programs}, not {' '.join(argv)[:60]!r}")
-    return KINDS[Path(argv[1]).name](number, argv[2:])
+        raise ValueError(f"expected a comment, name=value, {programs}, not {' '.join(words)[:60]!r}")
+    return KINDS[Path(words[1]).name](number, words[2:])
 
 
 def select_lines(lines: list[Line], options) -> list[Line]:

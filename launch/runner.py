@@ -59,8 +59,7 @@ class Runner:
     """Works a list of tasks off, `jobs` at a time.
 
     Args:
-        tasks: the lines of the file, each with `line`, `name`, `program` (path), `folder`, `log`, `lock`, `shared`, `progress`,
-            `standing()` and `outcome()` (`Run_Script.Task` says what they are).
+        tasks: the lines of the file, as `Run_Script.Task`.
         gpus: their numbers, given to the places of work in turn; empty: the lines' own --gpu.
         dry: check each line by its program's --dry_run instead of running it.
     """
@@ -82,9 +81,6 @@ class Runner:
                         self.start(self.waiting.popleft())
                     for job in [job for job in self.active if job.process.poll() is not None]:
                         self.end(job)
-                    for job in self.active:
-                        if not self.dry:
-                            job.task.lock.touch()
                     self.bar.set_postfix_str(", ".join(job.task.name for job in self.active), refresh=False)
                     self.bar.refresh()
                     if self.active:
@@ -94,29 +90,27 @@ class Runner:
                 raise
 
     def start(self, task) -> None:
-        """Start a task, unless it is finished, somebody else works on it, or its folder is not in order."""
-        if not self.dry and not task.lock.take():
-            self.note(RUNNING, task.name, task.lock.holder() or "just now ended")
-            return
+        """Start a task, unless it is finished, another process works on it, or its folder is not in order."""
         job = None
         try:
-            standing = NEW if self.dry else task.standing()
-            if standing == FINISHED:
+            standing = NEW if self.dry else RUNNING if not task.lock.acquire(wait=False) else task.standing()
+            if standing == RUNNING:
+                self.note(RUNNING, task.name, task.at_work() or "just now ended")
+            elif standing == FINISHED:
                 self.note(FINISHED, task.name, f"before, {task.progress}")
-                return
-            if standing == NEW and not self.dry and not task.shared and task.folder.is_dir():
-                task.folder.rmdir()  # empty: its run was killed before its first file
-            job = Job(task, self.added(standing), self.free[-1])
-            if not self.dry:
-                task.lock.add(job.process.pid)
-            self.active.append(job)
-            self.free.pop()
-            self.say(f"started   {task.name}" + (f", {task.progress}" if standing == INTERRUPTED else ""))
+            else:
+                if standing == NEW and not self.dry and task.folds is None and task.folder.is_dir():
+                    for path in task.folder.iterdir():  # hidden files: its run was killed before its first other one
+                        path.unlink()
+                    task.folder.rmdir()
+                job = Job(task, self.added(standing), self.free[-1])
+                self.free.pop()
+                self.active.append(job)
+                self.say(f"started   {task.name}" + (f", {task.progress}" if standing == INTERRUPTED else ""))
         except (UserError, OSError) as error:
             self.note(FAILED, task.name, str(error))
-        finally:
-            if job is None and not self.dry:
-                task.lock.release()
+        if job is None:
+            task.lock.release()
 
     def added(self, standing: str) -> list[str]:
         """Flags beside the line's own."""
@@ -129,22 +123,16 @@ class Runner:
         """Take note of a run that ended, and free its place."""
         self.active.remove(job)
         self.free.append(job.slot)
+        outcome, more = FAILED, f"{job.reason()}\n            log: {job.task.log}"
         if job.process.returncode == 0:
-            self.note(*((FINISHED, job.task.name, "it would start") if self.dry else self.ended(job.task)))
+            try:
+                outcome, more = (FINISHED, "it would start") if self.dry else job.task.outcome()
+            except (UserError, OSError) as error:
+                more = str(error)
         elif job.signalled:
-            self.note(STOPPED, job.task.name, "the same command goes on with it")
-        else:
-            self.note(FAILED, job.task.name, f"{job.reason()}\n            log: {job.task.log}")
-        if not self.dry:
-            job.task.lock.release()
-
-    def ended(self, task) -> tuple[str, str, str]:
-        """What `note` takes of a run whose process ended well."""
-        try:
-            outcome, more = task.outcome()
-        except (UserError, OSError) as error:
-            outcome, more = FAILED, str(error)
-        return outcome, task.name, more
+            outcome, more = STOPPED, "the same command goes on with it"
+        self.note(outcome, job.task.name, more)
+        job.task.lock.release()
 
     def stop(self) -> None:
         """Ask the runs to end as Ctrl-C would, then insist."""

@@ -68,6 +68,16 @@ class Neighbours(NamedTuple):
     counts: np.ndarray
 
 
+def _product(queries: torch.Tensor, reference: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    """Scores `(B, W)` of queries `(B, D + 2)` with references `(W, D + 2)` in true float32, as the bound of the rounding error wants it."""
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        return torch.mm(queries, reference.T, out=out)
+    finally:
+        torch.set_float32_matmul_precision(precision)
+
+
 class Search:
     """Neighbours of the queries of `space` in its reference.
 
@@ -108,15 +118,10 @@ class Search:
         size = self.space.size
         every = any(need.what == "every" for need in needs)
         long = progress and size * self.space.reference_size > 1e9
-        precision = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("highest")  # the error bound below is that of true float32
-        try:
-            with torch.no_grad(), tqdm(total=size, desc="neighbours", unit=" queries", disable=None if long else True) as bar:
-                for block, candidates, done in self._blocks(needs):
-                    bar.update(int(done.sum()))
-                    yield from self._sorted(block, candidates, done, every)
-        finally:
-            torch.set_float32_matmul_precision(precision)
+        with tqdm(total=size, desc="neighbours", unit=" queries", disable=None if long else True) as bar:
+            for block, candidates, done in self._blocks(needs):
+                bar.update(int(done.sum()))
+                yield from self._sorted(block, candidates, done, every)
 
     def _blocks(self, needs: list[Need]):
         """Yield (block, its candidates, the queries `(B,)` for which they suffice) until they sufficed once for each query."""
@@ -166,7 +171,7 @@ class Search:
         reference = self.reference[start : start + self.limits.columns]
         self.work.scores += len(queries) * len(reference)
         scores = self.buffer[: len(queries) * len(reference)].view(len(queries), len(reference))
-        return torch.mm(queries, reference.T, out=scores)
+        return _product(queries, reference, out=scores)
 
     def set_cuts(self, block: "Block", needs: list[Need], attempt: int) -> None:
         """Set the block's cuts and, for each need, the cuts at or above which all its hits lie."""
@@ -187,7 +192,9 @@ class Search:
         """Scores `(B, S)` of the sample of the reference."""
         if block.sampled is None:
             in_tile = block.only_tile is not None
-            block.sampled = (block.only_tile[:, self.sample] if in_tile else block.queries @ self.reference[self.sample].T).cpu().numpy()
+            block.sampled = (
+                (block.only_tile[:, self.sample] if in_tile else _product(block.queries, self.reference[self.sample])).cpu().numpy()
+            )
         return block.sampled
 
     def _scores_at(self, block: "Block", need: Need, hits: np.ndarray, attempt: int) -> np.ndarray:

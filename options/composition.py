@@ -11,7 +11,7 @@ from options import checks, files
 from options.options import Options
 from runs import changes
 from runs.folder import PARAMETERS, RunFolder, fold_of, has_its_split_file, run_folder
-from utilities import roles
+from utilities import configs, roles
 from utilities.errors import UserError
 
 FOLLOWS = {"fc_lr": "lr", "fc_decay": "decay", "eval_bs": "bs", "eval_kernels": "kernels"}  # unset, they are as the other
@@ -26,7 +26,7 @@ def compose(parser, argv: list[str] | None) -> Options:
     layers = Layers(parser, argv)
     opt = argparse.Namespace(**{**layers.defaults, **layers.explicit})
     for name in opt.config:
-        layers.add_file(files.find(name))
+        layers.add_file(configs.find(name))
     return _continued(layers) if opt.reproduce_results is None else _reproduction(layers, Path(opt.reproduce_results))
 
 

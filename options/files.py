@@ -6,47 +6,13 @@ from pathlib import Path
 
 import yaml
 
-from utilities import roles
+from utilities import configs, roles
 from utilities.errors import UserError
-
-PRESETS = Path(__file__).parent.parent / "configs"
-
-
-def find(name: str) -> Path:
-    """The file that `--config NAME` means: a path, or a preset of configs/. Raises UserError where there is neither."""
-    path = Path(name)
-    if path.is_file():
-        return path
-    preset = PRESETS / f"{name.removesuffix('.yaml')}.yaml"
-    if not preset.is_file():
-        presets = ", ".join(sorted(p.stem for p in PRESETS.glob("*.yaml")))
-        what = "a folder, no file (of a run: its parameters.yaml)" if path.is_dir() else "no such file"
-        raise UserError(f"--config {name}: {what}, and no such preset (configs/ holds {presets})")
-    return preset
 
 
 def read(parser, path: Path) -> dict:
     """The flags of a file, each value passed through its flag's own type. Raises UserError with file, key and rule."""
-    return {key: _value(parser, path, key, node) for key, node in nodes(path).items()}
-
-
-def nodes(path: Path) -> dict[str, yaml.Node]:
-    """Flag -> its value in a file, before YAML makes `010` an octal number and `on` a truth of it."""
-    try:
-        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-    except OSError as error:
-        raise UserError(f"--config {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"--config {path}: not YAML: {' '.join(str(error).split())}") from error
-    if root is None:
-        return {}
-    if not isinstance(root, yaml.MappingNode):
-        raise UserError(f"--config {path}: expected lines of `flag: value`")
-    names = [str(key.value) for key, _ in root.value]
-    for name in names:
-        if names.count(name) > 1:
-            raise UserError(f"{path}: {name} is there {names.count(name)} times: name each flag once")
-    return dict(zip(names, (node for _, node in root.value), strict=True))
+    return {key: _value(parser, path, key, node) for key, node in configs.nodes(path).items()}
 
 
 def _value(parser, path: Path, key: str, node: yaml.Node):

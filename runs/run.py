@@ -10,9 +10,9 @@ import yaml
 from runs import checkpoint, records
 from runs.changes import record_changes, write_plan
 from runs.folder import SUMMARY, describe, json_safe, run_folder
-from runs.records.damaged import as_file
 from utilities.errors import UserError
 from utilities.files import new_folder, replacing
+from utilities.locks import Lock
 from utilities.meter import BatchLog
 from utilities.optimisers import fitting, keeping_rates
 
@@ -76,7 +76,9 @@ class Run:
 
         Raises UserError where another process trains in the folder, or its checkpoint does not fit.
         """
-        self._lock = _locked(self.folder)
+        self._lock = Lock(as_file(self.folder / ".lock"))
+        if not self._lock.acquire(wait=False):
+            raise UserError(f"another process trains in {self.folder}: wait for it, or choose another --savename")
         last = self.folder / checkpoint.LAST
         if last.exists():
             self._restore(last if self.opt.resume == "latest" else self._best_checkpoint())
@@ -236,9 +238,7 @@ class Run:
         for sink in self.sinks:
             sink.close()
         self.sinks = []
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        self._lock.release()
 
     def _write(self, rows: list) -> None:
         for sink in self.sinks:
@@ -289,25 +289,6 @@ class Run:
             json.dump(json_safe(summary), file, indent=1)
         for sink in self.sinks if self.state["selected"]["epoch"] is not None else ():
             sink.selected(**summary["selected"])
-
-
-def _locked(folder: Path):
-    """Hold the run folder for this process. The lock goes with the process, however it ends.
-
-    Raises UserError where another process holds it.
-    """
-    try:
-        import fcntl
-    except ImportError:  # not on this system: as if nobody else were there
-        return None
-    file = open(as_file(folder / ".lock"), "w")  # noqa: SIM115  held as long as the process lives
-    try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not flock: a loader's workers would hold it after a kill -9
-    except (BlockingIOError, PermissionError) as error:
-        raise UserError(f"another process trains in {folder}: wait for it, or choose another --savename") from error
-    except OSError:  # a file system without locks
-        pass
-    return file
 
 
 def named(evaltype: str, metric: str, evaltypes: list[str]) -> str:

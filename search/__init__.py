@@ -1,5 +1,5 @@
-"""Search over flags: the ranges of a command (space), the study that several processes share (study),
-whether it is whole (journal), one trial (trials), the report, and what was asked for and written before (settings, files).
+"""Search over flags: ranges (space), what was asked for (plan) and is compared with an earlier start (settings), the study that several
+processes share (study) and whether it is whole (journal), trials, and what a search writes (tables, report) and reads (files).
 
 Knows neither the parser nor the main job: Bayesian_Optimization.py hands both in.
 """

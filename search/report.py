@@ -1,70 +1,37 @@
-"""What a search leaves: best_parameters.yaml, trials.csv, pictures, and the best trial reproduced with other seeds."""
+"""What a search leaves at its end: pictures, and the best trial reproduced with other seeds; and how far a search has come."""
 
-import csv
 import json
 import sys
+import textwrap
 from pathlib import Path
 
 import yaml
 
-from runs._names import NEVER_A_CHANGE
 from runs.meta import over_folds
 from search import study as studies
-from search.files import TABLE, read_mapping, read_table
+from search.files import BEST, read_mapping, read_table, undamaged
+from search.tables import best_of
 from search.trials import scores
-from utilities.errors import UserError
 from utilities.files import replacing
+from utilities.locks import Lock
 
-NO_PART_OF_THE_BEST = NEVER_A_CHANGE - {"source_path"} | {"savename", "group", "splits_to_eval"}
 REPRODUCTIONS = "reproductions.yaml"
-COLUMNS = ("trial", "state", "value", "attempts", "seconds", "host", "reason")
 
 
-def best_of(study):
-    """The best trial; None while none has a value."""
-    done = [trial for trial in studies.latest(study) if trial.state.name == "COMPLETE"]
-    if not done:
-        return None
-    choose = max if study.direction.name == "MAXIMIZE" else min
-    return choose(done, key=lambda trial: trial.value)
+def how_far(folder: Path, trials: int, reproductions: int) -> tuple[bool, str]:
+    """(finished, progress in words) of a search by the files in its folder; writes nothing. Raises UserError where one is damaged.
 
-
-def write_tables(study, folder: Path, flags, given: set[str], metric: str) -> None:
-    """Write trials.csv, and best_parameters.yaml as soon as a trial has a value."""
-    rows = []
-    for trial in studies.latest(study):
-        seconds = trial.duration.total_seconds() if trial.duration is not None else ""
-        reason = trial.user_attrs.get("reason", "") if trial.state.name in ("FAIL", "WAITING") else ""
-        if trial.state.name == "FAIL" and not reason:
-            reason = "its process was killed"
-        row = [studies.folder_name(study, trial), trial.state.name.lower(), "" if trial.value is None else trial.value]
-        row += [trial.user_attrs.get("attempt", 1), seconds, trial.user_attrs.get("host", ""), reason]
-        rows.append(row + [trial.params.get(flag, "") for flag in flags.ranges])
-    with replacing(folder / TABLE) as file:
-        writer = csv.writer(file)
-        writer.writerow([*COLUMNS, *flags.ranges])
-        writer.writerows(rows)
-    best = best_of(study)
-    if best is None:
-        return
-    opt = flags.read(best.params)
-    content = dict(best.params) | {name: getattr(opt, name) for name in sorted(given) if name in opt.flags - NO_PART_OF_THE_BEST}
-    with replacing(folder / "best_parameters.yaml") as file:
-        file.write(f"# {studies.folder_name(study, best)}: {metric} on validation {best.value:.6g}, the best of {len(rows)} trials\n")
-        yaml.safe_dump(content, file, sort_keys=False)
-
-
-def progress(folder: Path) -> tuple[int, int]:
-    """(trials that ended, finished reproductions of the best one) of a search, by the files in its folder; writes nothing.
-
-    Raises UserError where one of the files is damaged.
+    Args:
+        trials, reproductions: how many are asked for.
     """
     ended = sum(row["state"] in ("complete", "fail") for row in read_table(folder))
-    best, known = folder / "best_parameters.yaml", _reproductions(folder)
-    if not (best.exists() and known["runs"]):
-        return ended, 0
-    named = best.read_text(encoding="utf-8", errors="replace").removeprefix("# ").partition(":")[0]  # as `write_tables` writes it
-    return ended, len(known["runs"]) if known["trial"] == named else 0
+    best, known, again = folder / BEST, _reproductions(folder), 0
+    if best.exists() and known["runs"]:
+        trial = best.read_text(encoding="utf-8", errors="replace").removeprefix("# ").partition(":")[0]  # as `write_tables` writes it
+        again = len(known["runs"]) * (trial == known["trial"])
+    finished = ended >= trials and again >= reproductions and best.exists()
+    words = f"{ended} trials" if finished else f"after {ended} of {trials} trials"
+    return finished, words + (f" and {again} of {reproductions} reproductions" if reproductions and ended >= trials else "")
 
 
 def _reproductions(folder: Path) -> dict:
@@ -72,111 +39,111 @@ def _reproductions(folder: Path) -> dict:
     path = folder / REPRODUCTIONS
     if not path.exists():
         return {"trial": None, "results": {}, "runs": {}}
-    way_out = "move it away: the folders of the reproductions stay, and are read again"
-    known = read_mapping(path, {"trial": str, "results": dict, "runs": dict}, way_out)
-    broken = [name for name, run in known["runs"].items() if not _has_values(run)]
-    if broken:
-        raise UserError(f"{path} is damaged (no values of {', '.join(map(str, broken))} in it): {way_out}")
-    return known
-
-
-def _has_values(run) -> bool:
-    """Whether it is what `reproduce` notes of a run: its values, split -> {metric: number or none}."""
-    splits = run.get("values") if isinstance(run, dict) else None
-    return isinstance(splits, dict) and all(
-        isinstance(values, dict) and all(isinstance(value, int | float | None) for value in values.values()) for values in splits.values()
-    )
+    with undamaged(path, "move it away: the folders of the reproductions stay, and are read again"):
+        known = read_mapping(path)
+        over_folds([run["values"] for run in known["runs"].values()])
+        return {"trial": known["trial"], "results": dict(known["results"]), "runs": known["runs"]}
 
 
 def draw(study, folder: Path, metric: str) -> list[Path]:
     """Draw history, slice, contour and importance as PNG in `plots/`. Returns the files; one that fails is named and left out."""
     import matplotlib
+    import optuna
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
     from optuna.visualization import matplotlib as pictures
 
-    done = [trial for trial in studies.latest(study) if trial.state.name == "COMPLETE"]
+    shown = optuna.create_study(direction=study.direction)  # whose trials have our numbers, not those of attempts
+    shown.add_trials([trial for trial in studies.latest(study) if trial.state.is_finished()])
+    done = shown.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
     if not done:
         return []
-    several = len(done[0].params) > 1
-    kinds = {"history": pictures.plot_optimization_history, "slice": pictures.plot_slice}
-    if several and len(done) > 1:
-        kinds["contour"] = pictures.plot_contour
-    if several and len({trial.value for trial in done}) > 1:
-        kinds["importance"] = pictures.plot_param_importances
-    target = folder / "plots"
-    target.mkdir(exist_ok=True)
+    ranges = done[-1].distributions
+    several = len(ranges) > 1 and len(done) > 1
+    varied = several and len({trial.value for trial in done}) > 1
+    kinds = {
+        "history": (pictures.plot_optimization_history, (7, 4.5)),
+        "slice": (pictures.plot_slice, (max(5, 3 * len(ranges)), 4)),
+        **({"contour": (pictures.plot_contour, (max(7, 3 * len(ranges)), max(5, 2.6 * len(ranges))))} if several else {}),
+        **({"importance": (pictures.plot_param_importances, (7, 4.5))} if varied else {}),
+    }
     files = []
-    for name, plot in kinds.items():
+    (folder / "plots").mkdir(exist_ok=True)
+    for name, (plot, size) in kinds.items():
         try:
-            plot(study, target=None, target_name=metric)
+            plot(shown, target=None, target_name=metric)
             figure = plt.gcf()
-            columns = len(done[0].params)
-            sizes = {"slice": (max(5, 3.5 * columns), 4), "contour": (max(7, 3.2 * columns), max(5, 2.8 * columns))}
-            figure.set_size_inches(*sizes.get(name, (7, 4.5)))
-            files.append(target / f"{name}.png")
-            figure.savefig(files[-1], dpi=120, bbox_inches="tight")
+            figure.set_size_inches(*size)
+            _make_readable(figure, {"Trial", *(flag for flag, found in ranges.items() if hasattr(found, "step") and found.step == 1)})
+            figure.savefig(folder / "plots" / f"{name}.png", dpi=120, bbox_inches="tight")
+            files.append(folder / "plots" / f"{name}.png")
         except Exception as error:  # a picture of the drawing package's is not worth a search
             print(f"WARNING: the {name} plot cannot be drawn: {type(error).__name__}: {error}", file=sys.stderr)
         plt.close("all")
     return files
 
 
-def reproduce(study, folder: Path, flags, train, savename: str, group: str, count: int, more: list[str]) -> Path | None:
-    """Run the best trial again with seeds seed + 1, seed + 2 …, the trial itself not counted.
+def _make_readable(figure, whole: set[str]) -> None:
+    """Few ticks, whole numbers on the axes in `whole`, and labels of long flags in several lines."""
+    from matplotlib import ticker
 
-    What was already run is taken as it is. Returns reproductions.yaml; None while another process is at it.
+    figure.suptitle("")  # far above many axes, and the file's name says it
+    grid = [axes for axes in figure.axes if axes.get_subplotspec() is not None and axes.get_xlabel()]
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            name = axis.get_label_text()
+            low, high = sorted(axis.get_view_interval())
+            if axis.get_scale() == "log":
+                axis.set_minor_formatter(ticker.NullFormatter())
+                if high / low < 10:
+                    axis.set_major_locator(ticker.MaxNLocator(3, steps=(1, 2, 5, 10)))
+                    axis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+            elif isinstance(axis.get_major_locator(), ticker.AutoLocator):
+                axis.set_major_locator(ticker.MaxNLocator(5, steps=(1, 2, 5, 10), integer=name in whole))
+            if "_" in name:
+                axis.set_label_text("_\n".join(textwrap.wrap(name.replace("_", " "), 16)).replace(" ", "_"), fontsize=10)
+            axis.set_tick_params(labelsize=9)
+        if len(grid) > 1 and axes in grid:
+            axes.label_outer()
 
-    Args:
-        more: arguments that every reproduction gets.
+
+def reproduce(study, plan, train) -> dict | None:
+    """Run the best trial again with seeds seed + 1, seed + 2 …, the trial itself not counted, and measure these on test.
+
+    What was already run is taken as it is. Returns the content of reproductions.yaml; None while another process is at it.
     """
-    lock = studies.Lock(folder / ".reproductions.lock")
+    lock = Lock(plan.folder / ".reproductions.lock")
     if not lock.acquire(wait=False):
         return None
-    try:
-        best = best_of(study)
+    with lock:
+        best, known = best_of(study), _reproductions(plan.folder)
         name = studies.folder_name(study, best)
-        path, known = folder / REPRODUCTIONS, _reproductions(folder)
         done = known["runs"] if known["trial"] == name else {}
-        first = flags.read(best.params).seed
-        for number in range(1, count + 1):
+        first = plan.flags.read(best.params).seed
+        for number in range(1, plan.reproductions + 1):
             run = f"{name}_reproduction_{number}"
             if run not in done:
-                print(f"\n{run} of {count}: seed {first + number}", flush=True)
-                again = ["--resume"] * (folder / run).exists()
-                train(
-                    flags.read(
-                        best.params, f"--savename={savename}/{run}", f"--group={group}_best", f"--seed={first + number}", *more, *again
-                    )
-                )
-                done[run] = {"seed": first + number, "values": scores(folder / run)}
-            _write_reproductions(path, name, done)
-        return path
-    finally:
-        lock.release()
+                print(f"\n{run} of {plan.reproductions}: seed {first + number}", flush=True)
+                again = ["--resume"] * (plan.folder / run).exists()
+                train(plan.read(best.params, run, f"--group={plan.opt.group}_best", f"--seed={first + number}", "--final_test", *again))
+                done[run] = {"seed": first + number, "values": scores(plan.folder / run)}
+            content = {"trial": name, "results": over_folds([found["values"] for found in done.values()]), "runs": done}
+            with replacing(plan.folder / REPRODUCTIONS) as file:
+                yaml.safe_dump(json.loads(json.dumps(content)), file, sort_keys=False)
+        return content
 
 
-def _write_reproductions(path: Path, name: str, done: dict) -> None:
-    """Mean, standard error and 95 % t-interval over the reproductions, and each one's values."""
-    results = over_folds([run["values"] for run in done.values()])
-    with replacing(path) as file:
-        yaml.safe_dump(json.loads(json.dumps({"trial": name, "results": results, "runs": done})), file, sort_keys=False)
-
-
-def tell(study, folder: Path, metric: str, reproductions: Path | None) -> None:
+def tell(study, plan, reproductions: dict | None) -> None:
     """Print where the search stands."""
     trials, best = studies.latest(study), best_of(study)
     failed = [trial for trial in trials if trial.state.name == "FAIL"]
-    print(f"\n{folder}: {len(trials)} trials, {len(failed)} failed")
-    if best is not None:
-        print(f"best: {studies.folder_name(study, best)}, {metric} on validation {best.value:.4f}")
-        print("".join(f"  {flag}: {value}\n" for flag, value in best.params.items()), end="")
-    if reproductions is not None:
-        content = _reproductions(folder)
-        for split, values in content["results"].items():
-            found = values.get(metric)
-            if found is not None:
-                interval = found["interval_95"]
-                width = f", 95 % interval {interval[0]:.4f} to {interval[1]:.4f}" if interval else ""
-                print(f"{len(content['runs'])} reproductions: {metric} on {split} {found['mean']:.4f}{width}")
+    print(f"\n{plan.folder}: {len(trials)} trials, {len(failed)} failed")
+    print(f"best: {studies.folder_name(study, best)}, {plan.metric} on validation {best.value:.4f}")
+    print("".join(f"  {flag}: {value}\n" for flag, value in best.params.items()), end="")
+    for split, values in (reproductions or {"results": {}})["results"].items():
+        found = values.get(plan.metric)
+        if found is not None:
+            interval = found["interval_95"]
+            width = f", 95 % interval {interval[0]:.4f} to {interval[1]:.4f}" if interval else ""
+            print(f"{len(reproductions['runs'])} reproductions: {plan.metric} on {split} {found['mean']:.4f}{width}")

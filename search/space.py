@@ -4,30 +4,24 @@ Suffixes: BAYESIAN (float, linear), LOG_BAYESIAN (float, logarithmic), INT_BAYES
 """
 
 import argparse
-import contextlib
 import difflib
-import io
 import itertools
 import math
 import re
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 
-from runs._names import NEVER_SAVED
-from utilities.errors import UserError
+from utilities import configs, roles
+from utilities.errors import OneLineParser, UserError
 
 SUFFIXES = ("BAYESIAN", "LOG_BAYESIAN", "INT_BAYESIAN", "CHOICE")
-NEVER_SEARCHED = NEVER_SAVED | {
-    "help", "seed", "dataset", "source_path", "save_path", "savename", "group", "project", "storage_metrics", "evaluation_metrics",
-}  # fmt: skip
-NO_PART_OF_A_TRIAL = {"final_test"}  # what a --config file may say of a run's end: of a search, the reproductions have it
+NO_PART_OF_A_TRIAL = {"final_test"}  # a --config file may ask for it: the reproductions are measured on test, trials never
 MOST_COMBINATIONS = 500  # of choices that are tried on the parser before a search starts
 
 
-@dataclass(frozen=True)
-class Range:
+class Range(NamedTuple):
     """One searched flag.
 
     Attributes:
@@ -56,9 +50,8 @@ class Range:
         """A trial's value."""
         if self.kind == "CHOICE":
             return trial.suggest_categorical(self.flag, self.values)
-        if self.kind == "INT_BAYESIAN":
-            return trial.suggest_int(self.flag, *self.values)
-        return trial.suggest_float(self.flag, *self.values, log=self.kind == "LOG_BAYESIAN")
+        suggest = trial.suggest_int if self.kind == "INT_BAYESIAN" else trial.suggest_float
+        return suggest(self.flag, *self.values, log=self.kind == "LOG_BAYESIAN")
 
     def arguments(self, value) -> list[str]:
         """A value as the command line takes it."""
@@ -72,170 +65,152 @@ class Range:
         return f"{self.flag}~{self.kind}~: [{', '.join(map(str, self.values))}]"
 
 
-@dataclass
-class Command:
+class Command(NamedTuple):
     """What a search was asked for.
 
     Attributes:
         ranges: flag -> its range.
-        rest: arguments for the main program's parser, without the ranges.
-        files: `--config` files that hold ranges, values of searched flags or what is no part of a trial -> their other lines.
+        rest: arguments for the main program's parser, without the ranges and --config.
+        files: what --config names -> the lines that are part of a trial's flags; None: all.
         given: the flags that the command line or a file gives a value.
     """
 
     ranges: dict[str, Range]
     rest: list[str]
-    files: dict[str, dict]
+    files: dict[str, dict[str, yaml.Node] | None]
     given: set[str]
 
 
-def parse(argv: list[str], parser: argparse.ArgumentParser, presets: Path) -> Command:
+def parse(argv: list[str], parser: argparse.ArgumentParser) -> Command:
     """Take the ranges out of a command line and out of the files that it names. Raises UserError.
 
     Args:
         parser: the main program's.
-        presets: where a bare name after `--config` is looked up.
     """
     actions = {option.removeprefix("--"): action for action in parser._actions for option in action.option_strings}
-    ranges, rest = {}, []
-    tokens = iter(_with_values_joined(argv))
-    for flag, values in tokens:
-        if "~" not in flag:
-            rest += [flag, *values]
-            continue
-        _add(ranges, _range(flag.removeprefix("--"), values, actions, "the command line"), "the command line")
+    written, rest = _split(argv)
+    ranges = _ranges(written, parser, actions, "the command line")
     names = {token.removeprefix("--").partition("=")[0] for token in rest if token.startswith("--")}
-    fixed = {actions[name].dest if name in actions else name for name in names}  # --source is --source_path
-    twice = sorted(fixed & set(ranges))
-    if twice:
-        raise UserError(f"--{twice[0]} has a range and a value on the command line: one of them")
-    from_files, files, given, unread = {}, {}, set(fixed), False
-    for name in _config_of(rest):
-        content = _read(name, presets)
-        if content is None:  # the main program's parser says what is wrong
-            unread = True
-            continue
-        found, at_the_end = {}, {name for name in NO_PART_OF_A_TRIAL if isinstance(content.get(name), bool)}
-        content = {key: value for key, value in content.items() if key not in at_the_end}
-        for key in [key for key in content if "~" in str(key)]:
-            values = content.pop(key)
-            texts = [_text(value) for value in values] if isinstance(values, list) else [str(values)]
-            _add(found, _range(str(key), texts, actions, name), name)
-        twice = sorted(set(found) & set(content))
-        if twice:
-            raise UserError(f"{name}: {twice[0]} has a range and a value: one of them")
-        for flag in content:  # a later file's value replaces an earlier file's range
-            from_files.pop(flag, None)
-        from_files |= found
-        given |= set(content)
-        if found or at_the_end or set(content) & set(ranges):
-            files[name] = {key: value for key, value in content.items() if key not in ranges}
-    ranges = {**{flag: found for flag, found in from_files.items() if flag not in fixed}, **ranges}
-    if not ranges and not unread:
+    given = {actions[name].dest if name in actions else name for name in names}  # --source is --source_path
+    _refuse_both(ranges, given, "the command line")
+    from_files, files, in_files = {}, {}, set()
+    config = OneLineParser(add_help=False, allow_abbrev=False)
+    config.add_argument("--config", nargs="+", default=[])
+    config.exits = False
+    asked, rest = config.parse_known_args(rest)
+    for name in asked.config:
+        nodes = configs.nodes(configs.find(name))
+        found = _ranges([(key, _texts(node)) for key, node in nodes.items() if "~" in key], parser, actions, name)
+        ends = {key for key in NO_PART_OF_A_TRIAL & set(nodes) if nodes[key].tag.endswith(":bool")}
+        values = {key: node for key, node in nodes.items() if "~" not in key and key not in ends}
+        _refuse_both(found, values, name)
+        from_files = {flag: a_range for flag, a_range in from_files.items() if flag not in values} | found  # a later file wins
+        in_files |= set(values)
+        files[name] = {key: node for key, node in values.items() if key not in ranges}
+        if files[name].keys() == nodes.keys():
+            files[name] = None
+    ranges = {flag: found for flag, found in from_files.items() if flag not in given} | ranges
+    if not ranges:
         raise UserError("nothing to search: give at least one flag a range, such as --lr~LOG_BAYESIAN~ [1e-6,1e-3]")
-    return Command(ranges, rest, files, given - set(ranges))
+    return Command(ranges, rest, files, (given | in_files) - set(ranges))
 
 
-def _with_values_joined(argv: list[str]):
-    """(flag, its values), token by token; `--flag~X~=[0,1]` is split."""
-    position = 0
-    while position < len(argv):
-        flag = argv[position]
-        position += 1
-        if "~" not in flag.partition("=")[0] or not flag.startswith("--"):
-            yield flag, []
-            continue
-        flag, _, value = flag.partition("=")
-        values = [value] if value else []
-        while position < len(argv) and not argv[position].startswith("--"):
-            values.append(argv[position])
-            position += 1
-        yield flag, values
+def _split(argv: list[str]) -> tuple[list[tuple[str, list[str]]], list[str]]:
+    """The ranges of a command line, (flag~SUFFIX~, values), and its other words."""
+    ranges, rest, inside = [], [], False
+    for word in argv:
+        if word.startswith("--"):
+            flag, _, value = word.partition("=")
+            inside = "~" in flag
+            if inside:
+                ranges.append((flag.removeprefix("--"), [value] if value else []))
+                continue
+        (ranges[-1][1] if inside else rest).append(word)
+    return ranges, rest
 
 
-def _config_of(rest: list[str]) -> list[str]:
-    """The files that `--config` names."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--config", nargs="+", default=[])
-    with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(SystemExit):
-        return parser.parse_known_args(rest)[0].config
-    return []
+def _texts(node: yaml.Node) -> list[str]:
+    return [item.value for item in node.value] if isinstance(node, yaml.SequenceNode) else [str(node.value)]
 
 
-def _read(name: str, presets: Path) -> dict | None:
-    for path in (Path(name), presets / f"{name.removesuffix('.yaml')}.yaml"):
-        if path.is_file():
-            with contextlib.suppress(yaml.YAMLError, UnicodeDecodeError, OSError):
-                content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-                return content if isinstance(content, dict) else None
-            return None
-    return None
+def _refuse_both(ranges, values, where: str) -> None:
+    for flag in sorted(set(ranges) & set(values)):
+        raise UserError(f"{where}: {flag} has a range and a value: one of them")
 
 
-def _text(value) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _ranges(written: list[tuple[str, list[str]]], parser, actions: dict, where: str) -> dict[str, Range]:
+    """flag -> range of what is written in one place. Raises UserError."""
+    ranges = {}
+    for key, values in written:
+        found = _range(key, values, parser, actions, f"{where}: {key}")
+        if found.flag in ranges:
+            raise UserError(f"{where}: {found.flag} has two ranges")
+        ranges[found.flag] = found
+    return ranges
 
 
-def _add(ranges: dict, found: Range, where: str) -> None:
-    if found.flag in ranges:
-        raise UserError(f"{where}: {found.flag} has two ranges")
-    ranges[found.flag] = found
-
-
-def _range(key: str, values: list[str], actions: dict, where: str) -> Range:
+def _range(key: str, values: list[str], parser, actions: dict, where: str) -> Range:
     """Check one range. Raises UserError."""
-    match = re.fullmatch(r"([^~]*)~([^~]*)~", key)
-    flag, kind = match.groups() if match else (key.partition("~")[0], None)
-    if kind not in SUFFIXES:
-        nearest = difflib.get_close_matches(key.partition("~")[2].strip("~").upper(), SUFFIXES, n=1, cutoff=0.5)
+    flag, _, suffix = key.partition("~")
+    kind = suffix.removesuffix("~")
+    if kind not in SUFFIXES or not suffix.endswith("~"):
+        nearest = difflib.get_close_matches(kind.upper(), SUFFIXES, n=1, cutoff=0.5)
         hint = f" Did you mean {flag}~{nearest[0]}~?" if nearest else ""
-        raise UserError(f"{where}: {key}: a searched flag ends in ~{'~, ~'.join(SUFFIXES)}~.{hint}")
+        raise UserError(f"{where}: a searched flag ends in ~{'~, ~'.join(SUFFIXES)}~.{hint}")
     if flag not in actions:
         nearest = difflib.get_close_matches(flag, actions, n=1)
         raise UserError(f"{where}: unknown flag {flag!r}." + (f" Did you mean {nearest[0]!r}?" if nearest else ""))
     action = actions[flag]
-    if action.dest in NEVER_SEARCHED:
+    if action.dest == "help" or not roles.of(parser)[action.dest].searched:
         raise UserError(f"{where}: {flag} cannot be searched: trials must differ in nothing that decides what or how is measured")
-    switch = isinstance(action, argparse._StoreTrueAction)
     if action.nargs not in (None, 0, "?"):
         raise UserError(f"{where}: {flag} takes several values: only flags of one value can be searched")
-    texts = [text for text in re.split(r"[,\s]+", " ".join(values).strip().removeprefix("[").removesuffix("]").strip()) if text]
-    if kind == "CHOICE":
-        return _choice(action, texts, switch, f"{where}: {key}")
-    if action.type not in (int, float):
-        raise UserError(f"{where}: {key}: {flag} is not a number; choices are written {flag}~CHOICE~ [a,b]")
-    return _numbers(action, kind, texts, f"{where}: {key}")
+    texts = re.split(r"[,\s]+", " ".join(values).strip().removeprefix("[").removesuffix("]").strip())
+    texts = [text for text in texts if text]
+    where = f"{where} [{', '.join(texts)}]"
+    return (_choice if kind == "CHOICE" else _numbers)(parser, action, kind, texts, where)
 
 
-def _choice(action, texts: list[str], switch: bool, where: str) -> Range:
+def _converted(parser, action, texts: list[str], where: str) -> list:
+    """Values by the parser's own type and choices, as it takes them from the command line. Raises UserError."""
+    try:
+        values = [parser._get_value(action, text) for text in texts]
+        for value in values:
+            parser._check_value(action, value)
+    except argparse.ArgumentError as error:
+        raise UserError(f"{where}: {error.message}") from error
+    return values
+
+
+def _choice(parser, action, kind: str, texts: list[str], where: str) -> Range:
     if len(texts) < 2 or len(set(texts)) < len(texts):
-        raise UserError(f"{where} {' '.join(texts) or 'without values'}: expected two or more different choices, [a,b]")
-    if switch:
-        if set(texts) != {"true", "false"}:
-            raise UserError(f"{where} {' '.join(texts)}: a switch is true or false")
-        return Range(action.dest, "CHOICE", tuple(text == "true" for text in texts), switch=True)
-    try:
-        return Range(action.dest, "CHOICE", tuple(action.type(text) if action.type else text for text in texts))
-    except ValueError as error:
-        raise UserError(f"{where} {' '.join(texts)}: expected {action.type.__name__} values") from error
+        raise UserError(f"{where}: expected two or more different choices, [a,b]")
+    if isinstance(action, argparse._StoreTrueAction):
+        if {text.lower() for text in texts} != {"true", "false"}:
+            raise UserError(f"{where}: a switch is true or false")
+        return Range(action.dest, kind, tuple(text.lower() == "true" for text in texts), switch=True)
+    return Range(action.dest, kind, tuple(_converted(parser, action, texts, where)))
 
 
-def _numbers(action, kind: str, texts: list[str], where: str) -> Range:
-    written = f"[{', '.join(texts)}]"
+def _numbers(parser, action, kind: str, texts: list[str], where: str) -> Range:
+    number = getattr(action.type, "kind", action.type)  # a type that has a range says what kind of number it is
+    if number not in (int, float):
+        raise UserError(f"{where}: {action.dest} is not a number; choices are written {action.dest}~CHOICE~ [a,b]")
     if len(texts) != 2:
-        raise UserError(f"{where} {written}: expected two bounds, [low, high]")
-    try:
-        low, high = (int(text) if kind == "INT_BAYESIAN" else float(text) for text in texts)
-    except ValueError as error:
-        raise UserError(f"{where} {written}: expected two {'whole ' * (kind == 'INT_BAYESIAN')}numbers") from error
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise UserError(f"{where} {written}: bounds must be finite")
-    if low >= high:
-        raise UserError(f"{where} {written}: the bounds are {'swapped' if low > high else 'equal'}; write the lower one first")
-    if kind == "LOG_BAYESIAN" and low <= 0:
-        raise UserError(f"{where} {written}: a logarithmic range lies above 0")
-    if kind != "INT_BAYESIAN" and action.type is int:
+        raise UserError(f"{where}: expected two bounds, [low, high]")
+    if kind != "INT_BAYESIAN" and number is int:
         raise UserError(f"{where}: {action.dest} is a whole number: write {action.dest}~INT_BAYESIAN~")
+    low, high = _converted(parser, action, texts, where)
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise UserError(f"{where}: bounds must be finite")
+    if kind == "INT_BAYESIAN":
+        if (low, high) != (int(low), int(high)):
+            raise UserError(f"{where}: expected two whole numbers")
+        low, high = int(low), int(high)
+    if low >= high:
+        raise UserError(f"{where}: the bounds are {'swapped' if low > high else 'equal'}; write the lower one first")
+    if kind == "LOG_BAYESIAN" and low <= 0:
+        raise UserError(f"{where}: a logarithmic range lies above 0")
     return Range(action.dest, kind, (low, high))
 
 
@@ -244,31 +219,28 @@ class Flags:
 
     Args:
         command: the search's.
-        read: the main program's `read(argv)`.
+        read: the main program's `resolve(argv)`.
         folder: where files that held more than a trial's flags are written without it.
     """
 
     def __init__(self, command: Command, read, folder: Path):
-        self.ranges, self._read, self._folder = command.ranges, read, folder
-        self._originals = {}
-        for number, (name, content) in enumerate(command.files.items()):
-            path = folder / f"{number}_{Path(name).stem}.yaml"
-            path.write_text(yaml.safe_dump(content), encoding="utf-8")
-            self._originals[str(path)] = name
-        replaced = {name: path for path, name in self._originals.items()}
-        self._rest = _with_config(command.rest, [replaced.get(name, name) for name in _config_of(command.rest)])
+        self.ranges, self._read = command.ranges, read
+        self._originals = {}  # path of what is read -> name of the file that it stands for
+        for number, (name, nodes) in enumerate(command.files.items()):
+            path = name if nodes is None else str(folder / f"{number}_{Path(name).stem}.yaml")
+            self._originals[path] = name
+            if nodes is not None:
+                lines = [(yaml.ScalarNode("tag:yaml.org,2002:str", key), node) for key, node in nodes.items()]
+                Path(path).write_text(yaml.serialize(yaml.MappingNode("tag:yaml.org,2002:map", lines)), encoding="utf-8")
+        self._rest = [*(["--config", *self._originals] if self._originals else []), *command.rest]
 
     def read(self, values: dict, *more: str):
         """The flags of these values of the searched flags. Raises UserError where the parser refuses them."""
         searched = [token for flag, value in values.items() for token in self.ranges[flag].arguments(value)]
-        said = io.StringIO()
         try:
-            with contextlib.redirect_stderr(said):
-                return self._read([*self._rest, *searched, *more])
-        except SystemExit as error:
-            if not error.code:
-                raise
-            message = said.getvalue().strip().splitlines()[-1].partition("error: ")[2] if said.getvalue().strip() else str(error)
+            return self._read([*self._rest, *searched, *more])
+        except UserError as error:
+            message = str(error)
             for path, name in self._originals.items():
                 message = message.replace(path, name)
             raise UserError(message) from error
@@ -281,40 +253,23 @@ class Flags:
         Raises UserError where an end is refused, or a choice in every combination with the other choices.
         """
         choices = {flag: found.values for flag, found in self.ranges.items() if found.kind == "CHOICE"}
-        numbers = {flag: found.values for flag, found in self.ranges.items() if found.kind != "CHOICE"}
-        lows = {flag: values[0] for flag, values in numbers.items()}
-        good, refused, read = None, {}, []
-        missing = {(flag, value) for flag, values in choices.items() for value in values}
+        highs = {flag: found.values[1] for flag, found in self.ranges.items() if flag not in choices}
+        lows = {flag: self.ranges[flag].values[0] for flag in highs}
+        read, errors = [], {}  # (values, flags) of what works; (flag, choice) -> error of one that does not
         for combination in itertools.islice(itertools.product(*choices.values()), MOST_COMBINATIONS):
-            chosen = dict(zip(choices, combination, strict=True))
+            values = lows | dict(zip(choices, combination, strict=True))
             try:
-                opt = self.read({**lows, **chosen})
+                read.append((values, self.read(values)))
             except UserError as error:
-                refused |= {item: error for item in chosen.items() if item not in refused} or {None: error}
-                continue
-            good = good or (chosen, opt)
-            read.append(opt)
-            missing -= set(chosen.items())
-        if good is None:
-            raise next(iter(refused.values()))
-        for item in sorted(missing & set(refused), key=str):
-            raise UserError(f"{item[0]}~CHOICE~ {item[1]}: {refused[item]}")
-        chosen, opt = good
-        for flag, (_, high) in numbers.items():
-            read.append(self.read({**lows, **chosen, flag: high}))
-        fixed = {
-            name: value for name, value in opt.saved().items() if name not in self.ranges and all(getattr(o, name) == value for o in read)
+                errors = {item: error for item in values.items()} | errors
+        if not read:
+            raise next(iter(errors.values()))
+        for flag, value in errors:
+            if flag in choices and all(values[flag] != value for values, _ in read):
+                raise UserError(f"{flag}~CHOICE~ {value}: {errors[flag, value]}")
+        values, opt = read[0]
+        every = [opt for _, opt in read] + [self.read({**values, flag: high}) for flag, high in highs.items()]
+        flags = opt.saved()
+        return opt, {
+            name: value for name, value in flags.items() if name not in self.ranges and all(getattr(o, name) == value for o in every)
         }
-        return opt, fixed
-
-
-def _with_config(rest: list[str], files: list[str]) -> list[str]:
-    """The arguments with `--config` once, in front."""
-    kept, inside = [], False
-    for token in rest:
-        if token.partition("=")[0] == "--config":
-            inside = "=" not in token
-        elif not inside or token.startswith("--"):
-            inside = False
-            kept.append(token)
-    return (["--config", *files] if files else []) + kept

@@ -1,11 +1,12 @@
-"""The study that several processes work on: where it is kept, how it samples, which of its trials nobody works on any more.
+"""The study that several processes work on: where it is kept, how it samples, which of its trials lost their process.
 
-Everything that decides about trials happens under one lock of the search folder, which a killed process cannot keep.
+Trials are handed out under one lock of the search folder.
 """
 
 import contextlib
 import os
 import socket
+import subprocess
 from pathlib import Path
 
 from search import journal
@@ -24,30 +25,25 @@ def quiet() -> None:
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
 
 
-def open_study(folder: Path, name: str, url: str | None, ranges: dict, direction: str, seed: int, heartbeat: int):
-    """Open the study, or make it.
+def open_study(plan, direction: str):
+    """Open the study in --study_storage, or in a journal in the search's folder; or make it.
 
     Args:
-        folder: the search's.
-        name: the study's name in its storage.
-        url: of a database; None: a journal file in the folder.
-        ranges: flag -> `Range`.
+        plan: the search's.
         direction: `maximize` or `minimize`.
-        seed: of the samplers, the same in every process.
-        heartbeat: seconds between a process's signs of life in a database.
 
     Raises:
         UserError: a database that cannot be reached, or a study from which something is missing: nothing was changed then.
     """
     import optuna
 
-    left = journal.left_in(folder)
+    name, url, left = f"{plan.opt.dataset}/{plan.opt.group}", plan.own.study_storage, journal.left_in(plan.folder)
     if url is None:
-        storage = journal.open_journal(folder, name, left, ranges)
+        storage = journal.open_journal(plan.folder, name, left)
     else:
-        storage = _database(url, heartbeat)
-        journal.check("the study in --study_storage", journal.trials_of(storage, name) or [], left, ranges)
-    sampler = sampler_of({flag: found.distribution() for flag, found in ranges.items()}, seed)
+        storage = _database(url, plan.own.heartbeat)
+        journal.check("the study in --study_storage", journal.trials_of(storage, name), left)
+    sampler = sampler_of({flag: found.distribution() for flag, found in plan.ranges.items()}, plan.opt.seed)
     return optuna.create_study(storage=storage, sampler=sampler, study_name=name, direction=direction, load_if_exists=True)
 
 
@@ -94,40 +90,6 @@ def sampler_of(space: dict, seed: int):
     return QuasiRandomThenGaussianProcess()
 
 
-class Lock:
-    """One process at a time; let go by the system when its process ends, however it does."""
-
-    def __init__(self, path: Path):
-        self._path, self._file = path, None
-
-    def acquire(self, wait: bool = True) -> bool:
-        """Take the lock. Returns False where another process has it and `wait` is not asked for."""
-        self._file = open(self._path, "w")  # noqa: SIM115  held until release
-        try:
-            import fcntl
-
-            fcntl.lockf(self._file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except (BlockingIOError, PermissionError):
-            self.release()
-            return False
-        except (ImportError, OSError):  # no locks on this system: as if nobody else were there
-            pass
-        return True
-
-    def release(self) -> None:
-        """Let go; again is allowed."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def __enter__(self):
-        self.acquire()
-        return self
-
-    def __exit__(self, *error):
-        self.release()
-
-
 # ------------------------------------------------------------------------------------------------- who works on a trial
 def here() -> dict:
     """What a trial keeps about the process that works on it."""
@@ -141,23 +103,11 @@ def lost(attributes: dict, hosts: list[str] = ()) -> bool | None:
         attributes: the trial's.
         hosts: hosts that are known to be gone for good.
     """
-    if "host" not in attributes:
-        return True  # its process died before it could say who it is: it held the lock that the caller holds now
-    if attributes["host"] in hosts:
-        return True
+    if "host" not in attributes or attributes["host"] in hosts:
+        return True  # without a host: its process died, under the lock that the caller holds now, before it could say who it is
     if attributes["host"] != socket.gethostname():
         return None
-    if attributes["boot"] != _boot():
-        return True
-    if os.name != "posix":
-        return None
-    try:
-        os.kill(attributes["process"], 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return attributes["started"] != _started(attributes["process"])  # a new process with an old number
+    return (attributes.get("boot"), attributes.get("started")) != (_boot(), _started(attributes.get("process")))
 
 
 def _boot() -> str:
@@ -166,12 +116,15 @@ def _boot() -> str:
     return ""
 
 
-def _started(process: int) -> str:
-    """When a process began, in the kernel's ticks since boot; `gone` for one that ended and was not collected."""
+def _started(process: int | None) -> str:
+    """When a process began, so that another one with its number is told apart; `gone` where it has ended."""
     with contextlib.suppress(OSError):
         state, *fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
         return "gone" if state in "ZX" else fields[18]
-    return ""
+    with contextlib.suppress(OSError):  # no /proc on macOS
+        told = subprocess.run(["ps", "-o", "lstart=", "-p", str(process)], capture_output=True, text=True)
+        return told.stdout.strip() or "gone"
+    return "gone"
 
 
 # ------------------------------------------------------------------------------------------------------ trials in order
@@ -226,5 +179,5 @@ def collect_lost(study, hosts: list[str]) -> list[str]:
         if lost(attributes, hosts):
             put_back(study, trial)
         else:
-            elsewhere.append(f"{folder_name(study, trial)} (host {attributes['host']}, process {attributes['process']})")
+            elsewhere.append(f"{folder_name(study, trial)} (host {attributes['host']}, process {attributes.get('process')})")
     return elsewhere

@@ -5,13 +5,23 @@ import json
 import math
 from pathlib import Path
 
+import torch
+
+from runs.folder import RunFolder
 from runs.meta import over_folds
 from search import study as studies
+from search.tables import write_tables
 from utilities.errors import NotFinite, UserError
+from utilities.locks import Lock
 
 
 class TrialFailed(Exception):
     """A trial that has no value, with the reason; the search goes on."""
+
+
+def selected_values(folder: Path) -> dict:
+    """Split -> {metric: value at the selected epoch} of a run."""
+    return RunFolder(folder).selected["values"]
 
 
 def scores(folder: Path) -> dict:
@@ -19,9 +29,9 @@ def scores(folder: Path) -> dict:
 
     Its folds' networks as one, where they were measured, are the split `test_concatenated`. Raises UserError where a summary is missing.
     """
-    folds = sorted(folder.glob("fold_*/summary.json")) or [folder / "summary.json"]
+    folds = sorted(folder.glob("fold_*/")) or [folder]
     try:
-        found = over_folds([json.loads(path.read_text(encoding="utf-8"))["selected"]["values"] for path in folds])
+        found = over_folds([selected_values(fold) for fold in folds])
         joined = folder / "meta" / "concatenated.json"
         if joined.exists():
             found["test_concatenated"] = json.loads(joined.read_text(encoding="utf-8"))["values"]["test"]
@@ -38,46 +48,36 @@ def objective_value(folder: Path, metric: str) -> float:
     return value
 
 
-class Search:
+class TrialLoop:
     """Works on a study until it has all its trials.
 
     Args:
         study: the open study.
-        folder: the search's.
-        flags: reads a trial's values (`search.space.Flags`).
+        plan: the search's.
         train: runs the options of one trial; the main job.
-        savename: name of the search folder as a run's name.
-        metric: name of the metric that selects, as files have it.
-        total: how many trials.
-        more: arguments that every trial gets.
-        lost_hosts: hosts that are known to be gone for good.
     """
 
-    def __init__(self, study, folder: Path, flags, train, savename: str, metric: str, total: int, more: list[str], lost_hosts: list[str]):
-        self.study, self.folder, self.flags, self.train, self.savename = study, folder, flags, train, savename
-        self.metric, self.total, self.more, self.lost_hosts = metric, total, more, lost_hosts
-        self.lock = studies.Lock(folder / ".study.lock")
+    def __init__(self, study, plan, train):
+        self.study, self.plan, self.train = study, plan, train
+        self.lock = Lock(plan.folder / ".study.lock")
         self._current = None
 
-    def run(self, after_trial) -> list[str]:
-        """Run trials until there are as many as were asked for. Returns what other processes still run, in words.
-
-        Args:
-            after_trial: called after each.
-        """
+    def run(self) -> list[str]:
+        """Run trials until there are as many as were asked for, with new tables after each. Returns what other processes run, in words."""
         from optuna.trial import TrialState
 
         try:
             while True:
                 self.lock.acquire()
-                elsewhere = studies.collect_lost(self.study, self.lost_hosts)
+                elsewhere = studies.collect_lost(self.study, self.plan.own.lost_hosts)
                 waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
-                if not waiting and len(studies.latest(self.study)) >= self.total:
+                if not waiting and len(studies.latest(self.study)) >= self.plan.trials:
+                    write_tables(self.study, self.plan)
                     return elsewhere
                 self.study.optimize(self._objective, n_trials=1, catch=(TrialFailed,))
                 self._current = None
                 _forget()
-                after_trial()
+                write_tables(self.study, self.plan)
         except BaseException as error:
             crashed = isinstance(error, Exception) and not isinstance(error, UserError)  # as if killed: perhaps by the trial's own values
             if self._current is not None:  # interrupted, or something is wrong that another start can mend
@@ -89,7 +89,7 @@ class Search:
             self.lock.release()
 
     def _objective(self, trial) -> float:
-        values = {flag: found.suggest(trial) for flag, found in self.flags.ranges.items()}
+        values = {flag: found.suggest(trial) for flag, found in self.plan.ranges.items()}
         for name, value in studies.here().items():
             trial.set_user_attr(name, value)
         name = studies.folder_name(self.study, trial)
@@ -98,24 +98,22 @@ class Search:
         self._current = trial.number
         self.lock.release()
         shown = ", ".join(f"{flag} {_shown(value)}" for flag, value in values.items())
-        print(f"\n{name} of {self.total}{', continued' if continues else ''}: {shown}", flush=True)
+        print(f"\n{name} of {self.plan.trials}{', continued' if continues else ''}: {shown}", flush=True)
         try:
             value = self._value(name, values, continues)
         except TrialFailed as error:
             trial.set_user_attr("reason", str(error))
             print(f"{name} failed: {error}", flush=True)
             raise
-        print(f"{name}: {self.metric} on validation {value:.4f}", flush=True)
+        print(f"{name}: {self.plan.metric} on validation {value:.4f}", flush=True)
         return value
 
     def _value(self, name: str, values: dict, continues: bool) -> float:
-        import torch
-
-        folder = self.folder / name
+        folder = self.plan.folder / name
         if folder.exists() and not continues:
             raise TrialFailed(f"{folder} was made by somebody else, and is left alone")
         try:
-            opt = self.flags.read(values, f"--savename={self.savename}/{name}", *self.more, *["--resume"] * continues)
+            opt = self.plan.read(values, name, f"--group={self.plan.savename}", *["--resume"] * continues)
         except UserError as error:
             raise TrialFailed(str(error)) from error
         try:
@@ -124,7 +122,7 @@ class Search:
             raise TrialFailed(str(error).partition(": the run stops")[0]) from error
         except torch.OutOfMemoryError as error:
             raise TrialFailed(f"out of memory: {str(error).splitlines()[0]}") from error
-        return objective_value(folder, self.metric)
+        return objective_value(folder, self.plan.metric)
 
 
 def _shown(value) -> str:
@@ -133,8 +131,6 @@ def _shown(value) -> str:
 
 def _forget() -> None:
     """Give a trial's memory back before the next."""
-    import torch
-
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -21,10 +21,14 @@ class UnknownName(UserError, LookupError):
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """A command line whose mistakes are one line, without the usage, and exit status 2."""
+    """A command line whose mistakes are one line, without the usage, and exit status 2; where `exits` is set to False, UserError."""
+
+    exits = True
 
     def error(self, message):
-        """End the program with the line `<prog>: error: <message>`."""
+        """End the program with the line `<prog>: error: <message>`, or raise UserError."""
+        if not self.exits:
+            raise UserError(message)
         self.exit(2, f"{self.prog}: error: {message}\n")
 
 

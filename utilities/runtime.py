@@ -62,6 +62,7 @@ class Runtime:
         self._autocast = contextlib.nullcontext if dtype is None else lambda: torch.autocast(self.device.type, dtype=dtype)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=dtype == torch.float16)
         self._check_every = CHECK_EVERY if self.device.type == "cuda" else 1
+        self._said = set()
         self.start_epoch(0)
 
     def begin(self) -> "Runtime":
@@ -71,6 +72,11 @@ class Runtime:
         if self.device.type == "cpu":
             memory.keep_freed()
         return self
+    def say_once(self, line: str) -> None:
+        """Print a line, once a run."""
+        if line not in self._said:
+            self._said.add(line)
+            print(line)
 
     @staticmethod
     def _device(gpus: list[int]) -> torch.device:

@@ -369,15 +369,18 @@ def test_embeddings_that_are_not_there(name):
         spaces.of_type({"a": np.ones((2, 2)), "b": np.ones((2, 1))}, name)
 
 
-def test_evaluate_on_gpu_without_one_says_so_once(capsys):
+def test_evaluate_on_gpu_without_one_says_so_once_a_run(capsys):
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    evaluation._say_once.cache_clear()
-    splits = made_splits()
-    on_gpu, again = (evaluated(splits, "--evaluate_on_gpu")[0] for _ in range(2))
+    opt = options("--evaluate_on_gpu")
+    for _ in range(2):  # two runs of one process, such as folds or trials
+        of_run = runtime(opt)
+        for _ in range(2):  # epochs
+            assert evaluation._device(opt, of_run) == torch.device("cpu")
     lines = [line for line in capsys.readouterr().out.splitlines() if "CUDA" in line]
-    assert len(lines) == 1 and lines[0].startswith("--evaluate_on_gpu")
-    assert on_gpu == again == evaluated(splits)[0]
+    assert len(lines) == 2 and lines[0].startswith("--evaluate_on_gpu")
+    splits = made_splits()
+    assert evaluated(splits, "--evaluate_on_gpu")[0] == evaluated(splits)[0]
 
 
 def test_nothing_to_evaluate_between_evaluations():

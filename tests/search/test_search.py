@@ -5,6 +5,7 @@ import json
 import math
 import statistics
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import main
 import metrics
 import parameters
 from runs.folder import run_folder
+from search import report
 from search import study as studies
 from search.journal import JOURNAL
 from utilities.errors import UserError
@@ -272,6 +274,62 @@ def test_folds(folder_data, tmp_path):
     assert sorted(path.name for path in folder.parent.iterdir()) == ["Tiny_search"]
 
 
+@pytest.mark.parametrize(
+    ("trials", "more", "count"), [(19, [], 0), (20, [], 10), (4, ["--reproductions", "1"], 1), (50, ["--reproductions", "0"], 0)]
+)
+def test_a_short_search_is_not_reproduced_unless_asked(folder_data, tmp_path, trials, more, count):
+    argv = command(folder_data, tmp_path, *RANGES, "--bayesian_optimization_n_iter", str(trials), *more)
+    assert Bayesian_Optimization.plan(argv, tmp_path).reproductions == count
+
+
+def test_the_default_of_reproductions_is_said(folder_data, tmp_path, trained, monkeypatch, capsys):
+    monkeypatch.setattr(report, "draw", lambda *_: [])
+    folder = Bayesian_Optimization.search(command(folder_data, tmp_path, *RANGES, "--bayesian_optimization_n_iter", "2"))
+    assert len(trained) == 2 and not (folder / "reproductions.yaml").exists()
+    assert "0 reproductions, the default for 2 trials: --reproductions N makes more" in capsys.readouterr().out.splitlines()
+
+
+def test_pictures_have_whole_trial_numbers_and_ticks_apart(tmp_path, monkeypatch):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import optuna
+    from matplotlib.figure import Figure
+
+    studies.quiet()
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(seed=1))
+
+    def value(trial):
+        x = trial.suggest_float("loss_multisimilarity_margin", 1e-4, 3e-4, log=True)
+        return -x - trial.suggest_int("loss_fastap_num_bins", 2, 5) + (trial.suggest_categorical("optim", ["adam", "sgd"]) == "sgd")
+
+    study.optimize(value, n_trials=4)
+    first = study.trials[0]  # was killed and continued: an attempt more than there are trials
+    study.add_trial(
+        optuna.trial.create_trial(
+            params=first.params, distributions=first.distributions, value=1.5, user_attrs={"continues": 0, "folder": "trial_0"}
+        )
+    )
+    shown, save = {}, Figure.savefig
+
+    def kept(figure, path, **more):
+        save(figure, path, **more)
+        for axes in figure.axes:
+            for axis in (axes.xaxis, axes.yaxis):
+                low, high = sorted(axis.get_view_interval())
+                ticks = [
+                    tick for tick in axis.get_ticklabels() if tick.get_text() and low <= tick.get_position()[axis is axes.yaxis] <= high
+                ]
+                boxes = [tick.get_window_extent() for tick in ticks if tick.get_visible()]
+                assert not any(a.overlaps(b) for a, b in zip(boxes, boxes[1:], strict=False)), (path, axis.get_label_text())
+                shown[path.stem, axis.get_label_text().replace("\n", "")] = [tick.get_text() for tick in ticks]
+
+    monkeypatch.setattr(Figure, "savefig", kept)
+    assert [path.stem for path in report.draw(study, tmp_path, "map_r")] == ["history", "slice", "contour", "importance"]
+    assert shown["history", "Trial"] == shown["slice", "Trial"] == ["0", "1", "2", "3"]
+    assert set(shown["slice", "loss_fastap_num_bins"]) <= set("123456")
+
+
 def test_means_over_folds(tmp_path):
     from search.trials import TrialFailed, objective_value, scores
 
@@ -291,6 +349,7 @@ def test_who_is_lost(monkeypatch):
     here = studies.here()
     assert studies.lost(here) is False
     assert studies.lost({}) is True, "its process died before it said who it was"
+    assert studies.lost({"host": here["host"]}) is True, "nor all of it"
     assert studies.lost({**here, "boot": "another"}) is True
     assert studies.lost({**here, "started": "1"}) is True, "the number of a dead process, given to a new one"
     assert studies.lost({**here, "host": "elsewhere"}) is None
@@ -303,7 +362,9 @@ def test_a_heartbeat_that_stopped(tmp_path, capsys):
 
     studies.quiet()
     ranges = {"lr": Range("lr", "BAYESIAN", (0.0, 1.0))}
-    study = studies.open_study(tmp_path, "study", f"sqlite:///{tmp_path / 'study.db'}", ranges, "maximize", 0, heartbeat=1)
+    own = SimpleNamespace(study_storage=f"sqlite:///{tmp_path / 'study.db'}", heartbeat=1)
+    plan = SimpleNamespace(own=own, opt=SimpleNamespace(dataset="glyphs", group="Tiny", seed=0), ranges=ranges, folder=tmp_path)
+    study = studies.open_study(plan, "maximize")
     trial = study.ask()
     value = ranges["lr"].suggest(trial)
     for name, about in {**studies.here(), "host": "elsewhere"}.items():  # no process of this machine

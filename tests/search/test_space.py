@@ -1,5 +1,6 @@
 """Ranges on the command line and in files: what is understood, and what is refused in one line."""
 
+import argparse
 import importlib
 import shlex
 import sys
@@ -13,12 +14,11 @@ from search import space
 from utilities.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PRESETS = ROOT / "configs"
 PARSER = parameters.get_parser()
 
 
 def parse(*argv):
-    return space.parse(list(argv), PARSER, PRESETS)
+    return space.parse(list(argv), PARSER)
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,10 @@ def test_a_range_is_taken_out_and_the_rest_is_left(words, kind, values):
         (["--lr~BAYESIAN~", "[nan,1]"], "finite"),
         (["--lr~BAYESIAN~", "[0,1,2]"], "two bounds"),
         (["--lr~BAYESIAN~"], "two bounds"),
-        (["--lr~BAYESIAN~", "[low,high]"], "numbers"),
-        (["--bs~INT_BAYESIAN~", "[8,9.5]"], "whole numbers"),
+        (["--lr~BAYESIAN~", "[low,high]"], "invalid float value: 'low'"),
+        (["--bs~INT_BAYESIAN~", "[8,9.5]"], "invalid int value: '9.5'"),
+        (["--lr~INT_BAYESIAN~", "[1,2.5]"], "two whole numbers"),
+        (["--optim~CHOICE~", "[adam,adamm]"], "invalid choice: 'adamm'"),
         (["--bs~BAYESIAN~", "[8,32]"], "bs~INT_BAYESIAN~"),
         (["--lr~LOG_BAYESIAN~", "[0,1]"], "above 0"),
         (["--lr~LOG_BAYESIAN~", "[-1,1]"], "above 0"),
@@ -87,8 +89,16 @@ def test_ranges_in_files(tmp_path):
     command = parse("--config", str(first), str(second), "--embed_dim~CHOICE~", "[64,128]", "--loss", "triplet")
     assert set(command.ranges) == {"lr", "bs", "embed_dim"}, "the second file's value replaces the first one's choice"
     assert command.ranges["lr"].values == (1e-6, 1.0)
-    assert command.files == {str(first): {"decay": 0.5}} and command.given == {"decay", "optim", "loss", "config"}
-    opt = space.Flags(command, parameters.read, tmp_path).read({"lr": 0.1, "bs": 16, "embed_dim": 128})
+    assert {name: lines and list(lines) for name, lines in command.files.items()} == {
+        str(first): ["decay"],
+        str(second): None,
+    } and command.given == {
+        "decay",
+        "optim",
+        "loss",
+        "config",
+    }
+    opt = space.Flags(command, parameters.resolve, tmp_path).read({"lr": 0.1, "bs": 16, "embed_dim": 128})
     assert (opt.lr, opt.bs, opt.embed_dim, opt.decay, opt.optim, opt.loss) == (0.1, 16, 128, 0.5, "rmsprop", "triplet")
     assert set(parse("--config", str(first), "--lr", "1").ranges) == {"bs", "optim"}, "the command line's value wins"
 
@@ -108,13 +118,13 @@ def test_a_mistake_in_a_file_names_it(tmp_path, content, said):
     path = tmp_path / "mine.yaml"
     path.write_text(content)
     with pytest.raises(UserError, match=".") as error:
-        space.Flags(parse("--config", str(path)), parameters.read, tmp_path).check()
+        space.Flags(parse("--config", str(path)), parameters.resolve, tmp_path).check()
     assert str(path) in str(error.value) and said in str(error.value) and "0_mine" not in str(error.value)
 
 
 def test_the_ends_of_a_range_and_every_choice_are_read_before_a_search(tmp_path):
     def check(*argv):
-        return space.Flags(parse(*argv), parameters.read, tmp_path).check()
+        return space.Flags(parse(*argv), parameters.resolve, tmp_path).check()
 
     opt, fixed = check("--loss", "triplet", "--batch_mining", "semihard", "--lr~BAYESIAN~", "[0.1,1]")
     assert opt.lr == 0.1 and fixed["loss"] == "triplet" and not {"lr", "fc_lr"} & set(fixed), "fc_lr follows --lr"
@@ -122,11 +132,37 @@ def test_the_ends_of_a_range_and_every_choice_are_read_before_a_search(tmp_path)
         check("--decay~BAYESIAN~", "[-1,1]")
     with pytest.raises(UserError, match="samples_per_class"):
         check("--samples_per_class~INT_BAYESIAN~", "[2,3]", "--bs", "16")
-    with pytest.raises(UserError, match="invalid choice"):
-        check("--optim~CHOICE~", "[adam,adamm]")
     with pytest.raises(UserError, match="unrecognized"):
         check("--optm", "adam", "--lr~BAYESIAN~", "[0,1]")
     check("--loss~CHOICE~", "[triplet,npair]", "--batch_mining~CHOICE~", "[semihard,npair]")  # not every pair, but every value works
+
+
+def test_a_file_with_a_range_keeps_its_other_values_as_they_stand(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("lr~BAYESIAN~: [0, 1]\nbs: 010\ngroup: '0x1'\nfinal_test: true\nembed_dim: 64  # comment\n")
+    opt = space.Flags(parse("--config", str(path)), parameters.resolve, tmp_path).read({"lr": 0.5})
+    assert (opt.bs, opt.group, opt.final_test, opt.embed_dim) == (10, "0x1", False, 64), "010 is no octal number"
+
+
+class Rate:
+    """A flag's type that has a range, as a parser may declare it."""
+
+    kind, least, most = float, 0, 1
+
+    def __call__(self, text):
+        value = float(text)
+        if not self.least <= value <= self.most:
+            raise argparse.ArgumentTypeError(f"{text} is not from {self.least} to {self.most}")
+        return value
+
+
+def test_the_parsers_own_type_checks_both_bounds():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rate", type=Rate())
+    assert space.parse(["--rate~BAYESIAN~", "[0,1]"], parser).ranges["rate"].values == (0, 1)
+    for bounds in ("[-1,1]", "[0,2]"):
+        with pytest.raises(UserError, match=r"rate~BAYESIAN~ .*is not from 0 to 1$"):
+            space.parse(["--rate~BAYESIAN~", bounds], parser)
 
 
 SEARCHES = [line for line in (ROOT / "MLRC_Searches.sh").read_text().splitlines() if line.startswith("python")]
@@ -149,7 +185,7 @@ def test_every_published_search_has_its_bounds(tmp_path):
         own, rest = Bayesian_Optimization.get_parser().parse_known_args(argv)
         assert (program, own.bayesian_optimization_n_iter, own.reproductions) == ("Bayesian_Optimization.py", 50, 10)
         command = parse(*rest)
-        flags = space.Flags(command, parameters.read, tmp_path)
+        flags = space.Flags(command, parameters.resolve, tmp_path)
         opt, _ = flags.check()
         Bayesian_Optimization.check(own, opt)
         for end in (0, 1):  # the criterion itself takes both ends

@@ -1,0 +1,62 @@
+"""What a search was asked for, in one piece: what its other parts go by."""
+
+import argparse
+from pathlib import Path
+from typing import NamedTuple
+
+from runs.run import named
+from search.space import Flags, Range
+
+FULL, REPRODUCTIONS = 20, 10  # trials from which a search is one to report, and then the default of --reproductions
+
+
+class Plan(NamedTuple):
+    """A search's command line, resolved.
+
+    Attributes:
+        own: the search's own flags.
+        ranges: flag -> its range.
+        given: the other flags that have a value on the command line or in a file.
+        flags: reads a trial's flags.
+        opt: the flags of one trial.
+        fixed: those that are the same in every trial.
+    """
+
+    SETS = frozenset({"savename", "group", "splits_to_eval"})  # no field: flags that the search itself gives its runs
+
+    own: argparse.Namespace
+    ranges: dict[str, Range]
+    given: set[str]
+    flags: Flags
+    opt: argparse.Namespace
+    fixed: dict
+
+    @property
+    def trials(self) -> int:
+        """How many trials are asked for."""
+        return self.own.bayesian_optimization_n_iter
+
+    @property
+    def reproductions(self) -> int:
+        """How many reproductions of the best one are."""
+        return (REPRODUCTIONS if self.trials >= FULL else 0) if self.own.reproductions is None else self.own.reproductions
+
+    @property
+    def savename(self) -> str:
+        """Name of the search folder as a run's name."""
+        return f"{self.opt.group}_search"
+
+    @property
+    def folder(self) -> Path:
+        """Where the search lies."""
+        return Path(self.opt.save_path) / self.opt.dataset / self.savename
+
+    @property
+    def metric(self) -> str:
+        """Name of the metric that selects, as files have it."""
+        return named(self.opt.evaltypes[0], self.opt.storage_metrics[0], self.opt.evaltypes)
+
+    def read(self, values: dict, name: str, *more: str):
+        """The flags of a run in the search's folder; it looks at validation data alone, unless the command says otherwise."""
+        splits = [] if "splits_to_eval" in self.given else ["--splits_to_eval", "val"]
+        return self.flags.read(values, f"--savename={self.savename}/{name}", *more, *splits)

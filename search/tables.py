@@ -1,0 +1,46 @@
+"""What a search writes into its folder after each trial: trials.csv and best_parameters.yaml."""
+
+import csv
+
+import yaml
+
+from search import study as studies
+from search.files import BEST, TABLE
+from utilities.files import replacing
+
+COLUMNS = ("trial", "state", "value", "attempts", "seconds", "host", "reason")
+
+
+def best_of(study):
+    """The best trial; None while none has a value."""
+    done = [trial for trial in studies.latest(study) if trial.state.name == "COMPLETE"]
+    if not done:
+        return None
+    choose = max if study.direction.name == "MAXIMIZE" else min
+    return choose(done, key=lambda trial: trial.value)
+
+
+def write_tables(study, plan) -> None:
+    """Write trials.csv, and best_parameters.yaml as soon as a trial has a value."""
+    rows = []
+    for trial in studies.latest(study):
+        seconds = trial.duration.total_seconds() if trial.duration is not None else ""
+        reason = trial.user_attrs.get("reason", "") if trial.state.name in ("FAIL", "WAITING") else ""
+        if trial.state.name == "FAIL" and not reason:
+            reason = "its process was killed"
+        row = [studies.folder_name(study, trial), trial.state.name.lower(), "" if trial.value is None else trial.value]
+        row += [trial.user_attrs.get("attempt", 1), seconds, trial.user_attrs.get("host", ""), reason]
+        rows.append(row + [trial.params.get(flag, "") for flag in plan.ranges])
+    with replacing(plan.folder / TABLE) as file:
+        writer = csv.writer(file)
+        writer.writerow([*COLUMNS, *plan.ranges])
+        writer.writerows(rows)
+    best = best_of(study)
+    if best is None:
+        return
+    opt = plan.flags.read(best.params)
+    kept = {name for name in plan.given & opt.flags if opt.roles[name].change or name == "source_path"} - plan.SETS
+    content = dict(best.params) | {name: getattr(opt, name) for name in sorted(kept)}
+    with replacing(plan.folder / BEST) as file:
+        file.write(f"# {studies.folder_name(study, best)}: {plan.metric} on validation {best.value:.6g}, the best of {len(rows)} trials\n")
+        yaml.safe_dump(content, file, sort_keys=False)

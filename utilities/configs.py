@@ -1,0 +1,40 @@
+"""Configuration files: YAML of `flag: value`. A bare name is a preset in configs/."""
+
+from pathlib import Path
+
+import yaml
+
+from utilities.errors import UserError
+
+PRESETS = Path(__file__).parent.parent / "configs"
+
+
+def find(name: str) -> Path:
+    """The file that `--config` names. Raises UserError where there is none."""
+    path, preset = Path(name), PRESETS / f"{name.removesuffix('.yaml')}.yaml"
+    if path.is_file():
+        return path
+    if preset.is_file():
+        return preset
+    presets = ", ".join(sorted(p.stem for p in PRESETS.glob("*.yaml")))
+    what = "a folder, no file (of a run: its parameters.yaml)" if path.is_dir() else "no such file"
+    raise UserError(f"--config {name}: {what}, and no such preset (configs/ holds {presets})")
+
+
+def nodes(path: Path) -> dict[str, yaml.Node]:
+    """Flag -> its value in a file, before YAML makes `010` an octal number and `on` a truth of it. Raises UserError for another file."""
+    try:
+        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    except OSError as error:
+        raise UserError(f"--config {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"--config {path}: not YAML: {' '.join(str(error).split())}") from error
+    if root is None:
+        return {}
+    if not isinstance(root, yaml.MappingNode):
+        raise UserError(f"--config {path}: expected lines of `flag: value`")
+    names = [str(key.value) for key, _ in root.value]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"{path}: {name} is there {names.count(name)} times: name each flag once")
+    return dict(zip(names, (node for _, node in root.value), strict=True))

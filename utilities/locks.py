@@ -1,0 +1,77 @@
+"""Files that one process at a time holds: run folders, searches, lines of a file of runs."""
+
+import os
+import socket
+import time
+from pathlib import Path
+
+from utilities.errors import UserError
+
+
+class Lock:
+    """A lock on a file, which the system releases when its process ends, however it ends.
+
+    It is a POSIX record lock (`lockf`): workers that a process forks do not keep it, and within one process it excludes nobody. It reaches
+    other machines where their common disk passes such locks on (NFS 4; NFS 3 with lockd; Lustre mounted with `flock`). On a disk or
+    system without them it excludes nobody: start no two processes on one folder there.
+    """
+
+    def __init__(self, path: Path):
+        self.path, self._file = Path(path), None
+
+    def acquire(self, wait: bool = True) -> bool:
+        """Take the lock; again is allowed. Returns False where another process has it and `wait` is not asked for. Raises UserError."""
+        if self._file is not None:
+            return True
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = open(self.path, "a+", encoding="utf-8")  # noqa: SIM115  held until release
+        except OSError as error:
+            raise UserError(f"cannot lock {self.path}: {error.strerror}") from error
+        if not _locked(self._file, wait):
+            self.release()
+            return False
+        self._file.truncate(0)
+        self._file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        self._file.flush()
+        return True
+
+    def release(self) -> None:
+        """Let go; again is allowed."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def holder(self) -> str | None:
+        """The other process that has the lock, in words; None where there is none."""
+        if self._file is not None:
+            return None  # this process has it, and would lose it by closing the file once more
+        try:
+            with open(self.path, "r+", encoding="utf-8") as file:
+                return None if _locked(file, wait=False) else file.read() or "another process"
+        except OSError:
+            return None
+
+    def __enter__(self):
+        self.acquire()
+        return self
+
+    def __exit__(self, *error):
+        self.release()
+
+
+def _locked(file, wait: bool) -> bool:
+    """Lock an open file. False where another process has it; without waiting it is asked three times, as `holder` has it for a moment."""
+    try:
+        import fcntl
+    except ImportError:  # no such locks on this system
+        return True
+    for pause in (0.05, 0.05, 0):
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            return True
+        except (BlockingIOError, PermissionError):
+            time.sleep(pause)
+        except OSError:  # no such locks on this disk
+            return True
+    return False
