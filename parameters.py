@@ -126,6 +126,14 @@ def evaluation_parameters(parser) -> None:
     )
     group.add_argument("--no_train_metrics", action="store_true", help="do not evaluate the training images")
     group.add_argument("--evaluate_on_gpu", action="store_true", help="search neighbours and clusters on the GPU")
+    group.add_argument(
+        "--eval_kmeans_starts",
+        type=int,
+        default=None,
+        metavar="N",
+        help="nmi, ami and f1 are the mean over N k-means starts, with the seeds 0 to N-1 in every run: their deviation over --seed then holds "
+        "no chance of the clustering (unset: one start, seeded with --seed, as published)",
+    )
     group.add_argument("--eval_bs", type=int, default=None, help="images a batch in evaluation (unset: --bs)")
     group.add_argument("--eval_kernels", type=int, default=None, help="worker processes in evaluation (unset: --kernels)")
     group.add_argument(

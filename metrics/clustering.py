@@ -1,5 +1,6 @@
 """How well k-means finds the classes again: NMI, AMI and pairwise F1 (Manning et al. 2008; Vinh et al., JMLR 11, 2010)."""
 
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -114,6 +115,7 @@ class Metric(Base):
         return (-1.0 if self.name == "ami" else 0.0, 1.0)
 
     def value(self, space) -> float:
-        """The measure of the space's contingency table."""
-        table = space.remember("contingency", lambda: contingency(space.labels, space.clusters))
-        return {"nmi": nmi, "ami": ami, "f1": f1}[self.name](table)
+        """The measure of the classes and the clusters; of several clusterings the mean."""
+        tables = space.remember("contingency", lambda: [contingency(space.labels, clusters) for clusters in space.clusterings])
+        measure = {"nmi": nmi, "ami": ami, "f1": f1}[self.name]
+        return fmean(map(measure, tables))

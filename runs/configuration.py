@@ -45,7 +45,7 @@ NEVER_RECORDED = NEVER_A_CHANGE | {"split_file"}
 # Flags that decide what --evaluate measures of a finished run: there they may differ from those of its training.
 EVALUATION_FLAGS = {
     "evaluation_metrics", "evaltypes", "splits_to_eval", "no_train_metrics", "eval_reference_set", "tester", "label_hierarchy_level",
-    "eval_pca", "eval_no_normalize", "eval_use_trunk_output", "eval_bs",
+    "eval_pca", "eval_no_normalize", "eval_use_trunk_output", "eval_bs", "eval_kmeans_starts",
 }  # fmt: skip
 
 # Flags that no continuation may change: what has trained must neither validate nor test. Of the others the first names the epoch's metric.

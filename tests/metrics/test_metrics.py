@@ -598,6 +598,20 @@ def test_kmeans_has_as_many_clusters_as_the_queries_have_classes_and_follows_the
     assert values[0] == values[1] != values[2]
 
 
+def test_of_several_kmeans_starts_the_measures_are_means():
+    names, rough = ["nmi", "ami", "f1", "c_nmi"], random_space(n=200, classes=8, spread=1.5, seed=18)
+    apart = [metrics.compute(names, *rough, seed=seed) for seed in range(3)]
+    together = metrics.compute(names, *rough, seed=range(3))
+    for name in names:
+        assert together[name] == pytest.approx(np.mean([one[name] for one in apart]), abs=1e-12)
+    assert metrics.compute(names, *rough, seed=[2]) == apart[2]
+    clusters = np.arange(200) % 8
+    assert metrics.compute(names, *rough, clusters=clusters, seed=range(3)) == metrics.compute(names, *rough, clusters=clusters)
+    for seeds in ([], [0.5], "012"):
+        with pytest.raises(UserError, match="no whole number"):
+            metrics.compute(names, *rough, seed=seeds)
+
+
 @pytest.mark.parametrize(("n", "k", "d", "spread"), [(1500, 280, 32, 1.2), (1500, 30, 8, 3.0), (500, 499, 4, 1.0), (900, 200, 2, 0.01)])
 def test_kmeans_is_that_of_faiss_and_torch_can_do_it_too(monkeypatch, n, k, d, spread):
     import faiss
