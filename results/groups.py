@@ -267,15 +267,18 @@ class Untrained:
 
 
 def untrained(found: list[Group]) -> list[Untrained]:
-    """What --check_untrained_accuracy measured in the runs that count, one entry a network and epoch."""
+    """What --check_untrained_accuracy measured in the runs that count, one entry an epoch and, where there are several, network."""
     members = {}
     for run in (run for group in found for run in group.counted):
-        for epoch, title in UNTRAINED.items():
+        for epoch in UNTRAINED:
             if (run.series.epochs == epoch).any():
                 arch, width = run.flags.get("arch"), run.flags.get("embed_dim")
-                name = f"{title}, {arch}" + f", {width} dimensions" * (epoch == 0)
-                members.setdefault((epoch, name), []).append(run)
-    return [Untrained(name, epoch, members[epoch, name]) for epoch, name in sorted(members)]
+                network = f", {arch}" + f", {width} dimensions" * (epoch == 0)
+                members.setdefault((epoch, network), []).append(run)
+    several = Counter(epoch for epoch, _ in members)
+    return [
+        Untrained(UNTRAINED[epoch] + network * (several[epoch] > 1), epoch, members[epoch, network]) for epoch, network in sorted(members)
+    ]
 
 
 def twins(groups: list[Group]) -> list[tuple[Group, Group]]:

@@ -31,7 +31,7 @@ def _grid(table: Table, blocks: list[tuple[str, list[int]]], letters: dict[str, 
     """Head and rows of the named parts."""
     words = [all(row[i].text is not None for row in table.rows) for i in range(len(table.head))]
     head = "".join(
-        f'<th scope="col"{" class=text" if word else ""}><button type="button">{html.escape(name)}{f"<sup>{NOISY}</sup>" * (name in table.noisy)}</button></th>'
+        f'<th scope="col"{_kind("text" * word, "apart" * (name in table.apart))}><button type="button">{html.escape(name)}{f"<sup>{NOISY}</sup>" * (name in table.noisy)}</button></th>'
         for name, word in zip(table.head, words, strict=True)
     )
     bodies = []
@@ -39,14 +39,18 @@ def _grid(table: Table, blocks: list[tuple[str, list[int]]], letters: dict[str, 
         title = (
             f'<tr class="part"><th colspan="{len(table.head)}" scope="rowgroup"><span>{html.escape(part)}</span></th></tr>' if part else ""
         )
-        lines = [_row(table.rows[row], [(letters[remark], remark) for remark in table.remarks[row]], address) for row in rows]
+        lines = [_row(table, row, [(letters[remark], remark) for remark in table.remarks[row]], address) for row in rows]
         bodies.append(f"<tbody>{title}{''.join(lines)}</tbody>")
     return f'<div class="scroll"><table class="sortable"><thead><tr>{head}</tr></thead>{"".join(bodies)}</table></div>'
 
 
-def _row(cells: list[Cell], remarks: list[tuple[str, str]], address) -> str:
+def _row(table: Table, row: int, remarks: list[tuple[str, str]], address) -> str:
     beside = ",".join(f'<abbr title="{html.escape(remark)}">{letter}</abbr>' for letter, remark in remarks)
-    return "<tr>" + "".join(_cell(cell, i, beside, address) for i, cell in enumerate(cells)) + "</tr>"
+    first, *others = table.rows[row]
+    begin = f'<th scope="row">{_shown(first, address, True)}' + f"<sup>{beside}</sup>" * bool(beside) + "</th>"
+    return (
+        f"<tr>{begin}{''.join(_cell(cell, address, name in table.apart) for cell, name in zip(others, table.head[1:], strict=True))}</tr>"
+    )
 
 
 def _notes(table: Table) -> str:
@@ -67,20 +71,25 @@ def _remark(letter: str, remark: str) -> str:
     return f'<li><details><summary><sup>{letter}</sup> <span class="begin">{begin} …</span></summary>{text}</details></li>'
 
 
-def _cell(cell: Cell, position: int, beside: str, address) -> str:
+def _cell(cell: Cell, address, is_apart: bool) -> str:
+    """A cell of the body but the first; numbers carry their value to sort by."""
+    key = f' data-value="{cell.value!r}"' if cell.text is None and math.isfinite(cell.value) else ""
+    words = "" if cell.text is None else "text short" if len(cell.text) <= SHORT else "text"
+    return f"<td{key}{_kind(words, 'apart' * is_apart)}>{_shown(cell, address, False)}</td>"
+
+
+def _kind(*classes: str) -> str:
+    return f' class="{" ".join(filter(None, classes))}"' if any(classes) else ""
+
+
+def _shown(cell: Cell, address, breaks: bool) -> str:
+    """What a cell shows; `breaks`: a name that may be cut at its underscores on a narrow screen."""
     text = html.escape(cell.mean_text)
-    if position == 0:
-        text = text.replace("_", "_<wbr>")  # where a name may break on a narrow screen
+    text = text.replace("_", "_<wbr>") if breaks else text
     if cell.link:
         text = f'<a href="{html.escape(address(cell.link))}">{text}</a>'
     if cell.mark:
         text = f"<strong>{text}</strong>" if cell.mark == "best" else f"<u>{text}</u>"
     if cell.deviation_text:
         text += f' <span class="deviation">± {cell.deviation_text}</span>'
-    if cell.interval_text:
-        text += f'<small class="interval">{cell.interval_text}</small>'
-    if position == 0:
-        return f'<th scope="row">{text}' + (f"<sup>{beside}</sup>" if beside else "") + "</th>"
-    key = f' data-value="{cell.value!r}"' if cell.text is None and math.isfinite(cell.value) else ""
-    kind = "" if cell.text is None else ' class="text short"' if len(cell.text) <= SHORT else " class=text"
-    return f"<td{key}{kind}>{text}</td>"
+    return text + f'<small class="interval">{cell.interval_text}</small>' * bool(cell.interval_text)

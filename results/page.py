@@ -63,7 +63,7 @@ figcaption { font-size: .82rem; color: var(--soft); }
 .curves figcaption { overflow-wrap: anywhere; } .curves b { color: var(--ink); }
 svg { width: 100%; height: auto; display: block; } svg text { font-size: 9px; fill: #5d6673; }
 .key span { display: inline-block; width: 1.4em; height: 3px; vertical-align: middle; margin: 0 4px 0 12px; }
-@media (max-width: 480px) { .wide { overflow-x: auto; } .wide img { width: 760px; } td.text:nth-child(n+3):not(.short) { min-width: 15em; } body { font-size: 14px; } th, td { padding: 4px 7px; } tbody th, thead th:first-child { min-width: 36vw; max-width: 44vw; white-space: normal; overflow-wrap: anywhere; } }
+@media (max-width: 480px) { .apart { display: none; } .wide { overflow-x: auto; } .wide img { width: 760px; } td.text:nth-child(n+3):not(.short) { min-width: 15em; } body { font-size: 14px; } th, td { padding: 4px 7px; } tbody th, thead th:first-child { min-width: 36vw; max-width: 44vw; white-space: normal; overflow-wrap: anywhere; } }
 """
 
 SCRIPT = """

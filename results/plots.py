@@ -230,7 +230,7 @@ def ranked(found: list[Group], of: Column, folder: Path) -> str | None:
     names, marked = _labels(found, dots)
     figure = _figure(6.2 + _width(names, 9), 0.27 * len(rows) + 1.1)
     axis = figure.subplots()
-    _room(figure, _width(names, 9) + 0.2)
+    _room(figure, _width(names, 9) + 0.2, right=0.55)  # the numbers stand there
     colours = [_colour(group) for group, _ in dots]
     for place, (_, estimate), colour in zip(places, dots, colours, strict=True):
         deviation = None if math.isnan(estimate.deviation) else estimate.deviation  # none: a cap at the mean would read as 0

@@ -7,10 +7,9 @@ from results.groups import Group
 from results.html_tables import MARKED_NOTE, SETTINGS_NOTE
 
 RANKING = (
-    "Bold: best mean of the {where}. Below each other mean, in brackets: 95 % interval of its difference to the best (Welch's t). Underlined: "
-    f"not significantly worse (two-sided Welch's t-test, Holm-corrected over the {{where}}'s groups, p >= {inference.ALPHA}), tested where "
-    f"both have {inference.SEEDS_TO_UNDERLINE} seeds or more. Not underlined is not worse: look at the interval. A mean of one seed is "
-    "never the best and has no interval."
+    "Bold: best mean of the {where}. In brackets: 95 % interval of the difference to it (Welch's t). Underlined: not significantly worse "
+    f"(two-sided Welch's t-test, Holm-corrected over these tests, p >= {inference.ALPHA}), tested where both have {inference.SEEDS_TO_UNDERLINE} "
+    "seeds or more; one without a line need not be worse: see its interval. A mean of one seed is never the best and has no interval."
 )
 CLUSTERING = (
     "† of one k-means start, seeded as the run: the deviation over seeds holds clustering noise. --eval_kmeans_starts N averages it out."
