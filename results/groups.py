@@ -31,7 +31,7 @@ class Group:
     differs: list[str] = field(default_factory=list)  # from the settings most groups share
     about_meta: list[str] = field(default_factory=list)  # what is amiss with the results over folds
     method: str = ""  # as published, for shared tables and plots
-    miner: str | None = None  # what --batch_mining says where the loss does not read it
+    miner: str | None = None  # `-` where the loss mines nothing, whatever --batch_mining says; None: as --batch_mining says
     _known: dict = field(default_factory=dict, repr=False)  # values by column and rule: tables and figures ask for them many times
 
     @property
