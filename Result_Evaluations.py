@@ -8,8 +8,10 @@ import os
 import sys
 from pathlib import Path
 
-from results import collect, columns, formats, groups, page, plots, published, tables
+import parameters
+from results import collect, columns, formats, groups, page, plots, published, roles, tables
 from results.columns import BEST_ON_TEST, LAST, SELECTED
+from results.recorded import RecordedRun
 from utilities.errors import OneLineParser, UserError, one_line_errors
 
 PROGRAM = "Result_Evaluations.py"
@@ -63,14 +65,16 @@ def main(opt: argparse.Namespace, api=None) -> Path:
     Args:
         api: stands in for `wandb.Api()`.
     """
+    roles.know(parameters.declared_roles())
     runs, notes = collect.collect(opt.runs, opt.project, api)
     available = columns.recorded(runs)
     asked = [columns.parse(name, available) for name in opt.metrics]
     pairs = [(columns.parse(x, available), columns.parse(y, available)) for x, y in opt.relation]
-    found = groups.build(runs, _defaults() if groups.lacking(runs) else {})
+    defaults = _defaults()
+    found = groups.build(runs, defaults)
     _name_methods(found)
-    names = groups.datasets(found)
-    of = {dataset: [group for group in found if group.dataset == dataset] for dataset in names}
+    of = groups.of_datasets(found)
+    names = list(of)
     shown = {dataset: _shown(of[dataset], asked) for dataset in names}
     notes += _without_numbers(of, shown, asked)
     matches, without = published.matches(found, opt.compare_to, _resolved)
@@ -78,7 +82,7 @@ def main(opt: argparse.Namespace, api=None) -> Path:
     out = _folder(opt.out)
 
     parts = {ALL: [tables.shared(found, {d: _two(shown[d]) for d in names}, how, opt.ddof) for how in (SELECTED, LAST, BEST_ON_TEST)]}
-    parts |= {dataset: _tables(of[dataset], shown[dataset], matches, opt.ddof) for dataset in names}
+    parts |= {dataset: _tables(of[dataset], shown[dataset], matches, opt.ddof, defaults) for dataset in names}
     left_out = tables.left_out(found, _together(*(shown[dataset][:3] for dataset in names)))
     parts |= {LEFT_OUT: [left_out]} if left_out else {}
     for table in (table for part in parts.values() for table in part):
@@ -112,7 +116,7 @@ def _without_numbers(of, shown, asked) -> list[str]:
     ]
 
 
-def _runs(of, names) -> list[collect.Run]:
+def _runs(of, names) -> list[RecordedRun]:
     """All runs on some data sets."""
     return [run for dataset in names for group in of[dataset] for run in group.runs]
 
@@ -138,7 +142,7 @@ def _of_pairs(shown, quantities) -> list[columns.Column]:
     return _together(shown[:1], map_r, [c for c in quantities if c.metric == "rho_spectrum@2"])
 
 
-def _tables(of, shown, matches, ddof) -> list[tables.Table]:
+def _tables(of, shown, matches, ddof, defaults) -> list[formats.Table]:
     """All tables of one data set."""
     made = [tables.single(of, shown, how, ddof) for how in (SELECTED, LAST, BEST_ON_TEST)]
     folds = tables.cross_validation(of, shown)
@@ -152,13 +156,13 @@ def _tables(of, shown, matches, ddof) -> list[tables.Table]:
     if quantities:
         made += [tables.structure(of, quantities, ddof)]
     if quantities and shown:
-        made += [tables.correlations(of, shown[0], _together(quantities, shown[1:]))]
-    return [*made, tables.settings(of)]
+        made += [tables.correlations(of, shown[0], _together(columns.principal(quantities), shown[1:]))]
+    return [*made, tables.settings(of, defaults)]
 
 
 def _figures(of, shown, pairs, out) -> list[tuple[str, str]]:
     """All figures of one data set: (name, caption)."""
-    quantities, made = _structure(of), []
+    quantities, made = columns.principal(_structure(of)), []
     if shown:
         first = shown[0]
         made += [
@@ -177,10 +181,16 @@ def _figures(of, shown, pairs, out) -> list[tuple[str, str]]:
 
 
 def _name_methods(found) -> None:
-    """Give the groups of the ICML paper's runs its names of methods."""
+    """Give the groups of the ICML paper's runs its names of methods, and those whose loss mines nothing no miner."""
+    import criteria
+
     names = published.methods()
     for group in found:
         group.method = names.get((group.dataset, group.name), "")
+        flags = (group.counted or group.runs)[0].flags
+        if flags.get("loss") in criteria.REGISTRY.names() and not flags.get("mine_pairs"):
+            mines = getattr(criteria.REGISTRY.module(flags["loss"]), "REQUIRES_BATCHMINER", False)
+            group.miner = None if mines else "-"
 
 
 def _folder(name: str) -> Path:
@@ -208,8 +218,8 @@ def _resolved(words: list[str]) -> argparse.Namespace:
 
 def _report(found, parts, notes, out) -> None:
     """What was made, and what a reader must know before trusting it, on the console."""
-    for dataset in groups.datasets(found):
-        print(formats.to_markdown(parts[dataset][0]))
+    for dataset in groups.of_datasets(found):
+        print(formats.to_markdown(parts[dataset][0], intervals=False))
     left_out = [run for group in found for run, _ in group.left_out]
     print(
         f"{sum(len(g.runs) for g in found)} runs in {len(found)} groups; {len(left_out)} runs are in no mean"

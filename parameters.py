@@ -70,7 +70,10 @@ def basic_training_parameters(parser) -> None:
     """Schedule, optimiser, device."""
     group = _group(parser, "schedule", roles.METHOD)
     group.add_argument(
-        "--n_epochs", type=int, default=150, help="epochs to train; 0: the untrained network alone, evaluated by --check_untrained_accuracy, or its embeddings by --dump_embeddings"
+        "--n_epochs",
+        type=int,
+        default=150,
+        help="epochs to train; 0: the untrained network alone, evaluated by --check_untrained_accuracy, or its embeddings by --dump_embeddings",
     )
     group.add_argument(
         "--iterations_per_epoch", type=int, default=None, help="batches an epoch (unset: as many as the sampler says, about images / --bs)"
@@ -134,6 +137,14 @@ def evaluation_parameters(parser) -> None:
     ).role = roles.EVALUATION.but(fixed="first")
     group.add_argument("--no_train_metrics", action="store_true", help="do not evaluate the training images").role = roles.EXTENT
     group.add_argument("--evaluate_on_gpu", action="store_true", help="search neighbours and clusters on the GPU").role = roles.PLACE
+    group.add_argument(
+        "--eval_kmeans_starts",
+        type=int,
+        default=None,
+        metavar="N",
+        help="nmi, ami and f1 are the mean over N k-means starts, with the seeds 0 to N-1 in every run: their deviation over --seed then holds "
+        "no chance of the clustering (unset: one start, seeded with --seed, as published)",
+    )
     group.add_argument("--eval_bs", type=int, default=None, help="images a batch in evaluation (unset: --bs)").role = roles.EXTENT
     group.add_argument(
         "--eval_kernels", type=int, default=None, help="worker processes in evaluation (unset: --kernels)"
@@ -338,6 +349,11 @@ def get_parser() -> argparse.ArgumentParser:
     ):  # fmt: skip
         declare(parser)
     return parser
+
+
+def declared_roles() -> roles.Roles:
+    """Flag -> its role, of every flag of the program and of its plug-ins."""
+    return roles.of(get_parser())
 
 
 def read(argv: list[str] | None = None) -> argparse.Namespace:

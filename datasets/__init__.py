@@ -11,6 +11,7 @@ from pathlib import Path
 
 from datasets import _schemes, _splits
 from utilities import roles
+from utilities.flags import has_folds
 from utilities.registry import Registry
 
 REGISTRY = Registry("datasets", "dataset", roles.DATA)
@@ -29,7 +30,7 @@ def n_folds(opt) -> int:
 
 def has_validation(opt) -> bool:
     """Whether the flags keep data for validation, or the data set has its own."""
-    own = getattr(REGISTRY.module(opt.dataset), "has_validation", None) if opt.split_scheme == "half" else None
+    own = getattr(REGISTRY.module(opt.dataset), "has_validation", None) if not has_folds(vars(opt)) else None
     return _schemes.has_validation(opt) or (own is not None and own(opt))
 
 

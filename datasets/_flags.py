@@ -10,7 +10,10 @@ def add_arguments(group) -> None:
         help="parent folder of the data sets, or one data set's own folder (default: ./Datasets; glyphs: the user's cache folder)",
     ).role = PLACE  # fmt: skip
     group.add_argument(
-        "--dataset_name", default=None, metavar="NAME", help="what the data are called in tables, such as those of a folder (unset: by --dataset)"
+        "--dataset_name",
+        default=None,
+        metavar="NAME",
+        help="what the data are called in tables, such as those of a folder (unset: by --dataset)",
     ).role = DATA.but(fixed=None)
     group.add_argument(
         "--download", action="store_true", help="fetch cub200, cars196 or online_products where it is not there: resumable, MD5-checked"

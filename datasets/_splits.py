@@ -10,6 +10,7 @@ from datasets import _download, _files, _images, _layout, _schemes, _transforms
 from datasets._images import ImageSet
 from datasets._schemes import Classes, share
 from utilities.errors import UserError
+from utilities.flags import has_folds
 
 
 def check(opt, module) -> None:
@@ -90,7 +91,7 @@ def cut_by_samples(training: Classes, opt) -> tuple[Classes, Classes]:
 
 def _divided(classes: Classes, published: tuple, reading, module, opt, fold: int, root: Path) -> tuple[list, list | None, list]:
     """The images that train, validate and test, by `--split_scheme`. `published`: what `parts` gives."""
-    if opt.split_scheme != "half":
+    if has_folds(vars(opt)):
         if reading.split_of is not None and opt.split_scheme != "predefined":
             raise UserError(f"--split_scheme {opt.split_scheme}: {root} has its own split, train and test. Take half, or predefined")
         return _schemes.divide(classes, opt, fold, root, keeps_test=_has_split(module))

@@ -168,7 +168,8 @@ def score(embedded: dict, opt, runtime) -> dict:
     """
     measured, device = spaces.scored(embedded, opt), _device(opt, runtime)
     scores = {split: {} for split in measured}
-    about = {"seed": opt.seed, "device": device, "progress": True}
+    starts = getattr(opt, "eval_kmeans_starts", None)  # a run of an earlier version has no such flag
+    about = {"seed": range(starts) if starts else opt.seed, "device": device, "progress": True}
     if opt.tester == spaces.INSIDE_PARENTS:
         about["uncounted"] = float("nan")
     for evaltype in opt.evaltypes if measured else ():

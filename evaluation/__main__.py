@@ -30,6 +30,8 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("file", help=help_file)
     parser.add_argument("--evaluation_metrics", nargs="+", default=DEFAULT_METRICS, metavar="METRIC", help=help_metrics)
     parser.add_argument("--seed", type=int, default=1, help="seed of k-means (default: 1)")
+    help_starts = "nmi, ami and f1 are the mean over N k-means starts, with the seeds 0 to N-1 (default: one start, with --seed)"
+    parser.add_argument("--eval_kmeans_starts", type=int, default=None, metavar="N", help=help_starts)
     parser.add_argument("--evaluate_on_gpu", action="store_true", help="search and cluster on the GPU")
     parser.add_argument("--out", default=None, metavar="FILE", help="also write the values to this JSON file")
     parser.exits = False
@@ -65,10 +67,13 @@ def main(argv: list[str] | None = None) -> dict:
     flags = parser().parse_args(argv)
     for name in flags.evaluation_metrics:
         metrics.check(name)
+    if flags.eval_kmeans_starts is not None and flags.eval_kmeans_starts < 1:
+        raise UserError(f"--eval_kmeans_starts {flags.eval_kmeans_starts} must be at least 1")
+    seeds = range(flags.eval_kmeans_starts) if flags.eval_kmeans_starts else flags.seed
     arrays = read(flags.file)
     values = metrics.compute(
         flags.evaluation_metrics, arrays["features"], arrays["labels"], arrays.get("reference_features"), arrays.get("reference_labels"),
-        exclude=arrays.get("exclude"), seed=flags.seed, device="cuda" if flags.evaluate_on_gpu else "cpu", progress=True,
+        exclude=arrays.get("exclude"), seed=seeds, device="cuda" if flags.evaluate_on_gpu else "cpu", progress=True,
     )  # fmt: skip
     scores = {Path(flags.file).stem: values}
     size, dimensions = arrays["features"].shape

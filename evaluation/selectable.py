@@ -5,6 +5,7 @@ import numpy as np
 import metrics
 from evaluation import spaces
 from utilities.errors import UserError
+from utilities.flags import has_folds
 
 
 def check(datasets: dict, opt) -> None:
@@ -70,13 +71,13 @@ def _counts(queries: list[tuple], reference: list[tuple], within: bool) -> tuple
 def _way_out(split: str, within: bool, opt) -> str:
     """What would give the split something to tell apart."""
     if not within:
-        same = "--use_tv_split --tv_split_by_samples" if opt.split_scheme == "half" else "--split_scheme closed_set"
+        same = "--use_tv_split --tv_split_by_samples" if not has_folds(vars(opt)) else "--split_scheme closed_set"
         return f"Take --eval_reference_set compared_to_self, or validate on the classes that train: {same}"
     if split == "test":
         return "Cut validation with two classes of two images by --use_tv_split, or choose another metric by --storage_metrics"
-    if opt.split_scheme == "half" and opt.use_tv_split:
+    if not has_folds(vars(opt)) and opt.use_tv_split:
         by_classes = "" if not opt.tv_split_by_samples else ", or leave out --tv_split_by_samples"
         return f"Lower --tv_split_perc {opt.tv_split_perc:g} so that two classes keep two images or more{by_classes}"
-    if opt.split_scheme in ("half", "predefined"):
+    if not has_folds(vars(opt)) or opt.split_scheme == "predefined":
         return "Give validation two classes of two images or more"
     return f"Lower --split_partitions {opt.split_partitions} so that validation has two classes of two images or more"

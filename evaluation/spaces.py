@@ -63,7 +63,9 @@ def check(datasets: dict, opt) -> None:
     for split, dataset in datasets.items():
         table = names_at(dataset, deepest) if deepest else {}
         if None in table.values():
-            raise UserError(f"{flag}: --dataset {dataset.name} knows no super-classes; online_products, glyphs and a folder X/<super>/<class>/ do")
+            raise UserError(
+                f"{flag}: --dataset {dataset.name} knows no super-classes; online_products, glyphs and a folder X/<super>/<class>/ do"
+            )
         parents[split] = set(table.values())
     if opt.tester == INSIDE_PARENTS:
         for split in measured:

@@ -143,7 +143,7 @@ def compute(
         reference: `(M, D)` features to search in, with `reference_labels` `(M,)`. Default: the queries themselves, each left out
             of its own neighbours by its index. Clustering metrics, dists and rho_spectrum look at the queries alone.
         clusters: `(N,)` a clustering to measure instead of k-means with as many clusters as there are classes.
-        seed: of k-means.
+        seed: of k-means; a list of seeds makes nmi, ami and f1 the mean over as many clusterings.
         device: of the search and of k-means; a missing GPU is replaced by the CPU, with one printed line.
         exclude: `(N,)` index of each query in the reference, -1 where it is not there. Default: its own, or none in a reference.
         progress: show a bar on long searches.

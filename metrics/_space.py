@@ -53,7 +53,7 @@ def as_labels(labels, size: int, name: str) -> np.ndarray:
 class EmbeddingSpace:
     """Queries, the reference in which they search (themselves, where none is given), their labels.
 
-    Metrics read `labels` `(N,)` and `reference_labels` `(M,)` (both numbered together from 0), `clusters` `(N,)`, `singular_values`,
+    Metrics read `labels` `(N,)` and `reference_labels` `(M,)` (both numbered together from 0), `clusters` `(N,)`, `clusterings`, `singular_values`,
     `class_sums`, `neighbours`, `scores`. `normalised` gives the space of the features at unit length.
 
     Args: see `metrics.compute`.
@@ -97,9 +97,10 @@ class EmbeddingSpace:
             raise UserError("labels of several types cannot be compared: give numbers alone, or names alone.") from error
         self.labels, self.reference_labels = codes[: self.size], codes[self.size :]
         self.given_clusters = None if clusters is None else as_labels(clusters, self.size, "clusters")
-        if not isinstance(seed, Integral) or abs(seed) >= 2**62:
-            raise UserError(f"seed {seed!r} is no whole number below 2^62.")
-        self.seed, self.device, self.progress = seed, device, progress
+        self.seeds = [seed] if isinstance(seed, Integral) else list(seed) if isinstance(seed, (list, tuple, range)) else []
+        if not self.seeds or not all(isinstance(one, Integral) and abs(one) < 2**62 for one in self.seeds):
+            raise UserError(f"seed {seed!r} is no whole number below 2^62, and no list of them.")
+        self.device, self.progress = device, progress
         self.norms = self.reference_norms = None
         self._remembered = {}
         self._scores = {}
@@ -240,13 +241,18 @@ class EmbeddingSpace:
         return self.remember(f"neighbours {k}", compute)
 
     @cached_property
-    def clusters(self) -> np.ndarray:
-        """`(N,)`: the clusters that were given, else k-means of the queries with as many clusters as they have classes."""
+    def clusterings(self) -> list[np.ndarray]:
+        """Clusterings `(N,)`: the one that was given, else k-means of the queries with as many clusters as they have classes, one a seed."""
         if self.given_clusters is not None:
-            return self.given_clusters
+            return [self.given_clusters]
         features = self.features if self.norms is None else self.queries(slice(None))
         features = np.ascontiguousarray(features, dtype=np.float32)
-        return _kmeans.kmeans(features, len(np.unique(self.labels)), self.seed, self.device)
+        return [_kmeans.kmeans(features, len(np.unique(self.labels)), seed, self.device) for seed in self.seeds]
+
+    @property
+    def clusters(self) -> np.ndarray:
+        """`(N,)`: the first of the clusterings."""
+        return self.clusterings[0]
 
     @cached_property
     def singular_values(self) -> np.ndarray:

@@ -80,7 +80,7 @@ def _check_numbers(opt) -> None:
     at_least = {
         "n_epochs": 0, "bs": 1, "samples_per_class": 1, "kernels": 0, "eval_kernels": 0, "eval_bs": 1, "embed_dim": 0, "save_interval": 1,
         "iterations_per_epoch": 1, "patience": 1, "plot_every": 0, "log_every": 0, "decay": 0, "loss_decay": 0, "momentum": 0, "lr": 0, "seed": 0,
-        "plateau_patience": 0, "eval_pca": 1, "eval_size_of_tsne": 0,
+        "plateau_patience": 0, "eval_pca": 1, "eval_kmeans_starts": 1, "eval_size_of_tsne": 0,
     }  # fmt: skip
     for name, least in at_least.items():
         value = getattr(opt, name)

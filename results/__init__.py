@@ -1,12 +1,14 @@
 """From runs to tables, plots and a page: the rooms behind Result_Evaluations.py.
 
-collect.py     run folders and W&B projects -> `Run`
-groups.py      runs -> groups of seeds, what counts, what is left out and why, which settings are shared
-columns.py     metric names -> columns with split, title, unit, direction; the value of a run by a selection rule
-statistics.py  means, deviations, Welch's test with Holm's correction, correlations, z-scores
-tables.py      groups -> tables
-formats.py     a table -> .tex, .md, .csv, HTML
-published.py   docs/published/*.csv -> the published values beside our own
-plots.py       figures as PDF and PNG
-page.py        one self-contained HTML page of it all
+collect.py      run folders (folders.py) and W&B projects (online.py) -> `RecordedRun` (recorded.py)
+roles.py        what a flag is to the tables: compared, setting, method, published, printed
+settings.py     what runs and groups share beside their method
+groups.py       runs -> groups of seeds: what counts, what is left out and why, which groups may be ranked with each other
+columns.py      metric names -> columns with split, title, unit, direction; the value of a run by a selection rule
+inference.py    means, deviations, Welch's test with Holm's correction, intervals of differences, correlations, z-scores
+tables/         groups -> tables
+formats.py      a table -> .tex, .md, .csv; html_tables.py: its HTML
+published.py    docs/published/*.csv -> the published values beside our own
+plots.py        figures as PDF and PNG; labels.py: names beside their points
+page.py         one self-contained HTML page of it all
 """

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import metrics
-from results.collect import Run
+from results.recorded import RecordedRun
 from runs.records import SPLIT_TITLES
 from runs.run import Selection, named
 from utilities.errors import UserError
@@ -16,6 +16,7 @@ from utilities.registry import unknown
 
 STRUCTURE = ("dists@intra", "dists@inter", "dists@intra_over_inter", "rho_spectrum@2")  # the ICML paper's quantities
 HEADS_OF_STRUCTURE = ("dists", "rho_spectrum")
+CLUSTERED = ("nmi", "ami", "f1")  # measured on a k-means clustering
 TITLES = {
     "nmi": "NMI", "ami": "AMI", "f1": "F1", "map_r": "MAP@R", "r_precision": "RP", "mrr": "MRR", "dists@intra": "intra",
     "dists@inter": "inter", "dists@intra_over_inter": "intra/inter", "rho_spectrum@2": "rho",
@@ -91,6 +92,11 @@ def is_structure(metric: str) -> bool:
     return metrics.group(metric.rpartition("/")[2]) in HEADS_OF_STRUCTURE
 
 
+def is_clustered(metric: str) -> bool:
+    """Whether a metric measures a k-means clustering, and so holds the chance of its start."""
+    return metric.rpartition("/")[2].removeprefix("c_") in CLUSTERED
+
+
 def column(split: str, metric: str) -> Column:
     """The column of a recorded metric."""
     structure = is_structure(metric)
@@ -98,7 +104,7 @@ def column(split: str, metric: str) -> Column:
     return Column(split, metric, higher, percent=higher is not None)  # every metric that rates a space lies in [0, 1] (ami: up to 1)
 
 
-def recorded(runs: list[Run]) -> dict[tuple[str, str], None]:
+def recorded(runs: list[RecordedRun]) -> dict[tuple[str, str], None]:
     """The (split, metric) pairs that any run recorded, in the order of their recording."""
     return {key: None for run in runs for key in run.series.keys}
 
@@ -119,12 +125,18 @@ def _order(metric: str):
 
 
 def structure(available) -> list[Column]:
-    """The columns of the space's structure, on the training data as in the ICML paper, else on test."""
+    """All columns that describe the space, the ICML paper's first; on the training data as there, else on test."""
     for split in ("train", "test", "val"):
-        found = [column(split, metric) for metric in STRUCTURE if (split, metric) in available]
+        found = [metric for s, metric in available if s == split and is_structure(metric)]
         if found:
-            return found
+            order = {metric: i for i, metric in enumerate(STRUCTURE)}
+            return [column(split, m) for m in sorted(found, key=lambda m: order.get(m.rpartition("/")[2], len(order)))]
     return []
+
+
+def principal(quantities: list[Column]) -> list[Column]:
+    """Of the columns that describe the space the ICML paper's; without any, the first few. The others mostly repeat them."""
+    return [c for c in quantities if c.metric.rpartition("/")[2] in STRUCTURE] or quantities[: len(STRUCTURE)]
 
 
 def parse(name: str, available) -> Column:
@@ -152,18 +164,18 @@ def _names(available) -> list[str]:
     return sorted(rated or {metric for _, metric in available})
 
 
-def selection_metric(run: Run) -> str:
+def selection_metric(run: RecordedRun) -> str:
     """The first of --storage_metrics, as it is named in files."""
     evaltypes, storage = run.flags.get("evaltypes") or ["discriminative"], run.flags.get("storage_metrics") or ["e_recall@1"]
     return named(evaltypes[0], storage[0], evaltypes)
 
 
-def selection_split(run: Run) -> str:
+def selection_split(run: RecordedRun) -> str:
     """Validation where the run recorded it, else test."""
     return "val" if ("val", selection_metric(run)) in run.series.keys else "test"
 
 
-def rule(run: Run) -> str:
+def rule(run: RecordedRun) -> str:
     """How the run's epoch was selected, in the words of its own summary.json."""
     opt = Namespace(
         evaltypes=run.flags.get("evaltypes") or ["discriminative"], storage_metrics=run.flags.get("storage_metrics") or ["e_recall@1"]
@@ -171,7 +183,7 @@ def rule(run: Run) -> str:
     return Selection(opt, lambda metric: direction(metric) is not False, selection_split(run)).rule
 
 
-def best_row(run: Run, split: str, metric: str) -> int | None:
+def best_row(run: RecordedRun, split: str, metric: str) -> int | None:
     """Row of the first best epoch of a metric by its direction; untrained states and non-finite values never count."""
     values = run.series.of(split, metric)
     eligible = np.flatnonzero((run.series.epochs > 0) & np.isfinite(values))
@@ -181,14 +193,14 @@ def best_row(run: Run, split: str, metric: str) -> int | None:
     return int(eligible[found(values[eligible])])
 
 
-def _tested_throughout(run: Run) -> bool:
+def _tested_throughout(run: RecordedRun) -> bool:
     """Whether test was measured as often as the split that selects: of one epoch alone, as --final_test gives it, none is the best."""
     trained, metric = run.series.epochs > 0, selection_metric(run)
     counts = [np.isfinite(run.series.of(split, metric)[trained]).sum() for split in ("test", selection_split(run))]
     return counts[0] >= counts[1]
 
 
-def _row(run: Run, how: str, of: Column | None = None) -> int | None:
+def _row(run: RecordedRun, how: str, of: Column | None = None) -> int | None:
     metric = selection_metric(run)
     if how == SELECTED:
         return best_row(run, selection_split(run), metric)
@@ -202,13 +214,13 @@ def _row(run: Run, how: str, of: Column | None = None) -> int | None:
     return int(trained[-1]) if len(trained) else int(evaluated[-1]) if len(evaluated) else None
 
 
-def epoch(run: Run, how: str) -> float:
+def epoch(run: RecordedRun, how: str) -> float:
     """The epoch that a selection takes by the run's selection metric; NaN where there is none."""
     row = _row(run, how)
     return float("nan") if row is None else float(run.series.epochs[row])
 
 
-def value(run: Run, of: Column, how: str) -> float:
+def value(run: RecordedRun, of: Column, how: str) -> float:
     """A run's recorded value in a column, by `selected`, `last` or `best_on_test`; NaN where there is none."""
     row = _row(run, how, of)
     return float("nan") if row is None else float(run.series.of(of.split, of.metric)[row])

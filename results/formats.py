@@ -1,23 +1,24 @@
-"""A table of cells, and its text as Markdown, CSV, LaTeX and HTML."""
+"""A table of cells, and its text as Markdown, CSV and LaTeX; html_tables.py shows it on the page."""
 
 import csv
-import html
 import io
+import itertools
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from utilities.files import replacing
 
-SETTINGS_NOTE, MARKED_NOTE = "Settings (", "Marked: "
-SHORT = 14  # characters of a cell that are never broken
-LONG = 200  # characters of a remark that the page shows unasked
+NOISY = "†"  # behind the head of a column whose numbers hold clustering noise
 
 
 @dataclass
 class Cell:
-    """A number with its deviation, or a text. `mark`: `best`, `close` (not significantly worse), or empty."""
+    """A number with its deviation, or a text.
+
+    `mark`: `best`, `close` (not significantly worse), or empty. `interval`: of the difference to the best, in the number's unit.
+    """
 
     value: float = math.nan
     deviation: float | None = None  # None: a number that has none
@@ -26,6 +27,7 @@ class Cell:
     text: str | None = None
     sign: bool = False
     link: str = ""  # HTML only
+    interval: tuple[float, float] | None = None
 
     @property
     def mean_text(self) -> str:
@@ -39,10 +41,18 @@ class Cell:
         """The deviation alone, empty where there is none."""
         return f"{self.deviation:.{self.digits}f}" if self.deviation is not None and math.isfinite(self.deviation) else ""
 
+    @property
+    def interval_text(self) -> str:
+        """The interval alone, as `[-2.90, -1.92]`; empty where there is none."""
+        return f"[{', '.join(f'{bound:+.{self.digits}f}' for bound in self.interval)}]" if self.interval else ""
+
 
 @dataclass
 class Table:
-    """`rows` are lists of cells under `head`; `remarks` holds, for each row, what stands beside it; `notes` what stands below."""
+    """`rows` are lists of cells under `head`; `remarks` holds, for each row, what stands beside it; `notes` what stands below.
+
+    `parts` names for each row the part of the table in which it stands; rows of one part follow each other.
+    """
 
     name: str  # of its files
     title: str
@@ -51,27 +61,71 @@ class Table:
     remarks: list[list[str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     spread: str = "deviation"  # what stands behind a number's ±
+    parts: list[str] = field(default_factory=list)
+    noisy: set[str] = field(default_factory=set)  # heads that are marked by `NOISY`
+    apart: set[str] = field(default_factory=set)  # heads of columns that only the page and the .csv show
+    folded: list[int] = field(default_factory=list)  # rows that only the .csv shows at once
+    folded_title: str = ""
 
-    def add(self, cells: list[Cell], remarks: list[str] = ()) -> None:
+    def add(self, cells: list[Cell], remarks: list[str] = (), part: str = "") -> None:
         """Append a row."""
         self.rows.append(cells)
         self.remarks.append(list(remarks))
+        self.parts.append(part)
 
     def write(self, folder: Path) -> None:
         """Write the .tex, .md and .csv files."""
         for ending, text in (("tex", to_tex(self)), ("md", to_markdown(self)), ("csv", to_csv(self))):
-            with replacing(folder / f"{self.name}.{ending}") as file:
+            with replacing(folder / f"{self.file}.{ending}") as file:
                 file.write(text)
 
+    @property
+    def file(self) -> str:
+        """The name without what a path or an address cannot hold."""
+        return file_name(self.name)
 
-def to_markdown(table: Table) -> str:
-    """As GitHub's Markdown: best bold, not significantly worse underlined, remarks as lettered notes below."""
-    letters = _lettered(table)
-    lines = [f"## {table.title}", "", _pipes(map(_escaped, table.head)), _pipes(["-"] * len(table.head))]
-    for cells, remarks in zip(table.rows, table.remarks, strict=True):
-        first, *others = map(_markdown_cell, cells)
-        beside = f" <sup>{','.join(letters[remark] for remark in remarks)}</sup>" * bool(remarks)
-        lines.append(_pipes([first + beside, *others]))
+    @property
+    def printed(self) -> "Table":
+        """What .md and .tex show: without the columns that stand `apart`, and with the folded rows in a note."""
+        columns = [i for i, name in enumerate(self.head) if name not in self.apart]
+        there = [i for i in range(len(self.rows)) if i not in self.folded]
+        pairs = ", ".join(f"{self.rows[i][0].mean_text} {self.rows[i][1].mean_text}" for i in self.folded)
+        return replace(
+            self,
+            head=[self.head[i] for i in columns],
+            rows=[[self.rows[row][i] for i in columns] for row in there],
+            remarks=[self.remarks[row] for row in there],
+            parts=[self.parts[row] for row in there],
+            notes=self.notes + [f"{self.folded_title}: {pairs}."] * bool(pairs),
+            folded=[],
+        )
+
+    def blocks(self) -> list[tuple[str, list[int]]]:
+        """(part, its rows), in order."""
+        return [(part, list(rows)) for part, rows in itertools.groupby(range(len(self.rows)), lambda row: self.parts[row])]
+
+
+def file_name(name: str) -> str:
+    """A name without what a path or an address cannot hold: the data set is a part of it, and is named by users."""
+    return re.sub(r"[^\w.$-]+", "-", name)
+
+
+def to_markdown(table: Table, intervals: bool = True) -> str:
+    """As GitHub's Markdown: best bold, not significantly worse underlined, remarks as lettered notes below.
+
+    Args:
+        intervals: print those of the differences to the best, too.
+    """
+    table = table.printed
+    letters = lettered(table)
+    head = [_escaped(name) + f" {NOISY}" * (name in table.noisy) for name in table.head]
+    lines = [f"## {table.title}", "", _pipes(head), _pipes(["-"] * len(table.head))]
+    for part, rows in table.blocks():
+        lines += [_pipes([f"*{_escaped(part)}*"] + [""] * (len(table.head) - 1))] if part else []
+        for row in rows:
+            first, *others = (_markdown_cell(cell, intervals) for cell in table.rows[row])
+            beside = f" <sup>{','.join(letters[remark] for remark in table.remarks[row])}</sup>" * bool(table.remarks[row])
+            lines.append(_pipes([first + beside, *others]))
     below = [f"- <sup>{letter}</sup> {_escaped(remark)}" for remark, letter in letters.items()]
     return "\n".join(lines + [""] + below + [f"- {_escaped(note)}" for note in table.notes]) + "\n"
 
@@ -84,29 +138,38 @@ def _escaped(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def _markdown_cell(cell: Cell) -> str:
+def _markdown_cell(cell: Cell, intervals: bool) -> str:
     shown = _escaped(cell.mean_text)
     if cell.mark:
         shown = f"**{shown}**" if cell.mark == "best" else f"<u>{shown}</u>"
-    return shown + (f" ± {cell.deviation_text}" if cell.deviation_text else "")
+    shown += f" ± {cell.deviation_text}" if cell.deviation_text else ""
+    return shown + f"<br><sub>{cell.interval_text}</sub>" * bool(intervals and cell.interval_text)
 
 
 def to_csv(table: Table) -> str:
-    """One column a number: mean, deviation (or what stands behind ±) and mark apart; remarks and notes in the last columns."""
-    spread = [any(row[i].deviation is not None for row in table.rows) for i in range(len(table.head))]
-    marked = [any(row[i].mark for row in table.rows) for i in range(len(table.head))]
+    """One column a number: mean, deviation (or what stands behind ±), mark and interval apart; part, remarks and notes come last."""
+    spread, marked, interval = (
+        [any(test(row[i]) for row in table.rows) for i in range(len(table.head))]
+        for test in (lambda cell: cell.deviation is not None, lambda cell: cell.mark, lambda cell: cell.interval)
+    )
+    several = len(set(table.parts)) > 1
+    order = sorted(range(len(table.head)), key=lambda i: table.head[i] in table.apart)  # what .md and .tex have, too, comes first
     head = []
-    for i, name in enumerate(table.head):
-        head += [name] + [f"{name} {table.spread}"] * spread[i] + [f"{name} mark"] * marked[i]
+    for i in order:
+        name = table.head[i]
+        to_best = [f"{name} to best {end}" for end in ("low", "high")]
+        head += [name] + [f"{name} {table.spread}"] * spread[i] + [f"{name} mark"] * marked[i] + to_best * interval[i]
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([*head, "remarks", "notes"])
-    for cells, remarks in zip(table.rows, table.remarks, strict=True):
+    writer.writerow([*head, *["part"] * several, "remarks", "notes"])
+    for cells, remarks, part in zip(table.rows, table.remarks, table.parts, strict=True):
         line = []
-        for i, cell in enumerate(cells):
+        for i in order:
+            cell = cells[i]
             shown = cell.mean_text
-            line += ["" if shown == "-" else shown] + [cell.deviation_text] * spread[i] + [cell.mark] * marked[i]
-        writer.writerow([*line, "; ".join(remarks), " ".join(table.notes)])
+            bounds = [f"{bound:.{cell.digits}f}" for bound in cell.interval] if cell.interval else ["", ""]
+            line += ["" if shown == "-" else shown] + [cell.deviation_text] * spread[i] + [cell.mark] * marked[i] + bounds * interval[i]
+        writer.writerow([*line, *[part] * several, "; ".join(remarks), " ".join(table.notes)])
     return file.getvalue()
 
 
@@ -123,7 +186,7 @@ TEX_ESCAPES = {
     **{c: "\\" + c for c in "&%$#_{}"},
     **{c: f"${c}$" for c in "<>|"},
     **{c: f"$\\{name}$" for c, name in re.findall(r"(\S) (\w+)", TEX_SYMBOLS)},
-    **{"−": "$-$", "°": r"$^\circ$", "²": "$^2$", "³": "$^3$"},
+    **{"−": "$-$", "†": r"$^\dagger$", "°": r"$^\circ$", "²": "$^2$", "³": "$^3$"},
     **dict(zip("ΑΒΕΖΗΙΚΜΝΟΡΤΧο", "ABEZHIKMNOPTXo", strict=True)),  # Greek letters that LaTeX has no command for, because they look Latin
 }
 
@@ -140,23 +203,30 @@ def _line(text: str) -> str:
 
 def to_tex(table: Table) -> str:
     """As a LaTeX table (package booktabs): best bold, not significantly worse underlined, remarks as lettered notes below."""
-    letters = _lettered(table)
+    table = table.printed
+    letters = lettered(table)
     footnotes = [f"$^{{{letter}}}$~{tex_escaped(remark)}." for remark, letter in letters.items()]
+    head = [tex_escaped(name) + r"$^\dagger$" * (name in table.noisy) for name in table.head]
     lines = [
         r"\begin{table*}[t]", r"\centering", rf"\caption{{{tex_escaped(table.title)}}}", rf"\label{{tab:{re.sub('[^A-Za-z0-9:]', '-', table.name)}}}",
-        rf"\begin{{tabular}}{{l{'c' * (len(table.head) - 1)}}}", r"\toprule", " & ".join(map(tex_escaped, table.head)) + r" \\", r"\midrule",
+        rf"\begin{{tabular}}{{l{'c' * (len(table.head) - 1)}}}", r"\toprule", " & ".join(head) + r" \\", r"\midrule",
     ]  # fmt: skip
-    for cells, remarks in zip(table.rows, table.remarks, strict=True):
-        shown = [_tex_cell(cell) for cell in cells]
-        if remarks:
-            shown[0] += f"$^{{{','.join(letters[r] for r in remarks)}}}$"
-        lines.append(_line(" & ".join(shown)) + r" \\")
+    for part, rows in table.blocks():
+        lines += [_line(rf"\emph{{{tex_escaped(part)}}}" + " &" * (len(table.head) - 1)) + r" \\"] if part else []
+        for row in rows:
+            shown = [_tex_cell(cell) for cell in table.rows[row]]
+            if table.remarks[row]:
+                shown[0] += f"$^{{{','.join(letters[r] for r in table.remarks[row])}}}$"
+            lines.append(_line(" & ".join(shown)) + r" \\")
+            intervals = [cell.interval_text for cell in table.rows[row]]
+            if any(intervals):  # a line of their own: beside the numbers no page would be wide enough
+                lines.append(" & ".join(rf"{{\scriptsize ${text}$}}" if text else "" for text in intervals) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}", r"\par\smallskip\footnotesize\raggedright"]
     lines += [_line(tex_escaped(note)) + r" \\" for note in table.notes] + footnotes
     return "\n".join(lines + [r"\end{table*}", ""])
 
 
-def _lettered(table: Table) -> dict[str, str]:
+def lettered(table: Table) -> dict[str, str]:
     """Remark -> the letter that stands for it beside the rows."""
     return {remark: _letter(i) for i, remark in enumerate(dict.fromkeys(r for remarks in table.remarks for r in remarks))}
 
@@ -177,60 +247,3 @@ def _tex_cell(cell: Cell) -> str:
         else cell.mean_text
     )
     return f"${mean}" + (rf"\pm{cell.deviation_text}" if cell.deviation_text else "") + "$"
-
-
-def to_html(table: Table, address) -> str:
-    """As a sortable table of the page: numbers carry their full value to sort by.
-
-    Args:
-        address: a run's place -> its address seen from the page.
-    """
-    letters = _lettered(table)
-    words = [all(row[i].text is not None for row in table.rows) for i in range(len(table.head))]
-    head = "".join(
-        f'<th scope="col"{" class=text" if word else ""}><button type="button">{html.escape(name)}</button></th>'
-        for name, word in zip(table.head, words, strict=True)
-    )
-    body = []
-    for cells, remarks in zip(table.rows, table.remarks, strict=True):
-        beside = ",".join(f'<abbr title="{html.escape(r)}">{letters[r]}</abbr>' for r in remarks)
-        body.append("<tr>" + "".join(_html_cell(cell, i, beside, address) for i, cell in enumerate(cells)) + "</tr>")
-    lettered = "".join(_html_remark(letter, remark) for remark, letter in letters.items())
-    folded = [note for note in table.notes if note.startswith((SETTINGS_NOTE, MARKED_NOTE))]
-    said, settings_notes = (
-        "".join(f"<li>{html.escape(note)}</li>" for note in table.notes if (note in folded) == is_folded) for is_folded in (False, True)
-    )
-    files = " ".join(f'<a href="{html.escape(table.name)}.{ending}">.{ending}</a>' for ending in ("tex", "md", "csv"))
-    summary = "Settings that the groups share" + ", and what is marked" * any(note.startswith(MARKED_NOTE) for note in folded)
-    return (
-        f'<section id="{html.escape(table.name)}"><h3>{html.escape(table.title)} <small>{files}</small></h3><div class="scroll"><table class="sortable"><thead><tr>{head}</tr></thead>'
-        f'<tbody>{"".join(body)}</tbody></table></div><ul class="remarks">{lettered}</ul><ul class="notes">{said}</ul>'
-        + (f'<details><summary>{summary}</summary><ul class="notes">{settings_notes}</ul></details>' if folded else "")
-        + "</section>"
-    )
-
-
-def _html_remark(letter: str, remark: str) -> str:
-    """A remark below its table; of a long one the beginning, and all of it when asked for."""
-    text = html.escape(remark)
-    if len(remark) <= LONG:
-        return f"<li><sup>{letter}</sup> {text}</li>"
-    begin = html.escape(remark[:LONG].rpartition(" ")[0])
-    return f'<li><details><summary><sup>{letter}</sup> <span class="begin">{begin} …</span></summary>{text}</details></li>'
-
-
-def _html_cell(cell: Cell, position: int, beside: str, address) -> str:
-    text = html.escape(cell.mean_text)
-    if position == 0:
-        text = text.replace("_", "_<wbr>")  # where a name may break on a narrow screen
-    if cell.link:
-        text = f'<a href="{html.escape(address(cell.link))}">{text}</a>'
-    if cell.mark:
-        text = f"<strong>{text}</strong>" if cell.mark == "best" else f"<u>{text}</u>"
-    if cell.deviation_text:
-        text += f' <span class="deviation">± {cell.deviation_text}</span>'
-    if position == 0:
-        return f'<th scope="row">{text}' + (f"<sup>{beside}</sup>" if beside else "") + "</th>"
-    key = f' data-value="{cell.value!r}"' if cell.text is None and math.isfinite(cell.value) else ""
-    kind = "" if cell.text is None else ' class="text short"' if len(cell.text) <= SHORT else " class=text"
-    return f"<td{key}{kind}>{text}</td>"

@@ -1,4 +1,4 @@
-"""Groups of runs that differ by seed alone: what counts, what is left out and why, which settings groups share."""
+"""Groups of runs that differ by seed alone: what counts, what is left out and why, which groups may be ranked with each other."""
 
 import re
 from collections import Counter
@@ -6,36 +6,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from results import columns, statistics
-from results.collect import CONCATENATED, NOT_COMPARED, SEPARATED, Run
-from results.columns import Column
+from results import columns, inference, roles, settings
+from results.columns import SELECTED, Column
+from results.recorded import CONCATENATED, SEPARATED, OverFolds, RecordedRun
 
-HOW_MEASURED = NOT_COMPARED | {"evaltypes"}  # of an ensemble: which metrics of which embeddings, not their values
-METHOD = re.compile(r"(loss|batch_mining|mine_pairs|loss_(?!decay$).+|miner_.+)")  # what a group is, not a setting it shares
-# Printed with every table, in this order; all others are in the table of settings, and are marked where a group differs.
-PRINTED = {
-    "data": ("dataset", "images"),
-    "split": (
-        "split_scheme", "use_tv_split", "tv_split_by_samples", "tv_split_perc", "split_test_size", "split_test_start", "split_partitions",
-        "split_sets", "split_file", "split_shuffle",
-    ),
-    "network": ("arch", "weights"),
-    "embedding": ("embed_dim", "embed_hidden"),
-    "batch": ("bs", "data_sampler", "samples_per_class", "iterations_per_epoch"),
-    "augmentation": ("augmentation",),
-    "optimiser": ("optim", "lr", "fc_lr", "decay", "scheduler", "gamma", "tau", "precision"),
-    "epochs": ("n_epochs", "patience", "selection"),
-    "versions": ("torch", "torchvision", "cuda", "commit"),
-    "GPU": ("GPU",),
-}  # fmt: skip
-OF_HALF, OF_VALIDATION = {"use_tv_split"}, {"tv_split_by_samples", "tv_split_perc"}
-OF_FILE, OF_FOLDS = {"split_file"}, {"split_test_size", "split_test_start", "split_partitions", "split_sets"}
-UNUSED = "not used"  # of a flag of another --split_scheme
-UNSET = ("None", "False", "", UNUSED)  # not worth printing where all share it
 DATASET_PREFIX = re.compile(r"^(?:MLRC_)?(?:cub200|cub256|cub|cars196|cars|car|online_products|sop|glyphs)(reg)?[_-]", re.IGNORECASE)
+UNTRAINED = {-1: "untrained backbone", 0: "untrained network"}  # epochs of --check_untrained_accuracy
 
 
-@dataclass
+@dataclass(eq=False)
 class Group:
     """Runs of one configuration on one data set.
 
@@ -44,18 +23,19 @@ class Group:
 
     dataset: str
     name: str
-    runs: list[Run]
-    seeds: dict[int | None, list[Run]] = field(default_factory=dict)
-    left_out: list[tuple[Run, str]] = field(default_factory=list)
+    runs: list[RecordedRun]
+    seeds: dict[int | None, list[RecordedRun]] = field(default_factory=dict)
+    left_out: list[tuple[RecordedRun, str]] = field(default_factory=list)
     refused: str | None = None
     settings: dict[str, str] = field(default_factory=dict)
     differs: list[str] = field(default_factory=list)  # from the settings most groups share
     about_meta: list[str] = field(default_factory=list)  # what is amiss with the results over folds
     method: str = ""  # as published, for shared tables and plots
+    miner: str | None = None  # `-` where the loss mines nothing, whatever --batch_mining says; None: as --batch_mining says
     _known: dict = field(default_factory=dict, repr=False)  # values by column and rule: tables and figures ask for them many times
 
     @property
-    def counted(self) -> list[Run]:
+    def counted(self) -> list[RecordedRun]:
         """The runs that are averaged."""
         return [run for runs in self.seeds.values() for run in runs]
 
@@ -91,7 +71,7 @@ class Group:
 
     @property
     def remarks(self) -> list[str]:
-        """What a table has to say beside the group: what is mean of what, why it is not averaged, what was left out, what differs."""
+        """What stands beside the group in a table: that folds were averaged, why it is not averaged, what was left out, what differs."""
         folded = (
             f"the mean of {_folds_text(len(self.folds))}, separated; intervals, concatenated embeddings: {self.dataset}_cross_validation"
         )
@@ -99,7 +79,7 @@ class Group:
 
     @property
     def own_remarks(self) -> list[str]:
-        """The same where it goes without saying what a cross-validation is."""
+        """The same without the words on folds, for the table of cross-validations."""
         apart = [f"unlike the others: {'; '.join(self.differs)}"] * bool(self.differs)
         if self.refused:
             return [f"not averaged: {self.refused}", *apart]
@@ -119,41 +99,41 @@ class Group:
             )
         return self._known[column, how]
 
-    def estimate(self, column: Column, how: str, ddof: int = 1) -> statistics.Estimate:
+    def estimate(self, column: Column, how: str, ddof: int = 1) -> inference.Estimate:
         """Mean and deviation over the seeds."""
-        return statistics.estimate(self.values(column, how), ddof)
+        return inference.estimate(self.values(column, how), ddof)
 
-    def fewer(self, estimates: list[tuple[str, statistics.Estimate]]) -> list[str]:
-        """Which numbers of a row, by their titles, are means of fewer seeds than count: some have none at the epoch in question."""
+    def fewer(self, estimates: list[tuple[str, inference.Estimate]]) -> list[str]:
+        """Which of a row's numbers, (title, estimate), are means of fewer seeds than count, in words."""
         titles = {}
         for title, estimate in estimates:
             if 0 < estimate.count < len(self.seeds):
                 titles.setdefault(estimate.count, []).append(title)
         return [f"{', '.join(names)}: mean of {count} of {len(self.seeds)} seeds" for count, names in titles.items()]
 
-    def epochs(self, how: str, ddof: int = 1) -> statistics.Estimate:
+    def epochs(self, how: str, ddof: int = 1) -> inference.Estimate:
         """Mean and deviation over the seeds of the selected epoch, itself the mean over the folds."""
-        return statistics.estimate([np.mean([columns.epoch(run, how) for run in runs]) for runs in self.seeds.values()], ddof)
+        return inference.estimate([np.mean([columns.epoch(run, how) for run in runs]) for runs in self.seeds.values()], ddof)
 
 
 def _folds_text(count: int) -> str:
     return f"{count} fold{'s' * (count != 1)}"
 
 
-def _joined_value(runs: list[Run], column: Column) -> float:
-    content = runs[0].meta.get(CONCATENATED, {})
-    value = content.get("values", {}).get(column.split, {}).get(column.metric, {}).get("mean")
-    return float("nan") if value is None or _stale(runs, content) else float(value) * column.scale
+def _joined_value(runs: list[RecordedRun], column: Column) -> float:
+    """The number of a cross-validation's concatenated embeddings; NaN where it was not measured at the selected epochs."""
+    joined = runs[0].meta.get(CONCATENATED)
+    if joined is None or _is_stale(runs, joined):
+        return float("nan")
+    return joined.means.get((column.split, column.metric), float("nan")) * column.scale
 
 
-def _stale(runs: list[Run], content: dict) -> bool:
+def _is_stale(runs: list[RecordedRun], joined: OverFolds) -> bool:
     """Whether results over folds are of other folds or epochs than those that count."""
-    return [(run.fold, columns.epoch(run, columns.SELECTED)) for run in runs] != list(
-        zip(content.get("folds") or [], content.get("epochs") or [], strict=False)
-    )
+    return [(run.fold, columns.epoch(run, SELECTED)) for run in runs] != list(zip(joined.folds, joined.epochs, strict=False))
 
 
-def build(runs: list[Run], defaults: dict | None = None) -> list[Group]:
+def build(runs: list[RecordedRun], defaults: dict | None = None) -> list[Group]:
     """Group by data set and `group`, decide what counts, and say where settings differ.
 
     Args:
@@ -168,8 +148,10 @@ def build(runs: list[Run], defaults: dict | None = None) -> list[Group]:
         group = Group(dataset, name, sorted(found, key=lambda run: (run.seed is None, run.seed or 0, run.fold or 0, run.name)))
         _count(group, known)
         groups.append(group)
-    for dataset in {group.dataset for group in groups}:
-        _mark_differences([group for group in groups if group.dataset == dataset])
+    for found in of_datasets(groups).values():
+        common = settings.shared([group.settings for group in found])
+        for group in found:
+            group.differs = settings.differences(group.settings, common)
     return groups
 
 
@@ -180,7 +162,7 @@ def _count(group: Group, defaults: dict) -> None:
         reason = run.problem or _unselectable(run)
         group.left_out += [(run, reason)] if reason else []
         sound += [] if reason else [run]
-    differing = differing_flags(sound, defaults)
+    differing = settings.differing_flags(sound, defaults)
     if differing:
         group.refused = "runs of this group differ in " + "; ".join(differing)
         group.left_out += [(run, "flags differ within the group") for run in sound]
@@ -200,146 +182,103 @@ def _count(group: Group, defaults: dict) -> None:
             group.left_out += [(run, f"seed {seed} lacks folds {', '.join(map(str, sorted(missing)))}") for run in members]
             del group.seeds[seed]
     group.about_meta = [note for runs in group.seeds.values() for note in _check_meta(runs)]
-    group.settings = _together([settings(run, defaults) for run in group.counted or group.runs])
+    group.settings = settings.together([settings.of_run(run, defaults) for run in group.counted or group.runs])
 
 
-def _check_meta(runs: list[Run]) -> list[str]:
+def _check_meta(runs: list[RecordedRun]) -> list[str]:
     """Where the results over folds are not those of the rows, or were measured in another way than the folds themselves."""
     notes = []
     for kind, content in runs[0].meta.items():
         path = f"{runs[0].whole}/meta/{kind}.json"
-        if _stale(runs, content):
+        if _is_stale(runs, content):
             way_out = "--aggregate_only" if kind == SEPARATED else "--evaluate_ensemble"
             notes.append(f"{path} is of other folds or epochs than the rows of metrics.csv, and not used; main.py {way_out} makes it anew")
             continue
+        shown, theirs = settings.shown, runs[0].flags
         differing = [
-            f"{flag} {_shown(value)} (folds: {_shown(runs[0].flags[flag])})" for flag, value in sorted((content.get("flags") or {}).items())
-            if flag not in HOW_MEASURED and flag in runs[0].flags and _shown(value) != _shown(runs[0].flags[flag])
+            f"{flag} {shown(value)} (folds: {shown(theirs[flag])})" for flag, value in sorted(roles.measured(content.flags).items())
+            if flag in theirs and shown(value) != shown(theirs[flag])
         ]  # fmt: skip
         if differing:
             notes.append(f"{path} was measured with {', '.join(differing)}")
     return notes
 
 
-def _unselectable(run: Run) -> str | None:
+def _unselectable(run: RecordedRun) -> str | None:
+    """Why no epoch of the run can be selected; None where one can."""
     if run.flags.get("n_epochs") == 0:
         return None
-    if np.isnan(columns.epoch(run, columns.SELECTED)):
+    selected = columns.epoch(run, SELECTED)
+    if np.isnan(selected):
         return f"failed: no finite {columns.selection_metric(run)} on {columns.selection_split(run)}, which selects the epoch"
-    chosen = run.selected_epoch
-    if chosen is not None and chosen != columns.epoch(run, columns.SELECTED):
+    if run.selected_epoch not in (None, selected):
         run.notes.append(
-            f"summary.json names epoch {chosen}, the rows of metrics.csv epoch {columns.epoch(run, columns.SELECTED):g}: the tables follow the rows"
+            f"summary.json names epoch {run.selected_epoch}, the rows of metrics.csv epoch {selected:g}: the tables follow the rows"
         )
     return None
 
 
-def differing_flags(runs: list[Run], defaults: dict) -> list[str]:
-    """The flags in which runs differ, with values and seeds; a flag that a run was recorded without has its default."""
-    found = []
-    for flag in sorted({flag for run in runs for flag in run.flags} - NOT_COMPARED):
-        holders = {}
-        for run in runs:
-            holders.setdefault(_shown(run.flags.get(flag, defaults.get(flag))), []).append(run.name)
-        if len(holders) > 1:
-            found.append(f"{flag}: " + ", ".join(f"{value} ({_few(names)})" for value, names in holders.items()))
-    return found
+def of_datasets(groups: list[Group]) -> dict[str, list[Group]]:
+    """Data set -> its groups, in the order in which papers print the data sets."""
+    usual = ["cub200", "cars196", "online_products"]
+    names = sorted({group.dataset for group in groups}, key=lambda name: (usual.index(name) if name in usual else len(usual), name))
+    return {name: [group for group in groups if group.dataset == name] for name in names}
 
 
-def _few(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+def pools(found: list[Group], how: str) -> dict[str, list[Group]]:
+    """Title -> the groups of one data set that may be ranked with each other, the most first.
 
-
-def _shown(value) -> str:
-    if isinstance(value, (list, tuple)):
-        return " ".join(map(_shown, value))
-    return f"{value:.12g}" if isinstance(value, float) else str(value)
-
-
-def lacking(runs: list[Run]) -> bool:
-    """Whether a run was recorded without a flag that another one has: only then `build` needs defaults."""
-    flags = {frozenset(run.flags) for run in runs if run.flags}
-    return len(flags) > 1
-
-
-def _unused(flags: dict) -> set[str]:
-    """The split flags that steer nothing under the run's own --split_scheme."""
-    scheme = flags.get("split_scheme", "half")
-    if scheme == "half":
-        return OF_FILE | OF_FOLDS | (set() if flags.get("use_tv_split") else OF_VALIDATION)
-    return OF_HALF | OF_VALIDATION | (OF_FOLDS if scheme == "predefined" else OF_FILE)
-
-
-def settings(run: Run, defaults: dict | None = None) -> dict[str, str]:
-    """Everything a run shares, or should share, with the runs it is compared with: flags, data, versions, hardware.
-
-    Args:
-        defaults: flag -> default, for flags that the run was recorded without.
+    Those whose epoch was selected on validation and on test are apart (`how` is `selected`), and those of other image counts. Where the
+    counts were not recorded they are taken to be those of most. Groups without a run that counts are in the first.
     """
-    flags = {**(defaults or {}), **run.flags} if run.flags else {}
-    found = {flag: _shown(value) for flag, value in flags.items() if flag not in NOT_COMPARED and not METHOD.fullmatch(flag)}
-    found |= {flag: UNUSED for flag in _unused(flags) & set(found)}
-    found["selection"] = columns.rule(run)
-    environment = run.environment
-    packages = environment.get("packages") or {}
-    found |= {name: str(packages[name]) for name in ("torch", "torchvision", "faiss-gpu", "faiss-cpu", "scikit-learn") if name in packages}
-    for name, key in (("cuda", "cuda"), ("python", "python"), ("commit", "git_commit"), ("weights", "weights")):
-        if environment.get(key):
-            found[name] = str(environment[key])[:12] if key == "git_commit" else str(environment[key])
-    if environment:
-        found["GPU"] = str(environment.get("gpu") or environment.get("device") or "unknown")
-    data = environment.get("data") or {}
-    counts = data.get("counts") or {}
-    if counts:
-        found["images"] = ", ".join(
-            f"{split} {count.get('images')} of {count.get('classes')} classes" for split, count in counts.items() if count
-        )
-    for split, transform in (data.get("transforms") or {}).items():
-        found[f"transforms, {split}"] = str(transform)
-    return found
+    counted = [group for group in found if group.counted]
+    images = Counter(group.settings["images"] for group in counted if "images" in group.settings)
+    usual = images.most_common(1)[0][0] if images else ""
+    members = {}
+    for group in counted:
+        split = columns.selection_split(group.counted[0]) if how == SELECTED else ""
+        members.setdefault((split, group.settings.get("images", usual)), []).append(group)
+    order = sorted(members, key=lambda key: (-len(members[key]), key[0] != "val", key[1]))
+    splits, counts = ({key[i] for key in order} for i in (0, 1))
+    parts = {}
+    for split, count in order:
+        title = "; ".join([f"selected on {split}"] * (len(splits) > 1) + [f"images: {count}"] * (len(counts) > 1))
+        parts[title] = [g for g in found if g in members[split, count] or (not g.counted and not parts)]
+    return parts or {"": found}
 
 
-def _together(found: list[dict[str, str]]) -> dict[str, str]:
-    """One value a setting; where runs differ (versions, hardware) all of them."""
-    names = {name: None for one in found for name in one}
-    return {name: " | ".join(sorted({one.get(name, "unknown") for one in found})) for name in names}
+@dataclass
+class Untrained:
+    """The networks of some groups before training: their mean over seeds, at one epoch of `UNTRAINED`."""
+
+    title: str
+    epoch: int
+    runs: list[RecordedRun]
+
+    def estimate(self, column: Column, ddof: int = 1) -> inference.Estimate:
+        """Mean and deviation over the seeds; of a seed that several groups have, the mean over its runs."""
+        seeds = {}
+        for run in self.runs:
+            at = np.flatnonzero(run.series.epochs == self.epoch)
+            value = run.series.of(column.split, column.metric)[at[0]] if len(at) else np.nan
+            if np.isfinite(value):
+                seeds.setdefault(run.seed, []).append(value * column.scale)
+        return inference.estimate([np.mean(values) for values in seeds.values()], ddof)
 
 
-def shared_settings(groups: list[Group]) -> dict[str, str]:
-    """Each setting's value in most of the groups that recorded it, in the order of printing."""
-    names = list({name: None for group in groups for name in group.settings})
-    order = [name for part in PRINTED.values() for name in part]
-    names.sort(key=lambda name: (order.index(name) if name in order else len(order), name))
-    return {name: Counter(g.settings[name] for g in groups if name in g.settings).most_common(1)[0][0] for name in names}
-
-
-def setting(group: Group, name: str, shared: str) -> str:
-    """A group's own value of a setting; of one that was not recorded `unknown`, but None where the others have None: the two are alike."""
-    return group.settings.get(name, "None" if shared == "None" else "unknown")
-
-
-def _mark_differences(groups: list[Group]) -> None:
-    shared = shared_settings(groups)
-    for group in groups:
-        group.differs = [
-            f"{name} {own} (others: {value})"
-            for name, value in shared.items()
-            if (own := setting(group, name, value)) not in (value, UNUSED)  # that a scheme does not use a flag follows from the scheme
-        ]
-
-
-def printed_settings(groups: list[Group]) -> str:
-    """The settings that groups share, in one sentence for a table; a setting in which one differs is so in most of them."""
-    shared = shared_settings(groups)
-    parts = []
-    for title, names in PRINTED.items():
-        values = [
-            f"{name} {shared[name]}" for name in names
-            if name in shared and (shared[name] not in UNSET or (name, shared[name]) == ("use_tv_split", "False"))
-        ]  # fmt: skip
-        if values:
-            parts.append(f"{title}: {', '.join(values)}")
-    return "; ".join(parts)
+def untrained(found: list[Group]) -> list[Untrained]:
+    """What --check_untrained_accuracy measured in the runs that count, one entry an epoch and, where there are several, network."""
+    members = {}
+    for run in (run for group in found for run in group.counted):
+        for epoch in UNTRAINED:
+            if (run.series.epochs == epoch).any():
+                arch, width = run.flags.get("arch"), run.flags.get("embed_dim")
+                network = f", {arch}" + f", {width} dimensions" * (epoch == 0)
+                members.setdefault((epoch, network), []).append(run)
+    several = Counter(epoch for epoch, _ in members)
+    return [
+        Untrained(UNTRAINED[epoch] + network * (several[epoch] > 1), epoch, members[epoch, network]) for epoch, network in sorted(members)
+    ]
 
 
 def twins(groups: list[Group]) -> list[tuple[Group, Group]]:
@@ -349,7 +288,9 @@ def twins(groups: list[Group]) -> list[tuple[Group, Group]]:
         flags = (group.counted or group.runs)[0].flags
         if group.counted and str(flags.get("batch_mining")) in of_miner:
             others = {
-                f: _shown(v) for f, v in flags.items() if f not in NOT_COMPARED and f != "batch_mining" and not f.startswith("miner_")
+                flag: settings.shown(value)
+                for flag, value in roles.compared(flags).items()
+                if flag != "batch_mining" and not flag.startswith("miner_")
             }
             of_miner[flags["batch_mining"]].setdefault((group.dataset, *sorted(others.items())), []).append(group)
     pairs = []
@@ -361,10 +302,12 @@ def twins(groups: list[Group]) -> list[tuple[Group, Group]]:
     return pairs
 
 
-def datasets(groups: list[Group]) -> list[str]:
-    """The data sets of groups, in the order in which papers print them."""
-    usual = ["cub200", "cars196", "online_products"]
-    return sorted({group.dataset for group in groups}, key=lambda name: (usual.index(name) if name in usual else len(usual), name))
+def units(found: list[Group]) -> list[int]:
+    """A number a group, the same for twins: a method with and without rho_distance is no two independent observations."""
+    numbers = list(range(len(found)))
+    for plain, regularised in twins(found):
+        numbers[found.index(regularised)] = numbers[found.index(plain)]
+    return numbers
 
 
 def label_alike(groups: list[Group]) -> dict[tuple[str, str], str]:

@@ -10,8 +10,9 @@ import numpy as np
 
 from results import columns
 from results.columns import Column
-from results.formats import Table, to_html
-from results.groups import Group, datasets
+from results.formats import Table, file_name
+from results.groups import Group, of_datasets
+from results.html_tables import to_html
 from runs.plots import SPLIT_COLOURS
 from utilities.files import replacing
 
@@ -47,6 +48,9 @@ thead button { all: unset; cursor: pointer; font-weight: 600; }
 thead button:focus-visible { outline: 2px solid var(--accent); }
 th[aria-sort=ascending] button::after { content: " \\25B2"; } th[aria-sort=descending] button::after { content: " \\25BC"; }
 .deviation { color: var(--soft); font-size: .9em; }
+.interval { display: block; color: var(--soft); font-size: .8em; }
+tr.part th { text-align: left; font-weight: normal; font-style: italic; color: var(--soft); background: var(--shade); }
+tr.part span { position: sticky; left: 6px; }
 .notes { color: var(--soft); font-size: .82rem; margin: 6px 0; padding-left: 18px; overflow-wrap: anywhere; }
 details { font-size: .85rem; } summary { cursor: pointer; color: var(--accent); }
 .warning { border-left: 4px solid #c2571a; background: #fdf4ee; padding: 8px 12px; margin: 12px 0; }
@@ -59,21 +63,22 @@ figcaption { font-size: .82rem; color: var(--soft); }
 .curves figcaption { overflow-wrap: anywhere; } .curves b { color: var(--ink); }
 svg { width: 100%; height: auto; display: block; } svg text { font-size: 9px; fill: #5d6673; }
 .key span { display: inline-block; width: 1.4em; height: 3px; vertical-align: middle; margin: 0 4px 0 12px; }
-@media (max-width: 480px) { .wide { overflow-x: auto; } .wide img { width: 760px; } td.text:nth-child(n+3):not(.short) { min-width: 15em; } body { font-size: 14px; } th, td { padding: 4px 7px; } tbody th, thead th:first-child { min-width: 36vw; max-width: 44vw; white-space: normal; overflow-wrap: anywhere; } }
+@media (max-width: 480px) { .apart { display: none; } .wide { overflow-x: auto; } .wide img { width: 760px; } td.text:nth-child(n+3):not(.short) { min-width: 15em; } body { font-size: 14px; } th, td { padding: 4px 7px; } tbody th, thead th:first-child { min-width: 36vw; max-width: 44vw; white-space: normal; overflow-wrap: anywhere; } }
 """
 
 SCRIPT = """
 document.querySelectorAll("table.sortable").forEach(table => {
-  const body = table.tBodies[0];
   const key = (row, i) => { const cell = row.cells[i], v = cell.dataset.value; return v !== undefined ? +v : cell.textContent.trim(); };
+  const rank = v => typeof v === "number" ? 0 : (v === "" || v === "-") ? 2 : 1;
   table.tHead.querySelectorAll("th").forEach((head, i) => head.querySelector("button").addEventListener("click", () => {
-    const falling = head.getAttribute("aria-sort") === "ascending" || (!head.hasAttribute("aria-sort") && body.querySelector(`td:nth-child(${i + 1})[data-value]`) !== null);
+    const falling = head.getAttribute("aria-sort") === "ascending" || (!head.hasAttribute("aria-sort") && table.querySelector(`td:nth-child(${i + 1})[data-value]`) !== null);
     table.tHead.querySelectorAll("th").forEach(other => other.removeAttribute("aria-sort"));
     head.setAttribute("aria-sort", falling ? "descending" : "ascending");
-    const rows = [...body.rows].map(row => [key(row, i), row]);
-    const rank = v => typeof v === "number" ? 0 : (v === "" || v === "-") ? 2 : 1;
-    rows.sort(([a], [b]) => rank(a) - rank(b) || (falling ? -1 : 1) * (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), undefined, { numeric: true })));
-    rows.forEach(([, row]) => body.append(row));
+    for (const body of table.tBodies) {
+      const rows = [...body.rows].filter(row => !row.classList.contains("part")).map(row => [key(row, i), row]);
+      rows.sort(([a], [b]) => rank(a) - rank(b) || (falling ? -1 : 1) * (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), undefined, { numeric: true })));
+      rows.forEach(([, row]) => body.append(row));
+    }
   }));
 });
 """
@@ -98,7 +103,7 @@ def write(
     parts = [part for part in tables if tables[part]]
     runs = [run for group in found for run in group.runs]
     left_out = sum(len(group.left_out) for group in found)
-    head = f"{len(runs)} runs in {len(found)} groups on {', '.join(datasets(found))}" + (
+    head = f"{len(runs)} runs in {len(found)} groups on {', '.join(of_datasets(found))}" + (
         f"; {left_out} runs are in no mean" if left_out else ""
     )
     body = []
@@ -107,7 +112,7 @@ def write(
         return _address(where, path.parent)
 
     for part in parts:
-        body.append(f'<h2 id="part-{html.escape(part)}">{html.escape(part)}</h2>')
+        body.append(f'<h2 id="part-{html.escape(file_name(part))}">{html.escape(part)}</h2>')
         body += [to_html(table, address) for table in tables[part] if not table.name.endswith("_settings")]
         if figures.get(part):
             body.append('<div class="figures">' + "".join(_figure(path.parent, *figure) for figure in figures[part]) + "</div>")
@@ -117,7 +122,7 @@ def write(
             body.append(_run_list(of, path.parent))
         body += [to_html(table, address) for table in tables[part] if table.name.endswith("_settings")]
     warning = '<div class="warning"><ul>' + "".join(f"<li>{html.escape(note)}</li>" for note in notes) + "</ul></div>" if notes else ""
-    links = "".join(f'<a href="#part-{html.escape(part)}">{html.escape(part)}</a>' for part in parts)
+    links = "".join(f'<a href="#part-{html.escape(file_name(part))}">{html.escape(part)}</a>' for part in parts)
     with replacing(path) as file:
         file.write(
             f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'

@@ -1,18 +1,18 @@
-"""The paper's figures, each as PDF and PNG: relations of metrics, their correlation matrix, recall against rho, ranked bars."""
+"""The paper's figures, each as PDF and PNG: relations of metrics, their correlation matrix, recall against rho, ranked groups."""
 
 import math
 from pathlib import Path
 
 import numpy as np
 
-from results import groups, statistics, tables
+from results import groups, inference, tables
 from results.columns import SELECTED, Column
+from results.formats import file_name
 from results.groups import Group
+from results.labels import place_labels
 
 BASE, REGULARISED = "#2b6ca3", "#c2571a"  # colours of methods as they are, and with rho_distance
 DPI = 130
-ANGLES = 20  # directions in which a label is tried
-NEAR = 12  # points: a label further away than this has a line to its own
 FEWER = "*"  # behind the label of a mean of fewer seeds than were run
 
 STYLE = {
@@ -34,7 +34,8 @@ def _figure(width: float, height: float):
 
 
 def save(figure, folder: Path, name: str) -> str:
-    """Write `name`.pdf and `name`.png. Returns the name."""
+    """Write `name`.pdf and `name`.png. Returns the name, as files can have it."""
+    name = file_name(name)
     figure.savefig(folder / f"{name}.pdf")
     figure.savefig(folder / f"{name}.png", dpi=DPI)
     return name
@@ -107,7 +108,7 @@ def _scatter(axis, points) -> None:
     for group, x, y in points:
         if _is_partial(group, x, y):
             axis.plot(x.mean, y.mean, "o", color=_colour(group), markerfacecolor="white", markersize=5, zorder=3.2)
-    if len(points) > 2 and np.ptp(xs) > 0:
+    if len(points) >= inference.GROUPS_TO_CORRELATE and np.ptp(xs) > 0:
         slope, offset = np.polyfit(xs, ys, 1)
         ends = np.array([xs.min(), xs.max()])
         axis.plot(ends, slope * ends + offset, color="0.4", linestyle="--", linewidth=1, zorder=2)
@@ -123,8 +124,12 @@ def _legend(axis, colours, **where) -> None:
         axis.legend(fontsize=9, frameon=False, **beside | where)
 
 
-def _coefficient(result: statistics.Correlation) -> str:
-    return f"r = {result.pearson:+.2f} (n = {result.count})" if math.isfinite(result.pearson) else f"n = {result.count}"
+def _coefficient(result: inference.Correlation) -> str:
+    """Pearson's r in words; of few groups none, because it would say nothing."""
+    n = f"{result.count} group{'s' * (result.count != 1)}"
+    if math.isfinite(result.pearson):
+        return f"r = {result.pearson:+.2f} over {n}"
+    return f"{n}: too few for r" if result.count < inference.GROUPS_TO_CORRELATE else f"{n}, r not defined"
 
 
 def relations(found: list[Group], y: Column, xs: list[Column], folder: Path) -> str | None:
@@ -150,13 +155,15 @@ def relations(found: list[Group], y: Column, xs: list[Column], folder: Path) -> 
 
 
 def matrix(found: list[Group], shown: list[Column], folder: Path) -> str | None:
-    """Pearson's coefficients of all pairs of columns over the groups' means. None with fewer than three groups or two columns."""
+    """Pearson's coefficients of all pairs of columns over the groups' means, twins counted once. None where there are too few groups."""
     shown = [c for c in shown if any(math.isfinite(g.estimate(c, SELECTED).mean) for g in found)]
     means = np.array([[g.estimate(c, SELECTED).mean for c in shown] for g in found]).reshape(len(found), -1)
-    if sum(np.isfinite(row).any() for row in means) < 3 or len(shown) < 2:
+    units, size = groups.units(found), len(shown)
+    results = [[inference.correlation(means[:, a], means[:, b], units) for b in range(size)] for a in range(size)]
+    values = np.array([[result.pearson for result in row] for row in results])
+    if size < 2 or not np.isfinite(values).any():
         return None
-    size = len(shown)
-    values = np.array([[statistics.correlation(means[:, a], means[:, b]).pearson for b in range(size)] for a in range(size)])
+    count = max(result.count for row in results for result in row)
     side = 0.62 * size
     around = _width([c.title for c in shown], 10)
     figure = _figure(side + around + 1.6, side + 0.75 * around + 0.7)
@@ -179,7 +186,7 @@ def matrix(found: list[Group], shown: list[Column], folder: Path) -> str | None:
     _room(figure, around + 0.2, 1.4, 0.75 * around + 0.2, 0.5)
     bar = figure.add_axes((1 - 1.1 / (side + around + 1.6), 0.35, 0.02, 0.4))
     figure.colorbar(picture, cax=bar, label="Pearson's r")
-    axis.set_title(f"{found[0].dataset}: correlation over {sum(np.isfinite(row).any() for row in means)} groups", loc="left", fontsize=11)
+    axis.set_title(f"{found[0].dataset}: correlation over {count} groups", loc="left", fontsize=11)
     return save(figure, folder, f"{found[0].dataset}_metric_correlations")
 
 
@@ -206,110 +213,37 @@ def labelled(found: list[Group], x: Column, y: Column, folder: Path, name: str) 
     return save(figure, folder, name)
 
 
-def place_labels(axis, points: list[tuple[float, float]], texts: list[str], colours: list[str], size: float = 8.5) -> bool:
-    """Write each text beside its point where no other point is nearer to the text, else at the nearest free place, with a line to the point.
-
-    Returns:
-        Whether all found a place inside the axes that touches no other label and no point.
-    """
-    figure = axis.figure
-    figure.canvas.draw()
-    renderer = figure.canvas.get_renderer()
-    centres = axis.transData.transform(points)  # (n, 2) pixels
-    room = axis.get_window_extent(renderer)
-    pixel = figure.dpi / 72
-    taken = np.concatenate([centres - 4 * pixel, centres + 4 * pixel], axis=1)  # boxes (m, 4): points, labels, pieces of lines
-    labels = np.empty((0, 4))
-    angles, distances = np.meshgrid(
-        np.linspace(0, 2 * math.pi, ANGLES, endpoint=False), np.geomspace(6 * pixel, max(room.width, room.height), 40)
-    )
-    angles, distances = angles.ravel(), distances.ravel()  # (k,) places around a point, the nearest first
-    with_line = distances > NEAR * pixel
-    complete = True
-    for i in np.argsort(-centres[:, 1]):
-        probe = axis.text(0, 0, texts[i], fontsize=size)
-        box = probe.get_window_extent(renderer)
-        probe.remove()
-        half = np.array([box.width, box.height]) / 2 + pixel
-        # An ellipse around the label's own box: beside the point a wide label must keep half its width away.
-        middles = centres[i] + np.stack([np.cos(angles), np.sin(angles)], axis=1) * (distances[:, None] + half)
-        low, high = middles - half, middles + half
-        inside = (low >= (room.x0, room.y0)).all(1) & (high <= (room.x1, room.y1)).all(1)
-        apart = (low[:, None] >= taken[None, :, 2:]) | (high[:, None] <= taken[None, :, :2])  # (k, m, 2)
-        free = inside & apart.any(2).all(1)
-        own, others = _gaps(centres, i, low, high)
-        # Without a line the nearest point is taken for a label's own; a label with a line must not seem to be another point's.
-        told = np.where(with_line, (others > NEAR * pixel) & _clear(centres, i, middles, labels, 6 * pixel), 1.3 * own < others)
-        places = np.flatnonzero(free & told) if (free & told).any() else np.flatnonzero(free & with_line)
-        if not len(places):
-            complete = False
-            continue
-        spot = places[0]
-        labels = np.vstack([labels, [*low[spot], *high[spot]]])
-        taken = np.vstack([taken, labels[-1:]])
-        x, y = axis.transData.inverted().transform(middles[spot])
-        if with_line[spot]:  # above the error bars, and not in their colour
-            axis.plot([points[i][0], x], [points[i][1], y], color=colours[i], linewidth=0.7, zorder=3.5, scalex=False, scaley=False)
-            taken = np.vstack([taken, np.tile(_along(centres[i], middles[spot : spot + 1])[0], 2)])
-        axis.annotate(
-            texts[i], xy=points[i], xytext=(x, y), ha="center", va="center", fontsize=size, color=colours[i], zorder=4,
-            bbox={"boxstyle": "square,pad=0.05", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
-        )  # fmt: skip
-    return complete
-
-
-def _gaps(centres: np.ndarray, own: int, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """From boxes `low` to `high` `(k, 2)`: `(k,)` distances to the own one of `centres` `(n, 2)`, and to the nearest of the others."""
-    distances = np.linalg.norm(np.maximum(np.maximum(low[:, None] - centres, centres - high[:, None]), 0), axis=2)  # (k, n)
-    return distances[:, own], np.delete(distances, own, axis=1).min(1, initial=np.inf)
-
-
-def _along(start: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Points `(k, 25, 2)` on the lines from `start` `(2,)` to `ends` `(k, 2)`."""
-    return start + np.linspace(0, 1, 25)[:, None] * (ends - start)[:, None]
-
-
-def _clear(centres: np.ndarray, own: int, ends: np.ndarray, labels: np.ndarray, clearance: float) -> np.ndarray:
-    """Of lines from the own one of `centres` `(n, 2)` to `ends` `(k, 2)`: `(k,)`, whether they pass the others and `labels` `(m, 4)` by."""
-    others, lines = np.delete(centres, own, axis=0) - centres[own], ends - centres[own]
-    along = np.clip((lines @ others.T) / (lines**2).sum(1, keepdims=True), 0, 1)  # (k, n - 1): where a line comes nearest to a point
-    distances = np.linalg.norm(others - along[..., None] * lines[:, None], axis=2)
-    passed = _along(centres[own], ends)[:, :, None]
-    crossed = ((passed > labels[:, :2]) & (passed < labels[:, 2:])).all(3).any((1, 2))
-    return (distances >= np.minimum(clearance, np.linalg.norm(others, axis=1) / 2)).all(1) & ~crossed
-
-
 def ranked(found: list[Group], of: Column, folder: Path) -> str | None:
-    """Bars of one metric, best on top, with deviations. None where no group has it."""
-    bars = [(group, estimate) for group in found if math.isfinite((estimate := group.estimate(of, SELECTED)).mean)]
-    bars.sort(key=lambda bar: bar[1].mean, reverse=of.higher is False)
-    if not bars:
+    """One metric's means, best on top, with deviations; groups that must not be ranked together one below the other. None where none has it.
+
+    Dots, not bars: their axis need not start at 0, where groups that differ by a few points of sixty would look alike.
+    """
+    parts, rows = groups.pools(found, SELECTED), []
+    for part, members in reversed(parts.items()):
+        here = [(group, estimate) for group in members if math.isfinite((estimate := group.estimate(of, SELECTED)).mean)]
+        rows += sorted(here, key=lambda row: row[1].mean, reverse=of.higher is False)
+        rows += [part] if here and len(parts) > 1 else []
+    dots = [row for row in rows if isinstance(row, tuple)]
+    if not dots:
         return None
-    names, marked = _labels(found, bars)
-    colours = [_colour(group) for group, _ in bars]
-    figure = _figure(6.2 + _width(names, 9), 0.27 * len(bars) + 1.1)
+    places = [i for i, row in enumerate(rows) if isinstance(row, tuple)]
+    names, marked = _labels(found, dots)
+    figure = _figure(6.2 + _width(names, 9), 0.27 * len(rows) + 1.1)
     axis = figure.subplots()
-    _room(figure, _width(names, 9) + 0.2)
-    means = np.array([estimate.mean for _, estimate in bars])
-    spreads = np.nan_to_num([estimate.deviation for _, estimate in bars])
-    axis.barh(
-        range(len(bars)),
-        means,
-        xerr=[estimate.deviation for _, estimate in bars],  # none where there is none: a cap at the mean would read as 0
-        color=colours,
-        error_kw={"ecolor": "0.25", "elinewidth": 1, "capsize": 2},
-    )
-    low, high = (means - spreads).min(), (means + spreads).max()
-    span = (high - low) or abs(high) or 1.0
-    # Bars that differ by a few points of sixty are told apart only on an axis that does not start at 0: said in the label.
-    start = max(0.0, low - 0.25 * span) if low > 0.5 * high > 0 else min(0.0, low)
-    axis.set_xlim(start, high + 0.16 * span)
-    for i, mean in enumerate(means):
-        axis.text(mean + spreads[i] + 0.01 * span, i, f"{mean:.{of.digits}f}", va="center", fontsize=8)
-    axis.set_yticks(range(len(bars)), names, fontsize=9)
-    axis.set_ylim(-0.6, len(bars) - 0.4)
-    axis.set_xlabel(f"{of.unit}, selected epoch" + (f", axis from {start:.3g}" if start else ""))
-    axis.xaxis.grid(True)
+    _room(figure, _width(names, 9) + 0.2, right=0.55)  # the numbers stand there
+    colours = [_colour(group) for group, _ in dots]
+    for place, (_, estimate), colour in zip(places, dots, colours, strict=True):
+        deviation = None if math.isnan(estimate.deviation) else estimate.deviation  # none: a cap at the mean would read as 0
+        axis.errorbar(estimate.mean, place, xerr=deviation, fmt="o", color=colour, ecolor="0.45", elinewidth=1, capsize=2, markersize=5)
+        axis.annotate(f"{estimate.mean:.{of.digits}f}", (1, place), xycoords=("axes fraction", "data"), xytext=(4, 0), textcoords="offset points", fontsize=8, va="center", annotation_clip=False)  # fmt: skip
+    for place, row in enumerate(rows):
+        if isinstance(row, str):
+            axis.axhline(place - 0.5, color="0.6", linewidth=0.8)
+            axis.annotate(row, (0, place), xycoords=("axes fraction", "data"), xytext=(3, -4), textcoords="offset points", fontsize=8.5, style="italic")  # fmt: skip
+    axis.set_yticks(places, names, fontsize=9)
+    axis.set_ylim(-0.6, len(rows) - 0.4)
+    axis.set_xlabel(f"{of.unit}, selected epoch; bars: one deviation")
+    axis.grid(True)
     axis.set_title(f"{found[0].dataset}: {of.title}", loc="left", fontsize=11)
     _legend(axis, colours)
     _explain(figure, marked)

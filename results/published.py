@@ -8,16 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from results import columns, statistics
+from results import columns, inference, roles
 from results.columns import BEST_ON_TEST, SELECTED, Column, column
-from results.groups import METHOD, NOT_COMPARED, Group, _shown
+from results.groups import Group
+from results.settings import shown
 from utilities.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "published"
 SOURCES = ("published", "mlrc")
-# Flags of our own that change what is recorded or how fast, never what the published protocol did.
-NOT_PUBLISHED = NOT_COMPARED | {"check_untrained_accuracy", "save_interval", "storage_metrics", "weights", "evaluate_on_gpu", "precision"}
 ABOUT = {
     "published": "published: ICML 2020 (arXiv 2002.08473), R@1 of each run's best epoch on test, mean and deviation with ddof 0 over 5 seeds. "
     "Ours is taken alike: best epoch on test, ddof 0",
@@ -189,32 +188,28 @@ def _same_method(flags: dict, published: Published, read) -> bool:
     theirs = published.flags(read)
     own = [flag for flag in theirs if flag.startswith(f"loss_{theirs['loss']}_")]
     mining = published.flag("--batch_mining")
-    return (mining is None or mining == flags.get("batch_mining")) and all(
-        _shown(flags.get(f, theirs[f])) == _shown(theirs[f]) for f in own
-    )
+    return (mining is None or mining == flags.get("batch_mining")) and all(shown(flags.get(f, theirs[f])) == shown(theirs[f]) for f in own)
 
 
 def _differences(flags: dict, published: Published, read) -> list[str]:
     """Flags of a run that differ from the published ones; of methods' flags only those of its own loss and miner."""
     theirs = published.flags(read)
-    relevant = (f"loss_{theirs['loss']}_", f"miner_{theirs['batch_mining']}_")
-    found = []
-    for flag in sorted(theirs):
-        foreign = METHOD.fullmatch(flag) and not (
-            flag.startswith(relevant) or flag == "mine_pairs" or (flag == "batch_mining" and published.flag("--batch_mining"))
-        )
-        if flag in NOT_PUBLISHED or flag not in flags or foreign:
-            continue
-        if _shown(flags[flag]) != _shown(theirs[flag]):
-            found.append(f"{flag} {_shown(flags[flag])} (published: {_shown(theirs[flag])})")
-    return found
+    of_method = roles.method(theirs)
+    if not published.flag("--batch_mining"):  # a loss that mines nothing: whatever the flag says
+        of_method.pop("batch_mining", None)
+    relevant = roles.published({**roles.settings(theirs), **of_method})
+    return [
+        f"{flag} {shown(flags[flag])} (published: {shown(value)})"
+        for flag, value in sorted(relevant.items())
+        if flag in flags and shown(flags[flag]) != shown(value)
+    ]
 
 
-def compare(group: Group, value: Value) -> tuple[statistics.Estimate, statistics.Comparison]:
+def compare(group: Group, value: Value) -> tuple[inference.Estimate, inference.Comparison]:
     """Our estimate, with ddof 0 as the published one, and its comparison."""
-    theirs = statistics.with_ddof_1(value.mean, value.deviation, value.seeds, ddof=0)
+    theirs = inference.with_ddof_1(value.mean, value.deviation, value.seeds, ddof=0)
     ours = group.joined(value.column) if joined(group, value) else group.values(value.column, value.how)
-    return statistics.estimate(ours, ddof=0), statistics.compare(statistics.estimate(ours), theirs)
+    return inference.estimate(ours, ddof=0), inference.compare(inference.estimate(ours), theirs)
 
 
 def joined(group: Group, value: Value) -> bool:
@@ -222,6 +217,6 @@ def joined(group: Group, value: Value) -> bool:
     return value.joined and bool(np.isfinite(group.joined(value.column)).any())
 
 
-def our_rho(group: Group) -> statistics.Estimate:
+def our_rho(group: Group) -> inference.Estimate:
     """rho_spectrum@2 on training data at the epoch of the best R@1 on test, as in the paper; NaN where it was not recorded."""
     return group.estimate(column("train", "rho_spectrum@2"), columns.BEST_ON_TEST)

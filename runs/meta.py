@@ -9,32 +9,19 @@ import numpy as np
 
 from runs.folder import RunFolder, json_safe
 from utilities.files import replacing
+from utilities.intervals import t_interval
 
-CONFIDENCE = 0.95  # of the interval over folds
 SEPARATED, CONCATENATED = "separated", "concatenated"
 
 
-def statistics(values) -> dict:
-    """mean, standard error (ddof 1) and 95 % interval by Student's t, `[low, high]`, of one value a fold; None where one value has none."""
-    from scipy.stats import t
-
-    values = np.asarray(values, dtype=np.float64)
-    n, mean = len(values), float(np.mean(values))
-    if n < 2:
-        return {"mean": mean, "standard_error": None, "interval_95": None}
-    error = float(np.std(values, ddof=1) / math.sqrt(n))
-    half = float(t.ppf((1 + CONFIDENCE) / 2, n - 1)) * error
-    return {"mean": mean, "standard_error": error, "interval_95": [mean - half, mean + half]}
-
-
 def over_folds(scores: list[dict]) -> dict:
-    """split -> metric -> statistics and the folds' `values`, of one split -> {metric: number} a fold; only what every fold has."""
+    """split -> metric -> `t_interval` and the folds' `values`, of one split -> {metric: number} a fold; only what every fold has."""
     table = {}
     for split, metrics in scores[0].items():
         common = [name for name in metrics if all(np.ndim(fold.get(split, {}).get(name, [])) == 0 for fold in scores)]
         if common:
             columns = {name: [_number(fold[split][name]) for fold in scores] for name in common}
-            table[split] = {name: {**statistics(values), "values": values} for name, values in columns.items()}
+            table[split] = {name: {**t_interval(values), "values": values} for name, values in columns.items()}
     return table
 
 

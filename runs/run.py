@@ -10,6 +10,7 @@ import yaml
 from runs import checkpoint, records
 from runs.changes import record_changes, write_plan
 from runs.folder import SUMMARY, describe, json_safe, run_folder
+from runs.records.damaged import as_file
 from utilities.errors import UserError
 from utilities.files import new_folder, replacing
 from utilities.locks import Lock

@@ -13,7 +13,7 @@ import main
 import metrics
 import parameters
 from runs import checkpoint
-from runs.meta import over_folds, statistics
+from runs.meta import over_folds
 from tests import builders
 from utilities import load_run
 from utilities.errors import UserError
@@ -78,11 +78,7 @@ def test_meta_results_are_those_of_the_folds(whole):
     assert ("concatenated", "test", "map_r") in table and ("concatenated", "val", "map_r") not in table
 
 
-def test_statistics():
-    assert statistics([0.5]) == {"mean": 0.5, "standard_error": None, "interval_95": None}
-    found = statistics([1.0, 2.0, 3.0, 4.0])
-    assert found["mean"] == 2.5 and found["standard_error"] == pytest.approx(math.sqrt(5 / 3) / 2)
-    assert found["interval_95"][1] - 2.5 == pytest.approx(3.182446305284263 * found["standard_error"])
+def test_results_over_folds_are_of_what_every_fold_has():
     assert math.isnan(over_folds([{"val": {"a": None}}, {"val": {"a": 1.0}}])["val"]["a"]["mean"]), "a summary has null for NaN"
     folds = [{"val": {"a": 1.0, "b": 2.0}}, {"val": {"a": 3.0}, "test": {"a": 0.0}}]
     assert {split: set(table) for split, table in over_folds(folds).items()} == {"val": {"a"}}

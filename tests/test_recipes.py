@@ -93,11 +93,15 @@ def test_the_program_that_uses_a_loss_runs(tmp_path):
     assert "/path/to/the/clone" in code
     (tmp_path / "datasets.py").write_text("FOREIGN = True\n")
     program = code.replace("/path/to/the/clone", str(ROOT))
-    program += "\nimport datasets\n\nassert datasets.FOREIGN and criterion.margin == 0.1 and embeddings.grad.abs().sum() > 0\nprint('served')\n"
+    program += (
+        "\nimport datasets\n\nassert datasets.FOREIGN and criterion.margin == 0.1 and embeddings.grad.abs().sum() > 0\nprint('served')\n"
+    )
     (tmp_path / "program.py").write_text(program)
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     told = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, env=clean, capture_output=True, text=True)
     assert told.stdout.strip() == "served", told.stderr
+
+
 def test_a_plain_module_trains_with_a_miner_that_returns_a_list(house, folder_data, tmp_path):
     loss, miner = house / "criteria" / "mine.py", house / "batch_mining" / "mine.py"
     try:

@@ -72,6 +72,7 @@ class Runtime:
         if self.device.type == "cpu":
             memory.keep_freed()
         return self
+
     def say_once(self, line: str) -> None:
         """Print a line, once a run."""
         if line not in self._said:

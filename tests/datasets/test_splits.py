@@ -160,10 +160,14 @@ def test_a_new_class_moves_no_other():
     assert sorted(order) == sorted(names) != order
 
 
-@pytest.mark.parametrize("flags", [{"use_tv_split": True, "tv_split_perc": 0.5}, {"split_scheme": "class_disjoint", "split_partitions": 2, "split_sets": 2}])
+@pytest.mark.parametrize(
+    "flags", [{"use_tv_split": True, "tv_split_perc": 0.5}, {"split_scheme": "class_disjoint", "split_partitions": 2, "split_sets": 2}]
+)
 def test_a_published_test_set_is_never_shuffled(tmp_path, flags):
     builders.make_cub200(tmp_path, n_classes=24, n_images=2, size=(8, 8))
-    plain, mixed = (datasets.select("cub200", None, tmp_path, allow_partial_dataset=True, split_shuffle=seed, **flags) for seed in (None, 5))
+    plain, mixed = (
+        datasets.select("cub200", None, tmp_path, allow_partial_dataset=True, split_shuffle=seed, **flags) for seed in (None, 5)
+    )
     assert mixed["testing"].image_list == plain["testing"].image_list
     assert set(mixed["training"].paths) != set(plain["training"].paths) and len(mixed["training"]) == len(plain["training"])
     assert set(mixed["training"].paths) | set(mixed["validation"].paths) == set(plain["training"].paths) | set(plain["validation"].paths)

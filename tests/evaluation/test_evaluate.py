@@ -69,6 +69,7 @@ def test_splits_to_eval_and_no_train_metrics():
         (["--splits_to_eval", "train", "--no_train_metrics"], "leaves nothing"),
         (["--tester", "same_parent_label", "--label_hierarchy_level", "1"], "no parents"),
         (["--eval_pca", "0"], "--eval_pca 0 must be at least 1"),
+        (["--eval_kmeans_starts", "0"], "--eval_kmeans_starts 0 must be at least 1"),
         (["--eval_size_of_tsne", "-1"], "--eval_size_of_tsne -1"),
     ],
 )
@@ -245,6 +246,21 @@ def test_eval_pca_is_fitted_once_on_the_reference(reference_set):
             all_names = [name for source in sources for name in names[source]]
             expected[split] = by_hand(project(points[split]), names[split], project(reference), all_names, own)
     assert_same(scores, expected)
+
+
+def test_kmeans_is_seeded_with_the_run_or_apart_from_it():
+    splits, network = made_splits(), Network()
+
+    def nmi(*more):
+        words = ["--evaluation_metrics", "nmi", "e_recall@1", *more]
+        return [evaluated(splits, *words, "--seed", seed, network=network)[0]["test"]["nmi"] for seed in ("1", "2")]
+
+    images = splits["testing"]
+    points = network.expected(images.points).astype(np.float32)
+    by_seed = [metrics.compute(["nmi"], points, images.labels, seed=seed)["nmi"] for seed in range(3)]
+    assert len(set(by_seed)) > 1, "the case must tell the starts apart"
+    assert nmi() == pytest.approx(by_seed[1:], abs=1e-6), "as published"
+    assert nmi("--eval_kmeans_starts", "3") == pytest.approx([np.mean(by_seed)] * 2, abs=1e-6), "the same starts in every run"
 
 
 def test_all_components_change_nothing_and_more_are_refused():

@@ -305,6 +305,8 @@ def test_the_commands_default_metrics_exist(tmp_path):
     np.savez(tmp_path / "f.npz", features=features, labels=labels)
     values = command.main([str(tmp_path / "f.npz")])
     assert values == metrics.compute(command.DEFAULT_METRICS, features, labels, seed=1)
+    values = command.main([str(tmp_path / "f.npz"), "--eval_kmeans_starts", "3"])
+    assert values == metrics.compute(command.DEFAULT_METRICS, features, labels, seed=range(3))
 
 
 def broken(folder):
@@ -344,6 +346,7 @@ def test_what_the_command_refuses(tmp_path):
     for argv, words in (
         (["--evaluation_metrics", "e_recal@1"], "Did you mean"),
         (["--evaluation_metrics", "e_recall@0"], "ill-formed"),
+        (["--eval_kmeans_starts", "0"], "must be at least 1"),
         (["--unknown"], "unrecognized arguments: --unknown"),
         (["--out", str(tmp_path / "nowhere" / "x.json")], "cannot write"),
     ):

@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import metrics
+from tests.metrics._plain import random_space
+from utilities.errors import UserError
 
 
 def plain_f1(labels, clusters):
@@ -49,3 +51,17 @@ def test_clustering_limits(partition):
         assert measured["nmi"] == pytest.approx(normalized_mutual_info_score(labels, clusters), abs=1e-12)
         assert measured["ami"] == pytest.approx(adjusted_mutual_info_score(labels, clusters), abs=1e-9)
         assert measured["f1"] == pytest.approx(plain_f1(labels, clusters), abs=1e-12)
+
+
+def test_of_several_kmeans_starts_the_measures_are_means():
+    names, rough = ["nmi", "ami", "f1", "c_nmi"], random_space(n=200, classes=8, spread=1.5, seed=18)
+    apart = [metrics.compute(names, *rough, seed=seed) for seed in range(3)]
+    together = metrics.compute(names, *rough, seed=range(3))
+    for name in names:
+        assert together[name] == pytest.approx(np.mean([one[name] for one in apart]), abs=1e-12)
+    assert metrics.compute(names, *rough, seed=[2]) == apart[2]
+    clusters = np.arange(200) % 8
+    assert metrics.compute(names, *rough, clusters=clusters, seed=range(3)) == metrics.compute(names, *rough, clusters=clusters)
+    for seeds in ([], [0.5], "012"):
+        with pytest.raises(UserError, match="no whole number"):
+            metrics.compute(names, *rough, seed=seeds)

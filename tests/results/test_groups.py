@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.stats
 import yaml
 
 import Result_Evaluations
-from results import collect, columns, formats, groups, tables
+from results import collect, columns, folders, formats, groups, settings, tables
 from results.columns import BEST_ON_TEST, LAST, SELECTED
-from tests.results.made import lines, make_run, rows, write_metrics
+from tests.results.made import ENVIRONMENT, lines, make_run, rows, write_metrics
 from utilities.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -49,7 +50,7 @@ def test_failed_and_short_runs_are_shown_and_not_averaged(tmp_path):
     assert (
         why["6"].startswith("failed: no finite e_recall@1")
         and why["7"].startswith("failed: metrics.csv")
-        and why["8"] == "failed: parameters.yaml is no YAML"
+        and why["8"].startswith("failed: parameters.yaml cannot be read")
     )
     assert group.seeds_text == "3 of 9" and len(group.remarks) >= 6
     assert group.estimate(R1, SELECTED).mean == pytest.approx(21)
@@ -169,7 +170,7 @@ def test_a_line_cut_short_by_a_crash_does_not_count(tmp_path):
     folder = make_run(tmp_path, found=curve(0.4), epochs=1)
     with open(folder / "CSV_Logs" / "metrics.csv", "a") as file:
         file.write("2,test,e_recall@1,0.9")
-    run = collect.read_folder(folder)
+    run = folders.read_folder(folder)
     assert list(run.series.epochs) == [1] and "cut short" in run.notes[0]
 
 
@@ -198,7 +199,7 @@ def test_what_differs_between_groups_is_marked(tmp_path):
     assert found["C"].differs == ["bs 80 (others: 112)"], "and nothing else"
     assert found["A"].differs == ["GPU P100 (others: V100)"]
     assert found["B"].differs == [], "a method's own flags make the group"
-    told = groups.printed_settings(list(found.values()))
+    told = settings.printed([g.settings for g in found.values()])
     assert "bs 112" in told and "use_tv_split False" in told and "tv_split_perc" not in told
 
 
@@ -255,7 +256,7 @@ def test_the_command_line_ends_with_one_line_and_needs_no_wandb(tmp_path):
 def test_rows_are_read_back_exactly(tmp_path):
     values = np.random.default_rng(0).random(200)
     write_metrics(tmp_path / "metrics.csv", curve(*values))
-    series, _ = collect.read_metrics(tmp_path / "metrics.csv")
+    series, _ = folders.read_metrics(tmp_path / "metrics.csv")
     assert (series.of("test", "e_recall@1") == values).all()
 
 
@@ -302,9 +303,9 @@ def test_how_the_data_was_split_is_printed_and_marked(tmp_path):
         for flag, value in (("split_test_size", 0.5), ("split_test_start", 0.25), ("split_partitions", 4), ("split_sets", 4))
     ]
     assert found["F"].differs == ["split_scheme predefined (others: half)", "split_file mine.json (others: not used)"]
-    told = groups.printed_settings(list(found.values()))
+    told = settings.printed([g.settings for g in found.values()])
     assert "split: split_scheme half, use_tv_split True, tv_split_perc 0.8;" in told
-    alone = groups.printed_settings([found["E"]])
+    alone = settings.printed([found["E"].settings])
     assert "split: split_scheme class_disjoint, split_test_size 0.5, split_test_start 0.25, split_partitions 4, split_sets 4;" in alone
 
 
@@ -312,11 +313,10 @@ def test_a_group_recorded_without_a_flag_is_not_marked_for_its_default(tmp_path)
     make_run(tmp_path, "Old")
     make_run(tmp_path, "New", split_scheme="half", later=7)
     make_run(tmp_path, "Other", split_scheme="half", later=8)
-    assert groups.lacking([run for group in built(tmp_path).values() for run in group.runs])
+
     found = built(tmp_path, {"split_scheme": "half", "later": 7, "of_nobody": 1})
     assert found["Old"].differs == found["New"].differs == [] and found["Other"].differs == ["later 8 (others: 7)"]
     assert "of_nobody" not in found["Old"].settings
-    assert not groups.lacking(found["New"].runs + found["Other"].runs)
 
 
 @pytest.mark.parametrize(
@@ -457,19 +457,131 @@ def test_a_metric_that_some_seeds_lack_is_told_in_every_table(tmp_path):
     assert line["seeds"] == "3" and line["NMI [%]"] and line["NMI [%] deviation"] == "", "no deviation of one seed"
 
 
-def test_a_best_mean_of_one_seed_is_told(tmp_path):
+def test_a_mean_of_one_seed_is_never_the_best_and_the_others_are_tested_without_it(tmp_path):
     make_run(tmp_path / "runs", "One", 0, 0.9, epochs=4)
-    for seed in (0, 1):
-        make_run(tmp_path / "runs", "Two", seed, 0.5, epochs=4, found=rows(0.5, 4, seed) if seed else None)
-    for seed in (0, 1):
-        make_run(tmp_path / "runs", "Three", seed, 0.4, epochs=4)
+    for seed in range(5):
+        make_run(tmp_path / "runs", "Two", seed, 0.5, epochs=4)
+        make_run(tmp_path / "runs", "Three", seed, 0.501, epochs=4)
+        make_run(tmp_path / "runs", "Four", seed, 0.3, epochs=4)
         make_run(tmp_path / "runs", "Only", seed, 0.4 + 0.1 * seed, epochs=4, dataset="cars196")
     run_main("--runs", tmp_path / "runs", "--out", tmp_path / "out", "--metrics", "e_recall@1", "nmi")
-    note = "the best mean is of one seed, so nothing could be tested against it."
-    for ending in ("md", "tex", "csv"):
-        assert f"R@1, NMI: {note}" in (tmp_path / "out" / f"cub200_selected.{ending}").read_text()
-    assert f"cub200 R@1, cub200 NMI: {note}" in (tmp_path / "out" / "shared_selected.md").read_text()
-    assert note not in (tmp_path / "out" / "cars196_selected.md").read_text()
+    found = {line["group"]: line for line in lines(tmp_path / "out" / "cub200_selected.csv")}
+    marks = {name: line["R@1 [%] mark"] for name, line in found.items()}
+    assert marks["One"] == marks["Four"] == "" and sorted((marks["Two"], marks["Three"])) == ["best", "close"]
+    assert found["One"]["R@1 [%] to best low"] == "" and float(found["Four"]["R@1 [%] to best high"]) < -5
+    (best,) = (name for name in marks if marks[name] == "best")
+    (close,) = (name for name in marks if marks[name] == "close")
+    values = {name: built(tmp_path / "runs" / "cub200")[name].values(R1, SELECTED) for name in (best, close)}
+    interval = scipy.stats.ttest_ind(values[close], values[best], equal_var=False).confidence_interval()
+    assert (found[close]["R@1 [%] to best low"], found[close]["R@1 [%] to best high"]) == tuple(f"{bound:.2f}" for bound in interval)
+    for ending in ("md", "tex"):
+        text = (tmp_path / "out" / f"cub200_selected.{ending}").read_text()
+        assert f"[{interval[0]:+.2f}, {interval[1]:+.2f}]" in text and "A mean of one seed is never the best" in text
+    assert f"[{interval[0]:+.2f}, {interval[1]:+.2f}]</small>" in (tmp_path / "out" / "index.html").read_text()
+
+
+def test_groups_selected_on_validation_and_on_test_are_not_ranked_in_one_order(tmp_path):
+    for seed in range(2):
+        for group, quality in (("A", 0.6), ("B", 0.5)):
+            make_run(tmp_path / "runs", f"Val_{group}", seed, quality, epochs=4, splits=("train", "val", "test"))
+            make_run(tmp_path / "runs", f"Test_{group}", seed, quality + 0.05, epochs=4)
+    make_run(tmp_path / "runs", "Failed", 0, found=[])
+    run_main("--runs", tmp_path / "runs", "--out", tmp_path / "out")
+    found = {line["group"]: line for line in lines(tmp_path / "out" / "cub200_selected.csv")}
+    assert {name: (line["part"], line["R@1 [%] mark"]) for name, line in found.items()} == {
+        "Val_A": ("selected on val", "best"), "Val_B": ("selected on val", ""), "Failed": ("selected on val", ""),
+        "Test_A": ("selected on test", "best"), "Test_B": ("selected on test", ""),
+    }  # fmt: skip
+    assert list(found) == ["Failed", "Val_A", "Val_B", "Test_A", "Test_B"]
+    for ending, part in (("md", "| *selected on test* |"), ("tex", "\\emph{selected on test} &")):
+        assert part in (tmp_path / "out" / f"cub200_selected.{ending}").read_text()
+    shared = {line["method"]: line for line in lines(tmp_path / "out" / "shared_selected.csv")}
+    assert shared["Test_A"]["cub200 R@1 [%] mark"] == "" and shared["Val_A"]["cub200 R@1 [%] mark"] == "best"
+    assert "cub200: not ranked with the others (selected on test)" in shared["Test_A"]["remarks"]
+    last = {line["group"]: line["R@1 [%] mark"] for line in lines(tmp_path / "out" / "cub200_last.csv")}
+    assert last["Test_A"] == "best" and last["Val_A"] == "", "the last epoch was not selected"
+
+
+def test_groups_on_other_images_are_not_ranked_together(tmp_path):
+    half = {"data": {"counts": {"testing": {"images": 100, "classes": 10}}}}
+    for seed in range(2):
+        for group, quality, environment in (("A", 0.5, ENVIRONMENT), ("B", 0.6, ENVIRONMENT), ("C", 0.9, half), ("D", 0.4, {})):
+            make_run(tmp_path, group, seed, quality, epochs=2, environment=environment)
+    parts = groups.pools(list(built(tmp_path).values()), LAST)
+    assert {title: [group.name for group in members] for title, members in parts.items()} == {
+        "images: testing 5924 of 100 classes, training 5864 of 100 classes": ["A", "B", "D"],  # D recorded no counts
+        "images: testing 100 of 10 classes": ["C"],
+    }
+
+
+def test_two_folders_are_two_data_sets(tmp_path):
+    for name, flags in {
+        "birds": {"dataset_folder_path": "/data/birds"}, "cars": {"dataset_folder_path": "/data/cars/"},
+        "named": {"dataset_folder_path": "/data/x", "dataset_name": "named"}, "cub200": {"dataset_folder_path": "/mine/cub200"},
+    }.items():  # fmt: skip
+        for seed in (0, 1):
+            make_run(tmp_path / name, "Margin", seed, epochs=2, dataset="folder", **flags)
+    make_run(tmp_path / "official", "Margin", epochs=2)
+    make_run(tmp_path / "old", "Margin", 0, epochs=2, dataset="folder")
+    found = groups.build(collect.collect([str(tmp_path)], [])[0])
+    assert {group.dataset: len(group.seeds) for group in found} == {
+        "birds": 2, "cars": 2, "named": 2, "folder_cub200": 2, "cub200": 1, "folder": 1,
+    }  # fmt: skip
+    assert "data: dataset birds" in settings.printed([group.settings for group in found if group.dataset == "birds"])
+    run_main("--runs", tmp_path, "--out", tmp_path / "out")
+    assert (tmp_path / "out" / "birds_selected.csv").exists() and (tmp_path / "out" / "cars_settings.md").exists()
+
+
+def test_a_data_set_may_have_any_name(tmp_path):
+    for seed in (0, 1):
+        make_run(tmp_path / "runs", "A", seed, epochs=2, dataset="folder", dataset_name="my birds/2: è")
+    folder = next((tmp_path / "runs").rglob("parameters.yaml")).parent
+    assert folder.parent.name == "folder"
+    run_main("--runs", tmp_path / "runs", "--out", tmp_path / "out")
+    assert (tmp_path / "out" / "my-birds-2-è_selected.csv").exists() and (tmp_path / "out" / "my-birds-2-è_ranked.png").exists()
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert ">my birds/2: è</h2>" in page
+    assert all((tmp_path / "out" / link).exists() for link in re.findall(r'href="([^"#:]+)"', page))
+
+
+def test_untrained_networks_have_a_row_and_no_rank(tmp_path):
+    for group in "AB":
+        for seed in range(2):
+            before = [(epoch, "test", "e_recall@1", 0.1 * (epoch + 2) + 0.01 * seed) for epoch in (-1, 0)]
+            make_run(tmp_path / "runs", group, seed, found=before + curve(0.4, 0.5 + 0.1 * (group == "B")), epochs=2)
+    make_run(tmp_path / "runs", "C", 0, found=[(0, "test", "e_recall@1", 0.9), *curve(0.4, 0.5)], epochs=2, arch="other")
+    run_main("--runs", tmp_path / "runs", "--out", tmp_path / "out")
+    found = lines(tmp_path / "out" / "cub200_selected.csv")
+    assert [(line["group"], line["seeds"], line["R@1 [%]"], line["R@1 [%] deviation"], line["epoch"]) for line in found[3:]] == [
+        ("untrained backbone", "2", "10.50", "0.71", "-1"),
+        ("untrained network, other, 128 dimensions", "1", "90.00", "", "0"),
+        ("untrained network, resnet50_frozen_normalize, 128 dimensions", "2", "20.50", "0.71", "0"),
+    ]
+    assert {line["part"] for line in found[3:]} == {"before training"} and not any(line["R@1 [%] mark"] for line in found[2:])
+
+
+def test_the_page_says_what_a_group_is_and_what_sets_it_apart(tmp_path):
+    for group, flags in {
+        "A": {}, "B": {"loss_margin_beta": 0.6}, "C": {"loss": "arcface", "lr": 1e-4}, "D": {"loss": "contrastive", "mine_pairs": True},
+    }.items():  # fmt: skip
+        for seed in (0, 1):
+            make_run(tmp_path / "runs", group, seed, epochs=2, clip_grad_norm=None, **{"mine_pairs": False} | flags)
+    run_main("--runs", tmp_path / "runs", "--out", tmp_path / "out")
+    found = {
+        line["group"]: (line["loss"], line["miner"], line["unlike others"]) for line in lines(tmp_path / "out" / "cub200_selected.csv")
+    }
+    assert found == {
+        "A": ("margin", "distance", "beta 1.2"), "B": ("margin", "distance", "beta 0.6"),
+        "C": ("arcface", "", "lr 0.0001"), "D": ("contrastive", "distance", "mine_pairs True"),
+    }  # fmt: skip
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "unlike others" in page and "| group | seeds | R@1 [%] |" in (tmp_path / "out" / "cub200_selected.md").read_text()
+    rows = lines(tmp_path / "out" / "cub200_settings.csv")
+    assert rows[0]["setting"] == "lr" and rows[0]["groups that differ"] == "0.0001: C", "what varies is first"
+    folded = page[page.index("<summary>Left at their defaults") :]
+    assert "clip_<wbr>grad_<wbr>norm" in folded and "clip_<wbr>grad_<wbr>norm" not in page[: page.index("<summary>Left at their defaults")]
+    text = (tmp_path / "out" / "cub200_settings.md").read_text()
+    assert "| lr | 1e-05 | 0.0001: C |" in text and "| clip_grad_norm |" not in text and "clip_grad_norm None" in text
 
 
 @pytest.mark.parametrize(
@@ -479,7 +591,7 @@ def test_a_best_mean_of_one_seed_is_told(tmp_path):
         ("patience: x", "patience 'x' is no whole number"), ("evaltypes: 3", "evaltypes 3 is no list of names"),
         ("storage_metrics: 5", "storage_metrics 5 is no list of names"), ("storage_metrics: [1]", "storage_metrics [1] is no list of names"),
         ("split_sets: many\nsplit_scheme: mlrc", "split_sets 'many' is no whole number"), ("embed_dim: [1]", "embed_dim [1] is no whole number"),
-        ("seed: 2020-13-45", "parameters.yaml is no YAML"),
+        ("seed: 2020-13-45", "month must be in 1..12"),
     ],
 )  # fmt: skip
 def test_a_flag_of_a_wrong_type_is_the_problem_of_its_run(tmp_path, text, said):
@@ -490,7 +602,7 @@ def test_a_flag_of_a_wrong_type_is_the_problem_of_its_run(tmp_path, text, said):
     flags = yaml.safe_load((folder / "parameters.yaml").read_text())
     names = [line.partition(":")[0] for line in text.splitlines()]
     (folder / "parameters.yaml").write_text(yaml.safe_dump({f: v for f, v in flags.items() if f not in names}) + text + "\n")
-    run = collect.read_folder(folder)
+    run = folders.read_folder(folder)
     assert run.problem.startswith("failed: parameters.yaml") and said in run.problem and run.seed == 1, run.problem
     run_main("--runs", tmp_path / "runs", "--out", tmp_path / "out")
     assert "1 of 2" in (tmp_path / "out" / "cub200_selected.csv").read_text()
@@ -500,7 +612,7 @@ def test_a_flag_of_a_wrong_type_is_the_problem_of_its_run(tmp_path, text, said):
 def test_a_summary_that_names_no_epoch_is_the_problem_of_its_run(tmp_path, selected):
     folder = make_run(tmp_path, found=curve(0.4, 0.5), epochs=2, patience=1)
     (folder / "summary.json").write_text(json.dumps({"selected": selected}))
-    assert reasons(built(tmp_path)["CUB_Margin_b12_Distance"])[folder.name] == f"failed: summary.json: selected {selected!r} names no epoch"
+    assert reasons(built(tmp_path)["CUB_Margin_b12_Distance"])[folder.name].startswith("failed: summary.json cannot be read (")
 
 
 @pytest.mark.parametrize(
@@ -516,12 +628,12 @@ def test_a_summary_that_names_no_epoch_is_the_problem_of_its_run(tmp_path, selec
         "3: 4",
     ],
 )
-def test_of_a_broken_environment_the_rest_is_read(tmp_path, text):
+def test_a_broken_environment_is_a_note_and_costs_no_run(tmp_path, text):
     folder = make_run(tmp_path, found=curve(0.4, 0.5), epochs=2)
     (folder / "environment.yaml").write_text(text + "\ngpu: P100\n" * (text[0] in "pd"))
     (group,) = built(tmp_path).values()
-    assert group.seeds_text == "1" and (group.settings.get("GPU") == "P100") == (text[0] in "pd")
-    assert any("environment.yaml" in note for note in group.runs[0].notes) == (text != "3: 4")
+    assert group.seeds_text == "1" and group.settings["bs"] == "112"
+    assert any("environment.yaml cannot be read (" in note for note in group.runs[0].notes) == (text != "3: 4")
 
 
 def test_results_over_folds_of_a_wrong_shape_are_not_used(tmp_path):
@@ -540,7 +652,7 @@ def test_results_over_folds_of_a_wrong_shape_are_not_used(tmp_path):
 def test_rows_that_are_none_are_the_problem_of_their_run(tmp_path, row):
     folder = make_run(tmp_path, found=[], epochs=1)
     (folder / "CSV_Logs" / "metrics.csv").write_text(f"epoch,split,metric,value\n{row}\n")
-    assert collect.read_folder(folder).problem.startswith("failed: metrics.csv is no epoch,split,metric,value table")
+    assert folders.read_folder(folder).problem.startswith("failed: metrics.csv cannot be read (")
 
 
 def test_a_missing_flag_and_none_are_alike(tmp_path):
@@ -559,7 +671,7 @@ def test_a_missing_flag_and_none_are_alike(tmp_path):
     for defaults in (None, Result_Evaluations._defaults()):
         found = built(tmp_path / "runs", defaults)
         assert [found[name].differs for name in "ABCD"] == [[], [], [], ["patience 7 (others: None)"]] and not found["A"].refused
-        assert groups.shared_settings(list(found.values()))["patience"] == "None"
+        assert settings.shared([g.settings for g in found.values()])["patience"] == "None"
         table = tables.settings(list(found.values()))
         assert {row[0].text: row[2].text for row in table.rows}["of_yore"] == "none"
     (tmp_path / "runs" / "cub200" / "D_s0" / "parameters.yaml").unlink()

@@ -9,10 +9,10 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
 import Result_Evaluations  # noqa: E402
-from results import plots  # noqa: E402
-from results.collect import Run, Series  # noqa: E402
+from results import labels, plots  # noqa: E402
 from results.columns import column  # noqa: E402
 from results.groups import build  # noqa: E402
+from results.recorded import RecordedRun, Series  # noqa: E402
 from tests.results.made import make_run  # noqa: E402
 
 R1, RHO = column("test", "e_recall@1"), column("train", "rho_spectrum@2")
@@ -25,7 +25,7 @@ def test_no_label_touches_another_or_a_point(spread):
     figure, axis = plt.subplots(figsize=(8.6, 6))
     axis.plot(*zip(*points, strict=True), "o", markersize=5)
     axis.margins(0.12)
-    assert plots.place_labels(axis, points, [f"R-Quadruplet(D) {i}" for i in range(25)], ["black"] * 25)
+    assert labels.place_labels(axis, points, [f"R-Quadruplet(D) {i}" for i in range(25)], ["black"] * 25)
     renderer = figure.canvas.get_renderer()
     boxes = []
     for text in axis.texts:
@@ -43,7 +43,7 @@ def test_no_label_touches_another_or_a_point(spread):
 def groups_of(count):
     def run(i, seed):
         values = np.array([[0.5 + 0.01 * i + 0.001 * seed, 0.3 - 0.02 * i]])
-        return Run(
+        return RecordedRun(
             f"{i}_{seed}",
             "x",
             "cub200",
@@ -56,13 +56,13 @@ def groups_of(count):
     return build([run(i, seed) for i in range(count) for seed in (0, 1)])
 
 
-@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("count", [1, 2, 4, 5])
 def test_figures_of_few_groups(tmp_path, count):
     found = groups_of(count)
     assert plots.relations(found, R1, [RHO, column("train", "dists@intra")], tmp_path) == "cub200_relations"
     assert plots.ranked(found, R1, tmp_path) == "cub200_ranked"
     assert plots.rho(found, R1, [RHO], tmp_path) == "cub200_recall_against_rho"
-    assert (plots.matrix(found, [R1, RHO], tmp_path) is None) == (count < 3), "two points always lie on a line"
+    assert (plots.matrix(found, [R1, RHO], tmp_path) is None) == (count < 5), "chance alone gives values near 1"
 
 
 def test_nothing_to_draw(tmp_path):
@@ -96,7 +96,7 @@ def test_the_colours_of_the_ranked_bars_are_named_beside_the_title(tmp_path, mon
 def test_of_a_matrix_the_first_column_is_on_top(tmp_path, monkeypatch):
     figures = []
     monkeypatch.setattr(plots, "save", lambda figure, folder, name: figures.append(figure))
-    plots.matrix(groups_of(4), [R1, RHO], tmp_path)
+    plots.matrix(groups_of(5), [R1, RHO], tmp_path)
     axis = figures[0].axes[0]
     assert [label.get_text() for label in axis.get_yticklabels()] == ["R@1", "rho (train)"] and axis.get_ylim() == (1.5, -0.5)
     shown = {text.get_position(): text.get_text() for text in axis.texts}
@@ -119,7 +119,7 @@ def test_a_label_without_a_line_is_nearest_to_its_own_point():
         figure, axis = plt.subplots(figsize=(8.6, 6))
         axis.plot(*zip(*points, strict=True), "o", markersize=5)
         axis.margins(0.12)
-        assert plots.place_labels(axis, points, [f"R-Quadruplet(D) {i}" for i in range(25)], ["black"] * 25)
+        assert labels.place_labels(axis, points, [f"R-Quadruplet(D) {i}" for i in range(25)], ["black"] * 25)
         centres, renderer = axis.transData.transform(points), figure.canvas.get_renderer()
         joined = {tuple(line.get_xydata()[0]) for line in axis.lines[1:]}
         for text in axis.texts:
@@ -133,8 +133,8 @@ def test_a_label_without_a_line_is_nearest_to_its_own_point():
 
 def test_a_line_passes_other_points_and_labels_by():
     centres, ends = np.array([[0.0, 0.0], [50.0, 0.0]]), np.array([[100.0, 0.0], [0.0, 100.0], [70.0, -70.0]])
-    assert plots._clear(centres, 0, ends, np.empty((0, 4)), 6.0).tolist() == [False, True, True]
-    assert plots._clear(centres, 0, ends, np.array([[-10.0, 40.0, 10.0, 60.0]]), 6.0).tolist() == [False, False, True]
+    assert labels._clear(centres, 0, ends, np.empty((0, 4)), 6.0).tolist() == [False, True, True]
+    assert labels._clear(centres, 0, ends, np.array([[-10.0, 40.0, 10.0, 60.0]]), 6.0).tolist() == [False, False, True]
 
 
 def test_names_with_dollar_signs_are_drawn_as_they_are(tmp_path):
@@ -143,11 +143,11 @@ def test_names_with_dollar_signs_are_drawn_as_they_are(tmp_path):
             make_run(tmp_path / "runs", group, seed, epochs=2, dataset="$data_$set", name=f"{len(group)}_{seed}")
     words = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--relation", "train/loss", "nmi"]
     Result_Evaluations.main(Result_Evaluations.read(words))
-    assert len(list((tmp_path / "out").glob("*.png"))) == 5
+    assert len(list((tmp_path / "out").glob("*.png"))) == 4
 
 
 def test_every_text_of_a_figure_is_no_formula(tmp_path, figures):
-    found = groups_of(3)
+    found = groups_of(5)
     for group in found:
         group.dataset, group.name = "$data_$set", f"{group.name}$_$"
     plots.ranked(found, R1, tmp_path)
@@ -195,3 +195,42 @@ def test_the_colours_of_the_relations_are_named_outside_of_all_panels(tmp_path, 
         assert not any(box.overlaps(axis.get_window_extent(renderer)) for axis in figure.axes)
         others = [text for text in figure.findobj(Text) if text.get_text() and text not in legend.findobj(Text)]
         assert not any(box.overlaps(text.get_window_extent(renderer)) for text in others if text.get_visible())
+
+
+def test_figures_of_few_groups_give_no_r_and_no_line(tmp_path, figures):
+    for count, said in ((3, "3 groups: too few for r"), (5, "r = -1.00 over 5 groups")):
+        found = groups_of(count)
+        plots.relations(found, R1, [RHO], tmp_path)
+        plots.rho(found, R1, [RHO], tmp_path)
+        for figure in figures[-2:]:
+            assert any(said in text.get_text() for text in figure.findobj(Text))
+            dashed = [line for axis in figure.axes for line in axis.lines if line.get_linestyle() == "--"]
+            assert len(dashed) == (count == 5)
+
+
+def test_twins_count_once_in_correlations(tmp_path, figures):
+    found = groups_of(6)
+    for i, group in enumerate(found):
+        for run in group.runs:
+            run.flags |= {"batch_mining": "rho_distance" if i == 5 else "distance", "loss": str(min(i, 4))}
+    plots.relations(found, R1, [RHO], tmp_path)
+    assert any("r = -1.00 over 5 groups" in text.get_text() for text in figures[-1].findobj(Text)), "the last two are twins"
+
+
+def test_groups_are_dots_with_deviations_best_on_top(tmp_path, figures):
+    plots.ranked(groups_of(3), R1, tmp_path)
+    (axis,) = figures[0].axes
+    assert not axis.patches, "no bars: their axis would have to begin at 0"
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["g0", "g1", "g2"] and axis.get_ylim()[0] < axis.get_ylim()[1]
+    assert {"50.05", "51.05", "52.05"} <= {text.get_text() for text in axis.texts}
+
+
+def test_groups_selected_on_validation_and_test_have_parts_of_their_own(tmp_path, figures):
+    found = groups_of(4)
+    for group in found[:2]:
+        for run in group.runs:
+            run.series = Series(run.series.epochs, [*run.series.keys, ("val", "e_recall@1")], np.hstack([run.series.values, [[0.5]]]))
+    plots.ranked(found, R1, tmp_path)
+    (axis,) = figures[0].axes
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["g2", "g3", "g0", "g1"], "from below"
+    assert {"selected on val", "selected on test"} <= {text.get_text() for text in axis.texts}

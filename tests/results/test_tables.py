@@ -5,12 +5,16 @@ import re
 import statistics
 
 import pytest
+import scipy.stats
 
 import Result_Evaluations
-from results import formats, tables
-from tests.results.made import lines, make_run, rows
+from results import formats, html_tables
+from tests.results.made import METRICS, lines, make_run, rows
 
-DATASETS = {"cub200": ("test", {"CUB_A": 0.60, "CUB_B": 0.61, "CUB_C": 0.50}), "cars196": ("val", {"CARS_A": 0.8, "CARS_B": 0.7})}
+DATASETS = {
+    "cub200": ("test", {"CUB_A": 0.60, "CUB_B": 0.61, "CUB_C": 0.50, "CUB_D": 0.55, "CUB_E": 0.40}),
+    "cars196": ("val", {"CARS_A": 0.8, "CARS_B": 0.7}),
+}
 TITLES = {
     "R@1 [%]": "e_recall@1", "R@2 [%]": "e_recall@2", "NMI [%]": "nmi", "F1 [%]": "f1", "mAP_c [%]": "mAP_c",
     "intra (train)": "dists@intra", "intra/inter (train)": "dists@intra_over_inter", "rho (train)": "rho_spectrum@2",
@@ -73,7 +77,7 @@ def test_structure_and_shared_tables(results):
                 assert (line[title], line[f"{title} deviation"]) == (f"{mean:.3f}", f"{deviation:.3f}")
     for how in ("selected", "last", "best_on_test"):
         found = {line["method"]: line for line in lines(out / f"shared_{how}.csv")}
-        assert set(found) == {"A", "B", "C"}, "groups of the same method share a row"
+        assert set(found) == set("ABCDE"), "groups of the same method share a row"
         assert found["C"]["cars196 R@1 [%]"] == ""
         for method, line in found.items():
             for dataset, prefix in (("cub200", "CUB_"), ("cars196", "CARS_")):
@@ -98,7 +102,7 @@ def test_runs_csv_and_correlations(results):
         )
         for group in DATASETS["cub200"][1]
     ]
-    assert first["quantity"] == "intra (train)" and first["groups"] == "3"
+    assert first["quantity"] == "intra (train)" and first["groups"] == "5"
     assert first["Pearson"] == f"{statistics.correlation(*zip(*pairs, strict=True)):+.2f}"
 
 
@@ -159,7 +163,7 @@ def test_figures_and_page(results):
         assert (out / f"cub200_{name}.png").read_bytes().startswith(b"\x89PNG")
     page = (out / "index.html").read_text()
     assert not re.search(r"(src|href)=\"https?:|@import|url\((?!data)", page), "nothing is fetched"
-    assert page.count("<svg") == 5 and page.count("data:image/png") >= 8
+    assert page.count("<svg") == 7 and page.count("data:image/png") >= 8
     links = [link for link in re.findall(r'href="([^"#]+)"', page) if not link.startswith("data:")]
     assert len(links) > 20 and all((out / link).exists() for link in links)
     assert sum("CUB_A_s" in link for link in links) == 4
@@ -186,11 +190,11 @@ def test_awkward_names_survive(tmp_path):
 
 
 def test_long_remarks_fold_on_the_page_and_are_whole_in_the_files():
-    table = tables.Table("t", "t", ["group", "seeds"])
+    table = formats.Table("t", "t", ["group", "seeds"])
     long = "unlike the others: " + "; ".join(f"flag_{i} {i} (others: 0)" for i in range(30))
-    table.add([tables.Cell(text="A_B"), tables.Cell(text="3")], ["short", long])
-    table.add([tables.Cell(text="C"), tables.Cell(text="3")], [long])
-    page = formats.to_html(table, str)
+    table.add([formats.Cell(text="A_B"), formats.Cell(text="3")], ["short", long])
+    table.add([formats.Cell(text="C"), formats.Cell(text="3")], [long])
+    page = html_tables.to_html(table, str)
     assert page.count(long) == 3 and page.count("<details><summary><sup>b</sup>") == 1, "once below, and as the title of each letter"
     assert "<li><sup>a</sup> short</li>" in page and "A_<wbr>B" in page
     text = formats.to_markdown(table)
@@ -210,9 +214,9 @@ def test_a_column_that_is_asked_for_and_shown_anyway_is_there_once(tmp_path):
 
 
 def test_latex_takes_no_name_for_its_own_and_prints_symbols_without_unicode():
-    table = tables.Table("my data#1%_selected:é", "t", ["group", "seeds"], notes=["[R@1] first", "*"])
+    table = formats.Table("my data#1%_selected:é", "t", ["group", "seeds"], notes=["[R@1] first", "*"])
     for name in ("[abc]", " *star", "β → x × 3…", "Γ Α ς"):
-        table.add([tables.Cell(text=name), tables.Cell(text="[3]")], ["why"])
+        table.add([formats.Cell(text=name), formats.Cell(text="[3]")], ["why"])
     text = formats.to_tex(table)
     assert "\\label{tab:my-data-1--selected:-}" in text
     lines = text.splitlines()
@@ -221,3 +225,66 @@ def test_latex_takes_no_name_for_its_own_and_prints_symbols_without_unicode():
             assert not line.lstrip().startswith(("[", "*")), line
     assert "{}[abc]$^{a}$ & [3]" in text and "{} *star" in text and "{}[R@1] first" in text and "{}*" in text
     assert r"$\beta$ $\to$ x $\times$ 3$\dots$" in text and r"$\Gamma$ A $\varsigma$" in text and text.isascii()
+
+
+def test_columns_of_a_clustering_are_marked_with_how_many_starts_they_are_of(tmp_path):
+    for name, starts in (("one", {}), ("three", {"eval_kmeans_starts": 3})):
+        for group in "AB":
+            make_run(tmp_path / name, group, 0, 0.5, 2, **starts)
+        Result_Evaluations.main(Result_Evaluations.read(["--runs", str(tmp_path / name), "--out", str(tmp_path / "out" / name)]))
+        text = (tmp_path / "out" / name / "cub200_selected.md").read_text()
+        assert "| NMI [%] † | F1 [%] † |" in text and "R@1 [%] †" not in text
+        assert r"NMI [\%]$^\dagger$ & F1 [\%]$^\dagger$ &" in (tmp_path / "out" / name / "cub200_selected.tex").read_text()
+        assert "NMI [%]<sup>†</sup>" in (tmp_path / "out" / name / "index.html").read_text()
+        assert ("† of one k-means start, seeded as the run: the deviation over seeds holds clustering noise" in text) == (name == "one")
+        assert ("† the mean over 3 k-means starts" in text) == (name == "three")
+        assert lines(tmp_path / "out" / name / "shared_selected.csv")[0].keys() >= {"cub200 NMI [%]", "cub200 R@1 [%]"}
+
+
+def test_the_structure_table_has_what_was_recorded(tmp_path):
+    recorded = [(1, "train", f"{kind}/{m}", 0.5) for kind in ("a", "b") for m in ("rho_spectrum@-1", "dists@inter", "rho_spectrum@2")]
+    flags = {"evaltypes": ["a", "b"]}
+    make_run(tmp_path / "runs", "A", 0, found=[(1, "test", "a/e_recall@1", 0.5), *recorded], epochs=1, **flags)
+    make_run(tmp_path / "runs", "B", 0, epochs=2, dataset="cars196")
+    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]))
+    heads = [key for key in lines(tmp_path / "out" / "cub200_structure.csv")[0] if "(train)" in key and "deviation" not in key]
+    assert sorted(heads) == sorted(f"{name} [{kind}] (train)" for kind in "ab" for name in ("rho(-1)", "inter", "rho"))
+    heads = [key for key in lines(tmp_path / "out" / "cars196_structure.csv")[0] if "(train)" in key and "deviation" not in key]
+    assert heads == [f"{name} (train)" for name in ("intra", "inter", "intra/inter", "rho", "rho(-1)", "rho(1)", "rho(10)")]
+
+
+def test_correlations_are_corrected_and_count_twins_once(tmp_path):
+    for i in range(5):
+        for seed in (0, 1):
+            make_run(tmp_path / "runs", f"CUB_{i}", seed, 0.5 + 0.02 * i**2, 3, lr=1e-5 * (i + 1))
+            if i == 0:
+                make_run(tmp_path / "runs", "CUBreg_0", seed, 0.7, 3, batch_mining="rho_distance", lr=1e-5)
+    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]))
+    found = lines(tmp_path / "out" / "cub200_correlations.csv")
+    assert {line["groups"] for line in found} == {"5"} and "Holm-corrected over the table's rows" in found[0]["notes"]
+    groups = {(line["group"], line["seeds"]): line for line in lines(tmp_path / "out" / "cub200_selected.csv")}
+    assert len(groups) == 6
+    values = {}
+    for line in lines(tmp_path / "out" / "runs.csv"):
+        if line["selection"] == "selected":
+            values.setdefault((line["split"], line["metric"]), {}).setdefault(line["group"], []).append(float(line["value"]))
+    means = {key: {group: statistics.mean(those) for group, those in by_group.items()} for key, by_group in values.items()}
+    once = {key: [(m["CUB_0"] + m["CUBreg_0"]) / 2, *(m[f"CUB_{i}"] for i in range(1, 5))] for key, m in means.items()}
+    quantities = [("train", m) for m in ("dists@intra", "dists@inter", "dists@intra_over_inter", "rho_spectrum@2")]
+    quantities += [("test", m) for m in METRICS[1:]]
+    told = [scipy.stats.pearsonr(once["test", "e_recall@1"], once[key]) for key in quantities]
+    assert [line["Pearson"] for line in found] == [f"{result.statistic:+.2f}" for result in told]
+    p_values = sorted(result.pvalue for result in told)
+    corrected = max((len(p_values) - i) * p for i, p in enumerate(p_values))
+    shown = max(float(line["p"].lstrip("<")) for line in found)
+    assert shown == pytest.approx(min(1, corrected), abs=6e-5) or corrected < 1e-4
+    (line,) = lines(tmp_path / "out" / "cub200_rho_distance.csv")
+    assert "R@1 rises in 1 and falls in 0 (p 1)" in line["notes"] and float(line["R@1 [%] difference to best low"]) > 0
+
+
+def test_rho_beside_the_published_one_says_over_how_many_values(tmp_path):
+    for seed in (0, 1):
+        make_run(tmp_path / "runs", "CUB_Margin_b12_Distance", seed, 0.6, 3)
+    words = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--compare_to", "published"]
+    Result_Evaluations.main(Result_Evaluations.read(words))
+    assert "rho published is over D - 1 singular values" in (tmp_path / "out" / "cub200_published.md").read_text()

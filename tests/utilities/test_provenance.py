@@ -65,7 +65,17 @@ def test_imported_packages_are_recorded(monkeypatch, tmp_path):
 
 
 def test_a_run_records_its_weights_and_data(folder_data, tmp_path, without_pictures):
-    argv = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), *builders.SHORT_RUN, "--resize_size", "36", "--crop_size", "32"]
+    argv = [
+        "--dataset",
+        "folder",
+        "--dataset_folder_path",
+        str(folder_data),
+        *builders.SHORT_RUN,
+        "--resize_size",
+        "36",
+        "--crop_size",
+        "32",
+    ]
     argv += ["--n_epochs", "1", "--save_path", str(tmp_path / "runs")]
     first = main.main(parameters.read([*argv, "--not_pretrained"]))
     environment = yaml.safe_load((first.folder / "environment.yaml").read_text())

@@ -1,0 +1,162 @@
+"""Run folders -> `RecordedRun`. What is missing or damaged becomes the run's problem or a note, never an exception."""
+
+import io
+import json
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from results import roles
+from results.recorded import (
+    CHANGED,
+    CONCATENATED,
+    EMPTY,
+    FOLD,
+    SEPARATED,
+    UNREADABLE,
+    OverFolds,
+    RecordedRun,
+    Series,
+    dataset_of,
+    environment,
+    identity,
+    judge,
+    said,
+    typed,
+    whole,
+)
+from runs.changes import CONFIGS as CHANGES
+from runs.changes import history
+from utilities.errors import UserError
+
+PARAMETERS, METRICS = "parameters.yaml", "CSV_Logs/metrics.csv"
+SEARCH = "_search"  # folders of hyper-parameter searches end so: their trials differ by design
+_YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml reads hundreds of files in a second, plain PyYAML in many
+
+
+def find_folders(root: Path | str, skipped: list[str] | None = None) -> list[Path]:
+    """All run folders below `root`, `root` included. Folds are runs of their own; folders of searches are left out.
+
+    Args:
+        skipped: takes the folders of searches that were left out.
+
+    Raises:
+        UserError: `root` is no folder.
+    """
+    root = Path(root)
+    if not root.is_dir():
+        raise UserError(f"--runs {root}: no such folder. Give the --save_path of the runs, or --project for W&B")
+    found = []
+    for place, folders, files in os.walk(root):
+        place, here = Path(place), sorted(folders)
+        folds = [name for name in here if FOLD.fullmatch(name)]
+        has_metrics = (place / METRICS).exists()
+        if has_metrics or (PARAMETERS in files and not folds):
+            found.append(place)
+        if has_metrics or PARAMETERS in files or folds:
+            folders[:] = folds
+        else:
+            searches = [name for name in here if name.endswith(SEARCH)]
+            folders[:] = [name for name in here if name not in searches and not name.startswith(".")]
+            if skipped is not None:
+                skipped += [str(place / name) for name in searches]
+    return found
+
+
+def read_folder(folder: Path) -> RecordedRun:
+    """The run in one folder. A file that cannot be read is its problem; environment.yaml and meta/ are not worth a run: a note."""
+    folder = Path(folder)
+    fold = FOLD.fullmatch(folder.name)
+    base = folder.parent if fold else folder
+    name = f"{base.name}/{folder.name}" if fold else folder.name
+    run = RecordedRun(name, str(folder), base.parent.name, *identity({}, base.name), int(fold[1]) if fold else None)
+    for file, read in ((PARAMETERS, _flags), (METRICS, _series), ("summary.json", _summary)):
+        try:
+            read(run, folder / file)
+        except FileNotFoundError:
+            run.problem = run.problem or f"failed: no {file}"
+        except (*UNREADABLE, yaml.YAMLError) as error:
+            run.problem = run.problem or f"failed: {Path(file).name} cannot be read ({said(error)})"
+    metas = [base / "meta" / f"{kind}.json" for kind in (SEPARATED, CONCATENATED)] if fold else []
+    for path, read in ((folder / "environment.yaml", _environment), *((path, _over_folds) for path in metas)):
+        try:
+            read(run, path)
+        except FileNotFoundError:
+            pass
+        except (*UNREADABLE, yaml.YAMLError) as error:
+            run.notes.append(f"{path.name} cannot be read ({said(error)}) and was left out")
+    judge(run)
+    return run
+
+
+def _flags(run: RecordedRun, path: Path) -> None:
+    content = yaml.load(path.read_bytes(), Loader=_YAML)
+    flags = typed({str(name): value for name, value in content.items()})
+    base = path.parent.parent if run.fold is not None else path.parent
+    run.group, run.seed = identity(flags, base.name)
+    run.dataset = dataset_of(flags) or run.dataset
+    run.flags = flags | {CHANGED: _changes(path.parent)}
+
+
+def _changes(folder: Path) -> str:
+    """The flags that were changed on resume, with the epochs after which; more epochs are no change where the rate does not follow them."""
+    if not (folder / CHANGES).is_dir():
+        return "no"
+    try:
+        began, found = history(folder)
+    except (UserError, ValueError) as error:  # ValueError: a date that does not exist
+        return f"unknown ({error})"
+    changed = {(done[0], name): value for done, flags in found for name, value in roles.compared(flags).items()}
+    free = {"n_epochs"} if began.get("scheduler") != "cosine" else set()
+    return ", ".join(f"{name} {value} after epoch {done}" for (done, name), value in changed.items() if name not in free) or "no"
+
+
+def _series(run: RecordedRun, path: Path) -> None:
+    run.series, cut = read_metrics(path)
+    if cut:
+        run.notes.append("the last row of metrics.csv is cut short and was left out")
+
+
+def read_metrics(path: Path) -> tuple[Series, bool]:
+    """The rows of a metrics.csv, and whether a crash cut its last line short. Numbers are read back exactly.
+
+    Raises:
+        OSError, ValueError, KeyError, OverflowError: it is no epoch,split,metric,value table.
+    """
+    import pandas as pd
+
+    content = path.read_bytes()
+    end = content.rfind(b"\n") + 1
+    if not end:
+        return EMPTY, bool(content)
+    exact = {} if tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1) else {"float_precision": "round_trip"}  # the default since 3.1
+    columns = {"epoch": np.int32, "split": "category", "metric": "category", "value": np.float64}
+    rows = pd.read_csv(io.BytesIO(content[:end]), dtype=columns, **exact)
+    if rows.empty:
+        return EMPTY, end < len(content)
+    if rows[["split", "metric"]].isna().to_numpy().any():
+        raise ValueError("a row without split or metric")
+    return Series.from_rows(rows["epoch"], rows["split"], rows["metric"], rows["value"]), end < len(content)
+
+
+def _summary(run: RecordedRun, path: Path) -> None:
+    if path.exists():
+        epoch = (json.loads(path.read_text(encoding="utf-8")).get("selected") or {}).get("epoch")
+        run.selected_epoch = None if epoch is None else whole(epoch)
+
+
+def _environment(run: RecordedRun, path: Path) -> None:
+    run.environment = environment(yaml.load(path.read_bytes(), Loader=_YAML))
+
+
+def _over_folds(run: RecordedRun, path: Path) -> None:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    means = {
+        (split, metric): math.nan if found["mean"] is None else float(found["mean"])
+        for split, metrics in content["values"].items()
+        for metric, found in metrics.items()
+    }
+    run.meta[path.stem] = OverFolds(list(content["folds"]), list(content["epochs"]), dict(content.get("flags") or {}), means)

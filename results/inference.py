@@ -1,0 +1,170 @@
+"""Numbers from numbers: means and deviations, which groups are as good as the best and how far from it, correlations, z-scores."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from utilities.intervals import t_quantile
+
+ALPHA = 0.05
+SEEDS_TO_UNDERLINE = 5  # with fewer, what is three deviations worse is mostly not significantly worse
+GROUPS_TO_CORRELATE = 5  # with fewer, chance alone gives coefficients near 1
+
+
+class Estimate(NamedTuple):
+    """Mean, standard deviation and number of seeds; the deviation is NaN where there are too few."""
+
+    mean: float
+    deviation: float
+    count: int
+
+
+def estimate(values, ddof: int = 1) -> Estimate:
+    """Mean and deviation of the finite values."""
+    values = np.asarray(values, dtype=np.float64)
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return Estimate(math.nan, math.nan, 0)
+    return Estimate(float(values.mean()), float(values.std(ddof=ddof)) if len(values) > max(ddof, 1) else math.nan, len(values))
+
+
+def _two_sided(t: float, freedom: float) -> float:
+    """p of a t statistic. (scipy.special, because importing scipy.stats costs a second and 60 MB.)"""
+    from scipy.special import stdtr
+
+    return float(2 * stdtr(freedom, -abs(t)))
+
+
+def _welch(first: Estimate, second: Estimate) -> tuple[float, float]:
+    """Standard error of the difference of two means, and its degrees of freedom (Welch-Satterthwaite); from estimates with ddof 1."""
+    a, b = first.deviation**2 / first.count, second.deviation**2 / second.count
+    if a + b == 0:
+        return 0.0, math.inf
+    return math.sqrt(a + b), (a + b) ** 2 / (a**2 / (first.count - 1) + b**2 / (second.count - 1))
+
+
+def welch(first: Estimate, second: Estimate) -> float:
+    """Two-sided p of Welch's t-test of two means, from estimates with ddof 1; NaN where one has fewer than two seeds."""
+    if min(first.count, second.count) < 2:
+        return math.nan
+    error, freedom = _welch(first, second)
+    return _two_sided((first.mean - second.mean) / error, freedom) if error else float(first.mean == second.mean)
+
+
+def difference(first: Estimate, second: Estimate) -> tuple[float, float] | None:
+    """Welch's 95 % interval of first - second, from estimates with ddof 1; None where one has fewer than two seeds."""
+    if min(first.count, second.count) < 2:
+        return None
+    error, freedom = _welch(first, second)
+    middle, half = first.mean - second.mean, error and t_quantile(freedom) * error
+    return middle - half, middle + half
+
+
+def holm(p_values) -> np.ndarray:
+    """Holm's step-down adjustment; NaN entries are no tests and stay NaN."""
+    p_values = np.asarray(p_values, dtype=np.float64)
+    adjusted = np.full(p_values.shape, np.nan)
+    tested = np.flatnonzero(~np.isnan(p_values))
+    order = tested[np.argsort(p_values[tested], kind="stable")]
+    steps = p_values[order] * np.arange(len(order), 0, -1)
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0) if len(order) else steps
+    return adjusted
+
+
+def sign_test(differences) -> tuple[int, int, float]:
+    """How many differences are above and below 0, and the two-sided p of that by the binomial distribution; 1 where all are 0."""
+    differences = np.asarray(differences, dtype=np.float64)
+    above, below = int((differences > 0).sum()), int((differences < 0).sum())
+    n, fewer = above + below, min(above, below)
+    return above, below, min(1.0, 2 * sum(math.comb(n, k) for k in range(fewer + 1)) / 2**n)
+
+
+class Place(NamedTuple):
+    """A group in a ranking: `best`, `close` (underlined) or empty; and the 95 % interval of its difference to the best, None where none."""
+
+    mark: str = ""
+    interval: tuple[float, float] | None = None
+
+
+def ranked(estimates: list[Estimate], higher: bool | None, alpha: float = ALPHA) -> list[Place]:
+    """The place of each group; estimates have ddof 1.
+
+    The best is the best mean of two seeds or more. The others are tested against it (Welch, two-sided, Holm-corrected) where both have
+    `SEEDS_TO_UNDERLINE` seeds; `close` are those that are not significantly worse.
+    """
+    means = np.array([e.mean if e.count > 1 else math.nan for e in estimates], dtype=np.float64)
+    if higher is None or np.isfinite(means).sum() < 2:  # the only one of its column is not the best of anything
+        return [Place()] * len(means)
+    first = int(np.nanargmax(means if higher else -means))
+    best = estimates[first]
+    enough = [best.count >= SEEDS_TO_UNDERLINE <= e.count for e in estimates]
+    adjusted = holm([welch(e, best) if enough[i] and i != first else math.nan for i, e in enumerate(estimates)])
+    return [
+        Place("best" if means[i] == best.mean else "close" if adjusted[i] >= alpha else "", None if i == first else difference(e, best))
+        for i, e in enumerate(estimates)
+    ]
+
+
+class Comparison(NamedTuple):
+    """Our mean against a published one."""
+
+    difference: float
+    z: float
+    assumed: bool  # our own deviation is unknown (one seed) and taken to be the published one
+
+
+def compare(ours: Estimate, published: Estimate) -> Comparison:
+    """Difference of two means and its z-score, difference / sqrt(s1^2 / n1 + s2^2 / n2), from estimates with ddof 1."""
+    difference = ours.mean - published.mean
+    assumed = ours.count == 1
+    deviation = published.deviation if assumed else ours.deviation
+    if ours.count == 0 or math.isnan(deviation) or math.isnan(published.deviation):
+        return Comparison(difference, math.nan, False)
+    error = math.sqrt(deviation**2 / ours.count + published.deviation**2 / published.count)
+    return Comparison(difference, difference / error if error else math.nan, assumed)
+
+
+def with_ddof_1(mean: float, deviation: float, count: int, ddof: int) -> Estimate:
+    """A published deviation, stated with its ddof, as one with ddof 1."""
+    return Estimate(mean, deviation * math.sqrt((count - ddof) / (count - 1)) if count > 1 else math.nan, count)
+
+
+class Correlation(NamedTuple):
+    """Pearson's and Spearman's coefficients over `count` points, with Pearson's p; NaN where they do not exist or there are too few."""
+
+    pearson: float
+    p: float
+    spearman: float
+    count: int
+
+
+def correlation(x, y, units=None) -> Correlation:
+    """Correlations of two quantities over the groups that have both; NaN with fewer than `GROUPS_TO_CORRELATE` points.
+
+    Args:
+        x, y: `(n,)` numbers of the groups.
+        units: `(n,)` whole numbers; groups of the same one are no independent observations and count as one, with their mean.
+    """
+    x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    both = np.isfinite(x) & np.isfinite(y)
+    x, y = x[both], y[both]
+    if units is not None and len(x):
+        _, unit, members = np.unique(np.asarray(units)[both], return_inverse=True, return_counts=True)
+        x, y = np.bincount(unit, x) / members, np.bincount(unit, y) / members
+    if len(x) < GROUPS_TO_CORRELATE or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return Correlation(math.nan, math.nan, math.nan, len(x))
+    r = _pearson(x, y)
+    p = _two_sided(r * math.sqrt((len(x) - 2) / (1 - r * r)), len(x) - 2) if abs(r) < 1 else 0.0
+    return Correlation(r, p, _pearson(_ranks(x), _ranks(y)), len(x))
+
+
+def _pearson(x: np.ndarray, y: np.ndarray) -> float:
+    x, y = x - x.mean(), y - y.mean()
+    return float(np.clip(x @ y / math.sqrt((x @ x) * (y @ y)), -1, 1))
+
+
+def _ranks(x: np.ndarray) -> np.ndarray:
+    """Ranks from 1; of ties their mean."""
+    _, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]

@@ -1,0 +1,127 @@
+"""Runs of W&B projects -> `RecordedRun`, those that the ICML 2020 pipeline logged included."""
+
+import math
+import re
+
+import numpy as np
+
+from results import roles
+from results.recorded import CHANGED, EMPTY, FOLD, RecordedRun, Series, dataset_of, environment, identity, judge, said, typed, words
+from runs.records import SPLIT_TITLES
+from utilities.errors import UserError
+
+PLAIN_KEY = re.compile(r"(train|val|test)/(.+)$")  # `test/e_recall@1`, with --online_names plain
+KEY = re.compile(r"(Train|Val|Test): (?:(.+): )?(.+)$")  # `Test: discriminative_e_recall: e_recall@1`
+SPLITS = {title: split for split, title in SPLIT_TITLES.items()}
+TRAINING_GROUPS = ("criterion", "miner", "rate")  # logged online without the group before the slash
+
+
+def wandb_api():
+    """W&B's public API. Raises UserError where the package or the network is missing."""
+    try:
+        import wandb
+
+        return wandb.Api()
+    except ImportError as error:
+        raise UserError("--project needs the package: pip install wandb. Local run folders (--runs) do not") from error
+    except Exception as error:
+        raise UserError(f"--project: W&B does not answer ({said(error)}). Use --runs for local folders") from error
+
+
+def read_project(path: str, api) -> list[RecordedRun]:
+    """The runs of a W&B project.
+
+    Args:
+        path: `entity/project`.
+        api: `wandb.Api()`, or anything whose `runs(path)` yields objects with `name`, `group`, `config`, `state`, `url` and
+            `scan_history()` or `history()`.
+
+    Raises:
+        UserError: the project cannot be read.
+    """
+    try:
+        return [_read(run, path) for run in api.runs(path)]
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"--project {path}: cannot be read ({said(error, 160)})") from error
+
+
+def _read(online, path: str) -> RecordedRun:
+    config = {key: value for key, value in dict(online.config).items() if not key.startswith("_") and roles.is_saved(key)}
+    recorded, problem = config.pop("environment", None), None
+    try:
+        config = typed(config)
+    except ValueError as error:
+        problem = f"failed: config: {said(error)}"
+        config = {key: config[key] for key in ("dataset", "group") if key in config}
+    name = str(online.name)
+    base, _, last = name.rpartition("/")
+    fold = FOLD.fullmatch(last) if base else None  # `X/fold_0`, as runs/records/online.py names the folds of X
+    given = {"group": getattr(online, "group", None), **{k: v for k, v in config.items() if v is not None}}
+    group, seed = identity(given, base if fold else name)
+    where = getattr(online, "url", None) or f"https://wandb.ai/{path}/runs/{getattr(online, 'id', name)}"
+    flags = {CHANGED: "no", **config}  # W&B keeps the last flags alone: what was changed before is not known there
+    run = RecordedRun(name, where, dataset_of(config) or "unknown", group, seed, int(fold[1]) if fold else None, flags, problem=problem)
+    if isinstance(recorded, dict):
+        run.environment = environment(recorded)
+    try:
+        run.series = _series(_history(online), config, run.notes)
+    except (ValueError, TypeError, KeyError) as error:
+        run.problem = run.problem or f"failed: its history cannot be read ({said(error)})"
+    judge(run)
+    state = str(getattr(online, "state", "finished"))
+    if state != "finished":
+        if run.problem:
+            run.problem += f" (W&B says {state})"
+        else:
+            run.notes.append(f"W&B says {state}, but all epochs are there")
+    return run
+
+
+def _history(online) -> list[dict]:
+    """All rows; `history()` alone would be a sample of 500."""
+    if hasattr(online, "scan_history"):
+        return list(online.scan_history())
+    rows = online.history(samples=1_000_000)
+    return rows.to_dict("records") if hasattr(rows, "to_dict") else list(rows)
+
+
+def _series(history: list[dict], config: dict, notes: list[str]) -> Series:
+    """Rows of W&B under the names of metrics.csv."""
+    evaltypes = words(config.get("evaltypes") or [])
+    rows = [(_epoch(row, number), key, value) for number, row in enumerate(history) for key, value in row.items() if _is_number(value)]
+    names = {key: _metric(key, evaltypes) for key in {key for _, key, _ in rows}}
+    rows = [(epoch, *names[key], value) for epoch, key, value in rows if names[key]]
+    logged = {name[1] for name in names.values() if name}
+    # The ICML pipeline's first version logged its mAP_c as `mAP`; --save_interval is a flag that only this pipeline has.
+    if "mAP" in logged and "mAP_c" not in logged and "save_interval" not in config:
+        rows = [(epoch, split, "mAP_c" if metric == "mAP" else metric, value) for epoch, split, metric, value in rows]
+        notes.append("its mAP is the older name of mAP_c, and read as such")
+    return Series.from_rows(*zip(*rows, strict=True)) if rows else EMPTY
+
+
+def _epoch(row: dict, number: int) -> int:
+    if _is_number(row.get("epoch")):
+        return int(row["epoch"])
+    return int(row["_step"]) + 1 if _is_number(row.get("_step")) else number + 1  # the ICML pipeline's steps are epochs from 0
+
+
+def _metric(key: str, evaltypes: list[str]) -> tuple[str, str] | None:
+    """(split, metric) of a key of W&B; None where it is no metric."""
+    plain, parts = PLAIN_KEY.fullmatch(key), KEY.fullmatch(key)
+    if plain:
+        return plain[1], plain[2]
+    if not parts:
+        return None
+    split, group, metric = SPLITS[parts[1]], parts[2] or "", parts[3]
+    if group in TRAINING_GROUPS:
+        return split, f"{group}/{metric}"
+    evaltype = next((name for name in sorted(evaltypes, key=len, reverse=True) if group.startswith(f"{name}_")), None)
+    return split, f"{evaltype}/{metric}" if evaltype and len(evaltypes) > 1 else metric
+
+
+def _is_number(value) -> bool:
+    return (
+        isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and not (isinstance(value, float) and math.isnan(value))
+    )

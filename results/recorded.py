@@ -1,0 +1,164 @@
+"""One run as the tables see it, whether it was read from a folder or from W&B."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+CHANGED = "changed_on_resume"  # beside a run's flags: runs that differ in it are not averaged
+SEPARATED, CONCATENATED = "separated", "concatenated"  # the results over folds, as their files in meta/ are called
+FOLD = re.compile(r"fold_(\d+)$")
+WHOLE_NUMBERS, LISTS_OF_NAMES = ("seed", "n_epochs", "patience", "split_sets", "embed_dim"), ("evaltypes", "storage_metrics")  # flags
+# What reading a file that holds something else than it should can raise.
+UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError)
+VERSIONS = ("torch", "torchvision", "faiss-gpu", "faiss-cpu", "scikit-learn")  # packages that are told with the settings
+
+
+class Series:
+    """The recorded values of a run: `epochs` `(E,)` ascending, `values` `(E, K)` with NaN where nothing was recorded.
+
+    Args:
+        keys: the K pairs (split, metric).
+    """
+
+    def __init__(self, epochs: np.ndarray, keys: list[tuple[str, str]], values: np.ndarray):
+        self.epochs, self.keys, self.values = epochs, {key: i for i, key in enumerate(keys)}, values
+
+    def of(self, split: str, metric: str) -> np.ndarray:
+        """Values `(E,)` of one metric, all NaN where it was never recorded."""
+        column = self.keys.get((split, metric))
+        return np.full(len(self.epochs), np.nan) if column is None else self.values[:, column]
+
+    @classmethod
+    def from_rows(cls, epochs, splits, metrics, values) -> "Series":
+        """From the long form, four sequences of equal length; of rows that occur twice the last one counts."""
+        import pandas as pd
+
+        steps, row = np.unique(np.asarray(epochs, dtype=np.int64), return_inverse=True)
+        split_codes, split_names = pd.factorize(pd.Series(splits))
+        metric_codes, metric_names = pd.factorize(pd.Series(metrics))
+        codes, column = np.unique(split_codes * len(metric_names) + metric_codes, return_inverse=True)
+        keys = [(str(split_names[code // len(metric_names)]), str(metric_names[code % len(metric_names)])) for code in codes]
+        table = np.full((len(steps), len(keys)), np.nan)
+        table[row, column] = values
+        return cls(steps, keys, table)
+
+
+EMPTY = Series(np.empty(0, dtype=np.int64), [], np.empty((0, 0)))
+
+
+@dataclass
+class OverFolds:
+    """What a cross-validation's meta/<kind>.json holds: results over these folds, at these epochs, measured with these flags."""
+
+    folds: list[int]
+    epochs: list[int]
+    flags: dict
+    means: dict[tuple[str, str], float]  # (split, metric) -> mean, NaN where it is not defined
+
+
+@dataclass
+class RecordedRun:
+    """One run: what it is, what it recorded, and, where it does not count, why."""
+
+    name: str
+    where: str  # the run's folder, or its address at W&B
+    dataset: str
+    group: str
+    seed: int | None
+    fold: int | None = None
+    flags: dict = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)  # versions, hardware, images: title -> text
+    series: Series = field(default_factory=lambda: EMPTY)
+    problem: str | None = None  # failed or short
+    notes: list[str] = field(default_factory=list)
+    selected_epoch: int | None = None  # as summary.json names it
+    meta: dict[str, OverFolds] = field(default_factory=dict)  # of a fold: kind of embeddings -> the results over all folds
+
+    @property
+    def whole(self) -> str:
+        """The name of the fold's cross-validation; of any other run its own."""
+        return self.name if self.fold is None else self.name.rpartition("/")[0]
+
+
+def typed(flags: dict) -> dict:
+    """Flags with whole numbers and lists of names where tables count on them. Raises ValueError that names the flag."""
+    found = dict(flags)
+    for names, read, what in ((WHOLE_NUMBERS, whole, "no whole number"), (LISTS_OF_NAMES, words, "no list of names")):
+        for name in names:
+            try:
+                if flags.get(name) is not None:
+                    found[name] = read(flags[name])
+            except (ValueError, TypeError, OverflowError):
+                raise ValueError(f"{name} {flags[name]!r} is {what}") from None
+    return found
+
+
+def whole(value) -> int:
+    """A number without a fraction, as int. Raises ValueError or TypeError."""
+    number = int(value)
+    if number != value:
+        raise ValueError(f"{value!r} is no whole number")
+    return number
+
+
+def words(value) -> list[str]:
+    """A list of names; of one name alone that. Raises TypeError."""
+    names = [value] if isinstance(value, str) else list(value)
+    "".join(names)
+    return names
+
+
+def dataset_of(flags: dict) -> str | None:
+    """The name of a run's data set: --dataset_name, of `folder` else that of its path, else --dataset; None where nothing names it."""
+    name, path = flags.get("dataset"), flags.get("dataset_folder_path")
+    own = flags.get("dataset_name") or (Path(str(path)).name if name == "folder" and path else None)
+    return str(own or name) if own or name else None
+
+
+def identity(flags: dict, name: str) -> tuple[str, int | None]:
+    """Group and seed by the flags, else by a name of the form `<group>_s<seed>`."""
+    named = re.fullmatch(r"(.+)_s(\d+)(?:_\d+)?", name)
+    group = flags.get("group") or (named[1] if named else name)
+    return str(group), flags.get("seed", int(named[2]) if named else None)
+
+
+def judge(run: RecordedRun) -> None:
+    """Say what keeps a run from counting: nothing recorded, or fewer epochs than planned."""
+    if run.problem:
+        return
+    trained = run.series.epochs[run.series.epochs > 0]
+    planned = run.flags.get("n_epochs")
+    if planned == 0 and len(run.series.epochs):
+        return
+    if not len(trained):
+        run.problem = "failed: no epoch recorded"
+        return
+    last = int(trained[-1])
+    if planned is not None and last < planned and not _ended_by_patience(run, last):
+        run.problem = f"short: {last} of {planned} epochs"
+
+
+def _ended_by_patience(run: RecordedRun, last: int) -> bool:
+    patience = run.flags.get("patience")
+    return patience is not None and run.selected_epoch is not None and last - run.selected_epoch >= patience
+
+
+def said(error: Exception, most: int = 120) -> str:
+    """An error's text in one line."""
+    return " ".join(str(error).split())[:most] or type(error).__name__
+
+
+def environment(content: dict) -> dict[str, str]:
+    """Of the content of environment.yaml versions, hardware, images and transforms, as the tables print them: title -> text."""
+    packages, data = content.get("packages") or {}, content.get("data") or {}
+    found = {name: str(packages[name]) for name in VERSIONS if name in packages}
+    found |= {name: str(content[name]) for name in ("cuda", "python", "weights") if content.get(name)}
+    if content.get("git_commit"):
+        found["commit"] = str(content["git_commit"])[:12]
+    found["GPU"] = str(content.get("gpu") or content.get("device") or "unknown")
+    counts = {split: count for split, count in (data.get("counts") or {}).items() if count}
+    if counts:
+        found["images"] = ", ".join(f"{split} {count.get('images')} of {count.get('classes')} classes" for split, count in counts.items())
+    return found | {f"transforms, {split}": str(made) for split, made in (data.get("transforms") or {}).items()}

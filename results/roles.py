@@ -1,0 +1,90 @@
+"""What a flag is to the tables: does it have to agree within a group, is it a setting or the method, was it published, is it printed.
+
+Each question has one function here. Whether a flag has to agree says its role (utilities/roles.py); the program that knows the flags,
+Result_Evaluations.py, hands the roles in by `know`.
+"""
+
+import re
+
+from utilities.flags import has_folds
+from utilities.roles import Roles
+
+_declared = Roles()
+METHOD = re.compile(r"(loss|batch_mining|mine_pairs|loss_(?!decay$).+|miner_.+)")  # what a group is, not a setting it shares
+ALSO_FREE = {"weights", "precision"}  # a copy of the published weights under a path of one's own; how fast
+# Printed with every table, in this order; all others are in the table of settings, and are marked where a group differs.
+PRINTED = {
+    "data": ("dataset", "images"),
+    "split": (
+        "split_scheme", "use_tv_split", "tv_split_by_samples", "tv_split_perc", "split_test_size", "split_test_start", "split_partitions",
+        "split_sets", "split_file", "split_shuffle",
+    ),
+    "network": ("arch", "weights"),
+    "embedding": ("embed_dim", "embed_hidden"),
+    "batch": ("bs", "data_sampler", "samples_per_class", "iterations_per_epoch"),
+    "augmentation": ("augmentation",),
+    "optimiser": ("optim", "lr", "fc_lr", "decay", "scheduler", "gamma", "tau", "precision"),
+    "epochs": ("n_epochs", "patience", "selection"),
+    "versions": ("torch", "torchvision", "cuda", "commit"),
+    "GPU": ("GPU",),
+}  # fmt: skip
+OF_HALF, OF_VALIDATION = {"use_tv_split"}, {"tv_split_by_samples", "tv_split_perc"}
+OF_FILE, OF_FOLDS = {"split_file"}, {"split_test_size", "split_test_start", "split_partitions", "split_sets"}
+
+
+def know(roles: Roles) -> None:
+    """Go by these roles of flags. A flag that is not among them, such as that of another clone's plug-in, is of the method."""
+    _declared.clear()
+    _declared.update(roles)
+
+
+def is_saved(name: str) -> bool:
+    """Whether a flag is part of what a run is: not what one command was asked to do, and no key."""
+    return _declared[name].saved
+
+
+def compared(flags: dict) -> dict:
+    """The flags in which the runs of a group must agree."""
+    return {name: value for name, value in flags.items() if _declared[name].compared}
+
+
+def settings(flags: dict) -> dict:
+    """Of the compared flags those that groups share, or are marked for."""
+    return {name: value for name, value in compared(flags).items() if not METHOD.fullmatch(name)}
+
+
+def method(flags: dict) -> dict:
+    """Of the compared flags those of the loss and the miner that the run used."""
+    own = (f"loss_{flags.get('loss')}_", f"miner_{flags.get('batch_mining')}_")
+    return {
+        name: value
+        for name, value in compared(flags).items()
+        if METHOD.fullmatch(name) and (name in ("loss", "batch_mining", "mine_pairs") or name.startswith(own))
+    }
+
+
+def measured(flags: dict) -> dict:
+    """The flags that decide the values of a measurement."""
+    return {name: value for name, value in flags.items() if _declared[name].compared and _declared[name].fixed != "first"}
+
+
+def published(flags: dict) -> dict:
+    """The flags that a published protocol fixes."""
+    return {name: value for name, value in compared(flags).items() if _declared[name].name != "selection" and name not in ALSO_FREE}
+
+
+def printed(title: str | None = None) -> tuple[str, ...]:
+    """The settings printed with every table, under one of the `titles` or under all."""
+    return PRINTED[title] if title else tuple(name for names in PRINTED.values() for name in names)
+
+
+def titles() -> tuple[str, ...]:
+    """Under what the printed settings stand, in order."""
+    return tuple(PRINTED)
+
+
+def without_effect(flags: dict) -> set[str]:
+    """The split flags that the run's own --split_scheme does not read."""
+    if not has_folds(flags):
+        return OF_FILE | OF_FOLDS | (set() if flags.get("use_tv_split") else OF_VALIDATION)
+    return OF_HALF | OF_VALIDATION | (OF_FOLDS if flags["split_scheme"] == "predefined" else OF_FILE)

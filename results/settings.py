@@ -1,0 +1,118 @@
+"""Settings: what runs and groups share beside their method (flags, data, versions, hardware), and where they differ."""
+
+from collections import Counter
+
+from results import columns, roles
+from results.recorded import RecordedRun
+
+UNUSED = "not used"  # of a flag that the run's --split_scheme does not read
+UNSET = ("None", "False", "", UNUSED)  # not worth printing where all share it
+UNKNOWN = "unknown"
+
+
+def shown(value) -> str:
+    """A flag's value as text."""
+    if isinstance(value, (list, tuple)):
+        return " ".join(map(shown, value))
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
+def of_run(run: RecordedRun, defaults: dict | None = None) -> dict[str, str]:
+    """All settings of a run, as text.
+
+    Args:
+        defaults: flag -> default, for flags that the run was recorded without.
+    """
+    flags = {**(defaults or {}), **run.flags} if run.flags else {}
+    found = {name: shown(value) for name, value in roles.settings(flags).items()}
+    found |= {name: UNUSED for name in roles.without_effect(flags) & set(found)}
+    found |= {"dataset": run.dataset} if "dataset" in found else {}
+    return found | {"selection": columns.rule(run)} | run.environment
+
+
+def together(found: list[dict[str, str]]) -> dict[str, str]:
+    """The settings of several runs in one: where they differ (versions, hardware), all values."""
+    names = {name: None for one in found for name in one}
+    return {name: " | ".join(sorted({one.get(name, UNKNOWN) for one in found})) for name in names}
+
+
+def differing_flags(runs: list[RecordedRun], defaults: dict) -> list[str]:
+    """The compared flags in which runs differ, with values and runs; a flag that a run was recorded without has its default."""
+    found = []
+    for flag in sorted(roles.compared({flag: None for run in runs for flag in run.flags})):
+        holders = {}
+        for run in runs:
+            holders.setdefault(shown(run.flags.get(flag, defaults.get(flag))), []).append(run.name)
+        if len(holders) > 1:
+            found.append(f"{flag}: " + ", ".join(f"{value} ({_few(names)})" for value, names in holders.items()))
+    return found
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def shared(found: list[dict[str, str]]) -> dict[str, str]:
+    """Of the settings of several groups each one's most frequent value, in the order of printing."""
+    names = list({name: None for one in found for name in one})
+    order = {name: i for i, name in enumerate(roles.printed())}
+    names.sort(key=lambda name: (order.get(name, len(order)), name))
+    return {name: Counter(one[name] for one in found if name in one).most_common(1)[0][0] for name in names}
+
+
+def own(one: dict[str, str], name: str, common: str) -> str:
+    """A group's value of a setting. Not recorded, it is unknown; but None where the others have None, which a missing flag means too."""
+    return one.get(name, "None" if common == "None" else UNKNOWN)
+
+
+def differences(one: dict[str, str], common: dict[str, str]) -> list[str]:
+    """In words, where a group differs from the most frequent values. That a scheme does not read a flag follows from the scheme."""
+    return [f"{name} {value} (others: {most})" for name, most in common.items() if (value := own(one, name, most)) not in (most, UNUSED)]
+
+
+def printed(found: list[dict[str, str]]) -> str:
+    """The settings that groups share, in one sentence for a table."""
+    common = shared(found)
+    parts = []
+    for title in roles.titles():
+        values = [
+            f"{name} {common[name]}" for name in roles.printed(title)
+            if name in common and (common[name] not in UNSET or (name, common[name]) == ("use_tv_split", "False"))
+        ]  # fmt: skip
+        if values:
+            parts.append(f"{title}: {', '.join(values)}")
+    return "; ".join(parts)
+
+
+def left_alone(found: list[dict[str, str]], defaults: dict) -> set[str]:
+    """The flags that no group set: all have the default, or do not read it."""
+    return {
+        name
+        for name, default in defaults.items()
+        if default != UNKNOWN and any(name in one for one in found)
+        and {one.get(name, shown(default)) for one in found} <= {shown(default), UNUSED}
+    }  # fmt: skip
+
+
+def varied(found: list[dict], common: dict[str, str]) -> list[str]:
+    """In a few words a group, what sets it apart: its method's own flags that vary within that method, and flags unlike most groups'.
+
+    Args:
+        found: the flags of each group.
+        common: the most frequent settings.
+    """
+    methods = [{name: shown(value) for name, value in roles.method(flags).items()} for flags in found]
+    texts = []
+    for flags, method in zip(found, methods, strict=True):
+        loss, miner = (f"{kind}_{flags.get(flag)}_" for kind, flag in (("loss", "loss"), ("miner", "batch_mining")))
+        varying = [name for name in method if len({other[name] for other in methods if name in other}) > 1]
+        parts = [
+            f"{name.removeprefix(loss).removeprefix(miner)} {method[name]}"
+            for name in varying
+            if name not in ("loss", "batch_mining") and method[name] != "False"
+        ]
+        own_flags = {name: shown(value) for name, value in roles.settings(flags).items() if name in common and name != "dataset"}
+        unread = roles.without_effect(flags)
+        parts += [f"{name} {value}" for name, value in own_flags.items() if value != common[name] and name not in unread]
+        texts.append(", ".join(parts))
+    return texts

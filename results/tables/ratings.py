@@ -1,0 +1,126 @@
+"""Groups x metrics: of one data set, of all, one by one what is in no mean, and every run's values."""
+
+import csv
+import math
+from pathlib import Path
+
+from results import columns, groups, inference, settings
+from results.columns import SELECTED, SELECTIONS, Column
+from results.formats import Cell, Table
+from results.groups import Group
+from results.tables import notes
+from results.tables.notes import head, number, text
+from utilities.files import replacing
+
+EPOCH_DIGITS = 1
+UNTRAINED_PART = "before training"
+
+
+def single(found: list[Group], shown: list[Column], how: str, ddof: int) -> Table:
+    """The table of one data set: groups x metrics. Groups that must not be ranked with each other are in parts of their own."""
+    dataset = found[0].dataset
+    own = ["loss", "miner", "unlike others"]
+    table = Table(
+        f"{dataset}_{how}", f"{dataset}: {SELECTIONS[how].partition(':')[0]}", ["group", "seeds", *own, *map(head, shown), "epoch"],
+        apart=set(own),
+    )  # fmt: skip
+    flags = {group.name: (group.counted or group.runs)[0].flags for group in found}
+    common = settings.shared([group.settings for group in found])
+    varied = dict(zip(flags, settings.varied(list(flags.values()), common), strict=True))
+    for part, members in groups.pools(found, how).items():
+        places = {c: inference.ranked([g.estimate(c, how) for g in members], c.higher) for c in shown}
+        for i, group in enumerate(members):
+            epochs = group.epochs(how, ddof)
+            miner = flags[group.name].get("batch_mining", "") if group.miner is None else group.miner
+            method = [text(str(flags[group.name].get("loss", ""))), text(str(miner))]
+            numbers = [number(group.estimate(c, how, ddof), c, places[c][i]) for c in shown]
+            fewer = group.fewer([*((c.title, group.estimate(c, how)) for c in shown), ("epoch", epochs)])
+            last = Cell(epochs.mean, epochs.deviation, digits=EPOCH_DIGITS)
+            cells = [text(group.name), text(group.seeds_text), *method, text(varied[group.name]), *numbers, last]
+            table.add(cells, group.remarks + fewer, part)
+    for state in groups.untrained(found):
+        estimates = [state.estimate(c, ddof) for c in shown]
+        if count := max((e.count for e in estimates), default=0):
+            numbers = [number(e, c) for e, c in zip(estimates, shown, strict=True)]
+            table.add([text(state.title), text(str(count)), *[text("")] * 3, *numbers, Cell(state.epoch, digits=0)], part=UNTRAINED_PART)
+    table.notes = notes.about(found, how, ddof, "column" if len(groups.pools(found, how)) == 1 else "column in a part of the table")
+    notes.mark_noise(table, found, {head(c): c for c in shown})
+    return table
+
+
+def shared(found: list[Group], shown: dict[str, list[Column]], how: str, ddof: int) -> Table:
+    """The table over all data sets: methods x (data set, metric), each data set ranked by itself.
+
+    Args:
+        shown: data set -> its columns.
+    """
+    of, labels = groups.of_datasets(found), groups.label_alike(found)
+    heads = {f"{dataset} {head(c)}": c for dataset in of for c in shown[dataset]}
+    table = Table(f"shared_{how}", f"All data sets: {SELECTIONS[how].partition(':')[0]}", ["method", "seeds", *heads])
+    places, apart = {}, {}
+    for dataset, there in of.items():
+        (_, first), *others = groups.pools(there, how).items()
+        apart |= {group: f"{dataset}: not ranked with the others ({title})" for title, members in others for group in members}
+        for c in shown[dataset]:
+            ranked = inference.ranked([g.estimate(c, how) for g in first], c.higher)
+            places |= {(group, c): place for group, place in zip(first, ranked, strict=True)}
+    rows = {}
+    for group in found:
+        rows.setdefault(labels[group.dataset, group.name], {})[group.dataset] = group
+    for label in sorted(rows, key=lambda name: (name.startswith("R-"), name.lower())):
+        here, cells, remarks = rows[label], [], []
+        for dataset in of:
+            group = here.get(dataset)
+            none = inference.Place()
+            cells += [number(group.estimate(c, how, ddof), c, places.get((group, c), none)) if group else Cell() for c in shown[dataset]]
+        for dataset, group in here.items():
+            remarks += [f"{dataset}: {remark}" for remark in group.remarks + notes.fewer(group, shown[dataset], how)]
+            remarks += [apart[group]] if group in apart else []
+        seeds = list(dict.fromkeys(group.seeds_text for group in here.values()))
+        table.add([text(label), text(" / ".join(seeds)), *cells], remarks)
+    table.notes = notes.about(found, how, ddof)
+    notes.mark_noise(table, found, heads)
+    return table
+
+
+def left_out(found: list[Group], shown: list[Column]) -> Table | None:
+    """Runs that no mean holds, one by one, with what they recorded; None where there are none."""
+    rows = [(group, run, reason) for group in found for run, reason in group.left_out]
+    if not rows:
+        return None
+    table = Table("left_out", "Runs that are in no mean", ["run", "group", "data set", "seed", "why", "epochs", *map(head, shown)])
+    for group, run, reason in rows:
+        last = str(run.series.epochs[-1]) if len(run.series.epochs) else "0"
+        numbers = [Cell(columns.value(run, c, SELECTED) * c.scale, digits=c.digits) for c in shown]
+        cells = [text(run.name), text(group.name), text(run.dataset), text(str(run.seed)), text(reason), text(last), *numbers]
+        cells[0].link = run.where
+        table.add(cells, run.notes)
+    refused = [f"{group.dataset}/{group.name}: {group.refused}." for group in found if group.refused]
+    epochs, *_ = notes.about(found, SELECTED, 1, None)
+    table.notes = [
+        "Each line is one run with its selected epoch; nothing here is averaged.",
+        *refused,
+        epochs,
+        *notes.shared_settings(found),
+    ]
+    return table
+
+
+def values(found: list[Group], shown: dict[str, list[Column]], folder: Path) -> None:
+    """Write runs.csv: every run, every selection, every column of its data set, as recorded (0 to 1), in full precision."""
+    with replacing(folder / "runs.csv") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([
+            "dataset", "group", "run", "seed", "fold", "counted", "why_not", "selection", "split", "metric", "value", "selected_epoch", "where",
+        ])  # fmt: skip
+        for group in found:
+            reasons = {id(run): reason for run, reason in group.left_out}
+            for run in group.runs:
+                reason = reasons.get(id(run), "")
+                about = [group.dataset, group.name, run.name, run.seed, "" if run.fold is None else run.fold, not reason, reason]
+                for how in SELECTIONS:
+                    epoch = f"{columns.epoch(run, how):g}"
+                    for c in shown[group.dataset]:
+                        value = columns.value(run, c, how)
+                        if not math.isnan(value):
+                            writer.writerow([*about, how, c.split, c.metric, repr(value), epoch, run.where])

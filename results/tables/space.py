@@ -1,0 +1,91 @@
+"""The structure of the embedding space, what goes with it, and the miner that changes it."""
+
+from results import groups, inference
+from results.columns import SELECTED, Column
+from results.formats import Cell, Table
+from results.groups import Group
+from results.tables import notes
+from results.tables.notes import head, number, text
+
+
+def structure(found: list[Group], shown: list[Column], ddof: int) -> Table:
+    """The structure of the embedding space at the selected epoch: distances within and between classes, spectrum."""
+    dataset = found[0].dataset
+    table = Table(f"{dataset}_structure", f"{dataset}: structure of the embedding space", ["group", "seeds", *map(head, shown)])
+    for group in found:
+        numbers = [number(group.estimate(c, SELECTED, ddof), c) for c in shown]
+        table.add([text(group.name), text(group.seeds_text), *numbers], group.remarks + notes.fewer(group, shown, SELECTED))
+    table.notes = notes.about(found, SELECTED, ddof, None)
+    return table
+
+
+def correlation(found: list[Group], a: Column, b: Column) -> inference.Correlation:
+    """Correlation of two columns over the groups' means at the selected epoch, twins with and without rho_distance counted once."""
+    means = [[group.estimate(c, SELECTED).mean for group in found] for c in (a, b)]
+    return inference.correlation(*means, groups.units(found))
+
+
+def correlations(found: list[Group], of: Column, with_: list[Column]) -> Table:
+    """Correlation over a data set's groups of one metric with others, at the selected epoch."""
+    dataset = found[0].dataset
+    titles = ["quantity", "Pearson", "p", "Spearman", "groups"]
+    table = Table(f"{dataset}_correlations", f"{dataset}: correlation of {of.title} with", titles)
+    results = [correlation(found, of, c) for c in with_]
+    for c, result, p in zip(with_, results, inference.holm([result.p for result in results]), strict=True):
+        coefficients = [Cell(result.pearson, sign=True), _p(p, 4), Cell(result.spearman, sign=True)]
+        table.add([text(c.title), *coefficients, Cell(result.count, digits=0)])
+    epochs, *_ = notes.about(found, SELECTED, 1, None)
+    table.notes = [
+        f"Over the groups' means, each over {notes.seeds(found)}; a group and its twin with rho_distance count once, with their mean. "
+        f"No coefficient with fewer than {inference.GROUPS_TO_CORRELATE} groups: chance alone gives values near 1. "
+        f"p: of Pearson's coefficient, Holm-corrected over the table's rows. {epochs}",
+        *notes.shared_settings(found),
+        *notes.marked(found, [of, *with_]),
+    ]
+    return table
+
+
+def _p(p: float, digits: int) -> Cell:
+    least = 10.0**-digits
+    return Cell(float(p), text=f"<{least:.{digits}f}" if p < least else None, digits=digits)
+
+
+def regularised(found: list[Group], shown: list[Column], ddof: int) -> Table | None:
+    """Each group with the miner rho_distance beside its twin with the miner distance; None where there is no such pair, or no column."""
+    pairs = groups.twins(found) if shown else []
+    if not pairs:
+        return None
+    dataset = found[0].dataset
+    heads = [f"{head(c)} {what}" for c in shown for what in ("distance", "rho_distance", "difference", "p")]
+    table = Table(f"{dataset}_rho_distance", f"{dataset}: with and without rho_distance", ["method", "seeds", *heads])
+    tests = {c: [[g.estimate(c, SELECTED) for g in pair] for pair in pairs] for c in shown}
+    adjusted = {c: inference.holm([inference.welch(*pair) for pair in tests[c]]) for c in shown}
+    for i, (plain, with_rho) in enumerate(pairs):
+        cells = []
+        for c in shown:
+            one, other = tests[c][i]
+            cells += [number(group.estimate(c, SELECTED, ddof), c) for group in pairs[i]]
+            cells += [
+                Cell(other.mean - one.mean, digits=c.digits, sign=True, interval=inference.difference(other, one)),
+                _p(adjusted[c][i], 3),
+            ]
+        seeds = dict.fromkeys((plain.seeds_text, with_rho.seeds_text))
+        remarks = [f"{g.name}: {remark}" for g in (plain, with_rho) for remark in g.remarks + notes.fewer(g, shown, SELECTED)]
+        table.add([text(plain.label), text(" / ".join(seeds)), *cells], remarks)
+    table.notes = [
+        "The two of a pair differ in the miner alone: distance, and rho_distance, which at times pushes a sample of the anchor's own class away. "
+        "In brackets: 95 % interval of the difference (Welch's t). p: two-sided Welch's t-test of the two, Holm-corrected over the column's "
+        "pairs; - of one seed.",
+        *_all_pairs(shown, tests),
+        *notes.about(found, SELECTED, ddof, None),
+    ]
+    return table
+
+
+def _all_pairs(shown: list[Column], tests: dict) -> list[str]:
+    """One note on the direction of all pairs: what no pair shows by itself, many may show together."""
+    told = []
+    for c in shown:
+        above, below, p = inference.sign_test([other.mean - one.mean for one, other in tests[c]])
+        told.append(f"{c.title} rises in {above} and falls in {below} (p {p:.3g})")
+    return [f"Over all pairs, by the sign test: {'; '.join(told)}."]

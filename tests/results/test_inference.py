@@ -1,0 +1,149 @@
+"""Statistics against scipy and against plain definitions."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from results import inference
+from results.inference import Estimate
+
+samples = st.lists(st.floats(-100, 100, allow_nan=False), min_size=2, max_size=8)
+
+
+def test_estimate():
+    assert inference.estimate([1, 2, 4, math.nan]) == Estimate(pytest.approx(7 / 3), pytest.approx(np.std([1, 2, 4], ddof=1)), 3)
+    assert inference.estimate([1, 2, 4], ddof=0).deviation == pytest.approx(np.std([1, 2, 4]))
+    for ddof in (0, 1):
+        one = inference.estimate([5.0], ddof)
+        assert one.mean == 5 and math.isnan(one.deviation) and one.count == 1, "one seed has no deviation, by either ddof"
+    assert inference.estimate([]).count == 0
+
+
+@settings(deadline=None, max_examples=60)
+@given(samples, samples)
+def test_welch_is_scipys(a, b):
+    if np.std(a) + np.std(b) < 1e-6:
+        return
+    expected = stats.ttest_ind(a, b, equal_var=False).pvalue
+    assert inference.welch(inference.estimate(a), inference.estimate(b)) == pytest.approx(expected, rel=1e-6, abs=1e-12)
+
+
+def test_welch_without_spread_or_seeds():
+    assert inference.welch(Estimate(1, 0, 3), Estimate(1, 0, 3)) == 1 and inference.welch(Estimate(1, 0, 3), Estimate(2, 0, 3)) == 0
+    assert math.isnan(inference.welch(Estimate(1, math.nan, 1), Estimate(2, 0.1, 3)))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.one_of(st.floats(0, 1), st.just(math.nan)), max_size=9))
+def test_holm_by_its_definition(p_values):
+    adjusted = inference.holm(p_values)
+    there = [p for p in p_values if not math.isnan(p)]
+    for p, value in zip(p_values, adjusted, strict=True):
+        if math.isnan(p):
+            assert math.isnan(value)
+            continue
+        # The largest (m - j) p_(j) over all p_(j) that come before p, and p itself.
+        ordered = sorted(there)
+        candidates = [(len(there) - j) * q for j, q in enumerate(ordered) if q <= p]
+        last = max(j for j, q in enumerate(ordered) if q == p)
+        first = min(j for j, q in enumerate(ordered) if q == p)
+        assert value == pytest.approx(min(1, max(candidates[: first + 1])), abs=1e-12) or first != last
+
+
+def test_holm_known():
+    assert inference.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+def marks(groups, higher):
+    return [place.mark for place in inference.ranked(groups, higher)]
+
+
+def test_marks():
+    groups = [
+        Estimate(60, 0.5, 5),
+        Estimate(60.2, 0.5, 5),
+        Estimate(55, 0.5, 5),
+        Estimate(61, math.nan, 1),
+        Estimate(math.nan, math.nan, 0),
+    ]
+    assert marks(groups, True) == ["close", "best", "", "", ""], "a mean of one seed is not the best"
+    assert marks(groups, False) == ["", "", "best", "", ""]
+    assert marks(groups, None) == [""] * 5
+    assert marks(groups[:1], True) == [""] and marks(groups[2:], True) == [""] * 3, "a group alone is no winner"
+
+
+def test_nothing_is_underlined_below_five_seeds():
+    for count, mark in ((2, ""), (4, ""), (5, "close"), (9, "close")):
+        assert marks([Estimate(60, 0.5, count), Estimate(60.01, 0.5, 5)], True) == [mark, "best"]
+    assert marks([Estimate(60, 0.5, 5), Estimate(60.01, 0.5, 4), Estimate(50, 0.5, 5)], True) == ["", "best", ""]
+
+
+def test_the_interval_of_the_difference_to_the_best_is_welchs():
+    rng = np.random.default_rng(0)
+    for n, m in ((2, 2), (3, 5), (5, 5)):
+        a, b = rng.normal(77, 3, n), rng.normal(96, 0.2, m)
+        places = inference.ranked([inference.estimate(a), inference.estimate(b), Estimate(99, math.nan, 1)], True)
+        assert places[0].interval == pytest.approx(tuple(stats.ttest_ind(a, b, equal_var=False).confidence_interval()))
+        assert places[1] == ("best", None) and places[2] == ("", None)
+    assert inference.difference(Estimate(1, 0, 2), Estimate(2, 0, 3)) == (-1, -1)
+
+
+def test_a_group_of_three_seeds_three_deviations_below_the_best_is_not_underlined():
+    """Of sixteen groups of three seeds each, fifteen equal ones and one that is worse: it was underlined in most of the tables."""
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        groups = [inference.estimate(rng.normal(-3.0 * (i == 0), 1, 3)) for i in range(16)]
+        assert marks(groups, True)[0] == ""
+
+
+def test_sign_test():
+    for above, below in ((8, 0), (2, 6), (3, 3), (0, 1)):
+        told = inference.sign_test([1.0] * above + [-1.0] * below + [0.0, math.nan])
+        assert told == (above, below, pytest.approx(stats.binomtest(above, above + below).pvalue))
+    assert inference.sign_test([0.0]) == (0, 0, 1.0)
+
+
+def test_compare():
+    ours, theirs = Estimate(64, 0.4, 5), inference.with_ddof_1(63.09, 0.46, 5, 0)
+    assert theirs.deviation == pytest.approx(0.46 * math.sqrt(5 / 4))
+    result = inference.compare(ours, theirs)
+    assert (
+        result.difference == pytest.approx(0.91)
+        and result.z == pytest.approx(0.91 / math.sqrt(0.16 / 5 + theirs.deviation**2 / 5))
+        and not result.assumed
+    )
+    alone = inference.compare(Estimate(64, math.nan, 1), theirs)
+    assert alone.assumed and alone.z == pytest.approx(0.91 / math.sqrt(theirs.deviation**2 * 1.2))
+    assert math.isnan(inference.compare(ours, Estimate(63, math.nan, 1)).z)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=5, max_size=12))
+def test_correlation_is_scipys(pairs):
+    x, y = np.array(pairs, dtype=float).T
+    result = inference.correlation(x, y)
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
+        assert math.isnan(result.pearson)
+        return
+    assert result.pearson == pytest.approx(stats.pearsonr(x, y).statistic, abs=1e-9)
+    assert result.spearman == pytest.approx(stats.spearmanr(x, y).statistic, abs=1e-9)
+    assert result.p == pytest.approx(stats.pearsonr(x, y).pvalue, abs=1e-6)
+
+
+def test_of_fewer_than_five_groups_there_is_no_correlation():
+    x = [1.0, 2.0, 3.0, 4.0, math.nan]
+    assert all(math.isnan(value) for value in inference.correlation(x, x)[:3]) and inference.correlation(x, x).count == 4
+    assert inference.correlation([*x, 5.0], [*x, 5.0]).pearson == pytest.approx(1)
+
+
+def test_groups_of_one_unit_count_once():
+    rng = np.random.default_rng(0)
+    x, y = rng.random((2, 7))
+    y[6] = math.nan
+    told = inference.correlation(x, y, [0, 0, 2, 3, 4, 5, 5])
+    once = inference.correlation([(x[0] + x[1]) / 2, *x[2:6]], [(y[0] + y[1]) / 2, *y[2:6]])
+    assert told.count == 5 and told == pytest.approx(once)
