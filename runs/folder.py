@@ -63,10 +63,11 @@ class RunFolder:
         path = self.path / SUMMARY
         try:
             summary = json.loads(path.read_text(encoding="utf-8"))
-            summary["selected"]["rule"], summary["selected"]["epoch"], summary["selected"]["values"].keys()
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise UserError(f"{path} is missing or damaged: delete it, and --resume writes it anew from the checkpoint") from error
-        return summary
+            return {**summary, "selected": {"rule": "", "epoch": None, **summary["selected"], "values": dict(summary["selected"]["values"])}}
+        except OSError as error:
+            raise UserError(f"{path} is missing: --resume writes it anew from the checkpoint") from error
+        except (ValueError, TypeError, KeyError) as error:
+            raise UserError(f"{path} is damaged: delete it, and --resume writes it anew from the checkpoint") from error
 
     @property
     def selected(self) -> dict:
@@ -89,8 +90,9 @@ class RunFolder:
         if not self.has_checkpoint:
             return Progress(0, False)
         content = self.state
-        stopped = content["run"]["stopped"]
-        return Progress(content["epoch"], stopped if self.opt is None else checkpoint.out_of_patience(content, self.opt.patience))
+        patience = None if self.opt is None else self.opt.patience
+        stopped = content["run"]["stopped"] if patience is None else checkpoint.out_of_patience(content, patience)
+        return Progress(content["epoch"], stopped)
 
     @property
     def finished(self) -> bool:

@@ -161,7 +161,7 @@ def _range(key: str, values: list[str], parser, actions: dict, where: str) -> Ra
         nearest = difflib.get_close_matches(flag, actions, n=1)
         raise UserError(f"{where}: unknown flag {flag!r}." + (f" Did you mean {nearest[0]!r}?" if nearest else ""))
     action = actions[flag]
-    if action.dest == "help" or not roles.of(parser)[action.dest].searched:
+    if action.dest == "help" or not roles.of(parser, roles.METHOD)[action.dest].searched:
         raise UserError(f"{where}: {flag} cannot be searched: trials must differ in nothing that decides what or how is measured")
     if action.nargs not in (None, 0, "?"):
         raise UserError(f"{where}: {flag} takes several values: only flags of one value can be searched")

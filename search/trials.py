@@ -35,7 +35,7 @@ def scores(folder: Path) -> dict:
         joined = folder / "meta" / "concatenated.json"
         if joined.exists():
             found["test_concatenated"] = json.loads(joined.read_text(encoding="utf-8"))["values"]["test"]
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, UserError) as error:
         raise UserError(f"{folder} holds no result: {error}") from error
     return {split: {metric: value["mean"] for metric, value in values.items()} for split, values in found.items()}
 

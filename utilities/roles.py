@@ -60,12 +60,12 @@ class Roles(dict):
         return {flag for flag, role in self.items() if all(getattr(role, rule) == value for rule, value in rules.items())}
 
 
-def of(parser) -> Roles:
-    """The roles of a parser's flags. Raises LookupError for a flag without one."""
+def of(parser, default: Role | None = None) -> Roles:
+    """The roles of a parser's flags. Raises LookupError for a flag without one where there is no default."""
     roles = Roles()
     for group in parser._action_groups:
         for action in group._group_actions:
-            role = getattr(action, "role", None) or getattr(group, "role", None)
+            role = getattr(action, "role", None) or getattr(group, "role", default)
             if role is None and action.dest != "help":
                 raise LookupError(f"--{action.dest} has no role: give its group one")
             if role is not None:

@@ -86,7 +86,7 @@ def test_difference_and_z(tmp_path):
     assert (shown["R@1 difference"], shown["R@1 z"]) == (f"{mean - 62.80:+.2f}", f"{against.z:+.2f}")
     assert (shown["rho ours"], shown["rho published"]) == ("0.200", "0.155")
     text = formats.to_markdown(table)
-    assert "rho published: of D - 1 singular values" in text
+    assert "rho published is over D - 1 singular values" in text
     assert "divided by the number of anchors that kept pairs" in text and "z compares two different losses" in text
 
 

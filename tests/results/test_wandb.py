@@ -87,7 +87,7 @@ def test_plain_names_are_read_and_what_the_run_is():
     (run,) = group.counted
     assert set(run.series.keys) == {("test", "e_recall@1"), ("train", "criterion/active_share"), ("val", "other/nmi")}
     assert run.series.of("test", "e_recall@1").tolist() == [0.1, 0.2]
-    assert run.environment == {"git_commit": "abc"} and "environment" not in run.flags
+    assert run.environment == {"commit": "abc", "GPU": "unknown"} and "environment" not in run.flags
 
 
 def test_values_of_one_epoch_in_several_rows_are_joined():

@@ -70,7 +70,7 @@ def test_a_folder_without_a_run(tmp_path):
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"selected": 1}', '{"selected": {"rule": "", "epoch": 1, "values": 3}}', "\x00"])
 def test_a_damaged_summary_is_one_line(tmp_path, content):
     (tmp_path / "summary.json").write_text(content)
-    with pytest.raises(UserError, match="missing or damaged"):
+    with pytest.raises(UserError, match="summary.json is damaged"):
         _ = RunFolder(tmp_path).summary
 
 
