@@ -22,8 +22,9 @@ import metrics
 import trainers
 from options import composition
 from utilities import flags as shared_flags
-from utilities import roles
+from utilities import numbers, roles
 from utilities.errors import OneLineParser, UserError
+from utilities.numbers import number, whole
 from utilities.registry import unknown
 
 LISTS = ("losses", "miners", "samplers", "architectures", "datasets", "trainers", "metrics")
@@ -41,9 +42,9 @@ class _Help(argparse.HelpFormatter):
 
     def _get_help_string(self, action):
         if isinstance(action, argparse._StoreTrueAction) or action.default in (None, argparse.SUPPRESS) or "%(default)" in action.help:
-            return action.help
+            return numbers.help_of(action)
         shown = " ".join(map(str, action.default)) if isinstance(action.default, list) else "%(default)s"
-        return f"{action.help} (default: {shown or 'none'})"
+        return f"{numbers.help_of(action)} (default: {shown or 'none'})"
 
 
 class _Parser(OneLineParser):
@@ -71,12 +72,15 @@ def basic_training_parameters(parser) -> None:
     group = _group(parser, "schedule", roles.METHOD)
     group.add_argument(
         "--n_epochs",
-        type=int,
+        type=whole(0),
         default=150,
         help="epochs to train; 0: the untrained network alone, evaluated by --check_untrained_accuracy, or its embeddings by --dump_embeddings",
     )
     group.add_argument(
-        "--iterations_per_epoch", type=int, default=None, help="batches an epoch (unset: as many as the sampler says, about images / --bs)"
+        "--iterations_per_epoch",
+        type=whole(1, 10**5),
+        default=None,
+        help="batches an epoch (unset: as many as the sampler says, about images / --bs)",
     )
     group.add_argument(
         "--scheduler",
@@ -84,12 +88,16 @@ def basic_training_parameters(parser) -> None:
         choices=["step", "multistep", "cosine", "plateau", "none"],
         help="learning-rate schedule: step and multistep multiply by --gamma at the epochs --tau, cosine falls to 0 over --n_epochs, plateau multiplies by --gamma when the selection metric rests",
     )
-    group.add_argument("--gamma", type=float, default=0.3, help="factor of the learning-rate schedule")
+    group.add_argument("--gamma", type=number(above=0, most=1), default=0.3, help="factor of the learning-rate schedule")
     group.add_argument(
-        "--tau", type=int, nargs="+", default=[1000], help="one or more epochs after which `step` multiplies the rate by --gamma"
+        "--tau", type=whole(1), nargs="+", default=[1000], help="one or more epochs after which `step` multiplies the rate by --gamma"
     )
-    group.add_argument("--plateau_patience", type=int, default=4, help="evaluations without improvement before `plateau` lowers the rate")
-    group.add_argument("--patience", type=int, default=None, help="stop when validation has not improved for so many epochs (unset: never)")
+    group.add_argument(
+        "--plateau_patience", type=whole(0), default=4, help="evaluations without improvement before `plateau` lowers the rate"
+    )
+    group.add_argument(
+        "--patience", type=whole(1), default=None, help="stop when validation has not improved for so many epochs (unset: never)"
+    )
     group = _group(parser, "optimiser", roles.METHOD)
     group.add_argument(
         "--optim",
@@ -97,23 +105,26 @@ def basic_training_parameters(parser) -> None:
         choices=["adam", "adamw", "sgd", "rmsprop"],
         help="optimiser of the network and of the criterion's own parameters",
     )
-    group.add_argument("--fc_lr", type=float, default=-1, help="learning rate of the last layer; -1: --lr")
-    group.add_argument("--decay", type=float, default=0.0004, help="weight decay of the network")
-    group.add_argument("--fc_decay", type=float, default=None, help="weight decay of the last layer (unset: --decay)")
-    group.add_argument("--loss_decay", type=float, default=0.0, help="weight decay of the criterion's own parameters")
-    group.add_argument("--momentum", type=float, default=0.9, help="momentum of sgd and rmsprop")
+    group.add_argument("--fc_lr", type=number(0, special=-1), default=-1, help="learning rate of the last layer; -1: --lr")
+    group.add_argument("--decay", type=number(0), default=0.0004, help="weight decay of the network")
+    group.add_argument("--fc_decay", type=number(0), default=None, help="weight decay of the last layer (unset: --decay)")
+    group.add_argument("--loss_decay", type=number(0), default=0.0, help="weight decay of the criterion's own parameters")
+    group.add_argument("--momentum", type=number(0, below=1), default=0.9, help="momentum of sgd and rmsprop")
     group.add_argument(
-        "--clip_grad_norm", type=float, default=None, help="largest norm of the network's and criterion's gradient (unset: no limit)"
+        "--clip_grad_norm",
+        type=number(above=0),
+        default=None,
+        help="largest norm of the network's and criterion's gradient (unset: no limit)",
     )
     group = _group(parser, "machine", roles.PLACE)
-    group.add_argument("--gpu", type=int, nargs="+", default=[0], help="which GPU trains; without CUDA the CPU does")
+    group.add_argument("--gpu", type=whole(0), nargs="+", default=[0], help="which GPU trains; without CUDA the CPU does")
     group.add_argument(
         "--precision",
         default="float32",
         choices=["float32", "bfloat16", "float16"],
         help="precision of the forward pass; mining and loss are always float32",
     ).role = roles.METHOD
-    group.add_argument("--kernels", type=int, default=6, help="worker processes that load training images, at most the CPUs there are")
+    group.add_argument("--kernels", type=whole(0), default=6, help="worker processes that load training images, at most the CPUs there are")
 
 
 def evaluation_parameters(parser) -> None:
@@ -139,19 +150,21 @@ def evaluation_parameters(parser) -> None:
     group.add_argument("--evaluate_on_gpu", action="store_true", help="search neighbours and clusters on the GPU").role = roles.PLACE
     group.add_argument(
         "--eval_kmeans_starts",
-        type=int,
+        type=whole(1, 1000),
         default=None,
         metavar="N",
         help="nmi, ami and f1 are the mean over N k-means starts, with the seeds 0 to N-1 in every run: their deviation over --seed then holds "
         "no chance of the clustering (unset: one start, seeded with --seed, as published)",
     )
-    group.add_argument("--eval_bs", type=int, default=None, help="images a batch in evaluation (unset: --bs)").role = roles.EXTENT
     group.add_argument(
-        "--eval_kernels", type=int, default=None, help="worker processes in evaluation (unset: --kernels)"
+        "--eval_bs", type=whole(1, 10**6), default=None, help="images a batch in evaluation (unset: --bs)"
+    ).role = roles.EXTENT
+    group.add_argument(
+        "--eval_kernels", type=whole(0), default=None, help="worker processes in evaluation (unset: --kernels)"
     ).role = roles.PLACE
     group.add_argument(
         "--save_interval",
-        type=int,
+        type=whole(1),
         default=1,
         help="evaluate, and keep the best, every so many epochs; the last checkpoint is kept after each",
     ).role = roles.SELECTION.but(fixed=None)
@@ -181,14 +194,14 @@ def evaluation_parameters(parser) -> None:
     )
     group.add_argument(
         "--label_hierarchy_level",
-        type=int,
+        type=whole(),
         default=0,
         choices=[0, 1],
         help="which labels evaluation goes by: 0 the classes, 1 the super-classes",
     )
     group.add_argument(
         "--eval_pca",
-        type=int,
+        type=whole(1),
         default=None,
         metavar="N",
         help="evaluate the first N principal components, fitted on the reference (unset: all dimensions as they are)",
@@ -199,7 +212,7 @@ def evaluation_parameters(parser) -> None:
     group.add_argument("--eval_use_trunk_output", action="store_true", help="evaluate the backbone's features instead of the embedding")
     group.add_argument(
         "--eval_size_of_tsne",
-        type=int,
+        type=whole(0),
         default=0,
         metavar="N",
         help="draw a t-SNE of N images of each split beside the other pictures; 0: none",
@@ -255,11 +268,11 @@ def logging_parameters(parser) -> None:
         "--group", default="Sample_Group", help="name of the configuration; runs that differ by seed alone share it"
     ).role = roles.IDENTITY
     group.add_argument(
-        "--plot_every", type=int, default=10, help="draw the curves every so many epochs, and at the end; 0: at the end only"
+        "--plot_every", type=whole(0), default=10, help="draw the curves every so many epochs, and at the end; 0: at the end only"
     )
     group.add_argument(
         "--log_every",
-        type=int,
+        type=whole(0),
         default=0,
         help="also record every N-th batch: loss and its parts, gradient norm, mined tuples, rates, throughput, memory (0: epochs only)",
     )
@@ -299,7 +312,7 @@ def run_parameters(parser) -> None:
         help="a new run with the flags of the one in FOLDER, changes that were allowed on resume made again at the same epochs",
     )
     group.add_argument(
-        "--folds", type=int, nargs="+", default=None, metavar="N", help="train only these folds of --split_scheme, from 0 (unset: all)"
+        "--folds", type=whole(0), nargs="+", default=None, metavar="N", help="train only these folds of --split_scheme, from 0 (unset: all)"
     )
     group.add_argument("--aggregate_only", action="store_true", help="do not train: make the meta results of the folds that are finished")
     group.add_argument(

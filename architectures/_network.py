@@ -5,6 +5,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from architectures import _weights
 from utilities.errors import UserError
+from utilities.numbers import WIDEST, whole
 from utilities.roles import PLACE
 from utilities.tensors import normalize, raise_half
 
@@ -24,7 +25,7 @@ def add_arguments(group) -> None:
     group.add_argument(
         "--weights_cache", default=None, metavar="DIR", help="folder for downloaded weights (unset: torch hub's cache)"
     ).role = PLACE
-    group.add_argument("--embed_hidden", type=int, nargs="*", default=[], help=help_hidden)
+    group.add_argument("--embed_hidden", type=whole(1, WIDEST), nargs="*", default=[], help=help_hidden)
 
 
 class Network(torch.nn.Module):
@@ -52,9 +53,6 @@ class Network(torch.nn.Module):
         input_size: int = 224, mean=IMAGENET_MEAN, std=IMAGENET_STD, input_space: str = "RGB", input_range: float = 1, head: str = "fc",
     ):  # fmt: skip
         super().__init__()
-        if opt.embed_dim < 0 or min(opt.embed_hidden, default=1) < 1:
-            given = f"--embed_dim {opt.embed_dim} --embed_hidden {' '.join(map(str, opt.embed_hidden))}"
-            raise UserError(f"{given}: a width is at least 1 (--embed_dim 0: no embedding layer)")
         if opt.embed_hidden and not opt.embed_dim:
             raise UserError("--embed_hidden puts layers before the embedding layer, which --embed_dim 0 leaves out: give a dimension")
         self.name, self.constructor = name.full, name.constructor

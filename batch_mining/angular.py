@@ -5,6 +5,7 @@ import math
 import torch
 
 from batch_mining._miner import Miner
+from utilities.numbers import number
 from utilities.tensors import normalize, pairwise_distances
 from utilities.tuples import Triplets, positive_mask, same_class
 
@@ -14,7 +15,7 @@ CHUNK = 2**22  # entries of the largest matrix of pairs against negatives
 
 def add_arguments(group) -> None:
     """Declare the flags of the angular miner."""
-    group.add_argument("--miner_angular_angle", type=float, default=20.0, help="degrees above which a triplet is taken")
+    group.add_argument("--miner_angular_angle", type=number(0, below=90), default=20.0, help="degrees above which a triplet is taken")
 
 
 class BatchMiner(Miner):

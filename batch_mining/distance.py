@@ -5,14 +5,15 @@ there is none unless it is given, and then it acts.
 """
 
 from batch_mining._distance import DistanceMiner
+from utilities.numbers import number
 
 YIELDS = "triplets"
 
 
 def add_arguments(group) -> None:
     """Declare the flags of the distance miner."""
-    group.add_argument("--miner_distance_lower_cutoff", type=float, default=0.5, help="nearer negatives count as this far")
-    group.add_argument("--miner_distance_upper_cutoff", type=float, default=None, help="farther negatives are left out (unset: none)")
+    group.add_argument("--miner_distance_lower_cutoff", type=number(0, below=2), default=0.5, help="nearer negatives count as this far")
+    group.add_argument("--miner_distance_upper_cutoff", type=number(0), default=None, help="farther negatives are left out (unset: none)")
 
 
 class BatchMiner(DistanceMiner):

@@ -5,6 +5,7 @@ import math
 import torch
 
 from batch_mining._miner import Miner
+from utilities.numbers import number
 from utilities.tensors import pairwise_distances
 from utilities.tuples import Classes, Pairs, positive_mask, same_class
 
@@ -13,7 +14,7 @@ YIELDS = "pairs"
 
 def add_arguments(group) -> None:
     """Declare the flags of the hdc miner."""
-    group.add_argument("--miner_hdc_percentage", type=float, default=0.5, help="share of the pairs that is kept, from 0 to 1")
+    group.add_argument("--miner_hdc_percentage", type=number(0, 1), default=0.5, help="share of the pairs that is kept, but one at least")
 
 
 class BatchMiner(Miner):

@@ -3,6 +3,7 @@
 import torch
 
 from batch_mining._miner import Miner
+from utilities.numbers import number
 from utilities.tuples import Pairs, pairs_of_masks, positive_mask, same_class
 
 YIELDS = "pairs"
@@ -10,7 +11,7 @@ YIELDS = "pairs"
 
 def add_arguments(group) -> None:
     """Declare the flags of the multisimilarity miner."""
-    group.add_argument("--miner_multisimilarity_epsilon", type=float, default=0.1, help="slack with which a pair counts as hard")
+    group.add_argument("--miner_multisimilarity_epsilon", type=number(inf=True), default=0.1, help="slack with which a pair counts as hard")
 
 
 class BatchMiner(Miner):

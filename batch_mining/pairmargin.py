@@ -3,6 +3,7 @@
 import torch
 
 from batch_mining._miner import Miner
+from utilities.numbers import number
 from utilities.tensors import pairwise_distances
 from utilities.tuples import Classes, Pairs, pairs_of_masks, positive_mask, same_class
 
@@ -11,8 +12,8 @@ YIELDS = "pairs"
 
 def add_arguments(group) -> None:
     """Declare the flags of the pairmargin miner."""
-    group.add_argument("--miner_pairmargin_pos_margin", type=float, default=0.2, help="positives farther than this are taken")
-    group.add_argument("--miner_pairmargin_neg_margin", type=float, default=0.8, help="negatives nearer than this are taken")
+    group.add_argument("--miner_pairmargin_pos_margin", type=number(), default=0.2, help="positives farther than this are taken")
+    group.add_argument("--miner_pairmargin_neg_margin", type=number(), default=0.8, help="negatives nearer than this are taken")
 
 
 class BatchMiner(Miner):

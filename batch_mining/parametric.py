@@ -4,6 +4,7 @@ import torch
 
 from batch_mining._miner import Miner, drawn, hard_share
 from utilities.errors import UserError
+from utilities.numbers import number, whole
 from utilities.tensors import pairwise_distances
 from utilities.tuples import Classes, Triplets, same_class
 
@@ -14,8 +15,10 @@ LIMITS = {"uniform": (0.0, float("inf")), "hards": (0.0, 0.5), "semihards": (0.3
 def add_arguments(group) -> None:
     """Declare the flags of the parametric miner."""
     group.add_argument("--miner_parametric_mode", default="uniform", choices=list(LIMITS), help="which negatives are drawn, all alike")
-    group.add_argument("--miner_parametric_n_support", type=int, default=30, help="points that bound the bins, one more than bins")
-    group.add_argument("--miner_parametric_support_lim", type=float, nargs=2, default=[0.1, 1.4], help="first and last of these points")
+    group.add_argument(
+        "--miner_parametric_n_support", type=whole(2, 10**5), default=30, help="points that bound the bins, one more than bins"
+    )
+    group.add_argument("--miner_parametric_support_lim", type=number(0), nargs=2, default=[0.1, 1.4], help="first and last of these points")
 
 
 class BatchMiner(Miner):
@@ -28,11 +31,8 @@ class BatchMiner(Miner):
     def __init__(self, opt):
         super().__init__()
         low, high = self.support_lim = opt.miner_parametric_support_lim
-        if opt.miner_parametric_n_support < 2 or not 0 <= low < high:
-            raise UserError(
-                f"--miner_parametric_n_support {opt.miner_parametric_n_support} --miner_parametric_support_lim {low} {high}: "
-                "two points or more, from a distance that is not negative to a larger one"
-            )
+        if low >= high:
+            raise UserError(f"--miner_parametric_support_lim {low} {high}: from a distance to a larger one")
         self.set_distribution(torch.ones(opt.miner_parametric_n_support - 1))
         lowest, highest = LIMITS[opt.miner_parametric_mode]
         self.limits = max(lowest, low), min(highest, high)

@@ -3,6 +3,7 @@
 import torch
 
 from batch_mining._miner import Miner
+from utilities.numbers import whole
 from utilities.tuples import Classes, Triplets
 
 YIELDS = "triplets"
@@ -12,7 +13,7 @@ def add_arguments(group) -> None:
     """Declare the flags of the random miner."""
     group.add_argument(
         "--miner_random_per_anchor",
-        type=int,
+        type=whole(1, 1000),
         default=None,
         help="triplets for each anchor (unset: as many as the batch has samples, from all valid ones)",
     )

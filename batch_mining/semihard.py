@@ -3,6 +3,7 @@
 import torch
 
 from batch_mining._miner import Miner, drawn
+from utilities.numbers import number
 from utilities.tensors import pairwise_distances
 from utilities.tuples import Classes, Triplets, same_class
 
@@ -13,7 +14,7 @@ def add_arguments(group) -> None:
     """Declare the flags of the semihard miner."""
     group.add_argument(
         "--miner_semihard_margin",
-        type=float,
+        type=number(),
         default=None,
         help="width of the band of semihard negatives (unset: --loss_<loss>_margin where the loss has one, else 0.2)",
     )

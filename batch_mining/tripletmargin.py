@@ -3,6 +3,7 @@
 import torch
 
 from batch_mining._miner import Miner
+from utilities.numbers import number
 from utilities.tensors import pairwise_distances
 from utilities.tuples import Triplets, positive_mask, same_class, spread
 
@@ -11,7 +12,7 @@ YIELDS = "triplets"
 
 def add_arguments(group) -> None:
     """Declare the flags of the tripletmargin miner."""
-    group.add_argument("--miner_tripletmargin_margin", type=float, default=0.2, help="gap between negative and positive distance")
+    group.add_argument("--miner_tripletmargin_margin", type=number(), default=0.2, help="gap between negative and positive distance")
     group.add_argument(
         "--miner_tripletmargin_type",
         default="all",

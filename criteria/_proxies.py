@@ -37,8 +37,6 @@ class ProxyCriterion(MetricCriterion):
                 f"n_classes {self.n_classes}, embed_dim {opt.embed_dim}: a criterion with class vectors needs both, "
                 "at least 1: select(name, opt, n_classes=100, embed_dim=128)"
             )
-        if per_class < 1:
-            raise UserError(f"{per_class} vectors a class: at least 1 is needed")
         self.per_class = per_class
         self.proxies = torch.nn.Parameter(torch.empty(self.n_classes * per_class, opt.embed_dim))
         with torch.no_grad():

@@ -10,6 +10,7 @@ import torch
 from criteria._sets import choice_terms, mean_norm, npair_terms, outweighed_share, warn_of_normalized
 from criteria._tuples import mean_term
 from utilities.criterion import MetricCriterion
+from utilities.numbers import number
 from utilities.tensors import normalize
 
 REQUIRES_BATCHMINER = True
@@ -19,9 +20,16 @@ ALLOWED_MINING_OPS = ["npair"]
 
 def add_arguments(group) -> None:
     """Declare the flags of the angular loss."""
-    group.add_argument("--loss_angular_alpha", type=float, default=45.0, help="degrees that the angle at the negative should not exceed")
-    group.add_argument("--loss_angular_npair_ang_weight", type=float, default=2.0, help="weight of the angular term beside the N-pair term")
-    group.add_argument("--loss_angular_npair_l2", type=float, default=0.005, help="weight of the mean norm of the embeddings")
+    group.add_argument(
+        "--loss_angular_alpha",
+        type=number(above=0, below=90),
+        default=45.0,
+        help="degrees that the angle at the negative should not exceed",
+    )
+    group.add_argument(
+        "--loss_angular_npair_ang_weight", type=number(0), default=2.0, help="weight of the angular term beside the N-pair term"
+    )
+    group.add_argument("--loss_angular_npair_l2", type=number(0), default=0.005, help="weight of the mean norm of the embeddings")
 
 
 class Criterion(MetricCriterion):

@@ -7,6 +7,7 @@ import torch
 
 from criteria import _angular_margin
 from criteria._proxies import ProxyCriterion
+from utilities.numbers import number
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
@@ -15,11 +16,11 @@ ALLOWED_MINING_OPS = None
 
 def add_arguments(group) -> None:
     """Declare the flags of ArcFace."""
-    group.add_argument("--loss_arcface_lr", type=float, default=0.0005, help="learning rate of the class weights")
+    group.add_argument("--loss_arcface_lr", type=number(0), default=0.0005, help="learning rate of the class weights")
     group.add_argument(
-        "--loss_arcface_angular_margin", type=float, default=0.5, help="radians by which the angle to the own class is widened"
+        "--loss_arcface_angular_margin", type=number(0, 3.1416), default=0.5, help="radians by which the angle to the own class is widened"
     )
-    group.add_argument("--loss_arcface_feature_scale", type=float, default=16, help="multiplies the cosines")
+    group.add_argument("--loss_arcface_feature_scale", type=number(above=0), default=16, help="multiplies the cosines")
 
 
 class Criterion(ProxyCriterion):

@@ -3,6 +3,7 @@
 import torch
 
 from criteria._pairs import PairCriterion, cosines, log_sum_exp, pair_means, softplus
+from utilities.numbers import number
 from utilities.tensors import masked_mean
 
 REQUIRES_BATCHMINER = False
@@ -13,8 +14,8 @@ MINES_PAIRS = True
 
 def add_arguments(group) -> None:
     """Declare the flags of the circle loss."""
-    group.add_argument("--loss_circle_m", type=float, default=0.4, help="relaxation: positives aim at 1 - m, negatives at m")
-    group.add_argument("--loss_circle_gamma", type=float, default=80, help="scale of the similarities")
+    group.add_argument("--loss_circle_m", type=number(), default=0.4, help="relaxation: positives aim at 1 - m, negatives at m")
+    group.add_argument("--loss_circle_gamma", type=number(above=0), default=80, help="scale of the similarities")
 
 
 class Criterion(PairCriterion):

@@ -4,6 +4,7 @@ import torch
 
 from criteria._tuples import active_share, mean_term, tuple_distances
 from utilities.criterion import MetricCriterion
+from utilities.numbers import number
 
 REQUIRES_BATCHMINER = True
 REQUIRES_OPTIM = False
@@ -12,8 +13,8 @@ ALLOWED_MINING_OPS = None  # any miner that yields triplets or pairs
 
 def add_arguments(group) -> None:
     """Declare the flags of the contrastive loss."""
-    group.add_argument("--loss_contrastive_pos_margin", type=float, default=0.0, help="positives nearer than this cost nothing")
-    group.add_argument("--loss_contrastive_neg_margin", type=float, default=1.0, help="negatives farther than this cost nothing")
+    group.add_argument("--loss_contrastive_pos_margin", type=number(), default=0.0, help="positives nearer than this cost nothing")
+    group.add_argument("--loss_contrastive_neg_margin", type=number(), default=1.0, help="negatives farther than this cost nothing")
     group.add_argument("--loss_contrastive_reduction", default="mean", choices=["mean", "nonzero"], help="over all pairs or active ones")
 
 

@@ -3,6 +3,7 @@
 import torch
 
 from criteria._proxies import ProxyCriterion
+from utilities.numbers import number
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
@@ -11,9 +12,9 @@ ALLOWED_MINING_OPS = None
 
 def add_arguments(group) -> None:
     """Declare the flags of CosFace."""
-    group.add_argument("--loss_cosface_lr", type=float, default=0.0005, help="learning rate of the class weights")
-    group.add_argument("--loss_cosface_margin", type=float, default=0.35, help="subtracted from the cosine to the own class")
-    group.add_argument("--loss_cosface_scale", type=float, default=64, help="multiplies the cosines")
+    group.add_argument("--loss_cosface_lr", type=number(0), default=0.0005, help="learning rate of the class weights")
+    group.add_argument("--loss_cosface_margin", type=number(), default=0.35, help="subtracted from the cosine to the own class")
+    group.add_argument("--loss_cosface_scale", type=number(above=0), default=64, help="multiplies the cosines")
 
 
 class Criterion(ProxyCriterion):

@@ -3,7 +3,7 @@
 import torch
 
 from criteria._pairs import PairCriterion, cosines, pair_means, soft_counts
-from utilities.errors import UserError
+from utilities.numbers import whole
 from utilities.tensors import FLOOR, masked_mean
 
 REQUIRES_BATCHMINER = False
@@ -14,7 +14,7 @@ MINES_PAIRS = True
 
 def add_arguments(group) -> None:
     """Declare the flags of FastAP."""
-    group.add_argument("--loss_fastap_num_bins", type=int, default=10, help="bins of the distance histograms, at least 1")
+    group.add_argument("--loss_fastap_num_bins", type=whole(1, 10**4), default=10, help="bins of the distance histograms")
 
 
 class Criterion(PairCriterion):
@@ -23,8 +23,6 @@ class Criterion(PairCriterion):
     def __init__(self, opt, batchminer=None):
         super().__init__(batchminer)
         self.num_bins = opt.loss_fastap_num_bins
-        if self.num_bins < 1:
-            raise UserError(f"--loss_fastap_num_bins {self.num_bins}: at least 1 bin is needed")
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""

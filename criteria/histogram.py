@@ -6,7 +6,7 @@ A pair's two nodes are found by rounding down, not by comparing floats, so that 
 import torch
 
 from criteria._pairs import PairCriterion, pair_means, soft_counts
-from utilities.errors import UserError
+from utilities.numbers import whole
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
@@ -16,7 +16,7 @@ ALLOWED_MINING_OPS = None
 def add_arguments(group) -> None:
     """Declare the flags of the histogram loss."""
     group.add_argument(
-        "--loss_histogram_nbins", type=int, default=65, help="nodes of the histograms from -1 to 1, both included; at least 2"
+        "--loss_histogram_nbins", type=whole(2, 10**5), default=65, help="nodes of the histograms from -1 to 1, both included"
     )
 
 
@@ -26,8 +26,6 @@ class Criterion(PairCriterion):
     def __init__(self, opt):
         super().__init__()
         self.n_nodes = opt.loss_histogram_nbins
-        if self.n_nodes < 2:
-            raise UserError(f"--loss_histogram_nbins {self.n_nodes}: a histogram needs at least 2 nodes")
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""

@@ -5,6 +5,7 @@ import torch
 from criteria._sets import mean_norm, warn_of_normalized
 from criteria._tuples import active_share, mean_term
 from utilities.criterion import MetricCriterion
+from utilities.numbers import number
 from utilities.tensors import masked_logsumexp, pairwise_distances
 
 REQUIRES_BATCHMINER = True
@@ -14,8 +15,8 @@ ALLOWED_MINING_OPS = ["lifted"]
 
 def add_arguments(group) -> None:
     """Declare the flags of the lifted loss."""
-    group.add_argument("--loss_lifted_neg_margin", type=float, default=1.0, help="distance that negatives are pushed beyond")
-    group.add_argument("--loss_lifted_l2", type=float, default=0.005, help="weight of the mean norm of the embeddings")
+    group.add_argument("--loss_lifted_neg_margin", type=number(), default=1.0, help="distance that negatives are pushed beyond")
+    group.add_argument("--loss_lifted_l2", type=number(0), default=0.005, help="weight of the mean norm of the embeddings")
 
 
 class Criterion(MetricCriterion):

@@ -9,6 +9,7 @@ import torch
 from criteria._tuples import active_share, tuple_distances
 from utilities.criterion import MetricCriterion
 from utilities.errors import UserError
+from utilities.numbers import number
 
 REQUIRES_BATCHMINER = True
 REQUIRES_OPTIM = True
@@ -17,10 +18,10 @@ ALLOWED_MINING_OPS = None  # any miner that yields triplets or pairs
 
 def add_arguments(group) -> None:
     """Declare the flags of the margin loss."""
-    group.add_argument("--loss_margin_margin", type=float, default=0.2, help="half the gap between positives and negatives around beta")
-    group.add_argument("--loss_margin_beta_lr", type=float, default=0.0005, help="learning rate of beta")
-    group.add_argument("--loss_margin_beta", type=float, default=1.2, help="boundary between positives and negatives at the start")
-    group.add_argument("--loss_margin_nu", type=float, default=0.0, help="weight of the sum of betas")
+    group.add_argument("--loss_margin_margin", type=number(), default=0.2, help="half the gap between positives and negatives around beta")
+    group.add_argument("--loss_margin_beta_lr", type=number(0), default=0.0005, help="learning rate of beta")
+    group.add_argument("--loss_margin_beta", type=number(), default=1.2, help="boundary between positives and negatives at the start")
+    group.add_argument("--loss_margin_nu", type=number(0), default=0.0, help="weight of the sum of betas")
     group.add_argument("--loss_margin_beta_constant", action="store_true", help="beta is not learned")
     group.add_argument("--loss_margin_beta_shared", action="store_true", help="one beta for all classes instead of one a class")
 

@@ -8,6 +8,7 @@ import math
 import torch
 
 from criteria._pairs import PairCriterion, as_weights, log_sum_exp, pair_means, softplus
+from utilities.numbers import number
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
@@ -18,19 +19,25 @@ MINES_PAIRS = True
 def add_arguments(group) -> None:
     """Declare the flags of the multi-similarity loss."""
     group.add_argument(
-        "--loss_multisimilarity_pos_weight", type=float, default=2, help="exponential weight of positive pairs (the paper's alpha)"
+        "--loss_multisimilarity_pos_weight",
+        type=number(1e-6),
+        default=2,
+        help="exponential weight of positive pairs (the paper's alpha)",
     )
     group.add_argument(
-        "--loss_multisimilarity_neg_weight", type=float, default=40, help="exponential weight of negative pairs (the paper's beta)"
+        "--loss_multisimilarity_neg_weight",
+        type=number(1e-6),
+        default=40,
+        help="exponential weight of negative pairs (the paper's beta)",
     )
     group.add_argument(
         "--loss_multisimilarity_margin",
-        type=float,
+        type=number(inf=True),
         default=0.1,
         help="slack in the comparison that keeps pairs (the paper's epsilon); inf compares nothing and keeps all",
     )
     group.add_argument(
-        "--loss_multisimilarity_thresh", type=float, default=0.5, help="similarity at which a pair weighs one half (the paper's lambda)"
+        "--loss_multisimilarity_thresh", type=number(), default=0.5, help="similarity at which a pair weighs one half (the paper's lambda)"
     )
 
 

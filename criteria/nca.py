@@ -3,6 +3,7 @@
 import torch
 
 from criteria._pairs import PairCriterion, log_sum_exp, pair_means
+from utilities.numbers import number
 from utilities.tensors import masked_mean
 
 REQUIRES_BATCHMINER = False
@@ -13,7 +14,7 @@ MINES_PAIRS = True
 
 def add_arguments(group) -> None:
     """Declare the flags of NCA."""
-    group.add_argument("--loss_nca_scale", type=float, default=1, help="multiplies the squared distances")
+    group.add_argument("--loss_nca_scale", type=number(above=0), default=1, help="multiplies the squared distances")
 
 
 class Criterion(PairCriterion):

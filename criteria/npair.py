@@ -8,6 +8,7 @@ import torch
 from criteria._sets import mean_norm, npair_terms, outweighed_share, warn_of_normalized
 from criteria._tuples import mean_term
 from utilities.criterion import MetricCriterion
+from utilities.numbers import number
 
 REQUIRES_BATCHMINER = True
 REQUIRES_OPTIM = False
@@ -16,7 +17,7 @@ ALLOWED_MINING_OPS = ["npair"]
 
 def add_arguments(group) -> None:
     """Declare the flags of the npair loss."""
-    group.add_argument("--loss_npair_l2", type=float, default=0.005, help="weight of the mean norm of the embeddings")
+    group.add_argument("--loss_npair_l2", type=number(0), default=0.005, help="weight of the mean norm of the embeddings")
 
 
 class Criterion(MetricCriterion):

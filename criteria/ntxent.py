@@ -3,6 +3,7 @@
 import torch
 
 from criteria._pairs import PairCriterion, cosines, log_sum_exp, pair_means, positive_pairs, softplus
+from utilities.numbers import number
 from utilities.tensors import take_pairs
 
 REQUIRES_BATCHMINER = False
@@ -13,7 +14,7 @@ MINES_PAIRS = True
 
 def add_arguments(group) -> None:
     """Declare the flags of NT-Xent."""
-    group.add_argument("--loss_ntxent_temperature", type=float, default=0.07, help="divides the cosines")
+    group.add_argument("--loss_ntxent_temperature", type=number(1e-6), default=0.07, help="divides the cosines")
 
 
 class Criterion(PairCriterion):

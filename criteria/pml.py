@@ -4,6 +4,7 @@ import torch
 
 from utilities import pml
 from utilities.criterion import MetricCriterion
+from utilities.numbers import number
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
@@ -22,7 +23,7 @@ def add_arguments(group) -> None:
         metavar="KEY=VALUE",
         help="arguments of the class, e.g. m=0.4 gamma=80 (num_classes and embedding_size are filled in)",
     )
-    group.add_argument("--loss_pml_lr", type=float, default=0.0005, help="learning rate of the loss's own parameters, if it has any")
+    group.add_argument("--loss_pml_lr", type=number(0), default=0.0005, help="learning rate of the loss's own parameters, if it has any")
 
 
 class Criterion(MetricCriterion):

@@ -5,6 +5,7 @@ import functools
 import torch
 
 from criteria._proxies import ProxyCriterion
+from utilities.numbers import number
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
@@ -13,9 +14,9 @@ ALLOWED_MINING_OPS = None
 
 def add_arguments(group) -> None:
     """Declare the flags of Proxy-Anchor."""
-    group.add_argument("--loss_proxyanchor_alpha", type=float, default=32, help="scale of the similarities")
-    group.add_argument("--loss_proxyanchor_delta", type=float, default=0.1, help="margin on the similarities")
-    group.add_argument("--loss_proxyanchor_lrmulti", type=float, default=100, help="learning rate of the proxies, in multiples of --lr")
+    group.add_argument("--loss_proxyanchor_alpha", type=number(above=0), default=32, help="scale of the similarities")
+    group.add_argument("--loss_proxyanchor_delta", type=number(), default=0.1, help="margin on the similarities")
+    group.add_argument("--loss_proxyanchor_lrmulti", type=number(0), default=100, help="learning rate of the proxies, in multiples of --lr")
 
 
 class Criterion(ProxyCriterion):

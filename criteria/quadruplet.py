@@ -8,6 +8,7 @@ import torch
 
 from criteria._tuples import active_share, mean_term
 from utilities.criterion import MetricCriterion
+from utilities.numbers import number
 from utilities.tensors import masked_mean, pair_distances
 from utilities.tuples import Classes
 
@@ -18,8 +19,8 @@ ALLOWED_MINING_OPS = None  # any miner that yields triplets or pairs
 
 def add_arguments(group) -> None:
     """Declare the flags of the quadruplet loss."""
-    group.add_argument("--loss_quadruplet_margin_alpha_1", type=float, default=0.2, help="margin of positive against negative")
-    group.add_argument("--loss_quadruplet_margin_alpha_2", type=float, default=0.2, help="margin of positive against two negatives")
+    group.add_argument("--loss_quadruplet_margin_alpha_1", type=number(), default=0.2, help="margin of positive against negative")
+    group.add_argument("--loss_quadruplet_margin_alpha_2", type=number(), default=0.2, help="margin of positive against two negatives")
 
 
 class Criterion(MetricCriterion):

@@ -8,6 +8,7 @@ import torch
 from criteria import _ranking
 from criteria._pairs import PairCriterion, pair_means, positive_pairs
 from utilities.errors import UserError
+from utilities.numbers import number, whole
 from utilities.tensors import masked_mean
 
 REQUIRES_BATCHMINER = False
@@ -17,11 +18,13 @@ ALLOWED_MINING_OPS = None
 
 def add_arguments(group) -> None:
     """Declare the flags of the recall@k surrogate."""
-    group.add_argument("--loss_recallatk_temperature", type=float, default=0.01, help="temperature of the sigmoids between similarities")
-    group.add_argument("--loss_recallatk_k_temperature", type=float, default=1, help="temperature of the sigmoid between rank and k")
+    group.add_argument(
+        "--loss_recallatk_temperature", type=number(1e-6), default=0.01, help="temperature of the sigmoids between similarities"
+    )
+    group.add_argument("--loss_recallatk_k_temperature", type=number(1e-6), default=1, help="temperature of the sigmoid between rank and k")
     group.add_argument(
         "--loss_recallatk_ks",
-        type=int,
+        type=whole(1),
         nargs="+",
         default=[1, 2, 4, 8, 16],
         help="the k of recall@k, averaged; those above the batch size less one are dropped",
@@ -36,8 +39,8 @@ class Criterion(PairCriterion):
         self.temperature = opt.loss_recallatk_temperature
         self.k_temperature = opt.loss_recallatk_k_temperature
         self.ks = list(opt.loss_recallatk_ks)
-        if not self.ks or min(self.ks) < 1:
-            raise UserError(f"--loss_recallatk_ks {self.ks}: every k is at least 1")
+        if not self.ks:
+            raise UserError("--loss_recallatk_ks: name one k at least")
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""

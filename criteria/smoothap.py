@@ -8,6 +8,7 @@ import torch
 
 from criteria import _ranking
 from criteria._pairs import PairCriterion, pair_means, positive_pairs
+from utilities.numbers import number
 from utilities.tensors import masked_mean
 
 REQUIRES_BATCHMINER = False
@@ -17,7 +18,9 @@ ALLOWED_MINING_OPS = None
 
 def add_arguments(group) -> None:
     """Declare the flags of Smooth-AP."""
-    group.add_argument("--loss_smoothap_temperature", type=float, default=0.01, help="temperature of the sigmoids between similarities")
+    group.add_argument(
+        "--loss_smoothap_temperature", type=number(1e-6), default=0.01, help="temperature of the sigmoids between similarities"
+    )
 
 
 class Criterion(PairCriterion):

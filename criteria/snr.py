@@ -4,6 +4,7 @@ import torch
 
 from criteria._tuples import active_share, mean_term
 from utilities.criterion import MetricCriterion
+from utilities.numbers import number
 from utilities.tensors import FLOOR, pair_distances
 
 REQUIRES_BATCHMINER = True
@@ -13,10 +14,10 @@ ALLOWED_MINING_OPS = None  # any miner that yields triplets or pairs
 
 def add_arguments(group) -> None:
     """Declare the flags of the snr loss."""
-    group.add_argument("--loss_snr_margin", type=float, default=0.2, help="by how much a negative is to be noisier than a positive")
+    group.add_argument("--loss_snr_margin", type=number(), default=0.2, help="by how much a negative is to be noisier than a positive")
     group.add_argument(
         "--loss_snr_reg_lambda",
-        type=float,
+        type=number(0),
         default=0.005,
         help="weight of the anchors' absolute sums (0 with the miner `distance`, as published)",
     )

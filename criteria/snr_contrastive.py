@@ -3,6 +3,7 @@
 import torch
 
 from criteria._pairs import PairCriterion, as_weights, chosen_mean, pair_means
+from utilities.numbers import number
 from utilities.tensors import FLOOR, squared_distances
 
 REQUIRES_BATCHMINER = False
@@ -14,11 +15,16 @@ MINES_PAIRS = True
 def add_arguments(group) -> None:
     """Declare the flags of the SNR contrastive loss."""
     group.add_argument(
-        "--loss_snr_contrastive_pos_margin", type=float, default=0, help="distance up to which a positive pair costs nothing"
+        "--loss_snr_contrastive_pos_margin", type=number(), default=0, help="distance up to which a positive pair costs nothing"
     )
-    group.add_argument("--loss_snr_contrastive_neg_margin", type=float, default=1, help="distance from which a negative pair costs nothing")
     group.add_argument(
-        "--loss_snr_contrastive_regularizer_weight", type=float, default=0, help="weight of the mean absolute sum of an embedding's entries"
+        "--loss_snr_contrastive_neg_margin", type=number(), default=1, help="distance from which a negative pair costs nothing"
+    )
+    group.add_argument(
+        "--loss_snr_contrastive_regularizer_weight",
+        type=number(0),
+        default=0,
+        help="weight of the mean absolute sum of an embedding's entries",
     )
 
 

@@ -3,6 +3,7 @@
 import torch
 
 from criteria._proxies import ProxyCriterion
+from utilities.numbers import number
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
@@ -11,8 +12,8 @@ ALLOWED_MINING_OPS = None
 
 def add_arguments(group) -> None:
     """Declare the flags of the normalised softmax."""
-    group.add_argument("--loss_softmax_lr", type=float, default=1e-5, help="learning rate of the class weights")
-    group.add_argument("--loss_softmax_temperature", type=float, default=0.05, help="divides the similarities")
+    group.add_argument("--loss_softmax_lr", type=number(0), default=1e-5, help="learning rate of the class weights")
+    group.add_argument("--loss_softmax_temperature", type=number(1e-6), default=0.05, help="divides the similarities")
 
 
 class Criterion(ProxyCriterion):

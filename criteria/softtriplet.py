@@ -10,6 +10,7 @@ import math
 import torch
 
 from criteria._proxies import ProxyCriterion, in_columns
+from utilities.numbers import number, whole
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
@@ -18,14 +19,16 @@ ALLOWED_MINING_OPS = None
 
 def add_arguments(group) -> None:
     """Declare the flags of SoftTriple."""
-    group.add_argument("--loss_softtriplet_n_centroids", type=int, default=2, help="centres a class")
-    group.add_argument("--loss_softtriplet_margin_delta", type=float, default=0.01, help="subtracted from the similarity to the own class")
-    group.add_argument("--loss_softtriplet_gamma", type=float, default=0.1, help="temperature of the softmax over a class's centres")
-    group.add_argument("--loss_softtriplet_lambda", type=float, default=8, help="multiplies the similarities to the classes")
+    group.add_argument("--loss_softtriplet_n_centroids", type=whole(1, 1000), default=2, help="centres a class")
     group.add_argument(
-        "--loss_softtriplet_reg_weight", type=float, default=0.2, help="weight of the term that draws a class's centres together"
+        "--loss_softtriplet_margin_delta", type=number(), default=0.01, help="subtracted from the similarity to the own class"
     )
-    group.add_argument("--loss_softtriplet_lrmulti", type=float, default=1, help="learning rate of the centres, in multiples of --lr")
+    group.add_argument("--loss_softtriplet_gamma", type=number(1e-6), default=0.1, help="temperature of the softmax over a class's centres")
+    group.add_argument("--loss_softtriplet_lambda", type=number(above=0), default=8, help="multiplies the similarities to the classes")
+    group.add_argument(
+        "--loss_softtriplet_reg_weight", type=number(0), default=0.2, help="weight of the term that draws a class's centres together"
+    )
+    group.add_argument("--loss_softtriplet_lrmulti", type=number(0), default=1, help="learning rate of the centres, in multiples of --lr")
 
 
 class Criterion(ProxyCriterion):

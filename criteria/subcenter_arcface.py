@@ -4,6 +4,7 @@ import torch
 
 from criteria import _angular_margin
 from criteria._proxies import ProxyCriterion
+from utilities.numbers import number, whole
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
@@ -12,12 +13,15 @@ ALLOWED_MINING_OPS = None
 
 def add_arguments(group) -> None:
     """Declare the flags of sub-center ArcFace."""
-    group.add_argument("--loss_subcenter_arcface_lr", type=float, default=0.0005, help="learning rate of the centres")
-    group.add_argument("--loss_subcenter_arcface_n_centers", type=int, default=3, help="centres a class")
+    group.add_argument("--loss_subcenter_arcface_lr", type=number(0), default=0.0005, help="learning rate of the centres")
+    group.add_argument("--loss_subcenter_arcface_n_centers", type=whole(1, 1000), default=3, help="centres a class")
     group.add_argument(
-        "--loss_subcenter_arcface_angular_margin", type=float, default=0.5, help="radians by which the angle to the own class is widened"
+        "--loss_subcenter_arcface_angular_margin",
+        type=number(0, 3.1416),
+        default=0.5,
+        help="radians by which the angle to the own class is widened",
     )
-    group.add_argument("--loss_subcenter_arcface_feature_scale", type=float, default=64, help="multiplies the cosines")
+    group.add_argument("--loss_subcenter_arcface_feature_scale", type=number(above=0), default=64, help="multiplies the cosines")
 
 
 class Criterion(ProxyCriterion):

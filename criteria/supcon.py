@@ -3,6 +3,7 @@
 import torch
 
 from criteria._pairs import PairCriterion, cosines, log_sum_exp, pair_means
+from utilities.numbers import number
 from utilities.tensors import masked_mean
 
 REQUIRES_BATCHMINER = False
@@ -13,7 +14,7 @@ MINES_PAIRS = True
 
 def add_arguments(group) -> None:
     """Declare the flags of the supervised contrastive loss."""
-    group.add_argument("--loss_supcon_temperature", type=float, default=0.1, help="divides the cosines")
+    group.add_argument("--loss_supcon_temperature", type=number(1e-6), default=0.1, help="divides the cosines")
 
 
 class Criterion(PairCriterion):

@@ -4,6 +4,7 @@ import torch
 
 from criteria._tuples import active_share, mean_term, tuple_distances
 from utilities.criterion import MetricCriterion
+from utilities.numbers import number
 
 REQUIRES_BATCHMINER = True
 REQUIRES_OPTIM = False
@@ -12,7 +13,7 @@ ALLOWED_MINING_OPS = None  # any miner that yields triplets or pairs
 
 def add_arguments(group) -> None:
     """Declare the flags of the triplet loss."""
-    group.add_argument("--loss_triplet_margin", type=float, default=0.2, help="how much farther a negative is to be than a positive")
+    group.add_argument("--loss_triplet_margin", type=number(), default=0.2, help="how much farther a negative is to be than a positive")
     group.add_argument("--loss_triplet_distance", default="squared", choices=["squared", "euclidean"], help="squared (FaceNet) or plain")
     group.add_argument("--loss_triplet_reduction", default="mean", choices=["mean", "nonzero"], help="over all triplets or the active ones")
 

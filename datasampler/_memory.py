@@ -8,6 +8,7 @@ import torch
 
 from datasampler._base import BatchSampler, draw_within, random_below
 from utilities.errors import UserError
+from utilities.numbers import WIDEST, number, whole
 from utilities.tensors import raise_half, squared_distances
 
 CHUNK = 2**22  # entries of the largest tensor of a chunk of pools: faster than large chunks, and bounded memory
@@ -16,13 +17,25 @@ CHUNK = 2**22  # entries of the largest tensor of a chunk of pools: faster than 
 def add_arguments(group) -> None:
     """Declare the flags of the samplers with a memory."""
     group.add_argument(
-        "--data_batchmatch_bigbs", type=int, default=512, help="pool that a batch is chosen from, at most as many as the data"
+        "--data_batchmatch_bigbs", type=whole(1), default=512, help="pool that a batch is chosen from, at most as many as the data"
     )
-    group.add_argument("--data_batchmatch_ncomps", type=int, default=10, help="candidate batches a batch of the *_batchmatch samplers")
+    group.add_argument(
+        "--data_batchmatch_ncomps", type=whole(1, 10**4), default=10, help="candidate batches a batch of the *_batchmatch samplers"
+    )
     group.add_argument("--data_storage_no_update", action="store_true", help="keep the stored embeddings of the start of the training")
-    group.add_argument("--data_sampler_lowproj_dim", type=int, default=-1, help="dimensions of a random projection to choose in (-1: none)")
-    group.add_argument("--data_mb_mom", type=float, default=-1, help="storage updates give mom * old + (1 - mom) * new (negative: the new)")
-    group.add_argument("--data_mb_lr", type=float, default=1, help="step of the storage towards its update, 0 to 1")
+    group.add_argument(
+        "--data_sampler_lowproj_dim",
+        type=whole(1, WIDEST, special=-1),
+        default=-1,
+        help="dimensions of a random projection to choose in (-1: none)",
+    )
+    group.add_argument(
+        "--data_mb_mom",
+        type=number(0, 1, special=-1),
+        default=-1,
+        help="storage updates give mom * old + (1 - mom) * new (-1: the new)",
+    )
+    group.add_argument("--data_mb_lr", type=number(0, 1), default=1, help="step of the storage towards its update")
 
 
 def pool_distances(embeddings: torch.Tensor) -> torch.Tensor:
@@ -36,7 +49,7 @@ class MemorySampler(BatchSampler):
     A subclass gives `draw_pools` and `choose`. The storage lies where the embeddings come from, so that an update does not wait
     for the device.
 
-    Raises UserError for a pool that is smaller than what is chosen from it, or a storage update that does not converge.
+    Raises UserError for a pool that is smaller than what is chosen from it,
     """
 
     requires_storage = True
@@ -50,8 +63,6 @@ class MemorySampler(BatchSampler):
         self.projected_dim = opt.data_sampler_lowproj_dim
         self.update_storage = not opt.data_storage_no_update
         self.update_rate = opt.data_mb_lr * (1 - max(opt.data_mb_mom, 0))
-        if opt.data_mb_mom > 1 or not 0 <= opt.data_mb_lr <= 1:
-            raise UserError(f"--data_mb_mom {opt.data_mb_mom} has to be 1 or less, --data_mb_lr {opt.data_mb_lr} between 0 and 1.")
         self.storage = None  # (number of images, D)
         self.epoch = None  # (batches, bs)
 
@@ -243,8 +254,8 @@ class BatchMatchSampler(MemorySampler):
         super().__init__(opt, image_dict, image_list)
         self.require_pool(self.batch_size)
         self.n_candidates = opt.data_batchmatch_ncomps
-        if self.n_candidates < 1 or self.batch_size < 2:
-            raise UserError(f"--data_batchmatch_ncomps {self.n_candidates} has to be 1 or more, --bs {self.batch_size} 2 or more.")
+        if self.batch_size < 2:
+            raise UserError(f"--bs {self.batch_size}: the *_batchmatch samplers need 2 or more.")
 
     def draw_pools(self) -> torch.Tensor:
         """Indices `(batches, P)`, the m of a group next to each other; P is the largest multiple of m within bigbs."""

@@ -3,7 +3,7 @@
 import torch
 
 from datasampler._memory import CoresetSampler
-from utilities.errors import UserError
+from utilities.numbers import number
 from utilities.tensors import FLOOR
 
 USES_SAMPLES_PER_CLASS = True
@@ -13,7 +13,7 @@ SHRINKAGE = 0.1  # towards the mean variance on the diagonal, so that a pool sma
 
 def add_arguments(group) -> None:
     """Declare the flag of the D2 coreset."""
-    group.add_argument("--data_d2_coreset_lambda", type=float, default=1, help="exponent of the squared distance to the chosen anchors")
+    group.add_argument("--data_d2_coreset_lambda", type=number(0), default=1, help="exponent of the squared distance to the chosen anchors")
 
 
 class Sampler(CoresetSampler):
@@ -27,8 +27,6 @@ class Sampler(CoresetSampler):
     def __init__(self, opt, image_dict: dict, image_list: list):
         super().__init__(opt, image_dict, image_list)
         self.power = opt.data_d2_coreset_lambda
-        if self.power < 0:
-            raise UserError(f"--data_d2_coreset_lambda {self.power} draws copies of what is chosen: 0 or more.")
 
     def gaussian(self, embeddings: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """One draw from each pool's Gaussian `(b, 1, D)`; log densities of its samples `(b, P)`, up to a constant."""

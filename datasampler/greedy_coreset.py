@@ -5,6 +5,7 @@ import math
 import torch
 
 from datasampler._memory import CoresetSampler
+from utilities.numbers import number
 from utilities.tensors import chosen_uniformly
 
 USES_SAMPLES_PER_CLASS = True
@@ -16,7 +17,7 @@ def add_arguments(group) -> None:
     """Declare the flags of the greedy coreset."""
     group.add_argument(
         "--data_gc_coreset_lim",
-        type=float,
+        type=number(0),
         default=1e-9,
         help="distances up to this count as none: where all samples left are so near, the next anchor is a random one",
     )

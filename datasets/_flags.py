@@ -1,5 +1,6 @@
 """The flags that every data set reads: where it lies, how it is split, how its images are augmented."""
 
+from utilities.numbers import number, whole
 from utilities.roles import DATA, METHOD, PLACE
 
 
@@ -26,7 +27,10 @@ def add_arguments(group) -> None:
     group.add_argument("--use_tv_split", action="store_true", help="cut a validation split from the training classes")
     group.add_argument("--tv_split_by_samples", action="store_true", help="cut validation from each class's images, not from the classes")
     group.add_argument(
-        "--tv_split_perc", type=float, default=0.8, help="share of the training classes (or of each class's images) that stays in training"
+        "--tv_split_perc",
+        type=number(above=0, below=1),
+        default=0.8,
+        help="share of the training classes (or of each class's images) that stays in training",
     )
     group.add_argument(
         "--split_scheme", default="half", choices=["half", "class_disjoint", "mlrc", "closed_set", "index", "predefined"],
@@ -35,16 +39,28 @@ def add_arguments(group) -> None:
              "of images whatever their class; predefined: --split_file",
     )  # fmt: skip
     group.add_argument(
-        "--split_shuffle", type=int, default=None, metavar="SEED",
+        "--split_shuffle", type=whole(0), default=None, metavar="SEED",
         help="mix the order of the classes (and of images, where these are cut) before it is cut into training, validation and test; a test "
              "set that is published, or given by folders, stays (unset: blocks of the order, which in most data sets is that of the names)",
     )  # fmt: skip
-    group.add_argument("--split_test_size", type=float, default=0.5, help="share of the classes (or images) that is test, in every fold")
     group.add_argument(
-        "--split_test_start", type=float, default=0.5, help="where in the order of the classes test begins, a share; it wraps round the end"
+        "--split_test_size", type=number(above=0, below=1), default=0.5, help="share of the classes (or images) that is test, in every fold"
     )
-    group.add_argument("--split_partitions", type=int, default=4, help="parts into which what is not test is cut")
-    group.add_argument("--split_sets", type=int, default=4, help="how many of the parts serve once as validation: the number of folds")
+    group.add_argument(
+        "--split_test_start",
+        type=number(0, below=1),
+        default=0.5,
+        help="where in the order of the classes test begins, a share; it wraps round the end",
+    )
+    group.add_argument(
+        "--split_partitions",
+        type=whole(2, 1000),
+        default=4,
+        help="parts into which what is not test is cut: one validates while the others train",
+    )
+    group.add_argument(
+        "--split_sets", type=whole(1, 1000), default=4, help="how many of the parts serve once as validation: the number of folds"
+    )
     group.add_argument(
         "--split_file", default=None, metavar="FILE",
         help="JSON of --split_scheme predefined: train, val (may be left out), test -> list of class names or image paths",
@@ -58,26 +74,26 @@ def add_arguments(group) -> None:
     ).role = METHOD  # fmt: skip
     group.add_argument(
         "--resize_size",
-        type=int,
+        type=whole(1, 10**4),
         default=None,
         help="short side that images get before the crop, in training and test (default: the preset's)",
     ).role = METHOD
     group.add_argument(
         "--crop_size",
-        type=int,
+        type=whole(1, 10**4),
         default=None,
         help="side of the crop, in training and test (default: the preset's, else the network's input)",
     ).role = METHOD
     group.add_argument(
         "--crop_scale",
-        type=float,
+        type=number(above=0, most=1),
         nargs=2,
         default=None,
         help="least and greatest share of the area in RandomResizedCrop (default: the preset's)",
     ).role = METHOD
     group.add_argument(
         "--crop_ratio",
-        type=float,
+        type=number(0.01, 100),
         nargs=2,
         default=None,
         help="least and greatest width by height in RandomResizedCrop (default: the preset's)",

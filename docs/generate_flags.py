@@ -7,6 +7,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import parameters  # noqa: E402
+from utilities import numbers  # noqa: E402
 
 TARGET = Path(__file__).with_name("flags.md")
 
@@ -23,7 +24,7 @@ def text() -> str:
             continue
         parts.append(f"## {group.title}\n")
         parts.append("| flag | default | meaning |\n|-|-|-|")
-        parts.extend(f"| {_names(action)} | {_default(action)} | {_cell(action.help)} |" for action in actions)
+        parts.extend(f"| {_names(action)} | {_default(action)} | {_cell(numbers.help_of(action))} |" for action in actions)
         parts.append("")
     return "\n".join(parts)
 

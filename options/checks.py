@@ -77,32 +77,17 @@ def _check_folds(opt) -> None:
 
 
 def _check_numbers(opt) -> None:
-    at_least = {
-        "n_epochs": 0, "bs": 1, "samples_per_class": 1, "kernels": 0, "eval_kernels": 0, "eval_bs": 1, "embed_dim": 0, "save_interval": 1,
-        "iterations_per_epoch": 1, "patience": 1, "plot_every": 0, "log_every": 0, "decay": 0, "loss_decay": 0, "momentum": 0, "lr": 0, "seed": 0,
-        "plateau_patience": 0, "eval_pca": 1, "eval_kmeans_starts": 1, "eval_size_of_tsne": 0,
-    }  # fmt: skip
-    for name, least in at_least.items():
-        value = getattr(opt, name)
-        if value is not None and not value >= least:
-            raise UserError(f"--{name} {value} must be at least {least}")
-    if opt.clip_grad_norm is not None and not opt.clip_grad_norm > 0:
-        raise UserError(f"--clip_grad_norm {opt.clip_grad_norm} must be above 0")
-    for name in opt.flags:
-        if isinstance(value := getattr(opt, name), float) and value != value:
-            raise UserError(f"--{name} nan is no number to train with")
+    """What depends on several flags, or on the whole of a list; the range of a flag alone stands in its type."""
     if opt.fc_lr == 0 and opt.lr > 0:
         raise UserError("--fc_lr 0 would leave the last layer as it starts: give a rate above 0, or -1 for --lr")
-    if min(opt.tau) < 1:
-        raise UserError(f"--tau {shown(opt.tau)}: an epoch is 1 or more")
+    if opt.scheduler == "plateau" and opt.gamma >= 1:
+        raise UserError(f"--gamma {opt.gamma:g} must be below 1 with --scheduler plateau, which would never lower the rate")
     if opt.n_epochs == 0 and not (opt.check_untrained_accuracy or opt.dump_embeddings or opt.evaluate):
         raise UserError(
             "--n_epochs 0 trains nothing: add --check_untrained_accuracy to evaluate the untrained network, --dump_embeddings to write its embeddings"
         )
     if len(set(opt.evaltypes)) < len(opt.evaltypes):
         raise UserError(f"--evaltypes {shown(opt.evaltypes)}: each one once")
-    if any(gpu < 0 for gpu in opt.gpu):
-        raise UserError(f"--gpu {shown(opt.gpu)}: a GPU's number is 0 or more")
     if len(opt.gpu) > 1:
         raise UserError(
             f"--gpu {shown(opt.gpu)}: a run trains on one GPU: name one; Run_Script.py --gpus {shown(opt.gpu)} gives each its own run"

@@ -7,6 +7,11 @@ import signal
 import sys
 import threading
 
+from utilities.numbers import OutOfRange
+
+NO_MEMORY = ("can't allocate memory", "not enough memory", "CUDA out of memory", "Storage size calculation overflowed")  # torch's words
+TOO_LARGE = "value cannot be converted to type"
+
 
 class UserError(Exception):
     """A mistake of the user's: the message gives the value, the rule and the way out. Scripts print it and exit with 2."""
@@ -20,16 +25,48 @@ class UnknownName(UserError, LookupError):
     """A name that no registry holds; the message names the nearest match and what is available."""
 
 
+class _BadValue(argparse.ArgumentError):
+    """A value that a flag does not take: `--flag value must be …`."""
+
+    def __str__(self):
+        return f"{self.argument_name} {self.message}"
+
+
 class OneLineParser(argparse.ArgumentParser):
     """A command line whose mistakes are one line, without the usage, and exit status 2; where `exits` is set to False, UserError."""
 
     exits = True
+
+    def _get_value(self, action, text):
+        """Also of a file's and a saved run's value. Refuses what no file can hold, and says by how much a number is out of range."""
+        try:
+            text.encode()
+            return super()._get_value(action, text)
+        except UnicodeEncodeError:
+            raise _BadValue(action, f"{text!a} holds a byte or half a character that is no text: write it in UTF-8") from None
+        except argparse.ArgumentError as error:
+            if not isinstance(error.__context__, OutOfRange):
+                raise
+            raise _BadValue(action, f"{text.strip()} {error.message}") from None
 
     def error(self, message):
         """End the program with the line `<prog>: error: <message>`, or raise UserError."""
         if not self.exits:
             raise UserError(message)
         self.exit(2, f"{self.prog}: error: {message}\n")
+
+
+def too_large(error: Exception) -> str | None:
+    """The line for memory that cannot be had, or a number beyond what a library takes; None for another error."""
+    text = " ".join(str(error).split())
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or any(said in text for said in NO_MEMORY):
+        return (
+            "there is not enough memory for these sizes. Lower --bs, --embed_dim, --embed_hidden, --eval_bs, --crop_size or a count of the "
+            f"loss, miner or sampler ({text[:160] or 'MemoryError'})"
+        )
+    if isinstance(error, OverflowError) or TOO_LARGE in text:
+        return f"a number is too large to compute with: lower the counts, scales and weights that were given ({text[:160]})"
+    return None
 
 
 @contextlib.contextmanager
@@ -64,13 +101,13 @@ def one_line_errors(program: str = "main.py"):
     except KeyboardInterrupt:
         print(f"\n{program}: interrupted before training began", file=sys.stderr)
         sys.exit(130)
-    except RuntimeError as error:  # torch tells of a lost worker whatever is being done: in the step as well as in the loader
+    except (RuntimeError, MemoryError, OverflowError) as error:  # of a worker and of memory torch tells whatever is being done
         from utilities.loading import lost_worker  # which raises this module's errors
 
-        lost = lost_worker(error)
-        if lost is None:
+        line = too_large(error) or lost_worker(error)
+        if line is None:
             raise
-        print(f"{program}: error: {lost}", file=sys.stderr)
+        print(f"{program}: error: {line}", file=sys.stderr)
         sys.exit(2)
     except UserError as error:
         # A loader's worker process wraps its error in a traceback of its own; the last line is the message.

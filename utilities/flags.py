@@ -5,6 +5,7 @@ nothing above `utilities`.
 """
 
 from utilities import roles
+from utilities.numbers import WIDEST, number, whole
 
 # Names in the namespace that are no flags: set from the data, the machine, the cross-validation, and from what an evaluation is of.
 DERIVED = {"n_classes", "device", "fold", "other_data"}
@@ -24,7 +25,7 @@ def add_arguments(parser) -> None:
         "--arch", default="resnet50_frozen_normalize", help="network: <backbone>[_frozen][_normalize] (--list architectures)"
     )
     group.add_argument(
-        "--embed_dim", type=int, default=128, help="dimensions of the embedding; 0 takes the backbone's features as they are"
+        "--embed_dim", type=whole(0, WIDEST), default=128, help="dimensions of the embedding; 0 takes the backbone's features as they are"
     )
     group.add_argument("--trainer", default="metric_only", help="training method, a file of trainers/ (--list trainers)")
     group.add_argument("--loss", default="margin", help="criterion, a file of criteria/ (--list losses)")
@@ -39,9 +40,11 @@ def add_arguments(parser) -> None:
     )
     group = parser.add_argument_group("batches and rates")
     group.role = roles.METHOD
-    group.add_argument("--bs", type=int, default=112, help="images a batch")
-    group.add_argument("--samples_per_class", type=int, default=2, help="images a class in a batch, for the samplers that group by class")
-    group.add_argument("--lr", type=float, default=1e-5, help="learning rate of the network")
+    group.add_argument("--bs", type=whole(1, 10**6), default=112, help="images a batch")
     group.add_argument(
-        "--seed", type=int, default=1, help="seeds Python, NumPy, torch, workers, samplers, miners and k-means"
+        "--samples_per_class", type=whole(1), default=2, help="images a class in a batch, for the samplers that group by class"
+    )
+    group.add_argument("--lr", type=number(0), default=1e-5, help="learning rate of the network")
+    group.add_argument(
+        "--seed", type=whole(0), default=1, help="seeds Python, NumPy, torch, workers, samplers, miners and k-means"
     ).role = roles.IDENTITY

@@ -16,6 +16,7 @@ from pathlib import Path
 from utilities import flags as shared_flags
 from utilities import roles
 from utilities.errors import UnknownName, UserError
+from utilities.numbers import OutOfRange, Range
 
 
 def unknown(kind: str, name: str, available) -> UnknownName:
@@ -91,9 +92,10 @@ class Registry:
         """The namespace that a plug-in reads: declared defaults, over them `opt`, over them `flags`.
 
         So a foreign program that has no command line can say `select("triplet", loss_triplet_margin=.1)`.
-        Raises UserError for a flag that neither the folder nor the shared flags declare, and for a value that is no choice.
+        Raises UserError for a flag that neither the folder nor the shared flags declare, and for a value that is no choice or
+        out of the flag's range.
         """
-        defaults, choices = _declared(self.package, self.kind, tuple(self.names()))
+        defaults, choices, ranges = _declared(self.package, self.kind, tuple(self.names()))
         known = set(defaults) | set(vars(opt) if opt is not None else ()) | shared_flags.DERIVED
         for flag in flags:
             if flag not in known:
@@ -106,14 +108,23 @@ class Registry:
         for flag, allowed in choices.items():
             if (value := getattr(complete, flag)) != defaults[flag] and value not in allowed:
                 raise UserError(f"{flag} {value!r}: one of {', '.join(map(str, allowed))}")
+        for flag, a_range in ranges.items():
+            value = getattr(complete, flag)
+            for item in value if isinstance(value, list | tuple) else [value]:
+                try:
+                    if value is not None and value != defaults[flag]:
+                        a_range.check(item)
+                except OutOfRange as error:
+                    raise UserError(f"{flag} {item!r} {error}") from None
         return complete
 
 
 @functools.lru_cache(maxsize=32)
-def _declared(package: str, kind: str, names: tuple[str, ...]) -> tuple[dict, dict]:
-    """Flag -> default and flag -> choices, of the shared flags and of one folder's plug-ins (`names`: so that a new file is seen)."""
+def _declared(package: str, kind: str, names: tuple[str, ...]) -> tuple[dict, dict, dict]:
+    """Flag -> default, flag -> choices and flag -> `Range`, of the shared flags and of one folder's plug-ins (`names`: so that a new file is seen)."""
     parser = argparse.ArgumentParser(add_help=False)
     shared_flags.add_arguments(parser)
     Registry(package, kind).add_arguments(parser)
     choices = {action.dest: tuple(action.choices) for action in parser._actions if action.choices is not None and action.nargs is None}
-    return vars(parser.parse_args([])), choices
+    ranges = {action.dest: action.type for action in parser._actions if isinstance(action.type, Range)}
+    return vars(parser.parse_args([])), choices, ranges

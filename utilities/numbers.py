@@ -1,0 +1,102 @@
+"""Types of numeric flags that say what the flag allows: `type=whole(1)`, `type=number(above=0, most=1)`.
+
+The one place where a range stands. The command line, --config files, saved runs, search bounds and `select(…, flag=value)` pass values
+through it, and the help prints it.
+"""
+
+import argparse
+import math
+import numbers
+
+LARGEST = 10**6  # of a number without a bound of its own: what is larger overflows in float32, where losses square and exponentiate
+MOST_64 = 2**63 - 1  # of a whole number without a bound of its own: seeds and sizes have 64 bits
+WIDEST = 2**16  # dimensions of a layer: beyond every published network, and a matrix of two such sides fills 17 GB
+
+
+class OutOfRange(argparse.ArgumentTypeError):
+    """A number that the flag does not allow; the message is the rule, `must be at least 1`."""
+
+
+class Range:
+    """A numeric flag's type: called with a text it gives the number, or raises `argparse.ArgumentTypeError`.
+
+    Args:
+        kind: int or float.
+        least, most: bounds that are allowed themselves. above, below: bounds that are not.
+        special: one value outside of them with a meaning of its own, as -1 for "as the other flag".
+        inf: infinity is allowed. NaN never is.
+    """
+
+    def __init__(self, kind: type, least=None, most=None, *, above=None, below=None, special=None, inf: bool = False):
+        self.kind, self.least, self.most, self.above, self.below, self.special, self.inf = kind, least, most, above, below, special, inf
+        self.__name__ = kind.__name__  # as argparse names a type
+
+    def __call__(self, text: str):
+        """The number that a text stands for."""
+        try:
+            value = self.kind(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"invalid {self.kind.__name__} value: {text!r}") from None
+        self.check(value)
+        return value
+
+    def check(self, value) -> None:
+        """Raise `OutOfRange`, with the rule, for a value that the flag does not allow."""
+        if not isinstance(value, numbers.Real) or isinstance(value, bool):
+            raise OutOfRange(f"must be {self._kind_of_number}")
+        if value == self.special or (self.inf and value == math.inf):
+            return
+        if self.kind is int and value != math.inf and value == value and value != int(value):
+            raise OutOfRange(f"must be {self._kind_of_number}")
+        low, high = self._limits
+        if self.most is None and self.below is None and value > high:
+            raise OutOfRange(f"must be at most {high}" + (", or inf" if self.inf else ""))
+        inside = low <= value <= high  # False of NaN
+        if not inside or (self.above is not None and value <= self.above) or (self.below is not None and value >= self.below):
+            raise OutOfRange(f"must be {self.rule or self._everything}")
+
+    @property
+    def rule(self) -> str:
+        """The declared bounds in words, `above 0 and at most 1`; empty where there are none."""
+        if self.least is not None and self.most is not None:
+            text = f"from {self.least:g} to {self.most:{'' if self.kind is int else 'g'}}"
+        else:
+            bounds = (("at least", self.least), ("above", self.above), ("at most", self.most), ("below", self.below))
+            text = " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
+        if text and self.inf:
+            text += ", or inf"
+        return f"{text}, or {self.special:g}" if self.special is not None else text
+
+    @property
+    def _limits(self) -> tuple:
+        bound = MOST_64 if self.kind is int else LARGEST
+        lower = self.least if self.least is not None else self.above
+        upper = self.most if self.most is not None else self.below
+        return (-bound if lower is None else lower), (bound if upper is None else upper)
+
+    @property
+    def _kind_of_number(self) -> str:
+        return "a whole number" if self.kind is int else "a number"
+
+    @property
+    def _everything(self) -> str:
+        low, high = self._limits
+        return f"{self._kind_of_number} from {low} to {high}" + (", or inf" if self.inf else "")
+
+
+def whole(least=None, most=None, *, special=None) -> Range:
+    """The type of a flag that takes a whole number of 64 bits, `least` to `most`, or the `special` one."""
+    return Range(int, least, most, special=special)
+
+
+def number(least=None, most=None, *, above=None, below=None, special=None, inf: bool = False) -> Range:
+    """The type of a flag that takes a finite number within the bounds, up to `LARGEST` where none is given; `inf` allows infinity too."""
+    return Range(float, least, most, above=above, below=below, special=special, inf=inf)
+
+
+def help_of(action: argparse.Action) -> str:
+    """A flag's help with the range that its type declares."""
+    rule = getattr(action.type, "rule", "")
+    if not rule:
+        return action.help
+    return f"{action.help[:-1]}; {rule})" if action.help.endswith(")") else f"{action.help} ({rule})"
