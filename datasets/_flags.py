@@ -93,7 +93,7 @@ def add_arguments(group) -> None:
     ).role = METHOD
     group.add_argument(
         "--crop_ratio",
-        type=number(0.01, 100),
+        type=number(0.1, 10),
         nargs=2,
         default=None,
         help="least and greatest width by height in RandomResizedCrop (default: the preset's)",
