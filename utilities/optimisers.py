@@ -73,9 +73,9 @@ def keeping_rates(optimizer: torch.optim.Optimizer, schedule: "Schedule"):
 
 
 def fitting(state: dict, optimizer: torch.optim.Optimizer) -> dict:
-    """The state of an optimiser for one that may be of another kind, to which the means over gradients of the first say nothing.
+    """A saved optimiser state for an optimiser that may be of another kind. Of another kind only the rates are kept, and a line says so.
 
-    There the rates alone are kept, and a line says so. RMSprop keeps another state with momentum than without.
+    RMSprop with momentum and without are two kinds: they keep different state.
     """
     before, now = state["param_groups"], optimizer.param_groups
     if len(before) != len(now) or all(_kind(a) == _kind(b) for a, b in zip(before, now, strict=True)):
