@@ -162,6 +162,14 @@ class MemorySampler(BatchSampler):
     def load_state_dict(self, state: dict) -> None:
         """Take over a storage. Raises ValueError where it belongs to other data."""
         storage = state.get("storage")
+        if (
+            self.storage is not None
+            and storage is not None
+            and (storage.shape[1:], storage.dtype) != (self.storage.shape[1:], self.storage.dtype)
+        ):
+            raise ValueError(
+                f"the storage is {storage.dtype} {tuple(storage.shape)}, this network's {self.storage.dtype} {tuple(self.storage.shape)}"
+            )
         if storage is not None and len(storage) != self.n_images:
             raise ValueError(f"the storage holds {len(storage)} embeddings, the training data {self.n_images} images")
         self.storage = None if storage is None else storage.clone()

@@ -246,7 +246,7 @@ def read_split_file(path: str) -> dict[str, list[str]]:
     """Split -> names of `--split_file`. Raises UserError where it is missing, no JSON, or not of that form."""
     try:
         content = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: endless nesting, or ~somebody without a home
         reason = getattr(error, "strerror", None) or f"not JSON: {error}"
         raise UserError(f"--split_file {path}: {reason}") from error
     if not isinstance(content, dict) or not {"train", "test"} <= set(content) <= set(SPLITS):

@@ -11,7 +11,7 @@ SEPARATED, CONCATENATED = "separated", "concatenated"  # the results over folds,
 FOLD = re.compile(r"fold_(\d+)$")
 WHOLE_NUMBERS, LISTS_OF_NAMES = ("seed", "n_epochs", "patience", "split_sets", "embed_dim"), ("evaltypes", "storage_metrics")  # flags
 # What reading a file that holds something else than it should can raise.
-UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError)
+UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, IndexError)
 VERSIONS = ("torch", "torchvision", "faiss-gpu", "faiss-cpu", "scikit-learn")  # packages that are told with the settings
 
 
