@@ -1,6 +1,7 @@
 """What is kept of an evaluation: pictures and embeddings of the best epoch, and a finished run measured again (`--evaluate`)."""
 
 import contextlib
+import itertools
 import json
 from pathlib import Path
 
@@ -122,8 +123,7 @@ def _data(loaders: dict, opt) -> dict:
 
 def _target(folder: Path, checkpoint_name: str, about: dict) -> Path:
     """The file of what is measured: the one it was written to before, else the first free of `evaluation_<name>.json`, `…_1.json`, …"""
-    number = 0
-    while True:
+    for number in itertools.count():
         path = folder / f"evaluation_{checkpoint_name}{f'_{number}' if number else ''}.json"
         with contextlib.suppress(ValueError):  # a damaged file is left alone
             if not path.exists():
@@ -131,7 +131,6 @@ def _target(folder: Path, checkpoint_name: str, about: dict) -> Path:
             content = json.loads(path.read_text(encoding="utf-8"))
             if {key: content.get(key) for key in about} == about:
                 return path
-        number += 1
 
 
 def table(scores: dict, column: str = "value") -> str:
