@@ -1,5 +1,6 @@
 """What is kept of an evaluation: pictures and embeddings of the best epoch, and a finished run measured again (`--evaluate`)."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -121,15 +122,13 @@ def _data(loaders: dict, opt) -> dict:
 
 def _target(folder: Path, checkpoint_name: str, about: dict) -> Path:
     """The file of what is measured: the one it was written to before, else the first free of `evaluation_<name>.json`, `…_1.json`, …"""
-    number = 0
-    while True:
+    for number in itertools.count():
         path = folder / f"evaluation_{checkpoint_name}{f'_{number}' if number else ''}.json"
         if not path.exists():
             return path
         content = read_json(path)  # a damaged file is left alone
         if isinstance(content, dict) and {key: content.get(key) for key in about} == about:
             return path
-        number += 1
 
 
 def table(scores: dict, column: str = "value") -> str:
