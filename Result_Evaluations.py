@@ -25,35 +25,14 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
     add("--runs", nargs="+", default=[], metavar="FOLDER", help="folders with run folders below them (without --project: Training_Results)")
     add("--project", nargs="+", default=[], metavar="ENTITY/NAME", help="W&B projects, those of the ICML 2020 pipeline included")
     add("--out", default="Result_Tables", metavar="FOLDER", help="where tables, figures and index.html go (default: Result_Tables)")
-    add(
-        "--compare_to",
-        nargs="+",
-        default=[],
-        choices=published.SOURCES,
-        help="published values beside ours: ICML 2020's, the Reality Check's",
-    )
-    add(
-        "--metrics",
-        nargs="+",
-        default=[],
-        metavar="METRIC",
-        help="columns, as e_recall@1 (on test) or train/nmi (default: all that rate a space)",
-    )
-    add(
-        "--relation",
-        nargs=2,
-        action="append",
-        default=[],
-        metavar=("X", "Y"),
-        help="also plot metric Y against X; may be given several times",
-    )
-    add(
-        "--ddof",
-        type=int,
-        choices=[0, 1],
-        default=1,
-        help="deviations divide by seeds - ddof (default: 1); beside published values always 0, as theirs",
-    )
+    help_compare = "published values beside ours: ICML 2020's, the Reality Check's"
+    add("--compare_to", nargs="+", default=[], choices=published.SOURCES, help=help_compare)
+    help_metrics = "columns, as e_recall@1 (on test) or train/nmi (default: all that rate a space)"
+    add("--metrics", nargs="+", default=[], metavar="METRIC", help=help_metrics)
+    help_relation = "also plot metric Y against X; may be given several times"
+    add("--relation", nargs=2, action="append", default=[], metavar=("X", "Y"), help=help_relation)
+    help_ddof = "deviations divide by seeds - ddof (default: 1); beside published values always 0, as theirs"
+    add("--ddof", type=int, choices=[0, 1], default=1, help=help_ddof)
     opt = parser.parse_args(argv)
     opt.runs = opt.runs or ([] if opt.project else ["Training_Results"])
     return opt
@@ -77,7 +56,7 @@ def main(opt: argparse.Namespace, api=None) -> Path:
     names = list(of)
     shown = {dataset: _shown(of[dataset], asked) for dataset in names}
     notes += _without_numbers(of, shown, asked)
-    matches, without = published.matches(found, opt.compare_to, _resolved)
+    matches, without = published.matches(found, opt.compare_to, parameters.read)
     notes += without
     out = _folder(opt.out)
 
@@ -164,12 +143,9 @@ def _figures(of, shown, pairs, out) -> list[tuple[str, str]]:
     """All figures of one data set: (name, caption)."""
     quantities, made = columns.principal(_structure(of)), []
     if shown:
-        first = shown[0]
+        first, legend = shown[0], "one point a group, bars: one deviation"
         made += [
-            (
-                plots.relations(of, first, quantities, out),
-                f"{first.title} against the structure of the embedding space; one point a group, bars: one deviation",
-            ),
+            (plots.relations(of, first, quantities, out), f"{first.title} against the structure of the embedding space; {legend}"),
             (plots.rho(of, first, quantities, out), f"{first.title} against rho"),
             (plots.matrix(of, _together(shown, quantities), out), "Correlation of the metrics over the groups"),
             (plots.ranked(of, first, out), f"Groups ranked by {first.title}"),
@@ -187,7 +163,7 @@ def _name_methods(found) -> None:
     names = published.methods()
     for group in found:
         group.method = names.get((group.dataset, group.name), "")
-        flags = (group.counted or group.runs)[0].flags
+        flags = group.flags
         if flags.get("loss") in criteria.REGISTRY.names() and not flags.get("mine_pairs"):
             mines = getattr(criteria.REGISTRY.module(flags["loss"]), "REQUIRES_BATCHMINER", False)
             group.miner = None if mines else "-"
@@ -203,17 +179,9 @@ def _folder(name: str) -> Path:
 
 def _defaults() -> dict:
     """Flag -> default of main.py; of those that other flags or the data set decide it is `unknown`."""
-    import parameters
     from options import composition
 
     return {**vars(parameters.get_parser().parse_args([])), **dict.fromkeys(composition.DERIVED, "unknown")}
-
-
-def _resolved(words: list[str]) -> argparse.Namespace:
-    """The flags of a command line of main.py, as main.py resolves them."""
-    import parameters
-
-    return parameters.read(words)
 
 
 def _report(found, parts, notes, out) -> None:

@@ -130,6 +130,13 @@ def basic_training_parameters(parser) -> None:
 def evaluation_parameters(parser) -> None:
     """What is measured, on what, and how the best epoch is chosen."""
     group = _group(parser, "evaluation", roles.EVALUATION)
+    _what_is_measured(group)
+    _how_it_is_measured(group)
+    _what_else_is_done(group)
+
+
+def _what_is_measured(group) -> None:
+    """Metrics, embeddings, how often, which epoch is the best."""
     group.add_argument(
         "--evaluation_metrics", nargs="+", default=DEFAULT_METRICS, metavar="METRIC", help="metrics to compute (--list metrics)"
     ).role = roles.EXTENT
@@ -173,6 +180,10 @@ def evaluation_parameters(parser) -> None:
         action="store_true",
         help="first evaluate the bare backbone (epoch -1) and the untrained network (epoch 0)",
     ).role = roles.RECORDS
+
+
+def _how_it_is_measured(group) -> None:
+    """Splits, reference, super-classes, the space."""
     group.add_argument(
         "--splits_to_eval",
         nargs="+",
@@ -210,6 +221,10 @@ def evaluation_parameters(parser) -> None:
         "--eval_no_normalize", action="store_true", help="evaluate the network's embedding before it is brought to unit length"
     )
     group.add_argument("--eval_use_trunk_output", action="store_true", help="evaluate the backbone's features instead of the embedding")
+
+
+def _what_else_is_done(group) -> None:
+    """Files beside the values, and jobs without training."""
     group.add_argument(
         "--eval_size_of_tsne",
         type=whole(0),

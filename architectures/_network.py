@@ -53,6 +53,9 @@ class Network(torch.nn.Module):
         input_size: int = 224, mean=IMAGENET_MEAN, std=IMAGENET_STD, input_space: str = "RGB", input_range: float = 1, head: str = "fc",
     ):  # fmt: skip
         super().__init__()
+        if opt.embed_dim < 0 or min(opt.embed_hidden, default=1) < 1:
+            given = f"--embed_dim {opt.embed_dim} --embed_hidden {' '.join(map(str, opt.embed_hidden))}"
+            raise UserError(f"{given}: a width is at least 1 (--embed_dim 0: no embedding layer)")
         if opt.embed_hidden and not opt.embed_dim:
             raise UserError("--embed_hidden puts layers before the embedding layer, which --embed_dim 0 leaves out: give a dimension")
         self.name, self.constructor = name.full, name.constructor

@@ -17,7 +17,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch
 
 import datasets
-from datasets import _images
 
 SIZE, QUALITY = (500, 375), 90
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -108,11 +107,6 @@ def main():
             ratio = statistics.median(ours / theirs for theirs, ours in pairs)
             difference = pixel_difference(dataset, Classic(dataset.paths, classic_steps(split), normalise=False), 50)
             print(f"{split:<12}{classic_rate:>12.0f}{rate:>12.0f}{ratio:>8.2f}{difference:>12.4f}")
-        paths = splits["training"].paths
-        start = time.perf_counter()
-        for path in paths:
-            _images.decode(path)
-        print(f"decoding alone: {len(paths) / (time.perf_counter() - start):.0f} images a second")
         batch = torch.stack([splits["testing"][i][1] for i in range(32)])
         mean, std = (torch.tensor(values).view(3, 1, 1) for values in (MEAN, STD))
         start = time.perf_counter()

@@ -140,25 +140,25 @@ def spread(values: list[float]) -> str:
     return f"{100 * statistics.mean(values):.2f} ± {100 * statistics.stdev(values) if len(values) > 1 else 0:.2f}"
 
 
-def table(names: list[str], seeds: range, save_path: str) -> str:
-    lines = ["| loss | flags besides the common ones | e_recall@1 | map_r | seconds |", "|-|-|-|-|-|"]
+def table(names: list[str], seeds: range, save_path: str) -> None:
+    print("| loss | flags besides the common ones | e_recall@1 | map_r | seconds |\n|-|-|-|-|-|")
     for name in names:
         results = [result(name, seed, save_path) for seed in seeds]
         recall, map_r, seconds = (list(column) for column in zip(*results, strict=True))
-        lines.append(f"| `{name}` | `{METHODS[name] or '–'}` | {spread(recall)} | {spread(map_r)} | {statistics.median(seconds):.0f} |")
-        print(lines[-1], flush=True)
-    return "\n".join(lines)
+        print(
+            f"| `{name}` | `{METHODS[name] or '–'}` | {spread(recall)} | {spread(map_r)} | {statistics.median(seconds):.0f} |", flush=True
+        )
 
 
-def peer_table(names: list[str], seeds: range, save_path: str, peer: str) -> str:
-    lines = ["| loss | ours | pytorch-metric-learning | paired difference | two standard errors |", "|-|-|-|-|-|"]
+def peer_table(names: list[str], seeds: range, save_path: str, peer: str) -> None:
+    print("| loss | ours | pytorch-metric-learning | paired difference | two standard errors |\n|-|-|-|-|-|")
     for name in names:
         ours, theirs = ([result(name, seed, save_path, side)[0] for seed in seeds] for side in ("", peer))
         differences = [a - b for a, b in zip(ours, theirs, strict=True)]
         error = 2 * statistics.stdev(differences) / len(differences) ** 0.5
-        lines.append(f"| `{name}` | {spread(ours)} | {spread(theirs)} | {100 * statistics.mean(differences):+.2f} | {100 * error:.2f} |")
-        print(lines[-1], flush=True)
-    return "\n".join(lines)
+        print(
+            f"| `{name}` | {spread(ours)} | {spread(theirs)} | {100 * statistics.mean(differences):+.2f} | {100 * error:.2f} |", flush=True
+        )
 
 
 if __name__ == "__main__":
@@ -168,7 +168,6 @@ if __name__ == "__main__":
     parser.add_argument("--own_starts", action="store_true", help="with --peers: class vectors of each program start its own way")
     parser.add_argument("--seeds", type=int, default=None, help="how many seeds (default: 3; 5 with --peers)")
     parser.add_argument("--save_path", default="Training_Results/Methods", help="where the runs lie")
-    parser.add_argument("--out", default=None, help="also write the table to this file")
     arguments = parser.parse_args()
     missing = set(criteria.REGISTRY.names()) - set(METHODS)
     if missing:
@@ -176,9 +175,7 @@ if __name__ == "__main__":
     began = time.monotonic()
     if arguments.peers:
         names, peer = (WITH_VECTORS, "pml_own_start") if arguments.own_starts else (list(PEERS), "pml")
-        text = peer_table(arguments.only or names, range(arguments.seeds or 5), arguments.save_path, peer)
+        peer_table(arguments.only or names, range(arguments.seeds or 5), arguments.save_path, peer)
     else:
-        text = table(arguments.only or list(METHODS), range(arguments.seeds or 3), arguments.save_path)
+        table(arguments.only or list(METHODS), range(arguments.seeds or 3), arguments.save_path)
     print(f"{time.monotonic() - began:.0f} s on {torch.get_num_threads()} threads")
-    if arguments.out:
-        Path(arguments.out).write_text(text + "\n", encoding="utf-8")

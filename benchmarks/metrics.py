@@ -67,27 +67,13 @@ def faiss_kmeans(features, labels, options):
     engine.train(features)
 
 
-def icml_list(features, labels, options):
-    import metrics
+def listed(names):
+    def measure(features, labels, options):
+        import metrics
 
-    return metrics.compute(ICML_LIST, features, labels, progress=True)
-
-
-def reality_check(features, labels, options):
-    import metrics
-
-    return metrics.compute(REALITY_CHECK, features, labels, progress=True)
-
-
-def neighbours_only(features, labels, options):
-    import metrics
-
-    names = ["e_recall@1", "e_recall@10", "map_r"]
-    if not options.queries:
         return metrics.compute(names, features, labels, progress=True)
-    queries = slice(options.queries)  # fewer queries than references: for an estimate of the time
-    exclude = np.arange(len(features))[queries]
-    return metrics.compute(names, features[queries], labels[queries], features, labels, exclude=exclude, progress=True)
+
+    return measure
 
 
 def pytorch_metric_learning(features, labels, options):
@@ -98,9 +84,11 @@ def pytorch_metric_learning(features, labels, options):
     return calculator.get_accuracy(torch.from_numpy(features), torch.from_numpy(labels))
 
 
-CONTESTANTS = {f.__name__: f for f in (faiss_search, faiss_kmeans, icml_list, reality_check, neighbours_only, pytorch_metric_learning)}
-RUNS = {name: ["faiss_search", "faiss_kmeans", "icml_list", "reality_check", "pytorch_metric_learning"] for name in ("cub", "sop")}
-RUNS["million"] = ["neighbours_only"]
+CONTESTANTS = {
+    "faiss_search": faiss_search, "faiss_kmeans": faiss_kmeans, "icml_list": listed(ICML_LIST), "reality_check": listed(REALITY_CHECK),
+    "pytorch_metric_learning": pytorch_metric_learning, "neighbours_only": listed(["e_recall@1", "e_recall@10", "map_r"]),
+}  # fmt: skip
+RUNS = {"cub": [*CONTESTANTS][:5], "sop": [*CONTESTANTS][:5], "million": ["neighbours_only"]}
 
 
 def memory(field: str) -> float:
@@ -124,7 +112,7 @@ def run_one(options) -> None:
     features, labels = data(options.size, options.rows, options.dimensions)
     warm = np.random.default_rng(1).standard_normal((300, features.shape[1])).astype(np.float32)
     faiss.knn(warm, warm, 5)
-    CONTESTANTS[options.only](warm, np.arange(300) % 30, argparse.Namespace(**{**vars(options), "queries": 100}))  # imports, threads
+    CONTESTANTS[options.only](warm, np.arange(300) % 30, options)  # imports, threads
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")  # the peak counts from here
     before = memory("VmRSS")
@@ -140,11 +128,8 @@ def compare(size: str, options) -> None:
     best = {}
     for _ in range(options.repeats):
         for name in RUNS[size]:
-            if name == "pytorch_metric_learning" and options.no_pml:
-                continue
             command = [sys.executable, __file__, "--only", name, "--size", size, "--threads", str(options.threads)]
             command += ["--dimensions", str(options.dimensions)] + (["--rows", str(options.rows)] if options.rows else [])
-            command += ["--queries", str(options.queries)] if options.queries else []
             environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads)}
             printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment, text=True).stdout
             figures = json.loads(printed.splitlines()[-1])
@@ -159,25 +144,21 @@ def compare(size: str, options) -> None:
     if size == "million":
         return
     rows = [("icml_list / (faiss search + k-means)", "icml_list", ("faiss_search", "faiss_kmeans"), 1.4 if size == "sop" else 1.5)]
-    if not options.no_pml:
-        rows.append(("reality_check / pytorch-metric-learning", "reality_check", ("pytorch_metric_learning",), 1 / 3))
+    rows.append(("reality_check / pytorch-metric-learning", "reality_check", ("pytorch_metric_learning",), 1 / 3))
     for title, ours, theirs, goal in rows:
         wall, cpu = (best[ours][key] / sum(best[name][key] for name in theirs) for key in ("seconds", "cpu_seconds"))
         print(f"{title}: wall {wall:.2f}, CPU {cpu:.2f} (goal {goal:.2f})")
-    if not options.no_pml:
-        ratio = best["reality_check"]["peak_mb"] / best["pytorch_metric_learning"]["peak_mb"]
-        print(f"reality_check / pytorch-metric-learning: peak memory {ratio:.2f} (goal 0.20 at SOP's size)")
+    ratio = best["reality_check"]["peak_mb"] / best["pytorch_metric_learning"]["peak_mb"]
+    print(f"reality_check / pytorch-metric-learning: peak memory {ratio:.2f} (goal 0.20 at SOP's size)")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
     parser.add_argument("--size", nargs="+", default=["cub", "sop"], choices=list(SHAPES), help="which comparison")
     parser.add_argument("--rows", type=int, help="other number of samples, classes in proportion")
-    parser.add_argument("--queries", type=int, help="million: only so many queries")
     parser.add_argument("--dimensions", type=int, default=128)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=1, help="the best of so many runs counts")
-    parser.add_argument("--no_pml", action="store_true", help="leave pytorch-metric-learning out")
     parser.add_argument("--only", choices=list(CONTESTANTS), help="run one contestant here and print JSON")
     options = parser.parse_args()
     if options.only:

@@ -18,9 +18,9 @@ import torch  # noqa: E402
 import datasampler  # noqa: E402
 
 
-def seconds(function, device: torch.device) -> float:
-    """Wall time of one call, the device's queue emptied on both sides."""
-    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+def seconds(function) -> float:
+    """Wall time of one call, the GPU's queue emptied on both sides."""
+    wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
     wait()
     start = time.perf_counter()
     function()
@@ -47,10 +47,8 @@ def main() -> None:
     centres = torch.randn(args.classes, args.dim)
     embeddings = torch.nn.functional.normalize(centres[torch.tensor(labels)] + 0.5 * torch.randn(args.images, args.dim), dim=1)
 
-    load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
     print(
-        f"{args.images} images, {args.classes} classes, {args.dim} dimensions, --bs {args.bs}, on {args.device}; "
-        f"{torch.get_num_threads()} threads of {os.cpu_count()} cores, load average before: {load}"
+        f"{args.images} images, {args.classes} classes, {args.dim} dimensions, --bs {args.bs}, on {args.device}; load {os.getloadavg()[0]:.1f}"
     )
     print(f"{'sampler':<22}{'build s':>10}{'choose s':>10}{'draw s':>10}{'batches':>10}")
     for name in args.names:
@@ -60,8 +58,8 @@ def main() -> None:
         sampler.set_super_labels({label: label % 12 for label in image_dict})
         if sampler.requires_storage:
             sampler.load_state_dict({"storage": embeddings.to(args.device)})
-        choose = seconds(sampler.precompute_indices, args.device)
-        draw = seconds(lambda sampler=sampler: list(sampler), args.device)
+        choose = seconds(sampler.precompute_indices)
+        draw = seconds(lambda sampler=sampler: list(sampler))
         print(f"{name:<22}{build:>10.2f}{choose:>10.2f}{draw:>10.2f}{len(sampler):>10}", flush=True)
 
 

@@ -49,7 +49,7 @@ class MemorySampler(BatchSampler):
     A subclass gives `draw_pools` and `choose`. The storage lies where the embeddings come from, so that an update does not wait
     for the device.
 
-    Raises UserError for a pool that is smaller than what is chosen from it,
+    Raises UserError for a pool that is smaller than what is chosen from it, or a storage update that does not converge.
     """
 
     requires_storage = True
@@ -63,6 +63,8 @@ class MemorySampler(BatchSampler):
         self.projected_dim = opt.data_sampler_lowproj_dim
         self.update_storage = not opt.data_storage_no_update
         self.update_rate = opt.data_mb_lr * (1 - max(opt.data_mb_mom, 0))
+        if opt.data_mb_mom > 1 or not 0 <= opt.data_mb_lr <= 1:
+            raise UserError(f"--data_mb_mom {opt.data_mb_mom} has to be 1 or less, --data_mb_lr {opt.data_mb_lr} between 0 and 1.")
         self.storage = None  # (number of images, D)
         self.epoch = None  # (batches, bs)
 
@@ -173,6 +175,14 @@ class MemorySampler(BatchSampler):
     def load_state_dict(self, state: dict) -> None:
         """Take over a storage. Raises ValueError where it belongs to other data."""
         storage = state.get("storage")
+        if (
+            self.storage is not None
+            and storage is not None
+            and (storage.shape[1:], storage.dtype) != (self.storage.shape[1:], self.storage.dtype)
+        ):
+            raise ValueError(
+                f"the storage is {storage.dtype} {tuple(storage.shape)}, this network's {self.storage.dtype} {tuple(self.storage.shape)}"
+            )
         if storage is not None and len(storage) != self.n_images:
             raise ValueError(f"the storage holds {len(storage)} embeddings, the training data {self.n_images} images")
         self.storage = None if storage is None else storage.clone()
@@ -254,8 +264,8 @@ class BatchMatchSampler(MemorySampler):
         super().__init__(opt, image_dict, image_list)
         self.require_pool(self.batch_size)
         self.n_candidates = opt.data_batchmatch_ncomps
-        if self.batch_size < 2:
-            raise UserError(f"--bs {self.batch_size}: the *_batchmatch samplers need 2 or more.")
+        if self.n_candidates < 1 or self.batch_size < 2:
+            raise UserError(f"--data_batchmatch_ncomps {self.n_candidates} has to be 1 or more, --bs {self.batch_size} 2 or more.")
 
     def draw_pools(self) -> torch.Tensor:
         """Indices `(batches, P)`, the m of a group next to each other; P is the largest multiple of m within bigbs."""

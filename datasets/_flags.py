@@ -24,6 +24,12 @@ def add_arguments(group) -> None:
         action="store_true",
         help="go on with a data set whose counts are not the published ones; the run records it",
     ).role = PLACE
+    _split(group)
+    _images(group)
+
+
+def _split(group) -> None:
+    """How training, validation and test are made."""
     group.add_argument("--use_tv_split", action="store_true", help="cut a validation split from the training classes")
     group.add_argument("--tv_split_by_samples", action="store_true", help="cut validation from each class's images, not from the classes")
     group.add_argument(
@@ -65,6 +71,10 @@ def add_arguments(group) -> None:
         "--split_file", default=None, metavar="FILE",
         help="JSON of --split_scheme predefined: train, val (may be left out), test -> list of class names or image paths",
     ).role = DATA.but(change=False, fixed=None)  # fmt: skip
+
+
+def _images(group) -> None:
+    """How images are resized, cropped and augmented."""
     group.add_argument(
         "--augmentation", default=None, choices=["base", "adv", "big", "red", "mlrc", "plain", "shift", "none"],
         help="training transform (default: base; glyphs: shift). base: RandomResizedCrop, flip; adv: base with grey and colour jitter; "

@@ -64,7 +64,13 @@ def check(opt) -> None:
             raise UserError(f"{scheme} needs --split_file splits.json: train, val and test with class names or image paths")
         read_split_file(opt.split_file)
         return
-    if opt.split_sets > opt.split_partitions:
+    if not 0 < opt.split_test_size < 1:
+        raise UserError(f"--split_test_size {opt.split_test_size:g}: expected a share between 0 and 1, both excluded")
+    if not 0 <= opt.split_test_start < 1:
+        raise UserError(f"--split_test_start {opt.split_test_start:g}: expected a share from 0 to below 1")
+    if opt.split_partitions < 2:
+        raise UserError(f"--split_partitions {opt.split_partitions} must be at least 2: one part validates while the others train")
+    if not 1 <= opt.split_sets <= opt.split_partitions:
         raise UserError(f"--split_sets {opt.split_sets} must be from 1 to --split_partitions {opt.split_partitions}")
 
 
@@ -240,7 +246,7 @@ def read_split_file(path: str) -> dict[str, list[str]]:
     """Split -> names of `--split_file`. Raises UserError where it is missing, no JSON, or not of that form."""
     try:
         content = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: endless nesting, or ~somebody without a home
         reason = getattr(error, "strerror", None) or f"not JSON: {error}"
         raise UserError(f"--split_file {path}: {reason}") from error
     if not isinstance(content, dict) or not {"train", "test"} <= set(content) <= set(SPLITS):

@@ -16,6 +16,8 @@ from utilities.flags import has_folds
 def check(opt, module) -> None:
     """Refuse what cannot work before anything is read. Raises UserError."""
     _schemes.check(opt)
+    if opt.use_tv_split and not 0 < opt.tv_split_perc < 1:
+        raise UserError(f"--tv_split_perc {opt.tv_split_perc:g}: expected a share between 0 and 1, both excluded")
     if opt.download and not hasattr(module, "DOWNLOAD") and not hasattr(module, "IMAGE_SIZE"):
         raise UserError("--download: this data set has no source to fetch from. Leave it out")
     _transforms.check(opt, whole=hasattr(module, "IMAGE_SIZE"))

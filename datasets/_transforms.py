@@ -4,6 +4,7 @@ All work on uint8 tensors `(3, H, W)` with torchvision's v2 kernels, whose antia
 draw from torch's global generator in the order of the classic pipeline: same seed, same crop.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -89,12 +90,15 @@ def check(opt, whole: bool = False) -> None:
         for flag in ("resize_size", "crop_scale", "crop_ratio"):
             if getattr(opt, flag) is not None:
                 raise UserError(f"--{flag}: images of --dataset {opt.dataset} are shown whole. Leave it out; --crop_size sets their size")
-    for flag in ("crop_scale", "crop_ratio"):
+    for flag in ("resize_size", "crop_size"):
+        if getattr(opt, flag) is not None and getattr(opt, flag) < 1:
+            raise UserError(f"--{flag} {getattr(opt, flag)}: expected 1 or more")
+    for flag, limit in (("crop_scale", 1.0), ("crop_ratio", math.inf)):
         pair = getattr(opt, flag)
         if pair is None:
             continue
-        if pair[0] > pair[1]:
-            raise UserError(f"--{flag} {pair[0]:g} {pair[1]:g}: write the least one first")
+        if not 0 < pair[0] <= pair[1] <= limit:
+            raise UserError(f"--{flag} {pair[0]:g} {pair[1]:g}: expected 0 < least <= greatest" + (" <= 1" if limit == 1 else ""))
         if preset.crop != "random_resized":
             raise UserError(f"--{flag} is RandomResizedCrop's, not that of --augmentation {opt.augmentation}: take base, adv, big or mlrc")
 

@@ -22,10 +22,8 @@ def text() -> str:
         actions = [action for action in group._group_actions if not isinstance(action, argparse._HelpAction)]
         if not actions:
             continue
-        parts.append(f"## {group.title}\n")
-        parts.append("| flag | default | meaning |\n|-|-|-|")
-        parts.extend(f"| {_names(action)} | {_default(action)} | {_cell(numbers.help_of(action))} |" for action in actions)
-        parts.append("")
+        rows = [f"| {_names(action)} | {_default(action)} | {_cell(numbers.help_of(action))} |" for action in actions]
+        parts += [f"## {group.title}\n", "| flag | default | meaning |\n|-|-|-|", *rows, ""]
     return "\n".join(parts)
 
 

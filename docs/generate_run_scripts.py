@@ -21,13 +21,11 @@ HEAD = """#!/bin/sh
 datapath=${{datapath:-./Datasets}}  # parent folder of cub200, cars196 and online_products, without spaces
 """
 
-# ---------------------------------------------------------------------------------------------------- Revisit_Runs.sh
 REVISIT_NOTES = """#
 # The standardised runs of "Revisiting Training Strategies and Generalization Performance in Deep Metric Learning" (ICML 2020,
 # arXiv 2002.08473). Above each block: the published R@1 in percent +- standard deviation (ddof 0) over the seeds, at the best
 # epoch on the test set, with the weights IMAGENET1K_V1."""
 
-# ------------------------------------------------------------------------------------------------------- MLRC_Runs.sh
 MLRC_NOTES = """#
 # The 14 methods of "A Metric Learning Reality Check" (arXiv 2003.08505) in its 4 settings, with its best hyperparameters: in the
 # full precision of its searches (docs/published/mlrc_search.csv), and where it did not search as printed (mlrc_hyperparameters.csv,
@@ -85,58 +83,42 @@ GROUPS = {"Margin / class": "MarginClass", "Multi Similarity": "MS", "Multi Simi
 CLASSIFICATION = {"ProxyNCA", "Normalized Softmax", "CosFace", "ArcFace", "SoftTriple"}
 
 
-def _as_it_is(text: str) -> str:
-    return text
-
-
 def _computed(convert):
     return lambda text: f"{convert(float(text)):.10g}"
 
 
 _rate = _computed(lambda lr: lr / LR)
 _multisimilarity = {
-    "alpha": ("loss_multisimilarity_pos_weight", _as_it_is),
-    "beta": ("loss_multisimilarity_neg_weight", _as_it_is),
-    "base": ("loss_multisimilarity_thresh", _as_it_is),
-}
-_margin = {
-    "beta lr": ("loss_margin_beta_lr", _as_it_is),
-    "margin": ("loss_margin_margin", _as_it_is),
-    "init beta": ("loss_margin_beta", _as_it_is),
-}
-TRANSLATION = {  # method -> published parameter -> (flag, published text to flag's text)
-    "Contrastive": {name: (f"loss_contrastive_{name}", _as_it_is) for name in ("pos_margin", "neg_margin")},
-    "Triplet": {"margin": ("loss_triplet_margin", _as_it_is)},
-    "NTXent": {"temperature": ("loss_ntxent_temperature", _as_it_is)},
+    "alpha": "loss_multisimilarity_pos_weight", "beta": "loss_multisimilarity_neg_weight", "base": "loss_multisimilarity_thresh",
+}  # fmt: skip
+_margin = {"beta lr": "loss_margin_beta_lr", "margin": "loss_margin_margin", "init beta": "loss_margin_beta"}
+TRANSLATION = {  # method -> published parameter -> flag, or (flag, published text to flag's text) where the text is not the same
+    "Contrastive": {"pos_margin": "loss_contrastive_pos_margin", "neg_margin": "loss_contrastive_neg_margin"},
+    "Triplet": {"margin": "loss_triplet_margin"},
+    "NTXent": {"temperature": "loss_ntxent_temperature"},
     "ProxyNCA": {"proxy lr": ("loss_proxynca_pp_lrmulti", _rate), "softmax_scale": ("loss_proxynca_pp_scale", _computed(math.sqrt))},
     "Margin": _margin,
     "Margin / class": _margin,
-    "Normalized Softmax": {"weights lr": ("loss_softmax_lr", _as_it_is), "temperature": ("loss_softmax_temperature", _as_it_is)},
-    "CosFace": {
-        "weights lr": ("loss_cosface_lr", _as_it_is),
-        "margin": ("loss_cosface_margin", _as_it_is),
-        "scale": ("loss_cosface_scale", _as_it_is),
-    },
+    "Normalized Softmax": {"weights lr": "loss_softmax_lr", "temperature": "loss_softmax_temperature"},
+    "CosFace": {"weights lr": "loss_cosface_lr", "margin": "loss_cosface_margin", "scale": "loss_cosface_scale"},
     "ArcFace": {
-        "weights lr": ("loss_arcface_lr", _as_it_is),
-        "margin": ("loss_arcface_angular_margin", _computed(math.radians)),
-        "scale": ("loss_arcface_feature_scale", _as_it_is),
+        "weights lr": "loss_arcface_lr", "margin": ("loss_arcface_angular_margin", _computed(math.radians)),
+        "scale": "loss_arcface_feature_scale",
     },
-    "FastAP": {"num_bins": ("loss_fastap_num_bins", _as_it_is)},
-    "SNR Contrastive": {name: (f"loss_snr_contrastive_{name}", _as_it_is) for name in ("pos_margin", "neg_margin", "regularizer_weight")},
+    "FastAP": {"num_bins": "loss_fastap_num_bins"},
+    "SNR Contrastive": {
+        "pos_margin": "loss_snr_contrastive_pos_margin", "neg_margin": "loss_snr_contrastive_neg_margin",
+        "regularizer_weight": "loss_snr_contrastive_regularizer_weight",
+    },
     "Multi Similarity": _multisimilarity,
-    "Multi Similarity + Miner": {**_multisimilarity, "epsilon": ("loss_multisimilarity_margin", _as_it_is)},
+    "Multi Similarity + Miner": {**_multisimilarity, "epsilon": "loss_multisimilarity_margin"},
     "SoftTriple": {
-        "weights lr": ("loss_softtriplet_lrmulti", _rate),
-        "la": ("loss_softtriplet_lambda", _as_it_is),
-        "gamma": ("loss_softtriplet_gamma", _as_it_is),
-        "reg_weight": ("loss_softtriplet_reg_weight", lambda text: text or "0"),
-        "margin": ("loss_softtriplet_margin_delta", _as_it_is),
+        "weights lr": ("loss_softtriplet_lrmulti", _rate), "la": "loss_softtriplet_lambda", "gamma": "loss_softtriplet_gamma",
+        "reg_weight": ("loss_softtriplet_reg_weight", lambda text: text or "0"), "margin": "loss_softtriplet_margin_delta",
     },
-}
+}  # fmt: skip
 
 
-# --------------------------------------------------------------------------------------------------- MLRC_Searches.sh
 SEARCHES_HEAD = """#!/bin/sh
 # The searches of "A Metric Learning Reality Check" (arXiv 2003.08505): 14 methods x 4 settings, 50 trials, 10 reproductions
 #
@@ -154,7 +136,7 @@ SEARCHED_NAMES = {  # the search reports' names of what the tables call otherwis
     "ProxyNCA": {"lr": "proxy lr"},
     **{method: {"lr": "beta lr", "beta": "init beta"} for method in ("Margin", "Margin / class")},
 }
-SEARCHED_AS = {"ProxyNCA": {"softmax_scale": ("loss_proxynca_pp_softmax_scale", _as_it_is)}}  # uniform in it, not in its root
+SEARCHED_AS = {"ProxyNCA": {"softmax_scale": "loss_proxynca_pp_softmax_scale"}}  # uniform in it, not in its root
 WHOLE_NUMBERS = {"num_bins"}
 SWEPT = {"cub200": ("2", "32"), "cars196": ("2", "32"), "online_products": ("3", "32")}  # setting -> FastAP's numbers of bins, all tried
 
@@ -192,13 +174,10 @@ def revisit_runs() -> str:
     return "".join(parts)
 
 
-def mlrc_flags(method: str, setting: str, values: dict[str, str]) -> str:
-    """The flags of a method.
-
-    Args:
-        values: published parameter -> its published text, empty where it was not searched.
-    """
-    return _method_flags(method, setting, [f"--{flag} {convert(values[name])}" for name, (flag, convert) in TRANSLATION[method].items()])
+def _translated(method: str, searched_as: dict) -> list[tuple]:
+    """(published parameter, flag, published text to flag's text) of a method."""
+    flags = {**TRANSLATION[method], **searched_as}
+    return [(name, flag, str) if isinstance(flag, str) else (name, *flag) for name, flag in flags.items()]
 
 
 def _method_flags(method: str, setting: str, decided: list[str]) -> str:
@@ -217,10 +196,11 @@ def mlrc_group(method: str, setting: str) -> str:
 
 
 def mlrc_line(method: str, setting: str, values: dict[str, str]) -> str:
-    """The command of one run of the Reality Check."""
+    """The command of one run of the Reality Check. `values`: published parameter -> its published text, empty where it was not searched."""
+    decided = [f"--{flag} {convert(values[name])}" for name, flag, convert in _translated(method, {})]
     return (
         f"python main.py --config {CONFIGS[setting]} --source $datapath --project MLRC --group {mlrc_group(method, setting)} --seed 0 "
-        f"{mlrc_flags(method, setting, values)}"
+        f"{_method_flags(method, setting, decided)}"
     )
 
 
@@ -255,7 +235,7 @@ def mlrc_search_line(method: str, setting: str, rows: list[dict]) -> str:
     """The command of one search. `rows`: as of `searched`."""
     by_name = {_printed_name(method, row["parameter"]): row for row in rows}
     decided = []
-    for name, (flag, convert) in {**TRANSLATION[method], **SEARCHED_AS.get(method, {})}.items():
+    for name, flag, convert in _translated(method, SEARCHED_AS.get(method, {})):
         if name not in by_name:
             decided.append(f"--{flag} {convert('')}")
             continue

@@ -54,10 +54,7 @@ def loaders(splits: dict, opt) -> dict:
 
 
 def check(model, loaders: dict, opt, runtime) -> None:
-    """Raise UserError, before anything is trained or measured, for `--evaltypes` or an `--eval_pca` that the network does not give,
-
-    and for data on which the metric that chooses the epoch cannot vary.
-    """
+    """Raise UserError, before anything is trained or measured, where network, data and the evaluation's flags do not fit together."""
     if not loaders:
         return
     selectable.check({split: without_seeds(loader.dataset) for split, loader in loaders.items()}, opt)
@@ -81,13 +78,11 @@ def check(model, loaders: dict, opt, runtime) -> None:
 
 
 def say_few_samples(name: str, metric_names: list[str], size: int, width: int) -> None:
-    """Say so where a spectrum is to be measured of fewer samples than dimensions, `size` x `width`: it has no more values than samples."""
+    """Warn where a spectrum is to be measured on fewer samples than dimensions, `size` x `width`."""
     wanted = [metric for metric in metric_names if metric.startswith("rho_spectrum@")]
     if wanted and size < width:
-        print(
-            f"{wanted[0]} of {name}: {size} samples in {width} dimensions have {size} singular values at most: "
-            "compare it only with that of sets as small"
-        )
+        few = f"{size} samples in {width} dimensions have {size} singular values at most"
+        print(f"{wanted[0]} of {name}: {few}: compare it only with that of sets as small")
 
 
 def _outputs(embeddings, activations: dict, bare: bool) -> dict:
@@ -206,7 +201,5 @@ def evaluate(model, loaders: dict, opt, runtime, bare: bool = False) -> tuple[di
 
 def embed_all(model, loaders: dict, opt, runtime, bare: bool = False) -> dict:
     """Embed each split as the flags ask. Returns split -> Embedded."""
-    bare = bare or opt.eval_use_trunk_output
-    return {
-        split: embed(model, loader, runtime, f"embedding {split}", bare, not opt.eval_no_normalize) for split, loader in loaders.items()
-    }
+    how = (bare or opt.eval_use_trunk_output, not opt.eval_no_normalize)
+    return {split: embed(model, loader, runtime, f"embedding {split}", *how) for split, loader in loaders.items()}

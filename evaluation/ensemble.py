@@ -26,10 +26,8 @@ def join(members: list) -> dict:
     for other in members[1:]:
         if getattr(other.dataset, "paths", None) != getattr(first.dataset, "paths", None):
             raise UserError("the folds' test images differ: they cannot be joined. Was the data set changed between folds?")
-    features = {
-        name: _unit(np.concatenate([_unit(member.features[name]) for member in members], axis=1)).astype(np.float32)
-        for name in first.features
-    }
+    joined = {name: np.concatenate([_unit(member.features[name]) for member in members], axis=1) for name in first.features}
+    features = {name: _unit(rows).astype(np.float32) for name, rows in joined.items()}
     return {SPLIT: evaluation.Embedded(features, first.labels, sum(member.seconds for member in members), first.dataset)}
 
 

@@ -1,6 +1,6 @@
 """What is kept of an evaluation: pictures and embeddings of the best epoch, and a finished run measured again (`--evaluate`)."""
 
-import contextlib
+import itertools
 import json
 from pathlib import Path
 
@@ -9,7 +9,8 @@ import numpy as np
 import evaluation
 from evaluation import charts, pictures, spaces
 from runs import checkpoint, reports
-from runs.folder import RunFolder, json_safe, run_folder
+from runs.folder import RunFolder, json_safe, read_json, run_folder
+from runs.records.damaged import as_folder
 from utilities.files import replacing
 
 TITLE_WIDTH = 180  # points that a group's name may take in a title
@@ -90,8 +91,7 @@ def again(model, loaders: dict, opt, runtime) -> dict:
     target = _target(folder, name.removeprefix("checkpoint_").removesuffix(".pth.tar"), about)
     with replacing(target) as file:
         json.dump({"checkpoint": name, "epoch": epoch, **about, "data": data, "values": jsonable(scores)}, file, indent=1)
-    drawn = target.with_suffix("")
-    drawn.mkdir(exist_ok=True)
+    drawn = as_folder(target.with_suffix(""))
     shown = next(split for split in ("val", "test", "train") if split in scores)
     on = f", on {data['root']}" if about["other_data"] else ""
     pictures.draw(drawn, embedded, shown, opt, _title(RunFolder(folder).flags["group"], epoch) + (", on other data" if on else ""))
@@ -122,16 +122,13 @@ def _data(loaders: dict, opt) -> dict:
 
 def _target(folder: Path, checkpoint_name: str, about: dict) -> Path:
     """The file of what is measured: the one it was written to before, else the first free of `evaluation_<name>.json`, `…_1.json`, …"""
-    number = 0
-    while True:
+    for number in itertools.count():
         path = folder / f"evaluation_{checkpoint_name}{f'_{number}' if number else ''}.json"
-        with contextlib.suppress(ValueError):  # a damaged file is left alone
-            if not path.exists():
-                return path
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if {key: content.get(key) for key in about} == about:
-                return path
-        number += 1
+        if not path.exists():
+            return path
+        content = read_json(path)  # a damaged file is left alone
+        if isinstance(content, dict) and {key: content.get(key) for key in about} == about:
+            return path
 
 
 def table(scores: dict, column: str = "value") -> str:

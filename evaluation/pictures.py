@@ -81,16 +81,12 @@ def searches(compared: spaces.Compared, queries: np.ndarray):
     whole one.
     """
     space = compared.space
-    reference, reference_labels, exclude = space.gallery()
+    reference = space.gallery()[0]
     everywhere = np.zeros(max(len(space.features), len(reference)), dtype=np.int64)
     parents, reference_parents = (everywhere, everywhere) if compared.parents is None else (compared.parents, compared.reference_parents)
     for parent in np.unique(parents[queries]):
         here, kept = np.flatnonzero(parents[queries] == parent), np.flatnonzero(reference_parents[: len(reference)] == parent)
-        places = np.full(len(reference) + 1, -1)  # one more, for queries that are not in the reference: index -1
-        places[kept] = np.arange(len(kept))
-        rows = queries[here]
-        found = space.features[rows], space.labels[rows], reference[kept], reference_labels[kept]
-        yield here, metrics.EmbeddingSpace(*found, exclude=places[exclude[rows]]), kept
+        yield here, metrics.EmbeddingSpace(**space.part(queries[here], kept)._asdict()), kept
 
 
 def worst_queries(compared: spaces.Compared, seed: int) -> tuple[np.ndarray, list[str]]:
@@ -130,9 +126,7 @@ def nearest(compared: spaces.Compared, queries: np.ndarray, count: int) -> list[
     return found
 
 
-def recoveries(
-    path: Path, images: tuple, compared: spaces.Compared, queries: np.ndarray, title: str, notes: list[str] | None = None
-) -> None:
+def recoveries(path: Path, images: tuple, compared: spaces.Compared, queries: np.ndarray, title: str, notes=()) -> None:
     """One row a query: the query, then its nearest neighbours in the reference, those of its class framed green, others red.
 
     Below each stand its class and how far it is from the query. Images are shown whole, not as the transform crops them.
@@ -147,7 +141,7 @@ def recoveries(
 
     (features, labels, *_), (reference, reference_labels, _) = compared.space, compared.space.gallery()
     found = nearest(compared, queries, NEIGHBOURS)
-    lines = [line for note in notes or () for line in note.split("\n")]
+    lines = [line for note in notes for line in note.split("\n")]
     left = 0.2 + max((charts.text_width(line, NOTE) for line in lines), default=0) / TILE
     heading = [charts.text_width(title, HEADING), *(charts.text_width(text, LEGEND) for text, _ in KEYS)]
     content = left + 1.35 + max(len(few) for few in found) * WIDTH

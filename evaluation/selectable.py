@@ -1,4 +1,6 @@
-"""Whether the metric that chooses the epoch can vary on the data that choose: a constant would choose the first, or any."""
+"""Whether the metric that selects the epoch can vary on its data: a constant would select any epoch."""
+
+from collections import Counter
 
 import numpy as np
 
@@ -12,7 +14,7 @@ def check(datasets: dict, opt) -> None:
     """Refuse, before anything is trained, a selection that cannot tell one epoch from another.
 
     A query can vary where its reference holds, itself left out, an image of its class and so many of others that they can come first;
-    the metric, where one query can. What looks at the queries alone (k-means, mean distances) is judged in these.
+    the metric, where one query can. Metrics without a reference (k-means, mean distances) are judged on the queries.
 
     Args:
         datasets: split -> data set, of all that are embedded.
@@ -59,12 +61,9 @@ def _codes(dataset, opt) -> list[tuple]:
 
 def _counts(queries: list[tuple], reference: list[tuple], within: bool) -> tuple[np.ndarray, np.ndarray]:
     """Of each query how many images of its class, and how many of others, it can find. `within`: it lies in the reference itself."""
-    of_class, of_parent = {}, {}
-    for name in reference:
-        of_class[name] = of_class.get(name, 0) + 1
-        of_parent[name[0]] = of_parent.get(name[0], 0) + 1
-    same = np.array([of_class.get(name, 0) for name in queries])
-    others = np.array([of_parent.get(name[0], 0) for name in queries]) - same
+    of_class, of_parent = Counter(reference), Counter(parent for parent, _ in reference)
+    same = np.array([of_class[name] for name in queries])
+    others = np.array([of_parent[parent] for parent, _ in queries]) - same
     return same - within, others
 
 

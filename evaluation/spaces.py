@@ -27,6 +27,13 @@ class Space(NamedTuple):
             return self.features, self.labels, np.arange(len(self.features))
         return self.reference, self.reference_labels, self.exclude
 
+    def part(self, rows: np.ndarray, kept: np.ndarray) -> "Space":
+        """The queries `rows` in the part `kept` of what they search in, both ascending indices."""
+        reference, reference_labels, exclude = self.gallery()
+        places = np.full(len(reference) + 1, -1)  # one more, for queries that are not in the reference: index -1
+        places[kept] = np.arange(len(kept))
+        return Space(self.features[rows], self.labels[rows], reference[kept], reference_labels[kept], places[exclude[rows]])
+
 
 class Compared(NamedTuple):
     """A split and what it is compared with, not yet cut into super-classes.
@@ -63,9 +70,8 @@ def check(datasets: dict, opt) -> None:
     for split, dataset in datasets.items():
         table = names_at(dataset, deepest) if deepest else {}
         if None in table.values():
-            raise UserError(
-                f"{flag}: --dataset {dataset.name} knows no super-classes; online_products, glyphs and a folder X/<super>/<class>/ do"
-            )
+            those = "online_products, glyphs and a folder X/<super>/<class>/ do"
+            raise UserError(f"{flag}: --dataset {dataset.name} knows no super-classes; {those}")
         parents[split] = set(table.values())
     if opt.tester == INSIDE_PARENTS:
         for split in measured:
@@ -93,10 +99,7 @@ def reference_sizes(sizes: dict, opt) -> set[int]:
 
 
 def build(embedded: dict, evaltype: str, opt) -> dict[str, list[Space]]:
-    """The spaces that each of the splits `scored` is measured in: one, or with `--tester same_parent_label` one a super-class.
-
-    Args: see `compare`.
-    """
+    """The spaces that each of the splits `scored` is measured in: one, or with `--tester same_parent_label` one a super-class."""
     compared = compare(embedded, evaltype, opt)
     return {split: _inside_parents(compared[split]) for split in scored(embedded, opt)}
 
@@ -112,12 +115,8 @@ def compare(embedded: dict, evaltype: str, opt) -> dict[str, Compared]:
     labels, names = _codes(embedded, opt.label_hierarchy_level, opt)
     parents = _codes(embedded, opt.label_hierarchy_level + 1, opt)[0] if opt.tester == INSIDE_PARENTS else dict.fromkeys(embedded)
     if opt.eval_reference_set == SELF:
-        return {
-            split: Compared(
-                Space(_projection(rows, opt.eval_pca)(rows), labels[split]), names[split], [split], parents[split], parents[split]
-            )
-            for split, rows in features.items()
-        }
+        own = {split: Space(_projection(rows, opt.eval_pca)(rows), labels[split]) for split, rows in features.items()}
+        return {split: Compared(space, names[split], [split], parents[split], parents[split]) for split, space in own.items()}
     sources = sources_of(None, scored(embedded, opt), opt)
     if not set(sources) <= set(features):
         raise UserError(f"--eval_reference_set {opt.eval_reference_set}: the training images were not embedded")
@@ -199,9 +198,8 @@ def _codes(embedded: dict, level: int, opt) -> tuple[dict[str, np.ndarray], dict
     A name has the same number in all splits, whose own labels all begin at 0; but where each is alone and by classes, its own is kept.
     """
     if level == 0 and opt.eval_reference_set == SELF:
-        return {split: e.labels for split, e in embedded.items()}, {
-            split: getattr(e.dataset, LEVELS[0], None) for split, e in embedded.items()
-        }
+        names = {split: getattr(e.dataset, LEVELS[0], None) for split, e in embedded.items()}
+        return {split: e.labels for split, e in embedded.items()}, names
     tables = {split: names_at(e.dataset, level) for split, e in embedded.items()}
     numbers = {name: number for number, name in enumerate(sorted({str(n) for table in tables.values() for n in table.values()}))}
     codes = {}
@@ -224,10 +222,7 @@ def _inside_parents(compared: Compared) -> list[Space]:
             parts.append(Space(space.features[rows], space.labels[rows]))
             continue
         kept = np.flatnonzero(compared.reference_parents == parent)
-        places = np.full(len(space.reference) + 1, -1)  # one more, for queries that are not in the reference: index -1
-        places[kept] = np.arange(len(kept))
-        exclude = places[space.exclude[rows]]
-        parts.append(Space(space.features[rows], space.labels[rows], space.reference[kept], space.reference_labels[kept], exclude))
+        parts.append(space.part(rows, kept))
     return parts
 
 

@@ -42,6 +42,11 @@ def check(opt) -> None:
             raise UserError(f"--storage_metrics {name} is an array: it has no best value")
     if opt.log_online and opt.online_backend == "comet_ml" and importlib.util.find_spec("comet_ml") is None:
         raise UserError("--online_backend comet_ml needs the package: pip install comet_ml")
+    if opt.scheduler == "plateau" and opt.job == "train" and not datasets.has_validation(opt):
+        raise UserError(
+            "--scheduler plateau lowers the rate by what it sees in validation, and there is none but test: add --use_tv_split or another "
+            "--split_scheme, or take another --scheduler"
+        )
     if opt.patience is not None and not datasets.has_validation(opt):
         raise UserError("--patience stops on validation data: add --use_tv_split or another --split_scheme")
 

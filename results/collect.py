@@ -1,5 +1,7 @@
 """All runs of some folders and W&B projects."""
 
+from collections import Counter
+
 from results.folders import METRICS, PARAMETERS, find_folders, read_folder
 from results.online import read_project, wandb_api
 from results.recorded import RecordedRun
@@ -27,20 +29,16 @@ def collect(folders: list[str], projects: list[str], api=None) -> tuple[list[Rec
     notes = [f"{folder} holds the trials of a search and was left out; name it in --runs to see them" for folder in skipped]
     if not runs:
         asked = [f"--runs {' '.join(folders)}"] * bool(folders) + [f"--project {' '.join(projects)}"] * bool(projects)
-        raise UserError(
-            f"{', '.join(asked)}: no runs there. A run folder holds {PARAMETERS} and {METRICS}, as main.py writes them"
-            + "".join(f"; {n}" for n in notes)
-        )
+        expected = f"A run folder holds {PARAMETERS} and {METRICS}, as main.py writes them"
+        raise UserError("; ".join([f"{', '.join(asked)}: no runs there. {expected}", *notes]))
     return _told_apart(runs), notes
 
 
 def _told_apart(runs: list[RecordedRun]) -> list[RecordedRun]:
     """The runs; where data sets of several --dataset have one name, such as a folder called cub200, that flag goes before the name."""
-    flags = {}
-    for run in runs:
-        flags.setdefault(run.dataset, set()).add(str(run.flags.get("dataset", run.dataset)))
-    for run in runs:
-        flag = str(run.flags.get("dataset", run.dataset))
-        if len(flags[run.dataset]) > 1 and flag != run.dataset:
+    flags = [str(run.flags.get("dataset", run.dataset)) for run in runs]
+    times = Counter(name for name, _ in {(run.dataset, flag) for run, flag in zip(runs, flags, strict=True)})
+    for run, flag in zip(runs, flags, strict=True):
+        if times[run.dataset] > 1 and flag != run.dataset:
             run.dataset = f"{flag}_{run.dataset}"
     return runs

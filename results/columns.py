@@ -1,7 +1,6 @@
 """Columns of the tables: metric and split, title, unit and direction; and the value of a run in a column by a selection rule."""
 
 import functools
-import re
 from argparse import Namespace
 from dataclasses import dataclass
 
@@ -15,19 +14,11 @@ from utilities.errors import UserError
 from utilities.registry import unknown
 
 STRUCTURE = ("dists@intra", "dists@inter", "dists@intra_over_inter", "rho_spectrum@2")  # the ICML paper's quantities
-HEADS_OF_STRUCTURE = ("dists", "rho_spectrum")
-CLUSTERED = ("nmi", "ami", "f1")  # measured on a k-means clustering
 TITLES = {
     "nmi": "NMI", "ami": "AMI", "f1": "F1", "map_r": "MAP@R", "r_precision": "RP", "mrr": "MRR", "dists@intra": "intra",
     "dists@inter": "inter", "dists@intra_over_inter": "intra/inter", "rho_spectrum@2": "rho",
 }  # fmt: skip
-PATTERNS = (
-    (r"e_recall@(\d+)", r"R@\1"),
-    (r"c_recall@(\d+)", r"cR@\1"),
-    (r"precision@(\d+)", r"P@\1"),
-    (r"map@(\d+)", r"MAP@\1"),
-    (r"rho_spectrum@(-?\d+)", r"rho(\1)"),
-)
+OF_NUMBER = {"e_recall": "R@{}", "c_recall": "cR@{}", "precision": "P@{}", "map": "MAP@{}", "rho_spectrum": "rho({})"}  # of head@number
 
 SELECTED, LAST, BEST_ON_TEST = "selected", "last", "best_on_test"
 SELECTIONS = {
@@ -72,10 +63,9 @@ def title(metric: str) -> str:
     evaltype, _, plain = metric.rpartition("/")
     if evaltype in ("criterion", "miner", "rate"):
         return metric
-    shown = TITLES.get(plain)
-    for pattern, form in PATTERNS:
-        shown = shown or (re.sub(pattern, form, plain) if re.fullmatch(pattern, plain) else None)
-    return (shown or plain) + (f" [{evaltype}]" if evaltype else "")
+    head, _, number = plain.partition("@")
+    shown = OF_NUMBER[head].format(number) if head in OF_NUMBER and number.lstrip("-").isdigit() else plain
+    return TITLES.get(plain, shown) + (f" [{evaltype}]" if evaltype else "")
 
 
 @functools.cache
@@ -89,12 +79,12 @@ def direction(metric: str) -> bool | None:
 
 def is_structure(metric: str) -> bool:
     """Whether a metric describes the space and does not rate it: dists and rho."""
-    return metrics.group(metric.rpartition("/")[2]) in HEADS_OF_STRUCTURE
+    return metrics.group(metric.rpartition("/")[2]) in ("dists", "rho_spectrum")
 
 
 def is_clustered(metric: str) -> bool:
     """Whether a metric measures a k-means clustering, and so holds the chance of its start."""
-    return metric.rpartition("/")[2].removeprefix("c_") in CLUSTERED
+    return metric.rpartition("/")[2].removeprefix("c_") in ("nmi", "ami", "f1")
 
 
 def column(split: str, metric: str) -> Column:
@@ -152,22 +142,26 @@ def parse(name: str, available) -> Column:
         if (split, metric) in available:
             return column(split, metric)
     if direction(metric) is not None:
-        where = f" on {head}" if head in SPLIT_TITLES else ""
-        raise UserError(
-            f"metric {name!r} exists, but none of these runs recorded it{where}. Recorded: {', '.join(_names(available)) or 'nothing'}"
-        )
+        where, there = f" on {head}" * (head in SPLIT_TITLES), ", ".join(_names(available)) or "nothing"
+        raise UserError(f"metric {name!r} exists, but none of these runs recorded it{where}. Recorded: {there}")
     raise unknown("metric", name, _names(available))
 
 
 def _names(available) -> list[str]:
-    rated = {metric for _, metric in available if direction(metric) is not None}
-    return sorted(rated or {metric for _, metric in available})
+    recorded = {metric for _, metric in available}
+    return sorted({metric for metric in recorded if direction(metric) is not None} or recorded)
+
+
+def _selecting(run: RecordedRun) -> Namespace:
+    """The flags that name the metric by which the epoch is selected."""
+    defaults = {"evaltypes": ["discriminative"], "storage_metrics": ["e_recall@1"]}
+    return Namespace(**{name: run.flags.get(name) or default for name, default in defaults.items()})
 
 
 def selection_metric(run: RecordedRun) -> str:
     """The first of --storage_metrics, as it is named in files."""
-    evaltypes, storage = run.flags.get("evaltypes") or ["discriminative"], run.flags.get("storage_metrics") or ["e_recall@1"]
-    return named(evaltypes[0], storage[0], evaltypes)
+    opt = _selecting(run)
+    return named(opt.evaltypes[0], opt.storage_metrics[0], opt.evaltypes)
 
 
 def selection_split(run: RecordedRun) -> str:
@@ -177,10 +171,7 @@ def selection_split(run: RecordedRun) -> str:
 
 def rule(run: RecordedRun) -> str:
     """How the run's epoch was selected, in the words of its own summary.json."""
-    opt = Namespace(
-        evaltypes=run.flags.get("evaltypes") or ["discriminative"], storage_metrics=run.flags.get("storage_metrics") or ["e_recall@1"]
-    )
-    return Selection(opt, lambda metric: direction(metric) is not False, selection_split(run)).rule
+    return Selection(_selecting(run), lambda metric: direction(metric) is not False, selection_split(run)).rule
 
 
 def best_row(run: RecordedRun, split: str, metric: str) -> int | None:
@@ -194,7 +185,7 @@ def best_row(run: RecordedRun, split: str, metric: str) -> int | None:
 
 
 def _tested_throughout(run: RecordedRun) -> bool:
-    """Whether test was measured as often as the split that selects: of one epoch alone, as --final_test gives it, none is the best."""
+    """Whether test was measured as often as the selecting split. --final_test measures it once: then there is no best epoch on test."""
     trained, metric = run.series.epochs > 0, selection_metric(run)
     counts = [np.isfinite(run.series.of(split, metric)[trained]).sum() for split in ("test", selection_split(run))]
     return counts[0] >= counts[1]

@@ -73,21 +73,20 @@ def read_folder(folder: Path) -> RecordedRun:
     base = folder.parent if fold else folder
     name = f"{base.name}/{folder.name}" if fold else folder.name
     run = RecordedRun(name, str(folder), base.parent.name, *identity({}, base.name), int(fold[1]) if fold else None)
-    for file, read in ((PARAMETERS, _flags), (METRICS, _series), ("summary.json", _summary)):
-        try:
-            read(run, folder / file)
-        except FileNotFoundError:
-            run.problem = run.problem or f"failed: no {file}"
-        except (*UNREADABLE, yaml.YAMLError) as error:
-            run.problem = run.problem or f"failed: {Path(file).name} cannot be read ({said(error)})"
-    metas = [base / "meta" / f"{kind}.json" for kind in (SEPARATED, CONCATENATED)] if fold else []
-    for path, read in ((folder / "environment.yaml", _environment), *((path, _over_folds) for path in metas)):
+    needed = [(folder / PARAMETERS, _flags), (folder / METRICS, _series), (folder / "summary.json", _summary)]
+    metas = [(base / "meta" / f"{kind}.json", _over_folds) for kind in (SEPARATED, CONCATENATED)] if fold else []
+    for path, read in (*needed, (folder / "environment.yaml", _environment), *metas):
+        is_needed = (path, read) in needed
         try:
             read(run, path)
         except FileNotFoundError:
-            pass
+            run.problem = run.problem or (f"failed: no {path.relative_to(folder)}" if is_needed else None)
         except (*UNREADABLE, yaml.YAMLError) as error:
-            run.notes.append(f"{path.name} cannot be read ({said(error)}) and was left out")
+            why = f"{path.name} cannot be read ({said(error)})"
+            if is_needed:
+                run.problem = run.problem or f"failed: {why}"
+            else:
+                run.notes.append(f"{why} and was left out")
     judge(run)
     return run
 

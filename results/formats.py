@@ -76,13 +76,8 @@ class Table:
     def write(self, folder: Path) -> None:
         """Write the .tex, .md and .csv files."""
         for ending, text in (("tex", to_tex(self)), ("md", to_markdown(self)), ("csv", to_csv(self))):
-            with replacing(folder / f"{self.file}.{ending}") as file:
+            with replacing(folder / f"{file_name(self.name)}.{ending}") as file:
                 file.write(text)
-
-    @property
-    def file(self) -> str:
-        """The name without what a path or an address cannot hold."""
-        return file_name(self.name)
 
     @property
     def printed(self) -> "Table":
@@ -239,11 +234,5 @@ def _letter(number: int) -> str:
 def _tex_cell(cell: Cell) -> str:
     if cell.text is not None or not math.isfinite(cell.value):
         return tex_escaped(cell.mean_text)
-    mean = (
-        rf"\mathbf{{{cell.mean_text}}}"
-        if cell.mark == "best"
-        else rf"\underline{{{cell.mean_text}}}"
-        if cell.mark == "close"
-        else cell.mean_text
-    )
-    return f"${mean}" + (rf"\pm{cell.deviation_text}" if cell.deviation_text else "") + "$"
+    marked = {"best": r"\mathbf{%s}", "close": r"\underline{%s}"}.get(cell.mark, "%s")
+    return f"${marked % cell.mean_text}" + (rf"\pm{cell.deviation_text}" if cell.deviation_text else "") + "$"

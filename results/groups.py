@@ -40,6 +40,11 @@ class Group:
         return [run for runs in self.seeds.values() for run in runs]
 
     @property
+    def flags(self) -> dict:
+        """The flags of its first run, of those that count where one does."""
+        return (self.counted or self.runs)[0].flags
+
+    @property
     def label(self) -> str:
         """A name that is the same on every data set."""
         return self.method or DATASET_PREFIX.sub(lambda match: "R-" if match[1] else "", self.name)
@@ -72,9 +77,8 @@ class Group:
     @property
     def remarks(self) -> list[str]:
         """What stands beside the group in a table: that folds were averaged, why it is not averaged, what was left out, what differs."""
-        folded = (
-            f"the mean of {_folds_text(len(self.folds))}, separated; intervals, concatenated embeddings: {self.dataset}_cross_validation"
-        )
+        mean = f"the mean of {_folds_text(len(self.folds))}, separated"
+        folded = f"{mean}; intervals, concatenated embeddings: {self.dataset}_cross_validation"
         return [f"cross-validation: a seed's number is {folded}"] * bool(self.folds) + self.own_remarks
 
     @property
@@ -89,14 +93,16 @@ class Group:
 
     def joined(self, column: Column) -> np.ndarray:
         """One printed number a seed, of the concatenated embeddings of its folds; NaN where it was not measured at the selected epochs."""
-        return np.array([_joined_value(runs, column) for runs in self.seeds.values()], dtype=np.float64)
+        over = [runs[0].meta.get(CONCATENATED) for runs in self.seeds.values()]
+        used = [content and not _is_stale(runs, content) for runs, content in zip(self.seeds.values(), over, strict=True)]
+        key = (column.split, column.metric)
+        return np.array([o.means.get(key, np.nan) * column.scale if use else np.nan for o, use in zip(over, used, strict=True)])
 
     def values(self, column: Column, how: str) -> np.ndarray:
         """One printed number a seed, the mean over its folds; NaN where a run has none."""
         if (column, how) not in self._known:
-            self._known[column, how] = np.array(
-                [np.mean([columns.value(run, column, how) * column.scale for run in runs]) for runs in self.seeds.values()]
-            )
+            recorded = [[columns.value(run, column, how) * column.scale for run in runs] for runs in self.seeds.values()]
+            self._known[column, how] = np.array([np.mean(values) for values in recorded])
         return self._known[column, how]
 
     def estimate(self, column: Column, how: str, ddof: int = 1) -> inference.Estimate:
@@ -118,14 +124,6 @@ class Group:
 
 def _folds_text(count: int) -> str:
     return f"{count} fold{'s' * (count != 1)}"
-
-
-def _joined_value(runs: list[RecordedRun], column: Column) -> float:
-    """The number of a cross-validation's concatenated embeddings; NaN where it was not measured at the selected epochs."""
-    joined = runs[0].meta.get(CONCATENATED)
-    if joined is None or _is_stale(runs, joined):
-        return float("nan")
-    return joined.means.get((column.split, column.metric), float("nan")) * column.scale
 
 
 def _is_stale(runs: list[RecordedRun], joined: OverFolds) -> bool:
@@ -186,7 +184,7 @@ def _count(group: Group, defaults: dict) -> None:
 
 
 def _check_meta(runs: list[RecordedRun]) -> list[str]:
-    """Where the results over folds are not those of the rows, or were measured in another way than the folds themselves."""
+    """Notes on results over folds that are stale, or were measured with other flags than the folds."""
     notes = []
     for kind, content in runs[0].meta.items():
         path = f"{runs[0].whole}/meta/{kind}.json"
@@ -212,9 +210,8 @@ def _unselectable(run: RecordedRun) -> str | None:
     if np.isnan(selected):
         return f"failed: no finite {columns.selection_metric(run)} on {columns.selection_split(run)}, which selects the epoch"
     if run.selected_epoch not in (None, selected):
-        run.notes.append(
-            f"summary.json names epoch {run.selected_epoch}, the rows of metrics.csv epoch {selected:g}: the tables follow the rows"
-        )
+        theirs = f"summary.json names epoch {run.selected_epoch}"
+        run.notes.append(f"{theirs}, the rows of metrics.csv epoch {selected:g}: the tables follow the rows")
     return None
 
 
@@ -226,10 +223,10 @@ def of_datasets(groups: list[Group]) -> dict[str, list[Group]]:
 
 
 def pools(found: list[Group], how: str) -> dict[str, list[Group]]:
-    """Title -> the groups of one data set that may be ranked with each other, the most first.
+    """Title -> the groups of one data set that may be ranked with each other, the largest part first.
 
-    Those whose epoch was selected on validation and on test are apart (`how` is `selected`), and those of other image counts. Where the
-    counts were not recorded they are taken to be those of most. Groups without a run that counts are in the first.
+    Apart are groups selected on validation and on test (where `how` is `selected`), and groups with different image counts; unrecorded
+    counts are taken to be the most frequent ones. Groups without a run that counts are in the first part.
     """
     counted = [group for group in found if group.counted]
     images = Counter(group.settings["images"] for group in counted if "images" in group.settings)
@@ -276,23 +273,18 @@ def untrained(found: list[Group]) -> list[Untrained]:
                 network = f", {arch}" + f", {width} dimensions" * (epoch == 0)
                 members.setdefault((epoch, network), []).append(run)
     several = Counter(epoch for epoch, _ in members)
-    return [
-        Untrained(UNTRAINED[epoch] + network * (several[epoch] > 1), epoch, members[epoch, network]) for epoch, network in sorted(members)
-    ]
+    return [Untrained(UNTRAINED[epoch] + network * (several[epoch] > 1), epoch, runs) for (epoch, network), runs in sorted(members.items())]
 
 
 def twins(groups: list[Group]) -> list[tuple[Group, Group]]:
     """Pairs that differ in the miner alone: `distance`, and its regularised form `rho_distance`. In the order of `groups`."""
     of_miner = {"distance": {}, "rho_distance": {}}
     for group in groups:
-        flags = (group.counted or group.runs)[0].flags
-        if group.counted and str(flags.get("batch_mining")) in of_miner:
-            others = {
-                flag: settings.shown(value)
-                for flag, value in roles.compared(flags).items()
-                if flag != "batch_mining" and not flag.startswith("miner_")
-            }
-            of_miner[flags["batch_mining"]].setdefault((group.dataset, *sorted(others.items())), []).append(group)
+        miner = group.flags.get("batch_mining")
+        if group.counted and str(miner) in of_miner:
+            others = {flag: settings.shown(value) for flag, value in roles.compared(group.flags).items() if not flag.startswith("miner_")}
+            others.pop("batch_mining", None)
+            of_miner[miner].setdefault((group.dataset, *sorted(others.items())), []).append(group)
     pairs = []
     for alike, regularised in of_miner["rho_distance"].items():
         plain = of_miner["distance"].get(alike, [])

@@ -3,7 +3,7 @@
 import html
 import math
 
-from results.formats import NOISY, Cell, Table, lettered
+from results.formats import NOISY, Cell, Table, file_name, lettered
 
 SETTINGS_NOTE, MARKED_NOTE = "Settings (", "Marked: "  # beginnings of notes that the page folds
 SHORT = 14  # characters of a cell that are never broken
@@ -17,12 +17,13 @@ def to_html(table: Table, address) -> str:
         address: a run's place -> its address seen from the page.
     """
     letters = lettered(table)
-    files = " ".join(f'<a href="{html.escape(table.file)}.{ending}">.{ending}</a>' for ending in ("tex", "md", "csv"))
+    name = html.escape(file_name(table.name))
+    files = " ".join(f'<a href="{name}.{ending}">.{ending}</a>' for ending in ("tex", "md", "csv"))
     shown = [(part, [row for row in rows if row not in table.folded]) for part, rows in table.blocks()]
     folded = f"<details><summary>{html.escape(table.folded_title)} ({len(table.folded)})</summary>{_grid(table, [('', table.folded)], letters, address)}</details>"
     remarks = "".join(_remark(letter, remark) for remark, letter in letters.items())
     return (
-        f'<section id="{html.escape(table.file)}"><h3>{html.escape(table.title)} <small>{files}</small></h3>{_grid(table, shown, letters, address)}'
+        f'<section id="{name}"><h3>{html.escape(table.title)} <small>{files}</small></h3>{_grid(table, shown, letters, address)}'
         f'{folded if table.folded else ""}<ul class="remarks">{remarks}</ul>{_notes(table)}</section>'
     )
 
@@ -36,9 +37,7 @@ def _grid(table: Table, blocks: list[tuple[str, list[int]]], letters: dict[str, 
     )
     bodies = []
     for part, rows in blocks:
-        title = (
-            f'<tr class="part"><th colspan="{len(table.head)}" scope="rowgroup"><span>{html.escape(part)}</span></th></tr>' if part else ""
-        )
+        title = f'<tr class="part"><th colspan="{len(table.head)}" scope="rowgroup"><span>{html.escape(part)}</span></th></tr>' * bool(part)
         lines = [_row(table, row, [(letters[remark], remark) for remark in table.remarks[row]], address) for row in rows]
         bodies.append(f"<tbody>{title}{''.join(lines)}</tbody>")
     return f'<div class="scroll"><table class="sortable"><thead><tr>{head}</tr></thead>{"".join(bodies)}</table></div>'
@@ -48,9 +47,8 @@ def _row(table: Table, row: int, remarks: list[tuple[str, str]], address) -> str
     beside = ",".join(f'<abbr title="{html.escape(remark)}">{letter}</abbr>' for letter, remark in remarks)
     first, *others = table.rows[row]
     begin = f'<th scope="row">{_shown(first, address, True)}' + f"<sup>{beside}</sup>" * bool(beside) + "</th>"
-    return (
-        f"<tr>{begin}{''.join(_cell(cell, address, name in table.apart) for cell, name in zip(others, table.head[1:], strict=True))}</tr>"
-    )
+    cells = (_cell(cell, address, name in table.apart) for cell, name in zip(others, table.head[1:], strict=True))
+    return f"<tr>{begin}{''.join(cells)}</tr>"
 
 
 def _notes(table: Table) -> str:
@@ -63,7 +61,7 @@ def _notes(table: Table) -> str:
 
 
 def _remark(letter: str, remark: str) -> str:
-    """A remark below its table; of a long one the beginning, and all of it when asked for."""
+    """A remark below its table; a long one is folded behind its beginning."""
     text = html.escape(remark)
     if len(remark) <= LONG:
         return f"<li><sup>{letter}</sup> {text}</li>"

@@ -33,16 +33,13 @@ def read_project(path: str, api) -> list[RecordedRun]:
 
     Args:
         path: `entity/project`.
-        api: `wandb.Api()`, or anything whose `runs(path)` yields objects with `name`, `group`, `config`, `state`, `url` and
-            `scan_history()` or `history()`.
+        api: `wandb.Api()`, or anything whose `runs(path)` yields objects with `name`, `group`, `config`, `state`, `url` and `scan_history()`.
 
     Raises:
         UserError: the project cannot be read.
     """
     try:
         return [_read(run, path) for run in api.runs(path)]
-    except UserError:
-        raise
     except Exception as error:
         raise UserError(f"--project {path}: cannot be read ({said(error, 160)})") from error
 
@@ -66,25 +63,16 @@ def _read(online, path: str) -> RecordedRun:
     if isinstance(recorded, dict):
         run.environment = environment(recorded)
     try:
-        run.series = _series(_history(online), config, run.notes)
+        run.series = _series(list(online.scan_history()), config, run.notes)
     except (ValueError, TypeError, KeyError) as error:
         run.problem = run.problem or f"failed: its history cannot be read ({said(error)})"
     judge(run)
     state = str(getattr(online, "state", "finished"))
-    if state != "finished":
-        if run.problem:
-            run.problem += f" (W&B says {state})"
-        else:
-            run.notes.append(f"W&B says {state}, but all epochs are there")
+    if state != "finished" and run.problem:
+        run.problem += f" (W&B says {state})"
+    elif state != "finished":
+        run.notes.append(f"W&B says {state}, but all epochs are there")
     return run
-
-
-def _history(online) -> list[dict]:
-    """All rows; `history()` alone would be a sample of 500."""
-    if hasattr(online, "scan_history"):
-        return list(online.scan_history())
-    rows = online.history(samples=1_000_000)
-    return rows.to_dict("records") if hasattr(rows, "to_dict") else list(rows)
 
 
 def _series(history: list[dict], config: dict, notes: list[str]) -> Series:
@@ -122,6 +110,4 @@ def _metric(key: str, evaltypes: list[str]) -> tuple[str, str] | None:
 
 
 def _is_number(value) -> bool:
-    return (
-        isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and not (isinstance(value, float) and math.isnan(value))
-    )
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and not math.isnan(value)

@@ -59,11 +59,7 @@ def _points(found: list[Group], x: Column, y: Column):
 
 
 def _labels(found: list[Group], shown: list[tuple]) -> tuple[list[str], bool]:
-    """The labels of the groups in `shown`, (group, its estimates ...), marked where a mean is of fewer seeds than were run; is one marked?
-
-    Args:
-        found: all groups of the data set, among which labels are told apart.
-    """
+    """Labels of the groups in `shown`, (group, its estimates ...), marked where a mean is of fewer seeds than were run; and if any is."""
     labels = groups.label_alike(found)
     marked = [_is_partial(*one) for one in shown]
     return [labels[g.dataset, g.name] + FEWER * mark for (g, *_), mark in zip(shown, marked, strict=True)], any(marked)
@@ -82,7 +78,7 @@ def _explain(figure, marked: bool, sign: str = FEWER) -> None:
 
 
 def _colour(group: Group) -> str:
-    return REGULARISED if (group.counted or group.runs)[0].flags.get("batch_mining") == "rho_distance" else BASE
+    return REGULARISED if group.flags.get("batch_mining") == "rho_distance" else BASE
 
 
 def _scatter(axis, points) -> None:
@@ -93,18 +89,8 @@ def _scatter(axis, points) -> None:
     for colour in (BASE, REGULARISED):
         here = colours == colour
         if here.any():
-            axis.errorbar(
-                xs[here],
-                ys[here],
-                xerr=spreads[here, 0],
-                yerr=spreads[here, 1],
-                fmt="o",
-                color=colour,
-                ecolor="0.7",
-                elinewidth=1,
-                markersize=5,
-                zorder=3,
-            )
+            bars = {"xerr": spreads[here, 0], "yerr": spreads[here, 1], "ecolor": "0.7", "elinewidth": 1}
+            axis.errorbar(xs[here], ys[here], fmt="o", color=colour, markersize=5, zorder=3, **bars)
     for group, x, y in points:
         if _is_partial(group, x, y):
             axis.plot(x.mean, y.mean, "o", color=_colour(group), markerfacecolor="white", markersize=5, zorder=3.2)
@@ -165,7 +151,8 @@ def matrix(found: list[Group], shown: list[Column], folder: Path) -> str | None:
         return None
     count = max(result.count for row in results for result in row)
     side = 0.62 * size
-    around = _width([c.title for c in shown], 10)
+    names = [c.title for c in shown]
+    around = _width(names, 10)
     figure = _figure(side + around + 1.6, side + 0.75 * around + 0.7)
     axis = figure.subplots()
     # Not imshow, which enlarges the few values to an array of the figure's pixels: 30 MB of memory.
@@ -173,16 +160,12 @@ def matrix(found: list[Group], shown: list[Column], folder: Path) -> str | None:
     picture = axis.pcolormesh(edges, edges, np.ma.masked_invalid(values), vmin=-1, vmax=1, cmap="RdBu_r")
     axis.invert_yaxis()
     axis.set_aspect("equal")
-    names = [c.title for c in shown]
     axis.set_xticks(range(size), names, rotation=45, ha="right")
     axis.set_yticks(range(size), names)
     axis.spines[:].set_visible(False)
-    for a in range(size):
-        for b in range(size):
-            if math.isfinite(values[a, b]):
-                axis.text(
-                    b, a, f"{values[a, b]:.2f}", ha="center", va="center", fontsize=8, color="white" if abs(values[a, b]) > 0.6 else "black"
-                )
+    for a, b in np.argwhere(np.isfinite(values)).tolist():
+        ink = "white" if abs(values[a, b]) > 0.6 else "black"
+        axis.text(b, a, f"{values[a, b]:.2f}", ha="center", va="center", fontsize=8, color=ink)
     _room(figure, around + 0.2, 1.4, 0.75 * around + 0.2, 0.5)
     bar = figure.add_axes((1 - 1.1 / (side + around + 1.6), 0.35, 0.02, 0.4))
     figure.colorbar(picture, cax=bar, label="Pearson's r")
@@ -195,20 +178,19 @@ def labelled(found: list[Group], x: Column, y: Column, folder: Path, name: str) 
     points = _points(found, x, y)
     if not points:
         return None
-    texts, marked = _labels(found, points)
+    (texts, marked), colours = _labels(found, points), [_colour(group) for group, *_ in points]
+    coefficient = _coefficient(tables.correlation([group for group, *_ in points], x, y))
     for scale in (1.0, 1.3, 1.7, 2.2, 3.0):  # more room until all labels find a place
         figure = _figure(8.6 * scale, 6.0 * scale)
         axis = figure.subplots()
         _scatter(axis, points)
         _room(figure)
         axis.margins(0.12)
-        axis.set_xlabel(x.unit)
-        axis.set_ylabel(y.unit)
-        result = tables.correlation([g for g, *_ in points], x, y)
-        axis.set_title(f"{found[0].dataset}: {_coefficient(result)}", loc="left", fontsize=11)
-        _legend(axis, [_colour(group) for group, *_ in points])
+        axis.set(xlabel=x.unit, ylabel=y.unit)
+        axis.set_title(f"{found[0].dataset}: {coefficient}", loc="left", fontsize=11)
+        _legend(axis, colours)
         _explain(figure, marked)
-        if place_labels(axis, [(a.mean, b.mean) for _, a, b in points], texts, [_colour(g) for g, *_ in points]):
+        if place_labels(axis, [(a.mean, b.mean) for _, a, b in points], texts, colours):
             break
     return save(figure, folder, name)
 

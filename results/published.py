@@ -75,21 +75,14 @@ def methods() -> dict[tuple[str, str], str]:
 
 
 def _table(name: str) -> list[dict]:
-    try:
-        with open(FOLDER / name, encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
-    except OSError as error:
-        raise UserError(f"--compare_to: {FOLDER / name} is missing; it belongs to the repository") from error
+    with open(FOLDER / name, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def _commands(name: str) -> dict[str, tuple[str, list[str]]]:
     """group -> (the comment above it, words of its first command after `main.py`) of a run script."""
     found, comment = {}, ""
-    try:
-        lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise UserError(f"--compare_to: {ROOT / name} is missing; it holds the flags of the published runs") from error
-    for line in lines:
+    for line in (ROOT / name).read_text(encoding="utf-8").splitlines():
         if line.startswith("#"):
             comment = line.lstrip("# ") if ": published" in line else comment
         elif line.startswith("python main.py"):
@@ -106,10 +99,8 @@ def _revisit() -> list[Published]:
     for row in _table("published_revisit_icml2020.csv"):
         run = configurations[row["dataset"], row["method"]]
         value = Value(recall, BEST_ON_TEST, float(row["R@1_mean"]), float(row["R@1_std(ddof0,5 seeds)"]), int(run["seeds"]))
-        rho = float(row["rho_spectrum@2(train)"])
-        found.append(
-            Published(row["dataset"], run["group"], row["method"], commands[run["group"]][1], [value], rho, notes.get(row["method"], ""))
-        )
+        rho, words = float(row["rho_spectrum@2(train)"]), commands[run["group"]][1]
+        found.append(Published(row["dataset"], run["group"], row["method"], words, [value], rho, notes.get(row["method"], "")))
     return found
 
 
@@ -148,39 +139,31 @@ def matches(groups: list[Group], sources: list[str], read) -> tuple[dict[str, li
         UserError: none of the sources has one.
     """
     found, notes = {}, []
-    have = sorted({f"{g.dataset}/{(g.counted or g.runs)[0].flags.get('loss')}" for g in groups})
+    have = sorted({f"{g.dataset}/{g.flags.get('loss')}" for g in groups})
     for source in sources:
         configurations = load(source)
         if here := match(groups, configurations, read):
             found[source] = here
         else:
             there = ", ".join(sorted({p.dataset for p in configurations}))
-            notes.append(
-                f"--compare_to {source}: nothing in common: no group ({', '.join(have)}) has a counterpart there; it has some on {there}"
-            )
+            none = f"nothing in common: no group ({', '.join(have)}) has a counterpart there"
+            notes.append(f"--compare_to {source}: {none}; it has some on {there}")
     if sources and not found:
         raise UserError("; ".join(notes))
     return found, notes
 
 
 def match(groups: list[Group], configurations: list[Published], read) -> list[Match]:
-    """Find each group's counterpart, where it has one: by its name, else by data set, loss, miner and the loss's own flags.
-
-    Args:
-        read: parameters.read.
-    """
+    """Find each group's counterpart, where it has one: by its name, else by data set, loss, miner and the loss's own flags."""
     found = []
     for group in groups:
-        runs = group.counted or group.runs
-        flags = runs[0].flags
+        flags = group.flags
         alike = [p for p in configurations if p.dataset == group.dataset and p.flag("--loss") == str(flags.get("loss"))]
         named = [p for p in alike if p.group == group.name]
-        candidates = [
-            (len(_differences(flags, p, read)), i, p) for i, p in enumerate(named or alike) if named or _same_method(flags, p, read)
-        ]
+        candidates = named or [p for p in alike if _same_method(flags, p, read)]
         if candidates:
-            published = min(candidates)[2]
-            found.append(Match(group, published, _differences(flags, published, read)))
+            differences, published = min(((_differences(flags, p, read), p) for p in candidates), key=lambda pair: len(pair[0]))
+            found.append(Match(group, published, differences))
     return found
 
 

@@ -11,7 +11,7 @@ SEPARATED, CONCATENATED = "separated", "concatenated"  # the results over folds,
 FOLD = re.compile(r"fold_(\d+)$")
 WHOLE_NUMBERS, LISTS_OF_NAMES = ("seed", "n_epochs", "patience", "split_sets", "embed_dim"), ("evaltypes", "storage_metrics")  # flags
 # What reading a file that holds something else than it should can raise.
-UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError)
+UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, IndexError)
 VERSIONS = ("torch", "torchvision", "faiss-gpu", "faiss-cpu", "scikit-learn")  # packages that are told with the settings
 
 
@@ -126,23 +126,15 @@ def identity(flags: dict, name: str) -> tuple[str, int | None]:
 
 def judge(run: RecordedRun) -> None:
     """Say what keeps a run from counting: nothing recorded, or fewer epochs than planned."""
-    if run.problem:
+    planned, patience, chosen = run.flags.get("n_epochs"), run.flags.get("patience"), run.selected_epoch
+    if run.problem or (planned == 0 and len(run.series.epochs)):
         return
-    trained = run.series.epochs[run.series.epochs > 0]
-    planned = run.flags.get("n_epochs")
-    if planned == 0 and len(run.series.epochs):
-        return
-    if not len(trained):
+    last = int(run.series.epochs.max(initial=0))
+    ended_by_patience = patience is not None and chosen is not None and last - chosen >= patience
+    if last <= 0:
         run.problem = "failed: no epoch recorded"
-        return
-    last = int(trained[-1])
-    if planned is not None and last < planned and not _ended_by_patience(run, last):
+    elif planned is not None and last < planned and not ended_by_patience:
         run.problem = f"short: {last} of {planned} epochs"
-
-
-def _ended_by_patience(run: RecordedRun, last: int) -> bool:
-    patience = run.flags.get("patience")
-    return patience is not None and run.selected_epoch is not None and last - run.selected_epoch >= patience
 
 
 def said(error: Exception, most: int = 120) -> str:

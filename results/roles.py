@@ -1,7 +1,6 @@
-"""What a flag is to the tables: does it have to agree within a group, is it a setting or the method, was it published, is it printed.
+"""What the tables do with a flag: compare it within a group, count it to the settings or the method, hold it against a published one, print it.
 
-Each question has one function here. Whether a flag has to agree says its role (utilities/roles.py); the program that knows the flags,
-Result_Evaluations.py, hands the roles in by `know`.
+One function a question. The roles (utilities/roles.py) come from Result_Evaluations.py, which calls `know`.
 """
 
 import re
@@ -12,7 +11,7 @@ from utilities.roles import Roles
 _declared = Roles()
 METHOD = re.compile(r"(loss|batch_mining|mine_pairs|loss_(?!decay$).+|miner_.+)")  # what a group is, not a setting it shares
 ALSO_FREE = {"weights", "precision"}  # a copy of the published weights under a path of one's own; how fast
-# Printed with every table, in this order; all others are in the table of settings, and are marked where a group differs.
+# Printed with every table, title -> settings, in this order; all others are in the table of settings, and are marked where a group differs.
 PRINTED = {
     "data": ("dataset", "images"),
     "split": (
@@ -33,13 +32,13 @@ OF_FILE, OF_FOLDS = {"split_file"}, {"split_test_size", "split_test_start", "spl
 
 
 def know(roles: Roles) -> None:
-    """Go by these roles of flags. A flag that is not among them, such as that of another clone's plug-in, is of the method."""
+    """Use these roles. A flag without one, such as that of another clone's plug-in, has the role of the method."""
     _declared.clear()
     _declared.update(roles)
 
 
 def is_saved(name: str) -> bool:
-    """Whether a flag is part of what a run is: not what one command was asked to do, and no key."""
+    """Whether a flag is saved with a run: commands and keys are not."""
     return _declared[name].saved
 
 
@@ -49,7 +48,7 @@ def compared(flags: dict) -> dict:
 
 
 def settings(flags: dict) -> dict:
-    """Of the compared flags those that groups share, or are marked for."""
+    """The compared flags that are no part of the method: groups share them, or are marked where they differ."""
     return {name: value for name, value in compared(flags).items() if not METHOD.fullmatch(name)}
 
 
@@ -71,16 +70,6 @@ def measured(flags: dict) -> dict:
 def published(flags: dict) -> dict:
     """The flags that a published protocol fixes."""
     return {name: value for name, value in compared(flags).items() if _declared[name].name != "selection" and name not in ALSO_FREE}
-
-
-def printed(title: str | None = None) -> tuple[str, ...]:
-    """The settings printed with every table, under one of the `titles` or under all."""
-    return PRINTED[title] if title else tuple(name for names in PRINTED.values() for name in names)
-
-
-def titles() -> tuple[str, ...]:
-    """Under what the printed settings stand, in order."""
-    return tuple(PRINTED)
 
 
 def without_effect(flags: dict) -> set[str]:

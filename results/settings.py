@@ -55,18 +55,18 @@ def _few(names: list[str]) -> str:
 def shared(found: list[dict[str, str]]) -> dict[str, str]:
     """Of the settings of several groups each one's most frequent value, in the order of printing."""
     names = list({name: None for one in found for name in one})
-    order = {name: i for i, name in enumerate(roles.printed())}
+    order = {name: i for i, name in enumerate(name for names in roles.PRINTED.values() for name in names)}
     names.sort(key=lambda name: (order.get(name, len(order)), name))
     return {name: Counter(one[name] for one in found if name in one).most_common(1)[0][0] for name in names}
 
 
 def own(one: dict[str, str], name: str, common: str) -> str:
-    """A group's value of a setting. Not recorded, it is unknown; but None where the others have None, which a missing flag means too."""
+    """A group's value of a setting; if unrecorded `unknown`, or None where the others have None (a missing flag means None too)."""
     return one.get(name, "None" if common == "None" else UNKNOWN)
 
 
 def differences(one: dict[str, str], common: dict[str, str]) -> list[str]:
-    """In words, where a group differs from the most frequent values. That a scheme does not read a flag follows from the scheme."""
+    """Where a group differs from the most frequent values, in words; flags that its split scheme does not read are left out."""
     return [f"{name} {value} (others: {most})" for name, most in common.items() if (value := own(one, name, most)) not in (most, UNUSED)]
 
 
@@ -74,13 +74,9 @@ def printed(found: list[dict[str, str]]) -> str:
     """The settings that groups share, in one sentence for a table."""
     common = shared(found)
     parts = []
-    for title in roles.titles():
-        values = [
-            f"{name} {common[name]}" for name in roles.printed(title)
-            if name in common and (common[name] not in UNSET or (name, common[name]) == ("use_tv_split", "False"))
-        ]  # fmt: skip
-        if values:
-            parts.append(f"{title}: {', '.join(values)}")
+    for title, names in roles.PRINTED.items():
+        there = [name for name in names if common.get(name, "") not in UNSET or (name, common.get(name)) == ("use_tv_split", "False")]
+        parts += [f"{title}: {', '.join(f'{name} {common[name]}' for name in there)}"] * bool(there)
     return "; ".join(parts)
 
 
@@ -95,7 +91,7 @@ def left_alone(found: list[dict[str, str]], defaults: dict) -> set[str]:
 
 
 def varied(found: list[dict], common: dict[str, str]) -> list[str]:
-    """In a few words a group, what sets it apart: its method's own flags that vary within that method, and flags unlike most groups'.
+    """One text a group, what sets it apart: flags of its method that vary among the groups of that method, and settings unlike most groups'.
 
     Args:
         found: the flags of each group.
@@ -106,11 +102,8 @@ def varied(found: list[dict], common: dict[str, str]) -> list[str]:
     for flags, method in zip(found, methods, strict=True):
         loss, miner = (f"{kind}_{flags.get(flag)}_" for kind, flag in (("loss", "loss"), ("miner", "batch_mining")))
         varying = [name for name in method if len({other[name] for other in methods if name in other}) > 1]
-        parts = [
-            f"{name.removeprefix(loss).removeprefix(miner)} {method[name]}"
-            for name in varying
-            if name not in ("loss", "batch_mining") and method[name] != "False"
-        ]
+        told = [name for name in varying if name not in ("loss", "batch_mining") and method[name] != "False"]
+        parts = [f"{name.removeprefix(loss).removeprefix(miner)} {method[name]}" for name in told]
         own_flags = {name: shown(value) for name, value in roles.settings(flags).items() if name in common and name != "dataset"}
         unread = roles.without_effect(flags)
         parts += [f"{name} {value}" for name, value in own_flags.items() if value != common[name] and name not in unread]

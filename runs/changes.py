@@ -12,12 +12,14 @@ from pathlib import Path
 
 import yaml
 
-from runs.folder import PARAMETERS, SPLIT_FILE, RunFolder, has_its_split_file, read_parameters, run_folder
+from runs.folder import PARAMETERS, SPLIT_FILE, RunFolder, has_its_split_file, read_parameters, read_yaml, run_folder
+from runs.records.damaged import as_folder
+from runs.shapes import is_count, is_flags, is_list
 from utilities.errors import UserError
 from utilities.files import replacing
 
 CONFIGS, PLAN = "configs", "reproduction.yaml"
-_CHANGE = re.compile(r"resume_training_config_diffs_(\d+(?:_\d+)*)")
+_CHANGE = re.compile(r"resume_training_config_diffs_([0-9]{1,15}(?:_[0-9]{1,15})*)")
 
 
 def record_changes(folder: Path, epochs: list[int], opt) -> None:
@@ -43,13 +45,19 @@ def record_changes(folder: Path, epochs: list[int], opt) -> None:
     changed = {name: value for name, value in opt.saved().items() if name in before and opt.roles[name].change and value != before[name]}
     if changed:
         target = _change_folder(folder, epochs)
-        try:
-            target.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"cannot make {target}: {error.strerror}. Nothing of the run is lost") from error
+        _make(target)
         for path, flags in ((folder / CONFIGS / PARAMETERS, original), (target / PARAMETERS, changed)):
             with replacing(path) as file:
                 yaml.safe_dump(flags, file, sort_keys=True)
+
+
+def _make(folder: Path) -> None:
+    """Make configs/ or a folder in it; a file in place of configs/ is set aside."""
+    try:
+        as_folder(folder if folder.name == CONFIGS else folder.parent)
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make {folder}: {error.strerror}. Nothing of the run is lost") from error
 
 
 def history(folder: Path) -> tuple[dict, list[tuple[list[int], dict]]]:
@@ -92,7 +100,7 @@ def write_plan(folder: Path, opt) -> None:
     path = folder / CONFIGS / PLAN
     if not opt.later or path.exists():
         return
-    path.parent.mkdir(exist_ok=True)
+    _make(path.parent)
     with replacing(path) as file:
         yaml.safe_dump([{"until": stage.until, "flags": stage.saved()} for stage in (opt, *opt.later)], file)
 
@@ -105,17 +113,28 @@ def stages_left(opt) -> list[tuple[list[int] | None, dict]]:
     path = run_folder(opt) / CONFIGS / PLAN
     if opt.resume is None or opt.job != "train" or not path.exists():
         return []
-    try:
-        planned = [(stage["until"], stage["flags"]) for stage in yaml.safe_load(path.read_text(encoding="utf-8"))]
-    except (yaml.YAMLError, TypeError, KeyError) as error:
-        raise UserError(f"{path} is damaged ({error}): start the reproduction anew") from error
+    planned = read_yaml(path)
+    if not (
+        is_list(planned, _is_stage) and planned and [stage["until"] is None for stage in planned] == [False] * (len(planned) - 1) + [True]
+    ):
+        raise UserError(f"{path} is damaged: it holds no stages. Start the reproduction anew")
+    planned = [(stage["until"], stage["flags"]) for stage in planned]
     done = next((number for number, (until, _) in enumerate(planned[:-1]) if not _is_over(opt, until)), len(planned) - 1)
     return planned[done:] if done < len(planned) - 1 else []
+
+
+def _is_stage(value) -> bool:
+    return (
+        isinstance(value, dict)
+        and is_flags(value.get("flags"))
+        and (value.get("until", ()) is None or (is_list(value.get("until"), is_count) and len(value["until"]) > 0))
+    )
 
 
 def _is_over(opt, until: list[int]) -> bool:
     """Whether every fold is trained up to its number of epochs, or was stopped before."""
     run = RunFolder(run_folder(opt), opt)
     folds = (opt.folds or range(len(until))) if opt.is_cross_validation else [None]
-    progress = [((run if fold is None else run.fold(fold)).progress, until[fold or 0]) for fold in folds]
+    there = [fold for fold in folds if (fold or 0) < len(until)]  # of other numbers of folds the caller knows
+    progress = [((run if fold is None else run.fold(fold)).progress, until[fold or 0]) for fold in there]
     return all(stopped or epochs >= end for (epochs, stopped), end in progress)

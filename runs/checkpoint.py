@@ -4,8 +4,10 @@ from pathlib import Path
 
 import torch
 
+from runs.shapes import wrong_part
 from utilities.errors import UserError
 from utilities.files import replacing
+from utilities.optimisers import check_state
 from utilities.runtime import random_states, set_random_states
 
 LAST = "checkpoint_last.pth.tar"
@@ -27,16 +29,31 @@ def save(path: Path | str, parts: dict, **extra) -> None:
 def read(path: Path | str, lazily: bool = False) -> dict:
     """The checkpoint's content, on the CPU; `lazily`: a tensor's values are read when they are first asked for.
 
-    Raises UserError for a file that is missing or no checkpoint.
+    Raises UserError for a file that is missing or no checkpoint, or whose `epoch`, `run` or `state_dict` are missing or not what a run writes.
     """
     try:
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=lazily)
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=lazily)
     except FileNotFoundError as error:
         raise UserError(f"no checkpoint at {path}") from error
     except Exception as error:
         if lazily:
             return read(path)  # which says what is wrong with it: torch says that of lazy reading alone
-        raise UserError(f"{path} is no checkpoint of this program, or damaged: {str(error).splitlines()[0]}") from error
+        raise damaged(path, _line(error)) from error
+    wrong = wrong_part(content)
+    if wrong is not None:
+        raise damaged(path, wrong)
+    return content
+
+
+def damaged(path: Path | str, why: str) -> UserError:
+    """The error of a checkpoint that cannot be used, with the way out."""
+    other = "--resume best goes on from that of the best epoch" if Path(path).name == LAST else f"{LAST} is the run's last: --resume"
+    return UserError(f"{path} is no checkpoint of this run, or damaged: {why}. {other}, or start a new run")
+
+
+def _line(error: Exception) -> str:
+    """What an error says, in one line."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()[:200]
 
 
 def out_of_patience(content: dict, patience: int | None) -> bool:
@@ -45,17 +62,30 @@ def out_of_patience(content: dict, patience: int | None) -> bool:
     return run["stopped"] and patience is not None and content["epoch"] - (run["selected"]["epoch"] or 0) >= patience
 
 
-def restore(content: dict, parts: dict) -> None:
-    """Put the states that `read` gave back into `parts`, and set the random generators.
+def restore_network(path: Path | str, content: dict, network: torch.nn.Module) -> None:
+    """Put the weights that `read` gave of `path` into a network. Raises UserError where they are another network's."""
+    try:
+        network.load_state_dict(content["state_dict"])
+    except Exception as error:
+        raise damaged(path, f"its weights are not of the network in parameters.yaml: {_line(error)}") from error
+
+
+def restore(path: Path | str, content: dict, parts: dict) -> None:
+    """Put the states that `read` gave of `path` back into `parts`, and set the random generators.
 
     Raises UserError when a part's state is missing or does not fit.
     """
     for name, part in parts.items():
         key = "state_dict" if name == "model" else name
         if key not in content:
-            raise UserError(f"the checkpoint holds no state of the {name}: it was not written by a run of this program")
+            raise damaged(path, f"it holds no state of the {name}")
         try:
             part.load_state_dict(content[key])
-        except (RuntimeError, ValueError, KeyError) as error:
-            raise UserError(f"the checkpoint's {name} does not fit this run's: {str(error).splitlines()[-1].strip()}") from error
-    set_random_states(content["random_states"])
+            if name == "optimizer":
+                check_state(part)
+        except Exception as error:  # a plug-in's own state may fail in any way
+            raise damaged(path, f"its {name} does not fit this run's: {_line(error)}") from error
+    try:
+        set_random_states(content["random_states"])
+    except Exception as error:
+        raise damaged(path, f"its random_states are missing or none: {_line(error)}") from error

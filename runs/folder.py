@@ -3,6 +3,7 @@
 import functools
 import json
 import math
+import re
 from argparse import Namespace
 from pathlib import Path
 from typing import NamedTuple
@@ -11,11 +12,12 @@ import yaml
 
 import architectures
 from runs import checkpoint
+from runs.shapes import is_flags, is_selected
 from utilities.errors import UserError
 from utilities.files import replacing
 from utilities.flags import has_folds
 
-PARAMETERS, SUMMARY = "parameters.yaml", "summary.json"
+PARAMETERS, SUMMARY, INFO = "parameters.yaml", "summary.json", "Parameter_Info.txt"
 METRICS = Path("CSV_Logs") / "metrics.csv"
 SPLIT_FILE = "split_file.json"  # the run's copy of --split_file
 
@@ -61,13 +63,12 @@ class RunFolder:
     def summary(self) -> dict:
         """The content of summary.json. Raises UserError where it is missing or damaged."""
         path = self.path / SUMMARY
-        try:
-            summary = json.loads(path.read_text(encoding="utf-8"))
-            return {**summary, "selected": {"rule": "", "epoch": None, **summary["selected"], "values": dict(summary["selected"]["values"])}}
-        except OSError as error:
-            raise UserError(f"{path} is missing: --resume writes it anew from the checkpoint") from error
-        except (ValueError, TypeError, KeyError) as error:
-            raise UserError(f"{path} is damaged: delete it, and --resume writes it anew from the checkpoint") from error
+        if not path.exists():
+            raise UserError(f"{path} is missing: --resume writes it anew from the checkpoint")
+        summary = read_json(path)
+        if not (isinstance(summary, dict) and is_selected(summary.get("selected"))):
+            raise UserError(f"{path} is damaged: delete it, and --resume writes it anew from the checkpoint")
+        return {**summary, "selected": {"rule": "", "epoch": None, **summary["selected"]}}
 
     @property
     def selected(self) -> dict:
@@ -122,11 +123,18 @@ class RunFolder:
         """
         if which not in ("best", "last"):
             raise UserError(f"which={which!r}: 'best' or 'last'")
-        flags, content = Namespace(**self.flags), checkpoint.read(self.path / checkpoint.LAST)
+        path = self.path / checkpoint.LAST
+        flags, content = Namespace(**self.flags), checkpoint.read(path)
         if which == "best":
-            content = checkpoint.read(self.path / content["run"]["selected"].get("checkpoint", checkpoint.LAST))
-        network = architectures.select(flags.arch, flags, not_pretrained=True, weights=None)
-        network.load_state_dict(content["state_dict"])
+            path = self.path / content["run"]["selected"].get("checkpoint", checkpoint.LAST)
+            content = checkpoint.read(path)
+        try:
+            network = architectures.select(flags.arch, flags, not_pretrained=True, weights=None)
+        except UserError:
+            raise
+        except Exception as error:  # these flags have not passed the types of the command line
+            raise UserError(f"{self.path / PARAMETERS} is damaged: its flags make no network ({str(error)[:160]})") from error
+        checkpoint.restore_network(path, content, network)
         return network.eval()
 
 
@@ -156,22 +164,45 @@ def run_folder(opt) -> Path:
 def fold_of(folder: Path) -> tuple[Path, list[int]] | None:
     """(cross-validation's folder, [fold]) where `folder` is one fold of a cross-validation, else None."""
     name, _, number = folder.name.rpartition("_")
-    is_fold = name == "fold" and number.isdigit() and RunFolder(folder.parent).is_cross_validation
+    is_fold = name == "fold" and re.fullmatch("[0-9]{1,9}", number) and RunFolder(folder.parent).is_cross_validation
     return (folder.parent, [int(number)]) if is_fold else None
 
 
 def read_parameters(folder: Path | str) -> dict:
     """The flags that a run was started with. Raises UserError where the folder holds none, or they are damaged."""
     path = Path(folder) / PARAMETERS
-    try:
-        flags = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"no run in {folder}: {path.name} is missing") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is damaged, no YAML: {' '.join(str(error).split())[:160]}") from error
-    if not isinstance(flags, dict):
-        raise UserError(f"{path} is damaged: it holds no flags")
+    if not path.exists():
+        raise UserError(f"no run in {folder}: {path.name} is missing")
+    flags = read_yaml(path)
+    if not is_flags(flags):
+        raise UserError(f"{path} is damaged: {_no_flag(flags)}")
     return flags
+
+
+def _no_flag(content) -> str:
+    """What is wrong with flags, in a few words."""
+    if not isinstance(content, dict):
+        return "it holds no flags"
+    name = next(name for name, value in content.items() if not is_flags({name: value}))
+    return f"{str(name)[:60]!r} is no flag with a value"
+
+
+def read_yaml(path: Path):
+    """The content of a YAML file. Raises UserError where it cannot be read or is none."""
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    except Exception as error:  # of values that its own tags deny, PyYAML raises what comes
+        raise UserError(f"{path} is damaged, no YAML: {' '.join(str(error).split())[:160]}") from error
+
+
+def read_json(path: Path):
+    """The content of a JSON file; None, which no run writes, where it cannot be read or is none."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 def describe(folder: Path, opt) -> None:
@@ -184,7 +215,7 @@ def describe(folder: Path, opt) -> None:
     flags = opt.saved()
     with replacing(folder / PARAMETERS) as file:
         yaml.safe_dump(flags, file, sort_keys=True)
-    with replacing(folder / "Parameter_Info.txt") as file:
+    with replacing(folder / INFO) as file:
         file.writelines(f"{name}: {value}\n" for name, value in flags.items())
 
 
@@ -195,7 +226,7 @@ def has_its_split_file(folder: Path, split_file: str | None) -> bool:
         return True
     try:
         return Path(split_file).expanduser().read_bytes() == copy.read_bytes()
-    except OSError:
+    except (OSError, ValueError, TypeError, RuntimeError):  # of a damaged parameters.yaml no path at all
         return False
 
 

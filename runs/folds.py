@@ -82,10 +82,9 @@ class CrossValidation:
     def _epochs_of(self, fold: int) -> int:
         """The epochs after which a fold goes on: those trained, or with `--resume best` those of its best checkpoint."""
         run = self.fold(fold)
-        epochs, _ = run.progress
-        if self.opt.resume == "best" and fold in self.asked and epochs:
-            return run.state["run"]["selected"]["epoch"] or 0
-        return epochs
+        if self.opt.resume == "best" and fold in self.asked and run.has_checkpoint:  # the last one may be what is damaged
+            return run.selected["epoch"] or 0
+        return run.progress.epochs
 
     def _shared(self, wanted: Path) -> Path:
         """The first of `wanted`, `wanted_1` … where no fold of ours lies, and the others are of the same flags."""
@@ -106,7 +105,7 @@ class CrossValidation:
         try:
             saved = RunFolder(folder).flags
         except UserError:
-            return all(path.name.startswith(".") for path in folder.iterdir())  # another process has just made it
+            return folder.is_dir() and all(path.name.startswith(".") for path in folder.iterdir())  # another process has just made it
         return all(getattr(self.opt, name) == saved.get(name) for name in self.opt.roles.having(change=True) - {"savename"})
 
     def options(self, folds=None) -> list:

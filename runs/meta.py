@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from runs.folder import RunFolder, json_safe
+from runs.folder import RunFolder, json_safe, read_json
+from runs.records.damaged import as_folder, set_aside
+from runs.shapes import is_results
 from utilities.files import replacing
 from utilities.intervals import t_interval
 
@@ -51,9 +53,7 @@ class Meta:
     @property
     def path(self) -> Path:
         """The folder, made where it is not there."""
-        path = self.folder / "meta"
-        path.mkdir(exist_ok=True)
-        return path
+        return as_folder(self.folder / "meta")
 
     def recorded(self, name: str, folds: list[int]) -> dict | None:
         """What lies there under a name, where it is of these folds and of the epochs now selected."""
@@ -61,12 +61,9 @@ class Meta:
         return content if (content.get("folds"), content.get("epochs")) == (folds, self._epochs(folds)) else None
 
     def _content(self, name: str) -> dict:
-        """What lies there under a name; empty where there is nothing, or no JSON: that is made anew."""
-        path = self.folder / "meta" / f"{name}.json"
-        try:
-            return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        except ValueError:
-            return {}
+        """What lies there under a name; empty where there is nothing, or nothing that a run writes: that is made anew."""
+        content = read_json(self.folder / "meta" / f"{name}.json")
+        return content if is_results(content) else {}
 
     def is_current(self, folds: list[int], joined: bool) -> bool:
         """Whether the results are those of these folds as they stand now; `joined`: the concatenated ones too."""
@@ -86,8 +83,8 @@ class Meta:
         joined = self.recorded(CONCATENATED, folds)
         if joined is not None:
             self.results[CONCATENATED] = joined
-        else:
-            (self.path / f"{CONCATENATED}.json").unlink(missing_ok=True)
+        elif self._content(CONCATENATED):
+            (self.path / f"{CONCATENATED}.json").unlink()
         self._write_table()
 
     def _untrained(self, folds: list[int]) -> dict:
@@ -118,14 +115,17 @@ class Meta:
         while True:
             numbered = f"{name}_{number}" if number else name
             content = self._content(numbered)
-            if not content or about == {key: content.get(key) for key in about}:
-                return numbered
+            if not (self.path / f"{numbered}.json").exists() or about == {key: content.get(key) for key in about}:
+                return numbered  # a damaged file is left alone
             number += 1
 
     def _write(self, kind: str, about: dict, values: dict, apart: str | None = None) -> None:
         """Write results under their kind; those of another measurement than the protocol's under a name `apart`."""
         content = self.results[apart or kind] = {"embeddings": kind, **about, "values": values}
-        with replacing(self.path / f"{self._free(apart, about) if apart else kind}.json") as file:
+        path = self.path / f"{self._free(apart, about) if apart else kind}.json"
+        if path.exists() and not self._content(path.stem):
+            set_aside(path, "no results")
+        with replacing(path) as file:
             json.dump(json_safe(content), file, indent=1)
 
     def _write_table(self) -> None:

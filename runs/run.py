@@ -1,5 +1,6 @@
 """A run on disk: its folder, records, checkpoints, what is best so far, and how it is picked up again."""
 
+import contextlib
 import json
 import math
 import time
@@ -9,7 +10,7 @@ import yaml
 
 from runs import checkpoint, records
 from runs.changes import record_changes, write_plan
-from runs.folder import SUMMARY, describe, json_safe, run_folder
+from runs.folder import INFO, SUMMARY, describe, json_safe, run_folder
 from runs.records.damaged import as_file
 from utilities.errors import UserError
 from utilities.files import new_folder, replacing
@@ -80,6 +81,8 @@ class Run:
         self._lock = Lock(as_file(self.folder / ".lock"))
         if not self._lock.acquire(wait=False):
             raise UserError(f"another process trains in {self.folder}: wait for it, or choose another --savename")
+        for name in (SUMMARY, "environment.yaml", INFO):
+            as_file(self.folder / name)
         last = self.folder / checkpoint.LAST
         if last.exists():
             self._restore(last if self.opt.resume == "latest" else self._best_checkpoint())
@@ -106,15 +109,16 @@ class Run:
         if "optimizer" in content:
             content["optimizer"] = fitting(content["optimizer"], self.parts["optimizer"])
         with keeping_rates(self.parts["optimizer"], self.parts["scheduler"]):
-            checkpoint.restore(content, self.parts)
+            checkpoint.restore(path, content, self.parts)
         self.epoch, self.state = content["epoch"], content["run"]
         self.state["stopped"] = checkpoint.out_of_patience(content, self.opt.patience)
         self.batches.steps = self.state.get("steps", 0)  # not there in checkpoints of the first days
         if self.opt.resume == "best":
             self._save(checkpoint.LAST)  # first: a kill between the two must not leave the folder without it
             for other in self.folder.glob("checkpoint_*.pth.tar"):
-                if checkpoint.read(other, lazily=True)["epoch"] > self.epoch:
-                    other.unlink()
+                with contextlib.suppress(UserError):  # a damaged one stays: nothing goes by it
+                    if checkpoint.read(other, lazily=True)["epoch"] > self.epoch:
+                        other.unlink()
 
     @property
     def finished(self) -> bool:

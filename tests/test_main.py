@@ -291,7 +291,21 @@ def test_more_epochs_go_on_at_the_rates_of_a_run_that_long(folder_data, tmp_path
 ])  # fmt: skip
 def test_another_optimiser_begins_anew_at_the_rates_of_now(folder_data, tmp_path, capsys, optimisers):
     before, after = optimisers
-    run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1", "--scheduler", "plateau", "--optim", *before))
+    run = main.main(
+        flags(
+            folder_data,
+            tmp_path,
+            "--n_epochs",
+            "1",
+            "--scheduler",
+            "plateau",
+            "--use_tv_split",
+            "--tv_split_perc",
+            "0.5",
+            "--optim",
+            *before,
+        )
+    )
     main.main(parameters.read(["--resume_from", str(run.folder), "--n_epochs", "2", "--optim", *after, "--resume_allow_changes"]))
     assert "begin anew" in capsys.readouterr().out
     main.main(parameters.read(["--resume_from", str(run.folder), "--n_epochs", "3"]))

@@ -72,6 +72,7 @@ def test_source_is_an_alias():
         (["--los", "margin"], ["unrecognized argument --los", "--loss"]),
         (["--tv_split_perc", "1.5", "--use_tv_split"], ["--tv_split_perc 1.5"]),
         (["--patience", "3"], ["validation"]),
+        (["--scheduler", "plateau"], ["validation", "--use_tv_split"]),
         (["--bs", "x"], ["--bs", "invalid int value"]),
         (["--bs", "0"], ["--bs 0"]),
         (["--gamma", "nan"], ["--gamma nan"]),

@@ -19,6 +19,12 @@ RECIPES = {  # what is added -> folder, heading, which of its Python blocks, fla
     "a formula on pairs": ("criteria", LOSS, 1, ["--loss", "mine", "--batch_mining", "none"]),
     "a fusion": ("criteria", LOSS, 0, ["--loss", "mine", "--batch_mining", "distance", "--loss_softmax_lr", "0.25"]),
     "a miner": ("batch_mining", "Add a miner in three steps", 0, ["--loss", "triplet", "--batch_mining", "mine"]),
+    "a training method": (
+        "trainers",
+        "Add a training method in three steps",
+        0,
+        ["--trainer", "mine", "--loss", "multisimilarity", "--n_epochs", "2"],
+    ),
     "a sampler": ("datasampler", "Add a sampler in three steps", 0, ["--loss", "multisimilarity", "--data_sampler", "mine"]),
 }
 FLAG = {"a formula": "--loss_mine_scale", "a fusion": "--loss_mine_weight"}
@@ -80,7 +86,7 @@ def test_a_recipe_trains(house, recipe, folder_data, tmp_path):
             assert (tmp_path / "folder" / "Sample_Group_s1" / "CSV_Logs" / "Train_criterion.csv").exists()
         if recipe in FLAG:
             assert FLAG[recipe] in run(house, "--help").stdout
-        kind = {"criteria": "losses", "batch_mining": "miners", "datasampler": "samplers"}[folder]
+        kind = {"criteria": "losses", "batch_mining": "miners", "datasampler": "samplers", "trainers": "trainers"}[folder]
         assert "\nmine " in "\n" + run(house, "--list", kind).stdout
     finally:
         plug_in.unlink()

@@ -21,11 +21,7 @@ from tqdm import tqdm
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import metrics  # noqa: E402
-from utilities.errors import (  # noqa: E402
-    OneLineParser,
-    UserError,
-    one_line_errors,  # noqa: E402
-)
+from utilities.errors import OneLineParser, UserError, one_line_errors  # noqa: E402
 
 TRAIN_LINES = ((0.1, 0.3), (0.35, 0.55), (0.6, 0.8), (0.85, 1.05))  # x = y from … to …
 TEST_LINES = (  # the fixed coordinate (0: x, 1: y) and where the other runs
@@ -55,8 +51,8 @@ class Loss(NamedTuple):
         return f"{kind}, p = {self.flip:g}{note}"
 
 
-BASE, PUBLISHED = Loss(True, 0.0), Loss(False, PUBLISHED_FLIP)
-RUNS = [BASE, PUBLISHED, Loss(False, 0.0), Loss(True, PUBLISHED_FLIP), *(Loss(pull, flip) for pull in (True, False) for flip in FLIPS)]
+BASE, PUBLISHED, NO_FLIPS = Loss(True, 0.0), Loss(False, PUBLISHED_FLIP), Loss(False, 0.0)
+RUNS = [BASE, PUBLISHED, NO_FLIPS, Loss(True, PUBLISHED_FLIP), *(Loss(pull, flip) for pull in (True, False) for flip in FLIPS)]
 
 
 class Result(NamedTuple):
@@ -69,7 +65,6 @@ class Result(NamedTuple):
     test: np.ndarray
 
 
-# ------------------------------------------------------------------------------------------------------------------ data
 def training_points(generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
     """Points `(60, 2)` on the diagonal, and their labels `(60,)`."""
     return torch.cat([_some(*line, generator)[:, None].expand(-1, 2) for line in TRAIN_LINES]), _labels(TRAIN_LINES)
@@ -100,7 +95,6 @@ def network() -> torch.nn.Sequential:
     return torch.nn.Sequential(linear(2, 30), relu(), linear(30, 30), relu(), linear(30, 2))
 
 
-# -------------------------------------------------------------------------------------------------------------- training
 def contrastive(embeddings: torch.Tensor, labels: torch.Tensor, loss: Loss, draws: torch.Tensor) -> torch.Tensor:
     """Contrastive loss over all valid triplets of each of S batches.
 
@@ -162,26 +156,21 @@ def measured(training: np.ndarray, test: np.ndarray, test_labels: np.ndarray) ->
     """Second normalised singular value of training embeddings `(S, N, 2)`, spread and R@1 of test embeddings `(S, M, 2)`."""
     sigma_2, spread, recall = [], [], []
     for on_training, on_test in zip(training, test, strict=True):  # one embedding space a seed
-        sigma_2.append(singular_values(on_training)[1])
+        spectrum = metrics.compute("rho_spectrum@0", on_training, np.zeros(len(on_training), dtype=int))["rho_spectrum@0"]
+        sigma_2.append(spectrum[1])
         centres = np.stack([on_test[test_labels == label].mean(0) for label in np.unique(test_labels)])
         first, second = np.triu_indices(len(centres), 1)
         spread.append(np.linalg.norm(centres[first] - centres[second], axis=1).mean())
-        recall.append(metrics.compute(["e_recall@1"], on_test, test_labels)["e_recall@1"])
+        recall.append(metrics.compute("e_recall@1", on_test, test_labels)["e_recall@1"])
     return Result(np.array(sigma_2), np.array(spread), np.array(recall), training, test)
 
 
-def singular_values(embeddings: np.ndarray) -> np.ndarray:
-    """The two singular values of embeddings `(N, 2)`, largest first, divided by their sum."""
-    return metrics.compute(["rho_spectrum@0"], embeddings, np.zeros(len(embeddings), dtype=int))["rho_spectrum@0"]
-
-
-# ---------------------------------------------------------------------------------------------------------------- report
 def table(results: dict[Loss, Result]) -> str:
     """Markdown table of all runs: mean +- standard deviation (ddof 1) over seeds; of one seed its value alone."""
     rows = ["| run | " + " | ".join(MEASURES.values()) + " |", "|-" * (len(MEASURES) + 1) + "|"]
-    for loss, result in results.items():
-        cells = [_cell(getattr(result, name), "") for name in MEASURES]
-        rows.append(f"| {loss.name} | " + " | ".join(cells) + " |")
+    rows += [
+        f"| {loss.name} | " + " | ".join(_cell(getattr(result, name), "") for name in MEASURES) + " |" for loss, result in results.items()
+    ]
     return "\n".join(rows)
 
 
@@ -192,7 +181,7 @@ def _cell(values: np.ndarray, sign: str) -> str:
 
 def contributions(results: dict[Loss, Result]) -> str:
     """What dropping the pull term and what flipping contribute, as differences of runs of the same seed."""
-    base, published = results[BASE], results[PUBLISHED]
+    base, published, no_flips = results[BASE], results[PUBLISHED], results[NO_FLIPS]
     whole = (published.sigma_2 - base.sigma_2).mean()
     lines = [
         "The published regularised run differs from the base run in two ways at once: it flips negatives, and it has no pull term.",
@@ -203,22 +192,19 @@ def contributions(results: dict[Loss, Result]) -> str:
         "|-|-|-|-|-|-|-|",
     ]
     changes = {
-        "the pull term is dropped, no flips": (BASE, Loss(False, 0.0)),
-        f"then negatives are flipped, p = {PUBLISHED_FLIP:g}": (Loss(False, 0.0), PUBLISHED),
-        f"negatives are flipped, p = {PUBLISHED_FLIP:g}, the pull term stays": (BASE, Loss(True, PUBLISHED_FLIP)),
+        "the pull term is dropped, no flips": (BASE, NO_FLIPS),
+        f"then negatives are flipped, p = {PUBLISHED_FLIP:g}": (NO_FLIPS, PUBLISHED),
+        **{f"negatives are flipped, p = {p:g}, the pull term stays": (BASE, Loss(True, p)) for p in (PUBLISHED_FLIP, *FLIPS)},
     }
-    for flip in FLIPS:
-        changes[f"negatives are flipped, p = {flip:g}, the pull term stays"] = (BASE, Loss(True, flip))
     of_recall = {}
     for words, (before, after) in changes.items():
         differences = {name: getattr(results[after], name) - getattr(results[before], name) for name in MEASURES}
-        cells = {name: _cell(values, "+") for name, values in differences.items()}
-        lines.append(
-            f"| {words} | {cells['sigma_2']} | {_p(differences['sigma_2'])} | {_percent(differences['sigma_2'].mean(), whole)} | "
-            f"{cells['spread']} | {cells['recall']} | {_p(differences['recall'])} |"
-        )
+        sigma_2, spread, recall = (_cell(values, "+") for values in differences.values())
+        p_sigma_2, p_recall = (_p(differences[name]) for name in ("sigma_2", "recall"))
+        share = _percent(differences["sigma_2"].mean(), whole)
+        lines.append(f"| {words} | {sigma_2} | {p_sigma_2} | {share} | {spread} | {recall} | {p_recall} |")
         of_recall[words] = chance(differences["recall"])
-    dropped = (results[Loss(False, 0.0)].sigma_2 - base.sigma_2).mean()
+    dropped = (no_flips.sigma_2 - base.sigma_2).mean()
     kept = max((Loss(True, flip) for flip in (PUBLISHED_FLIP, *FLIPS)), key=lambda loss: results[loss].sigma_2.mean())
     by_flips = results[kept].sigma_2 - base.sigma_2
     spread = f", where the deviation between seeds is {by_flips.std(ddof=1):.3f}" if len(by_flips) > 1 else ""
@@ -229,7 +215,7 @@ def contributions(results: dict[Loss, Result]) -> str:
         f"({_percent(by_flips.mean(), whole)}, at p = {kept.flip:g}){spread}.",
     ]
     if len(base.sigma_2) > 1:
-        lines += ["", *_told_apart(chance(published.sigma_2 - results[Loss(False, 0.0)].sigma_2), of_recall)]
+        lines += ["", *_told_apart(chance(published.sigma_2 - no_flips.sigma_2), of_recall)]
     return "\n".join(lines)
 
 
@@ -292,26 +278,25 @@ def draw(results: dict[Loss, Result], seeds: list[int], path: Path) -> None:
     for axis, title, on_training, on_test in panels:
         if axis is not axes[0]:
             axis.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.8", linewidth=1))
+            axis.set(xlim=(-1.15, 1.15), ylim=(-1.15, 1.15))
         for points, their, marker, first, size in ((on_training, labels, "o", 0, 26), (on_test, test_labels, "x", 4, 24)):
             for label in range(4):
                 shown = points[their.numpy() == label]
-                name = f"{'train' if first == 0 else 'test'} {label + 1}"
-                axis.scatter(
-                    *shown.T, s=size, marker=marker, color=colours[first + label], linewidths=1.1 if marker == "x" else 0, label=name
-                )
+                about = {"label": f"{'test' if first else 'train'} {label + 1}", "linewidths": 1.1 if first else 0}
+                axis.scatter(*shown.T, s=size, marker=marker, color=colours[first + label], **about)
         axis.set(title=title, aspect="equal", xticks=[], yticks=[])
-        if axis is not axes[0]:
-            axis.set(xlim=(-1.15, 1.15), ylim=(-1.15, 1.15))
     figure.legend(*axes[0].get_legend_handles_labels(), ncols=8, loc="outside lower left", frameon=False, handletextpad=0.2)
     largest_flip = Loss(True, FLIPS[-2])
     bars = {
-        "base": BASE, "as\npublished": PUBLISHED, "push only,\nno flips": Loss(False, 0.0), f"pull kept,\np = {largest_flip.flip:g}": largest_flip,
-    }  # fmt: skip
+        "base": BASE,
+        "as\npublished": PUBLISHED,
+        "push only,\nno flips": NO_FLIPS,
+        f"pull kept,\np = {largest_flip.flip:g}": largest_flip,
+    }
     seconds = [results[loss].sigma_2 for loss in bars.values()]
     places = np.arange(len(bars))
-    for shift, values, name, colour in (
-        (-0.2, [1 - second for second in seconds], "first", "#8c9aa8"), (0.2, seconds, "second", "#c44e52"),
-    ):  # fmt: skip
+    firsts = [1 - second for second in seconds]
+    for shift, values, name, colour in ((-0.2, firsts, "first", "#8c9aa8"), (0.2, seconds, "second", "#c44e52")):
         deviations = [v.std(ddof=1) for v in values] if len(seeds) > 1 else None
         axes[3].bar(places + shift, [v.mean() for v in values], 0.38, yerr=deviations, color=colour, label=name, capsize=2)
     axes[3].set(title=f"Singular values, training, {_counted(seeds)}", xticks=places, xticklabels=list(bars), ylim=(0, 1.19))
@@ -325,23 +310,15 @@ def draw(results: dict[Loss, Result], seeds: list[int], path: Path) -> None:
 def report(results: dict[Loss, Result], seeds: list[int], figure: str, command: str) -> str:
     """The whole report as Markdown."""
     return "\n".join([
-        "# The toy experiment on diagonal lines",
-        "",
-        f"Generated by `{command}`.",
-        "",
-        " ".join(__doc__.split("\n\n", 2)[2].split()),
-        "",
-        f"![Data, embeddings, singular values]({figure})",
-        "",
+        "# The toy experiment on diagonal lines\n",
+        f"Generated by `{command}`.\n",
+        " ".join(__doc__.split("\n\n", 2)[2].split()) + "\n",
+        f"![Data, embeddings, singular values]({figure})\n",
         f"{'Mean ± standard deviation over' if len(seeds) > 1 else 'The values of'} {_counted(seeds)}. Second singular value: of the training embeddings, the two sum to 1. Spread: mean distance",
-        "between the centres of the test classes. R@1: on the 60 test points.",
-        "",
-        table(results),
-        "",
-        "## What the flips contribute, and what dropping the pull term contributes",
-        "",
-        contributions(results),
-        "",
+        "between the centres of the test classes. R@1: on the 60 test points.\n",
+        table(results) + "\n",
+        "## What the flips contribute, and what dropping the pull term contributes\n",
+        contributions(results) + "\n",
     ])  # fmt: skip
 
 
@@ -351,9 +328,8 @@ def _counted(seeds: list[int]) -> str:
 
 def read_options(argv: list[str] | None) -> argparse.Namespace:
     """Parse the command line, and make the folders of its files. Raises UserError for what cannot be, before anything is trained."""
-    parser = OneLineParser(
-        description=__doc__.partition("\n")[0], allow_abbrev=False, formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    about = {"description": __doc__.partition("\n")[0], "formatter_class": argparse.ArgumentDefaultsHelpFormatter}
+    parser = OneLineParser(allow_abbrev=False, **about)
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(20)), help="one network each; the first is drawn")
     parser.add_argument("--out", type=Path, nargs="+", default=[Path("diagonal_lines.png")], help="the figure: .png, .pdf or both")
     parser.add_argument("--report", type=Path, default=None, help="write the report to this Markdown file too")
@@ -369,7 +345,7 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
     for path in options.out:
         if path.suffix not in FORMATS:
             raise UserError(f"--out {path}: a figure ends in {' or '.join(FORMATS)}")
-    for path in [*options.out, *([] if options.report is None else [options.report])]:
+    for path in filter(None, [*options.out, options.report]):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:

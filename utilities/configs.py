@@ -27,7 +27,7 @@ def nodes(path: Path) -> dict[str, yaml.Node]:
         root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     except OSError as error:
         raise UserError(f"--config {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"--config {path}: not YAML: {' '.join(str(error).split())}") from error
     if root is None:
         return {}

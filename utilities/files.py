@@ -53,6 +53,8 @@ def new_folder(wanted: Path, numbered: bool = True) -> Path:
                 folder.mkdir()
                 return folder
             except FileExistsError as error:
+                if not numbered and not wanted.is_dir():
+                    raise UserError(f"{wanted} is no folder: move it away") from error
                 if not numbered:
                     raise UserError(f"{wanted} exists: another process trains it, or add --resume") from error
                 number += 1

@@ -49,11 +49,17 @@ class Range:
         if self.kind is int and value != math.inf and value == value and value != int(value):
             raise OutOfRange(f"must be {self._kind_of_number}")
         low, high = self._limits
-        if self.most is None and self.below is None and value > high:
-            raise OutOfRange(f"must be at most {high}" + (", or inf" if self.inf else ""))
-        inside = low <= value <= high  # False of NaN
-        if not inside or (self.above is not None and value <= self.above) or (self.below is not None and value >= self.below):
-            raise OutOfRange(f"must be {self.rule or self._everything}")
+        otherwise = (", or inf" if self.inf else "") + (f", or {self.special:g}" if self.special is not None else "")
+        if not math.isfinite(value):
+            raise OutOfRange(f"must be finite{otherwise}")
+        if value < low or (self.above is not None and value <= self.above):
+            raise OutOfRange(f"must be {'at least' if self.above is None else 'above'} {low:{self._digits}}{otherwise}")
+        if value > high or (self.below is not None and value >= self.below):
+            raise OutOfRange(f"must be {'at most' if self.below is None else 'below'} {high:{self._digits}}{otherwise}")
+
+    @property
+    def _digits(self) -> str:
+        return "" if self.kind is int else "g"
 
     @property
     def rule(self) -> str:
@@ -77,11 +83,6 @@ class Range:
     @property
     def _kind_of_number(self) -> str:
         return "a whole number" if self.kind is int else "a number"
-
-    @property
-    def _everything(self) -> str:
-        low, high = self._limits
-        return f"{self._kind_of_number} from {low} to {high}" + (", or inf" if self.inf else "")
 
 
 def whole(least=None, most=None, *, special=None) -> Range:

@@ -73,9 +73,9 @@ def keeping_rates(optimizer: torch.optim.Optimizer, schedule: "Schedule"):
 
 
 def fitting(state: dict, optimizer: torch.optim.Optimizer) -> dict:
-    """The state of an optimiser for one that may be of another kind, to which the means over gradients of the first say nothing.
+    """A saved optimiser state for an optimiser that may be of another kind. Of another kind only the rates are kept, and a line says so.
 
-    There the rates alone are kept, and a line says so. RMSprop keeps another state with momentum than without.
+    RMSprop with momentum and without are two kinds: they keep different state.
     """
     before, now = state["param_groups"], optimizer.param_groups
     if len(before) != len(now) or all(_kind(a) == _kind(b) for a, b in zip(before, now, strict=True)):
@@ -84,6 +84,20 @@ def fitting(state: dict, optimizer: torch.optim.Optimizer) -> dict:
     rates = [{name: group[name] for name in ("lr", "initial_lr")} for group in before]
     groups = optimizer.state_dict()["param_groups"]
     return {"state": {}, "param_groups": [{**group, **rate} for group, rate in zip(groups, rates, strict=True)]}
+
+
+def check_state(optimizer: torch.optim.Optimizer) -> None:
+    """Raise ValueError where the restored state of a parameter is not what the optimiser keeps: torch looks at it in its next step alone."""
+    for group in optimizer.param_groups:
+        needed = {"step", "exp_avg", "exp_avg_sq"} if "betas" in group else {"step", "square_avg"} if "alpha" in group else set()
+        needed |= {"momentum_buffer"} if "alpha" in group and group.get("momentum") else set()
+        for parameter in group["params"]:
+            state = optimizer.state.get(parameter)
+            if state and not (needed <= set(state) and all(isinstance(state[name], torch.Tensor) for name in needed)):
+                raise ValueError(f"the state of a parameter lacks one of {', '.join(sorted(needed))}")
+            for name, value in (state or {}).items():
+                if isinstance(value, torch.Tensor) and value.shape != (() if name == "step" else parameter.shape):
+                    raise ValueError(f"{name} has the shape {tuple(value.shape)}, its parameter {tuple(parameter.shape)}")
 
 
 def _kind(group: dict) -> tuple:
@@ -117,11 +131,15 @@ class Schedule:
         return {name: state[name] for name in names if isinstance(state[name], (int, float, str, list, bool, type(None)))}
 
     def load_state_dict(self, state: dict) -> None:
-        """Restore what `state_dict` gave, also that of another schedule."""
+        """Restore what `state_dict` gave, also that of another schedule. Raises ValueError, KeyError where it is none."""
+        now = vars(self.scheduler)
+        for name, value in state.items():
+            if name in now and _shape(value) != _shape(now[name]):
+                raise ValueError(f"{name} cannot be {str(value)[:60]}")
         if self.watch is None:
             self.scheduler.last_epoch = state["last_epoch"]
         else:
-            self.scheduler.load_state_dict({name: value for name, value in state.items() if name in vars(self.scheduler)})
+            self.scheduler.load_state_dict({name: value for name, value in state.items() if name in now})
 
     def follow_flags(self) -> None:
         """Set the rates of the epoch that the schedule is at, as they would be with the same flags from the start."""
@@ -129,6 +147,13 @@ class Schedule:
             scheduler = self.scheduler
             for group, rate, factor in zip(scheduler.optimizer.param_groups, scheduler.base_lrs, scheduler.lr_lambdas, strict=True):
                 group["lr"] = rate * factor(scheduler.last_epoch)
+
+
+def _shape(value):
+    """What two values of one entry of a schedule's state have in common."""
+    if isinstance(value, list):
+        return [_shape(item) for item in value]
+    return "number" if isinstance(value, int | float) and not isinstance(value, bool) else type(value)
 
 
 def build_scheduler(optimizer, opt, selection) -> Schedule:

@@ -115,7 +115,7 @@ class Registry:
                     if value is not None and value != defaults[flag]:
                         a_range.check(item)
                 except OutOfRange as error:
-                    raise UserError(f"{flag} {item!r} {error}") from None
+                    raise UserError(f"--{flag} {item!r} {error}") from None
         return complete
 
 

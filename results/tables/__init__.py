@@ -1,16 +1,15 @@
 """Groups -> tables.
 
-ratings.py    groups x metrics, of one data set and of all; runs that are in no mean; runs.csv
+ratings.py    groups x metrics, of one data set and of all; runs that are in no mean; runs.csv; settings
 space.py      the structure of the embedding space, its correlations with the metrics, rho_distance beside distance
 folds.py      cross-validations
 beside.py     our values beside published ones
-conditions.py the settings of a data set's groups
 notes.py      what several of them say below
 """
 
 from results.tables.beside import comparison
-from results.tables.conditions import settings
 from results.tables.folds import cross_validation
+from results.tables.ratings import conditions as settings
 from results.tables.ratings import left_out, shared, single, values
 from results.tables.space import correlation, correlations, regularised, structure
 

@@ -28,9 +28,8 @@ def comparison(matches: list[published.Match], source: str, found: list[Group] |
     is_assumed = [_row(table, match, [c for c, _ in values], with_rho) for match in matches]
     table.notes = [
         published.ABOUT[source] + ".",
-        "z = difference / sqrt(s1^2/n1 + s2^2/n2), with the deviations as ddof 1"
-        + (", of one seed with the published deviation" if any(is_assumed) else "")
-        + "; - where no deviation is published.",
+        f"z = difference / sqrt(s1^2/n1 + s2^2/n2), with the deviations as ddof 1{', of one seed with the published deviation' * any(is_assumed)}; "
+        "- where no deviation is published.",
         *["Where a row's note says that the published code differed, z compares two different losses."] * (source == "published"),
         *["rho published is over D - 1 singular values (the paper's CPU code), ours over D: the two differ a little for that alone."]
         * with_rho,

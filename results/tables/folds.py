@@ -36,8 +36,7 @@ def cross_validation(found: list[Group], shown: list[Column]) -> Table | None:
             for kind in KINDS:
                 numbers = [_interval(group, kind, c, places[kind, c][i]) for c in shown]
                 remarks = group.own_remarks if kind == SEPARATED else [*group.about_meta, *_not_measured(group, shown)]
-                is_there = any(math.isfinite(cell.value) for cell in numbers)
-                begin, end = _about(group, kind, is_there)
+                begin, end = _about(group, kind, any(math.isfinite(cell.value) for cell in numbers))
                 table.add([text(group.name), *begin, *numbers, end], remarks, part)
     table.notes = [
         f"Epochs: {SELECTIONS[SELECTED]} of each fold; selected: {notes.rules(found)}.",
@@ -62,7 +61,7 @@ def _about(group: Group, kind: str, is_there: bool) -> tuple[list[Cell], Cell]:
 
 
 def _places(members: list[Group], kind: str, column: Column) -> list[inference.Place]:
-    """Of several cross-validations the mean of some is not printed (`_interval`), and so has no place either."""
+    """Ranks. A group that lacks the number of some cross-validations has no mean (`_interval`), and so no rank."""
     printed = [values if np.isfinite(values).all() else [] for values in (_over_folds(g, kind, column) for g in members)]
     return inference.ranked([inference.estimate(values) for values in printed], column.higher)
 

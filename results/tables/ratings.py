@@ -1,4 +1,4 @@
-"""Groups x metrics: of one data set, of all, one by one what is in no mean, and every run's values."""
+"""Groups x metrics: of one data set, of all, one by one what is in no mean, and every run's values, all settings."""
 
 import csv
 import math
@@ -20,11 +20,9 @@ def single(found: list[Group], shown: list[Column], how: str, ddof: int) -> Tabl
     """The table of one data set: groups x metrics. Groups that must not be ranked with each other are in parts of their own."""
     dataset = found[0].dataset
     own = ["loss", "miner", "unlike others"]
-    table = Table(
-        f"{dataset}_{how}", f"{dataset}: {SELECTIONS[how].partition(':')[0]}", ["group", "seeds", *own, *map(head, shown), "epoch"],
-        apart=set(own),
-    )  # fmt: skip
-    flags = {group.name: (group.counted or group.runs)[0].flags for group in found}
+    heads = ["group", "seeds", *own, *map(head, shown), "epoch"]
+    table = Table(f"{dataset}_{how}", f"{dataset}: {SELECTIONS[how].partition(':')[0]}", heads, apart=set(own))
+    flags = {group.name: group.flags for group in found}
     common = settings.shared([group.settings for group in found])
     varied = dict(zip(flags, settings.varied(list(flags.values()), common), strict=True))
     for part, members in groups.pools(found, how).items():
@@ -97,12 +95,8 @@ def left_out(found: list[Group], shown: list[Column]) -> Table | None:
         table.add(cells, run.notes)
     refused = [f"{group.dataset}/{group.name}: {group.refused}." for group in found if group.refused]
     epochs, *_ = notes.about(found, SELECTED, 1, None)
-    table.notes = [
-        "Each line is one run with its selected epoch; nothing here is averaged.",
-        *refused,
-        epochs,
-        *notes.shared_settings(found),
-    ]
+    first = "Each line is one run with its selected epoch; nothing here is averaged."
+    table.notes = [first, *refused, epochs, *notes.shared_settings(found)]
     return table
 
 
@@ -124,3 +118,28 @@ def values(found: list[Group], shown: dict[str, list[Column]], folder: Path) -> 
                         value = columns.value(run, c, how)
                         if not math.isnan(value):
                             writer.writerow([*about, how, c.split, c.metric, repr(value), epoch, run.where])
+
+
+def conditions(found: list[Group], defaults: dict | None = None) -> Table:
+    """All settings: the value most groups share, and the groups that differ. What varies is first, what nobody set is folded.
+
+    Args:
+        defaults: flag -> default of main.py; without them nothing is folded.
+    """
+    dataset, those = found[0].dataset, [group.settings for group in found]
+    table = Table(f"{dataset}_settings", f"{dataset}: settings", ["setting", "value", "groups that differ"])
+    rows = []
+    for name, value in settings.shared(those).items():
+        others = {}
+        for group in found:
+            others.setdefault(settings.own(group.settings, name, value), []).append(group.name)
+        others.pop(value, None)
+        rows.append((name, value, "; ".join(f"{other}: {', '.join(names)}" for other, names in others.items())))
+    unset = settings.left_alone(those, defaults or {})
+    rows.sort(key=lambda row: (not row[2], row[0] in unset))
+    for name, value, differing in rows:
+        table.add([text(name), text(value), text(differing or "none")])
+    table.folded = [i for i, (name, _, differing) in enumerate(rows) if name in unset and not differing]
+    table.folded_title = "Left at their defaults by all groups"
+    table.notes = [f"Shared by {len(found)} group{'s' * (len(found) != 1)} but those named; what differs is first."]
+    return table

@@ -27,8 +27,7 @@ def correlation(found: list[Group], a: Column, b: Column) -> inference.Correlati
 
 def correlations(found: list[Group], of: Column, with_: list[Column]) -> Table:
     """Correlation over a data set's groups of one metric with others, at the selected epoch."""
-    dataset = found[0].dataset
-    titles = ["quantity", "Pearson", "p", "Spearman", "groups"]
+    dataset, titles = found[0].dataset, ["quantity", "Pearson", "p", "Spearman", "groups"]
     table = Table(f"{dataset}_correlations", f"{dataset}: correlation of {of.title} with", titles)
     results = [correlation(found, of, c) for c in with_]
     for c, result, p in zip(with_, results, inference.holm([result.p for result in results]), strict=True):
@@ -65,10 +64,8 @@ def regularised(found: list[Group], shown: list[Column], ddof: int) -> Table | N
         for c in shown:
             one, other = tests[c][i]
             cells += [number(group.estimate(c, SELECTED, ddof), c) for group in pairs[i]]
-            cells += [
-                Cell(other.mean - one.mean, digits=c.digits, sign=True, interval=inference.difference(other, one)),
-                _p(adjusted[c][i], 3),
-            ]
+            interval = inference.difference(other, one)
+            cells += [Cell(other.mean - one.mean, digits=c.digits, sign=True, interval=interval), _p(adjusted[c][i], 3)]
         seeds = dict.fromkeys((plain.seeds_text, with_rho.seeds_text))
         remarks = [f"{g.name}: {remark}" for g in (plain, with_rho) for remark in g.remarks + notes.fewer(g, shown, SELECTED)]
         table.add([text(plain.label), text(" / ".join(seeds)), *cells], remarks)

@@ -148,7 +148,7 @@ def _configuration(opt, folder: Path) -> dict:
     """The flags and, under `environment`, what environment.yaml holds: commit, versions, weights, counts of the data."""
     try:
         environment = yaml.safe_load((folder / "environment.yaml").read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):  # missing or damaged: the flags alone
+    except Exception:  # missing or damaged: the flags alone
         environment = None
     return opt.saved() | ({"environment": environment} if isinstance(environment, dict) else {})
 

@@ -233,12 +233,12 @@ def test_predefined_by_classes_and_by_paths(tmp_path):
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
-        (["--split_test_size", "1"], "--split_test_size 1"),
-        (["--split_test_size", "0"], "--split_test_size 0"),
+        (["--split_test_size", "1"], "--split_test_size 1 must be below 1"),
+        (["--split_test_size", "0"], "--split_test_size 0 must be above 0"),
         (["--split_test_size", "nan"], "--split_test_size nan"),
-        (["--split_test_start", "1"], "--split_test_start 1"),
+        (["--split_test_start", "1"], "--split_test_start 1 must be below 1"),
         (["--split_test_start", "-0.1"], "--split_test_start -0.1"),
-        (["--split_partitions", "1", "--split_sets", "1"], "--split_partitions 1 must be from 2"),
+        (["--split_partitions", "1", "--split_sets", "1"], "--split_partitions 1 must be at least 2"),
         (["--split_sets", "5"], "--split_sets 5"),
         (["--split_sets", "0"], "--split_sets 0"),
         (["--use_tv_split"], "--use_tv_split"),

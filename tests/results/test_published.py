@@ -5,12 +5,13 @@ import math
 
 import pytest
 
+import parameters
 import Result_Evaluations
 from results import collect, columns, formats, groups, published, tables
 from results.published import FOLDER
 from tests.results.made import lines, make_run, rows
 
-resolved = Result_Evaluations._resolved
+resolved = parameters.read
 
 
 def built(root):

@@ -60,7 +60,7 @@ def test_a_range_is_taken_out_and_the_rest_is_left(words, kind, values):
         (["--optim~CHOICE~", "[adam,adamm]"], "invalid choice: 'adamm'"),
         (["--bs~BAYESIAN~", "[8,32]"], "bs~INT_BAYESIAN~"),
         (["--lr~LOG_BAYESIAN~", "[0,1]"], "above 0"),
-        (["--lr~LOG_BAYESIAN~", "[-1,1]"], "above 0"),
+        (["--lr~LOG_BAYESIAN~", "[-1,1]"], "at least 0"),
         (["--loss~BAYESIAN~", "[0,1]"], "not a number"),
         (["--mine_pairs~BAYESIAN~", "[0,1]"], "not a number"),
         (["--tau~INT_BAYESIAN~", "[1,5]"], "several values"),
@@ -128,7 +128,7 @@ def test_the_ends_of_a_range_and_every_choice_are_read_before_a_search(tmp_path)
 
     opt, fixed = check("--loss", "triplet", "--batch_mining", "semihard", "--lr~BAYESIAN~", "[0.1,1]")
     assert opt.lr == 0.1 and fixed["loss"] == "triplet" and not {"lr", "fc_lr"} & set(fixed), "fc_lr follows --lr"
-    with pytest.raises(UserError, match="--decay -1"):
+    with pytest.raises(UserError, match="decay~BAYESIAN~ .* -1 must be at least 0"):
         check("--decay~BAYESIAN~", "[-1,1]")
     with pytest.raises(UserError, match="samples_per_class"):
         check("--samples_per_class~INT_BAYESIAN~", "[2,3]", "--bs", "16")
