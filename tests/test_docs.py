@@ -23,6 +23,7 @@ NEW_PLUG_IN = {
     "--loss mine": "--loss triplet",
     "--batch_mining mine": "--batch_mining random",
     "--data_sampler mine": "--data_sampler shuffle",
+    "--trainer mine": "--trainer metric_only",
 }
 
 
