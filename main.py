@@ -58,7 +58,7 @@ def train(opt, began=lambda: None):
     evaluation.check(network, evaluated, opt, runtime)
     selection = Selection(opt, metrics.higher_is_better, "val" if splits["validation"] is not None else "test")
     scheduler = build_scheduler(optimizer, opt, selection)
-    step = Step(trainer, optimizer, runtime, sampler, {**trainer.WEIGHTS, **parse_weights(opt.loss_weights)})
+    step = Step(trainer, optimizer, runtime, sampler, parse_weights(opt.loss_weights))
     reports.start_up(opt, runtime, datasets.describe(splits), trainer, optimizer, sampler, selection)
     if opt.dry_run:
         return reports.dry_run(step, training, evaluated)
@@ -81,8 +81,8 @@ def train(opt, began=lambda: None):
             scheduler.step(scores)
             run.end_epoch(epoch, means, scores, draw=functools.partial(outputs.of_best_epoch, run, embedded))
             reports.epoch_line(run, epoch, means, scores)
-    if run.lacks_final_test:
-        run.record_final(outputs.on_test(run, splits, runtime))
+        if run.lacks_final_test:
+            run.record_final(outputs.on_test(run, splits, runtime))
     reports.finish(run)
     return run
 

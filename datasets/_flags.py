@@ -23,7 +23,7 @@ def add_arguments(group) -> None:
         "--allow_partial_dataset",
         action="store_true",
         help="go on with a data set whose counts are not the published ones; the run records it",
-    ).role = PLACE
+    ).role = DATA.but(fixed=None, compared=False)
     _split(group)
     _images(group)
 
@@ -70,7 +70,7 @@ def _split(group) -> None:
     group.add_argument(
         "--split_file", default=None, metavar="FILE",
         help="JSON of --split_scheme predefined: train, val (may be left out), test -> list of class names or image paths",
-    ).role = DATA.but(change=False, fixed=None)  # fmt: skip
+    ).role = DATA.but(fixed=None, moves=True)  # fmt: skip
 
 
 def _images(group) -> None:

@@ -172,7 +172,7 @@ def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
 def _refuse_changes(folder: Path, opt: Options, saved: dict, explicit: dict) -> None:
     """Raise UserError where the command line gives what differs from the saved flags, unless that is allowed, harmless, or more epochs."""
     measures = opt.job != "train"
-    free = {name for name, role in opt.roles.items() if not role.change or (measures and role.measured)}
+    free = {name for name, role in opt.roles.items() if not role.change or role.moves or (measures and role.measured)}
     if opt.other_data:  # how those are split is their own; the folds are the run's
         free |= {"dataset", *datasets.REGISTRY.flags()} - {"split_scheme", "split_sets", "split_partitions"}
     given = {name: value for name, value in explicit.items() if name in saved and name not in free}

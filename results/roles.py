@@ -9,7 +9,7 @@ from utilities.flags import has_folds
 from utilities.roles import Roles
 
 _declared = Roles()
-METHOD = re.compile(r"(loss|batch_mining|mine_pairs|loss_(?!decay$).+|miner_.+)")  # what a group is, not a setting it shares
+METHOD = re.compile(r"(loss|batch_mining|mine_pairs|loss_(?!(?:decay|weights)$).+|miner_.+)")  # what a group is, not a setting it shares
 ALSO_FREE = {"weights", "precision"}  # a copy of the published weights under a path of one's own; how fast
 # Printed with every table, title -> settings, in this order; all others are in the table of settings, and are marked where a group differs.
 PRINTED = {

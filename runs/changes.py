@@ -25,8 +25,8 @@ _CHANGE = re.compile(r"resume_training_config_diffs_([0-9]{1,15}(?:_[0-9]{1,15})
 def record_changes(folder: Path, epochs: list[int], opt) -> None:
     """Write to configs/ the flags that differ from those the run has, before `describe` replaces these.
 
-    A change made at the same epochs is dropped, as nothing was trained with it, and so is one that `--resume best` goes back behind; of
-    a cross-validation, in any fold.
+    An earlier change made at the same epochs is dropped, as nothing was trained with it. So is one made at later epochs (of any fold),
+    which `--resume best` undoes.
 
     Args:
         folder: of the run or cross-validation.
@@ -42,7 +42,11 @@ def record_changes(folder: Path, epochs: list[int], opt) -> None:
             shutil.rmtree(_change_folder(folder, done))
         else:
             before.update(changed)
-    changed = {name: value for name, value in opt.saved().items() if name in before and opt.roles[name].change and value != before[name]}
+    changed = {
+        name: value
+        for name, value in opt.saved().items()
+        if name in before and opt.roles[name].change and not opt.roles[name].moves and value != before[name]
+    }
     if changed:
         target = _change_folder(folder, epochs)
         _make(target)
@@ -85,13 +89,13 @@ def stages(folder: Path, roles) -> list[tuple[list[int] | None, dict]]:
     Flags that never count as a change, such as paths, are in all stages as they are now.
     """
     flags, changes = history(folder)
-    flags = {**flags, **{name: value for name, value in read_parameters(folder).items() if not roles[name].change}}
+    flags = {**flags, **{name: value for name, value in read_parameters(folder).items() if not roles[name].change or roles[name].moves}}
     if not has_its_split_file(folder, flags.get("split_file")):
         flags["split_file"] = str(folder / SPLIT_FILE)
     found = []
     for done, changed in changes:
         found.append((done, flags))
-        flags = {**flags, **{name: value for name, value in changed.items() if roles[name].change}}
+        flags = {**flags, **{name: value for name, value in changed.items() if roles[name].change and not roles[name].moves}}
     return [*found, (None, flags)]
 
 

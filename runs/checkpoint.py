@@ -78,7 +78,7 @@ def restore(path: Path | str, content: dict, parts: dict) -> None:
     for name, part in parts.items():
         key = "state_dict" if name == "model" else name
         if key not in content:
-            raise damaged(path, f"it holds no state of the {name}")
+            raise damaged(path, f"it holds no state of the {name}" + (": was --trainer another?" if name == "trainer" else ""))
         try:
             part.load_state_dict(content[key])
             if name == "optimizer":

@@ -5,11 +5,10 @@ Of several processes with `--folds` each trains its own folds of one folder; the
 """
 
 import contextlib
-import shutil
 from pathlib import Path
 
-from runs.changes import record_changes, write_plan
-from runs.folder import RunFolder, describe, run_folder
+from runs.changes import CONFIGS, PLAN, record_changes, write_plan
+from runs.folder import PARAMETERS, SPLIT_FILE, RunFolder, describe, run_folder
 from runs.meta import Meta
 from utilities.errors import UserError
 from utilities.files import new_folder
@@ -59,7 +58,11 @@ class CrossValidation:
             yield
         except UserError:
             if is_own and not any(self.folder.glob("fold_*")):
-                shutil.rmtree(self.folder)
+                for name in (PARAMETERS, "Parameter_Info.txt", SPLIT_FILE, f"{CONFIGS}/{PLAN}"):
+                    (self.folder / name).unlink(missing_ok=True)
+                for folder in (self.folder / CONFIGS, self.folder):  # not where somebody else has put something
+                    with contextlib.suppress(OSError):
+                        folder.rmdir()
             raise
 
     def began(self) -> None:

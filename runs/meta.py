@@ -100,7 +100,7 @@ class Meta:
     def record_ensemble(self, scores: dict) -> None:
         """Write what the folds' embeddings give together; measured otherwise than the protocol says, under a name of its own."""
         about, protocol = self._about(list(range(self.n_folds))), RunFolder(self.folder).flags
-        # Which splits and in what batches says nothing of an ensemble, which is measured on test.
+        # An ensemble is measured on test alone: which splits were asked for, and the batch size, do not matter.
         deciding = {flag for flag in about["flags"] if self.opt.roles[flag].compared} | {"evaluation_metrics"}
         alike = all(about["flags"][flag] == protocol.get(flag) for flag in deciding)
         self._write(CONCATENATED, about, over_folds([scores]), None if alike else f"evaluation_{CONCATENATED}")

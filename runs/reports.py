@@ -110,9 +110,9 @@ def dry_run(step, training, evaluated: dict) -> None:
     step.start_epoch(1)
     batch = next(iter(training))
     loss = step.forward(batch)[2]
-    loss.backward()
     if not math.isfinite(loss.item()):
         raise UserError(f"the first batch gives loss {loss.item()}: check the loss's own flags, --lr and --precision")
+    step(batch)
     for loader in evaluated.values():
         next(iter(loader))
     print(f"dry run: one batch of {len(batch.images)} images gives loss {loss.item():.4f}; nothing was written")

@@ -24,6 +24,8 @@ class Plan(NamedTuple):
 
     SETS = frozenset({"savename", "group", "splits_to_eval"})  # no field: flags that the search itself gives its runs
 
+    INPUTS = frozenset({"source_path", "weights_cache"})  # likewise: places without which a run cannot start
+
     own: argparse.Namespace
     ranges: dict[str, Range]
     given: set[str]

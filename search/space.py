@@ -162,7 +162,7 @@ def _range(key: str, values: list[str], parser, actions: dict, where: str) -> Ra
         raise UserError(f"{where}: unknown flag {flag!r}." + (f" Did you mean {nearest[0]!r}?" if nearest else ""))
     action = actions[flag]
     if action.dest == "help" or not roles.of(parser, roles.METHOD)[action.dest].searched:
-        raise UserError(f"{where}: {flag} cannot be searched: trials must differ in nothing that decides what or how is measured")
+        raise UserError(f"{where}: {flag} cannot be searched: trials may differ in flags of the method alone")
     if action.nargs not in (None, 0, "?"):
         raise UserError(f"{where}: {flag} takes several values: only flags of one value can be searched")
     texts = re.split(r"[,\s]+", " ".join(values).strip().removeprefix("[").removesuffix("]").strip())

@@ -6,6 +6,8 @@ in two halves: `outputs(images)` for each image, `losses(outputs, batch)` for th
 
 from types import MethodType
 
+import torch
+
 from trainers._trainer import OwnState
 from trainers._trainer import Trainer as Base
 from utilities.registry import Registry
@@ -26,9 +28,11 @@ def select(name: str, opt, network, criterion, **flags):
         UnknownName: no such trainer. UserError: an unknown flag, or a network or criterion that the method cannot train.
     """
     trainer = REGISTRY.module(name).Trainer(REGISTRY.options(opt, **flags), network, criterion)
-    for call in ("VIEWS", "WEIGHTS"):
+    for call in ("VIEWS", "WEIGHTS", "LOSSES"):
         if not hasattr(trainer, call):
             setattr(trainer, call, getattr(Base, call))
+    if type(trainer).forward is torch.nn.Module.forward:
+        trainer.forward = MethodType(Base.forward, trainer)
     for call in ("param_groups", "start_epoch", "after_step", "own_parameters"):
         if not hasattr(trainer, call):  # a user's plain module
             setattr(trainer, call, MethodType(getattr(Base, call), trainer))

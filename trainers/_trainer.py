@@ -27,15 +27,17 @@ class Trainer(torch.nn.Module):
     Attributes:
         VIEWS: augmented views of every image that a batch holds.
         WEIGHTS: name -> weight of a loss in the step's sum where it is not 1; `--loss_weights` wins.
+        LOSSES: the names that `losses` may give in any phase; None: not told before they come.
     """
 
     VIEWS = 1
     WEIGHTS = {}
+    LOSSES = None
 
     def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
         super().__init__()
         self.network, self.criterion = network, criterion
-        self.embedding = next((name for name in getattr(opt, "evaltypes", [])), MAIN_EMBEDDING)
+        self.evaltypes = [*getattr(opt, "evaltypes", []), MAIN_EMBEDDING]
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """The embeddings `(B, D)` that the step goes by, as samplers with a memory store them."""
@@ -54,9 +56,9 @@ class Trainer(torch.nn.Module):
         embeddings, features = self.network(images)
         outputs = {"pooled": features["pooled"]} if "pooled" in features else {}
         if isinstance(embeddings, dict):
-            outputs |= embeddings
-            embeddings = embeddings[self.embedding if self.embedding in embeddings else next(iter(embeddings))]
-        return {"embeddings": embeddings, **outputs}
+            outputs = embeddings | outputs
+            embeddings = embeddings[next((name for name in self.evaltypes if name in embeddings), next(iter(embeddings)))]
+        return {**outputs, "embeddings": embeddings}
 
     def losses(self, outputs: dict, batch) -> dict:
         """The half of the batch, in float32: name -> scalar over the whole batch. The step minimises their weighted sum.

@@ -7,6 +7,8 @@ from trainers._trainer import Trainer as Base
 class Trainer(Base):
     """One scalar, `metric_loss`: the criterion on the batch."""
 
+    LOSSES = (METRIC_LOSS,)
+
     def losses(self, outputs: dict, batch) -> dict:
         """See `trainers._trainer.Trainer.losses`."""
         return {METRIC_LOSS: self.metric_loss(outputs, batch)}

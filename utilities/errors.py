@@ -99,7 +99,7 @@ def one_line_errors(program: str = "main.py"):
     except BrokenPipeError:  # `main.py --list losses | head`: nobody reads on
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
-        print(f"\n{program}: interrupted before training began", file=sys.stderr)
+        print(f"\n{program}: interrupted", file=sys.stderr)
         sys.exit(130)
     except (RuntimeError, MemoryError, OverflowError) as error:  # of a worker and of memory torch tells whatever is being done
         from utilities.loading import lost_worker  # which raises this module's errors

@@ -16,6 +16,7 @@ class Role:
         saved: it is part of what a run is, and stands in parameters.yaml.
         change: a run that goes on with another value needs --resume_allow_changes, and records the change.
         fixed: "always": no continuation may have another value; "first": the first of its values stays.
+        moves: its value says where something lies, whose content is held to elsewhere: on resume another value is no change.
         compared: runs that differ in it are different configurations.
         measured: it decides what an evaluation measures, and --evaluate may have another value than the training.
         searched: a search may vary it.
@@ -25,6 +26,7 @@ class Role:
     saved: bool = True
     change: bool = True
     fixed: str | None = None
+    moves: bool = False
     compared: bool = True
     measured: bool = False
     searched: bool = True

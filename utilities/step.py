@@ -39,11 +39,21 @@ class Step:
         optimizer: of all its networks and its criterion.
         runtime: where and how.
         sampler: is handed the batch's embeddings.
-        weights: name -> weight of a loss in the sum, 1 where it is not given.
+        weights: name -> weight of a loss in the sum, as `--loss_weights` asks; else the trainer's own, else 1.
+
+    Raises UserError for a weight of a loss that the trainer says it does not have.
     """
 
     def __init__(self, trainer, optimizer, runtime, sampler, weights: dict[str, float]):
-        self.trainer, self.optimizer, self.runtime, self.sampler, self.weights = trainer, optimizer, runtime, sampler, weights
+        self.trainer, self.optimizer, self.runtime, self.sampler = trainer, optimizer, runtime, sampler
+        self.asked, self.weights = set(weights), {**trainer.WEIGHTS, **weights}
+        if trainer.LOSSES is not None:
+            self._refuse_unknown(trainer.LOSSES)
+
+    def _refuse_unknown(self, names) -> None:
+        unknown = sorted(self.asked - {*names, *self.trainer.WEIGHTS})
+        if unknown:
+            raise UserError(f"--loss_weights {unknown[0]}: the trainer has no such loss; it has {', '.join(names)}")
 
     def start_epoch(self, epoch: int) -> None:
         """Begin an epoch, counted from 1: training mode, the trainer's phase, the sampler's batches."""
@@ -51,6 +61,10 @@ class Step:
         self.runtime.start_epoch(epoch)
         self.trainer.start_epoch(epoch)
         self.sampler.precompute_indices()
+        trained = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
+        lost = next((name for name, p in self.trainer.named_parameters() if p.requires_grad and id(p) not in trained), None)
+        if lost is not None:
+            raise UserError(f"the trainer's parameter {lost} requires a gradient and is in no optimiser group: return it from param_groups")
 
     def __call__(self, batch) -> Done:
         """Forward, losses, backward, update."""
@@ -70,7 +84,8 @@ class Step:
             outputs = self.trainer.outputs(self.runtime.to_device(batch.images))
         outputs = self.runtime.full(outputs)
         losses = self.trainer.losses(outputs, batch)
-        unknown = sorted(set(self.weights) - set(losses))
-        if unknown:
-            raise UserError(f"--loss_weights {unknown[0]}: the trainer has no such loss in this step; it has {', '.join(losses)}")
+        if self.trainer.LOSSES is None:
+            self._refuse_unknown(losses)
+        if taken := {"loss", "gradient_norm"} & set(losses):
+            raise UserError(f"a trainer's loss cannot be called {min(taken)!r}: the records have that name already")
         return outputs, losses, sum(self.weights[name] * part if name in self.weights else part for name, part in losses.items())

@@ -115,7 +115,10 @@ def test_every_trainer_keeps_the_contract(name):
     assert list(inspect.signature(module.Trainer.losses).parameters) == ["self", "outputs", "batch"]
 
 
-@pytest.mark.parametrize(("evaltypes", "chosen"), [(["discriminative"], "first"), (["second"], "second"), (["nothing", "second"], "first")])
+@pytest.mark.parametrize(
+    ("evaltypes", "chosen"),
+    [(["discriminative"], "first"), (["second"], "second"), (["nothing", "second"], "second"), (["nothing"], "first")],
+)
 def test_a_network_of_several_embeddings_is_trained_by_one_of_them(evaltypes, chosen):
     network, criterion = Network(), Criterion()
     opt = parameters.read(["--dataset", "glyphs", "--evaltypes", *evaltypes])
@@ -154,6 +157,10 @@ def test_a_step_minimises_the_weighted_sum(weights):
     assert torch.equal(sampler.embeddings, embeddings) and torch.equal(sampler.indices, batch().indices)
     with pytest.raises(UserError, match="no such loss.*sum_loss, square_loss"):
         Step(trainer, optimizers[0], runtime, sampler, {"other": 1}).forward(batch())
+    trainer.LOSSES, trainer.WEIGHTS = ("sum_loss", "square_loss", "late_loss"), {"late_loss": 0.5}  # of a later phase
+    assert set(Step(trainer, optimizers[0], runtime, sampler, {"late_loss": 2}).forward(batch())[1]) == {"sum_loss", "square_loss"}
+    with pytest.raises(UserError, match="other: the trainer has no such loss"):
+        Step(trainer, optimizers[0], runtime, sampler, {"other": 1})
 
 
 def test_weights_are_read_or_refused_in_one_line(data, tmp_path, capsys):
@@ -162,7 +169,7 @@ def test_weights_are_read_or_refused_in_one_line(data, tmp_path, capsys):
         with pytest.raises(SystemExit):
             read(data, tmp_path, "--loss_weights", word)
         assert capsys.readouterr().err.count("\n") == 1
-    with pytest.raises(UserError, match="metric_los: the trainer has no such loss"):
+    with pytest.raises(UserError, match="metric_los: the trainer has no such loss; it has metric_loss"):
         main.main(read(data, tmp_path, "--loss_weights", "metric_los=1", "--dry_run"))
 
 
@@ -225,3 +232,34 @@ def test_a_batch_holds_the_views_that_a_trainer_asks_for(data, tmp_path):
     half = opt.bs
     assert len(found.images) == 2 * half and torch.equal(found.indices[:half], found.indices[half:])
     assert torch.equal(found.labels[:half], found.labels[half:]) and not torch.equal(found.images[:half], found.images[half:])
+
+
+class Forgetful(trainers.Base):
+    """A head in no optimiser group."""
+
+    def __init__(self, opt, network, criterion):
+        super().__init__(opt, network, criterion)
+        self.head = torch.nn.Linear(4, 2)
+
+    def param_groups(self, opt):
+        return []
+
+    def losses(self, outputs, batch):
+        return {"loss": self.head(outputs["embeddings"]).sum()}
+
+
+def test_what_would_never_train_and_names_of_the_records_are_refused():
+    from utilities.runtime import Runtime
+
+    opt = parameters.read(["--dataset", "glyphs"])
+    trainer = Forgetful(opt, Network(), Criterion())
+    sampler = Recording()
+    sampler.precompute_indices = lambda: None
+    optimizer = torch.optim.SGD(trainer.network.parameters(), lr=0.1)
+    step = Step(trainer, optimizer, Runtime(opt), sampler, {})
+    with pytest.raises(UserError, match="head.weight requires a gradient and is in no optimiser group"):
+        step.start_epoch(1)
+    with pytest.raises(UserError, match="cannot be called 'loss'"):
+        step.forward(batch())
+    trainer.head.requires_grad_(False)
+    step.start_epoch(1)
