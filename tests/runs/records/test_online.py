@@ -6,13 +6,14 @@ import threading
 import time
 import types
 import zipfile
-from argparse import Namespace
 
 import numpy as np
 import pytest
 import yaml
 
+from options import Options
 from tests.runs.records._made import BATCHES, batch_rows, rows
+from utilities.roles import CONTROL, METHOD, Roles
 
 
 def test_a_failing_service_is_reported_once_and_stops_nothing(capsys):
@@ -47,7 +48,7 @@ def wandb_records(data):
 def offline_options(**more):
     about = {"project": "P", "group": "G", "online_names": "icml", "evaltypes": ["discriminative"]}
     flags = {"wandb_key": None, "comet_api_key": None, "lr": 0.1, "seed": 0, **about, **more}
-    return Namespace(**flags, flags=frozenset({"lr", "seed", "wandb_key", "comet_api_key"}))
+    return Options(flags, Roles(lr=METHOD, seed=METHOD, wandb_key=CONTROL, comet_api_key=CONTROL, weights=METHOD))
 
 
 def nested(items):
