@@ -386,9 +386,11 @@ def test_an_unknown_evaltype_is_refused_before_anything_is_trained(folder_data, 
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_dry_run_refuses_a_loss_that_is_no_number(folder_data, tmp_path):
+def test_a_dry_run_refuses_a_loss_that_is_no_number(folder_data, tmp_path, monkeypatch):
+    loss = lambda trainer, outputs, batch: outputs["embeddings"].sum() * float("nan")  # noqa: E731
+    monkeypatch.setattr("trainers._trainer.Trainer.metric_loss", loss)
     with pytest.raises(UserError, match="gives loss"):
-        main.main(flags(folder_data, tmp_path, "--loss", "softmax", "--loss_softmax_temperature", "0", "--dry_run"))
+        main.main(flags(folder_data, tmp_path, "--loss", "softmax", "--dry_run"))
 
 
 def test_a_picture_that_fails_costs_no_run(folder_data, tmp_path, monkeypatch, capsys):
