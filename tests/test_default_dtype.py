@@ -1,6 +1,7 @@
 """What was written in float32 works, and draws the same, in a program whose `torch.set_default_dtype` is float64."""
 
 import contextlib
+import functools
 
 import numpy as np
 import pytest
@@ -46,12 +47,11 @@ def same(one, other) -> bool:
     return type(one) is type(other) and np.array_equal(np.asarray(one), np.asarray(other), equal_nan=True)
 
 
-@pytest.mark.parametrize("tile", [_search.COLUMNS, 16])
+@pytest.mark.parametrize("tile", [8192, 16])
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_metrics(monkeypatch, tile, device, dtype):
-    monkeypatch.setattr(_search, "COLUMNS", tile)
-    monkeypatch.setattr(_search, "ROWS", min(_search.ROWS, tile))
+    monkeypatch.setattr(_search, "Limits", functools.partial(_search.Limits, rows=min(1024, tile), columns=tile))
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(60) % 7
     features = torch.randn(60, 5, dtype=dtype, generator=generator) + torch.nn.functional.one_hot(labels, 7)[:, :5].to(dtype)

@@ -17,13 +17,11 @@ def medium():
 
 @pytest.mark.usefixtures("medium")
 def test_between_two_blocks_the_callers_precision_and_gradients_hold(monkeypatch):
-    monkeypatch.setattr(_search, "ROWS", 4)
-    monkeypatch.setattr(_search, "SAMPLE", 5)
     multiply, used = torch.mm, []
     monkeypatch.setattr(torch, "mm", lambda *args, **more: used.append(torch.get_float32_matmul_precision()) or multiply(*args, **more))
     features = np.random.default_rng(0).normal(size=(20, 3))
     space = _space.EmbeddingSpace(features, np.arange(20) % 4)
-    search = _search.Search(space).run([_search.Need(np.full(20, 3), "first")])
+    search = _search.Search(space, _search.Limits(rows=4, columns=4, sample=5)).run([_search.Need(np.full(20, 3), "first")])
     seen = [(torch.get_float32_matmul_precision(), torch.is_grad_enabled()) for _ in search]
     assert len(seen) > 1 and set(seen) == {("medium", True)}
     assert used and set(used) == {"highest"}, "the products themselves are true float32"

@@ -166,9 +166,11 @@ def test_a_trial_that_always_ends_in_an_error_is_not_tried_for_ever(folder_data,
     assert [row["state"] for row in trials_of(Bayesian_Optimization.search(argv))] == ["fail", "complete"]
 
 
-def test_a_real_non_finite_loss_fails_the_trial(folder_data, tmp_path):
+def test_a_real_non_finite_loss_fails_the_trial(folder_data, tmp_path, monkeypatch):
+    loss = lambda trainer, outputs, batch: outputs["embeddings"].sum() * float("nan")  # noqa: E731
+    monkeypatch.setattr("trainers._trainer.Trainer.metric_loss", loss)
     argv = command(
-        folder_data, tmp_path, "--iterations_per_epoch", "6", "--lr~BAYESIAN~", "[1e15,1e25]", "--bayesian_optimization_n_iter", "2"
+        folder_data, tmp_path, "--iterations_per_epoch", "6", "--lr~BAYESIAN~", "[0.1,0.5]", "--bayesian_optimization_n_iter", "2"
     )
     with pytest.raises(UserError, match="no trial .* succeeded"):
         Bayesian_Optimization.search(argv)
