@@ -80,12 +80,7 @@ def _passed(parser, action: argparse.Action, path: Path, texts: list[str]):
     if several and not least <= len(texts) <= most:
         count = f"{least} values" if most == least else "at least one value"
         raise UserError(f"{path}: {action.dest} takes {count}, not {len(texts)}")
-    try:
-        values = [parser._get_value(action, text) for text in texts]
-        for value in values:
-            parser._check_value(action, value)
-    except argparse.ArgumentError as error:
-        raise UserError(f"{path}: {action.dest}: {error.message}") from error
+    values = configs.converted(parser, action, texts, f"{path}: {action.dest}")
     return values if several else values[0]
 
 

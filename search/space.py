@@ -171,17 +171,6 @@ def _range(key: str, values: list[str], parser, actions: dict, where: str) -> Ra
     return (_choice if kind == "CHOICE" else _numbers)(parser, action, kind, texts, where)
 
 
-def _converted(parser, action, texts: list[str], where: str) -> list:
-    """Values by the parser's own type and choices, as it takes them from the command line. Raises UserError."""
-    try:
-        values = [parser._get_value(action, text) for text in texts]
-        for value in values:
-            parser._check_value(action, value)
-    except argparse.ArgumentError as error:
-        raise UserError(f"{where}: {error.message}") from error
-    return values
-
-
 def _choice(parser, action, kind: str, texts: list[str], where: str) -> Range:
     if len(texts) < 2 or len(set(texts)) < len(texts):
         raise UserError(f"{where}: expected two or more different choices, [a,b]")
@@ -189,7 +178,7 @@ def _choice(parser, action, kind: str, texts: list[str], where: str) -> Range:
         if {text.lower() for text in texts} != {"true", "false"}:
             raise UserError(f"{where}: a switch is true or false")
         return Range(action.dest, kind, tuple(text.lower() == "true" for text in texts), switch=True)
-    return Range(action.dest, kind, tuple(_converted(parser, action, texts, where)))
+    return Range(action.dest, kind, tuple(configs.converted(parser, action, texts, where)))
 
 
 def _numbers(parser, action, kind: str, texts: list[str], where: str) -> Range:
@@ -200,7 +189,7 @@ def _numbers(parser, action, kind: str, texts: list[str], where: str) -> Range:
         raise UserError(f"{where}: expected two bounds, [low, high]")
     if kind != "INT_BAYESIAN" and number is int:
         raise UserError(f"{where}: {action.dest} is a whole number: write {action.dest}~INT_BAYESIAN~")
-    low, high = _converted(parser, action, texts, where)
+    low, high = configs.converted(parser, action, texts, where)
     if not (math.isfinite(low) and math.isfinite(high)):
         raise UserError(f"{where}: bounds must be finite")
     if kind == "INT_BAYESIAN":

@@ -1,5 +1,6 @@
 """Configuration files: YAML of `flag: value`. A bare name is a preset in configs/."""
 
+import argparse
 from pathlib import Path
 
 import yaml
@@ -38,3 +39,14 @@ def nodes(path: Path) -> dict[str, yaml.Node]:
         if names.count(name) > 1:
             raise UserError(f"{path}: {name} is there {names.count(name)} times: name each flag once")
     return dict(zip(names, (node for _, node in root.value), strict=True))
+
+
+def converted(parser, action: argparse.Action, texts: list[str], where: str) -> list:
+    """Values of a flag by the parser's own type and choices, as the command line takes them. Raises UserError, which begins with `where`."""
+    try:
+        values = [parser._get_value(action, text) for text in texts]
+        for value in values:
+            parser._check_value(action, value)
+    except argparse.ArgumentError as error:
+        raise UserError(f"{where}: {error.message}") from error
+    return values
