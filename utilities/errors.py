@@ -1,5 +1,6 @@
 """Errors that are the user's to mend: one line, no traceback."""
 
+import _thread
 import argparse
 import contextlib
 import os
@@ -73,21 +74,38 @@ def too_large(error: Exception) -> str | None:
 def terminable():
     """Inside, SIGTERM, with which clusters end a job, is a Ctrl-C: it raises KeyboardInterrupt. A second one kills, as ever.
 
-    Nothing changes outside the main thread, or where the program handles SIGTERM already.
+    Python drops what is raised while it forks a worker or frees an object; an interrupt lost there is raised again. A worker that SIGTERM
+    ends is an interrupt too. Handlers stay as they are outside the main thread, or where the program handles SIGTERM already.
     """
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
+    from utilities.loading import lost_worker  # which raises this module's errors
+
+    handlers = {}
 
     def interrupt(number, frame):
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        handlers[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # that the workers end with the job is no news
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, interrupt)
+    def dropped(unraisable):
+        if unraisable.exc_type is KeyboardInterrupt:
+            threading.Timer(0.1, _thread.interrupt_main).start()  # not here: what this raises is dropped as well
+        else:
+            before(unraisable)
+
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        handlers[signal.SIGTERM] = signal.signal(signal.SIGTERM, interrupt)
+    before, sys.unraisablehook = sys.unraisablehook, dropped
     try:
         yield
+    except RuntimeError as error:
+        lost = lost_worker(error)
+        if lost is None:
+            raise
+        raise lost from None
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        sys.unraisablehook = before
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
@@ -101,10 +119,8 @@ def one_line_errors(program: str = "main.py"):
     except KeyboardInterrupt:
         print(f"\n{program}: interrupted", file=sys.stderr)
         sys.exit(130)
-    except (RuntimeError, MemoryError, OverflowError) as error:  # of a worker and of memory torch tells whatever is being done
-        from utilities.loading import lost_worker  # which raises this module's errors
-
-        line = too_large(error) or lost_worker(error)
+    except (RuntimeError, MemoryError, OverflowError) as error:
+        line = too_large(error)
         if line is None:
             raise
         print(f"{program}: error: {line}", file=sys.stderr)

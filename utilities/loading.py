@@ -93,7 +93,7 @@ class Loader(DataLoader):
         return self._telling(super().__iter__())
 
     def _telling(self, batches):
-        """The batches; a worker that is lost meanwhile is a UserError, and the others are ended."""
+        """The batches; where a worker is lost meanwhile, `lost_worker`'s error, and the others are ended."""
         try:
             yield from batches
         except RuntimeError as error:
@@ -106,11 +106,16 @@ class Loader(DataLoader):
             raise lost from None
 
 
-def lost_worker(error: Exception) -> UserError | None:
-    """The line for a worker process that the system has ended, which torch tells at any moment; None for any other error."""
+def lost_worker(error: Exception) -> UserError | KeyboardInterrupt | None:
+    """What torch's news of a lost worker process means, which may come at any moment; None for any other error.
+
+    One that SIGTERM has ended was ended with its job: an interrupt. Else the system has ended it: a UserError.
+    """
     killed = _LOST.search(str(error))
     if not isinstance(error, RuntimeError) or killed is None:
         return None
+    if killed[1] and killed[1].startswith("Terminated"):
+        return KeyboardInterrupt()
     how = f" ({killed[1].strip(' .')})" if killed[1] else ""
     return UserError(
         f"a worker process that loads images was ended by the system{how}, mostly because memory, or the shared memory in /dev/shm, ran out: "

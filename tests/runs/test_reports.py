@@ -12,7 +12,7 @@ import pytest
 from runs import checkpoint
 from tests.builders import SHORT_RUN, SMALL
 from tests.conftest import ROOT
-from utilities.errors import terminable
+from utilities.errors import UserError, terminable
 
 
 @pytest.mark.parametrize("to_all", [False, True], ids=["to the program", "to its workers too"])
@@ -43,6 +43,35 @@ def test_a_second_sigterm_kills_and_the_handler_goes_with_the_block():
             signal.raise_signal(signal.SIGTERM)
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_an_interrupt_that_python_drops_is_raised_again():
+    class Freed:
+        def __del__(self):
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt), terminable():
+        freed = Freed()
+        del freed  # the interrupt is lost here
+        time.sleep(30)
+
+
+def test_a_worker_that_ends_with_its_job_is_an_interrupt():
+    with pytest.raises(KeyboardInterrupt), terminable():
+        raise RuntimeError("DataLoader worker (pid 17) is killed by signal: Terminated. ")
+    with pytest.raises(UserError, match="Killed"), terminable():
+        raise RuntimeError("DataLoader worker (pid 17) is killed by signal: Killed. ")
+    with pytest.raises(RuntimeError, match="another"), terminable():
+        raise RuntimeError("another error")
+
+
+def test_workers_that_die_after_an_interrupt_are_no_news():
+    before = signal.getsignal(signal.SIGCHLD)
+    with terminable():
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGCHLD) == before
 
 
 def test_a_program_that_handles_sigterm_itself_goes_on_doing_so():
