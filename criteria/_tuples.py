@@ -2,15 +2,18 @@
 
 import torch
 
+from utilities.reference import Reference
 from utilities.tensors import pair_distances
 from utilities.tuples import Pairs, Triplets, as_pairs
 
 
-def tuple_distances(batch: torch.Tensor, tuples: Triplets | Pairs, squared: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    """Distances of the positive pairs, `(P,)`, and of the negative pairs, `(N,)`, of mined tuples."""
+def tuple_distances(
+    batch: torch.Tensor, reference: Reference, tuples: Triplets | Pairs, squared: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Distances of the positive pairs, `(P,)`, and of the negative pairs, `(N,)`, of mined tuples: from the batch to the reference."""
     pairs = as_pairs(tuples)
     rows, columns = torch.cat([pairs.anchors_p, pairs.anchors_n]), torch.cat([pairs.positives, pairs.negatives])
-    return pair_distances(batch, rows, columns, squared).split([len(pairs.positives), len(pairs.negatives)])
+    return pair_distances(batch, rows, columns, squared, reference.embeddings).split([len(pairs.positives), len(pairs.negatives)])
 
 
 def mean_term(terms: torch.Tensor, reduction: str = "mean") -> torch.Tensor:

@@ -5,6 +5,7 @@ import torch
 from criteria._tuples import active_share, mean_term, tuple_distances
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
+from utilities.reference import Reference
 
 REQUIRES_BATCHMINER = True
 REQUIRES_OPTIM = False
@@ -27,9 +28,9 @@ class Criterion(MetricCriterion):
         self.neg_margin = opt.loss_contrastive_neg_margin
         self.reduction = opt.loss_contrastive_reduction
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        positive_distances, negative_distances = tuple_distances(batch, self.mine(batch, labels))
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
+        positive_distances, negative_distances = tuple_distances(batch, reference, self.mine(batch, labels, reference))
         far_positives = torch.relu(positive_distances - self.pos_margin)  # (P,)
         near_negatives = torch.relu(self.neg_margin - negative_distances)  # (N,)
         self.stats = {"active_positives": active_share(far_positives.detach()), "active_negatives": active_share(near_negatives.detach())}

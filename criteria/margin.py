@@ -10,6 +10,7 @@ from criteria._tuples import active_share, tuple_distances
 from utilities.criterion import MetricCriterion
 from utilities.errors import UserError
 from utilities.numbers import number
+from utilities.reference import Reference
 
 REQUIRES_BATCHMINER = True
 REQUIRES_OPTIM = True
@@ -55,10 +56,10 @@ class Criterion(MetricCriterion):
         beta = self.beta.to(dtype)
         return beta if self.shared else beta.index_select(0, anchor_labels)
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        triplets = self.triplets(batch, labels)
-        positive_distances, negative_distances = tuple_distances(batch, triplets)  # (T,) each
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
+        triplets = self.triplets(batch, labels, reference)
+        positive_distances, negative_distances = tuple_distances(batch, reference, triplets)  # (T,) each
         betas = self.betas(labels[triplets.anchors], batch.dtype)
         far_positives = torch.relu(positive_distances - betas + self.margin)
         near_negatives = torch.relu(betas - negative_distances + self.margin)

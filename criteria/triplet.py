@@ -5,6 +5,7 @@ import torch
 from criteria._tuples import active_share, mean_term, tuple_distances
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
+from utilities.reference import Reference
 
 REQUIRES_BATCHMINER = True
 REQUIRES_OPTIM = False
@@ -27,9 +28,11 @@ class Criterion(MetricCriterion):
         self.squared = opt.loss_triplet_distance == "squared"
         self.reduction = opt.loss_triplet_reduction
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        positive_distances, negative_distances = tuple_distances(batch, self.triplets(batch, labels), self.squared)  # (T,) each
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
+        positive_distances, negative_distances = tuple_distances(
+            batch, reference, self.triplets(batch, labels, reference), self.squared
+        )  # (T,) each
         violations = torch.relu(positive_distances - negative_distances + self.margin)
         self.stats = {"active_share": active_share(violations.detach())}
         return mean_term(violations, self.reduction)

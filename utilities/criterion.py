@@ -3,15 +3,18 @@
 import torch
 
 from utilities import tuples
+from utilities.reference import Reference
 from utilities.tensors import raise_half
 
 
 def at_the_door(criterion: torch.nn.Module, args: tuple, kwargs: dict):
     """Forward pre-hook: half-precision embeddings become float32, shapes are checked once for every criterion.
 
-    Raises ValueError where `batch` is not `(B, D)` or `labels` not `(B,)`, or where these are no whole numbers.
+    `reference`, `reference_labels` and `own` reach a `MetricCriterion` as one `Reference`, which is the batch where none is given.
+
+    Raises ValueError where `batch` is not `(B, D)` or `labels` not `(B,)`, where these are no whole numbers, or a reference does not fit.
     """
-    named = {**dict(zip(("batch", "labels"), args, strict=False)), **kwargs}
+    named = {**dict(zip(("batch", "labels", "reference", "reference_labels", "own"), args, strict=False)), **kwargs}
     batch, labels = named["batch"], named["labels"]
     if batch.ndim != 2 or labels.shape != batch.shape[:1]:
         raise ValueError(f"batch is {tuple(batch.shape)}, labels {tuple(labels.shape)}: expected (B, D) and (B,)")
@@ -19,6 +22,9 @@ def at_the_door(criterion: torch.nn.Module, args: tuple, kwargs: dict):
         raise ValueError(f"labels {labels.flatten().tolist()[:5]} …: whole numbers are expected, one a class")
     named["batch"] = raise_half(batch)
     named["labels"] = labels.to(device=batch.device, dtype=torch.long)
+    if isinstance(criterion, MetricCriterion):
+        given = (named.pop(name, None) for name in ("reference", "reference_labels", "own"))
+        named["reference"] = Reference.of(named["batch"], named["labels"], *given)
     return (), named
 
 
@@ -49,24 +55,26 @@ class MetricCriterion(torch.nn.Module):
         self.classes_expected, self.looked_at_labels = n_classes, False
         self.register_forward_pre_hook(_know_the_classes, with_kwargs=True)
 
-    def mine(self, batch: torch.Tensor, labels: torch.Tensor):
+    def mine(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference | None = None):
         """What the miner makes of the batch: `Triplets`, `Pairs`, or the sets of a set miner."""
-        return tuples.Taken(self.batchminer)(batch, labels)
+        return tuples.Taken(self.batchminer)(batch, labels, reference)
 
-    def triplets(self, batch: torch.Tensor, labels: torch.Tensor) -> tuples.Triplets:
+    def triplets(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference | None = None) -> tuples.Triplets:
         """The mined tuples as triplets."""
-        return tuples.as_triplets(self.mine(batch, labels))
+        return tuples.as_triplets(self.mine(batch, labels, reference))
 
-    def pairs(self, batch: torch.Tensor, labels: torch.Tensor) -> tuples.Pairs:
+    def pairs(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference | None = None) -> tuples.Pairs:
         """The mined tuples as pairs."""
-        return tuples.as_pairs(self.mine(batch, labels))
+        return tuples.as_pairs(self.mine(batch, labels, reference))
 
-    def pair_masks(self, batch: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Masks `(B, B)` of positive and negative pairs: all of the batch, or the miner's distinct ones if it has one.
+    def pair_masks(
+        self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Masks `(B, M)` of positive and negative pairs: all with the reference, or the miner's distinct ones if it has one.
 
         A criterion on all pairs is handed a miner only under `--mine_pairs`.
         """
+        reference = Reference.of(batch, labels) if reference is None else reference
         if self.batchminer is None:
-            same = tuples.same_class(labels)
-            return same.clone().fill_diagonal_(False), ~same
-        return tuples.pair_masks(self.mine(batch, labels), len(labels))
+            return reference.masks(labels)
+        return tuples.pair_masks(self.mine(batch, labels, reference), len(labels), len(reference))

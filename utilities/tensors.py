@@ -31,7 +31,7 @@ def squared_distances(x: torch.Tensor, y: torch.Tensor | None = None) -> torch.T
     if x.dtype == torch.float64:
         return (x[:, None, :] - other[None, :, :]).square().sum(-1)
     x_norms = x.square().sum(1)[:, None]
-    y_norms = x_norms.T if y is None else y.square().sum(1)[None, :]
+    y_norms = x_norms.T if other is x else other.square().sum(1)[None, :]
     scale = x_norms + y_norms
     squared = torch.addmm(scale, x, other.T, alpha=-2)
     noise = (8 * torch.finfo(x.dtype).eps * scale).detach()
@@ -48,15 +48,18 @@ def take_pairs(matrix: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) 
     return matrix.flatten().index_select(0, rows * matrix.shape[1] + columns)
 
 
-def pair_distances(x: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, squared: bool = False) -> torch.Tensor:
-    """Distances `(T,)` between rows `x[rows]` and `x[columns]`.
+def pair_distances(
+    x: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, squared: bool = False, y: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Distances `(T,)` between rows `x[rows]` and `y[columns]` (default of `y`: `x`).
 
     Few pairs (up to 4 B) are taken by their differences, exact for near points; many are looked up in the matrix.
     """
+    y = x if y is None else y
     if len(rows) <= 4 * len(x):
-        distances = (x.index_select(0, rows) - x.index_select(0, columns)).square().sum(1)
+        distances = (x.index_select(0, rows) - y.index_select(0, columns)).square().sum(1)
     else:
-        distances = take_pairs(squared_distances(x), rows, columns)
+        distances = take_pairs(squared_distances(x, y), rows, columns)
     return distances if squared else safe_sqrt(distances)
 
 

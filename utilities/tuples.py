@@ -1,5 +1,6 @@
 """Index tuples of a batch, as miners give and criteria take them, and how one form becomes the other."""
 
+import inspect
 import operator
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ from utilities.errors import UserError
 
 
 class Triplets(NamedTuple):
-    """Triplet t is (anchors[t], positives[t], negatives[t]), each `(T,)` long, indices into the batch."""
+    """Triplet t is (anchors[t], positives[t], negatives[t]), each `(T,)` long: anchors are rows of the batch, the others of the reference."""
 
     anchors: torch.Tensor
     positives: torch.Tensor
@@ -56,10 +57,20 @@ class Taken:
     def __init__(self, miner):
         self.miner = miner
 
-    def __call__(self, batch: torch.Tensor, labels: torch.Tensor):
-        """The miner's tuples, mined without a graph. Raises TypeError where they are none."""
+    def __call__(self, batch: torch.Tensor, labels: torch.Tensor, reference=None):
+        """The miner's tuples, mined without a graph; positives and negatives are rows of `reference` (default: of the batch).
+
+        Raises TypeError where they are no tuples, UserError where a user's miner takes no reference.
+        """
+        compared = {}
+        if reference is not None and not reference.plain:
+            if "reference" not in inspect.signature(self.miner).parameters:
+                raise UserError(
+                    f"the miner {type(self.miner).__name__} takes no reference: its call lacks reference, reference_labels and own"
+                )
+            compared = {"reference": reference.embeddings.detach(), "reference_labels": reference.labels, "own": reference.own}
         with torch.no_grad():
-            mined = self.miner(batch.detach(), labels)
+            mined = self.miner(batch.detach(), labels, **compared)
         return mined if hasattr(mined, "_fields") else from_user(mined, batch.device)
 
     def __getattr__(self, name: str):
@@ -103,13 +114,13 @@ def as_triplets(tuples: "Triplets | Pairs") -> Triplets:
     return Triplets(tuples.anchors_p[pair], tuples.positives[pair], negatives)
 
 
-def pair_masks(tuples: "Triplets | Pairs", size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Boolean `(B, B)` masks of the distinct positive and negative pairs (row = anchor) that occur in `tuples`."""
-    pairs = as_pairs(tuples)
-    positives = torch.zeros(size, size, dtype=torch.bool, device=pairs.positives.device)
+def pair_masks(tuples: "Triplets | Pairs", n_anchors: int, n_others: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Boolean `(B, M)` masks of the distinct positive and negative pairs (row = anchor) that occur in `tuples`; M = B unless it is given."""
+    pairs, n_others = as_pairs(tuples), n_anchors if n_others is None else n_others
+    positives = torch.zeros(n_anchors, n_others, dtype=torch.bool, device=pairs.positives.device)
     negatives = torch.zeros_like(positives)
-    positives.view(-1).index_fill_(0, pairs.anchors_p * size + pairs.positives, True)
-    negatives.view(-1).index_fill_(0, pairs.anchors_n * size + pairs.negatives, True)
+    positives.view(-1).index_fill_(0, pairs.anchors_p * n_others + pairs.positives, True)
+    negatives.view(-1).index_fill_(0, pairs.anchors_n * n_others + pairs.negatives, True)
     return positives, negatives
 
 
@@ -141,62 +152,98 @@ def pairs_of_masks(positives: torch.Tensor, negatives: torch.Tensor) -> Pairs:
 
 
 class Classes:
-    """The classes of a batch, laid side by side by one sort: partners are numbered and drawn without a `(B, B)` matrix.
+    """The classes of a reference, laid side by side by one sort: partners are numbered and drawn without a `(B, M)` matrix.
 
     Args:
-        labels: `(B,)`.
+        labels: `(B,)`, of the anchors.
+        reference: what they find partners in, `utilities.reference.Reference`; default: the batch itself.
 
     Attributes:
-        order: `(B,)`, the samples, class after class.
-        ranks: `(B,)`, the place of each sample in `order`.
-        starts, counts: `(B,)`, where the sample's class begins in `order`, and how many samples it has.
-        complete: `(B,)`, has the sample a positive and a negative?
+        order: `(M,)`, the samples of the reference, class after class.
+        starts, counts: `(B,)`, where the anchor's class begins in `order`, and how many samples it has.
+        n_positives, n_negatives: `(B,)`, without the anchor's own image.
+        complete: `(B,)`, has the anchor a positive and a negative?
     """
 
-    def __init__(self, labels: torch.Tensor):
-        sorted_labels, self.order = torch.sort(labels, stable=True)
-        self.places = torch.arange(len(labels), device=labels.device)
-        self.ranks = torch.empty_like(self.order).scatter_(0, self.order, self.places)
-        self.starts = torch.searchsorted(sorted_labels, labels)
-        self.counts = torch.searchsorted(sorted_labels, labels, right=True) - self.starts
-        self.n_positives, self.n_negatives = self.counts - 1, len(labels) - self.counts
+    def __init__(self, labels: torch.Tensor, reference=None):
+        self.reference = None if reference is None or reference.plain else reference
+        others = labels if self.reference is None else reference.labels
+        self.size, self.places = len(others), torch.arange(len(labels), device=labels.device)
+        if not self.size:  # nothing to find: no anchor is complete, and what is looked up all the same is row 0
+            others = labels.new_zeros(1)
+        self.sorted_labels, self.order = torch.sort(others, stable=True)
+        ranks = torch.empty_like(self.order).scatter_(0, self.order, torch.arange(len(others), device=labels.device))
+        self.starts, self.counts = self._block(labels)
+        if self.reference is None:
+            self.after_own, own_positive, own_negative = ranks - self.starts + 1, 1, 0
+        else:
+            at = reference.own.clamp(min=0)
+            own_positive = (reference.own >= 0) & (others[at] == labels)
+            own_negative = (reference.own >= 0) & ~own_positive
+            self.after_own = torch.where(own_positive, ranks[at] - self.starts + 1, 0)
+            self.own_ranks, self.own_negative = ranks[at], own_negative.long()
+        self.others = others
+        self.n_positives, self.n_negatives = self.counts - own_positive, self.size - self.counts - own_negative
         self.complete = (self.n_positives > 0) & (self.n_negatives > 0)
 
+    def _block(self, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        starts = torch.searchsorted(self.sorted_labels, labels)
+        counts = torch.searchsorted(self.sorted_labels, labels, right=True) - starts
+        return starts, counts if self.size else torch.zeros_like(counts)
+
     def anchors(self) -> torch.Tensor:
-        """Samples that have a positive and a negative, `(A,)`: the one size that is asked of the device."""
+        """Anchors that have a positive and a negative, `(A,)`: the one size that is asked of the device."""
         return self.complete.nonzero().squeeze(1)
 
     def positives(self, anchors: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-        """The `numbers`-th positive (0 to `n_positives` - 1) of each of `anchors` `(T,)`; of a singleton: itself."""
-        starts = self.starts[anchors]
-        return self.order[starts + (self.ranks[anchors] - starts + 1 + numbers) % self.counts[anchors]]
+        """The `numbers`-th positive (0 to `n_positives` - 1) of each of `anchors` `(T,)`; arbitrary where there is none."""
+        places = self.starts[anchors] + (self.after_own[anchors] + numbers) % self.counts[anchors].clamp(min=1)
+        return self._at(places)
 
     def negatives(self, anchors: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
         """The `numbers`-th negative (0 to `n_negatives` - 1) of each of `anchors` `(T,)`; arbitrary where there is none."""
-        places = numbers + torch.where(numbers < self.starts[anchors], 0, self.counts[anchors])
+        block = self.starts[anchors], self.counts[anchors]
+        if self.reference is None:
+            return self._at(_past(numbers, *block))
+        own = self.own_ranks[anchors], self.own_negative[anchors]
+        return self._at(_past_both(numbers, block, own))
+
+    def _at(self, places: torch.Tensor) -> torch.Tensor:
         return self.order[places.clamp(max=len(self.order) - 1)]
 
     def draw_positives(self, anchors: torch.Tensor | None = None) -> torch.Tensor:
-        """A uniformly drawn positive of each of `anchors` `(T,)` (default: of every sample)."""
+        """A uniformly drawn positive of each of `anchors` `(T,)` (default: of every anchor)."""
         anchors = self.places if anchors is None else anchors
         return self.positives(anchors, below(self.n_positives[anchors]))
 
     def draw_negatives(self, anchors: torch.Tensor | None = None) -> torch.Tensor:
-        """A uniformly drawn negative of each of `anchors` `(T,)` (default: of every sample)."""
+        """A uniformly drawn negative of each of `anchors` `(T,)` (default: of every anchor)."""
         anchors = self.places if anchors is None else anchors
         return self.negatives(anchors, below(self.n_negatives[anchors]))
 
     def draw_strangers(self, anchors: torch.Tensor, negatives: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """A uniformly drawn sample of neither class, `(T,)`, and where there is one, boolean `(T,)` (elsewhere arbitrary)."""
-        one, two = self.starts[anchors], self.starts[negatives]
-        first, second = torch.minimum(one, two), torch.maximum(one, two)
-        first_count = self.counts[self.order[first]]
-        second_count = torch.where(one == two, 0, self.counts[self.order[second]])  # one class is skipped once
-        available = len(self.order) - first_count - second_count
-        places = below(available)
-        places = places + torch.where(places < first, 0, first_count)
-        places = places + torch.where(places < second, 0, second_count)
-        return self.order[places.clamp(max=len(self.order) - 1)], available > 0
+        """A uniformly drawn sample of the class of neither `anchors` `(T,)` nor `negatives` `(T,)` of the reference.
+
+        And where there is one, boolean `(T,)`; elsewhere the sample is arbitrary. An anchor's own image is of its class here.
+        """
+        starts, counts = self._block(self.others[negatives])
+        block = self.starts[anchors], self.counts[anchors]
+        other = starts, torch.where(starts == block[0], counts - block[1], counts)  # one class, or none of the anchor's: skipped once
+        available = self.size - block[1] - other[1]
+        return self._at(_past_both(below(available), block, other)), available > 0
+
+
+def _past(places: torch.Tensor, starts: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    """`places` counted without the `counts` places from `starts` on -> places among all; each `(T,)`."""
+    return places + torch.where(places < starts, 0, counts)
+
+
+def _past_both(places: torch.Tensor, one: tuple, two: tuple) -> torch.Tensor:
+    """`_past` of two blocks `(starts, counts)` that do not overlap."""
+    first = one[0] <= two[0]
+    lower = [torch.where(first, a, b) for a, b in zip(one, two, strict=True)]
+    upper = [torch.where(first, b, a) for a, b in zip(one, two, strict=True)]
+    return _past(_past(places, *lower), *upper)
 
 
 def below(counts: torch.Tensor) -> torch.Tensor:
