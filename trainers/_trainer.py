@@ -76,6 +76,10 @@ class Trainer(torch.nn.Module):
             batch_features=outputs.get("pooled"),
         )  # fmt: skip
 
+    def metric_losses(self, outputs: dict, batch) -> dict:
+        """`metric_loss`, by its name: what a trainer that trains the criterion on the embeddings puts among its losses."""
+        return {METRIC_LOSS: self.metric_loss(outputs, batch)}
+
     def own_parameters(self) -> list[torch.nn.Parameter]:
         """The trainable parameters of further networks: neither the network's nor the criterion's."""
         theirs = {id(p) for module in (self.network, self.criterion) for p in module.parameters()}

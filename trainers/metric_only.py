@@ -11,4 +11,4 @@ class Trainer(Base):
 
     def losses(self, outputs: dict, batch) -> dict:
         """See `trainers._trainer.Trainer.losses`."""
-        return {METRIC_LOSS: self.metric_loss(outputs, batch)}
+        return self.metric_losses(outputs, batch)
