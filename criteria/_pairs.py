@@ -1,28 +1,50 @@
 """What the criteria on all pairs of a batch share: pairs as weights, sums over them, soft histograms, statistics.
 
 Pairs are chosen by weights 0 and 1 in the precision of the batch, not by boolean masks: on a CPU a product or a sum of two
-`(B, B)` matrices costs a small part of what `where`, `masked_fill` or a mask's cast costs, and needs no mask in its backward.
+`(B, M)` matrices costs a small part of what `where`, `masked_fill` or a mask's cast costs, and needs no mask in its backward.
 """
 
+from collections.abc import Callable
+
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from utilities.criterion import MetricCriterion
-from utilities.tensors import normalize
+from utilities.reference import Reference
+
+CHUNK = 1 << 21  # numbers of a matrix `(B, M)` that are worked on at once, where the reference is not the batch
 
 
 class PairCriterion(MetricCriterion):
-    """Base of the criteria on all pairs of the batch, or on a miner's distinct ones where it is given one."""
+    """Base of the criteria on all pairs of batch and reference, or on a miner's distinct ones where it is given one."""
 
-    def pair_weights(self, batch: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Weights `(B, B)`, 1 or 0, of the positive and of the negative pairs, in the precision of `batch`."""
-        positives, negatives = self.pair_masks(batch, labels)
-        return as_weights(positives, batch), as_weights(negatives, batch)
+    def compared(
+        self, terms: Callable, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, mapping: Callable | None = None
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """What `terms` makes of anchors and reference, each `mapping` of its embeddings (default: as they are).
 
+        `terms(batch (B, D), reference, positives (B, M), negatives (B, M))`, with the pairs as weights 0 and 1 in the precision of
+        `batch`, returns two tuples: values anchor by anchor, which are joined, and sums over all anchors, which are added up. A large
+        reference is met by a few anchors at a time, and again in the backward pass: no `(B, M)` matrix is kept.
+        """
+        mined = None if self.batchminer is None else self.pair_masks(batch, labels, reference)
+        points, reference = (batch, reference) if mapping is None else reference.mapped(mapping, batch)
 
-def cosines(batch: torch.Tensor) -> torch.Tensor:
-    """Cosine similarities `(B, B)` of the rows of `batch` `(B, D)`."""
-    unit = normalize(batch)
-    return unit @ unit.T
+        def part(points, labels, reference, mined):
+            positives, negatives = reference.masks(labels) if mined is None else mined
+            return terms(points, reference, as_weights(positives, points), as_weights(negatives, points))
+
+        size = max(CHUNK // max(len(reference), 1), 1)
+        if reference.plain or size >= len(batch):
+            return part(points, labels, reference, mined)
+        anchors = reference.split(size)
+        masks = [None] * len(anchors) if mined is None else zip(*(mask.split(size) for mask in mined), strict=True)
+        parts = [
+            checkpoint(part, *given, use_reentrant=False, preserve_rng_state=False)
+            for given in zip(points.split(size), labels.split(size), anchors, masks, strict=True)
+        ]
+        values, sums = (zip(*columns, strict=True) for columns in zip(*parts, strict=True))
+        return [torch.cat(column) for column in values], [torch.stack(column).sum(0) for column in sums]
 
 
 def as_weights(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
@@ -31,7 +53,7 @@ def as_weights(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def log_sum_exp(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """log sum exp `(B,)` over the entries of each row of `values` `(B, B)` whose weight is 1.
+    """log sum exp `(B,)` over the entries of each row of `values` `(B, M)` whose weight is 1.
 
     A row without any gives a value so low that its exp is 0, and that two of them still add up: callers leave such rows out.
     """
@@ -44,26 +66,27 @@ def softplus(values: torch.Tensor) -> torch.Tensor:
     return -torch.nn.functional.logsigmoid(-values)
 
 
-def chosen_mean(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Mean of `values` where `weights` are 1; a zero that keeps the graph where none is. `values` are finite throughout."""
-    return (values * weights).sum() / weights.sum().clamp(min=1)
-
-
-def pair_means(name: str, values: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> dict:
-    """`{"positive_<name>", "negative_<name>"}`: detached means of `values` `(B, B)` by two weights `(B, B)`, for `stats`."""
+def pair_sums(values: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Of `values` `(B, M)`, detached, the sum over the positives and their number, the sum over the negatives and their number."""
     values = values.detach()
-    return {f"positive_{name}": chosen_mean(values, positives), f"negative_{name}": chosen_mean(values, negatives)}
+    return (values * positives).sum(), positives.sum(), (values * negatives).sum(), negatives.sum()
+
+
+def pair_means(name: str, sums) -> dict:
+    """`{"positive_<name>", "negative_<name>"}`: the means of the four `pair_sums`, for `stats`; 0 of none."""
+    positive, n_positives, negative, n_negatives = sums
+    return {f"positive_{name}": positive / n_positives.clamp(min=1), f"negative_{name}": negative / n_negatives.clamp(min=1)}
 
 
 def soft_counts(positions: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor, n_nodes: int) -> torch.Tensor:
     """Linear soft histograms `(B, 2, n_nodes)` of each row's positives and negatives.
 
     Args:
-        positions: `(B, B)` in [0, n_nodes - 1]; node k stands at k, a pair shares its 1 between its two nearest nodes.
-        positives, negatives: weights `(B, B)`, 0 or 1, of the pairs that count.
+        positions: `(B, M)` in [0, n_nodes - 1]; node k stands at k, a pair shares its 1 between its two nearest nodes.
+        positives, negatives: weights `(B, M)`, 0 or 1, of the pairs that count.
     """
     lower = positions.detach().floor().clamp_(max=n_nodes - 2).nan_to_num_(0.0)  # NaN is to reach the loss, not an index
-    above = positions - lower  # (B, B), the share of the upper node
+    above = positions - lower  # (B, M), the share of the upper node
     # 0 positive, 1 negative, 2 no pair: a third histogram that is dropped; what an ablation miner chose as both counts as positive
     third = (2 - 2 * positives - negatives).clamp(min=0)
     nodes = lower.add_(third, alpha=n_nodes).long()
@@ -73,6 +96,6 @@ def soft_counts(positions: torch.Tensor, positives: torch.Tensor, negatives: tor
 
 
 def positive_pairs(positives: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Anchors and positives, each `(P,)`, of weights `(B, B)`, anchor by anchor. P is the one size asked of the device."""
+    """Anchors and positives, each `(P,)`, of weights `(B, M)`, anchor by anchor. P is the one size asked of the device."""
     anchors, others = positives.nonzero().unbind(1)
     return anchors, others

@@ -2,25 +2,27 @@
 
 import torch
 
-CHUNK = 1 << 21  # numbers in flight: positive pairs of a chunk times the batch size
+from utilities.reference import Reference
+
+CHUNK = 1 << 21  # numbers in flight: positive pairs of a chunk times the size of the reference
 
 
 class SoftRanks(torch.autograd.Function):
-    """Soft rank of positive p in the list of anchor q, the anchor itself left out: 1 + sum_{j not q, p} sigma((s_qj - s_qp) / T).
+    """Soft rank of positive p in the list of anchor q, its own image o left out: 1 + sum_{j not o, p} sigma((s_qj - s_qp) / T).
 
-    `apply(similarities (B, B), anchors (P,), positives (P,), temperature, among)` -> ranks `(1, P)` in the whole list; with
-    weights `among` `(B, B)`, `(2, P)`: below them the ranks among the samples whose weight in the anchor's row is 1.
-    The P x B sigmoids exist a chunk at a time, forward and backward, so memory is O(B^2 + P).
+    `apply(similarities (B, M), anchors (P,), positives (P,), left_out (P,), temperature, among)` -> ranks `(1, P)` in the whole list;
+    with weights `among` `(B, M)`, `(2, P)`: below them the ranks among the samples whose weight in the anchor's row is 1.
+    The P x M sigmoids exist a chunk at a time, forward and backward, so memory is O(B M + P).
     """
 
     @staticmethod
-    def forward(ctx, similarities, anchors, positives, temperature, among):
+    def forward(ctx, similarities, anchors, positives, own, temperature, among):
         """See the class."""
-        ctx.save_for_backward(similarities, anchors, positives, among)
+        ctx.save_for_backward(similarities, anchors, positives, own, among)
         ctx.temperature = temperature
         ranks = similarities.new_empty(1 if among is None else 2, len(anchors))
-        for chunk in _chunks(len(anchors), len(similarities)):
-            sigmoids = _sigmoids(similarities, anchors[chunk], positives[chunk], temperature)
+        for chunk in _chunks(len(anchors), similarities.shape[1]):
+            sigmoids = _sigmoids(similarities, anchors[chunk], positives[chunk], own[chunk], temperature)
             ranks[0, chunk] = 1 + sigmoids.sum(1)
             if among is not None:
                 ranks[1, chunk] = 1 + sigmoids.mul_(among.index_select(0, anchors[chunk])).sum(1)
@@ -30,31 +32,37 @@ class SoftRanks(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, gradient):
         """Gradient of the similarities only."""
-        similarities, anchors, positives, among = ctx.saved_tensors
+        similarities, anchors, positives, own, among = ctx.saved_tensors
         result = torch.zeros_like(similarities)
-        for chunk in _chunks(len(anchors), len(similarities)):
-            sigmoids = _sigmoids(similarities, anchors[chunk], positives[chunk], ctx.temperature)
-            slopes = sigmoids.mul_(1 - sigmoids).div_(ctx.temperature)  # (P', B), 0 at the anchor and at the positive
+        for chunk in _chunks(len(anchors), similarities.shape[1]):
+            sigmoids = _sigmoids(similarities, anchors[chunk], positives[chunk], own[chunk], ctx.temperature)
+            slopes = sigmoids.mul_(1 - sigmoids).div_(ctx.temperature)  # (P', M), 0 at the own image and at the positive
             weights = gradient[0, chunk, None]
             if among is not None:
                 weights = weights + gradient[1, chunk, None] * among.index_select(0, anchors[chunk])
             slopes = slopes.mul_(weights)
             slopes.scatter_(1, positives[chunk, None], -slopes.sum(1, keepdim=True))
             result.index_add_(0, anchors[chunk], slopes)
-        return result, None, None, None, None
+        return result, None, None, None, None, None
 
 
-def _chunks(n_pairs: int, batch_size: int):
+def left_out(reference: Reference, anchors: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
+    """What of the reference is not in the list of each pair's anchor, `(P,)`: its own image; without one the pair's positive, no rival either."""
+    own = reference.own.index_select(0, anchors)
+    return torch.where(own < 0, positives, own)
+
+
+def _chunks(n_pairs: int, n_others: int):
     """Slices of the pairs, each with about CHUNK sigmoids."""
-    size = max(CHUNK // batch_size, 1)
+    size = max(CHUNK // max(n_others, 1), 1)
     return [slice(first, first + size) for first in range(0, n_pairs, size)]
 
 
-def _sigmoids(similarities, anchors, positives, temperature):
-    """sigma((s_qj - s_qp) / T), `(P', B)`, 0 at j = q and j = p."""
+def _sigmoids(similarities, anchors, positives, own, temperature):
+    """sigma((s_qj - s_qp) / T), `(P', M)`, 0 at the own image and at p."""
     rows = similarities.index_select(0, anchors)
     sigmoids = rows.sub_(rows.gather(1, positives[:, None])).div_(temperature).sigmoid_()
-    return sigmoids.scatter_(1, anchors[:, None], 0.0).scatter_(1, positives[:, None], 0.0)
+    return sigmoids.scatter_(1, own[:, None], 0.0).scatter_(1, positives[:, None], 0.0)
 
 
 def sums_per_anchor(values: torch.Tensor, anchors: torch.Tensor, batch_size: int) -> torch.Tensor:

@@ -5,6 +5,7 @@ import sys
 
 import torch
 
+from utilities.reference import Reference
 from utilities.tensors import safe_sqrt
 
 
@@ -15,18 +16,20 @@ def warn_of_normalized(loss: str, opt) -> None:
 
 
 def choice_terms(exponents: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
-    """log(1 + sum_n exp(e_an - e_ap)), `(A,)`, of `exponents` `(A, B)`, `positives` `(A,)` long, `negatives` boolean `(A, B)`.
+    """log(1 + sum_n exp(e_an - e_ap)), `(A,)`, of `exponents` `(A, M)`, `positives` `(A,)` long, `negatives` boolean `(A, M)`.
 
     It is the cross-entropy of choosing the positive among itself and the negatives.
     """
-    candidates = negatives.scatter(1, positives[:, None], True)  # (A, B)
+    candidates = negatives.scatter(1, positives[:, None], True)  # (A, M)
     exponents = exponents.masked_fill(~candidates, torch.finfo(exponents.dtype).min)
     return torch.nn.functional.cross_entropy(exponents, positives, reduction="none")
 
 
-def npair_terms(batch: torch.Tensor, anchors: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
+def npair_terms(
+    batch: torch.Tensor, reference: Reference, anchors: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor
+) -> torch.Tensor:
     """log(1 + sum_n exp(s_an - s_ap)), `(A,)`, of embeddings `(B, D)` and the sets of the miner npair."""
-    return choice_terms(batch.index_select(0, anchors) @ batch.T, positives, negatives)
+    return choice_terms(batch.index_select(0, anchors) @ reference.embeddings.T, positives, negatives)
 
 
 def outweighed_share(terms: torch.Tensor) -> torch.Tensor:

@@ -11,6 +11,7 @@ from criteria._sets import choice_terms, mean_norm, npair_terms, outweighed_shar
 from criteria._tuples import mean_term
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
+from utilities.reference import Reference
 from utilities.tensors import normalize
 
 REQUIRES_BATCHMINER = True
@@ -42,13 +43,13 @@ class Criterion(MetricCriterion):
         self.l2 = opt.loss_angular_npair_l2
         warn_of_normalized("angular", opt)
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        anchors, positives, negatives = self.mine(batch, labels)
-        npair = npair_terms(batch, anchors, positives, negatives)  # (A,)
-        directions = normalize(batch)
-        of_anchors, of_positives = directions.index_select(0, anchors), directions.index_select(0, positives)  # (A, D)
-        towards_negatives = (4 * self.squared_tangent * (of_anchors + of_positives)) @ directions.T  # (A, B)
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
+        anchors, positives, negatives = self.mine(batch, labels, reference)
+        npair = npair_terms(batch, reference, anchors, positives, negatives)  # (A,)
+        directions, others = reference.mapped(normalize, batch)
+        of_anchors, of_positives = directions.index_select(0, anchors), others.embeddings.index_select(0, positives)  # (A, D)
+        towards_negatives = (4 * self.squared_tangent * (of_anchors + of_positives)) @ others.embeddings.T  # (A, M)
         towards_positive = 2 * (1 + self.squared_tangent) * (of_anchors * of_positives).sum(1, keepdim=True)  # (A, 1)
         angular = choice_terms(towards_negatives.scatter(1, positives[:, None], towards_positive), positives, negatives)  # (A,)
         self.stats = {"outweighed_share": outweighed_share(npair), "wide_angle_share": outweighed_share(angular)}

@@ -2,9 +2,10 @@
 
 import torch
 
-from criteria._pairs import PairCriterion, cosines, log_sum_exp, pair_means, softplus
+from criteria._pairs import PairCriterion, log_sum_exp, pair_means, pair_sums, softplus
 from utilities.numbers import number
-from utilities.tensors import masked_mean
+from utilities.reference import Reference
+from utilities.tensors import masked_mean, normalize
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
@@ -29,18 +30,18 @@ class Criterion(PairCriterion):
         self.m = opt.loss_circle_m
         self.gamma = opt.loss_circle_gamma
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        similarities = cosines(batch)  # (B, B)
-        positives, negatives = self.pair_weights(batch, labels)
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
+        (losses, n_positives, n_negatives), similarities = self.compared(self.terms, batch, labels, reference, normalize)
+        counted = (n_positives > 0) & (n_negatives > 0) & (losses != 0)
+        self.stats = {"active_anchor_share": counted.to(losses.dtype).mean(), **pair_means("similarity", similarities)}
+        return masked_mean(losses, counted)
+
+    def terms(self, batch, reference, positives, negatives) -> tuple[tuple, tuple]:
+        """Of each anchor its loss and its numbers of positives and of negatives; sums of the similarities."""
+        similarities = batch @ reference.embeddings.T  # (B, M)
         values = similarities.detach()
         positive_logits = -self.gamma * torch.relu(1 + self.m - values) * (similarities - (1 - self.m))
         negative_logits = self.gamma * torch.relu(values + self.m) * (similarities - self.m)
         exponents = log_sum_exp(negative_logits, negatives) + log_sum_exp(positive_logits, positives)
-        losses = softplus(exponents)  # (B,)
-        counted = (positives.sum(1) > 0) & (negatives.sum(1) > 0) & (losses != 0)
-        self.stats = {
-            "active_anchor_share": counted.to(losses.dtype).mean(),
-            **pair_means("similarity", similarities, positives, negatives),
-        }
-        return masked_mean(losses, counted)
+        return (softplus(exponents), positives.sum(1), negatives.sum(1)), pair_sums(similarities, positives, negatives)

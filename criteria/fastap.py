@@ -2,9 +2,10 @@
 
 import torch
 
-from criteria._pairs import PairCriterion, cosines, pair_means, soft_counts
+from criteria._pairs import PairCriterion, pair_means, pair_sums, soft_counts
 from utilities.numbers import whole
-from utilities.tensors import FLOOR, masked_mean
+from utilities.reference import Reference
+from utilities.tensors import FLOOR, masked_mean, normalize
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
@@ -24,14 +25,18 @@ class Criterion(PairCriterion):
         super().__init__(batchminer)
         self.num_bins = opt.loss_fastap_num_bins
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        distances = (2 - 2 * cosines(batch)).clamp(0, 4)  # (B, B), squared
-        positives, negatives = self.pair_weights(batch, labels)
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
+        (average_precisions, n_positives), distances = self.compared(self.terms, batch, labels, reference, normalize)
+        self.stats = pair_means("squared_distance", distances)
+        return masked_mean(1 - average_precisions, n_positives > 0)
+
+    def terms(self, batch, reference, positives, negatives) -> tuple[tuple, tuple]:
+        """Of each anchor its average precision and its number of positives; sums of the squared distances."""
+        distances = (2 - 2 * (batch @ reference.embeddings.T)).clamp(0, 4)  # (B, M), squared
         counts = soft_counts(distances * (self.num_bins / 4), positives, negatives, self.num_bins + 1)  # (B, 2, nodes)
         cumulative = counts.cumsum(2)
         precisions = cumulative[:, 0] / cumulative.sum(1).clamp(min=FLOOR)  # (B, nodes), empty bins 0
         n_positives = positives.sum(1)
         average_precisions = (counts[:, 0] * precisions).sum(1) / n_positives.clamp(min=1)
-        self.stats = pair_means("squared_distance", distances, positives, negatives)
-        return masked_mean(1 - average_precisions, n_positives > 0)
+        return (average_precisions, n_positives), pair_sums(distances, positives, negatives)

@@ -6,6 +6,7 @@ from criteria._sets import mean_norm, warn_of_normalized
 from criteria._tuples import active_share, mean_term
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
+from utilities.reference import Reference
 from utilities.tensors import masked_logsumexp, pairwise_distances
 
 REQUIRES_BATCHMINER = True
@@ -28,10 +29,10 @@ class Criterion(MetricCriterion):
         self.l2 = opt.loss_lifted_l2
         warn_of_normalized("lifted", opt)
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        anchors, positives, negatives = self.mine(batch, labels)
-        distances = pairwise_distances(batch).index_select(0, anchors)  # (A, B)
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
+        anchors, positives, negatives = self.mine(batch, labels, reference)
+        distances = pairwise_distances(batch, reference.embeddings).index_select(0, anchors)  # (A, M)  # (A, B)
         far_positives = masked_logsumexp(distances, positives)  # (A,)
         near_negatives = masked_logsumexp(self.neg_margin - distances, negatives)  # (A,)
         terms = torch.relu(far_positives + near_negatives)

@@ -7,8 +7,9 @@ import math
 
 import torch
 
-from criteria._pairs import PairCriterion, as_weights, log_sum_exp, pair_means, softplus
+from criteria._pairs import PairCriterion, as_weights, log_sum_exp, pair_means, pair_sums, softplus
 from utilities.numbers import number
+from utilities.reference import Reference
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
@@ -56,23 +57,29 @@ class Criterion(PairCriterion):
         self.margin = opt.loss_multisimilarity_margin
         self.thresh = opt.loss_multisimilarity_thresh
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        similarities = batch @ batch.T  # (B, B)
-        positives, negatives = self.pair_weights(batch, labels)
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
+        (losses,), (kept_positives, kept_negatives, *similarities) = self.compared(self.terms, batch, labels, reference)
+        _, n_positives, _, n_negatives = similarities
+        self.stats = {
+            "kept_positive_share": kept_positives / n_positives.clamp(min=1),
+            "kept_negative_share": kept_negatives / n_negatives.clamp(min=1),
+            **pair_means("similarity", similarities),
+        }
+        return losses.mean()
+
+    def terms(self, batch, reference, positives, negatives) -> tuple[tuple, tuple]:
+        """The loss of each anchor; the numbers of kept pairs and sums of the similarities."""
+        similarities = batch @ reference.embeddings.T  # (B, M)
         kept_positives, kept_negatives = self.kept(similarities.detach(), positives, negatives)
         positive_terms = softplus(log_sum_exp(self.pos_weight * (self.thresh - similarities), kept_positives))
         negative_terms = softplus(log_sum_exp(self.neg_weight * (similarities - self.thresh), kept_negatives))
-        self.stats = {
-            "kept_positive_share": kept_positives.sum() / positives.sum().clamp(min=1),
-            "kept_negative_share": kept_negatives.sum() / negatives.sum().clamp(min=1),
-            **pair_means("similarity", similarities, positives, negatives),
-        }
-        return (positive_terms / self.pos_weight + negative_terms / self.neg_weight).mean()
+        losses = positive_terms / self.pos_weight + negative_terms / self.neg_weight
+        return (losses,), (kept_positives.sum(), kept_negatives.sum(), *pair_sums(similarities, positives, negatives))
 
     def kept(self, values: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The pairs of weights `(B, B)` that the comparison of similarities `values` `(B, B)` within the margin keeps."""
-        if self.margin == math.inf:
+        """The pairs of weights `(B, M)` that the comparison of similarities `values` `(B, M)` within the margin keeps."""
+        if self.margin == math.inf or not values.shape[1]:  # nothing to compare
             return positives, negatives
         far = torch.finfo(values.dtype).max / 4  # beyond every similarity, as inf is beyond every similarity with its margin
         least_similar_positive = (values + (1 - positives) * far).amin(1, keepdim=True)

@@ -2,8 +2,9 @@
 
 import torch
 
-from criteria._pairs import PairCriterion, log_sum_exp, pair_means
+from criteria._pairs import PairCriterion, log_sum_exp, pair_means, pair_sums
 from utilities.numbers import number
+from utilities.reference import Reference
 from utilities.tensors import masked_mean
 
 REQUIRES_BATCHMINER = False
@@ -24,13 +25,17 @@ class Criterion(PairCriterion):
         super().__init__(batchminer)
         self.scale = opt.loss_nca_scale
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        centred = batch - batch.mean(0)  # the same distances, less rounding
-        norms = centred.square().sum(1)
-        distances = torch.addmm(norms[:, None] + norms, centred, centred.T, alpha=-2)  # (B, B), squared
-        positives, negatives = self.pair_weights(batch, labels)
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
+        centre = batch.mean(0)  # about it the same distances, less rounding
+        (losses, n_positives), distances = self.compared(self.terms, batch, labels, reference, lambda points: points - centre)
+        self.stats = pair_means("squared_distance", distances)
+        return masked_mean(losses, n_positives > 0)
+
+    def terms(self, batch, reference, positives, negatives) -> tuple[tuple, tuple]:
+        """Of each anchor its loss and its number of positives; sums of the squared distances."""
+        norms, others = reference.mapped(lambda points: points.square().sum(1), batch)
+        distances = torch.addmm(norms[:, None] + others.embeddings, batch, reference.embeddings.T, alpha=-2)  # (B, M), squared
         logits = -self.scale * distances
         losses = log_sum_exp(logits, torch.maximum(positives, negatives)) - log_sum_exp(logits, positives)  # (B,)
-        self.stats = pair_means("squared_distance", distances, positives, negatives)
-        return masked_mean(losses, positives.sum(1) > 0)
+        return (losses, positives.sum(1)), pair_sums(distances, positives, negatives)

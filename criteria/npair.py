@@ -9,6 +9,7 @@ from criteria._sets import mean_norm, npair_terms, outweighed_share, warn_of_nor
 from criteria._tuples import mean_term
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
+from utilities.reference import Reference
 
 REQUIRES_BATCHMINER = True
 REQUIRES_OPTIM = False
@@ -28,9 +29,9 @@ class Criterion(MetricCriterion):
         self.l2 = opt.loss_npair_l2
         warn_of_normalized("npair", opt)
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        anchors, positives, negatives = self.mine(batch, labels)
-        terms = npair_terms(batch, anchors, positives, negatives)
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
+        anchors, positives, negatives = self.mine(batch, labels, reference)
+        terms = npair_terms(batch, reference, anchors, positives, negatives)
         self.stats = {"outweighed_share": outweighed_share(terms)}
         return mean_term(terms) + self.l2 * mean_norm(batch)

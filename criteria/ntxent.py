@@ -2,9 +2,10 @@
 
 import torch
 
-from criteria._pairs import PairCriterion, cosines, log_sum_exp, pair_means, positive_pairs, softplus
+from criteria._pairs import PairCriterion, log_sum_exp, pair_means, pair_sums, positive_pairs, softplus
 from utilities.numbers import number
-from utilities.tensors import take_pairs
+from utilities.reference import Reference
+from utilities.tensors import normalize, take_pairs
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
@@ -24,13 +25,17 @@ class Criterion(PairCriterion):
         super().__init__(batchminer)
         self.temperature = opt.loss_ntxent_temperature
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        similarities = cosines(batch)  # (B, B)
-        positives, negatives = self.pair_weights(batch, labels)
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
+        (losses,), similarities = self.compared(self.terms, batch, labels, reference, normalize)
+        self.stats = pair_means("similarity", similarities)
+        return losses.sum() / max(len(losses), 1)
+
+    def terms(self, batch, reference, positives, negatives) -> tuple[tuple, tuple]:
+        """The loss of each positive pair; sums of the similarities."""
+        similarities = batch @ reference.embeddings.T  # (B, M)
         logits = similarities / self.temperature
         negative_mass = log_sum_exp(logits, negatives)  # (B,), once an anchor, whatever its number of positives
         anchors, others = positive_pairs(positives)  # (P,) each
         losses = softplus(negative_mass.index_select(0, anchors) - take_pairs(logits, anchors, others))  # (P,)
-        self.stats = pair_means("similarity", similarities, positives, negatives)
-        return losses.sum() / max(len(losses), 1)
+        return (losses,), pair_sums(similarities, positives, negatives)

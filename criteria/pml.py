@@ -4,11 +4,15 @@ import torch
 
 from utilities import pml
 from utilities.criterion import MetricCriterion
+from utilities.errors import UserError
 from utilities.numbers import number
+from utilities.reference import Reference
+from utilities.tuples import pairs_of_masks
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
 ALLOWED_MINING_OPS = None
+_NO_REFERENCE = ("ref_emb is not supported", "indices_tuple is not supported")  # as the package says it
 
 
 def add_arguments(group) -> None:
@@ -27,7 +31,11 @@ def add_arguments(group) -> None:
 
 
 class Criterion(MetricCriterion):
-    """The loss `--loss_pml_class`, on all tuples that it forms by itself."""
+    """The loss `--loss_pml_class`, on all tuples that it forms by itself.
+
+    With a reference that holds anchors' own images it is told all pairs but these, as the package knows no own images: a class that
+    would draw some of its triplets then takes them all.
+    """
 
     def __init__(self, opt):
         super().__init__()
@@ -37,8 +45,29 @@ class Criterion(MetricCriterion):
         parameters = list(self.loss.parameters())
         self.optim_dict_list = [{"params": parameters, "lr": opt.loss_pml_lr}] if parameters else []
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        loss = self.loss(batch, labels)
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`.
+
+        Raises UserError for a reference where the class takes none, or can leave out no own image.
+        """
+        loss = self.loss(batch, labels) if reference.plain else self.with_reference(batch, labels, reference)
         # its zero for a batch without tuples reaches the embeddings alone
         return loss + sum((0.0 * parameter.sum() for parameter in self.loss.parameters()), 0.0 * batch.sum())
+
+    def with_reference(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference) -> torch.Tensor:
+        """Its loss through `ref_emb`, plus a zero that reaches all of the reference."""
+        name = type(self.loss).__name__
+        tuples = None
+        if bool((reference.own >= 0).any()):
+            if name in pml.OWN_PAIRS:
+                raise UserError(f"--loss_pml_class {name} cannot leave an anchor's own image out of a reference: choose another loss")
+            tuples = tuple(pairs_of_masks(*reference.masks(labels)))
+        try:
+            if name in pml.MISREADS:
+                raise ValueError(_NO_REFERENCE[0])
+            loss = self.loss(batch, labels, tuples, reference.embeddings, reference.labels) if len(reference) else 0.0
+        except ValueError as error:
+            if not str(error).startswith(_NO_REFERENCE):
+                raise
+            raise UserError(f"--loss_pml_class {name} takes no reference, nor a memory: choose another loss") from error
+        return loss + 0.0 * reference.embeddings.sum()

@@ -6,11 +6,12 @@ excluded the negative itself. Distances are not squared, as in that code.
 
 import torch
 
-from criteria._tuples import active_share, mean_term
+from criteria._tuples import active_share, mean_term, tuple_distances
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
-from utilities.tensors import masked_mean, pair_distances
-from utilities.tuples import Classes
+from utilities.reference import Reference
+from utilities.tensors import masked_mean, pair_distances, safe_sqrt
+from utilities.tuples import Classes, Triplets
 
 REQUIRES_BATCHMINER = True
 REQUIRES_OPTIM = False
@@ -26,7 +27,7 @@ def add_arguments(group) -> None:
 class Criterion(MetricCriterion):
     """mean_T [d_ap - d_an + alpha_1]+ + mean_T [d_ap - d_nm + alpha_2]+, m a random sample of a third class.
 
-    Triplets that find no third class in the batch drop out of the second mean.
+    m is a sample of the reference, as p and n are. Triplets that find no third class there drop out of the second mean.
     """
 
     def __init__(self, opt, batchminer):
@@ -34,12 +35,11 @@ class Criterion(MetricCriterion):
         self.alpha_1 = opt.loss_quadruplet_margin_alpha_1
         self.alpha_2 = opt.loss_quadruplet_margin_alpha_2
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`. Draws m from torch's global generator."""
-        anchors, positives, negatives = self.triplets(batch, labels)
-        strangers, exist = Classes(labels).draw_strangers(anchors, negatives)  # (T,) each
-        rows, columns = torch.cat([anchors, anchors, negatives]), torch.cat([positives, negatives, strangers])
-        d_ap, d_an, d_nm = pair_distances(batch, rows, columns).view(3, -1)
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`. Draws m from torch's global generator."""
+        anchors, positives, negatives = self.triplets(batch, labels, reference)
+        strangers, exist = Classes(labels, reference).draw_strangers(anchors, negatives)  # (T,) each
+        d_ap, d_an, d_nm = self.distances(batch, reference, anchors, positives, negatives, strangers)
         with_negative = torch.relu(d_ap - d_an + self.alpha_1)
         with_stranger = torch.relu(d_ap - d_nm + self.alpha_2)
         self.stats = {
@@ -47,3 +47,12 @@ class Criterion(MetricCriterion):
             "active_strangers": masked_mean((with_stranger > 0).float(), exist),
         }
         return mean_term(with_negative) + masked_mean(with_stranger, exist)
+
+    def distances(self, batch, reference: Reference, anchors, positives, negatives, strangers) -> tuple[torch.Tensor, ...]:
+        """d_ap, d_an and d_nm, `(T,)` each. Within a reference no `(M, M)` matrix is made: its pairs are taken by their differences."""
+        if reference.plain:
+            rows, columns = torch.cat([anchors, anchors, negatives]), torch.cat([positives, negatives, strangers])
+            return pair_distances(batch, rows, columns).view(3, -1).unbind()
+        d_ap, d_an = tuple_distances(batch, reference, Triplets(anchors, positives, negatives))
+        between = reference.embeddings.index_select(0, negatives) - reference.embeddings.index_select(0, strangers)  # (T, D)
+        return d_ap, d_an, safe_sqrt(between.square().sum(1))

@@ -6,9 +6,10 @@ The query is no member of its own list; the official code ranks it too.
 import torch
 
 from criteria import _ranking
-from criteria._pairs import PairCriterion, pair_means, positive_pairs
+from criteria._pairs import PairCriterion, pair_means, pair_sums, positive_pairs
 from utilities.errors import UserError
 from utilities.numbers import number, whole
+from utilities.reference import Reference
 from utilities.tensors import masked_mean
 
 REQUIRES_BATCHMINER = False
@@ -27,7 +28,7 @@ def add_arguments(group) -> None:
         type=whole(1),
         nargs="+",
         default=[1, 2, 4, 8, 16],
-        help="the k of recall@k, averaged; those above the batch size less one are dropped",
+        help="the k of recall@k, averaged; those above the batch size (of a reference: its size) less one are dropped",
     )
 
 
@@ -42,17 +43,22 @@ class Criterion(PairCriterion):
         if not self.ks:
             raise UserError("--loss_recallatk_ks: name one k at least")
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        similarities = batch @ batch.T  # (B, B)
-        positive_weights, negative_weights = self.pair_weights(batch, labels)
-        self.stats = pair_means("similarity", similarities, positive_weights, negative_weights)
-        ks = torch.tensor([k for k in self.ks if k < len(batch)], dtype=batch.dtype, device=batch.device)  # (K,)
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
+        (misses, n_positives), similarities = self.compared(self.terms, batch, labels, reference)
+        self.stats = pair_means("similarity", similarities)
+        return masked_mean(misses, n_positives > 0)
+
+    def terms(self, batch, reference, positives, negatives) -> tuple[tuple, tuple]:
+        """Of each anchor 1 - its mean recall and its number of positives; sums of the similarities."""
+        similarities = batch @ reference.embeddings.T  # (B, M)
+        sums, n_positives = pair_sums(similarities, positives, negatives), positives.sum(1, keepdim=True)
+        ks = torch.tensor([k for k in self.ks if k < len(reference)], dtype=batch.dtype, device=batch.device)  # (K,)
         if len(ks) == 0:
-            return 0.0 * similarities.sum()
-        anchors, positives = positive_pairs(positive_weights)  # (P,) each
-        ranks = _ranking.SoftRanks.apply(similarities, anchors, positives, self.temperature, None).squeeze(0)
+            return (0.0 * similarities.sum(1), n_positives.squeeze(1)), sums
+        anchors, others = positive_pairs(positives)  # (P,) each
+        own = _ranking.left_out(reference, anchors, others)
+        ranks = _ranking.SoftRanks.apply(similarities, anchors, others, own, self.temperature, None).squeeze(0)
         hits = _ranking.sums_per_anchor(torch.sigmoid((ks - ranks[:, None]) / self.k_temperature), anchors, len(batch))  # (B, K)
-        n_positives = positive_weights.sum(1, keepdim=True)
         recalls = torch.minimum(hits, ks) / torch.minimum(ks, n_positives.clamp(min=1))
-        return masked_mean(1 - recalls.mean(1), n_positives.squeeze(1) > 0)
+        return (1 - recalls.mean(1), n_positives.squeeze(1)), sums

@@ -7,8 +7,9 @@ no member of its own list; the official code ranks it too, among its own positiv
 import torch
 
 from criteria import _ranking
-from criteria._pairs import PairCriterion, pair_means, positive_pairs
+from criteria._pairs import PairCriterion, pair_means, pair_sums, positive_pairs
 from utilities.numbers import number
+from utilities.reference import Reference
 from utilities.tensors import masked_mean
 
 REQUIRES_BATCHMINER = False
@@ -30,13 +31,18 @@ class Criterion(PairCriterion):
         super().__init__()
         self.temperature = opt.loss_smoothap_temperature
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        similarities = batch @ batch.T  # (B, B)
-        positive_weights, negative_weights = self.pair_weights(batch, labels)
-        anchors, positives = positive_pairs(positive_weights)  # (P,) each
-        ranks = _ranking.SoftRanks.apply(similarities, anchors, positives, self.temperature, positive_weights)  # (2, P)
-        n_positives = positive_weights.sum(1)
-        average_precisions = _ranking.sums_per_anchor(ranks[1] / ranks[0], anchors, len(batch)) / n_positives.clamp(min=1)
-        self.stats = pair_means("similarity", similarities, positive_weights, negative_weights)
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
+        (average_precisions, n_positives), similarities = self.compared(self.terms, batch, labels, reference)
+        self.stats = pair_means("similarity", similarities)
         return masked_mean(1 - average_precisions, n_positives > 0)
+
+    def terms(self, batch, reference, positives, negatives) -> tuple[tuple, tuple]:
+        """Of each anchor its average precision and its number of positives; sums of the similarities."""
+        similarities = batch @ reference.embeddings.T  # (B, M)
+        anchors, others = positive_pairs(positives)  # (P,) each
+        own = _ranking.left_out(reference, anchors, others)
+        ranks = _ranking.SoftRanks.apply(similarities, anchors, others, own, self.temperature, positives)  # (2, P)
+        n_positives = positives.sum(1)
+        average_precisions = _ranking.sums_per_anchor(ranks[1] / ranks[0], anchors, len(batch)) / n_positives.clamp(min=1)
+        return (average_precisions, n_positives), pair_sums(similarities, positives, negatives)

@@ -5,6 +5,7 @@ import torch
 from criteria._tuples import active_share, mean_term
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
+from utilities.reference import Reference
 from utilities.tensors import FLOOR, pair_distances
 
 REQUIRES_BATCHMINER = True
@@ -26,7 +27,7 @@ def add_arguments(group) -> None:
 class Criterion(MetricCriterion):
     """sum_T [D_ap - D_an + margin]+ / number active + reg_lambda mean_T |sum of x_a|, D(a, b) = var(x_a - x_b) / var(x_a).
 
-    Variances are unbiased, over the dimensions of an embedding.
+    Variances are unbiased, over the dimensions of an embedding: the signal and the regularised sum are the anchor's, wherever b is from.
     """
 
     def __init__(self, opt, batchminer):
@@ -38,13 +39,16 @@ class Criterion(MetricCriterion):
             print(f"--loss_snr_reg_lambda {self.reg_lambda} is taken as 0 with --batch_mining distance, as in the published runs")
             self.reg_lambda = 0.0
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        anchors, positives, negatives = self.triplets(batch, labels)
-        centred = batch - batch.mean(1, keepdim=True)  # (B, D): a variance of differences is a squared distance of these
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
+        anchors, positives, negatives = self.triplets(batch, labels, reference)
+        # a variance of differences is a squared distance of these, (B, D) and (M, D)
+        centred, others = reference.mapped(lambda points: points - points.mean(1, keepdim=True), batch)
         freedom = max(batch.shape[1] - 1, 1)
         signals = (centred.square().sum(1) / freedom).clamp(min=FLOOR).index_select(0, anchors)  # (T,)
-        noises = pair_distances(centred, anchors.repeat(2), torch.cat([positives, negatives]), squared=True).view(2, -1) / freedom
+        noises = (
+            pair_distances(centred, anchors.repeat(2), torch.cat([positives, negatives]), True, others.embeddings).view(2, -1) / freedom
+        )
         positive_ratios, negative_ratios = noises / signals  # (T,) each
         violations = torch.relu(positive_ratios - negative_ratios + self.margin)
         self.stats = {"active_share": active_share(violations.detach())}

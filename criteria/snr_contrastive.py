@@ -2,8 +2,9 @@
 
 import torch
 
-from criteria._pairs import PairCriterion, as_weights, chosen_mean, pair_means
+from criteria._pairs import PairCriterion, as_weights, pair_means, pair_sums
 from utilities.numbers import number
+from utilities.reference import Reference
 from utilities.tensors import FLOOR, squared_distances
 
 REQUIRES_BATCHMINER = False
@@ -29,7 +30,10 @@ def add_arguments(group) -> None:
 
 
 class Criterion(PairCriterion):
-    """D(a, b) = var(x_a - x_b) / var(x_a): mean of the active [D_ap - pos_margin]+ and of the active [neg_margin - D_an]+."""
+    """D(a, b) = var(x_a - x_b) / var(x_a): mean of the active [D_ap - pos_margin]+ and of the active [neg_margin - D_an]+.
+
+    The variance below the line and the regularised sums are the anchors', wherever b is from.
+    """
 
     def __init__(self, opt, batchminer=None):
         super().__init__(batchminer)
@@ -37,21 +41,31 @@ class Criterion(PairCriterion):
         self.neg_margin = opt.loss_snr_contrastive_neg_margin
         self.regularizer_weight = opt.loss_snr_contrastive_regularizer_weight
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        positives, negatives = self.pair_weights(batch, labels)
-        centred = batch - batch.mean(1, keepdim=True)  # var(x_a - x_b) (D - 1) is then a squared distance
-        freedom = max(batch.shape[1] - 1, 1)
-        variances = (centred.square().sum(1, keepdim=True) / freedom).clamp(min=FLOOR)  # (B, 1), of the anchor
-        distances = squared_distances(centred) / (freedom * variances)  # (B, B)
-        positive_violations = torch.relu(distances - self.pos_margin)
-        negative_violations = torch.relu(self.neg_margin - distances)
-        active_positives = positives * as_weights(positive_violations > 0, batch)
-        active_negatives = negatives * as_weights(negative_violations > 0, batch)
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
+        _, (positive_sum, active_positives, negative_sum, active_negatives, *distances) = self.compared(
+            self.terms, batch, labels, reference, lambda points: points - points.mean(1, keepdim=True)
+        )
+        _, n_positives, _, n_negatives = distances
         self.stats = {
-            "active_positive_share": active_positives.sum() / positives.sum().clamp(min=1),
-            "active_negative_share": active_negatives.sum() / negatives.sum().clamp(min=1),
-            **pair_means("snr_distance", distances, positives, negatives),
+            "active_positive_share": active_positives / n_positives.clamp(min=1),
+            "active_negative_share": active_negatives / n_negatives.clamp(min=1),
+            **pair_means("snr_distance", distances),
         }
-        loss = chosen_mean(positive_violations, active_positives) + chosen_mean(negative_violations, active_negatives)
+        loss = positive_sum / active_positives.clamp(min=1) + negative_sum / active_negatives.clamp(min=1)
         return loss + self.regularizer_weight * batch.sum(1).abs().mean()
+
+    def terms(self, centred, reference, positives, negatives) -> tuple[tuple, tuple]:
+        """Sums and numbers of the active violations, of positives and of negatives; sums of the distances.
+
+        var(x_a - x_b) (D - 1) is a squared distance of centred embeddings.
+        """
+        freedom = max(centred.shape[1] - 1, 1)
+        variances = (centred.square().sum(1, keepdim=True) / freedom).clamp(min=FLOOR)  # (B, 1), of the anchor
+        distances = squared_distances(centred, reference.embeddings) / (freedom * variances)  # (B, M)
+        sums = []
+        for violations, chosen in ((distances - self.pos_margin, positives), (self.neg_margin - distances, negatives)):
+            violations = torch.relu(violations)
+            active = chosen * as_weights(violations > 0, centred)
+            sums += [(violations * active).sum(), active.sum()]
+        return (), (*sums, *pair_sums(distances, positives, negatives))

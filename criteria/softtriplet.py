@@ -14,6 +14,7 @@ from utilities.numbers import number, whole
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
+COMPARES_SAMPLES = False  # with class vectors alone
 ALLOWED_MINING_OPS = None
 
 

@@ -2,9 +2,10 @@
 
 import torch
 
-from criteria._pairs import PairCriterion, cosines, log_sum_exp, pair_means
+from criteria._pairs import PairCriterion, log_sum_exp, pair_means, pair_sums
 from utilities.numbers import number
-from utilities.tensors import masked_mean
+from utilities.reference import Reference
+from utilities.tensors import masked_mean, normalize
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
@@ -24,13 +25,17 @@ class Criterion(PairCriterion):
         super().__init__(batchminer)
         self.temperature = opt.loss_supcon_temperature
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        similarities = cosines(batch)  # (B, B)
-        positives, negatives = self.pair_weights(batch, labels)
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
+        (losses, n_positives), similarities = self.compared(self.terms, batch, labels, reference, normalize)
+        self.stats = pair_means("similarity", similarities)
+        return masked_mean(losses, n_positives > 0)
+
+    def terms(self, batch, reference, positives, negatives) -> tuple[tuple, tuple]:
+        """Of each anchor its loss and its number of positives; sums of the similarities."""
+        similarities = batch @ reference.embeddings.T  # (B, M)
         logits = similarities / self.temperature
         n_positives = positives.sum(1)
         mean_positive = (logits * positives).sum(1) / n_positives.clamp(min=1)  # (B,)
         losses = log_sum_exp(logits, torch.maximum(positives, negatives)) - mean_positive
-        self.stats = pair_means("similarity", similarities, positives, negatives)
-        return masked_mean(losses, n_positives > 0)
+        return (losses, n_positives), pair_sums(similarities, positives, negatives)

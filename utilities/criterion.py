@@ -1,10 +1,32 @@
 """What criteria share: full precision at the door, tuples from the miner, statistics for the logger."""
 
+import functools
+import inspect
+import sys
+
 import torch
 
 from utilities import tuples
+from utilities.errors import UserError
 from utilities.reference import Reference
 from utilities.tensors import raise_half
+
+
+@functools.cache
+def _keywords(kind: type) -> tuple[bool, bool]:
+    """Of a criterion's class: does its `forward` name `reference`, and does it take keywords that it does not name?"""
+    parameters = inspect.signature(kind.forward).parameters
+    return "reference" in parameters, any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def takes_reference(kind: type) -> None:
+    """Raises UserError where criteria of the class `kind` can be handed no reference: they compare no samples, or do not name it."""
+    package, _, name = kind.__module__.rpartition(".")
+    if not getattr(sys.modules.get(kind.__module__), "COMPARES_SAMPLES", True):
+        raise UserError(f"the criterion {name} compares no samples: it takes no reference, nor a memory; choose another loss")
+    if not _keywords(kind)[0]:
+        name = name if package == "criteria" else kind.__name__
+        raise UserError(f"the criterion {name} takes no reference: its forward does not name it (CONTRIBUTING.md)")
 
 
 def at_the_door(criterion: torch.nn.Module, args: tuple, kwargs: dict):
@@ -12,7 +34,8 @@ def at_the_door(criterion: torch.nn.Module, args: tuple, kwargs: dict):
 
     `reference`, `reference_labels` and `own` reach a `MetricCriterion` as one `Reference`, which is the batch where none is given.
 
-    Raises ValueError where `batch` is not `(B, D)` or `labels` not `(B,)`, where these are no whole numbers, or a reference does not fit.
+    Raises ValueError where `batch` is not `(B, D)` or `labels` not `(B,)`, where these are no whole numbers, or a reference does not fit;
+    UserError for a reference that the criterion does not take.
     """
     named = {**dict(zip(("batch", "labels", "reference", "reference_labels", "own"), args, strict=False)), **kwargs}
     batch, labels = named["batch"], named["labels"]
@@ -22,9 +45,12 @@ def at_the_door(criterion: torch.nn.Module, args: tuple, kwargs: dict):
         raise ValueError(f"labels {labels.flatten().tolist()[:5]} …: whole numbers are expected, one a class")
     named["batch"] = raise_half(batch)
     named["labels"] = labels.to(device=batch.device, dtype=torch.long)
+    if named.get("reference") is not None and not getattr(named["reference"], "plain", False):
+        takes_reference(type(criterion))
     if isinstance(criterion, MetricCriterion):
-        given = (named.pop(name, None) for name in ("reference", "reference_labels", "own"))
-        named["reference"] = Reference.of(named["batch"], named["labels"], *given)
+        given = [named.pop(name, None) for name in ("reference", "reference_labels", "own")]
+        if any(_keywords(type(criterion))):
+            named["reference"] = Reference.of(named["batch"], named["labels"], *given)
     return (), named
 
 

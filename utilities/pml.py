@@ -16,6 +16,8 @@ NOT_ALONE = {  # classes of the package that are no loss of embeddings and label
     "ManifoldLoss": "takes no labels",
     "VICRegLoss": "compares two views of the images and takes no labels",
 }
+MISREADS = {"ThresholdConsistentMarginLoss"}  # takes a reference, and looks its rows up in the batch
+OWN_PAIRS = {"NCALoss", "AngularLoss"}  # form pairs beside those they are told, so that no image can be left out
 _WORDS = {"true": True, "false": False, "none": None, "null": None}
 
 

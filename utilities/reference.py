@@ -66,5 +66,13 @@ class Reference:
         same = labels[:, None] == self.labels[None, :]
         if self.plain:
             return same.clone().fill_diagonal_(False), ~same
-        others = ~self.are_own()
-        return same & others, ~same & others
+        positives, negatives = same, ~same
+        if len(self):
+            own = self.own.clamp(min=0)[:, None]
+            for mask in (positives, negatives):
+                mask.scatter_(1, own, mask.gather(1, own) & (self.own < 0)[:, None])
+        return positives, negatives
+
+    def split(self, size: int) -> list["Reference"]:
+        """The reference as up to `size` anchors at a time see it."""
+        return [dataclasses.replace(self, own=own, plain=False) for own in self.own.split(size)]
