@@ -68,3 +68,8 @@ class Reference:
             return same.clone().fill_diagonal_(False), ~same
         others = ~self.are_own()
         return same & others, ~same & others
+
+    def negatives(self, labels: torch.Tensor) -> torch.Tensor:
+        """Boolean `(B, M)` mask of the negatives alone; see `masks`."""
+        others = labels[:, None] != self.labels[None, :]
+        return others if self.plain else others & ~self.are_own()
