@@ -3,8 +3,9 @@
 import torch
 
 from batch_mining._miner import Miner, drawn, hard_share
+from utilities.reference import Reference
 from utilities.tensors import normalize, squared_distances
-from utilities.tuples import Classes, Triplets, same_class
+from utilities.tuples import Classes, Triplets
 
 FARTHEST = 2 - 1e-4  # of two points on the unit sphere; the density is 0 at 2
 NEAREST = 1e-6  # keeps the logarithm finite where --..._lower_cutoff is 0
@@ -24,7 +25,7 @@ class DistanceMiner(Miner):
         self.upper_cutoff = upper_cutoff
 
     def weights(self, squared: torch.Tensor, are_negative: torch.Tensor, dimensions: int) -> torch.Tensor:
-        """Weights `(B, B)`, the largest of a row 1, from squared distances on the unit sphere; 0 outside `are_negative`."""
+        """Weights `(B, M)`, the largest of a row 1, from squared distances on the unit sphere; 0 outside `are_negative`."""
         clamped = squared.clamp(min=self.lower_cutoff**2, max=FARTHEST**2)
         # log w = (2 - D) log d - (D - 3)/2 log(1 - d^2/4)
         log_weights = clamped.log().mul_((2 - dimensions) / 2)
@@ -36,16 +37,19 @@ class DistanceMiner(Miner):
         highest = log_weights.amax(1, keepdim=True).clamp(min=torch.finfo(squared.dtype).min)  # finite in a row without a negative
         return log_weights.sub_(highest).exp_()
 
-    def partners(self, embeddings: torch.Tensor, labels: torch.Tensor) -> tuple[Classes, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The batch's `Classes`, a positive and a negative of every sample, each `(B,)`, squared distances `(B, B)`."""
-        classes = Classes(labels)
-        squared = squared_distances(normalize(embeddings))
-        weights = self.weights(squared, ~same_class(labels), embeddings.shape[1])
+    def partners(
+        self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference
+    ) -> tuple[Classes, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The `Classes`, a positive and a negative of every sample, each `(B,)`, squared distances `(B, M)`."""
+        classes = Classes(labels, reference)
+        unit, units = reference.mapped(normalize, embeddings)
+        squared = squared_distances(unit, units.embeddings)
+        weights = self.weights(squared, reference.negatives(labels), embeddings.shape[1])
         return classes, classes.draw_positives(), drawn(weights, classes.draw_negatives()), squared
 
-    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> Triplets:
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """Exactly one triplet for every anchor that has a positive and a negative."""
-        classes, positives, negatives, squared = self.partners(embeddings, labels)
+        classes, positives, negatives, squared = self.partners(embeddings, labels, reference)
         anchors = classes.anchors()
         mined = Triplets(anchors, positives[anchors], negatives[anchors])
         self.stats["hard_share"] = hard_share(squared[anchors, mined.positives], squared[anchors, mined.negatives])

@@ -1,31 +1,67 @@
 """What miners share: full precision at the door, the number of mined tuples, weighted draws."""
 
+import inspect
+
 import torch
 
+from utilities.errors import UserError
+from utilities.reference import Reference
 from utilities.tensors import raise_half
 
 
 class Miner:
-    """Base of the miners here: a subclass gives `mine(embeddings, labels)`.
+    """Base of the miners here: a subclass gives `mine(embeddings, labels, reference)`, or without `reference` mines in batches alone.
 
     `stats`: name -> detached device scalar, averaged over an epoch by the logger.
     """
 
+    takes_reference = True
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        cls.takes_reference = "reference" in inspect.signature(cls.mine).parameters
+
     def __init__(self, opt=None):
         self.stats = {}
 
-    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor):
-        """Tuples of `embeddings` `(B, D)`, float32 or float64, with `labels` `(B,)`."""
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference):
+        """Tuples of `embeddings` `(B, D)`, float32 or float64, with `labels` `(B,)`, as anchors of a reference that is never empty."""
         raise NotImplementedError
 
     @torch.no_grad()
-    def __call__(self, batch: torch.Tensor, labels: torch.Tensor):
-        """Mine embeddings `batch` `(B, D)` with `labels` `(B,)`. Draws from torch's global generator."""
+    def __call__(self, batch: torch.Tensor, labels: torch.Tensor, reference=None, reference_labels=None, own=None):
+        """Mine embeddings `batch` `(B, D)` with `labels` `(B,)`. Draws from torch's global generator.
+
+        Args:
+            reference: where positives and negatives are looked for, `(M, D)` with `reference_labels` `(M,)`; default: the batch.
+            own: `(B,)`, the row of the reference that is the anchor's own image, neither its positive nor its negative; -1: not there.
+
+        Raises UserError where a user's miner takes no reference, ValueError where a reference does not fit.
+        """
         self.stats = {}
-        mined = self.mine(raise_half(batch.detach()), labels.to(batch.device))
+        batch, labels = raise_half(batch.detach()), labels.to(batch.device)
+        if getattr(reference, "plain", reference is None) and reference_labels is None and own is None:
+            compared = Reference.of(batch, labels)
+            mined = self.mine(batch, labels, compared) if self.takes_reference else self.mine(batch, labels)
+        else:
+            mined = self._mine_in(batch, labels.long(), reference, reference_labels, own)
         number = len(mined[0]) + (len(mined[2]) if len(mined) == 4 else 0)  # Pairs are positive and negative ones
         self.stats["tuples"] = torch.full((), float(number), dtype=torch.float32, device=batch.device)
         return mined
+
+    def _mine_in(self, batch: torch.Tensor, labels: torch.Tensor, *given):
+        """What is mined in a reference that the caller gave."""
+        if not self.takes_reference:
+            raise UserError(
+                f"the miner {type(self).__name__} takes no reference: its mine(embeddings, labels) lacks a third argument, reference"
+            )
+        reference = Reference.of(batch, labels, *given)
+        if len(reference):
+            return self.mine(batch, labels, reference)
+        # An empty one is mined as a single row that is everybody's own image: no miner needs a rule of its own for it.
+        nothing = Reference(batch.new_zeros(1, batch.shape[1]), labels.new_zeros(1), torch.zeros_like(labels), False)
+        mined = self.mine(batch, labels, nothing)
+        return type(mined)(*(column[:, :0] if column.ndim == 2 else column for column in mined))
 
 
 def drawn(weights: torch.Tensor, otherwise: torch.Tensor) -> torch.Tensor:

@@ -3,6 +3,7 @@
 import torch
 
 from batch_mining._miner import Miner
+from utilities.reference import Reference
 from utilities.tuples import Classes, Triplets, spread
 
 YIELDS = "triplets"
@@ -11,9 +12,9 @@ YIELDS = "triplets"
 class BatchMiner(Miner):
     """Every (a, p, n), a and p two samples of one class, n of another one."""
 
-    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> Triplets:
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """Each valid triplet once, anchor by anchor."""
-        classes = Classes(labels)
+        classes = Classes(labels, reference)
         anchors, numbers = spread(classes.n_positives * classes.n_negatives)
         of_anchor = classes.n_negatives[anchors]
         return Triplets(anchors, classes.positives(anchors, numbers // of_anchor), classes.negatives(anchors, numbers % of_anchor))

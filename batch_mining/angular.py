@@ -6,8 +6,9 @@ import torch
 
 from batch_mining._miner import Miner
 from utilities.numbers import number
+from utilities.reference import Reference
 from utilities.tensors import normalize, pairwise_distances
-from utilities.tuples import Triplets, positive_mask, same_class
+from utilities.tuples import Triplets
 
 YIELDS = "triplets"
 CHUNK = 2**22  # entries of the largest matrix of pairs against negatives
@@ -25,22 +26,26 @@ class BatchMiner(Miner):
         super().__init__()
         self.tangent = math.tan(math.radians(opt.miner_angular_angle))
 
-    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> Triplets:
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """Each triplet with a wider angle once.
 
         Two sizes are asked of the device, of the positive pairs and of the triplets: rows for pairs that do not exist would take
         O(B^3) memory.
         """
-        embeddings = normalize(embeddings)
-        pairs = positive_mask(labels).triu().nonzero()  # (P, 2): the rule is the same for (a, p) and (p, a)
+        embeddings, reference = reference.mapped(normalize, embeddings)
+        are_positive, are_negative = reference.masks(labels)
+        # (P, 2); within the batch the rule is the same for (a, p) and (p, a)
+        pairs = (are_positive.triu() if reference.plain else are_positive).nonzero()
         found = []
         # chunks of pairs: all of them against all negatives would take O(B^3) memory where classes are large
-        for anchors, positives in (chunk.unbind(1) for chunk in pairs.split(max(1, CHUNK // len(labels)))):
-            differences = embeddings[anchors] - embeddings[positives]
-            centres = (embeddings[anchors] + embeddings[positives]) / 2
-            from_centre = pairwise_distances(centres, embeddings)  # (P, B)
+        for anchors, positives in (chunk.unbind(1) for chunk in pairs.split(max(1, CHUNK // len(reference)))):
+            differences = embeddings[anchors] - reference.embeddings[positives]
+            centres = (embeddings[anchors] + reference.embeddings[positives]) / 2
+            from_centre = pairwise_distances(centres, reference.embeddings)  # (P, M)
             wide = differences.norm(dim=1, keepdim=True) > 2 * self.tangent * from_centre
-            pair, negatives = (wide & ~same_class(labels[anchors], labels)).nonzero().unbind(1)
-            found += [(anchors[pair], positives[pair], negatives), (positives[pair], anchors[pair], negatives)]
+            pair, negatives = (wide & are_negative[anchors]).nonzero().unbind(1)
+            found.append((anchors[pair], positives[pair], negatives))
+            if reference.plain:
+                found.append((positives[pair], anchors[pair], negatives))
         empty = labels.new_empty(0, dtype=torch.long)
         return Triplets(*(torch.cat([empty, *parts]) for parts in zip(*found, strict=True)) if found else (empty, empty, empty))

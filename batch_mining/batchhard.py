@@ -3,8 +3,9 @@
 import torch
 
 from batch_mining._miner import Miner, hard_share
+from utilities.reference import Reference
 from utilities.tensors import pairwise_distances
-from utilities.tuples import Classes, Triplets, positive_mask, same_class
+from utilities.tuples import Classes, Triplets
 
 YIELDS = "triplets"
 
@@ -12,11 +13,12 @@ YIELDS = "triplets"
 class BatchMiner(Miner):
     """One triplet an anchor: the positive with the largest distance, the negative with the smallest."""
 
-    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> Triplets:
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """Exactly one triplet for every anchor that has a positive and a negative."""
-        distances = pairwise_distances(embeddings)  # (B, B)
-        positive_distances, positives = distances.masked_fill(~positive_mask(labels), -torch.inf).max(1)
-        negative_distances, negatives = distances.masked_fill(same_class(labels), torch.inf).min(1)
-        anchors = Classes(labels).anchors()
+        are_positive, are_negative = reference.masks(labels)
+        distances = pairwise_distances(embeddings, reference.embeddings)  # (B, M)
+        positive_distances, positives = distances.masked_fill(~are_positive, -torch.inf).max(1)
+        negative_distances, negatives = distances.masked_fill(~are_negative, torch.inf).min(1)
+        anchors = Classes(labels, reference).anchors()
         self.stats["hard_share"] = hard_share(positive_distances[anchors], negative_distances[anchors])
         return Triplets(anchors, positives[anchors], negatives[anchors])

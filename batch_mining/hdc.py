@@ -6,8 +6,9 @@ import torch
 
 from batch_mining._miner import Miner
 from utilities.numbers import number
+from utilities.reference import Reference
 from utilities.tensors import pairwise_distances
-from utilities.tuples import Classes, Pairs, positive_mask, same_class
+from utilities.tuples import Classes, Pairs
 
 YIELDS = "pairs"
 
@@ -24,12 +25,12 @@ class BatchMiner(Miner):
         super().__init__()
         self.percentage = opt.miner_hdc_percentage
 
-    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> Pairs:
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Pairs:
         """The hardest pairs of the anchors that have a positive and a negative."""
-        size = len(labels)
-        distances = pairwise_distances(embeddings)  # (B, B)
-        complete = Classes(labels).complete[:, None]
-        are_positive, are_negative = positive_mask(labels) & complete, ~same_class(labels) & complete
+        size = len(reference)
+        distances = pairwise_distances(embeddings, reference.embeddings)  # (B, M)
+        complete = Classes(labels, reference).complete[:, None]
+        are_positive, are_negative = (mask & complete for mask in reference.masks(labels))
         numbers = torch.stack([are_positive.sum(), are_negative.sum()]).tolist()
         kept = [max(math.ceil(self.percentage * number), min(number, 1)) for number in numbers]
         farthest = distances.masked_fill(~are_positive, -torch.inf).flatten().topk(kept[0], sorted=False).indices

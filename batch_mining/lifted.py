@@ -3,16 +3,17 @@
 import torch
 
 from batch_mining._miner import Miner
-from utilities.tuples import Classes, Sets, same_class
+from utilities.reference import Reference
+from utilities.tuples import Classes, Sets
 
 YIELDS = "sets"
 
 
 class BatchMiner(Miner):
-    """`Sets` with masks of positives and negatives, each boolean `(A, B)`."""
+    """`Sets` with masks of positives and negatives, each boolean `(A, M)`."""
 
-    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> Sets:
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Sets:
         """Anchors that have a positive and a negative, each once."""
-        anchors = Classes(labels).anchors()
-        same = same_class(labels[anchors], labels)  # (A, B)
-        return Sets(anchors, same.scatter(1, anchors[:, None], False), ~same)
+        anchors = Classes(labels, reference).anchors()
+        positives, negatives = reference.masks(labels)  # (B, M)
+        return Sets(anchors, positives[anchors], negatives[anchors])

@@ -4,7 +4,8 @@ import torch
 
 from batch_mining._miner import Miner
 from utilities.numbers import number
-from utilities.tuples import Pairs, pairs_of_masks, positive_mask, same_class
+from utilities.reference import Reference
+from utilities.tuples import Pairs, pairs_of_masks
 
 YIELDS = "pairs"
 
@@ -21,10 +22,10 @@ class BatchMiner(Miner):
         super().__init__()
         self.epsilon = opt.miner_multisimilarity_epsilon
 
-    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> Pairs:
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Pairs:
         """Kept pairs; an anchor without a positive or without a negative keeps none."""
-        are_positive, are_negative = positive_mask(labels), ~same_class(labels)
-        similarities = embeddings @ embeddings.T  # (B, B)
+        are_positive, are_negative = reference.masks(labels)
+        similarities = embeddings @ reference.embeddings.T  # (B, M)
         lowest_positive = similarities.masked_fill(~are_positive, torch.inf).amin(1, keepdim=True)  # (B, 1)
         highest_negative = similarities.masked_fill(~are_negative, -torch.inf).amax(1, keepdim=True)  # (B, 1)
         return pairs_of_masks(

@@ -3,7 +3,8 @@
 import torch
 
 from batch_mining._miner import Miner
-from utilities.tuples import Pairs, pairs_of_masks, same_class
+from utilities.reference import Reference
+from utilities.tuples import Pairs, pairs_of_masks
 
 YIELDS = "pairs"
 
@@ -11,7 +12,6 @@ YIELDS = "pairs"
 class BatchMiner(Miner):
     """All pairs, those of samples that have no positive or no negative included."""
 
-    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> Pairs:
-        """Every ordered pair of two different samples, once."""
-        same = same_class(labels)
-        return pairs_of_masks(same.clone().fill_diagonal_(False), ~same)
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Pairs:
+        """Every pair of an anchor and another sample, once."""
+        return pairs_of_masks(*reference.masks(labels))

@@ -3,16 +3,17 @@
 import torch
 
 from batch_mining._miner import Miner
-from utilities.tuples import Classes, Sets, same_class
+from utilities.reference import Reference
+from utilities.tuples import Classes, Sets
 
 YIELDS = "sets"
 
 
 class BatchMiner(Miner):
-    """`Sets` with one positive an anchor, `(A,)` long, and the mask of its negatives, boolean `(A, B)`."""
+    """`Sets` with one positive an anchor, `(A,)` long, and the mask of its negatives, boolean `(A, M)`."""
 
-    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> Sets:
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Sets:
         """Anchors that have a positive and a negative, each once."""
-        classes = Classes(labels)
+        classes = Classes(labels, reference)
         anchors = classes.anchors()
-        return Sets(anchors, classes.draw_positives(anchors), ~same_class(labels[anchors], labels))
+        return Sets(anchors, classes.draw_positives(anchors), reference.negatives(labels)[anchors])

@@ -4,8 +4,9 @@ import torch
 
 from batch_mining._miner import Miner
 from utilities.numbers import number
+from utilities.reference import Reference
 from utilities.tensors import pairwise_distances
-from utilities.tuples import Classes, Pairs, pairs_of_masks, positive_mask, same_class
+from utilities.tuples import Classes, Pairs, pairs_of_masks
 
 YIELDS = "pairs"
 
@@ -24,11 +25,12 @@ class BatchMiner(Miner):
         self.pos_margin = opt.miner_pairmargin_pos_margin
         self.neg_margin = opt.miner_pairmargin_neg_margin
 
-    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> Pairs:
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Pairs:
         """Violating pairs of the anchors that have a positive and a negative."""
-        distances = pairwise_distances(embeddings)  # (B, B)
-        complete = Classes(labels).complete[:, None]
+        are_positive, are_negative = reference.masks(labels)
+        distances = pairwise_distances(embeddings, reference.embeddings)  # (B, M)
+        complete = Classes(labels, reference).complete[:, None]
         return pairs_of_masks(
-            positive_mask(labels) & (distances > self.pos_margin) & complete,
-            (distances < self.neg_margin) & ~same_class(labels) & complete,
+            are_positive & (distances > self.pos_margin) & complete,
+            (distances < self.neg_margin) & are_negative & complete,
         )

@@ -5,8 +5,9 @@ import torch
 from batch_mining._miner import Miner, drawn, hard_share
 from utilities.errors import UserError
 from utilities.numbers import number, whole
+from utilities.reference import Reference
 from utilities.tensors import pairwise_distances
-from utilities.tuples import Classes, Triplets, same_class
+from utilities.tuples import Classes, Triplets
 
 YIELDS = "triplets"
 LIMITS = {"uniform": (0.0, float("inf")), "hards": (0.0, 0.5), "semihards": (0.3, 0.7), "veryhards": (0.0, 0.3)}  # of distance, by mode
@@ -49,14 +50,14 @@ class BatchMiner(Miner):
         self.inner_edges = torch.linspace(*self.support_lim, len(p) + 1, dtype=torch.float64)[1:-1]
         self.limits = tuple(self.support_lim)
 
-    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> Triplets:
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """Exactly one triplet for every anchor that has a positive and a negative."""
-        classes = Classes(labels)
-        distances = pairwise_distances(embeddings)  # (B, B)
+        classes = Classes(labels, reference)
+        distances = pairwise_distances(embeddings, reference.embeddings)  # (B, M)
         self.distribution, self.inner_edges = self.distribution.to(distances), self.inner_edges.to(distances)
         probabilities = self.distribution[torch.bucketize(distances, self.inner_edges)]
         outside = (distances < self.limits[0]) | (distances > self.limits[1])
-        probabilities.masked_fill_(outside | same_class(labels), 0.0)
+        probabilities.masked_fill_(outside | ~reference.negatives(labels), 0.0)
         positives, negatives = classes.draw_positives(), drawn(probabilities, classes.draw_negatives())
         anchors = classes.anchors()
         mined = Triplets(anchors, positives[anchors], negatives[anchors])

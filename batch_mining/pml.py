@@ -4,6 +4,7 @@ import torch
 
 from batch_mining._miner import Miner
 from utilities import pml, tuples
+from utilities.reference import Reference
 
 YIELDS = "triplets"  # or pairs, as the class gives them: losses take both
 
@@ -21,13 +22,30 @@ def add_arguments(group) -> None:
 
 
 class BatchMiner(Miner):
-    """What the class mines, as `Triplets` or `Pairs`."""
+    """What the class mines, as `Triplets` or `Pairs`.
+
+    The package knows no own image in a reference: what it mines with one is left out.
+    """
 
     def __init__(self, opt):
         super().__init__()
         self.miner = pml.build("miners", opt.miner_pml_class, opt.miner_pml_kwargs)
 
-    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> tuples.Triplets | tuples.Pairs:
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> tuples.Triplets | tuples.Pairs:
         """Tuples by the rules of that package, on the device of `embeddings`."""
-        mined = tuple(torch.as_tensor(part, dtype=torch.long) for part in self.miner(embeddings, labels))
-        return tuples.from_user(mined, embeddings.device)
+        compared = () if reference.plain else (reference.embeddings, reference.labels)
+        mined = tuple(torch.as_tensor(part, dtype=torch.long) for part in self.miner(embeddings, labels, *compared))
+        mined = tuples.from_user(mined, embeddings.device)
+        return mined if reference.plain else _without_own(mined, reference.own)
+
+
+def _without_own(mined: tuples.Triplets | tuples.Pairs, own: torch.Tensor) -> tuples.Triplets | tuples.Pairs:
+    """The tuples that hold no anchor's own image `own` `(B,)`."""
+    if isinstance(mined, tuples.Triplets):
+        kept = (own[mined.anchors] != mined.positives) & (own[mined.anchors] != mined.negatives)
+        return tuples.Triplets(*(column[kept] for column in mined))
+    columns = ()
+    for anchors, others in (mined[:2], mined[2:]):
+        kept = own[anchors] != others
+        columns += (anchors[kept], others[kept])
+    return tuples.Pairs(*columns)

@@ -4,6 +4,7 @@ import torch
 
 from batch_mining._miner import Miner
 from utilities.numbers import whole
+from utilities.reference import Reference
 from utilities.tuples import Classes, Triplets
 
 YIELDS = "triplets"
@@ -26,9 +27,9 @@ class BatchMiner(Miner):
         super().__init__()
         self.per_anchor = opt.miner_random_per_anchor
 
-    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> Triplets:
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """No list of all triplets is made: an anchor is drawn by how many it has, then its positive and its negative."""
-        classes = Classes(labels)
+        classes = Classes(labels, reference)
         if self.per_anchor is None:
             ends = (classes.n_positives * classes.n_negatives).cumsum(0)  # (B,)
             total = int(ends[-1])  # the one size synchronisation

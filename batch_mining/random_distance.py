@@ -3,9 +3,12 @@
 Reads the flags of the distance miner. Its triplets are valid under the permuted labels, not under the batch's.
 """
 
+import dataclasses
+
 import torch
 
 from batch_mining._distance import DistanceMiner
+from utilities.reference import Reference
 from utilities.tuples import Triplets
 
 YIELDS = "triplets"
@@ -17,6 +20,12 @@ class BatchMiner(DistanceMiner):
     def __init__(self, opt):
         super().__init__(opt.miner_distance_lower_cutoff, opt.miner_distance_upper_cutoff)
 
-    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> Triplets:
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """Exactly one triplet for every anchor that has a positive and a negative under the permuted labels."""
-        return super().mine(embeddings, labels[torch.randperm(len(labels), device=labels.device)])
+        permuted = labels[torch.randperm(len(labels), device=labels.device)]
+        others = permuted
+        if not reference.plain:
+            others = reference.labels[torch.randperm(len(reference), device=labels.device)]
+            # an image has one label, wherever it lies
+            permuted = torch.where(reference.own >= 0, others[reference.own.clamp(min=0)], permuted)
+        return super().mine(embeddings, permuted, dataclasses.replace(reference, labels=others))

@@ -1,7 +1,7 @@
 """Distance-weighted negatives, of which some are positives: rho-regularisation (Roth et al., arXiv 2002.08473).
 
 With probability `cp` an anchor gives (a, a, p): a sample of its own class is pushed away, which keeps more directions of the
-embedding space in use.
+embedding space in use. With a reference its second sample is the anchor's own image there; an anchor without one pushes nothing of its own class away.
 """
 
 import torch
@@ -9,6 +9,7 @@ import torch
 from batch_mining._distance import DistanceMiner
 from batch_mining._miner import hard_share
 from utilities.numbers import number
+from utilities.reference import Reference
 from utilities.tuples import Triplets
 
 YIELDS = "triplets"
@@ -32,13 +33,15 @@ class BatchMiner(DistanceMiner):
         super().__init__(opt.miner_rho_distance_lower_cutoff, opt.miner_rho_distance_upper_cutoff)
         self.switch_probability = opt.miner_rho_distance_cp
 
-    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> Triplets:
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """Exactly one triplet for every anchor that has a positive and a negative."""
-        classes, positives, negatives, squared = self.partners(embeddings, labels)
+        classes, positives, negatives, squared = self.partners(embeddings, labels, reference)
         anchors = classes.anchors()
         positives, negatives = positives[anchors], negatives[anchors]
+        own = reference.own[anchors]
         switched = torch.rand(len(anchors), dtype=torch.float32, device=anchors.device) < self.switch_probability
-        mined = Triplets(anchors, torch.where(switched, anchors, positives), torch.where(switched, positives, negatives))
+        switched = switched if reference.plain else switched & (own >= 0)
+        mined = Triplets(anchors, torch.where(switched, own, positives), torch.where(switched, positives, negatives))
         self.stats["hard_share"] = hard_share(squared[anchors, mined.positives], squared[anchors, mined.negatives])
         self.stats["switched_share"] = switched.sum() / max(len(anchors), 1)
         return mined

@@ -4,8 +4,9 @@ import torch
 
 from batch_mining._miner import Miner, drawn
 from utilities.numbers import number
+from utilities.reference import Reference
 from utilities.tensors import pairwise_distances
-from utilities.tuples import Classes, Triplets, same_class
+from utilities.tuples import Classes, Triplets
 
 YIELDS = "triplets"
 
@@ -28,13 +29,13 @@ class BatchMiner(Miner):
         margin = opt.miner_semihard_margin
         self.margin = getattr(opt, f"loss_{opt.loss}_margin", 0.2) if margin is None else margin
 
-    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> Triplets:
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """Exactly one triplet for every anchor that has a positive and a negative."""
-        classes = Classes(labels)
-        distances = pairwise_distances(embeddings)  # (B, B)
+        classes = Classes(labels, reference)
+        distances = pairwise_distances(embeddings, reference.embeddings)  # (B, M)
         positives = classes.draw_positives()
         positive_distances = distances.gather(1, positives[:, None])  # (B, 1)
-        semihard = (distances > positive_distances) & (distances < positive_distances + self.margin) & ~same_class(labels)
+        semihard = (distances > positive_distances) & (distances < positive_distances + self.margin) & reference.negatives(labels)
         negatives = drawn(semihard, classes.draw_negatives())
         anchors = classes.anchors()
         self.stats["semihard_share"] = semihard.gather(1, negatives[:, None])[anchors].sum() / max(len(anchors), 1)

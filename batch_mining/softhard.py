@@ -3,8 +3,9 @@
 import torch
 
 from batch_mining._miner import Miner, drawn
+from utilities.reference import Reference
 from utilities.tensors import pairwise_distances
-from utilities.tuples import Classes, Triplets, positive_mask, same_class
+from utilities.tuples import Classes, Triplets
 
 YIELDS = "triplets"
 
@@ -15,15 +16,15 @@ class BatchMiner(Miner):
     Each is drawn at random among those, and among all positives or negatives where there is none.
     """
 
-    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> Triplets:
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """Exactly one triplet for every anchor that has a positive and a negative."""
-        classes = Classes(labels)
-        distances = pairwise_distances(embeddings)  # (B, B)
-        are_positive, are_same = positive_mask(labels), same_class(labels)
-        nearest_negative = distances.masked_fill(are_same, torch.inf).amin(1, keepdim=True)  # (B, 1)
+        classes = Classes(labels, reference)
+        distances = pairwise_distances(embeddings, reference.embeddings)  # (B, M)
+        are_positive, are_negative = reference.masks(labels)
+        nearest_negative = distances.masked_fill(~are_negative, torch.inf).amin(1, keepdim=True)  # (B, 1)
         farthest_positive = distances.masked_fill(~are_positive, -torch.inf).amax(1, keepdim=True)  # (B, 1)
         hard_positives = are_positive & (distances > nearest_negative)
-        hard_negatives = (distances < farthest_positive) & ~are_same
+        hard_negatives = (distances < farthest_positive) & are_negative
         positives = drawn(hard_positives, classes.draw_positives())
         negatives = drawn(hard_negatives, classes.draw_negatives())
         anchors = classes.anchors()

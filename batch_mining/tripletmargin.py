@@ -4,8 +4,9 @@ import torch
 
 from batch_mining._miner import Miner
 from utilities.numbers import number
+from utilities.reference import Reference
 from utilities.tensors import pairwise_distances
-from utilities.tuples import Triplets, positive_mask, same_class, spread
+from utilities.tuples import Triplets, spread
 
 YIELDS = "triplets"
 
@@ -25,7 +26,7 @@ class BatchMiner(Miner):
     """Every valid triplet of the chosen type.
 
     The negatives of an anchor are sorted by distance: those that a positive takes are a stretch of them, so that memory beyond
-    the triplets themselves is O(B^2).
+    the triplets themselves is O(B M).
     """
 
     def __init__(self, opt):
@@ -33,15 +34,15 @@ class BatchMiner(Miner):
         self.margin = opt.miner_tripletmargin_margin
         self.type = opt.miner_tripletmargin_type
 
-    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor) -> Triplets:
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """Each triplet of the type once, anchor by anchor."""
-        size = len(labels)
-        are_positive, are_same = positive_mask(labels), same_class(labels)
-        distances = pairwise_distances(embeddings)  # (B, B)
-        negative_distances, negatives = distances.masked_fill(are_same, torch.inf).sort(1)  # (B, B)
-        within_margin = torch.searchsorted(negative_distances, distances + self.margin, right=True)  # (B, B): by anchor and positive
-        nearer = torch.searchsorted(negative_distances, distances, right=True)  # (B, B)
-        available = (size - are_same.sum(1, keepdim=True)).expand(-1, size)
+        size = len(reference)
+        are_positive, are_negative = reference.masks(labels)
+        distances = pairwise_distances(embeddings, reference.embeddings)  # (B, M)
+        negative_distances, negatives = distances.masked_fill(~are_negative, torch.inf).sort(1)  # (B, M)
+        within_margin = torch.searchsorted(negative_distances, distances + self.margin, right=True)  # (B, M): by anchor and positive
+        nearer = torch.searchsorted(negative_distances, distances, right=True)  # (B, M)
+        available = are_negative.sum(1, keepdim=True).expand(-1, size)
         first, last = {
             "all": (torch.zeros_like(nearer), within_margin),
             "hard": (torch.zeros_like(nearer), nearer),

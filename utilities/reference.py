@@ -66,12 +66,19 @@ class Reference:
         same = labels[:, None] == self.labels[None, :]
         if self.plain:
             return same.clone().fill_diagonal_(False), ~same
-        positives, negatives = same, ~same
-        if len(self):
-            own = self.own.clamp(min=0)[:, None]
-            for mask in (positives, negatives):
-                mask.scatter_(1, own, mask.gather(1, own) & (self.own < 0)[:, None])
-        return positives, negatives
+        return self._without_own(same), self._without_own(~same)
+
+    def negatives(self, labels: torch.Tensor) -> torch.Tensor:
+        """Boolean `(B, M)` mask of the negatives alone; see `masks`."""
+        others = labels[:, None] != self.labels[None, :]
+        return others if self.plain else self._without_own(others)
+
+    def _without_own(self, mask: torch.Tensor) -> torch.Tensor:
+        """`mask` `(B, M)`, cleared in place where a column is the anchor's own image; never a second matrix."""
+        if not len(self):
+            return mask
+        own = self.own.clamp(min=0)[:, None]
+        return mask.scatter_(1, own, mask.gather(1, own) & (self.own < 0)[:, None])
 
     def split(self, size: int) -> list["Reference"]:
         """The reference as up to `size` anchors at a time see it."""

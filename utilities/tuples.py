@@ -125,7 +125,7 @@ def pair_masks(tuples: "Triplets | Pairs", n_anchors: int, n_others: int | None 
 
 
 class Sets(NamedTuple):
-    """What a set miner gives for anchors `(A,)` long: `positives` `(A,)` long or boolean `(A, B)`, `negatives` boolean `(A, B)`."""
+    """What a set miner gives for anchors `(A,)` long: `positives` `(A,)` long or boolean `(A, M)`, `negatives` boolean `(A, M)`."""
 
     anchors: torch.Tensor
     positives: torch.Tensor
@@ -143,7 +143,7 @@ def spread(counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def pairs_of_masks(positives: torch.Tensor, negatives: torch.Tensor) -> Pairs:
-    """The True entries of two boolean `(B, B)` masks (row = anchor). Both numbers are asked of the device at once."""
+    """The True entries of two boolean `(B, M)` masks (row = anchor). Both numbers are asked of the device at once."""
     sizes = torch.stack([positives.sum(), negatives.sum()]).tolist()
     positive_pairs, negative_pairs = (
         torch.nonzero_static(mask, size=size).T.contiguous() for mask, size in zip((positives, negatives), sizes, strict=True)
