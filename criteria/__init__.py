@@ -1,13 +1,14 @@
 """Losses: one file a criterion, the file name is the value of `--loss`.
 
 A module declares `REQUIRES_BATCHMINER`, `REQUIRES_OPTIM`, `ALLOWED_MINING_OPS`, perhaps `MINES_PAIRS` (works on all pairs of
-the batch, takes a miner's under `--mine_pairs`) and `add_arguments(group)`; its class is `Criterion(opt)`, or
-`Criterion(opt, batchminer)` where it takes a miner.
+the batch, takes a miner's under `--mine_pairs`), `PER_CLASS` (hyperparameters that may be learned one a class) and
+`add_arguments(group)`; its class is `Criterion(opt)`, or `Criterion(opt, batchminer)` where it takes a miner.
 """
 
 import torch
 
 import batch_mining
+from criteria._learn import make_learnable
 from utilities.criterion import MetricCriterion, at_the_door
 from utilities.registry import Registry
 from utilities.tuples import Taken
@@ -45,4 +46,6 @@ def select(name: str, opt=None, batchminer=None, **flags) -> torch.nn.Module:
     criterion = module.Criterion(opt, batchminer) if with_miner else module.Criterion(opt)
     if at_the_door not in criterion._forward_pre_hooks.values():
         criterion.register_forward_pre_hook(at_the_door, with_kwargs=True)
+    if opt.loss_learn:
+        make_learnable(name, module, criterion, opt)
     return criterion

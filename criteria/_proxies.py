@@ -71,6 +71,14 @@ class ProxyCriterion(MetricCriterion):
         self.stats = {"accuracy": accuracy, "own_class_similarity": own.mean()}
 
 
+def spread_of_centres(centres: torch.Tensor) -> torch.Tensor:
+    """sum_c sum_{t<u} sqrt(2 + 1e-5 - 2 w_ct.w_cu) / (C K (K - 1)) of unit centres `(K, C, D)`; never all classes against all."""
+    per_class, n_classes = centres.shape[:2]
+    first, second = torch.triu_indices(per_class, per_class, 1, device=centres.device)
+    cosines = (centres.index_select(0, first) * centres.index_select(0, second)).sum(2)  # (K (K - 1) / 2, C)
+    return (2 + 1e-5 - 2 * cosines.clamp(max=1)).sqrt().sum() / (n_classes * per_class * (per_class - 1))
+
+
 def _uniform(proxies: torch.Tensor) -> None:
     bound = proxies.shape[1] ** -0.5
     proxies.uniform_(-bound, bound)

@@ -9,7 +9,7 @@ import math
 
 import torch
 
-from criteria._proxies import ProxyCriterion, in_columns
+from criteria._proxies import ProxyCriterion, in_columns, spread_of_centres
 from utilities.numbers import number, whole
 
 REQUIRES_BATCHMINER = False
@@ -55,10 +55,4 @@ class Criterion(ProxyCriterion):
         self.note(similarities, labels)
         margins = similarities.new_full((len(labels), 1), -self.margin_delta)
         loss = torch.nn.functional.cross_entropy(self.scale * similarities.scatter_add(1, labels[:, None], margins), labels)
-        return loss + self.reg_weight * self.spread(centres) if self.per_class > 1 else loss
-
-    def spread(self, centres: torch.Tensor) -> torch.Tensor:
-        """The regulariser of unit centres `(K, C, D)`: how far apart a class's centres are; never all classes against all."""
-        first, second = torch.triu_indices(self.per_class, self.per_class, 1, device=centres.device)
-        cosines = (centres.index_select(0, first) * centres.index_select(0, second)).sum(2)  # (K (K - 1) / 2, C)
-        return (2 + 1e-5 - 2 * cosines.clamp(max=1)).sqrt().sum() / (self.n_classes * self.per_class * (self.per_class - 1))
+        return loss + self.reg_weight * spread_of_centres(centres) if self.per_class > 1 else loss

@@ -8,7 +8,7 @@ from types import MethodType
 
 import torch
 
-from trainers._trainer import OwnState
+from trainers._trainer import OwnState, further_losses
 from trainers._trainer import Trainer as Base
 from utilities.registry import Registry
 
@@ -27,13 +27,16 @@ def select(name: str, opt, network, criterion, **flags):
     Raises:
         UnknownName: no such trainer. UserError: an unknown flag, or a network or criterion that the method cannot train.
     """
-    trainer = REGISTRY.module(name).Trainer(REGISTRY.options(opt, **flags), network, criterion)
+    opt = REGISTRY.options(opt, **flags)
+    trainer = REGISTRY.module(name).Trainer(opt, network, criterion)
+    if not hasattr(trainer, "further"):  # a user's plain module
+        trainer.further = further_losses(opt, network, criterion)
     for call in ("VIEWS", "WEIGHTS", "LOSSES"):
         if not hasattr(trainer, call):
             setattr(trainer, call, getattr(Base, call))
     if type(trainer).forward is torch.nn.Module.forward:
         trainer.forward = MethodType(Base.forward, trainer)
     for call in ("param_groups", "start_epoch", "after_step", "own_parameters"):
-        if not hasattr(trainer, call):  # a user's plain module
+        if not hasattr(trainer, call):
             setattr(trainer, call, MethodType(getattr(Base, call), trainer))
     return trainer

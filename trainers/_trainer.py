@@ -2,6 +2,9 @@
 
 import torch
 
+from trainers._memory import Memory
+from trainers._regularizers import EmbedRegularizer, WeightRegularizer
+
 METRIC_LOSS = "metric_loss"
 MAIN_EMBEDDING = "discriminative"  # the name of a network's one embedding
 
@@ -12,6 +15,12 @@ def add_arguments(group) -> None:
         "--loss_weights", nargs="*", default=[], metavar="NAME=W",
         help="weights of the trainer's losses in their sum, such as metric_loss=1 classifier_loss=.5 (default: 1 each)",
     )  # fmt: skip
+
+
+def further_losses(opt, network, criterion) -> torch.nn.ModuleList:
+    """What flags add to the criterion's loss, each a `trainers._further.Further`."""
+    kinds = {"memory_size": Memory, "embed_regularizer": EmbedRegularizer, "weight_regularizer": WeightRegularizer}
+    return torch.nn.ModuleList(kind(opt, network, criterion) for flag, kind in kinds.items() if getattr(opt, flag, None))
 
 
 class Trainer(torch.nn.Module):
@@ -38,6 +47,7 @@ class Trainer(torch.nn.Module):
         super().__init__()
         self.network, self.criterion = network, criterion
         self.evaltypes = [*getattr(opt, "evaltypes", []), MAIN_EMBEDDING]
+        self.further = further_losses(opt, network, criterion)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """The embeddings `(B, D)` that the step goes by, as samplers with a memory store them."""
@@ -57,8 +67,15 @@ class Trainer(torch.nn.Module):
         outputs = {"pooled": features["pooled"]} if "pooled" in features else {}
         if isinstance(embeddings, dict):
             outputs = embeddings | outputs
-            embeddings = embeddings[next((name for name in self.evaltypes if name in embeddings), next(iter(embeddings)))]
-        return {**outputs, "embeddings": embeddings}
+        for further in self.further:
+            outputs |= further.outputs(images, self.trained)
+        return {**outputs, "embeddings": self.trained(embeddings)}
+
+    def trained(self, embeddings):
+        """Of a network's embeddings, `(B, D)` or a dict of several, the one that the step goes by."""
+        if not isinstance(embeddings, dict):
+            return embeddings
+        return embeddings[next((name for name in self.evaltypes if name in embeddings), next(iter(embeddings)))]
 
     def losses(self, outputs: dict, batch) -> dict:
         """The half of the batch, in float32: name -> scalar over the whole batch. The step minimises their weighted sum.
@@ -69,16 +86,21 @@ class Trainer(torch.nn.Module):
         """
         raise NotImplementedError
 
-    def metric_loss(self, outputs: dict, batch) -> torch.Tensor:
-        """The criterion on the embeddings."""
+    def metric_loss(self, outputs: dict, batch, **reference) -> torch.Tensor:
+        """The criterion on the embeddings, against another `reference` than the batch where one is given."""
         return self.criterion(
             batch=outputs["embeddings"], labels=batch.labels, f_embed=getattr(self.network, "last_linear", None),
-            batch_features=outputs.get("pooled"),
+            batch_features=outputs.get("pooled"), **reference,
         )  # fmt: skip
 
     def metric_losses(self, outputs: dict, batch) -> dict:
-        """`metric_loss`, by its name: what a trainer that trains the criterion on the embeddings puts among its losses."""
-        return {METRIC_LOSS: self.metric_loss(outputs, batch)}
+        """`metric_loss` and what flags add to it: what a trainer that trains the criterion on the embeddings puts among its losses."""
+        losses = {METRIC_LOSS: self.metric_loss(outputs, batch)}
+        for further in self.further:
+            value = further.loss(self, outputs, batch)
+            if value is not None:
+                losses[further.NAME] = value
+        return losses
 
     def own_parameters(self) -> list[torch.nn.Parameter]:
         """The trainable parameters of further networks: neither the network's nor the criterion's."""

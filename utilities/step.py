@@ -46,9 +46,10 @@ class Step:
 
     def __init__(self, trainer, optimizer, runtime, sampler, weights: dict[str, float]):
         self.trainer, self.optimizer, self.runtime, self.sampler = trainer, optimizer, runtime, sampler
-        self.asked, self.weights = set(weights), {**trainer.WEIGHTS, **weights}
+        self.further = {further.NAME: further for further in trainer.further}
+        self.asked, self.weights = set(weights), {**trainer.WEIGHTS, **{n: f.weight for n, f in self.further.items()}, **weights}
         if trainer.LOSSES is not None:
-            self._refuse_unknown(trainer.LOSSES)
+            self._refuse_unknown([*trainer.LOSSES, *self.further])
 
     def _refuse_unknown(self, names) -> None:
         unknown = sorted(self.asked - {*names, *self.trainer.WEIGHTS})
@@ -72,6 +73,8 @@ class Step:
         gradient_norm = self.runtime.step(loss, self.optimizer)
         self.sampler.replace_storage_entries(outputs["embeddings"].detach(), batch.indices)
         self.trainer.after_step()
+        for further in self.further.values():
+            further.after_step(self.trainer.network)
         return Done(loss.detach(), {name: part.detach() for name, part in losses.items()}, gradient_norm, len(batch.images))
 
     def forward(self, batch) -> tuple[dict, dict, torch.Tensor]:
@@ -86,6 +89,8 @@ class Step:
         losses = self.trainer.losses(outputs, batch)
         if self.trainer.LOSSES is None:
             self._refuse_unknown(losses)
+        if idle := next((further.FLAG for further in self.further.values() if not further.used), None):
+            raise UserError(f"{idle} has no effect with this --trainer, which does not ask for metric_losses: leave it out")
         if taken := {"loss", "gradient_norm"} & set(losses):
             raise UserError(f"a trainer's loss cannot be called {min(taken)!r}: the records have that name already")
         return outputs, losses, sum(self.weights[name] * part if name in self.weights else part for name, part in losses.items())

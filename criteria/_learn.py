@@ -1,0 +1,101 @@
+"""Learnable hyperparameters: a float of a criterion's formula becomes a parameter (`--loss_learn margin`)."""
+
+import argparse
+import functools
+import math
+
+import torch
+from torch.nn.utils import parametrize
+
+from utilities.errors import UserError
+from utilities.numbers import Range, number
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of learnable hyperparameters."""
+    group.add_argument(
+        "--loss_learn", nargs="*", default=[], metavar="NAME",
+        help="hyperparameters of --loss that are learned from their value on, by their flags' names without the prefix, such as margin",
+    )  # fmt: skip
+    group.add_argument("--loss_learn_lr", type=number(0), default=0.0005, help="their learning rate; they have no weight decay")
+    group.add_argument("--loss_learn_per_class", action="store_true", help="learn one value a class, that of the anchor's class counts")
+
+
+class Positive(torch.nn.Module):
+    """A parametrisation by softplus: the value of a trained number that begins at 0 is positive, and begins at exactly `start`.
+
+    Args:
+        start: above `least`.
+        least: the value never falls below it.
+    """
+
+    def __init__(self, start: float, least: float):
+        super().__init__()
+        self.start, self.least = start, least
+
+    def forward(self, raw: torch.Tensor) -> torch.Tensor:
+        """The value, of the shape of `raw`."""
+        growth = torch.nn.functional.softplus(raw) / torch.nn.functional.softplus(torch.zeros_like(raw))
+        return (self.start * growth).clamp(min=self.least)
+
+
+def hyperparameters(name: str, module, criterion: torch.nn.Module) -> dict[str, Range]:
+    """What of a criterion can be learned: the floats among its flags that its formula reads, by the flag's name without the prefix.
+
+    Its attribute has that name. Rates are none: an optimiser reads them.
+    """
+    parser, prefix = argparse.ArgumentParser(), f"loss_{name}_"
+    getattr(module, "add_arguments", lambda parser: None)(parser)
+    floats = {action.dest.removeprefix(prefix): action.type for action in parser._actions if getattr(action.type, "kind", None) is float}
+    return {
+        hyper: its_range
+        for hyper, its_range in floats.items()
+        if not hyper.endswith(("lr", "lrmulti")) and isinstance(vars(criterion).get(hyper), int | float)
+    }
+
+
+def make_learnable(name: str, module, criterion: torch.nn.Module, opt) -> None:
+    """Turn the hyperparameters `--loss_learn` of the criterion `name` into parameters, recorded among its `stats`.
+
+    Raises UserError for a name that is none, for a value on its bound, and where the formula has no anchor whose class could count.
+    """
+    known, per_class = hyperparameters(name, module, criterion), getattr(module, "PER_CLASS", ())
+    learned = []
+    for hyper in opt.loss_learn:
+        if hyper not in known:
+            names = ", ".join(sorted(known)) or "none"
+            raise UserError(f"--loss_learn {hyper}: --loss {name} has no such number to learn; it has {names}")
+        if opt.loss_learn_per_class and hyper not in per_class:
+            able = f"these have: {', '.join(per_class)}" if per_class else "none of its hyperparameters has"
+            raise UserError(f"--loss_learn_per_class: {hyper} of --loss {name} has no value an anchor; {able}")
+        size = (opt.n_classes,) if opt.loss_learn_per_class else ()
+        learned.append(_parameter(criterion, hyper, known[hyper], size))
+    criterion.optim_dict_list = [
+        *(getattr(criterion, "optim_dict_list", None) or []),
+        {"params": learned, "lr": opt.loss_learn_lr, "weight_decay": 0, "name": "hyperparameters"},
+    ]
+    if opt.loss_learn_per_class:
+        criterion.expect_classes(opt.n_classes)
+    criterion.register_forward_hook(functools.partial(_note, opt.loss_learn))
+
+
+def _parameter(criterion: torch.nn.Module, hyper: str, its_range: Range, size: tuple) -> torch.nn.Parameter:
+    """Replace the number `hyper` of a criterion by a parameter of `size` that keeps to the lower bound 0 of its range, or above."""
+    start = float(vars(criterion).pop(hyper))
+    lower = its_range.least if its_range.least is not None else its_range.above
+    if not math.isfinite(start):
+        raise UserError(f"--loss_learn {hyper}: it is {start:g}, from where nothing is learned")
+    if lower is None or lower < 0:
+        criterion.register_parameter(hyper, torch.nn.Parameter(torch.full(size, start)))
+        return getattr(criterion, hyper)
+    if start <= lower:
+        raise UserError(f"--loss_learn {hyper}: it starts at its bound {lower:g} and could not move: give it a larger value")
+    criterion.register_parameter(hyper, torch.nn.Parameter(torch.zeros(size)))
+    parametrize.register_parametrization(criterion, hyper, Positive(start, max(lower, 1e-6)), unsafe=True)
+    return criterion.parametrizations[hyper].original
+
+
+def _note(names: list[str], criterion: torch.nn.Module, args, loss) -> None:
+    """Forward hook: the learned values, their mean where there is one a class, are among the criterion's `stats`."""
+    values = {name: getattr(criterion, name).detach().mean() for name in names}
+    criterion.stats = {**getattr(criterion, "stats", {}), **values}

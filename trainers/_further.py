@@ -1,0 +1,37 @@
+"""A loss that flags add to the criterion's in any trainer that asks for `metric_losses`."""
+
+import torch
+
+
+class Further(torch.nn.Module):
+    """Base of memory and regularisers.
+
+    Args:
+        weight: of the loss in the step's sum, unless `--loss_weights` says otherwise.
+
+    Attributes:
+        NAME: the loss's name. FLAG: what asks for it.
+        used: has a trainer asked for it?
+    """
+
+    NAME, FLAG = "", ""
+
+    def __init__(self, weight: float):
+        super().__init__()
+        self.weight, self.used = weight, False
+
+    def outputs(self, images: torch.Tensor, choose) -> dict:
+        """What it needs of each image beside the trainer's own outputs; `choose` picks one of a network's several embeddings."""
+        return {}
+
+    def loss(self, trainer, outputs: dict, batch) -> torch.Tensor | None:
+        """The scalar; None while there is none. See `trainers._trainer.Trainer.losses` for `outputs` and `batch`."""
+        self.used = True
+        return self.value(trainer, outputs, batch)
+
+    def value(self, trainer, outputs: dict, batch) -> torch.Tensor | None:
+        """What `loss` gives."""
+        raise NotImplementedError
+
+    def after_step(self, network: torch.nn.Module) -> None:
+        """Called after each optimiser step."""

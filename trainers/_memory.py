@@ -1,0 +1,109 @@
+"""Cross-batch memory (Wang et al., Cross-Batch Memory for Embedding Learning, CVPR 2020, arXiv 1912.06798)."""
+
+import torch
+
+import criteria
+from trainers._averaging import MovingAverage
+from trainers._further import Further
+from utilities.errors import UserError
+from utilities.numbers import number, whole
+
+NAME = "memory_loss"
+KEYS = "memory_keys"  # what a moving average of the network makes of the images, beside the network's own embeddings
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the memory."""
+    group.add_argument(
+        "--memory_size", type=whole(0, 10**8), default=0, metavar="N",
+        help="cross-batch memory: compare each batch also with the last N embeddings; 0: no memory",
+    )  # fmt: skip
+    group.add_argument(
+        "--memory_start", type=whole(0), default=1000, help="the step, counted from 0, from which on the memory fills and counts"
+    )
+    group.add_argument("--memory_weight", type=number(0), default=1.0, help="weight of memory_loss; --loss_weights memory_loss=W wins")
+    group.add_argument(
+        "--memory_ema", type=number(0, below=1), default=None, metavar="DECAY",
+        help="fill the memory with embeddings of a moving average of the network with this decay, such as .999 (unset: with the network's own)",
+    )  # fmt: skip
+
+
+class Queue:
+    """The last N rows that were put in, with their labels; it begins empty.
+
+    Args:
+        size: N.
+    """
+
+    def __init__(self, size: int):
+        self.size, self.next, self.rows, self.labels = size, 0, None, None
+
+    def put(self, rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Write `rows` `(B, D)` with `labels` `(B,)` over the oldest. Returns their places in `content`, `(B,)`. B is at most N."""
+        if self.rows is None:
+            self.rows, self.labels = rows.new_empty(0, rows.shape[1]), labels.new_empty(0)
+        self.rows, self.labels = self.rows.to(rows), self.labels.to(labels.device)  # once, after a resume on another device
+        places = torch.arange(self.next, self.next + len(rows), device=rows.device) % self.size
+        missing = min(self.next + len(rows), self.size) - len(self.rows)
+        if missing > 0:
+            self.rows = torch.cat([self.rows, rows.new_empty(missing, rows.shape[1])])
+            self.labels = torch.cat([self.labels, labels.new_empty(missing)])
+        self.rows[places], self.labels[places] = rows.detach(), labels
+        self.next = (self.next + len(rows)) % self.size
+        return places
+
+
+class Memory(Further):
+    """`memory_loss`: the criterion on the batch's embeddings against the memory, in which the batch has just been written.
+
+    Older embeddings of an image are its positives, as in the paper; the one just written is the anchor's own and never is.
+    """
+
+    NAME, FLAG = NAME, "--memory_size"
+
+    def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
+        super().__init__(opt.memory_weight)
+        if not getattr(criteria.REGISTRY.module(opt.loss), "COMPARES_SAMPLES", True):
+            raise UserError(
+                f"--memory_size {opt.memory_size}: --loss {opt.loss} compares samples with class vectors, which no memory helps"
+            )
+        self.start, self.steps, self.queue = opt.memory_start, 0, Queue(opt.memory_size)
+        self.average = None if opt.memory_ema is None else MovingAverage(network, opt.memory_ema)
+
+    def outputs(self, images: torch.Tensor, choose) -> dict:
+        """The keys `(B, D)` of a moving average, where there is one."""
+        if self.average is None:
+            return {}
+        with torch.no_grad():
+            return {KEYS: choose(self.average(images)[0])}
+
+    def value(self, trainer, outputs: dict, batch) -> torch.Tensor | None:
+        """See `trainers._further.Further.loss`; None before `--memory_start`."""
+        self.steps += 1
+        if self.steps <= self.start:
+            return None
+        keys = outputs.get(KEYS, outputs["embeddings"]).detach()
+        if len(keys) > self.queue.size:
+            raise UserError(f"--memory_size {self.queue.size} is less than the {len(keys)} embeddings of a batch: it holds some batches")
+        own = self.queue.put(keys, batch.labels)
+        told = [part for part in (trainer.criterion, getattr(trainer.criterion, "batchminer", None)) if hasattr(part, "stats")]
+        stats = [part.stats for part in told]
+        value = trainer.metric_loss(outputs, batch, reference=self.queue.rows, reference_labels=self.queue.labels, own=own)
+        for part, of_batch in zip(told, stats, strict=True):
+            part.stats = of_batch  # the records go on telling of the batch
+        return value
+
+    def after_step(self, network: torch.nn.Module) -> None:
+        """Move the average."""
+        if self.average is not None:
+            self.average.update(network)
+
+    def get_extra_state(self) -> dict:
+        """The queue and how far it is, for checkpoints."""
+        queue = self.queue
+        return {"steps": self.steps, "next": queue.next, "rows": queue.rows, "labels": queue.labels}
+
+    def set_extra_state(self, state: dict) -> None:
+        """Restore what `get_extra_state` gave."""
+        self.steps = state["steps"]
+        self.queue.next, self.queue.rows, self.queue.labels = state["next"], state["rows"], state["labels"]

@@ -1,0 +1,105 @@
+"""Regularisers of the embeddings and of class vectors, beside the criterion.
+
+`lp` and `zero_mean` as pytorch-metric-learning defines them (arXiv 2008.09164); `center_invariant`: Wu et al., ICCV workshops 2017;
+`regular_face`: Zhao et al., RegularFace, CVPR 2019; `sparse_centers`: Qian et al., SoftTriple, ICCV 2019, arXiv 1909.05235.
+"""
+
+import torch
+
+from criteria._proxies import ProxyCriterion, spread_of_centres
+from trainers._further import Further
+from utilities.errors import UserError
+from utilities.numbers import number
+from utilities.tensors import normalize, safe_sqrt
+from utilities.tuples import same_class
+
+EMBEDDINGS, CLASS_VECTORS = "embed_regularizer", "weight_regularizer"
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the regularisers."""
+    group.add_argument(
+        "--embed_regularizer", choices=["lp", "zero_mean"], default=None,
+        help="add to the loss the mean over embeddings x of |x|_p^power (lp) or |sum_d x_d| (zero_mean)",
+    )  # fmt: skip
+    group.add_argument(
+        "--embed_regularizer_weight", type=number(0), default=1.0, help="its weight; --loss_weights embed_regularizer=W wins"
+    )
+    group.add_argument("--embed_regularizer_p", type=number(1), default=2.0, help="norm of lp")
+    group.add_argument("--embed_regularizer_power", type=number(above=0), default=1.0, help="power of the norm in lp")
+    group.add_argument(
+        "--weight_regularizer", choices=["center_invariant", "regular_face", "sparse_centers"], default=None,
+        help="add to the loss, of the class vectors w: mean_c (|w_c|^2 - their mean)^2 / 4 (center_invariant), the mean over classes of the cosine "
+        "to the nearest other class (regular_face), the distances between the centres of a class (sparse_centers)",
+    )  # fmt: skip
+    group.add_argument(
+        "--weight_regularizer_weight", type=number(0), default=1.0, help="its weight; --loss_weights weight_regularizer=W wins"
+    )
+
+
+def lp(embeddings: torch.Tensor, p: float, power: float) -> torch.Tensor:
+    """mean_i |x_i|_p^power of `(B, D)`; the gradient at 0 is 0."""
+    if p == 2:
+        norms = safe_sqrt(embeddings.square().sum(1))
+    else:
+        norms = torch.linalg.vector_norm(embeddings, p, dim=1)
+    return (norms if power == 1 else norms.clamp(min=torch.finfo(norms.dtype).tiny) ** power).mean()
+
+
+def zero_mean(embeddings: torch.Tensor) -> torch.Tensor:
+    """mean_i |sum_d x_id| of `(B, D)`."""
+    return embeddings.sum(1).abs().mean()
+
+
+def center_invariant(vectors: torch.Tensor) -> torch.Tensor:
+    """mean_c (|w_c|^2 - mean_k |w_k|^2)^2 / 4 of `(C, D)`."""
+    squares = vectors.square().sum(1)
+    return ((squares - squares.mean()) ** 2).mean() / 4
+
+
+def regular_face(vectors: torch.Tensor, per_class: int = 1) -> torch.Tensor:
+    """mean_c max_{k of another class} cos(w_c, w_k) of `(C * per_class, D)`, class-major, C at least 2."""
+    unit = normalize(vectors)
+    classes = torch.arange(len(vectors), device=vectors.device) // per_class
+    return (unit @ unit.T).masked_fill(same_class(classes), -torch.inf).amax(1).mean()
+
+
+class EmbedRegularizer(Further):
+    """`embed_regularizer`: of the embeddings that the step goes by."""
+
+    NAME, FLAG = EMBEDDINGS, "--embed_regularizer"
+
+    def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
+        super().__init__(opt.embed_regularizer_weight)
+        self.kind = opt.embed_regularizer
+        self.p, self.power = opt.embed_regularizer_p, opt.embed_regularizer_power
+        if self.kind == "lp" and self.p == 2 and "normalize" in opt.arch.split("_")[1:]:
+            raise UserError(f"--embed_regularizer lp: the embeddings of --arch {opt.arch} have length 1: take a network without _normalize")
+
+    def value(self, trainer, outputs: dict, batch) -> torch.Tensor:
+        """See `trainers._further.Further.loss`."""
+        embeddings = outputs["embeddings"]
+        return zero_mean(embeddings) if self.kind == "zero_mean" else lp(embeddings, self.p, self.power)
+
+
+class WeightRegularizer(Further):
+    """`weight_regularizer`: of the class vectors of the criterion."""
+
+    NAME, FLAG = CLASS_VECTORS, "--weight_regularizer"
+
+    def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
+        super().__init__(opt.weight_regularizer_weight)
+        self.kind = opt.weight_regularizer
+        if not isinstance(criterion, ProxyCriterion):
+            raise UserError(f"--weight_regularizer {self.kind}: --loss {opt.loss} trains no class vectors")
+        if self.kind == "sparse_centers" and criterion.per_class == 1:
+            raise UserError(f"--weight_regularizer sparse_centers: --loss {opt.loss} has one vector a class")
+        if self.kind == "regular_face" and criterion.n_classes < 2:
+            raise UserError("--weight_regularizer regular_face compares classes: there is one alone")
+
+    def value(self, trainer, outputs: dict, batch) -> torch.Tensor:
+        """See `trainers._further.Further.loss`."""
+        vectors = trainer.criterion.proxies
+        if self.kind == "sparse_centers":
+            return spread_of_centres(trainer.criterion.unit_centres(outputs["embeddings"]))
+        return center_invariant(vectors) if self.kind == "center_invariant" else regular_face(vectors, trainer.criterion.per_class)
