@@ -1,7 +1,8 @@
 """Dynamic soft margin (Zhang & Rusinkiewicz, Learning Local Descriptors with a CDF-based Dynamic Soft Margin, ICCV 2019).
 
-As in the official code: the weights are constants for the gradient, the histogram's ends are its first and last node. In
-pytorch-metric-learning the weights, and through the histogram those of former batches, have a gradient, and the last node is missing.
+As in the official code: the weights are constants for the gradient, a batch enters the histogram by shares, whose ends are its first and
+last node. In pytorch-metric-learning the weights, and through the histogram former batches, have a gradient, a batch enters by its counts
+(its momentum is larger the more triplets there are), and the last node is missing.
 """
 
 import torch

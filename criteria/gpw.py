@@ -30,7 +30,9 @@ def add_arguments(group) -> None:
     group.add_argument("--loss_gpw_pos_scale", type=number(above=0), default=2, help="of binomial and multisimilarity (alpha)")
     group.add_argument("--loss_gpw_neg_scale", type=number(above=0), default=50, help="of binomial and multisimilarity (beta)")
     group.add_argument("--loss_gpw_threshold", type=number(), default=0.5, help="of contrastive, binomial and multisimilarity (lambda)")
-    group.add_argument("--loss_gpw_margin", type=number(), default=0.1, help="cosine by which a positive is to exceed a negative, of triplet")
+    group.add_argument(
+        "--loss_gpw_margin", type=number(), default=0.1, help="cosine by which a positive is to exceed a negative, of triplet"
+    )
 
 
 class Criterion(MetricCriterion):

@@ -37,7 +37,8 @@ class Criterion(ProxyCriterion):
     def __init__(self, opt):
         n_proxies = min(opt.loss_manifold_n_proxies, getattr(opt, "n_classes", None) or 1)
         super().__init__(opt, opt.loss_manifold_lr, n_vectors=n_proxies, pml_start=torch.nn.init.normal_)
-        self.register_buffer("groups", torch.randperm(self.n_classes) % n_proxies)
+        generator = torch.Generator().manual_seed(torch.initial_seed())  # the run's seed, whatever was drawn before
+        self.register_buffer("groups", torch.randperm(self.n_classes, generator=generator) % n_proxies)
         self.context_weight = opt.loss_manifold_context_weight
         self.alpha = opt.loss_manifold_alpha
         self.margin = opt.loss_manifold_margin

@@ -20,9 +20,14 @@ MINES_PAIRS = True
 
 def add_arguments(group) -> None:
     """Declare the flags of the ranked list loss."""
-    group.add_argument("--loss_rankedlist_margin", type=number(0), default=0.4, help="distance between the positives' boundary and alpha (m)")
     group.add_argument(
-        "--loss_rankedlist_alpha", type=number(), default=None, help="distance beyond which negatives cost nothing (default: 1 + margin / 2)"
+        "--loss_rankedlist_margin", type=number(0), default=0.4, help="distance between the positives' boundary and alpha (m)"
+    )
+    group.add_argument(
+        "--loss_rankedlist_alpha",
+        type=number(),
+        default=None,
+        help="distance beyond which negatives cost nothing (default: 1 + margin / 2)",
     )
     group.add_argument("--loss_rankedlist_neg_temperature", type=number(0), default=10, help="how much nearer negatives weigh more (T_n)")
     group.add_argument("--loss_rankedlist_pos_temperature", type=number(0), default=0, help="how much farther positives weigh more (T_p)")

@@ -19,8 +19,12 @@ MINES_PAIRS = True
 
 def add_arguments(group) -> None:
     """Declare the flags of the threshold-consistent margin."""
-    group.add_argument("--loss_threshold_consistent_pos_margin", type=number(), default=0.9, help="cosine above which positives cost nothing")
-    group.add_argument("--loss_threshold_consistent_neg_margin", type=number(), default=0.5, help="cosine below which negatives cost nothing")
+    group.add_argument(
+        "--loss_threshold_consistent_pos_margin", type=number(), default=0.9, help="cosine above which positives cost nothing"
+    )
+    group.add_argument(
+        "--loss_threshold_consistent_neg_margin", type=number(), default=0.5, help="cosine below which negatives cost nothing"
+    )
     group.add_argument("--loss_threshold_consistent_pos_weight", type=number(0), default=1, help="weight of the positives' part (lambda+)")
     group.add_argument("--loss_threshold_consistent_neg_weight", type=number(0), default=1, help="weight of the negatives' part (lambda-)")
 

@@ -58,7 +58,9 @@ class Criterion(MetricCriterion):
         invariance = (views[0] - views[1]).square().mean()
         spread = torch.relu(1 - (variances + self.eps).sqrt()).mean()
         redundancy = (covariances.square().sum() - variances.square().sum()) / batch.shape[1]
-        self.stats = {name: value.detach() for name, value in (("invariance", invariance), ("variance", spread), ("covariance", redundancy))}
+        self.stats = {
+            name: value.detach() for name, value in (("invariance", invariance), ("variance", spread), ("covariance", redundancy))
+        }
         return self.invariance * invariance + self.variance * spread + self.covariance * redundancy
 
     @staticmethod

@@ -58,7 +58,10 @@ def test_value_and_gradient_of_several_batches(miner, flags):
     for seed in range(3):
         x = torch.randn(len(MIXED), DIMENSIONS, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).requires_grad_()
         tuples = mined(miner, x)
-        criterion = criterion or criterion_of("dynamic_softmargin", tuples, **{f"loss_dynamic_softmargin_{k}": v for k, v in flags.items()}).double()
+        criterion = (
+            criterion
+            or criterion_of("dynamic_softmargin", tuples, **{f"loss_dynamic_softmargin_{k}": v for k, v in flags.items()}).double()
+        )
         criterion.batchminer = Fixed(tuples)
         value, expected = criterion(x, torch.tensor(MIXED)), slow(x, rows(as_triplets(tuples)))
         torch.testing.assert_close(value, expected, rtol=1e-9, atol=1e-12)
@@ -67,21 +70,26 @@ def test_value_and_gradient_of_several_batches(miner, flags):
 
 
 def test_values_of_pytorch_metric_learning_over_several_batches():
-    """Its n bins are n + 1 nodes of ours without the last, at 2, where no difference lies here."""
-    peer = DynamicSoftMarginLoss(num_bins=10, momentum=0.1)
-    criterion = None
+    """Its n bins are n + 1 nodes of ours without the last, at 2, where no difference lies here.
+
+    It adds the counts of a batch, not their shares, to the moving histogram: a momentum m there is one of m T / (1 - m + m T) for T triplets.
+    """
+    criterion = peer = None
     for seed in range(3):
         x = torch.randn(len(MIXED), DIMENSIONS, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
         tuples = mined("all", x)
-        criterion = criterion or criterion_of(
-            "dynamic_softmargin", tuples, loss_dynamic_softmargin_nbins=11, loss_dynamic_softmargin_momentum=0.1
-        ).double()
+        size = len(tuples.anchors)
+        flags = {"loss_dynamic_softmargin_nbins": 11, "loss_dynamic_softmargin_momentum": 0.1}
+        criterion = criterion or criterion_of("dynamic_softmargin", tuples, **flags).double()
+        peer = peer or DynamicSoftMarginLoss(num_bins=10, momentum=0.1 / (size + 0.1 - 0.1 * size))
         criterion.batchminer = Fixed(tuples)
         torch.testing.assert_close(criterion(x, torch.tensor(MIXED)), peer(x, torch.tensor(MIXED), tuple(tuples)))
 
 
 def test_reference():
-    x, others = (torch.randn(n, DIMENSIONS, dtype=torch.float64, generator=torch.Generator().manual_seed(n)).requires_grad_() for n in (4, 7))
+    x, others = (
+        torch.randn(n, DIMENSIONS, dtype=torch.float64, generator=torch.Generator().manual_seed(n)).requires_grad_() for n in (4, 7)
+    )
     labels, other_labels = torch.tensor([0, 1, 2, 0]), torch.tensor([0, 1, 1, 2, 0, 3, 0])
     triplets = [
         (a, p, n) for a in range(4) for p in range(7) for n in range(7) if labels[a] == other_labels[p] and labels[a] != other_labels[n]

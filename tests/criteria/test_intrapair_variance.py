@@ -6,7 +6,9 @@ from tests.criteria._references import check_references, mined, plain
 
 def slow(batch, compared, positives, negatives, pos_eps=0.01, neg_eps=0.01):
     similarities = [[x @ y / x.norm() / y.norm() for y in compared] for x in batch]
-    of_positives, of_negatives = ([row[j] for row, chosen in zip(similarities, pairs, strict=True) for j in chosen] for pairs in (positives, negatives))
+    of_positives, of_negatives = (
+        [row[j] for row, chosen in zip(similarities, pairs, strict=True) for j in chosen] for pairs in (positives, negatives)
+    )
     total = 0.0
     if of_positives:
         mean = sum(of_positives) / len(of_positives)

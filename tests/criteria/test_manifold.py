@@ -16,7 +16,9 @@ def reference(groups, context_weight=1.0, alpha=0.8, margin=5e-4):
     def loss(batch, labels, proxies):
         n = len(batch)
         nodes = [x / max(float(x.detach().norm()), 1e-12) if not x.any() else x / x.norm() for x in [*batch, *proxies]]
-        edges = [[torch.exp((a @ b).clamp(min=0) / 0.5) if i != j else 0 * (a @ b) for j, b in enumerate(nodes)] for i, a in enumerate(nodes)]
+        edges = [
+            [torch.exp((a @ b).clamp(min=0) / 0.5) if i != j else 0 * (a @ b) for j, b in enumerate(nodes)] for i, a in enumerate(nodes)
+        ]
         degrees = [sum(row) for row in edges]
         scaled = torch.stack(
             [torch.stack([e / (degrees[i] * degrees[j]).sqrt() for j, e in enumerate(row)]) for i, row in enumerate(edges)]
@@ -29,7 +31,10 @@ def reference(groups, context_weight=1.0, alpha=0.8, margin=5e-4):
         total = 0.0
         for i in range(n):
             own = groups[labels[i]]
-            rows = {"intrinsic": walk[i, n:], "context": [walk[i] @ walk[n + k] / walk[i].norm() / walk[n + k].norm() for k in range(len(proxies))]}
+            rows = {
+                "intrinsic": walk[i, n:],
+                "context": [walk[i] @ walk[n + k] / walk[i].norm() / walk[n + k].norm() for k in range(len(proxies))],
+            }
             for kind, row in rows.items():
                 excesses = [row[k] - row[own] + margin for k in range(len(proxies)) if k != own]
                 mass = sum(torch.exp(e) for e in excesses if e >= 0)

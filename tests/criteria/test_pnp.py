@@ -21,7 +21,9 @@ def slow(variant, temperature=0.1):
         means = []
         for i, x in enumerate(batch):
             cosines = [x @ y / x.norm() / y.norm() for y in compared]
-            before = [sum(torch.sigmoid((cosines[n] - cosines[p]) / temperature) for n in negatives[i]) + 0 * cosines[p] for p in positives[i]]
+            before = [
+                sum(torch.sigmoid((cosines[n] - cosines[p]) / temperature) for n in negatives[i]) + 0 * cosines[p] for p in positives[i]
+            ]
             if before:
                 means.append(sum(COSTS[variant](r) for r in before) / len(before))
         return sum(means) / len(means) if means else 0.0

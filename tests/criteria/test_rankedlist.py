@@ -68,6 +68,8 @@ def test_against_pytorch_metric_learning(t_n, t_p):
 
 def test_a_high_temperature_does_not_overflow():
     batch = torch.randn(8, DIMENSIONS, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    loss = build("rankedlist", loss_rankedlist_neg_temperature=10000, loss_rankedlist_pos_temperature=10000).float()(batch, torch.arange(8) // 2)
+    loss = build("rankedlist", loss_rankedlist_neg_temperature=10000, loss_rankedlist_pos_temperature=10000).float()(
+        batch, torch.arange(8) // 2
+    )
     loss.backward()
     assert torch.isfinite(loss) and torch.isfinite(batch.grad).all()

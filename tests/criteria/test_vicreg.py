@@ -2,6 +2,7 @@ import pytest
 import torch
 from pytorch_metric_learning.losses import VICRegLoss
 
+from tests.criteria import test_registry_wide as wide
 from tests.criteria._oracles import DIMENSIONS, build, compare, gradcheck
 from utilities.errors import UserError
 
@@ -66,7 +67,9 @@ def test_against_pytorch_metric_learning():
     torch.testing.assert_close(ours_in.grad, theirs_in.grad)
 
 
-@pytest.mark.parametrize("labels, told", [([0, 0, 0, 1, 1, 1], "3 times"), ([0, 0, 1, 2], "1 times"), ([0, 0, 1], "1 times"), ([0, 0, 0, 0], "4 times")])
+@pytest.mark.parametrize(
+    "labels, told", [([0, 0, 0, 1, 1, 1], "3 times"), ([0, 0, 1, 2], "1 times"), ([0, 0, 1], "1 times"), ([0, 0, 0, 0], "4 times")]
+)
 def test_other_labels_are_refused_in_one_line(labels, told):
     with pytest.raises(UserError, match=f"--loss vicreg: labels that occur {told}; .*each label exactly twice.*--views 2") as refused:
         build("vicreg")(batch_of(labels), torch.tensor(labels))
@@ -89,3 +92,37 @@ def test_finite(points):
 def test_a_network_that_normalises_is_warned_of(capsys):
     build("vicreg", arch="resnet50_normalize")
     assert "--loss vicreg is meant for embeddings of any length" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        wide.test_constants,
+        lambda name: wide.test_degenerate_batches_give_finite_values_and_gradients(name, False),
+        lambda name: wide.test_half_precision_is_raised(name, torch.bfloat16),
+        wide.test_float64_stays_float64,
+        wide.test_same_seed_same_bits,
+        wide.test_unknown_keywords_are_ignored,
+        wide.test_stats_are_detached_scalars,
+        wide.test_nan_reaches_the_loss,
+        wide.test_a_step_down_the_gradient_lowers_the_loss,
+        wide.test_whole_state_survives_a_state_dict,
+        wide.test_its_own_flags_bear_its_prefix_and_are_read,
+        wide.test_nothing_is_cast_by_hand,
+    ],
+)
+def test_what_every_criterion_keeps(check, monkeypatch):
+    monkeypatch.setattr(wide, "LABELS", {"repeated": [0, 1, 2, 3, 0, 1, 2, 3], "pairs": [0, 0, 1, 1, 2, 2], "two of a class": [1, 1]})
+    check("vicreg")
+
+
+def test_values_under_another_default_precision():
+    labels = torch.tensor([0, 0, 1, 1])
+    values = []
+    for dtype in (torch.float32, torch.float64):
+        torch.set_default_dtype(dtype)
+        try:
+            values.append(build("vicreg").float()(batch_of(labels.tolist()).float(), labels))
+        finally:
+            torch.set_default_dtype(torch.float32)
+    torch.testing.assert_close(*values, rtol=0, atol=0)
