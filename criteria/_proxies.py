@@ -25,11 +25,12 @@ class ProxyCriterion(MetricCriterion):
         lr: learning rate of the vectors.
         start: initialises the parameter in place, given `(C * per_class, D)`; default: uniform in +-1/sqrt(D).
         pml_start: the same under `--loss_vectors_start pml`; default: a unit normal, drawn as columns `(D, C * per_class)`.
+        n_vectors: their number, where they are not those of classes.
 
     Raises UserError where `opt` has no count of classes or no size of the embedding.
     """
 
-    def __init__(self, opt, lr: float, start=None, per_class: int = 1, pml_start=None):
+    def __init__(self, opt, lr: float, start=None, per_class: int = 1, pml_start=None, n_vectors: int | None = None):
         super().__init__()
         self.n_classes = getattr(opt, "n_classes", None)
         if not self.n_classes or opt.embed_dim < 1:
@@ -38,7 +39,7 @@ class ProxyCriterion(MetricCriterion):
                 "at least 1: select(name, opt, n_classes=100, embed_dim=128)"
             )
         self.per_class = per_class
-        self.proxies = torch.nn.Parameter(torch.empty(self.n_classes * per_class, opt.embed_dim))
+        self.proxies = torch.nn.Parameter(torch.empty(n_vectors or self.n_classes * per_class, opt.embed_dim))
         with torch.no_grad():
             (pml_start or _normal_columns if opt.loss_vectors_start == "pml" else start or _uniform)(self.proxies)
         self.optim_dict_list = [{"params": [self.proxies], "lr": lr}]

@@ -37,7 +37,10 @@ def means_are_those_of_each_batch(criterion):
     return means
 
 
-@pytest.mark.parametrize("loss", [name for name in criteria.REGISTRY.names() if name != "pml"])
+NOT_OF_THESE_LABELS = {"pml", "vicreg"}  # a class is to be named; every label is to occur twice
+
+
+@pytest.mark.parametrize("loss", [name for name in criteria.REGISTRY.names() if name not in NOT_OF_THESE_LABELS])
 def test_every_criterion_has_statistics_and_their_epoch_means(loss):
     means = means_are_those_of_each_batch(criterion_of(loss, MINED.get(loss, "distance")))
     assert any(name.startswith("criterion/") for name in means)

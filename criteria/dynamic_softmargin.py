@@ -1,0 +1,66 @@
+"""Dynamic soft margin (Zhang & Rusinkiewicz, Learning Local Descriptors with a CDF-based Dynamic Soft Margin, ICCV 2019).
+
+As in the official code: the weights are constants for the gradient, a batch enters the histogram by shares, whose ends are its first and
+last node. In pytorch-metric-learning the weights, and through the histogram former batches, have a gradient, a batch enters by its counts
+(its momentum is larger the more triplets there are), and the last node is missing.
+"""
+
+import torch
+
+from criteria._tuples import tuple_distances
+from utilities.criterion import MetricCriterion
+from utilities.numbers import number, whole
+from utilities.reference import Reference
+from utilities.tensors import normalize
+
+REQUIRES_BATCHMINER = True
+REQUIRES_OPTIM = False
+ALLOWED_MINING_OPS = None  # any miner that yields triplets or pairs; the paper's is batchhard
+
+LARGEST = 2.0  # difference of two distances between unit vectors
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the dynamic soft margin."""
+    group.add_argument("--loss_dynamic_softmargin_nbins", type=whole(2, 10**6), default=512, help="nodes of the histogram, from -2 to 2")
+    group.add_argument(
+        "--loss_dynamic_softmargin_momentum", type=number(above=0, most=1), default=0.01, help="share of a batch in the moving histogram"
+    )
+
+
+class Criterion(MetricCriterion):
+    """mean over triplets of w (d_ap - d_an), distances of unit vectors, w the share of triplets, over time, that are easier.
+
+    w is the distribution function of d_ap - d_an at its node. The moving histogram `(nbins,)` is a buffer: part of the state.
+    """
+
+    def __init__(self, opt, batchminer):
+        super().__init__(batchminer)
+        self.nbins = opt.loss_dynamic_softmargin_nbins
+        self.momentum = opt.loss_dynamic_softmargin_momentum
+        self.register_buffer("histogram", torch.zeros(self.nbins))
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
+        triplets = self.triplets(batch, labels, reference)
+        unit, compared = reference.mapped(normalize, batch)
+        positive_distances, negative_distances = tuple_distances(unit, compared, triplets)  # (T,) each
+        differences = positive_distances - negative_distances
+        weights = self.weights(differences.detach())
+        self.stats = {"weight": weights.sum() / max(len(weights), 1)}
+        return (weights * differences).sum() / max(len(weights), 1)
+
+    @torch.no_grad()
+    def weights(self, differences: torch.Tensor) -> torch.Tensor:
+        """Weights `(T,)` of `differences` `(T,)`, which first enter the histogram, each shared by its two nearest nodes."""
+        if not len(differences):
+            return differences
+        positions = (differences + LARGEST).mul((self.nbins - 1) / (2 * LARGEST)).clamp(0, self.nbins - 1).nan_to_num(0.0)
+        lower = positions.floor().clamp(max=self.nbins - 2)
+        above = positions - lower
+        counts = differences.new_zeros(self.nbins).scatter_add(0, lower.long(), 1 - above).scatter_add(0, lower.long() + 1, above)
+        before = self.histogram.to(differences)
+        kept = (1 - self.momentum) * (before.sum() > 0).to(before)  # the first batch is the whole histogram
+        moved = kept * before + (1 - kept) * counts / len(differences)
+        self.histogram = moved.to(self.histogram)
+        return (moved / moved.sum()).cumsum(0).index_select(0, positions.long())

@@ -1,0 +1,102 @@
+"""General pair weighting (Wang et al., CVPR 2019, arXiv 1904.06627): cosines times weights that are constants for the gradient.
+
+The paper's view of pair losses: a weight is a loss's slope by that cosine, so the gradient here is that of the loss the weights are
+named after, while the value is the weighted sum itself and may be negative. pytorch-metric-learning's GenericPairLoss is its empty base.
+"""
+
+import torch
+
+from criteria._pairs import as_weights, log_sum_exp, pair_means, softplus
+from utilities.criterion import MetricCriterion
+from utilities.numbers import number
+from utilities.reference import Reference
+from utilities.tensors import normalize
+
+REQUIRES_BATCHMINER = False
+REQUIRES_OPTIM = False
+ALLOWED_MINING_OPS = None
+MINES_PAIRS = True
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of general pair weighting."""
+    group.add_argument(
+        "--loss_gpw_weights",
+        default="multisimilarity",
+        choices=list(WEIGHTS),
+        help="whose weights: 1 for positives and for negatives above the threshold (contrastive), the triplets violated (triplet), sigmoids "
+        "(binomial deviance), a softmax over an anchor's positives and one over its negatives (lifted structure), multi-similarity",
+    )
+    group.add_argument("--loss_gpw_pos_scale", type=number(above=0), default=2, help="of binomial and multisimilarity (alpha)")
+    group.add_argument("--loss_gpw_neg_scale", type=number(above=0), default=50, help="of binomial and multisimilarity (beta)")
+    group.add_argument("--loss_gpw_threshold", type=number(), default=0.5, help="of contrastive, binomial and multisimilarity (lambda)")
+    group.add_argument(
+        "--loss_gpw_margin", type=number(), default=0.1, help="cosine by which a positive is to exceed a negative, of triplet"
+    )
+
+
+class Criterion(MetricCriterion):
+    """sum over anchors of (sum_n w_n s_an - sum_p w_p s_ap), over B; s are cosines."""
+
+    def __init__(self, opt, batchminer=None):
+        super().__init__(batchminer)
+        self.weights = WEIGHTS[opt.loss_gpw_weights]
+        self.pos_scale, self.neg_scale = opt.loss_gpw_pos_scale, opt.loss_gpw_neg_scale
+        self.threshold, self.margin = opt.loss_gpw_threshold, opt.loss_gpw_margin
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
+        positives, negatives = (as_weights(mask, batch) for mask in self.pair_masks(batch, labels, reference))  # (B, M) each
+        unit, compared = reference.mapped(normalize, batch)
+        similarities = unit @ compared.embeddings.T
+        with torch.no_grad():
+            of_positives, of_negatives = self.weights(self, similarities, positives, negatives)
+        self.stats = {
+            "positive_weight": (of_positives * positives).sum() / positives.sum().clamp(min=1),
+            "negative_weight": (of_negatives * negatives).sum() / negatives.sum().clamp(min=1),
+            **pair_means("similarity", similarities, positives, negatives),
+        }
+        return ((of_negatives * negatives - of_positives * positives) * similarities).sum() / len(batch)
+
+    def contrastive(self, values, positives, negatives):
+        """Slopes of sum_p -s + sum_n [s - threshold]+."""
+        return torch.ones_like(values), as_weights(values > self.threshold, values)
+
+    def triplet(self, values, positives, negatives):
+        """Slopes of sum over triplets of [s_an - s_ap + margin]+: how many are violated, counted in sorted rows."""
+        far = torch.finfo(values.dtype).max / 4
+        sorted_negatives = (values * negatives - far * (1 - negatives)).sort(1).values
+        sorted_positives = (values * positives + far * (1 - positives)).sort(1).values
+        nearer_negatives = values.shape[1] - torch.searchsorted(sorted_negatives, values - self.margin, right=True)
+        farther_positives = torch.searchsorted(sorted_positives, values + self.margin)
+        return nearer_negatives.to(values.dtype), farther_positives.to(values.dtype)
+
+    def binomial(self, values, positives, negatives):
+        """Slopes of mean_p softplus(pos_scale (threshold - s)) + mean_n softplus(neg_scale (s - threshold))."""
+        of_positives = self.pos_scale * torch.sigmoid(self.pos_scale * (self.threshold - values))
+        of_negatives = self.neg_scale * torch.sigmoid(self.neg_scale * (values - self.threshold))
+        n_positives, n_negatives = (chosen.sum(1, keepdim=True).clamp(min=1) for chosen in (positives, negatives))
+        return of_positives / n_positives, of_negatives / n_negatives
+
+    def lifted(self, values, positives, negatives):
+        """Slopes of [log sum_p exp(-s) + log sum_n exp(s)]+."""
+        far_positives, near_negatives = log_sum_exp(-values, positives), log_sum_exp(values, negatives)
+        active = as_weights(far_positives + near_negatives > 0, values)[:, None]
+        rising = torch.exp((-values - far_positives[:, None]).clamp(max=0))  # at most 1 where chosen; elsewhere it is not used
+        return active * rising, active * torch.exp((values - near_negatives[:, None]).clamp(max=0))
+
+    def multisimilarity(self, values, positives, negatives):
+        """Slopes of 1/pos_scale log(1 + sum_p exp(-pos_scale (s - threshold))) and its mirror, without that loss's choice of pairs."""
+        positive_exponents, negative_exponents = self.pos_scale * (self.threshold - values), self.neg_scale * (values - self.threshold)
+        of_positives = positive_exponents - softplus(log_sum_exp(positive_exponents, positives))[:, None]
+        of_negatives = negative_exponents - softplus(log_sum_exp(negative_exponents, negatives))[:, None]
+        return of_positives.clamp(max=0).exp(), of_negatives.clamp(max=0).exp()
+
+
+WEIGHTS = {
+    "contrastive": Criterion.contrastive,
+    "triplet": Criterion.triplet,
+    "binomial": Criterion.binomial,
+    "lifted": Criterion.lifted,
+    "multisimilarity": Criterion.multisimilarity,
+}

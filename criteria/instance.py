@@ -1,0 +1,40 @@
+"""Instance loss (Zheng et al., Dual-Path Convolutional Image-Text Embeddings, TOMM 2020, arXiv 1711.05535): a linear classifier.
+
+Each class, in the paper each image with its texts, has a class vector, and neither is normalised. pytorch-metric-learning's InstanceLoss
+has the batch's own embeddings for vectors, and with repeated labels takes the row of the label's rank for its class.
+"""
+
+import torch
+
+from criteria._proxies import ProxyCriterion
+from utilities.numbers import number
+
+REQUIRES_BATCHMINER = False
+REQUIRES_OPTIM = True
+ALLOWED_MINING_OPS = None
+COMPARES_SAMPLES = False
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the instance loss."""
+    group.add_argument("--loss_instance_lr", type=number(0), default=0.0005, help="learning rate of the class vectors")
+    group.add_argument(
+        "--loss_instance_gamma",
+        type=number(above=0),
+        default=64,
+        help="multiplies the products of embeddings and class vectors; the paper has 1, for embeddings of any length",
+    )
+
+
+class Criterion(ProxyCriterion):
+    """Cross-entropy of gamma x . w_c."""
+
+    def __init__(self, opt):
+        super().__init__(opt, opt.loss_instance_lr)
+        self.gamma = opt.loss_instance_gamma
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
+        products = batch @ self.proxies.to(batch).T  # (B, C)
+        self.note(products, labels)
+        return torch.nn.functional.cross_entropy(self.gamma * products, labels)

@@ -1,0 +1,43 @@
+"""Intra-pair variance loss (Yu & Tao, Deep Metric Learning with Tuplet Margin Loss, ICCV 2019), there beside the tuplet margin loss."""
+
+import torch
+
+from criteria._pairs import as_weights, chosen_mean, pair_means
+from utilities.criterion import MetricCriterion
+from utilities.numbers import number
+from utilities.reference import Reference
+from utilities.tensors import normalize
+
+REQUIRES_BATCHMINER = False
+REQUIRES_OPTIM = False
+ALLOWED_MINING_OPS = None
+MINES_PAIRS = True
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the intra-pair variance loss."""
+    group.add_argument(
+        "--loss_intrapair_variance_pos_eps", type=number(0, 1), default=0.01, help="share by which a positive pair may lie below their mean"
+    )
+    group.add_argument(
+        "--loss_intrapair_variance_neg_eps", type=number(0, 1), default=0.01, help="share by which a negative pair may lie above their mean"
+    )
+
+
+class Criterion(MetricCriterion):
+    """mean_P [(1 - pos_eps) E[s_P] - s_ap]+^2 + mean_N [s_an - (1 + neg_eps) E[s_N]]+^2, s cosines, E their mean over such pairs."""
+
+    def __init__(self, opt, batchminer=None):
+        super().__init__(batchminer)
+        self.pos_eps = opt.loss_intrapair_variance_pos_eps
+        self.neg_eps = opt.loss_intrapair_variance_neg_eps
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
+        positives, negatives = (as_weights(mask, batch) for mask in self.pair_masks(batch, labels, reference))  # (B, M) each
+        unit, compared = reference.mapped(normalize, batch)
+        similarities = unit @ compared.embeddings.T
+        below = torch.relu((1 - self.pos_eps) * chosen_mean(similarities, positives) - similarities)
+        above = torch.relu(similarities - (1 + self.neg_eps) * chosen_mean(similarities, negatives))
+        self.stats = pair_means("similarity", similarities, positives, negatives)
+        return chosen_mean(below.square(), positives) + chosen_mean(above.square(), negatives)

@@ -1,0 +1,56 @@
+"""Large-margin softmax, L-Softmax (Liu et al., ICML 2016, arXiv 1612.02295): the angle to the own class is multiplied."""
+
+import torch
+
+from criteria._multiplicative_margin import margin_logits
+from criteria._proxies import ProxyCriterion
+from criteria._sets import warn_of_normalized
+from utilities.numbers import number, whole
+from utilities.tensors import safe_sqrt
+
+REQUIRES_BATCHMINER = False
+REQUIRES_OPTIM = True
+ALLOWED_MINING_OPS = None
+COMPARES_SAMPLES = False
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of large-margin softmax."""
+    group.add_argument("--loss_largemargin_softmax_lr", type=number(0), default=0.0005, help="learning rate of the class weights")
+    group.add_argument(
+        "--loss_largemargin_softmax_margin",
+        type=whole(1, 20),
+        default=4,
+        help="multiplies the angle to the own class; 1 is the plain softmax",
+    )
+    group.add_argument(
+        "--loss_largemargin_softmax_scale", type=number(above=0), default=1, help="multiplies the products of embeddings and class weights"
+    )
+    group.add_argument(
+        "--loss_largemargin_softmax_cosine_weight",
+        type=number(0),
+        default=0,
+        help="weight of the plain cosine beside that of the multiplied angle, which eases training (the paper's lambda, lowered there in steps)",
+    )
+
+
+class Criterion(ProxyCriterion):
+    """Cross-entropy of scale |w_c| |x| cos t_c, psi(t) for cos t at the own class, psi(t) = (-1)^k cos(margin t) - 2 k.
+
+    Lengths of embeddings and of class weights count: it is meant for networks that do not normalise.
+    """
+
+    def __init__(self, opt):
+        super().__init__(opt, opt.loss_largemargin_softmax_lr)
+        self.margin = opt.loss_largemargin_softmax_margin
+        self.scale = opt.loss_largemargin_softmax_scale
+        self.cosine_weight = opt.loss_largemargin_softmax_cosine_weight
+        warn_of_normalized("largemargin_softmax", opt)
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
+        cosines = self.cosines(batch)  # (B, C)
+        self.note(cosines, labels)
+        lengths = safe_sqrt(batch.square().sum(1))[:, None] * safe_sqrt(self.proxies.to(batch).square().sum(1))
+        logits = self.scale * lengths * margin_logits(cosines, labels, self.margin, self.cosine_weight)
+        return torch.nn.functional.cross_entropy(logits, labels)

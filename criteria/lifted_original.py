@@ -1,0 +1,46 @@
+"""Lifted structured embedding, the original form (Song et al., CVPR 2016, arXiv 1511.06452); `lifted` is Hermans et al.'s."""
+
+import torch
+
+from criteria._pairs import as_weights, chosen_mean, log_sum_exp, pair_means
+from utilities.criterion import MetricCriterion
+from utilities.numbers import number
+from utilities.reference import Reference
+from utilities.tensors import pairwise_distances
+
+REQUIRES_BATCHMINER = False
+REQUIRES_OPTIM = False
+ALLOWED_MINING_OPS = None
+MINES_PAIRS = True
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the original lifted loss."""
+    group.add_argument(
+        "--loss_lifted_original_neg_margin",
+        type=number(),
+        default=1.0,
+        help="distance that negatives are pushed beyond (the paper's alpha)",
+    )
+
+
+class Criterion(MetricCriterion):
+    """mean over positive pairs (i, j) of [d_ij + log(sum exp(neg_margin - d_ik) + sum exp(neg_margin - d_lj))]+^2 / 2.
+
+    The first sum goes over the negatives k of i, the second over the anchors l whose negative j is: on a batch alone those are the
+    negatives of j. Both orders of a pair count, which changes no mean. A pair without any negative gives 0.
+    """
+
+    def __init__(self, opt, batchminer=None):
+        super().__init__(batchminer)
+        self.neg_margin = opt.loss_lifted_original_neg_margin
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
+        positives, negatives = (as_weights(mask, batch) for mask in self.pair_masks(batch, labels, reference))  # (B, M) each
+        distances = pairwise_distances(batch, reference.embeddings)
+        nearness = self.neg_margin - distances
+        of_anchors, of_positives = log_sum_exp(nearness, negatives), log_sum_exp(nearness.T, negatives.T)  # (B,), (M,)
+        terms = torch.relu(distances + torch.logaddexp(of_anchors[:, None], of_positives[None, :])).square() / 2
+        self.stats = pair_means("distance", distances, positives, negatives)
+        return chosen_mean(terms, positives) + 0 * batch.sum()  # distances of NaN are 0: it is to be seen

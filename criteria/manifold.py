@@ -1,0 +1,68 @@
+"""Manifold similarity with proxies (Aziere & Todorovic, Ensemble Deep Manifold Similarity Learning using Hard Proxies, CVPR 2019).
+
+Classes are grouped at random, once, and each group has a proxy: one embedding of the paper's ensemble, without its step that makes
+proxies hard. pytorch-metric-learning takes no labels: its user gives each sample's group, or samples are grouped anew at every call.
+"""
+
+import torch
+
+from criteria._proxies import ProxyCriterion
+from utilities.numbers import number, whole
+from utilities.tensors import normalize
+
+REQUIRES_BATCHMINER = False
+REQUIRES_OPTIM = True
+ALLOWED_MINING_OPS = None
+COMPARES_SAMPLES = False  # its graph is the batch and the proxies
+
+TEMPERATURE = 0.5  # of the edges
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the manifold loss."""
+    group.add_argument("--loss_manifold_lr", type=number(0), default=0.0005, help="learning rate of the proxies")
+    group.add_argument("--loss_manifold_n_proxies", type=whole(1, 10000), default=50, help="groups of classes, at most one a class (K)")
+    group.add_argument("--loss_manifold_context_weight", type=number(0), default=1, help="weight of the context part (lambda_C)")
+    group.add_argument("--loss_manifold_alpha", type=number(above=0, below=1), default=0.8, help="what a step of the random walk hands on")
+    group.add_argument("--loss_manifold_margin", type=number(0), default=5e-4, help="by which the own proxy is to be the most similar")
+
+
+class Criterion(ProxyCriterion):
+    """mean_i log(1 + sum_k exp(F_ik - F_iy + margin)) + context_weight * the same of the cosines between rows of F.
+
+    F = (1 - alpha) (I - alpha D^-1/2 S D^-1/2)^-1, the random walk's limit on the graph of samples and proxies whose edges are
+    S = exp([cos]+ / 0.5), D the degrees. k are the proxies of other groups that come within the margin of the own one, y.
+    """
+
+    def __init__(self, opt):
+        n_proxies = min(opt.loss_manifold_n_proxies, getattr(opt, "n_classes", None) or 1)
+        super().__init__(opt, opt.loss_manifold_lr, n_vectors=n_proxies, pml_start=torch.nn.init.normal_)
+        generator = torch.Generator().manual_seed(torch.initial_seed())  # the run's seed, whatever was drawn before
+        self.register_buffer("groups", torch.randperm(self.n_classes, generator=generator) % n_proxies)
+        self.context_weight = opt.loss_manifold_context_weight
+        self.alpha = opt.loss_manifold_alpha
+        self.margin = opt.loss_manifold_margin
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
+        own = self.groups.to(labels.device)[labels][:, None]  # (B, 1)
+        walk = self.walk(torch.cat([normalize(batch), self.unit_proxies(batch)]))
+        samples, proxies = walk.split([len(batch), len(self.proxies)])
+        intrinsic = samples[:, len(batch) :]  # (B, K)
+        context = normalize(samples) @ normalize(proxies).T  # (B, K)
+        self.note(intrinsic, own.squeeze(1))
+        return self.part(intrinsic, own) + self.context_weight * self.part(context, own)
+
+    def walk(self, nodes: torch.Tensor) -> torch.Tensor:
+        """F `(N, N)` of unit vectors `(N, D)`."""
+        identity = torch.eye(len(nodes), dtype=nodes.dtype, device=nodes.device)
+        edges = torch.exp((nodes @ nodes.T).clamp(min=0) / TEMPERATURE) * (1 - identity)
+        degrees = edges.sum(1).rsqrt()
+        # invertible: the normalised edges have eigenvalues of at most 1. Unchecked, so that NaN goes on to the loss
+        return (1 - self.alpha) * torch.linalg.inv_ex(identity - self.alpha * degrees[:, None] * edges * degrees).inverse
+
+    def part(self, similarities: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+        """mean log(1 + sum exp) of the excesses over the own proxy, `own` `(B, 1)`, of `similarities` `(B, K)`."""
+        excesses = similarities - similarities.gather(1, own) + self.margin
+        counted = (excesses < 0).logical_not().scatter(1, own, False)
+        return torch.log1p((counted * excesses.exp()).sum(1)).mean()

@@ -1,0 +1,38 @@
+"""P2SGrad (Zhang et al., CVPR 2019, arXiv 1905.02479): squared errors of the cosines to the class vectors, no scale, no margin.
+
+Its gradient is equation 11 of the paper, averaged over the batch. pytorch-metric-learning takes the mean over all B x C squares, which
+is 2 / C of this one, and brings the class vectors to unit length at every step; here only their direction counts and they drift.
+"""
+
+import torch
+
+from criteria._proxies import ProxyCriterion, in_columns
+from utilities.numbers import number
+
+REQUIRES_BATCHMINER = False
+REQUIRES_OPTIM = True
+ALLOWED_MINING_OPS = None
+COMPARES_SAMPLES = False
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of P2SGrad."""
+    group.add_argument("--loss_p2sgrad_lr", type=number(0), default=0.0005, help="learning rate of the class vectors")
+
+
+class Criterion(ProxyCriterion):
+    """mean over samples of 1/2 sum_c (cos t_c - [c is the own class])^2."""
+
+    def __init__(self, opt):
+        super().__init__(opt, opt.loss_p2sgrad_lr, pml_start=lambda vectors: in_columns(_unit_columns, vectors))
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
+        cosines = self.cosines(batch)  # (B, C)
+        self.note(cosines, labels)
+        errors = cosines.scatter_add(1, labels[:, None], cosines.new_full((len(labels), 1), -1.0))
+        return errors.square().sum(1).mean() / 2
+
+
+def _unit_columns(columns: torch.Tensor) -> None:
+    columns.uniform_(-1, 1).renorm_(2, 1, 1e-5).mul_(1e5)

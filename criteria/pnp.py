@@ -1,0 +1,82 @@
+"""PNP loss (Li et al., Only Penalizing Negative Instances before Positive Ones is Enough, AAAI 2022, arXiv 2102.04640).
+
+The query is no positive of itself, as in `smoothap`; the official code and pytorch-metric-learning count it as one.
+"""
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from criteria._pairs import as_weights, pair_means, positive_pairs
+from criteria._ranking import sums_per_anchor
+from utilities.criterion import MetricCriterion
+from utilities.numbers import number
+from utilities.reference import Reference
+from utilities.tensors import masked_mean, normalize
+
+REQUIRES_BATCHMINER = False
+REQUIRES_OPTIM = False
+ALLOWED_MINING_OPS = None
+
+CHUNK = 1 << 21  # sigmoids in flight: positive pairs of a chunk times the samples of the reference
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of PNP."""
+    group.add_argument(
+        "--loss_pnp_variant",
+        default="Dq",
+        choices=["O", "Iu", "Ib", "Ds", "Dq"],
+        help="what a positive with R negatives before it costs: R (O), (1 + R) log(1 + R) (Iu), (b R - log(1 + b R)) / b^2 (Ib), log(1 + R) "
+        "(Ds), 1 - (1 + R)^-alpha (Dq, the authors' choice)",
+    )
+    group.add_argument("--loss_pnp_temperature", type=number(1e-6), default=0.01, help="temperature of the sigmoids between similarities")
+    group.add_argument("--loss_pnp_alpha", type=number(above=0), default=4, help="exponent of variant Dq (the authors' on SOP)")
+    group.add_argument("--loss_pnp_b", type=number(above=0), default=2, help="b of variant Ib")
+
+
+class Criterion(MetricCriterion):
+    """mean over anchors with a positive of mean_p cost(R_p), R_p = sum_n sigmoid((s_an - s_ap) / temperature), s cosines."""
+
+    def __init__(self, opt):
+        super().__init__()
+        self.variant = opt.loss_pnp_variant
+        self.temperature = opt.loss_pnp_temperature
+        self.alpha = opt.loss_pnp_alpha
+        self.b = opt.loss_pnp_b
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
+        positive_weights, negative_weights = (as_weights(mask, batch) for mask in self.pair_masks(batch, labels, reference))
+        unit, compared = reference.mapped(normalize, batch)
+        similarities = unit @ compared.embeddings.T  # (B, M)
+        anchors, positives = positive_pairs(positive_weights)  # (P,) each
+        size = max(CHUNK // max(len(compared), 1), 1)
+        parts = zip(anchors.split(size), positives.split(size), strict=True)
+        costs = torch.cat([similarities.new_zeros(0), *(self._costs(similarities, negative_weights, *part) for part in parts)])  # (P,)
+        n_positives = positive_weights.sum(1)
+        means = sums_per_anchor(costs, anchors, len(batch)) / n_positives.clamp(min=1)
+        self.stats = pair_means("similarity", similarities, positive_weights, negative_weights)
+        return masked_mean(means + 0 * similarities.sum(1), n_positives > 0)  # without a pair the graph is kept, and NaN is seen
+
+    def _costs(self, similarities, negative_weights, anchors, positives) -> torch.Tensor:
+        """What each of P' positive pairs costs; the `(P', M)` sigmoids are computed anew in the backward pass."""
+        count = checkpoint(
+            _before, similarities, negative_weights, anchors, positives, self.temperature, use_reentrant=False, preserve_rng_state=False
+        )
+        match self.variant:
+            case "O":
+                return count
+            case "Iu":
+                return (1 + count) * torch.log1p(count)
+            case "Ib":
+                return (self.b * count - torch.log1p(self.b * count)) / self.b**2
+            case "Ds":
+                return torch.log1p(count)
+            case "Dq":
+                return 1 - (1 + count) ** -self.alpha
+
+
+def _before(similarities, negative_weights, anchors, positives, temperature) -> torch.Tensor:
+    rows = similarities.index_select(0, anchors)
+    nearer = torch.sigmoid((rows - rows.gather(1, positives[:, None])) / temperature)
+    return (nearer * negative_weights.index_select(0, anchors)).sum(1)

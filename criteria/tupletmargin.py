@@ -1,0 +1,52 @@
+"""Tuplet margin loss (Yu & Tao, Deep Metric Learning with Tuplet Margin Loss, ICCV 2019).
+
+Every positive pair meets all negatives of its anchor, as in pytorch-metric-learning; the paper draws one of each other class.
+"""
+
+import torch
+
+from criteria._angular_margin import LIMIT
+from criteria._pairs import as_weights, chosen_mean, log_sum_exp, pair_means, softplus
+from utilities.criterion import MetricCriterion
+from utilities.numbers import number
+from utilities.reference import Reference
+from utilities.tensors import normalize
+
+REQUIRES_BATCHMINER = False
+REQUIRES_OPTIM = False
+ALLOWED_MINING_OPS = None
+MINES_PAIRS = True
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the tuplet margin loss."""
+    group.add_argument(
+        "--loss_tupletmargin_margin",
+        type=number(0, 3.1416),
+        default=0.1,
+        help="radians taken off the angle of a positive pair, so that pairs this near are not drawn on (the paper's beta; 5.73 degrees)",
+    )
+    group.add_argument("--loss_tupletmargin_scale", type=number(above=0), default=64, help="multiplies the cosines (the paper's s)")
+
+
+class Criterion(MetricCriterion):
+    """Mean over positive pairs of log(1 + sum_n exp(scale (cos t_an - cos(t_ap - margin)))), t the angle between two embeddings.
+
+    A positive pair whose anchor has no negative gives 0.
+    """
+
+    def __init__(self, opt, batchminer=None):
+        super().__init__(batchminer)
+        self.margin = opt.loss_tupletmargin_margin
+        self.scale = opt.loss_tupletmargin_scale
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
+        positives, negatives = (as_weights(mask, batch) for mask in self.pair_masks(batch, labels, reference))  # (B, M) each
+        unit, compared = reference.mapped(normalize, batch)
+        similarities = unit @ compared.embeddings.T
+        widened = torch.cos(similarities.clamp(-LIMIT, LIMIT).acos() - self.margin)
+        near_negatives = log_sum_exp(self.scale * similarities, negatives)[:, None]  # (B, 1)
+        terms = softplus(near_negatives - self.scale * widened)  # (B, M), log(1 + sum_n exp(...)) of each as a positive
+        self.stats = pair_means("similarity", similarities, positives, negatives)
+        return chosen_mean(terms, positives)

@@ -1,0 +1,136 @@
+"""Dynamic soft margin: loops over several batches, as the histogram moves; pytorch-metric-learning's values."""
+
+import math
+
+import pytest
+import torch
+from pytorch_metric_learning.losses import DynamicSoftMarginLoss
+
+from tests.criteria._oracles import (
+    DIMENSIONS,
+    MIXED,
+    Fixed,
+    build,
+    check_empty,
+    check_finite,
+    criterion_of,
+    embeddings_of,
+    gradients,
+    mined,
+    rows,
+)
+from utilities.tuples import as_triplets
+
+
+class Slow:
+    """The official code's steps in loops, its weights constants."""
+
+    def __init__(self, nbins=512, momentum=0.01):
+        self.histogram, self.momentum, self.width = None, momentum, 4 / (nbins - 1)
+        self.nbins = nbins
+
+    def __call__(self, x, triplets, compared=None):
+        compared = x if compared is None else compared
+        unit, others = ([row / row.norm() for row in of] for of in (x, compared))
+        apart = [((unit[a] - others[p]).norm(), (unit[a] - others[n]).norm()) for a, p, n in triplets]
+        differences = [p - n for p, n in apart]
+        counts = [0.0] * self.nbins
+        for d in differences:
+            position = (float(d.detach()) + 2) / self.width
+            low = min(math.floor(position), self.nbins - 2)
+            counts[low] += 1 - (position - low)
+            counts[low + 1] += position - low
+        counts = [count / len(differences) for count in counts]
+        m = 1.0 if self.histogram is None else self.momentum
+        before = self.histogram or counts
+        self.histogram = [(1 - m) * old + m * new for old, new in zip(before, counts, strict=True)]
+        total = 0.0
+        for d in differences:
+            node = math.floor((float(d.detach()) + 2) / self.width)
+            total = total + sum(self.histogram[: node + 1]) / sum(self.histogram) * d
+        return total / len(differences)
+
+
+@pytest.mark.parametrize("flags", [{}, {"nbins": 11, "momentum": 0.3}, {"nbins": 2, "momentum": 1.0}])
+@pytest.mark.parametrize("miner", ["all", "batchhard", "none", "distance"])
+def test_value_and_gradient_of_several_batches(miner, flags):
+    slow, criterion = Slow(**flags), None
+    for seed in range(3):
+        x = torch.randn(len(MIXED), DIMENSIONS, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+        tuples = mined(miner, x)
+        criterion = (
+            criterion
+            or criterion_of("dynamic_softmargin", tuples, **{f"loss_dynamic_softmargin_{k}": v for k, v in flags.items()}).double()
+        )
+        criterion.batchminer = Fixed(tuples)
+        value, expected = criterion(x, torch.tensor(MIXED)), slow(x, rows(as_triplets(tuples)))
+        torch.testing.assert_close(value, expected, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(*(torch.autograd.grad(v, x)[0] for v in (value, expected)), rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(criterion.histogram, torch.tensor(slow.histogram, dtype=torch.float64))
+
+
+def test_values_of_pytorch_metric_learning_over_several_batches():
+    """Its n bins are n + 1 nodes of ours without the last, at 2, where no difference lies here.
+
+    It adds the counts of a batch, not their shares, to the moving histogram: a momentum m there is one of m T / (1 - m + m T) for T triplets.
+    """
+    criterion = peer = None
+    for seed in range(3):
+        x = torch.randn(len(MIXED), DIMENSIONS, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        tuples = mined("all", x)
+        size = len(tuples.anchors)
+        flags = {"loss_dynamic_softmargin_nbins": 11, "loss_dynamic_softmargin_momentum": 0.1}
+        criterion = criterion or criterion_of("dynamic_softmargin", tuples, **flags).double()
+        peer = peer or DynamicSoftMarginLoss(num_bins=10, momentum=0.1 / (size + 0.1 - 0.1 * size))
+        criterion.batchminer = Fixed(tuples)
+        torch.testing.assert_close(criterion(x, torch.tensor(MIXED)), peer(x, torch.tensor(MIXED), tuple(tuples)))
+
+
+def test_reference():
+    x, others = (
+        torch.randn(n, DIMENSIONS, dtype=torch.float64, generator=torch.Generator().manual_seed(n)).requires_grad_() for n in (4, 7)
+    )
+    labels, other_labels = torch.tensor([0, 1, 2, 0]), torch.tensor([0, 1, 1, 2, 0, 3, 0])
+    triplets = [
+        (a, p, n) for a in range(4) for p in range(7) for n in range(7) if labels[a] == other_labels[p] and labels[a] != other_labels[n]
+    ]
+
+    def miner(batch, labels, reference=None, reference_labels=None, own=None):
+        return triplets
+
+    value = build("dynamic_softmargin", miner)(x, labels, reference=others, reference_labels=other_labels)
+    expected = Slow()(x, triplets, others)
+    torch.testing.assert_close(value, expected)
+    for one, other in zip(gradients(value, [x, others]), gradients(expected, [x, others]), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_differences_at_the_ends():
+    """-2 and 2 are the first and the last node."""
+    x = torch.tensor([[1.0, 0], [1, 0], [-1, 0], [-1, 0]], dtype=torch.float64, requires_grad=True)
+    triplets = [(0, 1, 2), (0, 2, 1)]
+    criterion = criterion_of("dynamic_softmargin", triplets).double()
+    loss = criterion(x, torch.tensor([0, 0, 1, 1]))
+    assert float(loss.detach()) == pytest.approx((-2 * 0.5 + 2 * 1.0) / 2)
+    assert criterion.histogram[0] == criterion.histogram[-1] == 0.5
+
+
+def test_the_histogram_is_part_of_the_state():
+    x = embeddings_of()
+    tuples = mined("all", x)
+    one, other = (criterion_of("dynamic_softmargin", tuples) for _ in range(2))
+    one(x, torch.tensor(MIXED))
+    other.load_state_dict(one.state_dict())
+    y = 1.3 * x.detach().roll(1, 0)
+    assert torch.equal(one(y, torch.tensor(MIXED)), other(y, torch.tensor(MIXED)))
+
+
+def test_nothing_mined_leaves_the_histogram():
+    check_empty("dynamic_softmargin")
+    criterion = criterion_of("dynamic_softmargin", [])
+    criterion(embeddings_of(), torch.tensor(MIXED))
+    assert (criterion.histogram == 0).all()
+
+
+def test_finite():
+    check_finite("dynamic_softmargin", ["all", "distance", "batchhard"])

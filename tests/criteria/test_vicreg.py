@@ -1,0 +1,128 @@
+import pytest
+import torch
+from pytorch_metric_learning.losses import VICRegLoss
+
+from tests.criteria import test_registry_wide as wide
+from tests.criteria._oracles import DIMENSIONS, build, compare, gradcheck
+from utilities.errors import UserError
+
+LABELS = {"in turn": [0, 0, 1, 1, 2, 2, 3, 3], "views one after the other": [5, 1, 7, 2, 5, 1, 7, 2], "mixed": [3, 1, 1, 9, 3, 9]}
+
+
+def slow(labels, invariance=25.0, variance=25.0, covariance=1.0, eps=1e-4):
+    first = [i for i, label in enumerate(labels) if label not in labels[:i]]
+    second = [labels.index(labels[i], i + 1) for i in first]
+
+    def loss(x):
+        n, dimensions = len(first), x.shape[1]
+        total = invariance * sum(((x[i] - x[j]) ** 2).mean() for i, j in zip(first, second, strict=True)) / n
+        for view in (first, second):
+            mean = sum(x[i] for i in view) / n
+            for k in range(dimensions):
+                for m in range(dimensions):
+                    entry = sum((x[i, k] - mean[k]) * (x[i, m] - mean[m]) for i in view) / max(n - 1, 1)
+                    if k == m:
+                        total = total + variance * (1 - (entry + eps).sqrt()).clamp(min=0) / dimensions / 2
+                    else:
+                        total = total + covariance * entry**2 / dimensions
+        return total
+
+    return loss
+
+
+def batch_of(labels, scale=1.0):
+    return scale * torch.randn(len(labels), DIMENSIONS, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("scale", [0.5, 3.0])
+@pytest.mark.parametrize("kind", LABELS)
+def test_formula(kind, scale):
+    labels = LABELS[kind]
+    compare(build("vicreg"), slow(labels), batch_of(labels, scale), torch.tensor(labels))
+
+
+def test_one_image_has_no_variance():
+    compare(build("vicreg"), slow([4, 4]), batch_of([4, 4]), torch.tensor([4, 4]))
+
+
+def test_flags():
+    labels = LABELS["mixed"]
+    flags = {"loss_vicreg_invariance": 2.0, "loss_vicreg_variance": 3.0, "loss_vicreg_covariance": 0.7, "loss_vicreg_eps": 0.1}
+    compare(build("vicreg", **flags), slow(labels, 2.0, 3.0, 0.7, 0.1), batch_of(labels), torch.tensor(labels))
+
+
+def test_gradient():
+    labels = LABELS["mixed"]
+    gradcheck(build("vicreg"), batch_of(labels), torch.tensor(labels))
+
+
+def test_against_pytorch_metric_learning():
+    labels = LABELS["views one after the other"]
+    ours_in, theirs_in = (batch_of(labels).requires_grad_() for _ in range(2))
+    ours = build("vicreg")(ours_in, torch.tensor(labels))
+    theirs = VICRegLoss()(theirs_in[:4], ref_emb=theirs_in[4:])
+    torch.testing.assert_close(ours, theirs)
+    ours.backward()
+    theirs.backward()
+    torch.testing.assert_close(ours_in.grad, theirs_in.grad)
+
+
+@pytest.mark.parametrize(
+    "labels, told", [([0, 0, 0, 1, 1, 1], "3 times"), ([0, 0, 1, 2], "1 times"), ([0, 0, 1], "1 times"), ([0, 0, 0, 0], "4 times")]
+)
+def test_other_labels_are_refused_in_one_line(labels, told):
+    with pytest.raises(UserError, match=f"--loss vicreg: labels that occur {told}; .*each label exactly twice.*--views 2") as refused:
+        build("vicreg")(batch_of(labels), torch.tensor(labels))
+    assert "\n" not in str(refused.value)
+
+
+def test_an_empty_batch_is_refused():
+    with pytest.raises(UserError, match="an empty batch"):
+        build("vicreg")(batch_of([]), torch.tensor([], dtype=torch.long))
+
+
+@pytest.mark.parametrize("points", [torch.zeros(4, 3), torch.ones(4, 3), 1e3 * torch.eye(4)])
+def test_finite(points):
+    batch = points.clone().requires_grad_()
+    loss = build("vicreg").float()(batch, torch.tensor([0, 0, 1, 1]))
+    loss.backward()
+    assert torch.isfinite(loss) and torch.isfinite(batch.grad).all()
+
+
+def test_a_network_that_normalises_is_warned_of(capsys):
+    build("vicreg", arch="resnet50_normalize")
+    assert "--loss vicreg is meant for embeddings of any length" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        wide.test_constants,
+        lambda name: wide.test_degenerate_batches_give_finite_values_and_gradients(name, False),
+        lambda name: wide.test_half_precision_is_raised(name, torch.bfloat16),
+        wide.test_float64_stays_float64,
+        wide.test_same_seed_same_bits,
+        wide.test_unknown_keywords_are_ignored,
+        wide.test_stats_are_detached_scalars,
+        wide.test_nan_reaches_the_loss,
+        wide.test_a_step_down_the_gradient_lowers_the_loss,
+        wide.test_whole_state_survives_a_state_dict,
+        wide.test_its_own_flags_bear_its_prefix_and_are_read,
+        wide.test_nothing_is_cast_by_hand,
+    ],
+)
+def test_what_every_criterion_keeps(check, monkeypatch):
+    monkeypatch.setattr(wide, "LABELS", {"repeated": [0, 1, 2, 3, 0, 1, 2, 3], "pairs": [0, 0, 1, 1, 2, 2], "two of a class": [1, 1]})
+    check("vicreg")
+
+
+def test_values_under_another_default_precision():
+    labels = torch.tensor([0, 0, 1, 1])
+    values = []
+    for dtype in (torch.float32, torch.float64):
+        torch.set_default_dtype(dtype)
+        try:
+            values.append(build("vicreg").float()(batch_of(labels.tolist()).float(), labels))
+        finally:
+            torch.set_default_dtype(torch.float32)
+    torch.testing.assert_close(*values, rtol=0, atol=0)
