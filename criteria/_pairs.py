@@ -66,6 +66,11 @@ def softplus(values: torch.Tensor) -> torch.Tensor:
     return -torch.nn.functional.logsigmoid(-values)
 
 
+def chosen_mean(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Mean of `values` where `weights` are 1; a zero that keeps the graph where none is. `values` are finite throughout."""
+    return (values * weights).sum() / weights.sum().clamp(min=1)
+
+
 def pair_sums(values: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Of `values` `(B, M)`, detached, the sum over the positives and their number, the sum over the negatives and their number."""
     values = values.detach()

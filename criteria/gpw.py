@@ -6,7 +6,7 @@ named after, while the value is the weighted sum itself and may be negative. pyt
 
 import torch
 
-from criteria._pairs import as_weights, log_sum_exp, pair_means, softplus
+from criteria._pairs import as_weights, log_sum_exp, pair_means, pair_sums, softplus
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
 from utilities.reference import Reference
@@ -54,7 +54,7 @@ class Criterion(MetricCriterion):
         self.stats = {
             "positive_weight": (of_positives * positives).sum() / positives.sum().clamp(min=1),
             "negative_weight": (of_negatives * negatives).sum() / negatives.sum().clamp(min=1),
-            **pair_means("similarity", similarities, positives, negatives),
+            **pair_means("similarity", pair_sums(similarities, positives, negatives)),
         }
         return ((of_negatives * negatives - of_positives * positives) * similarities).sum() / len(batch)
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from criteria._pairs import as_weights, chosen_mean, pair_means
+from criteria._pairs import as_weights, chosen_mean, pair_means, pair_sums
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
 from utilities.reference import Reference
@@ -39,5 +39,5 @@ class Criterion(MetricCriterion):
         similarities = unit @ compared.embeddings.T
         below = torch.relu((1 - self.pos_eps) * chosen_mean(similarities, positives) - similarities)
         above = torch.relu(similarities - (1 + self.neg_eps) * chosen_mean(similarities, negatives))
-        self.stats = pair_means("similarity", similarities, positives, negatives)
+        self.stats = pair_means("similarity", pair_sums(similarities, positives, negatives))
         return chosen_mean(below.square(), positives) + chosen_mean(above.square(), negatives)

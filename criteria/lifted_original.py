@@ -2,7 +2,7 @@
 
 import torch
 
-from criteria._pairs import as_weights, chosen_mean, log_sum_exp, pair_means
+from criteria._pairs import as_weights, chosen_mean, log_sum_exp, pair_means, pair_sums
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
 from utilities.reference import Reference
@@ -42,5 +42,5 @@ class Criterion(MetricCriterion):
         nearness = self.neg_margin - distances
         of_anchors, of_positives = log_sum_exp(nearness, negatives), log_sum_exp(nearness.T, negatives.T)  # (B,), (M,)
         terms = torch.relu(distances + torch.logaddexp(of_anchors[:, None], of_positives[None, :])).square() / 2
-        self.stats = pair_means("distance", distances, positives, negatives)
+        self.stats = pair_means("distance", pair_sums(distances, positives, negatives))
         return chosen_mean(terms, positives) + 0 * batch.sum()  # distances of NaN are 0: it is to be seen

@@ -6,7 +6,7 @@ The query is no positive of itself, as in `smoothap`; the official code and pyto
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from criteria._pairs import as_weights, pair_means, positive_pairs
+from criteria._pairs import as_weights, pair_means, pair_sums, positive_pairs
 from criteria._ranking import sums_per_anchor
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
@@ -55,7 +55,7 @@ class Criterion(MetricCriterion):
         costs = torch.cat([similarities.new_zeros(0), *(self._costs(similarities, negative_weights, *part) for part in parts)])  # (P,)
         n_positives = positive_weights.sum(1)
         means = sums_per_anchor(costs, anchors, len(batch)) / n_positives.clamp(min=1)
-        self.stats = pair_means("similarity", similarities, positive_weights, negative_weights)
+        self.stats = pair_means("similarity", pair_sums(similarities, positive_weights, negative_weights))
         return masked_mean(means + 0 * similarities.sum(1), n_positives > 0)  # without a pair the graph is kept, and NaN is seen
 
     def _costs(self, similarities, negative_weights, anchors, positives) -> torch.Tensor:

@@ -6,7 +6,7 @@ gradient; pytorch-metric-learning differentiates it, adds 1e-5 to every weight o
 
 import torch
 
-from criteria._pairs import as_weights, pair_means
+from criteria._pairs import as_weights, pair_means, pair_sums
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
 from utilities.reference import Reference
@@ -56,7 +56,7 @@ class Criterion(MetricCriterion):
         near_negatives = self.alpha - distances
         positive_shares = _shares(far_positives.detach(), positives, self.pos_temperature)
         negative_shares = _shares(near_negatives.detach(), negatives, self.neg_temperature)
-        self.stats = pair_means("distance", distances, positives, negatives)
+        self.stats = pair_means("distance", pair_sums(distances, positives, negatives))
         terms = (1 - self.imbalance) * positive_shares * far_positives + self.imbalance * negative_shares * near_negatives
         return terms.sum() / len(batch) + 0 * batch.sum()  # distances of NaN are 0: it is to be seen
 

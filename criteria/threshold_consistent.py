@@ -5,7 +5,7 @@ The paper adds it to another loss; alone it is a contrastive loss on cosines.
 
 import torch
 
-from criteria._pairs import as_weights, chosen_mean, pair_means
+from criteria._pairs import as_weights, chosen_mean, pair_means, pair_sums
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
 from utilities.reference import Reference
@@ -47,7 +47,7 @@ class Criterion(MetricCriterion):
         self.stats = {
             "active_positive_share": below.sum() / positives.sum().clamp(min=1),
             "active_negative_share": above.sum() / negatives.sum().clamp(min=1),
-            **pair_means("similarity", similarities, positives, negatives),
+            **pair_means("similarity", pair_sums(similarities, positives, negatives)),
         }
         positive_part = chosen_mean(self.pos_margin - similarities, below)
         return self.pos_weight * positive_part + self.neg_weight * chosen_mean(similarities - self.neg_margin, above)

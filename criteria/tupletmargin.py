@@ -6,7 +6,7 @@ Every positive pair meets all negatives of its anchor, as in pytorch-metric-lear
 import torch
 
 from criteria._angular_margin import LIMIT
-from criteria._pairs import as_weights, chosen_mean, log_sum_exp, pair_means, softplus
+from criteria._pairs import as_weights, chosen_mean, log_sum_exp, pair_means, pair_sums, softplus
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
 from utilities.reference import Reference
@@ -48,5 +48,5 @@ class Criterion(MetricCriterion):
         widened = torch.cos(similarities.clamp(-LIMIT, LIMIT).acos() - self.margin)
         near_negatives = log_sum_exp(self.scale * similarities, negatives)[:, None]  # (B, 1)
         terms = softplus(near_negatives - self.scale * widened)  # (B, M), log(1 + sum_n exp(...)) of each as a positive
-        self.stats = pair_means("similarity", similarities, positives, negatives)
+        self.stats = pair_means("similarity", pair_sums(similarities, positives, negatives))
         return chosen_mean(terms, positives)
