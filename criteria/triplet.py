@@ -3,7 +3,8 @@
 import torch
 
 from criteria._pairs import softplus
-from criteria._tuples import active_share, mean_term, tuple_distances
+from criteria._reductions import Reduction
+from criteria._tuples import active_share, tuple_distances
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
 from utilities.reference import Reference
@@ -12,6 +13,7 @@ from utilities.tensors import pair_distances
 REQUIRES_BATCHMINER = True
 REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = None  # any miner that yields triplets or pairs
+REDUCES = True
 
 
 def add_arguments(group) -> None:
@@ -38,7 +40,7 @@ class Criterion(MetricCriterion):
         super().__init__(batchminer)
         self.margin = opt.loss_triplet_margin
         self.squared = opt.loss_triplet_distance == "squared"
-        self.reduction = opt.loss_triplet_reduction
+        self.reduction = Reduction(opt, opt.loss_triplet_reduction)
         self.swap = opt.loss_triplet_swap
         self.smooth = opt.loss_triplet_smooth
 
@@ -52,4 +54,4 @@ class Criterion(MetricCriterion):
         margins = positive_distances - negative_distances + self.margin
         violations = torch.relu(margins)
         self.stats = {"active_share": active_share(violations.detach())}
-        return mean_term(softplus(margins) if self.smooth else violations, self.reduction)
+        return self.reduction(softplus(margins) if self.smooth else violations, triplets.anchors, labels)
