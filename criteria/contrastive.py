@@ -2,7 +2,8 @@
 
 import torch
 
-from criteria._tuples import active_share, mean_term, tuple_distances
+from criteria._reductions import Reduction
+from criteria._tuples import active_share, tuple_distances
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
 from utilities.reference import Reference
@@ -10,6 +11,7 @@ from utilities.reference import Reference
 REQUIRES_BATCHMINER = True
 REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = None  # any miner that yields triplets or pairs
+REDUCES = True
 
 
 def add_arguments(group) -> None:
@@ -26,12 +28,14 @@ class Criterion(MetricCriterion):
         super().__init__(batchminer)
         self.pos_margin = opt.loss_contrastive_pos_margin
         self.neg_margin = opt.loss_contrastive_neg_margin
-        self.reduction = opt.loss_contrastive_reduction
+        self.reduction = Reduction(opt, opt.loss_contrastive_reduction)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        positive_distances, negative_distances = tuple_distances(batch, reference, self.mine(batch, labels, reference))
+        pairs = self.pairs(batch, labels, reference)
+        positive_distances, negative_distances = tuple_distances(batch, reference, pairs)
         far_positives = torch.relu(positive_distances - self.pos_margin)  # (P,)
         near_negatives = torch.relu(self.neg_margin - negative_distances)  # (N,)
         self.stats = {"active_positives": active_share(far_positives.detach()), "active_negatives": active_share(near_negatives.detach())}
-        return mean_term(far_positives, self.reduction) + mean_term(near_negatives, self.reduction)
+        positive_part = self.reduction(far_positives, pairs.anchors_p, labels)
+        return positive_part + self.reduction(near_negatives, pairs.anchors_n, labels)

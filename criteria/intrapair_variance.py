@@ -3,6 +3,7 @@
 import torch
 
 from criteria._pairs import as_weights, chosen_mean, pair_means, pair_sums
+from criteria._reductions import Reduction
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
 from utilities.reference import Reference
@@ -12,6 +13,7 @@ REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = None
 MINES_PAIRS = True
+REDUCES = True
 
 
 def add_arguments(group) -> None:
@@ -31,6 +33,7 @@ class Criterion(MetricCriterion):
         super().__init__(batchminer)
         self.pos_eps = opt.loss_intrapair_variance_pos_eps
         self.neg_eps = opt.loss_intrapair_variance_neg_eps
+        self.reduction = Reduction(opt)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
@@ -40,4 +43,5 @@ class Criterion(MetricCriterion):
         below = torch.relu((1 - self.pos_eps) * chosen_mean(similarities, positives) - similarities)
         above = torch.relu(similarities - (1 + self.neg_eps) * chosen_mean(similarities, negatives))
         self.stats = pair_means("similarity", pair_sums(similarities, positives, negatives))
-        return chosen_mean(below.square(), positives) + chosen_mean(above.square(), negatives)
+        of_pairs = self.reduction.of_pairs
+        return of_pairs(below.square(), positives, labels) + of_pairs(above.square(), negatives, labels)

@@ -2,7 +2,8 @@
 
 import torch
 
-from criteria._pairs import as_weights, chosen_mean, log_sum_exp, pair_means, pair_sums
+from criteria._pairs import as_weights, log_sum_exp, pair_means, pair_sums
+from criteria._reductions import Reduction
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
 from utilities.reference import Reference
@@ -12,6 +13,7 @@ REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = None
 MINES_PAIRS = True
+REDUCES = True
 
 
 def add_arguments(group) -> None:
@@ -34,6 +36,7 @@ class Criterion(MetricCriterion):
     def __init__(self, opt, batchminer=None):
         super().__init__(batchminer)
         self.neg_margin = opt.loss_lifted_original_neg_margin
+        self.reduction = Reduction(opt)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
@@ -43,4 +46,4 @@ class Criterion(MetricCriterion):
         of_anchors, of_positives = log_sum_exp(nearness, negatives), log_sum_exp(nearness.T, negatives.T)  # (B,), (M,)
         terms = torch.relu(distances + torch.logaddexp(of_anchors[:, None], of_positives[None, :])).square() / 2
         self.stats = pair_means("distance", pair_sums(distances, positives, negatives))
-        return chosen_mean(terms, positives) + 0 * batch.sum()  # distances of NaN are 0: it is to be seen
+        return self.reduction.of_pairs(terms, positives, labels) + 0 * batch.sum()  # distances of NaN are 0: it is to be seen

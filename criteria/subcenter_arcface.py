@@ -38,3 +38,16 @@ class Criterion(ProxyCriterion):
         similarities = self.centre_cosines(batch, self.unit_centres(batch)).amax(1)  # (B, C)
         self.note(similarities, labels)
         return _angular_margin.cross_entropy(similarities, labels, self.margin, self.scale)
+
+    @torch.no_grad()
+    def angles_to_dominant(self, batch: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Degrees `(B,)` of each embedding to the dominant centre of its class: that which is nearest to most of the class's samples.
+
+        Of equally many the first counts. `batch` `(B, D)` should hold all samples of a class.
+        """
+        cosines = self.centre_cosines(batch.double(), self.unit_centres(batch.double()))  # (B, K, C)
+        to_own = cosines.gather(2, labels[:, None, None].expand(-1, self.per_class, 1)).squeeze(2)  # (B, K)
+        cells = labels * self.per_class + to_own.argmax(1)
+        counts = torch.bincount(cells, minlength=self.n_classes * self.per_class).view(self.n_classes, self.per_class)
+        own = to_own.gather(1, counts.argmax(1).index_select(0, labels)[:, None]).squeeze(1)
+        return own.clamp(-1, 1).acos().rad2deg()

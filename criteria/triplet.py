@@ -2,14 +2,18 @@
 
 import torch
 
-from criteria._tuples import active_share, mean_term, tuple_distances
+from criteria._pairs import softplus
+from criteria._reductions import Reduction
+from criteria._tuples import active_share, tuple_distances
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
 from utilities.reference import Reference
+from utilities.tensors import pair_distances
 
 REQUIRES_BATCHMINER = True
 REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = None  # any miner that yields triplets or pairs
+REDUCES = True
 
 
 def add_arguments(group) -> None:
@@ -17,22 +21,37 @@ def add_arguments(group) -> None:
     group.add_argument("--loss_triplet_margin", type=number(), default=0.2, help="how much farther a negative is to be than a positive")
     group.add_argument("--loss_triplet_distance", default="squared", choices=["squared", "euclidean"], help="squared (FaceNet) or plain")
     group.add_argument("--loss_triplet_reduction", default="mean", choices=["mean", "nonzero"], help="over all triplets or the active ones")
+    group.add_argument(
+        "--loss_triplet_swap",
+        action="store_true",
+        help="take the negative's distance to the positive where it is the smaller one (anchor swap)",
+    )
+    group.add_argument("--loss_triplet_smooth", action="store_true", help="log(1 + exp(violation)) in place of the hinge")
 
 
 class Criterion(MetricCriterion):
-    """mean over triplets of [d_ap^2 - d_an^2 + margin]+ (or of plain distances, or over the active triplets only)."""
+    """mean over triplets of [d_ap^2 - d_an^2 + margin]+ (or of plain distances, or over the active triplets only).
+
+    swap: min(d_an, d_pn) in place of d_an (Balntas et al., Learning Local Feature Descriptors with Triplets, BMVC 2016). smooth: softplus
+    in place of the hinge (Hermans et al., arXiv 1703.07737, with margin 0), where every triplet is active.
+    """
 
     def __init__(self, opt, batchminer):
         super().__init__(batchminer)
         self.margin = opt.loss_triplet_margin
         self.squared = opt.loss_triplet_distance == "squared"
-        self.reduction = opt.loss_triplet_reduction
+        self.reduction = Reduction(opt, opt.loss_triplet_reduction)
+        self.swap = opt.loss_triplet_swap
+        self.smooth = opt.loss_triplet_smooth
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        positive_distances, negative_distances = tuple_distances(
-            batch, reference, self.triplets(batch, labels, reference), self.squared
-        )  # (T,) each
-        violations = torch.relu(positive_distances - negative_distances + self.margin)
+        triplets = self.triplets(batch, labels, reference)
+        positive_distances, negative_distances = tuple_distances(batch, reference, triplets, self.squared)  # (T,) each
+        if self.swap:
+            swapped = pair_distances(reference.embeddings, triplets.positives, triplets.negatives, self.squared)
+            negative_distances = torch.minimum(negative_distances, swapped)
+        margins = positive_distances - negative_distances + self.margin
+        violations = torch.relu(margins)
         self.stats = {"active_share": active_share(violations.detach())}
-        return mean_term(violations, self.reduction)
+        return self.reduction(softplus(margins) if self.smooth else violations, triplets.anchors, labels)

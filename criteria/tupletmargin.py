@@ -6,7 +6,8 @@ Every positive pair meets all negatives of its anchor, as in pytorch-metric-lear
 import torch
 
 from criteria._angular_margin import LIMIT
-from criteria._pairs import as_weights, chosen_mean, log_sum_exp, pair_means, pair_sums, softplus
+from criteria._pairs import as_weights, log_sum_exp, pair_means, pair_sums, softplus
+from criteria._reductions import Reduction
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
 from utilities.reference import Reference
@@ -16,6 +17,7 @@ REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = None
 MINES_PAIRS = True
+REDUCES = True
 
 
 def add_arguments(group) -> None:
@@ -39,6 +41,7 @@ class Criterion(MetricCriterion):
         super().__init__(batchminer)
         self.margin = opt.loss_tupletmargin_margin
         self.scale = opt.loss_tupletmargin_scale
+        self.reduction = Reduction(opt)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
@@ -49,4 +52,4 @@ class Criterion(MetricCriterion):
         near_negatives = log_sum_exp(self.scale * similarities, negatives)[:, None]  # (B, 1)
         terms = softplus(near_negatives - self.scale * widened)  # (B, M), log(1 + sum_n exp(...)) of each as a positive
         self.stats = pair_means("similarity", pair_sums(similarities, positives, negatives))
-        return chosen_mean(terms, positives)
+        return self.reduction.of_pairs(terms, positives, labels)

@@ -2,9 +2,12 @@
 
 The file holds `features` `(N, D)` and `labels` `(N,)`; with `reference_features` `(M, D)` and `reference_labels` `(M,)` the former are
 queries that search in the latter, where `exclude` `(N,)` may say which sample of the reference a query itself is (-1: none).
+
+`python -m evaluation RUN --outliers` lists the training images of a run with --loss subcenter_arcface that lie far from their class.
 """
 
 import argparse
+import functools
 import json
 import zipfile
 from pathlib import Path
@@ -13,9 +16,10 @@ import numpy as np
 
 import evaluation
 import metrics
-from evaluation import outputs
+from evaluation import outliers, outputs
 from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.files import replacing
+from utilities.numbers import number
 
 PROGRAM = "python -m evaluation"
 DEFAULT_METRICS = ["e_recall@1", "e_recall@2", "e_recall@4", "precision@1", "r_precision", "map_r", "nmi"]
@@ -27,18 +31,24 @@ def parser() -> argparse.ArgumentParser:
     parser = OneLineParser(prog=PROGRAM, description="Measure embeddings from an .npz file.", allow_abbrev=False)
     help_file = "an .npz file with features (N, D) and labels (N,); optional reference_features, reference_labels, exclude"
     help_metrics = f"what to measure, names of `python main.py --list metrics` (default: {' '.join(DEFAULT_METRICS)})"
-    parser.add_argument("file", help=help_file)
+    parser.add_argument("file", help=f"{help_file}; with --outliers a run folder, or the embeddings of its training images")
     parser.add_argument("--evaluation_metrics", nargs="+", default=DEFAULT_METRICS, metavar="METRIC", help=help_metrics)
     parser.add_argument("--seed", type=int, default=1, help="seed of k-means (default: 1)")
     help_starts = "nmi, ami and f1 are the mean over N k-means starts, with the seeds 0 to N-1 (default: one start, with --seed)"
     parser.add_argument("--eval_kmeans_starts", type=int, default=None, metavar="N", help=help_starts)
     parser.add_argument("--evaluate_on_gpu", action="store_true", help="search and cluster on the GPU")
     parser.add_argument("--out", default=None, metavar="FILE", help="also write the values to this JSON file")
+    help_outliers = (
+        "list the training images of a run with --loss subcenter_arcface beyond --outlier_angle of their class's dominant centre"
+    )
+    parser.add_argument("--outliers", action="store_true", help=help_outliers)
+    help_angle = "degrees beyond which an image is an outlier (from 0 to 180; default: 75, the paper's)"
+    parser.add_argument("--outlier_angle", type=number(0, 180), default=75, metavar="DEGREES", help=help_angle)
     parser.exits = False
     return parser
 
 
-def read(path: str) -> dict:
+def read(path: str, optional: tuple[str, ...] = OPTIONAL) -> dict:
     """The arrays of the file, by name. Raises UserError where it is none, or lacks what it must hold."""
     try:
         content = np.load(path, allow_pickle=False)
@@ -46,7 +56,7 @@ def read(path: str) -> dict:
             raise UserError(f"{path}: one array; expected an .npz file with {' and '.join(REQUIRED)}")
         with content as file:
             found = file.files
-            arrays = {name: file[name] for name in (*REQUIRED, *OPTIONAL) if name in found}
+            arrays = {name: file[name] for name in (*REQUIRED, *optional) if name in found}
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file") from error
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
@@ -56,15 +66,30 @@ def read(path: str) -> dict:
         missing.append("reference_labels")
     if missing:
         raise UserError(f"{path} has no {' and no '.join(missing)}; it holds {', '.join(found) or 'nothing'}")
-    if "reference_features" not in arrays and len(arrays) > len(REQUIRED):
-        extra = next(name for name in arrays if name in OPTIONAL)
+    extra = next((name for name in arrays if name in OPTIONAL), None)
+    if "reference_features" not in arrays and extra is not None:
         raise UserError(f"{path}: {extra} needs reference_features")
     return arrays
 
 
-def main(argv: list[str] | None = None) -> dict:
-    """Print the table of one file's metrics. Returns name -> value."""
+def list_outliers(flags) -> list[outliers.Outlier]:
+    """Print the outliers of `--outliers`, and write them to `--out`. Returns them."""
+    found, size = outliers.find(flags.file, functools.partial(read, optional=("paths", "class_names")), flags.outlier_angle)
+    print(
+        f"{flags.file}: {len(found):,} of {size:,} training images lie more than {flags.outlier_angle:g} degrees from their class's dominant centre"
+    )
+    print(outliers.table(found))
+    if flags.out is not None:
+        with replacing(flags.out) as file:
+            json.dump({"angle": flags.outlier_angle, "images": size, "outliers": [one._asdict() for one in found]}, file, indent=1)
+    return found
+
+
+def main(argv: list[str] | None = None) -> dict | list:
+    """Print the table of one file's metrics, or a run's outliers. Returns name -> value, or the outliers."""
     flags = parser().parse_args(argv)
+    if flags.outliers:
+        return list_outliers(flags)
     for name in flags.evaluation_metrics:
         metrics.check(name)
     if flags.eval_kmeans_starts is not None and flags.eval_kmeans_starts < 1:

@@ -22,6 +22,7 @@ def check(opt) -> None:
     trainers.REGISTRY.module(opt.trainer)
     parse_weights(opt.loss_weights)
     _check_mining(opt, loss)
+    _check_reduction(opt, loss)
     if getattr(sampler, "USES_SAMPLES_PER_CLASS", False):
         if opt.bs % opt.samples_per_class:
             raise UserError(
@@ -115,6 +116,17 @@ def _check_mining(opt, loss) -> None:
         )
     if allowed is not None and opt.batch_mining not in allowed:
         raise UserError(f"--batch_mining {opt.batch_mining} does not go with --loss {opt.loss}; allowed: {', '.join(allowed)}")
+
+
+def _check_reduction(opt, loss) -> None:
+    """A reduction goes with a loss that is a mean over tuples, weights of classes with the reduction that reads them."""
+    if opt.loss_reduction is not None and not getattr(loss, "REDUCES", False):
+        able = [name for name, module in criteria.REGISTRY.modules().items() if getattr(module, "REDUCES", False)]
+        raise UserError(
+            f"--loss_reduction {opt.loss_reduction}: --loss {opt.loss} is no mean over tuples that it could change; these are: {', '.join(able)}"
+        )
+    if opt.loss_class_weights is not None and opt.loss_reduction != "class_weighted":
+        raise UserError(f"--loss_class_weights {opt.loss_class_weights} is read under --loss_reduction class_weighted: add it")
 
 
 def shown(value) -> str:

@@ -1,0 +1,83 @@
+"""How the terms of tuples become one number: `--loss_reduction`, for the losses that say `REDUCES = True`."""
+
+import torch
+
+from criteria._pairs import chosen_mean, positive_pairs
+from criteria._ranking import sums_per_anchor
+from criteria._tuples import mean_term
+from utilities.errors import UserError
+from utilities.tensors import take_pairs
+from utilities.tuples import same_class
+
+CHOICES = ["mean", "nonzero", "per_anchor", "sum", "class_weighted"]
+
+
+def add_arguments(group) -> None:
+    """Declare the reduction that all losses on tuples share."""
+    group.add_argument(
+        "--loss_reduction",
+        default=None,
+        choices=CHOICES,
+        help="what becomes of the terms of all pairs or triplets: their mean, the mean of those above 0, the mean over the batch of each anchor's "
+        "mean (0 without a term), their sum, or their mean with the weights of the anchors' classes. Wins over --loss_triplet_reduction and "
+        "--loss_contrastive_reduction (default: what the loss does by itself)",
+    )
+    group.add_argument(
+        "--loss_class_weights",
+        default=None,
+        metavar="FILE",
+        help="of --loss_reduction class_weighted: a text file with one number of at least 0 a class, in the order of the labels (default: the "
+        "classes that have terms in a batch count alike)",
+    )
+
+
+class Reduction:
+    """The reduction of `opt.loss_reduction`; where it is unset, `own`: "mean" or "nonzero".
+
+    Raises UserError where the class weights cannot be read, or are not one a class.
+    """
+
+    def __init__(self, opt, own: str = "mean"):
+        self.is_own = opt.loss_reduction is None
+        self.how = opt.loss_reduction or own
+        self.weights = None
+        if opt.loss_class_weights is not None:
+            self.weights = read_weights(opt.loss_class_weights, getattr(opt, "n_classes", None))
+
+    def __call__(self, terms: torch.Tensor, anchors: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Scalar of non-negative `terms` `(T,)` of tuples with `anchors` `(T,)`, rows of a batch with `labels` `(B,)`; 0 of none."""
+        if self.how in ("mean", "nonzero"):
+            return mean_term(terms, self.how)
+        if self.how == "sum":
+            return terms.sum()
+        if self.how == "class_weighted" and self.weights is not None:
+            return mean_term(terms * self.weights.to(terms).index_select(0, labels.index_select(0, anchors)))
+        sums = sums_per_anchor(terms, anchors, len(labels))  # (B,)
+        counts = sums_per_anchor(torch.ones_like(terms), anchors, len(labels))
+        if self.how == "per_anchor":
+            return (sums / counts.clamp(min=1)).sum() / max(len(labels), 1)
+        same = same_class(labels).to(terms.dtype)  # (B, B)
+        of_class = same @ counts  # (B,), terms of the anchor's class
+        n_classes = ((of_class > 0).to(terms.dtype) / same.sum(1)).sum()
+        return (sums / of_class.clamp(min=1)).sum() / n_classes.clamp(min=1)
+
+    def of_pairs(self, values: torch.Tensor, weights: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Scalar of the entries of `values` `(B, M)`, row = anchor, whose weight is 1."""
+        if self.is_own:
+            return chosen_mean(values, weights)
+        anchors, others = positive_pairs(weights)
+        return self(take_pairs(values, anchors, others), anchors, labels)
+
+
+def read_weights(path: str, n_classes: int | None) -> torch.Tensor:
+    """The numbers of a text file, `(C,)`. Raises UserError, in one line, where it has none, too few, too many, or a negative one."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            weights = torch.tensor([float(word) for word in file.read().split()], dtype=torch.float64)
+    except (OSError, ValueError) as error:  # UnicodeDecodeError is a ValueError
+        raise UserError(f"--loss_class_weights {path}: not a text file of numbers ({error})") from error
+    if not bool((weights.isfinite() & (weights >= 0)).all()):
+        raise UserError(f"--loss_class_weights {path}: every weight is a finite number of at least 0")
+    if n_classes and len(weights) != n_classes:
+        raise UserError(f"--loss_class_weights {path} has {len(weights)} numbers, the training data {n_classes} classes: one a class")
+    return weights

@@ -1,0 +1,94 @@
+"""Training images far from the dominant centre of their class: `python -m evaluation RUN --outliers` (Deng et al., Sub-center ArcFace, ECCV 2020).
+
+The paper drops them as label noise and trains again; here they are listed.
+"""
+
+from argparse import Namespace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+import criteria
+from runs import checkpoint
+from runs.folder import RunFolder
+from utilities.errors import UserError
+
+EMBEDDINGS = "embeddings_train.npz"
+METHOD = "angles_to_dominant"  # of a criterion with several centres a class
+
+
+class Outlier(NamedTuple):
+    """One training image: its place in the data set, its path (None where the file knows none), its class, its angle in degrees."""
+
+    index: int
+    path: str | None
+    class_name: str
+    angle: float
+
+
+def place(path: str) -> tuple[Path, Path]:
+    """(run folder, its file of embeddings) of either of them. Raises UserError where there is no such file, or it is of other images."""
+    given = Path(path)
+    file = given if given.suffix == ".npz" else given / EMBEDDINGS
+    folder = next((parent for parent in file.parents if (parent / "parameters.yaml").exists()), file.parent)
+    if not file.name.startswith("embeddings_train"):
+        raise UserError(f"--outliers {path}: outliers are training images, give the run or its {EMBEDDINGS}")
+    if not file.exists():
+        flags = "--splits_to_eval train test --dump_embeddings"
+        raise UserError(f"--outliers: no {file}: python main.py --evaluate --resume_from {folder} {flags} writes it")
+    return folder, file
+
+
+def criterion(folder: Path) -> torch.nn.Module:
+    """The criterion of the checkpoint that the embeddings are of. Raises UserError where it has no several centres a class."""
+    run = RunFolder(folder)
+    flags = Namespace(**run.flags)
+    if not hasattr(criteria.REGISTRY.module(flags.loss).Criterion, METHOD):
+        able = [name for name, module in criteria.REGISTRY.modules().items() if hasattr(module.Criterion, METHOD)]
+        raise UserError(f"--outliers: {folder} was trained with --loss {flags.loss}; outliers are those of --loss {' or '.join(able)}")
+    path = folder / checkpoint.read(folder / checkpoint.LAST)["run"]["selected"].get("checkpoint", checkpoint.LAST)
+    state = checkpoint.read(path).get("criterion")
+    try:
+        rows, embed_dim = state["proxies"].shape
+        built = criteria.select(flags.loss, flags, n_classes=1, embed_dim=embed_dim)  # of one class: how many centres it has
+        built = criteria.select(flags.loss, flags, n_classes=rows // built.per_class, embed_dim=embed_dim)
+        built.load_state_dict(state)
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise checkpoint.damaged(path, "its criterion is not that of parameters.yaml") from error
+    return built
+
+
+def find(path: str, read, threshold: float) -> tuple[list[Outlier], int]:
+    """The outliers of a run, the farthest first, and of how many training images.
+
+    Args:
+        path: the run folder, or a file of its training images' embeddings.
+        read: path of the file -> its arrays by name.
+        threshold: degrees beyond which an image is one.
+
+    Raises UserError where the run has no such centres, or the embeddings are not those that its centres were trained beside.
+    """
+    folder, file = place(path)
+    built, arrays = criterion(folder), read(str(file))
+    features, labels = torch.as_tensor(arrays["features"]).float(), torch.as_tensor(arrays["labels"]).long()
+    expected = (built.n_classes, built.proxies.shape[1])
+    if features.ndim != 2 or features.shape[1] != expected[1] or labels.shape != features.shape[:1]:
+        raise UserError(f"{file}: features {tuple(features.shape)}; the run's centres have {expected[1]} dimensions (without --eval_pca)")
+    if not len(labels) or int(labels.min()) < 0 or int(labels.max()) >= expected[0]:
+        raise UserError(
+            f"{file}: the run trained on {expected[0]} classes, 0 to {expected[0] - 1}: its labels are others, give those of train"
+        )
+    angles = getattr(built, METHOD)(features, labels).tolist()
+    paths, names = arrays.get("paths", [None] * len(angles)), arrays.get("class_names", labels.tolist())
+    found = [
+        Outlier(index, None if paths[index] is None else str(paths[index]), str(names[index]), angle)
+        for index, angle in enumerate(angles)
+        if angle > threshold
+    ]
+    return sorted(found, key=lambda outlier: -outlier.angle), len(angles)
+
+
+def table(found: list[Outlier]) -> str:
+    """One line an image."""
+    return "\n".join(f"{one.angle:6.1f}  {one.class_name}  {one.path if one.path is not None else f'image {one.index}'}" for one in found)
