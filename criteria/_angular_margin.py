@@ -7,13 +7,17 @@ import torch
 LIMIT = 1 - 1e-7  # of cosines: at 1 the angle has an infinite gradient
 
 
-def cross_entropy(similarities: torch.Tensor, labels: torch.Tensor, margin: float, scale: float) -> torch.Tensor:
-    """Cross-entropy of scale * cosines `(B, C)`, the angle to the own class widened by `margin` (radians).
+def cross_entropy(similarities: torch.Tensor, labels: torch.Tensor, margin, scale) -> torch.Tensor:
+    """Cross-entropy of scale * cosines `(B, C)`, the angle to the own class widened by `margin` (radians); each a number or `(B, 1)`.
 
     Beyond pi the cosine of the widened angle would rise again: there it is cos - margin sin(margin), as in the official code.
     """
     similarities = similarities.clamp(-LIMIT, LIMIT)
     own = similarities.gather(1, labels[:, None])  # (B, 1)
     angles = own.acos()
-    widened = torch.where(angles + margin <= math.pi, torch.cos(angles + margin), own - margin * math.sin(margin))
+    widened = torch.where(
+        angles + margin <= math.pi,
+        torch.cos(angles + margin),
+        own - margin * (margin.sin() if isinstance(margin, torch.Tensor) else math.sin(margin)),
+    )
     return torch.nn.functional.cross_entropy(scale * similarities.scatter(1, labels[:, None], widened), labels)

@@ -42,7 +42,8 @@ class Positive(torch.nn.Module):
 def hyperparameters(name: str, module, criterion: torch.nn.Module) -> dict[str, Range]:
     """What of a criterion can be learned: the floats among its flags that its formula reads, by the flag's name without the prefix.
 
-    Its attribute has that name. Rates are none: an optimiser reads them.
+    Its attribute has that name, or the one that the module's `ATTRIBUTES` gives. Rates are none, as an optimiser reads them, nor are the
+    module's `FIXED`, on which the formula depends by comparisons alone.
     """
     parser, prefix = argparse.ArgumentParser(), f"loss_{name}_"
     getattr(module, "add_arguments", lambda parser: None)(parser)
@@ -50,8 +51,15 @@ def hyperparameters(name: str, module, criterion: torch.nn.Module) -> dict[str, 
     return {
         hyper: its_range
         for hyper, its_range in floats.items()
-        if not hyper.endswith(("lr", "lrmulti")) and isinstance(vars(criterion).get(hyper), int | float)
+        if not hyper.endswith(("lr", "lrmulti"))
+        and hyper not in getattr(module, "FIXED", ())
+        and isinstance(vars(criterion).get(attribute(module, hyper)), int | float)
     }
+
+
+def attribute(module, hyper: str) -> str:
+    """The criterion's attribute that holds a hyperparameter."""
+    return getattr(module, "ATTRIBUTES", {}).get(hyper, hyper)
 
 
 def make_learnable(name: str, module, criterion: torch.nn.Module, opt) -> None:
@@ -69,14 +77,14 @@ def make_learnable(name: str, module, criterion: torch.nn.Module, opt) -> None:
             able = f"these have: {', '.join(per_class)}" if per_class else "none of its hyperparameters has"
             raise UserError(f"--loss_learn_per_class: {hyper} of --loss {name} has no value an anchor; {able}")
         size = (opt.n_classes,) if opt.loss_learn_per_class else ()
-        learned.append(_parameter(criterion, hyper, known[hyper], size))
+        learned.append(_parameter(criterion, attribute(module, hyper), known[hyper], size))
     criterion.optim_dict_list = [
         *(getattr(criterion, "optim_dict_list", None) or []),
         {"params": learned, "lr": opt.loss_learn_lr, "weight_decay": 0, "name": "hyperparameters"},
     ]
     if opt.loss_learn_per_class:
         criterion.expect_classes(opt.n_classes)
-    criterion.register_forward_hook(functools.partial(_note, opt.loss_learn))
+    criterion.register_forward_hook(functools.partial(_note, {hyper: attribute(module, hyper) for hyper in opt.loss_learn}))
 
 
 def _parameter(criterion: torch.nn.Module, hyper: str, its_range: Range, size: tuple) -> torch.nn.Parameter:
@@ -95,7 +103,7 @@ def _parameter(criterion: torch.nn.Module, hyper: str, its_range: Range, size: t
     return criterion.parametrizations[hyper].original
 
 
-def _note(names: list[str], criterion: torch.nn.Module, args, loss) -> None:
+def _note(attributes: dict, criterion: torch.nn.Module, args, loss) -> None:
     """Forward hook: the learned values, their mean where there is one a class, are among the criterion's `stats`."""
-    values = {name: getattr(criterion, name).detach().mean() for name in names}
+    values = {name: getattr(criterion, held).detach().mean() for name, held in attributes.items()}
     criterion.stats = {**getattr(criterion, "stats", {}), **values}

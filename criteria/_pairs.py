@@ -23,7 +23,7 @@ class PairCriterion(MetricCriterion):
     ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """What `terms` makes of anchors and reference, each `mapping` of its embeddings (default: as they are).
 
-        `terms(batch (B, D), reference, positives (B, M), negatives (B, M))`, with the pairs as weights 0 and 1 in the precision of
+        `terms(batch (B, D), labels (B,), reference, positives (B, M), negatives (B, M))`, with the pairs as weights 0 and 1 in the precision of
         `batch`, returns two tuples: values anchor by anchor, which are joined, and sums over all anchors, which are added up. A large
         reference is met by a few anchors at a time, and again in the backward pass: no `(B, M)` matrix is kept.
         """
@@ -32,7 +32,7 @@ class PairCriterion(MetricCriterion):
 
         def part(points, labels, reference, mined):
             positives, negatives = reference.masks(labels) if mined is None else mined
-            return terms(points, reference, as_weights(positives, points), as_weights(negatives, points))
+            return terms(points, labels, reference, as_weights(positives, points), as_weights(negatives, points))
 
         size = max(CHUNK // max(len(reference), 1), 1)
         if reference.plain or size >= len(batch):

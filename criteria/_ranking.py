@@ -46,6 +46,13 @@ class SoftRanks(torch.autograd.Function):
         return result, None, None, None, None, None
 
 
+def soft_ranks(similarities, anchors, positives, own, temperature, among=None) -> torch.Tensor:
+    """`SoftRanks`, with a gradient of the temperature too where it is learned."""
+    if isinstance(temperature, torch.Tensor):
+        return SoftRanks.apply(similarities / temperature, anchors, positives, own, 1.0, among)
+    return SoftRanks.apply(similarities, anchors, positives, own, temperature, among)
+
+
 def left_out(reference: Reference, anchors: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
     """What of the reference is not in the list of each pair's anchor, `(P,)`: its own image; without one the pair's positive, no rival either."""
     own = reference.own.index_select(0, anchors)

@@ -38,19 +38,27 @@ class Criterion(MetricCriterion):
 
     def __init__(self, opt, batchminer):
         super().__init__(batchminer)
-        self.squared_tangent = math.tan(math.radians(opt.loss_angular_alpha)) ** 2
-        self.angular_weight = opt.loss_angular_npair_ang_weight
-        self.l2 = opt.loss_angular_npair_l2
+        self.alpha = opt.loss_angular_alpha
+        self.npair_ang_weight = opt.loss_angular_npair_ang_weight
+        self.npair_l2 = opt.loss_angular_npair_l2
         warn_of_normalized("angular", opt)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
         anchors, positives, negatives = self.mine(batch, labels, reference)
         npair = npair_terms(batch, reference, anchors, positives, negatives)  # (A,)
+        squared_tangent = _squared_tangent(self.alpha)
         directions, others = reference.mapped(normalize, batch)
         of_anchors, of_positives = directions.index_select(0, anchors), others.embeddings.index_select(0, positives)  # (A, D)
-        towards_negatives = (4 * self.squared_tangent * (of_anchors + of_positives)) @ others.embeddings.T  # (A, M)
-        towards_positive = 2 * (1 + self.squared_tangent) * (of_anchors * of_positives).sum(1, keepdim=True)  # (A, 1)
+        towards_negatives = (4 * squared_tangent * (of_anchors + of_positives)) @ others.embeddings.T  # (A, M)
+        towards_positive = 2 * (1 + squared_tangent) * (of_anchors * of_positives).sum(1, keepdim=True)  # (A, 1)
         angular = choice_terms(towards_negatives.scatter(1, positives[:, None], towards_positive), positives, negatives)  # (A,)
         self.stats = {"outweighed_share": outweighed_share(npair), "wide_angle_share": outweighed_share(angular)}
-        return mean_term(npair + self.angular_weight * angular) + self.l2 * mean_norm(batch)
+        return mean_term(npair + self.npair_ang_weight * angular) + self.npair_l2 * mean_norm(batch)
+
+
+def _squared_tangent(alpha):
+    """tan^2 of an angle in degrees: a number, or a scalar tensor where it is learned."""
+    if isinstance(alpha, torch.Tensor):
+        return torch.tan(torch.deg2rad(alpha)) ** 2
+    return math.tan(math.radians(alpha)) ** 2

@@ -13,6 +13,7 @@ REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone
 ALLOWED_MINING_OPS = None
+PER_CLASS = ("angular_margin", "feature_scale")
 
 
 def add_arguments(group) -> None:
@@ -29,11 +30,12 @@ class Criterion(ProxyCriterion):
 
     def __init__(self, opt):
         super().__init__(opt, opt.loss_arcface_lr)
-        self.margin = opt.loss_arcface_angular_margin
-        self.scale = opt.loss_arcface_feature_scale
+        self.angular_margin = opt.loss_arcface_angular_margin
+        self.feature_scale = opt.loss_arcface_feature_scale
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
         similarities = self.cosines(batch)  # (B, C)
         self.note(similarities, labels)
-        return _angular_margin.cross_entropy(similarities, labels, self.margin, self.scale)
+        margin, scale = (self.per_anchor(name, labels, 2) for name in PER_CLASS)
+        return _angular_margin.cross_entropy(similarities, labels, margin, scale)

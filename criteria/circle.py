@@ -10,6 +10,7 @@ from utilities.tensors import masked_mean, normalize
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = None
+PER_CLASS = ("m", "gamma")
 MINES_PAIRS = True
 
 
@@ -37,11 +38,12 @@ class Criterion(PairCriterion):
         self.stats = {"active_anchor_share": counted.to(losses.dtype).mean(), **pair_means("similarity", similarities)}
         return masked_mean(losses, counted)
 
-    def terms(self, batch, reference, positives, negatives) -> tuple[tuple, tuple]:
+    def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
         """Of each anchor its loss and its numbers of positives and of negatives; sums of the similarities."""
         similarities = batch @ reference.embeddings.T  # (B, M)
         values = similarities.detach()
-        positive_logits = -self.gamma * torch.relu(1 + self.m - values) * (similarities - (1 - self.m))
-        negative_logits = self.gamma * torch.relu(values + self.m) * (similarities - self.m)
+        m, gamma = (self.per_anchor(name, labels, 2) for name in PER_CLASS)
+        positive_logits = -gamma * torch.relu(1 + m - values) * (similarities - (1 - m))
+        negative_logits = gamma * torch.relu(values + m) * (similarities - m)
         exponents = log_sum_exp(negative_logits, negatives) + log_sum_exp(positive_logits, positives)
         return (softplus(exponents), positives.sum(1), negatives.sum(1)), pair_sums(similarities, positives, negatives)

@@ -11,6 +11,7 @@ from utilities.reference import Reference
 REQUIRES_BATCHMINER = True
 REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = None  # any miner that yields triplets or pairs
+PER_CLASS = ("pos_margin", "neg_margin")
 REDUCES = True
 
 
@@ -34,8 +35,8 @@ class Criterion(MetricCriterion):
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
         pairs = self.pairs(batch, labels, reference)
         positive_distances, negative_distances = tuple_distances(batch, reference, pairs)
-        far_positives = torch.relu(positive_distances - self.pos_margin)  # (P,)
-        near_negatives = torch.relu(self.neg_margin - negative_distances)  # (N,)
+        far_positives = torch.relu(positive_distances - self.per_anchor("pos_margin", labels[pairs.anchors_p]))  # (P,)
+        near_negatives = torch.relu(self.per_anchor("neg_margin", labels[pairs.anchors_n]) - negative_distances)  # (N,)
         self.stats = {"active_positives": active_share(far_positives.detach()), "active_negatives": active_share(near_negatives.detach())}
         positive_part = self.reduction(far_positives, pairs.anchors_p, labels)
         return positive_part + self.reduction(near_negatives, pairs.anchors_n, labels)

@@ -9,6 +9,7 @@ REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone
 ALLOWED_MINING_OPS = None
+PER_CLASS = ("margin", "scale")
 
 
 def add_arguments(group) -> None:
@@ -30,5 +31,6 @@ class Criterion(ProxyCriterion):
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
         similarities = self.cosines(batch)  # (B, C)
         self.note(similarities, labels)
-        margins = similarities.new_full((len(labels), 1), -self.margin)
-        return torch.nn.functional.cross_entropy(self.scale * similarities.scatter_add(1, labels[:, None], margins), labels)
+        margins = similarities.new_zeros(len(labels), 1) - self.per_anchor("margin", labels, 2)
+        scale = self.per_anchor("scale", labels, 2)
+        return torch.nn.functional.cross_entropy(scale * similarities.scatter_add(1, labels[:, None], margins), labels)

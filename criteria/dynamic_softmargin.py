@@ -16,6 +16,7 @@ from utilities.tensors import normalize
 REQUIRES_BATCHMINER = True
 REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = None  # any miner that yields triplets or pairs; the paper's is batchhard
+FIXED = ("momentum",)  # of a running histogram
 
 LARGEST = 2.0  # difference of two distances between unit vectors
 

@@ -15,6 +15,7 @@ from utilities.tensors import normalize
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = None
+FIXED = ("pos_scale", "neg_scale", "threshold", "margin")  # in weights that are constants for the gradient
 MINES_PAIRS = True
 
 

@@ -38,7 +38,7 @@ class Criterion(PairCriterion):
         self.stats = pair_means("similarity", similarities)
         return densities[1] @ densities[0].cumsum(0)
 
-    def terms(self, batch, reference, positives, negatives) -> tuple[tuple, tuple]:
+    def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
         """The soft histograms of the anchors together; sums of the similarities."""
         # (B, M): within a batch each pair twice, which the division by counts undoes
         similarities = (batch @ reference.embeddings.T).clamp(-1, 1)

@@ -15,6 +15,7 @@ from utilities.reference import Reference
 REQUIRES_BATCHMINER = True
 REQUIRES_OPTIM = True
 ALLOWED_MINING_OPS = None  # any miner that yields triplets or pairs
+PER_CLASS = ("margin",)
 
 
 def add_arguments(group) -> None:
@@ -61,11 +62,12 @@ class Criterion(MetricCriterion):
         triplets = self.triplets(batch, labels, reference)
         positive_distances, negative_distances = tuple_distances(batch, reference, triplets)  # (T,) each
         betas = self.betas(labels[triplets.anchors], batch.dtype)
-        far_positives = torch.relu(positive_distances - betas + self.margin)
-        near_negatives = torch.relu(betas - negative_distances + self.margin)
+        margins = self.per_anchor("margin", labels[triplets.anchors])
+        far_positives = torch.relu(positive_distances - betas + margins)
+        near_negatives = torch.relu(betas - negative_distances + margins)
         active = (far_positives > 0).sum() + (near_negatives > 0).sum()
         total = (far_positives + near_negatives).sum()
-        if self.nu:
+        if isinstance(self.nu, torch.Tensor) or self.nu:
             regularisation = betas.expand(len(triplets.anchors)).sum() if isinstance(betas, torch.Tensor) else betas * len(triplets.anchors)
             total = total + self.nu * regularisation * (active > 0)  # nothing is active: the value is 0
         self.stats = {"active_positives": active_share(far_positives.detach()), "active_negatives": active_share(near_negatives.detach())}

@@ -14,6 +14,8 @@ from utilities.reference import Reference
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = None
+FIXED = ("margin",)
+PER_CLASS = ("pos_weight", "neg_weight", "thresh")
 MINES_PAIRS = True
 
 
@@ -68,18 +70,19 @@ class Criterion(PairCriterion):
         }
         return losses.mean()
 
-    def terms(self, batch, reference, positives, negatives) -> tuple[tuple, tuple]:
+    def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
         """The loss of each anchor; the numbers of kept pairs and sums of the similarities."""
         similarities = batch @ reference.embeddings.T  # (B, M)
-        kept_positives, kept_negatives = self.kept(similarities.detach(), positives, negatives)
-        positive_terms = softplus(log_sum_exp(self.pos_weight * (self.thresh - similarities), kept_positives))
-        negative_terms = softplus(log_sum_exp(self.neg_weight * (similarities - self.thresh), kept_negatives))
-        losses = positive_terms / self.pos_weight + negative_terms / self.neg_weight
+        kept_positives, kept_negatives = self.kept(similarities.detach(), positives, negatives, self.per_anchor("margin", labels, 2))
+        thresh, pos_weight, neg_weight = (self.per_anchor(name, labels, 2) for name in ("thresh", "pos_weight", "neg_weight"))
+        positive_terms = softplus(log_sum_exp(pos_weight * (thresh - similarities), kept_positives))
+        negative_terms = softplus(log_sum_exp(neg_weight * (similarities - thresh), kept_negatives))
+        losses = positive_terms / self.per_anchor("pos_weight", labels) + negative_terms / self.per_anchor("neg_weight", labels)
         return (losses,), (kept_positives.sum(), kept_negatives.sum(), *pair_sums(similarities, positives, negatives))
 
-    def kept(self, values: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The pairs of weights `(B, M)` that the comparison of similarities `values` `(B, M)` within the margin keeps."""
-        if self.margin == math.inf or not values.shape[1]:  # nothing to compare
+    def kept(self, values: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor, margin) -> tuple[torch.Tensor, torch.Tensor]:
+        """The pairs of weights `(B, M)` that the comparison of similarities `values` `(B, M)` within `margin` keeps."""
+        if (not isinstance(margin, torch.Tensor) and margin == math.inf) or not values.shape[1]:  # nothing to compare
             return positives, negatives
         far = torch.finfo(values.dtype).max / 4  # beyond every similarity, as inf is beyond every similarity with its margin
         least_similar_positive = (values + (1 - positives) * far).amin(1, keepdim=True)
@@ -87,5 +90,5 @@ class Criterion(PairCriterion):
         # without a positive no negative is kept, and the other way round: both terms are then log 1
         least_similar_positive.masked_fill_(positives.sum(1, keepdim=True) == 0, torch.inf)
         most_similar_negative.masked_fill_(negatives.sum(1, keepdim=True) == 0, -torch.inf)
-        kept_positives = positives * as_weights(values - self.margin < most_similar_negative, values)
-        return kept_positives, negatives * as_weights(values + self.margin > least_similar_positive, values)
+        kept_positives = positives * as_weights(values - margin < most_similar_negative, values)
+        return kept_positives, negatives * as_weights(values + margin > least_similar_positive, values)

@@ -32,7 +32,7 @@ class Criterion(PairCriterion):
         self.stats = pair_means("squared_distance", distances)
         return masked_mean(losses, n_positives > 0)
 
-    def terms(self, batch, reference, positives, negatives) -> tuple[tuple, tuple]:
+    def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
         """Of each anchor its loss and its number of positives; sums of the squared distances."""
         norms, others = reference.mapped(lambda points: points.square().sum(1), batch)
         distances = torch.addmm(norms[:, None] + others.embeddings, batch, reference.embeddings.T, alpha=-2)  # (B, M), squared

@@ -10,6 +10,7 @@ from utilities.tensors import normalize, take_pairs
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = None
+PER_CLASS = ("temperature",)
 MINES_PAIRS = True
 
 
@@ -31,10 +32,10 @@ class Criterion(PairCriterion):
         self.stats = pair_means("similarity", similarities)
         return losses.sum() / max(len(losses), 1)
 
-    def terms(self, batch, reference, positives, negatives) -> tuple[tuple, tuple]:
+    def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
         """The loss of each positive pair; sums of the similarities."""
         similarities = batch @ reference.embeddings.T  # (B, M)
-        logits = similarities / self.temperature
+        logits = similarities / self.per_anchor("temperature", labels, 2)
         negative_mass = log_sum_exp(logits, negatives)  # (B,), once an anchor, whatever its number of positives
         anchors, others = positive_pairs(positives)  # (P,) each
         losses = softplus(negative_mass.index_select(0, anchors) - take_pairs(logits, anchors, others))  # (P,)

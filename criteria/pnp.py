@@ -41,8 +41,8 @@ class Criterion(MetricCriterion):
         super().__init__()
         self.variant = opt.loss_pnp_variant
         self.temperature = opt.loss_pnp_temperature
-        self.alpha = opt.loss_pnp_alpha
-        self.b = opt.loss_pnp_b
+        self.alpha = opt.loss_pnp_alpha if self.variant == "Dq" else None
+        self.b = opt.loss_pnp_b if self.variant == "Ib" else None
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""

@@ -16,6 +16,7 @@ from utilities.tuples import Classes, Triplets
 REQUIRES_BATCHMINER = True
 REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = None  # any miner that yields triplets or pairs
+PER_CLASS = ("margin_alpha_1", "margin_alpha_2")
 
 
 def add_arguments(group) -> None:
@@ -32,16 +33,17 @@ class Criterion(MetricCriterion):
 
     def __init__(self, opt, batchminer):
         super().__init__(batchminer)
-        self.alpha_1 = opt.loss_quadruplet_margin_alpha_1
-        self.alpha_2 = opt.loss_quadruplet_margin_alpha_2
+        self.margin_alpha_1 = opt.loss_quadruplet_margin_alpha_1
+        self.margin_alpha_2 = opt.loss_quadruplet_margin_alpha_2
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`. Draws m from torch's global generator."""
         anchors, positives, negatives = self.triplets(batch, labels, reference)
         strangers, exist = Classes(labels, reference).draw_strangers(anchors, negatives)  # (T,) each
         d_ap, d_an, d_nm = self.distances(batch, reference, anchors, positives, negatives, strangers)
-        with_negative = torch.relu(d_ap - d_an + self.alpha_1)
-        with_stranger = torch.relu(d_ap - d_nm + self.alpha_2)
+        of_anchors = labels[anchors]
+        with_negative = torch.relu(d_ap - d_an + self.per_anchor("margin_alpha_1", of_anchors))
+        with_stranger = torch.relu(d_ap - d_nm + self.per_anchor("margin_alpha_2", of_anchors))
         self.stats = {
             "active_share": active_share(with_negative.detach()),
             "active_strangers": masked_mean((with_stranger > 0).float(), exist),

@@ -49,7 +49,7 @@ class Criterion(PairCriterion):
         self.stats = pair_means("similarity", similarities)
         return masked_mean(misses, n_positives > 0)
 
-    def terms(self, batch, reference, positives, negatives) -> tuple[tuple, tuple]:
+    def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
         """Of each anchor 1 - its mean recall and its number of positives; sums of the similarities."""
         similarities = batch @ reference.embeddings.T  # (B, M)
         sums, n_positives = pair_sums(similarities, positives, negatives), positives.sum(1, keepdim=True)
@@ -58,7 +58,7 @@ class Criterion(PairCriterion):
             return (0.0 * similarities.sum(1), n_positives.squeeze(1)), sums
         anchors, others = positive_pairs(positives)  # (P,) each
         own = _ranking.left_out(reference, anchors, others)
-        ranks = _ranking.SoftRanks.apply(similarities, anchors, others, own, self.temperature, None).squeeze(0)
+        ranks = _ranking.soft_ranks(similarities, anchors, others, own, self.temperature, None).squeeze(0)
         hits = _ranking.sums_per_anchor(torch.sigmoid((ks - ranks[:, None]) / self.k_temperature), anchors, len(batch))  # (B, K)
         recalls = torch.minimum(hits, ks) / torch.minimum(ks, n_positives.clamp(min=1))
         return (1 - recalls.mean(1), n_positives.squeeze(1)), sums

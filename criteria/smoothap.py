@@ -37,12 +37,12 @@ class Criterion(PairCriterion):
         self.stats = pair_means("similarity", similarities)
         return masked_mean(1 - average_precisions, n_positives > 0)
 
-    def terms(self, batch, reference, positives, negatives) -> tuple[tuple, tuple]:
+    def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
         """Of each anchor its average precision and its number of positives; sums of the similarities."""
         similarities = batch @ reference.embeddings.T  # (B, M)
         anchors, others = positive_pairs(positives)  # (P,) each
         own = _ranking.left_out(reference, anchors, others)
-        ranks = _ranking.SoftRanks.apply(similarities, anchors, others, own, self.temperature, positives)  # (2, P)
+        ranks = _ranking.soft_ranks(similarities, anchors, others, own, self.temperature, positives)  # (2, P)
         n_positives = positives.sum(1)
         average_precisions = _ranking.sums_per_anchor(ranks[1] / ranks[0], anchors, len(batch)) / n_positives.clamp(min=1)
         return (average_precisions, n_positives), pair_sums(similarities, positives, negatives)

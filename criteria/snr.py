@@ -11,6 +11,7 @@ from utilities.tensors import FLOOR, pair_distances
 REQUIRES_BATCHMINER = True
 REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = None  # any miner that yields triplets or pairs
+PER_CLASS = ("margin",)
 
 
 def add_arguments(group) -> None:
@@ -50,7 +51,7 @@ class Criterion(MetricCriterion):
             pair_distances(centred, anchors.repeat(2), torch.cat([positives, negatives]), True, others.embeddings).view(2, -1) / freedom
         )
         positive_ratios, negative_ratios = noises / signals  # (T,) each
-        violations = torch.relu(positive_ratios - negative_ratios + self.margin)
+        violations = torch.relu(positive_ratios - negative_ratios + self.per_anchor("margin", labels[anchors]))
         self.stats = {"active_share": active_share(violations.detach())}
         regularisation = mean_term(batch.sum(1).abs().index_select(0, anchors))
         return mean_term(violations, "nonzero") + self.reg_lambda * regularisation

@@ -55,7 +55,7 @@ class Criterion(PairCriterion):
         loss = positive_sum / active_positives.clamp(min=1) + negative_sum / active_negatives.clamp(min=1)
         return loss + self.regularizer_weight * batch.sum(1).abs().mean()
 
-    def terms(self, centred, reference, positives, negatives) -> tuple[tuple, tuple]:
+    def terms(self, centred, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
         """Sums and numbers of the active violations, of positives and of negatives; sums of the distances.
 
         var(x_a - x_b) (D - 1) is a squared distance of centred embeddings.

@@ -9,6 +9,7 @@ REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone
 ALLOWED_MINING_OPS = None
+PER_CLASS = ("temperature",)
 
 
 def add_arguments(group) -> None:
@@ -28,4 +29,4 @@ class Criterion(ProxyCriterion):
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
         similarities = batch @ self.unit_proxies(batch).T  # (B, C)
         self.note(similarities, labels)
-        return torch.nn.functional.cross_entropy(similarities / self.temperature, labels)
+        return torch.nn.functional.cross_entropy(similarities / self.per_anchor("temperature", labels, 2), labels)

@@ -16,6 +16,7 @@ REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone
 ALLOWED_MINING_OPS = None
+ATTRIBUTES = {"lambda": "scale"}  # Python reserves the word
 
 
 def add_arguments(group) -> None:
@@ -53,6 +54,6 @@ class Criterion(ProxyCriterion):
         to_centres = self.centre_cosines(batch, centres)  # (B, K, C)
         similarities = (torch.softmax(to_centres / self.gamma, 1) * to_centres).sum(1)  # (B, C)
         self.note(similarities, labels)
-        margins = similarities.new_full((len(labels), 1), -self.margin_delta)
+        margins = similarities.new_zeros(len(labels), 1) - self.margin_delta
         loss = torch.nn.functional.cross_entropy(self.scale * similarities.scatter_add(1, labels[:, None], margins), labels)
         return loss + self.reg_weight * spread_of_centres(centres) if self.per_class > 1 else loss

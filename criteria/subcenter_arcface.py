@@ -30,14 +30,14 @@ class Criterion(ProxyCriterion):
 
     def __init__(self, opt):
         super().__init__(opt, opt.loss_subcenter_arcface_lr, per_class=opt.loss_subcenter_arcface_n_centers)
-        self.margin = opt.loss_subcenter_arcface_angular_margin
-        self.scale = opt.loss_subcenter_arcface_feature_scale
+        self.angular_margin = opt.loss_subcenter_arcface_angular_margin
+        self.feature_scale = opt.loss_subcenter_arcface_feature_scale
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
         similarities = self.centre_cosines(batch, self.unit_centres(batch)).amax(1)  # (B, C)
         self.note(similarities, labels)
-        return _angular_margin.cross_entropy(similarities, labels, self.margin, self.scale)
+        return _angular_margin.cross_entropy(similarities, labels, self.angular_margin, self.feature_scale)
 
     @torch.no_grad()
     def angles_to_dominant(self, batch: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -10,6 +10,7 @@ from utilities.tensors import masked_mean, normalize
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = None
+PER_CLASS = ("temperature",)
 MINES_PAIRS = True
 
 
@@ -31,10 +32,10 @@ class Criterion(PairCriterion):
         self.stats = pair_means("similarity", similarities)
         return masked_mean(losses, n_positives > 0)
 
-    def terms(self, batch, reference, positives, negatives) -> tuple[tuple, tuple]:
+    def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
         """Of each anchor its loss and its number of positives; sums of the similarities."""
         similarities = batch @ reference.embeddings.T  # (B, M)
-        logits = similarities / self.temperature
+        logits = similarities / self.per_anchor("temperature", labels, 2)
         n_positives = positives.sum(1)
         mean_positive = (logits * positives).sum(1) / n_positives.clamp(min=1)  # (B,)
         losses = log_sum_exp(logits, torch.maximum(positives, negatives)) - mean_positive

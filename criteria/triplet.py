@@ -13,6 +13,7 @@ from utilities.tensors import pair_distances
 REQUIRES_BATCHMINER = True
 REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = None  # any miner that yields triplets or pairs
+PER_CLASS = ("margin",)
 REDUCES = True
 
 
@@ -51,7 +52,7 @@ class Criterion(MetricCriterion):
         if self.swap:
             swapped = pair_distances(reference.embeddings, triplets.positives, triplets.negatives, self.squared)
             negative_distances = torch.minimum(negative_distances, swapped)
-        margins = positive_distances - negative_distances + self.margin
+        margins = positive_distances - negative_distances + self.per_anchor("margin", labels[triplets.anchors])
         violations = torch.relu(margins)
         self.stats = {"active_share": active_share(violations.detach())}
         return self.reduction(softplus(margins) if self.smooth else violations, triplets.anchors, labels)

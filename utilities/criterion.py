@@ -81,6 +81,13 @@ class MetricCriterion(torch.nn.Module):
         self.classes_expected, self.looked_at_labels = n_classes, False
         self.register_forward_pre_hook(_know_the_classes, with_kwargs=True)
 
+    def per_anchor(self, name: str, labels: torch.Tensor, dimensions: int = 1):
+        """The hyperparameter `name` for anchors with `labels` `(T,)`: one number, or `(T,)`, `(T, 1)` … where one a class is learned."""
+        value = getattr(self, name)
+        if not isinstance(value, torch.Tensor) or value.ndim == 0:
+            return value
+        return value.index_select(0, labels).view(-1, *[1] * (dimensions - 1))
+
     def mine(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference | None = None):
         """What the miner makes of the batch: `Triplets`, `Pairs`, or the sets of a set miner."""
         return tuples.Taken(self.batchminer)(batch, labels, reference)

@@ -4,6 +4,8 @@
 its positives and of its negatives. Numbers such as margins are read from the criterion.
 """
 
+import math
+
 import torch
 
 from utilities.reference import Reference
@@ -86,11 +88,11 @@ def quadruplet(c, x, r, found, context):
         anchors, _, negatives = torch.tensor(chosen).unbind(1)
         strangers, _ = Classes(labels, Reference.of(x, labels, r, others, own)).draw_strangers(anchors, negatives)  # the criterion's draws
         for (a, p, n), m in zip(chosen, strangers.tolist(), strict=True):
-            first.append(torch.relu(distance(x[a], r[p]) - distance(x[a], r[n]) + c.alpha_1))
+            first.append(torch.relu(distance(x[a], r[p]) - distance(x[a], r[n]) + c.margin_alpha_1))
             if set(others.tolist()) - {int(labels[a]), int(others[n])}:
                 assert others[m] not in (labels[a], others[n])
                 apart = distance(r[n], r[m]) if n != m else 0.0
-                second.append(torch.relu(distance(x[a], r[p]) - apart + c.alpha_2))
+                second.append(torch.relu(distance(x[a], r[p]) - apart + c.margin_alpha_2))
     return mean(first) + mean(second)
 
 
@@ -111,12 +113,12 @@ def npair(c, x, r, found, context):
 
 
 def angular(c, x, r, found, context):
-    t, terms = c.squared_tangent, []
+    t, terms = math.tan(math.radians(c.alpha)) ** 2, []
     u, v = x / x.norm(dim=1, keepdim=True), r / r.norm(dim=1, keepdim=True)
     for a, ps, ns in sets(found):
         exponents = [4 * t * (u[a] + v[ps[-1]]) @ v[n] - 2 * (1 + t) * u[a] @ v[ps[-1]] for n in ns]
         terms.append(torch.log1p(sum(torch.exp(e) for e in exponents)))
-    return npair(c, x, r, found, context) + c.angular_weight * mean(terms)
+    return npair(c, x, r, found, context) + c.npair_ang_weight * mean(terms)
 
 
 def lifted(c, x, r, found, context):

@@ -1,0 +1,204 @@
+"""`--loss_learn`: gradients of hyperparameters against finite differences, bounds, one value a class, groups, records, resume, refusals."""
+
+import math
+
+import pytest
+import torch
+
+import criteria
+import main
+import parameters
+from criteria import _learn
+from runs import RunFolder, checkpoint
+from tests import builders
+from utilities.errors import UserError
+from utilities.tuples import Pairs, Sets, Triplets
+
+pytestmark = pytest.mark.usefixtures("without_pictures")
+N_CLASSES, DIMENSIONS = 4, 6
+LABELS = torch.tensor([0, 0, 1, 1, 2, 2, 0, 1])
+VALUES = {  # where the default leaves a formula flat on this batch, or gives the number no place
+    "contrastive": {"loss_contrastive_pos_margin": 0.1, "loss_contrastive_neg_margin": 1.6},
+    "margin": {"loss_margin_nu": 0.1},
+    "angular": {"arch": "resnet50"}, "lifted": {"arch": "resnet50"}, "npair": {"arch": "resnet50"},
+    "snr": {"batch_mining": "all", "loss_snr_margin": 0.5}, "pml": None,
+    "rankedlist": {"loss_rankedlist_alpha": 1.25}, "pnp": {"loss_pnp_variant": "Ib"},
+}  # fmt: skip
+
+
+def embeddings(dtype=torch.float64):
+    generator = torch.Generator().manual_seed(1)
+    return torch.nn.functional.normalize(torch.randn(len(LABELS), DIMENSIONS, dtype=torch.float64, generator=generator), dim=1).to(dtype)
+
+
+class AllPairs:
+    """Every pair, or every triplet or set, without chance."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def __call__(self, batch, labels):
+        same = labels[:, None] == labels[None]
+        positives, negatives = same.clone().fill_diagonal_(False), ~same
+        if self.kind == "pairs":
+            return Pairs(*positives.nonzero().unbind(1), *negatives.nonzero().unbind(1))
+        if self.kind == "triplets":
+            return Triplets(*(positives[:, :, None] & negatives[:, None]).nonzero().unbind(1))
+        anchors = torch.arange(len(labels))
+        return Sets(anchors, positives.float().argmax(1) if self.kind == "npair" else positives, negatives)
+
+
+def build(name, **flags):
+    torch.manual_seed(0)
+    miner = AllPairs(name if name in ("npair", "lifted") else "npair" if name == "angular" else "triplets")
+    wanted = {"loss": name, "n_classes": N_CLASSES, "embed_dim": DIMENSIONS, **VALUES.get(name, {}), **flags}
+    criterion = criteria.select(name, batchminer=miner, **wanted).double()
+    criterion.name = name
+    return criterion
+
+
+def value(criterion):
+    torch.manual_seed(3)
+    labels = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3]) if criterion.name == "vicreg" else LABELS
+    return criterion(embeddings(), labels)
+
+
+def raw_of(criterion, held):
+    """The trained tensor behind an attribute."""
+    return criterion.parametrizations[held].original if held in getattr(criterion, "parametrizations", {}) else getattr(criterion, held)
+
+
+def gradient(criterion, held):
+    """The gradient of the loss by the value itself."""
+    raw = raw_of(criterion, held)
+    (of_loss,) = torch.autograd.grad(value(criterion), raw)
+    (of_value,) = torch.autograd.grad(getattr(criterion, held).sum(), raw)
+    return of_loss / of_value
+
+
+def learnable():
+    for name in criteria.REGISTRY.names():
+        if VALUES.get(name, {}) is not None:
+            for hyper in _learn.hyperparameters(name, criteria.REGISTRY.module(name), build(name)):
+                yield name, hyper
+
+
+CASES = list(learnable())
+PER_CLASS = [(name, hyper) for name, hyper in CASES if hyper in getattr(criteria.REGISTRY.module(name), "PER_CLASS", ())]
+
+
+def test_every_criterion_that_the_field_learns_from_is_there():
+    assert {"margin", "ntxent", "arcface", "softtriplet", "angular"} <= {name for name, _ in CASES}
+    has_anchor = {
+        "contrastive",
+        "triplet",
+        "margin",
+        "snr",
+        "quadruplet",
+        "multisimilarity",
+        "ntxent",
+        "supcon",
+        "circle",
+        "arcface",
+        "cosface",
+        "softmax",
+    }
+    assert {name for name, _ in PER_CLASS} == has_anchor
+
+
+@pytest.mark.parametrize(("name", "hyper"), CASES)
+def test_the_gradient_is_that_of_finite_differences(name, hyper):
+    flag = f"loss_{name}_{hyper}"
+    start = getattr(build(name), _learn.attribute(criteria.REGISTRY.module(name), hyper))
+    try:
+        learned = build(name, loss_learn=[hyper])
+    except UserError as error:
+        assert "starts at its bound" in str(error) and start == 0
+        return
+    held = _learn.attribute(criteria.REGISTRY.module(name), hyper)
+    assert float(getattr(learned, held)) == pytest.approx(start, rel=1e-7)
+    loss = value(learned)
+    torch.testing.assert_close(loss, value(build(name)), rtol=1e-6, atol=1e-9)
+    ours = gradient(learned, held)
+    step = 1e-5 * max(abs(start), 1)
+    outer = [value(build(name, **{flag: start + sign * step})) for sign in (1, -1)]
+    expected = float(outer[0] - outer[1]) / (2 * step)
+    assert float(ours) == pytest.approx(expected, rel=2e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize(("name", "hyper"), PER_CLASS)
+def test_one_value_a_class_is_that_of_the_anchors_class(name, hyper):
+    try:
+        learned = build(name, loss_learn=[hyper], loss_learn_per_class=True)
+    except UserError as error:
+        assert "starts at its bound" in str(error)
+        return
+    held = getattr(learned, hyper)
+    assert held.shape == (N_CLASSES,)
+    torch.testing.assert_close(value(learned), value(build(name)), rtol=1e-6, atol=1e-9)
+    ours, whole = gradient(learned, hyper), gradient(build(name, loss_learn=[hyper]), hyper)
+    torch.testing.assert_close(ours.sum(), whole, rtol=1e-6, atol=1e-9)
+    assert ours[3] == 0 or name in ("arcface", "cosface", "softmax"), "class 3 has no anchor"
+    with torch.no_grad():
+        raw_of(learned, hyper)[0] += 0.01
+    moved, before = value(learned), value(build(name))
+    change = float(getattr(learned, hyper)[0].detach() - getattr(build(name), hyper))
+    assert float(moved - before) == pytest.approx(float(ours[0]) * change, rel=0.1, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "hyper"), [("ntxent", "temperature"), ("circle", "gamma"), ("proxyanchor", "alpha"), ("softtriplet", "lambda")]
+)
+def test_what_must_be_positive_stays_so(name, hyper):
+    criterion = build(name, loss_learn=[hyper])
+    held = _learn.attribute(criteria.REGISTRY.module(name), hyper)
+    raw = criterion.parametrizations[held].original
+    for far in (-3.0, -300.0, 40.0):
+        with torch.no_grad():
+            raw.fill_(far)
+        loss = value(criterion)
+        (slope,) = torch.autograd.grad(loss, raw)
+        assert getattr(criterion, held) > 0 and loss.isfinite() and slope.isfinite()
+
+
+def test_groups_and_statistics():
+    criterion = build("margin", loss_learn=["margin"], loss_learn_lr=0.01)
+    groups = criterion.optim_dict_list
+    assert [(group["lr"], group.get("weight_decay")) for group in groups] == [(0.0005, 0), (0.01, 0)]
+    assert groups[1]["params"][0] is criterion.margin
+    value(criterion)
+    assert float(criterion.stats["margin"]) == pytest.approx(0.2) and "beta" in criterion.stats
+    arcface = build("arcface", loss_learn=["angular_margin"], loss_learn_per_class=True)
+    covered = [id(p) for group in arcface.optim_dict_list for p in group["params"]]
+    assert sorted(covered) == sorted(id(p) for p in arcface.parameters())
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"loss": "triplet", "loss_learn": ["margn"]}, "margn: --loss triplet has no such number to learn; it has margin"),
+        ({"loss": "proxyanchor", "loss_learn": ["alpha"], "loss_learn_per_class": True}, "alpha of --loss proxyanchor has no value an anchor"),
+        ({"loss": "margin", "loss_learn": ["nu"], "loss_margin_nu": 0.0}, "nu: it starts at its bound 0 and could not move"),
+        ({"loss": "fastap", "loss_learn": ["num_bins"]}, "num_bins: --loss fastap has no such number to learn; it has none"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_learned_is_refused_in_one_line(flags, said):
+    with pytest.raises(UserError, match=said):
+        build(flags["loss"], **flags)
+
+
+def test_a_run_learns_records_and_resumes_to_the_bit(data, tmp_path):
+    def read(*more):
+        return parameters.read([
+            "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path), *builders.SHORT_RUN, "--loss", "ntxent",
+            "--loss_learn", "temperature", "--loss_learn_lr", "0.1", *more,
+        ])  # fmt: skip
+
+    whole = main.main(read("--n_epochs", "3", "--savename", "Whole"))
+    main.main(read("--n_epochs", "2", "--savename", "Resumed"))
+    resumed = main.main(parameters.read(["--resume_from", str(whole.folder.parent / "Resumed"), "--n_epochs", "3"]))
+    one, two = (checkpoint.read(run.folder / checkpoint.LAST) for run in (whole, resumed))
+    assert all(torch.equal(one["criterion"][name], two["criterion"][name]) for name in one["criterion"])
+    recorded = RunFolder(whole.folder).metrics
+    values = [row.value for row in recorded.itertuples() if row.metric == "criterion/temperature"]
+    assert len(values) == 3 and all(math.isfinite(v) and v > 0 for v in values) and len(set(values)) == 3
