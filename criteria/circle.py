@@ -43,5 +43,5 @@ class Criterion(PairCriterion):
         values = similarities.detach()
         positive_logits = -self.gamma * torch.relu(1 + self.m - values) * (similarities - (1 - self.m))
         negative_logits = self.gamma * torch.relu(values + self.m) * (similarities - self.m)
-        exponents = log_sum_exp(negative_logits, negatives) + log_sum_exp(positive_logits, positives)
+        exponents = log_sum_exp(negative_logits, negatives, reference.plain) + log_sum_exp(positive_logits, positives, reference.plain)
         return (softplus(exponents), positives.sum(1), negatives.sum(1)), pair_sums(similarities, positives, negatives)

@@ -59,7 +59,7 @@ class Criterion(PairCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        (losses,), (kept_positives, kept_negatives, *similarities) = self.compared(self.terms, batch, labels, reference)
+        (losses,), (kept_positives, kept_negatives, *similarities) = self.compared(self.terms, batch, labels, reference, keep=True)
         _, n_positives, _, n_negatives = similarities
         self.stats = {
             "kept_positive_share": kept_positives / n_positives.clamp(min=1),
@@ -72,8 +72,8 @@ class Criterion(PairCriterion):
         """The loss of each anchor; the numbers of kept pairs and sums of the similarities."""
         similarities = batch @ reference.embeddings.T  # (B, M)
         kept_positives, kept_negatives = self.kept(similarities.detach(), positives, negatives)
-        positive_terms = softplus(log_sum_exp(self.pos_weight * (self.thresh - similarities), kept_positives))
-        negative_terms = softplus(log_sum_exp(self.neg_weight * (similarities - self.thresh), kept_negatives))
+        positive_terms = softplus(log_sum_exp(self.pos_weight * (self.thresh - similarities), kept_positives, reference.plain))
+        negative_terms = softplus(log_sum_exp(self.neg_weight * (similarities - self.thresh), kept_negatives, reference.plain))
         losses = positive_terms / self.pos_weight + negative_terms / self.neg_weight
         return (losses,), (kept_positives.sum(), kept_negatives.sum(), *pair_sums(similarities, positives, negatives))
 
