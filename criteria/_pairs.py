@@ -4,6 +4,7 @@ Pairs are chosen by weights 0 and 1 in the precision of the batch, not by boolea
 `(B, M)` matrices costs a small part of what `where`, `masked_fill` or a mask's cast costs, and needs no mask in its backward.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -19,13 +20,20 @@ class PairCriterion(MetricCriterion):
     """Base of the criteria on all pairs of batch and reference, or on a miner's distinct ones where it is given one."""
 
     def compared(
-        self, terms: Callable, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, mapping: Callable | None = None
+        self,
+        terms: Callable,
+        batch: torch.Tensor,
+        labels: torch.Tensor,
+        reference: Reference,
+        mapping: Callable | None = None,
+        keep: bool = False,
     ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """What `terms` makes of anchors and reference, each `mapping` of its embeddings (default: as they are).
 
         `terms(batch (B, D), labels (B,), reference, positives (B, M), negatives (B, M))`, with the pairs as weights 0 and 1 in the precision of
         `batch`, returns two tuples: values anchor by anchor, which are joined, and sums over all anchors, which are added up. A large
-        reference is met by a few anchors at a time, and again in the backward pass: no `(B, M)` matrix is kept.
+        reference is met by a few anchors at a time, and again in the backward pass, so that no `(B, M)` matrix is kept; with `keep` what
+        `terms` leave for the backward pass is kept, for those that leave one or two.
         """
         mined = None if self.batchminer is None else self.pair_masks(batch, labels, reference)
         points, reference = (batch, reference) if mapping is None else reference.mapped(mapping, batch)
@@ -40,7 +48,7 @@ class PairCriterion(MetricCriterion):
         anchors = reference.split(size)
         masks = [None] * len(anchors) if mined is None else zip(*(mask.split(size) for mask in mined), strict=True)
         parts = [
-            checkpoint(part, *given, use_reentrant=False, preserve_rng_state=False)
+            part(*given) if keep else checkpoint(part, *given, use_reentrant=False, preserve_rng_state=False)
             for given in zip(points.split(size), labels.split(size), anchors, masks, strict=True)
         ]
         values, sums = (zip(*columns, strict=True) for columns in zip(*parts, strict=True))
@@ -52,11 +60,33 @@ def as_weights(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return mask.view(torch.uint8).to(like.dtype)  # the same bytes; booleans themselves cast slowly
 
 
-def log_sum_exp(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+class _LogSumExp(torch.autograd.Function):
+    """`log_sum_exp` in few passes over the matrix, all in place, one matrix kept. By powers of 2: exp is slow on a CPU where it underflows."""
+
+    @staticmethod
+    def forward(ctx, values, weights):
+        shares = (weights - 1).mul_(torch.finfo(values.dtype).max / 4).add_(values)
+        highest = shares.amax(1, keepdim=True)
+        shares.sub_(highest).mul_(1 / math.log(2)).exp2_()
+        sums = shares.sum(1, keepdim=True)
+        ctx.save_for_backward(shares, sums)
+        return sums.log().add_(highest).squeeze(1)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        shares, sums = ctx.saved_tensors
+        return shares * (gradient[:, None] / sums), None
+
+
+def log_sum_exp(values: torch.Tensor, weights: torch.Tensor, of_batch: bool = True) -> torch.Tensor:
     """log sum exp `(B,)` over the entries of each row of `values` `(B, M)` whose weight is 1.
 
     A row without any gives a value so low that its exp is 0, and that two of them still add up: callers leave such rows out.
+    `of_batch`: M is about B, and torch's own function will do.
     """
+    if not of_batch and values.shape[1]:
+        return _LogSumExp.apply(values, weights)
     penalties = (weights - 1) * (torch.finfo(values.dtype).max / 4)  # 0 where chosen
     return torch.logsumexp(values + penalties, 1)
 

@@ -45,5 +45,5 @@ class Criterion(PairCriterion):
         m, gamma = (self.per_anchor(name, labels, 2) for name in PER_CLASS)
         positive_logits = -gamma * torch.relu(1 + m - values) * (similarities - (1 - m))
         negative_logits = gamma * torch.relu(values + m) * (similarities - m)
-        exponents = log_sum_exp(negative_logits, negatives) + log_sum_exp(positive_logits, positives)
+        exponents = log_sum_exp(negative_logits, negatives, reference.plain) + log_sum_exp(positive_logits, positives, reference.plain)
         return (softplus(exponents), positives.sum(1), negatives.sum(1)), pair_sums(similarities, positives, negatives)

@@ -61,7 +61,7 @@ class Criterion(PairCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        (losses,), (kept_positives, kept_negatives, *similarities) = self.compared(self.terms, batch, labels, reference)
+        (losses,), (kept_positives, kept_negatives, *similarities) = self.compared(self.terms, batch, labels, reference, keep=True)
         _, n_positives, _, n_negatives = similarities
         self.stats = {
             "kept_positive_share": kept_positives / n_positives.clamp(min=1),
@@ -75,8 +75,8 @@ class Criterion(PairCriterion):
         similarities = batch @ reference.embeddings.T  # (B, M)
         kept_positives, kept_negatives = self.kept(similarities.detach(), positives, negatives, self.per_anchor("margin", labels, 2))
         thresh, pos_weight, neg_weight = (self.per_anchor(name, labels, 2) for name in ("thresh", "pos_weight", "neg_weight"))
-        positive_terms = softplus(log_sum_exp(pos_weight * (thresh - similarities), kept_positives))
-        negative_terms = softplus(log_sum_exp(neg_weight * (similarities - thresh), kept_negatives))
+        positive_terms = softplus(log_sum_exp(pos_weight * (thresh - similarities), kept_positives, reference.plain))
+        negative_terms = softplus(log_sum_exp(neg_weight * (similarities - thresh), kept_negatives, reference.plain))
         losses = positive_terms / self.per_anchor("pos_weight", labels) + negative_terms / self.per_anchor("neg_weight", labels)
         return (losses,), (kept_positives.sum(), kept_negatives.sum(), *pair_sums(similarities, positives, negatives))
 

@@ -28,7 +28,7 @@ class Criterion(PairCriterion):
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
         centre = batch.mean(0)  # about it the same distances, less rounding
-        (losses, n_positives), distances = self.compared(self.terms, batch, labels, reference, lambda points: points - centre)
+        (losses, n_positives), distances = self.compared(self.terms, batch, labels, reference, lambda points: points - centre, keep=True)
         self.stats = pair_means("squared_distance", distances)
         return masked_mean(losses, n_positives > 0)
 
@@ -37,5 +37,5 @@ class Criterion(PairCriterion):
         norms, others = reference.mapped(lambda points: points.square().sum(1), batch)
         distances = torch.addmm(norms[:, None] + others.embeddings, batch, reference.embeddings.T, alpha=-2)  # (B, M), squared
         logits = -self.scale * distances
-        losses = log_sum_exp(logits, torch.maximum(positives, negatives)) - log_sum_exp(logits, positives)  # (B,)
+        losses = log_sum_exp(logits, torch.maximum(positives, negatives), reference.plain) - log_sum_exp(logits, positives, reference.plain)  # (B,)
         return (losses, positives.sum(1)), pair_sums(distances, positives, negatives)

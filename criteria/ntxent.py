@@ -28,7 +28,7 @@ class Criterion(PairCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        (losses,), similarities = self.compared(self.terms, batch, labels, reference, normalize)
+        (losses,), similarities = self.compared(self.terms, batch, labels, reference, normalize, keep=True)
         self.stats = pair_means("similarity", similarities)
         return losses.sum() / max(len(losses), 1)
 
@@ -36,7 +36,7 @@ class Criterion(PairCriterion):
         """The loss of each positive pair; sums of the similarities."""
         similarities = batch @ reference.embeddings.T  # (B, M)
         logits = similarities / self.per_anchor("temperature", labels, 2)
-        negative_mass = log_sum_exp(logits, negatives)  # (B,), once an anchor, whatever its number of positives
+        negative_mass = log_sum_exp(logits, negatives, reference.plain)  # (B,), once an anchor, whatever its number of positives
         anchors, others = positive_pairs(positives)  # (P,) each
         losses = softplus(negative_mass.index_select(0, anchors) - take_pairs(logits, anchors, others))  # (P,)
         return (losses,), pair_sums(similarities, positives, negatives)

@@ -28,7 +28,7 @@ class Criterion(PairCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        (losses, n_positives), similarities = self.compared(self.terms, batch, labels, reference, normalize)
+        (losses, n_positives), similarities = self.compared(self.terms, batch, labels, reference, normalize, keep=True)
         self.stats = pair_means("similarity", similarities)
         return masked_mean(losses, n_positives > 0)
 
@@ -38,5 +38,5 @@ class Criterion(PairCriterion):
         logits = similarities / self.per_anchor("temperature", labels, 2)
         n_positives = positives.sum(1)
         mean_positive = (logits * positives).sum(1) / n_positives.clamp(min=1)  # (B,)
-        losses = log_sum_exp(logits, torch.maximum(positives, negatives)) - mean_positive
+        losses = log_sum_exp(logits, torch.maximum(positives, negatives), reference.plain) - mean_positive
         return (losses, n_positives), pair_sums(similarities, positives, negatives)
