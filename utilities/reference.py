@@ -61,6 +61,14 @@ class Reference:
             return torch.eye(len(self), dtype=torch.bool, device=self.own.device)
         return self.own[:, None] == torch.arange(len(self), device=self.own.device)
 
+    def negatives(self, labels: torch.Tensor) -> torch.Tensor:
+        """Boolean `(B, M)` mask of the negatives alone; see `masks`."""
+        mask = labels[:, None] != self.labels[None, :]
+        if not self.plain and len(self):
+            own = self.own.clamp(min=0)[:, None]
+            mask.scatter_(1, own, mask.gather(1, own) & (self.own < 0)[:, None])
+        return mask
+
     def masks(self, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Boolean `(B, M)` masks of the positives and of the negatives of anchors with `labels` `(B,)`."""
         same = labels[:, None] == self.labels[None, :]
@@ -68,8 +76,3 @@ class Reference:
             return same.clone().fill_diagonal_(False), ~same
         others = ~self.are_own()
         return same & others, ~same & others
-
-    def negatives(self, labels: torch.Tensor) -> torch.Tensor:
-        """Boolean `(B, M)` mask of the negatives alone; see `masks`."""
-        others = labels[:, None] != self.labels[None, :]
-        return others if self.plain else others & ~self.are_own()

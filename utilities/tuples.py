@@ -178,10 +178,10 @@ class Classes:
             self.after_own, own_positive, own_negative = ranks - self.starts + 1, 1, 0
         else:
             at = reference.own.clamp(min=0)
-            own_positive = (reference.own >= 0) & (others[at] == labels)
-            own_negative = (reference.own >= 0) & ~own_positive
-            self.after_own = torch.where(own_positive, ranks[at] - self.starts + 1, 0)
-            self.own_ranks, self.own_negative = ranks[at], own_negative.long()
+            own_positive = ((reference.own >= 0) & (others[at] == labels)).long()
+            own_negative = (reference.own >= 0).long() - own_positive
+            self.after_own = own_positive * (ranks[at] - self.starts + 1)
+            self.own_ranks, self.own_negative = ranks[at], own_negative
         self.others = others
         self.n_positives, self.n_negatives = self.counts - own_positive, self.size - self.counts - own_negative
         self.complete = (self.n_positives > 0) & (self.n_negatives > 0)
