@@ -20,10 +20,10 @@ def add_arguments(group) -> None:
         help="equally wide bins from the smallest distance to the largest",
     )
     group.add_argument(
-        "--miner_uniform_histogram_pos_per_bin", type=whole(0, 10**5), default=10, help="positive pairs drawn from each bin that has any"
+        "--miner_uniform_histogram_pos_per_bin", type=whole(1, 1000), default=10, help="positive pairs drawn from each bin that has any"
     )
     group.add_argument(
-        "--miner_uniform_histogram_neg_per_bin", type=whole(0, 10**5), default=10, help="negative pairs drawn from each bin that has any"
+        "--miner_uniform_histogram_neg_per_bin", type=whole(1, 1000), default=10, help="negative pairs drawn from each bin that has any"
     )
 
 
