@@ -132,11 +132,15 @@ def _check_subset(opt, loss, sampler) -> None:
             raise UserError(f"--subset_size {opt.subset_size} has no effect: add --subset_mining maximum_loss")
         return
     if opt.subset_size is None:
-        raise UserError(f"--subset_mining {opt.subset_mining} needs --subset_size, the images that are trained on of each batch of --bs {opt.bs}")
+        raise UserError(
+            f"--subset_mining {opt.subset_mining} needs --subset_size, the images that are trained on of each batch of --bs {opt.bs}"
+        )
     if opt.subset_size >= opt.bs:
         raise UserError(f"--subset_size {opt.subset_size} is not below --bs {opt.bs}: a subset is a part of the batch")
     if getattr(batch_mining.REGISTRY.module(opt.batch_mining), "NEEDS_TRIPLETS", False) and criteria.takes_miner(opt.loss, opt):
-        raise UserError(f"--subset_mining {opt.subset_mining} takes triplets apart, --batch_mining {opt.batch_mining} needs them whole: choose another miner")
+        raise UserError(
+            f"--subset_mining {opt.subset_mining} takes triplets apart, --batch_mining {opt.batch_mining} needs them whole: choose another miner"
+        )
     if not getattr(sampler, "USES_SAMPLES_PER_CLASS", False):
         return
     if opt.subset_size % opt.samples_per_class:
