@@ -61,18 +61,25 @@ class Reference:
             return torch.eye(len(self), dtype=torch.bool, device=self.own.device)
         return self.own[:, None] == torch.arange(len(self), device=self.own.device)
 
-    def negatives(self, labels: torch.Tensor) -> torch.Tensor:
-        """Boolean `(B, M)` mask of the negatives alone; see `masks`."""
-        mask = labels[:, None] != self.labels[None, :]
-        if not self.plain and len(self):
-            own = self.own.clamp(min=0)[:, None]
-            mask.scatter_(1, own, mask.gather(1, own) & (self.own < 0)[:, None])
-        return mask
-
     def masks(self, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Boolean `(B, M)` masks of the positives and of the negatives of anchors with `labels` `(B,)`."""
         same = labels[:, None] == self.labels[None, :]
         if self.plain:
             return same.clone().fill_diagonal_(False), ~same
-        others = ~self.are_own()
-        return same & others, ~same & others
+        return self._without_own(same), self._without_own(~same)
+
+    def negatives(self, labels: torch.Tensor) -> torch.Tensor:
+        """Boolean `(B, M)` mask of the negatives alone; see `masks`."""
+        others = labels[:, None] != self.labels[None, :]
+        return others if self.plain else self._without_own(others)
+
+    def _without_own(self, mask: torch.Tensor) -> torch.Tensor:
+        """`mask` `(B, M)`, cleared in place where a column is the anchor's own image; never a second matrix."""
+        if not len(self):
+            return mask
+        own = self.own.clamp(min=0)[:, None]
+        return mask.scatter_(1, own, mask.gather(1, own) & (self.own < 0)[:, None])
+
+    def split(self, size: int) -> list["Reference"]:
+        """The reference as up to `size` anchors at a time see it."""
+        return [dataclasses.replace(self, own=own, plain=False) for own in self.own.split(size)]

@@ -46,7 +46,6 @@ class Step:
 
     def __init__(self, trainer, optimizer, runtime, sampler, weights: dict[str, float]):
         self.trainer, self.optimizer, self.runtime, self.sampler = trainer, optimizer, runtime, sampler
-        self.subset = getattr(trainer, "subset", None)  # of a batch, what is trained on; None: all of it
         self.asked, self.weights = set(weights), {**trainer.WEIGHTS, **weights}
         if trainer.LOSSES is not None:
             self._refuse_unknown(trainer.LOSSES)
@@ -69,8 +68,8 @@ class Step:
 
     def __call__(self, batch) -> Done:
         """Forward, losses, backward, update."""
-        if self.subset is not None:
-            batch = self.subset(self.trainer, batch, self.runtime)
+        if (subset := getattr(self.trainer, "subset", None)) is not None:  # of the batch, what is trained on
+            batch = subset(self.trainer, batch, self.runtime)
         outputs, losses, loss = self.forward(batch)
         gradient_norm = self.runtime.step(loss, self.optimizer)
         self.sampler.replace_storage_entries(outputs["embeddings"].detach(), batch.indices)
