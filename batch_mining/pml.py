@@ -33,7 +33,8 @@ class BatchMiner(Miner):
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> tuples.Triplets | tuples.Pairs:
         """Tuples by the rules of that package, on the device of `embeddings`."""
-        compared = () if reference.plain else (reference.embeddings, reference.labels)
+        # a copy: where both labels are one tensor, that package takes row i of the reference for anchor i
+        compared = () if reference.plain else (reference.embeddings, reference.labels.clone())
         mined = tuple(torch.as_tensor(part, dtype=torch.long) for part in self.miner(embeddings, labels, *compared))
         mined = tuples.from_user(mined, embeddings.device)
         return mined if reference.plain else _without_own(mined, reference.own)

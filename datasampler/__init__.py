@@ -3,7 +3,7 @@
 A module's class is `Sampler(opt, image_dict, image_list)`, a `torch.utils.data.Sampler`: `__iter__` yields lists of `opt.bs`
 indices, `__len__` is the number of batches an epoch. The constant `USES_SAMPLES_PER_CLASS` says whether `--bs` has to be a
 multiple of `--samples_per_class`; `GUARANTEES_POSITIVES` whether every batch holds two images of one class where the classes
-have them (and `--samples_per_class` is above 1).
+have them (and `--samples_per_class` is above 1). `GIVES_TRIPLETS`, where it is declared: batches are triplets one behind the other.
 
 Where it has them, the training calls `set_super_labels(mapping)` and `create_storage(loader, model, device)` once before the
 first epoch (the latter where `requires_storage`), `precompute_indices()` at the start of each epoch,

@@ -43,23 +43,18 @@ def pool_distances(embeddings: torch.Tensor) -> torch.Tensor:
     return torch.vmap(squared_distances)(embeddings)
 
 
-class MemorySampler(BatchSampler):
-    """Keeps an embedding of every training image and chooses the batches of an epoch from them.
+class StoringSampler(BatchSampler):
+    """Keeps an embedding of every training image. A subclass gives `precompute_indices`, which sets `epoch`.
 
-    A subclass gives `draw_pools` and `choose`. The storage lies where the embeddings come from, so that an update does not wait
-    for the device.
+    The storage lies where the embeddings come from, so that an update does not wait for the device.
 
-    Raises UserError for a pool that is smaller than what is chosen from it, or a storage update that does not converge.
+    Raises UserError for a storage update that does not converge.
     """
 
     requires_storage = True
 
     def __init__(self, opt, image_dict: dict, image_list: list):
         super().__init__(opt, image_dict, image_list)
-        self.split_batch(opt)
-        self.pool_size = min(opt.data_batchmatch_bigbs, len(self.images))
-        self.class_of_slot = torch.arange(len(self.classes)).repeat_interleave(self.class_sizes)
-        self.class_of = torch.full((self.n_images,), -1).index_copy_(0, self.images, self.class_of_slot)  # image -> class
         self.projected_dim = opt.data_sampler_lowproj_dim
         self.update_storage = not opt.data_storage_no_update
         self.update_rate = opt.data_mb_lr * (1 - max(opt.data_mb_mom, 0))
@@ -67,11 +62,6 @@ class MemorySampler(BatchSampler):
             raise UserError(f"--data_mb_mom {opt.data_mb_mom} has to be 1 or less, --data_mb_lr {opt.data_mb_lr} between 0 and 1.")
         self.storage = None  # (number of images, D)
         self.epoch = None  # (batches, bs)
-
-    def require_pool(self, smallest: int) -> None:
-        """UserError where the pool is smaller than what is chosen from it."""
-        if self.pool_size < smallest:
-            raise UserError(f"--data_batchmatch_bigbs {self.pool_size} is too small to choose {smallest} samples from: raise it.")
 
     @torch.no_grad()
     def create_storage(self, loader, model: torch.nn.Module, device) -> None:
@@ -135,6 +125,50 @@ class MemorySampler(BatchSampler):
         directions = torch.randn(storage.shape[1], self.projected_dim, dtype=torch.float32) / self.projected_dim**0.5
         return storage @ directions.to(storage)
 
+    def draw_epoch(self) -> torch.Tensor:
+        """The batches that `precompute_indices` chose, `(batches, bs)`; RuntimeError before its first call."""
+        if self.epoch is None:
+            raise RuntimeError("the sampler has chosen no batches yet: call precompute_indices() at the start of each epoch")
+        return self.epoch
+
+    def state_dict(self) -> dict:
+        """The storage, `{"storage": (number of images, D)}`; empty before it is created."""
+        return {} if self.storage is None else {"storage": self.storage}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Take over a storage. Raises ValueError where it belongs to other data."""
+        storage = state.get("storage")
+        if (
+            self.storage is not None
+            and storage is not None
+            and (storage.shape[1:], storage.dtype) != (self.storage.shape[1:], self.storage.dtype)
+        ):
+            raise ValueError(
+                f"the storage is {storage.dtype} {tuple(storage.shape)}, this network's {self.storage.dtype} {tuple(self.storage.shape)}"
+            )
+        if storage is not None and len(storage) != self.n_images:
+            raise ValueError(f"the storage holds {len(storage)} embeddings, the training data {self.n_images} images")
+        self.storage = None if storage is None else storage.clone()
+
+
+class MemorySampler(StoringSampler):
+    """Chooses the batches of an epoch from pools, by the stored embeddings. A subclass gives `draw_pools` and `choose`.
+
+    Raises UserError for a pool that is smaller than what is chosen from it.
+    """
+
+    def __init__(self, opt, image_dict: dict, image_list: list):
+        super().__init__(opt, image_dict, image_list)
+        self.split_batch(opt)
+        self.pool_size = min(opt.data_batchmatch_bigbs, len(self.images))
+        self.class_of_slot = torch.arange(len(self.classes)).repeat_interleave(self.class_sizes)
+        self.class_of = torch.full((self.n_images,), -1).index_copy_(0, self.images, self.class_of_slot)  # image -> class
+
+    def require_pool(self, smallest: int) -> None:
+        """UserError where the pool is smaller than what is chosen from it."""
+        if self.pool_size < smallest:
+            raise UserError(f"--data_batchmatch_bigbs {self.pool_size} is too small to choose {smallest} samples from: raise it.")
+
     def draw_pools(self) -> torch.Tensor:
         """Indices of a pool for every batch, `(batches, P)`."""
         raise NotImplementedError
@@ -161,31 +195,6 @@ class MemorySampler(BatchSampler):
             embeddings = stored.index_select(0, chunk.flatten().to(stored.device)).view(*chunk.shape, -1)
             batches.append(self.choose(chunk, embeddings))
         self.epoch = torch.cat(batches)
-
-    def draw_epoch(self) -> torch.Tensor:
-        """The batches that `precompute_indices` chose, `(batches, bs)`; RuntimeError before its first call."""
-        if self.epoch is None:
-            raise RuntimeError("the sampler has chosen no batches yet: call precompute_indices() at the start of each epoch")
-        return self.epoch
-
-    def state_dict(self) -> dict:
-        """The storage, `{"storage": (number of images, D)}`; empty before it is created."""
-        return {} if self.storage is None else {"storage": self.storage}
-
-    def load_state_dict(self, state: dict) -> None:
-        """Take over a storage. Raises ValueError where it belongs to other data."""
-        storage = state.get("storage")
-        if (
-            self.storage is not None
-            and storage is not None
-            and (storage.shape[1:], storage.dtype) != (self.storage.shape[1:], self.storage.dtype)
-        ):
-            raise ValueError(
-                f"the storage is {storage.dtype} {tuple(storage.shape)}, this network's {self.storage.dtype} {tuple(self.storage.shape)}"
-            )
-        if storage is not None and len(storage) != self.n_images:
-            raise ValueError(f"the storage holds {len(storage)} embeddings, the training data {self.n_images} images")
-        self.storage = None if storage is None else storage.clone()
 
 
 class CoresetSampler(MemorySampler):

@@ -32,6 +32,8 @@ def check(opt) -> None:
             raise UserError(f"--samples_per_class 1 leaves --loss {opt.loss} without positives: it needs 2 or more")
     for name in opt.evaluation_metrics + opt.storage_metrics:
         metrics.check(name)
+    _check_triplets(opt, sampler)
+    _check_subset(opt, loss, sampler)
     _check_evaluation(opt)
     _check_folds(opt)
     for name in opt.storage_metrics if opt.job == "train" else ():
@@ -50,6 +52,50 @@ def check(opt) -> None:
         )
     if opt.patience is not None and not datasets.has_validation(opt):
         raise UserError("--patience stops on validation data: add --use_tv_split or another --split_scheme")
+
+
+def _needs_triplets(opt) -> bool:
+    return criteria.takes_miner(opt.loss, opt) and getattr(batch_mining.REGISTRY.module(opt.batch_mining), "NEEDS_TRIPLETS", False)
+
+
+def _check_triplets(opt, sampler) -> None:
+    """A sampler of triplets fills its batches; a miner that needs them gets them."""
+    gives = getattr(sampler, "GIVES_TRIPLETS", False)
+    if gives and opt.bs % 3:
+        raise UserError(f"--bs {opt.bs} is not a multiple of 3, and --data_sampler {opt.data_sampler} fills batches with whole triplets")
+    if _needs_triplets(opt) and not gives:
+        able = [name for name, module in datasampler.REGISTRY.modules().items() if getattr(module, "GIVES_TRIPLETS", False)]
+        raise UserError(
+            f"--batch_mining {opt.batch_mining} takes batches made of triplets, which --data_sampler {opt.data_sampler} does not give; these do: {', '.join(able)}"
+        )
+
+
+def _check_subset(opt, loss, sampler) -> None:
+    """Subsets are smaller than the batch and hold whole groups of classes."""
+    if opt.subset_mining is None:
+        if opt.subset_size is not None:
+            raise UserError(f"--subset_size {opt.subset_size} has no effect: add --subset_mining maximum_loss")
+        return
+    if opt.subset_size is None:
+        raise UserError(
+            f"--subset_mining {opt.subset_mining} needs --subset_size, the images that are trained on of each batch of --bs {opt.bs}"
+        )
+    if opt.subset_size >= opt.bs:
+        raise UserError(f"--subset_size {opt.subset_size} is not below --bs {opt.bs}: a subset is a part of the batch")
+    if _needs_triplets(opt):
+        raise UserError(
+            f"--subset_mining {opt.subset_mining} takes triplets apart, --batch_mining {opt.batch_mining} needs them whole: choose another miner"
+        )
+    if not getattr(sampler, "USES_SAMPLES_PER_CLASS", False):
+        return
+    if opt.subset_size % opt.samples_per_class:
+        raise UserError(
+            f"--subset_size {opt.subset_size} is not a multiple of --samples_per_class {opt.samples_per_class}: the images of a class stay together"
+        )
+    if opt.subset_size == opt.samples_per_class and getattr(loss, "REQUIRES_BATCHMINER", False):
+        raise UserError(
+            f"--subset_size {opt.subset_size} is one class of --samples_per_class {opt.samples_per_class}: --loss {opt.loss} has no negatives there"
+        )
 
 
 def _check_evaluation(opt) -> None:

@@ -63,7 +63,7 @@ def test_metrics(monkeypatch, tile, device, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", batch_mining.REGISTRY.names())
+@pytest.mark.parametrize("name", [name for name in batch_mining.REGISTRY.names() if name != "packaged"])  # which computes nothing
 def test_miners(name, dtype):
     batch = torch.nn.functional.normalize(points(len(LABELS))).to(dtype)
 

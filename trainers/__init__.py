@@ -8,6 +8,7 @@ from types import MethodType
 
 import torch
 
+from trainers._subset import MaximumLoss
 from trainers._trainer import OwnState, further_losses
 from trainers._trainer import Trainer as Base
 from utilities.registry import Registry
@@ -39,4 +40,5 @@ def select(name: str, opt, network, criterion, **flags):
     for call in ("param_groups", "start_epoch", "after_step", "own_parameters"):
         if not hasattr(trainer, call):
             setattr(trainer, call, MethodType(getattr(Base, call), trainer))
+    trainer.subset = MaximumLoss.of(opt)
     return trainer

@@ -69,6 +69,8 @@ class Step:
 
     def __call__(self, batch) -> Done:
         """Forward, losses, backward, update."""
+        if (subset := getattr(self.trainer, "subset", None)) is not None:  # of the batch, what is trained on
+            batch = subset(self.trainer, batch, self.runtime)
         outputs, losses, loss = self.forward(batch)
         gradient_norm = self.runtime.step(loss, self.optimizer)
         self.sampler.replace_storage_entries(outputs["embeddings"].detach(), batch.indices)

@@ -14,11 +14,15 @@ from utilities.errors import UnknownName, UserError
 
 NAMES = datasampler.REGISTRY.names()
 SIZES = [9, 4, 7, 1, 12, 5, 3, 8, 6, 10]  # 65 images
-FLAGS = {"bs": 12, "samples_per_class": 3, "data_batchmatch_bigbs": 40}
+FLAGS = {"bs": 12, "samples_per_class": 3, "data_batchmatch_bigbs": 40, "data_fixed_triplets_n": 20, "data_hard_triplets_share": 1.0}
 
 
 def constant(name, constant):
     return getattr(datasampler.REGISTRY.module(name), constant)
+
+
+def gives_triplets(name):
+    return getattr(datasampler.REGISTRY.module(name), "GIVES_TRIPLETS", False)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -97,7 +101,7 @@ def test_a_batch_larger_than_the_data_is_refused(name):
         make_sampler(name, SIZES, bs=66, samples_per_class=2)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if not gives_triplets(name)])  # those: test_triplets.py
 @pytest.mark.parametrize(
     ("sizes", "bs", "m"),
     [

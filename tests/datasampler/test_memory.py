@@ -3,13 +3,13 @@ import torch
 from scipy.stats import chisquare
 
 import datasampler
-from datasampler._memory import BatchMatchSampler, CoresetSampler
+from datasampler._memory import BatchMatchSampler, CoresetSampler, MemorySampler
 from tests.datasampler.made import draw, labels_of, make_data, make_sampler, spied
 from utilities.errors import UserError
 
 SIZES = [9, 4, 7, 1, 12, 5, 3, 8, 6, 10]  # 65 images
 FLAGS = {"bs": 12, "samples_per_class": 3, "data_batchmatch_bigbs": 24}
-NAMES = [name for name, module in datasampler.REGISTRY.modules().items() if module.Sampler.requires_storage]
+NAMES = [name for name, module in datasampler.REGISTRY.modules().items() if issubclass(module.Sampler, MemorySampler)]
 CORESETS = [name for name in NAMES if issubclass(datasampler.REGISTRY.module(name).Sampler, CoresetSampler)]
 MATCHES = [name for name in NAMES if issubclass(datasampler.REGISTRY.module(name).Sampler, BatchMatchSampler)]
 

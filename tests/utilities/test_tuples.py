@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import criteria
 from tests.batch_mining._reference import assert_drawn_with
 from utilities import tuples
+from utilities.reference import Reference
 from utilities.tuples import Classes, Pairs, Sets, Triplets
 
 indices = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12)
@@ -193,3 +194,81 @@ def test_a_draw_never_reaches_the_count(monkeypatch):
 
 def test_sets_have_names():
     assert Sets._fields == Triplets._fields == ("anchors", "positives", "negatives")
+
+
+# ------------------------------------------------------------------------------------------------ partners in a reference
+
+
+def compared(labels, others, own):
+    """The anchors' labels, and a reference whose embeddings do not matter."""
+    return torch.tensor(labels), Reference(torch.zeros(len(others), 1), torch.tensor(others, dtype=torch.long), torch.tensor(own), False)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=8), st.lists(st.integers(-3, 4), max_size=12), st.data())
+def test_partners_in_a_reference_are_numbered_without_gap_or_repetition(labels, others, data):
+    own = [data.draw(st.integers(-1, len(others) - 1)) for _ in labels]
+    y, reference = compared(labels, others, own)
+    classes = Classes(y, reference)
+    positive_mask, negative_mask = reference.masks(y)
+    assert torch.equal(reference.negatives(y), negative_mask)
+    for a in range(len(labels)):
+        positives = [j for j in range(len(others)) if j != own[a] and others[j] == labels[a]]
+        negatives = [j for j in range(len(others)) if j != own[a] and others[j] != labels[a]]
+        assert (int(classes.n_positives[a]), int(classes.n_negatives[a])) == (len(positives), len(negatives))
+        assert bool(classes.complete[a]) == bool(positives and negatives)
+        assert positive_mask[a].nonzero().flatten().tolist() == positives
+        assert negative_mask[a].nonzero().flatten().tolist() == negatives
+        for expected, by_number in ((positives, classes.positives), (negatives, classes.negatives)):
+            found = by_number(torch.full((len(expected),), a), torch.arange(len(expected)))
+            assert sorted(found.tolist()) == expected
+    assert classes.anchors().tolist() == [a for a in range(len(labels)) if classes.complete[a]]
+    for anywhere in (classes.draw_positives(), classes.draw_negatives()):  # arbitrary where there is none, yet a row that can be looked up
+        assert ((anywhere >= 0) & (anywhere < max(len(others), 1))).all()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=10), st.integers(0, 100))
+def test_the_batch_as_its_reference_numbers_partners_alike(labels, seed):
+    y, reference = compared(labels, labels, list(range(len(labels))))
+    plain, other = Classes(y), Classes(y, reference)
+    for name in ("order", "starts", "counts", "n_positives", "n_negatives", "complete"):
+        assert torch.equal(getattr(plain, name), getattr(other, name))
+    for draw in ("draw_positives", "draw_negatives"):
+        drawn = []
+        for classes in (plain, other):
+            torch.manual_seed(seed)
+            drawn.append(getattr(classes, draw)(classes.anchors()))
+        assert torch.equal(*drawn)
+
+
+def test_draws_in_a_reference_are_uniform():
+    others, own = [5, 1, 1, 0, 2, 1, 0, 3, 1], [2, 3, -1, 7]  # of the label's own; of the label's own; not there; of another label
+    y, reference = compared([1, 0, 1, 1], others, own)
+    classes = Classes(y, reference)
+    torch.manual_seed(1)
+    for a in range(4):
+        anchors = torch.full((3000,), a)
+        positives = [j for j in range(9) if j != own[a] and others[j] == int(y[a])]
+        negatives = [j for j in range(9) if j != own[a] and others[j] != int(y[a])]
+        assert_drawn_with(dict.fromkeys(positives, 1 / len(positives)), classes.draw_positives(anchors).tolist())
+        assert_drawn_with(dict.fromkeys(negatives, 1 / len(negatives)), classes.draw_negatives(anchors).tolist())
+
+
+@pytest.mark.parametrize(
+    "label, negative, strangers",
+    [(1, 3, [0, 4, 7]), (1, 0, [3, 4, 6, 7]), (0, 4, [0, 1, 2, 5, 7, 8]), (9, 1, [0, 3, 4, 6, 7]), (9, 7, [0, 1, 2, 3, 4, 5, 6, 8])],
+)
+def test_strangers_in_a_reference_are_of_neither_class(label, negative, strangers):
+    """Also of an anchor whose class the reference lacks."""
+    y, reference = compared([label], [5, 1, 1, 0, 2, 1, 0, 3, 1], [-1])
+    torch.manual_seed(2)
+    drawn, exist = Classes(y, reference).draw_strangers(torch.zeros(3000, dtype=torch.long), torch.full((3000,), negative))
+    assert exist.all()
+    assert_drawn_with({m: 1 / len(strangers) for m in strangers}, drawn.tolist())
+
+
+def test_no_strangers_in_a_reference():
+    y, reference = compared([0, 7], [0, 1, 0, 1], [-1, -1])
+    _, exist = Classes(y, reference).draw_strangers(torch.tensor([0, 1]), torch.tensor([1, 1]))
+    assert exist.tolist() == [False, True]

@@ -1,0 +1,91 @@
+"""One positive and one negative an anchor, the easiest, hardest or a semihard one, or all (Xuan et al., arXiv 1904.04370)."""
+
+import torch
+
+from batch_mining._miner import Miner
+from utilities.errors import UserError
+from utilities.numbers import number
+from utilities.reference import Reference
+from utilities.tensors import pairwise_distances
+from utilities.tuples import Pairs, pairs_of_masks
+
+YIELDS = "pairs"
+STRATEGIES = ["easy", "semihard", "hard", "all"]
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the easy_hard miner."""
+    group.add_argument(
+        "--miner_easy_hard_pos", default="easy", choices=STRATEGIES,
+        help="positive of an anchor: its nearest (easy), its farthest (hard), the farthest that is nearer than the negative (semihard), all of them",
+    )  # fmt: skip
+    group.add_argument(
+        "--miner_easy_hard_neg", default="semihard", choices=STRATEGIES,
+        help="negative of an anchor: its farthest (easy), its nearest (hard), the nearest that is farther than the positive (semihard), all of them",
+    )  # fmt: skip
+    group.add_argument(
+        "--miner_easy_hard_pos_range", type=number(0), nargs=2, default=None, metavar=("LOW", "HIGH"),
+        help="distances among which the positive is chosen, where it is not all of them (unset: any)",
+    )  # fmt: skip
+    group.add_argument(
+        "--miner_easy_hard_neg_range", type=number(0), nargs=2, default=None, metavar=("LOW", "HIGH"),
+        help="distances among which the negative is chosen, where it is not all of them (unset: any)",
+    )  # fmt: skip
+
+
+class BatchMiner(Miner):
+    """Pairs by two strategies, on distances of the embeddings as they are; the definitions of pytorch-metric-learning's BatchEasyHardMiner.
+
+    An anchor that lacks what one strategy asks for gives no pairs, but where the other takes all: those are independent of it.
+    Raises UserError for two strategies that do not go together, and for an empty range.
+    """
+
+    def __init__(self, opt):
+        super().__init__()
+        self.pos, self.neg = opt.miner_easy_hard_pos, opt.miner_easy_hard_neg
+        self.pos_range, self.neg_range = opt.miner_easy_hard_pos_range, opt.miner_easy_hard_neg_range
+        if "semihard" in (self.pos, self.neg) and (self.pos == self.neg or "all" in (self.pos, self.neg)):
+            raise UserError(
+                f"--miner_easy_hard_pos {self.pos} with --miner_easy_hard_neg {self.neg}: semihard is relative to one easy or hard pair, "
+                "make the other easy or hard"
+            )
+        for kind, limits in (("pos", self.pos_range), ("neg", self.neg_range)):
+            if limits is not None and limits[0] > limits[1]:
+                raise UserError(f"--miner_easy_hard_{kind}_range {limits[0]:g} {limits[1]:g}: from a distance to a larger one")
+
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Pairs:
+        """One pair of each kind an anchor at most, but where a strategy is all."""
+        distances = pairwise_distances(embeddings, reference.embeddings)  # (B, M)
+        positives, negatives = reference.masks(labels)
+        if self.pos == "semihard":
+            negatives = self._negatives(distances, negatives)
+            positives = self._positives(distances, positives & (distances < _distance_of(negatives, distances)))
+        else:
+            positives = self._positives(distances, positives)
+            if self.neg == "semihard":
+                negatives = negatives & (distances > _distance_of(positives, distances))
+            negatives = self._negatives(distances, negatives)
+        if "all" not in (self.pos, self.neg):
+            both = positives.any(1, keepdim=True) & negatives.any(1, keepdim=True)
+            positives, negatives = positives & both, negatives & both
+        return pairs_of_masks(positives, negatives)
+
+    def _positives(self, distances: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
+        return allowed if self.pos == "all" else _one(distances, allowed, self.pos_range, farthest=self.pos != "easy")
+
+    def _negatives(self, distances: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
+        return allowed if self.neg == "all" else _one(distances, allowed, self.neg_range, farthest=self.neg == "easy")
+
+
+def _one(distances: torch.Tensor, allowed: torch.Tensor, limits: list | None, farthest: bool) -> torch.Tensor:
+    """Mask `(B, M)` of the nearest or farthest of the `allowed` `(B, M)` within the limits: one a row, none where none is."""
+    if limits is not None:
+        allowed = allowed & (distances >= limits[0]) & (distances <= limits[1])
+    candidates = distances.masked_fill(~allowed, -torch.inf if farthest else torch.inf)
+    chosen = candidates.argmax(1, keepdim=True) if farthest else candidates.argmin(1, keepdim=True)
+    return torch.zeros_like(allowed).scatter_(1, chosen, True) & allowed
+
+
+def _distance_of(chosen: torch.Tensor, distances: torch.Tensor) -> torch.Tensor:
+    """The distance `(B, 1)` of the one that is chosen in each row; 0 where none is."""
+    return torch.where(chosen, distances, 0.0).sum(1, keepdim=True)

@@ -1,0 +1,41 @@
+"""The batch's own triplets: rows 3t, 3t + 1 and 3t + 2, as the samplers fixed_triplets and hard_triplets lay them."""
+
+import torch
+
+from batch_mining._miner import Miner
+from utilities.errors import UserError
+from utilities.reference import Reference
+from utilities.tuples import Triplets
+
+YIELDS = "triplets"
+NEEDS_TRIPLETS = True  # goes with samplers that lay triplets one behind the other
+
+
+class BatchMiner(Miner):
+    """Triplet t is (3t, 3t + 1, 3t + 2).
+
+    With a reference positive and negative are the own images of those rows there; a triplet that it does not hold is left out.
+    Raises UserError for a batch that is not made of triplets.
+    """
+
+    def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
+        """Each triplet of the batch once, in its order."""
+        size = len(labels)
+        anchors, positives, negatives = torch.arange(size - size % 3, device=labels.device).view(-1, 3).unbind(1)
+        valid = (labels[anchors] == labels[positives]) & (labels[anchors] != labels[negatives])
+        if size % 3 or not bool(valid.all()):
+            raise UserError(
+                f"--batch_mining packaged: a batch of {size} images is not made of triplets, two of one class and one of another: "
+                "use --data_sampler fixed_triplets or hard_triplets"
+            )
+        if reference.plain:
+            return Triplets(anchors, positives, negatives)
+        return _in_reference(labels, reference, anchors, positives, negatives)
+
+
+def _in_reference(labels, reference: Reference, anchors, positives, negatives) -> Triplets:
+    """The triplets of which the reference has positive and negative, neither of them the anchor's own image, with its labels."""
+    own, positives, negatives = reference.own[anchors], reference.own[positives], reference.own[negatives]
+    there = (positives >= 0) & (negatives >= 0) & (positives != own) & (negatives != own)
+    there &= (reference.labels[positives.clamp(min=0)] == labels[anchors]) & (reference.labels[negatives.clamp(min=0)] != labels[anchors])
+    return Triplets(anchors[there], positives[there], negatives[there])

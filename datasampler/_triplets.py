@@ -1,0 +1,60 @@
+"""What the samplers of triplets share: sets of (a, p, n) drawn from the data, batches of them one behind the other."""
+
+import torch
+
+from datasampler._base import BatchSampler, draw_within, random_below
+from utilities.errors import UserError
+from utilities.numbers import whole
+
+
+def add_arguments(group) -> None:
+    """Declare the flag of the samplers of triplets."""
+    group.add_argument(
+        "--data_fixed_triplets_n",
+        type=whole(1, 10**7),
+        default=10000,
+        help="triplets that fixed_triplets draws once, and hard_triplets anew every epoch to keep the hardest share of them",
+    )
+
+
+class TripletSampler(BatchSampler):
+    """Base of the samplers whose batches are bs / 3 triplets; `n_triplets` are those of an epoch, of which the last few may be left out.
+
+    Raises UserError for a --bs that is no multiple of 3, and for data without a triplet.
+    """
+
+    def __init__(self, opt, image_dict: dict, image_list: list):
+        super().__init__(opt, image_dict, image_list)
+        if opt.bs % 3:
+            raise UserError(f"--bs {opt.bs} is not a multiple of 3: the batches of fixed_triplets and hard_triplets are whole triplets.")
+        self.able = (self.class_sizes >= 2).nonzero().squeeze(1)  # classes that can give anchor and positive
+        if len(self.classes) < 2 or not len(self.able):
+            raise UserError(
+                f"the training data hold no triplet: of their {len(self.classes)} classes {len(self.able)} have two images: "
+                "use a --data_sampler of single images."
+            )
+        self.n_triplets = opt.data_fixed_triplets_n
+
+    def require_batch(self, given: str) -> None:
+        """UserError where an epoch's triplets, as the flags `given` say, fill no batch."""
+        if len(self) < 1:
+            raise UserError(f"{given}: {self.n_triplets} triplets do not fill one batch of --bs {self.batch_size}: raise it or lower --bs.")
+
+    def draw_triplets(self, n: int) -> torch.Tensor:
+        """Indices `(n, 3)`: two classes at random, two images of the one, one of the other."""
+        positive = self.able[torch.randint(len(self.able), (n,))]
+        negative = torch.randint(len(self.classes) - 1, (n,))
+        negative += negative >= positive
+        pairs = self.images_of(positive[:, None], draw_within(self.class_sizes[positive], 2))
+        turned = torch.rand(n, 1, dtype=torch.float32) < 0.5  # draw_within gives a set, whose order is not at random
+        pairs = torch.where(turned, pairs.flip(1), pairs)
+        others = self.images_of(negative, random_below(self.class_sizes[negative]))
+        return torch.cat([pairs, others[:, None]], 1)
+
+    def shuffled(self, triplets: torch.Tensor) -> torch.Tensor:
+        """Batches `(batches, bs)` of `triplets` `(n, 3)` in random order, each triplet's three images one behind the other."""
+        order = torch.randperm(len(triplets))[: len(self) * (self.batch_size // 3)]
+        return triplets[order].view(len(self), self.batch_size)
+
+    def __len__(self) -> int:
+        return self.n_triplets // (self.batch_size // 3)

@@ -1,0 +1,48 @@
+"""Globally hard triplets: every epoch a new set, of which the hardest by stored embeddings are kept; goes with the miner packaged."""
+
+import math
+
+import torch
+
+from datasampler._memory import CHUNK, StoringSampler
+from datasampler._triplets import TripletSampler
+from utilities.numbers import number
+
+USES_SAMPLES_PER_CLASS = False
+GUARANTEES_POSITIVES = True
+GIVES_TRIPLETS = True
+
+
+def add_arguments(group) -> None:
+    """Declare the flag of the hard triplets."""
+    group.add_argument(
+        "--data_hard_triplets_share",
+        type=number(above=0, most=1),
+        default=0.5,
+        help="share of the drawn triplets that is kept, the hardest",
+    )
+
+
+class Sampler(TripletSampler, StoringSampler):
+    """Every epoch --data_fixed_triplets_n triplets are drawn, and those with the largest d_ap - d_an stay: bs / 3 of them a batch.
+
+    Distances are those of the stored embeddings, which every step renews for its images.
+    """
+
+    def __init__(self, opt, image_dict: dict, image_list: list):
+        super().__init__(opt, image_dict, image_list)
+        self.n_drawn, self.n_triplets = self.n_triplets, math.ceil(self.n_triplets * opt.data_hard_triplets_share)
+        self.require_batch(
+            f"--data_fixed_triplets_n {opt.data_fixed_triplets_n} --data_hard_triplets_share {opt.data_hard_triplets_share:g}"
+        )
+
+    @torch.no_grad()
+    def precompute_indices(self) -> None:
+        """Draw the next epoch's triplets and keep the hardest."""
+        stored, drawn = self.projected(), self.draw_triplets(self.n_drawn)
+        hardness = []
+        for chunk in drawn.split(max(1, CHUNK // stored.shape[1])):
+            anchors, positives, negatives = (stored.index_select(0, column) for column in chunk.to(stored.device).unbind(1))
+            hardness.append((anchors - positives).norm(dim=1) - (anchors - negatives).norm(dim=1))
+        hardest = torch.cat(hardness).topk(self.n_triplets).indices.cpu()
+        self.epoch = self.shuffled(drawn[hardest])

@@ -1,0 +1,162 @@
+"""Samplers of triplets: what a batch is made of, what the seed and the stored embeddings decide, resume, what is refused."""
+
+import itertools
+import math
+import re
+
+import pytest
+import torch
+
+import datasampler
+import main
+import parameters
+from runs import checkpoint
+from tests import builders
+from tests.batch_mining._reference import assert_drawn_with
+from tests.datasampler.made import draw, labels_of, make_sampler
+from utilities.errors import UserError
+
+NAMES = ["fixed_triplets", "hard_triplets"]
+SIZES = [5, 1, 3, 2, 6]
+
+
+def triplets_of(batches):
+    return [tuple(triplet) for triplet in batches.view(-1, 3).tolist()]
+
+
+def test_the_registry_knows_them():
+    assert [name for name in datasampler.REGISTRY.names() if getattr(datasampler.REGISTRY.module(name), "GIVES_TRIPLETS", False)] == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_batches_are_whole_triplets(name):
+    labels = labels_of(SIZES).tolist()
+    sampler = make_sampler(name, SIZES, bs=9, data_fixed_triplets_n=50, data_hard_triplets_share=0.7)
+    used = 50 if name == "fixed_triplets" else 35
+    for _ in range(3):
+        batches = draw(sampler)
+        assert batches.shape == (len(sampler), 9) == (used // 3, 9)
+        for a, p, n in triplets_of(batches):
+            assert labels[a] == labels[p] != labels[n] and a != p
+
+
+def test_classes_then_images_are_drawn_alike():
+    """Two classes at random, the first among those that have two images; two images of the one, one of the other."""
+    labels = labels_of(SIZES).tolist()
+    sampler = make_sampler("fixed_triplets", SIZES, bs=3, data_fixed_triplets_n=60_000)
+    images = {c: [i for i, label in enumerate(labels) if label == c] for c in range(5)}
+    expected = {
+        (a, p, n): 1 / 4 / (len(images[c]) * (len(images[c]) - 1)) / 4 / len(images[other])
+        for c, other in itertools.permutations(range(5), 2)
+        for a, p in itertools.permutations(images[c], 2)
+        for n in images[other]
+    }
+    assert math.isclose(sum(expected.values()), 1)
+    assert_drawn_with(expected, triplets_of(sampler.triplets))
+
+
+def test_the_fixed_set_is_that_of_the_seed_and_every_epoch_goes_through_it():
+    one, same, other = (make_sampler("fixed_triplets", SIZES, bs=6, data_fixed_triplets_n=20, seed=seed) for seed in (3, 3, 4))
+    assert torch.equal(one.triplets, same.triplets) and not torch.equal(one.triplets, other.triplets)
+    epochs = [triplets_of(draw(one)) for _ in range(3)]
+    assert all(sorted(epoch) == sorted(triplets_of(one.triplets)) for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2]
+
+
+def test_drawing_the_set_takes_nothing_from_the_training_stream():
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    make_sampler("fixed_triplets", SIZES, bs=6)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
+def test_the_hardest_share_by_stored_embeddings(share, monkeypatch):
+    embeddings = torch.randn(17, 4, generator=torch.Generator().manual_seed(2))
+    monkeypatch.setattr("datasampler.hard_triplets.CHUNK", 40)  # ten triplets at a time
+    sampler = make_sampler("hard_triplets", SIZES, embeddings, bs=3, data_fixed_triplets_n=47, data_hard_triplets_share=share)
+    drawn, original = [], sampler.draw_triplets
+    sampler.draw_triplets = lambda n: drawn.append(original(n)) or drawn[-1]
+    for _ in range(3):
+        kept = triplets_of(draw(sampler))
+        x = embeddings.double()
+        hardness = {t: float((x[t[0]] - x[t[1]]).norm() - (x[t[0]] - x[t[2]]).norm()) for t in triplets_of(drawn[-1])}
+        expected = sorted((hardness[t] for t in triplets_of(drawn[-1])), reverse=True)[: math.ceil(47 * share)]
+        assert sorted((hardness[t] for t in kept), reverse=True) == pytest.approx(expected)
+    assert not torch.equal(drawn[0], drawn[1])  # renewed
+
+
+def test_a_step_renews_what_is_hard():
+    embeddings = torch.zeros(17, 2)
+    sampler = make_sampler("hard_triplets", SIZES, embeddings, bs=3, data_fixed_triplets_n=200, data_hard_triplets_share=0.01)
+    sampler.replace_storage_entries(torch.tensor([[9.0, 0.0]]), torch.tensor([4]))
+    assert all(p == 4 for _, p, _ in triplets_of(draw(sampler, 0)))  # the one image that lies far from its class
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("sizes", "flags", "message"),
+    [
+        ([4, 4], {"bs": 8}, "--bs 8 is not a multiple of 3"),
+        ([1, 1, 1], {"bs": 3}, "no triplet: of their 3 classes 0 have two images"),
+        ([9], {"bs": 3}, "no triplet: of their 1 classes 1 have two images"),
+        ([4, 4], {"bs": 6, "data_fixed_triplets_n": 1}, "--data_fixed_triplets_n 1.*: 1 triplets do not fill one batch of --bs 6"),
+    ],
+    ids=str,
+)
+def test_what_cannot_work_is_one_line(name, sizes, flags, message):
+    with pytest.raises(UserError, match=message) as error:
+        make_sampler(name, sizes, **flags)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_smallest_data(name):
+    labels = labels_of([2, 1]).tolist()
+    sampler = make_sampler(name, [2, 1], bs=3, data_fixed_triplets_n=200, data_hard_triplets_share=1.0)
+    assert set(triplets_of(draw(sampler))) == {t for t in itertools.permutations(range(3)) if labels[t[2]] == 1}
+
+
+def test_a_set_of_other_data_is_refused_and_one_of_another_size_left():
+    sampler = make_sampler("fixed_triplets", SIZES, bs=3, data_fixed_triplets_n=10)
+    for wrong in (torch.tensor([[0, 1, 17]]), torch.tensor([[-1, 1, 2]]), torch.zeros(3, 2, dtype=torch.long)):
+        with pytest.raises(ValueError, match="17 training images"):
+            sampler.load_state_dict({"triplets": wrong})
+    before = sampler.triplets.clone()
+    sampler.load_state_dict({"triplets": torch.zeros(4, 3, dtype=torch.long)})
+    assert torch.equal(sampler.triplets, before)
+    sampler.load_state_dict({"triplets": before.flip(0)})
+    assert torch.equal(sampler.triplets, before.flip(0))
+
+
+def test_the_command_line_refuses_at_once(capsys):
+    packaged = ["--loss", "triplet", "--batch_mining", "packaged"]
+    for words, message in (
+        (["--data_sampler", "fixed_triplets", "--bs", "10"], "--bs 10 is not a multiple of 3"),
+        ([*packaged, "--data_sampler", "class_balanced"], "--batch_mining packaged .* these do: fixed_triplets, hard_triplets"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            parameters.read(words)
+        said = capsys.readouterr().err
+        assert stop.value.code == 2 and re.search(message, said) and said.strip().count("\n") == 0
+    opt = parameters.read([*packaged, "--data_sampler", "fixed_triplets", "--bs", "111", "--samples_per_class", "2"])
+    assert opt.bs % opt.samples_per_class  # which these samplers do not go by
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_training_resumes_bit_for_bit(name, tmp_path):
+    data = builders.make_folder(tmp_path / "data", n_classes=4, n_images=4)
+    base = [
+        "--dataset", "folder", "--dataset_folder_path", str(data), "--arch", "conv4_normalize", "--embed_dim", "8", "--bs", "6", "--kernels", "0",
+        "--resize_size", "36", "--crop_size", "32", "--evaluation_metrics", "e_recall@1", "--loss", "triplet", "--batch_mining", "packaged",
+        "--data_sampler", name, "--data_fixed_triplets_n", "9", "--plot_every", "0", "--lr", "0.01",
+    ]  # fmt: skip
+    runs = []
+    for folder, epochs in ((tmp_path / "whole", [4]), (tmp_path / "halves", [2, 4])):
+        for number, n_epochs in enumerate(epochs):
+            words = [*base, "--save_path", str(folder), "--savename", "run", "--n_epochs", str(n_epochs)]
+            run = main.main(parameters.read([*words, "--resume", "--resume_allow_changes"] if number else words))
+        runs.append(torch.load(run.folder / checkpoint.LAST, weights_only=True))
+    assert all(torch.equal(value, runs[1]["state_dict"][key]) for key, value in runs[0]["state_dict"].items())
+    assert all(torch.equal(value, runs[1]["sampler"][key]) for key, value in runs[0]["sampler"].items())
+    assert set(runs[0]["sampler"]) == {"triplets" if name == "fixed_triplets" else "storage"}

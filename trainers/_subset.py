@@ -1,0 +1,95 @@
+"""Subset mining: a step trains on the one of several random subsets of its batch that has the highest loss; the miner mines in that."""
+
+from types import MethodType
+
+import torch
+
+from trainers._trainer import Trainer
+from utilities.numbers import whole
+from utilities.tuples import Classes
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of subset mining."""
+    group.add_argument(
+        "--subset_mining", default=None, choices=["maximum_loss"],
+        help="train on a part of each batch: of random subsets the one with the highest loss (unset: on the whole batch)",
+    )  # fmt: skip
+    group.add_argument("--subset_size", type=whole(2), default=None, metavar="N", help="images of such a subset, fewer than --bs")
+    group.add_argument("--subset_trials", type=whole(1, 1000), default=5, metavar="N", help="random subsets that are tried for each batch")
+
+
+class MaximumLoss:
+    """`subset(trainer, batch, runtime)`: the part of the batch that is trained on.
+
+    Its price is one forward pass of the whole batch without a gradient, in training mode, and one wait for the device. That pass
+    leaves no trace but in the random stream: buffers, such as the statistics of BatchNorm, are what they were.
+
+    Args:
+        size: images of a subset. A smaller batch, such as the last one of an epoch, is trained on whole.
+        trials: random subsets that are tried.
+    """
+
+    def __init__(self, size: int, trials: int):
+        self.size, self.trials = size, trials
+
+    @classmethod
+    def of(cls, opt) -> "MaximumLoss | None":
+        """What the flags ask for; None: no subset mining."""
+        return None if opt.subset_mining is None else cls(opt.subset_size, opt.subset_trials)
+
+    @torch.no_grad()
+    def __call__(self, trainer, batch, runtime):
+        """The subset with the highest value of the trainer's `metric_loss`, the criterion with its own miner; rows keep their order."""
+        images = len(batch.images) // trainer.VIEWS  # whose further views lie behind them, in the same order
+        if images <= self.size:
+            return batch
+        labels = batch.labels[:images].cpu()
+        subsets = [draw_groups(labels, self.size) for _ in range(self.trials)]
+        subsets = [torch.cat([places + images * view for view in range(trainer.VIEWS)]) for places in subsets]
+        best = torch.stack(self.values(trainer, batch, runtime, subsets)).argmax()
+        chosen = subsets[int(best)]
+        return type(batch)(*(part[chosen.to(part.device)] for part in batch))
+
+    def values(self, trainer, batch, runtime, subsets: list) -> list[torch.Tensor]:
+        """The loss of each of `subsets`, places `(n,)` in the batch."""
+        before = [(buffer, buffer.clone()) for buffer in trainer.buffers()]
+        with runtime.autocast():
+            outputs = trainer.outputs(runtime.to_device(batch.images))
+        outputs, labels = runtime.full(outputs), runtime.to_device(batch.labels)
+        metric_loss = getattr(trainer, "metric_loss", MethodType(Trainer.metric_loss, trainer))  # a user's plain module has none
+        values = []
+        for places in subsets:
+            rows = runtime.to_device(places)
+            part = type(batch)(labels[rows], batch.images[places.to(batch.images.device)], batch.indices[places.to(batch.indices.device)])
+            values.append(metric_loss(_rows_of(outputs, rows), part))
+        for buffer, value in before:
+            buffer.copy_(value)
+        return values
+
+
+def draw_groups(labels: torch.Tensor, size: int) -> torch.Tensor:
+    """Places `(size,)`, ascending, of whole classes of `labels` `(B,)` in random order, each that still fits; size is below B.
+
+    Where none fits any more, the rest is a random part of the first class that is left.
+    """
+    classes = Classes(labels)
+    firsts = classes.order[(classes.starts[classes.order] == classes.places).nonzero().squeeze(1)]  # an image of each class
+    taken, room, cut = [], size, None
+    for first in firsts[torch.randperm(len(firsts))].tolist():
+        start, count = int(classes.starts[first]), int(classes.counts[first])
+        if count <= room:
+            taken.append(classes.order[start : start + count])
+            room -= count
+        elif cut is None:
+            cut = classes.order[start : start + count]
+    if room:
+        taken.append(cut[torch.randperm(len(cut))[:room]])
+    return torch.cat(taken).sort().values
+
+
+def _rows_of(outputs, rows: torch.Tensor):
+    """The `rows` of every tensor of a trainer's outputs."""
+    if isinstance(outputs, dict):
+        return {name: _rows_of(value, rows) for name, value in outputs.items()}
+    return outputs[rows] if torch.is_tensor(outputs) else outputs
