@@ -109,7 +109,7 @@ def norms(x):
 
 def npair(c, x, r, found, context):
     terms = [torch.log1p(sum(torch.exp(x[a] @ r[n] - x[a] @ r[ps[-1]]) for n in ns)) for a, ps, ns in sets(found)]
-    return mean(terms) + vars(c).get("l2", vars(c).get("npair_l2")) * norms(x)
+    return mean(terms) + c.l2 * norms(x)
 
 
 def angular(c, x, r, found, context):
@@ -126,7 +126,7 @@ def lifted(c, x, r, found, context):
     for a, ps, ns in sets(found):
         far = torch.log(sum(torch.exp(distance(x[a], r[p])) for p in ps))
         terms.append(torch.relu(far + torch.log(sum(torch.exp(c.neg_margin - distance(x[a], r[n])) for n in ns))))
-    return mean(terms) + vars(c).get("l2", vars(c).get("npair_l2")) * norms(x)
+    return mean(terms) + c.l2 * norms(x)
 
 
 def multisimilarity(c, x, r, found, context):

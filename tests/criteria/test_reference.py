@@ -155,7 +155,7 @@ def test_an_empty_reference_costs_nothing(name):
     """But for the term on the anchors' own norms."""
     batch, labels, reference, others, own = given("empty", True)
     criterion = build(name)
-    for norm in ("l2", "regularizer_weight"):
+    for norm in ("l2", "npair_l2", "regularizer_weight"):
         if hasattr(criterion, norm):
             setattr(criterion, norm, 0.0)
     form = {"reference": reference, "reference_labels": others}
