@@ -1,7 +1,8 @@
 """Losses: one file a criterion, the file name is the value of `--loss`.
 
 A module declares `REQUIRES_BATCHMINER`, `REQUIRES_OPTIM`, `ALLOWED_MINING_OPS`, perhaps `MINES_PAIRS` (works on all pairs of
-the batch, takes a miner's under `--mine_pairs`), `PER_CLASS` (hyperparameters that may be learned one a class) and
+the batch, takes a miner's under `--mine_pairs`), `COMPARES_SAMPLES = False` (has class vectors alone, takes no reference),
+`PER_CLASS` (hyperparameters that may be learned one a class) and
 `add_arguments(group)`; its class is `Criterion(opt)`, or `Criterion(opt, batchminer)` where it takes a miner.
 """
 

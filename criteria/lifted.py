@@ -1,7 +1,9 @@
 """Generalised lifted-structure loss (Hermans et al., In Defense of the Triplet Loss, arXiv 1703.07737)."""
 
 import torch
+from torch.utils.checkpoint import checkpoint
 
+from criteria import _pairs
 from criteria._sets import mean_norm, warn_of_normalized
 from criteria._tuples import active_share, mean_term
 from utilities.criterion import MetricCriterion
@@ -32,9 +34,25 @@ class Criterion(MetricCriterion):
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
         anchors, positives, negatives = self.mine(batch, labels, reference)
-        distances = pairwise_distances(batch, reference.embeddings).index_select(0, anchors)  # (A, M)  # (A, B)
-        far_positives = masked_logsumexp(distances, positives)  # (A,)
-        near_negatives = masked_logsumexp(self.neg_margin - distances, negatives)  # (A,)
-        terms = torch.relu(far_positives + near_negatives)
+        if reference.plain:
+            terms = self.terms(pairwise_distances(batch).index_select(0, anchors), positives, negatives)
+        else:
+            terms = self.few_at_a_time(batch.index_select(0, anchors), reference.embeddings, positives, negatives)
         self.stats = {"active_share": active_share(terms.detach())}
         return mean_term(terms) + self.l2 * mean_norm(batch)
+
+    def few_at_a_time(self, anchors, others, positives, negatives) -> torch.Tensor:
+        """The terms `(A,)` of anchors `(A, D)` against others `(M, D)`, whose distances are made anew in the backward pass."""
+
+        def part(anchors, positives, negatives):
+            return self.terms(pairwise_distances(anchors, others), positives, negatives)
+
+        size = max(_pairs.CHUNK // max(len(others), 1), 1)
+        parts = zip(anchors.split(size), positives.split(size), negatives.split(size), strict=True)
+        return torch.cat([checkpoint(part, *given, use_reentrant=False, preserve_rng_state=False) for given in parts])
+
+    def terms(self, distances, positives, negatives) -> torch.Tensor:
+        """One term an anchor, `(A,)`, of distances and masks `(A, M)`."""
+        far_positives = masked_logsumexp(distances, positives)  # (A,)
+        near_negatives = masked_logsumexp(self.neg_margin - distances, negatives)  # (A,)
+        return torch.relu(far_positives + near_negatives)

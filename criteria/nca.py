@@ -37,5 +37,6 @@ class Criterion(PairCriterion):
         norms, others = reference.mapped(lambda points: points.square().sum(1), batch)
         distances = torch.addmm(norms[:, None] + others.embeddings, batch, reference.embeddings.T, alpha=-2)  # (B, M), squared
         logits = -self.scale * distances
-        losses = log_sum_exp(logits, torch.maximum(positives, negatives), reference.plain) - log_sum_exp(logits, positives, reference.plain)  # (B,)
+        everything = log_sum_exp(logits, torch.maximum(positives, negatives), reference.plain)
+        losses = everything - log_sum_exp(logits, positives, reference.plain)  # (B,)
         return (losses, positives.sum(1)), pair_sums(distances, positives, negatives)

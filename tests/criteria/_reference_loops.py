@@ -109,7 +109,7 @@ def norms(x):
 
 def npair(c, x, r, found, context):
     terms = [torch.log1p(sum(torch.exp(x[a] @ r[n] - x[a] @ r[ps[-1]]) for n in ns)) for a, ps, ns in sets(found)]
-    return mean(terms) + c.l2 * norms(x)
+    return mean(terms) + getattr(c, "npair_l2" if hasattr(c, "npair_l2") else "l2") * norms(x)
 
 
 def angular(c, x, r, found, context):

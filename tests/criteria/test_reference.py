@@ -8,8 +8,9 @@ from pytorch_metric_learning import losses
 
 import criteria
 from criteria import _pairs, _ranking
+from criteria._proxies import ProxyCriterion
 from tests.criteria import _reference_loops as loops
-from tests.criteria.test_registry_wide import NEEDED, every_criterion
+from tests.criteria.test_registry_wide import NEEDED
 from utilities import pml
 from utilities.criterion import MetricCriterion, takes_reference
 from utilities.errors import UserError
@@ -28,7 +29,17 @@ OTHERS = {
     "empty": [],
 }
 every_reference = pytest.mark.parametrize("kind", OTHERS)
-COMPARING = [name for name in criteria.REGISTRY.names() if getattr(criteria.REGISTRY.module(name), "COMPARES_SAMPLES", True)]
+
+
+def takes(name: str) -> bool:
+    try:
+        takes_reference(criteria.REGISTRY.module(name).Criterion)
+    except UserError:
+        return False
+    return True
+
+
+COMPARING = [name for name in criteria.REGISTRY.names() if takes(name)]
 
 
 class StandIn:
@@ -180,13 +191,16 @@ def test_half_precision_is_raised(name, kind):
     assert all(gradient.isfinite().all() for gradient in gradients)
 
 
-@pytest.mark.parametrize("name", [name for name in COMPARING if issubclass(criteria.REGISTRY.module(name).Criterion, _pairs.PairCriterion)])
-@pytest.mark.parametrize("mine_pairs", [False, True])
+PAIR_CRITERIA = [name for name in COMPARING if issubclass(criteria.REGISTRY.module(name).Criterion, _pairs.PairCriterion)]
+
+
+@pytest.mark.parametrize(("name", "mine_pairs"), [("lifted", False), *((name, mined) for name in PAIR_CRITERIA for mined in (False, True))])
 @pytest.mark.parametrize("with_own", [False, True])
 def test_few_anchors_at_a_time_change_nothing(name, mine_pairs, with_own, monkeypatch):
     batch, labels, reference, others, own = given("more", with_own)
     criterion = build(name)
-    criterion.batchminer = StandIn("triplets") if mine_pairs else None
+    if name in PAIR_CRITERIA:
+        criterion.batchminer = StandIn("triplets") if mine_pairs else None
     form = {"reference": reference, "reference_labels": others, "own": own}
     whole, stats = step(criterion, batch, labels, inputs=[batch, reference], **form), criterion.stats
     for size in (1, 3 * len(others)):
@@ -213,21 +227,18 @@ def test_a_miners_pairs_with_a_reference(name):
 
 
 # ------------------------------------------------------------------------------------------------------------------------- refusals
-@every_criterion
+@pytest.mark.parametrize("name", [name for name in criteria.REGISTRY.names() if name not in COMPARING])
 def test_class_vectors_refuse_a_reference_in_one_line(name):
     batch, labels, reference, others, _ = given("more", False)
-    if name in COMPARING:
-        takes_reference(criteria.REGISTRY.module(name).Criterion)
-        return
-    with pytest.raises(UserError, match=f"^the criterion {name} compares no samples") as told:
+    with pytest.raises(UserError, match=f"^the criterion {name} (compares no samples|takes no reference)") as told:
         build(name)(batch, labels, reference=reference, reference_labels=others)
     assert "\n" not in str(told.value)
 
 
-def test_class_vectors_are_those_that_mine_nothing_and_learn():
-    assert {"arcface", "cosface", "softmax", "softtriplet", "proxynca", "proxynca_pp", "proxyanchor", "subcenter_arcface"} <= {
-        name for name in criteria.REGISTRY.names() if name not in COMPARING
-    }
+def test_no_criterion_with_class_vectors_takes_one():
+    vectors = {name for name in criteria.REGISTRY.names() if issubclass(criteria.REGISTRY.module(name).Criterion, ProxyCriterion)}
+    assert {"arcface", "softtriplet", "proxyanchor"} <= vectors
+    assert not vectors & set(COMPARING)
 
 
 class Unaware(MetricCriterion):
