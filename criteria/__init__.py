@@ -1,7 +1,8 @@
 """Losses: one file a criterion, the file name is the value of `--loss`.
 
 A module declares `REQUIRES_BATCHMINER`, `REQUIRES_OPTIM`, `ALLOWED_MINING_OPS`, perhaps `MINES_PAIRS` (works on all pairs of
-the batch, takes a miner's under `--mine_pairs`) and `add_arguments(group)`; its class is `Criterion(opt)`, or
+the batch, takes a miner's under `--mine_pairs`), `REDUCES` (a mean over tuples, obeys `--loss_reduction`), `NEEDS_TWO_VIEWS` (every label
+occurs exactly twice in a batch) and `add_arguments(group)`; its class is `Criterion(opt)`, or
 `Criterion(opt, batchminer)` where it takes a miner.
 """
 

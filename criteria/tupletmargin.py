@@ -26,7 +26,7 @@ def add_arguments(group) -> None:
         "--loss_tupletmargin_margin",
         type=number(0, 3.1416),
         default=0.1,
-        help="radians taken off the angle of a positive pair, so that pairs this near are not drawn on (the paper's beta; 5.73 degrees)",
+        help="radians taken off the angle of a positive pair: one this near is drawn no nearer (the paper's beta; 5.73 degrees)",
     )
     group.add_argument("--loss_tupletmargin_scale", type=number(above=0), default=64, help="multiplies the cosines (the paper's s)")
 
