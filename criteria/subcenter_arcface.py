@@ -44,7 +44,7 @@ class Criterion(ProxyCriterion):
 
         Of equally many the first counts. `batch` `(B, D)` should hold all samples of a class.
         """
-        cosines = self.centre_cosines(batch.double(), self.unit_centres(batch.double()))  # (B, K, C)
+        cosines = self.centre_cosines(batch, self.unit_centres(batch))  # (B, K, C)
         to_own = cosines.gather(2, labels[:, None, None].expand(-1, self.per_class, 1)).squeeze(2)  # (B, K)
         cells = labels * self.per_class + to_own.argmax(1)
         counts = torch.bincount(cells, minlength=self.n_classes * self.per_class).view(self.n_classes, self.per_class)
