@@ -38,7 +38,7 @@ METHODS = {
     "fastap": "",
     "gpw": "",
     "histogram": "",
-    "instance": "--loss_instance_lr 0.001 --loss_instance_gamma 16",
+    "instance": "--loss_instance_lr 0.01",
     "intrapair_variance": "",
     "largemargin_softmax": f"--loss_largemargin_softmax_lr 0.01 {RAW}",
     "lifted": f"--batch_mining lifted {RAW}",

@@ -21,8 +21,8 @@ def add_arguments(group) -> None:
     group.add_argument(
         "--loss_instance_gamma",
         type=number(above=0),
-        default=64,
-        help="multiplies the products of embeddings and class vectors; the paper has 1, for embeddings of any length",
+        default=1,
+        help="multiplies the products of embeddings and class vectors; the 64 of pytorch-metric-learning is meant for cosines",
     )
 
 

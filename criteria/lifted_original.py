@@ -2,12 +2,12 @@
 
 import torch
 
-from criteria._pairs import as_weights, log_sum_exp, pair_means, pair_sums
+from criteria._pairs import as_weights, log_sum_exp, pair_means, pair_sums, positive_pairs
 from criteria._reductions import Reduction
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
 from utilities.reference import Reference
-from utilities.tensors import pairwise_distances
+from utilities.tensors import pairwise_distances, take_pairs
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
@@ -44,6 +44,8 @@ class Criterion(MetricCriterion):
         distances = pairwise_distances(batch, reference.embeddings)
         nearness = self.neg_margin - distances
         of_anchors, of_positives = log_sum_exp(nearness, negatives), log_sum_exp(nearness.T, negatives.T)  # (B,), (M,)
-        terms = torch.relu(distances + torch.logaddexp(of_anchors[:, None], of_positives[None, :])).square() / 2
+        anchors, others = positive_pairs(positives)  # (P,) each
+        near_negatives = torch.logaddexp(of_anchors.index_select(0, anchors), of_positives.index_select(0, others))
+        terms = torch.relu(take_pairs(distances, anchors, others) + near_negatives).square() / 2
         self.stats = pair_means("distance", pair_sums(distances, positives, negatives))
-        return self.reduction.of_pairs(terms, positives, labels) + 0 * batch.sum()  # distances of NaN are 0: it is to be seen
+        return self.reduction(terms, anchors, labels) + 0 * batch.sum()  # distances of NaN are 0: it is to be seen

@@ -52,17 +52,18 @@ class Criterion(MetricCriterion):
         anchors, positives = positive_pairs(positive_weights)  # (P,) each
         size = max(CHUNK // max(len(compared), 1), 1)
         parts = zip(anchors.split(size), positives.split(size), strict=True)
-        costs = torch.cat([similarities.new_zeros(0), *(self._costs(similarities, negative_weights, *part) for part in parts)])  # (P,)
+        costs = torch.cat(
+            [similarities.new_zeros(0), *(self._costs(similarities, negative_weights, *part, len(anchors) > size) for part in parts)]
+        )  # (P,)
         n_positives = positive_weights.sum(1)
         means = sums_per_anchor(costs, anchors, len(batch)) / n_positives.clamp(min=1)
         self.stats = pair_means("similarity", pair_sums(similarities, positive_weights, negative_weights))
         return masked_mean(means + 0 * similarities.sum(1), n_positives > 0)  # without a pair the graph is kept, and NaN is seen
 
-    def _costs(self, similarities, negative_weights, anchors, positives) -> torch.Tensor:
-        """What each of P' positive pairs costs; the `(P', M)` sigmoids are computed anew in the backward pass."""
-        count = checkpoint(
-            _before, similarities, negative_weights, anchors, positives, self.temperature, use_reentrant=False, preserve_rng_state=False
-        )
+    def _costs(self, similarities, negative_weights, anchors, positives, several: bool) -> torch.Tensor:
+        """What each of P' positive pairs costs; of several chunks the `(P', M)` sigmoids are computed anew in the backward pass."""
+        given = (similarities, negative_weights, anchors, positives, self.temperature)
+        count = checkpoint(_before, *given, use_reentrant=False, preserve_rng_state=False) if several else _before(*given)
         match self.variant:
             case "O":
                 return count

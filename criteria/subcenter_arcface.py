@@ -5,11 +5,14 @@ import torch
 from criteria import _angular_margin
 from criteria._proxies import ProxyCriterion
 from utilities.numbers import number, whole
+from utilities.tensors import normalize
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone
 ALLOWED_MINING_OPS = None
+
+CHUNK = 4096  # samples whose centres are laid out at once
 
 
 def add_arguments(group) -> None:
@@ -45,8 +48,9 @@ class Criterion(ProxyCriterion):
 
         Of equally many the first counts. `batch` `(B, D)` should hold all samples of a class.
         """
-        cosines = self.centre_cosines(batch, self.unit_centres(batch))  # (B, K, C)
-        to_own = cosines.gather(2, labels[:, None, None].expand(-1, self.per_class, 1)).squeeze(2)  # (B, K)
+        centres = self.unit_proxies(batch).view(self.n_classes, self.per_class, -1)
+        parts = zip(normalize(batch).split(CHUNK), labels.split(CHUNK), strict=True)  # never all samples against all classes
+        to_own = torch.cat([torch.einsum("nd,nkd->nk", part, centres.index_select(0, own)) for part, own in parts])  # (B, K)
         cells = labels * self.per_class + to_own.argmax(1)
         counts = torch.bincount(cells, minlength=self.n_classes * self.per_class).view(self.n_classes, self.per_class)
         own = to_own.gather(1, counts.argmax(1).index_select(0, labels)[:, None]).squeeze(1)

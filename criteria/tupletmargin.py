@@ -6,12 +6,12 @@ Every positive pair meets all negatives of its anchor, as in pytorch-metric-lear
 import torch
 
 from criteria._angular_margin import LIMIT
-from criteria._pairs import as_weights, log_sum_exp, pair_means, pair_sums, softplus
+from criteria._pairs import as_weights, log_sum_exp, pair_means, pair_sums, positive_pairs, softplus
 from criteria._reductions import Reduction
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
 from utilities.reference import Reference
-from utilities.tensors import normalize
+from utilities.tensors import normalize, take_pairs
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
@@ -26,7 +26,7 @@ def add_arguments(group) -> None:
         "--loss_tupletmargin_margin",
         type=number(0, 3.1416),
         default=0.1,
-        help="radians taken off the angle of a positive pair, so that pairs this near are not drawn on (the paper's beta; 5.73 degrees)",
+        help="radians taken off the angle of a positive pair: one this near is drawn no nearer (the paper's beta; 5.73 degrees)",
     )
     group.add_argument("--loss_tupletmargin_scale", type=number(above=0), default=64, help="multiplies the cosines (the paper's s)")
 
@@ -48,8 +48,9 @@ class Criterion(MetricCriterion):
         positives, negatives = (as_weights(mask, batch) for mask in self.pair_masks(batch, labels, reference))  # (B, M) each
         unit, compared = reference.mapped(normalize, batch)
         similarities = unit @ compared.embeddings.T
-        widened = torch.cos(similarities.clamp(-LIMIT, LIMIT).acos() - self.margin)
-        near_negatives = log_sum_exp(self.scale * similarities, negatives)[:, None]  # (B, 1)
-        terms = softplus(near_negatives - self.scale * widened)  # (B, M), log(1 + sum_n exp(...)) of each as a positive
+        anchors, others = positive_pairs(positives)  # (P,) each
+        narrowed = torch.cos(take_pairs(similarities, anchors, others).clamp(-LIMIT, LIMIT).acos() - self.margin)
+        near_negatives = log_sum_exp(self.scale * similarities, negatives)  # (B,)
+        terms = softplus(near_negatives.index_select(0, anchors) - self.scale * narrowed)  # log(1 + sum_n exp(...))
         self.stats = pair_means("similarity", pair_sums(similarities, positives, negatives))
-        return self.reduction.of_pairs(terms, positives, labels)
+        return self.reduction(terms, anchors, labels)

@@ -71,7 +71,7 @@ def find(path: str, read, threshold: float) -> tuple[list[Outlier], int]:
     """
     folder, file = place(path)
     built, arrays = criterion(folder), read(str(file))
-    features, labels = torch.as_tensor(arrays["features"]).float(), torch.as_tensor(arrays["labels"]).long()
+    features, labels = torch.as_tensor(arrays["features"]).double(), torch.as_tensor(arrays["labels"]).long()
     expected = (built.n_classes, built.proxies.shape[1])
     if features.ndim != 2 or features.shape[1] != expected[1] or labels.shape != features.shape[:1]:
         raise UserError(f"{file}: features {tuple(features.shape)}; the run's centres have {expected[1]} dimensions (without --eval_pca)")

@@ -12,9 +12,9 @@ NOT_ALONE = {  # classes of the package that are no loss of embeddings and label
     "CrossBatchMemory": _JOINS,
     "MultipleLosses": _JOINS,
     "SelfSupervisedLoss": _JOINS,
-    "GenericPairLoss": "is a base of losses, without a formula of its own",
-    "ManifoldLoss": "takes no labels",
-    "VICRegLoss": "compares two views of the images and takes no labels",
+    "GenericPairLoss": "is a base of losses, without a formula of its own (--loss gpw has the formula that it is named after)",
+    "ManifoldLoss": "takes no labels (--loss manifold does)",
+    "VICRegLoss": "compares two views of the images and takes no labels (--loss vicreg does)",
 }
 MISREADS = {"ThresholdConsistentMarginLoss"}  # takes a reference, and looks its rows up in the batch
 OWN_PAIRS = {"NCALoss", "AngularLoss"}  # form pairs beside those they are told, so that no image can be left out
