@@ -8,6 +8,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from architectures import _weights
 from utilities.errors import UserError
 from utilities.numbers import WIDEST, whole
+from utilities.optimisers import embedding_rates
 from utilities.roles import PLACE
 from utilities.tensors import normalize, raise_half
 
@@ -181,11 +182,9 @@ class Network(torch.nn.Module):
 
         Where these are not given (--fc_lr at most 0, --fc_decay None), the backbone's rates hold for all.
         """
-        fc_lr, fc_decay = getattr(opt, "fc_lr", -1), getattr(opt, "fc_decay", None)
-        fc_lr, fc_decay = fc_lr if fc_lr > 0 else opt.lr, opt.decay if fc_decay is None else fc_decay
         last = [*self.hidden.parameters(), *self.last_linear.parameters()]
         groups = [
             {"name": "backbone", "params": list(self.backbone.parameters()), "lr": opt.lr, "weight_decay": opt.decay},
-            {"name": "last_linear", "params": last, "lr": fc_lr, "weight_decay": fc_decay},
+            {"name": "last_linear", "params": last, **embedding_rates(opt)},
         ]
         return [group for group in groups if group["params"]]

@@ -36,6 +36,12 @@ def parameter_groups(model, criterion, opt, further=()) -> list[dict]:
     return groups
 
 
+def embedding_rates(opt) -> dict:
+    """`lr` and `weight_decay` of layers that give embeddings: --fc_lr and --fc_decay, where they are not given those of the backbone."""
+    fc_lr, fc_decay = getattr(opt, "fc_lr", -1), getattr(opt, "fc_decay", None)
+    return {"lr": fc_lr if fc_lr > 0 else opt.lr, "weight_decay": opt.decay if fc_decay is None else fc_decay}
+
+
 def build_optimizer(model, criterion, opt, further=()) -> torch.optim.Optimizer:
     """`--optim` over `parameter_groups`."""
     kinds = {
