@@ -45,7 +45,7 @@ class Levels(Heads):
         levels = [layer(stage) for layer, stage in zip(self.layers, features["stages"], strict=True)]
         levels = [normalize(raise_half(level)) for level in levels] if self.normalizes else levels
         joined = torch.cat(levels, 1) / math.sqrt(len(levels))
-        return {MAIN_EMBEDDING: joined, **{f"level_{number}": level for number, level in enumerate(levels, start=1)}}
+        return {MAIN_EMBEDDING: joined, **{f"level_{depth}": level for depth, level in enumerate(levels, start=1)}}
 
 
 class Trainer(Base):
@@ -61,7 +61,7 @@ class Trainer(Base):
             raise UserError(f"--trainer cascaded chooses pairs, and --loss {opt.loss} takes none: contrastive, triplet or margin do")
         super().__init__(opt, network, criterion)
         self.shares = opt.cascade_percents
-        self.LOSSES = tuple(f"{METRIC_LOSS}_{number}" for number in range(1, len(self.shares) + 1))
+        self.LOSSES = tuple(f"{METRIC_LOSS}_{depth}" for depth in range(1, len(self.shares) + 1))
 
     @classmethod
     def build_heads(cls, opt, network: torch.nn.Module) -> Levels:
@@ -89,8 +89,8 @@ class Trainer(Base):
         """One scalar a level."""
         same, losses = same_class(batch.labels), {}
         pairs = pairs_of_masks(positive_mask(batch.labels), ~same)
-        for number, (name, share) in enumerate(zip(self.LOSSES, self.shares, strict=True), start=1):
-            level = outputs[f"level_{number}"]
+        for depth, (name, share) in enumerate(zip(self.LOSSES, self.shares, strict=True), start=1):
+            level = outputs[f"level_{depth}"]
             pairs = hardest(level.detach(), pairs, share)
             with given(self.criterion, pairs):
                 losses[name] = self.criterion(batch=level, labels=batch.labels, batch_features=outputs["pooled"])
