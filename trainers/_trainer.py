@@ -18,7 +18,7 @@ def add_arguments(group) -> None:
     )  # fmt: skip
     group.add_argument(
         "--views", type=whole(1, 100), default=None, metavar="V",
-        help="augmentations of each image in a batch, which then holds --bs images and V times as many embeddings (unset: 2 for unsupervised, else 1)",
+        help="augmentations of each image in a batch, which then holds --bs images and V times as many embeddings (unset: 2 for unsupervised and diva, else 1)",
     )  # fmt: skip
 
 

@@ -3,9 +3,11 @@
 import contextlib
 
 import torch
-from torch.nn.functional import cross_entropy, linear, mse_loss
+from torch.nn.functional import linear, mse_loss
 
 import criteria
+from trainers import _classifier
+from trainers._classifier import CLASSIFIER_LOSS
 from trainers._trainer import METRIC_LOSS
 from trainers._trainer import Trainer as Base
 from utilities.criterion import given
@@ -16,7 +18,7 @@ from utilities.tensors import normalize, safe_sqrt
 from utilities.tuples import Classes, Triplets, below, spread
 
 OF_GENERATOR = ("g_hard_loss", "g_reg_loss", "g_adv_loss")
-SYNTH_LOSS, CLASSIFIER_LOSS = "synth_loss", "classifier_loss"
+SYNTH_LOSS = "synth_loss"
 
 
 def add_arguments(group) -> None:
@@ -35,12 +37,30 @@ def add_arguments(group) -> None:
     group.add_argument("--adversarial_generator_epochs", type=whole(0), default=0, help=help_generator)
 
 
+def check(opt) -> None:
+    """See `trainers.check`."""
+    if not (criteria.takes_tuples(opt.loss) or takes_rows(opt.loss)):
+        raise UserError(f"--trainer adversarial: --loss {opt.loss} takes neither triplets as they are nor class vectors; triplet and margin do")
+    if classifies(opt):
+        _classifier.check(opt)
+
+
+def takes_rows(loss: str) -> bool:
+    """Does a criterion look at each embedding alone, beside class vectors?"""
+    return not getattr(criteria.REGISTRY.module(loss), "COMPARES_SAMPLES", True)
+
+
+def classifies(opt) -> bool:
+    """Whether a weight asks for a classifier."""
+    return parse_weights(opt.loss_weights).get(CLASSIFIER_LOSS, 0) != 0
+
+
 class Trainer(Base):
     """Random triplets (a, p, n) of a batch; n~ = G(f_a, f_p, f_n) of their pooled features is embedded by the network's own last layers.
 
     metric_loss = L(x, y); synth_loss = L on the triplets (a, p, n~) as they are; of the generator, with d Euclidean and v^ of unit length:
     g_hard_loss = mean squared error of n~^ and f_a^, g_reg_loss of n~^ and f_n^, g_adv_loss = mean [d(x_a, x_n~) - d(x_a, x_p) - margin]+.
-    classifier_loss, where it is given a weight, is the cross-entropy of a linear layer on the embeddings.
+    classifier_loss, where it is given a weight, is that of the trainer classifier, with its flags.
 
     The generator's losses reach the generator alone, synth_loss and the others the network and the criterion alone, as in the paper,
     whose two minimisations are over different parameters. pytorch-metric-learning lets each loss reach all.
@@ -50,24 +70,24 @@ class Trainer(Base):
     LOSSES = (METRIC_LOSS, SYNTH_LOSS, *OF_GENERATOR, CLASSIFIER_LOSS)
 
     def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
+        check(opt)
         super().__init__(opt, network, criterion)
         if not (hasattr(network, "embed") and hasattr(network, "feature_dim")):
             raise UserError("--trainer adversarial needs a network with pooled features: an `embed(pooled)` and a `feature_dim`")
-        module = criteria.REGISTRY.module(opt.loss)
-        self.takes_tuples, takes_rows = criteria.takes_tuples(opt.loss), not getattr(module, "COMPARES_SAMPLES", True)
-        if not (self.takes_tuples or takes_rows):
-            raise UserError(
-                f"--trainer adversarial: --loss {opt.loss} takes neither triplets as they are nor class vectors; triplet and margin do"
-            )
+        self.takes_tuples = criteria.takes_tuples(opt.loss)
         features = network.feature_dim
         widths = [3 * features, *opt.adversarial_hidden, features]
         layers = [[torch.nn.Linear(*pair), torch.nn.ReLU()] for pair in zip(widths, widths[1:], strict=False)]
         self.generator = torch.nn.Sequential(*[layer for pair in layers for layer in pair][:-1])
-        weighted = parse_weights(opt.loss_weights).get(CLASSIFIER_LOSS, 0)
-        self.classifier = torch.nn.Linear(network.embed_dim, opt.n_classes) if weighted else None
+        self.classifier_loss = _classifier.loss_of(opt, opt.n_classes) if classifies(opt) else None
         self.at_most, self.margin = opt.adversarial_triplets_per_anchor, opt.adversarial_margin
         self.metric_epochs, self.generator_epochs = opt.adversarial_metric_epochs, opt.adversarial_generator_epochs
         self.start_epoch(1)
+
+    @classmethod
+    def build_heads(cls, opt, network: torch.nn.Module) -> "_classifier.Classifier | None":
+        """A classifier where its loss has a weight."""
+        return _classifier.Classifier(opt, network) if classifies(opt) else None
 
     def start_epoch(self, epoch: int) -> None:
         """The phase: without the generator, the generator alone, or both. A network that rests keeps its BatchNorm's averages too."""
@@ -82,7 +102,8 @@ class Trainer(Base):
     def outputs(self, images: torch.Tensor) -> dict:
         """See the base; without a graph where the network rests."""
         with torch.no_grad() if self.rests else contextlib.nullcontext():
-            return super().outputs(images)
+            outputs = super().outputs(images)
+            return outputs if self.classifier_loss is None else {**outputs, _classifier.LOGITS: self.evaluated_heads.logits(outputs)}
 
     def losses(self, outputs: dict, batch) -> dict:
         """The losses of the phase."""
@@ -98,8 +119,8 @@ class Trainer(Base):
 
     def _of_network(self, outputs: dict, batch) -> dict:
         losses = {}
-        if self.classifier is not None:
-            losses[CLASSIFIER_LOSS] = cross_entropy(self.classifier(outputs["embeddings"]), batch.labels)
+        if self.classifier_loss is not None:
+            losses[CLASSIFIER_LOSS] = self.classifier_loss(outputs[_classifier.LOGITS], batch.labels)
         return {**losses, **self.metric_losses(outputs, batch)}  # last: the criterion's statistics are those of the images
 
     def _negatives(self, pooled: torch.Tensor, triplets: Triplets) -> torch.Tensor:
@@ -145,8 +166,8 @@ class Trainer(Base):
             )  # fmt: skip
 
     def param_groups(self, opt) -> list[dict]:
-        """The generator, and the classifier where there is one, at --lr."""
-        heads = [] if self.classifier is None else [{"params": list(self.classifier.parameters()), "name": "classifier"}]
+        """The generator at --lr, and the classifier where there is one."""
+        heads = [] if self.evaluated_heads is None else [_classifier.param_group(self.evaluated_heads, opt)]
         return [{"params": list(self.generator.parameters()), "name": "generator"}, *heads]
 
 

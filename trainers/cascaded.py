@@ -30,6 +30,16 @@ def add_arguments(group) -> None:
     group.add_argument("--cascade_percents", type=number(above=0, most=1), nargs="+", default=[1.0, 0.5, 0.2], help=help_percents)
 
 
+def check(opt) -> None:
+    """See `trainers.check`."""
+    if not criteria.takes_tuples(opt.loss):
+        raise UserError(f"--trainer cascaded chooses pairs, and --loss {opt.loss} takes none: contrastive, triplet or margin do")
+    levels = len(opt.cascade_sizes)
+    for flag, values in (("cascade_percents", opt.cascade_percents), ("cascade_stages", opt.cascade_stages or opt.cascade_sizes)):
+        if len(values) != levels:
+            raise UserError(f"--{flag} names {len(values)} of the levels, --cascade_sizes {levels}: one of each a level")
+
+
 class Levels(Heads):
     """A linear layer on each stage's pooled features. The main embedding is the levels side by side, over sqrt(K)."""
 
@@ -57,8 +67,7 @@ class Trainer(Base):
     """
 
     def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
-        if not criteria.takes_tuples(opt.loss):
-            raise UserError(f"--trainer cascaded chooses pairs, and --loss {opt.loss} takes none: contrastive, triplet or margin do")
+        check(opt)
         super().__init__(opt, network, criterion)
         self.shares = opt.cascade_percents
         self.LOSSES = tuple(f"{METRIC_LOSS}_{depth}" for depth in range(1, len(self.shares) + 1))
@@ -67,9 +76,6 @@ class Trainer(Base):
     def build_heads(cls, opt, network: torch.nn.Module) -> Levels:
         """See the base. Raises UserError for a network without these stages."""
         sizes, stages = opt.cascade_sizes, opt.cascade_stages
-        for flag, given_here in (("cascade_percents", opt.cascade_percents), ("cascade_stages", stages or sizes)):
-            if len(given_here) != len(sizes):
-                raise UserError(f"--{flag} names {len(given_here)} levels, --cascade_sizes {len(sizes)}: one of each a level")
         if not hasattr(network, "give_stages"):
             raise UserError("--trainer cascaded needs a network that gives its stages (`give_stages`)")
         if not stages:

@@ -42,8 +42,10 @@ def add_arguments(group) -> None:
 
 
 def check(opt) -> None:
-    """Raise UserError for flags that the method cannot honour."""
+    """See `trainers.check`."""
     rhos(opt.diva_decorrelation)
+    if opt.views == 1:
+        raise UserError("--trainer diva --views 1 leaves no other view of an image for its key: 2 or more")
     if not criteria.takes_tuples(opt.loss):
         raise UserError(f"--trainer diva hands its criterion triplets of its own, and --loss {opt.loss} takes none: triplet and margin do")
 
@@ -99,8 +101,6 @@ class Trainer(Base):
     def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
         check(opt)
         super().__init__(opt, network, criterion)
-        if self.VIEWS < 2:
-            raise UserError("--trainer diva --views 1 leaves no other view of an image for its key: 2 or more")
         self.WEIGHTS = dict(zip((f"{name}_loss" for name in OTHERS), opt.diva_weights, strict=True))
         miner = getattr(criterion, "batchminer", None)
         self.criteria = torch.nn.ModuleDict({name: criteria.select(opt.loss, opt, miner) for name in OTHERS[:2]})

@@ -130,7 +130,7 @@ def test_each_loss_reaches_its_own_parameters_alone():
     common = network - {"network.backbone.0.bias", "network.last_linear.bias"}
     for name in ("metric_loss", "synth_loss"):
         assert common | {"criterion.beta"} <= reached[name] <= network | {"criterion.beta"}, name
-    assert reached["classifier_loss"] >= {"classifier.weight", "classifier.bias", *common} and "criterion.beta" not in reached["classifier_loss"]
+    assert reached["classifier_loss"] >= {"evaluated_heads.linear.weight", "evaluated_heads.linear.bias", *common} and "criterion.beta" not in reached["classifier_loss"]
 
 
 def test_phases_what_rests_has_no_gradient_and_batch_norm_rests_too():
@@ -150,9 +150,9 @@ def test_phases_what_rests_has_no_gradient_and_batch_norm_rests_too():
         seen[epoch] = set(losses), trained, not torch.equal(before, trainer.network.backbone[1].running_mean)
         if epoch in (2, 3):
             assert trainer.criterion.stats == {} and not trainer.network.training and trainer.generator.training
-    alone = {"metric_loss", "classifier_loss"}, {"network", "criterion", "classifier"}, True
+    alone = {"metric_loss", "classifier_loss"}, {"network", "criterion", "evaluated_heads"}, True
     generator = set(OF_GENERATOR), {"generator"}, False
-    both = set(trainer.LOSSES), {"network", "criterion", "classifier", "generator"}, True
+    both = set(trainer.LOSSES), {"network", "criterion", "evaluated_heads", "generator"}, True
     assert seen == {1: alone, 2: generator, 3: generator, 4: both}
     opt.loss_weights = []
     groups = build_optimizer(trainer.network, trainer.criterion, opt, trainer.param_groups(opt)).param_groups
@@ -174,15 +174,17 @@ def test_a_batch_without_triplets_costs_nothing_and_keeps_the_graph():
 def test_it_trains_resumes_and_is_evaluated_again(data, tmp_path):
     flags = ["--trainer", "adversarial", "--adversarial_metric_epochs", "1", "--adversarial_generator_epochs", "1"]
     flags += ["--adversarial_triplets_per_anchor", "3", "--loss_weights", "classifier_loss=.5", "metric_loss=2"]
+    flags += ["--evaltypes", "discriminative", "classifier_logits"]
     run = tiny.assert_resumes(data, tmp_path, *flags)
     rows = {(row.epoch, row.metric): row.value for row in RunFolder(run.folder).metrics.itertuples() if row.split == "train"}
     weights = {"metric_loss": 2, "classifier_loss": 0.5, **dict.fromkeys(("synth_loss", *OF_GENERATOR), 0.1)}
     assert rows[3, "loss"] == pytest.approx(sum(weight * rows[3, name] for name, weight in weights.items()), rel=1e-4)
     assert rows[2, "loss"] == pytest.approx(0.1 * sum(rows[2, name] for name in OF_GENERATOR), rel=1e-4) and (1, "g_adv_loss") not in rows
     state = checkpoint.read(run.folder / checkpoint.LAST)
-    assert {"generator.0.weight", "generator.4.bias", "classifier.weight"} <= set(state["trainer"])
+    assert {"generator.0.weight", "generator.4.bias", "evaluated_heads.linear.weight"} <= set(state["trainer"])
     network = load_run(run.folder)[0]
     assert network.embed_dim == 8 and not network.training
+    assert set(network(torch.zeros(2, 3, 16, 16, dtype=torch.uint8))[0]) == {"discriminative", "classifier_logits"}
     again = main.main(parameters.read(["--evaluate", "--resume_from", str(run.folder)]))
     for metric, value in state["run"]["selected"]["values"]["test"].items():
         assert again["test"][metric] == pytest.approx(value)
@@ -199,12 +201,16 @@ def test_phases_of_a_run_leave_what_rests_as_it_is(data, tmp_path):
     assert not torch.equal(before["trainer"]["generator.0.weight"], after["trainer"]["generator.0.weight"])
 
 
-def test_what_it_cannot_train_is_refused_in_one_line(data, tmp_path):
-    with pytest.raises(UserError, match="--loss npair takes neither") as caught:
-        main.main(tiny.read(data, tmp_path, "--trainer", "adversarial", "--loss", "npair", "--batch_mining", "npair", "--dry_run"))
-    assert "\n" not in str(caught.value)
-    with pytest.raises(UserError, match="histogram takes neither"):
-        tiny.trainer("adversarial", "--loss", "histogram")
+def test_what_it_cannot_train_is_refused_in_one_line(data, tmp_path, capsys):
+    for flags, said in (
+        (["--loss", "npair", "--batch_mining", "npair"], "--loss npair takes neither"),
+        (["--loss", "histogram"], "--loss histogram takes neither"),
+        (["--loss_weights", "classifier_loss=1", "--classifier_loss", "NLLLoss"], "--classifier_loss NLLLoss takes"),
+    ):
+        with pytest.raises(SystemExit):
+            tiny.read(data, tmp_path, "--trainer", "adversarial", *flags)
+        error = capsys.readouterr().err
+        assert said in error and error.count("\n") == 1
     with pytest.raises(UserError, match="pooled features"):
         tiny.trainer("adversarial", "--loss", "triplet", network=torch.nn.Linear(3, 4))
     with pytest.raises(UserError, match="has no such loss"):

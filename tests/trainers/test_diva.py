@@ -13,7 +13,6 @@ from tests.trainers import tiny
 from trainers.diva import EMBEDDINGS, OTHERS, rhos, three_classes
 from utilities.errors import UserError
 from utilities.optimisers import build_optimizer
-from utilities.step import parse_weights
 from utilities.tuples import Triplets
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
@@ -237,23 +236,30 @@ def test_folds_and_their_ensemble(data, tmp_path):
     assert {"discriminative/map_r", "Combined_shared_intra/map_r"} <= set(together["values"]["test"])
 
 
-def test_what_it_cannot_train_is_refused_in_one_line(data, tmp_path, monkeypatch):
+def test_what_it_cannot_train_is_refused_in_one_line(data, tmp_path, capsys):
     for flags, said in (
         (["--loss", "softmax"], "--loss softmax takes none"),
         (["--diva_decorrelation", "shared-x=1"], "expected RHO or SOURCE-TARGET=RHO"),
-        (["--loss_weights", "shared=1"], "has no such loss; it has metric_loss, shared_loss"),
+        (["--views", "1"], "no other view"),
+        (["--diva_weights", "1", "1"], "expected 3 arguments"),
     ):
-        with pytest.raises((UserError, SystemExit), match=said) as caught:
-            main.main(tiny.read(data, tmp_path, "--trainer", "diva", *flags, "--dry_run"))
-        assert "\n" not in str(caught.value)
+        with pytest.raises(SystemExit):
+            tiny.read(data, tmp_path, "--trainer", "diva", *flags)
+        error = capsys.readouterr().err
+        assert said in error and error.count("\n") == 1
+    with pytest.raises(UserError, match="has no such loss; it has metric_loss, shared_loss"):
+        main.main(tiny.read(data, tmp_path, "--trainer", "diva", "--loss_weights", "shared=1", "--dry_run"))
     with pytest.raises(UserError, match="pooled features"):
         tiny.trainer("diva", "--loss", "triplet", network=torch.nn.Linear(3, 4))
-    import trainers.diva
 
-    monkeypatch.setattr(trainers.diva.Trainer, "VIEWS", 1)
-    with pytest.raises(UserError, match="no other view"):
-        tiny.trainer("diva", "--loss", "triplet")
-    assert parse_weights(["shared_loss=1"]) == {"shared_loss": 1}
+
+def test_with_three_views_each_serves_the_next():
+    trainer, _ = tiny.trainer("diva", "--loss", "triplet", *FLAGS, "--views", "3")
+    batch = tiny.batch(3 * LABELS)
+    outputs, seen = trainer.outputs(batch.images), []
+    trainer.selfsimilarity_loss = lambda queries, keys: seen.append(keys) or queries.sum()
+    trainer.losses(outputs, batch)
+    assert all(torch.equal(seen[0][i], outputs["keys"][(i + 6) % 18]) for i in range(18)) and len(trainer.queue) == 2 * 6 * 3
 
 
 def test_dry_run(data, tmp_path, capsys):
