@@ -47,7 +47,8 @@ def check(opt) -> None:
 
 def takes_rows(loss: str) -> bool:
     """Does a criterion look at each embedding alone, beside class vectors?"""
-    return not getattr(criteria.REGISTRY.module(loss), "COMPARES_SAMPLES", True)
+    module = criteria.REGISTRY.module(loss)
+    return module.REQUIRES_OPTIM and not getattr(module, "COMPARES_SAMPLES", True)
 
 
 def classifies(opt) -> bool:
