@@ -1,4 +1,6 @@
-"""What every network shares: input as the weights need it, embedding layer, traits, optimiser groups."""
+"""What every network shares: input as the weights need it, embedding layer, traits, stages, optimiser groups."""
+
+import functools
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -6,6 +8,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from architectures import _weights
 from utilities.errors import UserError
 from utilities.numbers import WIDEST, whole
+from utilities.optimisers import embedding_rates
 from utilities.roles import PLACE
 from utilities.tensors import normalize, raise_half
 
@@ -46,7 +49,13 @@ class Network(torch.nn.Module):
 
     Attributes: the arguments, `name` (the whole), `constructor`, `embed_dim` (what comes out), `frozen`, `normalizes`, `weights_name`,
     `weights_file` (of --weights).
+
+    STAGES: name -> module of the backbone whose output is that stage's map, in the order in which they run; where `STAGES_ARE_INPUTS`, it
+    is the module's input. None are known of a backbone without them.
     """
+
+    STAGES = {}
+    STAGES_ARE_INPUTS = False
 
     def __init__(
         self, opt, name, backbone: torch.nn.Module, feature_dim: int, pretrained: "_weights.Pretrained | None", *,
@@ -67,7 +76,7 @@ class Network(torch.nn.Module):
         self.register_buffer("scale", (input_range / std).to(torch.get_default_dtype()), persistent=False)  # (1, 3, 1, 1)
         self.register_buffer("shift", (-mean / std).to(torch.get_default_dtype()), persistent=False)  # (1, 3, 1, 1)
 
-        self.backbone = backbone
+        self.backbone, self._stages, self._stage_names, self._watched = backbone, None, [], set()
         widths = [feature_dim, *opt.embed_hidden]
         layers = [[torch.nn.Linear(*pair), torch.nn.ReLU()] for pair in zip(widths, widths[1:], strict=False)]
         self.hidden = torch.nn.Sequential(*(layer for pair in layers for layer in pair))
@@ -80,17 +89,61 @@ class Network(torch.nn.Module):
 
         Returns:
             embeddings `(B, embed_dim)`, and the earlier activations: `pooled` `(B, feature_dim)`, the bare backbone's output,
-            and where the backbone is known to have one, `spatial` `(B, C, h, w)`, the map before pooling.
+            where the backbone is known to have one, `spatial` `(B, C, h, w)`, the map before pooling, and `stages` where they were asked
+            for (`give_stages`).
 
         Raises ValueError for images of another shape, UserError for a size that the backbone cannot take.
         """
         features = self.extract(self.prepare(images))
         if features["pooled"].shape[1] != self.feature_dim:
             raise self.wrong_size(images)
-        embeddings = self.last_linear(self.hidden(features["pooled"]))
-        if self.normalizes:
-            embeddings = normalize(raise_half(embeddings))
-        return embeddings, features
+        if self._stages is not None:
+            features["stages"], self._stages = [self._stages[name] for name in self._stage_names], {}
+        return self.embed(features["pooled"]), features
+
+    def embed(self, pooled: torch.Tensor) -> torch.Tensor:
+        """The embeddings `(B, embed_dim)` of pooled features `(B, feature_dim)`: the layers behind the backbone, and unit length."""
+        embeddings = self.last_linear(self.hidden(pooled))
+        return normalize(raise_half(embeddings)) if self.normalizes else embeddings
+
+    def give_stages(self, names: list[str]) -> list[int]:
+        """From now on the features hold `stages`, a list of the `(B, C)` means over the maps of these stages: of STAGES, or any module's.
+
+        Returns their widths C, of a look at one blank image. Raises UserError for a name that the backbone does not have.
+        """
+        modules = dict(self.backbone.named_modules())
+        self._stages, self._stage_names = {}, list(names)
+        for name in self._stage_names:
+            if name not in self.STAGES and name not in modules:
+                there = ", ".join(self.STAGES) or "it names none, but any of its modules may be given"
+                raise UserError(f"{self.name} has no stage {name!r}: {there}")
+            self._watch(name, modules[self.STAGES.get(name, name)])
+        was_training, device = self.training, self.scale.device
+        with torch.no_grad():
+            self.eval()
+            features = self(torch.zeros(1, 3, self.input_size, self.input_size, dtype=torch.uint8, device=device))[1]
+        self.train(was_training)
+        return [stage.shape[1] for stage in features["stages"]]
+
+    def _watch(self, name: str, module: torch.nn.Module) -> None:
+        if name in self._watched:
+            return
+        self._watched.add(name)
+        if name in self.STAGES and self.STAGES_ARE_INPUTS:
+            module.register_forward_pre_hook(functools.partial(self._keep_input, name))
+        else:
+            module.register_forward_hook(functools.partial(self._keep, name))
+
+    def _keep(self, name: str, module: torch.nn.Module, inputs: tuple, output) -> None:
+        if not isinstance(output, torch.Tensor) or output.ndim < 2:
+            raise UserError(f"the stage {name!r} of {self.name} gives no features of each image: choose another")
+        if output.ndim == 2:
+            self._stages[name] = output
+        else:  # maps (B, C, h, w), or tokens (B, N, C)
+            self._stages[name] = output.mean((2, 3)) if output.ndim == 4 else output.mean(1)
+
+    def _keep_input(self, name: str, module: torch.nn.Module, inputs: tuple) -> None:
+        self._keep(name, module, (), inputs[0])
 
     def extract(self, images: torch.Tensor) -> dict:
         """Activations of prepared `images`; at least `pooled`."""
@@ -129,11 +182,9 @@ class Network(torch.nn.Module):
 
         Where these are not given (--fc_lr at most 0, --fc_decay None), the backbone's rates hold for all.
         """
-        fc_lr, fc_decay = getattr(opt, "fc_lr", -1), getattr(opt, "fc_decay", None)
-        fc_lr, fc_decay = fc_lr if fc_lr > 0 else opt.lr, opt.decay if fc_decay is None else fc_decay
         last = [*self.hidden.parameters(), *self.last_linear.parameters()]
         groups = [
             {"name": "backbone", "params": list(self.backbone.parameters()), "lr": opt.lr, "weight_decay": opt.decay},
-            {"name": "last_linear", "params": last, "lr": fc_lr, "weight_decay": fc_decay},
+            {"name": "last_linear", "params": last, **embedding_rates(opt)},
         ]
         return [group for group in groups if group["params"]]

@@ -11,6 +11,12 @@ from utilities.errors import UserError
 
 CLASSES = 1000
 STAGED = ("ResNet", "GoogLeNet", "Inception3", "RegNet")  # classes whose children, one after the other up to `avgpool`, give the map
+STAGES = {  # class -> where its maps are about to be halved, and the last one
+    "ResNet": ("layer1", "layer2", "layer3", "layer4"),
+    "GoogLeNet": ("conv3", "inception3b", "inception4e", "inception5b"),
+    "Inception3": ("Conv2d_4a_3x3", "Mixed_5d", "Mixed_6e", "Mixed_7c"),
+    "RegNet": ("trunk_output.block1", "trunk_output.block2", "trunk_output.block3", "trunk_output.block4"),
+}
 HALVES = (0.5, 0.5, 0.5)  # ported from TensorFlow; torchvision reaches them from ImageNet's by `transform_input`
 DENSE_LAYER = re.compile(r"^(.*denselayer\d+\.(?:norm|relu|conv))\.([12]\.)")  # published keys are older than the ban on dots in names
 
@@ -76,6 +82,7 @@ class Network(_network.Network):
         pretrained = Pretrained(weights.name, weights.url, hashed=True) if weights else None
         super().__init__(opt, name, backbone, feature_dim, pretrained, input_size=input_size, mean=mean, std=std, head=head)
         self.fixed_size = name.constructor.startswith(("vit_", "maxvit"))
+        self.STAGES = {stage: stage for stage in STAGES.get(type(backbone).__name__, ())}
 
     def published_key(self, key: str) -> str:
         """See the base: DenseNet's files hold old names."""

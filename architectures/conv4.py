@@ -12,6 +12,8 @@ SMALLEST = 2**BLOCKS  # pixels: every block halves the side
 class Network(_network.Network):
     """Images of 48 x 48 leave the blocks as 3 x 3 maps, flattened to 576 features; other sizes are pooled to 3 x 3."""
 
+    STAGES = {f"block{number}": str(4 * number - 1) for number in range(1, BLOCKS + 1)}  # the rectified map that leaves the block
+
     def __init__(self, opt, name):
         layers, channels = [], 3
         for _ in range(BLOCKS):

@@ -24,6 +24,13 @@ def takes_miner(name: str, opt) -> bool:
     return getattr(module, "REQUIRES_BATCHMINER", False) or (getattr(module, "MINES_PAIRS", False) and opt.mine_pairs)
 
 
+def takes_tuples(name: str) -> bool:
+    """Does the criterion work on any triplets or pairs it is given: mined ones, or those of `--mine_pairs`?"""
+    module = REGISTRY.module(name)
+    takes_any = getattr(module, "REQUIRES_BATCHMINER", False) and getattr(module, "ALLOWED_MINING_OPS", None) is None
+    return takes_any or getattr(module, "MINES_PAIRS", False)
+
+
 def select(name: str, opt=None, batchminer=None, **flags) -> torch.nn.Module:
     """The criterion `name`.
 

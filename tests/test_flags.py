@@ -62,7 +62,7 @@ def test_every_declared_flag_is_read():
         (datasampler.REGISTRY, ("data_",)),
         (architectures.REGISTRY, ("arch_",)),
         (datasets.REGISTRY, ("dataset_", "data_")),
-        (trainers.REGISTRY, ("{}_",)),
+        (trainers.REGISTRY, ("{}_", "cascade_")),  # of the trainer cascaded
     ],
     ids=lambda value: getattr(value, "package", None),
 )

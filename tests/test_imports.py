@@ -11,7 +11,7 @@ ALLOWED = {
     "utilities": {"utilities"},
     **{folder: {folder, "utilities"} for folder in PLUG_INS},
     "criteria": {"criteria", "batch_mining", "utilities"},
-    "trainers": {"trainers", "criteria", "utilities"},
+    "trainers": {"trainers", "criteria", "batch_mining", "utilities"},
     "runs": {"runs", *PLUG_INS, "trainers", "utilities"},
     "evaluation": {"evaluation", "runs", *PLUG_INS, "trainers", "utilities"},
     "options": {"options", "runs", *PLUG_INS, "trainers", "utilities"},

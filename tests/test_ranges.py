@@ -29,9 +29,9 @@ def parsed(argv):
 
 
 def words(flag, text):
-    """A flag as the command line has it; where it takes two values, twice the same."""
+    """A flag as the command line has it; where it takes several values, all the same."""
     nargs = FLAGS[flag].nargs
-    return [f"--{flag}", text, text] if isinstance(nargs, int) else [f"--{flag}={text}"]
+    return [f"--{flag}", *[text] * nargs] if isinstance(nargs, int) else [f"--{flag}={text}"]
 
 
 def readers(flag):

@@ -82,6 +82,8 @@ class Memory(Further):
         self.steps += 1
         if self.steps <= self.start:
             return None
+        if self.average is not None and KEYS not in outputs:
+            raise UserError("--memory_ema: this --trainer calls the network itself and adds no further_outputs: leave it out")
         keys = outputs.get(KEYS, outputs["embeddings"]).detach()
         if len(keys) > self.queue.size:
             raise UserError(f"--memory_size {self.queue.size} is less than the {len(keys)} embeddings of a batch: it holds some batches")

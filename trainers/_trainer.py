@@ -2,11 +2,14 @@
 
 import torch
 
+from trainers import _heads
+from trainers._heads import MAIN_EMBEDDING
 from trainers._memory import Memory
 from trainers._regularizers import EmbedRegularizer, WeightRegularizer
+from utilities.numbers import whole
 
 METRIC_LOSS = "metric_loss"
-MAIN_EMBEDDING = "discriminative"  # the name of a network's one embedding
+HEADS = "evaluated_heads"  # a trainer's attribute, and the prefix of their state in a checkpoint
 
 
 def add_arguments(group) -> None:
@@ -14,6 +17,10 @@ def add_arguments(group) -> None:
     group.add_argument(
         "--loss_weights", nargs="*", default=[], metavar="NAME=W",
         help="weights of the trainer's losses in their sum, such as metric_loss=1 classifier_loss=.5 (default: 1 each)",
+    )  # fmt: skip
+    group.add_argument(
+        "--views", type=whole(1, 100), default=None, metavar="V",
+        help="augmentations of each image in a batch, which then holds --bs images and V times as many embeddings (unset: 2 for unsupervised and diva, else 1)",
     )  # fmt: skip
 
 
@@ -34,12 +41,14 @@ class Trainer(torch.nn.Module):
         criterion: `criterion(batch, labels, **kwargs) -> scalar`.
 
     Attributes:
-        VIEWS: augmented views of every image that a batch holds.
+        VIEWS: augmented views of every image that a batch holds; `--views` wins.
+        LABELS: whether training looks at labels; False: samplers draw each image as a class of its own.
         WEIGHTS: name -> weight of a loss in the step's sum where it is not 1; `--loss_weights` wins.
         LOSSES: the names that `losses` may give in any phase; None: not told before they come.
     """
 
     VIEWS = 1
+    LABELS = True
     WEIGHTS = {}
     LOSSES = None
 
@@ -48,6 +57,20 @@ class Trainer(torch.nn.Module):
         self.network, self.criterion = network, criterion
         self.evaltypes = [*getattr(opt, "evaltypes", []), MAIN_EMBEDDING]
         self.further = further_losses(opt, network, criterion)
+        self.evaluated_heads = self.build_heads(opt, network)
+        self.VIEWS = getattr(opt, "views", None) or self.VIEWS
+
+    @classmethod
+    def build_heads(cls, opt, network: torch.nn.Module) -> "_heads.Heads | None":
+        """Layers behind the network whose outputs `--evaltypes` may name, made from flags, `opt.n_classes` and the network; None: none.
+
+        A trainer finds them as `evaluated_heads`; a saved run, which has neither criterion nor data, calls this to have them again.
+        """
+        return None
+
+    def evaluated(self) -> torch.nn.Module:
+        """What evaluation embeds with, `images -> (embeddings, features)`: the network, with the heads where `--evaltypes` need them."""
+        return _heads.evaluated(self.network, getattr(self, HEADS, None), getattr(self, "evaltypes", []))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """The embeddings `(B, D)` that the step goes by, as samplers with a memory store them."""
@@ -63,19 +86,22 @@ class Trainer(torch.nn.Module):
             "embeddings" `(B, D)`, where the network has them "pooled" `(B, F)`; of a network that gives several embeddings each by its
             name too, "embeddings" being the first of `--evaltypes` that it gives, else its first.
         """
-        embeddings, features = self.network(images)
-        outputs = {"pooled": features["pooled"]} if "pooled" in features else {}
-        if isinstance(embeddings, dict):
-            outputs = embeddings | outputs
-        for further in self.further:
-            outputs |= further.outputs(images, self.trained)
-        return {**outputs, "embeddings": self.trained(embeddings)}
+        return {**self.named(*self.network(images)), **self.further_outputs(images)}
+
+    def further_outputs(self, images: torch.Tensor) -> dict:
+        """What memory and regularisers need of each image beside the trainer's own outputs; a trainer that calls its network itself adds it."""
+        return {name: value for further in self.further for name, value in further.outputs(images, self.trained).items()}
 
     def trained(self, embeddings):
         """Of a network's embeddings, `(B, D)` or a dict of several, the one that the step goes by."""
-        if not isinstance(embeddings, dict):
-            return embeddings
-        return embeddings[next((name for name in self.evaltypes if name in embeddings), next(iter(embeddings)))]
+        return _heads.main_of(embeddings, self.evaltypes) if isinstance(embeddings, dict) else embeddings
+
+    def named(self, embeddings, features: dict) -> dict:
+        """What a network gave, as `outputs` has it."""
+        outputs = {"pooled": features["pooled"]} if "pooled" in features else {}
+        if isinstance(embeddings, dict):
+            outputs = embeddings | outputs
+        return {**outputs, "embeddings": self.trained(embeddings)}
 
     def losses(self, outputs: dict, batch) -> dict:
         """The half of the batch, in float32: name -> scalar over the whole batch. The step minimises their weighted sum.

@@ -1,5 +1,6 @@
 """What criteria share: full precision at the door, tuples from the miner, statistics for the logger."""
 
+import contextlib
 import functools
 import inspect
 import sys
@@ -62,6 +63,32 @@ def _know_the_classes(criterion: "MetricCriterion", args: tuple, kwargs: dict) -
         if lowest < 0 or highest >= criterion.classes_expected:
             of = f"{criterion.classes_expected} classes they go from 0 to {criterion.classes_expected - 1}"
             raise ValueError(f"labels from {lowest} to {highest}: of {of}. Map them, or change n_classes")
+
+
+class Given:
+    """A miner that gives the tuples it was made with, whatever it is asked."""
+
+    def __init__(self, mined):
+        self.mined, self.stats = mined, {}
+
+    def __call__(self, batch, labels, reference=None, reference_labels=None, own=None):
+        """The tuples."""
+        return self.mined
+
+
+@contextlib.contextmanager
+def given(criterion: torch.nn.Module, mined):
+    """Inside, a criterion works on these `Triplets` or `Pairs`, and so do the criteria that it consists of."""
+    modules = [module for module in criterion.modules() if hasattr(module, "batchminer")]
+    before = [{name: miner for name, miner in vars(module).items() if name == "batchminer"} for module in modules]
+    for module in modules:  # past `setattr`, which lets nothing else stand in for a miner that is a module itself
+        vars(module)["batchminer"] = Given(mined)
+    try:
+        yield
+    finally:
+        for module, miner in zip(modules, before, strict=True):
+            del vars(module)["batchminer"]
+            vars(module).update(miner)
 
 
 class MetricCriterion(torch.nn.Module):

@@ -16,16 +16,7 @@ def parameter_groups(model, criterion, opt, further=()) -> list[dict]:
     The criterion's weight decay is `--loss_decay` unless its group says otherwise. Raises UserError for a parameter in two groups.
     """
     groups = model.param_groups(opt) if hasattr(model, "param_groups") else [{"params": list(model.parameters()), "name": "network"}]
-    own = [dict(group) for group in getattr(criterion, "optim_dict_list", None) or []]
-    for group in own:
-        group["params"] = [group["params"]] if isinstance(group["params"], torch.Tensor) else list(group["params"])
-    covered = {id(p) for group in own for p in group["params"]}
-    rest = [p for p in criterion.parameters() if id(p) not in covered and p.requires_grad]
-    if rest:
-        own.append({"params": rest, "lr": getattr(criterion, "lr", opt.lr)})
-    for number, group in enumerate(own):
-        group.setdefault("weight_decay", opt.loss_decay)
-        group.setdefault("name", "criterion" if len(own) == 1 else f"criterion_{number}")
+    own = criterion_groups(criterion, opt)
     groups = [group for group in [*groups, *own, *further] if group["params"]]
     seen = set()
     for group in groups:
@@ -34,6 +25,27 @@ def parameter_groups(model, criterion, opt, further=()) -> list[dict]:
                 raise UserError(f"a parameter of optimiser group {group['name']!r} is in another group already: check optim_dict_list")
             seen.add(id(parameter))
     return groups
+
+
+def criterion_groups(criterion, opt, name: str = "criterion") -> list[dict]:
+    """The groups, called `name`, of a criterion's own parameters: those of its `optim_dict_list`, and of the rest."""
+    groups = [dict(group) for group in getattr(criterion, "optim_dict_list", None) or []]
+    for group in groups:
+        group["params"] = [group["params"]] if isinstance(group["params"], torch.Tensor) else list(group["params"])
+    covered = {id(p) for group in groups for p in group["params"]}
+    rest = [p for p in criterion.parameters() if id(p) not in covered and p.requires_grad]
+    if rest:
+        groups.append({"params": rest, "lr": getattr(criterion, "lr", opt.lr)})
+    for number, group in enumerate(groups):
+        group.setdefault("weight_decay", opt.loss_decay)
+        group.setdefault("name", name if len(groups) == 1 else f"{name}_{number}")
+    return groups
+
+
+def embedding_rates(opt) -> dict:
+    """`lr` and `weight_decay` of layers that give embeddings: --fc_lr and --fc_decay, where they are not given those of the backbone."""
+    fc_lr, fc_decay = getattr(opt, "fc_lr", -1), getattr(opt, "fc_decay", None)
+    return {"lr": fc_lr if fc_lr > 0 else opt.lr, "weight_decay": opt.decay if fc_decay is None else fc_decay}
 
 
 def build_optimizer(model, criterion, opt, further=()) -> torch.optim.Optimizer:

@@ -1,0 +1,204 @@
+"""Synthetic hard negatives by a generator that learns against the metric (Duan et al., Deep Adversarial Metric Learning, CVPR 2018)."""
+
+import contextlib
+
+import torch
+from torch.nn.functional import linear, mse_loss
+
+import criteria
+from trainers import _classifier
+from trainers._classifier import CLASSIFIER_LOSS
+from trainers._trainer import METRIC_LOSS
+from trainers._trainer import Trainer as Base
+from utilities.criterion import given
+from utilities.errors import UserError
+from utilities.numbers import WIDEST, number, whole
+from utilities.step import parse_weights
+from utilities.tensors import normalize, safe_sqrt
+from utilities.tuples import Classes, Triplets, below, spread
+
+OF_GENERATOR = ("g_hard_loss", "g_reg_loss", "g_adv_loss")
+SYNTH_LOSS = "synth_loss"
+
+
+def add_arguments(group) -> None:
+    """Declare the flags."""
+    group.add_argument(
+        "--adversarial_hidden", type=whole(1, WIDEST), nargs="*", default=[512, 512], help="widths of the generator's hidden layers"
+    )
+    group.add_argument(
+        "--adversarial_triplets_per_anchor", type=whole(1, 10**6), default=100,
+        help="random triplets of an anchor, at most, of which the generator makes negatives",
+    )  # fmt: skip
+    help_margin = "g_adv_loss is 0 where a synthetic negative is farther from the anchor than the positive by no more than this"
+    group.add_argument("--adversarial_margin", type=number(), default=0.2, help=help_margin)
+    group.add_argument("--adversarial_metric_epochs", type=whole(0), default=0, help="first epochs, without the generator")
+    help_generator = "epochs after those in which the generator learns alone; network and criterion rest"
+    group.add_argument("--adversarial_generator_epochs", type=whole(0), default=0, help=help_generator)
+
+
+def check(opt) -> None:
+    """See `trainers.check`."""
+    if not (criteria.takes_tuples(opt.loss) or takes_rows(opt.loss)):
+        raise UserError(f"--trainer adversarial: --loss {opt.loss} takes neither triplets as they are nor class vectors; triplet and margin do")
+    if classifies(opt):
+        _classifier.check(opt)
+
+
+def takes_rows(loss: str) -> bool:
+    """Does a criterion look at each embedding alone, beside class vectors?"""
+    module = criteria.REGISTRY.module(loss)
+    return module.REQUIRES_OPTIM and not getattr(module, "COMPARES_SAMPLES", True)
+
+
+def classifies(opt) -> bool:
+    """Whether a weight asks for a classifier."""
+    return parse_weights(opt.loss_weights).get(CLASSIFIER_LOSS, 0) != 0
+
+
+class Trainer(Base):
+    """Random triplets (a, p, n) of a batch; n~ = G(f_a, f_p, f_n) of their pooled features is embedded by the network's own last layers.
+
+    metric_loss = L(x, y); synth_loss = L on the triplets (a, p, n~) as they are; of the generator, with d Euclidean and v^ of unit length:
+    g_hard_loss = mean squared error of n~^ and f_a^, g_reg_loss of n~^ and f_n^, g_adv_loss = mean [d(x_a, x_n~) - d(x_a, x_p) - margin]+.
+    classifier_loss, where it is given a weight, is that of the trainer classifier, with its flags.
+
+    The generator's losses reach the generator alone, synth_loss and the others the network and the criterion alone, as in the paper,
+    whose two minimisations are over different parameters. pytorch-metric-learning lets each loss reach all.
+    """
+
+    WEIGHTS = {SYNTH_LOSS: 0.1, **dict.fromkeys(OF_GENERATOR, 0.1)}
+    LOSSES = (METRIC_LOSS, SYNTH_LOSS, *OF_GENERATOR, CLASSIFIER_LOSS)
+
+    def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
+        check(opt)
+        super().__init__(opt, network, criterion)
+        if not (hasattr(network, "embed") and hasattr(network, "feature_dim")):
+            raise UserError("--trainer adversarial needs a network with pooled features: an `embed(pooled)` and a `feature_dim`")
+        self.takes_tuples = criteria.takes_tuples(opt.loss)
+        features = network.feature_dim
+        widths = [3 * features, *opt.adversarial_hidden, features]
+        layers = [[torch.nn.Linear(*pair), torch.nn.ReLU()] for pair in zip(widths, widths[1:], strict=False)]
+        self.generator = torch.nn.Sequential(*[layer for pair in layers for layer in pair][:-1])
+        self.classifier_loss = _classifier.loss_of(opt, opt.n_classes) if classifies(opt) else None
+        self.at_most, self.margin = opt.adversarial_triplets_per_anchor, opt.adversarial_margin
+        self.metric_epochs, self.generator_epochs = opt.adversarial_metric_epochs, opt.adversarial_generator_epochs
+        self.start_epoch(1)
+
+    @classmethod
+    def build_heads(cls, opt, network: torch.nn.Module) -> "_classifier.Classifier | None":
+        """A classifier where its loss has a weight."""
+        return _classifier.Classifier(opt, network) if classifies(opt) else None
+
+    def start_epoch(self, epoch: int) -> None:
+        """The phase: without the generator, the generator alone, or both. A network that rests keeps its BatchNorm's averages too."""
+        self.generates = epoch > self.metric_epochs
+        self.rests = self.generates and epoch <= self.metric_epochs + self.generator_epochs
+        if self.rests:
+            self.network.eval()
+            for resting_too in (self.criterion, getattr(self.criterion, "batchminer", None)):
+                if hasattr(resting_too, "stats"):
+                    resting_too.stats = {}  # else the last of the epoch before would be recorded as this one's
+
+    def outputs(self, images: torch.Tensor) -> dict:
+        """See the base; without a graph where the network rests."""
+        with torch.no_grad() if self.rests else contextlib.nullcontext():
+            outputs = super().outputs(images)
+            return outputs if self.classifier_loss is None else {**outputs, _classifier.LOGITS: self.evaluated_heads.logits(outputs)}
+
+    def losses(self, outputs: dict, batch) -> dict:
+        """The losses of the phase."""
+        if not self.generates:
+            return self._of_network(outputs, batch)
+        triplets = random_triplets(batch.labels, self.at_most)
+        negatives = self._negatives(outputs["pooled"].detach(), triplets)
+        losses = self._of_generator({name: value.detach() for name, value in outputs.items()}, triplets, negatives)
+        if self.rests:
+            return losses
+        losses[SYNTH_LOSS] = self._synth_loss(outputs["embeddings"], batch.labels, triplets, self.network.embed(negatives.detach()))
+        return {**losses, **self._of_network(outputs, batch)}
+
+    def _of_network(self, outputs: dict, batch) -> dict:
+        losses = {}
+        if self.classifier_loss is not None:
+            losses[CLASSIFIER_LOSS] = self.classifier_loss(outputs[_classifier.LOGITS], batch.labels)
+        return {**losses, **self.metric_losses(outputs, batch)}  # last: the criterion's statistics are those of the images
+
+    def _negatives(self, pooled: torch.Tensor, triplets: Triplets) -> torch.Tensor:
+        """G of the triplets' pooled features: `(T, F)`."""
+        first, *others = self.generator
+        parts = zip(first.weight.chunk(3, dim=1), triplets, strict=True)
+        # [f_a, f_p, f_n] W^T, each image through its part of W once, however many triplets it is in
+        hidden = first.bias + sum(linear(pooled, weight).index_select(0, rows) for weight, rows in parts)
+        for layer in others:
+            hidden = layer(hidden)
+        return hidden
+
+    def _of_generator(self, outputs: dict, triplets: Triplets, negatives: torch.Tensor) -> dict:
+        anchors, positives, real = triplets
+        unit, synthetic = normalize(outputs["pooled"]), normalize(negatives)
+        with resting(self.network):
+            embedded = self.network.embed(negatives)  # (T, D)
+        embeddings = outputs["embeddings"]
+        own = embeddings.index_select(0, anchors)
+        violations = torch.relu(_distances(own, embedded) - _distances(own, embeddings.index_select(0, positives)) - self.margin)  # (T,)
+        count = max(len(anchors), 1)  # no mean(): of no triplets it is NaN
+        return {
+            "g_hard_loss": mse_loss(synthetic, unit.index_select(0, anchors), reduction="sum") / (count * unit.shape[1]),
+            "g_reg_loss": mse_loss(synthetic, unit.index_select(0, real), reduction="sum") / (count * unit.shape[1]),
+            "g_adv_loss": violations.sum() / count,
+        }
+
+    def _synth_loss(self, embeddings: torch.Tensor, labels: torch.Tensor, triplets: Triplets, synthetic: torch.Tensor) -> torch.Tensor:
+        """L on the triplets (a, p, n~), whose n~ have the labels of n."""
+        anchors, positives, negatives = triplets
+        if not len(anchors):
+            return embeddings.sum() * 0
+        if not self.takes_tuples:  # class vectors: every row of every triplet counts
+            rows = torch.cat([anchors, positives])
+            return self.criterion(
+                batch=torch.cat([embeddings.index_select(0, rows), synthetic]), labels=labels[torch.cat([rows, negatives])]
+            )
+        mined = Triplets(anchors, positives, len(labels) + torch.arange(len(anchors), device=labels.device))
+        with given(self.criterion, mined):  # compared with a reference: no matrix of T x T
+            return self.criterion(
+                batch=embeddings, labels=labels, reference=torch.cat([embeddings, synthetic]),
+                reference_labels=torch.cat([labels, labels[negatives]]), own=torch.arange(len(labels), device=labels.device),
+            )  # fmt: skip
+
+    def param_groups(self, opt) -> list[dict]:
+        """The generator at --lr, and the classifier where there is one."""
+        heads = [] if self.evaluated_heads is None else [_classifier.param_group(self.evaluated_heads, opt)]
+        return [{"params": list(self.generator.parameters()), "name": "generator"}, *heads]
+
+
+def random_triplets(labels: torch.Tensor, at_most: int) -> Triplets:
+    """Each anchor's triplets where there are `at_most` or fewer, else so many of them, drawn uniformly with replacement."""
+    classes = Classes(labels)
+    possible = torch.where(classes.complete, classes.n_positives * classes.n_negatives, 0)  # (B,)
+    anchors, numbers = spread(possible.clamp(max=at_most))
+    numbers = torch.where(possible[anchors] > at_most, below(possible[anchors]), numbers)
+    others = classes.n_negatives[anchors]
+    return Triplets(
+        anchors,
+        classes.positives(anchors, torch.div(numbers, others, rounding_mode="floor")),
+        classes.negatives(anchors, numbers % others),
+    )
+
+
+@contextlib.contextmanager
+def resting(module: torch.nn.Module):
+    """Inside, what is computed gives the module's parameters no gradient."""
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    for parameter in trained:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in trained:
+            parameter.requires_grad_(True)
+
+
+def _distances(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Euclidean distances `(T,)` of rows."""
+    return safe_sqrt((x - y).square().sum(1))

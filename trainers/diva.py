@@ -1,0 +1,215 @@
+"""Four embeddings of one backbone that learn different things (Milbich et al., DiVA, ECCV 2020, arXiv 2004.13458)."""
+
+import argparse
+import copy
+
+import torch
+from torch.nn.functional import cross_entropy
+
+import batch_mining
+import criteria
+from trainers._heads import Heads
+from trainers._trainer import MAIN_EMBEDDING, METRIC_LOSS
+from trainers._trainer import Trainer as Base
+from utilities.criterion import given
+from utilities.errors import UserError
+from utilities.numbers import WIDEST, number, whole
+from utilities.optimisers import criterion_groups, embedding_rates
+from utilities.tensors import normalize, raise_half
+from utilities.tuples import Classes, Triplets
+
+OTHERS = ("shared", "intra", "selfsimilarity")  # beside the network's own
+EMBEDDINGS = (MAIN_EMBEDDING, *OTHERS)
+DECORRELATION = "decorrelation_loss"
+FARTHEST = 2 - 1e-4  # of two points on the unit sphere; the density of distances is 0 at 2
+
+
+def add_arguments(group) -> None:
+    """Declare the flags."""
+    help_weights = "weights of shared_loss, intra_loss and selfsimilarity_loss, unless --loss_weights names them"
+    group.add_argument("--diva_weights", type=number(0), nargs=3, default=[0.3, 0.3, 0.3], help=help_weights)
+    group.add_argument(
+        "--diva_decorrelation", nargs="+", default=["100"], metavar="RHO",
+        help="rho of every ordered pair of embeddings, or of one: shared-discriminative=1500; 0: that pair is left alone. The published runs have "
+        "100 to 1500 for selfsimilarity, shared and intra, each with discriminative, and 0 for the others",
+    )  # fmt: skip
+    group.add_argument("--diva_hidden", type=whole(1, WIDEST), default=512, help="units of the layer by which one embedding predicts another")
+    group.add_argument("--diva_momentum", type=number(0, 1), default=0.9, help="of the moving average of the network that gives keys")
+    group.add_argument("--diva_queue", type=whole(1, 10**5), default=50, help="batches whose keys are kept as negatives")
+    group.add_argument("--diva_temperature", type=number(1e-6), default=0.1, help="divides the similarities of selfsimilarity_loss")
+    group.add_argument("--diva_lower_cutoff", type=number(0, below=2), default=0.5, help="nearer keys are weighted as if this far")
+    group.add_argument("--diva_upper_cutoff", type=number(0), default=1.4, help="keys that are farther weigh nothing")
+
+
+def check(opt) -> None:
+    """See `trainers.check`."""
+    rhos(opt.diva_decorrelation)
+    if opt.views == 1:
+        raise UserError("--trainer diva --views 1 leaves no other view of an image for its key: 2 or more")
+    if not criteria.takes_tuples(opt.loss):
+        raise UserError(f"--trainer diva hands its criterion triplets of its own, and --loss {opt.loss} takes none: triplet and margin do")
+
+
+def rhos(words: list[str]) -> dict[tuple[str, str], float]:
+    """`["100", "shared-intra=0"]` -> (source, target) -> rho of each ordered pair that has one. Raises UserError for other words."""
+    found = {(source, target): 0.0 for source in EMBEDDINGS for target in EMBEDDINGS if source != target}
+    limits = number(0)
+    for word in words:
+        pair, _, text = word.rpartition("=")
+        pairs = [tuple(pair.split("-"))] if pair else list(found)
+        try:
+            rho = limits(text)
+        except argparse.ArgumentTypeError as error:
+            raise UserError(f"--diva_decorrelation {word}: {error}") from None
+        if any(one not in found for one in pairs):
+            raise UserError(f"--diva_decorrelation {word}: expected RHO or SOURCE-TARGET=RHO, two of {', '.join(EMBEDDINGS)}")
+        found.update(dict.fromkeys(pairs, rho))
+    return {pair: rho for pair, rho in found.items() if rho}
+
+
+class Embeddings(Heads):
+    """A linear layer on the pooled features for each embedding but the network's own, of its size; of unit length where it normalises."""
+
+    def __init__(self, network: torch.nn.Module):
+        super().__init__()
+        self.layers = torch.nn.ModuleDict({name: torch.nn.Linear(network.feature_dim, network.embed_dim) for name in OTHERS})
+        self.normalizes = getattr(network, "normalizes", False)
+
+    def forward(self, embeddings: dict, features: dict) -> dict:
+        """`shared`, `intra` and `selfsimilarity`, each `(B, D)`."""
+        rows = {name: layer(features["pooled"]) for name, layer in self.layers.items()}
+        return {name: normalize(raise_half(row)) for name, row in rows.items()} if self.normalizes else rows
+
+
+class Trainer(Base):
+    """metric_loss = L on `discriminative`, the network's embedding; each of the others has a loss of its own.
+
+    shared_loss: L on random triplets of three classes, anchor, positive and negative; intra_loss: on those of one class (miner
+    intra_random), each by a criterion of its own. selfsimilarity_loss: cross-entropy of [q.k, w_j q.k_j] / T with target q.k: q and
+    k are of unit length, k is the key of another view of q's image by a moving average of the network, k_j are the keys of past batches;
+    w_j is the inverse density of the distance of q and k_j, over its sum of all q, as in the authors' code.
+    decorrelation_loss: minus the sum over pairs of rho times the mean of (t p)^2, t a unit embedding, p the unit prediction of it from
+    another by two layers; these learn to predict, the embeddings, behind a gradient reversal, not to be predicted.
+
+    As with every trainer all views of an image are trained on, and each view's key serves another; the authors embed one view and take
+    its key of a second. The queue starts empty; theirs is filled before training.
+    """
+
+    VIEWS = 2
+    LOSSES = (METRIC_LOSS, *(f"{name}_loss" for name in OTHERS), DECORRELATION)
+
+    def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
+        check(opt)
+        super().__init__(opt, network, criterion)
+        self.WEIGHTS = dict(zip((f"{name}_loss" for name in OTHERS), opt.diva_weights, strict=True))
+        miner = getattr(criterion, "batchminer", None)
+        self.criteria = torch.nn.ModuleDict({name: criteria.select(opt.loss, opt, miner) for name in OTHERS[:2]})
+        self.miners = {"shared": lambda _, labels: three_classes(labels), "intra": batch_mining.select("intra_random", opt)}
+        size = network.embed_dim
+        self.rhos = rhos(opt.diva_decorrelation)
+        self.predictors = torch.nn.ModuleDict({f"{s}-{t}": predictor(size, opt.diva_hidden) for s, t in self.rhos})
+        self.key_network, self.key_layer = copy.deepcopy(network), copy.deepcopy(self.evaluated_heads.layers["selfsimilarity"])
+        for module in (self.key_network, self.key_layer):
+            module.requires_grad_(False)
+        self.momentum, self.temperature = opt.diva_momentum, opt.diva_temperature
+        self.lower_cutoff, self.upper_cutoff = max(opt.diva_lower_cutoff, 1e-6), opt.diva_upper_cutoff
+        self.register_buffer("queue", torch.zeros(opt.diva_queue * opt.bs * self.VIEWS, size))
+        self.register_buffer("enqueued", torch.zeros((), dtype=torch.long))
+
+    @classmethod
+    def build_heads(cls, opt, network: torch.nn.Module) -> Embeddings:
+        """See the base. Raises UserError for a network without pooled features."""
+        if not (hasattr(network, "feature_dim") and hasattr(network, "embed_dim")):
+            raise UserError("--trainer diva needs a network with pooled features: a `feature_dim`, and an `embed_dim`")
+        return Embeddings(network)
+
+    def outputs(self, images: torch.Tensor) -> dict:
+        """The four embeddings, `discriminative` as `embeddings`, and the `keys` `(B, D)` of the moving average."""
+        outputs = super().outputs(images)
+        with torch.no_grad():
+            keys = self.key_layer(self.key_network(images)[1]["pooled"])
+        return {**outputs, **self.evaluated_heads({}, outputs), "keys": normalize(raise_half(keys))}
+
+    def losses(self, outputs: dict, batch) -> dict:
+        """The five scalars."""
+        losses = {}
+        for name, criterion in self.criteria.items():
+            rows = outputs[name]
+            with given(criterion, self.miners[name](rows.detach(), batch.labels)):
+                losses[f"{name}_loss"] = criterion(batch=rows, labels=batch.labels)
+        self.keys = outputs["keys"].detach()
+        of_other_views = self.keys.roll(-(len(self.keys) // self.VIEWS), 0)
+        losses["selfsimilarity_loss"] = self.selfsimilarity_loss(normalize(outputs["selfsimilarity"]), of_other_views)
+        losses[DECORRELATION] = self.decorrelation_loss({MAIN_EMBEDDING: outputs["embeddings"], **{name: outputs[name] for name in OTHERS}})
+        return {**losses, **self.metric_losses(outputs, batch)}
+
+    def selfsimilarity_loss(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        """InfoNCE of unit `queries` `(B, D)` and their `keys` `(B, D)` against the queue."""
+        similarities = queries @ self.queue.T  # (B, N)
+        filled = torch.arange(len(self.queue), device=queries.device) < self.enqueued
+        weighted = (similarities * self.weights(similarities.detach())).masked_fill(~filled, -torch.inf)
+        logits = torch.cat([(queries * keys).sum(1, keepdim=True), weighted], 1) / self.temperature
+        return cross_entropy(logits, torch.zeros(len(queries), dtype=torch.long, device=queries.device))
+
+    def weights(self, similarities: torch.Tensor) -> torch.Tensor:
+        """Inverse density `(B, N)` of the distances that cosines `(B, N)` stand for; those of a key sum to 1 over the queries."""
+        size = self.queue.shape[1]
+        squared = (2 - 2 * similarities).clamp(min=self.lower_cutoff**2, max=FARTHEST**2)
+        # log w = (2 - D) log d - (D - 3)/2 log(1 - d^2/4), as the miner distance has it
+        logs = (2 - size) / 2 * squared.log() - (size - 3) / 2 * (1 - squared / 4).log()
+        near = squared <= self.upper_cutoff**2
+        logs = torch.where(near | ~near.any(0), logs, -torch.inf)
+        return torch.where(near.any(0), torch.softmax(logs, 0), 1 / len(similarities))  # all too far: alike, as in the authors' code
+
+    def decorrelation_loss(self, embeddings: dict) -> torch.Tensor:
+        """Minus rho times the mean squared product of each embedding and its prediction from another."""
+        units = {name: normalize(Reversed.apply(rows)) for name, rows in embeddings.items()}
+        total = units[MAIN_EMBEDDING].sum() * 0
+        for (source, target), rho in self.rhos.items():
+            predicted = normalize(self.predictors[f"{source}-{target}"](units[source]))
+            total = total - rho * (units[target] * predicted).square().mean()
+        return total
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        """The moving average follows; the batch's keys take the place of the oldest."""
+        averages = [*self.key_network.parameters(), *self.key_layer.parameters()]
+        latest = [*self.network.parameters(), *self.evaluated_heads.layers["selfsimilarity"].parameters()]
+        torch._foreach_lerp_(averages, latest, 1 - self.momentum)
+        places = (self.enqueued + torch.arange(len(self.keys), device=self.queue.device)) % len(self.queue)
+        self.queue.index_copy_(0, places, self.keys.to(self.queue.dtype))
+        self.enqueued += len(self.keys)
+
+    def param_groups(self, opt) -> list[dict]:
+        """The embedding layers as the network's own, the further criteria, and at --lr the layers that predict."""
+        further = [group for name, criterion in self.criteria.items() for group in criterion_groups(criterion, opt, f"{name}_criterion")]
+        layers = {"params": list(self.evaluated_heads.parameters()), "name": "embeddings", **embedding_rates(opt)}
+        return [layers, *further, {"params": list(self.predictors.parameters()), "name": "decorrelation"}]
+
+
+class Reversed(torch.autograd.Function):
+    """The identity, whose gradient is reversed."""
+
+    @staticmethod
+    def forward(ctx, rows):
+        """The rows."""
+        return rows.view_as(rows)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        """Minus the gradient."""
+        return -gradient
+
+
+def predictor(size: int, hidden: int) -> torch.nn.Sequential:
+    """The two layers that predict one embedding from another."""
+    return torch.nn.Sequential(torch.nn.Linear(size, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, size))
+
+
+def three_classes(labels: torch.Tensor) -> Triplets:
+    """For each sample another of a second class and one of a third, drawn uniformly; none where there are no three classes."""
+    classes = Classes(labels)
+    anchors = (classes.n_negatives > 0).nonzero().squeeze(1)
+    positives = classes.draw_negatives(anchors)
+    negatives, there = classes.draw_strangers(anchors, positives)
+    return Triplets(anchors[there], positives[there], negatives[there])
