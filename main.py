@@ -15,7 +15,7 @@ import metrics
 import parameters
 import trainers
 from evaluation import ensemble, outputs
-from runs import load_run, reports
+from runs import RunFolder, reports
 from runs.folder import run_folder
 from runs.folds import CrossValidation
 from runs.run import Run, Selection
@@ -54,30 +54,29 @@ def train(opt, began=lambda: None):
     trainer = build_trainer(opt, network, runtime)
     optimizer = build_optimizer(network, trainer.criterion, opt, trainer.param_groups(opt))
     sampler = datasampler.for_training(opt, splits["training"])
-    training, evaluated = training_loader(splits["training"], sampler, opt, trainer.VIEWS), evaluation.loaders(splits, opt)
-    evaluation.check(network, evaluated, opt, runtime)
+    training = training_loader(splits["training"], sampler, opt, trainer.VIEWS)
+    evaluated, to_evaluate = trainer.evaluated(), evaluation.loaders(splits, opt)
+    evaluation.check(evaluated, to_evaluate, opt, runtime)
     selection = Selection(opt, metrics.higher_is_better, "val" if splits["validation"] is not None else "test")
     scheduler = build_scheduler(optimizer, opt, selection)
     step = Step(trainer, optimizer, runtime, sampler, parse_weights(opt.loss_weights))
     reports.start_up(opt, runtime, datasets.describe(splits), trainer, optimizer, sampler, selection)
     if opt.dry_run:
-        return reports.dry_run(step, training, evaluated)
+        return reports.dry_run(step, training, to_evaluate)
 
     sampler.create_storage(evaluation_loader(splits["evaluation"], opt), trainer, runtime.device)
-    parts = dict(
-        model=network, criterion=trainer.criterion, optimizer=optimizer, scheduler=scheduler, scaler=runtime.scaler, sampler=sampler
-    )
-    run = Run(opt, {**parts, **OwnState.part(trainer)}, selection)
+    parts = dict(model=network, criterion=trainer.criterion, optimizer=optimizer, scheduler=scheduler, scaler=runtime.scaler)
+    run = Run(opt, {**parts, "sampler": sampler, **OwnState.part(trainer)}, selection)
     run.start(reports.environment(runtime, datasets.record(splits), network))
     began()
     with reports.interruptible(run):
         for epoch, bare in run.untrained_epochs():
-            measured = evaluation.evaluate(network, evaluated, opt, runtime, bare)
+            measured = evaluation.evaluate(evaluated, to_evaluate, opt, runtime, bare)
             run.record_untrained(epoch, outputs.of_untrained(run, epoch, *measured))
         for epoch in run.epochs():
             means = train_one_epoch(epoch, training, step, opt, run.batches)
             due = epoch % opt.save_interval == 0 or epoch == opt.n_epochs
-            scores, embedded = evaluation.evaluate(network, evaluated if due else {}, opt, runtime)
+            scores, embedded = evaluation.evaluate(evaluated, to_evaluate if due else {}, opt, runtime)
             scheduler.step(scores)
             run.end_epoch(epoch, means, scores, draw=functools.partial(outputs.of_best_epoch, run, embedded))
             reports.epoch_line(run, epoch, means, scores)
@@ -90,7 +89,7 @@ def train(opt, began=lambda: None):
 def evaluate_again(opt):
     """`--evaluate`: measure the best checkpoint of a finished run. Returns split -> {metric: value}."""
     runtime = Runtime(opt).begin()
-    network = load_run(run_folder(opt))[0].to(runtime.device)
+    network = RunFolder(run_folder(opt)).network(evaltypes=opt.evaltypes).to(runtime.device)
     splits = datasets.select(opt.dataset, opt, opt.source_path, network.input_size)
     return outputs.again(network, evaluation.loaders(splits, opt), opt, runtime)
 
@@ -100,7 +99,7 @@ def evaluate_ensemble(cross):
     opt = ensemble.options(cross.opt)
     runtime, members = Runtime(opt).begin(), []
     for fold in cross.options(range(cross.n_folds)):  # one network in memory at a time
-        network = load_run(run_folder(fold))[0].to(runtime.device)
+        network = RunFolder(run_folder(fold)).network(evaltypes=opt.evaltypes).to(runtime.device)
         splits = datasets.select(opt.dataset, fold, opt.source_path, network.input_size)
         members.append(evaluation.embed_all(network, evaluation.loaders(splits, opt), opt, runtime)[ensemble.SPLIT])
     embedded = ensemble.join(members)

@@ -38,7 +38,7 @@ def read(path: Path | str, lazily: bool = False) -> dict:
     except Exception as error:
         if lazily:
             return read(path)  # which says what is wrong with it: torch says that of lazy reading alone
-        raise damaged(path, _line(error)) from error
+        raise damaged(path, line(error)) from error
     wrong = wrong_part(content)
     if wrong is not None:
         raise damaged(path, wrong)
@@ -51,7 +51,7 @@ def damaged(path: Path | str, why: str) -> UserError:
     return UserError(f"{path} is no checkpoint of this run, or damaged: {why}. {other}, or start a new run")
 
 
-def _line(error: Exception) -> str:
+def line(error: Exception) -> str:
     """What an error says, in one line."""
     return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()[:200]
 
@@ -67,7 +67,7 @@ def restore_network(path: Path | str, content: dict, network: torch.nn.Module) -
     try:
         network.load_state_dict(content["state_dict"])
     except Exception as error:
-        raise damaged(path, f"its weights are not of the network in parameters.yaml: {_line(error)}") from error
+        raise damaged(path, f"its weights are not of the network in parameters.yaml: {line(error)}") from error
 
 
 def restore(path: Path | str, content: dict, parts: dict) -> None:
@@ -84,8 +84,8 @@ def restore(path: Path | str, content: dict, parts: dict) -> None:
             if name == "optimizer":
                 check_state(part)
         except Exception as error:  # a plug-in's own state may fail in any way
-            raise damaged(path, f"its {name} does not fit this run's: {_line(error)}") from error
+            raise damaged(path, f"its {name} does not fit this run's: {line(error)}") from error
     try:
         set_random_states(content["random_states"])
     except Exception as error:
-        raise damaged(path, f"its random_states are missing or none: {_line(error)}") from error
+        raise damaged(path, f"its random_states are missing or none: {line(error)}") from error

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import yaml
 
 import architectures
+import trainers
 from runs import checkpoint
 from runs.shapes import is_flags, is_selected
 from utilities.errors import UserError
@@ -116,8 +117,11 @@ class RunFolder:
         path = self.path / METRICS
         return pd.read_csv(path) if path.exists() else pd.DataFrame(columns=["epoch", "split", "metric", "value"])
 
-    def network(self, which: str = "best"):
+    def network(self, which: str = "best", evaltypes: list[str] | None = None):
         """The network on the CPU, in evaluation mode, of the selected epoch (`best`, where one was evaluated) or of the `last`.
+
+        With the heads of its trainer behind it where `evaltypes` (default: the run's `--evaltypes`) need them: it then gives a dict of
+        embeddings, as it does in evaluation.
 
         Raises UserError where there is no checkpoint, or `which` is neither.
         """
@@ -135,7 +139,14 @@ class RunFolder:
         except Exception as error:  # these flags have not passed the types of the command line
             raise UserError(f"{self.path / PARAMETERS} is damaged: its flags make no network ({str(error)[:160]})") from error
         checkpoint.restore_network(path, content, network)
-        return network.eval()
+        evaltypes = getattr(flags, "evaltypes", []) if evaltypes is None else evaltypes
+        flags.n_classes = content.get("n_classes")
+        try:
+            return trainers.evaluated_network(flags, network, content.get("trainer"), evaltypes).eval()
+        except UserError:
+            raise
+        except Exception as error:
+            raise checkpoint.damaged(path, f"the heads of its trainer do not fit its flags: {checkpoint.line(error)}") from error
 
 
 def load_run(folder: Path | str, which: str = "best"):

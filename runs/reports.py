@@ -106,7 +106,7 @@ def epoch_line(run, epoch: int, means: dict, scores: dict) -> None:
 def dry_run(step, training, evaluated: dict) -> None:
     """One batch through everything; nothing is written. A sampler with a memory chooses from random embeddings."""
     if getattr(step.sampler, "requires_storage", False):
-        step.sampler.load_state_dict({"storage": torch.randn(len(training.dataset), step.trainer.network.embed_dim)})
+        step.sampler.load_state_dict({"storage": torch.randn(len(training.dataset), step.trainer.evaluated().embed_dim)})
     step.start_epoch(1)
     batch = next(iter(training))
     loss = step.forward(batch)[2]

@@ -280,7 +280,8 @@ class Run:
         return improved
 
     def _save(self, name: str) -> None:
-        checkpoint.save(self.folder / name, self.parts, epoch=self.epoch, run=self.state)
+        n_classes = getattr(self.opt, "n_classes", None)  # what the trainer's heads are made by
+        checkpoint.save(self.folder / name, self.parts, epoch=self.epoch, run=self.state, n_classes=n_classes)
 
     def _summarise(self) -> None:
         summary = {

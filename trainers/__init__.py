@@ -1,20 +1,23 @@
 """Training methods: one file a method, the file name is the value of `--trainer`.
 
 A module's class is `Trainer(opt, network, criterion)`, a subclass of `trainers.Base` or of that shape; it says what happens in a step,
-in two halves: `outputs(images)` for each image, `losses(outputs, batch)` for the whole batch.
+in two halves: `outputs(images)` for each image, `losses(outputs, batch)` for the whole batch. What it evaluates beside the network's
+embeddings stands in `build_heads` (`_heads.Heads`).
 """
 
 from types import MethodType
 
 import torch
 
-from trainers._trainer import OwnState
+from trainers import _heads
+from trainers._heads import Heads
+from trainers._trainer import HEADS, OwnState
 from trainers._trainer import Trainer as Base
 from utilities.registry import Registry
 
 REGISTRY = Registry("trainers", "trainer")
 
-__all__ = ["REGISTRY", "Base", "OwnState", "select"]
+__all__ = ["REGISTRY", "Base", "Heads", "OwnState", "evaluated_network", "select"]
 
 
 def select(name: str, opt, network, criterion, **flags):
@@ -33,7 +36,26 @@ def select(name: str, opt, network, criterion, **flags):
             setattr(trainer, call, getattr(Base, call))
     if type(trainer).forward is torch.nn.Module.forward:
         trainer.forward = MethodType(Base.forward, trainer)
-    for call in ("param_groups", "start_epoch", "after_step", "own_parameters"):
+    for call in ("param_groups", "start_epoch", "after_step", "own_parameters", "evaluated"):
         if not hasattr(trainer, call):  # a user's plain module
             setattr(trainer, call, MethodType(getattr(Base, call), trainer))
     return trainer
+
+
+def evaluated_network(opt, network: torch.nn.Module, state: dict | None, evaltypes: list[str]) -> torch.nn.Module:
+    """What evaluation embeds with, of a saved run: its network, with the heads of its trainer where `evaltypes` need them.
+
+    Args:
+        opt: the run's flags, and `n_classes`.
+        state: the trainer's own state in the checkpoint; None where it has none.
+
+    Raises:
+        UnknownName: no such trainer. RuntimeError: the state does not fit.
+    """
+    prefix = f"{HEADS}."
+    state = {name.removeprefix(prefix): value for name, value in (state or {}).items() if name.startswith(prefix)}
+    build = getattr(REGISTRY.module(opt.trainer).Trainer, "build_heads", None) if state else None
+    heads = None if build is None else build(REGISTRY.options(opt), network)
+    if heads is not None:
+        heads.load_state_dict(state)
+    return _heads.evaluated(network, heads, evaltypes)

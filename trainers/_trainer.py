@@ -2,8 +2,11 @@
 
 import torch
 
+from trainers import _heads
+from trainers._heads import MAIN_EMBEDDING
+
 METRIC_LOSS = "metric_loss"
-MAIN_EMBEDDING = "discriminative"  # the name of a network's one embedding
+HEADS = "evaluated_heads"  # a trainer's attribute, and the prefix of their state in a checkpoint
 
 
 def add_arguments(group) -> None:
@@ -38,6 +41,19 @@ class Trainer(torch.nn.Module):
         super().__init__()
         self.network, self.criterion = network, criterion
         self.evaltypes = [*getattr(opt, "evaltypes", []), MAIN_EMBEDDING]
+        self.evaluated_heads = self.build_heads(opt, network)
+
+    @classmethod
+    def build_heads(cls, opt, network: torch.nn.Module) -> "_heads.Heads | None":
+        """Layers behind the network whose outputs `--evaltypes` may name, made from flags, `opt.n_classes` and the network; None: none.
+
+        A trainer finds them as `evaluated_heads`; a saved run, which has neither criterion nor data, calls this to have them again.
+        """
+        return None
+
+    def evaluated(self) -> torch.nn.Module:
+        """What evaluation embeds with, `images -> (embeddings, features)`: the network, with the heads where `--evaltypes` need them."""
+        return _heads.evaluated(self.network, getattr(self, HEADS, None), getattr(self, "evaltypes", []))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """The embeddings `(B, D)` that the step goes by, as samplers with a memory store them."""

@@ -1,0 +1,93 @@
+"""Layers of a trainer behind the network whose outputs are evaluated too: the contract, and the network with them as evaluation sees it."""
+
+import torch
+
+from utilities.tensors import normalize, raise_half
+
+MAIN_EMBEDDING = "discriminative"  # the name of a network's one embedding
+
+
+class Heads(torch.nn.Module):
+    """What a trainer puts behind its network and lets be evaluated: `--evaltypes` may name what `forward` gives.
+
+    A trainer's `build_heads(opt, network)` makes it; the base then holds it as `evaluated_heads`, so that it is moved, trained and
+    checkpointed as the trainer's own. A saved run builds it again from its flags, `opt.n_classes` and the network.
+
+    Attributes:
+        CHANGES_MAIN: it replaces the network's embedding, `discriminative`; False: it adds others, and who asks for
+            `discriminative` alone gets the bare network.
+        embed_dim: where it changes the main embedding: its width.
+        normalizes: where it is there, `--eval_no_normalize` sets it to False for a while, as it does with the network's.
+    """
+
+    CHANGES_MAIN = False
+
+    def forward(self, embeddings: dict, features: dict) -> dict:
+        """Name -> `(B, D)` of what it adds or replaces.
+
+        Args:
+            embeddings: name -> `(B, D)` of the network, as it was trained: of unit length where it normalises.
+            features: the network's earlier activations, such as `pooled` `(B, F)`.
+        """
+        raise NotImplementedError
+
+
+class Evaluated(torch.nn.Module):
+    """A network with heads behind it, of the same shape: `images -> (embeddings, features)`.
+
+    `embeddings` is a dict of all there are, or where `evaltypes` names the main embedding alone, that as a tensor. Any other
+    attribute is the network's.
+    """
+
+    def __init__(self, network: torch.nn.Module, heads: Heads, evaltypes: list[str]):
+        super().__init__()
+        self.network, self.heads = network, heads
+        self.main_alone = names_main_alone(evaltypes)
+        self.trained_normalized = bool(getattr(network, "normalizes", False))
+        self.training = network.training
+
+    def __getattr__(self, name: str):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name in ("network", "heads"):
+                raise
+            return getattr(self.network, name)
+
+    @property
+    def embed_dim(self) -> int:
+        """Dimensions of the main embedding."""
+        return self.heads.embed_dim if self.heads.CHANGES_MAIN else self.network.embed_dim
+
+    @property
+    def normalizes(self) -> bool:
+        """Whether the embeddings are brought to unit length; may be set, as that of a network."""
+        return self.network.normalizes
+
+    @normalizes.setter
+    def normalizes(self, value: bool) -> None:
+        self.network.normalizes = value
+        if hasattr(self.heads, "normalizes"):
+            self.heads.normalizes = value
+
+    def forward(self, images: torch.Tensor) -> tuple[dict | torch.Tensor, dict]:
+        """Embed `images` `(B, 3, H, W)`."""
+        embeddings, features = self.network(images)
+        embeddings = embeddings if isinstance(embeddings, dict) else {MAIN_EMBEDDING: embeddings}
+        as_trained = embeddings
+        if self.trained_normalized and not self.network.normalizes:  # the heads have learned on unit vectors
+            as_trained = {name: normalize(raise_half(embedding)) for name, embedding in embeddings.items()}
+        embeddings = {**embeddings, **self.heads(as_trained, features)}
+        return (embeddings[MAIN_EMBEDDING] if self.main_alone and MAIN_EMBEDDING in embeddings else embeddings), features
+
+
+def names_main_alone(evaltypes: list[str]) -> bool:
+    """Whether nothing but the main embedding is asked for."""
+    return set(evaltypes) <= {MAIN_EMBEDDING}
+
+
+def evaluated(network: torch.nn.Module, heads: Heads | None, evaltypes: list[str]) -> torch.nn.Module:
+    """The network as `evaltypes` ask for it: itself where there are no heads, or these add only what is not asked for."""
+    if heads is None or (not heads.CHANGES_MAIN and names_main_alone(evaltypes)):
+        return network
+    return Evaluated(network, heads, evaltypes)
