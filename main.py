@@ -53,7 +53,7 @@ def train(opt, began=lambda: None):
     opt.n_classes = splits["training"].n_classes  # the one option that the data decides
     trainer = build_trainer(opt, network, runtime)
     optimizer = build_optimizer(network, trainer.criterion, opt, trainer.param_groups(opt))
-    sampler = datasampler.for_training(opt, splits["training"])
+    sampler = datasampler.for_training(opt, splits["training"], trainer.LABELS)
     training = training_loader(splits["training"], sampler, opt, trainer.VIEWS)
     evaluated, to_evaluate = trainer.evaluated(), evaluation.loaders(splits, opt)
     evaluation.check(evaluated, to_evaluate, opt, runtime)

@@ -34,14 +34,19 @@ def select(name: str, opt, image_dict: dict, image_list: list, **flags):
     return REGISTRY.module(name).Sampler(REGISTRY.options(opt, **flags), image_dict, image_list)
 
 
-def for_training(opt, dataset):
+def for_training(opt, dataset, by_class: bool = True):
     """The sampler of `--data_sampler` over a training set, with all the calls of the training loop.
 
+    Where not `by_class`, it knows of no labels: each image is a class of its own, of which a batch takes one.
     Those that a user's sampler lacks do nothing, so that the loop has no branch.
     """
-    sampler = select(opt.data_sampler, opt, dataset.image_dict, dataset.image_list)
+    classes, super_labels = dataset.image_dict, dataset.super_labels
+    if not by_class:
+        opt = REGISTRY.options(opt, samples_per_class=1)
+        classes, super_labels = {index: [[path, index]] for index, (path, _) in enumerate(dataset.image_list)}, {}
+    sampler = select(opt.data_sampler, opt, classes, dataset.image_list)
     for call in ("set_super_labels", "create_storage", "precompute_indices", "replace_storage_entries", "state_dict", "load_state_dict"):
         if not hasattr(sampler, call):
             setattr(sampler, call, MethodType(getattr(BatchSampler, call), sampler))
-    sampler.set_super_labels(dataset.super_labels)
+    sampler.set_super_labels(super_labels)
     return sampler

@@ -19,7 +19,7 @@ def check(opt) -> None:
     architectures.check(opt.arch)
     datasets.check(opt)
     loss, sampler = criteria.REGISTRY.module(opt.loss), datasampler.REGISTRY.module(opt.data_sampler)
-    trainers.REGISTRY.module(opt.trainer)
+    trainers.check(opt)
     parse_weights(opt.loss_weights)
     _check_mining(opt, loss)
     if getattr(sampler, "USES_SAMPLES_PER_CLASS", False):
@@ -27,7 +27,7 @@ def check(opt) -> None:
             raise UserError(
                 f"--bs {opt.bs} is not a multiple of --samples_per_class {opt.samples_per_class}, which --data_sampler {opt.data_sampler} fills batches by"
             )
-        if opt.samples_per_class == 1 and getattr(loss, "REQUIRES_BATCHMINER", False):
+        if opt.samples_per_class == 1 and opt.views == 1 and getattr(loss, "REQUIRES_BATCHMINER", False):
             raise UserError(f"--samples_per_class 1 leaves --loss {opt.loss} without positives: it needs 2 or more")
     for name in opt.evaluation_metrics + opt.storage_metrics:
         metrics.check(name)

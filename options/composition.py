@@ -7,6 +7,7 @@ import argparse
 from pathlib import Path
 
 import datasets
+import trainers
 from options import checks, files
 from options.options import Options
 from runs import changes
@@ -14,8 +15,14 @@ from runs.folder import PARAMETERS, RunFolder, fold_of, has_its_split_file, run_
 from utilities import configs, roles
 from utilities.errors import UserError
 
-FOLLOWS = {"fc_lr": "lr", "fc_decay": "decay", "eval_bs": "bs", "eval_kernels": "kernels"}  # unset, they are as the other
-DERIVED = {*FOLLOWS, "savename", "source_path", "augmentation", "splits_to_eval"}  # what `_derive` decides
+FOLLOWS = {
+    "fc_lr": "lr",
+    "fc_decay": "decay",
+    "eval_bs": "bs",
+    "eval_kernels": "kernels",
+    "classifier_lr": "lr",
+}  # unset, they are as the other
+DERIVED = {*FOLLOWS, "savename", "source_path", "augmentation", "splits_to_eval", "views"}  # what `_derive` decides
 
 
 def compose(parser, argv: list[str] | None) -> Options:
@@ -43,7 +50,9 @@ class Layers:
     def add_file(self, path: Path) -> None:
         """Lay the flags of a --config file over those of the files before."""
         found = files.read(self.parser, path)
-        is_saved = {"savename", *FOLLOWS, *FOLLOWS.values()} <= set(found)  # a run's parameters.yaml names every flag
+        is_saved = {"savename", "fc_lr", "lr", "eval_kernels", "kernels"} <= set(
+            found
+        )  # a run's parameters.yaml names every flag of its time
         self.files |= _underived(found) if is_saved else found
 
     def resolved(self, saved: dict | None = None, explicit: dict | None = None) -> Options:
@@ -71,7 +80,10 @@ class Layers:
 
 def _underived(flags: dict) -> dict:
     """Unset saved flags that equal their source flag, so that they follow its new value."""
-    return {**flags, **{name: None for name, source in FOLLOWS.items() if name in flags and flags[name] == flags.get(source)}}
+    unset = [name for name, source in FOLLOWS.items() if name in flags and flags[name] == flags.get(source)]
+    if flags.get("trainer") in trainers.REGISTRY.names() and flags.get("views") == trainers.views(flags["trainer"]):
+        unset.append("views")
+    return {**flags, **dict.fromkeys(unset)}
 
 
 def _reproduction(layers: Layers, source: Path) -> Options:
@@ -211,6 +223,8 @@ def _derive(opt: Options) -> None:
     for name, source in FOLLOWS.items():
         if getattr(opt, name) is None or (name == "fc_lr" and opt.fc_lr < 0):
             setattr(opt, name, getattr(opt, source))
+    if opt.views is None:
+        opt.views = trainers.views(opt.trainer)
     if opt.splits_to_eval is None:
         validation = ["val"] * datasets.has_validation(opt)
         opt.splits_to_eval = (validation or ["test"]) if opt.is_cross_validation else ["train", *validation, "test"]

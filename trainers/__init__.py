@@ -13,11 +13,12 @@ from trainers import _heads
 from trainers._heads import Heads
 from trainers._trainer import HEADS, OwnState
 from trainers._trainer import Trainer as Base
+from utilities.errors import UserError
 from utilities.registry import Registry
 
 REGISTRY = Registry("trainers", "trainer")
 
-__all__ = ["REGISTRY", "Base", "Heads", "OwnState", "evaluated_network", "select"]
+__all__ = ["REGISTRY", "Base", "Heads", "OwnState", "check", "evaluated_network", "select", "views"]
 
 
 def select(name: str, opt, network, criterion, **flags):
@@ -31,15 +32,29 @@ def select(name: str, opt, network, criterion, **flags):
         UnknownName: no such trainer. UserError: an unknown flag, or a network or criterion that the method cannot train.
     """
     trainer = REGISTRY.module(name).Trainer(REGISTRY.options(opt, **flags), network, criterion)
-    for call in ("VIEWS", "WEIGHTS", "LOSSES"):
+    for call in ("VIEWS", "LABELS", "WEIGHTS", "LOSSES"):
         if not hasattr(trainer, call):
             setattr(trainer, call, getattr(Base, call))
+    if not isinstance(trainer, Base):
+        trainer.VIEWS = getattr(opt, "views", None) or trainer.VIEWS
     if type(trainer).forward is torch.nn.Module.forward:
         trainer.forward = MethodType(Base.forward, trainer)
     for call in ("param_groups", "start_epoch", "after_step", "own_parameters", "evaluated"):
         if not hasattr(trainer, call):  # a user's plain module
             setattr(trainer, call, MethodType(getattr(Base, call), trainer))
     return trainer
+
+
+def views(name: str) -> int:
+    """How many augmentations of each image a method takes where `--views` does not say."""
+    return getattr(REGISTRY.module(name).Trainer, "VIEWS", Base.VIEWS)
+
+
+def check(opt) -> None:
+    """Refuse, before anything is loaded, what the method cannot honour: its module's `check(opt)`. Raises UserError, UnknownName."""
+    getattr(REGISTRY.module(opt.trainer), "check", lambda opt: None)(opt)
+    if opt.views > 1 and opt.augmentation == "none":
+        raise UserError(f"--views {opt.views} with --augmentation none: the views of an image would be equal. Choose an augmentation")
 
 
 def evaluated_network(opt, network: torch.nn.Module, state: dict | None, evaltypes: list[str]) -> torch.nn.Module:

@@ -2,6 +2,7 @@
 
 import torch
 
+from utilities.errors import UserError
 from utilities.tensors import normalize, raise_half
 
 MAIN_EMBEDDING = "discriminative"  # the name of a network's one embedding
@@ -79,6 +80,27 @@ class Evaluated(torch.nn.Module):
             as_trained = {name: normalize(raise_half(embedding)) for name, embedding in embeddings.items()}
         embeddings = {**embeddings, **self.heads(as_trained, features)}
         return (embeddings[MAIN_EMBEDDING] if self.main_alone and MAIN_EMBEDDING in embeddings else embeddings), features
+
+
+def main_of(embeddings: dict, evaltypes: list[str]) -> torch.Tensor:
+    """The one embedding of several that a trainer trains: the first of `evaltypes` that is there, else the first."""
+    return embeddings[next((name for name in evaltypes if name in embeddings), next(iter(embeddings)))]
+
+
+def feature_width(network: torch.nn.Module) -> int:
+    """Dimensions of a network's pooled features. Raises UserError where it does not tell them."""
+    width = getattr(network, "feature_dim", None) or getattr(getattr(network, "last_linear", None), "in_features", None)
+    if width is None:
+        raise UserError(
+            "the trainer puts layers on the network's pooled features, and it does not say how many it has: attribute feature_dim"
+        )
+    return width
+
+
+def embedding_width(network: torch.nn.Module, opt) -> int:
+    """Dimensions of a network's main embedding."""
+    width = getattr(network, "embed_dim", None) or getattr(getattr(network, "last_linear", None), "out_features", None)
+    return width or opt.embed_dim
 
 
 def names_main_alone(evaltypes: list[str]) -> bool:

@@ -4,6 +4,7 @@ import torch
 
 from trainers import _heads
 from trainers._heads import MAIN_EMBEDDING
+from utilities.numbers import whole
 
 METRIC_LOSS = "metric_loss"
 HEADS = "evaluated_heads"  # a trainer's attribute, and the prefix of their state in a checkpoint
@@ -14,6 +15,10 @@ def add_arguments(group) -> None:
     group.add_argument(
         "--loss_weights", nargs="*", default=[], metavar="NAME=W",
         help="weights of the trainer's losses in their sum, such as metric_loss=1 classifier_loss=.5 (default: 1 each)",
+    )  # fmt: skip
+    group.add_argument(
+        "--views", type=whole(1, 100), default=None, metavar="V",
+        help="augmentations of each image in a batch, which then holds --bs images and V times as many embeddings (unset: 2 for unsupervised, else 1)",
     )  # fmt: skip
 
 
@@ -28,12 +33,14 @@ class Trainer(torch.nn.Module):
         criterion: `criterion(batch, labels, **kwargs) -> scalar`.
 
     Attributes:
-        VIEWS: augmented views of every image that a batch holds.
+        VIEWS: augmented views of every image that a batch holds; `--views` wins.
+        LABELS: whether training looks at labels; False: samplers draw each image as a class of its own.
         WEIGHTS: name -> weight of a loss in the step's sum where it is not 1; `--loss_weights` wins.
         LOSSES: the names that `losses` may give in any phase; None: not told before they come.
     """
 
     VIEWS = 1
+    LABELS = True
     WEIGHTS = {}
     LOSSES = None
 
@@ -42,6 +49,7 @@ class Trainer(torch.nn.Module):
         self.network, self.criterion = network, criterion
         self.evaltypes = [*getattr(opt, "evaltypes", []), MAIN_EMBEDDING]
         self.evaluated_heads = self.build_heads(opt, network)
+        self.VIEWS = getattr(opt, "views", None) or self.VIEWS
 
     @classmethod
     def build_heads(cls, opt, network: torch.nn.Module) -> "_heads.Heads | None":
@@ -69,11 +77,14 @@ class Trainer(torch.nn.Module):
             "embeddings" `(B, D)`, where the network has them "pooled" `(B, F)`; of a network that gives several embeddings each by its
             name too, "embeddings" being the first of `--evaltypes` that it gives, else its first.
         """
-        embeddings, features = self.network(images)
+        return self.named(*self.network(images))
+
+    def named(self, embeddings, features: dict) -> dict:
+        """What a network gave, as `outputs` has it."""
         outputs = {"pooled": features["pooled"]} if "pooled" in features else {}
         if isinstance(embeddings, dict):
             outputs = embeddings | outputs
-            embeddings = embeddings[next((name for name in self.evaltypes if name in embeddings), next(iter(embeddings)))]
+            embeddings = _heads.main_of(embeddings, self.evaltypes)
         return {**outputs, "embeddings": embeddings}
 
     def losses(self, outputs: dict, batch) -> dict:

@@ -1,11 +1,11 @@
 """Losses and miners of pytorch-metric-learning, built from a class name and `key=value` words of the command line."""
 
-import ast
 import importlib
 import inspect
 
 from utilities.errors import UserError
 from utilities.registry import unknown
+from utilities.words import parse_kwargs
 
 _JOINS = "takes other losses as arguments, which a command line cannot name"
 NOT_ALONE = {  # classes of the package that are no loss of embeddings and labels by themselves
@@ -16,26 +16,6 @@ NOT_ALONE = {  # classes of the package that are no loss of embeddings and label
     "ManifoldLoss": "takes no labels",
     "VICRegLoss": "compares two views of the images and takes no labels",
 }
-_WORDS = {"true": True, "false": False, "none": None, "null": None}
-
-
-def parse_value(text: str):
-    """The value that `text` spells: an int, float, bool, None, list, tuple or dict as Python writes it; else the text itself."""
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return _WORDS.get(text.lower(), text)
-
-
-def parse_kwargs(words: list[str] | None) -> dict:
-    """`["m=0.4", "gamma=80"]` -> `{"m": 0.4, "gamma": 80}`. Raises UserError for a word that is no `key=value`."""
-    parsed = {}
-    for word in words or ():
-        key, equals, value = word.partition("=")
-        if not equals or not key.isidentifier():
-            raise UserError(f"{word!r} is not of the form key=value: write for example m=0.4 gamma=80")
-        parsed[key] = parse_value(value)
-    return parsed
 
 
 def build(package: str, class_name: str | None, kwargs: list[str] | None, **defaults):

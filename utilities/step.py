@@ -88,4 +88,7 @@ class Step:
             self._refuse_unknown(losses)
         if taken := {"loss", "gradient_norm"} & set(losses):
             raise UserError(f"a trainer's loss cannot be called {min(taken)!r}: the records have that name already")
-        return outputs, losses, sum(self.weights[name] * part if name in self.weights else part for name, part in losses.items())
+        counted = {name: part for name, part in losses.items() if self.weights.get(name, 1) != 0}  # 0 times infinity is no number
+        if not counted:
+            raise UserError(f"--loss_weights: all of {', '.join(losses)} weigh 0, so that nothing is trained. Give one a weight")
+        return outputs, losses, sum(self.weights[name] * part if name in self.weights else part for name, part in counted.items())

@@ -1,0 +1,129 @@
+"""Every image its own class: no label reaches a batch or the criterion; what needs labels is refused."""
+
+import math
+
+import pytest
+import torch
+
+import criteria
+import datasampler
+import main
+import parameters
+from runs import checkpoint, load_run
+from tests.trainers import _tiny
+
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
+
+def ntxent(embeddings, images, temperature):
+    """Mean over ordered pairs of views of one image, by loops over lists: all other images are negatives."""
+    cosines = [[sum(a * b for a, b in zip(x, y, strict=True)) for y in embeddings] for x in embeddings]
+    terms = []
+    for i, image in enumerate(images):
+        negatives = sum(math.exp(cosines[i][n] / temperature) for n, other in enumerate(images) if other != image)
+        for p, other in enumerate(images):
+            if other == image and p != i:
+                positive = math.exp(cosines[i][p] / temperature)
+                terms.append(-math.log(positive / (positive + negatives)))
+    return sum(terms) / len(terms)
+
+
+@pytest.mark.parametrize("views", [2, 3])
+def test_the_criterion_takes_views_of_one_image_as_a_class(views):
+    _, trainer = _tiny.made("unsupervised", "--loss", "ntxent", "--loss_ntxent_temperature", ".2", "--views", str(views))
+    assert views == trainer.VIEWS and not trainer.LABELS
+    batch = _tiny.batch(5, views)
+    outputs, losses = _tiny.losses(trainer, batch)
+    assert outputs["embeddings"].shape == (5 * views, 4) and set(losses) == {"metric_loss"}
+    assert losses["metric_loss"].item() == pytest.approx(ntxent(outputs["embeddings"].tolist(), batch.indices.tolist(), 0.2), abs=1e-12)
+    other = _tiny.losses(trainer, batch._replace(labels=torch.zeros_like(batch.labels)))[1]
+    assert torch.equal(losses["metric_loss"], other["metric_loss"]), "labels were looked at"
+    network = {name for name, _ in trainer.named_parameters() if name.startswith("network.")}
+    assert _tiny.with_gradient(trainer, losses["metric_loss"]) == network
+
+
+def test_every_parameter_is_in_one_group():
+    opt, trainer = _tiny.made("unsupervised", "--loss", "margin", "--loss_margin_beta_shared")
+    assert set(_tiny.groups(opt, trainer)) == {"network", "criterion"}
+
+
+@pytest.mark.parametrize("sampler", ["class_random", "class_balanced", "shuffle", "full_random"])
+def test_labels_put_no_batch_together(data, tmp_path, sampler):
+    """Two data sets of the same images under other labels give the same batches; class_balanced gives distinct images."""
+    import datasets
+
+    opt = parameters.read(_tiny.words(data, tmp_path, "unsupervised", "--loss", "ntxent", "--data_sampler", sampler))
+    dataset = datasets.select(opt.dataset, opt, opt.source_path, 48)["training"]
+    drawn = []
+    for labels in (lambda i: i // 10, lambda i: i % 3):
+        dataset.image_list = [(path, labels(i)) for i, (path, _) in enumerate(dataset.image_list)]
+        dataset.image_dict = {c: [[p, i] for i, (p, label) in enumerate(dataset.image_list) if label == c] for c in range(3)}
+        torch.manual_seed(5)
+        drawn.append(list(datasampler.for_training(opt, dataset, by_class=False)))
+    assert drawn[0] == drawn[1] and max(map(max, drawn[0])) > 20
+    if sampler in ("class_balanced", "shuffle"):
+        assert all(len(set(batch)) == len(batch) for batch in drawn[0])
+
+
+CLASS_VECTORS = [
+    name
+    for name in criteria.REGISTRY.names()
+    if name != "pml" and hasattr(criteria.select(name, n_classes=4, embed_dim=4), "classes_expected")
+]
+
+
+@pytest.mark.parametrize("loss", CLASS_VECTORS)
+def test_losses_that_learn_something_of_a_class_are_refused(loss):
+    with _tiny.refused(
+        f"--loss {loss} learns something of each class.*{'loss_margin_beta_shared' if loss == 'margin' else 'such as ntxent'}"
+    ):
+        _tiny.made("unsupervised", "--loss", loss)
+
+
+def test_and_those_of_the_package():
+    assert {"arcface", "proxynca", "softtriplet", "margin"} <= set(CLASS_VECTORS)
+    for name in ("ArcFaceLoss", "SoftTripleLoss", "ProxyAnchorLoss"):
+        with _tiny.refused("--loss pml learns something of each class"):
+            _tiny.made("unsupervised", "--loss", "pml", "--loss_pml_class", name)
+    _tiny.made("unsupervised", "--loss", "pml", "--loss_pml_class", "NTXentLoss")
+
+
+@pytest.mark.parametrize(
+    ("flags", "match"),
+    [
+        (["--views", "1"], "--views 1 leaves every image without a positive"),
+        (["--data_sampler", "hierarchical"], "hierarchical goes by super-classes"),
+        (["--augmentation", "none"], "--views 2 with --augmentation none"),
+        (["--views", "0"], "--views 0 must be at least 1"),
+    ],
+)
+def test_refused_before_anything_is_loaded(flags, match):
+    with _tiny.refused(match):
+        parameters.resolve(["--dataset", "glyphs", "--trainer", "unsupervised", "--loss", "ntxent", *flags])
+
+
+def test_runs_resume_and_are_measured_by_the_labels(data, tmp_path, capsys):
+    flags = ["--loss", "ntxent", "--views", "3"]
+    run = _tiny.resumes_bit_for_bit(data, tmp_path, "unsupervised", *flags)
+    assert load_run(run.folder)[1].views == 3 and "trainer" not in checkpoint.read(run.folder / checkpoint.LAST)
+    again = main.main(parameters.read(["--evaluate", "--resume_from", str(run.folder)]))
+    assert again["test"]["map_r"] == pytest.approx(run.state["selected"]["values"]["test"]["map_r"])
+    capsys.readouterr()
+    _tiny.run(data, tmp_path, "unsupervised", *flags, "--dry_run")
+    assert "dry run: one batch of 24 images" in capsys.readouterr().out
+
+
+def test_views_are_a_flag_of_every_trainer(data, tmp_path, capsys):
+    """And the trainer's own number where the flag is not given, also from a saved run's flags."""
+    _tiny.run(data, tmp_path, "metric_only", "--views", "2", "--samples_per_class", "1", "--loss", "triplet", "--dry_run")
+    assert "dry run: one batch of 16 images" in capsys.readouterr().out
+    opt = parameters.resolve(["--dataset", "glyphs"])
+    assert opt.views == 1
+    saved = tmp_path / "saved.yaml"
+    import yaml
+
+    saved.write_text(yaml.safe_dump(opt.saved()))
+    changed = parameters.resolve(["--config", str(saved), "--trainer", "unsupervised", "--loss", "ntxent"])
+    assert changed.views == 2
+    with _tiny.refused("--views 2 with --augmentation none"):
+        parameters.resolve(["--dataset", "glyphs", "--views", "2", "--augmentation", "none"])

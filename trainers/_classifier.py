@@ -1,0 +1,115 @@
+"""A linear classifier behind the network, for every trainer that has a `classifier_loss`."""
+
+import inspect
+import warnings
+
+import torch
+
+from trainers import _heads
+from utilities.errors import UserError
+from utilities.numbers import number
+from utilities.registry import unknown
+from utilities.words import parse_kwargs
+
+CLASSIFIER_LOSS = "classifier_loss"
+LOGITS = "classifier_logits"  # their name among outputs and `--evaltypes`
+TAKES_MORE = {
+    "NLLLoss": "log-probabilities: CrossEntropyLoss takes logits",
+    "AdaptiveLogSoftmaxWithLoss": "features, and holds its own layer",
+}
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the classifier."""
+    group.add_argument(
+        "--classifier_input",
+        default="embeddings",
+        choices=["embeddings", "pooled"],
+        help="what the linear classifier sees: the embedding, or the backbone's pooled features",
+    )
+    group.add_argument(
+        "--classifier_loss", default="CrossEntropyLoss", metavar="CLASS", help="class of torch.nn that takes logits (B, C) and labels (B,)"
+    )
+    group.add_argument(
+        "--classifier_kwargs",
+        nargs="*",
+        default=[],
+        metavar="KEY=VALUE",
+        help="arguments of --classifier_loss, e.g. label_smoothing=.1; a list becomes a tensor",
+    )
+    group.add_argument("--classifier_lr", type=number(0), default=None, help="learning rate of the classifier (unset: --lr)")
+
+
+def check(opt) -> None:
+    """Refuse a `--classifier_loss` that cannot be built, or takes no logits and labels. Raises UserError."""
+    try:
+        loss_of(opt)
+    except UserError:
+        if not any(word.startswith("weight=") for word in opt.classifier_kwargs or ()):
+            raise  # weights of classes are held against the classes when these are known
+
+
+class Classifier(_heads.Heads):
+    """Logits of a linear layer on the embedding or on the pooled features: `classifier_logits` `(B, C)`."""
+
+    def __init__(self, opt, network: torch.nn.Module):
+        super().__init__()
+        if not getattr(opt, "n_classes", None):
+            raise UserError("a classifier needs the number of classes: opt.n_classes")
+        self.evaltypes, self.on_pooled = list(getattr(opt, "evaltypes", [])), opt.classifier_input == "pooled"
+        self.linear = torch.nn.Linear(
+            _heads.feature_width(network) if self.on_pooled else _heads.embedding_width(network, opt), opt.n_classes
+        )
+
+    def logits(self, outputs: dict) -> torch.Tensor:
+        """`(B, C)` of a trainer's `outputs`."""
+        if self.on_pooled and "pooled" not in outputs:
+            raise UserError("--classifier_input pooled: the network gives no 'pooled' among its features. Take embeddings")
+        return self.linear(outputs["pooled"] if self.on_pooled else outputs["embeddings"])
+
+    def forward(self, embeddings: dict, features: dict) -> dict:
+        """See `trainers.Heads`."""
+        return {LOGITS: self.logits({**features, "embeddings": _heads.main_of(embeddings, self.evaltypes)})}
+
+
+def param_group(classifier: Classifier, opt) -> dict:
+    """Its optimiser group, at `--classifier_lr` and `--decay`."""
+    lr = opt.lr if opt.classifier_lr is None else opt.classifier_lr  # None: of a program that has read no command line
+    return {"params": list(classifier.parameters()), "lr": lr, "name": "classifier"}
+
+
+def loss_of(opt, n_classes: int = 5) -> torch.nn.Module:
+    """`--classifier_loss` with `--classifier_kwargs`, tried on logits of so many classes.
+
+    Raises:
+        UserError: no such class, arguments that it does not take, or it gives no finite scalar of logits and labels.
+    """
+    classes = {
+        name: member
+        for name, member in vars(torch.nn).items()
+        if inspect.isclass(member) and issubclass(member, torch.nn.Module) and name.endswith("Loss")
+    }
+    name = opt.classifier_loss
+    if name not in classes:
+        raise unknown("class of torch.nn", name, classes)
+    if name in TAKES_MORE:
+        raise UserError(f"--classifier_loss {name} takes {TAKES_MORE[name]}")
+    arguments = {
+        key: torch.tensor(value, dtype=torch.get_default_dtype()) if isinstance(value, list | tuple) else value
+        for key, value in parse_kwargs(opt.classifier_kwargs).items()
+    }
+    given = " ".join([name, *(["--classifier_kwargs", *opt.classifier_kwargs] if opt.classifier_kwargs else [])])
+    rows = 3 if n_classes != 3 else 4  # other than the classes, so that what takes (B, C) twice cannot be broadcast
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch says of some shapes what is refused here
+            loss = classes[name](**arguments)
+            value = loss(torch.zeros(rows, n_classes), torch.arange(rows) % n_classes)
+        fits = isinstance(value, torch.Tensor) and value.ndim == 0 and bool(value.isfinite())
+    except Exception as error:  # whatever a class of torch says of arguments that it does not take
+        raise UserError(
+            f"--classifier_loss {given} cannot take logits (B, C) and labels (B,): {str(error).splitlines()[0][:160]}"
+        ) from error
+    if not fits:
+        raise UserError(f"--classifier_loss {given} gives no finite scalar of logits (B, C) and labels (B,): CrossEntropyLoss does")
+    return loss

@@ -1,0 +1,51 @@
+"""Labels are not looked at: every image is its own class, its augmented views are its positives (Ye et al., arXiv 1904.03436)."""
+
+import inspect
+
+import criteria
+from trainers._trainer import METRIC_LOSS
+from trainers._trainer import Trainer as Base
+from utilities.errors import UserError
+
+
+def check(opt) -> None:
+    """See `trainers.check`."""
+    if opt.views < 2:
+        raise UserError("--trainer unsupervised --views 1 leaves every image without a positive: 2 or more")
+    if opt.data_sampler == "hierarchical":
+        raise UserError("--trainer unsupervised looks at no labels, and --data_sampler hierarchical goes by super-classes: take shuffle")
+
+
+class Trainer(Base):
+    """`metric_loss` = the criterion on the embeddings of all views, an image's number in the data set as its label.
+
+    Samplers that go by class are shown every image as a class of its own, `--samples_per_class` 1: a batch holds --bs images, and
+    --views embeddings of each. Evaluation goes by the true labels.
+    """
+
+    VIEWS = 2
+    LABELS = False
+    LOSSES = (METRIC_LOSS,)
+
+    def __init__(self, opt, network, criterion):
+        super().__init__(opt, network, criterion)
+        self.VIEWS = max(self.VIEWS, type(self).VIEWS)  # flags resolved for another method say 1; who asks for 1 was refused before
+        if has_class_vectors(criterion, opt):
+            hint = ": --loss_margin_beta_shared has one beta for all" if opt.loss == "margin" else ""
+            raise UserError(
+                f"--loss {opt.loss} learns something of each class, and --trainer unsupervised looks at no labels: "
+                f"take a loss that compares samples, such as ntxent{hint}"
+            )
+
+    def losses(self, outputs: dict, batch) -> dict:
+        """See `trainers._trainer.Trainer.losses`."""
+        return self.metric_losses(outputs, batch._replace(labels=batch.indices.to(batch.labels.device)))
+
+
+def has_class_vectors(criterion, opt) -> bool:
+    """Whether a criterion has parameters of each class: it expects labels below a number, or is a package's that takes `num_classes`."""
+    compares = getattr(criteria.REGISTRY.module(opt.loss), "COMPARES_SAMPLES", True)
+    if not compares or getattr(criterion, "classes_expected", None) is not None:
+        return True
+    inner = getattr(criterion, "loss", None) if opt.loss == "pml" else None
+    return inner is not None and any("num_classes" in inspect.signature(base.__init__).parameters for base in type(inner).__mro__)
