@@ -12,10 +12,27 @@ from utilities.errors import UserError
 def parameter_groups(model, criterion, opt, further=()) -> list[dict]:
     """Optimiser groups in which every trainable parameter stands exactly once: network, criterion, and the `further` groups of a trainer.
 
-    The network answers `param_groups(opt)`. A criterion gives `optim_dict_list`, or `lr`; what neither covers trains at `--lr`.
-    The criterion's weight decay is `--loss_decay` unless its group says otherwise. Raises UserError for a parameter in two groups.
+    The network answers `param_groups(opt)`. Raises UserError for a parameter in two groups.
     """
     groups = model.param_groups(opt) if hasattr(model, "param_groups") else [{"params": list(model.parameters()), "name": "network"}]
+    groups = [group for group in [*groups, *criterion_groups(criterion, opt), *further] if group["params"]]
+    seen = set()
+    for group in groups:
+        for parameter in group["params"]:
+            if id(parameter) in seen:
+                raise UserError(f"a parameter of optimiser group {group['name']!r} is in another group already: check optim_dict_list")
+            seen.add(id(parameter))
+    return groups
+
+
+def criterion_groups(criterion, opt, name: str = "criterion") -> list[dict]:
+    """Optimiser groups of a criterion: it gives `optim_dict_list`, or `lr`; what neither covers trains at `--lr`.
+
+    The weight decay is `--loss_decay` unless a group says otherwise.
+
+    Args:
+        name: of its group; of several groups with a number behind it.
+    """
     own = [dict(group) for group in getattr(criterion, "optim_dict_list", None) or []]
     for group in own:
         group["params"] = [group["params"]] if isinstance(group["params"], torch.Tensor) else list(group["params"])
@@ -25,15 +42,8 @@ def parameter_groups(model, criterion, opt, further=()) -> list[dict]:
         own.append({"params": rest, "lr": getattr(criterion, "lr", opt.lr)})
     for number, group in enumerate(own):
         group.setdefault("weight_decay", opt.loss_decay)
-        group.setdefault("name", "criterion" if len(own) == 1 else f"criterion_{number}")
-    groups = [group for group in [*groups, *own, *further] if group["params"]]
-    seen = set()
-    for group in groups:
-        for parameter in group["params"]:
-            if id(parameter) in seen:
-                raise UserError(f"a parameter of optimiser group {group['name']!r} is in another group already: check optim_dict_list")
-            seen.add(id(parameter))
-    return groups
+        group.setdefault("name", name if len(own) == 1 else f"{name}_{number}")
+    return own
 
 
 def build_optimizer(model, criterion, opt, further=()) -> torch.optim.Optimizer:
