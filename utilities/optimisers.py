@@ -16,6 +16,10 @@ def parameter_groups(model, criterion, opt, further=()) -> list[dict]:
     """
     groups = model.param_groups(opt) if hasattr(model, "param_groups") else [{"params": list(model.parameters()), "name": "network"}]
     groups = [group for group in [*groups, *criterion_groups(criterion, opt), *further] if group["params"]]
+    if not groups:
+        raise UserError(
+            "there is nothing to train: with --freeze_backbone and --embed_dim 0, take a loss or a trainer with parameters of its own"
+        )
     seen = set()
     for group in groups:
         for parameter in group["params"]:

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-import main
 import parameters
 from runs import RunFolder, checkpoint, load_run
 from tests.trainers import _tiny
@@ -181,5 +180,5 @@ def test_runs_resume_and_are_measured_by_the_network_alone(data, tmp_path):
     assert set(rows[rows.metric == "feature_loss"].epoch) == {2} and set(rows[rows.metric == "distill_loss"].epoch) == {1, 2}
     network, _ = load_run(run.folder)
     assert network(torch.zeros(1, 3, 48, 48))[0].shape == (1, 8)
-    again = main.main(parameters.read(["--evaluate", "--resume_from", str(run.folder)]))
+    again = _tiny.measured(run)
     assert again["test"]["map_r"] == pytest.approx(run.state["selected"]["values"]["test"]["map_r"])
