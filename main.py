@@ -90,7 +90,7 @@ def evaluate_again(opt):
     """`--evaluate`: measure the best checkpoint of a finished run. Returns split -> {metric: value}."""
     runtime = Runtime(opt).begin()
     network = RunFolder(run_folder(opt)).network(evaltypes=opt.evaltypes).to(runtime.device)
-    splits = datasets.select(opt.dataset, opt, opt.source_path, network.input_size)
+    splits = datasets.select(opt.dataset, opt.but(label_level_train=0), opt.source_path, network.input_size)  # nothing is trained
     return outputs.again(network, evaluation.loaders(splits, opt), opt, runtime)
 
 
@@ -100,7 +100,7 @@ def evaluate_ensemble(cross):
     runtime, members = Runtime(opt).begin(), []
     for fold in cross.options(range(cross.n_folds)):  # one network in memory at a time
         network = RunFolder(run_folder(fold)).network(evaltypes=opt.evaltypes).to(runtime.device)
-        splits = datasets.select(opt.dataset, fold, opt.source_path, network.input_size)
+        splits = datasets.select(opt.dataset, fold.but(label_level_train=0), opt.source_path, network.input_size)
         members.append(evaluation.embed_all(network, evaluation.loaders(splits, opt), opt, runtime)[ensemble.SPLIT])
     embedded = ensemble.join(members)
     if opt.dump_embeddings:

@@ -30,6 +30,11 @@ def add_arguments(group) -> None:
 
 def _split(group) -> None:
     """How training, validation and test are made."""
+    group.add_argument(
+        "--label_level_train", type=whole(), default=0, choices=[0, 1],
+        help="which labels training goes by: 0 the classes, 1 the super-classes (online_products, glyphs, folder X/<super>/<class>/); "
+             "evaluation goes by --label_hierarchy_level",
+    )  # fmt: skip
     group.add_argument("--use_tv_split", action="store_true", help="cut a validation split from the training classes")
     group.add_argument("--tv_split_by_samples", action="store_true", help="cut validation from each class's images, not from the classes")
     group.add_argument(

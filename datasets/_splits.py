@@ -104,6 +104,18 @@ def _divided(classes: Classes, published: tuple, reading, module, opt, fold: int
     return tuple(map(_images_of, (training, validation, testing)))
 
 
+def of_super_classes(images: list, name: str) -> list:
+    """The images in their order, their super-classes as classes. Raises UserError where they have none, or are all of one."""
+    supers = {image.super_name for image in images}
+    if None in supers:
+        raise UserError(
+            f"--label_level_train 1: --dataset {name} knows no super-classes; online_products, glyphs and a folder X/<super>/<class>/ do"
+        )
+    if len(supers) < 2:
+        raise UserError(f"--label_level_train 1: all training images are of the super-class {min(supers)!r}: training needs two")
+    return [image._replace(class_name=image.super_name, super_name=None) for image in images]
+
+
 def _has_split(module) -> bool:
     """Whether there is a published split, which no flag but those of a scheme's test set may move."""
     return hasattr(module, "PUBLISHED")
@@ -145,7 +157,10 @@ def build(name: str, module, opt, source: Path, input_size: int | None, fold: in
         pixels = None
         if image_size is not None and images is not None:  # small images of one size stay in memory; evaluation shares training's
             pixels = splits["training"].pixels if split == "evaluation" else _images.decode_grey([image.path for image in images])
-        splits[split] = None if images is None else ImageSet(images, transform, pixels, name, split, root, labels)
+        supers = split == "training" and opt.label_level_train == 1
+        numbers = None if supers else labels
+        images = of_super_classes(images, name) if supers else images
+        splits[split] = None if images is None else ImageSet(images, transform, pixels, name, split, root, numbers)
         if images is not None:
             splits[split].partial, splits[split].notes, splits[split].fingerprint = partial, notes, fingerprint
     return splits

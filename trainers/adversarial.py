@@ -40,7 +40,9 @@ def add_arguments(group) -> None:
 def check(opt) -> None:
     """See `trainers.check`."""
     if not (criteria.takes_tuples(opt.loss) or takes_rows(opt.loss)):
-        raise UserError(f"--trainer adversarial: --loss {opt.loss} takes neither triplets as they are nor class vectors; triplet and margin do")
+        raise UserError(
+            f"--trainer adversarial: --loss {opt.loss} takes neither triplets as they are nor class vectors; triplet and margin do"
+        )
     if classifies(opt):
         _classifier.check(opt)
 

@@ -33,7 +33,9 @@ def add_arguments(group) -> None:
         help="rho of every ordered pair of embeddings, or of one: shared-discriminative=1500; 0: that pair is left alone. The published runs have "
         "100 to 1500 for selfsimilarity, shared and intra, each with discriminative, and 0 for the others",
     )  # fmt: skip
-    group.add_argument("--diva_hidden", type=whole(1, WIDEST), default=512, help="units of the layer by which one embedding predicts another")
+    group.add_argument(
+        "--diva_hidden", type=whole(1, WIDEST), default=512, help="units of the layer by which one embedding predicts another"
+    )
     group.add_argument("--diva_momentum", type=number(0, 1), default=0.9, help="of the moving average of the network that gives keys")
     group.add_argument("--diva_queue", type=whole(1, 10**5), default=50, help="batches whose keys are kept as negatives")
     group.add_argument("--diva_temperature", type=number(1e-6), default=0.1, help="divides the similarities of selfsimilarity_loss")

@@ -12,12 +12,14 @@ from utilities.errors import UserError
 def parameter_groups(model, criterion, opt, further=()) -> list[dict]:
     """Optimiser groups in which every trainable parameter stands exactly once: network, criterion, and the `further` groups of a trainer.
 
-    The network answers `param_groups(opt)`. A criterion gives `optim_dict_list`, or `lr`; what neither covers trains at `--lr`.
-    The criterion's weight decay is `--loss_decay` unless its group says otherwise. Raises UserError for a parameter in two groups.
+    The network answers `param_groups(opt)`. Raises UserError for a parameter in two groups.
     """
     groups = model.param_groups(opt) if hasattr(model, "param_groups") else [{"params": list(model.parameters()), "name": "network"}]
-    own = criterion_groups(criterion, opt)
-    groups = [group for group in [*groups, *own, *further] if group["params"]]
+    groups = [group for group in [*groups, *criterion_groups(criterion, opt), *further] if group["params"]]
+    if not groups:
+        raise UserError(
+            "there is nothing to train: with --freeze_backbone and --embed_dim 0, take a loss or a trainer with parameters of its own"
+        )
     seen = set()
     for group in groups:
         for parameter in group["params"]:
@@ -28,18 +30,24 @@ def parameter_groups(model, criterion, opt, further=()) -> list[dict]:
 
 
 def criterion_groups(criterion, opt, name: str = "criterion") -> list[dict]:
-    """The groups, called `name`, of a criterion's own parameters: those of its `optim_dict_list`, and of the rest."""
-    groups = [dict(group) for group in getattr(criterion, "optim_dict_list", None) or []]
-    for group in groups:
+    """Optimiser groups of a criterion: it gives `optim_dict_list`, or `lr`; what neither covers trains at `--lr`.
+
+    The weight decay is `--loss_decay` unless a group says otherwise.
+
+    Args:
+        name: of its group; of several groups with a number behind it.
+    """
+    own = [dict(group) for group in getattr(criterion, "optim_dict_list", None) or []]
+    for group in own:
         group["params"] = [group["params"]] if isinstance(group["params"], torch.Tensor) else list(group["params"])
-    covered = {id(p) for group in groups for p in group["params"]}
+    covered = {id(p) for group in own for p in group["params"]}
     rest = [p for p in criterion.parameters() if id(p) not in covered and p.requires_grad]
     if rest:
-        groups.append({"params": rest, "lr": getattr(criterion, "lr", opt.lr)})
-    for number, group in enumerate(groups):
+        own.append({"params": rest, "lr": getattr(criterion, "lr", opt.lr)})
+    for number, group in enumerate(own):
         group.setdefault("weight_decay", opt.loss_decay)
-        group.setdefault("name", name if len(groups) == 1 else f"{name}_{number}")
-    return groups
+        group.setdefault("name", name if len(own) == 1 else f"{name}_{number}")
+    return own
 
 
 def embedding_rates(opt) -> dict:

@@ -86,6 +86,13 @@ def run(data, tmp_path, trainer, *more):
     return main.main(parameters.read(words(data, tmp_path, trainer, *more)))
 
 
+def measured(run, *more):
+    """What `--evaluate` says of it, without the pictures, which take longer than all else."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("evaluation.pictures.draw", lambda *arguments: [])
+        return main.main(parameters.read(["--evaluate", "--resume_from", str(run.folder), *more]))
+
+
 def resumes_bit_for_bit(data, tmp_path, trainer, *more):
     """Two epochs at once, and one and then another, leave the same checkpoint. Returns the first run."""
     whole = run(data, tmp_path, trainer, *more, "--n_epochs", "2", "--savename", "Whole")

@@ -130,7 +130,10 @@ def test_each_loss_reaches_its_own_parameters_alone():
     common = network - {"network.backbone.0.bias", "network.last_linear.bias"}
     for name in ("metric_loss", "synth_loss"):
         assert common | {"criterion.beta"} <= reached[name] <= network | {"criterion.beta"}, name
-    assert reached["classifier_loss"] >= {"evaluated_heads.linear.weight", "evaluated_heads.linear.bias", *common} and "criterion.beta" not in reached["classifier_loss"]
+    assert (
+        reached["classifier_loss"] >= {"evaluated_heads.linear.weight", "evaluated_heads.linear.bias", *common}
+        and "criterion.beta" not in reached["classifier_loss"]
+    )
 
 
 def test_phases_what_rests_has_no_gradient_and_batch_norm_rests_too():

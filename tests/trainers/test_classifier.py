@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-import main
 import parameters
 from runs import RunFolder, checkpoint, load_run
 from tests.trainers import _tiny
@@ -140,7 +139,7 @@ def test_runs_resume_and_are_measured_by_their_logits(data, tmp_path):
     assert weight.shape == (6, 576) and opt.classifier_lr == opt.lr
     values = json.loads((run.folder / "summary.json").read_text())["selected"]["values"]
     assert "classifier_logits/map_r" in values["test"]
-    again = main.main(parameters.read(["--evaluate", "--dump_embeddings", "--resume_from", str(run.folder)]))
+    again = _tiny.measured(run, "--dump_embeddings")
     assert {split: pytest.approx(scores) for split, scores in again.items()} == values
     assert np.load(run.folder / "embeddings_test_classifier_logits.npz")["features"].shape == (30, 6)
     recorded = RunFolder(run.folder).metrics

@@ -50,9 +50,7 @@ def with_queue(trainer, count):
 @pytest.mark.parametrize("normalizes", [False, True])
 @pytest.mark.parametrize(("upper", "count"), [(1.4, 5), (9, 24), (0.6, 60), (1.4, 0)])
 def test_selfsimilarity_loss(normalizes, upper, count):
-    trainer, _ = tiny.trainer(
-        "diva", "--loss", "triplet", *FLAGS, "--diva_upper_cutoff", str(upper), network=tiny.Network(normalizes, 6)
-    )
+    trainer, _ = tiny.trainer("diva", "--loss", "triplet", *FLAGS, "--diva_upper_cutoff", str(upper), network=tiny.Network(normalizes, 6))
     assert trainer.queue.shape == (2 * 6 * 2, 6)
     keys_of_old = with_queue(trainer, count)
     outputs = trainer.outputs(views().images)
@@ -176,7 +174,9 @@ def test_the_moving_average_and_the_queue():
 
 
 def test_gradients_groups_and_weights():
-    trainer, opt = tiny.trainer("diva", "--loss", "margin", "--loss_margin_beta", ".4", *FLAGS, "--fc_lr", ".5", "--diva_weights", "1", "2", "3")
+    trainer, opt = tiny.trainer(
+        "diva", "--loss", "margin", "--loss_margin_beta", ".4", *FLAGS, "--fc_lr", ".5", "--diva_weights", "1", "2", "3"
+    )
     with_queue(trainer, 24)
     losses = trainer.losses(trainer.outputs(views().images), views())
     assert set(losses) == set(trainer.LOSSES)

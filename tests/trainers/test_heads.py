@@ -107,7 +107,9 @@ def train(data, tmp_path, name, *more):
 def test_what_is_measured_is_what_the_heads_give(own, data, tmp_path):
     evaltypes = ["narrow", "discriminative", "classes", "Combined_narrow_discriminative-1-2"]
     run = train(data, tmp_path, "adding", "--evaltypes", *evaltypes, "--dump_embeddings")
-    assert {"evaluated_heads.narrow.weight", "evaluated_heads.classes.bias"} <= set(checkpoint.read(run.folder / checkpoint.LAST)["trainer"])
+    assert {"evaluated_heads.narrow.weight", "evaluated_heads.classes.bias"} <= set(
+        checkpoint.read(run.folder / checkpoint.LAST)["trainer"]
+    )
     network, _ = load_run(run.folder)
     assert not network.training and not network.heads.training and not any(m.training for m in network.modules())
     dumped = {name: np.load(run.folder / f"embeddings_test_{name}.npz") for name in evaltypes}

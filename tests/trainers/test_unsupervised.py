@@ -7,7 +7,6 @@ import torch
 
 import criteria
 import datasampler
-import main
 import parameters
 from runs import checkpoint, load_run
 from tests.trainers import _tiny
@@ -106,7 +105,7 @@ def test_runs_resume_and_are_measured_by_the_labels(data, tmp_path, capsys):
     flags = ["--loss", "ntxent", "--views", "3"]
     run = _tiny.resumes_bit_for_bit(data, tmp_path, "unsupervised", *flags)
     assert load_run(run.folder)[1].views == 3 and "trainer" not in checkpoint.read(run.folder / checkpoint.LAST)
-    again = main.main(parameters.read(["--evaluate", "--resume_from", str(run.folder)]))
+    again = _tiny.measured(run)
     assert again["test"]["map_r"] == pytest.approx(run.state["selected"]["values"]["test"]["map_r"])
     capsys.readouterr()
     _tiny.run(data, tmp_path, "unsupervised", *flags, "--dry_run")

@@ -1,0 +1,184 @@
+"""Self-distillation from wider target embeddings: scalars in plain loops, gradients, the delay of the features, one beta a target."""
+
+import math
+
+import pytest
+import torch
+
+import parameters
+from runs import RunFolder, checkpoint, load_run
+from tests.trainers import _tiny
+from utilities.step import Step, parse_weights
+
+pytestmark = pytest.mark.usefixtures("without_pictures")
+SMALL = ["--s2sd_dims", "5", "8"]
+
+
+def linear(layer, rows):
+    return [
+        [
+            sum(w * x for w, x in zip(weights, row, strict=True)) + b
+            for weights, b in zip(layer.weight.tolist(), layer.bias.tolist(), strict=True)
+        ]
+        for row in rows
+    ]
+
+
+def unit(rows):
+    return [[x / math.sqrt(sum(y * y for y in row)) for x in row] for row in rows]
+
+
+def softmax(row, temperature):
+    powers = [math.exp(value / temperature) for value in row]
+    return [power / sum(powers) for power in powers]
+
+
+def divergence(student, teacher, temperature):
+    """T^2 / B times the sum over rows of KL(teacher || student) of the softmax over similarities."""
+    total = 0.0
+    for i in range(len(student)):
+        similar = [[sum(a * b for a, b in zip(rows[i], row, strict=True)) for row in rows] for rows in (student, teacher)]
+        given, wanted = (softmax(row, temperature) for row in similar)
+        total += sum(p * math.log(p / q) for p, q in zip(wanted, given, strict=True))
+    return temperature**2 / len(student) * total
+
+
+def pooled_both(spatial):
+    """Mean plus maximum over the places of each channel."""
+    return [[sum(c := sum(channel, [])) / len(c) + max(c) for channel in image] for image in spatial.tolist()]
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("temperature", [1.0, 0.3])
+def test_scalars_equal_plain_loops(both, temperature):
+    flags = [*SMALL, "--s2sd_T", str(temperature), "--s2sd_features", "--s2sd_features_after", "0", *["--s2sd_pool_both"] * both]
+    _, trainer = _tiny.made("s2sd", *flags)
+    batch = _tiny.batch()
+    outputs, losses = _tiny.losses(trainer, batch)
+    _, activations = trainer.network(batch.images)
+    features = pooled_both(activations["spatial"]) if both else activations["pooled"].tolist()
+    embeddings, heads = outputs["embeddings"].tolist(), []
+    for head in trainer.heads:
+        hidden = [[max(x, 0.0) for x in row] for row in linear(head[0], features)]
+        heads.append(unit(linear(head[2], hidden)))
+    targets = [loss(torch.tensor(h, dtype=torch.float64), batch.labels).item() for loss, h in zip(trainer.targets, heads, strict=True)]
+    close = {"abs": 1e-11, "rel": 1e-10}
+    assert [len(h[0]) for h in heads] == [5, 8] and set(losses) == set(trainer.LOSSES)
+    assert torch.equal(losses["metric_loss"], trainer.criterion(outputs["embeddings"], batch.labels))
+    assert losses["target_loss"].item() == pytest.approx(sum(targets) / 2, **close)
+    assert losses["distill_loss"].item() == pytest.approx(sum(divergence(embeddings, h, temperature) for h in heads) / 2, **close)
+    assert losses["feature_loss"].item() == pytest.approx(divergence(embeddings, unit(features), temperature), **close)
+    assert losses["distill_loss"] > 0 and losses["feature_loss"] > 0
+
+
+def test_gradients():
+    """The teachers are taught by target_loss alone; it and the others reach the backbone."""
+    _, trainer = _tiny.made("s2sd", *SMALL, "--s2sd_features", "--s2sd_features_after", "0")
+    losses = _tiny.losses(trainer, _tiny.batch())[1]
+    backbone, last = {"network.backbone.weight", "network.backbone.bias"}, {"network.last_linear.weight", "network.last_linear.bias"}
+    heads = {name for name, _ in trainer.named_parameters() if name.startswith("heads.")}
+    assert _tiny.with_gradient(trainer, losses["target_loss"]) == backbone | heads and len(heads) == 8
+    for name in ("metric_loss", "distill_loss", "feature_loss"):
+        assert _tiny.with_gradient(trainer, losses[name]) == backbone | last, name
+
+
+def step_of(opt, trainer):
+    from utilities.runtime import Runtime
+
+    sampler = type("Sampler", (), {"replace_storage_entries": lambda *a: None, "precompute_indices": lambda self: None})()
+    groups = list(_tiny.groups(opt, trainer).values())
+    step = Step(trainer, torch.optim.SGD(groups, lr=1e-3), Runtime(opt), sampler, parse_weights(opt.loss_weights))
+    step.start_epoch(1)
+    return step
+
+
+def test_the_sum_is_that_of_the_paper_and_features_wait_for_their_steps():
+    opt, trainer = _tiny.made("s2sd", *SMALL, "--s2sd_features", "--s2sd_features_after", "2")
+    step = step_of(opt, trainer)
+    for number in range(4):
+        done = step(_tiny.batch(seed=number))
+        parts = {"feature_loss": torch.zeros(()), **done.losses}
+        assert ("feature_loss" in done.losses) == (number >= 2)
+        total = (parts["metric_loss"] + parts["target_loss"]) / 2 + 50 * parts["distill_loss"] + 50 * parts["feature_loss"]
+        assert done.loss.item() == pytest.approx(total.item(), rel=1e-12)
+    opt, trainer = _tiny.made("s2sd", *SMALL, "--loss_weights", "distill_loss=2", "metric_loss=1")
+    done = step_of(opt, trainer)(_tiny.batch())
+    parts = done.losses
+    assert done.loss.item() == pytest.approx(
+        (parts["metric_loss"] + parts["target_loss"] / 2 + 2 * parts["distill_loss"]).item(), rel=1e-12
+    )
+
+
+def test_every_target_has_its_own_beta_and_its_own_rate():
+    opt, trainer = _tiny.made(
+        "s2sd", *SMALL, "--loss", "margin", "--batch_mining", "distance", "--loss_margin_beta_lr", ".01", "--lr", ".001"
+    )
+    groups = _tiny.groups(opt, trainer)
+    assert {"s2sd_heads", "s2sd_target_0", "s2sd_target_1", "criterion", "network"} == set(groups)
+    betas = [target.beta for target in trainer.targets]
+    assert len({id(beta) for beta in (*betas, trainer.criterion.beta)}) == 3 and all(beta.shape == (3,) for beta in betas)
+    assert len({id(one.batchminer) for one in (*trainer.targets, trainer.criterion)}) == 3
+    for number, beta in enumerate(betas):
+        group = groups[f"s2sd_target_{number}"]
+        assert [id(p) for p in group["params"]] == [id(beta)] and group["lr"] == 0.01 and group["weight_decay"] == 0
+    assert groups["s2sd_heads"]["lr"] == 0.001 and groups["s2sd_heads"]["weight_decay"] == opt.decay
+    losses = _tiny.losses(trainer, _tiny.batch())[1]
+    reached = _tiny.with_gradient(trainer, losses["target_loss"])
+    assert {"targets.0.beta", "targets.1.beta"} <= reached and "criterion.beta" not in reached
+
+
+def test_another_criterion_for_the_targets():
+    _, trainer = _tiny.made("s2sd", *SMALL, "--s2sd_target", "arcface", "--loss", "contrastive", "--batch_mining", "none")
+    assert [tuple(target.proxies.shape) for target in trainer.targets] == [(3, 5), (3, 8)]
+    with _tiny.refused("unknown loss 'arcfaces'"):
+        parameters.resolve(["--dataset", "glyphs", "--trainer", "s2sd", "--s2sd_target", "arcfaces"])
+
+
+class NoMap(_tiny.Network):
+    """Without the map before pooling."""
+
+    def forward(self, images):
+        embeddings, features = super().forward(images)
+        return embeddings, {"pooled": features["pooled"]}
+
+
+def test_what_cannot_work_is_one_line(data, tmp_path):
+    import trainers
+
+    opt, _ = _tiny.made("s2sd")
+    with _tiny.refused("--s2sd_pool_both: NoMap gives no map before its pooling"):
+        trainers.select("s2sd", opt.but(s2sd_pool_both=True), NoMap(), torch.nn.Identity())
+    for flag, value in (("--s2sd_dims", "0"), ("--s2sd_T", "0"), ("--s2sd_features_after", "-1")):
+        with _tiny.refused(flag):
+            parameters.resolve(["--dataset", "glyphs", "--trainer", "s2sd", flag, value])
+    with _tiny.refused("feature_loss: the trainer has no such loss"):
+        _tiny.run(data, tmp_path, "s2sd", *SMALL, "--loss_weights", "feature_loss=1", "--dry_run")
+
+
+def test_finding_the_map_leaves_the_network_as_it_was(data, tmp_path, capsys):
+    import architectures
+    import trainers
+
+    opt = parameters.read(_tiny.words(data, tmp_path, "s2sd", *SMALL, "--s2sd_pool_both"))
+    opt.n_classes = 3
+    network = architectures.select(opt.arch, opt)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    trainer = trainers.select("s2sd", opt, network, torch.nn.Identity())
+    assert network.training and all(torch.equal(before[name], value) for name, value in network.state_dict().items())
+    assert trainer.heads[0][0].in_features == 64
+    _tiny.run(data, tmp_path, "s2sd", *SMALL, "--s2sd_pool_both", "--dry_run")
+    assert "dry run: one batch of" in capsys.readouterr().out
+
+
+def test_runs_resume_and_are_measured_by_the_network_alone(data, tmp_path):
+    """The delay ends in the second epoch: a resumed run knows how many steps there were."""
+    flags = [*SMALL, "--loss", "margin", "--s2sd_features", "--s2sd_features_after", "3"]
+    run = _tiny.resumes_bit_for_bit(data, tmp_path, "s2sd", *flags)
+    state = checkpoint.read(run.folder / checkpoint.LAST)["trainer"]
+    assert int(state["_extra_state"]) == 4 and {"heads.0.0.weight", "targets.1.beta"} <= set(state)
+    rows = RunFolder(run.folder).metrics
+    assert set(rows[rows.metric == "feature_loss"].epoch) == {2} and set(rows[rows.metric == "distill_loss"].epoch) == {1, 2}
+    network, _ = load_run(run.folder)
+    assert network(torch.zeros(1, 3, 48, 48))[0].shape == (1, 8)
+    again = _tiny.measured(run)
+    assert again["test"]["map_r"] == pytest.approx(run.state["selected"]["values"]["test"]["map_r"])

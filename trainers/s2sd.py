@@ -1,0 +1,151 @@
+"""The embedding learns from wider ones of the same backbone: simultaneous similarity-based self-distillation (Roth et al., arXiv 2009.08348).
+
+As the authors' code, but for one thing: similarities are those of the embedding as the network gives it, so that a network without
+`_normalize` is distilled as it is measured; the code brings it to unit length first. With `_normalize` the two are the same.
+"""
+
+import torch
+from torch.nn.functional import kl_div
+
+import criteria
+from trainers import _heads
+from trainers._trainer import METRIC_LOSS
+from trainers._trainer import Trainer as Base
+from utilities.errors import UserError
+from utilities.numbers import WIDEST, number, whole
+from utilities.optimisers import criterion_groups
+from utilities.tensors import normalize
+
+TARGET_LOSS, DISTILL_LOSS, FEATURE_LOSS = "target_loss", "distill_loss", "feature_loss"
+HEAD = "s2sd_head_"  # and its number: the name of a head's output, before it is brought to unit length
+FEATURES = "s2sd_features"
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the method."""
+    group.add_argument(
+        "--s2sd_dims",
+        type=whole(1, WIDEST),
+        nargs="+",
+        default=[512, 1024, 1536, 2048],
+        metavar="D",
+        help="dimensions of the target embeddings",
+    )
+    group.add_argument(
+        "--s2sd_pool_both",
+        action="store_true",
+        help="target embeddings see average plus maximum of the map before pooling, not the pooled features",
+    )
+    group.add_argument(
+        "--s2sd_target",
+        default=None,
+        metavar="LOSS",
+        help="criterion of the target embeddings, each with its own parameters and miner of --batch_mining, or the miner it needs (unset: --loss)",
+    )
+    group.add_argument("--s2sd_T", type=number(1e-6), default=1, help="temperature of the similarities that are distilled")
+    group.add_argument("--s2sd_features", action="store_true", help="distil the similarities of the pooled features too: feature_loss")
+    group.add_argument("--s2sd_features_after", type=whole(0), default=1000, help="steps after which feature_loss begins")
+
+
+def check(opt) -> None:
+    """See `trainers.check`."""
+    criteria.REGISTRY.module(opt.s2sd_target or opt.loss)
+
+
+class Trainer(Base):
+    """`metric_loss` = L(x, y); `target_loss` = mean_i L_i(h_i, y) of the heads h_i, each a unit vector of an MLP on the pooled features;
+
+    `distill_loss` = mean_i KL_i, KL_i = T^2 / B sum over rows of KL(softmax(S_i / T) || softmax(S / T)), S = x x^T, S_i = h_i h_i^T
+    without gradient; `feature_loss` likewise with the unit pooled features in place of h_i. By default their sum is weighted as
+    (metric_loss + target_loss) / 2 + 50 distill_loss + 50 feature_loss.
+    """
+
+    WEIGHTS = {METRIC_LOSS: 0.5, TARGET_LOSS: 0.5, DISTILL_LOSS: 50.0}
+    LOSSES = (METRIC_LOSS, TARGET_LOSS, DISTILL_LOSS)
+
+    def __init__(self, opt, network, criterion):
+        super().__init__(opt, network, criterion)
+        self.temperature, self.pools_both = opt.s2sd_T, opt.s2sd_pool_both
+        self.features_after = opt.s2sd_features_after if opt.s2sd_features else None
+        if opt.s2sd_features:
+            self.LOSSES, self.WEIGHTS = (*self.LOSSES, FEATURE_LOSS), {**self.WEIGHTS, FEATURE_LOSS: 50.0}
+        self.steps = 0
+        width = self._map_width(opt) if self.pools_both else _heads.feature_width(network)
+        self.heads = torch.nn.ModuleList(_mlp(width, dimension) for dimension in opt.s2sd_dims)
+        target = opt.s2sd_target or opt.loss
+        self.targets = torch.nn.ModuleList(criteria.select(target, opt, embed_dim=dimension) for dimension in opt.s2sd_dims)
+
+    def _map_width(self, opt) -> int:
+        """Channels of the map before pooling, which one blank image tells. Raises UserError where the network gives none."""
+        parameter, was_training = next(self.network.parameters()), self.network.training
+        side = getattr(opt, "crop_size", None) or self.network.input_size
+        self.network.eval()
+        with torch.no_grad():
+            features = self.network(torch.zeros(1, 3, side, side, dtype=torch.uint8, device=parameter.device))[1]
+        self.network.train(was_training)
+        if getattr(features.get("spatial"), "ndim", 0) != 4:
+            name = getattr(self.network, "name", type(self.network).__name__)
+            raise UserError(
+                f"--s2sd_pool_both: {name} gives no map before its pooling. Leave it out, or take resnet50, googlenet, bninception, conv4"
+            )
+        return features["spatial"].shape[1]
+
+    def outputs(self, images: torch.Tensor) -> dict:
+        """And the features that the heads see, `s2sd_features` `(B, F)`, with what each makes of them, `s2sd_head_<i>` `(B, D_i)`."""
+        embeddings, activations = self.network(images)
+        outputs = self.named(embeddings, activations)
+        if self.pools_both:
+            features = activations["spatial"].mean((2, 3)) + activations["spatial"].amax((2, 3))
+        elif "pooled" in outputs:
+            features = outputs["pooled"]
+        else:
+            raise UserError("--trainer s2sd: the network gives no 'pooled' among its features, which the target embeddings see")
+        return {**outputs, FEATURES: features, **{f"{HEAD}{i}": head(features) for i, head in enumerate(self.heads)}}
+
+    def losses(self, outputs: dict, batch) -> dict:
+        """See `trainers._trainer.Trainer.losses`."""
+        similarities = _similarities(outputs["embeddings"])
+        targets = [normalize(outputs[f"{HEAD}{i}"]) for i in range(len(self.heads))]
+        about = {"batch_features": outputs.get("pooled"), "f_embed": getattr(self.network, "last_linear", None)}
+        values = [loss(batch=h, labels=batch.labels, **about) for loss, h in zip(self.targets, targets, strict=True)]
+        losses = {
+            **self.metric_losses(outputs, batch),
+            TARGET_LOSS: torch.stack(values).mean(),
+            DISTILL_LOSS: torch.stack([self._distilled(similarities, h) for h in targets]).mean(),
+        }
+        if self.features_after is not None and self.steps >= self.features_after:
+            losses[FEATURE_LOSS] = self._distilled(similarities, normalize(outputs[FEATURES]))
+        return losses
+
+    def _distilled(self, similarities: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+        """T^2 / B times the sum over rows of KL(teacher's || the embedding's) similarities `(B, B)`; no gradient to the teacher."""
+        wanted = torch.softmax(_similarities(teacher.detach()) / self.temperature, dim=1)
+        given = torch.log_softmax(similarities / self.temperature, dim=1)
+        return self.temperature**2 / len(similarities) * kl_div(given, wanted, reduction="sum")
+
+    def param_groups(self, opt) -> list[dict]:
+        """The heads at `--lr` and `--decay`, each target criterion as the criterion of --loss would be."""
+        groups = [{"params": list(self.heads.parameters()), "name": "s2sd_heads"}]
+        for i, target in enumerate(self.targets):
+            groups += criterion_groups(target, opt, f"s2sd_target_{i}")
+        return groups
+
+    def after_step(self) -> None:
+        """Counts the steps, as the delay of feature_loss goes by them."""
+        self.steps += 1
+
+    def get_extra_state(self) -> torch.Tensor:
+        """The number of steps, for checkpoints: no buffer, which a step on a GPU would have to wait for."""
+        return torch.tensor(self.steps)
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        """The counterpart of `get_extra_state`."""
+        self.steps = int(state)
+
+
+def _mlp(width: int, dimension: int) -> torch.nn.Sequential:
+    return torch.nn.Sequential(torch.nn.Linear(width, dimension), torch.nn.ReLU(), torch.nn.Linear(dimension, dimension))
+
+
+def _similarities(x: torch.Tensor) -> torch.Tensor:
+    return x @ x.T  # (B, B)
