@@ -22,6 +22,8 @@ import torch  # noqa: E402
 
 import batch_mining  # noqa: E402
 import criteria  # noqa: E402
+from utilities.errors import OneLineParser  # noqa: E402
+from utilities.numbers import whole  # noqa: E402
 
 DIMENSIONS, CLASSES = 128, 256
 OWN = "multisimilarity"  # what holds where there is no peer
@@ -102,9 +104,9 @@ def main(arguments) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[112, 512])
+    parser = OneLineParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=whole(2, 10**4), nargs="+", default=[112, 512])
     parser.add_argument("--only", nargs="+", default=None, choices=list(CASES))
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=30)
+    parser.add_argument("--threads", type=whole(1, 1000), default=2)
+    parser.add_argument("--repeats", type=whole(1), default=30)
     main(parser.parse_args())

@@ -4,7 +4,6 @@ The two alternate, so that both see the same machine; medians are compared. Also
 120,053 images, the size of Stanford Online Products, are laid out.
 """
 
-import argparse
 import statistics
 import time
 
@@ -13,6 +12,8 @@ from loop import built, timed
 import parameters
 from datasets import _schemes
 from datasets._images import Image
+from utilities.errors import OneLineParser
+from utilities.numbers import whole
 
 TARGET, TARGET_SECONDS = 1.02, 2.0
 
@@ -38,9 +39,9 @@ def seconds_to_divide(scheme: str, n_classes: int = 22_634, n_images: int = 120_
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=7)
-    parser.add_argument("--batches", type=int, default=20)
+    parser = OneLineParser(description=__doc__)
+    parser.add_argument("--epochs", type=whole(1), default=7)
+    parser.add_argument("--batches", type=whole(1), default=20)
     arguments = parser.parse_args()
     fold, single = run(arguments.epochs, arguments.batches)
     print(f"fold          {statistics.median(fold):.2f} s an epoch   {[round(x, 2) for x in fold]}")

@@ -5,7 +5,6 @@ decodes, RandomResizedCrop 224 (or Resize 256, CenterCrop 224), flip, ToTensor, 
 in a `DataLoader` with one worker on one thread. Scaling and normalising, which the network does here on its own device, are measured too.
 """
 
-import argparse
 import statistics
 import sys
 import tempfile
@@ -17,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch
 
 import datasets
+from utilities.errors import OneLineParser
+from utilities.numbers import whole
 
 SIZE, QUALITY = (500, 375), 90
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -89,10 +90,10 @@ def pixel_difference(dataset, classic, n_images) -> float:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--images", type=int, default=480)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--bs", type=int, default=32)
+    parser = OneLineParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--images", type=whole(100, 10**6), default=480)
+    parser.add_argument("--repeats", type=whole(1), default=5)
+    parser.add_argument("--bs", type=whole(1, 10**6), default=32)
     options = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:

@@ -3,7 +3,6 @@
 Same network, batches' shape, loss and optimiser; two threads; the two alternate, medians of the epochs are compared.
 """
 
-import argparse
 import statistics
 import sys
 import tempfile
@@ -19,7 +18,9 @@ import datasampler  # noqa: E402
 import datasets  # noqa: E402
 import main  # noqa: E402
 import parameters  # noqa: E402
+from utilities.errors import OneLineParser  # noqa: E402
 from utilities.loading import training_loader  # noqa: E402
+from utilities.numbers import whole  # noqa: E402
 from utilities.optimisers import build_optimizer  # noqa: E402
 from utilities.runtime import Runtime  # noqa: E402
 from utilities.step import Step  # noqa: E402
@@ -70,8 +71,8 @@ def run(epochs: int) -> tuple[list[float], list[float]]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=5)
+    parser = OneLineParser(description=__doc__)
+    parser.add_argument("--epochs", type=whole(1), default=5)
     ours, bare = run(parser.parse_args().epochs)
     print(f"threads {torch.get_num_threads()}")
     print(f"main.py's loop  {statistics.median(ours):.2f} s an epoch   {[round(x, 2) for x in ours]}")

@@ -15,7 +15,6 @@ centroids that moved, two or three iterations' worth, 2 to 3 s. At 1,000,000 the
 the 130 GFLOP/s that two cores gave where the figures of docs/speed.md were measured, and comparing them takes another 6.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -26,6 +25,11 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from utilities.errors import OneLineParser  # noqa: E402
+from utilities.numbers import WIDEST, whole  # noqa: E402
+
 ICML_LIST = ["e_recall@1", "e_recall@2", "e_recall@4", "nmi", "f1", "mAP_1000", "mAP_lim", "mAP_c", "dists@intra", "dists@inter"]
 ICML_LIST += ["dists@intra_over_inter", "rho_spectrum@0", "rho_spectrum@-1", "rho_spectrum@1", "rho_spectrum@2", "rho_spectrum@10"]
 REALITY_CHECK = ["precision@1", "r_precision", "map_r", "map@1000", "nmi"]
@@ -98,7 +102,6 @@ def memory(field: str) -> float:
 
 def run_one(options) -> None:
     """Run one contestant in this process and print its figures as JSON."""
-    sys.path.insert(0, str(ROOT))
     import faiss
     import torch
 
@@ -153,12 +156,12 @@ def compare(size: str, options) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
+    parser = OneLineParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
     parser.add_argument("--size", nargs="+", default=["cub", "sop"], choices=list(SHAPES), help="which comparison")
-    parser.add_argument("--rows", type=int, help="other number of samples, classes in proportion")
-    parser.add_argument("--dimensions", type=int, default=128)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=1, help="the best of so many runs counts")
+    parser.add_argument("--rows", type=whole(2, 10**8), help="other number of samples, classes in proportion")
+    parser.add_argument("--dimensions", type=whole(1, WIDEST), default=128)
+    parser.add_argument("--threads", type=whole(1, 1000), default=2)
+    parser.add_argument("--repeats", type=whole(1), default=1, help="the best of so many runs counts")
     parser.add_argument("--only", choices=list(CONTESTANTS), help="run one contestant here and print JSON")
     options = parser.parse_args()
     if options.only:

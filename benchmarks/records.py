@@ -6,7 +6,6 @@ error. The first pair, which starts loaders and imports, is left out. On a machi
 this process with all its threads, though neither loaders nor W&B's service.
 """
 
-import argparse
 import contextlib
 import io
 import itertools
@@ -26,6 +25,8 @@ import main  # noqa: E402
 import parameters  # noqa: E402
 from runs.records.local import LongFile  # noqa: E402
 from runs.run import Run  # noqa: E402
+from utilities.errors import OneLineParser  # noqa: E402
+from utilities.numbers import whole  # noqa: E402
 
 FLAGS = ["--config", "demo_glyphs", "--no_train_metrics", "--kernels", "1", "--plot_every", "0", "--log_online", "--log_every", "1"]
 KINDS = ("everything", "no records")
@@ -66,9 +67,9 @@ def measure(pairs: int) -> list[dict]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=20, help="measured epochs of each kind, at least 2")
-    measured = measure(max(2, parser.parse_args().pairs))
+    parser = OneLineParser(description=__doc__)
+    parser.add_argument("--pairs", type=whole(2), default=20, help="measured epochs of each kind")
+    measured = measure(parser.parse_args().pairs)
     print(f"threads {torch.get_num_threads()}, {len(measured)} pairs")
     for place, clock in enumerate(("wall-clock", "processor")):
         for kind in KINDS:

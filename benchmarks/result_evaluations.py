@@ -19,6 +19,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+from utilities.errors import OneLineParser  # noqa: E402
+from utilities.numbers import whole  # noqa: E402
 
 
 def make(folder: Path, runs: int, epochs: int) -> None:
@@ -38,9 +40,9 @@ def make(folder: Path, runs: int, epochs: int) -> None:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=340)
-    parser.add_argument("--epochs", type=int, default=150)
+    parser = OneLineParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=whole(1, 10**6), default=340)
+    parser.add_argument("--epochs", type=whole(1, 10**6), default=150)
     parser.add_argument("flags", nargs="*", help="flags of Result_Evaluations.py, after --")
     opt = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:

@@ -5,7 +5,6 @@
 Prints a table: seconds to build the sampler, to choose the epoch from the storage (samplers with a memory) and to draw it.
 """
 
-import argparse
 import os
 import sys
 import time
@@ -16,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch  # noqa: E402
 
 import datasampler  # noqa: E402
+from utilities.errors import OneLineParser  # noqa: E402
+from utilities.numbers import WIDEST, whole  # noqa: E402
 
 
 def seconds(function) -> float:
@@ -29,13 +30,13 @@ def seconds(function) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = OneLineParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", default=datasampler.REGISTRY.names(), help="samplers")
-    parser.add_argument("--images", type=int, default=60000)
-    parser.add_argument("--classes", type=int, default=11318)
-    parser.add_argument("--dim", type=int, default=128)
-    parser.add_argument("--bs", type=int, default=112)
-    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
+    parser.add_argument("--images", type=whole(1, 10**8), default=60000)
+    parser.add_argument("--classes", type=whole(1, 10**8), default=11318)
+    parser.add_argument("--dim", type=whole(1, WIDEST), default=128)
+    parser.add_argument("--bs", type=whole(1, 10**6), default=112)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     args = parser.parse_args()
 
     torch.manual_seed(0)
