@@ -242,7 +242,7 @@ def _what_else_is_done(group) -> None:
         "--evaluate",
         action="store_true",
         help="do not train: measure the best checkpoint of the run of this --savename (or --group and --seed, or --resume_from) on --splits_to_eval; "
-        "with --resume_from on other data too, by --dataset and its flags, split as the flags of the split say",
+        "with --resume_from on other data too, by --dataset and its flags, split as the flags of the split say, or whole by --evaluate_all",
     ).role = roles.CONTROL
     group.add_argument(
         "--evaluate_ensemble",
@@ -269,8 +269,9 @@ def logging_parameters(parser) -> None:
         "--online_names",
         default="icml",
         choices=["icml", "plain"],
-        help="names of values at the online service; icml: `Test: discriminative_e_recall: e_recall@1`, as the ICML 2020 pipeline; "
-        "plain: `test/e_recall@1`, as in TensorBoard: W&B then shows one section a split",
+        help="names of values at the online service; icml: `Test: discriminative_e_recall: e_recall@1`, as the ICML 2020 pipeline and the "
+        "files of groups; plain: `test/e_recall@1`, the names that TensorBoard and metrics.csv always have: W&B and Comet then show one section "
+        "a split, and selected/, batch/ and pictures/",
     )
     group.add_argument(
         "--wandb_key", default=None, help="W&B key, never stored or logged; `wandb login` or WANDB_API_KEY is better"

@@ -8,6 +8,7 @@ import sys
 import torch
 from tqdm import tqdm
 
+import trainers
 from utilities import provenance
 from utilities.errors import UserError, terminable
 from utilities.loading import kernels
@@ -103,10 +104,11 @@ def epoch_line(run, epoch: int, means: dict, scores: dict) -> None:
     print("  ".join(parts), flush=True)
 
 
-def dry_run(step, training, evaluated: dict) -> None:
+def dry_run(opt, step, training, evaluated: dict) -> None:
     """One batch through everything; nothing is written. A sampler with a memory chooses from random embeddings."""
     if getattr(step.sampler, "requires_storage", False):
-        step.sampler.load_state_dict({"storage": torch.randn(len(training.dataset), step.trainer.network.embed_dim)})
+        width = trainers.width(step.trainer.network, opt)
+        step.sampler.load_state_dict({"storage": torch.randn(len(training.dataset), width)})
     step.start_epoch(1)
     batch = next(iter(training))
     loss = step.forward(batch)[2]

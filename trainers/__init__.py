@@ -8,13 +8,13 @@ from types import MethodType
 
 import torch
 
-from trainers._trainer import OwnState
+from trainers._trainer import OwnState, width
 from trainers._trainer import Trainer as Base
 from utilities.registry import Registry
 
 REGISTRY = Registry("trainers", "trainer")
 
-__all__ = ["REGISTRY", "Base", "OwnState", "select"]
+__all__ = ["REGISTRY", "Base", "OwnState", "select", "width"]
 
 
 def select(name: str, opt, network, criterion, **flags):

@@ -14,6 +14,17 @@ def add_arguments(group) -> None:
     )  # fmt: skip
 
 
+def trained(names, opt) -> str:
+    """Which of a network's several embeddings, `names`, a trainer trains: the first of `--evaltypes` that it gives, else its first."""
+    return next((name for name in [*getattr(opt, "evaltypes", []), MAIN_EMBEDDING] if name in names), next(iter(names)))
+
+
+def width(network: torch.nn.Module, opt) -> int:
+    """Dimensions of the embedding that a trainer trains: by a network's `embed_dims` (name -> dimensions), else its `embed_dim`."""
+    widths = getattr(network, "embed_dims", None)
+    return widths[trained(widths, opt)] if widths else network.embed_dim
+
+
 class Trainer(torch.nn.Module):
     """What happens in a step, in two halves, so that a step may be cut into chunks and over processes.
 
@@ -37,7 +48,7 @@ class Trainer(torch.nn.Module):
     def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
         super().__init__()
         self.network, self.criterion = network, criterion
-        self.evaltypes = [*getattr(opt, "evaltypes", []), MAIN_EMBEDDING]
+        self.opt = opt
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """The embeddings `(B, D)` that the step goes by, as samplers with a memory store them."""
@@ -57,7 +68,7 @@ class Trainer(torch.nn.Module):
         outputs = {"pooled": features["pooled"]} if "pooled" in features else {}
         if isinstance(embeddings, dict):
             outputs = embeddings | outputs
-            embeddings = embeddings[next((name for name in self.evaltypes if name in embeddings), next(iter(embeddings)))]
+            embeddings = embeddings[trained(embeddings, self.opt)]
         return {**outputs, "embeddings": embeddings}
 
     def losses(self, outputs: dict, batch) -> dict:

@@ -15,6 +15,8 @@ PACKAGES = (
     "torch", "torchvision", "timm", "pretrainedmodels", "faiss-gpu", "faiss-cpu", "numpy", "scipy", "scikit-learn", "pandas", "pillow",
     "wandb",
 )  # fmt: skip
+PLUG_INS = ("architectures", "batch_mining", "criteria", "datasampler", "datasets", "metrics", "trainers")
+OURS = (":(glob)*.py", *(f":(glob){folder}/*.py" for folder in PLUG_INS))  # new files that can change a run; runs and data may lie beside
 MOST_FILES = 200  # of each kind that are named
 MOST_BYTES = 10 << 20  # of a changed or new file that is hashed: larger ones are data
 
@@ -28,14 +30,14 @@ def describe(weights: str | None = None, project: Path = PROJECT) -> dict:
 
     Returns:
         packages: name -> version. git_commit: with `-dirty` where a file of it is changed; None where there is no git.
-        changed_files, untracked_files: name -> SHA-256 (None: gone, or too large) of what git does not have as it is; those that git
-        is told to ignore are left out. weights_sha256.
+        changed_files, untracked_files: name -> SHA-256 (None: gone, or too large) of what git does not have as it is; of new files
+        those alone that are Python, in the root and the plug-in folders, and that git is not told to ignore. weights_sha256.
     """
     return {
         "packages": packages(),
         "git_commit": (_git(project, "describe", "--always", "--dirty", "--abbrev=40") or "").strip() or None,
         "changed_files": _hashes(project, _git(project, "diff", "--name-only", "--relative", "-z", "HEAD")),
-        "untracked_files": _hashes(project, _git(project, "ls-files", "--others", "--exclude-standard", "-z")),
+        "untracked_files": _hashes(project, _git(project, "ls-files", "--others", "--exclude-standard", "-z", "--", *OURS)),
         "weights_sha256": None if weights is None else sha256(Path(weights).expanduser()),
     }
 
