@@ -221,10 +221,6 @@ def read_options(argv: list[str]) -> argparse.Namespace:
     return options
 
 
-def _interrupt(*_) -> None:
-    raise KeyboardInterrupt
-
-
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0, 1 where a run failed, 130 after Ctrl-C."""
     options = read_options(sys.argv[1:] if argv is None else argv)
@@ -256,6 +252,6 @@ def main(argv: list[str] | None = None) -> int:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts this in the background has it ignored
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with one_line_errors("Run_Script.py"):
         sys.exit(main())

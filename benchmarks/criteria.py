@@ -4,9 +4,6 @@
 
 D = 128, two samples a class, unit vectors, as many classes as a batch of 512 holds. Three criteria are held against our own
 multisimilarity step instead, where the peer's cost grows beyond measure.
-
-Floor. At B = 512 a matrix of similarities is 0.07 GFLOP, under a millisecond; its gradient twice that. The matrix itself is 1 MB, so each
-pass over it costs about 0.05 ms: a criterion on all pairs is a handful of such passes, and one on mined triplets only O(B D).
 """
 
 import argparse

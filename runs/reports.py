@@ -43,20 +43,11 @@ def start_up(opt, runtime, data: str, trainer, optimizer, sampler, selection) ->
     lines = [("device", runtime.description)]
     lines += [("data" if number == 0 else "", line.strip()) for number, line in enumerate(data.splitlines())]
     trained = sum(p.numel() for p in model.parameters())
-    lines.append(
-        (
-            "network",
-            f"{opt.arch}, {trained / 1e6:.2f} M parameters, weights: {getattr(model, 'weights_name', 'unknown')}, input {model.input_size}, embedding {opt.embed_dim or 'as the features'}",
-        )
-    )
+    weights = f"weights: {getattr(model, 'weights_name', 'unknown')}, input {model.input_size}"
+    lines.append(("network", f"{opt.arch}, {trained / 1e6:.2f} M parameters, {weights}, embedding {opt.embed_dim or 'as the features'}"))
     for group in optimizer.param_groups:
-        count = sum(p.numel() for p in group["params"])
-        lines.append(
-            (
-                "optimiser",
-                f"{opt.optim}: {group.get('name', 'group')}, {count:,} parameters, rate {group['lr']:g}, decay {group['weight_decay']:g}",
-            )
-        )
+        of = f"{group.get('name', 'group')}, {sum(p.numel() for p in group['params']):,} parameters"
+        lines.append(("optimiser", f"{opt.optim}: {of}, rate {group['lr']:g}, decay {group['weight_decay']:g}"))
     miner = f" with miner {opt.batch_mining}" if getattr(criterion, "batchminer", None) is not None else ""
     lines.append(("criterion", f"{opt.loss}{miner}"))
     lines += [("trainer", opt.trainer)] if opt.trainer != "metric_only" else []

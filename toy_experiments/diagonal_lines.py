@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import metrics  # noqa: E402
 from utilities.errors import OneLineParser, UserError, one_line_errors  # noqa: E402
+from utilities.intervals import two_sided  # noqa: E402
 from utilities.numbers import whole  # noqa: E402
 
 TRAIN_LINES = ((0.1, 0.3), (0.35, 0.55), (0.6, 0.8), (0.85, 1.05))  # x = y from … to …
@@ -97,16 +98,13 @@ def network() -> torch.nn.Sequential:
 
 
 def contrastive(embeddings: torch.Tensor, labels: torch.Tensor, loss: Loss, draws: torch.Tensor) -> torch.Tensor:
-    """Contrastive loss over all valid triplets of each of S batches.
+    """Contrastive loss over all valid triplets of each of S batches, `(S,)`: mean d_ap + mean [margin - d_an]+.
 
-    mean d_ap + mean [margin - d_an]+, where a flipped triplet has its positive in the place of its negative.
+    A flipped triplet has its positive in the place of its negative.
 
     Args:
         embeddings: `(S, B, 2)`. labels: `(S, B)`.
         draws: uniform in [0, 1), `(S, B, B, B)`: triplet (a, p, n) is flipped where it is below the flip probability.
-
-    Returns:
-        `(S,)`, one value a batch.
     """
     differences = embeddings[:, :, None] - embeddings[:, None, :]
     distances = differences.square().sum(-1).clamp(min=1e-12).sqrt()  # (S, B, B)
@@ -239,9 +237,7 @@ def chance(differences: np.ndarray) -> float:
     error = differences.std(ddof=1) / len(differences) ** 0.5
     if not error:
         return float(not differences.any())
-    from scipy.special import stdtr  # not scipy.stats, whose import costs a second
-
-    return float(2 * stdtr(len(differences) - 1, -abs(differences.mean() / error)))
+    return two_sided(differences.mean() / error, len(differences) - 1)
 
 
 def _p(differences: np.ndarray) -> str:
