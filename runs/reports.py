@@ -24,11 +24,8 @@ def interruptible(run):
             yield
     except KeyboardInterrupt:
         run.close()
-        print(
-            f"\ninterrupted: epochs 1 to {run.epoch} are saved in {run.folder}"
-            if run.epoch
-            else f"\ninterrupted before the end of epoch 1 in {run.folder}"
-        )
+        saved = f": epochs 1 to {run.epoch} are saved" if run.epoch else " before the end of epoch 1"
+        print(f"\ninterrupted{saved} in {run.folder}")
         whole = run.folder if run.opt.fold is None else run.folder.parent
         print(f"continue with: python main.py --resume_from {whole}")
         sys.exit(130)

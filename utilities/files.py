@@ -23,7 +23,9 @@ def replacing(path: Path | str, mode: str = "w"):
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
+        mask = os.umask(0)  # the only way to ask for it
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
         os.replace(temporary, path)
     except BaseException as error:
         if temporary is not None:
@@ -32,12 +34,6 @@ def replacing(path: Path | str, mode: str = "w"):
         if isinstance(error, OSError):
             raise UserError(f"cannot write {path}: {error.strerror or error}. What was there before is untouched") from error
         raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def alternatives(path: Path, ending: str = ""):

@@ -83,16 +83,13 @@ class _LongForm(Sink):
 
     def cut(self, epoch: int, step: int = 0) -> None:
         if self.path.exists():
-            self._replace([row for row in _sound_rows(self.path, self.FIELDS) or [] if int(row["epoch"]) <= epoch])
+            _write(self.path, self.FIELDS, [row for row in _sound_rows(self.path, self.FIELDS) or [] if int(row["epoch"]) <= epoch])
 
     def _append(self, lines) -> None:
         if not self.path.exists():
-            self._replace([])
+            _write(self.path, self.FIELDS, [])
         with open(self.path, "a", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows(lines)
-
-    def _replace(self, rows: list[dict]) -> None:
-        _write(self.path, self.FIELDS, rows)
 
 
 class LongFile(_LongForm):
