@@ -26,6 +26,7 @@ from search.plan import FULL, REPRODUCTIONS, Plan
 from search.trials import TrialLoop
 from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.locks import Lock
+from utilities.numbers import whole
 
 PROGRAM = "Bayesian_Optimization.py"
 
@@ -37,13 +38,19 @@ def get_parser() -> argparse.ArgumentParser:
         usage=f"python {PROGRAM} [main.py's flags] --<flag>~BAYESIAN~ [low,high] …",
     )  # fmt: skip
     add = parser.add_argument
-    add("--bayesian_optimization_n_iter", type=int, default=50, metavar="N", help="trials in all, failed ones included (default: 50)")
+    add(
+        "--bayesian_optimization_n_iter",
+        type=whole(1, 10**6),
+        default=50,
+        metavar="N",
+        help="trials in all, failed ones included (default: 50)",
+    )
     help_text = (
         f"runs of the best trial with seeds seed+1 … seed+N (default: {REPRODUCTIONS} where there are {FULL} trials or more, else 0)"
     )
-    add("--reproductions", type=int, default=None, metavar="N", help=help_text)
+    add("--reproductions", type=whole(0, 10**6), default=None, metavar="N", help=help_text)
     add("--study_storage", default=None, metavar="URL", help="database of the study, as SQLAlchemy names it (default: a journal file)")
-    add("--heartbeat", type=int, default=60, metavar="SECONDS", help="time between signs of life in a database (default: 60)")
+    add("--heartbeat", type=whole(1, 10**6), default=60, metavar="SECONDS", help="time between signs of life in a database (default: 60)")
     add("--lost_hosts", nargs="+", default=[], metavar="HOST", help="machines that are gone: trials that they ran are continued here")
     add("--resume", nargs="?", help="a search always continues: accepted, and without effect")
     return parser
@@ -51,10 +58,6 @@ def get_parser() -> argparse.ArgumentParser:
 
 def check(own, opt) -> None:
     """Refuse what cannot be searched. Raises UserError."""
-    if own.bayesian_optimization_n_iter < 1:
-        raise UserError(f"--bayesian_optimization_n_iter {own.bayesian_optimization_n_iter} must be at least 1")
-    if (own.reproductions or 0) < 0 or own.heartbeat < 1:
-        raise UserError("--reproductions must be at least 0 and --heartbeat at least 1")
     for name in ("evaluate", "evaluate_ensemble", "aggregate_only", "resume_from", "list", "print_config"):
         if getattr(opt, name):
             raise UserError(f"--{name} is main.py's alone: a search continues when the same command is started again")

@@ -13,6 +13,7 @@ from results import collect, columns, formats, groups, page, plots, published, r
 from results.columns import BEST_ON_TEST, LAST, SELECTED
 from results.recorded import RecordedRun
 from utilities.errors import OneLineParser, UserError, one_line_errors
+from utilities.numbers import whole
 
 PROGRAM = "Result_Evaluations.py"
 ALL, LEFT_OUT = "All data sets", "Runs that are in no mean"  # parts of the page beside the data sets
@@ -31,8 +32,8 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
     add("--metrics", nargs="+", default=[], metavar="METRIC", help=help_metrics)
     help_relation = "also plot metric Y against X; may be given several times"
     add("--relation", nargs=2, action="append", default=[], metavar=("X", "Y"), help=help_relation)
-    help_ddof = "deviations divide by seeds - ddof (default: 1); beside published values always 0, as theirs"
-    add("--ddof", type=int, choices=[0, 1], default=1, help=help_ddof)
+    help_ddof = "deviations divide by seeds - ddof, 0 or 1 (default: 1); beside published values always 0, as theirs"
+    add("--ddof", type=whole(0, 1), default=1, help=help_ddof)
     opt = parser.parse_args(argv)
     opt.runs = opt.runs or ([] if opt.project else ["Training_Results"])
     return opt

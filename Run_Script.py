@@ -26,6 +26,7 @@ from runs.folds import CrossValidation
 from search import report, settings
 from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.locks import Lock
+from utilities.numbers import whole
 
 ROOT = Path(__file__).resolve().parent
 LOGS = "run_script"  # the folder of logs and locks, beside the run folders
@@ -188,11 +189,11 @@ def get_parser() -> argparse.ArgumentParser:
     add, several = parser.add_argument, {"nargs": "+", "default": []}
     add("script", help="file of runs, such as Revisit_Runs.sh")
     add("--filter", metavar="TEXT", **several, help="only runs whose command holds one of these (regular expressions)")
-    add("--lines", type=int, metavar="N", **several, help="only the runs on these lines of the file")
-    add("--seeds", type=int, metavar="N", **several, help="run each line with each of these seeds instead of its own")
+    add("--lines", type=whole(1), metavar="N", **several, help="only the runs on these lines of the file")
+    add("--seeds", type=whole(0), metavar="N", **several, help="run each line with each of these seeds instead of its own")
     add("--datapath", help="value of $datapath, instead of the file's own")
-    add("--jobs", type=int, help="runs at a time (default: one a GPU of --gpus, else 1)")
-    add("--gpus", type=int, metavar="N", **several, help="GPUs for the jobs in turn (default: the lines' own --gpu)")
+    add("--jobs", type=whole(1, 1000), help="runs at a time (default: one a GPU of --gpus, else 1)")
+    add("--gpus", type=whole(0, 1000), metavar="N", **several, help="GPUs for the jobs in turn (default: the lines' own --gpu)")
     add("--list", action="store_true", help="say how each run stands, and stop")
     add("--dry_run", action="store_true", help="check each run by its program's --dry_run: data, network, one batch; nothing is trained")
     help_slurm = (
@@ -205,12 +206,10 @@ def get_parser() -> argparse.ArgumentParser:
 def read_options(argv: list[str]) -> argparse.Namespace:
     """Parse the command line. Raises UserError for what cannot be."""
     place = argv.index("--") if "--" in argv else len(argv)
-    options = get_parser().parse_args(argv[:place])
+    parser = get_parser()
+    parser.exits = False
+    options = parser.parse_args(argv[:place])
     options.added = argv[place + 1 :]
-    if options.jobs is not None and options.jobs < 1:
-        raise UserError(f"--jobs {options.jobs}: at least 1 run at a time")
-    if any(gpu < 0 for gpu in options.gpus):
-        raise UserError(f"--gpus {' '.join(map(str, options.gpus))}: a GPU's number is 0 or more")
     for pattern in options.filter:
         try:
             re.compile(pattern)
@@ -220,10 +219,6 @@ def read_options(argv: list[str]) -> argparse.Namespace:
         if "=" not in setting:
             raise UserError(f"--slurm {setting}: expected KEY=VALUE")
     return options
-
-
-def _interrupt(*_) -> None:
-    raise KeyboardInterrupt
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -257,6 +252,6 @@ def main(argv: list[str] | None = None) -> int:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts this in the background has it ignored
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with one_line_errors("Run_Script.py"):
         sys.exit(main())

@@ -31,7 +31,7 @@ from utilities.step import Step, parse_weights
 def build_trainer(opt, network, runtime):
     """The training method with network, miner and criterion, on the runtime's device."""
     batchminer = batch_mining.select(opt.batch_mining, opt) if criteria.takes_miner(opt.loss, opt) else None
-    criterion = criteria.select(opt.loss, opt, batchminer, embed_dim=network.embed_dim)  # --embed_dim 0: as many as the features
+    criterion = criteria.select(opt.loss, opt, batchminer, embed_dim=trainers.width(network, opt))  # --embed_dim 0: as the features
     return trainers.select(opt.trainer, opt, network, criterion).to(runtime.device)
 
 
@@ -62,7 +62,7 @@ def train(opt, began=lambda: None):
     step = Step(trainer, optimizer, runtime, sampler, parse_weights(opt.loss_weights))
     reports.start_up(opt, runtime, datasets.describe(splits), trainer, optimizer, sampler, selection)
     if opt.dry_run:
-        return reports.dry_run(step, training, to_evaluate)
+        return reports.dry_run(opt, step, training, to_evaluate)
 
     sampler.create_storage(evaluation_loader(splits["evaluation"], opt), trainer, runtime.device)
     parts = dict(model=network, criterion=trainer.criterion, optimizer=optimizer, scheduler=scheduler, scaler=runtime.scaler)

@@ -27,6 +27,10 @@ from utilities.errors import OneLineParser, UserError
 from utilities.numbers import number, whole
 from utilities.registry import unknown
 
+REGISTRIES = {  # in the order in which their flags are listed
+    "datasets": datasets.REGISTRY, "architectures": architectures.REGISTRY, "samplers": datasampler.REGISTRY,
+    "trainers": trainers.REGISTRY, "losses": criteria.REGISTRY, "miners": batch_mining.REGISTRY,
+}  # fmt: skip
 LISTS = ("losses", "miners", "samplers", "architectures", "datasets", "trainers", "metrics")
 DEFAULT_METRICS = [
     "e_recall@1", "e_recall@2", "e_recall@4", "nmi", "f1", "mAP_1000", "mAP_lim", "mAP_c", "dists@intra", "dists@inter",
@@ -242,7 +246,7 @@ def _what_else_is_done(group) -> None:
         "--evaluate",
         action="store_true",
         help="do not train: measure the best checkpoint of the run of this --savename (or --group and --seed, or --resume_from) on --splits_to_eval; "
-        "with --resume_from on other data too, by --dataset and its flags, split as the flags of the split say",
+        "with --resume_from on other data too, by --dataset and its flags, split as the flags of the split say, or whole by --evaluate_all",
     ).role = roles.CONTROL
     group.add_argument(
         "--evaluate_ensemble",
@@ -269,8 +273,9 @@ def logging_parameters(parser) -> None:
         "--online_names",
         default="icml",
         choices=["icml", "plain"],
-        help="names of values at the online service; icml: `Test: discriminative_e_recall: e_recall@1`, as the ICML 2020 pipeline; "
-        "plain: `test/e_recall@1`, as in TensorBoard: W&B then shows one section a split",
+        help="names of values at the online service; icml: `Test: discriminative_e_recall: e_recall@1`, as the ICML 2020 pipeline and the "
+        "files of groups; plain: `test/e_recall@1`, the names that TensorBoard and metrics.csv always have: W&B and Comet then show one section "
+        "a split, and selected/, batch/ and pictures/",
     )
     group.add_argument(
         "--wandb_key", default=None, help="W&B key, never stored or logged; `wandb login` or WANDB_API_KEY is better"
@@ -338,32 +343,6 @@ def run_parameters(parser) -> None:
     group.add_argument("--list", choices=LISTS, default=None, help="print the plug-ins of one kind with their captions and exit")
 
 
-def batch_creation_parameters(parser) -> None:
-    """Flags of the batch samplers."""
-    datasampler.REGISTRY.add_arguments(parser)
-
-
-def loss_specific_parameters(parser) -> None:
-    """Flags of the criteria."""
-    criteria.REGISTRY.add_arguments(parser)
-
-
-def batchmining_specific_parameters(parser) -> None:
-    """Flags of the miners."""
-    batch_mining.REGISTRY.add_arguments(parser)
-
-
-def trainer_parameters(parser) -> None:
-    """Flags of the training methods."""
-    trainers.REGISTRY.add_arguments(parser)
-
-
-def data_parameters(parser) -> None:
-    """Flags of data sets and networks."""
-    datasets.REGISTRY.add_arguments(parser)
-    architectures.REGISTRY.add_arguments(parser)
-
-
 def get_parser() -> argparse.ArgumentParser:
     """The parser with every flag of the program and of its plug-ins."""
     parser = _Parser(
@@ -371,11 +350,10 @@ def get_parser() -> argparse.ArgumentParser:
         usage="python main.py [flags]    (--help: every flag; --list losses: the losses; docs/flags.md)",
     )  # fmt: skip
     shared_flags.add_arguments(parser)
-    for declare in (
-        basic_training_parameters, evaluation_parameters, logging_parameters, run_parameters,
-        data_parameters, batch_creation_parameters, trainer_parameters, loss_specific_parameters, batchmining_specific_parameters,
-    ):  # fmt: skip
+    for declare in (basic_training_parameters, evaluation_parameters, logging_parameters, run_parameters):
         declare(parser)
+    for registry in REGISTRIES.values():
+        registry.add_arguments(parser)
     return parser
 
 
@@ -410,11 +388,7 @@ def listing(kind: str) -> list[tuple[str, str]]:
         return metrics.listing()
     if kind not in LISTS:
         raise unknown("list", kind, LISTS)
-    registry = {
-        "losses": criteria.REGISTRY, "miners": batch_mining.REGISTRY, "samplers": datasampler.REGISTRY,
-        "architectures": architectures.REGISTRY, "datasets": datasets.REGISTRY, "trainers": trainers.REGISTRY,
-    }[kind]  # fmt: skip
-    return [(name, registry.caption(name)) for name in registry.names()]
+    return [(name, REGISTRIES[kind].caption(name)) for name in REGISTRIES[kind].names()]
 
 
 def answer(opt) -> str | None:

@@ -3,7 +3,8 @@
 The grammar of a name is `<backbone>[_<trait>]…`, traits in any order. It is read once, here; everybody else asks the network
 (`network.normalizes`, `network.frozen`, `network.input_size` …).
 
-A module's class is `Network(opt, name)`, a `torch.nn.Module`: `forward(images) -> (embeddings, features)`.
+A module's class is `Network(opt, name)`, a `torch.nn.Module`: `forward(images) -> (embeddings, features)`. `embed_dim` says how wide its
+embeddings are; of one whose `embeddings` are a dict of several, `embed_dims` (name -> dimensions) where they differ.
 """
 
 import difflib

@@ -4,9 +4,6 @@
 
 D = 128, two samples a class, unit vectors, as many classes as a batch of 512 holds. Three criteria are held against our own
 multisimilarity step instead, where the peer's cost grows beyond measure.
-
-Floor. At B = 512 a matrix of similarities is 0.07 GFLOP, under a millisecond; its gradient twice that. The matrix itself is 1 MB, so each
-pass over it costs about 0.05 ms: a criterion on all pairs is a handful of such passes, and one on mined triplets only O(B D).
 """
 
 import argparse
@@ -22,6 +19,8 @@ import torch  # noqa: E402
 
 import batch_mining  # noqa: E402
 import criteria  # noqa: E402
+from utilities.errors import OneLineParser  # noqa: E402
+from utilities.numbers import whole  # noqa: E402
 
 DIMENSIONS, CLASSES = 128, 256
 OWN = "multisimilarity"  # what holds where there is no peer
@@ -102,9 +101,9 @@ def main(arguments) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[112, 512])
+    parser = OneLineParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=whole(2, 10**4), nargs="+", default=[112, 512])
     parser.add_argument("--only", nargs="+", default=None, choices=list(CASES))
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=30)
+    parser.add_argument("--threads", type=whole(1, 1000), default=2)
+    parser.add_argument("--repeats", type=whole(1), default=30)
     main(parser.parse_args())

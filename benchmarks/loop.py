@@ -3,7 +3,6 @@
 Same network, batches' shape, loss and optimiser; two threads; the two alternate, medians of the epochs are compared.
 """
 
-import argparse
 import statistics
 import sys
 import tempfile
@@ -19,7 +18,9 @@ import datasampler  # noqa: E402
 import datasets  # noqa: E402
 import main  # noqa: E402
 import parameters  # noqa: E402
+from utilities.errors import OneLineParser  # noqa: E402
 from utilities.loading import training_loader  # noqa: E402
+from utilities.numbers import whole  # noqa: E402
 from utilities.optimisers import build_optimizer  # noqa: E402
 from utilities.runtime import Runtime  # noqa: E402
 from utilities.step import Step  # noqa: E402
@@ -27,11 +28,9 @@ from utilities.step import Step  # noqa: E402
 FLAGS = "--config demo_glyphs --no_train_metrics --kernels 1"
 
 
-def built(*more: str, fold: int | None = None):
+def built():
     """Everything that `main.train_one_epoch` takes after the epoch: loader, step, options."""
-    opt = parameters.read([*FLAGS.split(), "--save_path", tempfile.mkdtemp(), *more])
-    if fold is not None:
-        opt.fold = fold
+    opt = parameters.read([*FLAGS.split(), "--save_path", tempfile.mkdtemp()])
     runtime = Runtime(opt).begin()
     model = architectures.select(opt.arch, opt)
     splits = datasets.select(opt.dataset, opt, opt.source_path, model.input_size)
@@ -42,13 +41,6 @@ def built(*more: str, fold: int | None = None):
     return training_loader(splits["training"], sampler, opt), Step(trainer, optimizer, runtime, sampler, {}), opt
 
 
-def timed(*arguments) -> float:
-    """Seconds of one `main.train_one_epoch`."""
-    began = time.perf_counter()
-    main.train_one_epoch(*arguments)
-    return time.perf_counter() - began
-
-
 def run(epochs: int) -> tuple[list[float], list[float]]:
     """Seconds of each epoch: through main.train_one_epoch, and bare."""
     parts = built()
@@ -57,7 +49,9 @@ def run(epochs: int) -> tuple[list[float], list[float]]:
     batches = [(labels, images) for labels, images, _ in loader]
     ours, bare = [], []
     for epoch in range(1, epochs + 2):
-        ours.append(timed(epoch, *parts))
+        began = time.perf_counter()
+        main.train_one_epoch(epoch, *parts)
+        ours.append(time.perf_counter() - began)
         began = time.perf_counter()
         for labels, images in batches:
             embeddings, _ = model(images)
@@ -70,8 +64,8 @@ def run(epochs: int) -> tuple[list[float], list[float]]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=5)
+    parser = OneLineParser(description=__doc__)
+    parser.add_argument("--epochs", type=whole(1), default=5)
     ours, bare = run(parser.parse_args().epochs)
     print(f"threads {torch.get_num_threads()}")
     print(f"main.py's loop  {statistics.median(ours):.2f} s an epoch   {[round(x, 2) for x in ours]}")

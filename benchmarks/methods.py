@@ -22,6 +22,8 @@ import criteria  # noqa: E402
 import main  # noqa: E402
 import parameters  # noqa: E402
 from runs.folder import RunFolder, run_folder  # noqa: E402
+from utilities.errors import OneLineParser  # noqa: E402
+from utilities.numbers import whole  # noqa: E402
 
 COMMON = (
     "--dataset glyphs --arch conv4_normalize --embed_dim 64 --bs 112 --samples_per_class 4 --data_sampler class_balanced --lr 0.001 --decay 0 "
@@ -176,13 +178,15 @@ def peer_table(names: list[str], seeds: range, save_path: str, peer: str) -> Non
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = OneLineParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=None, help="these losses (default: all)")
     parser.add_argument("--peers", action="store_true", help="the comparison with pytorch-metric-learning instead of the table")
     parser.add_argument("--own_starts", action="store_true", help="with --peers: class vectors of each program start its own way")
-    parser.add_argument("--seeds", type=int, default=None, help="how many seeds (default: 3; 5 with --peers)")
+    parser.add_argument("--seeds", type=whole(1, 1000), default=None, help="how many seeds (default: 3; 5 with --peers)")
     parser.add_argument("--save_path", default="Training_Results/Methods", help="where the runs lie")
     arguments = parser.parse_args()
+    if arguments.peers and arguments.seeds == 1:
+        parser.error("--seeds 1: a paired difference has an error from two seeds on")
     missing = set(criteria.REGISTRY.names()) - set(METHODS)
     if missing:
         sys.exit(f"no setting for {', '.join(sorted(missing))}: add them to METHODS")

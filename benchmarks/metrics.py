@@ -6,16 +6,11 @@
 Every contestant runs in a process of its own, the data made there from the same seed; memory is what its peak resident set
 lies above the resident set with data and packages loaded. On a shared machine trust the ratios of CPU seconds most.
 
-Floor. All scores of 60,502 x 60,502 at 128 dimensions are 0.94 TFLOP, half of that where (i, j) and (j, i) are computed once; a
-core with AVX-512 does 80 to 110 GFLOP/s in float32, two cores 160 to 220: 2.1 to 2.9 s. Comparing each score with the cuts of its
-two queries is 3.7 G comparisons of data in the cache, .3 to .5 ns each on one core: 0.6 to 0.9 s on two. Sorting what is kept costs
-13 ns a score: nothing on separable data, 1 s on bad data (1,500 kept a query). So the ranks cost 3 s at least, where faiss needs 5
-to 10 s for 12 neighbours. A k-means iteration with 11,316 centroids is .18 TFLOP, 20 of them 3.5 TFLOP, about 17 s; with only the
-centroids that moved, two or three iterations' worth, 2 to 3 s. At 1,000,000 the scores, each once, are 128 TFLOP, 16 minutes at
-the 130 GFLOP/s that two cores gave where the figures of docs/speed.md were measured, and comparing them takes another 6.
+Floor, on two cores of 80 to 110 GFLOP/s in float32. All scores of 60,502 x 60,502 at 128 dimensions, each once, are 0.47 TFLOP, 2 to 3 s;
+comparing and sorting them brings the ranks to 3 s at least. 20 k-means iterations with 11,316 centroids are 3.5 TFLOP, about 17 s; with
+only the centroids that moved 2 to 3 s. At 1,000,000 the scores are 128 TFLOP, each once, and cost 16 minutes, comparing them another 6.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -26,6 +21,11 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from utilities.errors import OneLineParser  # noqa: E402
+from utilities.numbers import WIDEST, whole  # noqa: E402
+
 ICML_LIST = ["e_recall@1", "e_recall@2", "e_recall@4", "nmi", "f1", "mAP_1000", "mAP_lim", "mAP_c", "dists@intra", "dists@inter"]
 ICML_LIST += ["dists@intra_over_inter", "rho_spectrum@0", "rho_spectrum@-1", "rho_spectrum@1", "rho_spectrum@2", "rho_spectrum@10"]
 REALITY_CHECK = ["precision@1", "r_precision", "map_r", "map@1000", "nmi"]
@@ -98,7 +98,6 @@ def memory(field: str) -> float:
 
 def run_one(options) -> None:
     """Run one contestant in this process and print its figures as JSON."""
-    sys.path.insert(0, str(ROOT))
     import faiss
     import torch
 
@@ -153,12 +152,12 @@ def compare(size: str, options) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
+    parser = OneLineParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
     parser.add_argument("--size", nargs="+", default=["cub", "sop"], choices=list(SHAPES), help="which comparison")
-    parser.add_argument("--rows", type=int, help="other number of samples, classes in proportion")
-    parser.add_argument("--dimensions", type=int, default=128)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=1, help="the best of so many runs counts")
+    parser.add_argument("--rows", type=whole(2, 10**8), help="other number of samples, classes in proportion")
+    parser.add_argument("--dimensions", type=whole(1, WIDEST), default=128)
+    parser.add_argument("--threads", type=whole(1, 1000), default=2)
+    parser.add_argument("--repeats", type=whole(1), default=1, help="the best of so many runs counts")
     parser.add_argument("--only", choices=list(CONTESTANTS), help="run one contestant here and print JSON")
     options = parser.parse_args()
     if options.only:

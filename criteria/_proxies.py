@@ -18,6 +18,15 @@ def add_arguments(group) -> None:
     )
 
 
+def _know_the_width(criterion: "ProxyCriterion", args: tuple, kwargs: dict) -> None:
+    given, own = kwargs["batch"].shape[1], criterion.proxies.shape[1]
+    if given != own:
+        raise UserError(
+            f"embeddings of {given} dimensions, class vectors of {own}: the network's embed_dim is not what it gives (of several embeddings "
+            "embed_dims says each one's)"
+        )
+
+
 class ProxyCriterion(MetricCriterion):
     """Base of criteria that train one vector a class, or several (class-major: those of class 0 first).
 
@@ -44,6 +53,7 @@ class ProxyCriterion(MetricCriterion):
             (pml_start or _normal_columns if opt.loss_vectors_start == "pml" else start or _uniform)(self.proxies)
         self.optim_dict_list = [{"params": [self.proxies], "lr": lr}]
         self.expect_classes(self.n_classes)
+        self.register_forward_pre_hook(_know_the_width, with_kwargs=True)
 
     def unit_proxies(self, batch: torch.Tensor) -> torch.Tensor:
         """The vectors `(C * per_class, D)` at unit length, in the precision and on the device of `batch`."""

@@ -57,7 +57,7 @@ def select(name: str, opt=None, source_path=None, input_size: int | None = None,
         flags: single flags that override `opt`, e.g. `use_tv_split=True`.
 
     Returns:
-        Split -> `datasets._images.ImageSet`, with `image_dict`, `image_list`, `avail_classes`, `n_classes`, `class_names`, `super_labels`,
+        Split (with `--evaluate_all` testing alone, the others None) -> `datasets._images.ImageSet`, with `image_dict`, `image_list`, `avail_classes`, `n_classes`, `class_names`, `super_labels`,
         `paths`, `counts`, `transforms_as_resolved`; item `(label, image uint8 (3, H, W), index)`.
 
     Raises:

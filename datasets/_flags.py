@@ -76,6 +76,10 @@ def _split(group) -> None:
         "--split_file", default=None, metavar="FILE",
         help="JSON of --split_scheme predefined: train, val (may be left out), test -> list of class names or image paths",
     ).role = DATA.but(fixed=None, moves=True)  # fmt: skip
+    group.add_argument(
+        "--evaluate_all", action="store_true",
+        help="with --evaluate on other data (--dataset and its flags): all its images, those of training too, are one split, test",
+    ).role = DATA.but(compared=False)  # fmt: skip
 
 
 def _images(group) -> None:

@@ -142,7 +142,10 @@ def build(name: str, module, opt, source: Path, input_size: int | None, fold: in
             raise UserError(f"{partial}. It is incomplete or has stray files: {way_out}, or go on with --allow_partial_dataset")
         print(f"WARNING: {partial}. Results do not compare with published ones (--allow_partial_dataset)", file=sys.stderr)
 
-    training, validation, testing = _divided(classes, published, reading, module, opt, fold, root)
+    if opt.evaluate_all:
+        training, validation, testing = None, None, _images_of(classes)
+    else:
+        training, validation, testing = _divided(classes, published, reading, module, opt, fold, root)
     files = _files.Files(reading.images, root)
     notes = _notes(reading, files, {"training": training, "validation": validation, "testing": testing}, opt)
     fingerprint = files.fingerprint()

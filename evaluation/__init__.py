@@ -35,13 +35,9 @@ class Embedded(NamedTuple):
 
 
 def loaders(splits: dict, opt) -> dict:
-    """Loader of each split to embed: those of `--splits_to_eval`, and the training images where they are the reference.
+    """Loader of each split to embed, of what `datasets.select` gives: those of `--splits_to_eval`, and training where it is the reference.
 
-    Args:
-        splits: what `datasets.select` gives.
-
-    Raises:
-        UserError: a split is not there, or lacks what the flags compare by.
+    Raises UserError where a split is not there, or lacks what the flags compare by.
     """
     there = {"train": splits["evaluation"], "val": splits["validation"], "test": splits["testing"]}
     missing = [split for split in opt.splits_to_eval if there[split] is None]
@@ -97,12 +93,8 @@ def _outputs(embeddings, activations: dict, bare: bool) -> dict:
 def embed(model: torch.nn.Module, loader, runtime, title: str = "", bare: bool = False, normalize: bool = True) -> Embedded:
     """Embed all images of `loader`, in its order, into preallocated arrays.
 
-    Args:
-        title: what the progress bar says.
-        bare: take the backbone's pooled features instead of the embedding.
-        normalize: False takes the embedding before the network brings it to unit length.
-
-    Raises UserError where the network has no such output.
+    `title`: what the progress bar says. `bare`: the backbone's pooled features instead of the embedding. Without `normalize` the embedding
+    keeps the length that it has before the network brings it to 1. Raises UserError where the network has no such output.
     """
     began = time.monotonic()
     was_training = model.training
@@ -152,14 +144,10 @@ def _device(opt, runtime) -> torch.device:
 
 
 def score(embedded: dict, opt, runtime) -> dict:
-    """Every `--evaluation_metrics` of every `--evaltypes`, against `--eval_reference_set`, by `--tester`.
+    """Every `--evaluation_metrics` of every `--evaltypes` of split -> Embedded, against `--eval_reference_set`, by `--tester`.
 
-    Args:
-        embedded: split -> Embedded.
-
-    Returns:
-        split -> {metric: value}, names as in metrics.csv. With `--tester same_parent_label` the mean over the super-classes in which
-        a metric is defined: the others, such as those without a class of two for `map_r`, are left out; NaN where it is in none.
+    Returns split -> {metric: value}, names as in metrics.csv. With `--tester same_parent_label` the mean over the super-classes in which a
+    metric is defined: the others, such as those without a class of two for `map_r`, are left out; NaN where it is in none.
     """
     measured, device = spaces.scored(embedded, opt), _device(opt, runtime)
     scores = {split: {} for split in measured}
@@ -186,14 +174,9 @@ def _mean(values: list):
 
 
 def evaluate(model, loaders: dict, opt, runtime, bare: bool = False) -> tuple[dict, dict]:
-    """Embed each split once, then score it.
+    """Embed each split, a loader of `loaders`, once, then score it; `bare`: the backbone's features instead of the embedding.
 
-    Args:
-        loaders: split (`train`, `val`, `test`) -> loader, as `loaders` gives them.
-        bare: measure the backbone's pooled features instead of the embedding.
-
-    Returns:
-        split -> {metric: value}, and split -> Embedded.
+    Returns split -> {metric: value}, and split -> Embedded.
     """
     embedded = embed_all(model, loaders, opt, runtime, bare)
     return score(embedded, opt, runtime), embedded

@@ -19,7 +19,7 @@ import metrics
 from evaluation import outliers, outputs
 from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.files import replacing
-from utilities.numbers import number
+from utilities.numbers import number, whole
 
 PROGRAM = "python -m evaluation"
 DEFAULT_METRICS = ["e_recall@1", "e_recall@2", "e_recall@4", "precision@1", "r_precision", "map_r", "nmi"]
@@ -33,9 +33,9 @@ def parser() -> argparse.ArgumentParser:
     help_metrics = f"what to measure, names of `python main.py --list metrics` (default: {' '.join(DEFAULT_METRICS)})"
     parser.add_argument("file", help=f"{help_file}; with --outliers a run folder, or the embeddings of its training images")
     parser.add_argument("--evaluation_metrics", nargs="+", default=DEFAULT_METRICS, metavar="METRIC", help=help_metrics)
-    parser.add_argument("--seed", type=int, default=1, help="seed of k-means (default: 1)")
+    parser.add_argument("--seed", type=whole(0), default=1, help="seed of k-means (default: 1)")
     help_starts = "nmi, ami and f1 are the mean over N k-means starts, with the seeds 0 to N-1 (default: one start, with --seed)"
-    parser.add_argument("--eval_kmeans_starts", type=int, default=None, metavar="N", help=help_starts)
+    parser.add_argument("--eval_kmeans_starts", type=whole(1, 1000), default=None, metavar="N", help=help_starts)
     parser.add_argument("--evaluate_on_gpu", action="store_true", help="search and cluster on the GPU")
     parser.add_argument("--out", default=None, metavar="FILE", help="also write the values to this JSON file")
     help_outliers = (
@@ -92,8 +92,6 @@ def main(argv: list[str] | None = None) -> dict | list:
         return list_outliers(flags)
     for name in flags.evaluation_metrics:
         metrics.check(name)
-    if flags.eval_kmeans_starts is not None and flags.eval_kmeans_starts < 1:
-        raise UserError(f"--eval_kmeans_starts {flags.eval_kmeans_starts} must be at least 1")
     seeds = range(flags.eval_kmeans_starts) if flags.eval_kmeans_starts else flags.seed
     arrays = read(flags.file)
     values = metrics.compute(

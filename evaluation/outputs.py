@@ -1,6 +1,5 @@
 """What is kept of an evaluation: pictures and embeddings of the best epoch, and a finished run measured again (`--evaluate`)."""
 
-import itertools
 import json
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import numpy as np
 import evaluation
 from evaluation import charts, pictures, spaces
 from runs import checkpoint, reports
-from runs.folder import RunFolder, json_safe, read_json, run_folder
+from runs.folder import RunFolder, json_safe, measurement, run_folder
 from runs.records.damaged import as_folder
 from utilities.files import replacing
 
@@ -70,17 +69,11 @@ def _measured(embedded: dict, evaltype: str, opt) -> dict[str, np.ndarray]:
 
 
 def again(model, loaders: dict, opt, runtime) -> dict:
-    """Measure the network of a finished run, print the table, and write `evaluation_<checkpoint>.json` and pictures beside the records.
+    """Measure the best network of a finished run, print the table, and write `evaluation_<checkpoint>.json` and pictures beside the records.
 
     Nothing that the training wrote is touched. Other flags, and other data, get another number, the same flags the same file.
     Embeddings go beside the pictures of that number where the run has some already, or where they are of other data.
-
-    Args:
-        model: the network of the run's best checkpoint, on the runtime's device.
-        loaders: what `evaluation.loaders` gives.
-
-    Returns:
-        split -> {metric: value}.
+    Returns split -> {metric: value}.
     """
     folder = run_folder(opt)
     state = checkpoint.read(folder / checkpoint.LAST)["run"]
@@ -88,7 +81,7 @@ def again(model, loaders: dict, opt, runtime) -> dict:
     evaluation.check(model, loaders, opt, runtime)
     scores, embedded = evaluation.evaluate(model, loaders, opt, runtime)
     data, about = _data(loaders, opt), {"flags": opt.measured(), "other_data": opt.other_data or None}
-    target = _target(folder, name.removeprefix("checkpoint_").removesuffix(".pth.tar"), about)
+    target = measurement(folder / f"evaluation_{name.removeprefix('checkpoint_').removesuffix('.pth.tar')}", about)
     with replacing(target) as file:
         json.dump({"checkpoint": name, "epoch": epoch, **about, "data": data, "values": jsonable(scores)}, file, indent=1)
     drawn = as_folder(target.with_suffix(""))
@@ -118,17 +111,6 @@ def _data(loaders: dict, opt) -> dict:
         "fingerprint": getattr(one, "fingerprint", None),
         "counts": {split: getattr(dataset, "counts", None) for split, dataset in there.items()},
     }
-
-
-def _target(folder: Path, checkpoint_name: str, about: dict) -> Path:
-    """The file of what is measured: the one it was written to before, else the first free of `evaluation_<name>.json`, `…_1.json`, …"""
-    for number in itertools.count():
-        path = folder / f"evaluation_{checkpoint_name}{f'_{number}' if number else ''}.json"
-        if not path.exists():
-            return path
-        content = read_json(path)  # a damaged file is left alone
-        if isinstance(content, dict) and {key: content.get(key) for key in about} == about:
-            return path
 
 
 def table(scores: dict, column: str = "value") -> str:

@@ -26,13 +26,7 @@ HEADING, LEGEND, NOTE = 12, 10, 8  # font sizes
 def draw(folder: Path, embedded: dict, split: str, opt, title: str) -> list[Path]:
     """Draw all pictures of one epoch into `folder`, in about two seconds whatever the number of images (t-SNE excepted).
 
-    Args:
-        embedded: split -> `evaluation.Embedded`.
-        split: the one whose queries are shown.
-        title: run and epoch.
-
-    Returns:
-        The paths of what was drawn.
+    `embedded`: split -> `evaluation.Embedded`; `split`: whose queries are shown; `title`: run and epoch. Returns the paths.
     """
     compared = spaces.compare(embedded, opt.evaltypes[0], opt)
     shown = compared[split]
@@ -132,10 +126,9 @@ def recoveries(path: Path, images: tuple, compared: spaces.Compared, queries: np
     Below each stand its class and how far it is from the query. Images are shown whole, not as the transform crops them.
 
     Args:
-        images: two data sets, of the queries and of the reference, that give `(label, image (3, H, W), index)` by index, and where they
-            have a method `original` the image before the transform.
-        queries: `(Q,)` indices.
-        notes: what is said beside each query, two short lines.
+        images: the data sets of queries and reference: `(label, image (3, H, W), index)` by index; `original`, where there is such a
+            method, is the image before the transform.
+        queries: `(Q,)` indices. notes: what is said beside each, two short lines.
     """
     from matplotlib.figure import Figure
 

@@ -11,16 +11,11 @@ from utilities.flags import has_folds
 
 
 def check(datasets: dict, opt) -> None:
-    """Refuse, before anything is trained, a selection that cannot tell one epoch from another.
+    """Refuse, before anything is trained, a selection that cannot tell one epoch from another. `datasets`: of all splits that are embedded.
 
     A query can vary where its reference holds, itself left out, an image of its class and so many of others that they can come first;
     the metric, where one query can. Metrics without a reference (k-means, mean distances) are judged on the queries.
-
-    Args:
-        datasets: split -> data set, of all that are embedded.
-
-    Raises:
-        UserError: no query can vary, with the way out.
+    Raises UserError where no query can vary, with the way out.
     """
     if opt.evaluate or opt.evaluate_ensemble or opt.n_epochs == 0:
         return  # no epoch is chosen

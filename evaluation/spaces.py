@@ -57,11 +57,7 @@ def scored(splits, opt) -> list[str]:
 def check(datasets: dict, opt) -> None:
     """Refuse, before anything is trained, what the splits' data sets cannot satisfy; say where no query can find its class.
 
-    Args:
-        datasets: split -> data set, of all that are embedded.
-
-    Raises:
-        UserError: a level without names, or a super-class with nothing to search in.
+    Raises UserError for a level without names, or a super-class with nothing to search in.
     """
     measured = scored(datasets, opt)
     deepest = opt.label_hierarchy_level + (opt.tester == INSIDE_PARENTS)

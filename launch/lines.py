@@ -41,13 +41,9 @@ KINDS = {kind.program: kind for kind in (Line, SearchLine)}
 
 
 def read_lines(path: Path, variables: dict[str, str]) -> list[Line]:
-    """The runs of a file.
+    """The runs of a file. `variables` stand above the assignments in it, the environment below, and are not split at blanks.
 
-    Args:
-        variables: name -> value; these stand above the assignments in the file, the environment below, and are not split at blanks.
-
-    Raises:
-        UserError: no such file, or a line that is neither a comment, an assignment nor a run of one of the programs.
+    Raises UserError where there is no such file, or a line is neither a comment, an assignment nor a run of one of the programs.
     """
     try:
         text = path.read_text(encoding="utf-8")

@@ -10,16 +10,10 @@ from utilities.errors import UserError
 
 
 def submit(commands: list[tuple[str, list[str]]], settings: dict[str, str], title: str, at_once: int | None) -> bool:
-    """Give every run to Slurm as a job, and wait. Returns whether nothing failed.
+    """Give every run, (name, command), to Slurm as a job, and wait. Returns whether nothing failed.
 
-    Args:
-        commands: of each run its name and the command that executes it.
-        settings: of submitit, and `folder`, that of the logs.
-        title: name of the jobs.
-        at_once: how many jobs run at a time; None: all.
-
-    Raises:
-        UserError: submitit is not installed.
+    `settings`: of submitit, and `folder`, that of the logs; `title`: name of the jobs; `at_once`: how many run at a time, None: all.
+    Raises UserError where submitit is not installed.
     """
     try:
         import submitit.helpers

@@ -100,6 +100,11 @@ def _check_subset(opt, loss, sampler) -> None:
 
 def _check_evaluation(opt) -> None:
     """The splits to evaluate are there, and the one that chooses the best epoch is among them."""
+    if opt.evaluate_all:
+        if not opt.other_data:
+            raise UserError("--evaluate_all measures other data than a run's own: --evaluate --resume_from RUN --dataset … --evaluate_all")
+        if opt.splits_to_eval != ["test"] or opt.eval_reference_set == "compared_to_training_set":
+            raise UserError("--evaluate_all makes one split, test: there is no training set to compare with, and no other --splits_to_eval")
     if not opt.splits_to_eval:
         raise UserError("--no_train_metrics leaves nothing of --splits_to_eval train: name val or test")
     if "val" in opt.splits_to_eval and not datasets.has_validation(opt):

@@ -175,6 +175,8 @@ def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
     for name, value in _underived(saved).items():
         if name not in explicit and not (measures and name == "dump_embeddings"):
             setattr(opt, name, value)
+    if opt.evaluate_all and "splits_to_eval" not in explicit:
+        opt.splits_to_eval = ["test"]
     if not opt.other_data and not has_its_split_file(folder, opt.split_file):
         raise UserError(
             f"--split_file {opt.split_file} is gone, or no longer what {folder} began with. The run has a copy: --split_file {folder / 'split_file.json'}"

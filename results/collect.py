@@ -9,13 +9,9 @@ from utilities.errors import UserError
 
 
 def collect(folders: list[str], projects: list[str], api=None) -> tuple[list[RecordedRun], list[str]]:
-    """All runs of the folders and W&B projects, and what was skipped, in words.
+    """All runs of the folders and W&B projects, and what was skipped, in words. `api` stands in for `wandb.Api()`.
 
-    Args:
-        api: stands in for `wandb.Api()`.
-
-    Raises:
-        UserError: there is none.
+    Raises UserError where there is no run.
     """
     from tqdm import tqdm
 

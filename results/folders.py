@@ -12,10 +12,8 @@ import yaml
 from results import roles
 from results.recorded import (
     CHANGED,
-    CONCATENATED,
     EMPTY,
     FOLD,
-    SEPARATED,
     UNREADABLE,
     OverFolds,
     RecordedRun,
@@ -30,6 +28,7 @@ from results.recorded import (
 )
 from runs.changes import CONFIGS as CHANGES
 from runs.changes import history
+from runs.meta import CONCATENATED, SEPARATED
 from utilities.errors import UserError
 
 PARAMETERS, METRICS = "parameters.yaml", "CSV_Logs/metrics.csv"
@@ -38,13 +37,9 @@ _YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml reads hundreds 
 
 
 def find_folders(root: Path | str, skipped: list[str] | None = None) -> list[Path]:
-    """All run folders below `root`, `root` included. Folds are runs of their own; folders of searches are left out.
+    """All run folders below `root`, itself included. Folds are runs of their own; folders of searches are left out, and go into `skipped`.
 
-    Args:
-        skipped: takes the folders of searches that were left out.
-
-    Raises:
-        UserError: `root` is no folder.
+    Raises UserError where `root` is no folder.
     """
     root = Path(root)
     if not root.is_dir():

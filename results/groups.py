@@ -8,7 +8,8 @@ import numpy as np
 
 from results import columns, inference, roles, settings
 from results.columns import SELECTED, Column
-from results.recorded import CONCATENATED, SEPARATED, OverFolds, RecordedRun
+from results.recorded import OverFolds, RecordedRun
+from runs.meta import CONCATENATED, SEPARATED
 
 DATASET_PREFIX = re.compile(r"^(?:MLRC_)?(?:cub200|cub256|cub|cars196|cars|car|online_products|sop|glyphs)(reg)?[_-]", re.IGNORECASE)
 UNTRAINED = {-1: "untrained backbone", 0: "untrained network"}  # epochs of --check_untrained_accuracy

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from utilities.intervals import t_quantile
+from utilities.intervals import t_quantile, two_sided
 
 ALPHA = 0.05
 SEEDS_TO_UNDERLINE = 5  # with fewer, what is three deviations worse is mostly not significantly worse
@@ -29,13 +29,6 @@ def estimate(values, ddof: int = 1) -> Estimate:
     return Estimate(float(values.mean()), float(values.std(ddof=ddof)) if len(values) > max(ddof, 1) else math.nan, len(values))
 
 
-def _two_sided(t: float, freedom: float) -> float:
-    """p of a t statistic. (scipy.special, because importing scipy.stats costs a second and 60 MB.)"""
-    from scipy.special import stdtr
-
-    return float(2 * stdtr(freedom, -abs(t)))
-
-
 def _welch(first: Estimate, second: Estimate) -> tuple[float, float]:
     """Standard error of the difference of two means, and its degrees of freedom (Welch-Satterthwaite); from estimates with ddof 1."""
     a, b = first.deviation**2 / first.count, second.deviation**2 / second.count
@@ -49,7 +42,7 @@ def welch(first: Estimate, second: Estimate) -> float:
     if min(first.count, second.count) < 2:
         return math.nan
     error, freedom = _welch(first, second)
-    return _two_sided((first.mean - second.mean) / error, freedom) if error else float(first.mean == second.mean)
+    return two_sided((first.mean - second.mean) / error, freedom) if error else float(first.mean == second.mean)
 
 
 def difference(first: Estimate, second: Estimate) -> tuple[float, float] | None:
@@ -155,7 +148,7 @@ def correlation(x, y, units=None) -> Correlation:
     if len(x) < GROUPS_TO_CORRELATE or np.ptp(x) == 0 or np.ptp(y) == 0:
         return Correlation(math.nan, math.nan, math.nan, len(x))
     r = _pearson(x, y)
-    p = _two_sided(r * math.sqrt((len(x) - 2) / (1 - r * r)), len(x) - 2) if abs(r) < 1 else 0.0
+    p = two_sided(r * math.sqrt((len(x) - 2) / (1 - r * r)), len(x) - 2) if abs(r) < 1 else 0.0
     return Correlation(r, p, _pearson(_ranks(x), _ranks(y)), len(x))
 
 

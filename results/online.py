@@ -29,14 +29,9 @@ def wandb_api():
 
 
 def read_project(path: str, api) -> list[RecordedRun]:
-    """The runs of a W&B project.
+    """The runs of the W&B project `entity/project`, which `api` gives: `wandb.Api()`, or what has its `runs(path)`.
 
-    Args:
-        path: `entity/project`.
-        api: `wandb.Api()`, or anything whose `runs(path)` yields objects with `name`, `group`, `config`, `state`, `url` and `scan_history()`.
-
-    Raises:
-        UserError: the project cannot be read.
+    Raises UserError where the project cannot be read.
     """
     try:
         return [_read(run, path) for run in api.runs(path)]

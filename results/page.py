@@ -36,9 +36,8 @@ def write(
     parts = [part for part in tables if tables[part]]
     runs = [run for group in found for run in group.runs]
     left_out = sum(len(group.left_out) for group in found)
-    head = f"{len(runs)} runs in {len(found)} groups on {', '.join(of_datasets(found))}" + f"; {left_out} runs are in no mean" * bool(
-        left_out
-    )
+    absent = f"; {left_out} runs are in no mean" if left_out else ""
+    head = f"{len(runs)} runs in {len(found)} groups on {', '.join(of_datasets(found))}{absent}"
     body = []
 
     def address(where: str) -> str:

@@ -130,13 +130,9 @@ class Match:
 
 
 def matches(groups: list[Group], sources: list[str], read) -> tuple[dict[str, list[Match]], list[str]]:
-    """Source -> its matches, where there are any, and a note on each source that has none.
+    """Source -> its matches, where there are any, and a note on each source that has none. `read`: parameters.read.
 
-    Args:
-        read: parameters.read.
-
-    Raises:
-        UserError: none of the sources has one.
+    Raises UserError where none of the sources has one.
     """
     found, notes = {}, []
     have = sorted({f"{g.dataset}/{g.flags.get('loss')}" for g in groups})

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 
 CHANGED = "changed_on_resume"  # beside a run's flags: runs that differ in it are not averaged
-SEPARATED, CONCATENATED = "separated", "concatenated"  # the results over folds, as their files in meta/ are called
 FOLD = re.compile(r"fold_(\d+)$")
 WHOLE_NUMBERS, LISTS_OF_NAMES = ("seed", "n_epochs", "patience", "split_sets", "embed_dim"), ("evaltypes", "storage_metrics")  # flags
 # What reading a file that holds something else than it should can raise.

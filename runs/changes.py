@@ -26,12 +26,7 @@ def record_changes(folder: Path, epochs: list[int], opt) -> None:
     """Write to configs/ the flags that differ from those the run has, before `describe` replaces these.
 
     An earlier change made at the same epochs is dropped, as nothing was trained with it. So is one made at later epochs (of any fold),
-    which `--resume best` undoes.
-
-    Args:
-        folder: of the run or cross-validation.
-        epochs: trained so far, one number a fold.
-        opt: the flags it goes on with.
+    which `--resume best` undoes. `epochs`: trained so far, one number a fold.
     """
     if not (folder / PARAMETERS).exists():
         return

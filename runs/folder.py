@@ -15,7 +15,7 @@ import trainers
 from runs import checkpoint
 from runs.shapes import is_flags, is_selected
 from utilities.errors import UserError
-from utilities.files import replacing
+from utilities.files import alternatives, replacing
 from utilities.flags import has_folds
 
 PARAMETERS, SUMMARY, INFO = "parameters.yaml", "summary.json", "Parameter_Info.txt"
@@ -150,17 +150,9 @@ class RunFolder:
 
 
 def load_run(folder: Path | str, which: str = "best"):
-    """The network and the options of a finished or running run.
+    """The network of a run, in evaluation mode on the CPU, and its flags as a namespace.
 
-    Args:
-        folder: the run folder.
-        which: `best` (the selected epoch, where one was evaluated) or `last`.
-
-    Returns:
-        The network in evaluation mode on the CPU, and the flags as a namespace.
-
-    Raises:
-        UserError: no run or no checkpoint there, or `which` is neither.
+    `which`: `best` (the selected epoch, where one was evaluated) or `last`. Raises UserError where there is no such checkpoint.
     """
     run = RunFolder(folder)
     return run.network(which), Namespace(**run.flags)
@@ -214,6 +206,14 @@ def read_json(path: Path):
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
+
+
+def measurement(path: Path, about: dict) -> Path:
+    """The file of a measurement: that of the same one (which holds `about`), else the first free of `path`.json, `path`_1.json, …"""
+    for file in alternatives(path, ".json"):
+        content = read_json(file) if file.exists() else about
+        if isinstance(content, dict) and {key: content.get(key) for key in about} == about:
+            return file  # a damaged one is left alone
 
 
 def describe(folder: Path, opt) -> None:

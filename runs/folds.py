@@ -11,7 +11,7 @@ from runs.changes import CONFIGS, PLAN, record_changes, write_plan
 from runs.folder import PARAMETERS, SPLIT_FILE, RunFolder, describe, run_folder
 from runs.meta import Meta
 from utilities.errors import UserError
-from utilities.files import new_folder
+from utilities.files import alternatives, new_folder
 
 
 class CrossValidation:
@@ -91,9 +91,7 @@ class CrossValidation:
 
     def _shared(self, wanted: Path) -> Path:
         """The first of `wanted`, `wanted_1` … where no fold of ours lies, and the others are of the same flags."""
-        number = 0
-        while True:
-            folder = wanted.with_name(f"{wanted.name}_{number}") if number else wanted
+        for folder in alternatives(wanted):
             if not folder.exists():
                 try:
                     folder.mkdir(parents=True, exist_ok=True)
@@ -102,7 +100,6 @@ class CrossValidation:
                 return folder
             if not any((folder / f"fold_{fold}").exists() for fold in self.asked) and self._is_ours(folder):
                 return folder
-            number += 1
 
     def _is_ours(self, folder: Path) -> bool:
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from runs.folder import RunFolder, json_safe, read_json
+from runs.folder import RunFolder, json_safe, measurement, read_json
 from runs.records.damaged import as_folder, set_aside
 from runs.shapes import is_results
 from utilities.files import replacing
@@ -109,20 +109,10 @@ class Meta:
         """What a measurement is of, and how it was made."""
         return {"folds": folds, "epochs": self._epochs(folds), "flags": self.opt.measured()}
 
-    def _free(self, name: str, about: dict) -> str:
-        """The name under which the same measurement lies, else the first free of `name`, `name_1`, …"""
-        number = 0
-        while True:
-            numbered = f"{name}_{number}" if number else name
-            content = self._content(numbered)
-            if not (self.path / f"{numbered}.json").exists() or about == {key: content.get(key) for key in about}:
-                return numbered  # a damaged file is left alone
-            number += 1
-
     def _write(self, kind: str, about: dict, values: dict, apart: str | None = None) -> None:
         """Write results under their kind; those of another measurement than the protocol's under a name `apart`."""
         content = self.results[apart or kind] = {"embeddings": kind, **about, "values": values}
-        path = self.path / f"{self._free(apart, about) if apart else kind}.json"
+        path = measurement(self.path / apart, about) if apart else self.path / f"{kind}.json"
         if path.exists() and not self._content(path.stem):
             set_aside(path, "no results")
         with replacing(path) as file:

@@ -8,6 +8,7 @@ import sys
 import torch
 from tqdm import tqdm
 
+import trainers
 from utilities import provenance
 from utilities.errors import UserError, terminable
 from utilities.loading import kernels
@@ -23,11 +24,8 @@ def interruptible(run):
             yield
     except KeyboardInterrupt:
         run.close()
-        print(
-            f"\ninterrupted: epochs 1 to {run.epoch} are saved in {run.folder}"
-            if run.epoch
-            else f"\ninterrupted before the end of epoch 1 in {run.folder}"
-        )
+        saved = f": epochs 1 to {run.epoch} are saved" if run.epoch else " before the end of epoch 1"
+        print(f"\ninterrupted{saved} in {run.folder}")
         whole = run.folder if run.opt.fold is None else run.folder.parent
         print(f"continue with: python main.py --resume_from {whole}")
         sys.exit(130)
@@ -42,23 +40,14 @@ def start_up(opt, runtime, data: str, trainer, optimizer, sampler, selection) ->
     lines = [("device", runtime.description)]
     lines += [("data" if number == 0 else "", line.strip()) for number, line in enumerate(data.splitlines())]
     trained = sum(p.numel() for p in model.parameters())
-    lines.append(
-        (
-            "network",
-            f"{opt.arch}, {trained / 1e6:.2f} M parameters, weights: {getattr(model, 'weights_name', 'unknown')}, input {model.input_size}, embedding {opt.embed_dim or 'as the features'}",
-        )
-    )
+    weights = f"weights: {getattr(model, 'weights_name', 'unknown')}, input {model.input_size}"
+    lines.append(("network", f"{opt.arch}, {trained / 1e6:.2f} M parameters, {weights}, embedding {opt.embed_dim or 'as the features'}"))
     if getattr(model, "backbone_rests", False):
         start = ", at the random weights that it starts from" if model.weights_name == "random" else ""
         lines.append(("", f"--freeze_backbone: the backbone rests{start}; only what stands behind it is trained"))
     for group in optimizer.param_groups:
-        count = sum(p.numel() for p in group["params"])
-        lines.append(
-            (
-                "optimiser",
-                f"{opt.optim}: {group.get('name', 'group')}, {count:,} parameters, rate {group['lr']:g}, decay {group['weight_decay']:g}",
-            )
-        )
+        of = f"{group.get('name', 'group')}, {sum(p.numel() for p in group['params']):,} parameters"
+        lines.append(("optimiser", f"{opt.optim}: {of}, rate {group['lr']:g}, decay {group['weight_decay']:g}"))
     miner = f" with miner {opt.batch_mining}" if getattr(criterion, "batchminer", None) is not None else ""
     lines.append(("criterion", f"{opt.loss}{miner}"))
     lines += [("trainer", opt.trainer)] if opt.trainer != "metric_only" else []
@@ -107,10 +96,11 @@ def epoch_line(run, epoch: int, means: dict, scores: dict) -> None:
     print("  ".join(parts), flush=True)
 
 
-def dry_run(step, training, evaluated: dict) -> None:
+def dry_run(opt, step, training, evaluated: dict) -> None:
     """One batch through everything; nothing is written. A sampler with a memory chooses from random embeddings."""
     if getattr(step.sampler, "requires_storage", False):
-        step.sampler.load_state_dict({"storage": torch.randn(len(training.dataset), step.trainer.evaluated().embed_dim)})
+        width = trainers.width(step.trainer.evaluated(), opt)
+        step.sampler.load_state_dict({"storage": torch.randn(len(training.dataset), width)})
     step.start_epoch(1)
     batch = next(iter(training))
     loss = step.forward(batch)[2]

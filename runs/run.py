@@ -160,8 +160,7 @@ class Run:
         Args:
             training: name -> epoch mean of loss, statistics, rates.
             scores: split -> {metric: value or array}; empty where this epoch was not evaluated.
-            draw: called where the epoch is the best so far by the selection rule, before the last checkpoint is written: a run that
-                is killed while it draws does so again.
+            draw: called where the epoch is the best so far, before the last checkpoint is written: a run that is killed meanwhile does so again.
         """
         self.batches.flush()
         steps = self.state["steps"] = self.batches.steps

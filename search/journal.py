@@ -20,14 +20,9 @@ def left_in(folder: Path) -> dict[str, float | None]:
 
 
 def open_journal(folder: Path, name: str, left: dict):
-    """The storage in a search's folder, made if it is not there. Call it under the search's lock.
+    """The storage of the study `name` in a search's folder, made if it is not there. Call it under the search's lock, after `left_in`.
 
-    Args:
-        name: the study's.
-        left: what `left_in` gave.
-
-    Raises:
-        UserError: the file is no journal, or lacks a trial. Nothing was changed then.
+    Raises UserError where the file is no journal, or lacks a trial: nothing was changed then.
     """
     from optuna.storages import JournalStorage, journal
 
@@ -62,15 +57,9 @@ def trials_of(storage, name: str) -> list:
 
 
 def check(where, attempts: list, left: dict) -> None:
-    """Refuse a study that lacks a trial, or the value of a finished one.
+    """Refuse a study, kept `where` in words, whose `attempts` lack one of the trials `left` (`left_in`), or the value of a finished one.
 
-    Args:
-        where: the study is kept, in words.
-        attempts: its.
-        left: what `left_in` gave.
-
-    Raises:
-        UserError: with the first trial that is missing.
+    Raises UserError with the first that is missing.
     """
     values = {f"trial_{number}": [] for number in range(sum("continues" not in attempt.user_attrs for attempt in attempts))}
     for attempt in attempts:

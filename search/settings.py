@@ -12,11 +12,7 @@ FILE = "search.yaml"
 def settle(plan, trials: int) -> None:
     """Compare with the search in the folder, if there is one, and write down what it is now; changes are kept in configs/.
 
-    Args:
-        plan: the search's.
-        trials: how many there are already.
-
-    Raises UserError as `changes`.
+    `trials`: how many there are already. Raises UserError as `changes`.
     """
     changed = changes(plan)
     if changed:

@@ -22,13 +22,9 @@ MOST_COMBINATIONS = 500  # of choices that are tried on the parser before a sear
 
 
 class Range(NamedTuple):
-    """One searched flag.
+    """One searched flag: its name without dashes, one of `SUFFIXES`, (low, high) or the choices.
 
-    Attributes:
-        flag: its name without dashes.
-        kind: one of `SUFFIXES`.
-        values: (low, high), or the choices.
-        switch: the flag takes no value; its choices are true and false.
+    `switch`: the flag takes no value; its choices are true and false.
     """
 
     flag: str

@@ -26,14 +26,9 @@ def quiet() -> None:
 
 
 def open_study(plan, direction: str):
-    """Open the study in --study_storage, or in a journal in the search's folder; or make it.
+    """Open the study in --study_storage, or in a journal in the search's folder; or make it. `direction`: `maximize` or `minimize`.
 
-    Args:
-        plan: the search's.
-        direction: `maximize` or `minimize`.
-
-    Raises:
-        UserError: a database that cannot be reached, or a study from which something is missing: nothing was changed then.
+    Raises UserError for a database that cannot be reached, or a study from which something is missing: nothing was changed then.
     """
     import optuna
 

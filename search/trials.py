@@ -19,11 +19,6 @@ class TrialFailed(Exception):
     """A trial that has no value, with the reason; the search goes on."""
 
 
-def selected_values(folder: Path) -> dict:
-    """Split -> {metric: value at the selected epoch} of a run."""
-    return RunFolder(folder).selected["values"]
-
-
 def scores(folder: Path) -> dict:
     """Split -> {metric: value at the selected epoch} of a run; of a cross-validation the mean over its folds.
 
@@ -31,7 +26,7 @@ def scores(folder: Path) -> dict:
     """
     folds = sorted(folder.glob("fold_*/")) or [folder]
     try:
-        found = over_folds([selected_values(fold) for fold in folds])
+        found = over_folds([RunFolder(fold).selected["values"] for fold in folds])
         joined = folder / "meta" / "concatenated.json"
         if joined.exists():
             found["test_concatenated"] = json.loads(joined.read_text(encoding="utf-8"))["values"]["test"]
@@ -76,7 +71,8 @@ class TrialLoop:
                     return elsewhere
                 self.study.optimize(self._objective, n_trials=1, catch=(TrialFailed,))
                 self._current = None
-                _forget()
+                gc.collect()  # the trial's memory, before the next
+                torch.cuda.empty_cache()
                 write_tables(self.study, self.plan)
         except BaseException as error:
             crashed = isinstance(error, Exception) and not isinstance(error, UserError)  # as if killed: perhaps by the trial's own values
@@ -127,10 +123,3 @@ class TrialLoop:
 
 def _shown(value) -> str:
     return f"{value:.5g}" if isinstance(value, float) else str(value)
-
-
-def _forget() -> None:
-    """Give a trial's memory back before the next."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()

@@ -22,6 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import metrics  # noqa: E402
 from utilities.errors import OneLineParser, UserError, one_line_errors  # noqa: E402
+from utilities.intervals import two_sided  # noqa: E402
+from utilities.numbers import whole  # noqa: E402
 
 TRAIN_LINES = ((0.1, 0.3), (0.35, 0.55), (0.6, 0.8), (0.85, 1.05))  # x = y from … to …
 TEST_LINES = (  # the fixed coordinate (0: x, 1: y) and where the other runs
@@ -96,16 +98,13 @@ def network() -> torch.nn.Sequential:
 
 
 def contrastive(embeddings: torch.Tensor, labels: torch.Tensor, loss: Loss, draws: torch.Tensor) -> torch.Tensor:
-    """Contrastive loss over all valid triplets of each of S batches.
+    """Contrastive loss over all valid triplets of each of S batches, `(S,)`: mean d_ap + mean [margin - d_an]+.
 
-    mean d_ap + mean [margin - d_an]+, where a flipped triplet has its positive in the place of its negative.
+    A flipped triplet has its positive in the place of its negative.
 
     Args:
         embeddings: `(S, B, 2)`. labels: `(S, B)`.
         draws: uniform in [0, 1), `(S, B, B, B)`: triplet (a, p, n) is flipped where it is below the flip probability.
-
-    Returns:
-        `(S,)`, one value a batch.
     """
     differences = embeddings[:, :, None] - embeddings[:, None, :]
     distances = differences.square().sum(-1).clamp(min=1e-12).sqrt()  # (S, B, B)
@@ -238,9 +237,7 @@ def chance(differences: np.ndarray) -> float:
     error = differences.std(ddof=1) / len(differences) ** 0.5
     if not error:
         return float(not differences.any())
-    from scipy.special import stdtr  # not scipy.stats, whose import costs a second
-
-    return float(2 * stdtr(len(differences) - 1, -abs(differences.mean() / error)))
+    return two_sided(differences.mean() / error, len(differences) - 1)
 
 
 def _p(differences: np.ndarray) -> str:
@@ -330,18 +327,15 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
     """Parse the command line, and make the folders of its files. Raises UserError for what cannot be, before anything is trained."""
     about = {"description": __doc__.partition("\n")[0], "formatter_class": argparse.ArgumentDefaultsHelpFormatter}
     parser = OneLineParser(allow_abbrev=False, **about)
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(20)), help="one network each; the first is drawn")
+    parser.add_argument("--seeds", type=whole(0), nargs="+", default=list(range(20)), help="one network each; the first is drawn")
     parser.add_argument("--out", type=Path, nargs="+", default=[Path("diagonal_lines.png")], help="the figure: .png, .pdf or both")
     parser.add_argument("--report", type=Path, default=None, help="write the report to this Markdown file too")
-    parser.add_argument("--iterations", type=int, default=ITERATIONS, help="steps of training")
+    parser.add_argument("--iterations", type=whole(1), default=ITERATIONS, help="steps of training")
+    parser.exits = False
     options = parser.parse_args(argv)
     for seed in options.seeds:
-        if not 0 <= seed < 2**63:
-            raise UserError(f"--seeds {seed}: a seed is 0 or more, and less than 2^63")
         if options.seeds.count(seed) > 1:
             raise UserError(f"--seeds {seed} twice: it would count as two runs, and is one")
-    if options.iterations < 1:
-        raise UserError(f"--iterations {options.iterations}: at least 1 step")
     for path in options.out:
         if path.suffix not in FORMATS:
             raise UserError(f"--out {path}: a figure ends in {' or '.join(FORMATS)}")

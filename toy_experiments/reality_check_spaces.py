@@ -18,6 +18,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import metrics  # noqa: E402
+from utilities.errors import OneLineParser, one_line_errors  # noqa: E402
+from utilities.numbers import whole  # noqa: E402
 
 SPACES = {"classes almost touch": 0.04, "a narrow gap": 0.25, "far apart": 1.5}  # gap between squares of side 1
 SHOWN = {"e_recall@1": "R@1", "nmi": "NMI", "f1": "F1", "r_precision": "R-precision", "map_r": "MAP@R"}
@@ -62,12 +64,11 @@ def draw(results: dict, path: Path, per_class: int, seed: int) -> None:
 
 def main(argv=None) -> None:
     """Measure, print, draw."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.partition("\n")[0], allow_abbrev=False, formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    about = {"description": __doc__.partition("\n")[0], "formatter_class": argparse.ArgumentDefaultsHelpFormatter}
+    parser = OneLineParser(allow_abbrev=False, **about)
     parser.add_argument("--out", type=Path, default=Path("reality_check_spaces.png"), help="the figure")
-    parser.add_argument("--per_class", type=int, default=150, help="samples a class")
-    parser.add_argument("--seed", type=int, default=1, help="of the points and of k-means")
+    parser.add_argument("--per_class", type=whole(2, 10**5), default=150, help="samples a class")
+    parser.add_argument("--seed", type=whole(0), default=1, help="of the points and of k-means")
     options = parser.parse_args(argv)
     results = measure(options.per_class, options.seed)
     print(f"{'':24}" + "".join(f"{name:>13}" for name in SHOWN.values()))
@@ -79,4 +80,5 @@ def main(argv=None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with one_line_errors("reality_check_spaces.py"):
+        main()

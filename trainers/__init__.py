@@ -12,14 +12,14 @@ import torch
 from trainers import _heads
 from trainers._heads import Heads
 from trainers._subset import MaximumLoss
-from trainers._trainer import HEADS, OwnState, further_losses
+from trainers._trainer import HEADS, OwnState, further_losses, width
 from trainers._trainer import Trainer as Base
 from utilities.errors import UserError
 from utilities.registry import Registry
 
 REGISTRY = Registry("trainers", "trainer")
 
-__all__ = ["REGISTRY", "Base", "Heads", "OwnState", "check", "evaluated_network", "select", "views"]
+__all__ = ["REGISTRY", "Base", "Heads", "OwnState", "check", "evaluated_network", "select", "views", "width"]
 
 
 def select(name: str, opt, network, criterion, **flags):

@@ -30,6 +30,12 @@ def further_losses(opt, network, criterion) -> torch.nn.ModuleList:
     return torch.nn.ModuleList(kind(opt, network, criterion) for flag, kind in kinds.items() if getattr(opt, flag, None))
 
 
+def width(network: torch.nn.Module, opt) -> int:
+    """Dimensions of the embedding that a trainer trains: by a network's `embed_dims` (name -> dimensions), else its `embed_dim`."""
+    widths = getattr(network, "embed_dims", None)
+    return _heads.main_of(widths, [*getattr(opt, "evaltypes", []), MAIN_EMBEDDING]) if widths else network.embed_dim
+
+
 class Trainer(torch.nn.Module):
     """What happens in a step, in two halves, so that a step may be cut into chunks and over processes.
 

@@ -1,6 +1,7 @@
 """Files that are either whole or absent: written under a temporary name, then renamed."""
 
 import contextlib
+import itertools
 import os
 import tempfile
 from pathlib import Path
@@ -22,7 +23,9 @@ def replacing(path: Path | str, mode: str = "w"):
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
+        mask = os.umask(0)  # the only way to ask for it
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
         os.replace(temporary, path)
     except BaseException as error:
         if temporary is not None:
@@ -33,10 +36,9 @@ def replacing(path: Path | str, mode: str = "w"):
         raise
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def alternatives(path: Path, ending: str = ""):
+    """`path`, then `path_1`, `path_2` …, each with `ending`: where the caller finds one free."""
+    yield from (path.with_name(f"{path.name}{f'_{number}' if number else ''}{ending}") for number in itertools.count())
 
 
 def new_folder(wanted: Path, numbered: bool = True) -> Path:
@@ -44,11 +46,9 @@ def new_folder(wanted: Path, numbered: bool = True) -> Path:
 
     Raises UserError where the parent cannot be written, or, if not `numbered`, where the folder exists.
     """
-    number = 0
     try:
         wanted.parent.mkdir(parents=True, exist_ok=True)
-        while True:
-            folder = wanted if number == 0 else wanted.with_name(f"{wanted.name}_{number}")
+        for folder in alternatives(wanted):
             try:
                 folder.mkdir()
                 return folder
@@ -57,6 +57,5 @@ def new_folder(wanted: Path, numbered: bool = True) -> Path:
                     raise UserError(f"{wanted} is no folder: move it away") from error
                 if not numbered:
                     raise UserError(f"{wanted} exists: another process trains it, or add --resume") from error
-                number += 1
     except OSError as error:
         raise UserError(f"cannot make the run folder {wanted}: {error.strerror}. Choose another --save_path") from error

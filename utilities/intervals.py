@@ -14,6 +14,13 @@ def t_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
     return float(stdtrit(freedom, (1 + confidence) / 2))
 
 
+def two_sided(t: float, freedom: float) -> float:
+    """p of a t statistic."""
+    from scipy.special import stdtr
+
+    return float(2 * stdtr(freedom, -abs(t)))
+
+
 def t_interval(values) -> dict:
     """`mean`, `standard_error` (ddof 1) and `interval_95`, `[low, high]`, of some values; the last two are None for a single value."""
     values = np.asarray(values, dtype=np.float64)

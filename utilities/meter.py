@@ -101,15 +101,11 @@ class EpochMeter:
         parts = done.losses if len(done.losses) > 1 else {}
         values = {"loss": self.latest, **parts, "gradient_norm": done.gradient_norm, **statistics(self.criterion)}
         for name, value in values.items():
-            self._sum(name, value)
+            value = torch.as_tensor(value).detach().float()
+            self.sums[name] = self.sums[name] + value if name in self.sums else value
+            self.counts[name] = self.counts.get(name, 0) + 1
         self.images += done.images
         self.batches.take(values, done.images)
-
-    def _sum(self, name: str, value) -> None:
-        value = torch.as_tensor(value).detach().float()
-        known = self.sums.get(name)
-        self.sums[name] = value if known is None else known + value
-        self.counts[name] = self.counts.get(name, 0) + 1
 
     @property
     def images_per_second(self) -> float:

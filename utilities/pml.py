@@ -25,14 +25,10 @@ def build(package: str, class_name: str | None, kwargs: list[str] | None, **defa
 
     Args:
         package: `"losses"` or `"miners"`.
-        class_name: a class of it; None is the mistake of having named none.
         kwargs: `key=value` words that go to the constructor.
-        defaults: what the constructor gets where it has an argument of that name and `kwargs` does not give it
-            (`num_classes`, `embedding_size`).
+        defaults: `num_classes`, `embedding_size`: given where the constructor has such an argument and `kwargs` does not name it.
 
-    Raises:
-        UserError: the package is absent, no such class, one that is no loss by itself, a word that is no `key=value`, or arguments
-            the class refuses.
+    Raises UserError where the package is absent, the class is missing or no loss by itself, a word is no `key=value`, or the class refuses.
     """
     try:
         module = importlib.import_module(f"pytorch_metric_learning.{package}")

@@ -15,27 +15,23 @@ PACKAGES = (
     "torch", "torchvision", "timm", "pretrainedmodels", "faiss-gpu", "faiss-cpu", "numpy", "scipy", "scikit-learn", "pandas", "pillow",
     "wandb",
 )  # fmt: skip
-MOST_FILES = 200  # of each kind that are named
-MOST_BYTES = 10 << 20  # of a changed or new file that is hashed: larger ones are data
+PLUG_INS = ("architectures", "batch_mining", "criteria", "datasampler", "datasets", "metrics", "trainers")
+OURS = (":(glob)*.py", *(f":(glob){folder}/*.py" for folder in PLUG_INS))  # new files that can change a run; runs and data may lie beside
 
 
 def describe(weights: str | None = None, project: Path = PROJECT) -> dict:
-    """Commit, files that are not what it holds, packages, and the hash of `--weights`.
-
-    Args:
-        weights: the file that the network began with; None: it had none.
-        project: the folder of the code.
+    """Commit, files of `project` that are not what it holds, packages, and the hash of the file `weights` that the network began with.
 
     Returns:
         packages: name -> version. git_commit: with `-dirty` where a file of it is changed; None where there is no git.
-        changed_files, untracked_files: name -> SHA-256 (None: gone, or too large) of what git does not have as it is; those that git
-        is told to ignore are left out. weights_sha256.
+        changed_files, untracked_files: name -> SHA-256 (None: gone) of what git does not have as it is; of new files those alone that are
+        Python, in the root and the plug-in folders, and that git is not told to ignore. weights_sha256: None without a file.
     """
     return {
         "packages": packages(),
         "git_commit": (_git(project, "describe", "--always", "--dirty", "--abbrev=40") or "").strip() or None,
         "changed_files": _hashes(project, _git(project, "diff", "--name-only", "--relative", "-z", "HEAD")),
-        "untracked_files": _hashes(project, _git(project, "ls-files", "--others", "--exclude-standard", "-z")),
+        "untracked_files": _hashes(project, _git(project, "ls-files", "--others", "--exclude-standard", "-z", "--", *OURS)),
         "weights_sha256": None if weights is None else sha256(Path(weights).expanduser()),
     }
 
@@ -70,14 +66,7 @@ def _hashes(project: Path, listed: str | None) -> dict | None:
     """Name -> hash of the files that git lists, separated by NUL; None where there is no git."""
     if listed is None:
         return None
-    names = sorted(name for name in listed.split("\0") if name)
-    found = {}
-    for name in names[:MOST_FILES]:
-        path = project / name
-        found[name] = sha256(path) if path.is_file() and path.stat().st_size <= MOST_BYTES else None
-    if len(names) > MOST_FILES:
-        found["…"] = f"{len(names) - MOST_FILES} more"
-    return found
+    return {name: sha256(project / name) for name in sorted(filter(None, listed.split("\0")))}
 
 
 def _git(project: Path, *words: str) -> str | None:

@@ -66,10 +66,7 @@ class Registry:
         return {name: self.module(name) for name in self.names()}
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Let every plug-in declare its flags, each in a group of its own; before them the folder's helpers (`_*.py`),
-
-        which hold what several of its plug-ins read.
-        """
+        """Let every plug-in declare its flags in a group of its own; before them the helpers (`_*.py`), for what several plug-ins read."""
         helpers = sorted(m.name for m in pkgutil.iter_modules([str(self.folder)]) if m.name.startswith("_"))
         for name in helpers + self.names():
             module = importlib.import_module(f"{self.package}.{name}")

@@ -104,13 +104,9 @@ class Runtime:
 
     def full(self, output):
         """Outputs as mining and loss take them: half precision raised to float32, of a dict each entry."""
-        return (
-            {name: self.full(value) for name, value in output.items()}
-            if isinstance(output, dict)
-            else raise_half(output)
-            if torch.is_tensor(output)
-            else output
-        )
+        if isinstance(output, dict):
+            return {name: self.full(value) for name, value in output.items()}
+        return raise_half(output) if torch.is_tensor(output) else output
 
     def start_epoch(self, epoch: int) -> None:
         """Forget the previous epoch's count of steps."""

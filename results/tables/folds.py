@@ -8,9 +8,9 @@ from results import columns, groups, inference
 from results.columns import SELECTED, SELECTIONS, Column
 from results.formats import Cell, Table
 from results.groups import Group
-from results.recorded import CONCATENATED, SEPARATED
 from results.tables import notes
 from results.tables.notes import head, text
+from runs.meta import CONCATENATED, SEPARATED
 from utilities.intervals import t_interval
 
 KINDS = (SEPARATED, CONCATENATED)

@@ -1,27 +1,18 @@
 """Records are never worth a run: a record that is damaged is renamed, and the run goes on without it."""
 
-import itertools
 import os
 from pathlib import Path
 
 from utilities.errors import UserError
+from utilities.files import alternatives
 
 
 def set_aside(path: Path, why: str) -> Path:
-    """Rename a file or folder to `<name>.damaged`, or where that exists `<name>.damaged_1`, `_2`, …, and say so in one line.
+    """Rename a file or folder to `<name>.damaged`, `<name>.damaged_1` …, say so and `why` in one line, and return where it lies now.
 
-    Args:
-        path: what is damaged.
-        why: the damage, in a few words.
-
-    Returns:
-        Where it lies now.
-
-    Raises:
-        UserError: it cannot be renamed.
+    Raises UserError where it cannot be renamed.
     """
-    names = itertools.chain([f"{path.name}.damaged"], (f"{path.name}.damaged_{number}" for number in itertools.count(1)))
-    target = next(free for name in names if not os.path.lexists(free := path.with_name(name)))
+    target = next(free for free in alternatives(path.with_name(f"{path.name}.damaged")) if not os.path.lexists(free))
     try:
         path.rename(target)
     except OSError as error:

@@ -14,14 +14,9 @@ _ARRAYS = re.compile(rf"(?:{'|'.join(SPLIT_TITLES)})_(-?\d+)\.npz")
 
 
 def read_rows(path: Path, fields: tuple[str, ...] | None = None) -> list[dict]:
-    """The complete rows of a CSV file; a last line that a crash cut short is dropped.
+    """The complete rows of a CSV file with the columns `fields` (None: any after `epoch`), none where it is missing.
 
-    Args:
-        path: the file; without it there are no rows.
-        fields: the columns that it must have; None: any, after `epoch`.
-
-    Raises:
-        ValueError: the file is damaged; the message tells how, in a few words.
+    A last line that a crash cut short is dropped. Raises ValueError, which tells how, where the file is damaged.
     """
     if not path.exists():
         return []
@@ -70,6 +65,13 @@ def _sound_rows(path: Path, fields: tuple[str, ...] | None = None) -> list[dict]
         return None
 
 
+def _write(path: Path, fields, rows: list[dict]) -> None:
+    with replacing(path) as file:
+        writer = csv.DictWriter(file, fields, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
 class _LongForm(Sink):
     """A CSV file in long form, `CSV_Logs/<NAME>` with the columns FIELDS."""
 
@@ -81,19 +83,13 @@ class _LongForm(Sink):
 
     def cut(self, epoch: int, step: int = 0) -> None:
         if self.path.exists():
-            self._replace([row for row in _sound_rows(self.path, self.FIELDS) or [] if int(row["epoch"]) <= epoch])
+            _write(self.path, self.FIELDS, [row for row in _sound_rows(self.path, self.FIELDS) or [] if int(row["epoch"]) <= epoch])
 
     def _append(self, lines) -> None:
         if not self.path.exists():
-            self._replace([])
+            _write(self.path, self.FIELDS, [])
         with open(self.path, "a", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows(lines)
-
-    def _replace(self, rows: list[dict]) -> None:
-        with replacing(self.path) as file:
-            writer = csv.DictWriter(file, self.FIELDS, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
 
 
 class LongFile(_LongForm):
@@ -139,10 +135,10 @@ class GroupFiles(Sink):
                 with open(path, encoding="utf-8", newline="") as file:
                     known = next(csv.reader(file), [])
                 if set(fields) - set(known):  # a metric joined the group, on resume: widen the file
-                    self._replace(path, known + [f for f in fields if f not in known], read_rows(path))
+                    _write(path, known + [f for f in fields if f not in known], read_rows(path))
                 fields = known + [f for f in fields if f not in known]
             else:
-                self._replace(path, fields, [])
+                _write(path, fields, [])
             with open(path, "a", encoding="utf-8", newline="") as file:
                 csv.DictWriter(file, fields, restval="", lineterminator="\n").writerow(line)
 
@@ -150,14 +146,7 @@ class GroupFiles(Sink):
         for path in sorted(path for title in SPLIT_TITLES.values() for path in self.folder.glob(f"{title}_*.csv")):
             rows = _sound_rows(path)
             if rows:
-                self._replace(path, list(rows[0]), [row for row in rows if int(row["epoch"]) <= epoch])
-
-    @staticmethod
-    def _replace(path: Path, fields: list[str], rows: list[dict]) -> None:
-        with replacing(path) as file:
-            writer = csv.DictWriter(file, fields, restval="", lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+                _write(path, list(rows[0]), [row for row in rows if int(row["epoch"]) <= epoch])
 
 
 class ArrayFiles(Sink):

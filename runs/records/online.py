@@ -48,14 +48,11 @@ def online_sink(opt, folder: Path) -> Sink:
     return Background(lambda: Wandb(opt, folder))
 
 
-class Background(Sink):
-    """Another sink on a thread of its own: training goes on while that one waits for its service.
+class Background:
+    """Another sink, made by `open_sink`, on a thread of its own: training goes on while that one waits for its service.
 
-    Args:
-        open_sink: makes the other sink, on that thread.
-        open_within: seconds to wait for it here.
-        given_up_after: seconds since the start, after which `close` waits no longer for a service that never opened.
-        close_within: seconds to wait in `close` for what is still on its way to one that has; the rest is given up.
+    Here `open_within` seconds are waited for it. In `close` a service that never opened is given up `given_up_after` seconds after the
+    start, and one that has gets `close_within` seconds for what is still on its way.
     """
 
     def __init__(
@@ -85,20 +82,9 @@ class Background(Sink):
                 )
             self._dropped = True
 
-    def write(self, rows: list[Row]) -> None:
-        self._later("write", rows)
-
-    def write_batches(self, rows: list[BatchRow]) -> None:
-        self._later("write_batches", rows)
-
-    def arrays(self, epoch: int, split: str, values: dict) -> None:
-        self._later("arrays", epoch, split, values)
-
-    def picture(self, epoch: int, name: str, path) -> None:
-        self._later("picture", epoch, name, path)
-
-    def selected(self, rule: str, epoch: int, values: dict) -> None:
-        self._later("selected", rule, epoch, values)
+    def __getattr__(self, method: str):
+        """What a sink can do, done later by the other one."""
+        return functools.partial(self._later, method)
 
     def close(self) -> None:
         self._later("close")

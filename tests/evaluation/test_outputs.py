@@ -209,8 +209,30 @@ def test_a_run_is_measured_on_other_data(run, tmp_path, capsys):
     assert set(again(run.folder, "--dataset", "glyphs", "--splits_to_eval", "test")) == {"test"}
 
 
+def test_all_images_of_other_data_are_one_split(run, tmp_path, capsys):
+    from tests import builders
+
+    other = builders.make_folder(tmp_path / "other", n_classes=5, n_images=3, names=[f"new {i}" for i in range(5)])
+    argv = ("--dataset", "folder", "--dataset_folder_path", str(other))
+    scores = again(run.folder, *argv, "--evaluate_all", "--dump_embeddings")
+    (file,) = (path for path in run.folder.glob("evaluation_*.json") if "evaluate_all" in path.read_text())
+    written = json.loads(file.read_text())
+    assert set(scores) == {"test"} and written["data"]["counts"]["test"] == {"images": 15, "classes": 5, "single_image_classes": 0}
+    with np.load(file.with_suffix("") / "embeddings_test.npz") as embedded:
+        features, labels, names = embedded["features"], embedded["labels"], embedded["class_names"]
+    assert sorted(set(names)) == [f"new {i}" for i in range(5)] and np.bincount(labels).tolist() == [3] * 5
+    distances = np.linalg.norm(features[:, None] - features, axis=2) + np.diag([np.inf] * 15)
+    assert scores["test"]["e_recall@1"] == np.mean(labels[distances.argmin(1)] == labels)
+    half = again(run.folder, *argv, "--splits_to_eval", "test")
+    assert json.loads(file.read_text()) == written and half["test"] != scores["test"], "half of them is another measurement"
+
+
 def test_only_other_data_may_be_split_otherwise(run, capsys):
+    other = ["--dataset", "glyphs", "--evaluate_all"]
     for argv, words in (
+        (["--evaluate_all"], "stay those of"),
+        ([*other, "--splits_to_eval", "train", "test"], "one split, test"),
+        ([*other, "--eval_reference_set", "compared_to_training_set"], "one split, test"),
         (["--split_shuffle", "3"], "--split_shuffle 3 (saved: None)"),
         (["--use_tv_split"], "stay those of"),
         (["--dataset", "glyphs", "--split_scheme", "class_disjoint"], "--split_scheme class_disjoint (saved: half)"),
@@ -221,6 +243,9 @@ def test_only_other_data_may_be_split_otherwise(run, capsys):
     with pytest.raises(SystemExit):
         parameters.read(["--resume_from", str(run.folder), "--dataset", "glyphs"])
     assert "stay those of" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        parameters.read(["--evaluate_all"])
+    assert "measures other data" in capsys.readouterr().err
 
 
 def test_a_run_older_than_a_flag_of_the_split_is_split_as_it_was(run, tmp_path, capsys):

@@ -13,6 +13,7 @@ from runs import RunFolder, checkpoint
 from tests import builders
 from utilities.errors import UserError
 from utilities.loading import Batch
+from utilities.runtime import Runtime
 from utilities.step import Step, parse_weights
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
@@ -127,6 +128,44 @@ def test_a_network_of_several_embeddings_is_trained_by_one_of_them(evaltypes, ch
     assert torch.equal(outputs["embeddings"], outputs[chosen]) and set(outputs) == {"embeddings", "pooled", "first", "second"}
     trainer.losses(outputs, batch())
     assert torch.equal(criterion.seen, outputs[chosen]) and torch.equal(trainer(batch().images), outputs[chosen])
+
+
+class Uneven(torch.nn.Module):
+    """Two embeddings of different widths."""
+
+    embed_dim, embed_dims = 4, {"wide": 4, "narrow": 2}
+
+    def __init__(self, **says):
+        super().__init__()
+        self.last_linear, self.other = torch.nn.Linear(3, 4), torch.nn.Linear(3, 2)
+        vars(self).update(says)
+
+    def forward(self, images):
+        pooled = images.float().mean((2, 3))
+        return {"wide": self.last_linear(pooled), "narrow": self.other(pooled)}, {"pooled": pooled}
+
+
+@pytest.mark.parametrize(("evaltypes", "width"), [(["narrow", "wide"], 2), (["wide"], 4), (["discriminative"], 4)])
+def test_class_vectors_are_as_wide_as_the_embedding_that_is_trained(evaltypes, width):
+    opt = parameters.read(["--dataset", "glyphs", "--loss", "softmax", "--evaltypes", *evaltypes])
+    opt.n_classes = 3
+    runtime = Runtime(opt)
+    trainer = main.build_trainer(opt, Uneven(), runtime)
+    assert trainer.criterion.proxies.shape == (3, width) and trainers.width(Network4(), opt) == 4
+    assert trainer.losses(trainer.outputs(runtime.to_device(batch().images)), batch())["metric_loss"].isfinite()
+
+
+class Network4(torch.nn.Module):
+    embed_dim = 4
+
+
+def test_a_width_that_the_network_does_not_give_is_refused_in_one_line():
+    opt = parameters.read(["--dataset", "glyphs", "--loss", "softmax", "--evaltypes", "narrow"])
+    opt.n_classes = 3
+    trainer = main.build_trainer(opt, Uneven(embed_dims=None), Runtime(opt))
+    with pytest.raises(UserError, match="embeddings of 2 dimensions, class vectors of 4") as error:
+        trainer.losses(trainer.outputs(batch().images), batch())
+    assert "\n" not in str(error.value)
 
 
 class TwoLosses(trainers.Base):

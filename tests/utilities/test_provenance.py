@@ -38,18 +38,39 @@ def test_changed_and_new_files_are_recorded_with_their_hashes(project):
     assert found["changed_files"] == {"main.py": hashlib.sha256(b"changed").hexdigest(), "criteria/triplet.py": None}
     assert found["git_commit"] == clean["git_commit"] + "-dirty"
     assert yaml.safe_load(yaml.safe_dump(found)) == found
-    below = provenance.describe(project=project / "criteria")  # a project within a larger repository
-    assert list(below["untracked_files"]) == ["mine é.py"] and list(below["changed_files"]) == ["triplet.py"]
 
 
-def test_of_many_or_large_files_few_are_hashed(project, monkeypatch):
-    monkeypatch.setattr(provenance, "MOST_FILES", 3)
-    monkeypatch.setattr(provenance, "MOST_BYTES", 10)
-    (project / "0 large").write_bytes(bytes(11))
-    for i in range(1, 6):
-        (project / str(i)).write_text("x")
-    found = provenance.describe(project=project)["untracked_files"]
-    assert list(found) == ["0 large", "1", "2", "…"] and found["0 large"] is None and found["…"] == "3 more"
+def test_a_project_within_a_larger_repository(project):
+    inner = project / "inner"
+    (inner / "criteria").mkdir(parents=True)
+    for path in (project / "criteria/outside.py", inner / "criteria/mine.py", inner / "new.py"):
+        path.write_text("a plug-in")
+    assert list(provenance.describe(project=inner)["untracked_files"]) == ["criteria/mine.py", "new.py"]
+
+
+def test_runs_and_data_within_the_project_are_not_read(project, monkeypatch):
+    read, sha256 = [], provenance.sha256
+    monkeypatch.setattr(provenance, "sha256", lambda path: read.append(path.name) or sha256(path))
+    run = project / "Training_Results/cub200/a_s0/wandb/code"
+    images = project / "datasets/cub200/images"
+    for folder in (run, images):
+        folder.mkdir(parents=True)
+    for path in (
+        run / "main.py",
+        images / "script.py",
+        images / "1.jpg",
+        project / "notes.txt",
+        project / "criteria/mine.py",
+        project / "go.py",
+    ):
+        path.write_text("x")
+    assert list(provenance.describe(project=project)["untracked_files"]) == ["criteria/mine.py", "go.py"]
+    assert sorted(read) == ["go.py", "mine.py"]
+
+
+def test_every_folder_of_plug_ins_is_looked_at():
+    folders = {path.parent.name for path in provenance.PROJECT.glob("*/__init__.py") if "REGISTRY" in path.read_text(encoding="utf-8")}
+    assert folders == set(provenance.PLUG_INS)
 
 
 def test_without_git(tmp_path):

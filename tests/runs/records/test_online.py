@@ -321,6 +321,22 @@ def test_wandb_holds_what_is_selected_and_what_the_run_is(tmp_path, offline, nam
     logged = {key.removesuffix("/_type") for row in history.values() for key in row if not key.startswith(f"{spectrum}/")}
     logged -= {"epoch", "_step", "_timestamp", "_runtime"}
     assert {"/" in key for key in logged} == {names == "plain"}, "one scheme of names"
+    assert ({*logged, spectrum} == tensorboard_names(tmp_path)) == (names == "plain"), "and the one of TensorBoard"
+
+
+def tensorboard_names(folder):
+    """The names under which event files hold the same values."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    from runs.records.tensorboard import EventFiles
+
+    sink = EventFiles(folder)
+    sink.write(rows(1))
+    sink.arrays(1, "test", {"rho_spectrum@0": np.linspace(0, 1, 8)})
+    sink.close()
+    events = EventAccumulator(str(folder / "tensorboard"))
+    events.Reload()
+    return {*events.Tags()["scalars"], *events.Tags()["histograms"]}
 
 
 def test_a_damaged_folder_of_wandb_takes_a_new_run(tmp_path, offline, capsys):

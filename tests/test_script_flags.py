@@ -1,0 +1,104 @@
+"""The scripts' own flags: every number has a range, and what is out of it, or no text, is one line and status 2."""
+
+import argparse
+import math
+import runpy
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from utilities.errors import one_line_errors
+from utilities.numbers import LARGEST, MOST_64, Range
+
+ROOT = Path(__file__).resolve().parent.parent
+BAD = ["nan", "inf", "-inf", "-1", "0", "1e308", str(10**30), "x", ""]
+FOLDERS = ("", "benchmarks", "docs", "toy_experiments", "evaluation")
+SCRIPTS = [
+    path.relative_to(ROOT).as_posix()
+    for folder in FOLDERS
+    for path in sorted((ROOT / folder).glob("*.py"))
+    if "__main__" in (text := path.read_text(encoding="utf-8")) and "Parser(" in text
+]
+
+
+class Parsing(Exception):
+    """A script has declared its flags and is about to read them: `args[0]` is its parser."""
+
+
+@pytest.fixture(scope="module")
+def parsers():
+    """Script -> its parser, taken from it as it runs."""
+    found, threads, handlers = {}, torch.get_num_threads(), {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+
+    def stop(parser, *_):
+        raise Parsing(parser)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("parse_args", "parse_known_args"):
+            patch.setattr(argparse.ArgumentParser, name, stop)
+        patch.setattr(sys, "argv", ["script", "--x", "1"])
+        patch.setattr(sys, "path", [*sys.path, str(ROOT / "benchmarks")])  # one of them imports another
+        for script in SCRIPTS:
+            with pytest.raises(Parsing) as parsing:
+                runpy.run_path(str(ROOT / script), run_name="__main__")
+            found[script] = parsing.value.args[0]
+    torch.set_num_threads(threads)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    return found
+
+
+def parsed(parser, capsys, *words):
+    """The flags of a command line, or None where the script ends with status 2 and one line."""
+    needed = ["x" for action in parser._positionals._group_actions if action.nargs is None]
+    parser.exits = True
+    try:
+        return parser.parse_args([*needed, *words])
+    except SystemExit as stop:
+        told = capsys.readouterr().err
+        assert stop.code == 2 and told.count("\n") == 1 and words[0].partition("=")[0] in told, (words, told)
+        told.encode()
+        return None
+
+
+def test_the_scripts_with_flags_are_found():
+    assert {"Run_Script.py", "Bayesian_Optimization.py", "Result_Evaluations.py", "evaluation/__main__.py"} < set(SCRIPTS)
+    assert {"toy_experiments/diagonal_lines.py", "benchmarks/metrics.py"} < set(SCRIPTS) and "main.py" not in SCRIPTS
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_bad_number_is_taken_or_refused_in_one_line(parsers, script, capsys):
+    for action in parsers[script]._actions:
+        assert action.type not in (int, float), f"{action.dest}: declare its range, by utilities.numbers"
+        if not isinstance(action.type, Range):
+            continue
+        flag, refused = f"--{action.dest}", 0
+        for text in BAD:
+            options = parsed(parsers[script], capsys, f"{flag}={text}")
+            refused += options is None
+            value = None if options is None else getattr(options, action.dest)
+            for item in value if isinstance(value, list) else [value]:
+                bound = MOST_64 if action.type.kind is int else LARGEST
+                assert item is None or (math.isfinite(item) and abs(item) <= bound), (flag, text, item)
+        assert refused >= 6, flag  # all but -1, 0 and for a number without a bound 1e308
+        for value in action.default if isinstance(action.default, list) else [action.default]:
+            assert value is None or action.type.check(value) is None
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_half_a_character_is_refused_in_one_line(parsers, script, capsys):
+    for action in parsers[script]._optionals._group_actions:
+        if action.nargs != 0 and action.type in (None, Path):
+            words = [f"--{action.dest}", *["a\ud800"] * (action.nargs if isinstance(action.nargs, int) else 1)]
+            assert parsed(parsers[script], capsys, *words) is None, words
+
+
+def test_a_gpu_without_memory_is_one_line(capsys):
+    told = "CUDA out of memory. Tried to allocate 20.00 GiB.\nGPU 0 has a total capacity of 79.11 GiB of which 3.00 GiB is free."
+    with pytest.raises(SystemExit) as stop, one_line_errors():
+        raise torch.OutOfMemoryError(told)
+    line = capsys.readouterr().err
+    assert stop.value.code == 2 and line.count("\n") == 1 and line.startswith("main.py: error: ") and "--bs" in line and "20.00 GiB" in line
