@@ -58,7 +58,7 @@ def train(opt, began=lambda: None):
     evaluation.check(network, evaluated, opt, runtime)
     selection = Selection(opt, metrics.higher_is_better, "val" if splits["validation"] is not None else "test")
     scheduler = build_scheduler(optimizer, opt, selection)
-    step = Step(trainer, optimizer, runtime, sampler, parse_weights(opt.loss_weights))
+    step = Step(trainer, optimizer, runtime, sampler, parse_weights(opt.loss_weights), opt.chunk_size)
     reports.start_up(opt, runtime, datasets.describe(splits), trainer, optimizer, sampler, selection)
     if opt.dry_run:
         return reports.dry_run(step, training, evaluated)

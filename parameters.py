@@ -127,6 +127,16 @@ def basic_training_parameters(parser) -> None:
     group.add_argument("--kernels", type=whole(0), default=6, help="worker processes that load training images, at most the CPUs there are")
 
 
+def step_parameters(parser) -> None:
+    """How a step is made: chunks."""
+    group = _group(parser, "steps", roles.METHOD)
+    group.add_argument(
+        "--chunk_size", type=whole(0, 10**6), default=0, metavar="C",
+        help="images that go through the network at once: memory grows with C, not with --bs, and each step equals that of the whole batch, but "
+        "for BatchNorm's batch statistics; at least --bs, or 0: the whole batch at once",
+    )  # fmt: skip
+
+
 def evaluation_parameters(parser) -> None:
     """What is measured, on what, and how the best epoch is chosen."""
     group = _group(parser, "evaluation", roles.EVALUATION)
@@ -372,7 +382,7 @@ def get_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     shared_flags.add_arguments(parser)
     for declare in (
-        basic_training_parameters, evaluation_parameters, logging_parameters, run_parameters,
+        basic_training_parameters, step_parameters, evaluation_parameters, logging_parameters, run_parameters,
         data_parameters, batch_creation_parameters, trainer_parameters, loss_specific_parameters, batchmining_specific_parameters,
     ):  # fmt: skip
         declare(parser)

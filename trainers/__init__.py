@@ -31,12 +31,12 @@ def select(name: str, opt, network, criterion, **flags):
     trainer = REGISTRY.module(name).Trainer(opt, network, criterion)
     if not hasattr(trainer, "further"):  # a user's plain module
         trainer.further = further_losses(opt, network, criterion)
-    for call in ("VIEWS", "WEIGHTS", "LOSSES"):
+    for call in ("VIEWS", "WEIGHTS", "LOSSES", "once_a_chunk"):
         if not hasattr(trainer, call):
             setattr(trainer, call, getattr(Base, call))
     if type(trainer).forward is torch.nn.Module.forward:
         trainer.forward = MethodType(Base.forward, trainer)
-    for call in ("param_groups", "start_epoch", "after_step", "own_parameters"):
+    for call in ("param_groups", "start_epoch", "after_step", "own_parameters", "once"):
         if not hasattr(trainer, call):
             setattr(trainer, call, MethodType(getattr(Base, call), trainer))
     return trainer

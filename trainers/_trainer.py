@@ -1,5 +1,7 @@
 """What all trainers share: the network's outputs, the criterion's call, optimiser groups of further networks."""
 
+import functools
+
 import torch
 
 from trainers._memory import Memory
@@ -42,6 +44,7 @@ class Trainer(torch.nn.Module):
     VIEWS = 1
     WEIGHTS = {}
     LOSSES = None
+    once_a_chunk = None  # `utilities.chunks.Once` while a batch is run in chunks
 
     def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
         super().__init__()
@@ -68,8 +71,15 @@ class Trainer(torch.nn.Module):
         if isinstance(embeddings, dict):
             outputs = embeddings | outputs
         for further in self.further:
-            outputs |= further.outputs(images, self.trained)
+            outputs |= self.once(functools.partial(further.outputs, images, self.trained))
         return {**outputs, "embeddings": self.trained(embeddings)}
+
+    def once(self, make):
+        """`make()`, for what `outputs` makes without a gradient and may not make again: under `--chunk_size` a chunk's outputs run twice.
+
+        Momentum encoders and whatever has a state of its own go through here; BatchNorm's running statistics need no such care.
+        """
+        return make() if self.once_a_chunk is None else self.once_a_chunk(make)
 
     def trained(self, embeddings):
         """Of a network's embeddings, `(B, D)` or a dict of several, the one that the step goes by."""

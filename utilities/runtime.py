@@ -61,6 +61,7 @@ class Runtime:
         dtype = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[opt.precision]
         self._autocast = contextlib.nullcontext if dtype is None else lambda: torch.autocast(self.device.type, dtype=dtype)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=dtype == torch.float16)
+        self.compiles = False
         self._check_every = CHECK_EVERY if self.device.type == "cuda" else 1
         self._said = set()
         self.start_epoch(0)
@@ -118,8 +119,10 @@ class Runtime:
         self._bad_step = torch.full((), -1, device=self.device)
         self._bad_value = torch.zeros((), device=self.device)
 
-    def step(self, loss: torch.Tensor, optimizer: torch.optim.Optimizer) -> torch.Tensor:
+    def step(self, loss: torch.Tensor, optimizer: torch.optim.Optimizer, *further) -> torch.Tensor:
         """Backward pass and optimiser step. Returns the gradient's norm, a device scalar.
+
+        `further` are called after the loss's backward pass, to put gradients through what it did not reach.
 
         Raises NonFiniteLoss, on a GPU up to `CHECK_EVERY` steps late, with the step at which it began.
         """
@@ -129,6 +132,8 @@ class Runtime:
             self.check_finite()
         optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()
+        for backward in further:
+            backward()
         self.scaler.unscale_(optimizer)
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         norm = torch.nn.utils.get_total_norm([p.grad for p in parameters])

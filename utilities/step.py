@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import torch
 
+from utilities.chunks import Chunks, uses_batch_statistics
 from utilities.errors import UserError
 
 
@@ -40,12 +41,14 @@ class Step:
         runtime: where and how.
         sampler: is handed the batch's embeddings.
         weights: name -> weight of a loss in the sum, as `--loss_weights` asks; else the trainer's own, else 1.
+        chunk_size: images that go through the network at once, see `utilities.chunks`; 0: the whole batch.
 
     Raises UserError for a weight of a loss that the trainer says it does not have.
     """
 
-    def __init__(self, trainer, optimizer, runtime, sampler, weights: dict[str, float]):
+    def __init__(self, trainer, optimizer, runtime, sampler, weights: dict[str, float], chunk_size: int = 0):
         self.trainer, self.optimizer, self.runtime, self.sampler = trainer, optimizer, runtime, sampler
+        self.chunks, self.way_back = Chunks(trainer, runtime, chunk_size), ()
         self.further = {further.NAME: further for further in trainer.further}
         self.asked, self.weights = set(weights), {**trainer.WEIGHTS, **{n: f.weight for n, f in self.further.items()}, **weights}
         if trainer.LOSSES is not None:
@@ -62,6 +65,10 @@ class Step:
         self.runtime.start_epoch(epoch)
         self.trainer.start_epoch(epoch)
         self.sampler.precompute_indices()
+        if self.chunks.size and uses_batch_statistics(self.trainer):
+            self.runtime.say_once(
+                f"--chunk_size {self.chunks.size}: BatchNorm takes its batch statistics from each chunk, not from the batch, and its running ones move once a chunk"
+            )
         trained = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
         lost = next((name for name, p in self.trainer.named_parameters() if p.requires_grad and id(p) not in trained), None)
         if lost is not None:
@@ -70,12 +77,22 @@ class Step:
     def __call__(self, batch) -> Done:
         """Forward, losses, backward, update."""
         outputs, losses, loss = self.forward(batch)
-        gradient_norm = self.runtime.step(loss, self.optimizer)
+        gradient_norm = self.runtime.step(loss, self.optimizer, *self.way_back)
         self.sampler.replace_storage_entries(outputs["embeddings"].detach(), batch.indices)
         self.trainer.after_step()
         for further in self.further.values():
             further.after_step(self.trainer.network)
         return Done(loss.detach(), {name: part.detach() for name, part in losses.items()}, gradient_norm, len(batch.images))
+
+    def _outputs(self, images: torch.Tensor) -> dict:
+        """The trainer's outputs in full precision; `way_back`: what puts their gradient through the network after the loss's own backward."""
+        if 0 < self.chunks.size < len(images):
+            self.way_back = (self.chunks.backward,)
+            return self.chunks.outputs(images)
+        self.way_back = ()
+        with self.runtime.autocast():
+            outputs = self.trainer.outputs(self.runtime.to_device(images))
+        return self.runtime.full(outputs)
 
     def forward(self, batch) -> tuple[dict, dict, torch.Tensor]:
         """The outputs in full precision, the losses by name, and their weighted sum.
@@ -83,9 +100,7 @@ class Step:
         Raises UserError for a weight of a loss that the trainer does not have.
         """
         batch = batch._replace(labels=self.runtime.to_device(batch.labels))
-        with self.runtime.autocast():
-            outputs = self.trainer.outputs(self.runtime.to_device(batch.images))
-        outputs = self.runtime.full(outputs)
+        outputs = self._outputs(batch.images)
         losses = self.trainer.losses(outputs, batch)
         if self.trainer.LOSSES is None:
             self._refuse_unknown(losses)
