@@ -25,14 +25,14 @@ from utilities.loading import evaluation_loader, training_loader
 from utilities.meter import EpochMeter
 from utilities.optimisers import build_optimizer, build_scheduler
 from utilities.runtime import Runtime
-from utilities.step import Step, parse_weights
+from utilities.step import build_step
 
 
 def build_trainer(opt, network, runtime):
     """The training method with network, miner and criterion, on the runtime's device."""
     batchminer = batch_mining.select(opt.batch_mining, opt) if criteria.takes_miner(opt.loss, opt) else None
     criterion = criteria.select(opt.loss, opt, batchminer, embed_dim=network.embed_dim)  # --embed_dim 0: as many as the features
-    return trainers.select(opt.trainer, opt, network, criterion).to(runtime.device)
+    return trainers.select(opt.trainer, opt, runtime.place(network), criterion).to(runtime.device)
 
 
 def train_one_epoch(epoch, loader, step, opt, batches=None):
@@ -58,26 +58,26 @@ def train(opt, began=lambda: None):
     evaluation.check(network, evaluated, opt, runtime)
     selection = Selection(opt, metrics.higher_is_better, "val" if splits["validation"] is not None else "test")
     scheduler = build_scheduler(optimizer, opt, selection)
-    step = Step(trainer, optimizer, runtime, sampler, parse_weights(opt.loss_weights), opt.chunk_size)
+    step = build_step(opt, trainer, optimizer, runtime, sampler, trainers.average_of(network, opt))
     reports.start_up(opt, runtime, datasets.describe(splits), trainer, optimizer, sampler, selection)
     if opt.dry_run:
         return reports.dry_run(step, training, evaluated)
 
     sampler.create_storage(evaluation_loader(splits["evaluation"], opt), trainer, runtime.device)
     parts = dict(
-        model=network, criterion=trainer.criterion, optimizer=optimizer, scheduler=scheduler, scaler=runtime.scaler, sampler=sampler
+        model=step.evaluated, criterion=trainer.criterion, optimizer=optimizer, scheduler=scheduler, scaler=runtime.scaler, sampler=sampler
     )
-    run = Run(opt, {**parts, **OwnState.part(trainer)}, selection)
+    run = Run(opt, {**parts, **step.parts, **OwnState.part(trainer)}, selection)
     run.start(reports.environment(runtime, datasets.record(splits), network))
     began()
     with reports.interruptible(run):
         for epoch, bare in run.untrained_epochs():
-            measured = evaluation.evaluate(network, evaluated, opt, runtime, bare)
+            measured = evaluation.evaluate(step.evaluated, evaluated, opt, runtime, bare)
             run.record_untrained(epoch, outputs.of_untrained(run, epoch, *measured))
         for epoch in run.epochs():
             means = train_one_epoch(epoch, training, step, opt, run.batches)
             due = epoch % opt.save_interval == 0 or epoch == opt.n_epochs
-            scores, embedded = evaluation.evaluate(network, evaluated if due else {}, opt, runtime)
+            scores, embedded = evaluation.evaluate(step.evaluated, evaluated if due else {}, opt, runtime)
             scheduler.step(scores)
             run.end_epoch(epoch, means, scores, draw=functools.partial(outputs.of_best_epoch, run, embedded))
             reports.epoch_line(run, epoch, means, scores)
@@ -90,7 +90,7 @@ def train(opt, began=lambda: None):
 def evaluate_again(opt):
     """`--evaluate`: measure the best checkpoint of a finished run. Returns split -> {metric: value}."""
     runtime = Runtime(opt).begin()
-    network = load_run(run_folder(opt))[0].to(runtime.device)
+    network = runtime.place(load_run(run_folder(opt))[0])
     splits = datasets.select(opt.dataset, opt, opt.source_path, network.input_size)
     return outputs.again(network, evaluation.loaders(splits, opt), opt, runtime)
 
@@ -100,7 +100,7 @@ def evaluate_ensemble(cross):
     opt = ensemble.options(cross.opt)
     runtime, members = Runtime(opt).begin(), []
     for fold in cross.options(range(cross.n_folds)):  # one network in memory at a time
-        network = load_run(run_folder(fold))[0].to(runtime.device)
+        network = runtime.place(load_run(run_folder(fold))[0])
         splits = datasets.select(opt.dataset, fold, opt.source_path, network.input_size)
         members.append(evaluation.embed_all(network, evaluation.loaders(splits, opt), opt, runtime)[ensemble.SPLIT])
     embedded = ensemble.join(members)

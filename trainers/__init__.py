@@ -8,13 +8,19 @@ from types import MethodType
 
 import torch
 
+from trainers._averaging import MovingAverage
 from trainers._trainer import OwnState, further_losses
 from trainers._trainer import Trainer as Base
 from utilities.registry import Registry
 
 REGISTRY = Registry("trainers", "trainer")
 
-__all__ = ["REGISTRY", "Base", "OwnState", "select"]
+__all__ = ["REGISTRY", "Base", "OwnState", "average_of", "select"]
+
+
+def average_of(network, opt) -> MovingAverage | None:
+    """The moving average of the network's weights, and of BatchNorm's statistics, that `--ema_decay` asks for."""
+    return None if opt.ema_decay is None else MovingAverage(network, opt.ema_decay, buffers=True)
 
 
 def select(name: str, opt, network, criterion, **flags):

@@ -41,9 +41,19 @@ class DrawsOfBatch(TorchFunctionMode):
         start, stop: the part's images. total: all of the batch.
     """
 
+    active = None  # that which is entered; one is at most
+
     def __init__(self, start: int, stop: int, total: int):
         super().__init__()
         self.rows, self.size, self.total = slice(start, stop), stop - start, total
+
+    def __enter__(self):
+        DrawsOfBatch.active = self
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        DrawsOfBatch.active = None
+        return super().__exit__(*error)
 
     def _whole(self, part: torch.Tensor, value: float = 1.0) -> torch.Tensor:
         """A tensor as `part`, of the whole batch: what is drawn goes by type and order in memory too."""
@@ -77,6 +87,14 @@ class DrawsOfBatch(TorchFunctionMode):
             return func(input, p, training, inplace)
         mask = func(self._whole(input), p, True)[self.rows]
         return input.mul_(mask) if inplace else input * mask
+
+
+def drawn_alike():
+    """What makes a context in which is drawn as is drawn now, for what is computed again in the backward pass."""
+    mode = DrawsOfBatch.active
+    if mode is None:
+        return contextlib.nullcontext
+    return lambda: contextlib.nullcontext() if DrawsOfBatch.active is not None else DrawsOfBatch(mode.rows.start, mode.rows.stop, mode.total)
 
 
 class Once:

@@ -26,6 +26,8 @@ def parameter_groups(model, criterion, opt, further=()) -> list[dict]:
     for number, group in enumerate(own):
         group.setdefault("weight_decay", opt.loss_decay)
         group.setdefault("name", "criterion" if len(own) == 1 else f"criterion_{number}")
+    if getattr(opt, "no_decay_on_bias_and_norm", False):
+        groups, further = _without_decay(groups), _without_decay(further)
     groups = [group for group in [*groups, *own, *further] if group["params"]]
     seen = set()
     for group in groups:
@@ -34,6 +36,17 @@ def parameter_groups(model, criterion, opt, further=()) -> list[dict]:
                 raise UserError(f"a parameter of optimiser group {group['name']!r} is in another group already: check optim_dict_list")
             seen.add(id(parameter))
     return groups
+
+
+def _without_decay(groups) -> list[dict]:
+    """Each group in two: without weight decay what has one dimension, which biases and the weights of norm layers have."""
+    found = []
+    for group in groups:
+        parameters = list(group["params"])
+        found.append({**group, "params": [p for p in parameters if p.ndim > 1]})
+        name = f"{group.get('name', 'group')}_no_decay"
+        found.append({**group, "params": [p for p in parameters if p.ndim <= 1], "name": name, "weight_decay": 0.0})
+    return found
 
 
 def build_optimizer(model, criterion, opt, further=()) -> torch.optim.Optimizer:
@@ -102,6 +115,40 @@ def check_state(optimizer: torch.optim.Optimizer) -> None:
 
 def _kind(group: dict) -> tuple:
     return TOLD_BY & set(group), bool(group.get("momentum")) and "alpha" in group
+
+
+class Warmup:
+    """In the first epochs each step goes at the schedule's rates times a factor that rises linearly, to 1 in the last of these steps.
+
+    The rates themselves are the schedule's throughout, whatever it looks at; `optimizer.warmup` is the latest factor, for the records.
+
+    Args:
+        epochs: how many. batches: steps an epoch.
+    """
+
+    def __init__(self, epochs: int, batches: int):
+        self.batches, self.total, self.steps = batches, epochs * batches, 0
+
+    def start_epoch(self, epoch: int) -> None:
+        """Begin an epoch, counted from 1."""
+        self.steps = (epoch - 1) * self.batches
+
+    @contextlib.contextmanager
+    def step(self, optimizer: torch.optim.Optimizer):
+        """Inside, the optimiser goes at the rates of the next step."""
+        self.steps += 1
+        optimizer.warmup = min(self.steps / self.total, 1.0) if self.total else 1.0
+        if optimizer.warmup == 1:
+            yield
+            return
+        rates = [group["lr"] for group in optimizer.param_groups]
+        for group in optimizer.param_groups:
+            group["lr"] = group["lr"] * optimizer.warmup
+        try:
+            yield
+        finally:
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate
 
 
 class Schedule:
