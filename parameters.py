@@ -152,9 +152,15 @@ def step_parameters(parser) -> None:
         "--no_decay_on_bias_and_norm", action="store_true",
         help="no weight decay on the biases and norm layers of the networks, that is on their parameters of one dimension; the criterion's go by --loss_decay",
     )  # fmt: skip
-    group.add_argument("--channels_last", action="store_true", help="images and convolutions with the channels last in memory, faster on most GPUs")
-    group.add_argument("--compile", action="store_true", help="torch.compile the network; graphs compiled after the first epoch are counted and said")
-    group.add_argument("--tf32", action="store_true", help="on a GPU multiply matrices of float32 with TensorFloat-32; not in mining and loss")
+    group.add_argument(
+        "--channels_last", action="store_true", help="images and convolutions with the channels last in memory, faster on most GPUs"
+    )
+    group.add_argument(
+        "--compile", action="store_true", help="torch.compile the network; graphs compiled after the first epoch are counted and said"
+    )
+    group.add_argument(
+        "--tf32", action="store_true", help="on a GPU multiply matrices of float32 with TensorFloat-32; not in mining and loss"
+    )
 
 
 def evaluation_parameters(parser) -> None:

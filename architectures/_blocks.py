@@ -1,5 +1,7 @@
 """The blocks of a backbone, in the order of their depth: rates that fall with depth, activations that are computed again."""
 
+import contextlib
+
 import torch
 from torch.utils.checkpoint import checkpoint
 
@@ -51,26 +53,15 @@ def recomputed(function, module: torch.nn.Module, *args, **kwargs):
     if not (module.training and torch.is_grad_enabled()):
         return function(*args, **kwargs)
     alike = drawn_alike()
-
-    def contexts():
-        return alike(), _Again(module, alike())
-
-    return checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **kwargs)
+    return checkpoint(
+        function, *args, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), _second_run(module, alike)), **kwargs
+    )
 
 
-class _Again:
-    """The context of a second run."""
-
-    def __init__(self, module, draws):
-        self.resting, self.draws = resting_statistics(module), draws
-
-    def __enter__(self):
-        self.resting.__enter__()
-        self.draws.__enter__()
-
-    def __exit__(self, *error):
-        self.draws.__exit__(*error)
-        self.resting.__exit__(*error)
+@contextlib.contextmanager
+def _second_run(module: torch.nn.Module, alike):
+    with resting_statistics(module), alike():
+        yield
 
 
 class Recomputing:

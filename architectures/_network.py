@@ -115,7 +115,9 @@ class Network(torch.nn.Module):
         """From now on activations inside the blocks are computed again in the backward pass. Raises UserError where there are no blocks."""
         blocks = self.blocks()
         if not blocks:
-            raise UserError(f"--grad_checkpointing: --arch {self.name} has no blocks whose activations could be computed again: leave it out")
+            raise UserError(
+                f"--grad_checkpointing: --arch {self.name} has no blocks whose activations could be computed again: leave it out"
+            )
         for block in blocks:
             block.forward = _blocks.Recomputing(block)
 

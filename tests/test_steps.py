@@ -68,7 +68,9 @@ def test_a_run_resumes_to_the_bit_and_is_recorded(flags, data, tmp_path, monkeyp
     one, two = content_of(whole), content_of(resumed)
     for part in sorted(set(one) - {"run"}):
         assert equal(one[part], two[part]), part
-    rows = [frame[~frame.metric.str.contains("seconds")].values.tolist() for frame in (RunFolder(r.folder).metrics for r in (whole, resumed))]
+    rows = [
+        frame[~frame.metric.str.contains("seconds")].values.tolist() for frame in (RunFolder(r.folder).metrics for r in (whole, resumed))
+    ]
     assert rows[0] == rows[1]
     saved = RunFolder(whole.folder).flags
     given = parameters.read(["--dataset", "glyphs", *flags])
@@ -134,7 +136,9 @@ def test_an_average_may_begin_and_end_on_resume(data, tmp_path):
     before = content_of(run)["state_dict"]
     main.main(parameters.read(["--resume_from", str(run.folder), "--n_epochs", "2", "--ema_decay", ".999999", "--resume_allow_changes"]))
     content = content_of(run)
-    torch.testing.assert_close(dict(content["state_dict"]), dict(before), rtol=1e-3, atol=1e-4)
+    for name, value in before.items():
+        if value.is_floating_point():
+            torch.testing.assert_close(content["state_dict"][name], value, rtol=1e-3, atol=1e-4)
     two_epochs = content_of(main.main(read(data, tmp_path, "--n_epochs", "2", "--savename", "Plain")))
     assert equal(dict(content["trained"]), dict(two_epochs["state_dict"]))
     main.main(parameters.read(["--resume_from", str(run.folder), "--n_epochs", "2", "--ema_decay", ".5", "--resume_allow_changes"]))
@@ -233,6 +237,17 @@ def test_rates_by_depth_are_shown_and_refused_without_blocks(data, tmp_path, cap
             network.param_groups(opt)
 
 
+def test_other_groups_may_begin_on_resume(data, tmp_path, capsys):
+    run = main.main(read(data, tmp_path, "--n_epochs", "1"))
+    for number, flags in enumerate((["--layer_decay", ".5"], ["--no_decay_on_bias_and_norm"]), start=2):
+        with pytest.raises(SystemExit):
+            parameters.read(["--resume_from", str(run.folder), *flags])
+        main.main(parameters.read(["--resume_from", str(run.folder), *flags, "--n_epochs", str(number), "--resume_allow_changes"]))
+        assert "optimiser's groups have changed" in capsys.readouterr().out
+        groups = content_of(run)["optimizer"]["param_groups"]
+        assert groups[0]["name"] == "backbone_4" and groups[0]["lr"] == pytest.approx(0.001 * 0.5**4)
+
+
 def test_no_decay_on_biases_and_norms():
     opt, network = chosen("--arch", "resnet18", "--no_decay_on_bias_and_norm", "--fc_decay", ".3")
     groups = parameter_groups(network, torch.nn.Identity(), opt, [{"params": [torch.nn.Parameter(torch.zeros(2, 2))], "name": "trainer"}])
@@ -315,17 +330,34 @@ def test_channels_last_orders_network_and_images(data, tmp_path):
 def test_a_compiled_network_trains_and_keeps_its_names(backend, data, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(compiling, "BACKEND", backend)
     try:
-        run = main.main(read(data, tmp_path, "--compile", "--n_epochs", "2", "--eval_bs", "7", "--savename", backend))
+        run = main.main(read(data, tmp_path, "--compile", "--optim", "sgd", "--n_epochs", "2", "--eval_bs", "7", "--savename", backend))
     except UserError as error:
         pytest.skip(str(error)) if "C++ compiler" in str(error) else pytest.fail(str(error))
     said = capsys.readouterr().out
-    assert "graphs compiled in epoch 1" in said and "recompilations" not in said
-    plain = content_of(main.main(read(data, tmp_path, "--n_epochs", "2", "--eval_bs", "7", "--savename", "Plain")))["state_dict"]
+    assert "--compile: " in said and " graphs\n" in said and "recompiled" not in said
+    plain = content_of(main.main(read(data, tmp_path, "--optim", "sgd", "--n_epochs", "2", "--eval_bs", "7", "--savename", "Plain")))[
+        "state_dict"
+    ]
     content = content_of(run)["state_dict"]
     assert list(content) == list(plain)
     for name in plain:
         torch.testing.assert_close(content[name], plain[name], rtol=1e-3, atol=1e-4)
     assert load_run(run.folder)[0].state_dict().keys() == plain.keys()
+
+
+@pytest.mark.parametrize("flags", [["--chunk_size", "3"], ["--ema_decay", ".5", "--precision", "bfloat16"]],
+                         ids=lambda flags: flags[0])  # fmt: skip
+def test_compiling_goes_with_the_other_flags(flags, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(compiling, "BACKEND", "aot_eager")
+    flags = [*flags, "--optim", "sgd", "--n_epochs", "1", "--arch", "conv4_frozen_normalize"]
+    contents = [content_of(main.main(read(data, tmp_path, *flags, *more))) for more in (["--compile"], [])]
+    one, two = (content["state_dict"] for content in contents)
+    assert list(one) == list(two)
+    tolerance = 1e-2 if "bfloat16" in flags else 1e-5
+    for name in one:
+        torch.testing.assert_close(one[name], two[name], rtol=tolerance, atol=tolerance / 10, msg=name)
+    with pytest.raises(UserError, match="--compile --grad_checkpointing: "):
+        parameters.resolve(["--dataset", "glyphs", "--compile", "--grad_checkpointing"])
 
 
 def test_recompilations_are_said(monkeypatch, capsys):
@@ -339,7 +371,7 @@ def test_recompilations_are_said(monkeypatch, capsys):
             network(torch.randn(size, 2))
     compiler.start_epoch(4)
     assert capsys.readouterr().out.splitlines() == [
-        "--compile: 2 graphs compiled in epoch 1", "--compile: 1 recompilations in epoch 3, 3 graphs in all",
+        "--compile: 2 graphs", "--compile: recompiled in epoch 3, 3 graphs in all",
     ]  # fmt: skip
 
 

@@ -94,7 +94,9 @@ def drawn_alike():
     mode = DrawsOfBatch.active
     if mode is None:
         return contextlib.nullcontext
-    return lambda: contextlib.nullcontext() if DrawsOfBatch.active is not None else DrawsOfBatch(mode.rows.start, mode.rows.stop, mode.total)
+    return lambda: (
+        contextlib.nullcontext() if DrawsOfBatch.active is not None else DrawsOfBatch(mode.rows.start, mode.rows.stop, mode.total)
+    )
 
 
 class Once:
@@ -119,15 +121,16 @@ class Once:
 
 @contextlib.contextmanager
 def resting_statistics(module: torch.nn.Module):
-    """Inside, BatchNorm layers in training mode normalise as ever and leave their running statistics as they are."""
-    layers = [layer for layer in module.modules() if isinstance(layer, _BatchNorm) and layer.training and layer.track_running_stats]
-    for layer in layers:
-        layer.track_running_stats = False
+    """Inside, BatchNorm layers in training mode go on as ever, on copies of their running statistics."""
+    layers = [layer for layer in module.modules() if isinstance(layer, _BatchNorm) and layer.training]
+    kept = [dict(layer._buffers) for layer in layers]
+    for layer, buffers in zip(layers, kept, strict=True):
+        layer._buffers.update({name: None if buffer is None else buffer.clone() for name, buffer in buffers.items()})
     try:
         yield
     finally:
-        for layer in layers:
-            layer.track_running_stats = True
+        for layer, buffers in zip(layers, kept, strict=True):
+            layer._buffers.update(buffers)
 
 
 def uses_batch_statistics(module: torch.nn.Module) -> bool:

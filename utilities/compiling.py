@@ -19,7 +19,7 @@ class Compiler:
     """
 
     def __init__(self, device: torch.device):
-        self.graphs, self.said, self.epoch = 0, 0, 0
+        self.graphs, self.epochs, self.epoch = 0, 0, 0
         if BACKEND == "inductor":
             _check(device)
 
@@ -30,19 +30,15 @@ class Compiler:
 
     def _counted(self, graph, inputs):
         self.graphs += 1
+        if self.epochs > 1:
+            print(f"--compile: recompiled in epoch {self.epoch}, {self.graphs} graphs in all")
         return torch._dynamo.lookup_backend(BACKEND)(graph, inputs)
 
     def start_epoch(self, epoch: int) -> None:
-        """Say what was compiled since the epoch before began."""
-        if self.graphs > self.said:
-            again = self.graphs - self.said
-            print(
-                f"--compile: {again} graphs compiled in epoch {self.epoch}"
-                if not self.said
-                else f"--compile: {again} recompilations in epoch {self.epoch}, {self.graphs} graphs in all"
-            )
-            self.said = self.graphs
-        self.epoch = epoch
+        """Begin an epoch. Before the second is said how many graphs the first took, its evaluation included; later ones are said as they come."""
+        self.epochs, self.epoch = self.epochs + 1 if epoch else 0, epoch
+        if self.epochs == 2:
+            print(f"--compile: {self.graphs} graphs")
 
 
 def _check(device: torch.device) -> None:

@@ -91,6 +91,10 @@ def fitting(state: dict, optimizer: torch.optim.Optimizer) -> dict:
     RMSprop with momentum and without are two kinds: they keep different state.
     """
     before, now = state["param_groups"], optimizer.param_groups
+    names = [[group.get("name") for group in groups] for groups in (before, now)]
+    if names[0] != names[1] and None not in names[0] + names[1] and sorted(_all(before)) == list(range(sum(len(g["params"]) for g in now))):
+        print("the optimiser's groups have changed: its means over gradients and its rates begin anew")
+        return {"state": {}, "param_groups": optimizer.state_dict()["param_groups"]}
     if len(before) != len(now) or all(_kind(a) == _kind(b) for a, b in zip(before, now, strict=True)):
         return state
     print("--optim has changed: its means over gradients begin anew")
@@ -111,6 +115,11 @@ def check_state(optimizer: torch.optim.Optimizer) -> None:
             for name, value in (state or {}).items():
                 if isinstance(value, torch.Tensor) and value.shape != (() if name == "step" else parameter.shape):
                     raise ValueError(f"{name} has the shape {tuple(value.shape)}, its parameter {tuple(parameter.shape)}")
+
+
+def _all(groups: list[dict]) -> list:
+    """The numbers of the parameters of saved groups."""
+    return [number for group in groups for number in group["params"]]
 
 
 def _kind(group: dict) -> tuple:

@@ -20,7 +20,9 @@ class RestingBackbone:
         if epochs and self.backbone is None:
             raise UserError(f"--warmup_head_epochs {epochs}: the network does not say what its backbone is (attribute `backbone`)")
         if epochs and not set(network.parameters()) - set(self.backbone.parameters()):
-            raise UserError(f"--warmup_head_epochs {epochs}: --embed_dim 0 leaves no layers behind the backbone that could train without it")
+            raise UserError(
+                f"--warmup_head_epochs {epochs}: --embed_dim 0 leaves no layers behind the backbone that could train without it"
+            )
 
     def end(self) -> None:
         """Wake what rested."""

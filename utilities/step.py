@@ -65,7 +65,19 @@ class Step:
     Raises UserError for a weight of a loss that the trainer says it does not have.
     """
 
-    def __init__(self, trainer, optimizer, runtime, sampler, weights: dict[str, float], chunk_size: int = 0, *, warmup=None, resting=None, average=None):
+    def __init__(
+        self,
+        trainer,
+        optimizer,
+        runtime,
+        sampler,
+        weights: dict[str, float],
+        chunk_size: int = 0,
+        *,
+        warmup=None,
+        resting=None,
+        average=None,
+    ):
         self.trainer, self.optimizer, self.runtime, self.sampler = trainer, optimizer, runtime, sampler
         self.chunks, self.way_back = Chunks(trainer, runtime, chunk_size), ()
         self.warmup, self.resting, self.average = warmup or Warmup(0, 0), resting or RestingBackbone(trainer.network, 0), average
