@@ -326,7 +326,7 @@ def test_channels_last_orders_network_and_images(data, tmp_path):
     assert runtime.to_device(torch.arange(3)).tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.long)])
 def test_a_compiled_network_trains_and_keeps_its_names(backend, data, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(compiling, "BACKEND", backend)
     try:
