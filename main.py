@@ -25,14 +25,14 @@ from utilities.loading import evaluation_loader, training_loader
 from utilities.meter import EpochMeter
 from utilities.optimisers import build_optimizer, build_scheduler
 from utilities.runtime import Runtime
-from utilities.step import Step, parse_weights
+from utilities.step import build_step
 
 
 def build_trainer(opt, network, runtime):
     """The training method with network, miner and criterion, on the runtime's device."""
     batchminer = batch_mining.select(opt.batch_mining, opt) if criteria.takes_miner(opt.loss, opt) else None
     criterion = criteria.select(opt.loss, opt, batchminer, embed_dim=trainers.width(network, opt))  # --embed_dim 0: as the features
-    return trainers.select(opt.trainer, opt, network, criterion).to(runtime.device)
+    return trainers.select(opt.trainer, opt, runtime.place(network), criterion).to(runtime.device)
 
 
 def train_one_epoch(epoch, loader, step, opt, batches=None):
@@ -55,18 +55,18 @@ def train(opt, began=lambda: None):
     optimizer = build_optimizer(network, trainer.criterion, opt, trainer.param_groups(opt))
     sampler = datasampler.for_training(opt, splits["training"], trainer.LABELS)
     training = training_loader(splits["training"], sampler, opt, trainer.VIEWS)
-    evaluated, to_evaluate = trainer.evaluated(), evaluation.loaders(splits, opt)
+    step = build_step(opt, trainer, optimizer, runtime, sampler, trainers.average_of(network, opt))
+    evaluated, to_evaluate = trainer.evaluated(step.evaluated), evaluation.loaders(splits, opt)
     evaluation.check(evaluated, to_evaluate, opt, runtime)
     selection = Selection(opt, metrics.higher_is_better, "val" if splits["validation"] is not None else "test")
     scheduler = build_scheduler(optimizer, opt, selection)
-    step = Step(trainer, optimizer, runtime, sampler, parse_weights(opt.loss_weights))
     reports.start_up(opt, runtime, datasets.describe(splits), trainer, optimizer, sampler, selection)
     if opt.dry_run:
         return reports.dry_run(opt, step, training, to_evaluate)
 
     sampler.create_storage(evaluation_loader(splits["evaluation"], opt), trainer, runtime.device)
-    parts = dict(model=network, criterion=trainer.criterion, optimizer=optimizer, scheduler=scheduler, scaler=runtime.scaler)
-    run = Run(opt, {**parts, "sampler": sampler, **OwnState.part(trainer)}, selection)
+    parts = dict(model=step.evaluated, criterion=trainer.criterion, optimizer=optimizer, scheduler=scheduler, scaler=runtime.scaler)
+    run = Run(opt, {**parts, "sampler": sampler, **step.parts, **OwnState.part(trainer)}, selection)
     run.start(reports.environment(runtime, datasets.record(splits), network))
     began()
     with reports.interruptible(run):
@@ -89,7 +89,7 @@ def train(opt, began=lambda: None):
 def evaluate_again(opt):
     """`--evaluate`: measure the best checkpoint of a finished run. Returns split -> {metric: value}."""
     runtime = Runtime(opt).begin()
-    network = RunFolder(run_folder(opt)).network(evaltypes=opt.evaltypes).to(runtime.device)
+    network = runtime.place(RunFolder(run_folder(opt)).network(evaltypes=opt.evaltypes))
     splits = datasets.select(opt.dataset, opt.but(label_level_train=0), opt.source_path, network.input_size)  # nothing is trained
     return outputs.again(network, evaluation.loaders(splits, opt), opt, runtime)
 
@@ -99,7 +99,7 @@ def evaluate_ensemble(cross):
     opt = ensemble.options(cross.opt)
     runtime, members = Runtime(opt).begin(), []
     for fold in cross.options(range(cross.n_folds)):  # one network in memory at a time
-        network = RunFolder(run_folder(fold)).network(evaltypes=opt.evaltypes).to(runtime.device)
+        network = runtime.place(RunFolder(run_folder(fold)).network(evaltypes=opt.evaltypes))
         splits = datasets.select(opt.dataset, fold.but(label_level_train=0), opt.source_path, network.input_size)
         members.append(evaluation.embed_all(network, evaluation.loaders(splits, opt), opt, runtime)[ensemble.SPLIT])
     embedded = ensemble.join(members)

@@ -131,6 +131,42 @@ def basic_training_parameters(parser) -> None:
     group.add_argument("--kernels", type=whole(0), default=6, help="worker processes that load training images, at most the CPUs there are")
 
 
+def step_parameters(parser) -> None:
+    """How a step is made: chunks, warm-up, averages, what the machine does otherwise than plain float32."""
+    group = _group(parser, "steps", roles.METHOD)
+    group.add_argument(
+        "--chunk_size", type=whole(0, 10**6), default=0, metavar="C",
+        help="images that go through the network at once: memory grows with C, not with --bs, and each step equals that of the whole batch, but "
+        "for BatchNorm's batch statistics; at least --bs, or 0: the whole batch at once",
+    )  # fmt: skip
+    group.add_argument(
+        "--ema_decay", type=number(0, below=1), default=None, metavar="DECAY",
+        help="keep a moving average of the network's weights and of BatchNorm's statistics with this decay a step, such as .999: it is evaluated and "
+        "chosen, and checkpoints hold it as the network, beside the trained one (unset: the trained one is)",
+    )  # fmt: skip
+    group.add_argument(
+        "--warmup_epochs", type=whole(0, 10**5), default=0, metavar="N",
+        help="in the first N epochs the rates of --scheduler are multiplied by a factor that rises linearly, step by step, to 1",
+    )  # fmt: skip
+    group.add_argument(
+        "--warmup_head_epochs", type=whole(0, 10**5), default=0, metavar="N",
+        help="in the first N epochs the backbone rests, in evaluation mode (BatchNorm's statistics, dropout): only what lies behind it trains",
+    )  # fmt: skip
+    group.add_argument(
+        "--no_decay_on_bias_and_norm", action="store_true",
+        help="no weight decay on the biases and norm layers of the networks, that is on their parameters of one dimension; the criterion's go by --loss_decay",
+    )  # fmt: skip
+    group.add_argument(
+        "--channels_last", action="store_true", help="images and convolutions with the channels last in memory, faster on most GPUs"
+    )
+    group.add_argument(
+        "--compile", action="store_true", help="torch.compile the network; graphs compiled after the first epoch are counted and said"
+    )
+    group.add_argument(
+        "--tf32", action="store_true", help="on a GPU multiply matrices of float32 with TensorFloat-32; not in mining and loss"
+    )
+
+
 def evaluation_parameters(parser) -> None:
     """What is measured, on what, and how the best epoch is chosen."""
     group = _group(parser, "evaluation", roles.EVALUATION)
@@ -350,7 +386,7 @@ def get_parser() -> argparse.ArgumentParser:
         usage="python main.py [flags]    (--help: every flag; --list losses: the losses; docs/flags.md)",
     )  # fmt: skip
     shared_flags.add_arguments(parser)
-    for declare in (basic_training_parameters, evaluation_parameters, logging_parameters, run_parameters):
+    for declare in (basic_training_parameters, step_parameters, evaluation_parameters, logging_parameters, run_parameters):
         declare(parser)
     for registry in REGISTRIES.values():
         registry.add_arguments(parser)

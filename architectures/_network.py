@@ -6,9 +6,9 @@ import functools
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from architectures import _weights
+from architectures import _blocks, _weights
 from utilities.errors import UserError
-from utilities.numbers import WIDEST, whole
+from utilities.numbers import WIDEST, number, whole
 from utilities.optimisers import embedding_rates
 from utilities.roles import PLACE
 from utilities.tensors import normalize, raise_half
@@ -35,6 +35,15 @@ def add_arguments(group) -> None:
         help="train what stands behind the backbone alone: embedding layer, heads, criterion; the backbone rests, its layers as in evaluation",
     )
     group.add_argument("--embed_hidden", type=whole(1, WIDEST), nargs="*", default=[], help=help_hidden)
+    group.add_argument(
+        "--layer_decay", type=number(above=0, most=1), default=1.0, metavar="D",
+        help="the backbone's rate falls with depth: --lr times D^k in the k-th block from the end, and once more before the first; ViTs, ResNets "
+        "and other networks of blocks",
+    )  # fmt: skip
+    group.add_argument(
+        "--grad_checkpointing", action="store_true",
+        help="keep no activations inside the backbone's blocks, compute them again in the backward pass: less memory, a third more time, the same numbers",
+    ).role = PLACE  # fmt: skip
 
 
 class Network(torch.nn.Module):
@@ -91,6 +100,8 @@ class Network(torch.nn.Module):
         self.weights_name, self.weights_file = _weights.fill(self, opt, pretrained), opt.weights
         if self.backbone_rests:
             self.backbone.requires_grad_(False)
+        if opt.grad_checkpointing:
+            self.keep_no_activations()
         self.train()
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, dict]:
@@ -159,6 +170,20 @@ class Network(torch.nn.Module):
         """Activations of prepared `images`; at least `pooled`."""
         return {"pooled": self.backbone(images).flatten(1)}
 
+    def blocks(self) -> list[torch.nn.Module]:
+        """The backbone's blocks in the order of their depth; empty where it has none."""
+        return _blocks.of_backbone(self.backbone)
+
+    def keep_no_activations(self) -> None:
+        """From now on activations inside the blocks are computed again in the backward pass. Raises UserError where there are no blocks."""
+        blocks = self.blocks()
+        if not blocks:
+            raise UserError(
+                f"--grad_checkpointing: --arch {self.name} has no blocks whose activations could be computed again: leave it out"
+            )
+        for block in blocks:
+            block.forward = _blocks.Recomputing(block)
+
     def published_key(self, key: str) -> str:
         """The backbone's name for a key of its published state dict."""
         return key
@@ -206,7 +231,19 @@ class Network(torch.nn.Module):
         """
         last = [*self.hidden.parameters(), *self.last_linear.parameters()]
         groups = [
-            {"name": "backbone", "params": list(self.backbone.parameters()), "lr": opt.lr, "weight_decay": opt.decay},
+            *({**group, "weight_decay": opt.decay} for group in self._backbone_groups(opt)),
             {"name": "last_linear", "params": last, **embedding_rates(opt)},
         ]
-        return [group for group in groups[self.backbone_rests :] if group["params"]]
+        return [group for group in groups if group["params"]]
+
+    def _backbone_groups(self, opt) -> list[dict]:
+        """One group, or under --layer_decay one for each depth, named by it; none of a backbone that rests."""
+        if self.backbone_rests:
+            return []
+        if getattr(opt, "layer_decay", 1.0) == 1:
+            return [{"name": "backbone", "params": list(self.backbone.parameters()), "lr": opt.lr}]
+        blocks = self.blocks()
+        if not blocks:
+            raise UserError(f"--layer_decay {opt.layer_decay:g}: --arch {self.name} has no blocks; ViTs and ResNets have: leave it out")
+        depths = _blocks.by_depth(self.backbone, blocks)
+        return [{"name": f"backbone_{depth}", "params": found, "lr": opt.lr * opt.layer_decay**depth} for depth, found in depths.items()]

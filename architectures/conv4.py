@@ -2,7 +2,7 @@
 
 import torch
 
-from architectures import _network
+from architectures import _blocks, _network
 from utilities.errors import UserError
 
 BLOCKS, WIDTH, GRID = 4, 64, 3
@@ -24,10 +24,22 @@ class Network(_network.Network):
         half = (0.5, 0.5, 0.5)
         super().__init__(opt, name, torch.nn.Sequential(*layers), WIDTH * GRID**2, None, input_size=48, mean=half, std=half)
 
+    recomputes = False
+
+    def blocks(self) -> list[torch.nn.Module]:
+        """Convolution, normalisation, pooling and rectification are a block."""
+        return [self.backbone[start : start + 4] for start in range(0, len(self.backbone), 4)]
+
+    def keep_no_activations(self) -> None:
+        """See the base: here blocks are parts of one sequence."""
+        self.recomputes = True
+
     def extract(self, images: torch.Tensor) -> dict:
         """`spatial` `(B, 64, H / 16, W / 16)` and `pooled` `(B, 576)`."""
         height, width = images.shape[2:]
         if min(height, width) < SMALLEST:
             raise UserError(f"{self.name} needs images of at least {SMALLEST} x {SMALLEST} pixels, not {height} x {width}: --crop_size")
-        spatial = self.backbone(images.contiguous(memory_format=torch.channels_last))  # a third faster on a CPU
+        spatial = images.contiguous(memory_format=torch.channels_last)  # a third faster on a CPU
+        for block in self.blocks() if self.recomputes else [self.backbone]:
+            spatial = _blocks.recomputed(block, self.backbone, spatial) if self.recomputes else block(spatial)
         return {"pooled": torch.nn.functional.adaptive_avg_pool2d(spatial, GRID).flatten(1), "spatial": spatial}

@@ -18,7 +18,7 @@ TITLE_WIDTH = 180  # points that a group's name may take in a title
 def on_test(run, splits: dict, runtime) -> dict:
     """What the selected epoch's checkpoint of a run gives on test. Returns {"test": {metric: value}}."""
     opt = run.opt.but(splits_to_eval=["test"])
-    network = RunFolder(run.folder).network(evaltypes=opt.evaltypes).to(runtime.device)
+    network = runtime.place(RunFolder(run.folder).network(evaltypes=opt.evaltypes))
     return evaluation.evaluate(network, evaluation.loaders(splits, opt), opt, runtime)[0]
 
 

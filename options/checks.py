@@ -143,6 +143,10 @@ def _check_numbers(opt) -> None:
         raise UserError(
             "--n_epochs 0 trains nothing: add --check_untrained_accuracy to evaluate the untrained network, --dump_embeddings to write its embeddings"
         )
+    if opt.compile and opt.grad_checkpointing:
+        raise UserError(
+            "--compile --grad_checkpointing: what is compiled chooses by itself what it keeps and what it computes again: leave one out"
+        )
     if len(set(opt.evaltypes)) < len(opt.evaltypes):
         raise UserError(f"--evaltypes {shown(opt.evaltypes)}: each one once")
     if len(opt.gpu) > 1:

@@ -16,7 +16,7 @@ LAST = "checkpoint_last.pth.tar"
 def save(path: Path | str, parts: dict, **extra) -> None:
     """Write the states of `parts` (name -> object with `state_dict()`), the random states, and `extra` (plain values).
 
-    The network, part `model`, is stored under `state_dict`. Raises UserError when the file cannot be written.
+    The network that is evaluated, part `model`, is stored under `state_dict`; under `--ema_decay` part `trained` is the one that trains. Raises UserError when the file cannot be written.
     """
     states = {("state_dict" if name == "model" else name): part.state_dict() for name, part in parts.items()}
     with replacing(path, "wb") as file:
@@ -60,6 +60,15 @@ def out_of_patience(content: dict, patience: int | None) -> bool:
     """Whether a run was stopped by its `--patience`, and would be by this one too."""
     run = content["run"]
     return run["stopped"] and patience is not None and content["epoch"] - (run["selected"]["epoch"] or 0) >= patience
+
+
+def with_or_without_average(content: dict, parts: dict) -> dict:
+    """What `read` gave, for a run in which a moving average of the network begins, from the network, or is no more kept."""
+    if "trained" in parts and "trained" not in content:
+        return {**content, "trained": content["state_dict"]}
+    if "trained" in content and "trained" not in parts:
+        return {**content, "state_dict": content["trained"]}
+    return content
 
 
 def restore_network(path: Path | str, content: dict, network: torch.nn.Module) -> None:

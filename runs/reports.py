@@ -55,11 +55,25 @@ def start_up(opt, runtime, data: str, trainer, optimizer, sampler, selection) ->
     lines.append(
         ("batches", f"{opt.bs} images by {opt.data_sampler}, {opt.iterations_per_epoch or len(sampler)} an epoch, {opt.n_epochs} epochs")
     )
+    lines += [("steps", text) for text in steps(opt)]
     lines.append(("selection", selection.rule))
     if kernels(opt.kernels) < opt.kernels:
         lines.append(("kernels", f"--kernels {opt.kernels} is capped at this machine's {kernels(opt.kernels)} CPUs"))
     width = max(len(name) for name, _ in lines)
     print("\n".join(f"{name:>{width}}  {text}" for name, text in lines), flush=True)
+
+
+def steps(opt) -> list[str]:
+    """What the flags change in a step or in what is evaluated, in words."""
+    said = {
+        "chunk_size": f"in chunks of {opt.chunk_size} images" if opt.chunk_size < opt.bs else "",
+        "warmup_epochs": f"rates rise linearly, step by step, over {opt.warmup_epochs} epochs to those of --scheduler {opt.scheduler}",
+        "warmup_head_epochs": f"the backbone rests for {opt.warmup_head_epochs} epochs, its BatchNorm statistics too",
+        "ema_decay": f"evaluated is a moving average of the weights and of BatchNorm's statistics, decay {opt.ema_decay}",
+    }
+    return [text for name, text in said.items() if text and getattr(opt, name)] + [
+        f"--{name}" for name in ("channels_last", "compile", "tf32", "grad_checkpointing") if getattr(opt, name)
+    ]
 
 
 def environment(runtime, data: dict, model) -> dict:

@@ -105,7 +105,7 @@ class Run:
 
     def _restore(self, path: Path) -> None:
         """Load; with `--resume best`, delete later checkpoints."""
-        content = checkpoint.read(path)
+        content = checkpoint.with_or_without_average(checkpoint.read(path), self.parts)
         if "optimizer" in content:
             content["optimizer"] = fitting(content["optimizer"], self.parts["optimizer"])
         with keeping_rates(self.parts["optimizer"], self.parts["scheduler"]):

@@ -133,6 +133,7 @@ CHECKPOINT = {
     "epoch": is_count,
     "run": _is_run,
     "state_dict": _is_tensors,
+    "trained": _is_tensors,
     "random_states": _are_random_states,
     "optimizer": _is_optimizer,
     "scaler": lambda value: is_mapping(value, is_number),

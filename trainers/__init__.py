@@ -10,6 +10,7 @@ from types import MethodType
 import torch
 
 from trainers import _heads
+from trainers._averaging import MovingAverage
 from trainers._heads import Heads
 from trainers._subset import MaximumLoss
 from trainers._trainer import HEADS, OwnState, further_losses, width
@@ -19,7 +20,12 @@ from utilities.registry import Registry
 
 REGISTRY = Registry("trainers", "trainer")
 
-__all__ = ["REGISTRY", "Base", "Heads", "OwnState", "check", "evaluated_network", "select", "views", "width"]
+__all__ = ["REGISTRY", "Base", "Heads", "OwnState", "average_of", "check", "evaluated_network", "select", "views", "width"]
+
+
+def average_of(network, opt) -> MovingAverage | None:
+    """The moving average of the network's weights, and of BatchNorm's statistics, that `--ema_decay` asks for."""
+    return None if opt.ema_decay is None else MovingAverage(network, opt.ema_decay, buffers=True)
 
 
 def select(name: str, opt, network, criterion, **flags):
@@ -36,14 +42,14 @@ def select(name: str, opt, network, criterion, **flags):
     trainer = REGISTRY.module(name).Trainer(opt, network, criterion)
     if not hasattr(trainer, "further"):  # a user's plain module
         trainer.further = further_losses(opt, network, criterion)
-    for call in ("VIEWS", "LABELS", "WEIGHTS", "LOSSES"):
+    for call in ("VIEWS", "LABELS", "WEIGHTS", "LOSSES", "once_a_chunk"):
         if not hasattr(trainer, call):
             setattr(trainer, call, getattr(Base, call))
     if not isinstance(trainer, Base):
         trainer.VIEWS = getattr(opt, "views", None) or trainer.VIEWS
     if type(trainer).forward is torch.nn.Module.forward:
         trainer.forward = MethodType(Base.forward, trainer)
-    for call in ("param_groups", "start_epoch", "after_step", "own_parameters", "evaluated"):
+    for call in ("param_groups", "start_epoch", "after_step", "own_parameters", "evaluated", "once"):
         if not hasattr(trainer, call):
             setattr(trainer, call, MethodType(getattr(Base, call), trainer))
     trainer.subset = MaximumLoss.of(opt)

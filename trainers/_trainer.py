@@ -1,5 +1,7 @@
 """What all trainers share: the network's outputs, the criterion's call, optimiser groups of further networks."""
 
+import functools
+
 import torch
 
 from trainers import _heads
@@ -57,6 +59,7 @@ class Trainer(torch.nn.Module):
     LABELS = True
     WEIGHTS = {}
     LOSSES = None
+    once_a_chunk = None  # `utilities.chunks.Once` while a batch is run in chunks
 
     def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
         super().__init__()
@@ -74,9 +77,9 @@ class Trainer(torch.nn.Module):
         """
         return None
 
-    def evaluated(self) -> torch.nn.Module:
-        """What evaluation embeds with, `images -> (embeddings, features)`: the network, with the heads where `--evaltypes` need them."""
-        return _heads.evaluated(self.network, getattr(self, HEADS, None), getattr(self, "evaltypes", []))
+    def evaluated(self, network: torch.nn.Module | None = None) -> torch.nn.Module:
+        """What evaluation embeds with, `images -> (embeddings, features)`: `network` (default: the trained one), with the heads where `--evaltypes` need them."""
+        return _heads.evaluated(self.network if network is None else network, getattr(self, HEADS, None), getattr(self, "evaltypes", []))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """The embeddings `(B, D)` that the step goes by, as samplers with a memory store them."""
@@ -96,7 +99,15 @@ class Trainer(torch.nn.Module):
 
     def further_outputs(self, images: torch.Tensor) -> dict:
         """What memory and regularisers need of each image beside the trainer's own outputs; a trainer that calls its network itself adds it."""
-        return {name: value for further in self.further for name, value in further.outputs(images, self.trained).items()}
+        made = [self.once(functools.partial(further.outputs, images, self.trained)) for further in self.further]
+        return {name: value for outputs in made for name, value in outputs.items()}
+
+    def once(self, make):
+        """`make()`, for what `outputs` makes without a gradient and may not make again: under `--chunk_size` a chunk's outputs run twice.
+
+        Momentum encoders and whatever has a state of its own go through here; BatchNorm's running statistics need no such care.
+        """
+        return make() if self.once_a_chunk is None else self.once_a_chunk(make)
 
     def trained(self, embeddings):
         """Of a network's embeddings, `(B, D)` or a dict of several, the one that the step goes by."""

@@ -15,6 +15,8 @@ def parameter_groups(model, criterion, opt, further=()) -> list[dict]:
     The network answers `param_groups(opt)`. Raises UserError for a parameter in two groups.
     """
     groups = model.param_groups(opt) if hasattr(model, "param_groups") else [{"params": list(model.parameters()), "name": "network"}]
+    if getattr(opt, "no_decay_on_bias_and_norm", False):
+        groups, further = _without_decay(groups), _without_decay(further)
     groups = [group for group in [*groups, *criterion_groups(criterion, opt), *further] if group["params"]]
     if not groups:
         raise UserError(
@@ -54,6 +56,17 @@ def embedding_rates(opt) -> dict:
     """`lr` and `weight_decay` of layers that give embeddings: --fc_lr and --fc_decay, where they are not given those of the backbone."""
     fc_lr, fc_decay = getattr(opt, "fc_lr", -1), getattr(opt, "fc_decay", None)
     return {"lr": fc_lr if fc_lr > 0 else opt.lr, "weight_decay": opt.decay if fc_decay is None else fc_decay}
+
+
+def _without_decay(groups) -> list[dict]:
+    """Each group in two: without weight decay what has one dimension, which biases and the weights of norm layers have."""
+    found = []
+    for group in groups:
+        parameters = list(group["params"])
+        found.append({**group, "params": [p for p in parameters if p.ndim > 1]})
+        name = f"{group.get('name', 'group')}_no_decay"
+        found.append({**group, "params": [p for p in parameters if p.ndim <= 1], "name": name, "weight_decay": 0.0})
+    return found
 
 
 def build_optimizer(model, criterion, opt, further=()) -> torch.optim.Optimizer:
@@ -98,6 +111,10 @@ def fitting(state: dict, optimizer: torch.optim.Optimizer) -> dict:
     RMSprop with momentum and without are two kinds: they keep different state.
     """
     before, now = state["param_groups"], optimizer.param_groups
+    names = [[group.get("name") for group in groups] for groups in (before, now)]
+    if names[0] != names[1] and None not in names[0] + names[1] and sorted(_all(before)) == list(range(sum(len(g["params"]) for g in now))):
+        print("the optimiser's groups have changed: its means over gradients and its rates begin anew")
+        return {"state": {}, "param_groups": optimizer.state_dict()["param_groups"]}
     if len(before) != len(now) or all(_kind(a) == _kind(b) for a, b in zip(before, now, strict=True)):
         return state
     print("--optim has changed: its means over gradients begin anew")
@@ -120,8 +137,47 @@ def check_state(optimizer: torch.optim.Optimizer) -> None:
                     raise ValueError(f"{name} has the shape {tuple(value.shape)}, its parameter {tuple(parameter.shape)}")
 
 
+def _all(groups: list[dict]) -> list:
+    """The numbers of the parameters of saved groups."""
+    return [number for group in groups for number in group["params"]]
+
+
 def _kind(group: dict) -> tuple:
     return TOLD_BY & set(group), bool(group.get("momentum")) and "alpha" in group
+
+
+class Warmup:
+    """In the first epochs each step goes at the schedule's rates times a factor that rises linearly, to 1 in the last of these steps.
+
+    The rates themselves are the schedule's throughout, whatever it looks at; `optimizer.warmup` is the latest factor, for the records.
+
+    Args:
+        epochs: how many. batches: steps an epoch.
+    """
+
+    def __init__(self, epochs: int, batches: int):
+        self.batches, self.total, self.steps = batches, epochs * batches, 0
+
+    def start_epoch(self, epoch: int) -> None:
+        """Begin an epoch, counted from 1."""
+        self.steps = (epoch - 1) * self.batches
+
+    @contextlib.contextmanager
+    def step(self, optimizer: torch.optim.Optimizer):
+        """Inside, the optimiser goes at the rates of the next step."""
+        self.steps += 1
+        optimizer.warmup = min(self.steps / self.total, 1.0) if self.total else 1.0
+        if optimizer.warmup == 1:
+            yield
+            return
+        rates = [group["lr"] for group in optimizer.param_groups]
+        for group in optimizer.param_groups:
+            group["lr"] = group["lr"] * optimizer.warmup
+        try:
+            yield
+        finally:
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate
 
 
 class Schedule:

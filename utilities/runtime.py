@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from utilities import memory
+from utilities.compiling import Compiler
 from utilities.errors import NotFinite, UserError
 from utilities.tensors import raise_half
 
@@ -47,11 +48,20 @@ def set_random_states(states: dict) -> None:
         torch.cuda.set_rng_state_all(states["cuda"])
 
 
+@contextlib.contextmanager
+def _without_tf32():
+    torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = True
+
+
 class Runtime:
     """Owns device, precision, clipping and the optimiser step. Making one changes nothing outside it; `begin` does.
 
     Args:
-        opt: reads `gpu`, `precision`, `clip_grad_norm`, `seed`.
+        opt: reads `gpu`, `precision`, `clip_grad_norm`, `seed`, `channels_last`, `compile`, `tf32`.
     """
 
     def __init__(self, opt):
@@ -61,6 +71,9 @@ class Runtime:
         dtype = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[opt.precision]
         self._autocast = contextlib.nullcontext if dtype is None else lambda: torch.autocast(self.device.type, dtype=dtype)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=dtype == torch.float16)
+        self.channels_last, self.compiles = getattr(opt, "channels_last", False), getattr(opt, "compile", False)
+        self.tf32 = getattr(opt, "tf32", False) and self.device.type == "cuda"
+        self.compiler = Compiler(self.device) if self.compiles else None
         self._check_every = CHECK_EVERY if self.device.type == "cuda" else 1
         self._said = set()
         self.start_epoch(0)
@@ -69,6 +82,8 @@ class Runtime:
         """Make this process that of a run: seed all generators, deterministic cuDNN, on a CPU keep freed memory. Returns itself."""
         seed_everything(self.seed)
         torch.backends.cudnn.deterministic = True
+        if self.device.type == "cuda":
+            torch.backends.cuda.matmul.allow_tf32 = self.tf32
         if self.device.type == "cpu":
             memory.keep_freed()
         return self
@@ -98,8 +113,23 @@ class Runtime:
         """Context of the forward pass in the chosen precision; a null context in float32."""
         return self._autocast()
 
+    def place(self, network: torch.nn.Module) -> torch.nn.Module:
+        """The network itself, on this runtime's device, in its order in memory, compiled where that is asked for; its state's names stay."""
+        network.to(self.device)
+        if self.channels_last:
+            network.to(memory_format=torch.channels_last)
+        if self.compiles:
+            self.compiler.compile(network)
+        return network
+
+    def exact_products(self):
+        """Context of mining and loss: under `--tf32` their products are float32's. Those of the loss's backward pass are not."""
+        return _without_tf32() if self.tf32 else contextlib.nullcontext()
+
     def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor on this runtime's device, copied without waiting where the memory is pinned."""
+        """The tensor on this runtime's device, copied without waiting where the memory is pinned; images in the network's order in memory."""
+        if self.channels_last and tensor.ndim == 4:
+            return tensor.to(self.device, non_blocking=True, memory_format=torch.channels_last)
         return tensor.to(self.device, non_blocking=True)
 
     def full(self, output):
@@ -110,12 +140,16 @@ class Runtime:
 
     def start_epoch(self, epoch: int) -> None:
         """Forget the previous epoch's count of steps."""
+        if self.compiles:
+            self.compiler.start_epoch(epoch)
         self._epoch, self._step = epoch, 0
         self._bad_step = torch.full((), -1, device=self.device)
         self._bad_value = torch.zeros((), device=self.device)
 
-    def step(self, loss: torch.Tensor, optimizer: torch.optim.Optimizer) -> torch.Tensor:
+    def step(self, loss: torch.Tensor, optimizer: torch.optim.Optimizer, *further) -> torch.Tensor:
         """Backward pass and optimiser step. Returns the gradient's norm, a device scalar.
+
+        `further` are called after the loss's backward pass, to put gradients through what it did not reach.
 
         Raises NonFiniteLoss, on a GPU up to `CHECK_EVERY` steps late, with the step at which it began.
         """
@@ -125,6 +159,8 @@ class Runtime:
             self.check_finite()
         optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()
+        for backward in further:
+            backward()
         self.scaler.unscale_(optimizer)
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         norm = torch.nn.utils.get_total_norm([p.grad for p in parameters])

@@ -5,7 +5,10 @@ from typing import NamedTuple
 
 import torch
 
+from utilities.chunks import Chunks, uses_batch_statistics
 from utilities.errors import UserError
+from utilities.optimisers import Warmup
+from utilities.phases import RestingBackbone
 
 
 class Done(NamedTuple):
@@ -31,6 +34,17 @@ def parse_weights(words: list[str]) -> dict[str, float]:
     return weights
 
 
+def build_step(opt, trainer, optimizer, runtime, sampler, average=None) -> "Step":
+    """The step that the flags ask for. `average`: of the network's weights, under `--ema_decay`."""
+    if average is not None:
+        runtime.place(average.network)
+    return Step(
+        trainer, optimizer, runtime, sampler, parse_weights(opt.loss_weights), opt.chunk_size if opt.chunk_size < opt.bs * trainer.VIEWS else 0,
+        warmup=Warmup(opt.warmup_epochs, opt.iterations_per_epoch or len(sampler)),
+        resting=RestingBackbone(trainer.network, opt.warmup_head_epochs), average=average,
+    )  # fmt: skip
+
+
 class Step:
     """`step(batch)`: one optimiser step on a batch.
 
@@ -40,12 +54,34 @@ class Step:
         runtime: where and how.
         sampler: is handed the batch's embeddings.
         weights: name -> weight of a loss in the sum, as `--loss_weights` asks; else the trainer's own, else 1.
+        chunk_size: images that go through the network at once, see `utilities.chunks`; 0: the whole batch.
+        warmup: of the rates. resting: of the backbone.
+        average: of the network's weights, a `trainers._averaging.MovingAverage`, moved after each step.
+
+    Attributes:
+        evaluated: the network that is measured, the average where there is one.
+        parts: what checkpoints hold beside it.
 
     Raises UserError for a weight of a loss that the trainer says it does not have.
     """
 
-    def __init__(self, trainer, optimizer, runtime, sampler, weights: dict[str, float]):
+    def __init__(
+        self,
+        trainer,
+        optimizer,
+        runtime,
+        sampler,
+        weights: dict[str, float],
+        chunk_size: int = 0,
+        *,
+        warmup=None,
+        resting=None,
+        average=None,
+    ):
         self.trainer, self.optimizer, self.runtime, self.sampler = trainer, optimizer, runtime, sampler
+        self.chunks, self.way_back = Chunks(trainer, runtime, chunk_size), ()
+        self.warmup, self.resting, self.average = warmup or Warmup(0, 0), resting or RestingBackbone(trainer.network, 0), average
+        self.evaluated, self.parts = (trainer.network, {}) if average is None else (average.network, {"trained": trainer.network})
         self.further = {further.NAME: further for further in trainer.further}
         self.asked, self.weights = set(weights), {**trainer.WEIGHTS, **{n: f.weight for n, f in self.further.items()}, **weights}
         if trainer.LOSSES is not None:
@@ -58,10 +94,17 @@ class Step:
 
     def start_epoch(self, epoch: int) -> None:
         """Begin an epoch, counted from 1: training mode, the trainer's phase, the sampler's batches."""
+        self.resting.end()
         self.trainer.train()
         self.runtime.start_epoch(epoch)
         self.trainer.start_epoch(epoch)
+        self.resting.begin(epoch)
+        self.warmup.start_epoch(epoch)
         self.sampler.precompute_indices()
+        if self.chunks.size and uses_batch_statistics(self.trainer):
+            self.runtime.say_once(
+                f"--chunk_size {self.chunks.size}: BatchNorm takes its batch statistics from each chunk, not from the batch, and its running ones move once a chunk"
+            )
         trained = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
         lost = next((name for name, p in self.trainer.named_parameters() if p.requires_grad and id(p) not in trained), None)
         if lost is not None:
@@ -72,12 +115,25 @@ class Step:
         if (subset := getattr(self.trainer, "subset", None)) is not None:  # of the batch, what is trained on
             batch = subset(self.trainer, batch, self.runtime)
         outputs, losses, loss = self.forward(batch)
-        gradient_norm = self.runtime.step(loss, self.optimizer)
+        with self.warmup.step(self.optimizer):
+            gradient_norm = self.runtime.step(loss, self.optimizer, *self.way_back)
         self.sampler.replace_storage_entries(outputs["embeddings"].detach(), batch.indices)
         self.trainer.after_step()
         for further in self.further.values():
             further.after_step(self.trainer.network)
+        if self.average is not None:
+            self.average.update(self.trainer.network)
         return Done(loss.detach(), {name: part.detach() for name, part in losses.items()}, gradient_norm, len(batch.images))
+
+    def _outputs(self, images: torch.Tensor) -> dict:
+        """The trainer's outputs in full precision; `way_back`: what puts their gradient through the network after the loss's own backward."""
+        if 0 < self.chunks.size < len(images):
+            self.way_back = (self.chunks.backward,)
+            return self.chunks.outputs(images)
+        self.way_back = ()
+        with self.runtime.autocast():
+            outputs = self.trainer.outputs(self.runtime.to_device(images))
+        return self.runtime.full(outputs)
 
     def forward(self, batch) -> tuple[dict, dict, torch.Tensor]:
         """The outputs in full precision, the losses by name, and their weighted sum.
@@ -85,10 +141,9 @@ class Step:
         Raises UserError for a weight of a loss that the trainer does not have.
         """
         batch = batch._replace(labels=self.runtime.to_device(batch.labels))
-        with self.runtime.autocast():
-            outputs = self.trainer.outputs(self.runtime.to_device(batch.images))
-        outputs = self.runtime.full(outputs)
-        losses = self.trainer.losses(outputs, batch)
+        outputs = self._outputs(batch.images)
+        with self.runtime.exact_products():
+            losses = self.trainer.losses(outputs, batch)
         if self.trainer.LOSSES is None:
             self._refuse_unknown(losses)
         if idle := next((further.FLAG for further in self.further.values() if not further.used), None):

@@ -1,0 +1,122 @@
+"""Memory and time of a step in chunks: B = 4,000 in chunks of 200 beside plain steps of 200 and of 4,000. On a GPU where there is one.
+
+Each step runs in a process of its own, whose largest memory after the step, less that before it, is what counts. The goals: at most 1.3
+times the memory of a plain step of 200 plus the outputs and what the loss makes of them, and at most 2.1 times the time of the plain step
+of 4,000 (here: of twenty plain steps of 200, where that does not fit).
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import torch  # noqa: E402
+
+import architectures  # noqa: E402
+import criteria  # noqa: E402
+import parameters  # noqa: E402
+import trainers  # noqa: E402
+from utilities.loading import Batch  # noqa: E402
+from utilities.optimisers import build_optimizer  # noqa: E402
+from utilities.runtime import Runtime  # noqa: E402
+from utilities.step import Step  # noqa: E402
+
+
+class NoMemory:
+    """A sampler that keeps nothing."""
+
+    def precompute_indices(self):
+        pass
+
+    def replace_storage_entries(self, embeddings, indices):
+        pass
+
+
+def resident() -> float:
+    """Largest resident memory since the last reset, in MiB."""
+    text = Path("/proc/self/status").read_text()
+    return int(text.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+def reset() -> None:
+    """Count the largest resident memory anew."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def measure(arch: str, loss: str, side: int, bs: int, chunk: int, steps: int, forward: bool = True) -> dict:
+    """Peak MiB above the start, and seconds a step. Without `forward` the loss alone on outputs that are there."""
+    opt = parameters.read(["--dataset", "glyphs", "--arch", arch, "--not_pretrained", "--loss", loss, "--embed_dim", "128"])
+    opt.n_classes = 100
+    runtime = Runtime(opt)
+    torch.manual_seed(0)
+    network = architectures.select(arch, opt)
+    trainer = trainers.select("metric_only", opt, network, criteria.select(loss, opt, embed_dim=128)).to(runtime.device)
+    step = Step(trainer, build_optimizer(network, trainer.criterion, opt), runtime, NoMemory(), {}, chunk)
+    batch = Batch(torch.arange(bs) // 4 % 100, torch.randint(0, 256, (bs, 3, side, side), dtype=torch.uint8), torch.arange(bs))
+    step.start_epoch(1)
+    cuda = runtime.device.type == "cuda"
+    step(Batch(*(part[:16] for part in batch)))  # optimiser states, libraries
+    if cuda:
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.max_memory_allocated() / 2**20
+    else:
+        reset()
+        before = resident()
+    began = time.perf_counter()
+    if forward:
+        for _ in range(steps):
+            norm = step(batch).gradient_norm
+    else:
+        labels = runtime.to_device(batch.labels)
+        made = {
+            name: torch.randn(bs, width, device=runtime.device, requires_grad=True)
+            for name, width in (("embeddings", 128), ("pooled", network.feature_dim))
+        }
+        norm = trainer.losses(made, batch._replace(labels=labels))["metric_loss"]
+        norm.backward()
+    norm.item()
+    seconds = (time.perf_counter() - began) / steps
+    outputs = bs * (128 + network.feature_dim) * 4 / 2**20
+    return {"outputs": outputs, "mib": (torch.cuda.max_memory_allocated() / 2**20 if cuda else resident()) - before, "seconds": seconds}
+
+
+def in_a_process(*arguments) -> dict:
+    """`measure` in a process of its own."""
+    command = [sys.executable, __file__, "--one", json.dumps(arguments)]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--arch", default="conv4_frozen_normalize")
+    parser.add_argument("--loss", default="multisimilarity")
+    parser.add_argument("--side", type=int, default=32)
+    parser.add_argument("--bs", type=int, default=4000)
+    parser.add_argument("--chunk", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=1)
+    parser.add_argument("--one", default=None, help=argparse.SUPPRESS)
+    opt = parser.parse_args()
+    if opt.one is not None:
+        print(json.dumps(measure(*json.loads(opt.one))))
+        sys.exit()
+    about = opt.arch, opt.loss, opt.side
+    small, loss, cut = (
+        in_a_process(*about, opt.chunk, 0, 1), in_a_process(*about, opt.bs, 0, 1, False), in_a_process(*about, opt.bs, opt.chunk, opt.steps)
+    )  # fmt: skip
+    try:
+        whole = in_a_process(*about, opt.bs, 0, opt.steps)
+    except subprocess.CalledProcessError:
+        whole = {"mib": float("nan"), "seconds": in_a_process(*about, opt.chunk, 0, opt.steps)["seconds"] * opt.bs / opt.chunk}
+    print(
+        f"{opt.arch}, {opt.side} x {opt.side}, {opt.loss}, {'cuda' if torch.cuda.is_available() else f'{torch.get_num_threads()} CPU threads'}"
+    )
+    for title, row in ((f"plain, B = {opt.chunk}", small), (f"loss alone, B = {opt.bs}", loss), (f"plain, B = {opt.bs}", whole),
+                       (f"B = {opt.bs} in chunks of {opt.chunk}", cut)):  # fmt: skip
+        print(f"{title:32} {row['mib']:9.0f} MiB  {row['seconds']:8.2f} s a step")
+    print(f"memory: {cut['mib'] / (small['mib'] + cut['outputs']):.2f} times the small step and the outputs ({cut['outputs']:.0f} MiB)")
+    print(f"memory: {cut['mib'] / (small['mib'] + loss['mib']):.2f} times the small step and the loss (goal: at most 1.3)")
+    print(f"time:   {cut['seconds'] / whole['seconds']:.2f} times the plain step (goal: at most 2.1)")

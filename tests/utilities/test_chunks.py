@@ -1,0 +1,266 @@
+"""Steps in chunks: the parameters after them are those of plain steps, for every criterion and every trainer; what must not move twice."""
+
+import pytest
+import torch
+import torchvision
+
+import batch_mining
+import criteria
+import main
+import parameters
+import trainers
+from runs import checkpoint
+from tests import builders
+from tests.trainers.test_memory import Against
+from utilities.chunks import DrawsOfBatch, resting_statistics
+from utilities.errors import UserError
+from utilities.loading import Batch
+from utilities.optimisers import build_optimizer
+from utilities.runtime import Runtime, random_states, set_random_states
+from utilities.step import Step
+
+N, CLASSES, WIDTH = 12, 6, 6
+NEEDED = {"pml": ["--loss_pml_class", "ContrastiveLoss"]}  # what a criterion cannot guess
+OF_TRAINERS = {}  # name -> flags that a trainer cannot do without
+
+
+@pytest.fixture(autouse=True)
+def states():
+    before = random_states()
+    yield
+    set_random_states(before)
+
+
+class Network(torch.nn.Module):
+    """Dropout of three kinds, stochastic depth, noise; two layers of its own."""
+
+    embed_dim = feature_dim = WIDTH
+
+    def __init__(self, norm=False, noise=True):
+        super().__init__()
+        self.backbone = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, padding=1), torch.nn.Tanh())
+        self.norm = torch.nn.BatchNorm2d(4) if norm else torch.nn.Identity()
+        self.residual = torch.nn.Conv2d(4, 4, 1)
+        self.depth = torchvision.ops.StochasticDepth(0.4, "row")
+        self.dropouts = torch.nn.Sequential(torch.nn.Dropout2d(0.2), torch.nn.Flatten(), torch.nn.Dropout(0.3))
+        self.hidden, self.last_linear, self.noise = torch.nn.Linear(64, 5), torch.nn.Linear(5, WIDTH), noise
+
+    def forward(self, images):
+        x = self.norm(self.backbone(images.to(self.last_linear.weight.dtype) / 255))
+        if self.noise:
+            x = x + self.depth(self.residual(x))
+            x = self.dropouts(x)
+            x = x + 0.1 * torch.randn(len(x), 1, dtype=x.dtype, device=x.device)
+            x = x + 0.1 * torch.rand_like(x) + 0.1 * torch.bernoulli(torch.full_like(x, 0.3))
+        pooled = torch.tanh(self.hidden(x.flatten(1)))
+        return self.last_linear(pooled), {"pooled": pooled}
+
+
+class Sampler:
+    """One with a memory."""
+
+    def precompute_indices(self):
+        pass
+
+    def replace_storage_entries(self, embeddings, indices):
+        self.embeddings = embeddings.clone()
+
+
+def batches(views=1, steps=3):
+    generator = torch.Generator().manual_seed(5)
+    for _ in range(steps):
+        images = torch.randint(0, 256, (N * views, 3, 4, 4), dtype=torch.uint8, generator=generator)
+        yield Batch((torch.arange(N) // 2).repeat(views), images, torch.arange(N).repeat(views))
+
+
+def trained(chunk_size, *flags, dtype=torch.float64, network=Network, views=1, trainer=None, steps=3, norm=False):
+    """A trainer after some steps, its step, and what the steps left behind."""
+    opt = parameters.read(["--dataset", "glyphs", "--optim", "sgd", "--lr", ".02", "--momentum", ".5", *flags])
+    opt.n_classes = CLASSES
+    torch.manual_seed(0)
+    model = network(norm) if network is Network else network()
+    miner = batch_mining.select(opt.batch_mining, opt) if criteria.takes_miner(opt.loss, opt) else None
+    criterion = Against() if opt.memory_size else criteria.select(opt.loss, opt, miner, embed_dim=WIDTH)
+    made = trainer(opt, model, criterion) if trainer else trainers.select(opt.trainer, opt, model, criterion)
+    made = made.to(Runtime(opt).device, dtype)
+    step = Step(made, build_optimizer(model, criterion, opt, made.param_groups(opt)), Runtime(opt), Sampler(), {}, chunk_size)
+    step.start_epoch(1)
+    torch.manual_seed(1)
+    done = [step(batch) for batch in batches(views * made.VIEWS, steps)]
+    return made, step, done, torch.rand(())
+
+
+def assert_equal_steps(chunk_size, *flags, rtol=None, floor=None, **how):
+    whole, _, wanted, draw = trained(0, *flags, **how)
+    cut, step, found, draw_cut = trained(chunk_size, *flags, **how)
+    dtype = how.get("dtype", torch.float64)
+    rtol, floor = rtol or {torch.float64: 1e-10, torch.float32: 1e-5}[dtype], floor or {torch.float64: 1e-11, torch.float32: 1e-6}[dtype]
+    for (name, a), b in zip(whole.state_dict().items(), cut.state_dict().values(), strict=True):
+        if torch.is_tensor(a):
+            torch.testing.assert_close(b, a, rtol=rtol, atol=floor, msg=lambda said, name=name: f"{name}: {said}")
+    for a, b in zip(wanted, found, strict=True):
+        torch.testing.assert_close(b.loss, a.loss, rtol=10 * rtol, atol=10 * floor)
+        torch.testing.assert_close(b.gradient_norm, a.gradient_norm, rtol=10 * rtol, atol=10 * floor)
+    assert torch.equal(draw, draw_cut), "the next draw is that after a plain step"
+    assert len(step.sampler.embeddings) == N * how.get("views", 1) * cut.VIEWS and not step.sampler.embeddings.requires_grad
+    return whole, cut
+
+
+def of_loss(loss):
+    module = criteria.REGISTRY.module(loss)
+    return ["--loss", loss, "--batch_mining", (module.ALLOWED_MINING_OPS or ["distance"])[0], *NEEDED.get(loss, [])]
+
+
+@pytest.mark.parametrize("loss", criteria.REGISTRY.names())
+def test_parameters_are_those_of_plain_steps_for_every_criterion(loss):
+    whole, _ = assert_equal_steps(5, *of_loss(loss))
+    torch.manual_seed(0)
+    assert not torch.equal(Network().double().last_linear.weight, whole.network.last_linear.weight), "the step moved the network"
+    assert_equal_steps(5, *of_loss(loss), dtype=torch.float32, steps=1)
+
+
+@pytest.mark.parametrize("size", [1, 4, 5, 11])
+@pytest.mark.parametrize("name", trainers.REGISTRY.names())
+def test_every_trainer_in_chunks_of_any_size(name, size):
+    assert_equal_steps(size, "--trainer", name, *OF_TRAINERS.get(name, []), "--loss", "margin")
+
+
+@pytest.mark.parametrize("flags", [
+    ["--loss", "margin", "--clip_grad_norm", ".05"], ["--loss", "contrastive", "--memory_size", "20", "--memory_start", "1"],
+    ["--loss", "contrastive", "--memory_size", "20", "--memory_start", "0", "--memory_ema", ".5"],
+    ["--loss", "proxyanchor", "--arch", "resnet50_frozen", "--embed_regularizer", "lp", "--weight_regularizer", "regular_face"],
+    ["--loss", "triplet", "--batch_mining", "random"], ["--loss", "softmax", "--optim", "adamw"],
+], ids=lambda flags: " ".join(flags[1:4]))  # fmt: skip
+def test_with_clipping_memory_regularisers_and_random_miners(flags):
+    assert_equal_steps(5, *flags)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_with_half_precision(precision):
+    """Chunks are added in float32; what one chunk gives is rounded to half, as the whole batch's is."""
+    error = {"bfloat16": 2**-8, "float16": 2**-11}[precision]
+    assert_equal_steps(5, "--loss", "margin", "--precision", precision, dtype=torch.float32, rtol=error, floor=error / 10, steps=2)
+
+
+def test_losses_that_go_through_the_network_count():
+    class Direct(trainers.Base):
+        """The last layer on the features and on embeddings that were moved."""
+
+        def losses(self, outputs, batch):
+            f_embed = self.network.last_linear
+            return {"direct_loss": f_embed(outputs["pooled"].tanh()).square().mean(), "metric_loss": self.metric_loss(outputs, batch)}
+
+    whole, cut = assert_equal_steps(5, "--loss", "margin", trainer=Direct)
+    assert not torch.equal(whole.network.last_linear.weight, trained(5, "--loss", "margin")[0].network.last_linear.weight)
+
+
+def test_views_nested_outputs_and_outputs_without_gradient():
+    class Views(trainers.Base):
+        """Two views, one of whose losses takes the second."""
+
+        VIEWS = 2
+
+        def outputs(self, images):
+            outputs = super().outputs(images)
+            return {**outputs, "more": {"doubled": 2 * outputs["embeddings"]}, "mean": images.double().mean((1, 2, 3)), "word": "x"}
+
+        def losses(self, outputs, batch):
+            assert outputs["word"] == "x" and not outputs["mean"].requires_grad and outputs["more"]["doubled"].requires_grad
+            first, second = outputs["more"]["doubled"].chunk(2)
+            return {**self.metric_losses(outputs, batch), "view_loss": (first - second).square().mean() + outputs["mean"].mean()}
+
+    assert_equal_steps(7, "--loss", "margin", trainer=Views)
+
+
+def test_what_is_no_row_an_image_is_refused():
+    class Wrong(trainers.Base):
+        """A mean over the batch among the outputs."""
+
+        def outputs(self, images):
+            outputs = super().outputs(images)
+            return {**outputs, "centre": outputs["embeddings"].mean(0)}
+
+    with pytest.raises(UserError, match=r"--chunk_size: the trainer's centre is \(6,\) of 5 images"):
+        trained(5, "--loss", "margin", trainer=Wrong)
+
+
+def test_a_chunk_of_the_batch_or_more_is_the_plain_step_to_the_bit():
+    plain = trained(0, "--loss", "margin")[0].state_dict()
+    for size in (N, N + 1):
+        assert all(
+            torch.equal(a, b) for a, b in zip(plain.values(), trained(size, "--loss", "margin")[0].state_dict().values(), strict=True)
+        )
+
+
+@pytest.mark.parametrize("average", [[], ["--memory_size", "20", "--memory_start", "0", "--memory_ema", ".5"]])
+def test_batch_statistics_move_once_a_chunk_and_are_said(average, capsys):
+    """The reference is a step on each chunk's own graph; the moving average sees each chunk once too."""
+    made, step, _, _ = trained(4, "--loss", "contrastive", *average, norm=True, steps=1)
+    assert "BatchNorm takes its batch statistics from each chunk" in capsys.readouterr().out
+    reference = trained(4, "--loss", "contrastive", *average, norm=True, steps=0)[0]
+    averages = [trainer.further[0].average.network for trainer in (made, reference) if average]
+    torch.manual_seed(1)
+    for batch in batches(steps=1):
+        parts = [reference.outputs(images) for images in batch.images.split(4)]
+    del parts
+    for a, b in [(made.network, reference.network), tuple(averages) or (made.network, reference.network)]:
+        assert a.norm.num_batches_tracked == b.norm.num_batches_tracked == 3
+        torch.testing.assert_close(a.norm.running_mean, b.norm.running_mean)
+    assert all(layer.track_running_stats for layer in made.modules() if isinstance(layer, torch.nn.BatchNorm2d))
+
+
+def test_a_momentum_encoder_runs_once_a_chunk():
+    made, step, _, _ = trained(4, "--loss", "contrastive", "--memory_size", "20", "--memory_start", "0", "--memory_ema", ".5", steps=0)
+    calls = []
+    average, network = made.further[0].average, made.network
+    average.register_forward_hook(lambda *_: calls.append("average"))
+    network.register_forward_hook(lambda *_: calls.append("network"))
+    for batch in batches(steps=2):
+        step(batch)
+    assert calls.count("average") == 6 and calls.count("network") == 12
+
+
+def test_chunks_with_frozen_statistics_say_nothing(capsys):
+    trained(4, "--loss", "contrastive")
+    assert "BatchNorm" not in capsys.readouterr().out
+
+
+def test_statistics_rest_and_normalise_all_the_same():
+    layer, other = torch.nn.BatchNorm1d(3), torch.nn.BatchNorm1d(3)
+    x = torch.randn(8, 3)
+    with resting_statistics(layer):
+        resting = layer(x)
+    assert torch.equal(resting, other(x)) and layer.num_batches_tracked == 0 and torch.equal(layer.running_mean, torch.zeros(3))
+
+
+@pytest.mark.parametrize("draw", [
+    lambda x: torch.nn.functional.dropout(x, 0.4), lambda x: torch.nn.functional.dropout(x.clone(), 0.4, inplace=True),
+    lambda x: torch.nn.functional.dropout2d(x, 0.4), lambda x: torchvision.ops.stochastic_depth(x, 0.5, "row"),
+    lambda x: torch.rand_like(x), lambda x: torch.randn(len(x), 3), lambda x: torch.rand((len(x), 3)), lambda x: torch.empty_like(x).normal_(),
+    lambda x: torch.bernoulli(torch.sigmoid(x)), lambda x: torch.nn.functional.dropout(x.contiguous(memory_format=torch.channels_last), 0.4),
+])  # fmt: skip
+def test_draws_of_a_part_are_rows_of_those_of_the_batch(draw):
+    x = torch.randn(9, 8, 4, 4, generator=torch.Generator().manual_seed(2))
+    torch.manual_seed(3)
+    whole, after = draw(x), torch.rand(())
+    for start, stop in ((0, 4), (4, 8), (8, 9)):
+        torch.manual_seed(3)
+        with DrawsOfBatch(start, stop, 9):
+            assert torch.equal(draw(x[start:stop]), whole[start:stop])
+        assert torch.rand(()) == after
+
+
+def test_a_run_in_chunks_resumes_to_the_bit_and_is_recorded(data, tmp_path, without_pictures):
+    def read(*more):
+        return parameters.read([
+            "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path), *builders.SHORT_RUN, "--loss", "margin",
+            "--chunk_size", "3", *more,
+        ])  # fmt: skip
+
+    whole = main.main(read("--n_epochs", "2", "--savename", "Whole"))
+    main.main(read("--n_epochs", "1", "--savename", "Resumed"))
+    resumed = main.main(parameters.read(["--resume_from", str(whole.folder.parent / "Resumed"), "--n_epochs", "2"]))
+    one, two = (checkpoint.read(run.folder / checkpoint.LAST) for run in (whole, resumed))
+    for part in ("state_dict", "criterion"):
+        assert all(torch.equal(one[part][name], two[part][name]) for name in one[part]), part
+    assert resumed.opt.saved()["chunk_size"] == 3

@@ -1,0 +1,228 @@
+"""Batches larger than memory: cached gradients (Gao et al., Scaling Deep Contrastive Learning Batch Size, arXiv 2101.06983).
+
+A trainer's `outputs` runs over chunks without a graph, `losses` gives the gradient of all outputs, and each chunk is run again, with the
+same random draws, to put its part of that gradient through. Memory grows with the chunk, not with the batch.
+"""
+
+import contextlib
+
+import torch
+from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.overrides import TorchFunctionMode
+
+from utilities.errors import UserError
+
+DROPOUTS = (functional.dropout, functional.dropout1d, functional.dropout2d, functional.dropout3d)
+IN_PLACE = (torch.Tensor.bernoulli_, torch.Tensor.uniform_, torch.Tensor.normal_)
+BY_SIZE = (torch.rand, torch.randn)
+ALIKE = (torch.rand_like, torch.randn_like, torch.bernoulli)
+
+
+def draw_state(device: torch.device) -> tuple:
+    """The states of torch's generators, of the CPU and of `device`."""
+    return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+
+def set_draw_state(state: tuple, device: torch.device) -> None:
+    """Restore what `draw_state` gave."""
+    torch.set_rng_state(state[0])
+    if state[1] is not None:
+        torch.cuda.set_rng_state(state[1], device)
+
+
+class DrawsOfBatch(TorchFunctionMode):
+    """Inside, what is drawn for each image of a part of a batch is drawn for the whole batch, and the part's rows are taken.
+
+    Dropout and stochastic depth thus do to an image what they do where the batch is not cut. What is drawn has a row an image;
+    other draws are left as they are.
+
+    Args:
+        start, stop: the part's images. total: all of the batch.
+    """
+
+    active = None  # that which is entered; one is at most
+
+    def __init__(self, start: int, stop: int, total: int):
+        super().__init__()
+        self.rows, self.size, self.total = slice(start, stop), stop - start, total
+
+    def __enter__(self):
+        DrawsOfBatch.active = self
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        DrawsOfBatch.active = None
+        return super().__exit__(*error)
+
+    def _whole(self, part: torch.Tensor, value: float = 1.0) -> torch.Tensor:
+        """A tensor as `part`, of the whole batch: what is drawn goes by type and order in memory too."""
+        whole = part.detach().new_full((self.total, *part.shape[1:]), value)
+        if part.ndim == 4 and part.is_contiguous(memory_format=torch.channels_last) and not part.is_contiguous():
+            whole = whole.contiguous(memory_format=torch.channels_last)
+        return whole
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        """Draw for the whole batch where `func` draws a row an image."""
+        kwargs = kwargs or {}
+        first = args[0] if args else kwargs.get("input")
+        if func in BY_SIZE and args:
+            size = first if isinstance(first, tuple | list) else args
+            return func(self.total, *size[1:], **kwargs)[self.rows] if size and size[0] == self.size else func(*args, **kwargs)
+        if not torch.is_tensor(first) or first.ndim == 0 or len(first) != self.size:
+            return func(*args, **kwargs)
+        if func in DROPOUTS:
+            return self._dropout(func, *args, **kwargs)
+        if func in IN_PLACE:
+            return first.copy_(func(self._whole(first), *args[1:], **kwargs)[self.rows])
+        if func in ALIKE:
+            whole = self._whole(first)
+            if func is torch.bernoulli:
+                whole[self.rows] = first
+            return func(whole, *args[1:], **kwargs)[self.rows]
+        return func(*args, **kwargs)
+
+    def _dropout(self, func, input, p=0.5, training=True, inplace=False):  # noqa: A002  named as torch's
+        if not training or p == 0:
+            return func(input, p, training, inplace)
+        mask = func(self._whole(input), p, True)[self.rows]
+        return input.mul_(mask) if inplace else input * mask
+
+
+def drawn_alike():
+    """What makes a context in which is drawn as is drawn now, for what is computed again in the backward pass."""
+    mode = DrawsOfBatch.active
+    if mode is None:
+        return contextlib.nullcontext
+    return lambda: (
+        contextlib.nullcontext() if DrawsOfBatch.active is not None else DrawsOfBatch(mode.rows.start, mode.rows.stop, mode.total)
+    )
+
+
+class Once:
+    """`once(make)`: what a chunk's first run makes and its second must not make again, such as a momentum encoder's outputs."""
+
+    def __init__(self, device: torch.device):
+        self.device, self.made, self.taken = device, [], None
+
+    def __call__(self, make):
+        """What `make()` gave in the first run; the random draws after it are those of the first run too."""
+        if self.taken is None:
+            self.made.append((make(), draw_state(self.device)))
+            return self.made[-1][0]
+        value, state = next(self.taken)
+        set_draw_state(state, self.device)
+        return value
+
+    def again(self) -> None:
+        """The second run begins."""
+        self.taken, self.made = iter(self.made), []
+
+
+@contextlib.contextmanager
+def resting_statistics(module: torch.nn.Module):
+    """Inside, BatchNorm layers in training mode go on as ever, on copies of their running statistics."""
+    layers = [layer for layer in module.modules() if isinstance(layer, _BatchNorm) and layer.training]
+    kept = [dict(layer._buffers) for layer in layers]
+    for layer, buffers in zip(layers, kept, strict=True):
+        layer._buffers.update({name: None if buffer is None else buffer.clone() for name, buffer in buffers.items()})
+    try:
+        yield
+    finally:
+        for layer, buffers in zip(layers, kept, strict=True):
+            layer._buffers.update(buffers)
+
+
+def uses_batch_statistics(module: torch.nn.Module) -> bool:
+    """Whether a BatchNorm layer of `module` normalises by the images that it is given together."""
+    return any(isinstance(layer, _BatchNorm) and layer.training for layer in module.modules())
+
+
+class Chunks:
+    """The outputs of a batch, made chunk by chunk, and the way of their gradient back.
+
+    BatchNorm's running statistics move in the first run alone.
+
+    Args:
+        trainer: its `outputs` runs; where it has `once`, that is told of first and second runs.
+        runtime: where and how.
+        size: images a chunk; views of an image count as images.
+    """
+
+    def __init__(self, trainer, runtime, size: int):
+        self.trainer, self.runtime, self.size = trainer, runtime, size
+
+    def _run(self, number: int, state: tuple, once: Once) -> dict:
+        """Name, of nested outputs names -> tensor or other value, of one chunk."""
+        start, total = number * self.size, len(self.images)
+        images = self.images[start : start + self.size]
+        set_draw_state(state, self.runtime.device)
+        self.trainer.once_a_chunk = once
+        draws = contextlib.nullcontext() if self.runtime.compiles else DrawsOfBatch(start, start + len(images), total)
+        try:
+            with self.runtime.autocast(), draws:
+                outputs = self.trainer.outputs(self.runtime.to_device(images))
+        finally:
+            self.trainer.once_a_chunk = None
+        outputs = dict(_flat(self.runtime.full(outputs)))
+        for name, value in outputs.items():
+            if torch.is_tensor(value) and (value.ndim == 0 or len(value) != len(images)):
+                raise UserError(
+                    f"--chunk_size: the trainer's {name[-1]} is {tuple(value.shape)} of {len(images)} images: expected a row each"
+                )
+        return outputs
+
+    def outputs(self, images: torch.Tensor) -> dict:
+        """The trainer's outputs of all `images`, as leaves of the graph where they require a gradient."""
+        self.images, device = images, self.runtime.device
+        number_of_chunks = -(-len(images) // self.size)
+        self.runs, parts, state = [], [], draw_state(device)
+        for number in range(number_of_chunks):
+            once = Once(device)
+            self.runs.append((state, once))
+            with torch.set_grad_enabled(number == 0):  # which of them require a gradient? The graph goes at once
+                part = self._run(number, state, once)
+            if number == 0:
+                wanted = [name for name, value in part.items() if torch.is_tensor(value) and value.requires_grad]
+            parts.append({name: value.detach() if torch.is_tensor(value) else value for name, value in part.items()})
+            if self.runtime.compiles:
+                state = draw_state(device)  # compiled code draws for its chunk
+        joined = {name: torch.cat([part[name] for part in parts]) if torch.is_tensor(value) else value for name, value in parts[0].items()}
+        self.leaves = {name: joined[name].requires_grad_() for name in wanted}
+        return _nested(joined)
+
+    def backward(self) -> None:
+        """Run each chunk again, and put the gradient that the leaves were given through it."""
+        device = self.runtime.device
+        state = draw_state(device)
+        with resting_statistics(self.trainer):
+            for number, (before, once) in enumerate(self.runs):
+                once.again()
+                outputs = self._run(number, before, once)
+                rows = slice(number * self.size, (number + 1) * self.size)
+                pairs = [(outputs[name], leaf.grad[rows]) for name, leaf in self.leaves.items() if leaf.grad is not None]
+                if pairs:
+                    torch.autograd.backward(*zip(*pairs, strict=True))
+                del outputs, pairs
+        set_draw_state(state, device)  # as the losses left it
+        self.images, self.runs, self.leaves = None, [], {}
+
+
+def _flat(outputs: dict, path: tuple = ()):
+    """Path of names -> value of nested dicts."""
+    for name, value in outputs.items():
+        if isinstance(value, dict):
+            yield from _flat(value, (*path, name))
+        else:
+            yield (*path, name), value
+
+
+def _nested(flat: dict) -> dict:
+    """What `_flat` was made of."""
+    outputs = {}
+    for path, value in flat.items():
+        inner = outputs
+        for name in path[:-1]:
+            inner = inner.setdefault(name, {})
+        inner[path[-1]] = value
+    return outputs

@@ -1,0 +1,54 @@
+"""`--compile`: torch.compile of the network alone, and how often it was compiled anew."""
+
+import importlib.util
+
+import torch
+
+from utilities.errors import UserError
+
+BACKEND = "inductor"
+MOST = 64  # graphs of one function: of training and evaluation, each size of a batch and chunk; beyond, torch would go on uncompiled in silence
+
+
+class Compiler:
+    """Compiles networks and counts their graphs.
+
+    Every size of a batch gets a graph of its own: which one a batch goes through depends on nothing that came before, as resuming needs.
+
+    Raises UserError where this machine has no compiler.
+    """
+
+    def __init__(self, device: torch.device):
+        self.graphs, self.epochs, self.epoch = 0, 0, 0
+        if BACKEND == "inductor":
+            _check(device)
+
+    def compile(self, network: torch.nn.Module) -> None:
+        """Compile it where it stands: `network(images)` goes through the graphs, its state dict keeps its names."""
+        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MOST)
+        network.compile(backend=self._counted, dynamic=False)
+
+    def _counted(self, graph, inputs):
+        self.graphs += 1
+        if self.epochs > 1:
+            print(f"--compile: recompiled in epoch {self.epoch}, {self.graphs} graphs in all")
+        return torch._dynamo.lookup_backend(BACKEND)(graph, inputs)
+
+    def start_epoch(self, epoch: int) -> None:
+        """Begin an epoch. Before the second is said how many graphs the first took, its evaluation included; later ones are said as they come."""
+        self.epochs, self.epoch = self.epochs + 1 if epoch else 0, epoch
+        if self.epochs == 2:
+            print(f"--compile: {self.graphs} graphs")
+
+
+def _check(device: torch.device) -> None:
+    """Raise UserError where the parts that compile for `device` are missing."""
+    if device.type == "cuda" and importlib.util.find_spec("triton") is None:
+        raise UserError("--compile needs triton on a GPU: pip install triton, or leave it out")
+    if device.type == "cpu":
+        from torch._inductor import cpp_builder
+
+        try:
+            cpp_builder.get_cpp_compiler()
+        except Exception:
+            raise UserError("--compile needs a C++ compiler on a CPU, and there is none: install g++, or leave it out") from None
