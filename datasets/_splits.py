@@ -6,7 +6,7 @@
 import sys
 from pathlib import Path
 
-from datasets import _download, _files, _images, _layout, _schemes, _transforms
+from datasets import _cache, _download, _files, _images, _layout, _schemes, _transforms
 from datasets._images import ImageSet
 from datasets._schemes import Classes, share
 from utilities.errors import UserError
@@ -137,6 +137,7 @@ def build(name: str, module, opt, source: Path, input_size: int | None, fold: in
     labels = _schemes.common_labels((training, validation, testing)) if opt.split_scheme in _schemes.BY_IMAGES else None
     image_size = getattr(module, "IMAGE_SIZE", None)
     for_training, for_test = _transforms.build(opt, input_size, image_size)
+    read = _cache.reader(opt, name, root, files, grey=image_size is not None)
     splits = {}
     for split, images, transform in (
         ("training", training, for_training), ("validation", validation, for_test), ("testing", testing, for_test),
@@ -144,8 +145,8 @@ def build(name: str, module, opt, source: Path, input_size: int | None, fold: in
     ):  # fmt: skip
         pixels = None
         if image_size is not None and images is not None:  # small images of one size stay in memory; evaluation shares training's
-            pixels = splits["training"].pixels if split == "evaluation" else _images.decode_grey([image.path for image in images])
-        splits[split] = None if images is None else ImageSet(images, transform, pixels, name, split, root, labels)
+            pixels = splits["training"].pixels if split == "evaluation" else _images.decode_grey([image.path for image in images], read)
+        splits[split] = None if images is None else ImageSet(images, transform, pixels, name, split, root, labels, read, read.text)
         if images is not None:
             splits[split].partial, splits[split].notes, splits[split].fingerprint = partial, notes, fingerprint
     return splits
