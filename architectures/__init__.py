@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 
 from architectures import _pretrainedmodels, _torchvision
-from utilities.errors import UnknownName
+from utilities.errors import UnknownName, UserError
 from utilities.registry import Registry, unknown
 
 REGISTRY = Registry("architectures", "architecture")
@@ -64,7 +64,11 @@ def select(name: str, opt=None, **flags) -> torch.nn.Module:
         UnknownName: no such backbone or trait. UserError: weights that cannot be had or do not fit, or an unknown flag.
     """
     parsed = parse(name)
-    return _module_of(parsed.backbone).Network(REGISTRY.options(opt, **flags), parsed)
+    opt = REGISTRY.options(opt, **flags)
+    network = _module_of(parsed.backbone).Network(opt, parsed)
+    if opt.freeze_backbone and not getattr(network, "backbone_rests", False):
+        raise UserError(f"--freeze_backbone: {name} does not say that its backbone rests (attribute backbone_rests). Leave it out")
+    return network
 
 
 def _module_of(backbone: str):

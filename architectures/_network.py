@@ -1,5 +1,7 @@
 """What every network shares: input as the weights need it, embedding layer, traits, optimiser groups."""
 
+import contextlib
+
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -25,6 +27,11 @@ def add_arguments(group) -> None:
     group.add_argument(
         "--weights_cache", default=None, metavar="DIR", help="folder for downloaded weights (unset: torch hub's cache)"
     ).role = PLACE
+    group.add_argument(
+        "--freeze_backbone",
+        action="store_true",
+        help="train what stands behind the backbone alone: embedding layer, heads, criterion; the backbone rests, its layers as in evaluation",
+    )
     group.add_argument("--embed_hidden", type=whole(1, WIDEST), nargs="*", default=[], help=help_hidden)
 
 
@@ -34,7 +41,7 @@ class Network(torch.nn.Module):
     Scaling, colour order and normalisation happen here, on the images' device, with buffers that stay out of the state dict.
 
     Args:
-        opt: the shared namespace; read are embed_dim, embed_hidden, not_pretrained, weights, weights_cache.
+        opt: the shared namespace; read are embed_dim, embed_hidden, freeze_backbone, not_pretrained, weights, weights_cache.
         name: the parsed `--arch`.
         backbone: images as it needs them -> pooled features `(B, feature_dim)`.
         feature_dim: how many features it gives.
@@ -44,8 +51,8 @@ class Network(torch.nn.Module):
         input_space: "RGB" or "BGR". input_range: the value of white, 1 or 255.
         head: prefix of the classifier's keys in the backbone's published state dict.
 
-    Attributes: the arguments, `name` (the whole), `constructor`, `embed_dim` (what comes out), `frozen`, `normalizes`, `weights_name`,
-    `weights_file` (of --weights).
+    Attributes: the arguments, `name` (the whole), `constructor`, `embed_dim` (what comes out), `frozen`, `normalizes`, `backbone_rests`,
+    `weights_name`, `weights_file` (of --weights).
     """
 
     def __init__(
@@ -60,6 +67,7 @@ class Network(torch.nn.Module):
             raise UserError("--embed_hidden puts layers before the embedding layer, which --embed_dim 0 leaves out: give a dimension")
         self.name, self.constructor = name.full, name.constructor
         self.frozen, self.normalizes = "frozen" in name.traits, "normalize" in name.traits
+        self.backbone_rests = opt.freeze_backbone
         self.feature_dim, self.embed_dim = feature_dim, opt.embed_dim or feature_dim
         self.input_size, self.input_space, self.input_range = int(input_size), input_space, input_range
         self.mean, self.std, self.head = tuple(mean), tuple(std), head
@@ -73,6 +81,8 @@ class Network(torch.nn.Module):
         self.hidden = torch.nn.Sequential(*(layer for pair in layers for layer in pair))
         self.last_linear = torch.nn.Linear(widths[-1], opt.embed_dim) if opt.embed_dim else torch.nn.Identity()
         self.weights_name, self.weights_file = _weights.fill(self, opt, pretrained), opt.weights
+        if self.backbone_rests:
+            self.backbone.requires_grad_(False)
         self.train()
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, dict]:
@@ -84,7 +94,8 @@ class Network(torch.nn.Module):
 
         Raises ValueError for images of another shape, UserError for a size that the backbone cannot take.
         """
-        features = self.extract(self.prepare(images))
+        with torch.no_grad() if self.backbone_rests else contextlib.nullcontext():
+            features = self.extract(self.prepare(images))
         if features["pooled"].shape[1] != self.feature_dim:
             raise self.wrong_size(images)
         embeddings = self.last_linear(self.hidden(features["pooled"]))
@@ -116,16 +127,28 @@ class Network(torch.nn.Module):
         return UserError(f"{self.name} takes images of {size} x {size} pixels, not {height} x {width}: --crop_size {size}")
 
     def train(self, mode: bool = True) -> "Network":
-        """As ever, but BatchNorm layers of a `_frozen` network stay in eval mode. Their affine weights train, as published."""
+        """As ever, but BatchNorm layers of a `_frozen` network stay in eval mode, as does all of a backbone that rests.
+
+        The affine weights of the former train, as published.
+        """
         super().train(mode)
         if self.frozen:
             for module in self.modules():
                 if isinstance(module, _BatchNorm):
                     module.eval()
+        if self.backbone_rests:
+            self.backbone.eval()
+        return self
+
+    def requires_grad_(self, requires_grad: bool = True) -> "Network":
+        """As ever, but a backbone that rests has no gradient, through every phase of a trainer."""
+        super().requires_grad_(requires_grad)
+        if self.backbone_rests:
+            self.backbone.requires_grad_(False)
         return self
 
     def param_groups(self, opt) -> list[dict]:
-        """Optimiser groups, every parameter in exactly one: the backbone, and the layers behind it at --fc_lr and --fc_decay.
+        """Optimiser groups, every parameter in exactly one: the backbone unless it rests, the layers behind it at --fc_lr and --fc_decay.
 
         Where these are not given (--fc_lr at most 0, --fc_decay None), the backbone's rates hold for all.
         """
@@ -136,4 +159,4 @@ class Network(torch.nn.Module):
             {"name": "backbone", "params": list(self.backbone.parameters()), "lr": opt.lr, "weight_decay": opt.decay},
             {"name": "last_linear", "params": last, "lr": fc_lr, "weight_decay": fc_decay},
         ]
-        return [group for group in groups if group["params"]]
+        return [group for group in groups[self.backbone_rests :] if group["params"]]

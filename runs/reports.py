@@ -48,6 +48,9 @@ def start_up(opt, runtime, data: str, trainer, optimizer, sampler, selection) ->
             f"{opt.arch}, {trained / 1e6:.2f} M parameters, weights: {getattr(model, 'weights_name', 'unknown')}, input {model.input_size}, embedding {opt.embed_dim or 'as the features'}",
         )
     )
+    if getattr(model, "backbone_rests", False):
+        start = ", at the random weights that it starts from" if model.weights_name == "random" else ""
+        lines.append(("", f"--freeze_backbone: the backbone rests{start}; only what stands behind it is trained"))
     for group in optimizer.param_groups:
         count = sum(p.numel() for p in group["params"])
         lines.append(
