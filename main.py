@@ -14,7 +14,7 @@ import evaluation
 import metrics
 import parameters
 import trainers
-from evaluation import ensemble, outputs
+from evaluation import ensemble, features, outputs
 from runs import load_run, reports
 from runs.folder import run_folder
 from runs.folds import CrossValidation
@@ -56,6 +56,7 @@ def train(opt, began=lambda: None):
     sampler = datasampler.for_training(opt, splits["training"])
     training, evaluated = training_loader(splits["training"], sampler, opt, trainer.VIEWS), evaluation.loaders(splits, opt)
     evaluation.check(network, evaluated, opt, runtime)
+    features.check(trainer, opt, runtime)
     selection = Selection(opt, metrics.higher_is_better, "val" if splits["validation"] is not None else "test")
     scheduler = build_scheduler(optimizer, opt, selection)
     step = Step(trainer, optimizer, runtime, sampler, parse_weights(opt.loss_weights))
@@ -69,6 +70,7 @@ def train(opt, began=lambda: None):
     )
     run = Run(opt, {**parts, **OwnState.part(trainer)}, selection)
     run.start(reports.environment(runtime, datasets.record(splits), network))
+    features.fill(splits, network, opt, runtime)
     began()
     with reports.interruptible(run):
         for epoch, bare in run.untrained_epochs():

@@ -149,6 +149,7 @@ class ImageSet(torch.utils.data.Dataset):
         name, split, root: the data set, which of its splits, where it was found.
         partial: None, or in which way the data set differs from the published one. notes: what else is worth saying at the start.
         fingerprint: `sha256` of all names and sizes of the data set, `files` and `bytes`.
+        features: None, or `(N, F)`: items hold an image's row of these in its place.
     """
 
     def __init__(
@@ -157,7 +158,7 @@ class ImageSet(torch.utils.data.Dataset):
     ):  # fmt: skip
         self.transform, self.pixels, self.read, self.before = transform, pixels, read, before
         self.name, self.split, self.root = name, split, str(root)
-        self.partial, self.notes, self.fingerprint = None, [], {}
+        self.partial, self.notes, self.fingerprint, self.features = None, [], {}, None
         labels = {} if labels is None else {image.class_name: labels[image.class_name] for image in images}  # in order of appearance
         self.image_list = [(image.path, labels.setdefault(image.class_name, len(labels))) for image in images]
         self.image_dict = {label: [] for label in labels.values()}
@@ -180,8 +181,9 @@ class ImageSet(torch.utils.data.Dataset):
         return len(self.image_list)
 
     def __getitem__(self, index: int) -> tuple[int, torch.Tensor, int]:
-        """`(label, image, index)`; the image uint8 `(3, H, W)`, transformed."""
-        return self.image_list[index][1], self.transform(self.original(index)), index
+        """`(label, image, index)`; the image uint8 `(3, H, W)`, transformed, or its features `(F,)`."""
+        image = self.transform(self.original(index)) if self.features is None else self.features[index]
+        return self.image_list[index][1], image, index
 
     def original(self, index: int) -> torch.Tensor:
         """The image before the transform, uint8 `(3, H, W)`."""

@@ -18,6 +18,7 @@ def check(opt) -> None:
     _check_numbers(opt)
     architectures.check(opt.arch)
     datasets.check(opt)
+    _check_features(opt)
     loss, sampler = criteria.REGISTRY.module(opt.loss), datasampler.REGISTRY.module(opt.data_sampler)
     trainers.REGISTRY.module(opt.trainer)
     parse_weights(opt.loss_weights)
@@ -49,6 +50,15 @@ def check(opt) -> None:
         )
     if opt.patience is not None and not datasets.has_validation(opt):
         raise UserError("--patience stops on validation data: add --use_tv_split or another --split_scheme")
+
+
+def _check_features(opt) -> None:
+    """Features are computed once where they stay the same."""
+    if opt.feature_cache and not opt.freeze_backbone:
+        raise UserError("--feature_cache keeps the features of a backbone that rests: add --freeze_backbone")
+    if opt.feature_cache and opt.augmentation != "none":
+        augmented = f"--augmentation {opt.augmentation or 'base'}"
+        raise UserError(f"--feature_cache: {augmented} makes each image anew whenever it is loaded, and so its features: take --augmentation none")
 
 
 def _check_evaluation(opt) -> None:
