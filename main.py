@@ -32,7 +32,9 @@ def build_trainer(opt, network, runtime):
     """The training method with network, miner and criterion, on the runtime's device."""
     batchminer = batch_mining.select(opt.batch_mining, opt) if criteria.takes_miner(opt.loss, opt) else None
     criterion = criteria.select(opt.loss, opt, batchminer, embed_dim=network.embed_dim)  # --embed_dim 0: as many as the features
-    return trainers.select(opt.trainer, opt, network, criterion).to(runtime.device)
+    trainer = trainers.select(opt.trainer, opt, network, criterion).to(runtime.device)
+    features.check(trainer, opt, runtime)
+    return trainer
 
 
 def train_one_epoch(epoch, loader, step, opt, batches=None):
@@ -56,7 +58,6 @@ def train(opt, began=lambda: None):
     sampler = datasampler.for_training(opt, splits["training"])
     training, evaluated = training_loader(splits["training"], sampler, opt, trainer.VIEWS), evaluation.loaders(splits, opt)
     evaluation.check(network, evaluated, opt, runtime)
-    features.check(trainer, opt, runtime)
     selection = Selection(opt, metrics.higher_is_better, "val" if splits["validation"] is not None else "test")
     scheduler = build_scheduler(optimizer, opt, selection)
     step = Step(trainer, optimizer, runtime, sampler, parse_weights(opt.loss_weights))
@@ -70,12 +71,11 @@ def train(opt, began=lambda: None):
     )
     run = Run(opt, {**parts, **OwnState.part(trainer)}, selection)
     run.start(reports.environment(runtime, datasets.record(splits), network))
-    features.fill(splits, network, opt, runtime)
     began()
     with reports.interruptible(run):
+        features.fill(splits, network, opt, runtime)
         for epoch, bare in run.untrained_epochs():
-            measured = evaluation.evaluate(network, evaluated, opt, runtime, bare)
-            run.record_untrained(epoch, outputs.of_untrained(run, epoch, *measured))
+            run.record_untrained(epoch, outputs.of_untrained(run, epoch, *evaluation.evaluate(network, evaluated, opt, runtime, bare)))
         for epoch in run.epochs():
             means = train_one_epoch(epoch, training, step, opt, run.batches)
             due = epoch % opt.save_interval == 0 or epoch == opt.n_epochs

@@ -192,7 +192,12 @@ class Cache:
         finally:
             lock.release()
         lacking = self._lacking(wanted)
-        self._places = {path: self.entries[name][2:] for name, (path, _) in wanted.items() if name not in lacking}
+        known = {}  # most images share their shape: tuples of numbers, one a shape, are little to carry into every worker
+        for name, (path, _) in wanted.items():
+            if name not in lacking:
+                shape, strides = (known.setdefault(numbers, numbers) for numbers in map(tuple, self.entries[name][2:4]))
+                self._places[path] = (shape, strides, self.entries[name].offset)
+        self.entries = {}
         if self._places and not self._map():
             self._places = {}
 
