@@ -14,7 +14,7 @@ import evaluation
 import metrics
 import parameters
 import trainers
-from evaluation import ensemble, outputs
+from evaluation import ensemble, features, outputs
 from runs import RunFolder, reports
 from runs.folder import run_folder
 from runs.folds import CrossValidation
@@ -32,7 +32,9 @@ def build_trainer(opt, network, runtime):
     """The training method with network, miner and criterion, on the runtime's device."""
     batchminer = batch_mining.select(opt.batch_mining, opt) if criteria.takes_miner(opt.loss, opt) else None
     criterion = criteria.select(opt.loss, opt, batchminer, embed_dim=trainers.width(network, opt))  # --embed_dim 0: as the features
-    return trainers.select(opt.trainer, opt, runtime.place(network), criterion).to(runtime.device)
+    trainer = trainers.select(opt.trainer, opt, runtime.place(network), criterion).to(runtime.device)
+    features.check(trainer, opt, runtime)
+    return trainer
 
 
 def train_one_epoch(epoch, loader, step, opt, batches=None):
@@ -70,6 +72,7 @@ def train(opt, began=lambda: None):
     run.start(reports.environment(runtime, datasets.record(splits), network))
     began()
     with reports.interruptible(run):
+        features.fill(splits, network, opt, runtime)
         for epoch, bare in run.untrained_epochs():
             measured = evaluation.evaluate(evaluated, to_evaluate, opt, runtime, bare)
             run.record_untrained(epoch, outputs.of_untrained(run, epoch, *measured))

@@ -34,6 +34,12 @@ def add_arguments(group) -> None:
         action="store_true",
         help="train what stands behind the backbone alone: embedding layer, heads, criterion; the backbone rests, its layers as in evaluation",
     )
+    group.add_argument(
+        "--feature_cache",
+        action="store_true",
+        help="with --freeze_backbone and --augmentation none: compute the pooled features of every image once a run, and train and evaluate what "
+        "stands behind the backbone on them; memory: features x 4 bytes an image",
+    ).role = PLACE
     group.add_argument("--embed_hidden", type=whole(1, WIDEST), nargs="*", default=[], help=help_hidden)
     group.add_argument(
         "--layer_decay", type=number(above=0, most=1), default=1.0, metavar="D",
@@ -44,6 +50,13 @@ def add_arguments(group) -> None:
         "--grad_checkpointing", action="store_true",
         help="keep no activations inside the backbone's blocks, compute them again in the backward pass: less memory, a third more time, the same numbers",
     ).role = PLACE  # fmt: skip
+
+
+class Pooled(dict):
+    """The activations of a network that was given its pooled features: `{"pooled": (B, F)}`, and no other."""
+
+    def __missing__(self, key):
+        raise UserError(f"--feature_cache keeps the pooled features alone, and {key!r} is asked for: leave it out")
 
 
 class Network(torch.nn.Module):
@@ -105,7 +118,7 @@ class Network(torch.nn.Module):
         self.train()
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, dict]:
-        """Embed `images` `(B, 3, H, W)`, RGB, uint8 or float in [0, 1].
+        """Embed `images` `(B, 3, H, W)`, RGB, uint8 or float in [0, 1]; where the backbone rests also their pooled features `(B, feature_dim)`.
 
         Returns:
             embeddings `(B, embed_dim)`, and the earlier activations: `pooled` `(B, feature_dim)`, the bare backbone's output,
@@ -114,8 +127,11 @@ class Network(torch.nn.Module):
 
         Raises ValueError for images of another shape, UserError for a size that the backbone cannot take.
         """
-        with torch.no_grad() if self.backbone_rests else contextlib.nullcontext():
-            features = self.extract(self.prepare(images))
+        if self.backbone_rests and images.ndim == 2:
+            features = Pooled(pooled=images.to(self.scale.dtype))
+        else:
+            with torch.no_grad() if self.backbone_rests else contextlib.nullcontext():
+                features = self.extract(self.prepare(images))
         if features["pooled"].shape[1] != self.feature_dim:
             raise self.wrong_size(images)
         if self._stages is not None:

@@ -37,12 +37,13 @@ class Files:
         self.root, self.paths = str(root), [image.path for image in images]
         self.stats = _of_each(_stat, self.paths)
 
-    def _name(self, path: str) -> str:
+    def name(self, path: str) -> str:
+        """What a file is called, wherever the data set lies."""
         prefix = self.root + os.sep
         return path.removeprefix(prefix) if path.startswith(prefix) else os.path.relpath(path, self.root)
 
     def _digest(self, facts: list) -> str:
-        lines = sorted(f"{self._name(path)}\0{fact}\n" for path, fact in zip(self.paths, facts, strict=True))
+        lines = sorted(f"{self.name(path)}\0{fact}\n" for path, fact in zip(self.paths, facts, strict=True))
         return hashlib.sha256(os.fsencode("".join(lines))).hexdigest()
 
     def fingerprint(self) -> dict:
@@ -69,7 +70,7 @@ class Files:
         try:
             kept.parent.mkdir(parents=True, exist_ok=True)
             with replacing(kept) as file:
-                json.dump({"groups": [[self._name(path) for path in group] for group in groups], "left": left}, file)
+                json.dump({"groups": [[self.name(path) for path in group] for group in groups], "left": left}, file)
         except (OSError, UserError, UnicodeEncodeError):
             pass  # then it is looked for again
         return groups, left

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import os
 import struct
+import sys
 from collections import Counter
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ import torch
 from utilities.errors import UserError
 
 JPEG_MAGIC = (0xFF, 0xD8)
+JPEG_PACKAGES = ("torchvision", "torchcodec")  # torchvision means to drop its decoders in favour of torchcodec's
 MOST_16 = 2**16 - 1  # white in 16 bits
 
 
@@ -37,7 +39,7 @@ def decode(path: str) -> torch.Tensor:
         raise UserError(f"image {path} cannot be read ({error.strerror or error}): restore it") from error
     decode_jpeg = _jpeg_decoder() if tuple(data[:2]) == JPEG_MAGIC else None
     if decode_jpeg is not None:
-        # RuntimeError: a kind of JPEG that torchvision does not know, or a broken file: Pillow decides, and says what is wrong
+        # RuntimeError: a kind of JPEG that the decoder does not know, or a broken file: Pillow decides, and says what is wrong
         with contextlib.suppress(RuntimeError):
             return decode_jpeg(torch.from_numpy(data))
     return torch.from_numpy(_with_pillow(path, "RGB")).permute(2, 0, 1)
@@ -45,15 +47,42 @@ def decode(path: str) -> torch.Tensor:
 
 @functools.cache
 def _jpeg_decoder():
-    """torchvision's decoder to RGB, which spares the copies of Pillow's way to a tensor; the pixels are the same, both are libjpeg-turbo.
+    """torchvision's decoder to RGB, torchcodec's where torchvision has dropped its own; None where neither is there: Pillow does the work.
 
-    None where torchvision, which means to drop it, has none: then Pillow does the work.
+    The two are one code, which spares the copies of Pillow's way to a tensor. The pixels of all three are the same: all are libjpeg-turbo.
     """
-    try:
+    return _decoder_of(jpeg_package())
+
+
+def _decoder_of(package: str | None):
+    """bytes as uint8 `(N,)` -> uint8 `(3, H, W)`; RuntimeError for what the package does not know."""
+    if package == "torchvision":
         from torchvision.io import ImageReadMode, decode_jpeg
-    except ImportError:
-        return None
-    return functools.partial(decode_jpeg, mode=ImageReadMode.RGB, apply_exif_orientation=True)
+
+        return functools.partial(decode_jpeg, mode=ImageReadMode.RGB, apply_exif_orientation=True)
+    if package == "torchcodec":
+        from torchcodec.decoders import decode_jpeg
+
+        return functools.partial(decode_jpeg, mode="RGB")  # always turned as EXIF data say
+    return None
+
+
+@functools.cache
+def jpeg_package() -> str | None:
+    """The package that decodes JPEG files: the first that can."""
+    for package in JPEG_PACKAGES:
+        with contextlib.suppress(ImportError, OSError, RuntimeError):  # not there; or without its libraries
+            _decoder_of(package)
+            return package
+    return None
+
+
+def decoders() -> str:
+    """What the pixels of decoded images come from, with versions."""
+    import PIL
+
+    packages = [sys.modules[jpeg_package()]] if jpeg_package() else []
+    return ", ".join(f"{package.__name__} {package.__version__.partition('+')[0]}" for package in (*packages, PIL))
 
 
 def _with_pillow(path: str, mode: str) -> np.ndarray:
@@ -62,7 +91,8 @@ def _with_pillow(path: str, mode: str) -> np.ndarray:
 
     try:
         with PIL.Image.open(path) as image:
-            return np.array(_plain(image).convert(mode))
+            plain = _plain(image)
+            return np.array(plain if plain.mode == mode else plain.convert(mode))  # each copy costs a fifth of decoding
     except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError) as error:
         reason = "no known image format" if isinstance(error, PIL.UnidentifiedImageError) else error
         raise UserError(f"image {path} cannot be decoded ({reason}, {os.path.getsize(path)} bytes): restore or remove it") from error
@@ -70,11 +100,14 @@ def _with_pillow(path: str, mode: str) -> np.ndarray:
 
 def _plain(image):
     """The Pillow image upright, opaque and of 8 bits a channel. Raises ValueError for numbers whose white is not known."""
+    import PIL.ExifTags
     import PIL.Image
     import PIL.ImageOps
 
     with contextlib.suppress(ValueError, KeyError, TypeError, struct.error):  # damaged EXIF data turn nothing
-        image = PIL.ImageOps.exif_transpose(image)
+        image.load()  # some formats have their EXIF data behind the pixels
+        if image.getexif().get(PIL.ExifTags.Base.Orientation, 1) != 1:  # else it would be a copy
+            image = PIL.ImageOps.exif_transpose(image)
     if image.mode.startswith(("I", "F")):
         values = np.asarray(image)
         if image.mode == "F" or values.min() < 0 or values.max() > MOST_16:
@@ -86,9 +119,14 @@ def _plain(image):
     return image
 
 
-def decode_grey(paths: list[str]) -> torch.Tensor:
+def grey(path: str) -> torch.Tensor:
+    """The image at `path` as uint8 `(1, H, W)`. Raises UserError as `decode`."""
+    return torch.from_numpy(_with_pillow(path, "L"))[None]
+
+
+def decode_grey(paths: list[str], read=grey) -> torch.Tensor:
     """All images at once, uint8 `(N, 1, H, W)`: for small grey images of one size, which are kept in memory."""
-    return torch.from_numpy(np.stack([_with_pillow(path, "L") for path in paths]))[:, None]  # one file at a time: each is a file
+    return torch.stack([read(path) for path in paths])  # one file at a time: each is a file
 
 
 class ImageSet(torch.utils.data.Dataset):
@@ -99,6 +137,7 @@ class ImageSet(torch.utils.data.Dataset):
         transform: from uint8 `(3, H, W)` to the same.
         pixels: the images decoded, uint8 `(N, 1 or 3, H, W)`; None: decode each when it is asked for.
         labels: class name -> label, of all classes that occur; for splits that share their classes.
+        read: path -> image before the transform, uint8 `(3, H, W)`; `before`: what it does beside decoding, in words.
 
     Attributes:
         image_list: list of `(path, class)`, in the order of the indices.
@@ -110,12 +149,16 @@ class ImageSet(torch.utils.data.Dataset):
         name, split, root: the data set, which of its splits, where it was found.
         partial: None, or in which way the data set differs from the published one. notes: what else is worth saying at the start.
         fingerprint: `sha256` of all names and sizes of the data set, `files` and `bytes`.
+        features: None, or `(N, F)`: items hold an image's row of these in its place.
     """
 
-    def __init__(self, images: list[Image], transform, pixels: torch.Tensor | None = None, name="", split="", root="", labels=None):
-        self.transform, self.pixels = transform, pixels
+    def __init__(
+        self, images: list[Image], transform, pixels: torch.Tensor | None = None, name="", split="", root="", labels=None, read=decode,
+        before="",
+    ):  # fmt: skip
+        self.transform, self.pixels, self.read, self.before = transform, pixels, read, before
         self.name, self.split, self.root = name, split, str(root)
-        self.partial, self.notes, self.fingerprint = None, [], {}
+        self.partial, self.notes, self.fingerprint, self.features = None, [], {}, None
         labels = {} if labels is None else {image.class_name: labels[image.class_name] for image in images}  # in order of appearance
         self.image_list = [(image.path, labels.setdefault(image.class_name, len(labels))) for image in images]
         self.image_dict = {label: [] for label in labels.values()}
@@ -132,18 +175,19 @@ class ImageSet(torch.utils.data.Dataset):
     @property
     def transforms_as_resolved(self) -> str:
         """The transform's steps with their values."""
-        return self.transform.text
+        return self.before + self.transform.text
 
     def __len__(self):
         return len(self.image_list)
 
     def __getitem__(self, index: int) -> tuple[int, torch.Tensor, int]:
-        """`(label, image, index)`; the image uint8 `(3, H, W)`, transformed."""
-        return self.image_list[index][1], self.transform(self.original(index)), index
+        """`(label, image, index)`; the image uint8 `(3, H, W)`, transformed, or its features `(F,)`."""
+        image = self.transform(self.original(index)) if self.features is None else self.features[index]
+        return self.image_list[index][1], image, index
 
     def original(self, index: int) -> torch.Tensor:
         """The image before the transform, uint8 `(3, H, W)`."""
         if self.pixels is None:
-            return decode(self.image_list[index][0])
+            return self.read(self.image_list[index][0])
         image = self.pixels[index]
         return image.repeat(3, 1, 1) if len(image) == 1 else image.clone()

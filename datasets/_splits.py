@@ -6,7 +6,7 @@
 import sys
 from pathlib import Path
 
-from datasets import _download, _files, _images, _layout, _schemes, _transforms
+from datasets import _cache, _download, _files, _images, _layout, _schemes, _transforms
 from datasets._images import ImageSet
 from datasets._schemes import Classes, share
 from utilities.errors import UserError
@@ -152,6 +152,7 @@ def build(name: str, module, opt, source: Path, input_size: int | None, fold: in
     labels = _schemes.common_labels((training, validation, testing)) if opt.split_scheme in _schemes.BY_IMAGES else None
     image_size = getattr(module, "IMAGE_SIZE", None)
     for_training, for_test = _transforms.build(opt, input_size, image_size)
+    read = _cache.reader(opt, name, root, files, grey=image_size is not None)
     splits = {}
     for split, images, transform in (
         ("training", training, for_training), ("validation", validation, for_test), ("testing", testing, for_test),
@@ -159,11 +160,11 @@ def build(name: str, module, opt, source: Path, input_size: int | None, fold: in
     ):  # fmt: skip
         pixels = None
         if image_size is not None and images is not None:  # small images of one size stay in memory; evaluation shares training's
-            pixels = splits["training"].pixels if split == "evaluation" else _images.decode_grey([image.path for image in images])
+            pixels = splits["training"].pixels if split == "evaluation" else _images.decode_grey([image.path for image in images], read)
         supers = split == "training" and opt.label_level_train == 1
         numbers = None if supers else labels
         images = of_super_classes(images, name) if supers else images
-        splits[split] = None if images is None else ImageSet(images, transform, pixels, name, split, root, numbers)
+        splits[split] = None if images is None else ImageSet(images, transform, pixels, name, split, root, numbers, read, read.text)
         if images is not None:
             splits[split].partial, splits[split].notes, splits[split].fingerprint = partial, notes, fingerprint
     return splits

@@ -87,8 +87,8 @@ def check(opt, whole: bool = False) -> None:
             raise UserError(
                 f"--augmentation {opt.augmentation} crops and mirrors: --dataset {opt.dataset} takes {', '.join(sorted(SHOWN_WHOLE))}"
             )
-        for flag in ("resize_size", "crop_scale", "crop_ratio"):
-            if getattr(opt, flag) is not None:
+        for flag in ("resize_size", "crop_scale", "crop_ratio", "image_cache_side"):
+            if getattr(opt, flag):
                 raise UserError(f"--{flag}: images of --dataset {opt.dataset} are shown whole. Leave it out; --crop_size sets their size")
     for flag in ("resize_size", "crop_size"):
         if getattr(opt, flag) is not None and getattr(opt, flag) < 1:

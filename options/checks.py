@@ -18,6 +18,7 @@ def check(opt) -> None:
     _check_numbers(opt)
     architectures.check(opt.arch)
     datasets.check(opt)
+    _check_features(opt)
     loss, sampler = criteria.REGISTRY.module(opt.loss), datasampler.REGISTRY.module(opt.data_sampler)
     trainers.check(opt)
     parse_weights(opt.loss_weights)
@@ -95,6 +96,17 @@ def _check_subset(opt, loss, sampler) -> None:
     if opt.subset_size == opt.samples_per_class and getattr(loss, "REQUIRES_BATCHMINER", False):
         raise UserError(
             f"--subset_size {opt.subset_size} is one class of --samples_per_class {opt.samples_per_class}: --loss {opt.loss} has no negatives there"
+        )
+
+
+def _check_features(opt) -> None:
+    """Features are computed once where they stay the same."""
+    if opt.feature_cache and not opt.freeze_backbone:
+        raise UserError("--feature_cache keeps the features of a backbone that rests: add --freeze_backbone")
+    if opt.feature_cache and opt.augmentation != "none":
+        augmented = f"--augmentation {opt.augmentation or 'base'}"
+        raise UserError(
+            f"--feature_cache: {augmented} makes each image anew whenever it is loaded, and so its features: take --augmentation none"
         )
 
 

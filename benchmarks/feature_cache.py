@@ -1,0 +1,77 @@
+"""An epoch of a head on cached features (--feature_cache), and the evaluation after it, at CUB200's size: random features and weights.
+
+`python benchmarks/feature_cache.py [--epochs 3] [--kernels 0]`: 5,864 training and 5,924 test images of 100 classes each, ResNet-50 with its
+backbone at rest, margin loss with distance mining, the metric list of the ICML pipeline. Beside it: what one batch of images costs.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import torch  # noqa: E402
+
+import architectures  # noqa: E402
+import datasampler  # noqa: E402
+import evaluation  # noqa: E402
+import main  # noqa: E402
+import parameters  # noqa: E402
+from datasets._images import Image, ImageSet  # noqa: E402
+from utilities.loading import training_loader  # noqa: E402
+from utilities.optimisers import build_optimizer  # noqa: E402
+from utilities.runtime import Runtime  # noqa: E402
+from utilities.step import Step  # noqa: E402
+
+SIZES = {"training": 5864, "testing": 5924}
+FLAGS = "--dataset cub200 --not_pretrained --freeze_backbone --augmentation none --feature_cache"
+
+
+def split(name: str, width: int) -> ImageSet:
+    """A data set of random features: its images are never read."""
+    count = SIZES[name]
+    images = [Image(f"{i}.jpg", f"class {i * 100 // count:03d}") for i in range(count)]
+    dataset = ImageSet(images, None, name="random", split=name)
+    dataset.features = torch.randn(count, width)
+    return dataset
+
+
+def run():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--kernels", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    opt = parameters.read([*FLAGS.split(), "--kernels", str(options.kernels)])
+    runtime = Runtime(opt).begin()
+    network = architectures.select(opt.arch, opt)
+    splits = {name: split(name, network.feature_dim) for name in SIZES}
+    opt.n_classes = splits["training"].n_classes
+    trainer = main.build_trainer(opt, network, runtime)
+    optimizer = build_optimizer(network, trainer.criterion, opt)
+    sampler = datasampler.for_training(opt, splits["training"])
+    loader, step = training_loader(splits["training"], sampler, opt), Step(trainer, optimizer, runtime, sampler, {})
+    loaders = evaluation.loaders({"evaluation": splits["training"], "validation": None, "testing": splits["testing"]}, opt)
+    epochs, scored, embedded = [], [], []
+    for epoch in range(1, options.epochs + 2):
+        times = [time.perf_counter()]
+        main.train_one_epoch(epoch, loader, step, opt)
+        times.append(time.perf_counter())
+        outputs = evaluation.embed_all(network, loaders, opt, runtime)
+        times.append(time.perf_counter())
+        evaluation.score(outputs, opt, runtime)
+        times.append(time.perf_counter())
+        for seconds, (start, stop) in zip((epochs, embedded, scored), zip(times, times[1:], strict=False), strict=True):
+            seconds.append(stop - start)
+    print(f"an epoch of {len(loader)} batches of {opt.bs}: {statistics.median(epochs[1:]):.2f} s; embedding both splits: "
+          f"{statistics.median(embedded[1:]):.2f} s; the metrics of both: {statistics.median(scored[1:]):.2f} s")  # fmt: skip
+    began = time.perf_counter()
+    network(torch.zeros(opt.bs, 3, 224, 224, dtype=torch.uint8))
+    print(f"the same backbone on a batch of {opt.bs} images: {time.perf_counter() - began:.1f} s, {len(loader)} of them an epoch")
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,314 @@
+"""Decoded images on disk, shared by runs and processes: --image_cache, --image_cache_side.
+
+A data set has a folder of its own below --image_cache, by its place, the side and the decoders. There `images-*.bin` holds the pixels, one
+image after the other as it lay in memory, and `index.jsonl` a line each: name, the source's size and time of change, shape, strides,
+offset. Both only grow, the pixels reach the disk before their lines, and one process at a time writes: however it ends, each line's pixels
+are whole.
+
+The cache is filled before training, not image by image as they are asked for: one process writes with a lock and a progress bar, and the
+workers only read.
+"""
+
+import hashlib
+import json
+import math
+import os
+import secrets
+import shutil
+import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from datasets import _images
+from utilities.errors import UserError
+from utilities.files import replacing
+from utilities.loading import kernels
+from utilities.locks import Lock
+from utilities.numbers import whole
+from utilities.roles import DATA, PLACE
+
+VERSION = 1  # of the layout: raise it when a change below alters what is written
+INDEX, LOCK = "index.jsonl", "lock"
+CHUNK = 64  # images that are in memory at once, and reach the disk together
+THREADS = 16
+LEFT_FREE = 1 << 30  # bytes of the disk that the cache does not take: the run's own files may lie there
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the cache."""
+    group.add_argument(
+        "--image_cache", default=None, metavar="DIR",
+        help="folder where decoded images are kept, written once and shared by runs and processes; a source file that has changed is decoded "
+             "anew. It takes width x height x 3 bytes an image. No number depends on it (unset: each image is decoded whenever it is loaded)",
+    ).role = PLACE  # fmt: skip
+    group.add_argument(
+        "--image_cache_side", type=whole(0, 10**4), default=0, metavar="N",
+        help="images whose long side is more than N pixels are scaled down to it when they are decoded, in training and test, with or without "
+             "--image_cache: a smaller cache, faster crops, other numbers; 0: no limit",
+    ).role = DATA  # fmt: skip
+
+
+class Reader:
+    """`reader(path)`: the image as uint8 `(C, H, W)`, decoded, its long side limited; from the cache where that has it.
+
+    Args:
+        decode: path -> uint8 `(C, H, W)`.
+        side: the longest side in pixels; 0: as it is.
+    """
+
+    def __init__(self, decode, side: int = 0):
+        self.decode, self.side, self.cache = decode, side, None
+
+    def __call__(self, path: str) -> torch.Tensor:
+        image = None if self.cache is None else self.cache.get(path)
+        return self.fresh(path) if image is None else image
+
+    def fresh(self, path: str) -> torch.Tensor:
+        """The image from its source. Raises UserError as `decode`."""
+        image = self.decode(path)
+        longest = max(image.shape[1:])
+        if not self.side or longest <= self.side:
+            return image
+        from torchvision.transforms.v2 import functional
+
+        size = [max(round(length * self.side / longest), 1) for length in image.shape[1:]]
+        smaller = functional.resize(image, size)
+        return smaller.permute(1, 2, 0).contiguous().permute(2, 0, 1)  # in memory as decoded images are, and those of the cache
+
+    @property
+    def text(self) -> str:
+        """What it does to an image beside decoding, as a step before those of a transform; empty for nothing."""
+        return f"LongSide({self.side}); " if self.side else ""
+
+
+def reader(opt, name: str, root, files, grey: bool = False) -> Reader:
+    """How the images of a data set are read under the flags; the cache is filled now.
+
+    Args:
+        files: the data set's `_files.Files`.
+        grey: read them as `(1, H, W)`, not as `(3, H, W)`.
+
+    Raises UserError where `--image_cache` is no folder.
+    """
+    read = Reader(_images.grey if grey else _images.decode, opt.image_cache_side)
+    if opt.image_cache is None:
+        return read
+    parent = Path(opt.image_cache).expanduser()
+    if parent.exists() and not parent.is_dir():
+        raise UserError(f"--image_cache {parent}: a file, expected a folder")
+    about = {
+        "version": VERSION, "dataset": name, "root": str(Path(root).resolve()), "grey": grey, "decoders": _images.decoders(),
+        "side": read.side, **({"torch": torch.__version__.partition("+")[0]} if read.side else {}),
+    }  # fmt: skip
+    key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+    read.cache = Cache(parent / f"{name}-{key}", about)
+    read.cache.fill(files, read.fresh)
+    return read
+
+
+class Entry(NamedTuple):
+    """A line of the index, without the name."""
+
+    size: int
+    changed: int
+    shape: list[int]
+    strides: list[int]  # resizing chooses its kernel by them, and images that were turned have others
+    offset: int
+
+    @property
+    def end(self) -> int:
+        """Where the pixels end."""
+        return self.offset + math.prod(self.shape)
+
+
+class Cache:
+    """The decoded images of one data set.
+
+    Args:
+        folder: where they lie. about: what they depend on beside their sources, for the eye.
+    """
+
+    def __init__(self, folder: Path, about: dict):
+        self.folder, self.about = folder, about
+        self._clear()
+
+    def _clear(self) -> None:
+        self.data, self.entries, self.valid_bytes = None, {}, 0  # file of the pixels, name -> Entry, the index's bytes that are whole
+        self._places, self._pixels = {}, None  # path -> (shape, strides, offset); all pixels as one tensor on the memory map
+
+    def get(self, path: str) -> torch.Tensor | None:
+        """The image, a copy, with the strides of a decoded one; None where it is not here."""
+        place = self._places.get(path)
+        if place is None:
+            return None
+        if self._pixels is None and not self._map():
+            self._places = {}  # taken away: the sources are still there
+            return None
+        return self._pixels.as_strided(*place).clone()  # as nobody can write to the map
+
+    def __getstate__(self):
+        return {**vars(self), "_pixels": None}  # a process that is not forked maps the file itself
+
+    def _map(self) -> bool:
+        """Map the pixels into memory. False where they cannot be had."""
+        try:
+            pixels = np.memmap(self.folder / self.data, dtype=np.uint8, mode="r")
+        except (OSError, ValueError):
+            return False
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+            self._pixels = torch.from_numpy(pixels)
+        return True
+
+    def fill(self, files, read) -> None:
+        """Decode what is missing or has changed, and map the whole. Other processes that fill it are waited for.
+
+        Where it cannot be written it stays as it is: the images that it lacks are decoded as they are asked for, which is said.
+
+        Args:
+            files: the data set's `_files.Files`. read: path -> uint8 `(C, H, W)`, UserError where that cannot be decoded.
+        """
+        wanted = {files.name(path): (path, stat) for path, stat in zip(files.paths, files.stats, strict=True) if stat[0]}
+        lock = Lock(self.folder / LOCK)
+        try:
+            self._load()
+            if self._lacking(wanted):
+                self._wait(lock)
+                self._load()
+                self._write(wanted, read)
+        except (OSError, UserError) as error:
+            reason = getattr(error, "strerror", None) or error
+            lacking = len(self._lacking(wanted))
+            print(
+                f"WARNING: --image_cache {self.folder} cannot be written ({reason}): {lacking:,} of {len(wanted):,} images are not in it and "
+                "are decoded whenever they are loaded. The next run goes on with it",
+                file=sys.stderr,
+            )  # fmt: skip
+        finally:
+            lock.release()
+        lacking = self._lacking(wanted)
+        known = {}  # most images share their shape: tuples of numbers, one a shape, are little to carry into every worker
+        for name, (path, _) in wanted.items():
+            if name not in lacking:
+                shape, strides = (known.setdefault(numbers, numbers) for numbers in map(tuple, self.entries[name][2:4]))
+                self._places[path] = (shape, strides, self.entries[name].offset)
+        self.entries = {}
+        if self._places and not self._map():
+            self._places = {}
+
+    def _lacking(self, wanted: dict) -> set[str]:
+        """The names of `wanted` that are not here as their sources are now."""
+        return {name for name, (_, stat) in wanted.items() if name not in self.entries or self.entries[name][:2] != stat}
+
+    def _wait(self, lock: Lock) -> None:
+        """Take the lock, and say so where another process has it."""
+        if not lock.acquire(wait=False):
+            print(f"image cache {self.folder}: {lock.holder() or 'another process'} writes it, this one waits")
+            lock.acquire()
+
+    def _load(self) -> None:
+        """Read the index: what is behind its last whole line, and lines whose pixels are not there, do not count."""
+        self._clear()
+        try:
+            first, *lines = (self.folder / INDEX).read_bytes().splitlines(keepends=True)
+            self.data = json.loads(first)["data"]
+            there = os.path.getsize(self.folder / self.data)
+        except (OSError, ValueError, KeyError, TypeError):
+            self.data = None
+            return
+        self.valid_bytes = len(first)
+        for line in lines:
+            try:
+                name, *entry = json.loads(line)
+                entry = Entry(*entry)
+                if not line.endswith(b"\n") or entry.end > there:
+                    return
+            except (ValueError, TypeError):
+                return
+            self.entries[name] = entry
+            self.valid_bytes += len(line)
+
+    def _write(self, wanted: dict, read) -> None:
+        """Decode and append what is lacking; into a new file where most of the old one is of no use. Raises OSError, UserError."""
+        lacking = self._lacking(wanted)
+        if not lacking:
+            return
+        changed = len(lacking & set(self.entries))
+        if changed:
+            print(f"image cache {self.folder}: source files that have changed since, decoded anew: {changed:,}")
+        if self.data is None or 2 * sum(self.entries[name].end - self.entries[name].offset for name in wanted.keys() - lacking) < self._end:
+            self._begin_anew()
+            lacking = set(wanted)
+        todo = [(name, *wanted[name]) for name in wanted if name in lacking]
+        with open(self.folder / self.data, "r+b", buffering=0) as data, open(self.folder / INDEX, "r+b", buffering=0) as index:
+            try:
+                data.seek(self._end)  # behind it may lie what a process that was killed wrote
+                index.seek(self.valid_bytes)
+                index.truncate()
+                self._append(data, index, todo, read)
+            finally:
+                data.truncate(self._end)
+                index.truncate(self.valid_bytes)
+        added = sum(name in self.entries for name in lacking)
+        if added:
+            print(f"image cache {self.folder}: {added:,} images decoded, {self._end / 1e9:.2f} GB in all")
+
+    @property
+    def _end(self) -> int:
+        return max((entry.end for entry in self.entries.values()), default=0)
+
+    def _begin_anew(self) -> None:
+        """An empty file of pixels under a new name, for those who map the old one keep it; then the index of it."""
+        self._clear()
+        data = f"images-{secrets.token_hex(4)}.bin"
+        with open(self.folder / data, "xb"):
+            pass
+        header = json.dumps({"data": data, **self.about}) + "\n"
+        with replacing(self.folder / INDEX) as file:
+            file.write(header)
+        for old in self.folder.glob("images-*.bin"):
+            if old.name != data:
+                old.unlink()
+        self.data, self.valid_bytes = data, len(header.encode())
+
+    def _append(self, data, index, todo: list, read) -> None:
+        """Decode chunk after chunk: pixels to the disk, then their lines."""
+        from tqdm import tqdm
+
+        def pixels(item):
+            try:
+                return read(item[1]).clone()  # dense
+            except UserError:  # told where the image is asked for, which may be never
+                return None
+
+        with ThreadPoolExecutor(max(kernels(THREADS), 1)) as pool, tqdm(
+            desc="image cache", total=len(todo), unit="image", leave=False, disable=None
+        ) as bar:  # fmt: skip
+            for chunk in (todo[start : start + CHUNK] for start in range(0, len(todo), CHUNK)):
+                if shutil.disk_usage(self.folder).free < LEFT_FREE:
+                    raise OSError(None, f"less than {LEFT_FREE >> 30} GiB of its disk is free")
+                entries, end = {}, self._end
+                for (name, _, stat), image in zip(chunk, pool.map(pixels, chunk), strict=True):
+                    if image is not None:
+                        entries[name] = Entry(*stat, list(image.shape), list(image.stride()), end)
+                        end = entries[name].end
+                        _write_all(data, image.as_strided((image.numel(),), (1,)).numpy())
+                    bar.update()
+                os.fsync(data.fileno())
+                lines = "".join(json.dumps([name, *entry]) + "\n" for name, entry in entries.items()).encode()
+                _write_all(index, lines)
+                os.fsync(index.fileno())
+                self.entries.update(entries)
+                self.valid_bytes += len(lines)
+
+
+def _write_all(file, content) -> None:
+    """Write the bytes of `content` to an unbuffered file, which may take them in parts."""
+    rest = memoryview(content).cast("B")
+    while rest:
+        rest = rest[file.write(rest) :]

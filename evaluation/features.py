@@ -1,0 +1,44 @@
+"""--feature_cache: a backbone that rests sees each image once a run; afterwards its pooled features stand in the image's place."""
+
+import torch
+
+import evaluation
+from evaluation import spaces
+from utilities.errors import UserError
+from utilities.loading import evaluation_loader
+
+
+def check(trainer: torch.nn.Module, opt, runtime) -> None:
+    """Raise UserError, before anything is trained, where the network or the trainer needs more than pooled features."""
+    if not opt.feature_cache:
+        return
+    modes = {module: module.training for module in trainer.modules()}
+    trainer.eval()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(), runtime.autocast():
+            trainer.outputs(runtime.to_device(torch.zeros(2, trainer.network.feature_dim)))
+    except (ValueError, RuntimeError, AttributeError) as error:
+        raise UserError(
+            f"--feature_cache: {opt.arch} with --trainer {opt.trainer} takes no features in the place of images: {error}"
+        ) from error
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def fill(splits: dict, network: torch.nn.Module, opt, runtime) -> None:
+    """Give the data sets that are trained on, and those of `--splits_to_eval`, their features; the network has its weights by now.
+
+    Args:
+        splits: what `datasets.select` gives. Under `--augmentation none` the training images are those of evaluation.
+    """
+    if not opt.feature_cache:
+        return
+    seconds, there = 0.0, {"train": splits["evaluation"], "val": splits["validation"], "test": splits["testing"]}
+    for split in dict.fromkeys(["train", *opt.splits_to_eval]):
+        embedded = evaluation.embed(network, evaluation_loader(there[split], opt), runtime, f"features of {split}", bare=True)
+        there[split].features = torch.from_numpy(embedded.features[spaces.BARE])
+        seconds += embedded.seconds
+    splits["training"].features = splits["evaluation"].features
+    shown = ", ".join(f"{len(dataset):,} of {split}" for split, dataset in there.items() if getattr(dataset, "features", None) is not None)
+    print(f"--feature_cache: {network.feature_dim:,} features of each image, {shown}, in {seconds:.1f} s")

@@ -1,0 +1,103 @@
+"""--feature_cache: the head trains on features that are computed once, to the numbers of a training on images."""
+
+import pytest
+import torch
+
+import datasets
+import main
+import parameters
+from architectures import _network
+from runs import checkpoint
+from tests import builders
+from utilities.errors import UserError
+
+pytestmark = pytest.mark.usefixtures("without_pictures")
+REST = ["--freeze_backbone", "--augmentation", "none"]
+
+
+def train(folder_data, tmp_path, name, *more):
+    return main.main(parameters.read([
+        "--dataset", "folder", "--dataset_folder_path", str(folder_data), "--save_path", str(tmp_path), "--savename", name, "--n_epochs", "3",
+        "--loss", "triplet", "--batch_mining", "semihard", *builders.SMALL, *builders.SHORT_RUN, *REST, *more,
+    ]))  # fmt: skip
+
+
+def state(run):
+    return checkpoint.read(run.folder / checkpoint.LAST)["state_dict"]
+
+
+def values(run):
+    lines = [line for line in (run.folder / "CSV_Logs" / "metrics.csv").read_text().splitlines()[1:] if "seconds" not in line]
+    return {tuple(line.split(",")[:3]): float(line.split(",")[3]) for line in lines}
+
+
+@pytest.mark.parametrize("more", [
+    [], ["--kernels", "1", "--embed_hidden", "6", "--check_untrained_accuracy"], ["--data_sampler", "greedy_coreset", "--data_batchmatch_bigbs", "16"],
+    ["--arch", "resnet18_frozen_normalize", "--use_tv_split", "--tv_split_perc", ".5", "--splits_to_eval", "val", "--final_test"], ["--precision", "bfloat16", "--embed_dim", "0", "--loss", "proxynca"],
+    ["--eval_bs", "5", "--image_cache", "cache"],
+])  # fmt: skip
+def test_numbers_are_those_without_it(folder_data, tmp_path, more, monkeypatch):
+    more = [str(tmp_path / word) if word == "cache" else word for word in more]
+    plain = train(folder_data, tmp_path, "plain", *more)
+    seen, extract = [], _network.Network.prepare
+    monkeypatch.setattr(_network.Network, "prepare", lambda self, images: (seen.append(len(images)), extract(self, images))[1])
+    cached = train(folder_data, tmp_path, "cached", *more, "--feature_cache")
+    for name, value in state(plain).items():
+        torch.testing.assert_close(state(cached)[name], value, rtol=1e-5, atol=1e-7)
+    expected = values(plain)
+    assert expected.keys() == values(cached).keys() and values(cached) == pytest.approx(expected, rel=1e-5, abs=1e-7)
+    images = 48 + 24 * ("greedy_coreset" in more)  # the storage of the training images is made before the features
+    assert sum(seen) == images + 1, "the backbone sees each image once, and the check of the evaluation one"
+
+
+def test_a_resumed_run_is_bit_equal(folder_data, tmp_path):
+    whole = train(folder_data, tmp_path / "a", "run", "--feature_cache")
+    train(folder_data, tmp_path / "b", "run", "--feature_cache", "--n_epochs", "2")
+    resumed = train(folder_data, tmp_path / "b", "run", "--feature_cache", "--resume")
+    assert all(torch.equal(state(resumed)[name], value) for name, value in state(whole).items()) and values(resumed) == values(whole)
+
+
+def test_the_network_takes_features_where_its_backbone_rests(folder_data):
+    import architectures
+
+    for rests in (True, False):
+        network = architectures.select("conv4", not_pretrained=True, embed_dim=8, freeze_backbone=rests).eval()
+        features = network(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))[1]
+        if not rests:
+            with pytest.raises(ValueError, match=r"expected \(B, 3, H, W\)"):
+                network(features["pooled"])
+            continue
+        embeddings, activations = network(features["pooled"])
+        assert torch.equal(embeddings, network(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))[0]) and set(activations) == {"pooled"}
+        with pytest.raises(UserError, match="'spatial' is asked for"):
+            activations["spatial"]
+
+
+def test_what_cannot_work_is_refused(folder_data, tmp_path, monkeypatch):
+    given = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), "--feature_cache"]
+    for more, expected in (
+        (["--augmentation", "none"], "add --freeze_backbone"), (["--freeze_backbone"], "--augmentation base makes each image anew"),
+        (["--freeze_backbone", "--dataset", "glyphs"], "--augmentation shift makes each image anew"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=expected):
+            parameters.resolve([*given, *more])
+    import trainers
+
+    class Spatial(trainers.Base):
+        def outputs(self, images):
+            embeddings, features = self.network(images)
+            return {"embeddings": embeddings, "spatial": features["spatial"].mean((2, 3))}
+
+        def losses(self, outputs, batch):
+            return self.metric_losses(outputs, batch)
+
+    monkeypatch.setattr(trainers.REGISTRY.module("metric_only"), "Trainer", Spatial)
+    with pytest.raises(UserError, match="'spatial' is asked for"):
+        train(folder_data, tmp_path, "run", "--feature_cache", "--dry_run")
+
+
+def test_items_of_a_data_set_with_features(folder_data):
+    dataset = datasets.select("folder", dataset_folder_path=str(folder_data), augmentation="none")["training"]
+    dataset.features = torch.rand(len(dataset), 5)
+    label, features, index = dataset[3]
+    assert torch.equal(features, dataset.features[3]) and (label, index) == (0, 3) and dataset.original(3).shape == (3, 30, 40)
