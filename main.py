@@ -32,9 +32,7 @@ def build_trainer(opt, network, runtime):
     """The training method with network, miner and criterion, on the runtime's device."""
     batchminer = batch_mining.select(opt.batch_mining, opt) if criteria.takes_miner(opt.loss, opt) else None
     criterion = criteria.select(opt.loss, opt, batchminer, embed_dim=trainers.width(network, opt))  # --embed_dim 0: as the features
-    trainer = trainers.select(opt.trainer, opt, runtime.place(network), criterion).to(runtime.device)
-    features.check(trainer, opt, runtime)
-    return trainer
+    return trainers.select(opt.trainer, opt, runtime.place(network), criterion).to(runtime.device)
 
 
 def train_one_epoch(epoch, loader, step, opt, batches=None):
@@ -47,6 +45,17 @@ def train_one_epoch(epoch, loader, step, opt, batches=None):
     return meter.means(step.optimizer)
 
 
+def train_epochs(run, loader, step, evaluated, to_evaluate, scheduler):
+    """The epochs of a run that are left: train, evaluate where that is due, record, keep the best."""
+    for epoch in run.epochs():
+        means = train_one_epoch(epoch, loader, step, run.opt, run.batches)
+        due = epoch % run.opt.save_interval == 0 or epoch == run.opt.n_epochs
+        scores, embedded = evaluation.evaluate(evaluated, to_evaluate if due else {}, run.opt, step.runtime)
+        scheduler.step(scores)
+        run.end_epoch(epoch, means, scores, draw=functools.partial(outputs.of_best_epoch, run, embedded))
+        reports.epoch_line(run, epoch, means, scores)
+
+
 def train(opt, began=lambda: None):
     """Set up, train, evaluate, record. `began` is called once the run folder has taken the flags. Returns the finished `Run`."""
     runtime = Runtime(opt).begin()
@@ -54,6 +63,7 @@ def train(opt, began=lambda: None):
     splits = datasets.select(opt.dataset, opt, opt.source_path, network.input_size)
     opt.n_classes = splits["training"].n_classes  # the one option that the data decides
     trainer = build_trainer(opt, network, runtime)
+    features.check(trainer, opt, runtime)
     optimizer = build_optimizer(network, trainer.criterion, opt, trainer.param_groups(opt))
     sampler = datasampler.for_training(opt, splits["training"], trainer.LABELS)
     training = training_loader(splits["training"], sampler, opt, trainer.VIEWS)
@@ -67,22 +77,14 @@ def train(opt, began=lambda: None):
         return reports.dry_run(opt, step, training, to_evaluate)
 
     sampler.create_storage(evaluation_loader(splits["evaluation"], opt), trainer, runtime.device)
-    parts = dict(model=step.evaluated, criterion=trainer.criterion, optimizer=optimizer, scheduler=scheduler, scaler=runtime.scaler)
-    run = Run(opt, {**parts, "sampler": sampler, **step.parts, **OwnState.part(trainer)}, selection)
+    run = Run(opt, {**step.parts, "scheduler": scheduler, **OwnState.part(trainer)}, selection)
     run.start(reports.environment(runtime, datasets.record(splits), network))
     began()
     with reports.interruptible(run):
         features.fill(splits, network, opt, runtime)
         for epoch, bare in run.untrained_epochs():
-            measured = evaluation.evaluate(evaluated, to_evaluate, opt, runtime, bare)
-            run.record_untrained(epoch, outputs.of_untrained(run, epoch, *measured))
-        for epoch in run.epochs():
-            means = train_one_epoch(epoch, training, step, opt, run.batches)
-            due = epoch % opt.save_interval == 0 or epoch == opt.n_epochs
-            scores, embedded = evaluation.evaluate(evaluated, to_evaluate if due else {}, opt, runtime)
-            scheduler.step(scores)
-            run.end_epoch(epoch, means, scores, draw=functools.partial(outputs.of_best_epoch, run, embedded))
-            reports.epoch_line(run, epoch, means, scores)
+            run.record_untrained(epoch, outputs.of_untrained(run, epoch, *evaluation.evaluate(evaluated, to_evaluate, opt, runtime, bare)))
+        train_epochs(run, training, step, evaluated, to_evaluate, scheduler)
         if run.lacks_final_test:
             run.record_final(outputs.on_test(run, splits, runtime))
     reports.finish(run)

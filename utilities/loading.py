@@ -4,6 +4,7 @@ import os
 import random
 import re
 import signal
+import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -124,8 +125,10 @@ def lost_worker(error: Exception) -> UserError | KeyboardInterrupt | None:
 
 
 def _start_worker(_) -> None:
-    """Ctrl-C is the training process's to handle."""
+    """Ctrl-C is the training process's to handle, and that a job ends while a batch is handed over is no news."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    show = sys.excepthook
+    sys.excepthook = lambda kind, *rest: None if issubclass(kind, (OSError, EOFError)) else show(kind, *rest)
 
 
 def kernels(asked: int) -> int:

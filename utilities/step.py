@@ -60,7 +60,7 @@ class Step:
 
     Attributes:
         evaluated: the network that is measured, the average where there is one.
-        parts: what checkpoints hold beside it.
+        parts: what checkpoints hold of the step, by name: `model` is what is measured, `trained`, under an average, what is trained.
 
     Raises UserError for a weight of a loss that the trainer says it does not have.
     """
@@ -81,7 +81,11 @@ class Step:
         self.trainer, self.optimizer, self.runtime, self.sampler = trainer, optimizer, runtime, sampler
         self.chunks, self.way_back = Chunks(trainer, runtime, chunk_size), ()
         self.warmup, self.resting, self.average = warmup or Warmup(0, 0), resting or RestingBackbone(trainer.network, 0), average
-        self.evaluated, self.parts = (trainer.network, {}) if average is None else (average.network, {"trained": trainer.network})
+        self.evaluated, trained = (trainer.network, {}) if average is None else (average.network, {"trained": trainer.network})
+        self.parts = {
+            "model": self.evaluated, "criterion": trainer.criterion, "optimizer": optimizer, "scaler": getattr(runtime, "scaler", None),
+            "sampler": sampler, **trained,
+        }  # fmt: skip
         self.further = {further.NAME: further for further in trainer.further}
         self.asked, self.weights = set(weights), {**trainer.WEIGHTS, **{n: f.weight for n, f in self.further.items()}, **weights}
         if trainer.LOSSES is not None:
