@@ -5,6 +5,7 @@ import torch
 import criteria
 from trainers._averaging import MovingAverage
 from trainers._further import Further
+from utilities.criterion import takes_reference
 from utilities.errors import UserError
 from utilities.numbers import number, whole
 
@@ -67,6 +68,7 @@ class Memory(Further):
             raise UserError(
                 f"--memory_size {opt.memory_size}: --loss {opt.loss} compares samples with class vectors, which no memory helps"
             )
+        takes_reference(type(criterion))
         self.start, self.steps, self.queue = opt.memory_start, 0, Queue(opt.memory_size)
         self.average = None if opt.memory_ema is None else MovingAverage(network, opt.memory_ema)
 

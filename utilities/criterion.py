@@ -6,6 +6,7 @@ import inspect
 import sys
 
 import torch
+from torch.nn.utils import parametrize
 
 from utilities import tuples
 from utilities.errors import UserError
@@ -22,6 +23,7 @@ def _keywords(kind: type) -> tuple[bool, bool]:
 
 def takes_reference(kind: type) -> None:
     """Raises UserError where criteria of the class `kind` can be handed no reference: they compare no samples, or do not name it."""
+    kind = next(base for base in kind.__mro__ if base.__module__ != parametrize.__name__)  # of a criterion that learns hyperparameters
     package, _, name = kind.__module__.rpartition(".")
     if not getattr(sys.modules.get(kind.__module__), "COMPARES_SAMPLES", True):
         raise UserError(f"the criterion {name} compares no samples: it takes no reference, nor a memory; choose another loss")

@@ -187,6 +187,12 @@ def test_what_cannot_be_learned_is_refused_in_one_line(flags, said):
         build(flags["loss"], **flags)
 
 
+def test_a_criterion_with_class_vectors_goes_on_refusing_a_reference():
+    criterion = build("arcface", loss_learn=["feature_scale"])
+    with pytest.raises(UserError, match="arcface compares no samples"):
+        criterion(embeddings(), LABELS, reference=embeddings(), reference_labels=LABELS)
+
+
 def test_a_run_learns_records_and_resumes_to_the_bit(data, tmp_path):
     def read(*more):
         return parameters.read([

@@ -43,6 +43,13 @@ class Against(torch.nn.Module):
         return -((batch @ reference.T) * same).sum()
 
 
+class Alone(torch.nn.Module):
+    """Knows the batch alone."""
+
+    def forward(self, batch, labels, **kwargs):
+        return batch.sum()
+
+
 def trainer_of(*flags, loss="contrastive"):
     opt = parameters.read(["--dataset", "glyphs", "--loss", loss, "--evaltypes", "first", *flags])
     torch.manual_seed(0)
@@ -117,6 +124,8 @@ def test_what_cannot_work_is_refused_in_one_line():
     for loss in ("arcface", "proxyanchor", "softtriplet"):
         with pytest.raises(UserError, match=f"--memory_size 10: --loss {loss} compares samples with class vectors"):
             trainer_of("--memory_size", "10", loss=loss)
+    with pytest.raises(UserError, match="Alone takes no reference"):
+        trainers.select("metric_only", parameters.read(["--dataset", "glyphs", "--memory_size", "9"]), Network(), Alone())
     _, trainer = trainer_of("--memory_size", "3", "--memory_start", "0")
     with pytest.raises(UserError, match="--memory_size 3 is less than the 4 embeddings of a batch"):
         trainer.losses({"embeddings": torch.zeros(4, 2)}, shuffled(0))
