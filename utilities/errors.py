@@ -1,6 +1,5 @@
 """Errors that are the user's to mend: one line, no traceback."""
 
-import _thread
 import argparse
 import contextlib
 import os
@@ -79,22 +78,22 @@ def terminable():
     """
     from utilities.loading import lost_worker  # which raises this module's errors
 
-    handlers = {}
+    handlers, before = {}, sys.unraisablehook
 
     def interrupt(number, frame):
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        handlers[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # that the workers end with the job is no news
+        handlers.setdefault(signal.SIGCHLD, signal.signal(signal.SIGCHLD, signal.SIG_DFL))  # that the workers end with the job is no news
         raise KeyboardInterrupt
 
     def dropped(unraisable):
-        if unraisable.exc_type is KeyboardInterrupt:
-            threading.Timer(0.1, _thread.interrupt_main).start()  # not here: what this raises is dropped as well
-        else:
-            before(unraisable)
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            return before(unraisable)
+        signal.signal(signal.SIGTERM, interrupt)
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()  # not here: what this raises is dropped as well
 
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         handlers[signal.SIGTERM] = signal.signal(signal.SIGTERM, interrupt)
-    before, sys.unraisablehook = sys.unraisablehook, dropped
+        sys.unraisablehook = dropped
     try:
         yield
     except RuntimeError as error:
