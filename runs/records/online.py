@@ -69,12 +69,12 @@ class Background:
         self._opened.set()
         method = None
         while method != "close":
-            method, arguments = self._calls.get()
-            getattr(sink, method)(*arguments)
+            method, arguments, named = self._calls.get()
+            getattr(sink, method)(*arguments, **named)
 
-    def _later(self, method: str, *arguments) -> None:
+    def _later(self, method: str, *arguments, **named) -> None:
         try:
-            self._calls.put_nowait((method, arguments))
+            self._calls.put_nowait((method, arguments, named))
         except queue.Full:
             if not self._dropped:
                 print(
@@ -84,6 +84,8 @@ class Background:
 
     def __getattr__(self, method: str):
         """What a sink can do, done later by the other one."""
+        if method.startswith("_"):
+            raise AttributeError(method)
         return functools.partial(self._later, method)
 
     def close(self) -> None:
