@@ -84,7 +84,7 @@ def changed(data, tmp_path_factory):
 
 def test_changes_are_recorded_with_their_epochs(changed, data):
     assert changes(changed) == {
-        "1": {"lr": 0.01, "fc_lr": 0.01, "decay": 0.1, "fc_decay": 0.1},
+        "1": {"lr": 0.01, "fc_lr": 0.01, "classifier_lr": 0.01, "decay": 0.1, "fc_decay": 0.1},
         "4": {"n_epochs": 6, "loss_margin_margin": 0.4},
     }
     began, now = (yaml.safe_load(path.read_text()) for path in (changed / "configs" / "parameters.yaml", changed / "parameters.yaml"))
