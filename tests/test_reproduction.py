@@ -179,7 +179,7 @@ def test_a_changed_cross_validation_is_reproduced_fold_by_fold(data, tmp_path, m
         main.main(flags(data, tmp_path, *scheme))
     folder = tmp_path / "runs" / "folder" / "First_s1"
     whole = go_on(folder, "--lr", "0.02", "--n_epochs", "3")
-    assert changes(folder) == {"2_1_0": {"lr": 0.02, "fc_lr": 0.02, "n_epochs": 3}}
+    assert changes(folder) == {"2_1_0": {"lr": 0.02, "fc_lr": 0.02, "classifier_lr": 0.02, "n_epochs": 3}}
     again = main.main(parameters.read(["--reproduce_results", str(folder)]))
     assert again.folder.name == "First_s1_1"
     for fold in range(3):
