@@ -20,7 +20,9 @@ import architectures  # noqa: E402
 import criteria  # noqa: E402
 import parameters  # noqa: E402
 import trainers  # noqa: E402
+from utilities.errors import OneLineParser  # noqa: E402
 from utilities.loading import Batch  # noqa: E402
+from utilities.numbers import whole  # noqa: E402
 from utilities.optimisers import build_optimizer  # noqa: E402
 from utilities.runtime import Runtime  # noqa: E402
 from utilities.step import Step  # noqa: E402
@@ -91,13 +93,13 @@ def in_a_process(*arguments) -> dict:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = OneLineParser(description=__doc__)
     parser.add_argument("--arch", default="conv4_frozen_normalize")
     parser.add_argument("--loss", default="multisimilarity")
-    parser.add_argument("--side", type=int, default=32)
-    parser.add_argument("--bs", type=int, default=4000)
-    parser.add_argument("--chunk", type=int, default=200)
-    parser.add_argument("--steps", type=int, default=1)
+    parser.add_argument("--side", type=whole(1, 10**6), default=32)
+    parser.add_argument("--bs", type=whole(1, 10**6), default=4000)
+    parser.add_argument("--chunk", type=whole(1, 10**6), default=200)
+    parser.add_argument("--steps", type=whole(1, 10**6), default=1)
     parser.add_argument("--one", default=None, help=argparse.SUPPRESS)
     opt = parser.parse_args()
     if opt.one is not None:

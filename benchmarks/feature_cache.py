@@ -4,7 +4,6 @@
 backbone at rest, margin loss with distance mining, the metric list of the ICML pipeline. Beside it: what one batch of images costs.
 """
 
-import argparse
 import statistics
 import sys
 import time
@@ -20,7 +19,9 @@ import evaluation  # noqa: E402
 import main  # noqa: E402
 import parameters  # noqa: E402
 from datasets._images import Image, ImageSet  # noqa: E402
+from utilities.errors import OneLineParser  # noqa: E402
 from utilities.loading import training_loader  # noqa: E402
+from utilities.numbers import whole  # noqa: E402
 from utilities.optimisers import build_optimizer  # noqa: E402
 from utilities.runtime import Runtime  # noqa: E402
 from utilities.step import Step  # noqa: E402
@@ -39,10 +40,10 @@ def split(name: str, width: int) -> ImageSet:
 
 
 def run():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--kernels", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=2)
+    parser = OneLineParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--epochs", type=whole(1, 10**6), default=3)
+    parser.add_argument("--kernels", type=whole(0, 10**3), default=0)
+    parser.add_argument("--threads", type=whole(1, 10**4), default=2)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     opt = parameters.read([*FLAGS.split(), "--kernels", str(options.kernels)])

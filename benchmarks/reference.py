@@ -24,7 +24,9 @@ import torch  # noqa: E402
 
 import criteria  # noqa: E402
 from benchmarks.metrics import memory  # noqa: E402
+from utilities.errors import OneLineParser  # noqa: E402
 from utilities.memory import keep_freed, release_freed  # noqa: E402
+from utilities.numbers import whole  # noqa: E402
 from utilities.reference import Reference  # noqa: E402
 from utilities.tuples import Classes, Sets, Triplets  # noqa: E402
 
@@ -117,8 +119,8 @@ def main(arguments) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = OneLineParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=None, choices=NAMES)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=whole(1, 10**4), default=2)
+    parser.add_argument("--repeats", type=whole(1, 10**6), default=5)
     main(parser.parse_args())

@@ -9,8 +9,8 @@ from trainers._heads import MAIN_EMBEDDING
 from trainers._memory import Memory
 from trainers._regularizers import EmbedRegularizer, WeightRegularizer
 from utilities.numbers import whole
+from utilities.step import METRIC_LOSS
 
-METRIC_LOSS = "metric_loss"
 HEADS = "evaluated_heads"  # a trainer's attribute, and the prefix of their state in a checkpoint
 
 

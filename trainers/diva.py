@@ -1,13 +1,13 @@
 """Four embeddings of one backbone that learn different things (Milbich et al., DiVA, ECCV 2020, arXiv 2004.13458)."""
 
 import argparse
-import copy
 
 import torch
 from torch.nn.functional import cross_entropy
 
 import batch_mining
 import criteria
+from trainers._averaging import MovingAverage
 from trainers._heads import Heads
 from trainers._trainer import MAIN_EMBEDDING, METRIC_LOSS
 from trainers._trainer import Trainer as Base
@@ -83,6 +83,18 @@ class Embeddings(Heads):
         return {name: normalize(raise_half(row)) for name, row in rows.items()} if self.normalizes else rows
 
 
+class Keys(torch.nn.Module):
+    """Images -> unit keys `(B, D)`: the embedding `selfsimilarity` of a network, by that layer."""
+
+    def __init__(self, network: torch.nn.Module, layer: torch.nn.Module):
+        super().__init__()
+        self.network, self.layer = network, layer
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """The keys."""
+        return normalize(raise_half(self.layer(self.network(images)[1]["pooled"])))
+
+
 class Trainer(Base):
     """metric_loss = L on `discriminative`, the network's embedding; each of the others has a loss of its own.
 
@@ -110,10 +122,8 @@ class Trainer(Base):
         size = network.embed_dim
         self.rhos = rhos(opt.diva_decorrelation)
         self.predictors = torch.nn.ModuleDict({f"{s}-{t}": predictor(size, opt.diva_hidden) for s, t in self.rhos})
-        self.key_network, self.key_layer = copy.deepcopy(network), copy.deepcopy(self.evaluated_heads.layers["selfsimilarity"])
-        for module in (self.key_network, self.key_layer):
-            module.requires_grad_(False)
-        self.momentum, self.temperature = opt.diva_momentum, opt.diva_temperature
+        self.average = MovingAverage(self._keys(), opt.diva_momentum)
+        self.temperature = opt.diva_temperature
         self.lower_cutoff, self.upper_cutoff = max(opt.diva_lower_cutoff, 1e-6), opt.diva_upper_cutoff
         self.register_buffer("queue", torch.zeros(opt.diva_queue * opt.bs * self.VIEWS, size))
         self.register_buffer("enqueued", torch.zeros((), dtype=torch.long))
@@ -125,12 +135,16 @@ class Trainer(Base):
             raise UserError("--trainer diva needs a network with pooled features: a `feature_dim`, and an `embed_dim`")
         return Embeddings(network)
 
+    def _keys(self) -> Keys:
+        """What the moving average follows."""
+        return Keys(self.network, self.evaluated_heads.layers["selfsimilarity"])
+
     def outputs(self, images: torch.Tensor) -> dict:
         """The four embeddings, `discriminative` as `embeddings`, and the `keys` `(B, D)` of the moving average."""
         outputs = super().outputs(images)
         with torch.no_grad():
-            keys = self.key_layer(self.key_network(images)[1]["pooled"])
-        return {**outputs, **self.evaluated_heads({}, outputs), "keys": normalize(raise_half(keys))}
+            keys = self.once(lambda: self.average(images))
+        return {**outputs, **self.evaluated_heads({}, outputs), "keys": keys}
 
     def losses(self, outputs: dict, batch) -> dict:
         """The five scalars."""
@@ -175,9 +189,7 @@ class Trainer(Base):
     @torch.no_grad()
     def after_step(self) -> None:
         """The moving average follows; the batch's keys take the place of the oldest."""
-        averages = [*self.key_network.parameters(), *self.key_layer.parameters()]
-        latest = [*self.network.parameters(), *self.evaluated_heads.layers["selfsimilarity"].parameters()]
-        torch._foreach_lerp_(averages, latest, 1 - self.momentum)
+        self.average.update(self._keys())
         places = (self.enqueued + torch.arange(len(self.keys), device=self.queue.device)) % len(self.queue)
         self.queue.index_copy_(0, places, self.keys.to(self.queue.dtype))
         self.enqueued += len(self.keys)

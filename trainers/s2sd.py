@@ -93,7 +93,7 @@ class Trainer(Base):
     def outputs(self, images: torch.Tensor) -> dict:
         """And the features that the heads see, `s2sd_features` `(B, F)`, with what each makes of them, `s2sd_head_<i>` `(B, D_i)`."""
         embeddings, activations = self.network(images)
-        outputs = self.named(embeddings, activations)
+        outputs = {**self.named(embeddings, activations), **self.further_outputs(images)}
         if self.pools_both:
             features = activations["spatial"].mean((2, 3)) + activations["spatial"].amax((2, 3))
         elif "pooled" in outputs:

@@ -192,18 +192,16 @@ class Chunks:
         return _nested(joined)
 
     def backward(self) -> None:
-        """Run each chunk again, and put the gradient that the leaves were given through it."""
+        """Run each chunk again, and put the gradient that the leaves were given through it; where none was given, nothing runs."""
         device = self.runtime.device
-        state = draw_state(device)
+        state, gradients = draw_state(device), {name: leaf.grad for name, leaf in self.leaves.items() if leaf.grad is not None}
         with resting_statistics(self.trainer):
-            for number, (before, once) in enumerate(self.runs):
+            for number, (before, once) in enumerate(self.runs if gradients else ()):
                 once.again()
                 outputs = self._run(number, before, once)
                 rows = slice(number * self.size, (number + 1) * self.size)
-                pairs = [(outputs[name], leaf.grad[rows]) for name, leaf in self.leaves.items() if leaf.grad is not None]
-                if pairs:
-                    torch.autograd.backward(*zip(*pairs, strict=True))
-                del outputs, pairs
+                torch.autograd.backward([outputs[name] for name in gradients], [gradient[rows] for gradient in gradients.values()])
+                del outputs
         set_draw_state(state, device)  # as the losses left it
         self.images, self.runs, self.leaves = None, [], {}
 

@@ -10,6 +10,8 @@ from utilities.errors import UserError
 from utilities.optimisers import Warmup
 from utilities.phases import RestingBackbone
 
+METRIC_LOSS = "metric_loss"  # a trainer's loss to which memory and regularisers are added
+
 
 class Done(NamedTuple):
     """What a step leaves behind, all on the device: the minimised sum `loss`, its parts by name, the gradient's norm; and how many images."""
@@ -150,7 +152,8 @@ class Step:
             losses = self.trainer.losses(outputs, batch)
         if self.trainer.LOSSES is None:
             self._refuse_unknown(losses)
-        if idle := next((further.FLAG for further in self.further.values() if not further.used), None):
+        later = METRIC_LOSS in (self.trainer.LOSSES or ()) and METRIC_LOSS not in losses  # in another phase than this
+        if idle := next((further.FLAG for further in self.further.values() if not (further.used or later)), None):
             raise UserError(f"{idle} has no effect with this --trainer, which does not ask for metric_losses: leave it out")
         if taken := {"loss", "gradient_norm"} & set(losses):
             raise UserError(f"a trainer's loss cannot be called {min(taken)!r}: the records have that name already")

@@ -6,7 +6,7 @@ import torch
 import architectures
 import parameters
 from runs import checkpoint, load_run
-from tests.trainers import _tiny
+from tests.trainers import tiny
 from utilities.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
@@ -42,7 +42,7 @@ def test_its_outputs_are_those_of_evaluation_and_it_is_in_no_group():
 
 
 def test_a_run_trains_the_last_layer_alone_and_says_what_rests(data, tmp_path, capsys):
-    run = _tiny.resumes_bit_for_bit(data, tmp_path, "classifier", "--freeze_backbone")
+    run = tiny.assert_resumes(data, tmp_path, "--trainer", "classifier", "--freeze_backbone", epochs=2)
     said = capsys.readouterr().out
     assert "the backbone rests, at the random weights that it starts from" in said
     state = checkpoint.read(run.folder / checkpoint.LAST)
@@ -52,18 +52,18 @@ def test_a_run_trains_the_last_layer_alone_and_says_what_rests(data, tmp_path, c
     assert changed == {"last_linear.weight", "last_linear.bias"}
     assert {group["name"] for group in state["optimizer"]["param_groups"]} == {"last_linear", "classifier"}
     assert load_run(run.folder)[0].backbone_rests
-    again = _tiny.measured(run)
+    again = tiny.measured(run)
     assert again["test"]["map_r"] == pytest.approx(run.state["selected"]["values"]["test"]["map_r"])
 
 
 def test_a_linear_probe_and_what_leaves_nothing_to_train(data, tmp_path, capsys):
     probe = ["--freeze_backbone", "--embed_dim", "0"]
-    _tiny.run(data, tmp_path, "classifier", *probe, "--loss_weights", "metric_loss=0", "--dry_run")
+    tiny.run(data, tmp_path, "--trainer", "classifier", *probe, "--loss_weights", "metric_loss=0", "--dry_run")
     assert "dry run: one batch of" in capsys.readouterr().out
-    with _tiny.refused("there is nothing to train: with --freeze_backbone and --embed_dim 0"):
-        _tiny.run(data, tmp_path, "metric_only", *probe, "--dry_run")
+    with tiny.refused("there is nothing to train: with --freeze_backbone and --embed_dim 0"):
+        tiny.run(data, tmp_path, "--trainer", "metric_only", *probe, "--dry_run")
     with pytest.raises(UserError, match="weigh 0|nothing"):
-        _tiny.run(data, tmp_path, "classifier", *probe, "--loss_weights", "metric_loss=0", "classifier_loss=0", "--dry_run")
+        tiny.run(data, tmp_path, "--trainer", "classifier", *probe, "--loss_weights", "metric_loss=0", "classifier_loss=0", "--dry_run")
 
 
 def test_a_network_that_does_not_know_the_flag_is_refused(monkeypatch):
@@ -72,6 +72,6 @@ def test_a_network_that_does_not_know_the_flag_is_refused(monkeypatch):
             super().__init__()
 
     monkeypatch.setattr(architectures.REGISTRY.module("conv4"), "Network", Own)
-    with _tiny.refused("--freeze_backbone: conv4 does not say that its backbone rests"):
+    with tiny.refused("--freeze_backbone: conv4 does not say that its backbone rests"):
         select("conv4")
     select("conv4", freeze_backbone=False)

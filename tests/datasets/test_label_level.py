@@ -6,7 +6,7 @@ import datasets
 import parameters
 from runs import RunFolder, checkpoint
 from tests import builders
-from tests.trainers import _tiny
+from tests.trainers import tiny
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
 
@@ -48,36 +48,28 @@ def test_online_products_and_glyphs_have_them(tmp_path):
 
 
 def test_what_has_none_or_one_is_refused_in_one_line(data, tmp_path):
-    with _tiny.refused("--label_level_train 1: --dataset folder knows no super-classes; online_products, glyphs and"):
+    with tiny.refused("--label_level_train 1: --dataset folder knows no super-classes; online_products, glyphs and"):
         splits_of(data, 1)
     root = tmp_path / "one"
     for part in ("train", "test"):
         builders.make_folder(root / part / "all", n_classes=3, n_images=2)
-    with _tiny.refused("all training images are of the super-class 'all': training needs two"):
+    with tiny.refused("all training images are of the super-class 'all': training needs two"):
         splits_of(root, 1)
 
 
 def test_a_run_has_as_many_class_vectors_as_super_classes_and_is_measured_by_class(hierarchy, data, tmp_path):
-    run = _tiny.resumes_bit_for_bit(hierarchy, tmp_path, "metric_only", "--loss", "proxyanchor", "--label_level_train", "1")
+    run = tiny.assert_resumes(
+        hierarchy, tmp_path, "--trainer", "metric_only", "--loss", "proxyanchor", "--label_level_train", "1", epochs=2
+    )
     assert checkpoint.read(run.folder / checkpoint.LAST)["criterion"]["proxies"].shape == (2, 8) and run.opt.n_classes == 2
-    by_class = _tiny.measured(run)
+    by_class = tiny.measured(run)
     assert by_class["test"]["map_r"] == pytest.approx(RunFolder(run.folder).selected["values"]["test"]["map_r"])
-    by_super = _tiny.measured(run, "--label_hierarchy_level", "1")
+    by_super = tiny.measured(run, "--label_hierarchy_level", "1")
     assert by_super["test"]["map_r"] != by_class["test"]["map_r"]
     elsewhere = ["--dataset", "folder", "--dataset_folder_path", str(data), "--splits_to_eval", "test"]
-    assert "map_r" in _tiny.measured(run, *elsewhere)["test"]
-    with _tiny.refused("the images that train, validate and test"):
+    assert "map_r" in tiny.measured(run, *elsewhere)["test"]
+    with tiny.refused("the images that train, validate and test"):
         parameters.resolve(["--resume_from", str(run.folder), "--label_level_train", "0", "--resume_allow_changes"])
-    with _tiny.refused("--data_sampler hierarchical needs super labels"):
-        _tiny.run(
-            hierarchy,
-            tmp_path,
-            "metric_only",
-            "--label_level_train",
-            "1",
-            "--data_sampler",
-            "hierarchical",
-            "--samples_per_class",
-            "4",
-            "--dry_run",
-        )
+    with tiny.refused("--data_sampler hierarchical needs super labels"):
+        flags = ["--label_level_train", "1", "--data_sampler", "hierarchical", "--samples_per_class", "4"]
+        tiny.run(hierarchy, tmp_path, *flags, "--dry_run")

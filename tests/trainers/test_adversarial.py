@@ -204,6 +204,13 @@ def test_phases_of_a_run_leave_what_rests_as_it_is(data, tmp_path):
     assert not torch.equal(before["trainer"]["generator.0.weight"], after["trainer"]["generator.0.weight"])
 
 
+def test_a_memory_waits_for_the_phases_in_which_there_is_a_metric_loss(data, tmp_path):
+    flags = ["--trainer", "adversarial", "--adversarial_generator_epochs", "1", "--memory_size", "24", "--memory_start", "0"]
+    run = tiny.assert_resumes(data, tmp_path, *flags, epochs=2)
+    rows = RunFolder(run.folder).metrics
+    assert set(rows[rows.metric == "memory_loss"].epoch) == set(rows[rows.metric == "metric_loss"].epoch) == {2}
+
+
 def test_what_it_cannot_train_is_refused_in_one_line(data, tmp_path, capsys):
     for flags, said in (
         (["--loss", "npair", "--batch_mining", "npair"], "--loss npair takes neither"),

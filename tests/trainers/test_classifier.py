@@ -9,7 +9,7 @@ import torch
 
 import parameters
 from runs import RunFolder, checkpoint, load_run
-from tests.trainers import _tiny
+from tests.trainers import tiny
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
 
@@ -45,9 +45,9 @@ def multi_margin(logits, labels, margin=1.0):
     ],
 )
 def test_scalars_equal_plain_loops(source, flags, expected):
-    opt, trainer = _tiny.made("classifier", "--classifier_input", source, *flags)
-    batch = _tiny.batch()
-    outputs, losses = _tiny.losses(trainer, batch)
+    trainer, opt = tiny.trainer("classifier", "--classifier_input", source, *flags)
+    batch = tiny.batch()
+    outputs, losses = tiny.losses(trainer, batch)
     linear = trainer.evaluated_heads.linear
     logits = [
         [
@@ -64,33 +64,36 @@ def test_scalars_equal_plain_loops(source, flags, expected):
 
 def test_gradients_reach_what_the_input_says():
     own = {"evaluated_heads.linear.weight", "evaluated_heads.linear.bias"}
-    backbone, last = {"network.backbone.weight", "network.backbone.bias"}, {"network.last_linear.weight", "network.last_linear.bias"}
+    backbone, last = (
+        {f"network.backbone.{name}" for name in ("0.weight", "1.weight", "1.bias")},
+        {"network.last_linear.weight", "network.last_linear.bias"},
+    )
     for source, reached in (("embeddings", own | backbone | last), ("pooled", own | backbone)):
-        _, trainer = _tiny.made("classifier", "--classifier_input", source)
-        losses = _tiny.losses(trainer, _tiny.batch())[1]
-        assert _tiny.with_gradient(trainer, losses["classifier_loss"]) == reached
-        assert _tiny.with_gradient(trainer, losses["metric_loss"]) == backbone | last
+        trainer, _ = tiny.trainer("classifier", "--classifier_input", source)
+        losses = tiny.losses(trainer, tiny.batch())[1]
+        assert tiny.gradients(losses["classifier_loss"], trainer) == reached
+        assert tiny.gradients(losses["metric_loss"], trainer) == backbone | last
 
 
 def test_rates():
     for flags, lr in ((["--lr", ".002"], 0.002), (["--lr", ".002", "--classifier_lr", ".5"], 0.5)):
-        opt, trainer = _tiny.made("classifier", *flags)
-        group = _tiny.groups(opt, trainer)["classifier"]
+        trainer, opt = tiny.trainer("classifier", *flags)
+        group = tiny.groups(opt, trainer)["classifier"]
         assert opt.classifier_lr == lr == group["lr"] and group["weight_decay"] == opt.decay
         assert {id(p) for p in group["params"]} == {id(p) for p in trainer.evaluated_heads.parameters()}
 
 
 def test_class_weights_are_a_tensor_that_moves_with_the_trainer():
-    _, trainer = _tiny.made("classifier", "--classifier_kwargs", "weight=[1,2,0.5]")
-    batch = _tiny.batch()
-    outputs, losses = _tiny.losses(trainer, batch)
+    trainer, _ = tiny.trainer("classifier", "--classifier_kwargs", "weight=[1,2,0.5,3]")
+    batch = tiny.batch()
+    outputs, losses = tiny.losses(trainer, batch)
     weights = [(1, 2, 0.5)[label] for label in batch.labels.tolist()]
     each = [cross_entropy(outputs["classifier_logits"][i : i + 1], batch.labels[i : i + 1]) for i in range(6)]
     assert losses["classifier_loss"].item() == pytest.approx(
         sum(w * x for w, x in zip(weights, each, strict=True)) / sum(weights), abs=1e-12
     )
-    with _tiny.refused("CrossEntropyLoss --classifier_kwargs weight=.* cannot take logits"):
-        _tiny.made("classifier", "--classifier_kwargs", "weight=[1,2]")
+    with tiny.refused("CrossEntropyLoss --classifier_kwargs weight=.* cannot take logits"):
+        tiny.trainer("classifier", "--classifier_kwargs", "weight=[1,2]")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +114,7 @@ def test_what_cannot_be_the_loss_is_one_line_before_anything_is_loaded(flags, ma
         parameters.read(["--dataset", "glyphs", "--trainer", "classifier", *flags])
     said = capsys.readouterr().err
     assert stop.value.code == 2 and said.count("\n") == 1
-    with _tiny.refused(match):
+    with tiny.refused(match):
         parameters.resolve(["--dataset", "glyphs", "--trainer", "classifier", *flags])
 
 
@@ -130,7 +133,7 @@ def test_every_loss_of_torch_is_taken_or_refused_in_one_line():
 
 def test_runs_resume_and_are_measured_by_their_logits(data, tmp_path):
     flags = ["--evaltypes", "discriminative", "classifier_logits", "--classifier_input", "pooled"]
-    run = _tiny.resumes_bit_for_bit(data, tmp_path, "classifier", *flags)
+    run = tiny.assert_resumes(data, tmp_path, "--trainer", "classifier", *flags, epochs=2)
     network, opt = load_run(run.folder)
     embeddings, features = network(torch.randint(0, 256, (2, 3, 48, 48), dtype=torch.uint8))
     state = checkpoint.read(run.folder / run.state["selected"]["checkpoint"])["trainer"]
@@ -139,7 +142,7 @@ def test_runs_resume_and_are_measured_by_their_logits(data, tmp_path):
     assert weight.shape == (6, 576) and opt.classifier_lr == opt.lr
     values = json.loads((run.folder / "summary.json").read_text())["selected"]["values"]
     assert "classifier_logits/map_r" in values["test"]
-    again = _tiny.measured(run, "--dump_embeddings")
+    again = tiny.measured(run, "--dump_embeddings")
     assert {split: pytest.approx(scores) for split, scores in again.items()} == values
     assert np.load(run.folder / "embeddings_test_classifier_logits.npz")["features"].shape == (30, 6)
     recorded = RunFolder(run.folder).metrics
@@ -152,12 +155,12 @@ def test_without_the_metric_loss_it_is_plain_classification(data, tmp_path, caps
     from utilities.runtime import Runtime
     from utilities.step import Step, parse_weights
 
-    opt, trainer = _tiny.made(
+    trainer, opt = tiny.trainer(
         "classifier", "--loss_weights", "metric_loss=0", "--loss", "proxyanchor", "--optim", "sgd", "--lr", ".1", "--loss_decay", "1"
     )
-    _, alone = _tiny.made("classifier", "--loss", "proxyanchor", "--optim", "sgd")
-    batch = _tiny.batch()
-    groups = list(_tiny.groups(opt, trainer).values())
+    alone, _ = tiny.trainer("classifier", "--loss", "proxyanchor", "--optim", "sgd")
+    batch = tiny.batch()
+    groups = list(tiny.groups(opt, trainer).values())
     sampler = type("Sampler", (), {"replace_storage_entries": lambda *a: None, "precompute_indices": lambda self: None})()
     trainer.metric_loss = lambda outputs, batch: outputs["embeddings"].sum() * math.inf
     step = Step(trainer, torch.optim.SGD(groups, lr=0.1), Runtime(opt), sampler, parse_weights(opt.loss_weights))
@@ -173,7 +176,7 @@ def test_without_the_metric_loss_it_is_plain_classification(data, tmp_path, caps
     assert torch.equal(done.loss, loss.detach())
     for (name, one), other in zip(trainer.named_parameters(), alone.parameters(), strict=True):
         assert torch.allclose(one, other, rtol=0, atol=1e-14), name
-    _tiny.run(data, tmp_path, "classifier", "--loss_weights", "metric_loss=0", "--dry_run")
+    tiny.run(data, tmp_path, "--trainer", "classifier", "--loss_weights", "metric_loss=0", "--dry_run")
     assert "dry run: one batch of" in capsys.readouterr().out
-    with _tiny.refused("all of metric_loss, classifier_loss weigh 0"):
-        _tiny.run(data, tmp_path, "classifier", "--loss_weights", "metric_loss=0", "classifier_loss=0", "--dry_run")
+    with tiny.refused("all of metric_loss, classifier_loss weigh 0"):
+        tiny.run(data, tmp_path, "--trainer", "classifier", "--loss_weights", "metric_loss=0", "classifier_loss=0", "--dry_run")

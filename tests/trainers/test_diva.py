@@ -129,7 +129,7 @@ def test_decorrelation_loss_and_whom_it_trains_which_way():
             total -= rho * sum(products) / len(products)
     assert loss.item() == pytest.approx(total, rel=1e-9) and len(trainer.predictors) == 11
     reached = tiny.gradients(loss, trainer)
-    assert not any(name.startswith(("criteri", "key_")) for name in reached) and "evaluated_heads.layers.shared.weight" in reached
+    assert not any(name.startswith(("criteri", "average.")) for name in reached) and "evaluated_heads.layers.shared.weight" in reached
     size = 1e-4 / max(p.grad.abs().max() for p in trainer.parameters() if p.grad is not None)
     changes = {}
     for kind in ("predictors", "network"):  # each by a step against its own gradient
@@ -155,7 +155,7 @@ def test_the_words_of_decorrelation():
 def test_the_moving_average_and_the_queue():
     trainer, _ = tiny.trainer("diva", "--loss", "triplet", *FLAGS, "--diva_momentum", ".75")
     before = {name: p.detach().clone() for name, p in trainer.named_parameters()}
-    assert all(torch.equal(before[f"key_{name}"], p) for name, p in before.items() if name.startswith("network"))
+    assert all(torch.equal(before[f"average.network.{name}"], p) for name, p in before.items() if name.startswith("network"))
     with torch.no_grad():
         for parameter in (*trainer.network.parameters(), *trainer.evaluated_heads.parameters()):
             parameter.add_(1)
@@ -168,7 +168,7 @@ def test_the_moving_average_and_the_queue():
         seen.append(outputs["keys"])
         if step == 0:
             for name, parameter in trainer.named_parameters():
-                if name.startswith("key_"):
+                if name.startswith("average."):
                     torch.testing.assert_close(parameter, before[name] + 0.25)
     assert trainer.enqueued == 36 and torch.equal(trainer.queue, torch.cat([seen[2], seen[1]])), "the oldest batch gave way"
 
@@ -197,7 +197,7 @@ def test_gradients_groups_and_weights():
     rates = {group["name"]: (group["lr"], group["weight_decay"]) for group in groups}
     assert rates["embeddings"] == (0.5, opt.decay) and rates["shared_criterion"] == rates["intra_criterion"] == (0.0005, 0)
     assert {name for name, p in trainer.named_parameters() if not p.requires_grad} == {
-        name for name, _ in trainer.named_parameters() if name.startswith("key_")
+        name for name, _ in trainer.named_parameters() if name.startswith("average.")
     }
 
 
@@ -221,7 +221,7 @@ def test_it_trains_resumes_and_is_evaluated_again(data, tmp_path):
     assert rows[3, "train", "loss"] == pytest.approx(sum(w * rows[3, "train", name] for name, w in weights.items()), rel=1e-3)
     state = checkpoint.read(run.folder / checkpoint.LAST)
     assert state["trainer"]["queue"].shape == (3 * 8 * 2, 8) and state["trainer"]["enqueued"] == 3 * 2 * 16
-    assert not torch.equal(state["trainer"]["key_network.last_linear.weight"], state["state_dict"]["last_linear.weight"])
+    assert not torch.equal(state["trainer"]["average.network.network.last_linear.weight"], state["state_dict"]["last_linear.weight"])
     embeddings = load_run(run.folder)[0](torch.zeros(2, 3, 32, 32, dtype=torch.uint8))[0]
     assert {name: tuple(rows.shape) for name, rows in embeddings.items()} == dict.fromkeys(EMBEDDINGS, (2, 8))
     again = main.main(parameters.read(["--evaluate", "--resume_from", str(run.folder)]))

@@ -7,7 +7,7 @@ import torch
 
 import parameters
 from runs import RunFolder, checkpoint, load_run
-from tests.trainers import _tiny
+from tests.trainers import tiny
 from utilities.step import Step, parse_weights
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
@@ -52,9 +52,9 @@ def pooled_both(spatial):
 @pytest.mark.parametrize("temperature", [1.0, 0.3])
 def test_scalars_equal_plain_loops(both, temperature):
     flags = [*SMALL, "--s2sd_T", str(temperature), "--s2sd_features", "--s2sd_features_after", "0", *["--s2sd_pool_both"] * both]
-    _, trainer = _tiny.made("s2sd", *flags)
-    batch = _tiny.batch()
-    outputs, losses = _tiny.losses(trainer, batch)
+    trainer, _ = tiny.trainer("s2sd", *flags)
+    batch = tiny.batch()
+    outputs, losses = tiny.losses(trainer, batch)
     _, activations = trainer.network(batch.images)
     features = pooled_both(activations["spatial"]) if both else activations["pooled"].tolist()
     embeddings, heads = outputs["embeddings"].tolist(), []
@@ -73,36 +73,39 @@ def test_scalars_equal_plain_loops(both, temperature):
 
 def test_gradients():
     """The teachers are taught by target_loss alone; it and the others reach the backbone."""
-    _, trainer = _tiny.made("s2sd", *SMALL, "--s2sd_features", "--s2sd_features_after", "0")
-    losses = _tiny.losses(trainer, _tiny.batch())[1]
-    backbone, last = {"network.backbone.weight", "network.backbone.bias"}, {"network.last_linear.weight", "network.last_linear.bias"}
+    trainer, _ = tiny.trainer("s2sd", *SMALL, "--s2sd_features", "--s2sd_features_after", "0")
+    losses = tiny.losses(trainer, tiny.batch())[1]
+    backbone, last = (
+        {f"network.backbone.{name}" for name in ("0.weight", "1.weight", "1.bias")},
+        {"network.last_linear.weight", "network.last_linear.bias"},
+    )
     heads = {name for name, _ in trainer.named_parameters() if name.startswith("heads.")}
-    assert _tiny.with_gradient(trainer, losses["target_loss"]) == backbone | heads and len(heads) == 8
+    assert tiny.gradients(losses["target_loss"], trainer) == backbone | heads and len(heads) == 8
     for name in ("metric_loss", "distill_loss", "feature_loss"):
-        assert _tiny.with_gradient(trainer, losses[name]) == backbone | last, name
+        assert tiny.gradients(losses[name], trainer) == backbone | last, name
 
 
 def step_of(opt, trainer):
     from utilities.runtime import Runtime
 
     sampler = type("Sampler", (), {"replace_storage_entries": lambda *a: None, "precompute_indices": lambda self: None})()
-    groups = list(_tiny.groups(opt, trainer).values())
+    groups = list(tiny.groups(opt, trainer).values())
     step = Step(trainer, torch.optim.SGD(groups, lr=1e-3), Runtime(opt), sampler, parse_weights(opt.loss_weights))
     step.start_epoch(1)
     return step
 
 
 def test_the_sum_is_that_of_the_paper_and_features_wait_for_their_steps():
-    opt, trainer = _tiny.made("s2sd", *SMALL, "--s2sd_features", "--s2sd_features_after", "2")
+    trainer, opt = tiny.trainer("s2sd", *SMALL, "--s2sd_features", "--s2sd_features_after", "2")
     step = step_of(opt, trainer)
     for number in range(4):
-        done = step(_tiny.batch(seed=number))
+        done = step(tiny.batch(seed=number))
         parts = {"feature_loss": torch.zeros(()), **done.losses}
         assert ("feature_loss" in done.losses) == (number >= 2)
         total = (parts["metric_loss"] + parts["target_loss"]) / 2 + 50 * parts["distill_loss"] + 50 * parts["feature_loss"]
         assert done.loss.item() == pytest.approx(total.item(), rel=1e-12)
-    opt, trainer = _tiny.made("s2sd", *SMALL, "--loss_weights", "distill_loss=2", "metric_loss=1")
-    done = step_of(opt, trainer)(_tiny.batch())
+    trainer, opt = tiny.trainer("s2sd", *SMALL, "--loss_weights", "distill_loss=2", "metric_loss=1")
+    done = step_of(opt, trainer)(tiny.batch())
     parts = done.losses
     assert done.loss.item() == pytest.approx(
         (parts["metric_loss"] + parts["target_loss"] / 2 + 2 * parts["distill_loss"]).item(), rel=1e-12
@@ -110,31 +113,31 @@ def test_the_sum_is_that_of_the_paper_and_features_wait_for_their_steps():
 
 
 def test_every_target_has_its_own_beta_and_its_own_rate():
-    opt, trainer = _tiny.made(
+    trainer, opt = tiny.trainer(
         "s2sd", *SMALL, "--loss", "margin", "--batch_mining", "distance", "--loss_margin_beta_lr", ".01", "--lr", ".001"
     )
-    groups = _tiny.groups(opt, trainer)
+    groups = tiny.groups(opt, trainer)
     assert {"s2sd_heads", "s2sd_target_0", "s2sd_target_1", "criterion", "network"} == set(groups)
     betas = [target.beta for target in trainer.targets]
-    assert len({id(beta) for beta in (*betas, trainer.criterion.beta)}) == 3 and all(beta.shape == (3,) for beta in betas)
+    assert len({id(beta) for beta in (*betas, trainer.criterion.beta)}) == 3 and all(beta.shape == (4,) for beta in betas)
     assert len({id(one.batchminer) for one in (*trainer.targets, trainer.criterion)}) == 3
     for number, beta in enumerate(betas):
         group = groups[f"s2sd_target_{number}"]
         assert [id(p) for p in group["params"]] == [id(beta)] and group["lr"] == 0.01 and group["weight_decay"] == 0
     assert groups["s2sd_heads"]["lr"] == 0.001 and groups["s2sd_heads"]["weight_decay"] == opt.decay
-    losses = _tiny.losses(trainer, _tiny.batch())[1]
-    reached = _tiny.with_gradient(trainer, losses["target_loss"])
+    losses = tiny.losses(trainer, tiny.batch())[1]
+    reached = tiny.gradients(losses["target_loss"], trainer)
     assert {"targets.0.beta", "targets.1.beta"} <= reached and "criterion.beta" not in reached
 
 
 def test_another_criterion_for_the_targets():
-    _, trainer = _tiny.made("s2sd", *SMALL, "--s2sd_target", "arcface", "--loss", "contrastive", "--batch_mining", "none")
-    assert [tuple(target.proxies.shape) for target in trainer.targets] == [(3, 5), (3, 8)]
-    with _tiny.refused("unknown loss 'arcfaces'"):
+    trainer, _ = tiny.trainer("s2sd", *SMALL, "--s2sd_target", "arcface", "--loss", "contrastive", "--batch_mining", "none")
+    assert [tuple(target.proxies.shape) for target in trainer.targets] == [(4, 5), (4, 8)]
+    with tiny.refused("unknown loss 'arcfaces'"):
         parameters.resolve(["--dataset", "glyphs", "--trainer", "s2sd", "--s2sd_target", "arcfaces"])
 
 
-class NoMap(_tiny.Network):
+class NoMap(tiny.Network):
     """Without the map before pooling."""
 
     def forward(self, images):
@@ -145,40 +148,40 @@ class NoMap(_tiny.Network):
 def test_what_cannot_work_is_one_line(data, tmp_path):
     import trainers
 
-    opt, _ = _tiny.made("s2sd")
-    with _tiny.refused("--s2sd_pool_both: NoMap gives no map before its pooling"):
+    _, opt = tiny.trainer("s2sd")
+    with tiny.refused("--s2sd_pool_both: NoMap gives no map before its pooling"):
         trainers.select("s2sd", opt.but(s2sd_pool_both=True), NoMap(), torch.nn.Identity())
     for flag, value in (("--s2sd_dims", "0"), ("--s2sd_T", "0"), ("--s2sd_features_after", "-1")):
-        with _tiny.refused(flag):
+        with tiny.refused(flag):
             parameters.resolve(["--dataset", "glyphs", "--trainer", "s2sd", flag, value])
-    with _tiny.refused("feature_loss: the trainer has no such loss"):
-        _tiny.run(data, tmp_path, "s2sd", *SMALL, "--loss_weights", "feature_loss=1", "--dry_run")
+    with tiny.refused("feature_loss: the trainer has no such loss"):
+        tiny.run(data, tmp_path, "--trainer", "s2sd", *SMALL, "--loss_weights", "feature_loss=1", "--dry_run")
 
 
 def test_finding_the_map_leaves_the_network_as_it_was(data, tmp_path, capsys):
     import architectures
     import trainers
 
-    opt = parameters.read(_tiny.words(data, tmp_path, "s2sd", *SMALL, "--s2sd_pool_both"))
+    opt = tiny.read(data, tmp_path, "--trainer", "s2sd", *SMALL, "--s2sd_pool_both")
     opt.n_classes = 3
     network = architectures.select(opt.arch, opt)
     before = {name: value.clone() for name, value in network.state_dict().items()}
     trainer = trainers.select("s2sd", opt, network, torch.nn.Identity())
     assert network.training and all(torch.equal(before[name], value) for name, value in network.state_dict().items())
     assert trainer.heads[0][0].in_features == 64
-    _tiny.run(data, tmp_path, "s2sd", *SMALL, "--s2sd_pool_both", "--dry_run")
+    tiny.run(data, tmp_path, "--trainer", "s2sd", *SMALL, "--s2sd_pool_both", "--dry_run")
     assert "dry run: one batch of" in capsys.readouterr().out
 
 
 def test_runs_resume_and_are_measured_by_the_network_alone(data, tmp_path):
     """The delay ends in the second epoch: a resumed run knows how many steps there were."""
     flags = [*SMALL, "--loss", "margin", "--s2sd_features", "--s2sd_features_after", "3"]
-    run = _tiny.resumes_bit_for_bit(data, tmp_path, "s2sd", *flags)
+    run = tiny.assert_resumes(data, tmp_path, "--trainer", "s2sd", *flags, epochs=2)
     state = checkpoint.read(run.folder / checkpoint.LAST)["trainer"]
     assert int(state["_extra_state"]) == 4 and {"heads.0.0.weight", "targets.1.beta"} <= set(state)
     rows = RunFolder(run.folder).metrics
     assert set(rows[rows.metric == "feature_loss"].epoch) == {2} and set(rows[rows.metric == "distill_loss"].epoch) == {1, 2}
     network, _ = load_run(run.folder)
     assert network(torch.zeros(1, 3, 48, 48))[0].shape == (1, 8)
-    again = _tiny.measured(run)
+    again = tiny.measured(run)
     assert again["test"]["map_r"] == pytest.approx(run.state["selected"]["values"]["test"]["map_r"])

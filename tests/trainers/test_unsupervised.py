@@ -9,7 +9,7 @@ import criteria
 import datasampler
 import parameters
 from runs import checkpoint, load_run
-from tests.trainers import _tiny
+from tests.trainers import tiny
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
 
@@ -29,21 +29,23 @@ def ntxent(embeddings, images, temperature):
 
 @pytest.mark.parametrize("views", [2, 3])
 def test_the_criterion_takes_views_of_one_image_as_a_class(views):
-    _, trainer = _tiny.made("unsupervised", "--loss", "ntxent", "--loss_ntxent_temperature", ".2", "--views", str(views))
+    trainer, _ = tiny.trainer(
+        "unsupervised", "--loss", "ntxent", "--loss_ntxent_temperature", ".2", "--views", str(views), network=tiny.Network(True)
+    )
     assert views == trainer.VIEWS and not trainer.LABELS
-    batch = _tiny.batch(5, views)
-    outputs, losses = _tiny.losses(trainer, batch)
+    batch = tiny.batch([0, 0, 1, 1, 2], views)
+    outputs, losses = tiny.losses(trainer, batch)
     assert outputs["embeddings"].shape == (5 * views, 4) and set(losses) == {"metric_loss"}
     assert losses["metric_loss"].item() == pytest.approx(ntxent(outputs["embeddings"].tolist(), batch.indices.tolist(), 0.2), abs=1e-12)
-    other = _tiny.losses(trainer, batch._replace(labels=torch.zeros_like(batch.labels)))[1]
+    other = tiny.losses(trainer, batch._replace(labels=torch.zeros_like(batch.labels)))[1]
     assert torch.equal(losses["metric_loss"], other["metric_loss"]), "labels were looked at"
     network = {name for name, _ in trainer.named_parameters() if name.startswith("network.")}
-    assert _tiny.with_gradient(trainer, losses["metric_loss"]) == network
+    assert tiny.gradients(losses["metric_loss"], trainer) == network
 
 
 def test_every_parameter_is_in_one_group():
-    opt, trainer = _tiny.made("unsupervised", "--loss", "margin", "--loss_margin_beta_shared")
-    assert set(_tiny.groups(opt, trainer)) == {"network", "criterion"}
+    trainer, opt = tiny.trainer("unsupervised", "--loss", "margin", "--loss_margin_beta_shared")
+    assert set(tiny.groups(opt, trainer)) == {"network", "criterion"}
 
 
 @pytest.mark.parametrize("sampler", ["class_random", "class_balanced", "shuffle", "full_random"])
@@ -51,7 +53,7 @@ def test_labels_put_no_batch_together(data, tmp_path, sampler):
     """Two data sets of the same images under other labels give the same batches; class_balanced gives distinct images."""
     import datasets
 
-    opt = parameters.read(_tiny.words(data, tmp_path, "unsupervised", "--loss", "ntxent", "--data_sampler", sampler))
+    opt = tiny.read(data, tmp_path, "--trainer", "unsupervised", "--loss", "ntxent", "--data_sampler", sampler)
     dataset = datasets.select(opt.dataset, opt, opt.source_path, 48)["training"]
     drawn = []
     for labels in (lambda i: i // 10, lambda i: i % 3):
@@ -73,18 +75,18 @@ CLASS_VECTORS = [
 
 @pytest.mark.parametrize("loss", CLASS_VECTORS)
 def test_losses_that_learn_something_of_a_class_are_refused(loss):
-    with _tiny.refused(
+    with tiny.refused(
         f"--loss {loss} learns something of each class.*{'loss_margin_beta_shared' if loss == 'margin' else 'such as ntxent'}"
     ):
-        _tiny.made("unsupervised", "--loss", loss)
+        tiny.trainer("unsupervised", "--loss", loss)
 
 
 def test_and_those_of_the_package():
     assert {"arcface", "proxynca", "softtriplet", "margin"} <= set(CLASS_VECTORS)
     for name in ("ArcFaceLoss", "SoftTripleLoss", "ProxyAnchorLoss"):
-        with _tiny.refused("--loss pml learns something of each class"):
-            _tiny.made("unsupervised", "--loss", "pml", "--loss_pml_class", name)
-    _tiny.made("unsupervised", "--loss", "pml", "--loss_pml_class", "NTXentLoss")
+        with tiny.refused("--loss pml learns something of each class"):
+            tiny.trainer("unsupervised", "--loss", "pml", "--loss_pml_class", name)
+    tiny.trainer("unsupervised", "--loss", "pml", "--loss_pml_class", "NTXentLoss")
 
 
 @pytest.mark.parametrize(
@@ -97,24 +99,24 @@ def test_and_those_of_the_package():
     ],
 )
 def test_refused_before_anything_is_loaded(flags, match):
-    with _tiny.refused(match):
+    with tiny.refused(match):
         parameters.resolve(["--dataset", "glyphs", "--trainer", "unsupervised", "--loss", "ntxent", *flags])
 
 
 def test_runs_resume_and_are_measured_by_the_labels(data, tmp_path, capsys):
     flags = ["--loss", "ntxent", "--views", "3"]
-    run = _tiny.resumes_bit_for_bit(data, tmp_path, "unsupervised", *flags)
+    run = tiny.assert_resumes(data, tmp_path, "--trainer", "unsupervised", *flags, epochs=2)
     assert load_run(run.folder)[1].views == 3 and "trainer" not in checkpoint.read(run.folder / checkpoint.LAST)
-    again = _tiny.measured(run)
+    again = tiny.measured(run)
     assert again["test"]["map_r"] == pytest.approx(run.state["selected"]["values"]["test"]["map_r"])
     capsys.readouterr()
-    _tiny.run(data, tmp_path, "unsupervised", *flags, "--dry_run")
+    tiny.run(data, tmp_path, "--trainer", "unsupervised", *flags, "--dry_run")
     assert "dry run: one batch of 24 images" in capsys.readouterr().out
 
 
 def test_views_are_a_flag_of_every_trainer(data, tmp_path, capsys):
     """And the trainer's own number where the flag is not given, also from a saved run's flags."""
-    _tiny.run(data, tmp_path, "metric_only", "--views", "2", "--samples_per_class", "1", "--loss", "triplet", "--dry_run")
+    tiny.run(data, tmp_path, "--trainer", "metric_only", "--views", "2", "--samples_per_class", "1", "--loss", "triplet", "--dry_run")
     assert "dry run: one batch of 16 images" in capsys.readouterr().out
     opt = parameters.resolve(["--dataset", "glyphs"])
     assert opt.views == 1
@@ -124,5 +126,5 @@ def test_views_are_a_flag_of_every_trainer(data, tmp_path, capsys):
     saved.write_text(yaml.safe_dump(opt.saved()))
     changed = parameters.resolve(["--config", str(saved), "--trainer", "unsupervised", "--loss", "ntxent"])
     assert changed.views == 2
-    with _tiny.refused("--views 2 with --augmentation none"):
+    with tiny.refused("--views 2 with --augmentation none"):
         parameters.resolve(["--dataset", "glyphs", "--views", "2", "--augmentation", "none"])
