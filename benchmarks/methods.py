@@ -180,8 +180,9 @@ def result(loss: str, seed: int, save_path: str, peer: str = "") -> tuple[float,
 
 def measured(flags: str, seed: int, save_path: str) -> tuple[dict, float]:
     """(embedding -> test e_recall@1 and map_r, seconds) of the run with the common flags and `flags`; it is made where it is not there yet."""
-    words = [*COMMON.split(), *flags.split(), "--seed", str(seed), "--group", re.sub(r"\W+", "_", flags).strip("_"), "--save_path", save_path]
-    opt = parameters.read([*words, "--resume"])
+    group = re.sub(r"\W+", "_", flags).strip("_")
+    words = [*f"{COMMON} {flags} --seed {seed} --group {group} --resume --save_path".split(), save_path]
+    opt = parameters.read(words)
     if RunFolder(run_folder(opt)).progress.epochs < opt.n_epochs:
         main.main(opt)
     told = json.loads((run_folder(opt) / "summary.json").read_text(encoding="utf-8"))
