@@ -110,7 +110,7 @@ TRAINERS = {  # name -> what metric_only has too, what the trainer has besides, 
         ["shared", "intra", "selfsimilarity", "Combined_discriminative_shared_intra_selfsimilarity-1-1-1-1"],
     ),
 }
-SMALL_BATCHES = "--bs 28 --iterations_per_epoch 70"
+SMALL_BATCHES = "--bs 28 --iterations_per_epoch 35"  # as many steps as with 112
 MEMORY = "--memory_size 512 --memory_start 35"
 WITH_MEMORY = {  # loss -> its flags
     "contrastive": "--batch_mining distance",
