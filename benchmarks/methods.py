@@ -192,7 +192,8 @@ def measured(flags: str, seed: int, save_path: str) -> tuple[dict, float]:
 
 
 def spread(values: list[float]) -> str:
-    return f"{100 * statistics.mean(values):.2f} ± {100 * statistics.stdev(values) if len(values) > 1 else 0:.2f}"
+    deviation = f" ± {100 * statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{100 * statistics.mean(values):.2f}{deviation}"
 
 
 def table(names: list[str], seeds: range, save_path: str) -> None:
@@ -222,7 +223,7 @@ def rows_of(first: str, flags: str, seeds: range, save_path: str) -> None:
     for embedding in told[0]:
         recall, map_r = zip(*[values[embedding] for values in told], strict=True)
         print(
-            f"| {first} | {embedding.replace('_', ' ') if len(told[0]) > 1 else '–'} | {spread(recall)} | {spread(map_r)} "
+            f"| {first} | {f'`{embedding}`' if len(told[0]) > 1 else '–'} | {spread(recall)} | {spread(map_r)} "
             f"| {statistics.median(seconds):.0f} |",
             flush=True,
         )
