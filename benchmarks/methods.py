@@ -3,12 +3,14 @@
 Each is trained for three epochs with a suitable miner and rate, conv4, seeds 0, 1, 2, through main.py; runs that are finished are not
 repeated. `--peers` trains at least ten of them once more, with the same network start, seeds and batches, through
 pytorch-metric-learning's own implementation, over five seeds, and gives the paired difference; class vectors start where ours do. With
-`--own_starts` those losses that have class vectors are compared each from its own start.
+`--own_starts` those losses that have class vectors are compared each from its own start. `--trainers`: every trainer beside metric_only with
+the same loss; `--memory`: small batches with and without cross-batch memory.
 """
 
 import argparse
 import contextlib
 import json
+import re
 import statistics
 import sys
 import time
@@ -94,6 +96,30 @@ PEERS = {  # ours -> how pytorch-metric-learning computes the same; none of them
 }
 
 
+MARGIN = f"--loss margin {METHODS['margin']}"
+TWO_VIEWS = "--bs 56 --iterations_per_epoch 35"  # 112 embeddings a batch and 35 batches an epoch, as in the other runs
+TRAINERS = {  # name -> what metric_only has too, what the trainer has besides, embeddings that it is measured by besides its own
+    "classifier": ("--loss multisimilarity", "--classifier_lr 0.01", []),
+    "s2sd": ("--loss multisimilarity", "--s2sd_dims 128 256 512", []),
+    "unsupervised": ("--loss ntxent --loss_ntxent_temperature 0.1", TWO_VIEWS, []),
+    "cascaded": ("--loss contrastive --batch_mining distance --embed_dim 192", "", ["level_1", "level_2", "level_3"]),
+    "adversarial": (MARGIN, "--adversarial_triplets_per_anchor 10", []),
+    "diva": (
+        MARGIN,
+        TWO_VIEWS,
+        ["shared", "intra", "selfsimilarity", "Combined_discriminative_shared_intra_selfsimilarity-1-1-1-1"],
+    ),
+}
+SMALL_BATCHES = "--bs 28 --iterations_per_epoch 35"  # as many steps as with 112
+MEMORY = "--memory_size 512 --memory_start 35"
+WITH_MEMORY = {  # loss -> its flags
+    "contrastive": "--batch_mining distance",
+    "multisimilarity": "",
+    "ntxent": "--loss_ntxent_temperature 0.1",
+    "margin": METHODS["margin"],
+}
+
+
 WITH_VECTORS = ("arcface", "cosface", "proxyanchor", "proxynca_pp", "softmax")  # of these losses the start is a matter of the program
 
 
@@ -152,8 +178,22 @@ def result(loss: str, seed: int, save_path: str, peer: str = "") -> tuple[float,
     return told["last"]["test"]["e_recall@1"], told["last"]["test"]["map_r"], told["seconds"]
 
 
+def measured(flags: str, seed: int, save_path: str) -> tuple[dict, float]:
+    """(embedding -> test e_recall@1 and map_r, seconds) of the run with the common flags and `flags`; it is made where it is not there yet."""
+    group = re.sub(r"\W+", "_", flags).strip("_")
+    words = [*f"{COMMON} {flags} --seed {seed} --group {group} --resume --save_path".split(), save_path]
+    opt = parameters.read(words)
+    if RunFolder(run_folder(opt)).progress.epochs < opt.n_epochs:
+        main.main(opt)
+    told = json.loads((run_folder(opt) / "summary.json").read_text(encoding="utf-8"))
+    values = told["last"]["test"]
+    prefixes = {name: f"{name}/" if len(opt.evaltypes) > 1 else "" for name in opt.evaltypes}
+    return {name: (values[f"{prefix}e_recall@1"], values[f"{prefix}map_r"]) for name, prefix in prefixes.items()}, told["seconds"]
+
+
 def spread(values: list[float]) -> str:
-    return f"{100 * statistics.mean(values):.2f} ± {100 * statistics.stdev(values) if len(values) > 1 else 0:.2f}"
+    deviation = f" ± {100 * statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{100 * statistics.mean(values):.2f}{deviation}"
 
 
 def table(names: list[str], seeds: range, save_path: str) -> None:
@@ -177,11 +217,46 @@ def peer_table(names: list[str], seeds: range, save_path: str, peer: str) -> Non
         )
 
 
+def rows_of(first: str, flags: str, seeds: range, save_path: str) -> None:
+    """The rows of one setting, one an embedding."""
+    told, seconds = zip(*[measured(flags, seed, save_path) for seed in seeds], strict=True)
+    for embedding in told[0]:
+        recall, map_r = zip(*[values[embedding] for values in told], strict=True)
+        print(
+            f"| {first} | {f'`{embedding}`' if len(told[0]) > 1 else '–'} | {spread(recall)} | {spread(map_r)} "
+            f"| {statistics.median(seconds):.0f} |",
+            flush=True,
+        )
+
+
+def trainer_table(names: list[str], seeds: range, save_path: str) -> None:
+    """Every trainer below metric_only with the same loss."""
+    print("| flags besides the common ones | embedding | e_recall@1 | map_r | seconds |\n|-|-|-|-|-|")
+    for shared in dict.fromkeys(TRAINERS[name][0] for name in names):
+        rows_of(f"`{shared}`", shared, seeds, save_path)
+        for name in (name for name in names if TRAINERS[name][0] == shared):
+            _, own, further = TRAINERS[name]
+            flags = f"--trainer {name} {own}".strip()
+            evaltypes = f" --evaltypes discriminative {' '.join(further)}" if further else ""
+            rows_of(f"the same with `{flags}`", f"{shared} {flags}{evaltypes}", seeds, save_path)
+
+
+def memory_table(names: list[str], seeds: range, save_path: str) -> None:
+    """Small batches without and with a memory."""
+    print("| flags besides the common ones | embedding | e_recall@1 | map_r | seconds |\n|-|-|-|-|-|")
+    for name in names:
+        flags = f"--loss {name} {WITH_MEMORY[name]}".strip()
+        for further, first in (("", f"`{flags}`"), (f" {MEMORY}", f"the same with `{MEMORY}`")):
+            rows_of(first, f"{flags} {SMALL_BATCHES}{further}", seeds, save_path)
+
+
 if __name__ == "__main__":
     parser = OneLineParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=None, help="these losses (default: all)")
+    parser.add_argument("--only", nargs="+", default=None, help="these losses, or trainers (default: all)")
     parser.add_argument("--peers", action="store_true", help="the comparison with pytorch-metric-learning instead of the table")
     parser.add_argument("--own_starts", action="store_true", help="with --peers: class vectors of each program start its own way")
+    parser.add_argument("--trainers", action="store_true", help="every trainer beside metric_only instead of the table")
+    parser.add_argument("--memory", action="store_true", help="cross-batch memory on small batches instead of the table")
     parser.add_argument("--seeds", type=whole(1, 1000), default=None, help="how many seeds (default: 3; 5 with --peers)")
     parser.add_argument("--save_path", default="Training_Results/Methods", help="where the runs lie")
     arguments = parser.parse_args()
@@ -194,6 +269,10 @@ if __name__ == "__main__":
     if arguments.peers:
         names, peer = (WITH_VECTORS, "pml_own_start") if arguments.own_starts else (list(PEERS), "pml")
         peer_table(arguments.only or names, range(arguments.seeds or 5), arguments.save_path, peer)
+    elif arguments.trainers:
+        trainer_table(arguments.only or list(TRAINERS), range(arguments.seeds or 3), arguments.save_path)
+    elif arguments.memory:
+        memory_table(arguments.only or list(WITH_MEMORY), range(arguments.seeds or 3), arguments.save_path)
     else:
         table(arguments.only or list(METHODS), range(arguments.seeds or 3), arguments.save_path)
     print(f"{time.monotonic() - began:.0f} s on {torch.get_num_threads()} threads")

@@ -12,6 +12,7 @@ import evaluation.__main__
 import parameters
 import Result_Evaluations
 import Run_Script
+from tests import builders
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -129,3 +130,11 @@ def test_a_quoted_command_parses(page, command, run_folder, tmp_path, monkeypatc
     else:  # generators, benchmarks, toy experiments: their flags, as they are declared
         source = (ROOT / program).read_text(encoding="utf-8")
         assert not [word for word in words if word.startswith("--") and f'"{word}"' not in source]
+
+
+@pytest.mark.parametrize(
+    "command", sorted(command for page, command in COMMANDS if page == "docs/training_methods.md" and "--config" in command)
+)
+def test_a_training_method_takes_a_batch(command, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    builders.dry_run(shlex.split(command)[2:], capsys)
