@@ -60,7 +60,7 @@ def train(opt, began=lambda: None):
     """Set up, train, evaluate, record. `began` is called once the run folder has taken the flags. Returns the finished `Run`."""
     runtime = Runtime(opt).begin()
     network = architectures.select(opt.arch, opt)
-    splits = datasets.select(opt.dataset, opt, opt.source_path, network.input_size)
+    splits = datasets.select(opt.dataset, opt, opt.source_path, **datasets.shape_for(network))
     opt.n_classes = splits["training"].n_classes  # the one option that the data decides
     trainer = build_trainer(opt, network, runtime)
     features.check(trainer, opt, runtime)
@@ -95,7 +95,7 @@ def evaluate_again(opt):
     """`--evaluate`: measure the best checkpoint of a finished run. Returns split -> {metric: value}."""
     runtime = Runtime(opt).begin()
     network = runtime.place(RunFolder(run_folder(opt)).network(evaltypes=opt.evaltypes))
-    splits = datasets.select(opt.dataset, opt.but(label_level_train=0), opt.source_path, network.input_size)  # nothing is trained
+    splits = datasets.select(opt.dataset, opt.but(label_level_train=0), opt.source_path, **datasets.shape_for(network))
     return outputs.again(network, evaluation.loaders(splits, opt), opt, runtime)
 
 
@@ -105,7 +105,7 @@ def evaluate_ensemble(cross):
     runtime, members = Runtime(opt).begin(), []
     for fold in cross.options(range(cross.n_folds)):  # one network in memory at a time
         network = runtime.place(RunFolder(run_folder(fold)).network(evaltypes=opt.evaltypes))
-        splits = datasets.select(opt.dataset, fold.but(label_level_train=0), opt.source_path, network.input_size)
+        splits = datasets.select(opt.dataset, fold.but(label_level_train=0), opt.source_path, **datasets.shape_for(network))
         members.append(evaluation.embed_all(network, evaluation.loaders(splits, opt), opt, runtime)[ensemble.SPLIT])
     embedded = ensemble.join(members)
     if opt.dump_embeddings:

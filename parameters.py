@@ -424,7 +424,8 @@ def listing(kind: str) -> list[tuple[str, str]]:
         return metrics.listing()
     if kind not in LISTS:
         raise unknown("list", kind, LISTS)
-    return [(name, REGISTRIES[kind].caption(name)) for name in REGISTRIES[kind].names()]
+    further = list(architectures.LISTED) if kind == "architectures" else []
+    return [(name, REGISTRIES[kind].caption(name)) for name in REGISTRIES[kind].names()] + further
 
 
 def answer(opt) -> str | None:

@@ -1,4 +1,4 @@
-"""Networks: one file a family, the file name is the head of `--arch`, and any torchvision or pretrainedmodels constructor.
+"""Networks: one file a family, the file name is the head of `--arch`, any torchvision or pretrainedmodels constructor, and `timm:<name>`.
 
 The grammar of a name is `<backbone>[_<trait>]…`, traits in any order. It is read once, here; everybody else asks the network
 (`network.normalizes`, `network.frozen`, `network.input_size` …).
@@ -7,18 +7,31 @@ A module's class is `Network(opt, name)`, a `torch.nn.Module`: `forward(images) 
 embeddings are; of one whose `embeddings` are a dict of several, `embed_dims` (name -> dimensions) where they differ.
 """
 
+import argparse
 import difflib
 from typing import NamedTuple
 
 import torch
 
-from architectures import _pretrainedmodels, _torchvision
+from architectures import _pretrainedmodels, _timm, _torchvision
 from utilities.errors import UnknownName, UserError
 from utilities.registry import Registry, unknown
 
 REGISTRY = Registry("architectures", "architecture")
-TRAITS = ("frozen", "normalize")  # BatchNorm keeps its running statistics; embeddings of unit length
+# BatchNorm keeps its running statistics; LayerNorm of the pooled features; embeddings of unit length.
+TRAITS = ("frozen", "layernorm", "normalize")
 SOURCES = {"tv": _torchvision, "ptm": _pretrainedmodels}  # in the order in which an unmarked name is looked up
+MARKED = {**SOURCES, "timm": _timm}  # timm takes seconds to import: for names that say it alone
+LISTED = (  # what --list says besides the families of this folder
+    (
+        "<name>",
+        "any classification network of torchvision, else of pretrainedmodels, by its constructor's name; tv:<name> and ptm:<name> choose the package",
+    ),
+    (
+        "timm:<name>",
+        "any network of timm, tag included; find names with python -c \"import timm; print(*timm.list_models('vit*', pretrained=True))\"",
+    ),
+)
 
 
 class Name(NamedTuple):
@@ -35,7 +48,7 @@ class Name(NamedTuple):
 
 
 def parse(name: str) -> Name:
-    """Read `<backbone>[_frozen][_normalize]…`; the backbone's own name may hold underscores (`vit_b_16_frozen`).
+    """Read `<backbone>[_frozen][_layernorm][_normalize]…`; the backbone's own name may hold underscores (`vit_b_16_frozen`).
 
     Raises:
         UnknownName: no such backbone, or something behind it that is no trait.
@@ -54,11 +67,12 @@ def check(name: str) -> None:
     parse(name)
 
 
-def select(name: str, opt=None, **flags) -> torch.nn.Module:
+def select(name: str, opt=None, *, crop_size: int | None = None, **flags) -> torch.nn.Module:
     """The network `name`, on the CPU.
 
     Args:
         opt: the shared namespace; what it lacks takes its declared default.
+        crop_size: side of the images to come, over `opt.crop_size`; tables of positions (of timm's networks) are made for it.
         flags: single flags that override `opt`, e.g. `embed_dim=512`, `not_pretrained=True`.
 
     Raises:
@@ -66,9 +80,16 @@ def select(name: str, opt=None, **flags) -> torch.nn.Module:
     """
     parsed = parse(name)
     opt = REGISTRY.options(opt, **flags)
+    if crop_size is not None:
+        opt = argparse.Namespace(**{**vars(opt), "crop_size": crop_size})
     network = _module_of(parsed.backbone).Network(opt, parsed)
     if opt.freeze_backbone and not getattr(network, "backbone_rests", False):
         raise UserError(f"--freeze_backbone: {name} does not say that its backbone rests (attribute backbone_rests). Leave it out")
+    if (opt.freeze_blocks is not None or opt.lora_rank) and not hasattr(network, "resting"):
+        flag = "--lora_rank" if opt.lora_rank else "--freeze_blocks"
+        raise UserError(f"{flag}: {name} does not say what of its backbone rests (attribute resting). Leave it out")
+    if opt.pool is not None and not getattr(network, "pools", False):
+        raise UserError(f"--pool {opt.pool}: {name} pools in one way alone; networks of timm have a choice: leave it out")
     return network
 
 
@@ -78,24 +99,29 @@ def _module_of(backbone: str):
         return REGISTRY.module(backbone)
     source, marked, constructor = backbone.partition(":")
     if marked:
-        return SOURCES[source] if source in SOURCES and constructor in SOURCES[source].names() else None
+        return MARKED[source] if source in MARKED and constructor in MARKED[source].names() else None
     return next((module for module in SOURCES.values() if backbone in module.names()), None)
 
 
 def _unknown(name: str, backbone: str) -> UnknownName:
     """The error for a name that cannot be read: its trait if it starts with a known backbone, else the backbone."""
+    source, marked, constructor = backbone.partition(":")
     words = backbone.split("_")
     for count in range(len(words) - 1, 0, -1):
         if _module_of("_".join(words[:count])) is not None:
             wrong = next(word for word in words[count:] if word not in TRAITS)
+            if source == "timm" and not difflib.get_close_matches(wrong, TRAITS, n=1):
+                break  # rather a word of a tag
             return unknown(f"trait of architecture {name!r}:", wrong, TRAITS)
+    if marked and source == "timm":
+        return _timm.unknown(backbone, constructor)
     families = REGISTRY.names()
     known = dict.fromkeys([*families, *(known for module in SOURCES.values() for known in module.names())])
-    source, marked, constructor = backbone.rpartition(":")
+    constructor = backbone.rpartition(":")[2]
     nearest = difflib.get_close_matches(constructor.lower(), known, n=1)
     hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
     where = f" in the package {source!r}" if marked and source in SOURCES else ""
     return UnknownName(
         f"unknown architecture {backbone!r}{where}.{hint} Available: {', '.join(families)}, and any torchvision or pretrainedmodels "
-        f"constructor of a classification network by its name (tv:<name> and ptm:<name> choose the package)."
+        f"constructor of a classification network by its name (tv:<name> and ptm:<name> choose the package), and timm:<name>."
     )

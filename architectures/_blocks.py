@@ -50,7 +50,7 @@ def recomputed(function, module: torch.nn.Module, *args, **kwargs):
 
     Random draws are the same; BatchNorm's running statistics move in the first run alone.
     """
-    if not (module.training and torch.is_grad_enabled()):
+    if not torch.is_grad_enabled():  # a module in evaluation mode may hold low-rank updates, or stand before what trains
         return function(*args, **kwargs)
     alike = drawn_alike()
     return checkpoint(

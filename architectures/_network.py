@@ -6,7 +6,7 @@ import functools
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from architectures import _blocks, _weights
+from architectures import _adaptation, _blocks, _weights
 from utilities.errors import UserError
 from utilities.numbers import WIDEST, number, whole
 from utilities.optimisers import embedding_rates
@@ -40,6 +40,7 @@ def add_arguments(group) -> None:
         help="with --freeze_backbone and --augmentation none: compute the pooled features of every image once a run, and train and evaluate what "
         "stands behind the backbone on them; memory: features x 4 bytes an image",
     ).role = PLACE
+    _partial_training(group)
     group.add_argument("--embed_hidden", type=whole(1, WIDEST), nargs="*", default=[], help=help_hidden)
     group.add_argument(
         "--layer_decay", type=number(above=0, most=1), default=1.0, metavar="D",
@@ -50,6 +51,31 @@ def add_arguments(group) -> None:
         "--grad_checkpointing", action="store_true",
         help="keep no activations inside the backbone's blocks, compute them again in the backward pass: less memory, a third more time, the same numbers",
     ).role = PLACE  # fmt: skip
+
+
+def _partial_training(group) -> None:
+    """What of the backbone trains, how it pools, how the embedding layer starts."""
+    group.add_argument(
+        "--freeze_blocks", type=whole(0, 1000), default=None, metavar="N",
+        help="the patch embedding (of other networks what lies before the first block) and the first N blocks rest, in evaluation mode; 0: the patch "
+        "embedding alone (unset: all trains)",
+    )  # fmt: skip
+    group.add_argument(
+        "--lora_rank", type=whole(0, WIDEST), default=0, metavar="R",
+        help="the backbone rests but for updates of rank R of its attention's query, key, value and projection weights (LoRA); a fused weight is one; "
+        "0: none",
+    )  # fmt: skip
+    group.add_argument(
+        "--lora_alpha", type=number(above=0), default=8.0, metavar="A", help="the updates of --lora_rank are multiplied by A / R"
+    )
+    group.add_argument(
+        "--head_init", choices=["default", "orthogonal"], default="default",
+        help="start of the embedding layer: torch's uniform one, or an orthogonal weight and no bias; --weights of a whole network stand above it",
+    )  # fmt: skip
+    group.add_argument(
+        "--pool", choices=["token", "avg", "avgmax", "gem"], default=None,
+        help="pooling of a timm backbone: class token, mean, mean of mean and maximum, generalised mean of power 3 (unset: the backbone's own)",
+    )  # fmt: skip
 
 
 class Pooled(dict):
@@ -65,7 +91,8 @@ class Network(torch.nn.Module):
     Scaling, colour order and normalisation happen here, on the images' device, with buffers that stay out of the state dict.
 
     Args:
-        opt: the shared namespace; read are embed_dim, embed_hidden, freeze_backbone, not_pretrained, weights, weights_cache.
+        opt: the shared namespace; read are embed_dim, embed_hidden, head_init, freeze_backbone, freeze_blocks, lora_rank, lora_alpha,
+            not_pretrained, weights, weights_cache.
         name: the parsed `--arch`.
         backbone: images as it needs them -> pooled features `(B, feature_dim)`.
         feature_dim: how many features it gives.
@@ -74,9 +101,10 @@ class Network(torch.nn.Module):
         mean, std: three numbers each, in the backbone's colour order and range.
         input_space: "RGB" or "BGR". input_range: the value of white, 1 or 255.
         head: prefix of the classifier's keys in the backbone's published state dict.
+        interpolation: how images are resized for it, "bilinear" or "bicubic".
 
     Attributes: the arguments, `name` (the whole), `constructor`, `embed_dim` (what comes out), `frozen`, `normalizes`, `backbone_rests`,
-    `weights_name`, `weights_file` (of --weights).
+    `weights_name`, `weights_file` (of --weights), `resting` (what of the backbone rests).
 
     STAGES: name -> module of the backbone whose output is that stage's map, in the order in which they run; where `STAGES_ARE_INPUTS`, it
     is the module's input. None are known of a backbone without them.
@@ -88,6 +116,7 @@ class Network(torch.nn.Module):
     def __init__(
         self, opt, name, backbone: torch.nn.Module, feature_dim: int, pretrained: "_weights.Pretrained | None", *,
         input_size: int = 224, mean=IMAGENET_MEAN, std=IMAGENET_STD, input_space: str = "RGB", input_range: float = 1, head: str = "fc",
+        interpolation: str = "bilinear",
     ):  # fmt: skip
         super().__init__()
         if opt.embed_dim < 0 or min(opt.embed_hidden, default=1) < 1:
@@ -100,7 +129,7 @@ class Network(torch.nn.Module):
         self.backbone_rests = opt.freeze_backbone
         self.feature_dim, self.embed_dim = feature_dim, opt.embed_dim or feature_dim
         self.input_size, self.input_space, self.input_range = int(input_size), input_space, input_range
-        self.mean, self.std, self.head = tuple(mean), tuple(std), head
+        self.mean, self.std, self.head, self.interpolation = tuple(mean), tuple(std), head, interpolation
         mean, std = (torch.tensor(values, dtype=torch.float64).view(1, 3, 1, 1) for values in (self.mean, self.std))
         self.register_buffer("scale", (input_range / std).to(torch.get_default_dtype()), persistent=False)  # (1, 3, 1, 1)
         self.register_buffer("shift", (-mean / std).to(torch.get_default_dtype()), persistent=False)  # (1, 3, 1, 1)
@@ -108,11 +137,14 @@ class Network(torch.nn.Module):
         self.backbone, self._stages, self._stage_names, self._watched = backbone, None, [], set()
         widths = [feature_dim, *opt.embed_hidden]
         layers = [[torch.nn.Linear(*pair), torch.nn.ReLU()] for pair in zip(widths, widths[1:], strict=False)]
+        self.layernorm = torch.nn.LayerNorm(feature_dim, elementwise_affine=False) if "layernorm" in name.traits else torch.nn.Identity()
         self.hidden = torch.nn.Sequential(*(layer for pair in layers for layer in pair))
         self.last_linear = torch.nn.Linear(widths[-1], opt.embed_dim) if opt.embed_dim else torch.nn.Identity()
+        if opt.head_init == "orthogonal":
+            self._start_orthogonal()
         self.weights_name, self.weights_file = _weights.fill(self, opt, pretrained), opt.weights
-        if self.backbone_rests:
-            self.backbone.requires_grad_(False)
+        self.resting = _adaptation.adapt(self, opt)
+        self._let_rest()
         if opt.grad_checkpointing:
             self.keep_no_activations()
         self.train()
@@ -139,8 +171,8 @@ class Network(torch.nn.Module):
         return self.embed(features["pooled"]), features
 
     def embed(self, pooled: torch.Tensor) -> torch.Tensor:
-        """The embeddings `(B, embed_dim)` of pooled features `(B, feature_dim)`: the layers behind the backbone, and unit length."""
-        embeddings = self.last_linear(self.hidden(pooled))
+        """The embeddings `(B, embed_dim)` of pooled features `(B, feature_dim)`: LayerNorm if asked for, the layers behind it, and unit length."""
+        embeddings = self.last_linear(self.hidden(self.layernorm(pooled)))
         return normalize(raise_half(embeddings)) if self.normalizes else embeddings
 
     def give_stages(self, names: list[str]) -> list[int]:
@@ -176,8 +208,12 @@ class Network(torch.nn.Module):
             raise UserError(f"the stage {name!r} of {self.name} gives no features of each image: choose another")
         if output.ndim == 2:
             self._stages[name] = output
-        else:  # maps (B, C, h, w), or tokens (B, N, C)
-            self._stages[name] = output.mean((2, 3)) if output.ndim == 4 else output.mean(1)
+        else:
+            self._stages[name] = self.mean_of(output)
+
+    def mean_of(self, activations: torch.Tensor) -> torch.Tensor:
+        """The mean `(B, C)` of maps `(B, C, h, w)`, or of tokens `(B, N, C)`."""
+        return activations.mean((2, 3)) if activations.ndim == 4 else activations.mean(1)
 
     def _keep_input(self, name: str, module: torch.nn.Module, inputs: tuple) -> None:
         self._keep(name, module, (), inputs[0])
@@ -204,6 +240,16 @@ class Network(torch.nn.Module):
         """The backbone's name for a key of its published state dict."""
         return key
 
+    def published_state(self, state: dict) -> dict:
+        """A state dict of the backbone as its own modules have it; the keys are those of `published_key`."""
+        return state
+
+    def merge(self) -> "Network":
+        """Make the low-rank updates of --lora_rank part of the weights, which then have the names of a network without; nothing rests after it."""
+        _adaptation.merge(self.backbone)
+        self.resting = _adaptation.Resting()
+        return self.requires_grad_(True)
+
     def prepare(self, images: torch.Tensor) -> torch.Tensor:
         """`images` in the colour order, range and normalisation of the backbone's weights, in the network's float type."""
         if images.ndim != 4 or images.shape[1] != 3:
@@ -220,7 +266,7 @@ class Network(torch.nn.Module):
         return UserError(f"{self.name} takes images of {size} x {size} pixels, not {height} x {width}: --crop_size {size}")
 
     def train(self, mode: bool = True) -> "Network":
-        """As ever, but BatchNorm layers of a `_frozen` network stay in eval mode, as does all of a backbone that rests.
+        """As ever, but BatchNorm layers of a `_frozen` network stay in eval mode, as does what of the backbone rests.
 
         The affine weights of the former train, as published.
         """
@@ -229,16 +275,29 @@ class Network(torch.nn.Module):
             for module in self.modules():
                 if isinstance(module, _BatchNorm):
                     module.eval()
-        if self.backbone_rests:
-            self.backbone.eval()
+        for path in self.resting.modules:
+            self.backbone.get_submodule(path).eval()
         return self
 
     def requires_grad_(self, requires_grad: bool = True) -> "Network":
-        """As ever, but a backbone that rests has no gradient, through every phase of a trainer."""
+        """As ever, but what of the backbone rests has no gradient, through every phase of a trainer."""
         super().requires_grad_(requires_grad)
-        if self.backbone_rests:
-            self.backbone.requires_grad_(False)
+        self._let_rest()
         return self
+
+    def _let_rest(self) -> None:
+        for parameter in self.at_rest():
+            parameter.requires_grad_(False)
+
+    def at_rest(self) -> list[torch.nn.Parameter]:
+        """The backbone's parameters that never train."""
+        return [parameter for name, parameter in self.backbone.named_parameters() if name in self.resting.parameters]
+
+    def _start_orthogonal(self) -> None:
+        if not isinstance(self.last_linear, torch.nn.Linear):
+            raise UserError("--head_init orthogonal is a start of the embedding layer, which --embed_dim 0 leaves out: give a dimension")
+        torch.nn.init.orthogonal_(self.last_linear.weight)
+        torch.nn.init.zeros_(self.last_linear.bias)
 
     def param_groups(self, opt) -> list[dict]:
         """Optimiser groups, every parameter in exactly one: the backbone unless it rests, the layers behind it at --fc_lr and --fc_decay.
@@ -253,13 +312,15 @@ class Network(torch.nn.Module):
         return [group for group in groups if group["params"]]
 
     def _backbone_groups(self, opt) -> list[dict]:
-        """One group, or under --layer_decay one for each depth, named by it; none of a backbone that rests."""
-        if self.backbone_rests:
-            return []
-        if getattr(opt, "layer_decay", 1.0) == 1:
-            return [{"name": "backbone", "params": list(self.backbone.parameters()), "lr": opt.lr}]
+        """One group, or under --layer_decay one for each depth, named by it; without what rests."""
+        rests = {id(parameter) for parameter in self.at_rest()}
+        if self.backbone_rests or getattr(opt, "layer_decay", 1.0) == 1:
+            return [{"name": "backbone", "params": [p for p in self.backbone.parameters() if id(p) not in rests], "lr": opt.lr}]
         blocks = self.blocks()
         if not blocks:
             raise UserError(f"--layer_decay {opt.layer_decay:g}: --arch {self.name} has no blocks; ViTs and ResNets have: leave it out")
         depths = _blocks.by_depth(self.backbone, blocks)
-        return [{"name": f"backbone_{depth}", "params": found, "lr": opt.lr * opt.layer_decay**depth} for depth, found in depths.items()]
+        return [
+            {"name": f"backbone_{depth}", "params": [p for p in found if id(p) not in rests], "lr": opt.lr * opt.layer_decay**depth}
+            for depth, found in depths.items()
+        ]

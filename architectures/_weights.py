@@ -5,26 +5,33 @@ import os
 import pickle
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
 
+from architectures import _adaptation
 from utilities.errors import UserError
 
 TIMEOUT = 20  # seconds that a silent host gets
 WRAPPERS = ("module.", "_orig_mod.", "model.")  # what DataParallel, compile and other programs put before every key
-CLASSIFIERS = ("fc", "last_linear", "last_conv", "classifier", "head", "heads", "aux1", "aux2", "AuxLogits", "aux_logits")
+CLASSIFIERS = ("fc", "last_linear", "last_conv", "classifier", "head", "heads", "head_dist", "aux1", "aux2", "AuxLogits", "aux_logits")
 CONTAINERS = ("state_dict", "model_state_dict", "model")  # under which checkpoints keep the network
+SAFE = ".safetensors"
 UNREADABLE = (OSError, RuntimeError, ValueError, EOFError, KeyError, pickle.UnpicklingError)
 
 
 class Pretrained(NamedTuple):
-    """Weights that a package publishes. `hashed`: the file's name holds the start of its SHA-256 sum."""
+    """Weights that a package publishes. `hashed`: the file's name holds the start of its SHA-256 sum.
+
+    `fetch`: where they are no file at `url`: folder of --weights_cache or None -> state dict.
+    """
 
     name: str
     url: str
     hashed: bool
+    fetch: Callable | None = None
 
 
 def fill(network, opt, pretrained: Pretrained | None) -> str:
@@ -47,10 +54,22 @@ def fill(network, opt, pretrained: Pretrained | None) -> str:
 def _read(path) -> dict:
     """The file's content, tensors only. Raises UserError where it cannot be read."""
     try:
-        return torch.load(os.path.expanduser(path), map_location="cpu", weights_only=True)
+        return content_of(os.path.expanduser(str(path)))
     except UNREADABLE as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else _first_line(error)
         raise UserError(f"--weights {path} cannot be read ({reason}): give a file that torch.save(network.state_dict(), …) wrote") from None
+
+
+def content_of(path: str) -> dict:
+    """The tensors of a `.safetensors` file, else of a pickle. Raises one of UNREADABLE where it is none."""
+    if not path.endswith(SAFE):
+        return torch.load(path, map_location="cpu", weights_only=True)
+    import safetensors.torch
+
+    try:
+        return safetensors.torch.load_file(path, device="cpu")
+    except safetensors.SafetensorError as error:
+        raise ValueError(str(error)) from error
 
 
 def _download(name: str, pretrained: Pretrained, cache) -> dict:
@@ -59,12 +78,14 @@ def _download(name: str, pretrained: Pretrained, cache) -> dict:
     file = os.path.join(folder, os.path.basename(pretrained.url))
     try:
         with _patience(TIMEOUT):
+            if pretrained.fetch is not None:
+                return pretrained.fetch(os.path.expanduser(cache) if cache else None)
             return torch.hub.load_state_dict_from_url(
                 pretrained.url, model_dir=folder, map_location="cpu", progress=sys.stderr.isatty(),
                 check_hash=pretrained.hashed, weights_only=True,
             )  # fmt: skip
     except (*UNREADABLE, http.client.HTTPException) as error:
-        if os.path.isfile(file):
+        if pretrained.fetch is None and os.path.isfile(file):
             raise UserError(f"{name}: its weights in {file} cannot be read ({_first_line(error)}): delete that file") from None
         raise UserError(
             f"{name}: its weights {pretrained.name} cannot be had from {pretrained.url} ({_first_line(error)}): "
@@ -92,12 +113,17 @@ def _load(network, content, source: str) -> None:
 
     Raises UserError where it is neither, or a state dict of another backbone.
     """
-    state = _without_wrappers(_state_dict_in(content, source))
+    state = _adaptation.merged(_without_wrappers(_state_dict_in(content, source)))
     own = network.backbone.state_dict()
     if any(key.startswith("backbone.") for key in state) and not any(key.startswith("backbone.") for key in own):
         _load_embedding_layer(network, state, source)
         state = _under(state, "backbone.")
-    state = _with_keys(state, network.published_key)
+    try:
+        state = network.published_state(_with_keys(state, network.published_key))
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{source} does not fit {network.name} ({_first_line(error)}): give weights of this backbone, or --not_pretrained"
+        ) from None
     classifiers = tuple(f"{name}." for name in (network.head, *CLASSIFIERS))
     kept = {key: value for key, value in state.items() if key in own or not key.startswith(classifiers)}
     kept = _with_metadata(kept, getattr(state, "_metadata", {"": {"version": getattr(network.backbone, "_version", 1)}}))

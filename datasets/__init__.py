@@ -46,7 +46,9 @@ def other(saved: dict, opt) -> dict:
     return {flag: getattr(opt, flag) for flag in flags if flag in saved and getattr(opt, flag) != saved[flag]}
 
 
-def select(name: str, opt=None, source_path=None, input_size: int | None = None, fold: int | None = None, **flags) -> dict:
+def select(
+    name: str, opt=None, source_path=None, input_size: int | None = None, fold: int | None = None, interpolation: str | None = None, **flags
+) -> dict:
     """The splits of the data set `name`: `training`, `validation` (or None), `testing`, `evaluation` (training images, test transform).
 
     Args:
@@ -54,6 +56,7 @@ def select(name: str, opt=None, source_path=None, input_size: int | None = None,
         source_path: parent folder of the data sets, or the data set's own; default `opt.source_path`, else the data set's default.
         input_size: side of the images that the network expects; None: 224, or the images' own where they are shown whole.
         fold: which fold of `--split_scheme`, from 0; None: `opt.fold` where it is set, else 0.
+        interpolation: how images are resized, "bilinear" (also None) or "bicubic".
         flags: single flags that override `opt`, e.g. `use_tv_split=True`.
 
     Returns:
@@ -68,7 +71,12 @@ def select(name: str, opt=None, source_path=None, input_size: int | None = None,
     source = source_path or opt.source_path or getattr(module, "default_source_path", lambda: DEFAULT_SOURCE_PATH)()
     if fold is None:
         fold = getattr(opt, "fold", None) or 0
-    return _splits.build(name, module, opt, Path(source).expanduser(), input_size, fold)
+    return _splits.build(name, module, opt, Path(source).expanduser(), input_size, fold, interpolation)
+
+
+def shape_for(network) -> dict:
+    """What `select` must know of a network: the side of its images, and how they are resized for it."""
+    return {"input_size": network.input_size, "interpolation": getattr(network, "interpolation", None)}
 
 
 def describe(splits: dict) -> str:

@@ -121,7 +121,9 @@ def _has_split(module) -> bool:
     return hasattr(module, "PUBLISHED")
 
 
-def build(name: str, module, opt, source: Path, input_size: int | None, fold: int = 0) -> dict[str, ImageSet | None]:
+def build(
+    name: str, module, opt, source: Path, input_size: int | None, fold: int = 0, interpolation: str | None = None
+) -> dict[str, ImageSet | None]:
     """The four splits of a data set, in one fold of `--split_scheme`.
 
     Raises UserError where it is missing, or not the published one and `--allow_partial_dataset` is not given.
@@ -151,7 +153,7 @@ def build(name: str, module, opt, source: Path, input_size: int | None, fold: in
     fingerprint = files.fingerprint()
     labels = _schemes.common_labels((training, validation, testing)) if opt.split_scheme in _schemes.BY_IMAGES else None
     image_size = getattr(module, "IMAGE_SIZE", None)
-    for_training, for_test = _transforms.build(opt, input_size, image_size)
+    for_training, for_test = _transforms.build(opt, input_size, image_size, interpolation)
     read = _cache.reader(opt, name, root, files, grey=image_size is not None)
     splits = {}
     for split, images, transform in (

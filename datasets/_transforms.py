@@ -103,19 +103,21 @@ def check(opt, whole: bool = False) -> None:
             raise UserError(f"--{flag} is RandomResizedCrop's, not that of --augmentation {opt.augmentation}: take base, adv, big or mlrc")
 
 
-def build(opt, input_size: int | None = None, image_size: int | None = None) -> tuple[Steps, Steps]:
+def build(opt, input_size: int | None = None, image_size: int | None = None, interpolation: str | None = None) -> tuple[Steps, Steps]:
     """The training and the test transform.
 
     Args:
         input_size: side that the network expects; None: 224, or the images' own where they are shown whole.
         image_size: side of images that are shown whole; None: photographs of any size.
+        interpolation: by which every resize goes, as torchvision names it ("bilinear", which None means too; "bicubic").
     """
     from torchvision.transforms import v2
 
     check(opt, whole=image_size is not None)
+    by = {"interpolation": v2.InterpolationMode(interpolation or "bilinear")}
     if image_size is not None:
         size = opt.crop_size or input_size or image_size
-        test = [] if size == image_size else [v2.Resize((size, size))]
+        test = [] if size == image_size else [v2.Resize((size, size), **by)]
         moved = SHOWN_WHOLE[opt.augmentation or "base"] == "shift"
         return Steps([ShiftedCrop(image_size), *test] if moved else test), Steps(test)
 
@@ -124,13 +126,13 @@ def build(opt, input_size: int | None = None, image_size: int | None = None) -> 
     resize = opt.resize_size or preset.resize or _test_resize(size)
     if (resize if isinstance(resize, int) else min(resize)) < size:
         raise UserError(f"a crop of {size} reaches over the border of images resized to {resize}: raise --resize_size or lower --crop_size")
-    test = [v2.Resize(resize), v2.CenterCrop(size)]
+    test = [v2.Resize(resize, **by), v2.CenterCrop(size)]
     if preset.crop == "centre":
         return Steps(test), Steps(test)
-    training = [v2.Resize(resize)] if preset.resize_first or opt.resize_size or preset.crop == "shift" else []
+    training = [v2.Resize(resize, **by)] if preset.resize_first or opt.resize_size or preset.crop == "shift" else []
     if preset.crop == "random_resized":
         scale, ratio = tuple(opt.crop_scale or preset.scale), tuple(opt.crop_ratio or preset.ratio)
-        training.append(v2.RandomResizedCrop(size, scale=scale, ratio=ratio))
+        training.append(v2.RandomResizedCrop(size, scale=scale, ratio=ratio, **by))
     else:
         training.append(v2.RandomCrop(size) if preset.crop == "random" else ShiftedCrop(size))
     if preset.jitter:

@@ -18,7 +18,8 @@ TITLES = {
     "metrics": ("Metrics", "--evaluation_metrics"),
 }
 NOTES = {
-    "architectures": "And any classification network of torchvision or pretrainedmodels by its constructor's name (`tv:` and `ptm:` choose the package)."
+    "architectures": "And any classification network of torchvision or pretrainedmodels by its constructor's name (`tv:` and `ptm:` choose the package); any of timm by `timm:<name>`, "
+    "tag included: `python -c \"import timm; print(*timm.list_models('vit*', pretrained=True))\"` finds names."
 }
 
 

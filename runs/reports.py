@@ -45,6 +45,7 @@ def start_up(opt, runtime, data: str, trainer, optimizer, sampler, selection) ->
     if getattr(model, "backbone_rests", False):
         start = ", at the random weights that it starts from" if model.weights_name == "random" else ""
         lines.append(("", f"--freeze_backbone: the backbone rests{start}; only what stands behind it is trained"))
+    lines += [("", text) for text in partly(opt, model)]
     for group in optimizer.param_groups:
         of = f"{group.get('name', 'group')}, {sum(p.numel() for p in group['params']):,} parameters"
         lines.append(("optimiser", f"{opt.optim}: {of}, rate {group['lr']:g}, decay {group['weight_decay']:g}"))
@@ -61,6 +62,15 @@ def start_up(opt, runtime, data: str, trainer, optimizer, sampler, selection) ->
         lines.append(("kernels", f"--kernels {opt.kernels} is capped at this machine's {kernels(opt.kernels)} CPUs"))
     width = max(len(name) for name, _ in lines)
     print("\n".join(f"{name:>{width}}  {text}" for name, text in lines), flush=True)
+
+
+def partly(opt, model) -> list[str]:
+    """How much of the network trains where a part of its backbone rests, in words."""
+    if opt.freeze_blocks is None and not opt.lora_rank:
+        return []
+    total, rests = (sum(p.numel() for p in parameters) for parameters in (model.parameters(), model.at_rest()))
+    by = f"--lora_rank {opt.lora_rank} --lora_alpha {opt.lora_alpha:g}" if opt.lora_rank else f"--freeze_blocks {opt.freeze_blocks}"
+    return [f"{by}: {total - rests:,} of {total:,} parameters train, {(total - rests) / total:.2%}; the others rest"]
 
 
 def steps(opt) -> list[str]:
@@ -85,6 +95,7 @@ def environment(runtime, data: dict, model) -> dict:
         "gpu": torch.cuda.get_device_name(runtime.device) if runtime.device.type == "cuda" else None,
         "threads": torch.get_num_threads(),
         "weights": getattr(model, "weights_name", None),
+        **({"data_config": model.data_config} if hasattr(model, "data_config") else {}),
         **provenance.describe(getattr(model, "weights_file", None)),
         "data": data,
     }

@@ -22,7 +22,7 @@ def add_arguments(parser) -> None:
     group.role = roles.METHOD
     group.add_argument("--dataset", default="cub200", help="data set, a file of datasets/ (--list datasets)").role = roles.DATA
     group.add_argument(
-        "--arch", default="resnet50_frozen_normalize", help="network: <backbone>[_frozen][_normalize] (--list architectures)"
+        "--arch", default="resnet50_frozen_normalize", help="network: <backbone>[_frozen][_layernorm][_normalize] (--list architectures)"
     )
     group.add_argument(
         "--embed_dim", type=whole(0, WIDEST), default=128, help="dimensions of the embedding; 0 takes the backbone's features as they are"

@@ -34,7 +34,7 @@ def test_names_are_read(name, backbone, traits):
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("resnet50_frozn", "'frozn'. Did you mean 'frozen'? Available: frozen, normalize"),
+        ("resnet50_frozn", "'frozn'. Did you mean 'frozen'? Available: frozen, layernorm, normalize"),
         ("resnet50_frozn_normalize", "'frozn'"),
         ("resnet50_normalize_frozn", "'frozn'"),
         ("vit_b_16_normalise", "'normalise'. Did you mean 'normalize'?"),

@@ -1,0 +1,148 @@
+"""What of a backbone trains: all of it, what lies behind its first blocks, or low-rank updates of its attention alone (LoRA)."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch.nn.utils import parametrize
+
+from architectures import _blocks
+from utilities.errors import UserError
+
+STEMS = ("patch_embed", "conv_proj")  # the patch embedding, as timm and torchvision call it
+ATTENTION = ("attention", "attn")  # in the names of the classes
+PROJECTIONS = ("qkv", "q", "k", "v", "kv", "q_proj", "k_proj", "v_proj", "proj", "out_proj")
+PACKED = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")  # of torch.nn.MultiheadAttention
+MARK, ORIGINAL = ".parametrizations.", ".original"
+
+
+class Resting(NamedTuple):
+    """What of a backbone rests: the names of its parameters, and of the modules that stay in evaluation mode ("" is the backbone)."""
+
+    parameters: frozenset = frozenset()
+    modules: tuple = ()
+
+
+class LowRank(torch.nn.Module):
+    """W + alpha / r · up · down, a weight with an update of rank r (Hu et al., LoRA, arXiv 2106.09685); `up` starts at 0.
+
+    `down` is `(r, in)`, `up` `(out, r)`; `scale`, alpha / r, is stored with them so that a state dict can be merged without the flags.
+    """
+
+    def __init__(self, weight: torch.Tensor, rank: int, alpha: float):
+        super().__init__()
+        self.down = torch.nn.Parameter(weight.new_empty(rank, weight.shape[1]))
+        self.up = torch.nn.Parameter(weight.new_zeros(weight.shape[0], rank))
+        self.register_buffer("scale", weight.new_tensor(alpha / rank))
+        torch.nn.init.kaiming_uniform_(self.down, a=math.sqrt(5))
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        """The updated weight, `(out, in)` as `weight`."""
+        return updated(weight, self.up, self.down, self.scale)
+
+
+def updated(weight, up, down, scale) -> torch.Tensor:
+    """weight + scale · up · down."""
+    return weight + (scale * up) @ down
+
+
+def adapt(network, opt) -> Resting:
+    """Put the low-rank updates of --lora_rank into the network's backbone. Returns what rests by it, --freeze_blocks or --freeze_backbone.
+
+    Raises UserError where two of them are asked for, or the backbone has no such parts.
+    """
+    asked = {
+        "--freeze_backbone": opt.freeze_backbone, f"--freeze_blocks {opt.freeze_blocks}": opt.freeze_blocks is not None,
+        f"--lora_rank {opt.lora_rank}": opt.lora_rank > 0,
+    }  # fmt: skip
+    asked = [flag for flag, given in asked.items() if given]
+    if len(asked) > 1:
+        raise UserError(f"{asked[0]} and {asked[1]} both say what of the backbone rests: leave one out")
+    if opt.freeze_blocks is not None:
+        return first_blocks(network, opt.freeze_blocks)
+    if not asked:
+        return Resting()
+    names = frozenset(name for name, _ in network.backbone.named_parameters())
+    if not opt.lora_rank:
+        return Resting(names, ("",))
+    add_low_rank(network, opt.lora_rank, opt.lora_alpha)
+    names = frozenset(name for name, _ in network.backbone.named_parameters() if not name.endswith((".down", ".up")) or name in names)
+    return Resting(names, ("",))
+
+
+def first_blocks(network, count: int) -> Resting:
+    """The patch embedding, or what else lies before the first block, and the first `count` blocks with what follows each."""
+    backbone, blocks = network.backbone, network.blocks()
+    if not blocks:
+        raise UserError(f"--freeze_blocks {count}: --arch {network.name} has no blocks; ViTs and ResNets have: leave it out")
+    if count > len(blocks):
+        raise UserError(f"--freeze_blocks {count}: --arch {network.name} has {len(blocks)} blocks: give at most as many")
+    stem = next((f"{name}." for name in STEMS if hasattr(backbone, name)), "")
+    names = {id(parameter): name for name, parameter in backbone.named_parameters()}
+    resting = set()
+    for depth, parameters in _blocks.by_depth(backbone, blocks).items():
+        found = {names[id(parameter)] for parameter in parameters}
+        if depth > len(blocks):
+            resting |= {name for name in found if name.startswith(stem)}
+        elif depth > len(blocks) - count:
+            resting |= found
+    return Resting(frozenset(resting), _modules_of(backbone, resting))
+
+
+def _modules_of(backbone: torch.nn.Module, resting: set) -> tuple:
+    """The outermost modules all of whose parameters rest."""
+    found = []
+    for path, module in backbone.named_modules():
+        if any(path == outer or path.startswith(f"{outer}.") for outer in found):
+            continue
+        own = [f"{path}.{name}" if path else name for name, _ in module.named_parameters()]
+        if own and all(name in resting for name in own):
+            found.append(path)
+    return tuple(found)
+
+
+def attention_weights(backbone: torch.nn.Module) -> list[tuple[torch.nn.Module, str]]:
+    """(module, name of its weight) of the query, key, value and projection layers of every attention; fused ones are one weight."""
+    found = []
+    for module in backbone.modules():
+        if isinstance(module, torch.nn.MultiheadAttention):
+            found += [(module, name) for name in PACKED if getattr(module, name, None) is not None]
+            found.append((module.out_proj, "weight"))
+        elif any(word in type(module).__name__.lower() for word in ATTENTION):
+            layers = dict(module.named_children())
+            found += [(layers[name], "weight") for name in PROJECTIONS if isinstance(layers.get(name), torch.nn.Linear)]
+    return found
+
+
+def add_low_rank(network, rank: int, alpha: float) -> None:
+    """Give every attention weight of the backbone an update of this rank. Raises UserError where there is none, or it is too small."""
+    weights = attention_weights(network.backbone)
+    if not weights:
+        raise UserError(f"--lora_rank {rank}: --arch {network.name} has no attention layers that could be updated; ViTs have: leave it out")
+    least = min(min(getattr(module, name).shape) for module, name in weights)
+    if rank > least:
+        raise UserError(
+            f"--lora_rank {rank}: the smallest attention weight of --arch {network.name} has the rank {least}: give at most that"
+        )
+    for module, name in weights:
+        parametrize.register_parametrization(module, name, LowRank(getattr(module, name).detach(), rank, alpha))
+
+
+def merge(backbone: torch.nn.Module) -> None:
+    """Make plain weights of the updated ones, in place."""
+    for module in list(backbone.modules()):
+        for name in list(getattr(module, "parametrizations", {})):
+            if any(isinstance(part, LowRank) for part in module.parametrizations[name]):
+                parametrize.remove_parametrizations(module, name, leave_parametrized=True)
+
+
+def merged(state: dict) -> dict:
+    """A state dict with its low-rank updates, if it has any, merged into the weights; the same one where it has none."""
+    bases = [key.removesuffix(ORIGINAL) for key in state if MARK in key and key.endswith(ORIGINAL)]
+    if not bases:
+        return state
+    plain = {key: value for key, value in state.items() if MARK not in key}
+    for base in bases:
+        path, _, name = base.rpartition(MARK)
+        plain[f"{path}.{name}"] = updated(state[base + ORIGINAL], *(state[f"{base}.0.{part}"] for part in ("up", "down", "scale")))
+    return plain

@@ -1,0 +1,268 @@
+"""Any network of timm, by its name there, tag included: `timm:vit_small_patch16_224.dino`.
+
+Input size, mean, deviation and interpolation are those of timm's data config. timm is imported when such a name is read.
+"""
+
+import contextlib
+import difflib
+import functools
+import re
+import sys
+import urllib.error
+import urllib.request
+
+import torch
+
+from architectures import _blocks, _network, _weights
+from architectures._weights import Pretrained
+from utilities.errors import UnknownName, UserError
+
+FIND = "python -c \"import timm; print(*timm.list_models('vit*', pretrained=True))\""
+RECORDED = ("input_size", "mean", "std", "interpolation", "crop_pct", "crop_mode", "license")  # of the data config, in environment.yaml
+GEM_POWER, GEM_LEAST = 3.0, 1e-6
+ROOTS = ("blocks", "stages", "layers")  # where timm's networks keep their blocks, or stages of blocks
+REGNET_BLOCK = re.compile(r"b\d+")
+# Layers of efficientnet-pytorch and efficientnet-lite-pytorch, whose blocks are counted through, and as timm calls them.
+FOREIGN_BLOCK = re.compile(r"_blocks\.(\d+)\.(.+)")
+FOREIGN_STEM = {"_conv_stem.": "conv_stem.", "_bn0.": "bn1.", "_conv_head.": "conv_head.", "_bn1.": "bn2.", "_fc.": "classifier."}
+FOREIGN_EXPANDING = {
+    "_expand_conv.": "conv_pw.", "_bn0.": "bn1.", "_depthwise_conv.": "conv_dw.", "_bn1.": "bn2.", "_project_conv.": "conv_pwl.",
+    "_bn2.": "bn3.", "_se_reduce.": "se.conv_reduce.", "_se_expand.": "se.conv_expand.",
+}  # fmt: skip
+FOREIGN_PLAIN = {
+    "_depthwise_conv.": "conv_dw.", "_bn1.": "bn1.", "_project_conv.": "conv_pw.", "_bn2.": "bn2.", "_se_reduce.": "se.conv_reduce.",
+    "_se_expand.": "se.conv_expand.",
+}  # fmt: skip
+
+
+def package():
+    """timm. Raises UserError where it is not installed."""
+    try:
+        import timm
+    except ImportError as error:
+        raise UserError(f"--arch timm:… needs a package that is not there ({error}): pip install timm") from None
+    return timm
+
+
+@functools.cache
+def names() -> frozenset[str]:
+    """timm's names, with and without the tags of their weights."""
+    timm = package()
+    return frozenset([*timm.list_models(), *timm.list_pretrained()])
+
+
+def unknown(name: str, constructor: str) -> UnknownName:
+    """The error for a name that timm does not have: the nearest one, its tags, how to find others."""
+    model, dot, _ = constructor.partition(".")
+    tags = sorted(known for known in names() if known.startswith(f"{model}."))
+    if dot and tags:
+        return UnknownName(f"unknown architecture {name!r}: timm's weights of {model} are {', '.join(tags)}")
+    nearest = difflib.get_close_matches(constructor.lower(), names(), n=1)
+    hint = f" Did you mean 'timm:{nearest[0]}'?" if nearest else ""
+    return UnknownName(f"unknown architecture {name!r}.{hint} Names: {FIND}")
+
+
+def data_config(constructor: str):
+    """timm's record of a network and its weights (`PretrainedCfg`): of the tag, else of the default one; None where timm has none."""
+    return package().get_pretrained_cfg(constructor, allow_unregistered=True)
+
+
+def published(config) -> Pretrained | None:
+    """Where the weights are; None without any."""
+    name = f"{config.architecture}.{config.tag}" if config.tag else config.architecture
+    if config.hf_hub_id:
+        return Pretrained(name, f"hf-hub:{config.hf_hub_id}", hashed=False, fetch=functools.partial(fetch, config))
+    if config.url and not config.url.endswith(".npz"):
+        return Pretrained(name, config.url, hashed=False)
+    return None
+
+
+def fetch(config, cache: str | None) -> dict:
+    """The state dict on the hub, from the cache or the network. Raises OSError where it can be had from neither."""
+    import huggingface_hub
+    from timm.models import load_state_dict_from_hf
+
+    repository, _, revision = config.hf_hub_id.partition("@")
+    for file in _files(config.hf_hub_filename):
+        path = huggingface_hub.try_to_load_from_cache(repository, file, cache_dir=cache, revision=revision or None)
+        if isinstance(path, str):
+            return _weights.content_of(path)
+    more = {"filename": config.hf_hub_filename} if config.hf_hub_filename else {}
+    if not huggingface_hub.constants.HF_HUB_OFFLINE:
+        _reach(huggingface_hub.constants.ENDPOINT)
+    try:
+        return load_state_dict_from_hf(config.hf_hub_id, cache_dir=cache, weights_only=True, **more)
+    except Exception as error:  # of the hub's client and of the transport below it, which changes with its versions
+        raise OSError(str(error).strip() or type(error).__name__) from error
+
+
+def _files(named: str | None) -> list[str]:
+    """What a network's weights may be called on the hub."""
+    if not named:
+        return ["model.safetensors", "pytorch_model.bin"]
+    return [named.replace("pytorch_model", "model").rpartition(".")[0] + _weights.SAFE, named]
+
+
+def _reach(host: str) -> None:
+    """Raise OSError where the host does not answer: the hub's client would try again for most of a minute."""
+    with contextlib.suppress(urllib.error.HTTPError):  # an answer too
+        urllib.request.urlopen(urllib.request.Request(host, method="HEAD"), timeout=_weights.TIMEOUT).close()
+
+
+class GeneralisedMean(torch.nn.Module):
+    """(mean of x^p)^(1/p) over a map `(B, C, h, w)` or `(B, h, w, C)`, p = 3 (Radenović et al., arXiv 1711.02512).
+
+    Args:
+        pooling: timm's pooling in whose place it stands, whose output it has the shape of.
+    """
+
+    def __init__(self, pooling: torch.nn.Module, channels_last: bool):
+        super().__init__()
+        self.over = (1, 2) if channels_last else (2, 3)
+        self.keepdim = pooling(torch.ones(1, 1, 1, 1)).ndim == 4
+
+    def forward(self, maps: torch.Tensor) -> torch.Tensor:
+        """Pooled maps, `(B, C)` or with sides of 1."""
+        return maps.clamp(min=GEM_LEAST).pow(GEM_POWER).mean(self.over, keepdim=self.keepdim).pow(1 / GEM_POWER)
+
+
+def build(name, config, size: int | None) -> torch.nn.Module:
+    """The backbone without its classifier, random, for images of `size` where it has a table of positions."""
+    arguments = {"img_size": size} if size is not None else {}
+    try:
+        return package().create_model(name.constructor, pretrained=False, num_classes=0, **arguments)
+    except (ArithmeticError, AssertionError, RuntimeError, TypeError, ValueError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        at = f" at --crop_size {size}: take {config.input_size[-1]}" if size is not None else ""
+        raise UserError(f"{name.full} cannot be built{at} ({reason[:120]})") from None
+
+
+def set_pool(backbone: torch.nn.Module, name: str, pool: str) -> None:
+    """Pool otherwise. Raises UserError where the network does not allow it."""
+    refused = UserError(f"--pool {pool}: {name} does not pool so: leave it out, or take {'avg' if pool == 'token' else 'token or avg'}")
+    if pool == "gem":
+        layers = [(path, layer) for path, layer in backbone.named_modules() if type(layer).__name__ == "SelectAdaptivePool2d"]
+        if not layers:
+            raise refused
+        for path, layer in layers:
+            parent, _, child = path.rpartition(".")
+            channels_last = getattr(backbone, "output_fmt", "NCHW") == "NHWC"
+            setattr(backbone.get_submodule(parent), child, GeneralisedMean(layer, channels_last))
+        return
+    if pool == "token" and not getattr(backbone, "num_prefix_tokens", 0):
+        raise refused
+    try:
+        backbone.reset_classifier(0, pool)
+    except (AssertionError, AttributeError, TypeError, ValueError):
+        raise refused from None
+
+
+class Network(_network.Network):
+    """A network of timm without its classifier; `pooled` is what `forward_head(…, pre_logits=True)` gives.
+
+    Attributes: `data_config` (name -> value, for the records).
+    """
+
+    pools = True
+
+    def __init__(self, opt, name):
+        config = data_config(name.constructor)
+        native = config.input_size[-1]
+        crop_size = getattr(opt, "crop_size", None)
+        size = crop_size or native if config.fixed_input_size else native
+        backbone = build(name, config, size if config.fixed_input_size else None)
+        patch = _side(getattr(getattr(backbone, "patch_embed", None), "patch_size", None))
+        if config.fixed_input_size and size % patch:
+            near = max(round(size / patch), 1) * patch
+            raise UserError(f"--crop_size {size}: {name.full} cuts images into patches of {patch} x {patch}: take a multiple, {near}")
+        if opt.pool is not None:
+            set_pool(backbone, name.full, opt.pool)
+        self.maps_are_channels_last = getattr(backbone, "output_fmt", "NCHW") == "NHWC"
+        self.prefix_tokens = getattr(backbone, "num_prefix_tokens", 0)
+        self.fixed_size = config.fixed_input_size
+        self.data_config = {
+            key: list(value) if isinstance(value, tuple) else value for key in RECORDED if (value := getattr(config, key)) is not None
+        }
+        heads = config.classifier if isinstance(config.classifier, tuple) else (config.classifier,)
+        super().__init__(
+            opt, name, backbone, getattr(backbone, "head_hidden_size", None) or backbone.num_features, published(config), input_size=size, mean=config.mean, std=config.std,
+            head=heads[0] or "head", interpolation=config.interpolation,
+        )  # fmt: skip
+        if self.frozen and not any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in self.backbone.modules()):
+            raise UserError(f"--arch {name.full}: _frozen lets BatchNorm rest, and this backbone has none: leave it out")
+        parts = dict(self.backbone.named_modules())
+        stages = [stage["module"] for stage in getattr(self.backbone, "feature_info", None) or []]
+        self.STAGES = {stage: stage for stage in stages if stage in parts}
+
+    def published_state(self, state: dict) -> dict:
+        """See the base: other programs' names and tables of other sizes, as timm itself converts them."""
+        own = self.backbone.state_dict()
+        if all(key in state and state[key].shape == value.shape for key, value in own.items()):
+            return state
+        if "_conv_stem.weight" in state:
+            return renamed_efficientnet(state, self.backbone)
+        convert = getattr(sys.modules[type(self.backbone).__module__], "checkpoint_filter_fn", None)
+        if convert is not None:
+            state = convert(dict(state), self.backbone)
+        if getattr(self.backbone, "attn_pool", self) is None:  # --pool has taken the place of a pooling with weights
+            state = {key: value for key, value in state.items() if not key.startswith("attn_pool.")}
+        return state
+
+    def blocks(self) -> list[torch.nn.Module]:
+        """See the base: children of `blocks`, of the stages that have such, or as those of torchvision."""
+        found = _blocks.of_backbone(self.backbone)
+        for root in ROOTS if not found else ():
+            if isinstance(module := getattr(self.backbone, root, None), torch.nn.Sequential | torch.nn.ModuleList):
+                return list(_leaves(module))
+        stages = [getattr(self.backbone, f"s{number}", None) for number in range(1, 5)]
+        return found or ([block for stage in stages for block in _leaves(stage)] if all(stages) else [])
+
+    def mean_of(self, activations: torch.Tensor) -> torch.Tensor:
+        """See the base: class and register tokens are left out."""
+        if activations.ndim == 4 and self.maps_are_channels_last:
+            return activations.mean((1, 2))
+        return super().mean_of(activations[:, self.prefix_tokens :] if activations.ndim == 3 else activations)
+
+    def extract(self, images: torch.Tensor) -> dict:
+        """`pooled`, and `spatial` where the features are maps."""
+        if self.fixed_size and images.shape[2:] != (self.input_size, self.input_size):
+            raise self.wrong_size(images)
+        activations = self.backbone.forward_features(images)
+        features = {"pooled": self.backbone.forward_head(activations, pre_logits=True)}
+        if isinstance(activations, torch.Tensor) and activations.ndim == 4:
+            features["spatial"] = activations.permute(0, 3, 1, 2) if self.maps_are_channels_last else activations
+        return features
+
+
+def _side(patch_size) -> int:
+    return max(patch_size) if isinstance(patch_size, tuple | list) else patch_size or 1
+
+
+def _leaves(module: torch.nn.Module):
+    """The blocks in stages of stages."""
+    children = dict(module.named_children())
+    if isinstance(module, torch.nn.Sequential | torch.nn.ModuleList) or (children and all(map(REGNET_BLOCK.fullmatch, children))):
+        for child in children.values():
+            yield from _leaves(child)
+    elif isinstance(children.get("blocks"), torch.nn.Sequential | torch.nn.ModuleList):
+        yield from _leaves(children["blocks"])
+    else:
+        yield module
+
+
+def renamed_efficientnet(state: dict, backbone: torch.nn.Module) -> dict:
+    """A state dict of efficientnet-pytorch or efficientnet-lite-pytorch, in the names of timm's EfficientNets."""
+    places = [
+        (f"blocks.{stage}.{number}.", hasattr(block, "conv_pwl"))
+        for stage, blocks in enumerate(backbone.blocks)
+        for number, block in enumerate(blocks)
+    ]
+    found = {}
+    for key, value in state.items():
+        block = FOREIGN_BLOCK.fullmatch(key)
+        path, expands = places[int(block[1])] if block else ("", None)
+        layers = FOREIGN_STEM if block is None else FOREIGN_EXPANDING if expands else FOREIGN_PLAIN
+        rest = block[2] if block else key
+        foreign = next(layer for layer in layers if rest.startswith(layer))
+        found[path + layers[foreign] + rest.removeprefix(foreign)] = value
+    return found
