@@ -21,7 +21,7 @@ from utilities.step import Step
 
 N, CLASSES, WIDTH = 12, 6, 6
 NEEDED = {"pml": ["--loss_pml_class", "ContrastiveLoss"]}  # what a criterion cannot guess
-OF_TRAINERS = {}  # name -> flags that a trainer cannot do without
+OF_TRAINERS = {"cascaded": ["--cascade_sizes", "3", "2", "--cascade_percents", "1", ".5"], "unsupervised": ["--loss_margin_beta_shared"]}  # what a trainer cannot do without
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def states():
 class Network(torch.nn.Module):
     """Dropout of three kinds, stochastic depth, noise; two layers of its own."""
 
-    embed_dim = feature_dim = WIDTH
+    embed_dim, feature_dim, normalizes, STAGES = WIDTH, 5, False, ("first", "second")
 
     def __init__(self, norm=False, noise=True):
         super().__init__()
@@ -52,8 +52,15 @@ class Network(torch.nn.Module):
             x = self.dropouts(x)
             x = x + 0.1 * torch.randn(len(x), 1, dtype=x.dtype, device=x.device)
             x = x + 0.1 * torch.rand_like(x) + 0.1 * torch.bernoulli(torch.full_like(x, 0.3))
-        pooled = torch.tanh(self.hidden(x.flatten(1)))
-        return self.last_linear(pooled), {"pooled": pooled}
+        stages = [x.flatten(1)]
+        pooled = torch.tanh(self.hidden(stages[0]))
+        return self.embed(pooled), {"pooled": pooled, "stages": [*stages, pooled]}
+
+    def embed(self, pooled):
+        return self.last_linear(pooled)
+
+    def give_stages(self, stages):
+        return [64, 5]
 
 
 class Sampler:
