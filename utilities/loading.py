@@ -82,7 +82,8 @@ class BatchesInOrder:
     """
 
     def __init__(self, count: int, size: int, ranks):
-        bounds = [min(rank * -(-count // size) // ranks.size * size, count) for rank in range(ranks.size)] + [count]
+        batches = -(-count // size)
+        bounds = [min(-(-rank * batches // ranks.size) * size, count) for rank in range(ranks.size)] + [count]  # the first has one, if any has
         self.rows = [slice(*pair) for pair in zip(bounds, bounds[1:], strict=False)]
         self.mine, self.size = self.rows[ranks.rank], size
 
