@@ -3,8 +3,6 @@
 This file holds only the order of things. Flags: parameters.py. Every method: the folder it is named after.
 """
 
-import functools
-
 import architectures
 import batch_mining
 import criteria
@@ -18,12 +16,14 @@ from evaluation import ensemble, features, outputs
 from runs import RunFolder, reports
 from runs.folder import run_folder
 from runs.folds import CrossValidation
-from runs.run import Run, Selection
+from runs.follow import run_of
+from runs.run import Selection
 from trainers import OwnState
 from utilities.errors import one_line_errors
 from utilities.loading import evaluation_loader, training_loader
 from utilities.meter import EpochMeter
 from utilities.optimisers import build_optimizer, build_scheduler
+from utilities.ranks import several_processes
 from utilities.runtime import Runtime
 from utilities.step import build_step
 
@@ -41,7 +41,7 @@ def train_one_epoch(epoch, loader, step, opt, batches=None):
     meter = EpochMeter(step.trainer.criterion, batches)
     for batch in reports.progress(loader, epoch, opt, meter):
         meter.add(step(batch))
-    step.runtime.check_finite()
+    step.end_epoch()
     return meter.means(step.optimizer)
 
 
@@ -52,7 +52,7 @@ def train_epochs(run, loader, step, evaluated, to_evaluate, scheduler):
         due = epoch % run.opt.save_interval == 0 or epoch == run.opt.n_epochs
         scores, embedded = evaluation.evaluate(evaluated, to_evaluate if due else {}, run.opt, step.runtime)
         scheduler.step(scores)
-        run.end_epoch(epoch, means, scores, draw=functools.partial(outputs.of_best_epoch, run, embedded))
+        run.end_epoch(epoch, means, scores, draw=lambda: outputs.of_best_epoch(run, embedded))  # noqa: B023, drawn before the next one
         reports.epoch_line(run, epoch, means, scores)
 
 
@@ -66,9 +66,9 @@ def train(opt, began=lambda: None):
     features.check(trainer, opt, runtime)
     optimizer = build_optimizer(network, trainer.criterion, opt, trainer.param_groups(opt))
     sampler = datasampler.for_training(opt, splits["training"], trainer.LABELS)
-    training = training_loader(splits["training"], sampler, opt, trainer.VIEWS)
+    training = training_loader(splits["training"], sampler, opt, trainer.VIEWS, runtime.ranks)
     step = build_step(opt, trainer, optimizer, runtime, sampler, trainers.average_of(network, opt))
-    evaluated, to_evaluate = trainer.evaluated(step.evaluated), evaluation.loaders(splits, opt)
+    evaluated, to_evaluate = trainer.evaluated(step.evaluated), evaluation.loaders(splits, opt, runtime.ranks)
     evaluation.check(evaluated, to_evaluate, opt, runtime)
     selection = Selection(opt, metrics.higher_is_better, "val" if splits["validation"] is not None else "test")
     scheduler = build_scheduler(optimizer, opt, selection)
@@ -77,7 +77,7 @@ def train(opt, began=lambda: None):
         return reports.dry_run(opt, step, training, to_evaluate)
 
     sampler.create_storage(evaluation_loader(splits["evaluation"], opt), trainer, runtime.device)
-    run = Run(opt, {**step.parts, "scheduler": scheduler, **OwnState.part(trainer)}, selection)
+    run = run_of(opt, {**step.parts, "scheduler": scheduler, **OwnState.part(trainer)}, selection, runtime.ranks)
     run.start(reports.environment(runtime, datasets.record(splits), network))
     began()
     with reports.interruptible(run):
@@ -85,6 +85,7 @@ def train(opt, began=lambda: None):
         for epoch, bare in run.untrained_epochs():
             run.record_untrained(epoch, outputs.of_untrained(run, epoch, *evaluation.evaluate(evaluated, to_evaluate, opt, runtime, bare)))
         train_epochs(run, training, step, evaluated, to_evaluate, scheduler)
+        runtime.ranks.wait()  # until what the first process writes is there
         if run.lacks_final_test:
             run.record_final(outputs.on_test(run, splits, runtime))
     reports.finish(run)
@@ -96,7 +97,7 @@ def evaluate_again(opt):
     runtime = Runtime(opt).begin()
     network = runtime.place(RunFolder(run_folder(opt)).network(evaltypes=opt.evaltypes))
     splits = datasets.select(opt.dataset, opt.but(label_level_train=0), opt.source_path, **datasets.shape_for(network))
-    return outputs.again(network, evaluation.loaders(splits, opt), opt, runtime)
+    return outputs.again(network, evaluation.loaders(splits, opt, runtime.ranks), opt, runtime)
 
 
 def evaluate_ensemble(cross):
@@ -106,7 +107,7 @@ def evaluate_ensemble(cross):
     for fold in cross.options(range(cross.n_folds)):  # one network in memory at a time
         network = runtime.place(RunFolder(run_folder(fold)).network(evaltypes=opt.evaltypes))
         splits = datasets.select(opt.dataset, fold.but(label_level_train=0), opt.source_path, **datasets.shape_for(network))
-        members.append(evaluation.embed_all(network, evaluation.loaders(splits, opt), opt, runtime)[ensemble.SPLIT])
+        members.append(evaluation.embed_all(network, evaluation.loaders(splits, opt, runtime.ranks), opt, runtime)[ensemble.SPLIT])
     embedded = ensemble.join(members)
     if opt.dump_embeddings:
         outputs.dump(cross.meta.path, embedded, opt)
@@ -144,7 +145,6 @@ def main(opt):
 
 
 if __name__ == "__main__":
-    with one_line_errors():
+    with one_line_errors(), several_processes():
         options = parameters.read()
-        answer = parameters.answer(options)
-        print(answer) if answer is not None else main(options)
+        print(answer) if (answer := parameters.answer(options)) is not None else main(options)

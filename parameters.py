@@ -157,6 +157,10 @@ def step_parameters(parser) -> None:
         help="no weight decay on the biases and norm layers of the networks, that is on their parameters of one dimension; the criterion's go by --loss_decay",
     )  # fmt: skip
     group.add_argument(
+        "--sync_bn", action="store_true",
+        help="under torchrun, on GPUs, BatchNorm takes its batch statistics from the whole batch; without it from each process's part",
+    )  # fmt: skip
+    group.add_argument(
         "--channels_last", action="store_true", help="images and convolutions with the channels last in memory, faster on most GPUs"
     )
     group.add_argument(

@@ -76,9 +76,18 @@ class Reader:
             return image
         from torchvision.transforms.v2 import functional
 
-        size = [max(round(length * self.side / longest), 1) for length in image.shape[1:]]
-        smaller = functional.resize(image, size)
+        smaller = functional.resize(image, list(self._limited(*image.shape[1:])))
         return smaller.permute(1, 2, 0).contiguous().permute(2, 0, 1)  # in memory as decoded images are, and those of the cache
+
+    def size(self, path: str) -> tuple[int, int]:
+        """(height, width) of what it gives, without decoding."""
+        height, width = _images.size(path)
+        longest = max(height, width)
+        return self._limited(height, width) if self.side and longest > self.side else (height, width)
+
+    def _limited(self, *lengths: int) -> tuple[int, int]:
+        """Height and width with the longer one brought to the side."""
+        return tuple(max(round(length * self.side / max(lengths)), 1) for length in lengths)
 
     @property
     def text(self) -> str:

@@ -16,6 +16,8 @@ from utilities.errors import UserError
 JPEG_MAGIC = (0xFF, 0xD8)
 JPEG_PACKAGES = ("torchvision", "torchcodec")  # torchvision means to drop its decoders in favour of torchcodec's
 MOST_16 = 2**16 - 1  # white in 16 bits
+WITH_EXIF_IN_FRONT = ("JPEG", "MPO", "BMP", "WEBP")  # of the others the pixels may come first
+SIDEWAYS = (5, 6, 7, 8)  # EXIF's turns by a quarter
 
 
 class Image(NamedTuple):
@@ -43,6 +45,23 @@ def decode(path: str) -> torch.Tensor:
         with contextlib.suppress(RuntimeError):
             return decode_jpeg(torch.from_numpy(data))
     return torch.from_numpy(_with_pillow(path, "RGB")).permute(2, 0, 1)
+
+
+def size(path: str) -> tuple[int, int]:
+    """(height, width) of what `decode` gives, of which the head of the file tells. Raises UserError where it does not."""
+    import PIL.ExifTags
+    import PIL.Image
+
+    try:
+        with PIL.Image.open(path) as image:
+            (width, height), turned = image.size, 1
+            if image.format not in WITH_EXIF_IN_FRONT:
+                image.load()
+            with contextlib.suppress(ValueError, KeyError, TypeError, struct.error):
+                turned = image.getexif().get(PIL.ExifTags.Base.Orientation, 1)
+    except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError):
+        return tuple(decode(path).shape[1:])
+    return (width, height) if turned in SIDEWAYS else (height, width)
 
 
 @functools.cache
@@ -184,6 +203,22 @@ class ImageSet(torch.utils.data.Dataset):
         """`(label, image, index)`; the image uint8 `(3, H, W)`, transformed, or its features `(F,)`."""
         image = self.transform(self.original(index)) if self.features is None else self.features[index]
         return self.image_list[index][1], image, index
+
+    def pass_over(self, index: int) -> None:
+        """Draw what `[index]` draws, and load nothing: under torchrun for the images of a batch that another process loads.
+
+        The transform runs on an image without pixels: what it draws may depend on the image's size, and depends on nothing else.
+        """
+        if self.features is None:
+            self.transform(torch.empty(3, *self._size(index), dtype=torch.uint8, device="meta"))
+
+    def _size(self, index: int) -> tuple[int, int]:
+        """(height, width) of `original(index)`."""
+        if self.pixels is not None:
+            return tuple(self.pixels[index].shape[1:])
+        measure = getattr(self.read, "size", None) or (size if self.read is decode else None)
+        path = self.image_list[index][0]
+        return tuple(self.read(path).shape[1:]) if measure is None else measure(path)
 
     def original(self, index: int) -> torch.Tensor:
         """The image before the transform, uint8 `(3, H, W)`."""

@@ -34,10 +34,10 @@ class Embedded(NamedTuple):
     dataset: Any = None
 
 
-def loaders(splits: dict, opt) -> dict:
+def loaders(splits: dict, opt, ranks=None) -> dict:
     """Loader of each split to embed, of what `datasets.select` gives: those of `--splits_to_eval`, and training where it is the reference.
 
-    Raises UserError where a split is not there, or lacks what the flags compare by.
+    `ranks`: of several processes, of which each embeds a part. Raises UserError where a split is not there, or lacks what the flags compare by.
     """
     there = {"train": splits["evaluation"], "val": splits["validation"], "test": splits["testing"]}
     missing = [split for split in opt.splits_to_eval if there[split] is None]
@@ -46,7 +46,7 @@ def loaders(splits: dict, opt) -> dict:
     wanted = {*opt.splits_to_eval, *(["train"] if opt.eval_reference_set == spaces.TRAINING else [])}
     chosen = {split: dataset for split, dataset in there.items() if split in wanted}
     spaces.check(chosen, opt)
-    return {split: evaluation_loader(dataset, opt) for split, dataset in chosen.items()}
+    return {split: evaluation_loader(dataset, opt, ranks) for split, dataset in chosen.items()}
 
 
 def check(model, loaders: dict, opt, runtime) -> None:
@@ -91,7 +91,7 @@ def _outputs(embeddings, activations: dict, bare: bool) -> dict:
 
 
 def embed(model: torch.nn.Module, loader, runtime, title: str = "", bare: bool = False, normalize: bool = True) -> Embedded:
-    """Embed all images of `loader`, in its order, into preallocated arrays.
+    """Embed all images of `loader`, in its order, into preallocated arrays; of several processes each its part, and all have all.
 
     `title`: what the progress bar says. `bare`: the backbone's pooled features instead of the embedding. Without `normalize` the embedding
     keeps the length that it has before the network brings it to 1. Raises UserError where the network has no such output.
@@ -99,10 +99,11 @@ def embed(model: torch.nn.Module, loader, runtime, title: str = "", bare: bool =
     began = time.monotonic()
     was_training = model.training
     model.eval()
-    count = len(loader.dataset)
-    features, labels, start = {}, np.empty(count, dtype=np.int64), 0
+    count, parts = len(loader.dataset), getattr(getattr(loader, "batch_sampler", None), "rows", None)  # one process's loader has no parts
+    mine = slice(0, count) if parts is None else loader.batch_sampler.mine
+    features, labels, start = {}, np.empty(count, dtype=np.int64), mine.start
     length = contextlib.nullcontext() if normalize or bare else _unnormalised(model)
-    with torch.no_grad(), length, tqdm(total=count, desc=title, unit="img", leave=False, disable=None) as bar:
+    with torch.no_grad(), length, tqdm(total=mine.stop - mine.start, desc=title, unit="img", leave=False, disable=None) as bar:
         for batch_labels, images, _ in loader:
             with runtime.autocast():
                 embeddings, activations = model(runtime.to_device(images))
@@ -114,9 +115,19 @@ def embed(model: torch.nn.Module, loader, runtime, title: str = "", bare: bool =
             labels[start:stop] = batch_labels.numpy()
             bar.update(len(batch_labels))
             start = stop
-    assert start == count, f"the loader gave {start} of {count} images"
+    assert start == mine.stop, f"the loader gave {start - mine.start} of {mine.stop - mine.start} images"
+    if parts is not None:
+        _join(features, labels, parts, runtime.ranks)
     model.train(was_training)
     return Embedded(features, labels, time.monotonic() - began, without_seeds(loader.dataset))
+
+
+def _join(features: dict, labels: np.ndarray, parts: list[slice], ranks) -> None:
+    """Fill in what the other processes have embedded; one without images learns from the first what there is."""
+    for name, width in ranks.share({name: rows.shape[1] for name, rows in features.items()}).items():
+        features.setdefault(name, np.empty((len(labels), width), dtype=np.float32))
+        ranks.share_rows(features[name], parts)
+    ranks.share_rows(labels, parts)
 
 
 def without_seeds(dataset):
@@ -148,7 +159,12 @@ def score(embedded: dict, opt, runtime) -> dict:
 
     Returns split -> {metric: value}, names as in metrics.csv. With `--tester same_parent_label` the mean over the super-classes in which a
     metric is defined: the others, such as those without a class of two for `map_r`, are left out; NaN where it is in none.
+    Of several processes the first computes.
     """
+    return runtime.ranks.first(lambda: _score(embedded, opt, runtime))
+
+
+def _score(embedded: dict, opt, runtime) -> dict:
     measured, device = spaces.scored(embedded, opt), _device(opt, runtime)
     scores = {split: {} for split in measured}
     starts = getattr(opt, "eval_kmeans_starts", None)  # a run of an earlier version has no such flag

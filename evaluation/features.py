@@ -36,7 +36,9 @@ def fill(splits: dict, network: torch.nn.Module, opt, runtime) -> None:
         return
     seconds, there = 0.0, {"train": splits["evaluation"], "val": splits["validation"], "test": splits["testing"]}
     for split in dict.fromkeys(["train", *opt.splits_to_eval]):
-        embedded = evaluation.embed(network, evaluation_loader(there[split], opt), runtime, f"features of {split}", bare=True)
+        embedded = evaluation.embed(
+            network, evaluation_loader(there[split], opt, runtime.ranks), runtime, f"features of {split}", bare=True
+        )
         there[split].features = torch.from_numpy(embedded.features[spaces.BARE])
         seconds += embedded.seconds
     splits["training"].features = splits["evaluation"].features

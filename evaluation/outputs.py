@@ -19,7 +19,7 @@ def on_test(run, splits: dict, runtime) -> dict:
     """What the selected epoch's checkpoint of a run gives on test. Returns {"test": {metric: value}}."""
     opt = run.opt.but(splits_to_eval=["test"])
     network = runtime.place(RunFolder(run.folder).network(evaltypes=opt.evaltypes))
-    return evaluation.evaluate(network, evaluation.loaders(splits, opt), opt, runtime)[0]
+    return evaluation.evaluate(network, evaluation.loaders(splits, opt, runtime.ranks), opt, runtime)[0]
 
 
 def of_best_epoch(run, embedded: dict) -> None:
@@ -33,7 +33,7 @@ def of_best_epoch(run, embedded: dict) -> None:
 
 def of_untrained(run, epoch: int, scores: dict, embedded: dict) -> dict:
     """Write the untrained network's embeddings (epoch 0) where nothing is trained and `--dump_embeddings` asks for them: the scores."""
-    if run.opt.dump_embeddings and run.opt.n_epochs == 0 and epoch == 0:
+    if run.writes and run.opt.dump_embeddings and run.opt.n_epochs == 0 and epoch == 0:
         print("\n".join(f"written  {path}" for path in dump(run.folder, embedded, run.opt)))
     return scores
 
@@ -80,6 +80,8 @@ def again(model, loaders: dict, opt, runtime) -> dict:
     name, epoch = state["selected"].get("checkpoint", checkpoint.LAST), state["selected"]["epoch"]
     evaluation.check(model, loaders, opt, runtime)
     scores, embedded = evaluation.evaluate(model, loaders, opt, runtime)
+    if not runtime.ranks.writes:
+        return scores
     data, about = _data(loaders, opt), {"flags": opt.measured(), "other_data": opt.other_data or None}
     target = measurement(folder / f"evaluation_{name.removeprefix('checkpoint_').removesuffix('.pth.tar')}", about)
     with replacing(target) as file:

@@ -10,6 +10,7 @@ import datasets
 import metrics
 import trainers
 from utilities.errors import UserError
+from utilities.ranks import processes
 from utilities.step import parse_weights
 
 
@@ -132,6 +133,11 @@ def _check_evaluation(opt) -> None:
 
 def _check_folds(opt) -> None:
     """What is asked of folds goes with a scheme that has them."""
+    if opt.is_cross_validation and processes() > 1:
+        raise UserError(
+            f"torchrun trains one run, and --split_scheme {opt.split_scheme} makes folds, each a run of its own: start them as one process, "
+            "each with its --folds, on a GPU each"
+        )
     if not opt.is_cross_validation:
         for name in ("evaluate_ensemble", "aggregate_only"):
             if getattr(opt, name):
@@ -163,7 +169,12 @@ def _check_numbers(opt) -> None:
         raise UserError(f"--evaltypes {shown(opt.evaltypes)}: each one once")
     if len(opt.gpu) > 1:
         raise UserError(
-            f"--gpu {shown(opt.gpu)}: a run trains on one GPU: name one; Run_Script.py --gpus {shown(opt.gpu)} gives each its own run"
+            f"--gpu {shown(opt.gpu)}: a process trains on one GPU. One run on all of them: CUDA_VISIBLE_DEVICES={','.join(map(str, opt.gpu))} "
+            f"torchrun --nproc_per_node {len(opt.gpu)} main.py …; a run on each: Run_Script.py --gpus {shown(opt.gpu)}"
+        )
+    if opt.sync_bn and opt.chunk_size:
+        raise UserError(
+            f"--sync_bn --chunk_size {opt.chunk_size}: BatchNorm would take its statistics from one chunk of each process: leave one out"
         )
 
 

@@ -94,6 +94,7 @@ def environment(runtime, data: dict, model) -> dict:
         "device": str(runtime.device),
         "gpu": torch.cuda.get_device_name(runtime.device) if runtime.device.type == "cuda" else None,
         "threads": torch.get_num_threads(),
+        **({"processes": runtime.ranks.size} if runtime.ranks.size > 1 else {}),
         "weights": getattr(model, "weights_name", None),
         **({"data_config": model.data_config} if hasattr(model, "data_config") else {}),
         **provenance.describe(getattr(model, "weights_file", None)),
@@ -131,10 +132,10 @@ def dry_run(opt, step, training, evaluated: dict) -> None:
     loss = step.forward(batch)[2]
     if not math.isfinite(loss.item()):
         raise UserError(f"the first batch gives loss {loss.item()}: check the loss's own flags, --lr and --precision")
-    step(batch)
+    images = step(batch).images
     for loader in evaluated.values():
         next(iter(loader))
-    print(f"dry run: one batch of {len(batch.images)} images gives loss {loss.item():.4f}; nothing was written")
+    print(f"dry run: one batch of {images} images gives loss {loss.item():.4f}; nothing was written")
 
 
 def finish(run) -> None:

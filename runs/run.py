@@ -60,6 +60,8 @@ class Run:
         selection: how the best epoch is chosen.
     """
 
+    writes = True  # False: of a process that follows another, see `runs.follow`
+
     def __init__(self, opt, parts: dict, selection: Selection):
         self.opt, self.parts, self.selection = opt, parts, selection
         wanted = run_folder(opt)
@@ -67,11 +69,15 @@ class Run:
         if opt.resume is not None and not self.resumed:
             print(f"--resume: no run in {wanted}: this is a new one")
         self.folder = wanted if self.resumed else new_folder(wanted, numbered=opt.fold is None)
+        self.begin()
+        self.batches = BatchLog(0 if opt.no_records else opt.log_every, parts["optimizer"], self._write_batches)
+
+    def begin(self) -> None:
+        """Nothing is trained yet."""
         self.epoch = 0  # trained epochs
         self.state = {"best": {}, "selected": {"epoch": None, "values": {}}, "last": {}, "seconds": 0.0, "untrained": {}, "stopped": False}
         self._began = time.monotonic()
         self.sinks = []
-        self.batches = BatchLog(0 if opt.no_records else opt.log_every, parts["optimizer"], self._write_batches)
 
     def start(self, environment: dict) -> None:
         """Write what the run is, or restore where it stood; open the records.

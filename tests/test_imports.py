@@ -70,7 +70,20 @@ def test_main_is_short():
 
 
 def test_heavy_packages_are_imported_where_used():
-    heavy = {"torchvision", "pretrainedmodels", "timm", "safetensors", "faiss", "wandb", "sklearn", "pandas", "matplotlib", "tensorboard", "optuna", "scipy"}
+    heavy = {
+        "torchvision",
+        "pretrainedmodels",
+        "timm",
+        "safetensors",
+        "faiss",
+        "wandb",
+        "sklearn",
+        "pandas",
+        "matplotlib",
+        "tensorboard",
+        "optuna",
+        "scipy",
+    }
     for folder in ALLOWED:
         for path in (ROOT / folder).rglob("*.py"):
             for node in ast.parse(path.read_text(encoding="utf-8")).body:

@@ -138,6 +138,13 @@ def uses_batch_statistics(module: torch.nn.Module) -> bool:
     return any(isinstance(layer, _BatchNorm) and layer.training for layer in module.modules())
 
 
+def running_statistics(module: torch.nn.Module, like: torch.nn.Module | None = None) -> list[torch.Tensor]:
+    """The running means and variances of the BatchNorm layers that move: in training mode, or in that of `like`, of which `module` is a copy."""
+    pairs = zip(module.modules(), module.modules() if like is None else like.modules(), strict=True)
+    layers = [layer for layer, its in pairs if isinstance(layer, _BatchNorm) and its.training]
+    return [value for layer in layers for value in (layer.running_mean, layer.running_var) if value is not None]
+
+
 class Chunks:
     """The outputs of a batch, made chunk by chunk, and the way of their gradient back.
 
@@ -154,17 +161,18 @@ class Chunks:
 
     def _run(self, number: int, state: tuple, once: Once) -> dict:
         """Name, of nested outputs names -> tensor or other value, of one chunk."""
-        start, total = number * self.size, len(self.images)
+        start = number * self.size
         images = self.images[start : start + self.size]
+        start += self.first
         set_draw_state(state, self.runtime.device)
         self.trainer.once_a_chunk = once
-        draws = contextlib.nullcontext() if self.runtime.compiles else DrawsOfBatch(start, start + len(images), total)
+        draws = contextlib.nullcontext() if self.runtime.compiles else DrawsOfBatch(start, start + len(images), self.total)
         try:
             with self.runtime.autocast(), draws:
                 outputs = self.trainer.outputs(self.runtime.to_device(images))
         finally:
             self.trainer.once_a_chunk = None
-        outputs = dict(_flat(self.runtime.full(outputs)))
+        outputs = dict(flat(self.runtime.full(outputs)))
         for name, value in outputs.items():
             if torch.is_tensor(value) and (value.ndim == 0 or len(value) != len(images)):
                 raise UserError(
@@ -172,9 +180,13 @@ class Chunks:
                 )
         return outputs
 
-    def outputs(self, images: torch.Tensor) -> dict:
-        """The trainer's outputs of all `images`, as leaves of the graph where they require a gradient."""
+    def outputs(self, images: torch.Tensor, first: int = 0, total: int | None = None) -> dict:
+        """The trainer's outputs of all `images`, as leaves of the graph where they require a gradient.
+
+        `first`, `total`: where `images` are a part of a batch, the place of the first in it, and how many it has.
+        """
         self.images, device = images, self.runtime.device
+        self.first, self.total = first, len(images) if total is None else total
         number_of_chunks = -(-len(images) // self.size)
         self.runs, parts, state = [], [], draw_state(device)
         for number in range(number_of_chunks):
@@ -189,7 +201,7 @@ class Chunks:
                 state = draw_state(device)  # compiled code draws for its chunk
         joined = {name: torch.cat([part[name] for part in parts]) if torch.is_tensor(value) else value for name, value in parts[0].items()}
         self.leaves = {name: joined[name].requires_grad_() for name in wanted}
-        return _nested(joined)
+        return nested(joined)
 
     def backward(self) -> None:
         """Run each chunk again, and put the gradient that the leaves were given through it; where none was given, nothing runs."""
@@ -206,17 +218,17 @@ class Chunks:
         self.images, self.runs, self.leaves = None, [], {}
 
 
-def _flat(outputs: dict, path: tuple = ()):
+def flat(outputs: dict, path: tuple = ()):
     """Path of names -> value of nested dicts."""
     for name, value in outputs.items():
         if isinstance(value, dict):
-            yield from _flat(value, (*path, name))
+            yield from flat(value, (*path, name))
         else:
             yield (*path, name), value
 
 
-def _nested(flat: dict) -> dict:
-    """What `_flat` was made of."""
+def nested(flat: dict) -> dict:
+    """What `flat` was made of."""
     outputs = {}
     for path, value in flat.items():
         inner = outputs

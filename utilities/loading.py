@@ -18,21 +18,31 @@ _LOST = re.compile(r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:is killed by
 
 
 class Batch(NamedTuple):
-    """What a training step takes: labels `(B,)`, images uint8 `(B, 3, H, W)`, their places in the data set `(B,)`."""
+    """What a training step takes: labels `(B,)`, images uint8 `(B, 3, H, W)`, their places in the data set `(B,)`.
+
+    Under torchrun a loader gives each process labels and images of its part of the batch, and the places of all.
+    """
 
     labels: torch.Tensor
     images: torch.Tensor
     indices: torch.Tensor
 
 
+class Items(list):
+    """The items of a part of a batch, with the indices of all of it."""
+
+    indices = ()
+
+
 def _collate(items: list) -> Batch:
-    return Batch(*default_collate(items))
+    batch = Batch(*default_collate(items))
+    return batch._replace(indices=torch.tensor(items.indices)) if isinstance(items, Items) else batch
 
 
 class SeededBatch(list):
-    """The indices of one batch with the seed of its augmentations."""
+    """The indices of one batch with the seed of its augmentations; `part`: the slice of it that is loaded, None: all."""
 
-    seed = 0
+    seed, part = 0, None
 
 
 class EpochBatches:
@@ -42,8 +52,9 @@ class EpochBatches:
     would share the random stream in an order that depends on `--kernels`.
     """
 
-    def __init__(self, sampler, iterations: int | None = None, views: int = 1):
+    def __init__(self, sampler, iterations: int | None = None, views: int = 1, ranks=None):
         self.sampler, self.views = sampler, views  # a batch holds its images so often, each time augmented anew
+        self.ranks = ranks  # `utilities.ranks.Ranks` whose part of each batch is loaded; None: all of it
         self.iterations = iterations  # batches an epoch; None: the sampler's own number
 
     def __len__(self):
@@ -58,7 +69,32 @@ class EpochBatches:
         for indices, seed in zip(batches, torch.randint(2**62, (len(batches),)).tolist(), strict=True):
             batch = SeededBatch([*indices] * self.views)
             batch.seed = seed
+            if self.ranks is not None and self.ranks.cuts(len(batch)):
+                batch.part = self.ranks.part(len(batch))
             yield batch
+
+
+class BatchesInOrder:
+    """The batches of a data set in its order that one process embeds: whole ones, one behind the other.
+
+    Attributes:
+        rows: the images that each process embeds, a slice each.
+    """
+
+    def __init__(self, count: int, size: int, ranks):
+        batches = -(-count // size)
+        bounds = [min(-(-rank * batches // ranks.size) * size, count) for rank in range(ranks.size)] + [
+            count
+        ]  # the first has one, if any has
+        self.rows = [slice(*pair) for pair in zip(bounds, bounds[1:], strict=False)]
+        self.mine, self.size = self.rows[ranks.rank], size
+
+    def __len__(self):
+        return -(-(self.mine.stop - self.mine.start) // self.size)
+
+    def __iter__(self):
+        for start in range(self.mine.start, self.mine.stop, self.size):
+            yield list(range(start, min(start + self.size, self.mine.stop)))
 
 
 class SeededItems(Dataset):
@@ -79,7 +115,21 @@ class SeededItems(Dataset):
             if get_worker_info() is not None:
                 random.seed(torch.initial_seed())
                 np.random.seed(torch.initial_seed() % 2**32)  # noqa: NPY002
-            return [self.dataset[index] for index in batch]
+            part = getattr(batch, "part", None)
+            return [self.dataset[index] for index in batch] if part is None else self._part(batch, part)
+
+    def _part(self, batch: SeededBatch, part: slice) -> Items:
+        """The items of a part, augmented as in the whole batch: what comes before draws, and is not loaded where the data set can do so."""
+        items, passes = Items(), getattr(self.dataset, "pass_over", None)
+        items.indices = list(batch)
+        for place, index in enumerate(batch):
+            if part.start <= place < part.stop:
+                items.append(self.dataset[index])
+            elif passes is None:
+                self.dataset[index]  # also behind the part: its draws may be of generators that live on
+            elif place < part.start:
+                passes(index)
+        return items
 
 
 class Loader(DataLoader):
@@ -136,24 +186,30 @@ def kernels(asked: int) -> int:
     return min(asked, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
-def training_loader(dataset: Dataset, sampler, opt, views: int = 1) -> DataLoader:
-    """Loader of the batches that `sampler` puts together, with so many augmented views of each image; yields `Batch`."""
-    return _loader(dataset, opt, opt.kernels, batch_sampler=EpochBatches(sampler, opt.iterations_per_epoch, views))
+def training_loader(dataset: Dataset, sampler, opt, views: int = 1, ranks=None) -> DataLoader:
+    """Loader of the batches that `sampler` puts together, with so many augmented views of each image; yields `Batch`.
+
+    `ranks`: the run's processes, which load a part of each batch each. A subset that is chosen from the batch needs all of it.
+    """
+    ranks = None if getattr(opt, "subset_mining", None) else ranks
+    return _loader(dataset, opt, opt.kernels, True, batch_sampler=EpochBatches(sampler, opt.iterations_per_epoch, views, ranks))
 
 
-def evaluation_loader(dataset: Dataset, opt) -> DataLoader:
-    """Loader of the whole data set in its order; yields `Batch`."""
-    return _loader(dataset, opt, opt.eval_kernels, batch_size=opt.eval_bs, shuffle=False)
+def evaluation_loader(dataset: Dataset, opt, ranks=None) -> DataLoader:
+    """Loader of the data set in its order; yields `Batch`. Of several processes, `ranks`, each has its part of the batches."""
+    if ranks is None or ranks.size == 1:
+        return _loader(dataset, opt, opt.eval_kernels, False, batch_size=opt.eval_bs, shuffle=False)
+    return _loader(dataset, opt, opt.eval_kernels, False, batch_sampler=BatchesInOrder(len(dataset), opt.eval_bs, ranks))
 
 
-def _loader(dataset, opt, n_kernels, **batches) -> DataLoader:
+def _loader(dataset, opt, n_kernels, trains: bool, **batches) -> DataLoader:
     n_kernels = kernels(n_kernels)
     return Loader(
         SeededItems(dataset),
         collate_fn=_collate,
         num_workers=n_kernels,
         pin_memory=torch.cuda.is_available(),
-        persistent_workers=n_kernels > 0 and "batch_sampler" in batches,
+        persistent_workers=n_kernels > 0 and trains,
         worker_init_fn=_start_worker,
         generator=torch.Generator().manual_seed(opt.seed),  # its own: starting an epoch takes nothing from the training's stream
         **batches,

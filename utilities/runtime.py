@@ -9,6 +9,7 @@ import torch
 from utilities import memory
 from utilities.compiling import Compiler
 from utilities.errors import NotFinite, UserError
+from utilities.ranks import Ranks, local_rank
 from utilities.tensors import raise_half
 
 CHECK_EVERY = 25  # steps between looks at the loss on a GPU, where each look waits for the device
@@ -61,12 +62,18 @@ class Runtime:
     """Owns device, precision, clipping and the optimiser step. Making one changes nothing outside it; `begin` does.
 
     Args:
-        opt: reads `gpu`, `precision`, `clip_grad_norm`, `seed`, `channels_last`, `compile`, `tf32`.
+        opt: reads `gpu`, `precision`, `clip_grad_norm`, `seed`, `channels_last`, `compile`, `tf32`, `sync_bn`.
+
+    Attributes:
+        ranks: which of the run's processes this is, under torchrun.
+
+    Raises UserError for what several processes cannot do.
     """
 
     def __init__(self, opt):
-        self.seed = opt.seed
+        self.seed, self.ranks = opt.seed, Ranks()
         self.device = self._device(opt.gpu)
+        self.sync_bn = self._syncs(opt)
         self.clip_grad_norm = opt.clip_grad_norm
         dtype = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[opt.precision]
         self._autocast = contextlib.nullcontext if dtype is None else lambda: torch.autocast(self.device.type, dtype=dtype)
@@ -94,10 +101,24 @@ class Runtime:
             self._said.add(line)
             print(line)
 
+    def _syncs(self, opt) -> bool:
+        """Whether BatchNorm takes its statistics from all processes."""
+        if self.ranks.size > getattr(opt, "bs", self.ranks.size):
+            raise UserError(f"--bs {opt.bs} is less than torchrun's {self.ranks.size} processes, each of which takes a part of the batch")
+        if not getattr(opt, "sync_bn", False):
+            return False
+        if self.device.type != "cuda":
+            raise UserError(
+                "--sync_bn needs GPUs, and there is no CUDA device here: leave it out, or take a _frozen network, which has no batch statistics"
+            )
+        return self.ranks.size > 1
+
     @staticmethod
     def _device(gpus: list[int]) -> torch.device:
         if not torch.cuda.is_available():
             return torch.device("cpu")
+        if local_rank() is not None:  # under torchrun each process has its own
+            return torch.device("cuda", local_rank() % torch.cuda.device_count())
         if gpus[0] >= torch.cuda.device_count():
             raise UserError(f"--gpu {gpus[0]}: this machine has GPUs 0 to {torch.cuda.device_count() - 1}")
         return torch.device("cuda", gpus[0])
@@ -105,9 +126,10 @@ class Runtime:
     @property
     def description(self) -> str:
         """The device in words, for the start-up summary."""
+        among = f", the first of {self.ranks.size} processes, each of which takes a part of every batch" if self.ranks.size > 1 else ""
         if self.device.type == "cuda":
-            return f"{self.device} ({torch.cuda.get_device_name(self.device)})"
-        return f"cpu ({torch.get_num_threads()} threads; no CUDA device here)"
+            return f"{self.device} ({torch.cuda.get_device_name(self.device)}){among}"
+        return f"cpu ({torch.get_num_threads()} threads; no CUDA device here){among}"
 
     def autocast(self):
         """Context of the forward pass in the chosen precision; a null context in float32."""
@@ -115,6 +137,8 @@ class Runtime:
 
     def place(self, network: torch.nn.Module) -> torch.nn.Module:
         """The network itself, on this runtime's device, in its order in memory, compiled where that is asked for; its state's names stay."""
+        if self.sync_bn:
+            network = torch.nn.SyncBatchNorm.convert_sync_batchnorm(network)
         network.to(self.device)
         if self.channels_last:
             network.to(memory_format=torch.channels_last)
@@ -161,6 +185,7 @@ class Runtime:
         self.scaler.scale(loss).backward()
         for backward in further:
             backward()
+        self.ranks.mean_([p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None])
         self.scaler.unscale_(optimizer)
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         norm = torch.nn.utils.get_total_norm([p.grad for p in parameters])

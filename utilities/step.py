@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 import torch
 
-from utilities.chunks import Chunks, uses_batch_statistics
+from utilities.chunks import Chunks, running_statistics, uses_batch_statistics
 from utilities.errors import UserError
 from utilities.optimisers import Warmup
+from utilities.parts import Parts
 from utilities.phases import RestingBackbone
 
 METRIC_LOSS = "metric_loss"  # a trainer's loss to which memory and regularisers are added
@@ -82,6 +83,7 @@ class Step:
     ):
         self.trainer, self.optimizer, self.runtime, self.sampler = trainer, optimizer, runtime, sampler
         self.chunks, self.way_back = Chunks(trainer, runtime, chunk_size), ()
+        self.parts_of_batch = Parts(trainer, runtime, self.chunks)
         self.warmup, self.resting, self.average = warmup or Warmup(0, 0), resting or RestingBackbone(trainer.network, 0), average
         self.evaluated, trained = (trainer.network, {}) if average is None else (average.network, {"trained": trainer.network})
         self.parts = {
@@ -102,6 +104,7 @@ class Step:
         """Begin an epoch, counted from 1: training mode, the trainer's phase, the sampler's batches."""
         self.resting.end()
         self.trainer.train()
+        self.runtime.ranks.same_draws(self.runtime.device)
         self.runtime.start_epoch(epoch)
         self.trainer.start_epoch(epoch)
         self.resting.begin(epoch)
@@ -111,10 +114,25 @@ class Step:
             self.runtime.say_once(
                 f"--chunk_size {self.chunks.size}: BatchNorm takes its batch statistics from each chunk, not from the batch, and its running ones move once a chunk"
             )
+        self._say_whose_statistics()
         trained = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
         lost = next((name for name, p in self.trainer.named_parameters() if p.requires_grad and id(p) not in trained), None)
         if lost is not None:
             raise UserError(f"the trainer's parameter {lost} requires a gradient and is in no optimiser group: return it from param_groups")
+
+    def _say_whose_statistics(self) -> None:
+        ranks = self.runtime.ranks
+        if ranks.size > 1 and not self.runtime.sync_bn and uses_batch_statistics(self.trainer):
+            self.runtime.say_once(
+                f"torchrun, {ranks.size} processes: BatchNorm takes its batch statistics from each process's part of the batch, not from the batch: "
+                "numbers differ from those of one process (on GPUs --sync_bn takes them from the batch; _frozen networks take none)"
+            )
+
+    def end_epoch(self) -> None:
+        """End an epoch: raise NonFiniteLoss where a loss was none, and give all processes the same running statistics."""
+        self.runtime.check_finite()
+        averaged = [] if self.average is None else running_statistics(self.average.network, like=self.trainer.network)
+        self.runtime.ranks.mean_(running_statistics(self.trainer) + averaged)
 
     def __call__(self, batch) -> Done:
         """Forward, losses, backward, update."""
@@ -129,10 +147,17 @@ class Step:
             further.after_step(self.trainer.network)
         if self.average is not None:
             self.average.update(self.trainer.network)
-        return Done(loss.detach(), {name: part.detach() for name, part in losses.items()}, gradient_norm, len(batch.images))
+        return Done(loss.detach(), {name: part.detach() for name, part in losses.items()}, gradient_norm, len(batch.indices))
 
-    def _outputs(self, images: torch.Tensor) -> dict:
-        """The trainer's outputs in full precision; `way_back`: what puts their gradient through the network after the loss's own backward."""
+    def _outputs(self, images: torch.Tensor, total: int) -> dict:
+        """The trainer's outputs in full precision; `way_back`: what puts their gradient through the network after the loss's own backward.
+
+        `images`: those of the batch's `total`, or this process's part of them.
+        """
+        ranks = self.runtime.ranks
+        if ranks.cuts(total):
+            self.way_back = (self.parts_of_batch.backward,)
+            return self.parts_of_batch.outputs(images[ranks.part(total)] if len(images) == total else images, total)
         if 0 < self.chunks.size < len(images):
             self.way_back = (self.chunks.backward,)
             return self.chunks.outputs(images)
@@ -146,8 +171,11 @@ class Step:
 
         Raises UserError for a weight of a loss that the trainer does not have.
         """
+        total = len(batch.indices)
         batch = batch._replace(labels=self.runtime.to_device(batch.labels))
-        outputs = self._outputs(batch.images)
+        if len(batch.labels) < total:
+            batch = batch._replace(**self.runtime.ranks.gather({"labels": batch.labels}, total))
+        outputs = self._outputs(batch.images, total)
         with self.runtime.exact_products():
             losses = self.trainer.losses(outputs, batch)
         if self.trainer.LOSSES is None:

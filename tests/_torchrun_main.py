@@ -1,0 +1,30 @@
+"""main.py for the tests of torchrun: `$FAIL`, `RANK:STEP:HOW`, ends one process in a step, killed, by a user's mistake or by a bug."""
+
+import os
+import signal
+
+import torch
+
+import main
+import parameters
+from utilities import step
+from utilities.errors import UserError, one_line_errors
+from utilities.ranks import several_processes
+
+rank, at, how = os.environ.get("FAIL", "-1:0:").split(":")
+steps, plain = [], step.Step.__call__
+
+
+def failing(self, batch):
+    steps.append(1)
+    if torch.distributed.get_rank() == int(rank) and len(steps) == int(at):
+        if how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise UserError("this image is broken: restore it") if how == "user" else ValueError("a bug")
+    return plain(self, batch)
+
+
+step.Step.__call__ = failing
+if __name__ == "__main__":
+    with one_line_errors(), several_processes():
+        main.main(parameters.read())

@@ -1,0 +1,258 @@
+"""Several processes are the same experiment as one: batches, steps, evaluation, whole runs; who writes; what is lost with one of them."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+import criteria
+import main
+import parameters
+import trainers
+from datasets import _cache, _images, _transforms
+from runs import RunFolder, checkpoint
+from tests import _processes, builders
+from tests._processes import spawned
+from tests.utilities.test_chunks import WAYS, of_loss
+from utilities.errors import UserError
+from utilities.loading import BatchesInOrder, training_loader
+from utilities.ranks import Ranks
+
+ROOT = Path(__file__).resolve().parent.parent
+MEMORY = ["--loss", "contrastive", "--memory_size", "30", "--memory_start", "1"]
+
+
+class Of(Ranks):
+    """One of several processes, without the others."""
+
+    def __init__(self, rank, size):
+        self.rank, self.size = rank, size
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_steps_are_those_of_one_process():
+    cases = [(0, of_loss(loss), {}) for loss in ("margin", "ntxent", "proxyanchor")]
+    cases += [
+        (0, ["--loss", "triplet", "--batch_mining", "random"], {"steps": 1}),
+        (0, MEMORY, {}),
+        (0, [*MEMORY, "--memory_ema", ".5"], {}),
+    ]
+    cases += [(4, ["--loss", "margin", "--clip_grad_norm", ".05"], {}), (2, ["--trainer", "diva", "--loss", "margin"], {"steps": 2})]
+    cases += [(0, ["--trainer", "adversarial", "--loss", "margin"], {}), (0, ["--loss", "margin"], {"dtype": torch.float32, "steps": 1})]
+    spawned(2, _processes.same_steps, cases)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("n", [2, 3])
+def test_every_criterion_steps_as_in_one_process(n):
+    spawned(n, _processes.same_steps, [(0, of_loss(loss), {}) for loss in criteria.REGISTRY.names()])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_every_trainer_steps_as_in_one_process(n):
+    """Five processes do not divide the twelve images."""
+    flags = [["--trainer", name, "--loss", "margin", *more] for name, more in WAYS]
+    spawned(n, _processes.same_steps, [(chunk_size, words, {}) for words in flags for chunk_size in (0, 2)])
+
+
+@pytest.mark.long
+def test_miners_further_losses_and_optimisers_step_as_in_one_process():
+    cases = [["--loss", "triplet", "--batch_mining", miner] for miner in ("semihard", "softhard", "distance", "rho_distance", "all")]
+    cases += [["--loss", "margin", "--optim", "adamw"], ["--loss", "margin", "--subset_mining", "maximum_loss", "--subset_size", "6"]]
+    cases += [["--loss", "proxyanchor", "--arch", "resnet50_frozen", "--embed_regularizer", "lp", "--weight_regularizer", "regular_face"]]
+    spawned(3, _processes.same_steps, [(0, words, {"steps": 2 if "adamw" in words else 3}) for words in cases])
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize("total", [1, 4, 7, 30])
+def test_parts_are_the_batch(size, total):
+    parts = [Of(rank, size).part(total) for rank in range(size)]
+    if total < size:
+        assert parts == [slice(0, total)] * size and not Of(0, size).cuts(total)
+        return
+    assert [i for part in parts for i in range(total)[part]] == list(range(total))
+    lengths = [part.stop - part.start for part in parts]
+    assert max(lengths) - min(lengths) <= 1
+
+
+@pytest.mark.parametrize("count,size,n", [(10, 3, 2), (2, 3, 4), (12, 3, 4), (1, 1, 3), (11, 2, 5)])
+def test_evaluation_cuts_between_batches(count, size, n):
+    found = [list(BatchesInOrder(count, size, Of(rank, n))) for rank in range(n)]
+    wanted = [list(range(start, min(start + size, count))) for start in range(0, count, size)]
+    assert [batch for batches in found for batch in batches] == wanted
+    assert [len(BatchesInOrder(count, size, Of(rank, n))) for rank in range(n)] == [len(batches) for batches in found]
+    assert found[0], "the first process learns what the network gives"
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory):
+    """Images of several sizes and formats, one of them turned by its EXIF data."""
+    folder, paths = tmp_path_factory.mktemp("photographs"), []
+    for number, (width, height) in enumerate([(60, 40), (41, 55), (48, 48), (90, 30)]):
+        for suffix in ("jpg", "png", "webp"):
+            paths.append(str(builders.write_image(folder / f"{number}.{suffix}", number, (width, height))))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    for suffix in ("jpg", "png", "webp"):
+        paths.append(str(folder / f"turned.{suffix}"))
+        builders.picture(9, (70, 30)).save(paths[-1], exif=exif)
+    paths.append(str(builders.write_image(folder / "grey.jpg", 5, (50, 61), "L")))
+    return paths
+
+
+def test_sizes_are_those_of_decoded_images(photographs):
+    for path in photographs:
+        assert _images.size(path) == tuple(_images.decode(path).shape[1:])
+        for side in (0, 45):
+            reader = _cache.Reader(_images.decode, side)
+            assert reader.size(path) == tuple(reader(path).shape[1:])
+
+
+class NoWordOfSizes(torch.utils.data.Dataset):
+    """A user's data set, of which nothing is known."""
+
+    def __init__(self, dataset):
+        self.dataset = dataset
+
+    def __len__(self):
+        return len(self.dataset)
+
+    def __getitem__(self, index):
+        return self.dataset[index]
+
+
+@pytest.mark.parametrize("preset", sorted(_transforms.PRESETS))
+@pytest.mark.parametrize("wrap", [lambda dataset: dataset, NoWordOfSizes], ids=["ours", "a user's"])
+def test_parts_of_batches_are_augmented_as_the_whole(photographs, preset, wrap):
+    opt = parameters.read(["--dataset", "cub200", "--augmentation", preset, "--resize_size", "36", "--crop_size", "32", "--kernels", "0"])
+    images = [_images.Image(path, f"class {number % 4}") for number, path in enumerate(photographs)]
+    dataset = wrap(_images.ImageSet(images, _transforms.build(opt)[0], read=_cache.Reader(_images.decode, 45)))
+    batches = [list(range(7)), [9, 3, 3, 15, 0, 11, 12]]
+
+    def loaded(ranks):
+        torch.manual_seed(4)
+        return list(training_loader(dataset, batches, opt, 2, ranks))
+
+    whole, parts = loaded(None), [loaded(Of(rank, 3)) for rank in range(3)]
+    for number, batch in enumerate(whole):
+        assert torch.equal(torch.cat([part[number].images for part in parts]), batch.images)
+        assert torch.equal(torch.cat([part[number].labels for part in parts]), batch.labels)
+        assert all(torch.equal(part[number].indices, batch.indices) for part in parts)
+
+
+def words(data, tmp_path, *more):
+    """A run whose network has BatchNorm at rest, which depends on nothing, and an optimiser that does not enlarge rounding, as adam does where gradients are near 0."""
+    return [
+        "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path), *builders.SHORT_RUN, "--loss", "margin",
+        "--arch", "conv4_frozen_normalize", "--bs", "14", "--n_epochs", "2", "--optim", "sgd", "--lr", ".001", "--storage_metrics", "e_recall@1", *more,
+    ]  # fmt: skip
+
+
+def values(folder):
+    rows = RunFolder(folder).metrics
+    return rows[~rows.metric.str.contains("seconds")].set_index(["epoch", "split", "metric"]).value
+
+
+def assert_same_run(one, many):
+    assert one.index.equals(many.index)
+    torch.testing.assert_close(torch.tensor(many.to_numpy()), torch.tensor(one.to_numpy()), rtol=1e-5, atol=1e-5)
+
+
+def test_a_whole_run_of_three_processes_is_that_of_one(data, tmp_path, without_pictures):
+    """14 images are 5, 5 and 4; the last batch of evaluation is short too."""
+    one = main.main(parameters.read(words(data, tmp_path, "--savename", "One")))
+    spawned(3, _processes.whole_run, words(data, tmp_path, "--savename", "Many", "--eval_bs", "9"))
+    assert sorted(path.name for path in one.folder.parent.iterdir()) == ["Many", "One"], "one folder"
+    many = one.folder.parent / "Many"
+    assert_same_run(values(one.folder), values(many))
+    assert {path.name for path in many.rglob("*")} >= {path.name for path in one.folder.rglob("*") if path.suffix != ".svg"}
+    assert not list(many.rglob("*.tmp"))
+    networks = [checkpoint.read(folder / checkpoint.LAST)["state_dict"] for folder in (one.folder, many)]
+    for name, value in networks[0].items():
+        torch.testing.assert_close(networks[1][name], value, rtol=1e-4, atol=1e-5)
+    assert "processes: 3" in (many / "environment.yaml").read_text()
+
+
+@pytest.mark.parametrize("more,said", [
+    (["--gpu", "0", "1"], r"--gpu 0 1: a process trains on one GPU\. One run on all of them: .*torchrun --nproc_per_node 2 main.py"),
+    (["--sync_bn", "--chunk_size", "4"], "--sync_bn --chunk_size 4"),
+])  # fmt: skip
+def test_what_cannot_be_is_refused(more, said):
+    with pytest.raises(UserError, match=said):
+        parameters.resolve(["--dataset", "glyphs", *more])
+
+
+def test_folds_and_too_many_processes_are_refused(monkeypatch):
+    for name, value in (("WORLD_SIZE", "4"), ("RANK", "0"), ("LOCAL_RANK", "0"), ("MASTER_ADDR", "localhost")):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match="torchrun trains one run, and --split_scheme class_disjoint makes folds"):
+        parameters.resolve(["--dataset", "glyphs", "--split_scheme", "class_disjoint"])
+    from utilities import runtime
+
+    monkeypatch.setattr(runtime, "Ranks", lambda: Of(0, 4))
+    with pytest.raises(UserError, match="--bs 2 is less than torchrun's 4 processes"):
+        runtime.Runtime(parameters.resolve(["--dataset", "glyphs", "--bs", "2"]))
+
+
+def torchrun(n, arguments, fail=""):
+    """main.py under torchrun: its status and what it said."""
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        str(n),
+        "tests/_torchrun_main.py",
+        *arguments,
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **({"FAIL": fail} if fail else {})}
+    done = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True, timeout=500)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.long
+def test_a_killed_process_ends_all_and_any_number_goes_on(data, tmp_path):
+    more = ["--n_epochs", "3"]
+    one = main.main(parameters.read(words(data, tmp_path, "--savename", "Whole", *more)))
+    status, out, err = torchrun(2, words(data, tmp_path, "--savename", "Killed", *more), fail="1:4:kill")
+    killed = one.folder.parent / "Killed"
+    assert status and RunFolder(killed).progress.epochs == 1
+    assert (out + err).count("another process of this run has ended") + out.count("interrupted: epochs 1 to 1 are saved") == 1, out + err
+    shutil.copytree(killed, killed.with_name("Again"))
+    for name, n in (("Killed", 2), ("Again", 1)):
+        resumed = words(data, tmp_path, "--savename", "Killed", *more) if n > 1 else ["--resume_from", str(killed.with_name(name))]
+        if n > 1:
+            status, out, err = torchrun(n, [*resumed, "--resume"])
+            assert status == 0, err
+        else:
+            main.main(parameters.read(resumed))
+        assert_same_run(values(one.folder), values(killed.with_name(name)))
+    assert sorted(path.name for path in killed.parent.iterdir()) == ["Again", "Killed", "Whole"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how,said", [("user", "main.py: error: this image is broken: restore it"), ("bug", "ValueError: a bug")])
+def test_an_error_of_the_second_process_is_said_once(data, tmp_path, how, said):
+    status, out, err = torchrun(2, words(data, tmp_path, "--savename", how), fail=f"1:2:{how}")
+    assert status and (out + err).count(said) == 1 and "another process" not in out + err, out + err
+    assert out.count("criterion  margin") == 1, "one console"
+
+
+@pytest.mark.long
+def test_a_mistake_on_the_command_line_is_said_once(data, tmp_path):
+    status, out, err = torchrun(2, words(data, tmp_path, "--no_such_flag"))
+    assert status and (out + err).count("unrecognized argument") == 1, out + err

@@ -1,0 +1,236 @@
+"""The processes of one run under torchrun: who takes which images, how rows are joined and gradients are made those of one process.
+
+One process alone is the case in which nothing happens. gloo joins CPUs, NCCL GPUs; what is no tensor of a step goes through gloo.
+"""
+
+import contextlib
+import datetime
+import functools
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+from utilities.errors import UserError
+
+LONGEST = datetime.timedelta(days=7)  # one process measures and draws while the others wait
+BUCKET = 2**24  # gradients that are joined for one message
+CLAIMED = "dml/first_error"  # the key under which the first process that fails says so
+A_MOMENT = 3.0  # seconds that the process with the error has to say it before those that lost it do
+
+
+class Lost(UserError):
+    """Another process of the run is gone."""
+
+
+def _told(call):
+    """`call`, whose failure, for there is no other cause, is that another process is gone."""
+
+    @functools.wraps(call)
+    def telling(*arguments, **named):
+        try:
+            return call(*arguments, **named)
+        except RuntimeError as error:
+            if "out of memory" in str(error):
+                raise
+            raise Lost(
+                "another process of this run has ended, killed or by an error of its own: --resume goes on from the last whole epoch, "
+                "with as many processes as you like"
+            ) from error
+
+    return telling
+
+
+class Ranks:
+    """Which of how many processes this is.
+
+    Both halves of a step have the gradients of one process. Each of N processes computes the same loss L(o, w) of all rows o of the
+    outputs, so that each has the whole gradient g = dL/dw of what the loss takes directly from the parameters w (class vectors, a last
+    layer), and of the rows the same d = dL/do. `sum_of` adds d over the processes: N d. Process p puts its own rows of that through its
+    part of the network, with Jacobian J_p: its parameters' gradient is g + N J_p^T d_p. `mean_` takes the mean over the processes:
+    1/N sum_p (g + N J_p^T d_p) = g + J^T d, the gradient of one process. Where rounding makes the losses of the processes differ (a GPU's
+    sums), it is the gradient of their mean.
+
+    Attributes:
+        rank, size: this process's number, from 0, and how many there are.
+    """
+
+    def __init__(self):
+        joined = dist.is_available() and dist.is_initialized()
+        self.rank, self.size = (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
+
+    @property
+    def writes(self) -> bool:
+        """Whether this is the process that writes folder, records, checkpoints, pictures and console."""
+        return self.rank == 0
+
+    def part(self, total: int) -> slice:
+        """This process's rows of a batch of `total`: one behind the other, the sizes differ by at most 1. All, where there are fewer than processes."""
+        if total < self.size:
+            return slice(0, total)
+        return slice(*((rank * total // self.size) for rank in (self.rank, self.rank + 1)))
+
+    def cuts(self, total: int) -> bool:
+        """Whether a batch of `total` images is cut."""
+        return 1 < self.size <= total
+
+    @_told
+    def gather(self, rows: dict, total: int) -> dict:
+        """Name -> tensor `(total, …)` on every process, of name -> this process's rows of it, one message for all; no gradient.
+
+        Each process has the same names, types and widths.
+        """
+        sizes = [(rank + 1) * total // self.size - rank * total // self.size for rank in range(self.size)]
+        mine = sizes[self.rank]
+        parts = [_as_bytes(value) for value in rows.values()]
+        sent = torch.cat(parts, 1)
+        sent = torch.cat([sent, sent.new_zeros(max(sizes) - mine, sent.shape[1])]) if mine < max(sizes) else sent
+        received = [torch.empty_like(sent) for _ in sizes]
+        dist.all_gather(received, sent)
+        whole = torch.cat([part[:size] for part, size in zip(received, sizes, strict=True)])
+        columns = whole.split([part.shape[1] for part in parts], 1)
+        return {
+            name: column.contiguous().view(value.dtype).view(total, *value.shape[1:])
+            for (name, value), column in zip(rows.items(), columns, strict=True)
+        }
+
+    @_told
+    def sum_of(self, rows: torch.Tensor) -> torch.Tensor:
+        """The sum over the processes, of this process's rows: the backward of `gather`. `rows` `(total, …)` is written over."""
+        rows = rows.contiguous()
+        dist.all_reduce(rows)
+        return rows[self.part(len(rows))]
+
+    @_told
+    def mean_(self, tensors: list[torch.Tensor]) -> None:
+        """Put the mean over the processes in the place of each of `tensors`."""
+        if self.size == 1:
+            return
+        for bucket in _buckets(tensors):
+            joined = torch.cat([tensor.reshape(-1) for tensor in bucket]) if len(bucket) > 1 else bucket[0].reshape(-1).clone()
+            dist.all_reduce(joined.div_(self.size))
+            for tensor, part in zip(bucket, joined.split([tensor.numel() for tensor in bucket]), strict=True):
+                tensor.copy_(part.view_as(tensor))
+
+    @_told
+    def share(self, value=None):
+        """The first process's `value`, on all."""
+        if self.size == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
+        return box[0]
+
+    def first(self, make):
+        """What `make()` gives on the first process, on all; the others do not call it."""
+        return self.share(make() if self.writes else None)
+
+    @_told
+    def share_rows(self, array, rows: list[slice]) -> None:
+        """Fill a NumPy array `(N, …)` of which process r has `rows[r]`, on all."""
+        if self.size == 1:
+            return
+        whole = torch.from_numpy(array)
+        for rank, part in enumerate(rows):
+            if part.stop > part.start:
+                dist.broadcast(whole[part], src=rank)
+
+    @_told
+    def wait(self) -> None:
+        """Until all processes are here."""
+        if self.size > 1:
+            self.share()
+            dist.all_reduce(torch.zeros(1))
+
+    def same_draws(self, device: torch.device) -> None:
+        """Set the random generators to the first process's, with that of its own GPU."""
+        if self.size == 1:
+            return
+        from utilities.runtime import random_states, set_random_states  # which has one of these
+
+        states = random_states()
+        mine = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+        states, theirs = self.share(({**states, "cuda": []}, mine))
+        set_random_states(states)
+        if mine is not None:
+            torch.cuda.set_rng_state(theirs, device)
+
+
+def _as_bytes(rows: torch.Tensor) -> torch.Tensor:
+    """`(n, bytes)` uint8: what a row holds, to the bit."""
+    return rows.detach().reshape(len(rows), -1).contiguous().view(torch.uint8)
+
+
+def _buckets(tensors: list[torch.Tensor]):
+    """The tensors in lists of one type and place, each of `BUCKET` numbers or of one tensor."""
+    bucket, size, kind = [], 0, None
+    for tensor in tensors:
+        its = (tensor.dtype, tensor.device)
+        if bucket and (its != kind or size + tensor.numel() > BUCKET):
+            yield bucket
+            bucket, size = [], 0
+        bucket, size, kind = [*bucket, tensor], size + tensor.numel(), its
+    if bucket:
+        yield bucket
+
+
+def local_rank() -> int | None:
+    """This process's number on its machine under torchrun; None without it."""
+    return int(os.environ["LOCAL_RANK"]) if _under_torchrun() else None
+
+
+def processes() -> int:
+    """How many processes torchrun started for this run."""
+    return int(os.environ["WORLD_SIZE"]) if _under_torchrun() else 1
+
+
+def _under_torchrun() -> bool:
+    return dist.is_available() and int(os.environ.get("WORLD_SIZE", 1)) > 1 and {"RANK", "LOCAL_RANK", "MASTER_ADDR"} <= set(os.environ)
+
+
+@contextlib.contextmanager
+def several_processes():
+    """Inside, the processes that torchrun started are those of one run; where it started none, nothing.
+
+    All but the first are silent. An error is said once: by the process that has it, where several have it by one of them.
+    """
+    if not _under_torchrun():
+        yield
+        return
+    _join()
+    out, err = sys.stdout, sys.stderr
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        if dist.get_rank() > 0:
+            sys.stdout = sys.stderr = nowhere
+        try:
+            yield
+            dist.destroy_process_group()
+        except (Exception, KeyboardInterrupt) as error:
+            sys.stdout, sys.stderr = out, err
+            if not _is_mine(error):
+                with contextlib.suppress(Exception):
+                    out.flush()
+                os._exit(130 if isinstance(error, KeyboardInterrupt) else 2)  # without waiting for a peer that is gone
+            raise
+        finally:
+            sys.stdout, sys.stderr = out, err
+
+
+def _join() -> None:
+    """Make the group of torchrun's processes: NCCL where each has a GPU of its own, else gloo."""
+    gpus, here = torch.cuda.device_count(), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    if gpus:
+        torch.cuda.set_device(local_rank() % gpus)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if gpus >= here else "gloo", timeout=LONGEST)
+
+
+def _is_mine(error: BaseException) -> bool:
+    """Whether this process is the one that says the error: the first to ask, and one that lost another process asks late."""
+    if isinstance(error, Lost):
+        time.sleep(A_MOMENT)
+    try:
+        return dist.distributed_c10d._get_default_store().add(CLAIMED, 1) == 1
+    except Exception:  # the store has gone with torchrun, or with the first process
+        return not isinstance(error, Lost)
