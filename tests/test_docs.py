@@ -9,10 +9,10 @@ import yaml
 
 import Bayesian_Optimization
 import evaluation.__main__
+import main
 import parameters
 import Result_Evaluations
 import Run_Script
-from tests import builders
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -137,4 +137,6 @@ def test_a_quoted_command_parses(page, command, run_folder, tmp_path, monkeypatc
 )
 def test_a_training_method_takes_a_batch(command, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
-    builders.dry_run(shlex.split(command)[2:], capsys)
+    main.main(parameters.read([*shlex.split(command)[2:], "--kernels", "0", "--dry_run"]))
+    said = capsys.readouterr().out
+    assert "dry run: one batch of" in said and "loss nan" not in said, said
