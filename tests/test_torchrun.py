@@ -13,7 +13,6 @@ from PIL import Image
 import criteria
 import main
 import parameters
-import trainers
 from datasets import _cache, _images, _transforms
 from runs import RunFolder, checkpoint
 from tests import _processes, builders
