@@ -7,7 +7,9 @@ import contextlib
 import datetime
 import functools
 import os
+import signal
 import sys
+import threading
 import time
 
 import torch
@@ -229,6 +231,8 @@ def _join() -> None:
 def _is_mine(error: BaseException) -> bool:
     """Whether this process is the one that says the error: the first to ask, and one that lost another process asks late."""
     if isinstance(error, Lost):
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # with which torchrun ends the rest, at this very moment
         time.sleep(A_MOMENT)
     try:
         return dist.distributed_c10d._get_default_store().add(CLAIMED, 1) == 1
