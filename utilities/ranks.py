@@ -15,7 +15,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from utilities.errors import UserError
+from utilities.errors import UserError, one_line_errors
 
 LONGEST = datetime.timedelta(days=7)  # one process measures and draws while the others wait
 BUCKET = 2**24  # gradients that are joined for one message
@@ -190,6 +190,13 @@ def processes() -> int:
 
 def _under_torchrun() -> bool:
     return dist.is_available() and int(os.environ.get("WORLD_SIZE", 1)) > 1 and {"RANK", "LOCAL_RANK", "MASTER_ADDR"} <= set(os.environ)
+
+
+@contextlib.contextmanager
+def one_run():
+    """What a program does inside is one run, in one process or, under torchrun, in several; its errors are one line."""
+    with one_line_errors(), several_processes():
+        yield
 
 
 @contextlib.contextmanager
