@@ -16,14 +16,12 @@ from evaluation import ensemble, features, outputs
 from runs import RunFolder, reports
 from runs.folder import run_folder
 from runs.folds import CrossValidation
-from runs.follow import run_of
-from runs.run import Selection
+from runs.follow import Selection, run_of
 from trainers import OwnState
-from utilities.errors import one_line_errors
 from utilities.loading import evaluation_loader, training_loader
 from utilities.meter import EpochMeter
 from utilities.optimisers import build_optimizer, build_scheduler
-from utilities.ranks import several_processes
+from utilities.ranks import one_run
 from utilities.runtime import Runtime
 from utilities.step import build_step
 
@@ -85,7 +83,6 @@ def train(opt, began=lambda: None):
         for epoch, bare in run.untrained_epochs():
             run.record_untrained(epoch, outputs.of_untrained(run, epoch, *evaluation.evaluate(evaluated, to_evaluate, opt, runtime, bare)))
         train_epochs(run, training, step, evaluated, to_evaluate, scheduler)
-        runtime.ranks.wait()  # until what the first process writes is there
         if run.lacks_final_test:
             run.record_final(outputs.on_test(run, splits, runtime))
     reports.finish(run)
@@ -145,6 +142,6 @@ def main(opt):
 
 
 if __name__ == "__main__":
-    with one_line_errors(), several_processes():
+    with one_run():
         options = parameters.read()
         print(answer) if (answer := parameters.answer(options)) is not None else main(options)

@@ -3,21 +3,30 @@
 from pathlib import Path
 
 from runs import checkpoint
-from runs.run import Run
+from runs.run import Run, Selection
 from utilities.meter import BatchLog
 
 
-def run_of(opt, parts: dict, selection, ranks) -> Run:
+def run_of(opt, parts: dict, selection: Selection, ranks) -> Run:
     """The run of this process: the first one's writes, the others follow it."""
     if ranks.size == 1:
         return Run(opt, parts, selection)
     return Leader(opt, parts, selection, ranks) if ranks.writes else Follower(opt, parts, selection, ranks)
 
 
-class Leader(Run):
+class OfSeveral(Run):
+    """What leader and followers do alike."""
+
+    def epochs(self):
+        """See `Run.epochs`; afterwards all wait until what the first process writes is there."""
+        yield from super().epochs()
+        self.ranks.wait()
+
+
+class Leader(OfSeveral):
     """The run of the first of several processes. The others restore what it has found, once it has."""
 
-    def __init__(self, opt, parts: dict, selection, ranks):
+    def __init__(self, opt, parts: dict, selection: Selection, ranks):
         super().__init__(opt, parts, selection)
         self.ranks = ranks
 
@@ -27,12 +36,12 @@ class Leader(Run):
         self.ranks.share((str(self.folder), self.resumed))
 
 
-class Follower(Run):
+class Follower(OfSeveral):
     """The run of another process: it is told the scores, and so knows the best epoch, patience and when to end."""
 
     writes = False
 
-    def __init__(self, opt, parts: dict, selection, ranks):
+    def __init__(self, opt, parts: dict, selection: Selection, ranks):
         self.opt, self.parts, self.selection, self.ranks = opt, parts, selection, ranks
         self.begin()
         self.batches = BatchLog()

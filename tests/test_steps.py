@@ -59,7 +59,12 @@ def equal(one, two):
     return torch.equal(one, two) if torch.is_tensor(one) else one == two
 
 
-@pytest.mark.parametrize("flags", RESUMED.values(), ids=RESUMED)
+LONG = {"compiled", "float16"}
+
+
+@pytest.mark.parametrize(
+    "flags", [pytest.param(flags, id=name, marks=[pytest.mark.long] * (name in LONG)) for name, flags in RESUMED.items()]
+)
 def test_a_run_resumes_to_the_bit_and_is_recorded(flags, data, tmp_path, monkeypatch):
     monkeypatch.setattr(compiling, "BACKEND", "aot_eager")
     whole = main.main(read(data, tmp_path, *flags, "--n_epochs", "3", "--savename", "Whole"))
@@ -345,6 +350,7 @@ def test_a_compiled_network_trains_and_keeps_its_names(backend, data, tmp_path, 
     assert load_run(run.folder)[0].state_dict().keys() == plain.keys()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("flags", [["--chunk_size", "3"], ["--ema_decay", ".5", "--precision", "bfloat16"]],
                          ids=lambda flags: flags[0])  # fmt: skip
 def test_compiling_goes_with_the_other_flags(flags, data, tmp_path, monkeypatch):

@@ -7,13 +7,15 @@ import contextlib
 import datetime
 import functools
 import os
+import signal
 import sys
+import threading
 import time
 
 import torch
 import torch.distributed as dist
 
-from utilities.errors import UserError
+from utilities.errors import UserError, one_line_errors
 
 LONGEST = datetime.timedelta(days=7)  # one process measures and draws while the others wait
 BUCKET = 2**24  # gradients that are joined for one message
@@ -191,6 +193,13 @@ def _under_torchrun() -> bool:
 
 
 @contextlib.contextmanager
+def one_run():
+    """What a program does inside is one run, in one process or, under torchrun, in several; its errors are one line."""
+    with one_line_errors(), several_processes():
+        yield
+
+
+@contextlib.contextmanager
 def several_processes():
     """Inside, the processes that torchrun started are those of one run; where it started none, nothing.
 
@@ -229,6 +238,8 @@ def _join() -> None:
 def _is_mine(error: BaseException) -> bool:
     """Whether this process is the one that says the error: the first to ask, and one that lost another process asks late."""
     if isinstance(error, Lost):
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # with which torchrun ends the rest, at this very moment
         time.sleep(A_MOMENT)
     try:
         return dist.distributed_c10d._get_default_store().add(CLAIMED, 1) == 1
