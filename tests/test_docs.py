@@ -132,6 +132,7 @@ def test_a_quoted_command_parses(page, command, run_folder, tmp_path, monkeypatc
         assert not [word for word in words if word.startswith("--") and f'"{word}"' not in source]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "command", sorted(command for page, command in COMMANDS if page == "docs/training_methods.md" and "--config" in command)
 )

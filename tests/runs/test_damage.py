@@ -90,7 +90,10 @@ VALUES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["resume", "evaluate", "reproduce"])
+RESUME_AND_LONG = ["resume", *(pytest.param(name, marks=pytest.mark.long) for name in ("evaluate", "reproduce"))]
+
+
+@pytest.mark.parametrize("name", RESUME_AND_LONG)
 @pytest.mark.parametrize("line", VALUES)
 def test_a_wrong_value_in_parameters_is_one_line(run, name, line):
     flags = yaml.safe_load((run / "parameters.yaml").read_text())
@@ -107,14 +110,14 @@ BAD_YAML = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["resume", "evaluate", "reproduce"])
+@pytest.mark.parametrize("name", RESUME_AND_LONG)
 @pytest.mark.parametrize("content", BAD_YAML.values(), ids=BAD_YAML)
 def test_parameters_that_are_none_are_one_line(run, name, content):
     (run / "parameters.yaml").write_bytes(content)
     refused(name, run, "parameters.yaml")
 
 
-@pytest.mark.parametrize("name", ["resume", "reproduce"])
+@pytest.mark.parametrize("name", RESUME_AND_LONG[::2])
 @pytest.mark.parametrize("content", BAD_YAML.values(), ids=BAD_YAML)
 @pytest.mark.parametrize("place", ["configs", "configs/resume_training_config_diffs_1"])
 def test_damaged_changes_are_one_line_or_are_not_read(run, name, content, place):

@@ -70,18 +70,21 @@ def test_it_is_loaded_and_embeds_as_it_was_trained(trained):
     assert asked <= set(embeddings)
 
 
+@pytest.mark.long
 def test_it_is_reproduced_to_the_bit(trained, tmp_path):
     again = main.main(parameters.read(["--reproduce_results", str(trained.folder), "--save_path", str(tmp_path)]))
     assert again.folder != trained.folder
     tiny.assert_equal_runs(again.folder, trained.folder)
 
 
+@pytest.mark.long
 def test_it_resumes_after_an_epoch_to_the_bit(trained, tmp_path):
     one = main.main(parameters.read(["--reproduce_results", str(trained.folder), "--save_path", str(tmp_path), "--n_epochs", "1"]))
     main.main(parameters.read(["--resume_from", str(one.folder), "--n_epochs", "2"]))
     tiny.assert_equal_runs(one.folder, trained.folder)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", trainers.REGISTRY.names())
 def test_a_flag_of_it_is_searched(name, data, tmp_path, monkeypatch):
     monkeypatch.setattr("search.report.draw", lambda *arguments: None)
@@ -101,6 +104,7 @@ def test_a_flag_of_it_is_searched(name, data, tmp_path, monkeypatch):
     assert best.trainer == name and rows[0][searched] != "" != rows[0]["value"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", trainers.REGISTRY.names())
 def test_its_folds_and_their_ensemble(name, data, tmp_path):
     flags = [*flags_of(name), "--n_epochs", "1", "--split_scheme", "class_disjoint", "--split_partitions", "2", "--split_sets", "2"]
