@@ -66,7 +66,7 @@ class Memory(Further):
         super().__init__(opt.memory_weight)
         if not getattr(criteria.REGISTRY.module(opt.loss), "COMPARES_SAMPLES", True):
             raise UserError(
-                f"--memory_size {opt.memory_size}: --loss {opt.loss} compares samples with class vectors, which no memory helps"
+                f"--memory_size {opt.memory_size}: --loss {opt.loss} compares no samples that a memory could hold"
             )
         takes_reference(type(criterion))
         self.start, self.steps, self.queue = opt.memory_start, 0, Queue(opt.memory_size)

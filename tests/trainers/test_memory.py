@@ -122,7 +122,7 @@ def test_an_average_keeps_its_own_buffers():
 
 def test_what_cannot_work_is_refused_in_one_line():
     for loss in ("arcface", "proxyanchor", "softtriplet"):
-        with pytest.raises(UserError, match=f"--memory_size 10: --loss {loss} compares samples with class vectors"):
+        with pytest.raises(UserError, match=f"--memory_size 10: --loss {loss} compares no samples that a memory could hold"):
             trainer_of("--memory_size", "10", loss=loss)
     with pytest.raises(UserError, match="Alone takes no reference"):
         trainers.select("metric_only", parameters.read(["--dataset", "glyphs", "--memory_size", "9"]), Network(), Alone())
