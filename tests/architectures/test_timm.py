@@ -14,7 +14,7 @@ import architectures
 import datasets
 import parameters
 from architectures import _timm, _weights
-from tests.trainers import _tiny
+from tests.trainers import tiny
 from utilities.errors import UnknownName, UserError
 
 VIT, DINOV2, CONVNEXT = "timm:vit_tiny_patch16_224", "timm:vit_small_patch14_reg4_dinov2.lvd142m", "timm:convnext_atto"
@@ -318,7 +318,7 @@ def test_checkpointing_and_layer_decay(name):
 @pytest.mark.usefixtures("without_pictures")
 def test_a_cascade_on_a_vit_trains_and_comes_back(data, tmp_path):
     flags = ["--arch", f"{VIT}_normalize", "--crop_size", "32", "--augmentation", "none", "--not_pretrained", "--n_epochs", "1"]
-    run = _tiny.run(data, tmp_path, "cascaded", *flags)
+    run = tiny.run(data, tmp_path, "--trainer", "cascaded", *flags)
     environment = (run.folder / "environment.yaml").read_text()
     assert "data_config" in environment and "BICUBIC" in environment
     from runs import load_run
