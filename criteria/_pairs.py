@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from utilities.criterion import MetricCriterion
 from utilities.reference import Reference
+from utilities.tensors import normalize
 
 CHUNK = 1 << 21  # numbers of a matrix `(B, M)` that are worked on at once, where the reference is not the batch
 
@@ -53,6 +54,19 @@ class PairCriterion(MetricCriterion):
         ]
         values, sums = (zip(*columns, strict=True) for columns in zip(*parts, strict=True))
         return [torch.cat(column) for column in values], [torch.stack(column).sum(0) for column in sums]
+
+    def weighted_pairs(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference) -> tuple[torch.Tensor, torch.Tensor]:
+        """The positive and the negative pairs as weights `(B, M)` 0 and 1, in the precision of `batch`."""
+        positives, negatives = self.pair_masks(batch, labels, reference)
+        return as_weights(positives, batch), as_weights(negatives, batch)
+
+    def cosine_pairs(
+        self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Cosines `(B, M)` of batch and reference, and `weighted_pairs`, for formulas that need the whole matrix at once."""
+        positives, negatives = self.weighted_pairs(batch, labels, reference)
+        unit, others = reference.mapped(normalize, batch)
+        return unit @ others.embeddings.T, positives, negatives
 
 
 def as_weights(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

@@ -6,11 +6,9 @@ named after, while the value is the weighted sum itself and may be negative. pyt
 
 import torch
 
-from criteria._pairs import as_weights, log_sum_exp, pair_means, pair_sums, softplus
-from utilities.criterion import MetricCriterion
+from criteria._pairs import PairCriterion, as_weights, log_sum_exp, pair_means, pair_sums, softplus
 from utilities.numbers import number
 from utilities.reference import Reference
-from utilities.tensors import normalize
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
@@ -36,7 +34,7 @@ def add_arguments(group) -> None:
     )
 
 
-class Criterion(MetricCriterion):
+class Criterion(PairCriterion):
     """sum over anchors of (sum_n w_n s_an - sum_p w_p s_ap), over B; s are cosines."""
 
     def __init__(self, opt, batchminer=None):
@@ -47,9 +45,7 @@ class Criterion(MetricCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        positives, negatives = (as_weights(mask, batch) for mask in self.pair_masks(batch, labels, reference))  # (B, M) each
-        unit, compared = reference.mapped(normalize, batch)
-        similarities = unit @ compared.embeddings.T
+        similarities, positives, negatives = self.cosine_pairs(batch, labels, reference)  # (B, M) each
         with torch.no_grad():
             of_positives, of_negatives = self.weights(self, similarities, positives, negatives)
         self.stats = {

@@ -2,12 +2,10 @@
 
 import torch
 
-from criteria._pairs import as_weights, chosen_mean, pair_means, pair_sums
+from criteria._pairs import PairCriterion, chosen_mean, pair_means, pair_sums
 from criteria._reductions import Reduction
-from utilities.criterion import MetricCriterion
 from utilities.numbers import number
 from utilities.reference import Reference
-from utilities.tensors import normalize
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
@@ -26,7 +24,7 @@ def add_arguments(group) -> None:
     )
 
 
-class Criterion(MetricCriterion):
+class Criterion(PairCriterion):
     """mean_P [(1 - pos_eps) E[s_P] - s_ap]+^2 + mean_N [s_an - (1 + neg_eps) E[s_N]]+^2, s cosines, E their mean over such pairs."""
 
     def __init__(self, opt, batchminer=None):
@@ -37,9 +35,7 @@ class Criterion(MetricCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        positives, negatives = (as_weights(mask, batch) for mask in self.pair_masks(batch, labels, reference))  # (B, M) each
-        unit, compared = reference.mapped(normalize, batch)
-        similarities = unit @ compared.embeddings.T
+        similarities, positives, negatives = self.cosine_pairs(batch, labels, reference)  # (B, M) each
         below = torch.relu((1 - self.pos_eps) * chosen_mean(similarities, positives) - similarities)
         above = torch.relu(similarities - (1 + self.neg_eps) * chosen_mean(similarities, negatives))
         self.stats = pair_means("similarity", pair_sums(similarities, positives, negatives))

@@ -2,9 +2,8 @@
 
 import torch
 
-from criteria._pairs import as_weights, log_sum_exp, pair_means, pair_sums, positive_pairs
+from criteria._pairs import PairCriterion, log_sum_exp, pair_means, pair_sums, positive_pairs
 from criteria._reductions import Reduction
-from utilities.criterion import MetricCriterion
 from utilities.numbers import number
 from utilities.reference import Reference
 from utilities.tensors import pairwise_distances, take_pairs
@@ -26,7 +25,7 @@ def add_arguments(group) -> None:
     )
 
 
-class Criterion(MetricCriterion):
+class Criterion(PairCriterion):
     """mean over positive pairs (i, j) of [d_ij + log(sum exp(neg_margin - d_ik) + sum exp(neg_margin - d_lj))]+^2 / 2.
 
     The first sum goes over the negatives k of i, the second over the anchors l whose negative j is: on a batch alone those are the
@@ -40,7 +39,7 @@ class Criterion(MetricCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        positives, negatives = (as_weights(mask, batch) for mask in self.pair_masks(batch, labels, reference))  # (B, M) each
+        positives, negatives = self.weighted_pairs(batch, labels, reference)  # (B, M) each
         distances = pairwise_distances(batch, reference.embeddings)
         nearness = self.neg_margin - distances
         of_anchors, of_positives = log_sum_exp(nearness, negatives), log_sum_exp(nearness.T, negatives.T)  # (B,), (M,)

@@ -6,12 +6,11 @@ The query is no positive of itself, as in `smoothap`; the official code and pyto
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from criteria._pairs import as_weights, pair_means, pair_sums, positive_pairs
+from criteria._pairs import PairCriterion, pair_means, pair_sums, positive_pairs
 from criteria._ranking import sums_per_anchor
-from utilities.criterion import MetricCriterion
 from utilities.numbers import number
 from utilities.reference import Reference
-from utilities.tensors import masked_mean, normalize
+from utilities.tensors import masked_mean
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
@@ -34,7 +33,7 @@ def add_arguments(group) -> None:
     group.add_argument("--loss_pnp_b", type=number(above=0), default=2, help="b of variant Ib")
 
 
-class Criterion(MetricCriterion):
+class Criterion(PairCriterion):
     """mean over anchors with a positive of mean_p cost(R_p), R_p = sum_n sigmoid((s_an - s_ap) / temperature), s cosines."""
 
     def __init__(self, opt):
@@ -46,11 +45,9 @@ class Criterion(MetricCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        positive_weights, negative_weights = (as_weights(mask, batch) for mask in self.pair_masks(batch, labels, reference))
-        unit, compared = reference.mapped(normalize, batch)
-        similarities = unit @ compared.embeddings.T  # (B, M)
+        similarities, positive_weights, negative_weights = self.cosine_pairs(batch, labels, reference)  # (B, M) each
         anchors, positives = positive_pairs(positive_weights)  # (P,) each
-        size = max(CHUNK // max(len(compared), 1), 1)
+        size = max(CHUNK // max(similarities.shape[1], 1), 1)
         parts = zip(anchors.split(size), positives.split(size), strict=True)
         costs = torch.cat(
             [similarities.new_zeros(0), *(self._costs(similarities, negative_weights, *part, len(anchors) > size) for part in parts)]

@@ -6,8 +6,7 @@ gradient; pytorch-metric-learning differentiates it, adds 1e-5 to every weight o
 
 import torch
 
-from criteria._pairs import as_weights, pair_means, pair_sums
-from utilities.criterion import MetricCriterion
+from criteria._pairs import PairCriterion, as_weights, pair_means, pair_sums
 from utilities.numbers import number
 from utilities.reference import Reference
 from utilities.tensors import pairwise_distances
@@ -34,7 +33,7 @@ def add_arguments(group) -> None:
     group.add_argument("--loss_rankedlist_imbalance", type=number(0, 1), default=0.5, help="share of the negatives' part (lambda)")
 
 
-class Criterion(MetricCriterion):
+class Criterion(PairCriterion):
     """mean over anchors of (1 - imbalance) sum_p w_p [d_ap - (alpha - margin)]+ + imbalance sum_n w_n [alpha - d_an]+.
 
     The weights of an anchor's active positives, and those of its active negatives, are a softmax of temperature * violation.
@@ -50,7 +49,7 @@ class Criterion(MetricCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        positives, negatives = (as_weights(mask, batch) for mask in self.pair_masks(batch, labels, reference))  # (B, M) each
+        positives, negatives = self.weighted_pairs(batch, labels, reference)  # (B, M) each
         distances = pairwise_distances(batch, reference.embeddings)
         far_positives = distances - (self.alpha - self.margin)
         near_negatives = self.alpha - distances

@@ -5,11 +5,9 @@ The paper adds it to another loss; alone it is a contrastive loss on cosines.
 
 import torch
 
-from criteria._pairs import as_weights, chosen_mean, pair_means, pair_sums
-from utilities.criterion import MetricCriterion
+from criteria._pairs import PairCriterion, as_weights, chosen_mean, pair_means, pair_sums
 from utilities.numbers import number
 from utilities.reference import Reference
-from utilities.tensors import normalize
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
@@ -29,7 +27,7 @@ def add_arguments(group) -> None:
     group.add_argument("--loss_threshold_consistent_neg_weight", type=number(0), default=1, help="weight of the negatives' part (lambda-)")
 
 
-class Criterion(MetricCriterion):
+class Criterion(PairCriterion):
     """pos_weight mean of the pos_margin - s_ap >= 0 + neg_weight mean of the s_an - neg_margin >= 0, each over those pairs alone."""
 
     def __init__(self, opt, batchminer=None):
@@ -39,9 +37,7 @@ class Criterion(MetricCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        positives, negatives = (as_weights(mask, batch) for mask in self.pair_masks(batch, labels, reference))  # (B, M) each
-        unit, compared = reference.mapped(normalize, batch)
-        similarities = unit @ compared.embeddings.T
+        similarities, positives, negatives = self.cosine_pairs(batch, labels, reference)  # (B, M) each
         below = positives * as_weights(similarities <= self.pos_margin, batch)
         above = negatives * as_weights(similarities >= self.neg_margin, batch)
         self.stats = {

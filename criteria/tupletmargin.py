@@ -6,12 +6,11 @@ Every positive pair meets all negatives of its anchor, as in pytorch-metric-lear
 import torch
 
 from criteria._angular_margin import LIMIT
-from criteria._pairs import as_weights, log_sum_exp, pair_means, pair_sums, positive_pairs, softplus
+from criteria._pairs import PairCriterion, log_sum_exp, pair_means, pair_sums, positive_pairs, softplus
 from criteria._reductions import Reduction
-from utilities.criterion import MetricCriterion
 from utilities.numbers import number
 from utilities.reference import Reference
-from utilities.tensors import normalize, take_pairs
+from utilities.tensors import take_pairs
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
@@ -31,7 +30,7 @@ def add_arguments(group) -> None:
     group.add_argument("--loss_tupletmargin_scale", type=number(above=0), default=64, help="multiplies the cosines (the paper's s)")
 
 
-class Criterion(MetricCriterion):
+class Criterion(PairCriterion):
     """Mean over positive pairs of log(1 + sum_n exp(scale (cos t_an - cos(t_ap - margin)))), t the angle between two embeddings.
 
     A positive pair whose anchor has no negative gives 0.
@@ -45,9 +44,7 @@ class Criterion(MetricCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        positives, negatives = (as_weights(mask, batch) for mask in self.pair_masks(batch, labels, reference))  # (B, M) each
-        unit, compared = reference.mapped(normalize, batch)
-        similarities = unit @ compared.embeddings.T
+        similarities, positives, negatives = self.cosine_pairs(batch, labels, reference)  # (B, M) each
         anchors, others = positive_pairs(positives)  # (P,) each
         narrowed = torch.cos(take_pairs(similarities, anchors, others).clamp(-LIMIT, LIMIT).acos() - self.margin)
         near_negatives = log_sum_exp(self.scale * similarities, negatives)  # (B,)
