@@ -6,6 +6,7 @@ both of its terms were active.
 
 import torch
 
+from criteria._reductions import Reduction
 from criteria._tuples import active_share, tuple_distances
 from utilities.criterion import MetricCriterion
 from utilities.errors import UserError
@@ -16,6 +17,7 @@ REQUIRES_BATCHMINER = True
 REQUIRES_OPTIM = True
 ALLOWED_MINING_OPS = None  # any miner that yields triplets or pairs
 PER_CLASS = ("margin",)
+REDUCES = True
 
 
 def add_arguments(group) -> None:
@@ -31,6 +33,8 @@ def add_arguments(group) -> None:
 class Criterion(MetricCriterion):
     """sum_T ([d_ap - b_a + margin]+ + [b_a - d_an + margin]+ + nu b_a) / number of active terms, b_a = beta of the anchor's class.
 
+    `--loss_reduction`: a term is the two hinges of a triplet, their reduction plus nu times the triplets' mean b_a.
+
     `beta`: parameter `(n_classes,)`, `(1,)` where it is shared, a number where it is constant. It has no weight decay.
     """
 
@@ -38,6 +42,7 @@ class Criterion(MetricCriterion):
         super().__init__(batchminer)
         self.margin = opt.loss_margin_margin
         self.nu = opt.loss_margin_nu
+        self.reduction = Reduction(opt)
         self.shared = opt.loss_margin_beta_shared
         self.lr = opt.loss_margin_beta_lr
         self.beta = opt.loss_margin_beta
@@ -66,11 +71,14 @@ class Criterion(MetricCriterion):
         far_positives = torch.relu(positive_distances - betas + margins)
         near_negatives = torch.relu(betas - negative_distances + margins)
         active = (far_positives > 0).sum() + (near_negatives > 0).sum()
-        total = (far_positives + near_negatives).sum()
+        terms = far_positives + near_negatives
+        regularisation = 0.0
         if isinstance(self.nu, torch.Tensor) or self.nu:
-            regularisation = betas.expand(len(triplets.anchors)).sum() if isinstance(betas, torch.Tensor) else betas * len(triplets.anchors)
-            total = total + self.nu * regularisation * (active > 0)  # nothing is active: the value is 0
+            of_triplets = betas.expand(len(terms)).sum() if isinstance(betas, torch.Tensor) else betas * len(terms)
+            regularisation = self.nu * of_triplets * (active > 0)  # nothing is active: the value is 0
         self.stats = {"active_positives": active_share(far_positives.detach()), "active_negatives": active_share(near_negatives.detach())}
         if isinstance(self.beta, torch.Tensor):
             self.stats["beta"] = self.beta.detach().mean()
-        return total / active.clamp(min=1)
+        if self.reduction.is_own:
+            return (terms.sum() + regularisation) / active.clamp(min=1)
+        return self.reduction(terms, triplets.anchors, labels) + regularisation / max(len(terms), 1)

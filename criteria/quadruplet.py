@@ -6,7 +6,8 @@ excluded the negative itself. Distances are not squared, as in that code.
 
 import torch
 
-from criteria._tuples import active_share, mean_term, tuple_distances
+from criteria._reductions import Reduction
+from criteria._tuples import active_share, tuple_distances
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
 from utilities.reference import Reference
@@ -17,6 +18,7 @@ REQUIRES_BATCHMINER = True
 REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = None  # any miner that yields triplets or pairs
 PER_CLASS = ("margin_alpha_1", "margin_alpha_2")
+REDUCES = True
 
 
 def add_arguments(group) -> None:
@@ -35,6 +37,7 @@ class Criterion(MetricCriterion):
         super().__init__(batchminer)
         self.margin_alpha_1 = opt.loss_quadruplet_margin_alpha_1
         self.margin_alpha_2 = opt.loss_quadruplet_margin_alpha_2
+        self.reduction = Reduction(opt)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`. Draws m from torch's global generator."""
@@ -48,7 +51,11 @@ class Criterion(MetricCriterion):
             "active_share": active_share(with_negative.detach()),
             "active_strangers": masked_mean((with_stranger > 0).float(), exist),
         }
-        return mean_term(with_negative) + masked_mean(with_stranger, exist)
+        if self.reduction.is_own:
+            of_strangers = masked_mean(with_stranger, exist)
+        else:
+            of_strangers = self.reduction(with_stranger[exist], anchors[exist], labels)
+        return self.reduction(with_negative, anchors, labels) + of_strangers
 
     def distances(self, batch, reference: Reference, anchors, positives, negatives, strangers) -> tuple[torch.Tensor, ...]:
         """d_ap, d_an and d_nm, `(T,)` each. Within a reference no `(M, M)` matrix is made: its pairs are taken by their differences."""

@@ -2,6 +2,7 @@
 
 import torch
 
+from criteria._reductions import Reduction
 from criteria._tuples import active_share, mean_term
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
@@ -12,6 +13,7 @@ REQUIRES_BATCHMINER = True
 REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = None  # any miner that yields triplets or pairs
 PER_CLASS = ("margin",)
+REDUCES = True
 
 
 def add_arguments(group) -> None:
@@ -35,6 +37,7 @@ class Criterion(MetricCriterion):
         super().__init__(batchminer)
         self.margin = opt.loss_snr_margin
         self.reg_lambda = opt.loss_snr_reg_lambda
+        self.reduction = Reduction(opt, "nonzero")
         package, _, name = type(batchminer).__module__.rpartition(".")
         if (name if package == "batch_mining" else opt.batch_mining) == "distance" and self.reg_lambda:
             print(f"--loss_snr_reg_lambda {self.reg_lambda} is taken as 0 with --batch_mining distance, as in the published runs")
@@ -54,4 +57,4 @@ class Criterion(MetricCriterion):
         violations = torch.relu(positive_ratios - negative_ratios + self.per_anchor("margin", labels[anchors]))
         self.stats = {"active_share": active_share(violations.detach())}
         regularisation = mean_term(batch.sum(1).abs().index_select(0, anchors))
-        return mean_term(violations, "nonzero") + self.reg_lambda * regularisation
+        return self.reduction(violations, anchors, labels) + self.reg_lambda * regularisation

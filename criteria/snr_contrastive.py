@@ -3,6 +3,7 @@
 import torch
 
 from criteria._pairs import PairCriterion, as_weights, pair_means, pair_sums
+from criteria._reductions import Reduction
 from utilities.numbers import number
 from utilities.reference import Reference
 from utilities.tensors import FLOOR, squared_distances
@@ -11,6 +12,7 @@ REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = None
 MINES_PAIRS = True
+REDUCES = True
 
 
 def add_arguments(group) -> None:
@@ -40,11 +42,12 @@ class Criterion(PairCriterion):
         self.pos_margin = opt.loss_snr_contrastive_pos_margin
         self.neg_margin = opt.loss_snr_contrastive_neg_margin
         self.regularizer_weight = opt.loss_snr_contrastive_regularizer_weight
+        self.reduction = Reduction(opt, "nonzero")
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
         _, (positive_sum, active_positives, negative_sum, active_negatives, *distances) = self.compared(
-            self.terms, batch, labels, reference, lambda points: points - points.mean(1, keepdim=True)
+            self.terms, batch, labels, reference, centre
         )
         _, n_positives, _, n_negatives = distances
         self.stats = {
@@ -52,20 +55,38 @@ class Criterion(PairCriterion):
             "active_negative_share": active_negatives / n_negatives.clamp(min=1),
             **pair_means("snr_distance", distances),
         }
-        loss = positive_sum / active_positives.clamp(min=1) + negative_sum / active_negatives.clamp(min=1)
+        if self.reduction.is_own:
+            loss = positive_sum / active_positives.clamp(min=1) + negative_sum / active_negatives.clamp(min=1)
+        else:
+            loss = self.reduced(batch, labels, reference)
         return loss + self.regularizer_weight * batch.sum(1).abs().mean()
 
-    def terms(self, centred, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
-        """Sums and numbers of the active violations, of positives and of negatives; sums of the distances.
+    def reduced(self, batch, labels, reference) -> torch.Tensor:
+        """The reduction `--loss_reduction` of the positives' violations plus that of the negatives'."""
+        chosen = self.weighted_pairs(batch, labels, reference)
+        centred, others = reference.mapped(centre, batch)
+        distances = snr_distances(centred, others)
+        violations = torch.relu(distances - self.pos_margin), torch.relu(self.neg_margin - distances)  # (B, M) each
+        return sum(self.reduction.of_pairs(values, weights, labels) for values, weights in zip(violations, chosen, strict=True))
 
-        var(x_a - x_b) (D - 1) is a squared distance of centred embeddings.
-        """
-        freedom = max(centred.shape[1] - 1, 1)
-        variances = (centred.square().sum(1, keepdim=True) / freedom).clamp(min=FLOOR)  # (B, 1), of the anchor
-        distances = squared_distances(centred, reference.embeddings) / (freedom * variances)  # (B, M)
+    def terms(self, centred, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
+        """Sums and numbers of the active violations, of positives and of negatives; sums of the distances."""
+        distances = snr_distances(centred, reference)
         sums = []
         for violations, chosen in ((distances - self.pos_margin, positives), (self.neg_margin - distances, negatives)):
             violations = torch.relu(violations)
             active = chosen * as_weights(violations > 0, centred)
             sums += [(violations * active).sum(), active.sum()]
         return (), (*sums, *pair_sums(distances, positives, negatives))
+
+
+def centre(points: torch.Tensor) -> torch.Tensor:
+    """Rows `(N, D)` less their means."""
+    return points - points.mean(1, keepdim=True)
+
+
+def snr_distances(centred: torch.Tensor, reference: Reference) -> torch.Tensor:
+    """var(x_a - x_b) / var(x_a), `(B, M)`. The variance of a difference times D - 1 is a squared distance of centred embeddings."""
+    freedom = max(centred.shape[1] - 1, 1)
+    variances = (centred.square().sum(1, keepdim=True) / freedom).clamp(min=FLOOR)  # (B, 1), of the anchor
+    return squared_distances(centred, reference.embeddings) / (freedom * variances)

@@ -92,6 +92,39 @@ def test_triplet_agrees_with_pytorch_metric_learning(how, weights_file):
     check_peer("triplet", peer, mined("all", embeddings_of()), how, weights_file, loss_triplet_distance="euclidean")
 
 
+@pytest.mark.parametrize("how", [how for how in CHOICES if how != "per_anchor"])
+def test_margin_agrees_with_pytorch_metric_learning(how, weights_file):
+    peer = losses.MarginLoss(0.2, nu=0, beta=1.2, distance=PLAIN, reducer=reducer_of(how))
+    check_peer("margin", peer, mined("all", embeddings_of()), how, weights_file)
+
+
+@every_choice
+def test_snr_contrastive_agrees_with_pytorch_metric_learning(how, weights_file):
+    peer = losses.ContrastiveLoss(0.1, 1.5, distance=distances.SNRDistance(normalize_embeddings=False), reducer=reducer_of(how))
+    flags = {"loss_snr_contrastive_pos_margin": 0.1, "loss_snr_contrastive_neg_margin": 1.5}
+    check_peer("snr_contrastive", peer, mined("none", embeddings_of()), how, weights_file, **flags)
+
+
+@every_choice
+def test_snr_and_quadruplet_reduce_the_terms_of_triplets(how, weights_file):
+    x, y, triplets = embeddings_of(), torch.tensor(MIXED), mined("all", embeddings_of())
+    flags = {"loss_reduction": how, "loss_class_weights": weights_file if how == "class_weighted" else None}
+
+    def ratio(a, b):
+        return (x[a] - x[b]).var(1) / x[a].var(1)
+
+    anchors, positives, negatives = triplets
+    terms = torch.relu(ratio(anchors, positives) - ratio(anchors, negatives) + 0.2)
+    weights = WEIGHTS if how == "class_weighted" else None
+    expected = loops(terms, anchors.tolist(), y.tolist(), how, weights)
+    assert float(criterion_of("snr", triplets, loss_snr_reg_lambda=0, **flags).double()(x, y).detach()) == pytest.approx(expected)
+
+    near = torch.relu((x[anchors] - x[positives]).norm(dim=1) - (x[anchors] - x[negatives]).norm(dim=1) + 0.2)
+    expected = loops(near, anchors.tolist(), y.tolist(), how, weights)
+    never = {"loss_quadruplet_margin_alpha_2": -100}  # the second hinge is never active
+    assert float(criterion_of("quadruplet", triplets, **never, **flags).double()(x, y).detach()) == pytest.approx(expected)
+
+
 PAIRS = {
     "tupletmargin": lambda reducer: losses.TupletMarginLoss(margin=5.729577951308233, reducer=reducer),
     "intrapair_variance": lambda reducer: losses.IntraPairVarianceLoss(reducer=reducer),
@@ -119,9 +152,14 @@ def test_it_wins_over_the_losss_own_flag(name):
 def test_each_one_that_says_so_reads_it(name):
     """Set to mean, it is what the loss does by itself, where that is a mean; a sum is another value."""
     x, y, tuples = embeddings_of(), torch.tensor(MIXED), mined("all", embeddings_of())
-    unset, mean, total = (criterion_of(name, tuples, loss_reduction=how).double()(x, y) for how in (None, "mean", "sum"))
+
+    def value(how):
+        torch.manual_seed(0)  # quadruplet draws its fourth samples
+        return criterion_of(name, tuples, loss_reduction=how).double()(x, y)
+
+    unset, mean, total = value(None), value("mean"), value("sum")
     assert unset > 0 and total > mean
-    if name != "snr":  # the mean of its active terms
+    if name not in ("snr", "snr_contrastive", "margin"):  # the mean of their active terms
         torch.testing.assert_close(unset, mean)
 
 
