@@ -10,7 +10,12 @@ YIELDS = "pairs"
 
 
 class BatchMiner(Miner):
-    """All pairs, those of samples that have no positive or no negative included."""
+    """All pairs, those of samples that have no positive or no negative included.
+
+    `EVERY_PAIR`: a criterion need not be given them as a list.
+    """
+
+    EVERY_PAIR = True
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Pairs:
         """Every pair of an anchor and another sample, once."""

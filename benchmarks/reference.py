@@ -4,7 +4,7 @@
 
 B = 512 against M = 50,000 rows of D = 128, unit vectors of 1,000 classes, each anchor's own image in the reference. The unit is
 `batch @ reference.T`, taken in turn with each criterion; memory is what the resident set grew by, in matrices `(B, M)` of 102 MB.
-What is mined is there already: one triplet an anchor, or its sets; mining is not in the figures.
+What is mined is there already: one triplet an anchor, or its sets; mining is not in the figures. Contrastive takes all pairs.
 
 Floor. The forward pass needs that product, where all pairs count; the backward pass one more, for the gradient of the batch (the
 reference, a memory, wants none), and a third where nothing is kept and the product is made again. Besides it each pass over a
@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch  # noqa: E402
 
+import batch_mining  # noqa: E402
 import criteria  # noqa: E402
 from benchmarks.metrics import memory  # noqa: E402
 from utilities.errors import OneLineParser  # noqa: E402
@@ -60,6 +61,7 @@ def steps_of(name: str, batch, labels, reference) -> tuple:
     module = criteria.REGISTRY.module(name)
     kind = (module.ALLOWED_MINING_OPS or ["triplets"])[0]
     miner = Mined(labels, reference, kind) if module.REQUIRES_BATCHMINER else None
+    miner = batch_mining.select("none") if name == "contrastive" else miner
     criterion = criteria.select(name, None, miner, n_classes=CLASSES, embed_dim=DIMENSIONS, arch="resnet50", batch_mining="random")
     given = {"reference": reference.embeddings, "reference_labels": reference.labels, "own": reference.own}
 

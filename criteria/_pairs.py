@@ -10,6 +10,7 @@ from collections.abc import Callable
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from criteria import _streams
 from utilities.criterion import MetricCriterion
 from utilities.reference import Reference
 from utilities.tensors import normalize
@@ -54,6 +55,10 @@ class PairCriterion(MetricCriterion):
         ]
         values, sums = (zip(*columns, strict=True) for columns in zip(*parts, strict=True))
         return [torch.cat(column) for column in values], [torch.stack(column).sum(0) for column in sums]
+
+    def streamed(self, labels: torch.Tensor, reference: Reference) -> _streams.Apart | None:
+        """What is no negative where all of a reference counts, whose negatives are then met as `_streams` does; None where they are not."""
+        return None if reference.plain or self.batchminer is not None else _streams.apart(labels, reference)
 
     def weighted_pairs(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference) -> tuple[torch.Tensor, torch.Tensor]:
         """The positive and the negative pairs as weights `(B, M)` 0 and 1, in the precision of `batch`."""

@@ -2,7 +2,9 @@
 
 import torch
 
+from criteria import _streams
 from criteria._pairs import PairCriterion, log_sum_exp, pair_means, pair_sums, softplus
+from criteria._ranking import sums_per_anchor
 from utilities.numbers import number
 from utilities.reference import Reference
 from utilities.tensors import masked_mean, normalize
@@ -33,7 +35,12 @@ class Criterion(PairCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        (losses, n_positives, n_negatives), similarities = self.compared(self.terms, batch, labels, reference, normalize)
+        learned = isinstance(self.m, torch.Tensor) or isinstance(self.gamma, torch.Tensor)
+        apart = None if learned else self.streamed(labels, reference)
+        if apart is None:
+            (losses, n_positives, n_negatives), similarities = self.compared(self.terms, batch, labels, reference, normalize)
+        else:
+            (losses, n_positives, n_negatives), similarities = self.stream(batch, reference, apart)
         counted = (n_positives > 0) & (n_negatives > 0) & (losses != 0)
         self.stats = {"active_anchor_share": counted.to(losses.dtype).mean(), **pair_means("similarity", similarities)}
         return masked_mean(losses, counted)
@@ -47,3 +54,23 @@ class Criterion(PairCriterion):
         negative_logits = gamma * torch.relu(values + m) * (similarities - m)
         exponents = log_sum_exp(negative_logits, negatives, reference.plain) + log_sum_exp(positive_logits, positives, reference.plain)
         return (softplus(exponents), positives.sum(1), negatives.sum(1)), pair_sums(similarities, positives, negatives)
+
+    def stream(self, batch, reference, apart) -> tuple[tuple, tuple]:
+        """What `terms` gives, of all pairs with a large reference."""
+        unit, reference = reference.mapped(normalize, batch)
+
+        def slope(values):
+            return (values + self.m).relu_().mul_(self.gamma)
+
+        def value(values):
+            slopes = slope(values)
+            values.sub_(self.m).mul_(slopes)
+
+        near_negatives = _streams.log_sum_exp(unit, reference.embeddings, apart.all, form=_streams.Form(value, slope))[0]
+        similarities = _streams.positive_products(unit, reference.embeddings, apart)
+        logits = -self.gamma * torch.relu(1 + self.m - similarities.detach()) * (similarities - (1 - self.m))
+        far_positives = _streams.sum_exp_per_anchor(logits, apart.anchors, len(batch))
+        sums = _streams.pair_sums(unit, reference, apart, similarities)
+        n_positives = sums_per_anchor(torch.ones_like(logits), apart.anchors, len(batch))
+        n_own = (reference.own >= 0).to(n_positives.dtype)
+        return (softplus(near_negatives + far_positives), n_positives, len(reference) - n_positives - n_own), sums

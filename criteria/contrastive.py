@@ -2,11 +2,13 @@
 
 import torch
 
+from criteria import _streams
 from criteria._reductions import Reduction
 from criteria._tuples import active_share, tuple_distances
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
 from utilities.reference import Reference
+from utilities.tensors import safe_sqrt
 
 REQUIRES_BATCHMINER = True
 REQUIRES_OPTIM = False
@@ -33,6 +35,9 @@ class Criterion(MetricCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
+        apart = self.streamed(labels, reference)
+        if apart is not None:
+            return self.stream(batch, labels, reference, apart)
         pairs = self.pairs(batch, labels, reference)
         positive_distances, negative_distances = tuple_distances(batch, reference, pairs)
         far_positives = torch.relu(positive_distances - self.per_anchor("pos_margin", labels[pairs.anchors_p]))  # (P,)
@@ -40,3 +45,21 @@ class Criterion(MetricCriterion):
         self.stats = {"active_positives": active_share(far_positives.detach()), "active_negatives": active_share(near_negatives.detach())}
         positive_part = self.reduction(far_positives, pairs.anchors_p, labels)
         return positive_part + self.reduction(near_negatives, pairs.anchors_n, labels)
+
+    def streamed(self, labels, reference) -> _streams.Apart | None:
+        """What is no negative where every pair with a large reference counts; None where the miner's pairs, or a learned margin, are needed."""
+        every = getattr(self.batchminer, "EVERY_PAIR", False) and not reference.plain and self.reduction.how in ("mean", "nonzero")
+        learned = isinstance(self.pos_margin, torch.Tensor) or isinstance(self.neg_margin, torch.Tensor)
+        return _streams.apart(labels, reference) if every and not learned else None
+
+    def stream(self, batch, labels, reference, apart) -> torch.Tensor:
+        """The value of all pairs with a large reference."""
+        differences = batch.index_select(0, apart.anchors) - reference.embeddings.index_select(0, apart.positives)  # (P, D)
+        far_positives = torch.relu(safe_sqrt(differences.square().sum(1)) - self.pos_margin)
+        points, others = _streams.squared(batch, reference.embeddings)
+        form = _streams.near(self.neg_margin, _streams.rounding(batch, reference.embeddings), root=True)
+        total, n_active = (values.sum() for values in _streams.sums(points, others, apart.all, form))
+        n_negatives = max(len(batch) * len(reference) - len(apart.all[0]), 1)
+        self.stats = {"active_positives": active_share(far_positives.detach()), "active_negatives": n_active / n_negatives}
+        negative_part = total / (n_active.clamp(min=1) if self.reduction.how == "nonzero" else n_negatives)
+        return self.reduction(far_positives, apart.anchors, labels) + negative_part

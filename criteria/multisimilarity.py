@@ -7,6 +7,7 @@ import math
 
 import torch
 
+from criteria import _streams
 from criteria._pairs import PairCriterion, as_weights, log_sum_exp, pair_means, pair_sums, softplus
 from utilities.numbers import number
 from utilities.reference import Reference
@@ -61,7 +62,11 @@ class Criterion(PairCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        (losses,), (kept_positives, kept_negatives, *similarities) = self.compared(self.terms, batch, labels, reference, keep=True)
+        apart = self.streamed(labels, reference)
+        if apart is None:
+            (losses,), (kept_positives, kept_negatives, *similarities) = self.compared(self.terms, batch, labels, reference, keep=True)
+        else:
+            losses, (kept_positives, kept_negatives, *similarities) = self.stream(batch, labels, reference, apart)
         _, n_positives, _, n_negatives = similarities
         self.stats = {
             "kept_positive_share": kept_positives / n_positives.clamp(min=1),
@@ -92,3 +97,23 @@ class Criterion(PairCriterion):
         most_similar_negative.masked_fill_(negatives.sum(1, keepdim=True) == 0, -torch.inf)
         kept_positives = positives * as_weights(values - margin < most_similar_negative, values)
         return kept_positives, negatives * as_weights(values + margin > least_similar_positive, values)
+
+    def stream(self, batch, labels, reference, apart) -> tuple[torch.Tensor, tuple]:
+        """What `terms` gives, of all pairs with a large reference."""
+        others, anchors, n_anchors = reference.embeddings, apart.anchors, len(batch)
+        of_positives = _streams.positive_products(batch, others, apart)  # (P,)
+        thresh, pos_weight, neg_weight = (self.per_anchor(name, labels) for name in ("thresh", "pos_weight", "neg_weight"))
+        least, kept = None, torch.ones_like(of_positives)
+        if self.margin != math.inf:
+            lowest = batch.new_full((n_anchors,), torch.inf).scatter_reduce(0, anchors, of_positives.detach(), "amin")
+            least = ((lowest - self.margin) * neg_weight).detach()
+        logits, most, n_kept = _streams.log_sum_exp(self.per_anchor("neg_weight", labels, 2) * batch, others, apart.all, least)
+        if self.margin != math.inf:
+            kept = as_weights(of_positives.detach() - self.margin < (most / neg_weight).index_select(0, anchors), batch)
+        exponents = self.per_anchor("pos_weight", labels[anchors]) * (self.per_anchor("thresh", labels[anchors]) - of_positives)
+        rows = kept.nonzero().squeeze(1)
+        positive_terms = softplus(_streams.sum_exp_per_anchor(exponents[rows], anchors[rows], n_anchors))
+        losses = positive_terms / pos_weight + softplus(logits - neg_weight * thresh) / neg_weight
+        similarities = _streams.pair_sums(batch, reference, apart, of_positives)
+        kept_negatives = similarities[3] if least is None else n_kept.sum()
+        return losses, (kept.sum(), kept_negatives, *similarities)

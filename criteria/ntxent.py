@@ -2,6 +2,7 @@
 
 import torch
 
+from criteria import _streams
 from criteria._pairs import PairCriterion, log_sum_exp, pair_means, pair_sums, positive_pairs, softplus
 from utilities.numbers import number
 from utilities.reference import Reference
@@ -28,7 +29,11 @@ class Criterion(PairCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        (losses,), similarities = self.compared(self.terms, batch, labels, reference, normalize, keep=True)
+        apart = self.streamed(labels, reference)
+        if apart is None:
+            (losses,), similarities = self.compared(self.terms, batch, labels, reference, normalize, keep=True)
+        else:
+            losses, similarities = self.stream(batch, labels, reference, apart)
         self.stats = pair_means("similarity", similarities)
         return losses.sum() / max(len(losses), 1)
 
@@ -40,3 +45,13 @@ class Criterion(PairCriterion):
         anchors, others = positive_pairs(positives)  # (P,) each
         losses = softplus(negative_mass.index_select(0, anchors) - take_pairs(logits, anchors, others))  # (P,)
         return (losses,), pair_sums(similarities, positives, negatives)
+
+    def stream(self, batch, labels, reference, apart) -> tuple[torch.Tensor, tuple]:
+        """What `terms` gives, of all pairs with a large reference."""
+        unit, reference = reference.mapped(normalize, batch)
+        similarities = _streams.positive_products(unit, reference.embeddings, apart)  # (P,)
+        points = unit / self.per_anchor("temperature", labels, 2)
+        negative_mass = _streams.log_sum_exp(points, reference.embeddings, apart.all)[0]
+        logits = similarities / self.per_anchor("temperature", labels[apart.anchors])
+        losses = softplus(negative_mass.index_select(0, apart.anchors) - logits)
+        return losses, _streams.pair_sums(unit, reference, apart, similarities)

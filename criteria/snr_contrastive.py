@@ -1,7 +1,10 @@
 """Contrastive loss on signal-to-noise distances (Yuan et al., Signal-to-Noise Ratio, CVPR 2019, arXiv 1904.02616)."""
 
+import dataclasses
+
 import torch
 
+from criteria import _streams
 from criteria._pairs import PairCriterion, as_weights, pair_means, pair_sums
 from criteria._reductions import Reduction
 from utilities.numbers import number
@@ -46,9 +49,12 @@ class Criterion(PairCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        _, (positive_sum, active_positives, negative_sum, active_negatives, *distances) = self.compared(
-            self.terms, batch, labels, reference, centre
-        )
+        apart = self.streamed(labels, reference) if self.reduction.is_own and not self.learns() else None
+        if apart is None:
+            _, sums = self.compared(self.terms, batch, labels, reference, centre)
+        else:
+            sums = self.stream(batch, reference, apart)
+        positive_sum, active_positives, negative_sum, active_negatives, *distances = sums
         _, n_positives, _, n_negatives = distances
         self.stats = {
             "active_positive_share": active_positives / n_positives.clamp(min=1),
@@ -60,6 +66,24 @@ class Criterion(PairCriterion):
         else:
             loss = self.reduced(batch, labels, reference)
         return loss + self.regularizer_weight * batch.sum(1).abs().mean()
+
+    def learns(self) -> bool:
+        """Whether a margin is learned."""
+        return isinstance(self.pos_margin, torch.Tensor) or isinstance(self.neg_margin, torch.Tensor)
+
+    def stream(self, batch, reference, apart) -> tuple:
+        """The sums that `terms` gives, of all pairs with a large reference."""
+        centred, reference = reference.mapped(centre, batch)
+        scales = 1 / signals(centred)  # (B, 1)
+        points, others = _streams.squared(centred, reference.embeddings)
+        points = points * scales
+        noise = (_streams.rounding(centred, reference.embeddings) * scales).detach()
+        total, n_active = _streams.sums(points, others, apart.all, _streams.near(self.neg_margin, noise, root=False))
+        differences = centred.index_select(0, apart.anchors) - reference.embeddings.index_select(0, apart.positives)  # (P, D)
+        distances = differences.square().sum(1) * scales.squeeze(1).index_select(0, apart.anchors)
+        violations = torch.relu(distances - self.pos_margin)
+        of_pairs = _streams.pair_sums(points, dataclasses.replace(reference, embeddings=others), apart, distances)
+        return (violations.sum(), (violations > 0).sum(), total.sum(), n_active.sum(), *of_pairs)
 
     def reduced(self, batch, labels, reference) -> torch.Tensor:
         """The reduction `--loss_reduction` of the positives' violations plus that of the negatives'."""
@@ -87,6 +111,10 @@ def centre(points: torch.Tensor) -> torch.Tensor:
 
 def snr_distances(centred: torch.Tensor, reference: Reference) -> torch.Tensor:
     """var(x_a - x_b) / var(x_a), `(B, M)`. The variance of a difference times D - 1 is a squared distance of centred embeddings."""
+    return squared_distances(centred, reference.embeddings) / signals(centred)
+
+
+def signals(centred: torch.Tensor) -> torch.Tensor:
+    """var(x_a) (D - 1) of each row, `(B, 1)`."""
     freedom = max(centred.shape[1] - 1, 1)
-    variances = (centred.square().sum(1, keepdim=True) / freedom).clamp(min=FLOOR)  # (B, 1), of the anchor
-    return squared_distances(centred, reference.embeddings) / (freedom * variances)
+    return freedom * (centred.square().sum(1, keepdim=True) / freedom).clamp(min=FLOOR)

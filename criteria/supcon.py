@@ -2,7 +2,9 @@
 
 import torch
 
+from criteria import _streams
 from criteria._pairs import PairCriterion, log_sum_exp, pair_means, pair_sums
+from criteria._ranking import sums_per_anchor
 from utilities.numbers import number
 from utilities.reference import Reference
 from utilities.tensors import masked_mean, normalize
@@ -28,7 +30,11 @@ class Criterion(PairCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        (losses, n_positives), similarities = self.compared(self.terms, batch, labels, reference, normalize, keep=True)
+        apart = self.streamed(labels, reference)
+        if apart is None:
+            (losses, n_positives), similarities = self.compared(self.terms, batch, labels, reference, normalize, keep=True)
+        else:
+            (losses, n_positives), similarities = self.stream(batch, labels, reference, apart)
         self.stats = pair_means("similarity", similarities)
         return masked_mean(losses, n_positives > 0)
 
@@ -40,3 +46,14 @@ class Criterion(PairCriterion):
         mean_positive = (logits * positives).sum(1) / n_positives.clamp(min=1)  # (B,)
         losses = log_sum_exp(logits, torch.maximum(positives, negatives), reference.plain) - mean_positive
         return (losses, n_positives), pair_sums(similarities, positives, negatives)
+
+    def stream(self, batch, labels, reference, apart) -> tuple[tuple, tuple]:
+        """What `terms` gives, of all pairs with a large reference."""
+        unit, reference = reference.mapped(normalize, batch)
+        similarities = _streams.positive_products(unit, reference.embeddings, apart)  # (P,)
+        logits = similarities / self.per_anchor("temperature", labels[apart.anchors])
+        n_positives = sums_per_anchor(torch.ones_like(logits), apart.anchors, len(batch))
+        mean_positive = sums_per_anchor(logits, apart.anchors, len(batch)) / n_positives.clamp(min=1)  # (B,)
+        points = unit / self.per_anchor("temperature", labels, 2)
+        losses = _streams.log_sum_exp(points, reference.embeddings, apart.own)[0] - mean_positive
+        return (losses, n_positives), _streams.pair_sums(unit, reference, apart, similarities)

@@ -5,12 +5,13 @@ Every positive pair meets all negatives of its anchor, as in pytorch-metric-lear
 
 import torch
 
+from criteria import _streams
 from criteria._angular_margin import LIMIT
 from criteria._pairs import PairCriterion, log_sum_exp, pair_means, pair_sums, positive_pairs, softplus
 from criteria._reductions import Reduction
 from utilities.numbers import number
 from utilities.reference import Reference
-from utilities.tensors import take_pairs
+from utilities.tensors import normalize, take_pairs
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
@@ -44,10 +45,20 @@ class Criterion(PairCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        similarities, positives, negatives = self.cosine_pairs(batch, labels, reference)  # (B, M) each
-        anchors, others = positive_pairs(positives)  # (P,) each
-        narrowed = torch.cos(take_pairs(similarities, anchors, others).clamp(-LIMIT, LIMIT).acos() - self.margin)
-        near_negatives = log_sum_exp(self.scale * similarities, negatives)  # (B,)
+        apart = self.streamed(labels, reference)
+        if apart is None:
+            similarities, positives, negatives = self.cosine_pairs(batch, labels, reference)  # (B, M) each
+            anchors, others = positive_pairs(positives)  # (P,) each
+            of_positives = take_pairs(similarities, anchors, others)
+            near_negatives = log_sum_exp(self.scale * similarities, negatives)  # (B,)
+            sums = pair_sums(similarities, positives, negatives)
+        else:
+            anchors = apart.anchors
+            unit, others = reference.mapped(normalize, batch)
+            of_positives = _streams.positive_products(unit, others.embeddings, apart)
+            near_negatives = _streams.log_sum_exp(self.scale * unit, others.embeddings, apart.all)[0]
+            sums = _streams.pair_sums(unit, others, apart, of_positives)
+        narrowed = torch.cos(of_positives.clamp(-LIMIT, LIMIT).acos() - self.margin)
         terms = softplus(near_negatives.index_select(0, anchors) - self.scale * narrowed)  # log(1 + sum_n exp(...))
-        self.stats = pair_means("similarity", pair_sums(similarities, positives, negatives))
+        self.stats = pair_means("similarity", sums)
         return self.reduction(terms, anchors, labels)

@@ -256,10 +256,19 @@ def pml(c, x, r, found, context):
     return mean_active(far) + mean_active([torch.relu(1 - distance(u[a], v[n])) for a, ns in enumerate(found[1]) for n in ns])
 
 
+def tupletmargin(c, x, r, found, context):
+    terms = []
+    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
+        for p in ps:
+            narrowed = torch.cos(torch.acos(cosine(x[a], r[p]).clamp(-1 + 1e-7, 1 - 1e-7)) - c.margin)
+            terms.append(torch.log(1 + sum((torch.exp(c.scale * (cosine(x[a], r[n]) - narrowed)) for n in ns), 0 * narrowed)))
+    return mean(terms)
+
+
 FORMULAS = {
     function.__name__: function
     for function in (
         angular, circle, contrastive, fastap, histogram, lifted, margin, multisimilarity, nca, npair, ntxent, pml, quadruplet, recallatk,
-        smoothap, snr, snr_contrastive, supcon, triplet,
+        smoothap, snr, snr_contrastive, supcon, triplet, tupletmargin,
     )
 }  # fmt: skip
