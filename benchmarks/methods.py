@@ -4,7 +4,7 @@ Each is trained for three epochs with a suitable miner and rate, conv4, seeds 0,
 repeated. `--peers` trains at least ten of them once more, with the same network start, seeds and batches, through
 pytorch-metric-learning's own implementation, over five seeds, and gives the paired difference; class vectors start where ours do. With
 `--own_starts` those losses that have class vectors are compared each from its own start. `--trainers`: every trainer beside metric_only with
-the same loss; `--memory`: small batches with and without cross-batch memory.
+the same loss; `--memory`: small batches with and without cross-batch memory, from late in the training on (`settled`) or from its start (`early`).
 """
 
 import argparse
@@ -110,13 +110,27 @@ TRAINERS = {  # name -> what metric_only has too, what the trainer has besides, 
         ["shared", "intra", "selfsimilarity", "Combined_discriminative_shared_intra_selfsimilarity-1-1-1-1"],
     ),
 }
-SMALL_BATCHES = "--bs 28 --iterations_per_epoch 35"  # as many steps as with 112
-MEMORY = "--memory_size 512 --memory_start 35"
-WITH_MEMORY = {  # loss -> its flags
-    "contrastive": "--batch_mining distance",
-    "multisimilarity": "",
-    "ntxent": "--loss_ntxent_temperature 0.1",
-    "margin": METHODS["margin"],
+SMALL_BATCHES = "--bs 28 --iterations_per_epoch 35"  # as many steps an epoch as with 112
+MEMORIES = {  # when the memory begins: flags of both runs, the memory's, and of each loss
+    "early": (
+        SMALL_BATCHES,
+        "--memory_size 512 --memory_start 35",
+        {
+            "contrastive": "--batch_mining distance",
+            "multisimilarity": "",
+            "ntxent": "--loss_ntxent_temperature 0.1",
+            "margin": METHODS["margin"],
+        },
+    ),
+    "settled": (  # at a tenth of the rate, when the weights move slowly
+        f"{SMALL_BATCHES} --n_epochs 9 --save_interval 9 --scheduler step --tau 5 --gamma 0.1",
+        "--memory_size 1024 --memory_start 175",
+        {
+            "contrastive": "--batch_mining none --loss_contrastive_reduction nonzero",
+            "multisimilarity": "",
+            "ntxent": "--loss_ntxent_temperature 0.1",
+        },
+    ),
 }
 
 
@@ -241,13 +255,14 @@ def trainer_table(names: list[str], seeds: range, save_path: str) -> None:
             rows_of(f"the same with `{flags}`", f"{shared} {flags}{evaltypes}", seeds, save_path)
 
 
-def memory_table(names: list[str], seeds: range, save_path: str) -> None:
+def memory_table(kind: str, names: list[str] | None, seeds: range, save_path: str) -> None:
     """Small batches without and with a memory."""
     print("| flags besides the common ones | embedding | e_recall@1 | map_r | seconds |\n|-|-|-|-|-|")
-    for name in names:
-        flags = f"--loss {name} {WITH_MEMORY[name]}".strip()
-        for further, first in (("", f"`{flags}`"), (f" {MEMORY}", f"the same with `{MEMORY}`")):
-            rows_of(first, f"{flags} {SMALL_BATCHES}{further}", seeds, save_path)
+    common, memory, losses = MEMORIES[kind]
+    for name in names or losses:
+        flags = f"--loss {name} {losses[name]}".strip()
+        for further, first in (("", f"`{flags}`"), (f" {memory}", f"the same with `{memory}`")):
+            rows_of(first, f"{flags} {common}{further}", seeds, save_path)
 
 
 if __name__ == "__main__":
@@ -256,7 +271,9 @@ if __name__ == "__main__":
     parser.add_argument("--peers", action="store_true", help="the comparison with pytorch-metric-learning instead of the table")
     parser.add_argument("--own_starts", action="store_true", help="with --peers: class vectors of each program start its own way")
     parser.add_argument("--trainers", action="store_true", help="every trainer beside metric_only instead of the table")
-    parser.add_argument("--memory", action="store_true", help="cross-batch memory on small batches instead of the table")
+    parser.add_argument(
+        "--memory", nargs="?", const="settled", choices=list(MEMORIES), help="cross-batch memory on small batches instead of the table"
+    )
     parser.add_argument("--seeds", type=whole(1, 1000), default=None, help="how many seeds (default: 3; 5 with --peers)")
     parser.add_argument("--save_path", default="Training_Results/Methods", help="where the runs lie")
     arguments = parser.parse_args()
@@ -272,7 +289,7 @@ if __name__ == "__main__":
     elif arguments.trainers:
         trainer_table(arguments.only or list(TRAINERS), range(arguments.seeds or 3), arguments.save_path)
     elif arguments.memory:
-        memory_table(arguments.only or list(WITH_MEMORY), range(arguments.seeds or 3), arguments.save_path)
+        memory_table(arguments.memory, arguments.only, range(arguments.seeds or 3), arguments.save_path)
     else:
         table(arguments.only or list(METHODS), range(arguments.seeds or 3), arguments.save_path)
     print(f"{time.monotonic() - began:.0f} s on {torch.get_num_threads()} threads")
