@@ -88,9 +88,17 @@ def describe(splits: dict) -> str:
             counts = splits[split].counts
             single = counts["single_image_classes"]
             odd = f", {single:,} of them with a single image, which has no positive" if single else ""
-            lines.append(f"  {split}: {counts['images']:,} images of {counts['classes']:,} classes{odd}")
+            lines.append(f"  {split}: {counts['images']:,} images of {counts['classes']:,} classes{odd}{_roles(splits[split])}")
     lines += [f"  PARTIAL: {training.partial}"] if training.partial else []
     return "\n".join(lines + [f"  note: {note}" for note in training.notes])
+
+
+def _roles(split) -> str:
+    """The roles of a split's images in words; empty where all images ask and are found."""
+    if not split.roles:
+        return ""
+    drawn = f", drawn anew {split.role_draws.shape[0]} times" if split.role_draws is not None else ""
+    return f"; {split.roles['query_images']:,} are queries, {split.roles['gallery_images']:,} are in the gallery{drawn}"
 
 
 def record(splits: dict) -> dict:
@@ -98,7 +106,7 @@ def record(splits: dict) -> dict:
     there = {split: dataset for split, dataset in splits.items() if dataset is not None}
     return {
         "name": splits["training"].name,
-        "counts": {split: dict(dataset.counts) for split, dataset in there.items()},
+        "counts": {split: {**dataset.counts, **dataset.roles} for split, dataset in there.items()},
         "partial": splits["training"].partial,
         "fingerprint": dict(splits["training"].fingerprint),
         "notes": list(splits["training"].notes),

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import math
-import os
 import struct
 import sys
 from collections import Counter
@@ -12,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from datasets import _content
 from utilities.errors import UserError
 
 JPEG_MAGIC = (0xFF, 0xD8)
@@ -47,7 +47,7 @@ def decode(path: str) -> torch.Tensor:
     Raises UserError, naming the file, where it is missing or cannot be decoded.
     """
     try:
-        data = np.fromfile(path, dtype=np.uint8)
+        data = _content.read(path)
     except OSError as error:
         raise UserError(f"image {path} cannot be read ({error.strerror or error}): restore it") from error
     decode_jpeg = _jpeg_decoder() if tuple(data[:2]) == JPEG_MAGIC else None
@@ -64,7 +64,7 @@ def size(path: str) -> tuple[int, int]:
     import PIL.Image
 
     try:
-        with PIL.Image.open(path) as image:
+        with PIL.Image.open(_content.opened(path)) as image:
             (width, height), turned = image.size, 1
             if image.format not in WITH_EXIF_IN_FRONT:
                 image.load()
@@ -120,12 +120,12 @@ def _with_pillow(path: str, mode: str) -> np.ndarray:
     import PIL.Image
 
     try:
-        with PIL.Image.open(path) as image:
+        with PIL.Image.open(_content.opened(path)) as image:
             plain = _plain(image)
             return np.array(plain if plain.mode == mode else plain.convert(mode))  # each copy costs a fifth of decoding
     except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError) as error:
         reason = "no known image format" if isinstance(error, PIL.UnidentifiedImageError) else error
-        raise UserError(f"image {path} cannot be decoded ({reason}, {os.path.getsize(path)} bytes): restore or remove it") from error
+        raise UserError(f"image {path} cannot be decoded ({reason}, {_content.stat(path)[0]} bytes): restore or remove it") from error
 
 
 def _plain(image):
@@ -206,6 +206,8 @@ class ImageSet(torch.utils.data.Dataset):
         partial: None, or in which way the data set differs from the published one. notes: what else is worth saying at the start.
         is_query, is_gallery: bool `(N,)`: which images ask, and which are found. sequences: long `(N,)`, the number of an image's sequence,
             -1 for an image without; None where no image has one.
+        role_draws: bool `(D, N)`, the gallery of each of D random draws, whose other images ask: what is measured is the mean over the
+            draws, and `is_query`, `is_gallery` are those of the first. None where the roles are not drawn.
         boxes: float32 `(N, 4)`, what `Image.box` says, NaN for a whole image; None where all are whole.
         fingerprint: `sha256` of all names and sizes of the data set, `files` and `bytes`.
         features: None, or `(N, F)`: items hold an image's row of these in its place.
@@ -230,9 +232,21 @@ class ImageSet(torch.utils.data.Dataset):
         self.paths = [path for path, _ in self.image_list]
         self.is_query = np.fromiter((image.is_query for image in images), bool, len(images))
         self.is_gallery = np.fromiter((image.is_gallery for image in images), bool, len(images))
-        self.sequences, self.boxes = _sequences(images), _boxes(images)
+        self.sequences, self.boxes, self.role_draws = _sequences(images), _boxes(images), None
         sizes = Counter(label for _, label in self.image_list)
         self.counts = {"images": len(images), "classes": self.n_classes, "single_image_classes": sum(n == 1 for n in sizes.values())}
+
+    def draw_roles(self, draws: np.ndarray) -> None:
+        """Give the images the roles of random draws, bool `(D, N)`: the gallery of each."""
+        self.role_draws, self.is_gallery, self.is_query = draws, draws[0], ~draws[0]
+
+    @property
+    def roles(self) -> dict[str, int]:
+        """How many images ask and how many are found, where not all do both; else empty."""
+        if self.is_query.all() and self.is_gallery.all():
+            return {}
+        drawn = {} if self.role_draws is None else {"draws": len(self.role_draws)}
+        return {"query_images": int(self.is_query.sum()), "gallery_images": int(self.is_gallery.sum()), **drawn}
 
     @property
     def transforms_as_resolved(self) -> str:

@@ -18,8 +18,9 @@ def check(opt, module) -> None:
     _schemes.check(opt)
     if opt.use_tv_split and not 0 < opt.tv_split_perc < 1:
         raise UserError(f"--tv_split_perc {opt.tv_split_perc:g}: expected a share between 0 and 1, both excluded")
-    if opt.download and not hasattr(module, "DOWNLOAD") and not hasattr(module, "IMAGE_SIZE"):
-        raise UserError("--download: this data set has no source to fetch from. Leave it out")
+    if opt.download and not hasattr(module, "IMAGE_SIZE") and not getattr(getattr(module, "DOWNLOAD", None), "archives", ()):
+        by_hand = f": {module.DOWNLOAD.alternatives}" if hasattr(module, "DOWNLOAD") else ""
+        raise UserError(f"--download: this data set has no source to fetch from{by_hand}. Leave it out")
     _transforms.check(opt, whole=hasattr(module, "IMAGE_SIZE"))
     if hasattr(module, "check"):
         module.check(opt)
@@ -33,10 +34,9 @@ def parts(classes: Classes, reading: _layout.Reading, opt, keeps_test: bool) -> 
     """
     if reading.split_of is not None:
         by_part = {part: {} for part in _schemes.SPLITS}
-        for name, images in classes.items():
-            for image in images:
-                by_part[reading.split_of[image.path]].setdefault(name, []).append(image)
-        return by_part["train"], by_part["val"] or None, by_part["test"]
+        for image, part in zip(reading.images, reading.split_of, strict=True):
+            by_part[part].setdefault(image.class_name, []).append(image)
+        return by_part["train"], by_part["val"] or None, by_part["test"] or by_part["val"]
     names = list(classes)
     train_classes = reading.train_classes
     if train_classes is None:
@@ -137,11 +137,11 @@ def build(
     if len(classes) < 2:
         raise UserError(f"--dataset {name}: {len(classes)} classes with images in {root}; training and test need one each at least")
     published = parts(classes, reading, opt, keeps_test=_has_split(module))
-    partial = _layout.difference(name, module, root, reading, _images_of(published[0]), _images_of(published[2]))
+    partial = _layout.difference(name, module, opt, root, reading, _images_of(published[0]), _images_of(published[2]))
     if partial is not None:
         if not opt.allow_partial_dataset:
-            way_out = f"fetch it anew ({module.DOWNLOAD.alternatives})"
-            raise UserError(f"{partial}. It is incomplete or has stray files: {way_out}, or go on with --allow_partial_dataset")
+            fetch = f"fetch it anew ({module.DOWNLOAD.alternatives})" if hasattr(module, "DOWNLOAD") else "mend the list or the files"
+            raise UserError(f"{partial}. It is incomplete or has stray files: {fetch}, or go on with --allow_partial_dataset")
         print(f"WARNING: {partial}. Results do not compare with published ones (--allow_partial_dataset)", file=sys.stderr)
 
     if opt.evaluate_all:
@@ -169,6 +169,8 @@ def build(
         splits[split] = None if images is None else ImageSet(images, transform, pixels, name, split, root, numbers, read, read.text)
         if images is not None:
             splits[split].partial, splits[split].notes, splits[split].fingerprint = partial, notes, fingerprint
+            if split == "testing" and hasattr(module, "role_draws") and (draws := module.role_draws(opt, images)) is not None:
+                splits[split].draw_roles(draws)
     return splits
 
 
