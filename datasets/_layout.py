@@ -128,8 +128,16 @@ def listed(folder: Path, rows: list[tuple]) -> Reading:
 
 def existing(folder: Path, paths) -> set[str]:
     """Those of many paths below `folder`, or absolute ones, that are there: one look into each folder, not one for each file."""
-    folders = {os.path.dirname(path) for path in paths}
+    folders = {path.rpartition("/")[0] for path in paths}
     return {os.path.join(sub, file) for sub in folders if os.path.isdir(folder / sub) for file in os.listdir(folder / sub)}
+
+
+def by_label(labels: list[str]) -> list[int]:
+    """Indices that bring classes in the order of their labels, by number where all are whole numbers; those of one class as they stand."""
+    names = set(labels)
+    key = int if all(name.isdecimal() for name in names) else str
+    place = {name: number for number, name in enumerate(sorted(names, key=lambda name: (key(name), name)))}
+    return sorted(range(len(labels)), key=[place[label] for label in labels].__getitem__)
 
 
 def read_table(path: Path) -> list[list[str]]:

@@ -6,7 +6,7 @@
 import sys
 from pathlib import Path
 
-from datasets import _cache, _download, _files, _images, _layout, _schemes, _transforms
+from datasets import _cache, _download, _files, _images, _layout, _oodml, _schemes, _transforms
 from datasets._images import ImageSet
 from datasets._schemes import Classes, share
 from utilities.errors import UserError
@@ -95,7 +95,7 @@ def _divided(classes: Classes, published: tuple, reading, module, opt, fold: int
         if reading.split_of is not None and opt.split_scheme != "predefined":
             raise UserError(f"--split_scheme {opt.split_scheme}: {root} has its own split, train and test. Take half, or predefined")
         return _schemes.divide(classes, opt, fold, root, keeps_test=_has_split(module))
-    training, validation, testing = published
+    training, validation, testing = _oodml.parts(classes, opt) if opt.split_scheme == _oodml.SCHEME else published
     if opt.use_tv_split:
         if validation is not None:
             raise UserError(f"--use_tv_split cuts validation from training, and {root} has its own: leave it out")
@@ -104,12 +104,24 @@ def _divided(classes: Classes, published: tuple, reading, module, opt, fold: int
     return tuple(map(_images_of, (training, validation, testing)))
 
 
+def _without_roles(images: list | None, reading, opt) -> list | None:
+    """The images, all with both roles where a scheme divides the classes anew: query and gallery are those of the data set's own test set."""
+    if images is None or opt.split_scheme in ("half", "predefined") or all(image.is_query and image.is_gallery for image in images):
+        return images
+    note = (
+        f"--split_scheme {opt.split_scheme}: query and gallery are those of the data set's own test set; here all images ask and are found"
+    )
+    reading.notes += [note] if note not in reading.notes else []
+    return [image._replace(is_query=True, is_gallery=True) for image in images]
+
+
 def of_super_classes(images: list, name: str) -> list:
     """The images in their order, their super-classes as classes. Raises UserError where they have none, or are all of one."""
     supers = {image.super_name for image in images}
     if None in supers:
         raise UserError(
-            f"--label_level_train 1: --dataset {name} knows no super-classes; online_products, glyphs and a folder X/<super>/<class>/ do"
+            f"--label_level_train 1: --dataset {name} knows no super-classes; online_products, inshop, inaturalist2018, glyphs and a folder "
+            "X/<super>/<class>/ do"
         )
     if len(supers) < 2:
         raise UserError(f"--label_level_train 1: all training images are of the super-class {min(supers)!r}: training needs two")
@@ -148,6 +160,7 @@ def build(
         training, validation, testing = None, None, _images_of(classes)
     else:
         training, validation, testing = _divided(classes, published, reading, module, opt, fold, root)
+        training, validation, testing = (_without_roles(images, reading, opt) for images in (training, validation, testing))
     files = _files.Files(reading.images, root)
     notes = _notes(reading, files, {"training": training, "validation": validation, "testing": testing}, opt)
     fingerprint = files.fingerprint()
@@ -177,6 +190,11 @@ def build(
 def _notes(reading, files: _files.Files, splits: dict, opt) -> list[str]:
     """What is worth saying of the data at the start, one line each."""
     notes = list(reading.notes)
+    if opt.split_scheme == _oodml.SCHEME:
+        by_file = _oodml.of_file(opt).get("fid")
+        notes.append(
+            f"ooDML split {opt.oodml_id} of {opt.oodml_file}" + (f", whose FID is {by_file:.4g} by the file" if by_file is not None else "")
+        )
     if opt.split_shuffle is not None:
         notes.append(f"--split_shuffle {opt.split_shuffle}: the order is mixed before it is cut")
     if not reading.made:
