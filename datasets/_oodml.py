@@ -35,8 +35,13 @@ def add_arguments(group) -> None:
              "test whose mean features lie nearest to the other side, then by leaving such classes out",
     ).role = CONTROL  # fmt: skip
     group.add_argument(
-        "--oodml_splits", type=whole(2, 1000), default=8, help="how many splits --oodml_make writes, evenly spaced in FID, the first the data set's own"
+        "--oodml_splits", type=whole(2, 1000), default=8, help="how many splits --oodml_make writes, evenly spaced in FID from the data set's own on"
     ).role = CONTROL  # fmt: skip
+    group.add_argument(
+        "--oodml_easier",
+        action="store_true",
+        help="--oodml_make begins with easier splits than the data set's own, by the swaps turned round",
+    ).role = CONTROL
     group.add_argument(
         "--oodml_swaps", type=whole(1), default=None, metavar="N",
         help="classes that --oodml_make swaps, or leaves out, before distances are taken anew (default: 2 in a hundred training classes)",

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-KEPT_OUT = 5  # of the classes swapped last, which are not swapped back, as in the authors' code
+KEPT_OUT, KEPT_OUT_EASIER = 5, 30  # of the classes swapped last, which are not swapped back, as in the authors' code
 
 
 def fid(training: np.ndarray, testing: np.ndarray) -> float:
@@ -54,9 +54,9 @@ def progression(training: np.ndarray, testing: np.ndarray, swaps: int, removed: 
     sides = [list(range(len(training))), list(range(len(training), len(means)))]
     steps = [_step(means, sides, 0, 0)]
     recent = ([], [])
-    while (moved := _swapped(means, sides, swaps, recent)) is not None:
+    while (moved := _swapped(sides, swaps, recent, _orders(means, sides), KEPT_OUT)) is not None:
         step = _step(means, moved, steps[-1]["swapped"] + swaps, 0)
-        if step["fid"] <= steps[-1]["fid"] or step["swapped"] > len(means):
+        if step["fid"] <= steps[-1]["fid"]:
             break
         sides = moved
         steps.append(step)
@@ -69,6 +69,23 @@ def progression(training: np.ndarray, testing: np.ndarray, swaps: int, removed: 
             break
         steps.append(step)
     return steps
+
+
+def easier(training: np.ndarray, testing: np.ndarray, swaps: int) -> list[dict]:
+    """Splits that are easier than the given one, the easiest first: the swaps of `progression` turned round, as long as the FID falls.
+
+    As there, without the given split; `swapped` counts below 0.
+    """
+    means = np.concatenate([training, testing]).astype(np.float64)
+    sides = [list(range(len(training))), list(range(len(training), len(means)))]
+    steps, recent = [_step(means, sides, 0, 0)], ([], [])
+    while (moved := _swapped(sides, swaps, recent, [order[::-1] for order in _orders(means, sides)], KEPT_OUT_EASIER)) is not None:
+        step = _step(means, moved, steps[-1]["swapped"] - swaps, 0)
+        if step["fid"] >= steps[-1]["fid"]:
+            break
+        sides = moved
+        steps.append(step)
+    return steps[:0:-1]
 
 
 def _step(means: np.ndarray, sides: list[list[int]], swapped: int, removed: int) -> dict:
@@ -86,11 +103,17 @@ def _orders(means: np.ndarray, sides: list[list[int]]) -> list[list[int]]:
     return orders
 
 
-def _swapped(means: np.ndarray, sides: list[list[int]], swaps: int, recent: tuple[list, list]) -> list[list[int]] | None:
-    """The sides after `swaps` pairs have changed places; None where too few are free to. `recent`: places that changed, per side, grows."""
-    moved, orders = [list(side) for side in sides], _orders(means, sides)
+def _swapped(
+    sides: list[list[int]], swaps: int, recent: tuple[list, list], orders: list[list[int]], kept_out: int
+) -> list[list[int]] | None:
+    """The sides after `swaps` pairs have changed places; None where too few are free to.
+
+    Args:
+        orders: places of each side, those first that are to change. recent: places that have changed, per side; it grows.
+    """
+    moved = [list(side) for side in sides]
     for k in range(swaps):
-        places = [next((p for p in orders[side][k:] if p not in recent[side][-KEPT_OUT:]), None) for side in (0, 1)]
+        places = [next((p for p in orders[side][k:] if p not in recent[side][-kept_out:]), None) for side in (0, 1)]
         if None in places:
             return None
         for side in (0, 1):

@@ -76,7 +76,8 @@ def make(opt) -> Path:
     swaps = opt.oodml_swaps or max(round(len(means[0]) / 50), 1)
     if swaps > min(map(len, means)):
         raise UserError(f"--oodml_swaps {swaps}: training has {len(means[0]):,} classes and test {len(means[1]):,}, no more can be swapped")
-    steps = _shift.evenly(_shift.progression(*means, swaps, opt.oodml_removed), opt.oodml_splits)
+    below = _shift.easier(*means, swaps) if opt.oodml_easier else []
+    steps = _shift.evenly(below + _shift.progression(*means, swaps, opt.oodml_removed), opt.oodml_splits)
     content = {
         number: {
             "train": [names[c] for c in step["train"]], "test": [names[c] for c in step["test"]], "fid": step["fid"],

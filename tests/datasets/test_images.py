@@ -174,10 +174,14 @@ def test_draws_give_the_roles_of_the_first():
 def test_roles_of_a_large_set_are_small():
     shared = _images.Image("a.jpg", "a", None, True, False, "s", (0, 0, 1, 1))
     dataset = of([shared] * 300_000)
-    assert sum(array.nbytes for array in (dataset.is_query, dataset.is_gallery, dataset.sequences, dataset.boxes)) == 300_000 * (1 + 1 + 8 + 16)
+    assert sum(array.nbytes for array in (dataset.is_query, dataset.is_gallery, dataset.sequences, dataset.boxes)) == 300_000 * (
+        1 + 1 + 8 + 16
+    )
 
 
-@pytest.mark.parametrize("box", [(0, 0, 41, 29), (3, 2, 10, 20), (2.4, 1.6, 9.5, 7.2), (30, 20, 100, 100), (-5, -3, 4, 4), (3, 3, 3.2, 3.3)])
+@pytest.mark.parametrize(
+    "box", [(0, 0, 41, 29), (3, 2, 10, 20), (2.4, 1.6, 9.5, 7.2), (30, 20, 100, 100), (-5, -3, 4, 4), (3, 3, 3.2, 3.3)]
+)
 def test_a_box_is_what_pillow_crops(tmp_path, box):
     path = str(builders.write_image(tmp_path / "a.png", 3, (41, 29)))
     dataset = of([_images.Image(path, "a", box=box), _images.Image(path, "a")])

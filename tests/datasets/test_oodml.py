@@ -165,7 +165,7 @@ def test_class_means():
     assert np.allclose(_shift.class_means(features, labels), expected)
 
 
-def plain_swaps(train, test, n_steps, swaps):
+def plain_swaps(train, test, n_steps, swaps, sign=1, kept_out=5):
     """The paper's greedy swaps in plain loops: lists of (mean, name), and the FID before each step."""
     train, test = list(train), list(test)
     last = ([], [])
@@ -174,14 +174,14 @@ def plain_swaps(train, test, n_steps, swaps):
         found.append((sorted(name for _, name in train), plain_fid(np.array([x for x, _ in train]), np.array([x for x, _ in test]))))
         centre_train, centre_test = (sum(x for x, _ in side) / len(side) for side in (train, test))
         order_train = sorted(
-            range(len(train)), key=lambda i: np.linalg.norm(train[i][0] - centre_test) - np.linalg.norm(train[i][0] - centre_train)
+            range(len(train)), key=lambda i: sign * (np.linalg.norm(train[i][0] - centre_test) - np.linalg.norm(train[i][0] - centre_train))
         )
         order_test = sorted(
-            range(len(test)), key=lambda i: np.linalg.norm(test[i][0] - centre_train) - np.linalg.norm(test[i][0] - centre_test)
+            range(len(test)), key=lambda i: sign * (np.linalg.norm(test[i][0] - centre_train) - np.linalg.norm(test[i][0] - centre_test))
         )
         for k in range(swaps):
-            i = next(i for i in order_train[k:] if i not in last[0][-5:])
-            j = next(j for j in order_test[k:] if j not in last[1][-5:])
+            i = next(i for i in order_train[k:] if i not in last[0][-kept_out:])
+            j = next(j for j in order_test[k:] if j not in last[1][-kept_out:])
             last[0].append(i)
             last[1].append(j)
             train[i], test[j] = test[j], train[i]
@@ -198,6 +198,21 @@ def test_swaps_are_the_papers(swaps):
     for number, (step, (train, value)) in enumerate(zip(steps, expected, strict=True)):
         assert step["train"] == train and step["fid"] == pytest.approx(value, rel=1e-5)
         assert sorted(step["train"] + step["test"]) == list(range(60)) and step["swapped"] == number * swaps and step["removed"] == 0
+
+
+@pytest.mark.parametrize("swaps", [1, 3])
+def test_easier_splits_are_the_swaps_turned_round(swaps):
+    generator = np.random.default_rng(swaps)
+    means = generator.normal(size=(90, 4)) + np.repeat([0, 1.5], 45)[:, None]
+    steps = _shift.easier(means[:45], means[45:], swaps)
+    own = _shift.progression(means[:45], means[45:], swaps)[0]
+    values = [step["fid"] for step in steps] + [own["fid"]]
+    assert len(steps) > 2 and all(after > before for before, after in zip(values, values[1:], strict=False))
+    assert [step["swapped"] for step in steps] == [-swaps * i for i in range(len(steps), 0, -1)]
+    expected = plain_swaps(
+        [(means[i], i) for i in range(45)], [(means[i], i) for i in range(45, 90)], len(steps) + 1, swaps, sign=-1, kept_out=30
+    )
+    assert [step["train"] for step in steps] == [train for train, _ in expected[:0:-1]]
 
 
 def test_progressions_become_harder_and_leave_out_no_more_than_is_allowed():
@@ -236,11 +251,11 @@ def test_a_progression_is_made_read_and_recorded(tmp_path, capsys):
     path = tmp_path / "new" / "splits.pkl"
     words = ["--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path / "runs"), "--n_epochs", "1", "--resize_size", "20",
              "--crop_size", "16", *builders.SHORT_RUN]  # fmt: skip
-    assert main.main(parameters.read([*words, "--oodml_make", "--oodml_splits", "3", "--oodml_file", str(path)])) == path
+    assert main.main(parameters.read([*words, "--oodml_make", "--oodml_easier", "--oodml_splits", "3", "--oodml_file", str(path)])) == path
     said = capsys.readouterr().out
     content = _oodml.read(path)
     assert list(content) == [1, 2, 3] and f"written to {path}" in said and "split 3: FID" in said
-    assert content[1]["train"] == [f"class_{c}" for c in sorted(range(16), key=str)][:8] and content[1]["swapped"] == 0
+    assert sorted(content[1]["train"] + content[1]["test"]) == sorted(f"class_{c}" for c in range(16)) and content[1]["swapped"] <= 0
     assert content[1]["fid"] < content[2]["fid"] < content[3]["fid"] and not (tmp_path / "runs").exists()
     run = main.main(parameters.read([*words, "--split_scheme", "oodml", "--oodml_file", str(path), "--oodml_id", "2", "--use_tv_split"]))
     recorded = yaml.safe_load((run.folder / "environment.yaml").read_text())["data"]["oodml"]
