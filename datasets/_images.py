@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import gc
 import math
 import struct
 import sys
@@ -19,6 +20,18 @@ JPEG_PACKAGES = ("torchvision", "torchcodec")  # torchvision means to drop its d
 MOST_16 = 2**16 - 1  # white in 16 bits
 WITH_EXIF_IN_FRONT = ("JPEG", "MPO", "BMP", "WEBP")  # of the others the pixels may come first
 SIDEWAYS = (5, 6, 7, 8)  # EXIF's turns by a quarter
+
+
+@contextlib.contextmanager
+def uncollected():
+    """Without garbage collection, also as a decorator: it goes over all objects again and again while hundreds of thousands are made."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class Image(NamedTuple):
@@ -213,6 +226,7 @@ class ImageSet(torch.utils.data.Dataset):
         features: None, or `(N, F)`: items hold an image's row of these in its place.
     """
 
+    @uncollected()
     def __init__(
         self, images: list[Image], transform, pixels: torch.Tensor | None = None, name="", split="", root="", labels=None, read=decode,
         before="",

@@ -120,8 +120,8 @@ def of_super_classes(images: list, name: str) -> list:
     supers = {image.super_name for image in images}
     if None in supers:
         raise UserError(
-            f"--label_level_train 1: --dataset {name} knows no super-classes; online_products, inshop, inaturalist2018, glyphs and a folder "
-            "X/<super>/<class>/ do"
+            f"--label_level_train 1: --dataset {name} knows no super-classes; online_products, glyphs and a folder X/<super>/<class>/ "
+            "do, and inshop, inaturalist2018, csv and shards"
         )
     if len(supers) < 2:
         raise UserError(f"--label_level_train 1: all training images are of the super-class {min(supers)!r}: training needs two")

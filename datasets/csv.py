@@ -16,7 +16,7 @@ import os
 from pathlib import Path
 
 from datasets import _layout
-from datasets._images import Image
+from datasets._images import Image, uncollected
 from datasets._layout import Reading
 from utilities.errors import UserError
 from utilities.roles import DATA
@@ -61,6 +61,7 @@ def prepare(opt, source: Path) -> Path:
     raise UserError(f"--dataset_csv {path}: none of its images is there, neither below --source {places[0]} nor below {places[-1]}")
 
 
+@uncollected()
 def read(opt, root: Path) -> Reading:
     """The images, classes in the order of their labels: of numbers where all are whole numbers, else of names."""
     path = Path(opt.dataset_csv).expanduser()
@@ -115,6 +116,7 @@ def _table(path: Path) -> dict[str, list]:
 
 
 @functools.lru_cache(maxsize=2)  # the flags are checked before the data are loaded
+@uncollected()
 def _parsed(path: str, size: int, changed: int) -> dict[str, list]:
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:

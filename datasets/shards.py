@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from datasets import _content, _layout
-from datasets._images import Image
+from datasets._images import Image, uncollected
 from datasets._layout import Reading
 from utilities.errors import UserError
 from utilities.files import replacing
@@ -55,6 +55,7 @@ def prepare(opt, source: Path) -> Path:
     )
 
 
+@uncollected()
 def read(opt, root: Path) -> Reading:
     """The images of all shards, classes in the order of their labels: of numbers where all are whole numbers, else of names."""
     from tqdm import tqdm
