@@ -12,7 +12,7 @@ import evaluation
 import metrics
 import parameters
 import trainers
-from evaluation import ensemble, features, outputs
+from evaluation import ensemble, features, oodml, outputs
 from runs import RunFolder, reports
 from runs.folder import run_folder
 from runs.folds import CrossValidation
@@ -76,7 +76,7 @@ def train(opt, began=lambda: None):
 
     sampler.create_storage(evaluation_loader(splits["evaluation"], opt), trainer, runtime.device)
     run = run_of(opt, {**step.parts, "scheduler": scheduler, **OwnState.part(trainer)}, selection, runtime.ranks)
-    run.start(reports.environment(runtime, datasets.record(splits), network))
+    run.start(reports.environment(runtime, oodml.recorded(splits, network, opt, runtime), network))
     began()
     with reports.interruptible(run):
         features.fill(splits, network, opt, runtime)
@@ -133,7 +133,9 @@ def cross_validate(opt):
 
 
 def main(opt):
-    """What the flags ask for: a run or its evaluation, those of each fold, or one stage of a reproduction after the other."""
+    """What the flags ask for: a run or its evaluation, those of each fold, or one stage of a reproduction after the other; or splits."""
+    if opt.oodml_make:
+        return oodml.make(opt)
     run = cross_validate if opt.is_cross_validation else evaluate_again if opt.job == "evaluate" else train
     result = run(opt)
     for stage in [] if opt.dry_run else opt.later:

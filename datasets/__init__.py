@@ -4,14 +4,15 @@ A module says how to read its images; finding, splitting, counting and transform
 `_transforms.py`). It holds `read(opt, root) -> Reading` (images in class order, and which classes train where that is not the first
 half) and either `FOLDERS`, `recognises(root)`, `EXPECTED`, `PUBLISHED`, `DOWNLOAD`, or `prepare(opt, source) -> root`. Small grey images
 of one size, shown whole and kept in memory, have `IMAGE_SIZE`. Optional: `check(opt)`, `default_source_path()`, `DEFAULT_AUGMENTATION`,
-`validation_groups(names)` (the lists of training classes of which each is cut for validation), `has_validation(opt)`.
+`validation_groups(names)` (the lists of training classes of which each is cut for validation), `has_validation(opt)`, `published(opt)`
+(where the counts depend on flags), `role_draws(opt, images)` (random galleries of the test images, bool `(D, N)`, or None),
+`EVALUATION_METRICS` (those that papers publish for the set). Roles, sequences and boxes are said by each `_images.Image`.
 """
 
 from pathlib import Path
 
 from datasets import _schemes, _splits
 from utilities import roles
-from utilities.flags import has_folds
 from utilities.registry import Registry
 
 REGISTRY = Registry("datasets", "dataset", roles.DATA)
@@ -30,7 +31,7 @@ def n_folds(opt) -> int:
 
 def has_validation(opt) -> bool:
     """Whether the flags keep data for validation, or the data set has its own."""
-    own = getattr(REGISTRY.module(opt.dataset), "has_validation", None) if not has_folds(vars(opt)) else None
+    own = getattr(REGISTRY.module(opt.dataset), "has_validation", None) if opt.split_scheme == "half" else None
     return _schemes.has_validation(opt) or (own is not None and own(opt))
 
 
@@ -88,9 +89,17 @@ def describe(splits: dict) -> str:
             counts = splits[split].counts
             single = counts["single_image_classes"]
             odd = f", {single:,} of them with a single image, which has no positive" if single else ""
-            lines.append(f"  {split}: {counts['images']:,} images of {counts['classes']:,} classes{odd}")
+            lines.append(f"  {split}: {counts['images']:,} images of {counts['classes']:,} classes{odd}{_roles(splits[split])}")
     lines += [f"  PARTIAL: {training.partial}"] if training.partial else []
     return "\n".join(lines + [f"  note: {note}" for note in training.notes])
+
+
+def _roles(split) -> str:
+    """The roles of a split's images in words; empty where all images ask and are found."""
+    if not split.roles:
+        return ""
+    drawn = f", drawn anew {split.role_draws.shape[0]} times" if split.role_draws is not None else ""
+    return f"; {split.roles['query_images']:,} are queries, {split.roles['gallery_images']:,} are in the gallery{drawn}"
 
 
 def record(splits: dict) -> dict:
@@ -98,7 +107,7 @@ def record(splits: dict) -> dict:
     there = {split: dataset for split, dataset in splits.items() if dataset is not None}
     return {
         "name": splits["training"].name,
-        "counts": {split: dict(dataset.counts) for split, dataset in there.items()},
+        "counts": {split: {**dataset.counts, **dataset.roles} for split, dataset in there.items()},
         "partial": splits["training"].partial,
         "fingerprint": dict(splits["training"].fingerprint),
         "notes": list(splits["training"].notes),

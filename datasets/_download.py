@@ -15,10 +15,11 @@ TIMEOUT = 30  # seconds without an answer
 
 @dataclass(frozen=True)
 class Archive:
-    """One file to fetch: its name, MD5 and where it may be had, tried in turn. What is no archive is kept as it is."""
+    """One file to fetch: its name, MD5 (None where none is published) and where it may be had, tried in turn. What is no archive is kept
+    as it is."""
 
     file: str
-    md5: str
+    md5: str | None
     urls: tuple[str, ...]
 
 
@@ -69,21 +70,21 @@ def _payload(staging: Path, folder: str) -> Path:
 def _fetch_file(name: str, archive: Archive, source: Source, into: Path) -> Path:
     """The archive as a whole file with the right MD5."""
     file, part = into / archive.file, into / f"{archive.file}.part"
-    if file.exists() and _md5(file) == archive.md5:
+    if file.exists() and archive.md5 in (None, _md5(file)):
         return file
     failures = []
     for url in archive.urls:
         begun = part.exists()
         try:
             _resume(url, part, archive.file)
-            if begun and _md5(part) != archive.md5:  # what was there before is perhaps of another file
+            if begun and archive.md5 not in (None, _md5(part)):  # what was there before is perhaps of another file
                 part.unlink()
                 _resume(url, part, archive.file)
         except _NoAnswerError as error:
             failures.append(f"{url}: {error}")
             continue
         found = _md5(part)
-        if found == archive.md5:
+        if archive.md5 in (None, found):
             os.replace(part, file)
             return file
         part.unlink()

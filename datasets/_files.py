@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
 
+from datasets import _content
 from datasets._images import Image
 from utilities.errors import UserError
 from utilities.files import replacing
@@ -34,7 +35,7 @@ class Files:
     """
 
     def __init__(self, images: list[Image], root: Path):
-        self.root, self.paths = str(root), [image.path for image in images]
+        self.root, self.paths = str(root), list(dict.fromkeys(image.path for image in images))  # of two boxes in one image it is the same
         self.stats = _of_each(_stat, self.paths)
 
     def name(self, path: str) -> str:
@@ -82,7 +83,7 @@ class Files:
         may = [path for path in self.paths if not path.lower().endswith((".jpg", ".jpeg", ".bmp", ".ppm", ".pgm"))]
         for path in may[:: max(len(may) // SAMPLE, 1)]:
             try:
-                with PIL.Image.open(path) as image:
+                with PIL.Image.open(_content.opened(path)) as image:
                     if image.has_transparency_data:
                         return path
             except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError):
@@ -102,8 +103,7 @@ def _of_each(function, paths: list[str]) -> list:
 def _stat(path: str) -> tuple[int, int]:
     """Size in bytes and time of change in nanoseconds."""
     try:
-        found = os.stat(path)
-        return found.st_size, found.st_mtime_ns
+        return _content.stat(path)
     except OSError:  # gone since it was listed: told when it is decoded
         return 0, 0
 
@@ -111,18 +111,18 @@ def _stat(path: str) -> tuple[int, int]:
 def _piece(path: str) -> bytes:
     """What stands in the middle of a file, and its size; empty where it cannot be read."""
     try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            file.seek(max(size - PIECE, 0) // 2)
-            return size.to_bytes(8, "big") + file.read(PIECE)
+        file, begin, size = _content.place(path) or (path, 0, None)
+        with open(file, "rb") as file:
+            size = os.fstat(file.fileno()).st_size if size is None else size
+            file.seek(begin + max(size - PIECE, 0) // 2)
+            return size.to_bytes(8, "big") + file.read(min(size, PIECE))
     except OSError:
         return b""
 
 
 def _whole(path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").digest()
+        return hashlib.sha256(_content.read(path)).digest()
     except OSError:
         return b""
 

@@ -17,7 +17,9 @@ def add_arguments(group) -> None:
         help="what the data are called in tables, such as those of a folder (unset: by --dataset)",
     ).role = DATA.but(fixed=None)
     group.add_argument(
-        "--download", action="store_true", help="fetch cub200, cars196 or online_products where it is not there: resumable, MD5-checked"
+        "--download",
+        action="store_true",
+        help="fetch cub200, cars196, online_products or inaturalist2018 where it is not there: resumable, MD5-checked",
     ).role = PLACE
     group.add_argument(
         "--allow_partial_dataset",
@@ -32,7 +34,7 @@ def _split(group) -> None:
     """How training, validation and test are made."""
     group.add_argument(
         "--label_level_train", type=whole(), default=0, choices=[0, 1],
-        help="which labels training goes by: 0 the classes, 1 the super-classes (online_products, glyphs, folder X/<super>/<class>/); "
+        help="which labels training goes by: 0 the classes, 1 the super-classes (online_products, inshop, inaturalist2018, glyphs, csv, shards, folder X/<super>/<class>/); "
              "evaluation goes by --label_hierarchy_level",
     )  # fmt: skip
     group.add_argument("--use_tv_split", action="store_true", help="cut a validation split from the training classes")
@@ -44,10 +46,10 @@ def _split(group) -> None:
         help="share of the training classes (or of each class's images) that stays in training",
     )
     group.add_argument(
-        "--split_scheme", default="half", choices=["half", "class_disjoint", "mlrc", "closed_set", "index", "predefined"],
+        "--split_scheme", default="half", choices=["half", "class_disjoint", "mlrc", "closed_set", "index", "predefined", "oodml"],
         help="how training, validation and test are made. half: the first half of the classes trains, the second tests; class_disjoint: "
              "folds of whole classes; mlrc: the folds of the Reality Check; closed_set: folds of images, all classes in each; index: folds "
-             "of images whatever their class; predefined: --split_file",
+             "of images whatever their class; predefined: --split_file; oodml: the class lists of --oodml_file, one run without folds",
     )  # fmt: skip
     group.add_argument(
         "--split_shuffle", type=whole(0), default=None, metavar="SEED",

@@ -2,7 +2,8 @@
 
 import contextlib
 import functools
-import os
+import gc
+import math
 import struct
 import sys
 from collections import Counter
@@ -11,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from datasets import _content
 from utilities.errors import UserError
 
 JPEG_MAGIC = (0xFF, 0xD8)
@@ -20,12 +22,34 @@ WITH_EXIF_IN_FRONT = ("JPEG", "MPO", "BMP", "WEBP")  # of the others the pixels 
 SIDEWAYS = (5, 6, 7, 8)  # EXIF's turns by a quarter
 
 
+@contextlib.contextmanager
+def uncollected():
+    """Without garbage collection, also as a decorator: it goes over all objects again and again while hundreds of thousands are made."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 class Image(NamedTuple):
-    """One image of a data set, as its module reads it."""
+    """One image of a data set, as its module reads it.
+
+    Attributes:
+        is_query, is_gallery: its roles where it is evaluated: whether it asks, and whether it is found.
+        sequence: images of one sequence are never each other's neighbours; None: of no sequence.
+        box: x_1, y_1, x_2, y_2 in pixels of the file, to which it is cropped when it is read; None: the whole image.
+    """
 
     path: str
     class_name: str
     super_name: str | None = None
+    is_query: bool = True
+    is_gallery: bool = True
+    sequence: str | None = None
+    box: tuple[float, float, float, float] | None = None
 
 
 def decode(path: str) -> torch.Tensor:
@@ -36,7 +60,7 @@ def decode(path: str) -> torch.Tensor:
     Raises UserError, naming the file, where it is missing or cannot be decoded.
     """
     try:
-        data = np.fromfile(path, dtype=np.uint8)
+        data = _content.read(path)
     except OSError as error:
         raise UserError(f"image {path} cannot be read ({error.strerror or error}): restore it") from error
     decode_jpeg = _jpeg_decoder() if tuple(data[:2]) == JPEG_MAGIC else None
@@ -53,7 +77,7 @@ def size(path: str) -> tuple[int, int]:
     import PIL.Image
 
     try:
-        with PIL.Image.open(path) as image:
+        with PIL.Image.open(_content.opened(path)) as image:
             (width, height), turned = image.size, 1
             if image.format not in WITH_EXIF_IN_FRONT:
                 image.load()
@@ -109,12 +133,12 @@ def _with_pillow(path: str, mode: str) -> np.ndarray:
     import PIL.Image
 
     try:
-        with PIL.Image.open(path) as image:
+        with PIL.Image.open(_content.opened(path)) as image:
             plain = _plain(image)
             return np.array(plain if plain.mode == mode else plain.convert(mode))  # each copy costs a fifth of decoding
     except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError) as error:
         reason = "no known image format" if isinstance(error, PIL.UnidentifiedImageError) else error
-        raise UserError(f"image {path} cannot be decoded ({reason}, {os.path.getsize(path)} bytes): restore or remove it") from error
+        raise UserError(f"image {path} cannot be decoded ({reason}, {_content.stat(path)[0]} bytes): restore or remove it") from error
 
 
 def _plain(image):
@@ -148,6 +172,32 @@ def decode_grey(paths: list[str], read=grey) -> torch.Tensor:
     return torch.stack([read(path) for path in paths])  # one file at a time: each is a file
 
 
+def crop(image: torch.Tensor, box, path: str, scale: tuple[float, float] = (1.0, 1.0)) -> torch.Tensor:
+    """What lies in `box` of `image` `(C, H, W)`, a dense copy laid out as decoded images are: `(C, H', W')`.
+
+    Args:
+        box: x_1, y_1, x_2, y_2 in pixels of the file, rounded; what lies beyond the border is left out.
+        scale: height and width of `image` by those of the file.
+
+    Raises UserError, naming `path`, for a box that lies beside the image.
+    """
+    top, bottom, left, right = _edges(box, *image.shape[1:], path, scale)
+    return image[:, top:bottom, left:right].permute(1, 2, 0).contiguous().permute(2, 0, 1)
+
+
+def _edges(box, height: int, width: int, path: str, scale: tuple[float, float]) -> tuple[int, int, int, int]:
+    """Top, bottom, left and right of a box in an image of this size, one pixel at least each way."""
+    ends = []
+    for first, last, length, by in ((box[1], box[3], height, scale[0]), (box[0], box[2], width, scale[1])):
+        begin, end = max(round(float(first) * by), 0), min(round(float(last) * by), length)
+        if not first < last or begin >= length or end <= 0:
+            raise UserError(
+                f"image {path}, {width} x {height}: nothing of it lies in its box {tuple(map(float, box))}: mend or remove the box"
+            )
+        ends += [begin, max(end, begin + 1)]
+    return tuple(ends)
+
+
 class ImageSet(torch.utils.data.Dataset):
     """One split. Item: `(label, image uint8 (3, H, W), index)`.
 
@@ -167,10 +217,16 @@ class ImageSet(torch.utils.data.Dataset):
         counts: images, classes, and classes with a single image.
         name, split, root: the data set, which of its splits, where it was found.
         partial: None, or in which way the data set differs from the published one. notes: what else is worth saying at the start.
+        is_query, is_gallery: bool `(N,)`: which images ask, and which are found. sequences: long `(N,)`, the number of an image's sequence,
+            -1 for an image without; None where no image has one.
+        role_draws: bool `(D, N)`, the gallery of each of D random draws, whose other images ask: what is measured is the mean over the
+            draws, and `is_query`, `is_gallery` are those of the first. None where the roles are not drawn.
+        boxes: float32 `(N, 4)`, what `Image.box` says, NaN for a whole image; None where all are whole.
         fingerprint: `sha256` of all names and sizes of the data set, `files` and `bytes`.
         features: None, or `(N, F)`: items hold an image's row of these in its place.
     """
 
+    @uncollected()
     def __init__(
         self, images: list[Image], transform, pixels: torch.Tensor | None = None, name="", split="", root="", labels=None, read=decode,
         before="",
@@ -188,13 +244,28 @@ class ImageSet(torch.utils.data.Dataset):
         self.class_names = {label: class_name for class_name, label in labels.items()}
         self.super_labels = {labels[image.class_name]: image.super_name for image in images}
         self.paths = [path for path, _ in self.image_list]
+        self.is_query = np.fromiter((image.is_query for image in images), bool, len(images))
+        self.is_gallery = np.fromiter((image.is_gallery for image in images), bool, len(images))
+        self.sequences, self.boxes, self.role_draws = _sequences(images), _boxes(images), None
         sizes = Counter(label for _, label in self.image_list)
         self.counts = {"images": len(images), "classes": self.n_classes, "single_image_classes": sum(n == 1 for n in sizes.values())}
+
+    def draw_roles(self, draws: np.ndarray) -> None:
+        """Give the images the roles of random draws, bool `(D, N)`: the gallery of each."""
+        self.role_draws, self.is_gallery, self.is_query = draws, draws[0], ~draws[0]
+
+    @property
+    def roles(self) -> dict[str, int]:
+        """How many images ask and how many are found, where not all do both; else empty."""
+        if self.is_query.all() and self.is_gallery.all():
+            return {}
+        drawn = {} if self.role_draws is None else {"draws": len(self.role_draws)}
+        return {"query_images": int(self.is_query.sum()), "gallery_images": int(self.is_gallery.sum()), **drawn}
 
     @property
     def transforms_as_resolved(self) -> str:
         """The transform's steps with their values."""
-        return self.before + self.transform.text
+        return self.before + ("" if self.boxes is None else "Box; ") + self.transform.text
 
     def __len__(self):
         return len(self.image_list)
@@ -217,12 +288,42 @@ class ImageSet(torch.utils.data.Dataset):
         if self.pixels is not None:
             return tuple(self.pixels[index].shape[1:])
         measure = getattr(self.read, "size", None) or (size if self.read is decode else None)
-        path = self.image_list[index][0]
-        return tuple(self.read(path).shape[1:]) if measure is None else measure(path)
+        path, box = self.image_list[index][0], self._box(index)
+        whole = tuple(self.read(path).shape[1:]) if measure is None else measure(path)
+        if box is None:
+            return whole
+        top, bottom, left, right = _edges(box, *whole, path, self._scale(path, whole))
+        return bottom - top, right - left
+
+    def _box(self, index: int) -> np.ndarray | None:
+        """The image's box `(4,)`; None where it is shown whole."""
+        return None if self.boxes is None or math.isnan(self.boxes[index, 0]) else self.boxes[index]
+
+    def _scale(self, path: str, shape) -> tuple[float, float]:
+        """Height and width of an image as it is read by those of its file."""
+        if not getattr(self.read, "side", 0):  # no limit: it is read as it is
+            return 1.0, 1.0
+        return tuple(length / of_file for length, of_file in zip(shape, size(path), strict=True))
 
     def original(self, index: int) -> torch.Tensor:
-        """The image before the transform, uint8 `(3, H, W)`."""
+        """The image before the transform, uint8 `(3, H, W)`, cropped to its box."""
         if self.pixels is None:
-            return self.read(self.image_list[index][0])
+            path, box = self.image_list[index][0], self._box(index)
+            image = self.read(path)
+            return image if box is None else crop(image, box, path, self._scale(path, image.shape[1:]))
         image = self.pixels[index]
         return image.repeat(3, 1, 1) if len(image) == 1 else image.clone()
+
+
+def _sequences(images: list[Image]) -> np.ndarray | None:
+    """The number of each image's sequence, long `(N,)`, by order of appearance, -1 for none; None where no image has one."""
+    numbers = {None: -1}
+    found = np.fromiter((numbers.setdefault(image.sequence, len(numbers) - 1) for image in images), np.int64, len(images))
+    return found if len(numbers) > 1 else None
+
+
+def _boxes(images: list[Image]) -> np.ndarray | None:
+    """The boxes, float32 `(N, 4)`, NaN for a whole image; None where all are whole."""
+    if all(image.box is None for image in images):
+        return None
+    return np.array([(math.nan,) * 4 if image.box is None else image.box for image in images], dtype=np.float32)

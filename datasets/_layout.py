@@ -18,7 +18,7 @@ class Reading:
 
     images: list[Image]
     train_classes: set[str] | None = None  # None: the first half of the classes
-    split_of: dict[str, str] | None = None  # path -> train, val or test, where the data set's own folders say so for every image
+    split_of: list[str] | None = None  # train, val or test of each image, where the data set itself says so; without test, val is it too
     missing: list[str] = field(default_factory=list)  # listed files that are not there
     notes: list[str] = field(default_factory=list)
     made: bool = False  # by this program: neither copies nor transparency are looked for
@@ -26,17 +26,32 @@ class Reading:
 
 @dataclass(frozen=True)
 class Published:
-    """Counts of training and test, as published."""
+    """Counts of training and test, as published.
+
+    Attributes:
+        query, gallery: images and classes of these, where the test set has roles.
+    """
 
     classes: tuple[int, int]
     images: tuple[int, int]
+    query: tuple[int, int] | None = None
+    gallery: tuple[int, int] | None = None
 
     def __str__(self):
-        return _counts(sum(self.classes), sum(self.images), self.classes, self.images)
+        parts = {"training": (self.images[0], self.classes[0]), "test": (self.images[1], self.classes[1])}
+        if self.query is not None:
+            parts |= {"query": self.query, "gallery": self.gallery}
+        each = ", ".join(f"{name} {images:,} of {classes:,}" for name, (images, classes) in parts.items())
+        return f"{sum(self.images):,} images of {sum(self.classes):,} classes ({each})"
 
 
-def _counts(n_classes, n_images, classes, images) -> str:
-    return f"{n_images:,} images of {n_classes:,} classes (training {images[0]:,} of {classes[0]:,}, test {images[1]:,} of {classes[1]:,})"
+def _counted(training: list[Image], testing: list[Image], has_roles: bool) -> Published:
+    """The counts of what was found."""
+    roles = [[image for image in testing if image.is_query], [image for image in testing if image.is_gallery]] if has_roles else []
+    (of_training, of_test, *of_roles) = (
+        (len(images), len({image.class_name for image in images})) for images in (training, testing, *roles)
+    )
+    return Published((of_training[1], of_test[1]), (of_training[0], of_test[0]), *of_roles)
 
 
 def find(name: str, module, source: Path) -> Path | None:
@@ -104,12 +119,25 @@ def class_folders(folders: list[Path], opt, order=None, by_id: bool = False) -> 
     return reading
 
 
-def listed(folder: Path, rows: list[tuple[str, str, str | None]]) -> Reading:
-    """Images from a data set's own list: rows of `(path below folder, class name, super name)`, in class order."""
-    folders = {os.path.dirname(path) for path, _, _ in rows}
-    there = {os.path.join(sub, file) for sub in folders if (folder / sub).is_dir() for file in os.listdir(folder / sub)}
-    images = [Image(str(folder / path), class_name, super_name) for path, class_name, super_name in rows if path in there]
-    return Reading(images, missing=[str(folder / path) for path, _, _ in rows if path not in there])
+def listed(folder: Path, rows: list[tuple]) -> Reading:
+    """Images from a data set's own list: rows of what an `Image` holds, its path below `folder`, in class order."""
+    there = existing(folder, (row[0] for row in rows))
+    images = [Image(os.path.join(folder, path), *row) for path, *row in rows if path in there]
+    return Reading(images, missing=[os.path.join(folder, row[0]) for row in rows if row[0] not in there])
+
+
+def existing(folder: Path, paths) -> set[str]:
+    """Those of many paths below `folder`, or absolute ones, that are there: one look into each folder, not one for each file."""
+    folders = {path.rpartition("/")[0] for path in paths}
+    return {os.path.join(sub, file) for sub in folders if os.path.isdir(folder / sub) for file in os.listdir(folder / sub)}
+
+
+def by_label(labels: list[str]) -> list[int]:
+    """Indices that bring classes in the order of their labels, by number where all are whole numbers; those of one class as they stand."""
+    names = set(labels)
+    key = int if all(name.isdecimal() for name in names) else str
+    place = {name: number for number, name in enumerate(sorted(names, key=lambda name: (key(name), name)))}
+    return sorted(range(len(labels)), key=[place[label] for label in labels].__getitem__)
 
 
 def read_table(path: Path) -> list[list[str]]:
@@ -127,16 +155,13 @@ def read_table(path: Path) -> list[list[str]]:
     return rows
 
 
-def difference(name: str, module, root: Path, reading: Reading, training: list[Image], testing: list[Image]) -> str | None:
-    """In which way the data set differs from the published one; None where it does not."""
-    published = getattr(module, "PUBLISHED", None)
-    if published is None:
+def difference(name: str, module, opt, root: Path, reading: Reading, training: list[Image], testing: list[Image]) -> str | None:
+    """In which way the data set differs from the published one, or from its own list; None where it does not."""
+    published = module.published(opt) if hasattr(module, "published") else getattr(module, "PUBLISHED", None)
+    found = None if published is None else _counted(training, testing, published.query is not None)
+    if found == published and not reading.missing:
         return None
-    classes = tuple(len({image.class_name for image in images}) for images in (training, testing))
-    images = (len(training), len(testing))
-    if (classes, images) == (published.classes, published.images) and not reading.missing:
-        return None
-    text = f"{name} in {root} holds {_counts(sum(classes), sum(images), classes, images)}; published are {published}"
+    text = f"{name} in {root}" + (f" holds {found}; published are {published}" if published is not None else "")
     if reading.missing:
-        text += f"; {len(reading.missing):,} listed files are missing, the first {reading.missing[0]}"
+        text += f"{';' if published is not None else ':'} {len(reading.missing):,} listed files are missing, the first {reading.missing[0]}"
     return text

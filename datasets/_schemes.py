@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from datasets import _oodml
 from datasets._images import Image
 from utilities.errors import UserError
 from utilities.flags import has_folds
@@ -51,6 +52,7 @@ def check(opt) -> None:
     scheme = f"--split_scheme {opt.split_scheme}"
     if opt.split_file is not None and opt.split_scheme != "predefined":
         raise UserError(f"--split_file is read by --split_scheme predefined alone, not by {opt.split_scheme}: leave one of them out")
+    _oodml.check(opt)
     if not has_folds(vars(opt)):
         return
     if opt.use_tv_split:

@@ -6,7 +6,7 @@
 import sys
 from pathlib import Path
 
-from datasets import _cache, _download, _files, _images, _layout, _schemes, _transforms
+from datasets import _cache, _download, _files, _images, _layout, _oodml, _schemes, _transforms
 from datasets._images import ImageSet
 from datasets._schemes import Classes, share
 from utilities.errors import UserError
@@ -18,8 +18,9 @@ def check(opt, module) -> None:
     _schemes.check(opt)
     if opt.use_tv_split and not 0 < opt.tv_split_perc < 1:
         raise UserError(f"--tv_split_perc {opt.tv_split_perc:g}: expected a share between 0 and 1, both excluded")
-    if opt.download and not hasattr(module, "DOWNLOAD") and not hasattr(module, "IMAGE_SIZE"):
-        raise UserError("--download: this data set has no source to fetch from. Leave it out")
+    if opt.download and not hasattr(module, "IMAGE_SIZE") and not getattr(getattr(module, "DOWNLOAD", None), "archives", ()):
+        by_hand = f": {module.DOWNLOAD.alternatives}" if hasattr(module, "DOWNLOAD") else ""
+        raise UserError(f"--download: this data set has no source to fetch from{by_hand}. Leave it out")
     _transforms.check(opt, whole=hasattr(module, "IMAGE_SIZE"))
     if hasattr(module, "check"):
         module.check(opt)
@@ -33,10 +34,9 @@ def parts(classes: Classes, reading: _layout.Reading, opt, keeps_test: bool) -> 
     """
     if reading.split_of is not None:
         by_part = {part: {} for part in _schemes.SPLITS}
-        for name, images in classes.items():
-            for image in images:
-                by_part[reading.split_of[image.path]].setdefault(name, []).append(image)
-        return by_part["train"], by_part["val"] or None, by_part["test"]
+        for image, part in zip(reading.images, reading.split_of, strict=True):
+            by_part[part].setdefault(image.class_name, []).append(image)
+        return by_part["train"], by_part["val"] or None, by_part["test"] or by_part["val"]
     names = list(classes)
     train_classes = reading.train_classes
     if train_classes is None:
@@ -95,7 +95,7 @@ def _divided(classes: Classes, published: tuple, reading, module, opt, fold: int
         if reading.split_of is not None and opt.split_scheme != "predefined":
             raise UserError(f"--split_scheme {opt.split_scheme}: {root} has its own split, train and test. Take half, or predefined")
         return _schemes.divide(classes, opt, fold, root, keeps_test=_has_split(module))
-    training, validation, testing = published
+    training, validation, testing = _oodml.parts(classes, opt) if opt.split_scheme == _oodml.SCHEME else published
     if opt.use_tv_split:
         if validation is not None:
             raise UserError(f"--use_tv_split cuts validation from training, and {root} has its own: leave it out")
@@ -104,12 +104,24 @@ def _divided(classes: Classes, published: tuple, reading, module, opt, fold: int
     return tuple(map(_images_of, (training, validation, testing)))
 
 
+def _without_roles(images: list | None, reading, opt) -> list | None:
+    """The images, all with both roles where a scheme divides the classes anew: query and gallery are those of the data set's own test set."""
+    if images is None or opt.split_scheme in ("half", "predefined") or all(image.is_query and image.is_gallery for image in images):
+        return images
+    note = (
+        f"--split_scheme {opt.split_scheme}: query and gallery are those of the data set's own test set; here all images ask and are found"
+    )
+    reading.notes += [note] if note not in reading.notes else []
+    return [image._replace(is_query=True, is_gallery=True) for image in images]
+
+
 def of_super_classes(images: list, name: str) -> list:
     """The images in their order, their super-classes as classes. Raises UserError where they have none, or are all of one."""
     supers = {image.super_name for image in images}
     if None in supers:
         raise UserError(
-            f"--label_level_train 1: --dataset {name} knows no super-classes; online_products, glyphs and a folder X/<super>/<class>/ do"
+            f"--label_level_train 1: --dataset {name} knows no super-classes; online_products, glyphs and a folder X/<super>/<class>/ "
+            "do, and inshop, inaturalist2018, csv and shards"
         )
     if len(supers) < 2:
         raise UserError(f"--label_level_train 1: all training images are of the super-class {min(supers)!r}: training needs two")
@@ -137,17 +149,18 @@ def build(
     if len(classes) < 2:
         raise UserError(f"--dataset {name}: {len(classes)} classes with images in {root}; training and test need one each at least")
     published = parts(classes, reading, opt, keeps_test=_has_split(module))
-    partial = _layout.difference(name, module, root, reading, _images_of(published[0]), _images_of(published[2]))
+    partial = _layout.difference(name, module, opt, root, reading, _images_of(published[0]), _images_of(published[2]))
     if partial is not None:
         if not opt.allow_partial_dataset:
-            way_out = f"fetch it anew ({module.DOWNLOAD.alternatives})"
-            raise UserError(f"{partial}. It is incomplete or has stray files: {way_out}, or go on with --allow_partial_dataset")
+            fetch = f"fetch it anew ({module.DOWNLOAD.alternatives})" if hasattr(module, "DOWNLOAD") else "mend the list or the files"
+            raise UserError(f"{partial}. It is incomplete or has stray files: {fetch}, or go on with --allow_partial_dataset")
         print(f"WARNING: {partial}. Results do not compare with published ones (--allow_partial_dataset)", file=sys.stderr)
 
     if opt.evaluate_all:
         training, validation, testing = None, None, _images_of(classes)
     else:
         training, validation, testing = _divided(classes, published, reading, module, opt, fold, root)
+        training, validation, testing = (_without_roles(images, reading, opt) for images in (training, validation, testing))
     files = _files.Files(reading.images, root)
     notes = _notes(reading, files, {"training": training, "validation": validation, "testing": testing}, opt)
     fingerprint = files.fingerprint()
@@ -169,12 +182,19 @@ def build(
         splits[split] = None if images is None else ImageSet(images, transform, pixels, name, split, root, numbers, read, read.text)
         if images is not None:
             splits[split].partial, splits[split].notes, splits[split].fingerprint = partial, notes, fingerprint
+            if split == "testing" and hasattr(module, "role_draws") and (draws := module.role_draws(opt, images)) is not None:
+                splits[split].draw_roles(draws)
     return splits
 
 
 def _notes(reading, files: _files.Files, splits: dict, opt) -> list[str]:
     """What is worth saying of the data at the start, one line each."""
     notes = list(reading.notes)
+    if opt.split_scheme == _oodml.SCHEME:
+        by_file = _oodml.of_file(opt).get("fid")
+        notes.append(
+            f"ooDML split {opt.oodml_id} of {opt.oodml_file}" + (f", whose FID is {by_file:.4g} by the file" if by_file is not None else "")
+        )
     if opt.split_shuffle is not None:
         notes.append(f"--split_shuffle {opt.split_shuffle}: the order is mixed before it is cut")
     if not reading.made:

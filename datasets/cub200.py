@@ -4,6 +4,7 @@ from pathlib import Path
 
 from datasets import _download, _layout
 from datasets._layout import Published, Reading
+from utilities.errors import UserError
 
 FOLDERS = ("cub200", "CUB_200_2011", "cub2011/CUB_200_2011")
 EXPECTED = "images/<001.class>/<images>, in the official release with images.txt, image_class_labels.txt and classes.txt beside it"
@@ -22,6 +23,15 @@ DOWNLOAD = _download.Source(
 )
 
 
+def add_arguments(group) -> None:
+    """Declare the flag of this data set."""
+    group.add_argument(
+        "--cub_boxes", action="store_true",
+        help="cub200: cut every image, in training and test, to the bird's bounding box (bounding_boxes.txt of the release); results do not "
+             "compare with those of whole images",
+    )  # fmt: skip
+
+
 def recognises(root: Path) -> bool:
     """Whether `root` holds the data set: its `images`, or the class folders themselves."""
     return (root / "images").is_dir() or any(path.is_dir() for path in root.glob("001.*"))
@@ -31,9 +41,31 @@ def read(opt, root: Path) -> Reading:
     """The images in the order of the official class ids, from the lists of the release or from the numbered folders."""
     lists = [root / file for file in ("images.txt", "image_class_labels.txt")]
     if not all(path.exists() for path in lists):
+        if opt.cub_boxes:
+            raise UserError(
+                f"--cub_boxes needs the lists of the official release, and {root} has no {lists[0].name}: {DOWNLOAD.alternatives}"
+            )
         return _layout.class_folders([root / "images" if (root / "images").is_dir() else root], opt, by_id=True)
     files, labels = (dict(_layout.read_table(path)) for path in lists)
     names = dict(_layout.read_table(root / "classes.txt")) if (root / "classes.txt").exists() else {}
     rows = sorted((int(labels[image]), int(image), file) for image, file in files.items() if image in labels)
-    named = [(file, names.get(str(label), file.split("/")[0]), None) for label, _, file in rows]
+    boxes = _boxes(root / "bounding_boxes.txt") if opt.cub_boxes else {}
+    if opt.cub_boxes and any(image not in boxes for _, image, _ in rows):
+        image = next(image for _, image, _ in rows if image not in boxes)
+        raise UserError(f"--cub_boxes: {root / 'bounding_boxes.txt'} has no box of image {image}, {files[str(image)]}: restore the file")
+    named = [(file, names.get(str(label), file.split("/")[0]), None, True, True, None, boxes.get(image)) for label, image, file in rows]
     return _layout.listed(root / "images", named)
+
+
+def _boxes(path: Path) -> dict[int, tuple[float, float, float, float]]:
+    """The box of each image by its id, from rows of `id x y width height`. Raises UserError where the file is missing or damaged."""
+    boxes = {}
+    for number, row in enumerate(_layout.read_table(path), start=1):
+        try:
+            image, (x, y, width, height) = int(row[0]), map(float, row[1:])
+            boxes[image] = (x, y, x + width, y + height)
+        except ValueError as error:
+            raise UserError(
+                f"{path}, row {number}: {' '.join(row)!r}, expected image, x, y, width and height: the file is damaged"
+            ) from error
+    return boxes

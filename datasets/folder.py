@@ -1,10 +1,11 @@
-"""Any images in one folder a class: --dataset_folder_path X, where X/<class>/<images>; also X/<super>/<class>/, X/train and X/test.
+"""Any images in one folder a class: --dataset_folder_path X, where X/<class>/<images>; also X/<super>/<class>/, X/train and X/test, X/query and X/gallery.
 
 Which of these X has is told by what lies there:
 
   X/<class>/<images>            all visible subfolders are classes; the first half, sorted by name, trains
   X/<super>/<class>/<images>    the same with super-classes; a class is called <super>/<class>
   X/train/…, X/test/…           either of the two in each part; X/val/…, where it is there, validates
+  X/train/…, X/query/…, X/gallery/…   the same where test images have roles: those in query are searched for in gallery
 
 What could be read in two ways is refused.
 """
@@ -12,11 +13,13 @@ What could be read in two ways is refused.
 from pathlib import Path
 
 from datasets import _layout
+from datasets._images import Image
 from datasets._layout import Reading
 from utilities.errors import UserError
 from utilities.roles import DATA
 
-PARTS = ("train", "val", "test")
+PARTS = ("train", "val", "test", "query", "gallery")
+SPLIT = {"query": "test", "gallery": "test"}  # the two roles of a test set, in the place of X/test
 LAYOUTS = "X/<class>/<images> or X/<super>/<class>/<images>"
 
 
@@ -24,7 +27,8 @@ def add_arguments(group) -> None:
     """Declare the flag of this data set."""
     path = group.add_argument(
         "--dataset_folder_path", default=None,
-        help="the folder X of X/<class>/<images> or X/<super>/<class>/<images>; with X/train and X/test (X/val) in place of X the split is theirs",
+        help="the folder X of X/<class>/<images> or X/<super>/<class>/<images>; with X/train and X/test (X/val) in place of X the split is theirs; X/query "
+             "and X/gallery in the place of X/test give test images roles",
     )  # fmt: skip
     path.role = DATA.but(fixed=None)  # a folder may move
 
@@ -72,14 +76,19 @@ def _of_parts(root: Path, parts: list[str], opt) -> Reading:
     for part, reading in readings.items():
         if not reading.images:
             raise UserError(f"{root / part} holds no image: fill it, or take it away so that no split is read from the folders of {root}")
-    images = sorted((image for reading in readings.values() for image in reading.images), key=lambda image: image.class_name)
-    split_of = {image.path: part for part, reading in readings.items() for image in reading.images}
+    placed = [(_with_role(image, part), SPLIT.get(part, part)) for part, reading in readings.items() for image in reading.images]
+    placed.sort(key=lambda one: one[0].class_name)
     notes = [note for reading in readings.values() for note in reading.notes]
-    names = {part: {image.class_name for image in reading.images} for part, reading in readings.items()}
+    names = {split: {image.class_name for image, of_split in placed if of_split == split} for split in ("train", "test")}
     shared = names["train"] & names["test"]
     if shared:
         notes.append(f"{len(shared):,} classes are in train and in test: the test classes are not new ones, as {min(shared)}")
-    return Reading(images, split_of=split_of, notes=notes)
+    return Reading([image for image, _ in placed], split_of=[split for _, split in placed], notes=notes)
+
+
+def _with_role(image: Image, part: str) -> Image:
+    """The image of a part with its role: what lies in query asks, what lies in gallery is found."""
+    return image._replace(is_query=part == "query", is_gallery=part == "gallery") if part in SPLIT else image
 
 
 def _classes(folder: Path, opt, has_super_classes: bool) -> Reading:
@@ -96,20 +105,25 @@ def _classes(folder: Path, opt, has_super_classes: bool) -> Reading:
 
 
 def _parts(root: Path) -> list[str]:
-    """Those of train, val and test whose folders are the split of the data; none where `root` holds classes. Raises UserError."""
+    """Those of `PARTS` whose folders are the split of the data; none where `root` holds classes. Raises UserError."""
     there = {folder.name: folder for folder in _content(root)[1]}
     named = [part for part in PARTS if part in there and not _content(there[part])[0] and _content(there[part])[1]]
     if not named:
         return []
     others = sorted(name for name, folder in there.items() if name not in named and _holds_images(folder))
-    if {"train", "test"} <= set(named):
+    testing = [part for part in named if part in ("test", "query", "gallery")]
+    if "train" in named and testing in (["test"], ["query", "gallery"]):
         if others:
             raise UserError(
-                f"{root} holds train and test, and beside them {others[0]}: a split, or classes? A split is of train, test and val alone"
+                f"{root} holds train and {' and '.join(testing)}, and beside them {others[0]}: a split, or classes? A split is of train, val "
+                "and test, or query and gallery, alone"
             )
         return named
     if named and not others:
-        missing = " and ".join(part for part in ("train", "test") if part not in named)
+        if len(testing) == 3:
+            raise UserError(f"{root} holds test, and beside it query and gallery: the test images have roles or have none, take one away")
+        wanted = ("train", *(["query", "gallery"] if "test" not in named and testing else ["test"]))
+        missing = " and ".join(part for part in wanted if part not in named)
         raise UserError(f"{root} holds {' and '.join(named)}, but no {missing}: name both, or give one of them as --dataset_folder_path")
     return []
 

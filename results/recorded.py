@@ -110,9 +110,10 @@ def words(value) -> list[str]:
 
 
 def dataset_of(flags: dict) -> str | None:
-    """The name of a run's data set: --dataset_name, of `folder` else that of its path, else --dataset; None where nothing names it."""
-    name, path = flags.get("dataset"), flags.get("dataset_folder_path")
-    own = flags.get("dataset_name") or (Path(str(path)).name if name == "folder" and path else None)
+    """The name of a run's data set: --dataset_name, of `folder` or `csv` else that of its path, else --dataset; None where nothing names it."""
+    name = flags.get("dataset")
+    path = flags.get({"folder": "dataset_folder_path", "csv": "dataset_csv"}.get(name))
+    own = flags.get("dataset_name") or (Path(str(path)).name.removesuffix(".csv") if path else None)
     return str(own or name) if own or name else None
 
 

@@ -61,7 +61,7 @@ def test_every_declared_flag_is_read():
         (batch_mining.REGISTRY, ("miner_{}_",)),
         (datasampler.REGISTRY, ("data_",)),
         (architectures.REGISTRY, ("arch_",)),
-        (datasets.REGISTRY, ("dataset_", "data_")),
+        (datasets.REGISTRY, ("dataset_", "data_", "{}_", "cub_")),  # of cub200
         (trainers.REGISTRY, ("{}_", "cascade_")),  # of the trainer cascaded
     ],
     ids=lambda value: getattr(value, "package", None),

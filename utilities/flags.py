@@ -12,8 +12,8 @@ DERIVED = {"n_classes", "device", "fold", "other_data"}
 
 
 def has_folds(flags: dict) -> bool:
-    """Whether flags, of the command line or of a saved run, make a cross-validation: every `--split_scheme` but `half` has folds."""
-    return flags.get("split_scheme", "half") != "half"
+    """Whether flags, of the command line or of a saved run, make a cross-validation: every `--split_scheme` but `half` and `oodml` has folds."""
+    return flags.get("split_scheme", "half") not in ("half", "oodml")
 
 
 def add_arguments(parser) -> None:

@@ -101,3 +101,28 @@ def test_what_could_be_read_in_two_ways_is_refused(tmp_path, folders, words):
     with pytest.raises(UserError, match=words) as caught:
         read(images(tmp_path / "things", *folders))
     assert "\n" not in str(caught.value) and str(tmp_path) in str(caught.value)
+
+
+def test_query_and_gallery_folders_give_the_test_images_roles(tmp_path):
+    root = images(tmp_path / "things", "train/a", "train/b", "query/c", "query/d", "gallery/c", "gallery/d", "gallery/e", "val/f", count=3)
+    splits = read(root)
+    assert names(splits) == {"training": ["a", "b"], "validation": ["f"], "testing": ["c", "d", "e"]}
+    testing = splits["testing"]
+    assert testing.roles == {"query_images": 6, "gallery_images": 9} and splits["training"].roles == splits["validation"].roles == {}
+    for index, path in enumerate(testing.paths):
+        assert (testing.is_query[index], testing.is_gallery[index]) == ("/query/" in path, "/gallery/" in path)
+    assert "15 images of 3 classes; 6 are queries, 9 are in the gallery" in datasets.describe(splits)
+    supers = images(tmp_path / "supers", "train/x/a", "train/x/b", "query/y/c", "gallery/y/c")
+    assert read(supers)["testing"].super_labels == {0: "y"} and read(supers)["testing"].roles == {"query_images": 2, "gallery_images": 2}
+
+
+@pytest.mark.parametrize(("folders", "words"), [
+    (("train/a", "test/b", "query/b", "gallery/b"), "have roles or have none"),
+    (("train/a", "query/b"), "no gallery"),
+    (("query/b", "gallery/b"), "no train"),
+    (("train/a", "query/b", "gallery/b", "bus/c"), "beside them bus"),
+])  # fmt: skip
+def test_roles_that_could_be_read_in_two_ways_are_refused(tmp_path, folders, words):
+    with pytest.raises(UserError, match=words) as caught:
+        read(images(tmp_path / "things", *folders))
+    assert "\n" not in str(caught.value) and str(tmp_path) in str(caught.value)

@@ -145,3 +145,58 @@ def test_batches_of_a_loader(folder_data):
     labels, images, indices = (torch.cat(parts) for parts in zip(*batches, strict=True))
     assert images.dtype == torch.uint8 and images.shape == (24, 3, 32, 32)
     assert labels.tolist() == [label for _, label in dataset.image_list] and indices.tolist() == list(range(24))
+
+
+def of(images):
+    return _images.ImageSet(images, transform=lambda image: image)
+
+
+def test_roles_and_sequences_of_a_set():
+    made = [_images.Image(f"{i}.jpg", "a", is_query=i != 1, is_gallery=i > 0, sequence=s) for i, s in enumerate(("x", None, "y", "x"))]
+    dataset = of(made)
+    assert dataset.is_query.tolist() == [True, False, True, True] and dataset.is_gallery.tolist() == [False, True, True, True]
+    assert dataset.sequences.tolist() == [0, -1, 1, 0] and dataset.roles == {"query_images": 3, "gallery_images": 3}
+    plain = of([_images.Image("0.jpg", "a"), _images.Image("1.jpg", "b")])
+    assert plain.sequences is None and plain.boxes is None and plain.role_draws is None and plain.roles == {}
+    assert plain.is_query.dtype == plain.is_gallery.dtype == bool and plain.is_query.all() and plain.is_gallery.all()
+    empty = of([])
+    assert len(empty.is_query) == 0 and empty.sequences is None and empty.roles == {}
+
+
+def test_draws_give_the_roles_of_the_first():
+    dataset = of([_images.Image(f"{i}.jpg", "a") for i in range(3)])
+    draws = np.array([[True, False, False], [False, False, True]])
+    dataset.draw_roles(draws)
+    assert dataset.is_gallery.tolist() == [True, False, False] and dataset.is_query.tolist() == [False, True, True]
+    assert dataset.roles == {"query_images": 2, "gallery_images": 1, "draws": 2}
+
+
+def test_roles_of_a_large_set_are_small():
+    shared = _images.Image("a.jpg", "a", None, True, False, "s", (0, 0, 1, 1))
+    dataset = of([shared] * 300_000)
+    assert sum(array.nbytes for array in (dataset.is_query, dataset.is_gallery, dataset.sequences, dataset.boxes)) == 300_000 * (
+        1 + 1 + 8 + 16
+    )
+
+
+@pytest.mark.parametrize(
+    "box", [(0, 0, 41, 29), (3, 2, 10, 20), (2.4, 1.6, 9.5, 7.2), (30, 20, 100, 100), (-5, -3, 4, 4), (3, 3, 3.2, 3.3)]
+)
+def test_a_box_is_what_pillow_crops(tmp_path, box):
+    path = str(builders.write_image(tmp_path / "a.png", 3, (41, 29)))
+    dataset = of([_images.Image(path, "a", box=box), _images.Image(path, "a")])
+    image = dataset.original(0)
+    left, top, right, bottom = (round(float(np.float32(value))) for value in box)
+    left, top, right, bottom = max(left, 0), max(top, 0), min(max(right, left + 1), 41), min(max(bottom, top + 1), 29)
+    expected = np.asarray(Image.open(path).crop((left, top, right, bottom)))
+    assert np.array_equal(image.permute(1, 2, 0).numpy(), expected) and tuple(image.shape[1:]) == dataset._size(0)
+    assert image.permute(1, 2, 0).is_contiguous() and image.data_ptr() != dataset.original(1).data_ptr()
+    assert dataset.original(1).shape == (3, 29, 41)
+
+
+@pytest.mark.parametrize("box", [(41, 0, 50, 10), (0, 29, 10, 40), (-9, 0, -1, 5), (5, 5, 5, 9), (9, 5, 5, 9)])
+def test_a_box_beside_its_image_is_named(tmp_path, box):
+    path = str(builders.write_image(tmp_path / "a.png", 3, (41, 29)))
+    with pytest.raises(UserError, match="a.png, 41 x 29: nothing of it lies in its box") as caught:
+        of([_images.Image(path, "a", box=box)]).original(0)
+    assert "\n" not in str(caught.value)

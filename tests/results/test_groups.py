@@ -15,6 +15,7 @@ import yaml
 import Result_Evaluations
 from results import collect, columns, folders, formats, groups, settings, tables
 from results.columns import BEST_ON_TEST, LAST, SELECTED
+from results.recorded import dataset_of
 from tests.results.made import ENVIRONMENT, lines, make_run, rows, write_metrics
 from utilities.errors import UserError
 
@@ -687,3 +688,12 @@ def test_a_data_set_whose_runs_all_fall_short_has_columns_without_numbers(tmp_pa
     assert "note: no numbers on cars196: none of the runs there (2) counts" in capsys.readouterr().out
     (line,) = lines(tmp_path / "out" / "cars196_selected.csv")
     assert (line["seeds"], line["R@1 [%]"]) == ("0 of 2", "") and not list((tmp_path / "out").glob("cars196_*.png"))
+
+
+@pytest.mark.parametrize(("flags", "name"), [
+    ({"dataset": "csv", "dataset_csv": "/data/shoes.csv"}, "shoes"), ({"dataset": "folder", "dataset_folder_path": "/data/birds"}, "birds"),
+    ({"dataset": "csv", "dataset_csv": "/data/shoes.csv", "dataset_name": "boots"}, "boots"), ({"dataset": "cub200", "dataset_csv": None}, "cub200"),
+    ({}, None),
+])  # fmt: skip
+def test_own_data_are_called_by_their_file_or_folder(flags, name):
+    assert dataset_of(flags) == name

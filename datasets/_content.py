@@ -1,0 +1,49 @@
+"""Where the bytes of an image lie: in a file of their own, or within a tar file.
+
+What lies in a tar file has an address in the place of a path, `<tar>#<offset>+<size>/<name>`: it says all that reading takes, and any image
+is read by one seek.
+"""
+
+import io
+import os
+import re
+
+import numpy as np
+
+MARK = ".tar#"  # what tells an address from a path
+ADDRESS = re.compile(r"(.*\.tar)#(\d+)\+(\d+)/", re.DOTALL)
+
+
+def address(tar: str, offset: int, size: int, name: str) -> str:
+    """The address of `size` bytes from `offset` on, which the tar file calls `name`. `tar` ends with `.tar`."""
+    return f"{tar}#{offset}+{size}/{name}"
+
+
+def place(path: str) -> tuple[str, int, int] | None:
+    """The tar file, offset and size of an address; None for the path of a file."""
+    found = ADDRESS.match(path) if MARK in path else None
+    return (found[1], int(found[2]), int(found[3])) if found else None
+
+
+def read(path: str) -> np.ndarray:
+    """The bytes, uint8 `(N,)`. Raises OSError, also where the tar file ends before them."""
+    within = place(path)
+    if within is None:
+        return np.fromfile(path, dtype=np.uint8)
+    tar, offset, size = within
+    data = np.fromfile(tar, dtype=np.uint8, count=size, offset=offset)
+    if len(data) < size:
+        raise OSError(None, f"the tar file ends at byte {os.path.getsize(tar):,}, before the image's end")
+    return data
+
+
+def opened(path: str):
+    """What Pillow opens: the path, or a file object on the bytes. Raises OSError as `read`."""
+    return path if place(path) is None else io.BytesIO(read(path).tobytes())
+
+
+def stat(path: str) -> tuple[int, int]:
+    """Size in bytes, and the file's time of change in nanoseconds. Raises OSError."""
+    within = place(path)
+    found = os.stat(path if within is None else within[0])
+    return (found.st_size if within is None else within[2]), found.st_mtime_ns

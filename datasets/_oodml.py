@@ -1,0 +1,192 @@
+"""Out-of-distribution splits: --split_scheme oodml, lists of training and test classes from a file (ooDML, Milbich et al., arXiv 2107.09562).
+
+A file is a pickle: number of the split -> {"train": class names, "test": class names, "fid": number, …}, as published with the paper. It is
+read without running anything that it holds.
+"""
+
+import difflib
+import os
+import pickle
+import re
+from pathlib import Path
+
+import numpy as np
+
+from datasets._images import Image
+from utilities.errors import UserError
+from utilities.files import replacing
+from utilities.numbers import number, whole
+from utilities.roles import CONTROL, DATA
+
+SCHEME = "oodml"
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of these splits."""
+    file = group.add_argument(
+        "--oodml_file", default=None, metavar="FILE",
+        help="pickle of --split_scheme oodml, as published with the paper (2107.09562) or written by --oodml_make",
+    )  # fmt: skip
+    file.role = DATA.but(fixed=None)  # it may move
+    group.add_argument("--oodml_id", type=whole(), default=None, metavar="N", help="which split of --oodml_file; a higher one is harder")
+    group.add_argument(
+        "--oodml_make", action="store_true",
+        help="do not train: write a progression of ever harder splits of --dataset to --oodml_file, by swapping the classes of training and "
+             "test whose mean features lie nearest to the other side, then by leaving such classes out",
+    ).role = CONTROL  # fmt: skip
+    group.add_argument(
+        "--oodml_splits", type=whole(2, 1000), default=8, help="how many splits --oodml_make writes, evenly spaced in FID from the data set's own on"
+    ).role = CONTROL  # fmt: skip
+    group.add_argument(
+        "--oodml_easier",
+        action="store_true",
+        help="--oodml_make begins with easier splits than the data set's own, by the swaps turned round",
+    ).role = CONTROL
+    group.add_argument(
+        "--oodml_swaps", type=whole(1), default=None, metavar="N",
+        help="classes that --oodml_make swaps, or leaves out, before distances are taken anew (default: 2 in a hundred training classes)",
+    ).role = CONTROL  # fmt: skip
+    group.add_argument(
+        "--oodml_removed", type=number(0, below=1), default=0.5,
+        help="greatest share of the classes that --oodml_make leaves out, once swapping makes no harder split",
+    ).role = CONTROL  # fmt: skip
+
+
+def check(opt) -> None:
+    """Refuse flags that do not go together. Raises UserError, also for a file that cannot be read or lacks the split."""
+    if opt.oodml_make:
+        if opt.split_scheme != "half" or opt.use_tv_split or opt.oodml_id is not None:
+            raise UserError("--oodml_make begins with the data set's own split: leave out --split_scheme, --use_tv_split and --oodml_id")
+        if opt.oodml_file is None:
+            raise UserError("--oodml_make needs --oodml_file FILE, where the splits are written")
+        if Path(opt.oodml_file).expanduser().exists():
+            raise UserError(f"--oodml_make: {opt.oodml_file} exists. Name another --oodml_file, or move it away")
+        return
+    if opt.split_scheme != SCHEME:
+        for flag in ("oodml_file", "oodml_id"):
+            if getattr(opt, flag) is not None:
+                raise UserError(f"--{flag} is read by --split_scheme oodml alone, not by {opt.split_scheme}: leave one of them out")
+        return
+    if opt.oodml_file is None or opt.oodml_id is None:
+        raise UserError("--split_scheme oodml needs --oodml_file FILE and --oodml_id N: the class lists, and which of them")
+    of_file(opt)
+
+
+def of_file(opt) -> dict:
+    """The split that the flags name: `train` and `test`, lists of class names, and what else the file says of it. Raises UserError."""
+    path = Path(opt.oodml_file).expanduser()
+    splits = read(path)
+    split = splits.get(opt.oodml_id, splits.get(str(opt.oodml_id)))
+    if split is None:
+        raise UserError(f"--oodml_id {opt.oodml_id}: {path} has the splits {', '.join(map(str, splits))}")
+    lists = [split.get(part) for part in ("train", "test")] if isinstance(split, dict) else [None]
+    if not all(isinstance(names, (list, tuple)) and names and all(isinstance(name, (str, int)) for name in names) for names in lists):
+        raise UserError(
+            f"--oodml_file {path}: split {opt.oodml_id} has no lists train and test of class names: it is no file of such splits"
+        )
+    return {**split, "train": [str(name) for name in lists[0]], "test": [str(name) for name in lists[1]]}
+
+
+def read(path: Path) -> dict:
+    """The content of a file of splits. Raises UserError where it is missing, damaged, or holds more than plain data."""
+    try:
+        with open(path, "rb") as file:
+            content = _PlainData(file).load()
+    except (OSError, RuntimeError) as error:
+        raise UserError(f"--oodml_file {path}: {getattr(error, 'strerror', None) or error}") from error
+    except Exception as error:  # unpickling damaged bytes raises many kinds
+        raise UserError(f"--oodml_file {path}: no pickle of class lists ({error})") from error
+    if not isinstance(content, dict) or not content:
+        raise UserError(f"--oodml_file {path}: expected a dictionary, split -> train and test classes, found {type(content).__name__}")
+    return content
+
+
+def write(path: Path, splits: dict) -> None:
+    """Write such a file. Raises UserError where it cannot be written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path, "wb") as file:
+        pickle.dump(splits, file, protocol=2)
+
+
+class _PlainData(pickle.Unpickler):
+    """Lists, dictionaries, tuples, strings and numbers, also those of NumPy; a pickle that names anything else is refused, not run."""
+
+    def find_class(self, module: str, name: str):
+        known = {
+            ("numpy", "dtype"): _Kind, ("numpy.core.multiarray", "scalar"): _scalar, ("numpy._core.multiarray", "scalar"): _scalar,
+            ("_codecs", "encode"): _encoded,
+        }  # fmt: skip
+        if (module, name) not in known:
+            raise pickle.UnpicklingError(f"it holds {module}.{name}; lists, dictionaries, tuples, strings and numbers are read, no code")
+        return known[module, name]
+
+
+class _Kind:
+    """Stands for a NumPy type of strings or numbers."""
+
+    def __init__(self, text: str, *_):
+        if not re.fullmatch(r"[UfiubS]\d+", str(text)):
+            raise pickle.UnpicklingError(f"it holds values of NumPy's type {text!r}")
+        self.dtype = np.dtype(text)
+
+    def __setstate__(self, state: tuple):
+        order = state[1]
+        self.dtype = self.dtype.newbyteorder(order if order in ("<", ">") else "=")
+
+
+def _scalar(kind: _Kind, data: bytes):
+    """A NumPy string or number as Python's."""
+    value = np.frombuffer(data, dtype=kind.dtype, count=1)[0].item()
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _encoded(text: str, encoding: str) -> bytes:
+    """How pickles of protocol 2 hold bytes."""
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"it holds bytes in the encoding {encoding!r}")
+    return text.encode("latin1")
+
+
+def parts(classes: dict[str, list[Image]], opt) -> tuple[dict, None, dict]:
+    """The training and the test classes of the split, in the data set's order; classes that it does not name are left out.
+
+    A class goes by its name, else by that of its images' folder, else by what stands before the `_` of their names, as the products of
+    Stanford Online Products do in the published files. Raises UserError for a class that is not there, and for one named twice.
+    """
+    split, maps = of_file(opt), _names(classes)
+    part_of = {}
+    for part in ("train", "test"):
+        for name in split[part]:
+            found = next((names[name] for names in maps if name in names), None)
+            if found is None:
+                nearest = difflib.get_close_matches(name, classes, n=1)
+                hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+                raise UserError(
+                    f"--oodml_file {opt.oodml_file}: split {opt.oodml_id} names {name!r}, no class of --dataset {opt.dataset}.{hint}"
+                )
+            if found in part_of:
+                where = f"in train and in {part}" if part_of[found] != part else f"twice in {part}"
+                raise UserError(
+                    f"--oodml_file {opt.oodml_file}: split {opt.oodml_id} has the class {name!r} {where}: a class is in one split"
+                )
+            part_of[found] = part
+    training, testing = ({name: classes[name] for name in classes if part_of.get(name) == part} for part in ("train", "test"))
+    return training, None, testing
+
+
+def _names(classes: dict[str, list[Image]]) -> list[dict[str, str]]:
+    """What may stand for a class -> its name: the names themselves, then folders, then beginnings of file names, where one class has them."""
+    ways = [
+        lambda name, images: name,
+        lambda name, images: os.path.basename(os.path.dirname(images[0].path)),
+        lambda name, images: os.path.basename(images[-1].path).partition("_")[0],
+    ]
+    found = []
+    for way in ways:
+        names, shared = {}, set()
+        for name, images in classes.items():
+            alias = way(name, images)
+            if names.setdefault(alias, name) != name:
+                shared.add(alias)
+        found.append({alias: name for alias, name in names.items() if alias not in shared})
+    return found

@@ -1,0 +1,134 @@
+"""How far test classes lie from training classes, and how ever harder splits are made of them (ooDML, arXiv 2107.09562)."""
+
+import numpy as np
+
+KEPT_OUT, KEPT_OUT_EASIER = 5, 30  # of the classes swapped last, which are not swapped back, as in the authors' code
+
+
+def fid(training: np.ndarray, testing: np.ndarray) -> float:
+    """Fréchet distance of two sets of features `(N, D)`, `(M, D)`: of Gaussians with their means and covariances, in float64.
+
+    |m - m'|^2 + tr(C) + tr(C') - 2 tr((C C')^(1/2)); the last trace is the sum of the singular values of F F'^T where C = F^T F.
+    """
+    (mean, factor), (other_mean, other_factor) = _gaussian(training), _gaussian(testing)
+    common = np.linalg.svd(factor @ other_factor.T, compute_uv=False).sum()
+    value = ((mean - other_mean) ** 2).sum() + (factor**2).sum() + (other_factor**2).sum() - 2 * common
+    return max(float(value), 0.0)
+
+
+def _gaussian(features: np.ndarray, chunk: int = 4096) -> tuple[np.ndarray, np.ndarray]:
+    """The mean `(D,)` of features `(N, D)`, and `F` with `F^T F` their covariance; of one row that is zero."""
+    count, width = features.shape
+    mean = features.mean(axis=0, dtype=np.float64)
+    if count <= width:
+        return mean, (features - mean) / np.sqrt(max(count - 1, 1))
+    scatter = np.zeros((width, width))
+    for start in range(0, count, chunk):
+        centred = features[start : start + chunk] - mean
+        scatter += centred.T @ centred
+    values, vectors = np.linalg.eigh(scatter / (count - 1))
+    return mean, np.sqrt(values.clip(min=0))[:, None] * vectors.T
+
+
+def class_means(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """The mean features `(C, D)` of each class, float64; `labels` `(N,)` are 0..C-1."""
+    means = np.zeros((labels.max() + 1, features.shape[1]))
+    np.add.at(means, labels, features)
+    return means / np.bincount(labels)[:, None]
+
+
+def progression(training: np.ndarray, testing: np.ndarray, swaps: int, removed: float = 0.0) -> list[dict]:
+    """Ever harder splits, the given one first, as the paper makes them by class means.
+
+    Each step takes the training classes that lie nearest to the mean of test, against that of training, and the test classes for which it
+    is the other way round, and swaps them. Where a step raises the FID of the class means no more, steps leave such classes out instead.
+
+    Args:
+        training, testing: means `(C, D)`, `(C', D)` of the classes, which are numbered 0..C-1 and C..C+C'-1.
+        swaps: classes of each side that a step moves. removed: greatest share of either side's classes that is left out in the end.
+
+    Returns:
+        `train` and `test` (ascending numbers of classes), `fid`, `swapped`, `removed` (classes of each side) of each split.
+    """
+    means = np.concatenate([training, testing]).astype(np.float64)
+    sides = [list(range(len(training))), list(range(len(training), len(means)))]
+    steps = [_step(means, sides, 0, 0)]
+    recent = ([], [])
+    while (moved := _swapped(sides, swaps, recent, _orders(means, sides), KEPT_OUT)) is not None:
+        step = _step(means, moved, steps[-1]["swapped"] + swaps, 0)
+        if step["fid"] <= steps[-1]["fid"]:
+            break
+        sides = moved
+        steps.append(step)
+    least = [max(round(len(side) * (1 - removed)), 2) for side in sides]
+    while all(len(side) - swaps >= limit for side, limit in zip(sides, least, strict=True)):
+        left_out = [set(order[:swaps]) for order in _orders(means, sides)]
+        sides = [[c for place, c in enumerate(side) if place not in out] for side, out in zip(sides, left_out, strict=True)]
+        step = _step(means, sides, steps[-1]["swapped"], steps[-1]["removed"] + swaps)
+        if step["fid"] <= steps[-1]["fid"]:
+            break
+        steps.append(step)
+    return steps
+
+
+def easier(training: np.ndarray, testing: np.ndarray, swaps: int) -> list[dict]:
+    """Splits that are easier than the given one, the easiest first: the swaps of `progression` turned round, as long as the FID falls.
+
+    As there, without the given split; `swapped` counts below 0.
+    """
+    means = np.concatenate([training, testing]).astype(np.float64)
+    sides = [list(range(len(training))), list(range(len(training), len(means)))]
+    steps, recent = [_step(means, sides, 0, 0)], ([], [])
+    while (moved := _swapped(sides, swaps, recent, [order[::-1] for order in _orders(means, sides)], KEPT_OUT_EASIER)) is not None:
+        step = _step(means, moved, steps[-1]["swapped"] - swaps, 0)
+        if step["fid"] >= steps[-1]["fid"]:
+            break
+        sides = moved
+        steps.append(step)
+    return steps[:0:-1]
+
+
+def _step(means: np.ndarray, sides: list[list[int]], swapped: int, removed: int) -> dict:
+    value = fid(means[sides[0]], means[sides[1]])
+    return {"train": sorted(sides[0]), "test": sorted(sides[1]), "fid": value, "swapped": swapped, "removed": removed}
+
+
+def _orders(means: np.ndarray, sides: list[list[int]]) -> list[list[int]]:
+    """Places in each side, those first that lie nearest to the other side's mean and farthest from their own's."""
+    centres = [means[side].mean(axis=0) for side in sides]
+    orders = []
+    for own in (0, 1):
+        to_other, to_own = (np.linalg.norm(means[sides[own]] - centres[side], axis=1) for side in (1 - own, own))
+        orders.append(np.argsort(to_other - to_own, kind="stable").tolist())
+    return orders
+
+
+def _swapped(
+    sides: list[list[int]], swaps: int, recent: tuple[list, list], orders: list[list[int]], kept_out: int
+) -> list[list[int]] | None:
+    """The sides after `swaps` pairs have changed places; None where too few are free to.
+
+    Args:
+        orders: places of each side, those first that are to change. recent: places that have changed, per side; it grows.
+    """
+    moved = [list(side) for side in sides]
+    for k in range(swaps):
+        places = [next((p for p in orders[side][k:] if p not in recent[side][-kept_out:]), None) for side in (0, 1)]
+        if None in places:
+            return None
+        for side in (0, 1):
+            recent[side].append(places[side])
+        moved[0][places[0]], moved[1][places[1]] = moved[1][places[1]], moved[0][places[0]]
+    return moved
+
+
+def evenly(steps: list[dict], count: int) -> list[dict]:
+    """`count` of the splits, as evenly spaced in FID as there are, first and last included; all where there are no more."""
+    if len(steps) <= count:
+        return steps
+    values, chosen = np.array([step["fid"] for step in steps]), []
+    for place, wanted in enumerate(np.linspace(values[0], values[-1], count)):
+        free = np.arange(len(steps) - (count - 1 - place))  # enough are left for those to come
+        free = free[free > (chosen[-1] if chosen else -1)]
+        chosen.append(int(free[np.abs(values[free] - wanted).argmin()]))
+    return [steps[i] for i in chosen]

@@ -1,0 +1,183 @@
+"""Any images that a table names: --dataset_csv FILE, with split, roles, boxes and sequences, in the format of open-metric-learning.
+
+A row is an image, or what lies in one box of it. Columns, of which the last three lines may be left out; further ones are left alone:
+
+  label, path, split             the class; the image, from --source or from the table's folder; train or validation
+  is_query, is_gallery           roles of validation rows (True or False; without the columns all have both)
+  x_1, y_1, x_2, y_2             a box in pixels, to which the image is cropped
+  category, sequence             the super-class; images of one sequence are never each other's neighbours
+
+Validation rows of labels that training does not have are the test set; those of labels that it has validate.
+"""
+
+import csv
+import functools
+import os
+from pathlib import Path
+
+from datasets import _layout
+from datasets._images import Image, uncollected
+from datasets._layout import Reading
+from utilities.errors import UserError
+from utilities.roles import DATA
+
+NEEDED, ROLES, BOX = ("label", "path", "split"), ("is_query", "is_gallery"), ("x_1", "y_1", "x_2", "y_2")
+KNOWN = {*NEEDED, *ROLES, *BOX, "category", "sequence"}
+TRUTH = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
+
+
+def add_arguments(group) -> None:
+    """Declare the flag of this data set."""
+    path = group.add_argument(
+        "--dataset_csv", default=None, metavar="FILE",
+        help="table of images with the columns label, path, split (train, validation), is_query, is_gallery and optionally x_1, y_1, x_2, y_2 "
+             "(a box), category (super-class), sequence; paths from --source or from the table's folder",
+    )  # fmt: skip
+    path.role = DATA.but(fixed=None)  # a table may move
+
+
+def check(opt) -> None:
+    """The table is needed. Raises UserError."""
+    if opt.dataset_csv is None:
+        raise UserError("--dataset csv needs --dataset_csv FILE, a table with the columns label, path, split, is_query, is_gallery")
+
+
+def has_validation(opt) -> bool:
+    """Whether there are validation rows of labels that train. Raises UserError as `read`."""
+    path = Path(opt.dataset_csv or "").expanduser()
+    return path.is_file() and "val" in _splits_of(_table(path))
+
+
+def prepare(opt, source: Path) -> Path:
+    """The folder from which the paths go: `source` where it holds the first image that is there, else the table's own."""
+    path = Path(opt.dataset_csv).expanduser()
+    if not path.is_file():
+        raise UserError(f"--dataset_csv {path}: no such file")
+    places = list(dict.fromkeys((source, path.parent)))
+    for name in _table(path)["path"]:
+        for place in places:
+            if (place / name).exists():
+                return place
+    raise UserError(f"--dataset_csv {path}: none of its images is there, neither below --source {places[0]} nor below {places[-1]}")
+
+
+@uncollected()
+def read(opt, root: Path) -> Reading:
+    """The images, classes in the order of their labels: of numbers where all are whole numbers, else of names."""
+    path = Path(opt.dataset_csv).expanduser()
+    table = _table(path)
+    order = _layout.by_label(table["label"])
+    there = _layout.existing(root, table["path"])
+    images, split_of, missing = [], [], []
+    splits, boxes = _splits_of(table), _boxes(path, table)
+    queries, galleries = (_role(path, table, column) for column in ROLES)
+    categories, sequences = ([value or None for value in table.get(name, [""] * len(order))] for name in ("category", "sequence"))
+    folder = os.path.join(root, "")
+    labels, paths = table["label"], table["path"]
+    for i in order:
+        if paths[i] not in there:
+            missing.append(os.path.join(folder, paths[i]))
+            continue
+        images.append(
+            Image(
+                os.path.join(folder, paths[i]),
+                labels[i],
+                categories[i],
+                queries[i],
+                galleries[i],
+                sequences[i],
+                boxes[i] if boxes else None,
+            )
+        )
+        split_of.append(splits[i])
+    reading = Reading(images, split_of=split_of, missing=missing)
+    reading.notes += _notes(splits)
+    return reading
+
+
+def _notes(splits: list[str]) -> list[str]:
+    """What is worth saying of how the validation rows were taken."""
+    if "val" not in splits:
+        return []
+    if "test" not in splits:
+        return [
+            "all validation labels are training labels: these rows validate and are the test set too, which so sees the choice of the epoch"
+        ]
+    return [f"{splits.count('val'):,} validation rows have labels that train: they validate, the other {splits.count('test'):,} test"]
+
+
+def _table(path: Path) -> dict[str, list]:
+    """Column -> its values as they stand (007 is not 7), empty where a row says nothing. Raises UserError where it is no such table."""
+    try:
+        found = path.stat()
+        return _parsed(str(path), found.st_size, found.st_mtime_ns)
+    except OSError as error:
+        raise UserError(f"--dataset_csv {path} cannot be read ({error.strerror or error})") from error
+
+
+@functools.lru_cache(maxsize=2)  # the flags are checked before the data are loaded
+@uncollected()
+def _parsed(path: str, size: int, changed: int) -> dict[str, list]:
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            header, *rows = [row for row in csv.reader(file) if row]
+    except (ValueError, csv.Error) as error:  # ValueError: nothing in it, or no text
+        raise UserError(f"--dataset_csv {path}: no table of comma-separated values ({error})") from error
+    header = [name.strip() for name in header]
+    lacking = [name for name in NEEDED if name not in header] or [name for name in BOX if name not in header and set(BOX) & set(header)]
+    if lacking:
+        raise UserError(f"--dataset_csv {path}: no column {', '.join(lacking)} among {', '.join(header)}")
+    short = next((number for number, row in enumerate(rows, start=2) if len(row) != len(header)), None)
+    if short is not None:
+        raise UserError(f"--dataset_csv {path}, row {short}: {len(rows[short - 2])} fields, its first row has {len(header)}: it is damaged")
+    columns = zip(*rows, strict=True) if rows else [()] * len(header)
+    table = {name: [value.strip() for value in column] for name, column in zip(header, columns, strict=True) if name in KNOWN}
+    for name in NEEDED:
+        if "" in table[name]:
+            raise UserError(f"--dataset_csv {path}, row {table[name].index('') + 2}: no {name}")
+    other = next((i for i, split in enumerate(table["split"]) if split not in ("train", "validation")), None)
+    if other is not None:
+        raise UserError(f"--dataset_csv {path}, row {other + 2}: split {table['split'][other]!r}, expected train or validation")
+    if len(set(table["split"])) < 2:
+        raise UserError(f"--dataset_csv {path}: {len(table['split']):,} rows, all of split {'/'.join(set(table['split']))}: it needs both")
+    return table
+
+
+def _splits_of(table: dict[str, list]) -> list[str]:
+    """train, val or test of each row."""
+    trained = {label for label, split in zip(table["label"], table["split"], strict=True) if split == "train"}
+    return [
+        "train" if split == "train" else "val" if label in trained else "test"
+        for label, split in zip(table["label"], table["split"], strict=True)
+    ]
+
+
+def _role(path: Path, table: dict[str, list], column: str) -> list[bool]:
+    """Whether each row has a role; training rows, and all where there is no such column, have it."""
+    if column not in table:
+        return [True] * len(table["path"])
+    role = []
+    for row, (value, split) in enumerate(zip(table[column], table["split"], strict=True), start=2):
+        has = True if split == "train" else TRUTH.get(value.lower())
+        if has is None:
+            raise UserError(f"--dataset_csv {path}, row {row}: {column} {value!r} of a validation row, expected True or False")
+        role.append(has)
+    return role
+
+
+def _boxes(path: Path, table: dict[str, list]) -> list[tuple | None] | None:
+    """The box of each row; None where there are none at all."""
+    if BOX[0] not in table:
+        return None
+    boxes = []
+    for row, values in enumerate(zip(*(table[name] for name in BOX), strict=True), start=2):
+        try:
+            box = tuple(map(float, values)) if any(values) else None
+        except ValueError:
+            box = ()
+        if box is not None and not (len(box) == 4 and 0 <= box[0] < box[2] < float("inf") and 0 <= box[1] < box[3] < float("inf")):
+            raise UserError(
+                f"--dataset_csv {path}, row {row}: box {', '.join(values)}; expected 0 <= x_1 < x_2 and 0 <= y_1 < y_2, or none"
+            )
+        boxes.append(box)
+    return boxes

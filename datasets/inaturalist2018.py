@@ -1,0 +1,69 @@
+"""iNaturalist 2018 for retrieval: 461,939 images of 8,142 species, split by Brown et al. (Smooth-AP, arXiv 2007.12163)."""
+
+from pathlib import Path
+
+from datasets import _download, _layout
+from datasets._layout import Published, Reading
+from utilities.errors import UserError
+
+FOLDERS = ("inaturalist2018", "inaturalist", "Inaturalist", "iNaturalist2018", "inat2018")
+IMAGES, LISTS = "train_val2018", "Inat_dataset_splits"
+EXPECTED = f"{IMAGES}/<super>/<id>/<images> and {LISTS}/Inaturalist_train_set1.txt, Inaturalist_test_set1.txt"
+PUBLISHED = Published(classes=(5690, 2452), images=(325846, 136093))
+DOWNLOAD = _download.Source(
+    folder="inaturalist2018",
+    archives=(
+        _download.Archive(
+            file="train_val2018.tar.gz",
+            md5="b1c6952ce38f31868cc50ea72d066cc3",
+            urls=("https://ml-inat-competition-datasets.s3.amazonaws.com/2018/train_val2018.tar.gz",),
+        ),
+        _download.Archive(
+            file="Inat_dataset_splits.zip",
+            md5=None,  # none is published
+            urls=("https://drive.usercontent.google.com/download?id=1sXfkBTFDrRU3__-NUs1qBP3sf_0uMB98&export=download&confirm=t",),
+        ),
+    ),
+    alternatives="train_val2018.tar.gz (120 GB) from https://github.com/visipedia/inat_comp/tree/master/2018, and the split files "
+    "Inat_dataset_splits from https://drive.google.com/uc?id=1sXfkBTFDrRU3__-NUs1qBP3sf_0uMB98",
+)
+EVALUATION_METRICS = ["e_recall@1", "e_recall@4", "e_recall@16", "e_recall@32"]
+
+
+def _list(root: Path, part: str) -> Path:
+    file = f"Inaturalist_{part}_set1.txt"
+    return root / LISTS / file if (root / LISTS / file).exists() else root / file
+
+
+def recognises(root: Path) -> bool:
+    """Whether `root` holds one of the two lists, itself or in their folder."""
+    return any(_list(root, part).exists() for part in ("train", "test"))
+
+
+def read(opt, root: Path) -> Reading:
+    """The images in the order of their species' ids; the lists say which classes train."""
+    classes, train_classes = {}, set()
+    for part in ("train", "test"):
+        path = _list(root, part)
+        for number, row in enumerate(_layout.read_table(path), start=1):
+            entry = " ".join(row)
+            fields = entry.split("/")[-3:]  # a list may say the folder, or begin below it
+            if len(fields) < 3:
+                raise UserError(f"{path}, row {number}: {entry!r}, expected {IMAGES}/<super>/<id>/<image>")
+            name = "/".join(fields[:2])
+            classes.setdefault(name, []).append(("/".join(fields), name, fields[0]))
+            if part == "train":
+                train_classes.add(name)
+            elif name in train_classes:
+                raise UserError(
+                    f"{path}, row {number}: species {name} is in train and in test, test species are new ones: a list is damaged"
+                )
+    reading = _layout.listed(root / IMAGES, [row for name in sorted(classes, key=_order) for row in classes[name]])
+    reading.train_classes = train_classes
+    return reading
+
+
+def _order(name: str) -> tuple:
+    """Species by their ids, which count over all super-classes."""
+    number = name.partition("/")[2]
+    return (0, int(number), name) if number.isdecimal() else (1, 0, name)

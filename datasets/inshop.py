@@ -1,0 +1,88 @@
+"""In-Shop Clothes Retrieval of DeepFashion: 52,712 images of 7,982 clothing items, with query and gallery (Liu et al., CVPR 2016)."""
+
+import re
+from pathlib import Path
+
+from datasets import _download, _layout
+from datasets._layout import Published, Reading
+from utilities.errors import UserError
+
+FOLDERS = (
+    "inshop", "In-shop Clothes Retrieval Benchmark", "In-shop_Clothes_Retrieval_Benchmark", "deepfashion_inshop",
+    "DeepFashion/In-shop Clothes Retrieval Benchmark",
+)  # fmt: skip
+LIST = "list_eval_partition.txt"
+EXPECTED = f"{LIST}, or Eval/{LIST}, and the images under img/, Img/img/ or img_highres/, as <gender>/<category>/id_00000002/<images>"
+PUBLISHED = Published(classes=(3997, 3985), images=(25882, 26830), query=(14218, 3985), gallery=(12612, 3985))
+DOWNLOAD = _download.Source(
+    folder="inshop",
+    archives=(),
+    alternatives="In-shop Clothes Retrieval Benchmark of DeepFashion, whose terms are to be accepted first: "
+    "https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion/InShopRetrieval.html",
+)
+EVALUATION_METRICS = ["e_recall@1", "e_recall@10", "e_recall@20", "e_recall@30", "e_recall@40"]
+COLUMNS = ["image_name", "item_id", "evaluation_status"]
+STATUS = ("train", "query", "gallery")
+ITEM = re.compile(r"id_(\d+)")
+IMAGES = ("img", "Img/img", "Img", "img_highres", "Img/img_highres")  # where `img/` of the list may lie
+
+
+def _list(root: Path) -> Path:
+    return root / LIST if (root / LIST).exists() else root / "Eval" / LIST
+
+
+def recognises(root: Path) -> bool:
+    """Whether `root` holds the list, itself or in `Eval`."""
+    return _list(root).exists()
+
+
+def read(opt, root: Path) -> Reading:
+    """The images in the order of their items' ids; the list says which train, ask and are found."""
+    path = _list(root)
+    rows, notes = _rows(path, opt)
+    items = {}
+    for number, (file, item, status) in enumerate(rows, start=3):
+        digits = ITEM.fullmatch(item)
+        if digits is None or status not in STATUS or len(file.split("/")) < 5:
+            raise UserError(
+                f"{path}, row {number}: {file!r} {item!r} {status!r}, expected img/…/id_00000002/… id_00000002 {'|'.join(STATUS)}"
+            )
+        place = file.split("/", 1)[1]
+        items.setdefault(digits[1], []).append((place, digits[1], "/".join(place.split("/")[:2]), status != "gallery", status != "query"))
+        if (status == "train") != (_is_training(items[digits[1]][0])):
+            raise UserError(f"{path}, row {number}: item {item} is in train and in {status}, test items are new ones: the list is damaged")
+    reading = _layout.listed(_folder(root, rows), [row for item in sorted(items, key=int) for row in items[item]])
+    reading.train_classes = {item for item, found in items.items() if _is_training(found[0])}
+    reading.notes += notes
+    return reading
+
+
+def _is_training(row: tuple) -> bool:
+    return row[3] and row[4]
+
+
+def _rows(path: Path, opt) -> tuple[list[list[str]], list[str]]:
+    """The rows of the list behind its two first ones, and notes. Raises UserError where it is no such list, or cut short."""
+    try:
+        first, header, *lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        count = int(first[0])
+    except (OSError, ValueError, IndexError) as error:
+        reason = getattr(error, "strerror", None) or f"expected the count in the first line, then {' '.join(COLUMNS)}"
+        raise UserError(f"{path} cannot be read ({reason}): restore it") from error
+    if header != COLUMNS:
+        raise UserError(f"{path} has the columns {' '.join(header)!r}, expected {' '.join(COLUMNS)!r}")
+    for number, row in enumerate(lines, start=3):
+        if len(row) != len(COLUMNS):
+            raise UserError(f"{path}, row {number}: {len(row)} fields, expected {len(COLUMNS)}: the file is damaged")
+    if len(lines) == count:
+        return lines, []
+    told = f"{path} names {len(lines):,} images, its first line says {count:,}"
+    if not opt.allow_partial_dataset:
+        raise UserError(f"{told}: it is cut short. Restore it, or go on with --allow_partial_dataset")
+    return lines, [told]
+
+
+def _folder(root: Path, rows: list[list[str]]) -> Path:
+    """The folder of the images: the first that holds the first image's gender, such as WOMEN."""
+    gender = rows[0][0].split("/")[1] if rows else ""
+    return next((root / folder for folder in IMAGES if (root / folder / gender).is_dir()), root / IMAGES[0])
