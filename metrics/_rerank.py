@@ -15,6 +15,7 @@ from metrics._space import EmbeddingSpace
 
 NUMBERS = 1 << 24  # of a matrix (queries, reference) that exist at once, in float64
 ROWS = 64  # queries whose lists are handed on at once
+DIGITS = 12  # of a final distance, from 0 to 1: what differs by less is rounding, and a tie
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,7 @@ class Reranked:
     def _list(self, query: int, squared: np.ndarray, depth: int) -> np.ndarray:
         """The first `depth` samples of the reference in the order of their final distance to one query."""
         final = (1 - self.weight) * self._jaccard(query) + self.weight * squared / self.farthest[query]
+        final = np.round(final, DIGITS)
         if self.space.exclude[query] >= 0:
             final[self.space.exclude[query]] = np.inf
         if depth < len(final) // 4:
