@@ -20,6 +20,7 @@ REQUIRES_BATCHMINER = False  # the base makes its own where it needs one
 REQUIRES_OPTIM = True
 ALLOWED_MINING_OPS = None
 COMPARES_SAMPLES = False  # its terms are distances of samples to its proxies
+FIXED = ("tau", "c", "clip_r")  # the straight-through gradient is no derivative by what decides the draws
 
 ALIKE = 1e6  # added to the closeness of two samples of one class: no distance is as large
 CHUNK = 1 << 18  # numbers of a matrix (triplets, proxies) that are worked on at once
@@ -81,8 +82,8 @@ class Criterion(MetricCriterion):
 
     def regulariser(self, distances: torch.Tensor, closeness: torch.Tensor) -> torch.Tensor:
         """R of N points, of their `distances` `(N, P)` to the proxies and their `closeness` `(N, N)` to each other."""
-        margin, tau = (torch.as_tensor(value, dtype=distances.dtype, device=distances.device) for value in (self.margin, self.tau))
-        return _Hierarchy.apply(distances, *reciprocal_triplets(closeness, self.topk, self.per_anchor), margin, tau)
+        margin = torch.as_tensor(self.margin, dtype=distances.dtype, device=distances.device)
+        return _Hierarchy.apply(distances, *reciprocal_triplets(closeness, self.topk, self.per_anchor), margin, self.tau)
 
 
 def _know_the_width(batch: torch.Tensor, ancestors: torch.Tensor) -> None:
@@ -129,7 +130,7 @@ class _Hierarchy(torch.autograd.Function):
     def forward(ctx, distances, i, j, k, margin, tau):
         """See the class."""
         total, gradient = distances.new_zeros(()), torch.zeros_like(distances)
-        of_margin, of_tau = torch.zeros_like(margin), torch.zeros_like(tau)
+        of_margin = torch.zeros_like(margin)
         size = max(CHUNK // distances.shape[1], 1)
         for chunk in zip(i.split(size), j.split(size), k.split(size), strict=True) if len(i) else ():
             a, b, c = (distances.index_select(0, rows) for rows in chunk)  # (T', P) each
@@ -145,7 +146,6 @@ class _Hierarchy(torch.autograd.Function):
             up = pulls[:, :1] * a + pulls[:, 1:2] * b + pulls[:, 2:] * c  # what each proxy would add as r_ij; as r_ijk the opposite
             slope_two, slope_three = _through_softmax(two, up), -_through_softmax(three, up)
             of_margin += active.sum()
-            of_tau += ((slope_two * of_two).sum() + (slope_three * of_three).sum()) / tau.square()
             by_three = _share(c, of_two) * slope_three
             slope_two = slope_two + slope_three - by_three  # of the maximum of two, directly and through that of three
             by_one = _share(a, b) * slope_two
@@ -153,15 +153,15 @@ class _Hierarchy(torch.autograd.Function):
             for rows, pull, slope in zip(chunk, pulls.unbind(1), (by_one, slope_two - by_one, by_three), strict=True):
                 gradient.index_add_(0, rows, pull[:, None] * chosen - slope / tau)
         count = max(len(i), 1)
-        ctx.save_for_backward(gradient / count, of_margin / count, of_tau / count)
+        ctx.save_for_backward(gradient / count, of_margin / count)
         return total / count
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, gradient):
-        """Gradients of the distances, the margin and tau."""
-        of_distances, of_margin, of_tau = ctx.saved_tensors
-        return gradient * of_distances, None, None, None, gradient * of_margin, gradient * of_tau
+        """Gradients of the distances and the margin."""
+        of_distances, of_margin = ctx.saved_tensors
+        return gradient * of_distances, None, None, None, gradient * of_margin, None
 
 
 def _through_softmax(logits: torch.Tensor, up: torch.Tensor) -> torch.Tensor:

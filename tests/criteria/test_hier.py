@@ -8,6 +8,7 @@ import torch
 import criteria
 from criteria import hier
 from tests.criteria._oracles import gradients
+from tests.trainers import tiny
 from utilities.errors import UserError
 from utilities.hyperbolic import Ball
 
@@ -49,7 +50,7 @@ def test_value_and_gradients_are_those_of_the_straight_through_form(chunk, monke
     table = (4 * torch.rand(9, 12, dtype=torch.float64, generator=generator)).requires_grad_()
     i, j, k = (torch.randint(9, (40,), generator=generator) for _ in range(3))
     j[:3] = i[:3]  # equal distances: each has half of the maximum's gradient
-    margin, tau = (torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (0.3, 0.5))
+    margin, tau = torch.tensor(0.3, dtype=torch.float64, requires_grad=True), 0.5
     torch.manual_seed(5)
     ours = hier._Hierarchy.apply(table, i, j, k, margin, tau)
     torch.manual_seed(5)
@@ -58,7 +59,7 @@ def test_value_and_gradients_are_those_of_the_straight_through_form(chunk, monke
     expected = by_autograd(table, i, j, k, margin, tau, noise)
     torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-12)
     assert expected > 0
-    inputs = [table, margin, tau]
+    inputs = [table, margin]
     for one, other in zip(gradients(ours, inputs), gradients(expected, inputs), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
         assert other.abs().sum() > 0
@@ -177,10 +178,10 @@ def test_the_border_zeros_and_few_samples(c):
 
 
 def test_its_numbers_can_be_learned():
-    criterion, (batch, labels) = build(loss_learn=["margin", "tau", "weight", "c", "clip_r"]), batch_of()
+    criterion, (batch, labels) = build(loss_learn=["margin", "weight"]), batch_of()
     criterion(batch, labels).backward()
     own = [p for group in criterion.optim_dict_list if group.get("name") == "hyperparameters" for p in group["params"]]
-    assert len(own) == 5 and all(p.grad.abs() > 0 for p in own)
+    assert len(own) == 2 and all(p.grad.abs() > 0 for p in own)
 
 
 def test_what_cannot_work_is_refused_in_one_line(capsys):
@@ -197,3 +198,11 @@ def test_what_cannot_work_is_refused_in_one_line(capsys):
     build(arch="resnet50_normalize")
     assert "--loss hier is meant for embeddings of any length" in capsys.readouterr().err
     assert math.isfinite(build()(*batch_of()).item())
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("without_pictures")
+def test_a_run_resumes_to_the_bit(data, tmp_path):
+    """What is drawn goes on where it stopped; evaluated in the ball."""
+    flags = ["--loss", "hier", "--loss_hier_n_proxies", "16", "--loss_hier_topk", "4", "--arch", "conv4", "--eval_space", "hyperbolic"]
+    tiny.assert_resumes(data, tmp_path, *flags)
