@@ -120,11 +120,12 @@ def _squared_distances(space: EmbeddingSpace, rows: np.ndarray) -> np.ndarray:
     for start, block in space.reference_blocks():
         reference = torch.from_numpy(block).to(device)
         if isinstance(space, HyperbolicSpace):
-            distances = space.ball.distances(queries, reference)
-            squared = distances if space.ball.flat else distances.square()
+            squared = space.ball.squared_distances(queries, reference)
         else:
-            squared = queries.square().sum(1)[:, None] + reference.square().sum(1)[None, :] - 2 * queries @ reference.T
-        found[:, start : start + len(block)] = squared.clamp(min=0).cpu().numpy()
+            one, other = queries - queries.mean(0), reference - queries.mean(0)  # around 0, where products round least
+            rows = torch.cat([-2 * one, one.square().sum(1, keepdim=True), torch.ones_like(one[:, :1])], 1)
+            squared = rows @ torch.cat([other, torch.ones_like(other[:, :1]), other.square().sum(1, keepdim=True)], 1).T
+        found[:, start : start + len(block)] = squared.clamp_(min=0).cpu().numpy()
     return found
 
 

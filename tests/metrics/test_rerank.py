@@ -102,6 +102,13 @@ def test_a_set_in_itself(k1, k2, weight, ball):
         assert measured != metrics.compute(NAMES, x, labels, ball=ball)
 
 
+def test_far_from_the_origin():
+    x, labels = points(40, seed=10, copies=False)
+    near = 1e-4 * x
+    rerank = KReciprocal(6, 3)
+    assert metrics.compute(NAMES, near + 100, labels, rerank=rerank) == metrics.compute(NAMES, near + 100 - 100, labels, rerank=rerank)
+
+
 @pytest.mark.parametrize("ball", [None, Ball(0.3, 2.3)], ids=["euclidean", "hyperbolic"])
 @pytest.mark.parametrize("n_queries", [1, 15])
 def test_queries_and_a_gallery_apart(n_queries, ball):

@@ -40,6 +40,7 @@ def test_distances_are_those_of_moebius_addition(c, r, scale):
     paired = ball.paired(x[rows.flatten()], y[columns.flatten()]).view(6, 7)
     torch.testing.assert_close(paired, expected, rtol=1e-9, atol=1e-9)
     assert paired[0, 0] == ball.distances(x, y)[0, 0] == 0
+    torch.testing.assert_close(ball.squared_distances(x, y), expected**2, rtol=1e-9, atol=1e-10)
     torch.testing.assert_close(ball.in_ball(x), torch.tensor([exp_map(a, c, r) for a in x.tolist()], dtype=torch.float64))
     single = ball.distances(x.float(), y.float())
     assert single.dtype == torch.float32
@@ -94,6 +95,7 @@ def test_the_sphere():
     x, y = vectors(4), vectors(3, 1)
     cosines = torch.nn.functional.normalize(x) @ torch.nn.functional.normalize(y).T
     torch.testing.assert_close(Ball(0, 2.3).distances(x, y), 2 - 2 * cosines)
+    torch.testing.assert_close(Ball(0, 2.3).squared_distances(x, y), 2 - 2 * cosines)
     torch.testing.assert_close(Ball(0.0, 2.3).paired(x[:3], y), 2 - 2 * cosines.diagonal())
     torch.testing.assert_close(Ball(0, 2.3).in_ball(x).norm(dim=1), torch.ones(4, dtype=torch.float64))
 
