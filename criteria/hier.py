@@ -30,12 +30,12 @@ def add_arguments(group) -> None:
     """Declare the flags of HIER."""
     group.add_argument("--loss_hier_base", default="proxyanchor", metavar="LOSS", help="the loss that it stands beside (--list losses)")
     group.add_argument("--loss_hier_weight", type=number(0), default=0.5, help="weight of the regulariser")
-    group.add_argument("--loss_hier_n_proxies", type=whole(1, 10**5), default=512, help="hierarchical proxies (P)")
+    group.add_argument("--loss_hier_n_proxies", type=whole(1, 4096), default=512, help="hierarchical proxies (P)")
     group.add_argument("--loss_hier_lrmulti", type=number(0), default=50, help="learning rate of these proxies, in multiples of --lr")
     group.add_argument(
         "--loss_hier_topk", type=whole(1, 10**5), default=20, help="nearest ones among which reciprocal neighbours are, itself counted in"
     )
-    group.add_argument("--loss_hier_per_anchor", type=whole(1, 10**4), default=50, help="triplets an anchor, drawn with replacement")
+    group.add_argument("--loss_hier_per_anchor", type=whole(1, 1000), default=50, help="triplets an anchor, drawn with replacement")
     group.add_argument("--loss_hier_margin", type=number(), default=0.1, help="by which a common ancestor is to be nearer")
     group.add_argument("--loss_hier_tau", type=number(1e-6), default=0.1, help="temperature of the draw of an ancestor")
     group.add_argument("--loss_hier_c", type=number(0, 100), default=0.1, help="the ball's curvature is -c; 0: the sphere, with 2 - 2 cos")

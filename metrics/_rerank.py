@@ -30,9 +30,10 @@ class AlphaExpansion:
 
     def search(self, space: EmbeddingSpace, progress: bool = False) -> Search:
         """The search of the expanded queries."""
-        nearest = view(type(space), space).neighbours(self.n)  # (N, n)
+        n = min(self.n, space.reference_size)
+        nearest = view(type(space), space).neighbours(n)  # (N, n)
         expanded = np.empty((space.size, space.dimensions))
-        step = max(NUMBERS // max(self.n * space.dimensions, 1), 1)
+        step = max(NUMBERS // (n * space.dimensions), 1)
         for start in range(0, space.size, step):
             rows = slice(start, min(start + step, space.size))
             queries, found = space.queries(rows), nearest[rows]
@@ -69,8 +70,9 @@ class KReciprocal:
         from scipy import sparse
 
         size = nodes.size
-        nearest = np.concatenate([np.arange(size)[:, None], nodes.neighbours(self.k1)], 1)  # (T, k1 + 1)
-        wide, narrow = _reciprocal(nearest), _reciprocal(nearest[:, : int(np.around(self.k1 / 2)) + 1])
+        depth = max(min(max(self.k1, self.k2 - 1), size - 1), 1)
+        nearest = np.concatenate([np.arange(size)[:, None], nodes.neighbours(depth)], 1)  # (T, 1 + depth)
+        wide, narrow = _reciprocal(nearest[:, : self.k1 + 1]), _reciprocal(nearest[:, : int(np.around(self.k1 / 2)) + 1])
         shared = wide.multiply(wide @ narrow.T).tocsr()  # of a node and its neighbour: how many of the neighbour's are the node's too
         shared.data = (3 * shared.data > 2 * narrow.sum(1).A1[shared.indices]).astype(np.int32)
         shared.eliminate_zeros()

@@ -88,7 +88,9 @@ def values_of(found, of_queries, of_reference, sizes):
     return values
 
 
-@pytest.mark.parametrize(("k1", "k2", "weight"), [(20, 6, 0.3), (5, 1, 0.3), (6, 3, 0.0), (7, 2, 1.0), (100, 6, 0.3), (1, 1, 0.5)])
+@pytest.mark.parametrize(
+    ("k1", "k2", "weight"), [(20, 6, 0.3), (5, 1, 0.3), (6, 3, 0.0), (7, 2, 1.0), (100, 6, 0.3), (1, 1, 0.5), (2, 6, 0.3)]
+)
 @pytest.mark.parametrize("ball", [None, Ball(0.3, 2.3)], ids=["euclidean", "hyperbolic"])
 def test_a_set_in_itself(k1, k2, weight, ball):
     x, labels = points(50)
