@@ -5,6 +5,7 @@ import pytest
 
 import metrics
 from metrics import AlphaExpansion, KReciprocal, _rerank
+from metrics._search import Need
 from tests.metrics._plain import plain_value, ranked
 from tests.utilities.test_hyperbolic import moebius_distance
 from utilities.hyperbolic import Ball
@@ -102,6 +103,20 @@ def test_a_set_in_itself(k1, k2, weight, ball):
     assert measured == pytest.approx(expected, abs=1e-12)
     if weight < 1 and k1 > 1:
         assert measured != metrics.compute(NAMES, x, labels, ball=ball)
+
+
+def test_a_query_finds_nothing_of_its_own_group():
+    """The group's samples are nodes all the same."""
+    x, labels = points(30, seed=11, copies=False)
+    groups = np.arange(30) // 4
+    space = metrics.EmbeddingSpace(x, labels)
+    space.groups = groups, groups
+    found = KReciprocal(6, 3).search(space).run([Need(np.full(30, 20), "every")])
+    final = dense(distances_of(x), 6, 3, 0.3)
+    for block in found:
+        for query, row in zip(block.rows, block.columns, strict=True):
+            order = sorted((round(final[query, j], 12), j) for j in range(30) if groups[j] != groups[query])
+            assert row.tolist() == [j for _, j in order][:20]
 
 
 def test_far_from_the_origin():
