@@ -265,6 +265,7 @@ def _how_it_is_measured(group) -> None:
         "--eval_no_normalize", action="store_true", help="evaluate the network's embedding before it is brought to unit length"
     )
     group.add_argument("--eval_use_trunk_output", action="store_true", help="evaluate the backbone's features instead of the embedding")
+    metrics.add_arguments(group)
 
 
 def _what_else_is_done(group) -> None:

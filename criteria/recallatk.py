@@ -1,6 +1,7 @@
 """Recall@k surrogate (Patel et al., CVPR 2022, arXiv 2108.11179).
 
-The query is no member of its own list; the official code ranks it too.
+The query is no member of its own list; the official code ranks it too. SiMix mixes every pair of a class; the official code has the pairs of 3,
+4 and 6 images a class written out.
 """
 
 import torch
@@ -30,21 +31,38 @@ def add_arguments(group) -> None:
         default=[1, 2, 4, 8, 16],
         help="the k of recall@k, averaged; those above the batch size (of a reference: its size) less one are dropped",
     )
+    group.add_argument(
+        "--loss_recallatk_simix",
+        "--simix",
+        action="store_true",
+        help="SiMix: every pair of a class in the batch also gives a virtual image of that class, a convex combination of the two whose weight is "
+        "drawn uniformly; it is a query and is found, with the convex combinations of their similarities",
+    )
 
 
 class Criterion(PairCriterion):
-    """1 - mean over ks and anchors with a positive of min(k, sum_p sigma((k - rank_p) / T2)) / min(k, positives)."""
+    """1 - mean over ks and anchors with a positive of min(k, sum_p sigma((k - rank_p) / T2)) / min(k, positives).
+
+    With `simix` the batch is the images and the virtual ones. What is compared with another reference, such as a memory, is not mixed.
+    """
 
     def __init__(self, opt):
         super().__init__()
         self.temperature = opt.loss_recallatk_temperature
         self.k_temperature = opt.loss_recallatk_k_temperature
         self.ks = list(opt.loss_recallatk_ks)
+        self.simix = opt.loss_recallatk_simix
         if not self.ks:
             raise UserError("--loss_recallatk_ks: name one k at least")
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`.
+
+        Under `simix` it draws from torch's global generator.
+        """
+        if self.simix and reference.plain:
+            batch, labels = mixed(batch, labels)
+            reference = Reference.of(batch, labels)
         (misses, n_positives), similarities = self.compared(self.terms, batch, labels, reference)
         self.stats = pair_means("similarity", similarities)
         return masked_mean(misses, n_positives > 0)
@@ -62,3 +80,14 @@ class Criterion(PairCriterion):
         hits = _ranking.sums_per_anchor(torch.sigmoid((ks - ranks[:, None]) / self.k_temperature), anchors, len(batch))  # (B, K)
         recalls = torch.minimum(hits, ks) / torch.minimum(ks, n_positives.clamp(min=1))
         return (1 - recalls.mean(1), n_positives.squeeze(1)), sums
+
+
+def mixed(batch: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Embeddings `(B, D)` and labels `(B,)`, followed by a x_i + (1 - a) x_j of every pair i < j of a class, each with its own a.
+
+    Similarities are inner products: those of a virtual image are the convex combinations of those of the two.
+    """
+    first, second = (labels[:, None] == labels[None, :]).triu(1).nonzero().unbind(1)  # (P,) each
+    shares = torch.rand(len(first), 1, dtype=torch.float32, device=batch.device).to(batch.dtype)
+    virtual = shares * batch.index_select(0, first) + (1 - shares) * batch.index_select(0, second)
+    return torch.cat([batch, virtual]), torch.cat([labels, labels.index_select(0, first)])

@@ -169,6 +169,9 @@ def _score(embedded: dict, opt, runtime) -> dict:
     scores = {split: {} for split in measured}
     starts = getattr(opt, "eval_kmeans_starts", None)  # a run of an earlier version has no such flag
     about = {"seed": range(starts) if starts else opt.seed, "device": device, "progress": True}
+    about |= {"ball": metrics.ball(opt), "rerank": metrics.reranking(opt)}
+    for line in what_stays(opt.evaluation_metrics, opt):
+        runtime.say_once(line)
     if opt.tester == spaces.INSIDE_PARENTS:
         about["uncounted"] = float("nan")
     for evaltype in opt.evaltypes if measured else ():
@@ -176,6 +179,17 @@ def _score(embedded: dict, opt, runtime) -> dict:
             values = [metrics.compute(opt.evaluation_metrics, **part._asdict(), **about) for part in parts]
             scores[split].update({named(evaltype, name, opt.evaltypes): _mean([v[name] for v in values]) for name in values[0]})
     return scores
+
+
+def what_stays(metric_names: list[str], opt) -> list[str]:
+    """What `--eval_space hyperbolic` and `--rerank` leave as it is, of the metrics asked for: one line, or none."""
+    hyperbolic, rerank = metrics.ball(opt) is not None, getattr(opt, "rerank", None)
+    kept = [name for name in metric_names if not metrics.searches(name)]
+    if not (hyperbolic or rerank) or not kept:
+        return []
+    flags = " ".join(["--eval_space hyperbolic"] * hyperbolic + [f"--rerank {rerank}"] * (rerank is not None))
+    of = "Euclidean, of the tangent vectors" if hyperbolic else "as without it"
+    return [f"{flags}: changes what queries find; {', '.join(kept)}: {of}"]
 
 
 def _mean(values: list):

@@ -38,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--eval_kmeans_starts", type=whole(1, 1000), default=None, metavar="N", help=help_starts)
     parser.add_argument("--evaluate_on_gpu", action="store_true", help="search and cluster on the GPU")
     parser.add_argument("--out", default=None, metavar="FILE", help="also write the values to this JSON file")
+    metrics.add_arguments(parser)
     help_outliers = (
         "list the training images of a run with --loss subcenter_arcface beyond --outlier_angle of their class's dominant centre"
     )
@@ -85,6 +86,17 @@ def list_outliers(flags) -> list[outliers.Outlier]:
     return found
 
 
+def take_ball(flags, arrays: dict) -> None:
+    """Under `--eval_space hyperbolic` give the flags of the ball that were not given the values with which the embeddings were written, if any."""
+    try:
+        written = json.loads(str(arrays.get("flags", "{}")))
+    except ValueError:
+        return
+    for name in ("eval_space_c", "eval_space_clip_r") if flags.eval_space != "euclidean" and isinstance(written, dict) else ():
+        if getattr(flags, name) is None and isinstance(written.get(name), int | float):
+            setattr(flags, name, written[name])
+
+
 def main(argv: list[str] | None = None) -> dict | list:
     """Print the table of one file's metrics, or a run's outliers. Returns name -> value, or the outliers."""
     flags = parser().parse_args(argv)
@@ -93,10 +105,15 @@ def main(argv: list[str] | None = None) -> dict | list:
     for name in flags.evaluation_metrics:
         metrics.check(name)
     seeds = range(flags.eval_kmeans_starts) if flags.eval_kmeans_starts else flags.seed
-    arrays = read(flags.file)
+    metrics.check_flags(flags)
+    arrays = read(flags.file, (*OPTIONAL, "flags"))
+    take_ball(flags, arrays)
+    for line in evaluation.what_stays(flags.evaluation_metrics, flags):
+        print(line)
     values = metrics.compute(
         flags.evaluation_metrics, arrays["features"], arrays["labels"], arrays.get("reference_features"), arrays.get("reference_labels"),
         exclude=arrays.get("exclude"), seed=seeds, device="cuda" if flags.evaluate_on_gpu else "cpu", progress=True,
+        ball=metrics.ball(flags), rerank=metrics.reranking(flags),
     )  # fmt: skip
     scores = {Path(flags.file).stem: values}
     size, dimensions = arrays["features"].shape

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+import torch
 
 import metrics
 from runs.plots import SPLIT_COLOURS
@@ -89,19 +90,27 @@ def spectrum(features: np.ndarray, seed: int) -> np.ndarray:
     return metrics.compute("rho_spectrum@0", features, np.zeros(len(features), dtype=np.int64))["rho_spectrum@0"]
 
 
-def distances(path: Path, features: dict, labels: dict, parents: dict, seed: int, title: str) -> Path:
+def distances_of(features: np.ndarray, others: np.ndarray, ball=None) -> np.ndarray:
+    """Distances `(P,)` of the rows of `features` and `others` `(P, D)`: Euclidean ones, or those of a `ball`."""
+    if ball is None:
+        return np.linalg.norm(features - others, axis=1)
+    return ball.paired(*(torch.from_numpy(rows.astype(np.float64)) for rows in (features, others))).numpy()
+
+
+def distances(path: Path, features: dict, labels: dict, parents: dict, seed: int, title: str, ball=None) -> Path:
     """Histograms of the distances of pairs of one class and of two, one panel a split. Returns `path`.
 
     Args:
         features: split -> `(N, D)`. labels: split -> `(N,)`.
         parents: split -> super-classes `(N,)`, inside which pairs are taken; None: anywhere.
+        ball: whose distances are drawn, see `distances_of`.
     """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(max(1.2 + 3.7 * len(features), 6.4), 3.6), layout="constrained")
     panels = figure.subplots(1, len(features), squeeze=False, sharex=True)[0]
     pairs = {split: sample_pairs(labels[split], seed, parents[split]) for split in features}
-    lengths = {split: [np.linalg.norm(rows[a] - rows[b], axis=1) for a, b in pairs[split]] for split, rows in features.items()}
+    lengths = {split: [distances_of(rows[a], rows[b], ball) for a, b in pairs[split]] for split, rows in features.items()}
     longest = max((length.max() for both in lengths.values() for length in both if len(length)), default=1.0) or 1.0
     for panel, (split, both) in zip(panels, lengths.items(), strict=True):
         bins = int(np.clip(np.sqrt(min((len(np.unique(length)) for length in both if len(length)), default=1)), 10, BINS))
@@ -110,7 +119,7 @@ def distances(path: Path, features: dict, labels: dict, parents: dict, seed: int
                 heights, edges = np.histogram(length, bins=bins, range=(0, longest * 1.02), density=True)
                 panel.stairs(heights, edges, fill=True, color=colour, alpha=0.5, label=name)
                 panel.axvline(np.median(length), color=colour, linewidth=1.5)
-        panel.set(title=split, xlabel="Euclidean distance", yticks=[])
+        panel.set(title=split, xlabel=f"{'Euclidean' if ball is None else 'hyperbolic'} distance", yticks=[])
         panel.spines[["top", "right", "left"]].set_visible(False)
     handles, names = max((panel.get_legend_handles_labels() for panel in panels), key=lambda both: len(both[0]))
     figure.legend(handles, [f"{name} (line: median)" for name in names], loc="outside lower center", ncols=2, frameon=False)
@@ -139,13 +148,16 @@ def sample_pairs(labels: np.ndarray, seed: int, parents: np.ndarray | None = Non
     return [same, (first[different], second[different])]
 
 
-def tsne(path: Path, features: np.ndarray, labels: np.ndarray, size: int, seed: int, title: str, names=None, parents=None) -> bool:
+def tsne(
+    path: Path, features: np.ndarray, labels: np.ndarray, size: int, seed: int, title: str, names=None, parents=None, ball=None
+) -> bool:
     """t-SNE of whole classes drawn at random, about `size` samples in all. Returns whether there were enough to draw.
 
     Args:
         features: `(N, D)`. labels: `(N,)`.
         names: label -> name of the class.
         parents: `(N,)` names of super-classes, which then have the colours; None: classes have them.
+        ball: whose distances it is of; None: Euclidean ones.
     """
     from matplotlib.figure import Figure
     from sklearn.manifold import TSNE
@@ -155,7 +167,13 @@ def tsne(path: Path, features: np.ndarray, labels: np.ndarray, size: int, seed: 
         return False
     perplexity = min(30.0, (len(chosen) - 1) / 3)
     # Not from the principal components: where all embeddings are equal they are NaN, on which scikit-learn's tree crashes.
-    places = TSNE(perplexity=perplexity, init="random", random_state=seed).fit_transform(features[chosen])  # (n, 2)
+    rows, metric = features[chosen], "euclidean"
+    if ball is not None:
+        rows, metric = (
+            ball.distances(*(2 * [torch.from_numpy(rows.astype(np.float64))])).clamp(min=0).fill_diagonal_(0).numpy(),
+            "precomputed",
+        )
+    places = TSNE(perplexity=perplexity, init="random", metric=metric, random_state=seed).fit_transform(rows)  # (n, 2)
     if parents is None:
         kind, kinds, codes = "class", *np.unique(labels[chosen], return_inverse=True)
         texts = [str(names[label]) if names else f"class {label}" for label in kinds.tolist()]

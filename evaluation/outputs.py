@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 import numpy as np
+import torch
 
 import evaluation
+import metrics
 from evaluation import charts, pictures, spaces
 from runs import checkpoint, reports
 from runs.folder import RunFolder, json_safe, measurement, run_folder
@@ -42,10 +44,14 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
     """Write `embeddings_<split>.npz` for each split, with several evaltypes `embeddings_<split>_<evaltype>.npz`. Returns the paths.
 
     A file holds `features` `(N, D)` float32 as they were measured, after --eval_pca, `labels` `(N,)`, `paths` and `class_names` `(N,)` where the data set
-    knows them, and `flags`, the JSON of the evaluation's flags. `python -m evaluation` reads it. Where `folder` has a file of that
-    name already, it goes to the folder `instead`, if that is given.
+    knows them, and `flags`, the JSON of the evaluation's flags. `python -m evaluation` reads it. Under `--eval_space hyperbolic` features are the
+    tangent vectors, the flags name the ball, and `points` `(N, D)` float32 are the points of the Poincare ball. Where `folder` has a file of
+    that name already, it goes to the folder `instead`, if that is given.
     """
-    paths, flags = [], np.array(json.dumps(opt.measured()))
+    ball, measured = metrics.ball(opt), opt.measured()
+    if ball is not None:
+        measured |= {"eval_space_c": ball.c, "eval_space_clip_r": ball.clip_r}
+    paths, flags = [], np.array(json.dumps(measured))
     features = {evaltype: _measured(embedded, evaltype, opt) for evaltype in opt.evaltypes}
     for split, e in embedded.items():
         about = {}
@@ -55,6 +61,8 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
             about["class_names"] = np.array([str(e.dataset.class_names[label]) for label in e.labels.tolist()])
         for evaltype in opt.evaltypes:
             name = f"embeddings_{split}.npz" if len(opt.evaltypes) == 1 else f"embeddings_{split}_{evaltype}.npz"
+            if ball is not None:
+                about["points"] = ball.in_ball(torch.from_numpy(features[evaltype][split])).numpy()
             paths.append((instead if instead is not None and (folder / name).exists() else folder) / name)
             with replacing(paths[-1], "wb") as file:
                 np.savez(file, features=features[evaltype][split], labels=e.labels, flags=flags, **about)

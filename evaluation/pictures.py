@@ -1,6 +1,7 @@
 """Pictures of an embedding space: what sample queries find, and which queries find the wrong things. Charts: charts.py.
 
-They show the space that is evaluated: its reference, its labels and super-classes, its principal components.
+They show the space that is evaluated: its reference, its labels and super-classes, its principal components, its distances. The lists are those
+of the search, before `--rerank`.
 """
 
 import bisect
@@ -43,13 +44,13 @@ def draw(folder: Path, embedded: dict, split: str, opt, title: str) -> list[Path
         recoveries(paths[-1], images, shown, worst, f"{title}: worst queries {searched}", notes)
     paths.append(charts.spectra(folder / "spectrum.png", features, opt.seed, title))
     parents = {name: one.parents for name, one in compared.items()}
-    paths.append(charts.distances(folder / "distances.png", features, labels, parents, opt.seed, title))
+    paths.append(charts.distances(folder / "distances.png", features, labels, parents, opt.seed, title, shown.ball))
     if opt.eval_size_of_tsne:
         for name, one in compared.items():
             path = folder / f"tsne_{name}.png"
             about = f"{title}: t-SNE of {name}"
             supers = super_classes(embedded[name]) if opt.label_hierarchy_level == 0 else None
-            drawn = charts.tsne(path, features[name], labels[name], opt.eval_size_of_tsne, opt.seed, about, one.names, supers)
+            drawn = charts.tsne(path, features[name], labels[name], opt.eval_size_of_tsne, opt.seed, about, one.names, supers, one.ball)
             paths += [path] if drawn else []
     return paths
 
@@ -80,7 +81,7 @@ def searches(compared: spaces.Compared, queries: np.ndarray):
     parents, reference_parents = (everywhere, everywhere) if compared.parents is None else (compared.parents, compared.reference_parents)
     for parent in np.unique(parents[queries]):
         here, kept = np.flatnonzero(parents[queries] == parent), np.flatnonzero(reference_parents[: len(reference)] == parent)
-        yield here, metrics.EmbeddingSpace(**space.part(queries[here], kept)._asdict()), kept
+        yield here, metrics.space_of(compared.ball, **space.part(queries[here], kept)._asdict()), kept
 
 
 def worst_queries(compared: spaces.Compared, seed: int) -> tuple[np.ndarray, list[str]]:
@@ -155,7 +156,7 @@ def recoveries(path: Path, images: tuple, compared: spaces.Compared, queries: np
         _tile(axis, left, top, _image(images[0], int(query)), names[int(labels[query])], "query", QUERY)
         for position, index in enumerate(few, start=1):
             colour = RIGHT if reference_labels[index] == labels[query] else WRONG
-            distance = np.linalg.norm(features[query].astype(np.float64) - reference[index].astype(np.float64))
+            distance = charts.distances_of(*(rows.astype(np.float64) for rows in (features[[query]], reference[[index]])), compared.ball)[0]
             start, name = left + position * WIDTH + 0.2, names[int(reference_labels[index])]
             _tile(axis, start, top, _image(images[1], int(index)), name, f"distance {distance:#.3g}", colour)
     axis.set(xlim=(0, size[0]), ylim=(size[1], 0))

@@ -4,7 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+import metrics
 from utilities.errors import UserError
+from utilities.hyperbolic import Ball
 
 SELF, COMBINED, TRAINING = "compared_to_self", "compared_to_sets_combined", "compared_to_training_set"
 INSIDE_PARENTS = "same_parent_label"
@@ -47,6 +49,7 @@ class Compared(NamedTuple):
     sources: list[str]
     parents: np.ndarray | None = None
     reference_parents: np.ndarray | None = None
+    ball: Ball | None = None  # in which distances are measured; None: Euclidean ones
 
 
 def scored(splits, opt) -> list[str]:
@@ -112,7 +115,7 @@ def compare(embedded: dict, evaltype: str, opt) -> dict[str, Compared]:
     parents = _codes(embedded, opt.label_hierarchy_level + 1, opt)[0] if opt.tester == INSIDE_PARENTS else dict.fromkeys(embedded)
     if opt.eval_reference_set == SELF:
         own = {split: Space(_projection(rows, opt.eval_pca)(rows), labels[split]) for split, rows in features.items()}
-        return {split: Compared(space, names[split], [split], parents[split], parents[split]) for split, space in own.items()}
+        return {split: Compared(own[split], names[split], [split], parents[split], parents[split], metrics.ball(opt)) for split in own}
     sources = sources_of(None, scored(embedded, opt), opt)
     if not set(sources) <= set(features):
         raise UserError(f"--eval_reference_set {opt.eval_reference_set}: the training images were not embedded")
@@ -125,7 +128,7 @@ def compare(embedded: dict, evaltype: str, opt) -> dict[str, Compared]:
     for split, rows in projected.items():
         exclude = starts[split] + np.arange(len(rows)) if split in starts else np.full(len(rows), -1)
         space = Space(rows, labels[split], reference, reference_labels, exclude)
-        compared[split] = Compared(space, names[split], sources, parents[split], reference_parents)
+        compared[split] = Compared(space, names[split], sources, parents[split], reference_parents, metrics.ball(opt))
     return compared
 
 

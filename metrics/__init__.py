@@ -11,12 +11,19 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from metrics._flags import add_arguments, ball, reranking
+from metrics._flags import check as check_flags
+from metrics._hyperbolic import space_of
 from metrics._metric import Metric, RetrievalMetric
+from metrics._rerank import AlphaExpansion, KReciprocal
 from metrics._space import EmbeddingSpace
 from utilities.errors import UserError
 from utilities.registry import Registry, unknown
 
-__all__ = ["REGISTRY", "EmbeddingSpace", "check", "compute", "group", "higher_is_better", "is_array", "listing", "per_query", "searches"]
+__all__ = [
+    "REGISTRY", "AlphaExpansion", "EmbeddingSpace", "KReciprocal", "add_arguments", "ball", "check", "check_flags", "compute", "group",
+    "higher_is_better", "is_array", "listing", "per_query", "reranking", "searches", "space_of",
+]  # fmt: skip
 
 REGISTRY = Registry("metrics", "metric")
 FARTHEST = 2**62  # in place of a parameter of more than 18 digits: beyond any reference, within 64 bits
@@ -132,6 +139,8 @@ def compute(
     exclude=None,
     progress=False,
     uncounted=0.0,
+    ball=None,
+    rerank=None,
 ) -> dict:
     """Metrics of an embedding space. Work that several of them share is done once.
 
@@ -148,6 +157,9 @@ def compute(
         exclude: `(N,)` index of each query in the reference, -1 where it is not there. Default: its own, or none in a reference.
         progress: show a bar on long searches.
         uncounted: value of a retrieval metric where no query counts, each being alone in its class.
+        ball: a `utilities.hyperbolic.Ball`: neighbours are found by its distances of the points for which the features stand. Metrics that
+            do not search, and the `c_` ones, are Euclidean all the same.
+        rerank: a `KReciprocal` or an `AlphaExpansion`, of whose lists the ranking metrics then are, the `c_` ones too.
 
     Returns:
         Name -> float, or an array for `rho_spectrum@0`, in the order of `names`.
@@ -157,10 +169,12 @@ def compute(
     """
     names = [names] if isinstance(names, str) else list(names)
     parsed = {name: _parse(name) for name in names}
-    plain = EmbeddingSpace(features, labels, reference, reference_labels, clusters, exclude, seed, _usable(device), progress)
+    plain = space_of(ball, features, labels, reference, reference_labels, clusters, exclude, seed, _usable(device), progress)
     cosine = plain.normalised() if any(p.cosine for p in parsed.values()) else None
     for space in {id(space): space for space in (plain, cosine) if space is not None}.values():
         wanted = [p.metric for p in parsed.values() if isinstance(p.metric, RetrievalMetric) and (cosine if p.cosine else plain) is space]
+        if rerank is not None and wanted:
+            space.search = rerank.search(space, progress)
         space.scores(wanted)
     results = {}
     for name, (metric, is_cosine, macro) in parsed.items():

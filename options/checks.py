@@ -112,7 +112,8 @@ def _check_features(opt) -> None:
 
 
 def _check_evaluation(opt) -> None:
-    """The splits to evaluate are there, and the one that chooses the best epoch is among them."""
+    """The splits to evaluate are there, and the one that chooses the best epoch is among them; the flags of distances and lists do something."""
+    metrics.check_flags(opt)
     if opt.evaluate_all:
         if not opt.other_data:
             raise UserError("--evaluate_all measures other data than a run's own: --evaluate --resume_from RUN --dataset … --evaluate_all")

@@ -249,6 +249,31 @@ def recallatk(c, x, r, found, context):
     return mean(terms)
 
 
+def hyperbolic(c, x, r, found, context):
+    """By the distance's other form, 1/sqrt(c) arcosh(1 + 2c |p - q|^2 / ((1 - c p^2) (1 - c q^2))) of points of the ball."""
+
+    def point(u):
+        norm = u.norm().clamp(max=c.clip_r)
+        return torch.tanh(c.c**0.5 * norm) / c.c**0.5 * u / u.norm()
+
+    def apart(u, v):
+        p, q = point(u), point(v)
+        return torch.acosh(1 + 2 * c.c * (p - q).square().sum() / ((1 - c.c * p @ p) * (1 - c.c * q @ q))) / c.c**0.5
+
+    def views(labels):
+        return [sum(int(labels[b]) == int(labels[a]) for b in range(a)) for a in range(len(labels))]
+
+    labels, others, own = context
+    of_batch, of_others, groups = views(labels), views(others), {}
+    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
+        own_row = -1 if own is None else int(own[a])
+        for p in ps:
+            rivals = [n for n in ns if own_row < 0 or of_others[n] in (of_others[own_row], of_others[p])]
+            logits = torch.stack([-apart(x[a], r[j]) / c.temperature for j in [p, *rivals]])
+            groups.setdefault((of_batch[a], of_others[p]), []).append(torch.logsumexp(logits, 0) - logits[0])
+    return sum(mean(terms) for terms in groups.values())
+
+
 def pml(c, x, r, found, context):
     """Its ContrastiveLoss: unit vectors, margins 0 and 1, means over what is active."""
     u, v = x / x.norm(dim=1, keepdim=True), r / r.norm(dim=1, keepdim=True) if len(r) else r
@@ -268,7 +293,7 @@ def tupletmargin(c, x, r, found, context):
 FORMULAS = {
     function.__name__: function
     for function in (
-        angular, circle, contrastive, fastap, histogram, lifted, margin, multisimilarity, nca, npair, ntxent, pml, quadruplet, recallatk,
+        angular, circle, contrastive, fastap, histogram, hyperbolic, lifted, margin, multisimilarity, nca, npair, ntxent, pml, quadruplet, recallatk,
         smoothap, snr, snr_contrastive, supcon, triplet, tupletmargin,
     )
 }  # fmt: skip

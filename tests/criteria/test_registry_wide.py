@@ -14,8 +14,8 @@ from utilities import criterion as criterion_module
 N_CLASSES, DIMENSIONS = 6, 8
 # one that needs two views of every image does not take the labels here: its own tests call those below with others
 NAMES = [name for name, module in criteria.REGISTRY.modules().items() if not getattr(module, "NEEDS_TWO_VIEWS", False)]
-# what a criterion cannot guess: flags without a usable default
-NEEDED = {"loss_pml_class": "ContrastiveLoss"}
+# what a criterion cannot guess: flags without a usable default; and few of HIER's proxies, whose triplets take a second each time
+NEEDED = {"loss_pml_class": "ContrastiveLoss", "loss_hier_n_proxies": 25}
 ADAPTERS = {"pml"}  # what they compute is not ours
 
 LABELS = {

@@ -1,0 +1,175 @@
+"""HIER beside any loss (Kim et al., HIER: Metric Learning Beyond Class Labels via Hierarchical Regularization, CVPR 2023, arXiv 2212.03042).
+
+Proxies of no class are the ancestors in a hierarchy that is drawn in the Poincare ball. As in the authors' code, a sample is one of its own
+`topk` nearest and those of its class come first among them. Unlike there, an anchor with one reciprocal neighbour takes part and no anchor
+is its own k; gradients are plain (there those of the ball's points are rescaled by the metric) and distances exact up to the border.
+"""
+
+import math
+
+import torch
+
+import criteria
+from criteria._sets import warn_of_normalized
+from utilities.criterion import MetricCriterion
+from utilities.errors import UserError
+from utilities.hyperbolic import Ball
+from utilities.numbers import number, whole
+
+REQUIRES_BATCHMINER = False  # the base makes its own where it needs one
+REQUIRES_OPTIM = True
+ALLOWED_MINING_OPS = None
+COMPARES_SAMPLES = False  # its terms are distances of samples to its proxies
+FIXED = ("tau", "c", "clip_r")  # the straight-through gradient is no derivative by what decides the draws
+
+ALIKE = 1e6  # added to the closeness of two samples of one class: no distance is as large
+CHUNK = 1 << 18  # numbers of a matrix (triplets, proxies) that are worked on at once
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of HIER."""
+    group.add_argument("--loss_hier_base", default="proxyanchor", metavar="LOSS", help="the loss that it stands beside (--list losses)")
+    group.add_argument("--loss_hier_weight", type=number(0), default=0.5, help="weight of the regulariser")
+    group.add_argument("--loss_hier_n_proxies", type=whole(1, 4096), default=512, help="hierarchical proxies (P)")
+    group.add_argument("--loss_hier_lrmulti", type=number(0), default=50, help="learning rate of these proxies, in multiples of --lr")
+    group.add_argument(
+        "--loss_hier_topk", type=whole(1, 10**5), default=20, help="nearest ones among which reciprocal neighbours are, itself counted in"
+    )
+    group.add_argument("--loss_hier_per_anchor", type=whole(1, 1000), default=50, help="triplets an anchor, drawn with replacement")
+    group.add_argument("--loss_hier_margin", type=number(), default=0.1, help="by which a common ancestor is to be nearer")
+    group.add_argument("--loss_hier_tau", type=number(1e-6), default=0.1, help="temperature of the draw of an ancestor")
+    group.add_argument("--loss_hier_c", type=number(0, 100), default=0.1, help="the ball's curvature is -c; 0: the sphere, with 2 - 2 cos")
+    group.add_argument("--loss_hier_clip_r", type=number(above=0), default=2.3, help="length to which embeddings and proxies are clipped")
+
+
+class Criterion(MetricCriterion):
+    """base + weight * (R of the embeddings + R of the proxies themselves).
+
+    R is the mean over triplets (i, j, k), j a reciprocal neighbour of i and k not, of [d(i, r_ij) - d(i, r_ijk) + margin]+
+    + [d(j, r_ij) - d(j, r_ijk) + margin]+ + [d(k, r_ijk) - d(k, r_ij) + margin]+, 0 where r_ij is r_ijk. These lowest common ancestors are drawn
+    by straight-through Gumbel softmax of -max(d(i, r), d(j, r)) / tau over the proxies r, and of the maximum of three.
+    """
+
+    def __init__(self, opt):
+        super().__init__()
+        if opt.loss_hier_base == "hier":
+            raise UserError("--loss_hier_base hier: the loss that it stands beside is another one, such as proxyanchor")
+        if opt.embed_dim < 1:
+            raise UserError(f"embed_dim {opt.embed_dim}: hierarchical proxies need at least 1: select('hier', opt, embed_dim=128)")
+        self.base = criteria.select(opt.loss_hier_base, opt, loss_learn=[])
+        self.weight, self.margin, self.tau = opt.loss_hier_weight, opt.loss_hier_margin, opt.loss_hier_tau
+        self.c, self.clip_r = opt.loss_hier_c, opt.loss_hier_clip_r
+        self.topk, self.per_anchor = opt.loss_hier_topk, opt.loss_hier_per_anchor
+        start = torch.randn(opt.loss_hier_n_proxies, opt.embed_dim) / math.sqrt(opt.embed_dim) * opt.loss_hier_clip_r * 0.9
+        self.ancestors = torch.nn.Parameter(start)
+        base = {"params": list(self.base.parameters()), "lr": getattr(self.base, "lr", opt.lr)}
+        groups = getattr(self.base, "optim_dict_list", None) or ([base] if base["params"] else [])
+        self.optim_dict_list = [*groups, {"params": [self.ancestors], "lr": opt.lr * opt.loss_hier_lrmulti}]
+        warn_of_normalized("hier", opt)
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`. Draws from torch's global generator."""
+        loss = self.base(batch, labels, **kwargs)
+        ball, ancestors = Ball(self.c, self.clip_r), self.ancestors.to(batch)
+        _know_the_width(batch, ancestors)
+        with torch.no_grad():
+            closeness = torch.where(labels[:, None] == labels[None, :], ALIKE, 0.0) - ball.distances(batch, batch)
+        of_samples = self.regulariser(ball.distances(batch, ancestors), closeness)
+        among_ancestors = ball.distances(ancestors, ancestors)
+        of_proxies = self.regulariser(among_ancestors, -among_ancestors.detach())
+        self.stats = {**getattr(self.base, "stats", {}), "hierarchy": of_samples.detach(), "hierarchy_of_proxies": of_proxies.detach()}
+        return loss + self.weight * (of_samples + of_proxies)
+
+    def regulariser(self, distances: torch.Tensor, closeness: torch.Tensor) -> torch.Tensor:
+        """R of N points, of their `distances` `(N, P)` to the proxies and their `closeness` `(N, N)` to each other."""
+        margin = torch.as_tensor(self.margin, dtype=distances.dtype, device=distances.device)
+        return _Hierarchy.apply(distances, *reciprocal_triplets(closeness, self.topk, self.per_anchor), margin, self.tau)
+
+
+def _know_the_width(batch: torch.Tensor, ancestors: torch.Tensor) -> None:
+    if batch.shape[1] != ancestors.shape[1]:
+        raise UserError(f"embeddings of {batch.shape[1]} dimensions, hierarchical proxies of {ancestors.shape[1]}: embed_dim is another")
+
+
+def reciprocal_triplets(closeness: torch.Tensor, topk: int, per_anchor: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Indices i, j, k `(T,)`: j among the reciprocal nearest of i by `closeness` `(N, N)`, k neither among them nor i, both drawn uniformly."""
+    nearest = closeness.topk(min(topk, len(closeness)), dim=1).indices
+    near = torch.zeros_like(closeness, dtype=torch.bool).scatter_(1, nearest, True)
+    own = torch.eye(len(closeness), dtype=torch.bool, device=closeness.device)
+    reciprocal = near & near.T
+    j, have_j = _drawn(reciprocal & ~own, per_anchor)
+    k, have_k = _drawn(~reciprocal & ~own, per_anchor)
+    anchors = (have_j & have_k).nonzero().squeeze(1)  # a size, as that of a mined batch
+    i = anchors[:, None].expand(-1, per_anchor).reshape(-1)
+    return i, j.index_select(0, anchors).reshape(-1), k.index_select(0, anchors).reshape(-1)
+
+
+def _drawn(mask: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """For each row of `mask` `(N, N)` `count` columns `(N, count)` drawn uniformly, with replacement, where it is True; and whether it is anywhere."""
+    places = mask.cumsum(1)
+    sizes = places[:, -1:]
+    draws = torch.rand(len(mask), count, dtype=torch.float32, device=mask.device)
+    wanted = (draws * sizes).long().minimum(sizes - 1) + 1  # the first, the second … True of the row
+    return torch.searchsorted(places, wanted).clamp(max=len(mask) - 1), sizes.squeeze(1) > 0
+
+
+def gumbel(size: tuple, like: torch.Tensor) -> torch.Tensor:
+    """Standard Gumbel noise in the precision of `like`, drawn in float32: in every precision the same."""
+    draws = torch.rand(size, dtype=torch.float32, device=like.device).clamp_(min=torch.finfo(torch.float32).tiny)
+    return draws.log_().neg_().log_().neg_().to(like.dtype)  # of rand: exponential_ takes five times as long on a CPU
+
+
+class _Hierarchy(torch.autograd.Function):
+    """R, a few triplets at a time, and its gradient with it: no matrix (triplets, proxies) is kept.
+
+    `apply(distances (N, P), i (T,), j (T,), k (T,), margin, tau)`. The gradient is that of the straight-through form: a drawn ancestor is the
+    one-hot vector in the value, and the softmax of the same noise in the derivative.
+    """
+
+    @staticmethod
+    def forward(ctx, distances, i, j, k, margin, tau):
+        """See the class."""
+        total, gradient = distances.new_zeros(()), torch.zeros_like(distances)
+        of_margin = torch.zeros_like(margin)
+        size = max(CHUNK // distances.shape[1], 1)
+        for chunk in zip(i.split(size), j.split(size), k.split(size), strict=True) if len(i) else ():
+            a, b, c = (distances.index_select(0, rows) for rows in chunk)  # (T', P) each
+            of_two = torch.maximum(a, b)
+            of_three = torch.maximum(of_two, c)
+            two, three = gumbel(a.shape, a) - of_two / tau, gumbel(a.shape, a) - of_three / tau  # logits
+            near, far = two.argmax(1, keepdim=True), three.argmax(1, keepdim=True)
+            steps = torch.cat([x.gather(1, near) - x.gather(1, far) for x in (a, b, c)], 1)  # (T', 3)
+            terms = steps * steps.new_tensor([1.0, 1.0, -1.0]) + margin
+            active = (near != far) & (terms > 0)
+            total += torch.where(near != far, terms.relu(), 0.0).sum()
+            pulls = active.to(a.dtype) * steps.new_tensor([1.0, 1.0, -1.0])  # d loss / d steps
+            up = pulls[:, :1] * a + pulls[:, 1:2] * b + pulls[:, 2:] * c  # what each proxy would add as r_ij; as r_ijk the opposite
+            slope_two, slope_three = _through_softmax(two, up), -_through_softmax(three, up)
+            of_margin += active.sum()
+            by_three = _share(c, of_two) * slope_three
+            slope_two = slope_two + slope_three - by_three  # of the maximum of two, directly and through that of three
+            by_one = _share(a, b) * slope_two
+            chosen = torch.zeros_like(a).scatter_(1, near, 1.0).scatter_add_(1, far, torch.full_like(near, -1, dtype=a.dtype))
+            for rows, pull, slope in zip(chunk, pulls.unbind(1), (by_one, slope_two - by_one, by_three), strict=True):
+                gradient.index_add_(0, rows, pull[:, None] * chosen - slope / tau)
+        count = max(len(i), 1)
+        ctx.save_for_backward(gradient / count, of_margin / count)
+        return total / count
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        """Gradients of the distances and the margin."""
+        of_distances, of_margin = ctx.saved_tensors
+        return gradient * of_distances, None, None, None, gradient * of_margin, None
+
+
+def _through_softmax(logits: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    """The gradient `(T, P)` of `logits` from that of their softmax, `up`."""
+    soft = torch.softmax(logits, 1)
+    return soft * (up - (soft * up).sum(1, keepdim=True))
+
+
+def _share(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """The derivative of max(x, y) by x: 1 where it is larger, one half where they are equal."""
+    return (torch.sign(x - y) + 1) / 2

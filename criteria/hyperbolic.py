@@ -1,0 +1,94 @@
+"""Hyperbolic contrastive loss (Hyp-ViT; Ermolov et al., Hyperbolic Vision Transformers, CVPR 2022, arXiv 2203.10833).
+
+The network gives tangent vectors: it has no `_normalize`. Distances are exact up to the ball's border, where the authors' code pulls points
+back to .999 of its radius; for the default c and clip_r, which stay far from it, they are the same but for its 1e-5 in two denominators.
+"""
+
+import torch
+
+from criteria._pairs import PairCriterion, pair_means, pair_sums, positive_pairs, softplus
+from criteria._sets import warn_of_normalized
+from utilities.hyperbolic import Ball
+from utilities.numbers import number
+from utilities.reference import Reference
+from utilities.tensors import take_pairs
+
+REQUIRES_BATCHMINER = False
+REQUIRES_OPTIM = False
+ALLOWED_MINING_OPS = None
+ATTRIBUTES = {"T": "temperature"}
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the hyperbolic loss."""
+    group.add_argument(
+        "--loss_hyperbolic_c", type=number(0, 100), default=0.1, help="the ball's curvature is -c; 0: the sphere, with cosines"
+    )
+    group.add_argument("--loss_hyperbolic_clip_r", type=number(above=0), default=2.3, help="length to which embeddings are clipped")
+    group.add_argument("--loss_hyperbolic_T", type=number(1e-6), default=0.2, help="temperature that divides the distances")
+
+
+class Criterion(PairCriterion):
+    """Sum over ordered pairs of views (i, j) of the mean over classes of the cross-entropy of x_i against x_j and the others' x_i and x_j.
+
+    The logits are -distance / T, the target is the own class's x_j. View i of a class is its i-th image in the batch; a class with fewer
+    images takes part in the views that it has. Compared with a reference, x_j are its views, and the mean is over the anchors that are view i
+    of the batch; the others' x_i are those of the view that the anchor's own row is, or all negatives where it has no row there.
+    """
+
+    def __init__(self, opt):
+        super().__init__()
+        self.c, self.clip_r, self.temperature = opt.loss_hyperbolic_c, opt.loss_hyperbolic_clip_r, opt.loss_hyperbolic_T
+        warn_of_normalized("hyperbolic", opt)
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
+        (losses, views, n_positives), distances = self.compared(self.terms, batch, labels, reference)
+        self.stats = pair_means("distance", distances)
+        anchors = torch.repeat_interleave(n_positives, output_size=len(losses))  # (P,)
+        groups = views_of(labels).index_select(0, anchors) * len(reference) + views  # (i, j) of each positive pair
+        _, group, sizes = torch.unique(groups, return_inverse=True, return_counts=True)
+        return (losses / sizes.index_select(0, group)).sum()
+
+    def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
+        """Of each positive pair the cross-entropy and its view j, of each anchor the number of them; sums of the distances."""
+        ball = Ball(self.c, self.clip_r)
+        distances = ball.distances(batch, reference.embeddings)  # (B, M); of the sphere 2 - 2 cos
+        logits = -distances / (2 * self.temperature if ball.flat else self.temperature)
+        views = views_of(reference.labels)
+        masses = _masses(logits, negatives, views)  # (B, V)
+        anchors, others = positive_pairs(positives)  # (P,) each
+        own = reference.own.index_select(0, anchors)
+        j = views.index_select(0, others)
+        i = torch.where(own < 0, j, views.index_select(0, own.clamp(min=0)))
+        of_j = take_pairs(masses, anchors, j)
+        of_both = torch.where(i == j, of_j, torch.logaddexp(take_pairs(masses, anchors, i), of_j))
+        of_all = torch.logsumexp(masses, 1).index_select(0, anchors)
+        rivals = torch.where(own < 0, of_all, of_both)  # (P,)
+        losses = softplus(rivals - take_pairs(logits, anchors, others))
+        return (losses, j, positives.sum(1).long()), pair_sums(distances, positives, negatives)
+
+
+def views_of(labels: torch.Tensor) -> torch.Tensor:
+    """Of each label `(B,)` how many equal ones stand before it."""
+    order = torch.argsort(labels, stable=True)
+    ranked = labels.index_select(0, order)
+    places = torch.arange(len(labels), device=labels.device)
+    first = torch.ones_like(ranked, dtype=torch.bool)
+    first[1:] = ranked[1:] != ranked[:-1]
+    starts = torch.cummax(torch.where(first, places, 0), 0).values if len(labels) else places
+    return torch.empty_like(places).scatter_(0, order, places - starts)
+
+
+def _masses(logits: torch.Tensor, negatives: torch.Tensor, views: torch.Tensor) -> torch.Tensor:
+    """log sum exp `(B, V)` over each anchor's negatives in each view, of `logits` `(B, M)`; so low where there is none that exp gives 0."""
+    n_views = int(views.max()) + 1 if len(views) else 0  # a size, as that of a mined batch
+    lowest = torch.finfo(logits.dtype).min / 4
+    chosen = torch.where(negatives > 0, logits, lowest)
+    index = views.expand_as(logits)
+    highest = torch.full((len(logits), n_views), lowest, dtype=logits.dtype, device=logits.device)
+    highest = highest.scatter_reduce(1, index, chosen.detach(), "amax")
+    masses = torch.exp(chosen - highest.gather(1, index)) * negatives
+    sums = torch.zeros_like(highest).index_add(1, views, masses)
+    there = sums > 0
+    return torch.where(there, torch.where(there, sums, 1.0).log() + highest, lowest)

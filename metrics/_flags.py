@@ -1,0 +1,67 @@
+"""The flags of an evaluation that say by which distances neighbours are found, and whether their lists are re-ranked."""
+
+from metrics._rerank import AlphaExpansion, KReciprocal
+from utilities.errors import UserError
+from utilities.hyperbolic import Ball
+from utilities.numbers import number, whole
+
+HYPERBOLIC = "hyperbolic"
+LOSSES = ("hyperbolic", "hier")  # whose flags say the ball in which their embeddings lie
+C, CLIP_R = 0.1, 2.3  # their defaults
+
+
+def add_arguments(group) -> None:
+    """Declare the flags."""
+    group.add_argument(
+        "--eval_space", default="euclidean", choices=["euclidean", HYPERBOLIC],
+        help="distances by which neighbours are found; hyperbolic: embeddings are clipped and mapped into the Poincare ball. Clusterings, spectrum, dists "
+        "and c_ metrics stay Euclidean, of the embeddings before the map",
+    )  # fmt: skip
+    group.add_argument(
+        "--eval_space_c", type=number(0, 100), default=None, metavar="C",
+        help=f"the ball of --eval_space hyperbolic has the curvature -C (unset: as --loss hyperbolic or hier says, with another loss {C})",
+    )  # fmt: skip
+    group.add_argument(
+        "--eval_space_clip_r", type=number(above=0), default=None, metavar="R",
+        help=f"length to which --eval_space hyperbolic clips embeddings (unset: as --loss hyperbolic or hier says, with another loss {CLIP_R})",
+    )  # fmt: skip
+    group.add_argument(
+        "--rerank", default=None, choices=["k_reciprocal", "alpha_qe"],
+        help="re-rank what queries find before ranking metrics are computed: by k-reciprocal encodings, or by queries expanded with what they find "
+        "(unset: not)",
+    )  # fmt: skip
+    group.add_argument(
+        "--rerank_k1", type=whole(1, 10**4), default=20, help="nearest samples among which k_reciprocal looks for reciprocal ones"
+    )
+    group.add_argument(
+        "--rerank_k2", type=whole(1, 10**4), default=6, help="nearest samples, itself counted in, whose encodings k_reciprocal averages"
+    )
+    group.add_argument("--rerank_lambda", type=number(0, 1), default=0.3, help="weight of the original distance in k_reciprocal")
+    group.add_argument("--rerank_n", type=whole(1, 10**4), default=50, help="nearest samples with which alpha_qe expands a query")
+    group.add_argument("--rerank_alpha", type=number(0, 100), default=3.0, help="power of the cosine that is a sample's weight in alpha_qe")
+
+
+def ball(opt) -> Ball | None:
+    """The ball of `--eval_space hyperbolic`; None where neighbours are Euclidean, as in a run of before the flag."""
+    if getattr(opt, "eval_space", "euclidean") != HYPERBOLIC:
+        return None
+    loss = getattr(opt, "loss", None)
+    c, clip_r = (getattr(opt, f"loss_{loss}_c"), getattr(opt, f"loss_{loss}_clip_r")) if loss in LOSSES else (C, CLIP_R)
+    return Ball(c if opt.eval_space_c is None else opt.eval_space_c, clip_r if opt.eval_space_clip_r is None else opt.eval_space_clip_r)
+
+
+def reranking(opt) -> KReciprocal | AlphaExpansion | None:
+    """What `--rerank` asks for."""
+    if getattr(opt, "rerank", None) is None:
+        return None
+    if opt.rerank == "alpha_qe":
+        return AlphaExpansion(opt.rerank_n, opt.rerank_alpha)
+    return KReciprocal(opt.rerank_k1, opt.rerank_k2, opt.rerank_lambda)
+
+
+def check(opt) -> None:
+    """Refuse, in one line, flags that would do nothing. Raises UserError."""
+    if getattr(opt, "eval_space", "euclidean") != HYPERBOLIC:
+        for name in ("eval_space_c", "eval_space_clip_r"):
+            if getattr(opt, name, None) is not None:
+                raise UserError(f"--{name} {getattr(opt, name):g} has no effect: add --eval_space hyperbolic")

@@ -1,0 +1,92 @@
+"""An embedding space whose neighbours are those of the hyperbolic distance. The features are tangent vectors at the ball's origin.
+
+On the hyperboloid the order of distances is that of the Lorentz product time_q time_r - space_q.space_r. Queries (space, -time), each at any
+length, and references (space, time) with one more coordinate that gives all of them the same distance from a centre, have Euclidean
+distances in that order: the exact search of `_search.py` stays as it is, and orders near ties by the hyperbolic distance itself.
+Everything else, k-means, spectrum, dists and the metrics on unit vectors, is Euclidean, of the tangent vectors.
+"""
+
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from metrics._search import Search
+from metrics._space import PAIRS, EmbeddingSpace
+from utilities.hyperbolic import Ball
+
+
+def view(kind: type, space: EmbeddingSpace, **changes) -> EmbeddingSpace:
+    """The same space as one of `kind`, with some attributes changed and nothing computed yet."""
+    computed = {key for base in type(space).__mro__ for key, value in vars(base).items() if isinstance(value, cached_property)}
+    other = object.__new__(kind)
+    other.__dict__.update({key: value for key, value in space.__dict__.items() if key not in computed} | changes)
+    other._remembered, other._scores = {}, {}
+    return other
+
+
+def space_of(ball: Ball | None, *arguments, **named) -> EmbeddingSpace:
+    """The space of `EmbeddingSpace(*arguments, **named)`; with a ball that of its distances, of which c = 0 are those of unit vectors."""
+    space = EmbeddingSpace(*arguments, **named)
+    return space if ball is None else view(HyperbolicSpace, space, ball=ball)
+
+
+class HyperbolicSpace(EmbeddingSpace):
+    """`EmbeddingSpace` with the distances of `ball`; made by `space_of`."""
+
+    ball: Ball
+
+    def normalised(self) -> EmbeddingSpace:
+        """The Euclidean space of the tangent vectors at unit length."""
+        return view(EmbeddingSpace, self).normalised()
+
+    def squared_distances(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Squared hyperbolic distances `(P,)`, in float64, from queries `rows` to reference samples `columns`; squared chords for c = 0."""
+        distances = np.empty(len(rows))
+        for start in range(0, len(rows), PAIRS):
+            part = slice(start, start + PAIRS)
+            pairs = torch.from_numpy(self.queries(rows[part])), torch.from_numpy(self.references(columns[part]))
+            distances[part] = self.ball.paired(*pairs).numpy()
+        return distances if self.ball.flat else np.square(distances)
+
+    @cached_property
+    def search(self) -> Search:
+        """The search for neighbours."""
+        return Search(view(EmbeddingSpace, self).normalised() if self.ball.flat else _lorentz(self))
+
+
+class _Lorentz(HyperbolicSpace):
+    """What the search sees: the rows described above, `(R, D + 2)`."""
+
+    is_self_search = False  # queries and references are other rows
+
+    def queries(self, rows) -> np.ndarray:
+        """The queries' rows, as long as the references' distance from their centre."""
+        points = self._points(super().queries(rows))
+        points[:, -1] *= -1
+        points *= (self.reach / np.sqrt((points**2).sum(1)))[:, None]
+        return np.concatenate([points, np.zeros((len(points), 1))], 1)
+
+    def references(self, rows) -> np.ndarray:
+        """The references' rows, all at the distance `reach` from their centre, which is the origin."""
+        points = self._points(super().references(rows)) - self.centre
+        return np.concatenate([points, np.sqrt(np.maximum(self.reach**2 - (points**2).sum(1, keepdims=True), 0.0))], 1)
+
+    def squared_distances(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """As the space's own."""
+        return self.of.squared_distances(rows, columns)
+
+    def _points(self, features: np.ndarray) -> np.ndarray:
+        """Coordinates `(R, D + 1)` on the hyperboloid, the time last."""
+        points = self.ball.points(torch.from_numpy(features))
+        return torch.cat([points.space, torch.cosh(2 * points.lengths)[:, None]], 1).numpy()
+
+
+def _lorentz(space: HyperbolicSpace) -> _Lorentz:
+    """The rows of a space, with their centre and the farthest of them from it."""
+    lorentz = view(_Lorentz, space, of=space, dimensions=space.dimensions + 2)
+    blocks = lambda: (lorentz._points(block) for _, block in space.reference_blocks())  # noqa: E731, twice: never all of them at once
+    lorentz.centre = sum(points.sum(0) for points in blocks()) / max(space.reference_size, 1)
+    farthest = max((float(((points - lorentz.centre) ** 2).sum(1).max()) for points in blocks()), default=0.0)
+    lorentz.reach = np.sqrt(farthest) or 1.0
+    return lorentz

@@ -1,0 +1,208 @@
+"""Neighbour lists that are made anew from the first ones: k-reciprocal encodings, and query expansion.
+
+What is re-ranked takes the place of a space's search, and so of every ranking metric's lists; clusterings, spectrum and dists are untouched.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from metrics._hyperbolic import HyperbolicSpace, space_of, view
+from metrics._search import Need, Neighbours, Search
+from metrics._space import EmbeddingSpace
+
+NUMBERS = 1 << 24  # of a matrix (queries, reference) that exist at once, in float64
+ROWS = 64  # queries whose lists are handed on at once
+DIGITS = 12  # of a final distance, from 0 to 1: what differs by less is rounding, and a tie
+
+
+@dataclass(frozen=True)
+class AlphaExpansion:
+    """Alpha query expansion (Radenovic et al., Fine-tuning CNN Image Retrieval with No Human Annotation, TPAMI 2018, arXiv 1711.02512).
+
+    A query becomes the mean of itself, with weight 1, and of its n nearest samples with the weights max(cosine, 0)^alpha; the reference stays.
+    """
+
+    n: int = 50
+    alpha: float = 3.0
+
+    def search(self, space: EmbeddingSpace, progress: bool = False) -> Search:
+        """The search of the expanded queries."""
+        n = min(self.n, space.reference_size)
+        nearest = view(type(space), space).neighbours(n)  # (N, n)
+        expanded = np.empty((space.size, space.dimensions))
+        step = max(NUMBERS // (n * space.dimensions), 1)
+        for start in range(0, space.size, step):
+            rows = slice(start, min(start + step, space.size))
+            queries, found = space.queries(rows), nearest[rows]
+            there = space.references(found.reshape(-1)).reshape(*found.shape, -1)  # (R, n, D); row -1 where there is none, with weight 0
+            lengths = np.linalg.norm(queries, axis=1)[:, None] * np.linalg.norm(there, axis=2)
+            cosines = np.einsum("rd,rnd->rn", queries, there) / np.where(lengths > 0, lengths, 1.0)
+            weights = np.where(found >= 0, np.maximum(cosines, 0.0) ** self.alpha, 0.0)
+            sums = queries + np.einsum("rn,rnd->rd", weights, there)
+            expanded[rows] = sums / (1 + weights.sum(1, keepdims=True))
+        return view(type(space), space, features=expanded, norms=None, own_reference=False).search
+
+
+@dataclass(frozen=True)
+class KReciprocal:
+    """k-reciprocal re-ranking (Zhong et al., Re-ranking Person Re-identification with k-reciprocal Encoding, CVPR 2017, arXiv 1701.08398).
+
+    The final distance is (1 - weight) Jaccard distance of the encodings + weight d^2 / (largest d^2 of the query). All samples, queries and
+    reference, are nodes, each once; a node is the first of its own k1 + 1 and k2 nearest, whatever its duplicates. As in the authors' code, a
+    candidate's neighbours join where more than (not at least) two thirds of them are shared.
+    """
+
+    k1: int = 20
+    k2: int = 6
+    weight: float = 0.3
+
+    def search(self, space: EmbeddingSpace, progress: bool = False) -> "Reranked":
+        """What stands in for the search: encodings of all nodes, sparse, and the lists of each query when they are asked for."""
+        nodes, of_queries = _nodes(space)
+        farthest = _farthest(nodes, progress)
+        return Reranked(space, self._encodings(nodes, farthest), of_queries, farthest[of_queries], self.weight)
+
+    def _encodings(self, nodes: EmbeddingSpace, farthest: np.ndarray):
+        """Sparse `(T, T)`: of each node the weights of its neighbours, which sum to 1."""
+        from scipy import sparse
+
+        size = nodes.size
+        depth = max(min(max(self.k1, self.k2 - 1), size - 1), 1)
+        nearest = np.concatenate([np.arange(size)[:, None], nodes.neighbours(depth)], 1)  # (T, 1 + depth)
+        wide, narrow = _reciprocal(nearest[:, : self.k1 + 1]), _reciprocal(nearest[:, : int(np.around(self.k1 / 2)) + 1])
+        shared = wide.multiply(wide @ narrow.T).tocsr()  # of a node and its neighbour: how many of the neighbour's are the node's too
+        shared.data = (3 * shared.data > 2 * narrow.sum(1).A1[shared.indices]).astype(np.int32)
+        shared.eliminate_zeros()
+        members = (wide + shared @ narrow).tocsr()
+        members.sort_indices()
+        rows = np.repeat(np.arange(size), np.diff(members.indptr))
+        weights = np.exp(-nodes.squared_distances(rows, members.indices.astype(np.int64)) / farthest[rows])
+        weights /= np.bincount(rows, weights=weights, minlength=size)[rows]
+        encodings = sparse.csr_matrix((weights, members.indices, members.indptr), shape=(size, size))
+        if self.k2 == 1:
+            return encodings
+        first = nearest[:, : self.k2]
+        there = first >= 0
+        of, to = np.nonzero(there)[0], first[there]
+        means = sparse.csr_matrix((1.0 / there.sum(1)[of], (of, to)), shape=(size, size))
+        return (means @ encodings).tocsr()
+
+
+def _nodes(space: EmbeddingSpace) -> tuple[EmbeddingSpace, np.ndarray]:
+    """The space of all samples, the reference first, then the queries that are not in it; and the node `(N,)` that each query is."""
+    outside = np.flatnonzero(space.exclude < 0)
+    of_queries = space.exclude.copy()
+    of_queries[outside] = space.reference_size + np.arange(len(outside))
+    if space.reference_norms is None:
+        parts = space.reference, space.features[outside]
+    else:
+        parts = space.references(slice(None)), space.queries(outside)
+    features = np.concatenate(parts) if len(outside) else parts[0]
+    ball = space.ball if isinstance(space, HyperbolicSpace) else None
+    return space_of(ball, features, np.arange(len(features)), device=space.device, progress=space.progress), of_queries
+
+
+def _reciprocal(nearest: np.ndarray):
+    """Sparse `(T, T)` of 0 and 1: which of a node's nearest `(T, K)`, -1 for none, have it among theirs."""
+    from scipy import sparse
+
+    rows, slots = np.nonzero(nearest >= 0)
+    ones = np.ones(len(rows), dtype=np.int32)
+    forward = sparse.csr_matrix((ones, (rows, nearest[rows, slots])), shape=(len(nearest), len(nearest)))
+    return forward.multiply(forward.T).tocsr()
+
+
+def _squared_distances(space: EmbeddingSpace, rows: np.ndarray) -> np.ndarray:
+    """Squared float64 distances `(R, M)` of queries to all of the reference, by matrix product."""
+    device, found = torch.device(space.device), np.empty((len(rows), space.reference_size))
+    queries = torch.from_numpy(space.queries(rows)).to(device)
+    for start, block in space.reference_blocks():
+        reference = torch.from_numpy(block).to(device)
+        if isinstance(space, HyperbolicSpace):
+            squared = space.ball.squared_distances(queries, reference)
+        else:
+            one, other = queries - queries.mean(0), reference - queries.mean(0)  # around 0, where products round least
+            rows = torch.cat([-2 * one, one.square().sum(1, keepdim=True), torch.ones_like(one[:, :1])], 1)
+            squared = rows @ torch.cat([other, torch.ones_like(other[:, :1]), other.square().sum(1, keepdim=True)], 1).T
+        found[:, start : start + len(block)] = squared.clamp_(min=0).cpu().numpy()
+    return found
+
+
+def _row_blocks(size: int, width: int):
+    """Slices of `size` rows, each with at most `NUMBERS` of a matrix of `width` columns."""
+    step = max(NUMBERS // max(width, 1), 1)
+    return [np.arange(start, min(start + step, size)) for start in range(0, size, step)]
+
+
+def _farthest(nodes: EmbeddingSpace, progress: bool) -> np.ndarray:
+    """`(T,)` the largest squared distance of each node, 1 where all are 0."""
+    blocks = _row_blocks(nodes.size, nodes.size)
+    shown = tqdm(blocks, desc="farthest", leave=False, disable=None if progress and nodes.size > 30_000 else True)
+    largest = np.concatenate([_squared_distances(nodes, rows).max(1) for rows in shown])
+    return np.where(largest > 0, largest, 1.0)
+
+
+class Reranked:
+    """Lists by the final distance; equal ones in the order of their index. Called as a `Search` is.
+
+    Args:
+        space: the queries and the reference. encodings: sparse `(T, T)` of all nodes, those of the reference first.
+        of_queries: `(N,)` nodes. farthest: `(N,)` by which a query's squared distances are divided. weight: of these.
+    """
+
+    def __init__(self, space: EmbeddingSpace, encodings, of_queries: np.ndarray, farthest: np.ndarray, weight: float):
+        self.space, self.weight, self.farthest = space, weight, farthest
+        self.encodings = encodings[of_queries].tocsr()
+        self.by_member = encodings[: space.reference_size].tocsc()  # of each node, whose encodings it is in
+
+    def run(self, needs: list[Need], progress: bool = False):
+        """Yield `Neighbours` in blocks, in which each query comes once; see `Search.run`."""
+        space = self.space
+        depths = np.maximum.reduce([need.depth for need in needs]).astype(np.int64)
+        places = space.places
+        copies = bool((places != np.arange(space.reference_size)).any())
+        bar = tqdm(total=space.size, desc="re-ranking", unit=" queries", disable=None if progress and space.size > 5000 else True)
+        with bar:
+            for rows in _row_blocks(space.size, space.reference_size):
+                squared = _squared_distances(space, rows)
+                squared = squared[:, places] if copies else squared  # equal samples have one distance, whatever the product rounds
+                for part in np.array_split(np.arange(len(rows)), -(-len(rows) // ROWS)):
+                    lists = [self._list(rows[i], squared[i], depths[rows[i]]) for i in part]  # each has its own length
+                    yield self._neighbours(rows[part], lists)
+                    bar.update(len(part))
+
+    def _list(self, query: int, squared: np.ndarray, depth: int) -> np.ndarray:
+        """The first `depth` samples of the reference in the order of their final distance to one query."""
+        final = (1 - self.weight) * self._jaccard(query) + self.weight * squared / self.farthest[query]
+        final = np.round(final, DIGITS)
+        if self.space.exclude[query] >= 0:
+            final[self.space.exclude[query]] = np.inf
+        groups = getattr(self.space, "groups", None)  # `(N,)`, `(M,)`: a query finds nothing of its own group
+        if groups is not None:
+            final[groups[1] == groups[0][query]] = np.inf
+        if depth < len(final) // 4:
+            kept = np.flatnonzero(final <= np.partition(final, depth)[depth])
+            return kept[np.argsort(final[kept], kind="stable")][:depth]
+        return np.argsort(final, kind="stable")[:depth]
+
+    def _jaccard(self, query: int) -> np.ndarray:
+        """Jaccard distances `(M,)` of a query's encoding and those of the reference: 1 - sum of minima / sum of maxima."""
+        bounds = self.encodings.indptr[query : query + 2]
+        members, weights = self.encodings.indices[slice(*bounds)], self.encodings.data[slice(*bounds)]
+        starts = self.by_member.indptr[members]
+        counts = self.by_member.indptr[members + 1] - starts
+        places = np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
+        minima = np.minimum(self.by_member.data[places], np.repeat(weights, counts))
+        shared = np.bincount(self.by_member.indices[places], weights=minima, minlength=self.space.reference_size)
+        return 1 - shared / (2 - shared)  # encodings sum to 1: the maxima to 2 less the minima
+
+    def _neighbours(self, rows: np.ndarray, lists: list[np.ndarray]) -> Neighbours:
+        counts = np.array([len(found) for found in lists], dtype=np.int64)
+        filled = np.arange(counts.max(initial=0)) < counts[:, None]
+        columns = np.zeros(filled.shape, dtype=np.int64)
+        columns[filled] = np.concatenate(lists) if lists else []
+        relevant = (self.space.reference_labels[columns] == self.space.labels[rows][:, None]) & filled
+        return Neighbours(rows, columns, relevant, counts)

@@ -1,0 +1,208 @@
+"""HIER: against a transcription of the authors' straight-through form with torch's autograd, on the same triplets and the same noise."""
+
+import math
+
+import pytest
+import torch
+
+import criteria
+from criteria import hier
+from tests.criteria._oracles import gradients
+from tests.trainers import tiny
+from utilities.errors import UserError
+from utilities.hyperbolic import Ball
+
+N_CLASSES, DIMENSIONS = 7, 6
+SMALL = {"loss_hier_n_proxies": 12, "loss_hier_topk": 4, "loss_hier_per_anchor": 5, "lr": 1e-3}
+
+
+def build(**flags):
+    torch.manual_seed(0)
+    flags = {"n_classes": N_CLASSES, "embed_dim": DIMENSIONS, "arch": "resnet50", **SMALL, **flags}
+    return criteria.select("hier", **flags).double()
+
+
+def batch_of(n=20, seed=3):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(n, DIMENSIONS, dtype=torch.float64, generator=generator).requires_grad_(), torch.arange(n) // 3 % N_CLASSES
+
+
+def by_autograd(distances, i, j, k, margin, tau, noise):
+    """The formula as it stands, hard one-hot vectors with the gradient of the softmax (argument by argument as F.gumbel_softmax)."""
+
+    def drawn(longest, its_noise):
+        logits = -longest / tau + its_noise
+        soft = torch.softmax(logits, 1)
+        hard = torch.zeros_like(soft).scatter_(1, logits.argmax(1, keepdim=True), 1.0)
+        return hard - soft.detach() + soft
+
+    a, b, c = distances[i], distances[j], distances[k]
+    two, three = drawn(torch.maximum(a, b), noise[0]), drawn(torch.maximum(torch.maximum(a, b), c), noise[1])
+    near, far = [(x * two).sum(1) for x in (a, b, c)], [(x * three).sum(1) for x in (a, b, c)]
+    terms = torch.relu(near[0] - far[0] + margin) + torch.relu(near[1] - far[1] + margin) + torch.relu(far[2] - near[2] + margin)
+    return (terms * (two.argmax(1) != three.argmax(1))).mean()
+
+
+@pytest.mark.parametrize("chunk", [1 << 18, 24])
+def test_value_and_gradients_are_those_of_the_straight_through_form(chunk, monkeypatch):
+    monkeypatch.setattr(hier, "CHUNK", chunk)
+    generator = torch.Generator().manual_seed(1)
+    table = (4 * torch.rand(9, 12, dtype=torch.float64, generator=generator)).requires_grad_()
+    i, j, k = (torch.randint(9, (40,), generator=generator) for _ in range(3))
+    j[:3] = i[:3]  # equal distances: each has half of the maximum's gradient
+    margin, tau = torch.tensor(0.3, dtype=torch.float64, requires_grad=True), 0.5
+    torch.manual_seed(5)
+    ours = hier._Hierarchy.apply(table, i, j, k, margin, tau)
+    torch.manual_seed(5)
+    drawn = [[hier.gumbel((len(part), 12), table) for _ in range(2)] for part in i.split(max(chunk // 12, 1))]
+    noise = [torch.cat(parts) for parts in zip(*drawn, strict=True)]
+    expected = by_autograd(table, i, j, k, margin, tau, noise)
+    torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-12)
+    assert expected > 0
+    inputs = [table, margin]
+    for one, other in zip(gradients(ours, inputs), gradients(expected, inputs), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+        assert other.abs().sum() > 0
+
+
+def test_the_whole_loss():
+    """Base plus weight times the regulariser of the samples and of the proxies, by autograd through the distances."""
+    criterion, (batch, labels) = build(), batch_of()
+    torch.manual_seed(2)
+    value = criterion(batch, labels)
+    torch.manual_seed(2)
+    ball, proxies = Ball(0.1, 2.3), criterion.ancestors
+    alike = 1e6 * (labels[:, None] == labels[None, :]) - ball.distances(batch, batch).detach()
+    expected = criterion.base(batch, labels)
+    for points, closeness in ((batch, alike), (proxies, -ball.distances(proxies, proxies).detach())):
+        i, j, k = hier.reciprocal_triplets(closeness, 4, 5)
+        table = ball.distances(points, proxies)
+        noise = [hier.gumbel((len(i), 12), table) for _ in range(2)]
+        expected = expected + 0.5 * by_autograd(table, i, j, k, 0.1, 0.1, noise)
+    torch.testing.assert_close(value, expected, rtol=1e-10, atol=1e-10)
+    inputs = [batch, *criterion.parameters()]
+    for one, other in zip(gradients(value, inputs), gradients(expected, inputs), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10)
+    assert criterion.stats["hierarchy"] > 0 and criterion.stats["hierarchy_of_proxies"] > 0 and "accuracy" in criterion.stats
+
+
+def test_gumbel_noise_has_its_distribution():
+    torch.manual_seed(0)
+    noise = hier.gumbel((200_000,), torch.zeros(1)).sort().values.double()
+    distribution = torch.exp(-torch.exp(-noise))
+    assert (distribution - (torch.arange(200_000) + 0.5) / 200_000).abs().max() < 4e-3  # Kolmogorov's bound of 1 in 300
+    assert noise.isfinite().all()
+
+
+def reciprocal_by_loops(closeness, topk):
+    n = len(closeness)
+    near = [sorted(range(n), key=lambda j: -closeness[i][j])[:topk] for i in range(n)]  # noqa: B023
+    return [{j for j in near[i] if i in near[j] and j != i} for i in range(n)]
+
+
+@pytest.mark.parametrize("n", [9, 30])
+@pytest.mark.parametrize("topk", [1, 3, 8, 50])
+def test_triplets_are_reciprocal_neighbours_and_others(n, topk):
+    generator = torch.Generator().manual_seed(n + topk)
+    points = torch.randn(n, 3, generator=generator)
+    closeness = -torch.cdist(points, points)
+    reciprocal = reciprocal_by_loops(closeness.tolist(), topk)
+    i, j, k = (part.tolist() for part in hier.reciprocal_triplets(closeness, topk, 400))
+    anchors = [a for a in range(n) if reciprocal[a] and len(reciprocal[a]) < n - 1]
+    assert sorted(set(i)) == anchors and len(i) == 400 * len(anchors)
+    for a in anchors:
+        assert {b for x, b in zip(i, j, strict=True) if x == a} == reciprocal[a]  # 400 draws miss none of at most 29
+        others = {b for x, b in zip(i, k, strict=True) if x == a}
+        assert others == set(range(n)) - reciprocal[a] - {a}
+
+
+def test_the_class_comes_first_among_the_neighbours():
+    labels = torch.tensor([0, 1, 0, 1, 2, 2])
+    x = torch.tensor([[0.0], [0.01], [2.0], [2.01], [1.0], [1.01]]).repeat(1, DIMENSIONS).double()
+    drawn = []
+
+    def spy(closeness, topk, per_anchor):
+        drawn.append(hier_triplets(closeness, topk, per_anchor))
+        return drawn[-1]
+
+    hier_triplets, hier.reciprocal_triplets = hier.reciprocal_triplets, spy
+    try:
+        build(loss_hier_topk=2)(x, labels)
+    finally:
+        hier.reciprocal_triplets = hier_triplets
+    i, j, _ = drawn[0]
+    assert len(i) and (labels[i] == labels[j]).all()
+
+
+def test_start_values_rates_and_defaults():
+    criterion = criteria.select("hier", n_classes=3, embed_dim=128, lr=1e-5, arch="resnet50")
+    assert criterion.ancestors.shape == (512, 128)
+    assert float(criterion.ancestors.detach().norm(dim=1).mean()) == pytest.approx(2.3 * 0.9, rel=0.02)
+    (proxies, ancestors) = criterion.optim_dict_list
+    assert ancestors["lr"] == pytest.approx(5e-4) and ancestors["params"] == [criterion.ancestors]
+    assert proxies["params"] == [criterion.base.proxies]
+    defaults = (criterion.weight, criterion.margin, criterion.tau, criterion.topk, criterion.per_anchor, criterion.c, criterion.clip_r)
+    assert defaults == (0.5, 0.1, 0.1, 20, 50, 0.1, 2.3)
+
+
+@pytest.mark.parametrize("base", ["triplet", "margin", "hyperbolic", "softtriplet", "multisimilarity"])
+def test_it_stands_beside_other_losses(base):
+    criterion, (batch, labels) = build(loss_hier_base=base, batch_mining="semihard", loss_hier_weight=0), batch_of()
+    torch.manual_seed(0)
+    alone = criteria.select(base, n_classes=N_CLASSES, embed_dim=DIMENSIONS, arch="resnet50", batch_mining="semihard").double()
+    torch.manual_seed(4)
+    value = criterion(batch, labels)
+    torch.manual_seed(4)
+    torch.testing.assert_close(value, alone(batch, labels))
+    covered = [id(p) for group in criterion.optim_dict_list for p in group["params"]]
+    assert sorted(covered) == sorted(id(p) for p in criterion.parameters())
+
+
+def test_the_same_draws_in_every_precision_and_with_one_seed():
+    criterion, (batch, labels) = build(), batch_of()
+    values = []
+    for dtype in (torch.float64, torch.float32, torch.float32):
+        torch.manual_seed(9)
+        values.append(criterion.to(dtype)(batch.detach().to(dtype), labels).item())
+    assert values[1] == values[2] == pytest.approx(values[0], rel=1e-5)
+
+
+@pytest.mark.parametrize("c", [0, 0.1, 100])
+def test_the_border_zeros_and_few_samples(c):
+    criterion = build(loss_hier_c=c, loss_hier_clip_r=1e3).float()
+    for x in (1e4 * torch.randn(9, DIMENSIONS), torch.zeros(9, DIMENSIONS), torch.ones(9, DIMENSIONS), torch.randn(1, DIMENSIONS)):
+        x.requires_grad_()
+        value = criterion(x, torch.arange(len(x)) % 3)
+        value.backward()
+        assert value.isfinite() and x.grad.isfinite().all() and criterion.ancestors.grad.isfinite().all()
+
+
+def test_its_numbers_can_be_learned():
+    criterion, (batch, labels) = build(loss_learn=["margin", "weight"]), batch_of()
+    criterion(batch, labels).backward()
+    own = [p for group in criterion.optim_dict_list if group.get("name") == "hyperparameters" for p in group["params"]]
+    assert len(own) == 2 and all(p.grad.abs() > 0 for p in own)
+
+
+def test_what_cannot_work_is_refused_in_one_line(capsys):
+    with pytest.raises(UserError, match="--loss_hier_base hier: the loss that it stands beside is another one"):
+        build(loss_hier_base="hier")
+    with pytest.raises(UserError, match="unknown loss 'proxyanchr'. Did you mean 'proxyanchor'"):
+        build(loss_hier_base="proxyanchr")
+    with pytest.raises(UserError, match="takes no reference|compares no samples"):
+        build()(
+            torch.randn(2, DIMENSIONS), torch.tensor([0, 1]), reference=torch.randn(2, DIMENSIONS), reference_labels=torch.tensor([0, 1])
+        )
+    with pytest.raises(UserError, match="dimensions"):
+        build(loss_hier_base="contrastive", batch_mining="random")(torch.randn(4, DIMENSIONS + 1), torch.tensor([0, 0, 1, 1]))
+    build(arch="resnet50_normalize")
+    assert "--loss hier is meant for embeddings of any length" in capsys.readouterr().err
+    assert math.isfinite(build()(*batch_of()).item())
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("without_pictures")
+def test_a_run_resumes_to_the_bit(data, tmp_path):
+    """What is drawn goes on where it stopped; evaluated in the ball."""
+    flags = ["--loss", "hier", "--loss_hier_n_proxies", "16", "--loss_hier_topk", "4", "--arch", "conv4", "--eval_space", "hyperbolic"]
+    tiny.assert_resumes(data, tmp_path, *flags)

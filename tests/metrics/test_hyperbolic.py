@@ -1,0 +1,119 @@
+"""Neighbours by hyperbolic distance against float64 loops of Moebius addition."""
+
+import math
+
+import numpy as np
+import pytest
+
+import metrics
+from metrics._search import Limits, Search
+from tests.metrics._plain import plain_value
+from tests.utilities.test_hyperbolic import moebius_distance
+from utilities.hyperbolic import Ball
+
+RETRIEVAL = ["e_recall@1", "e_recall@4", "precision@1", "map_r", "mrr", "mAP", "mAP_c", "map@3"]
+
+
+def points(n=60, d=5, seed=0, scale=1.2, dtype=np.float32):
+    """Clouds of classes, some longer than 2.3, with duplicates and a zero vector."""
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(9, size=n)
+    x = scale * generator.normal(size=(9, d))[labels] + 0.7 * generator.normal(size=(n, d))
+    x[7], x[11], x[12], x[20] = x[3], x[3], x[30], 0
+    return x.astype(dtype), labels
+
+
+def by_loops(features, reference, left_out, c, r):
+    """Of each query the indices of the reference, nearest first; from the origin all clipped points are equally far, up to the rounding."""
+    found = []
+    for query, own in zip(features.tolist(), left_out, strict=True):
+        distances = [(round(moebius_distance(query, other, c, r), 10), j) for j, other in enumerate(reference.tolist())]
+        found.append([j for _, j in sorted(distances) if j != own])
+    return found
+
+
+@pytest.mark.parametrize(("c", "r"), [(0.1, 2.3), (1.0, 2.3), (0.3, 1e6), (2.0, 0.8)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_neighbours_are_those_of_loops(c, r, dtype):
+    features, labels = points(dtype=dtype)
+    space = metrics.space_of(Ball(c, r), features, labels)
+    found = space.neighbours(59).tolist()
+    assert found == by_loops(features, features, range(60), c, r)
+
+
+@pytest.mark.parametrize("limits", [Limits(), Limits(columns=16, rows=4, sample=9), Limits(rows=4, sample=5, kept=40)])
+def test_limits_change_nothing(limits):
+    features, labels = points(seed=4, scale=0.8)
+    space, other = (metrics.space_of(Ball(0.1, 2.3), features, labels) for _ in range(2))
+    space.search = Search(vars(space.search)["space"], limits)
+    assert np.array_equal(space.neighbours(40), other.neighbours(40))
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_metrics_are_those_of_the_lists(separate):
+    features, labels = points(seed=2)
+    queries, reference = (features[:25], features[25:]) if separate else (features, features)
+    of_queries, of_reference = (labels[:25], labels[25:]) if separate else (labels, labels)
+    given = {"reference": reference, "reference_labels": of_reference} if separate else {}
+    values = metrics.compute(RETRIEVAL, queries, of_queries, **given, ball=Ball(0.5, 2.3))
+    found = by_loops(queries, reference, [-1] * 25 if separate else range(60), 0.5, 2.3)
+    for name in RETRIEVAL:
+        scores = []
+        for i, row in enumerate(found):
+            relevance = [of_reference[j] == of_queries[i] for j in row]
+            scores.append(plain_value(name, relevance, sum(relevance), int((of_reference == of_queries[i]).sum())))
+        assert values[name] == pytest.approx(np.nanmean(scores), abs=1e-12), name
+    plain = metrics.compute(RETRIEVAL, queries, of_queries, **given)
+    assert any(values[name] != plain[name] for name in RETRIEVAL), "the case must tell the distances apart"
+
+
+def test_what_is_no_search_stays_euclidean_of_the_tangent_vectors():
+    features, labels = points(seed=3)
+    names = ["nmi", "f1", "c_nmi", "rho_spectrum@1", "dists@intra", "c_recall@1", "c_map_r", "rho_spectrum@0"]
+    plain, hyperbolic = metrics.compute(names, features, labels), metrics.compute(names, features, labels, ball=Ball(0.1, 2.3))
+    for name in names:
+        assert np.array_equal(plain[name], hyperbolic[name]), name
+    unit = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-12)
+    unit[20] = unit[0]
+    assert metrics.compute("c_map_r", unit, labels, ball=Ball(0.1, 2.3)) == metrics.compute("c_map_r", unit, labels)
+
+
+def test_curvature_0_is_the_sphere():
+    features, labels = points(seed=5)
+    values = metrics.compute(["e_recall@1", "map_r", "mAP"], features, labels, ball=Ball(0, 2.3))
+    cosine = metrics.compute(["c_recall@1", "c_map_r", "c_mAP"], features, labels)
+    assert list(values.values()) == list(cosine.values())
+
+
+def test_near_the_border_and_collapsed():
+    generator = np.random.default_rng(1)
+    lengths = np.array([1.0, 3.0, 6.0, 9.0, 9.5])
+    features = (lengths[:, None] * np.array([[0.6, 0.8]])).astype(np.float32)
+    space = metrics.space_of(Ball(1.0, 1e6), features, np.arange(5))
+    assert space.neighbours(4).tolist() == [[1, 2, 3, 4], [0, 2, 3, 4], [1, 3, 4, 0], [4, 2, 1, 0], [3, 2, 1, 0]]
+    near = (np.array([[0.5, 0.5]]) + 1e-5 * generator.normal(size=(40, 2))).astype(np.float32)
+    space = metrics.space_of(Ball(1.0, 2.3), near, np.arange(40))
+    assert space.neighbours(10).tolist() == [row[:10] for row in by_loops(near, near, range(40), 1.0, 2.3)]
+    same = metrics.space_of(Ball(1.0, 2.3), np.ones((30, 3), dtype=np.float32), np.zeros(30))
+    assert same.neighbours(3).tolist() == [[j for j in range(30) if j != i][:3] for i in range(30)]
+    for few in (np.zeros((1, 2)), np.zeros((2, 2))):
+        assert metrics.compute("e_recall@1", few, np.zeros(len(few)), ball=Ball(0.1, 2.3))["e_recall@1"] == len(few) - 1
+    assert math.isfinite(metrics.compute("mAP", 1e5 * features, np.zeros(5), ball=Ball(100.0, 1e6))["mAP"])
+
+
+@pytest.mark.long
+def test_a_large_space_against_all_distances():
+    """6,000 queries: the order of a matrix of float64 distances."""
+    import torch
+
+    generator = np.random.default_rng(6)
+    labels = generator.integers(300, size=6000)
+    features = (0.6 * generator.normal(size=(300, 32))[labels] / 4 + 0.15 * generator.normal(size=(6000, 32))).astype(np.float32)
+    ball = Ball(0.1, 2.3)
+    found = metrics.space_of(ball, features, labels).neighbours(50)
+    x = torch.from_numpy(features.astype(np.float64))
+    for start in range(0, 6000, 500):
+        distances = ball.distances(x[start : start + 500], x)
+        distances[torch.arange(500), torch.arange(start, start + 500)] = math.inf
+        nearest = distances.gather(1, torch.from_numpy(found[start : start + 500]))
+        torch.testing.assert_close(nearest, distances.topk(50, largest=False).values, rtol=1e-9, atol=1e-9)

@@ -1,0 +1,265 @@
+"""Re-ranked lists against plain dense versions: k-reciprocal encodings, and expanded queries."""
+
+import numpy as np
+import pytest
+
+import metrics
+from metrics import AlphaExpansion, KReciprocal, _rerank
+from metrics._search import Need
+from tests.metrics._plain import plain_value, ranked
+from tests.utilities.test_hyperbolic import moebius_distance
+from utilities.hyperbolic import Ball
+
+NAMES = ["e_recall@1", "e_recall@4", "precision@1", "map_r", "mrr", "mAP", "mAP_c", "map@3"]
+CLASSES = 8
+
+
+def points(n, seed=0, d=4, copies=True):
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(CLASSES, size=n)
+    x = generator.normal(size=(CLASSES, d))[labels] + 0.7 * generator.normal(size=(n, d))
+    if copies and n > 12:
+        x[5], x[9] = x[2], x[2]
+    return x, labels
+
+
+def distances_of(x, ball=None):
+    """`(T, T)` by a double loop."""
+    if ball is not None:
+        return np.array([[moebius_distance(a, b, ball.c, ball.clip_r) for b in x.tolist()] for a in x.tolist()])
+    return np.array([[np.sqrt(sum((a - b) ** 2 for a, b in zip(p, q, strict=True))) for q in x.tolist()] for p in x.tolist()])
+
+
+def dense(distances, k1, k2, weight):
+    """Final distances `(T, T)` of all nodes to all, with dense matrices, node by node. A node comes first in its own list."""
+    size = len(distances)
+    original = distances**2
+    largest = original.max(1, keepdims=True)
+    original = original / np.where(largest > 0, largest, 1)
+    lists = [[i, *[j for _, j in sorted((distances[i, j], j) for j in range(size)) if j != i]] for i in range(size)]
+
+    def reciprocal(i, k):
+        return {j for j in lists[i][: k + 1] if i in lists[j][: k + 1]}
+
+    encodings = np.zeros((size, size))
+    for i in range(size):
+        own = reciprocal(i, k1)
+        members = set(own)
+        for candidate in own:
+            theirs = reciprocal(candidate, int(np.around(k1 / 2)))
+            if 3 * len(theirs & own) > 2 * len(theirs):
+                members |= theirs
+        members = sorted(members)
+        weights = np.exp(-original[i, members])
+        encodings[i, members] = weights / weights.sum()
+    if k2 > 1:
+        encodings = np.array([encodings[lists[i][:k2]].mean(0) for i in range(size)])
+    final = np.empty((size, size))
+    for i in range(size):
+        for j in range(size):
+            shared = np.minimum(encodings[i], encodings[j]).sum()
+            final[i, j] = (1 - weight) * (1 - shared / (2 - shared)) + weight * original[i, j]
+    return final
+
+
+def lists_by(final, left_out, first=0):
+    """Of each query its reference in order; equal final distances by index. `first`: the node of the first of the reference."""
+    found = []
+    for row, own in zip(final, left_out, strict=True):
+        order = sorted((round(value, 12), j) for j, value in enumerate(row[first:]))
+        found.append([j for _, j in order if j != own])
+    return found
+
+
+def check(found, queries, of_queries, rerank, **given):
+    size = len(given.get("reference", queries))
+    space = metrics.space_of(given.pop("ball", None), queries, of_queries, **given)
+    space.search = rerank.search(space)
+    assert space.neighbours(size).tolist() == [row + [-1] * (size - len(row)) for row in found]
+
+
+def values_of(found, of_queries, of_reference, sizes):
+    values = {}
+    for name in NAMES:
+        scores = []
+        for i, row in enumerate(found):
+            relevance = [of_reference[j] == of_queries[i] for j in row]
+            scores.append(plain_value(name, relevance, sum(relevance), int(sizes[of_queries[i]])))
+        values[name] = np.nanmean(scores)
+    return values
+
+
+@pytest.mark.parametrize(
+    ("k1", "k2", "weight"), [(20, 6, 0.3), (5, 1, 0.3), (6, 3, 0.0), (7, 2, 1.0), (100, 6, 0.3), (1, 1, 0.5), (2, 6, 0.3)]
+)
+@pytest.mark.parametrize("ball", [None, Ball(0.3, 2.3)], ids=["euclidean", "hyperbolic"])
+def test_a_set_in_itself(k1, k2, weight, ball):
+    x, labels = points(50)
+    found = lists_by(dense(distances_of(x, ball), k1, k2, weight), range(50))
+    rerank = KReciprocal(k1, k2, weight)
+    check(found, x, labels, rerank, ball=ball)
+    measured = metrics.compute(NAMES, x, labels, ball=ball, rerank=rerank)
+    expected = values_of(found, labels, labels, np.bincount(labels, minlength=CLASSES))
+    assert measured == pytest.approx(expected, abs=1e-12)
+    if weight < 1 and k1 > 1:
+        assert measured != metrics.compute(NAMES, x, labels, ball=ball)
+
+
+def test_a_query_finds_nothing_of_its_own_group():
+    """The group's samples are nodes all the same."""
+    x, labels = points(30, seed=11, copies=False)
+    groups = np.arange(30) // 4
+    space = metrics.EmbeddingSpace(x, labels)
+    space.groups = groups, groups
+    found = KReciprocal(6, 3).search(space).run([Need(np.full(30, 20), "every")])
+    final = dense(distances_of(x), 6, 3, 0.3)
+    for block in found:
+        for query, row in zip(block.rows, block.columns, strict=True):
+            order = sorted((round(final[query, j], 12), j) for j in range(30) if groups[j] != groups[query])
+            assert row.tolist() == [j for _, j in order][:20]
+
+
+def test_far_from_the_origin():
+    x, labels = points(40, seed=10, copies=False)
+    near = 1e-4 * x
+    rerank = KReciprocal(6, 3)
+    assert metrics.compute(NAMES, near + 100, labels, rerank=rerank) == metrics.compute(NAMES, near + 100 - 100, labels, rerank=rerank)
+
+
+@pytest.mark.parametrize("ball", [None, Ball(0.3, 2.3)], ids=["euclidean", "hyperbolic"])
+@pytest.mark.parametrize("n_queries", [1, 15])
+def test_queries_and_a_gallery_apart(n_queries, ball):
+    """Nodes are both; a query finds the gallery alone."""
+    x, labels = points(45, seed=2, copies=False)
+    x[n_queries] = x[0]  # a sample of the gallery equals a query
+    queries, gallery = x[:n_queries], x[n_queries:]
+    order = np.r_[n_queries:45, :n_queries]  # ours has the gallery first: where distances tie, the order of the nodes counts
+    final = dense(distances_of(x[order], ball), 8, 4, 0.3)[45 - n_queries :, : 45 - n_queries]
+    found = lists_by(final, [-1] * n_queries)
+    given = {"reference": gallery, "reference_labels": labels[n_queries:]}
+    check(found, queries, labels[:n_queries], KReciprocal(8, 4), ball=ball, **given)
+
+
+def test_queries_some_of_which_are_in_the_reference():
+    x, labels = points(40, seed=3, copies=False)
+    reference, queries = x[:30], np.concatenate([x[25:30], x[30:]])
+    exclude = np.array([25, 26, 27, 28, 29] + [-1] * 10)
+    final = dense(distances_of(x), 6, 3, 0.3)[25:, :30]
+    found = lists_by(final, exclude)
+    given = {"reference": reference, "reference_labels": labels[:30], "exclude": exclude}
+    check(found, queries, labels[25:], KReciprocal(6, 3), **given)
+
+
+def test_metrics_on_unit_vectors_are_re_ranked_by_their_own_distances():
+    x, labels = points(40, seed=4)
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    for rerank in (KReciprocal(6, 3), AlphaExpansion(5)):
+        both = metrics.compute(["c_map_r", "map_r", "c_recall@1"], x, labels, rerank=rerank)
+        alone = metrics.compute(["map_r", "e_recall@1"], unit, labels, rerank=rerank)
+        assert both["c_map_r"] == pytest.approx(alone["map_r"]) and both["c_recall@1"] == pytest.approx(alone["e_recall@1"])
+        assert both["map_r"] == pytest.approx(metrics.compute("map_r", x, labels, rerank=rerank)["map_r"])
+
+
+def test_what_is_no_search_is_untouched():
+    x, labels = points(40)
+    names = ["nmi", "f1", "dists@intra", "rho_spectrum@1"]
+    for rerank in (KReciprocal(), AlphaExpansion()):
+        assert metrics.compute(names, x, labels, rerank=rerank) == metrics.compute(names, x, labels)
+
+
+def test_little_memory_changes_nothing(monkeypatch):
+    x, labels = points(70, seed=5)
+    given = [({}, KReciprocal(7, 3)), ({}, AlphaExpansion(6)), ({"reference": x[:30], "reference_labels": labels[:30]}, KReciprocal(5, 2))]
+    expected = [metrics.compute(NAMES, x, labels, rerank=rerank, **reference) for reference, rerank in given]
+    monkeypatch.setattr(_rerank, "NUMBERS", 150)
+    monkeypatch.setattr(_rerank, "ROWS", 3)
+    assert [metrics.compute(NAMES, x, labels, rerank=rerank, **reference) for reference, rerank in given] == expected
+
+
+@pytest.mark.parametrize("rerank", [KReciprocal(), AlphaExpansion()])
+@pytest.mark.parametrize("ball", [None, Ball(0.1, 2.3), Ball(0, 2.3)])
+def test_degenerate_spaces(rerank, ball):
+    for x, labels in (
+        (np.zeros((1, 3)), [0]),
+        (np.zeros((2, 3)), [0, 0]),
+        (np.ones((9, 3)), [0, 0, 0, 1, 1, 1, 2, 3, 4]),
+        (np.eye(3), [0, 1, 2]),
+        (np.random.default_rng(0).normal(size=(12, 1)), [0] * 12),
+    ):
+        values = metrics.compute(["e_recall@1", "map_r", "mAP", "mrr"], x, np.array(labels), ball=ball, rerank=rerank)
+        assert all(0 <= value <= 1 for value in values.values())
+    same = metrics.space_of(ball, np.ones((9, 3)), np.arange(9))
+    same.search = rerank.search(same)
+    assert same.neighbours(8).tolist() == [[j for j in range(9) if j != i] for i in range(9)]
+
+
+# ----------------------------------------------------------------------------------------------------------------- expanded queries
+def expanded(query, reference, found, n, alpha):
+    total, weights = query.copy(), 1.0
+    for j in found[:n]:
+        norms = np.linalg.norm(query) * np.linalg.norm(reference[j])
+        weight = max(query @ reference[j] / norms, 0.0) ** alpha if norms else 0.0
+        total, weights = total + weight * reference[j], weights + weight
+    return total / weights
+
+
+@pytest.mark.parametrize(("n", "alpha"), [(1, 3.0), (6, 3.0), (100, 1.0), (6, 0.0)])
+@pytest.mark.parametrize("separate", [False, True])
+def test_alpha_query_expansion(n, alpha, separate):
+    x, labels = points(48, seed=6, copies=False)
+    queries, reference = (x[:12], x[12:]) if separate else (x, x)
+    of_queries, of_reference = (labels[:12], labels[12:]) if separate else (labels, labels)
+    given = {"reference": reference, "reference_labels": of_reference} if separate else {}
+    left_out = [-1] * 12 if separate else range(48)
+    new = [expanded(q, reference, ranked(q, reference, own), n, alpha) for q, own in zip(queries, left_out, strict=True)]
+    found = [ranked(q, reference, own) for q, own in zip(new, left_out, strict=True)]
+    check(found, queries, of_queries, AlphaExpansion(n, alpha), **given)
+
+
+def test_alpha_query_expansion_on_unit_vectors_is_that_of_inner_products():
+    """With unit vectors the length of an expanded query does not matter: the order is that of inner products, as in the paper."""
+    x, labels = points(40, seed=7, copies=False)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    space = metrics.EmbeddingSpace(x, labels)
+    space.search = AlphaExpansion(5, 3.0).search(space)
+    found = space.neighbours(39)
+    for i in range(40):
+        similarities = x @ x[i]
+        similarities[i] = -np.inf
+        nearest = np.argsort(-similarities)[:5]
+        query = x[i] + (np.maximum(similarities[nearest], 0) ** 3) @ x[nearest]
+        again = x @ (query / np.linalg.norm(query))
+        again[i] = -np.inf
+        assert found[i].tolist() == np.argsort(-again)[:39].tolist()
+
+
+def test_alpha_query_expansion_in_the_ball_expands_tangent_vectors():
+    x, labels = points(30, seed=8, copies=False)
+    ball = Ball(0.3, 2.3)
+    distances = distances_of(x, ball)
+    new = [expanded(x[i], x, [j for _, j in sorted((distances[i, j], j) for j in range(30)) if j != i], 4, 3.0) for i in range(30)]
+    found = []
+    for i, query in enumerate(new):
+        order = sorted((round(moebius_distance(query.tolist(), x[j].tolist(), ball.c, ball.clip_r), 11), j) for j in range(30))
+        found.append([j for _, j in order if j != i])
+    check(found, x, labels, AlphaExpansion(4), ball=ball)
+
+
+@pytest.mark.long
+def test_thousands_of_queries_against_matrices():
+    """3,000 nodes, against matrix operations on the dense encodings."""
+    x, labels = points(3000, seed=9, d=16, copies=False)
+    rerank = KReciprocal()
+    space = metrics.EmbeddingSpace(x, labels)
+    reranked = rerank.search(space)
+    encodings = reranked.encodings.toarray()
+    squared = ((x[:, None, :] - x[None, :50, :]) ** 2).sum(2).T  # of the first 50 queries
+    largest = reranked.farthest[:50, None]
+    np.testing.assert_allclose(squared.max(1), reranked.farthest[:50], rtol=1e-12)
+    np.testing.assert_allclose(encodings.sum(1), 1, rtol=1e-12)
+    shared = np.array([np.minimum(encodings[i], encodings).sum(1) for i in range(50)])
+    final = 0.7 * (1 - shared / (2 - shared)) + 0.3 * squared / largest
+    final[np.arange(50), np.arange(50)] = np.inf
+    space.search = reranked
+    found = space.neighbours(100)[:50]
+    np.testing.assert_allclose(np.take_along_axis(final, found, 1), np.sort(final, 1)[:, :100], rtol=1e-9)

@@ -1,0 +1,103 @@
+"""Hyperbolic distances of embeddings that are tangent vectors at the origin of a Poincare ball.
+
+An embedding x, clipped to length r, stands for the point exp_0(x) = tanh(sqrt(c) |x|) x / (sqrt(c) |x|) of the ball of curvature -c. The distance
+2 / sqrt(c) artanh(sqrt(c) |(-x) (+) y|) of two such points is computed on the hyperboloid, where nothing is close to a border: with u = sqrt(c) x,
+
+    sinh^2(sqrt(c) d / 2) = sinh^2(|u| - |v|) + (|s| |t| - s.t) / 2,    s = sinh(2 |u|) u / |u|, t likewise of v.
+"""
+
+from typing import NamedTuple
+
+import torch
+
+from utilities.tensors import normalize
+
+FARTHEST = 10.0  # sqrt(c) |x| counts up to here: tanh is 1 - 4e-9, and the products of two sinh of twice that stay within float32
+
+
+def _root(x: torch.Tensor) -> torch.Tensor:
+    """Square root with gradient 0 at 0 and below, which counts as 0; NaN stays, so that it reaches the loss."""
+    none = x <= 0
+    return torch.where(none, 0.0, torch.where(none, 1.0, x).sqrt())
+
+
+class Points(NamedTuple):
+    """Points of the hyperboloid: `lengths` `(B,)`, sqrt(c) / 2 times the distance from the origin; `space` `(B, D)`, of norm sinh(2 lengths)."""
+
+    lengths: torch.Tensor
+    space: torch.Tensor
+
+
+class Ball:
+    """The Poincare ball of curvature -c, and the sphere for c = 0.
+
+    Args:
+        c: 0 or above; a number, or a tensor that is learned, above 0.
+        clip_r: length to which embeddings are clipped.
+    """
+
+    def __init__(self, c, clip_r):
+        self.c, self.clip_r = c, clip_r
+        self.flat = not isinstance(c, torch.Tensor) and c == 0
+
+    def _scaled(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """sqrt(c) times the clipped embeddings `(B, D)`, and their lengths `(B,)`."""
+        norms = _root(x.square().sum(1))
+        root = self.c**0.5
+        longest = torch.as_tensor(self.clip_r * root, dtype=x.dtype, device=x.device).clamp(max=FARTHEST)
+        long = norms * root > longest
+        lengths = torch.where(long, longest, norms * root)
+        return x * torch.where(long, longest / torch.where(norms > 0, norms, 1.0), root)[:, None], lengths
+
+    def points(self, x: torch.Tensor) -> Points:
+        """The points of the hyperboloid that embeddings `(B, D)` stand for."""
+        scaled, lengths = self._scaled(x)
+        there = lengths > 0
+        growth = torch.where(there, torch.sinh(2 * lengths) / torch.where(there, lengths, 1.0), 2.0)
+        return Points(lengths, scaled * growth[:, None])
+
+    def in_ball(self, x: torch.Tensor) -> torch.Tensor:
+        """The points `(B, D)` of the Poincare ball; of the sphere for c = 0."""
+        if self.flat:
+            return normalize(x)
+        scaled, lengths = self._scaled(x)
+        there = lengths > 0
+        shrunk = torch.where(there, torch.tanh(lengths) / torch.where(there, lengths, 1.0), 1.0)
+        return scaled * shrunk[:, None] / self.c**0.5
+
+    def distances(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Distances `(B, M)` of embeddings `(B, D)` and `(M, D)`; for c = 0 the squared chords 2 - 2 cos.
+
+        By matrix product. What lies within its rounding error of 0 is 0; there the gradient is 0 too.
+        """
+        if self.flat:
+            return 2 - 2 * normalize(x) @ normalize(y).T
+        one, other = self.points(x), self.points(y)
+        lengths = torch.sinh(2 * one.lengths)[:, None] * torch.sinh(2 * other.lengths)[None, :]
+        angular = lengths - one.space @ other.space.T
+        noise = (8 * torch.finfo(x.dtype).eps * lengths).detach()
+        angular = torch.where(angular < noise, 0.0, angular)
+        return self._distance(torch.sinh(one.lengths[:, None] - other.lengths[None, :]).square() + angular / 2)
+
+    def squared_distances(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Squared distances `(B, M)` in few passes over the matrix, for float64 without a gradient; for c = 0 the squared chords."""
+        if self.flat:
+            return self.distances(x, y)
+        one, other = self.points(x), self.points(y)
+        radial = torch.stack([one.lengths.sinh(), -one.lengths.cosh()], 1) @ torch.stack([other.lengths.cosh(), other.lengths.sinh()])
+        rows = torch.cat([torch.sinh(2 * one.lengths)[:, None], -one.space], 1)
+        angular = rows @ torch.cat([torch.sinh(2 * other.lengths)[:, None], other.space], 1).T
+        squared = radial.square_().add_(angular.clamp_(min=0), alpha=0.5)  # sinh(a - b) = sinh a cosh b - cosh a sinh b
+        return squared.sqrt_().asinh_().mul_(2 / self.c**0.5).square_()
+
+    def paired(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Distances `(P,)` of the rows of `x` `(P, D)` and `y` `(P, D)`, by differences: equal ones are exactly 0 apart."""
+        if self.flat:
+            return (normalize(x) - normalize(y)).square().sum(1)
+        (scaled, lengths), (others, other_lengths) = self._scaled(x), self._scaled(y)
+        chords = (normalize(scaled) - normalize(others)).square().sum(1)
+        angular = torch.sinh(2 * lengths) * torch.sinh(2 * other_lengths) * chords / 4
+        return self._distance(torch.sinh(lengths - other_lengths).square() + angular)
+
+    def _distance(self, squared_sinh: torch.Tensor) -> torch.Tensor:
+        return 2 / self.c**0.5 * torch.asinh(_root(squared_sinh))
