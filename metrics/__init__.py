@@ -132,6 +132,8 @@ def compute(
     exclude=None,
     progress=False,
     uncounted=0.0,
+    query_groups=None,
+    reference_groups=None,
 ) -> dict:
     """Metrics of an embedding space. Work that several of them share is done once.
 
@@ -148,6 +150,8 @@ def compute(
         exclude: `(N,)` index of each query in the reference, -1 where it is not there. Default: its own, or none in a reference.
         progress: show a bar on long searches.
         uncounted: value of a retrieval metric where no query counts, each being alone in its class.
+        query_groups: `(N,)` whole numbers, -1 for none, or names: a query does not find the samples of its own group (a sequence of images).
+            With a reference, `reference_groups` `(M,)` beside it.
 
     Returns:
         Name -> float, or an array for `rho_spectrum@0`, in the order of `names`.
@@ -157,7 +161,7 @@ def compute(
     """
     names = [names] if isinstance(names, str) else list(names)
     parsed = {name: _parse(name) for name in names}
-    plain = EmbeddingSpace(features, labels, reference, reference_labels, clusters, exclude, seed, _usable(device), progress)
+    plain = EmbeddingSpace(features, labels, reference, reference_labels, clusters, exclude, seed, _usable(device), progress, query_groups, reference_groups)
     cosine = plain.normalised() if any(p.cosine for p in parsed.values()) else None
     for space in {id(space): space for space in (plain, cosine) if space is not None}.values():
         wanted = [p.metric for p in parsed.values() if isinstance(p.metric, RetrievalMetric) and (cosine if p.cosine else plain) is space]
