@@ -16,7 +16,9 @@ from metrics._space import EmbeddingSpace
 from utilities.errors import UserError
 from utilities.registry import Registry, unknown
 
-__all__ = ["REGISTRY", "EmbeddingSpace", "check", "compute", "group", "higher_is_better", "is_array", "listing", "per_query", "searches"]
+__all__ = [
+    "REGISTRY", "EmbeddingSpace", "check", "compute", "findable", "group", "higher_is_better", "is_array", "listing", "per_query", "searches",
+]  # fmt: skip
 
 REGISTRY = Registry("metrics", "metric")
 FARTHEST = 2**62  # in place of a parameter of more than 18 digits: beyond any reference, within 64 bits
@@ -161,7 +163,8 @@ def compute(
     """
     names = [names] if isinstance(names, str) else list(names)
     parsed = {name: _parse(name) for name in names}
-    plain = EmbeddingSpace(features, labels, reference, reference_labels, clusters, exclude, seed, _usable(device), progress, query_groups, reference_groups)
+    groups = {"query_groups": query_groups, "reference_groups": reference_groups}
+    plain = EmbeddingSpace(features, labels, reference, reference_labels, clusters, exclude, seed, _usable(device), progress, **groups)
     cosine = plain.normalised() if any(p.cosine for p in parsed.values()) else None
     for space in {id(space): space for space in (plain, cosine) if space is not None}.values():
         wanted = [p.metric for p in parsed.values() if isinstance(p.metric, RetrievalMetric) and (cosine if p.cosine else plain) is space]
@@ -180,3 +183,11 @@ def per_query(names: list[str], space: EmbeddingSpace) -> dict[str, np.ndarray]:
     wanted = {name: _parse(name).metric for name in names}
     scores = space.scores(wanted.values())
     return {name: scores[metric.name, metric.parameter] for name, metric in wanted.items()}
+
+
+def findable(labels, reference_labels=None, exclude=None, query_groups=None, reference_groups=None) -> tuple[np.ndarray, np.ndarray]:
+    """`(N,)` samples of its class, and samples at all, that each query can find; arguments as in `compute`."""
+    reference = None if reference_labels is None else np.zeros((len(reference_labels), 1), np.float32)
+    groups = {"query_groups": query_groups, "reference_groups": reference_groups}
+    space = EmbeddingSpace(np.zeros((len(labels), 1), np.float32), labels, reference, reference_labels, exclude=exclude, **groups)
+    return space.relevant, space.visible

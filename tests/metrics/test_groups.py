@@ -48,7 +48,10 @@ def test_in_a_reference(limits, rounded):
     numbers = groups(150, 12, seed=1)
     exclude = np.where(np.arange(50) < 30, -1, np.arange(50) - 30)  # queries 30 to 49 are the reference's 0 to 19
     given = {"reference": features[30:], "reference_labels": labels[30:], "exclude": exclude}
-    for of_queries, of_reference in ((numbers[:50], numbers[30:]), (numbers[:50], numbers[30:][::-1])):  # with itself in its group, and apart
+    for of_queries, of_reference in (
+        (numbers[:50], numbers[30:]),
+        (numbers[:50], numbers[30:][::-1]),
+    ):  # with itself in its group, and apart
         for names in (RETRIEVAL, ["map_r", "mAP", "mrr"]):
             searched(features[:50], labels[:50], names, limits, **given, query_groups=of_queries, reference_groups=of_reference)
 
