@@ -112,16 +112,21 @@ def described(roles: Roles, searched: int, where: str, lone: int) -> str:
     Args:
         searched: images of the reference. where: what it is. lone: queries with no image of their class to find.
     """
-    queries = roles.size if roles.queries is None else len(roles.queries)
+    of_query, of_gallery = (taken(np.arange(roles.size), rows) for rows in (roles.queries, roles.gallery))
+    sequences = None if roles.sequences is None else len(np.unique(roles.sequences[roles.sequences >= 0]))
+    pool = None if roles.pool is None else len(roles.pool)
+    return told(len(of_query), searched, where, len(np.intersect1d(of_query, of_gallery)), pool, sequences, lone)
+
+
+def told(queries: int, searched: int, where: str, both: int, pool: int | None, sequences: int | None, lone: int) -> str:
+    """See `described`. both: images that are query and gallery. pool: those of class-wise numbers, None where roles do not differ."""
     said = []
-    if roles.differ:
-        both = len(np.intersect1d(taken(np.arange(roles.size), roles.queries), taken(np.arange(roles.size), roles.gallery)))
+    if pool is not None:
         said.append(f"{queries:,} queries search in {searched:,} images, {where}")
         said.append(f"{both:,} images are query and gallery, none finds itself" if both else "no image is query and gallery")
-        said.append(f"k-means, distances and spectra are of queries and gallery together, {len(roles.pool):,} images")
-    if roles.sequences is not None:
-        count = len(np.unique(roles.sequences[roles.sequences >= 0]))
-        said.append(f"images of one sequence, of {count:,}, never find each other")
+        said.append(f"k-means, distances and spectra are of queries and gallery together, {pool:,} images")
+    if sequences is not None:
+        said.append(f"images of one sequence, of {sequences:,}, never find each other")
     if lone:
         said.append(f"{lone:,} of {queries:,} queries have no image of their class to find: 0 for e_recall and mAP, left out by the others")
     return "; ".join(said)

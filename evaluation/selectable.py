@@ -23,9 +23,10 @@ def check(datasets: dict, opt) -> None:
     least = _least_others(metric)
     if split not in spaces.scored(datasets, opt) or least is None or not all(hasattr(d, "image_list") for d in datasets.values()):
         return
-    if galleries.there(datasets):
-        return _check_roles(datasets, split, metric, least, opt)
     sources = spaces.sources_of(split, spaces.scored(datasets, opt), opt) if metrics.searches(metric) else [split]
+    if galleries.there({source: datasets[source] for source in {split, *sources}}):
+        _check_roles(datasets, split, metric, least, opt)
+        return
     names = {split: _codes(dataset, opt) for split, dataset in datasets.items()}
     hits, others = _counts(names[split], [name for source in sources for name in names[source]], split in sources)
     if np.any((hits > 0) & (others >= least)):

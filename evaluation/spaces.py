@@ -43,7 +43,8 @@ class Space(NamedTuple):
         found = dict.fromkeys(of_queries, float("nan"))
         if of_queries and self.features is not None:
             found = metrics.compute(of_queries, **self.arguments(), **about)
-        found |= metrics.compute([name for name in names if name not in found], **self.pool.arguments(), **about)
+        of_classes = [name for name in names if name not in found]
+        found |= metrics.compute(of_classes, **self.pool.arguments(), **about) if of_classes else {}
         return {name: found[name] for name in names}
 
     def gallery(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
