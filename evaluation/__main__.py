@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def read(path: str, optional: tuple[str, ...] = OF_REFERENCE + ROLES + NAMES) -> dict:
+def read(path: str, optional: tuple[str, ...] = OF_REFERENCE + ROLES) -> dict:
     """The arrays of the file, by name. Raises UserError where it is none, or lacks what it must hold."""
     try:
         content = np.load(path, allow_pickle=False)
@@ -78,7 +78,7 @@ def read(path: str, optional: tuple[str, ...] = OF_REFERENCE + ROLES + NAMES) ->
 
 def read_queries(path: str, has_gallery: bool) -> dict:
     """See `read`. Raises UserError also where an array needs a reference that is not there."""
-    arrays = read(path)
+    arrays = read(path, OF_REFERENCE + ROLES + NAMES * has_gallery)
     extra = next((name for name in arrays if name in OF_REFERENCE and not (has_gallery and name == "exclude")), None)
     if "reference_features" not in arrays and extra is not None:
         raise UserError(f"{path}: {extra} needs reference_features" + ", or --gallery" * (extra == "exclude"))
@@ -109,7 +109,9 @@ def main(argv: list[str] | None = None) -> dict | list:
         metrics.check(name)
     seeds = range(flags.eval_kmeans_starts) if flags.eval_kmeans_starts else flags.seed
     arrays = read_queries(flags.file, flags.gallery is not None)
-    space, searched = from_files.space(flags.file, arrays, flags.gallery, None if flags.gallery is None else read(flags.gallery))
+    space, searched = from_files.space(
+        flags.file, arrays, flags.gallery, None if flags.gallery is None else read_queries(flags.gallery, True)
+    )
     device = "cuda" if flags.evaluate_on_gpu else "cpu"
     values = space.compute(flags.evaluation_metrics, seed=seeds, device=device, progress=True)
     scores = {Path(flags.file).stem: values}

@@ -98,7 +98,7 @@ def test_a_run_with_queries_and_a_gallery(with_roles, folder_data, tmp_path, cap
     resumed = main.main(parameters.read(["--resume_from", str(run.folder), "--n_epochs", "3"]))
     assert json.loads((resumed.folder / "summary.json").read_text())["roles"] == summary["roles"]
     tables = importlib.import_module("Result_Evaluations")
-    tables.main(["--runs", str(tmp_path), "--out", str(tmp_path / "tables")])
+    tables.main(tables.read(["--runs", str(tmp_path), "--out", str(tmp_path / "tables")]))
     assert any(text in path.read_text(encoding="utf-8") for path in (tmp_path / "tables").glob("*.md"))
 
 

@@ -389,6 +389,15 @@ def test_labels_by_names_or_by_numbers(tmp_path):
             command.main([queries, *run, gallery])
 
 
+def test_names_that_are_not_needed_are_not_read(tmp_path):
+    """Files of other programs hold what they like."""
+    x = np.random.default_rng(3).normal(size=(4, 2))
+    (path,) = files(tmp_path, odd={"features": x, "labels": [0, 0, 1, 1], "paths": np.array([None, 1, "a", []], dtype=object)})
+    assert command.main([path, "--evaluation_metrics", "map_r"]) == metrics.compute(["map_r"], x, [0, 0, 1, 1])
+    with pytest.raises(UserError, match="not an .npz file of plain arrays"):
+        command.main([path, "--gallery", path])
+
+
 def test_what_the_command_refuses_of_roles(tmp_path):
     x, y = np.random.default_rng(2).normal(size=(4, 2)), np.array([0, 0, 1, 1])
     good = {"features": x, "labels": y}

@@ -7,19 +7,8 @@ import torch
 import metrics
 from metrics._search import Limits, Search
 from tests.metrics._plain import RETRIEVAL, assert_retrieval, plain_per_query, random_space, ranked
-from tests.metrics.test_search import searched
+from tests.metrics.test_search import LIMITS, searched
 from utilities.errors import UserError
-
-LIMITS = [
-    Limits(),
-    Limits(sample=8),
-    Limits(pairs=1),
-    Limits(columns=16, rows=4, sample=9),
-    Limits(columns=16, rows=4, pairs=1),
-    Limits(columns=32, rows=16, sample=20, waiting=200),
-    Limits(rows=4, sample=5, kept=40),
-    Limits(kept=16, columns=8, rows=8),
-]
 
 
 def groups(size, of, seed=0):
@@ -153,3 +142,13 @@ def test_bad_groups_are_one_line(groups_of, words):
     with pytest.raises(UserError) as error:
         metrics.compute(["e_recall@1"], np.eye(5, 2), np.zeros(5, int), **groups_of)
     assert words in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("limits", LIMITS)
+def test_on_a_gpu(limits):
+    features, labels = random_space(spread=2.0, seed=31)
+    features, numbers = np.round(features), groups(120, 12)
+    searched(features, labels, RETRIEVAL, limits, device="cuda", query_groups=numbers)
+    given = {"reference": features[30:], "reference_labels": labels[30:], "reference_groups": numbers[30:]}
+    searched(features[:30], labels[:30], RETRIEVAL, limits, device="cuda", query_groups=numbers[:30], **given)
