@@ -162,7 +162,7 @@ def test_several_processes_measure_what_one_does(with_roles, folder_data, tmp_pa
         "--dataset_folder_path",
         str(folder_data),
         "--arch",
-        "conv4_normalize",
+        "conv4_frozen_normalize",
         "--embed_dim",
         "8",
         "--kernels",
