@@ -76,7 +76,7 @@ def train(opt, began=lambda: None):
 
     sampler.create_storage(evaluation_loader(splits["evaluation"], opt), trainer, runtime.device)
     run = run_of(opt, {**step.parts, "scheduler": scheduler, **OwnState.part(trainer)}, selection, runtime.ranks)
-    run.start(reports.environment(runtime, oodml.recorded(splits, network, opt, runtime), network))
+    run.start(reports.environment(runtime, oodml.recorded(splits, to_evaluate, network, opt, runtime), network))
     began()
     with reports.interruptible(run):
         features.fill(splits, network, opt, runtime)

@@ -32,10 +32,6 @@ REGISTRIES = {  # in the order in which their flags are listed
     "trainers": trainers.REGISTRY, "losses": criteria.REGISTRY, "miners": batch_mining.REGISTRY,
 }  # fmt: skip
 LISTS = ("losses", "miners", "samplers", "architectures", "datasets", "trainers", "metrics")
-DEFAULT_METRICS = [
-    "e_recall@1", "e_recall@2", "e_recall@4", "nmi", "f1", "mAP_1000", "mAP_lim", "mAP_c", "dists@intra", "dists@inter",
-    "dists@intra_over_inter", "rho_spectrum@0", "rho_spectrum@-1", "rho_spectrum@1", "rho_spectrum@2", "rho_spectrum@10",
-]  # fmt: skip
 
 
 class _Help(argparse.HelpFormatter):
@@ -182,7 +178,11 @@ def evaluation_parameters(parser) -> None:
 def _what_is_measured(group) -> None:
     """Metrics, embeddings, how often, which epoch is the best."""
     group.add_argument(
-        "--evaluation_metrics", nargs="+", default=DEFAULT_METRICS, metavar="METRIC", help="metrics to compute (--list metrics)"
+        "--evaluation_metrics",
+        nargs="+",
+        default=None,
+        metavar="METRIC",
+        help=f"metrics to compute, --list metrics (unset: those published for the data set where it names some, else {' '.join(composition.DEFAULT_METRICS)})",
     ).role = roles.EXTENT
     group.add_argument(
         "--storage_metrics",

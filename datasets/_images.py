@@ -218,7 +218,7 @@ class ImageSet(torch.utils.data.Dataset):
         name, split, root: the data set, which of its splits, where it was found.
         partial: None, or in which way the data set differs from the published one. notes: what else is worth saying at the start.
         is_query, is_gallery: bool `(N,)`: which images ask, and which are found. sequences: long `(N,)`, the number of an image's sequence,
-            -1 for an image without; None where no image has one.
+            -1 for an image without, and sequence_names, number -> name; None where no image has one.
         role_draws: bool `(D, N)`, the gallery of each of D random draws, whose other images ask: what is measured is the mean over the
             draws, and `is_query`, `is_gallery` are those of the first. None where the roles are not drawn.
         boxes: float32 `(N, 4)`, what `Image.box` says, NaN for a whole image; None where all are whole.
@@ -246,7 +246,7 @@ class ImageSet(torch.utils.data.Dataset):
         self.paths = [path for path, _ in self.image_list]
         self.is_query = np.fromiter((image.is_query for image in images), bool, len(images))
         self.is_gallery = np.fromiter((image.is_gallery for image in images), bool, len(images))
-        self.sequences, self.boxes, self.role_draws = _sequences(images), _boxes(images), None
+        (self.sequences, self.sequence_names), self.boxes, self.role_draws = _sequences(images), _boxes(images), None
         sizes = Counter(label for _, label in self.image_list)
         self.counts = {"images": len(images), "classes": self.n_classes, "single_image_classes": sum(n == 1 for n in sizes.values())}
 
@@ -315,11 +315,12 @@ class ImageSet(torch.utils.data.Dataset):
         return image.repeat(3, 1, 1) if len(image) == 1 else image.clone()
 
 
-def _sequences(images: list[Image]) -> np.ndarray | None:
-    """The number of each image's sequence, long `(N,)`, by order of appearance, -1 for none; None where no image has one."""
+def _sequences(images: list[Image]) -> tuple[np.ndarray, dict[int, str]] | tuple[None, None]:
+    """The number of each image's sequence, long `(N,)`, by order of appearance, -1 for none, and number -> name; None where no image has one."""
     numbers = {None: -1}
     found = np.fromiter((numbers.setdefault(image.sequence, len(numbers) - 1) for image in images), np.int64, len(images))
-    return found if len(numbers) > 1 else None
+    del numbers[None]
+    return (found, {number: name for name, number in numbers.items()}) if numbers else (None, None)
 
 
 def _boxes(images: list[Image]) -> np.ndarray | None:

@@ -14,13 +14,13 @@ import torch
 from tqdm import tqdm
 
 import metrics
-from evaluation import selectable, spaces
+from evaluation import galleries, selectable, spaces
 from evaluation.spaces import of_type
 from runs.run import named
 from utilities.errors import UserError
 from utilities.loading import SeededItems, evaluation_loader
 
-__all__ = ["Embedded", "embed", "embed_all", "evaluate", "loaders", "of_type", "score", "without_seeds"]
+__all__ = ["Embedded", "embed", "embed_all", "evaluate", "loaders", "of_type", "roles", "score", "without_seeds"]
 
 MAIN_EVALTYPE = "discriminative"  # the name of a network's one embedding
 
@@ -62,7 +62,8 @@ def check(model, loaders: dict, opt, runtime) -> None:
     model.train(was_training)
     rows = {name: output.float().cpu().numpy() for name, output in _outputs(embeddings, activations, bare=False).items()}
     widths = {of_type(rows, evaltype).shape[1] for evaltype in opt.evaltypes}
-    sizes = {split: len(loader.dataset) for split, loader in loaders.items()}
+    of_all = {split: galleries.of(without_seeds(loader.dataset), len(loader.dataset)) for split, loader in loaders.items()}
+    sizes = {split: len(galleries.taken(np.arange(one.size), one.gallery)) for split, one in of_all.items()}
     trunk = _outputs(embeddings, activations, bare=True) if opt.eval_use_trunk_output or opt.check_untrained_accuracy else {}
     trunk_widths = {output.shape[1] for output in trunk.values()}
     widths = trunk_widths if opt.eval_use_trunk_output else widths | trunk_widths
@@ -70,7 +71,20 @@ def check(model, loaders: dict, opt, runtime) -> None:
         for width in widths:
             spaces.check_components(opt.eval_pca, size, width)
     for split in spaces.scored(sizes, opt):
-        say_few_samples(split, opt.evaluation_metrics, sizes[split], opt.eval_pca or max(widths))
+        pool = of_all[split].pool
+        say_few_samples(split, opt.evaluation_metrics, of_all[split].size if pool is None else len(pool), opt.eval_pca or max(widths))
+    _say_roles(roles(loaders, opt), runtime)
+
+
+def roles(loaders: dict, opt) -> dict[str, str]:
+    """Split -> in words which of its images ask, which are found, and what class-wise numbers are of; without the splits that have no roles."""
+    datasets = {split: without_seeds(loader.dataset) for split, loader in loaders.items()}
+    return spaces.roles(galleries.images_of(datasets), opt) if galleries.there(datasets) else {}
+
+
+def _say_roles(texts: dict, runtime) -> None:
+    for split, text in texts.items():
+        runtime.say_once(f"{split}: {text}")
 
 
 def say_few_samples(name: str, metric_names: list[str], size: int, width: int) -> None:
@@ -166,6 +180,7 @@ def score(embedded: dict, opt, runtime) -> dict:
 
 def _score(embedded: dict, opt, runtime) -> dict:
     measured, device = spaces.scored(embedded, opt), _device(opt, runtime)
+    _say_roles(spaces.roles(embedded, opt), runtime)
     scores = {split: {} for split in measured}
     starts = getattr(opt, "eval_kmeans_starts", None)  # a run of an earlier version has no such flag
     about = {"seed": range(starts) if starts else opt.seed, "device": device, "progress": True}
@@ -176,9 +191,24 @@ def _score(embedded: dict, opt, runtime) -> dict:
         about["uncounted"] = float("nan")
     for evaltype in opt.evaltypes if measured else ():
         for split, parts in spaces.build(embedded, evaltype, opt).items():
-            values = [metrics.compute(opt.evaluation_metrics, **part._asdict(), **about) for part in parts]
-            scores[split].update({named(evaltype, name, opt.evaltypes): _mean([v[name] for v in values]) for name in values[0]})
+            found = [_values(parts, opt.evaluation_metrics, about), *_further_draws(embedded, split, evaltype, opt, about)]
+            means = {name: _mean([values[name] for values in found if name in values]) for name in found[0]}
+            scores[split].update({named(evaltype, name, opt.evaltypes): value for name, value in means.items()})
     return scores
+
+
+def _values(parts: list, names: list[str], about: dict) -> dict:
+    """Metric -> value of a split's spaces: of several super-classes their mean."""
+    values = [part.compute(names, **about) for part in parts]
+    return {name: _mean([found[name] for found in values]) for name in values[0]}
+
+
+def _further_draws(embedded: dict, split: str, evaltype: str, opt, about: dict):
+    """Of a split whose gallery is drawn at random, the values of the metrics that search, in each draw but the first."""
+    names = [name for name in opt.evaluation_metrics if metrics.searches(name)]
+    for dataset in galleries.draws(embedded[split].dataset)[1:] if names else ():
+        drawn = {**embedded, split: embedded[split]._replace(dataset=dataset)}
+        yield _values(spaces.build(drawn, evaltype, opt)[split], names, about)
 
 
 def what_stays(metric_names: list[str], opt) -> list[str]:

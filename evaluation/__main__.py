@@ -2,6 +2,10 @@
 
 The file holds `features` `(N, D)` and `labels` `(N,)`; with `reference_features` `(M, D)` and `reference_labels` `(M,)` the former are
 queries that search in the latter, where `exclude` `(N,)` may say which sample of the reference a query itself is (-1: none).
+`is_query` and `is_gallery` `(N,)` say instead which rows search in which, `sequence` `(N,)` which never find each other.
+
+`python -m evaluation QUERIES.npz --gallery GALLERY.npz`: the queries of one file in the gallery of another. Both may be dumped by
+`--dump_embeddings`; a query does not find the image of its own path. Where both name their classes, they go by these.
 
 `python -m evaluation RUN --outliers` lists the training images of a run with --loss subcenter_arcface that lie far from their class.
 """
@@ -16,22 +20,25 @@ import numpy as np
 
 import evaluation
 import metrics
-from evaluation import outliers, outputs
+from evaluation import from_files, outliers, outputs
+from evaluation.from_files import NAMES, OF_REFERENCE, ROLES
 from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.files import replacing
 from utilities.numbers import number, whole
 
 PROGRAM = "python -m evaluation"
 DEFAULT_METRICS = ["e_recall@1", "e_recall@2", "e_recall@4", "precision@1", "r_precision", "map_r", "nmi"]
-REQUIRED, OPTIONAL = ("features", "labels"), ("reference_features", "reference_labels", "exclude")
+REQUIRED = ("features", "labels")
 
 
 def parser() -> argparse.ArgumentParser:
     """The command's own flags."""
     parser = OneLineParser(prog=PROGRAM, description="Measure embeddings from an .npz file.", allow_abbrev=False)
-    help_file = "an .npz file with features (N, D) and labels (N,); optional reference_features, reference_labels, exclude"
+    help_file = "an .npz file with features (N, D) and labels (N,); optional reference_features, reference_labels, exclude, or is_query, is_gallery, sequence"
     help_metrics = f"what to measure, names of `python main.py --list metrics` (default: {' '.join(DEFAULT_METRICS)})"
     parser.add_argument("file", help=f"{help_file}; with --outliers a run folder, or the embeddings of its training images")
+    help_gallery = "the .npz file in whose gallery the queries of the first file search; class-wise numbers are of both together"
+    parser.add_argument("--gallery", default=None, metavar="FILE", help=help_gallery)
     parser.add_argument("--evaluation_metrics", nargs="+", default=DEFAULT_METRICS, metavar="METRIC", help=help_metrics)
     parser.add_argument("--seed", type=whole(0), default=1, help="seed of k-means (default: 1)")
     help_starts = "nmi, ami and f1 are the mean over N k-means starts, with the seeds 0 to N-1 (default: one start, with --seed)"
@@ -49,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def read(path: str, optional: tuple[str, ...] = OPTIONAL) -> dict:
+def read(path: str, optional: tuple[str, ...] = OF_REFERENCE + ROLES) -> dict:
     """The arrays of the file, by name. Raises UserError where it is none, or lacks what it must hold."""
     try:
         content = np.load(path, allow_pickle=False)
@@ -67,9 +74,15 @@ def read(path: str, optional: tuple[str, ...] = OPTIONAL) -> dict:
         missing.append("reference_labels")
     if missing:
         raise UserError(f"{path} has no {' and no '.join(missing)}; it holds {', '.join(found) or 'nothing'}")
-    extra = next((name for name in arrays if name in OPTIONAL), None)
+    return arrays
+
+
+def read_queries(path: str, has_gallery: bool) -> dict:
+    """See `read`. Raises UserError also where an array needs a reference that is not there."""
+    arrays = read(path, OF_REFERENCE + ROLES + NAMES * has_gallery)
+    extra = next((name for name in arrays if name in OF_REFERENCE and not (has_gallery and name == "exclude")), None)
     if "reference_features" not in arrays and extra is not None:
-        raise UserError(f"{path}: {extra} needs reference_features")
+        raise UserError(f"{path}: {extra} needs reference_features" + ", or --gallery" * (extra == "exclude"))
     return arrays
 
 
@@ -100,26 +113,29 @@ def take_ball(flags, arrays: dict) -> None:
 def main(argv: list[str] | None = None) -> dict | list:
     """Print the table of one file's metrics, or a run's outliers. Returns name -> value, or the outliers."""
     flags = parser().parse_args(argv)
+    if flags.outliers and flags.gallery is not None:
+        raise UserError("--outliers searches nowhere: leave out --gallery")
     if flags.outliers:
         return list_outliers(flags)
     for name in flags.evaluation_metrics:
         metrics.check(name)
     seeds = range(flags.eval_kmeans_starts) if flags.eval_kmeans_starts else flags.seed
     metrics.check_flags(flags)
-    arrays = read(flags.file, (*OPTIONAL, "flags"))
+    arrays = read_queries(flags.file, flags.gallery is not None)
+    space, searched = from_files.space(
+        flags.file, arrays, flags.gallery, None if flags.gallery is None else read_queries(flags.gallery, True)
+    )
     take_ball(flags, arrays)
     for line in evaluation.what_stays(flags.evaluation_metrics, flags):
         print(line)
-    values = metrics.compute(
-        flags.evaluation_metrics, arrays["features"], arrays["labels"], arrays.get("reference_features"), arrays.get("reference_labels"),
-        exclude=arrays.get("exclude"), seed=seeds, device="cuda" if flags.evaluate_on_gpu else "cpu", progress=True,
-        ball=metrics.ball(flags), rerank=metrics.reranking(flags),
-    )  # fmt: skip
+    measured_by = {"ball": metrics.ball(flags), "rerank": metrics.reranking(flags)}
+    device = "cuda" if flags.evaluate_on_gpu else "cpu"
+    values = space.compute(flags.evaluation_metrics, seed=seeds, device=device, progress=True, **measured_by)
     scores = {Path(flags.file).stem: values}
     size, dimensions = arrays["features"].shape
-    searched = f", searched in {len(arrays['reference_features']):,}" if "reference_features" in arrays else ""
-    print(f"{flags.file}: {size:,} embeddings of {dimensions} dimensions, {len(np.unique(arrays['labels'])):,} classes{searched}\n")
-    evaluation.say_few_samples(flags.file, flags.evaluation_metrics, size, dimensions)
+    classes = f"{len(np.unique(arrays['labels'])):,} classes"
+    print(f"{flags.file}: {size:,} embeddings of {dimensions} dimensions, {classes}{', ' * bool(searched)}{searched}\n")
+    evaluation.say_few_samples(flags.file, flags.evaluation_metrics, len((space.pool or space).features), dimensions)
     print(outputs.table(scores))
     if flags.out is not None:
         with replacing(flags.out) as file:

@@ -8,19 +8,19 @@ import architectures
 import datasets
 import evaluation
 from datasets import _oodml, _shift
-from evaluation import spaces
+from evaluation import outputs, spaces
 from runs.folder import run_folder
 from utilities.errors import UserError
 from utilities.loading import evaluation_loader
 from utilities.runtime import Runtime, random_states, set_random_states
 
 
-def recorded(splits: dict, network, opt, runtime) -> dict:
+def recorded(splits: dict, loaders: dict, network, opt, runtime) -> dict:
     """What environment.yaml says of the data; of a new run of `--split_scheme oodml` also how hard its split is for the untrained network.
 
     `fid` is that of the class means, as the authors' code has it and the published files; `fid_images` that of all images.
     """
-    data = datasets.record(splits)
+    data = outputs.about_data(splits, loaders, opt)
     if opt.split_scheme != _oodml.SCHEME or (opt.resume is not None and (run_folder(opt) / "environment.yaml").exists()):
         return data
     states = random_states()

@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+import datasets
 import evaluation
 import metrics
-from evaluation import charts, pictures, spaces
+from evaluation import charts, galleries, pictures, spaces
 from runs import checkpoint, reports
 from runs.folder import RunFolder, json_safe, measurement, run_folder
 from runs.records.damaged import as_folder
@@ -21,7 +22,9 @@ def on_test(run, splits: dict, runtime) -> dict:
     """What the selected epoch's checkpoint of a run gives on test. Returns {"test": {metric: value}}."""
     opt = run.opt.but(splits_to_eval=["test"])
     network = runtime.place(RunFolder(run.folder).network(evaltypes=opt.evaltypes))
-    return evaluation.evaluate(network, evaluation.loaders(splits, opt, runtime.ranks), opt, runtime)[0]
+    loaders = evaluation.loaders(splits, opt, runtime.ranks)
+    run.roles |= evaluation.roles(loaders, opt)
+    return evaluation.evaluate(network, loaders, opt, runtime)[0]
 
 
 def of_best_epoch(run, embedded: dict) -> None:
@@ -44,17 +47,18 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
     """Write `embeddings_<split>.npz` for each split, with several evaltypes `embeddings_<split>_<evaltype>.npz`. Returns the paths.
 
     A file holds `features` `(N, D)` float32 as they were measured, after --eval_pca, `labels` `(N,)`, `paths` and `class_names` `(N,)` where the data set
-    knows them, and `flags`, the JSON of the evaluation's flags. `python -m evaluation` reads it. Under `--eval_space hyperbolic` features are the
-    tangent vectors, the flags name the ball, and `points` `(N, D)` float32 are the points of the Poincare ball. Where `folder` has a file of
-    that name already, it goes to the folder `instead`, if that is given.
+    knows them, `is_query`, `is_gallery` and `sequence` `(N,)` where these are not the same for all, and `flags`, the JSON of the evaluation's flags.
+    `python -m evaluation` reads it. Under `--eval_space hyperbolic` features are the tangent vectors, the flags name the ball, and `points`
+    `(N, D)` float32 are the points of the Poincare ball. Where `folder` has a file of that name already, it goes to the folder `instead`,
+    if that is given.
     """
     ball, measured = metrics.ball(opt), opt.measured()
     if ball is not None:
         measured |= {"eval_space_c": ball.c, "eval_space_clip_r": ball.clip_r}
     paths, flags = [], np.array(json.dumps(measured))
-    features = {evaltype: _measured(embedded, evaltype, opt) for evaltype in opt.evaltypes}
+    features = {evaltype: spaces.projected(embedded, evaltype, opt) for evaltype in opt.evaltypes}
     for split, e in embedded.items():
-        about = {}
+        about = galleries.dumped(galleries.of(e.dataset, len(e.labels)))
         if hasattr(e.dataset, "paths"):
             about["paths"] = np.array([str(path) for path in e.dataset.paths])
         if hasattr(e.dataset, "class_names"):
@@ -67,13 +71,6 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
             with replacing(paths[-1], "wb") as file:
                 np.savez(file, features=features[evaltype][split], labels=e.labels, flags=flags, **about)
     return paths
-
-
-def _measured(embedded: dict, evaltype: str, opt) -> dict[str, np.ndarray]:
-    """split -> the features `(N, D)` that the metrics are given: the principal components, where these are asked for."""
-    if opt.eval_pca is None:
-        return {split: evaluation.of_type(e.features, evaltype) for split, e in embedded.items()}
-    return {split: compared.space.features for split, compared in spaces.compare(embedded, evaltype, opt).items()}
 
 
 def again(model, loaders: dict, opt, runtime) -> dict:
@@ -120,7 +117,18 @@ def _data(loaders: dict, opt) -> dict:
         "root": getattr(one, "root", None),
         "fingerprint": getattr(one, "fingerprint", None),
         "counts": {split: getattr(dataset, "counts", None) for split, dataset in there.items()},
+        **_roles(loaders, opt),
     }
+
+
+def about_data(splits: dict, loaders: dict, opt) -> dict:
+    """`datasets.record`, and under `roles` who searches where in the splits that are measured, where they have queries and a gallery."""
+    return {**datasets.record(splits), **_roles(loaders, opt)}
+
+
+def _roles(loaders: dict, opt) -> dict:
+    found = evaluation.roles(loaders, opt)
+    return {"roles": found} if found else {}
 
 
 def table(scores: dict, column: str = "value") -> str:

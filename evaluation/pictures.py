@@ -8,10 +8,10 @@ import bisect
 from pathlib import Path
 
 import numpy as np
-from torch.utils.data import ConcatDataset
+from torch.utils.data import ConcatDataset, Subset
 
 import metrics
-from evaluation import charts, spaces
+from evaluation import charts, galleries, spaces
 
 QUERIES, NEIGHBOURS = 8, 7
 CANDIDATES = 750  # queries among which the worst are looked for
@@ -31,28 +31,36 @@ def draw(folder: Path, embedded: dict, split: str, opt, title: str) -> list[Path
     """
     compared = spaces.compare(embedded, opt.evaltypes[0], opt)
     shown = compared[split]
-    features = {name: one.space.features for name, one in compared.items()}
-    labels = {name: one.space.labels for name, one in compared.items()}
-    images = embedded[split].dataset, ConcatDataset([embedded[source].dataset for source in shown.sources])
-    searched = f"on {split}" + (f" in {', '.join(shown.sources)}" if shown.sources != [split] else "")
+    features, labels, parents = ({name: one.whole()[k] for name, one in compared.items()} for k in range(3))
+    kept = [_subset(embedded[source].dataset, rows) for source, rows in zip(shown.sources, shown.kept, strict=True)]
+    images = _subset(embedded[split].dataset, shown.rows), ConcatDataset(kept)
+    searched = f"on {split}" + (
+        f" in {', '.join(shown.sources)}" if shown.sources != [split] else " in its gallery" if shown.rows is not None else ""
+    )
     paths = [folder / "sample_recoveries.png"]
-    queries = sample_queries(labels[split], opt.seed)
+    queries = sample_queries(shown.space.labels, opt.seed)
     recoveries(paths[0], images, shown, queries, f"{title}: nearest neighbours {searched}")
     worst, notes = worst_queries(shown, opt.seed)
     if len(worst):
         paths.append(folder / "worst_queries.png")
         recoveries(paths[-1], images, shown, worst, f"{title}: worst queries {searched}", notes)
+    title += ", queries and gallery" * any(one.pool is not None for one in compared.values())
     paths.append(charts.spectra(folder / "spectrum.png", features, opt.seed, title))
-    parents = {name: one.parents for name, one in compared.items()}
     paths.append(charts.distances(folder / "distances.png", features, labels, parents, opt.seed, title, shown.ball))
     if opt.eval_size_of_tsne:
         for name, one in compared.items():
             path = folder / f"tsne_{name}.png"
             about = f"{title}: t-SNE of {name}"
             supers = super_classes(embedded[name]) if opt.label_hierarchy_level == 0 else None
+            supers = galleries.taken(supers, one.pool)
             drawn = charts.tsne(path, features[name], labels[name], opt.eval_size_of_tsne, opt.seed, about, one.names, supers, one.ball)
             paths += [path] if drawn else []
     return paths
+
+
+def _subset(dataset, rows: np.ndarray | None):
+    """The images `rows` of a data set; all where it is None."""
+    return dataset if rows is None else Subset(dataset, rows)
 
 
 def sample_queries(labels: np.ndarray, seed: int) -> np.ndarray:
@@ -81,7 +89,7 @@ def searches(compared: spaces.Compared, queries: np.ndarray):
     parents, reference_parents = (everywhere, everywhere) if compared.parents is None else (compared.parents, compared.reference_parents)
     for parent in np.unique(parents[queries]):
         here, kept = np.flatnonzero(parents[queries] == parent), np.flatnonzero(reference_parents[: len(reference)] == parent)
-        yield here, metrics.space_of(compared.ball, **space.part(queries[here], kept)._asdict()), kept
+        yield here, metrics.space_of(compared.ball, **space.part(queries[here], kept).arguments()), kept
 
 
 def worst_queries(compared: spaces.Compared, seed: int) -> tuple[np.ndarray, list[str]]:
@@ -104,12 +112,10 @@ def worst_queries(compared: spaces.Compared, seed: int) -> tuple[np.ndarray, lis
 
 def findable(compared: spaces.Compared) -> np.ndarray:
     """`(N,)` samples of its class that each query can find."""
-    reference, reference_labels, exclude = compared.space.gallery()
-    labels = compared.space.labels
-    if compared.parents is not None:  # a class in two super-classes counts as two
-        apart = max(labels.max(), reference_labels.max()) + 1
-        labels, reference_labels = labels + apart * compared.parents, reference_labels + apart * compared.reference_parents
-    return metrics.EmbeddingSpace(compared.space.features, labels, reference, reference_labels, exclude=exclude).relevant
+    space = compared.space
+    groups = space.query_groups, space.query_groups if space.reference is None else space.reference_groups
+    _, labels, exclude = space.gallery()
+    return spaces.findable(space.labels, labels, exclude, groups, compared.parents, compared.reference_parents)[0]
 
 
 def nearest(compared: spaces.Compared, queries: np.ndarray, count: int) -> list[np.ndarray]:
@@ -182,6 +188,8 @@ def _image(dataset, index: int) -> np.ndarray:
     """The whole image `(H, W, 3)` of a data set or of several joined, at most `PIXELS` wide and high."""
     import PIL.Image
 
+    if isinstance(dataset, Subset):
+        return _image(dataset.dataset, int(dataset.indices[index]))
     if isinstance(dataset, ConcatDataset):
         number = bisect.bisect_right(dataset.cumulative_sizes, index)
         return _image(dataset.datasets[number], index - (dataset.cumulative_sizes[number - 1] if number else 0))

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 
 import metrics
-from evaluation import spaces
+from evaluation import galleries, spaces
 from utilities.errors import UserError
 from utilities.flags import has_folds
 
@@ -24,6 +24,9 @@ def check(datasets: dict, opt) -> None:
     if split not in spaces.scored(datasets, opt) or least is None or not all(hasattr(d, "image_list") for d in datasets.values()):
         return
     sources = spaces.sources_of(split, spaces.scored(datasets, opt), opt) if metrics.searches(metric) else [split]
+    if galleries.there({source: datasets[source] for source in {split, *sources}}):
+        _check_roles(datasets, split, metric, least, opt)
+        return
     names = {split: _codes(dataset, opt) for split, dataset in datasets.items()}
     hits, others = _counts(names[split], [name for source in sources for name in names[source]], split in sources)
     if np.any((hits > 0) & (others >= least)):
@@ -37,6 +40,23 @@ def check(datasets: dict, opt) -> None:
     else:
         why = f"{what}, has a single image of each of its {len(set(names[split])):,} classes"
     raise UserError(f"{metric} on {split} chooses the epoch and would be the same in all: {why}. {_way_out(split, split in sources, opt)}")
+
+
+def _check_roles(datasets: dict, split: str, metric: str, least: int, opt) -> None:
+    """The same where queries and gallery differ, or images have sequences: of them who can find whom; of a clustering, of both together."""
+    plan = spaces.plans(galleries.images_of(datasets), opt)[split]
+    if metrics.searches(metric):
+        hits, seen = plan.findable()
+    else:
+        labels, parents = (plan.labels, plan.parents) if plan.pool is None else (plan.pool_labels, plan.pool_parents)
+        hits, seen = spaces.findable(labels, labels, np.arange(len(labels)), (None, None), parents, parents)
+    if np.any((hits > 0) & (seen - hits >= least)):
+        return
+    why = f"a query finds at most {max(seen - hits)} images of other classes, {least} or more are needed" if hits.any() else (
+        "no query has another image of its class" + " to find: in the gallery, and not of its sequence" * metrics.searches(metric)
+    )  # fmt: skip
+    way_out = "Make more images queries and gallery (is_query, is_gallery), or choose another metric by --storage_metrics"
+    raise UserError(f"{metric} on {split} chooses the epoch and would be the same in all: {why}. {way_out}")
 
 
 def _least_others(metric: str) -> int | None:

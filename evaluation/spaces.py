@@ -5,6 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 import metrics
+from evaluation import galleries
+from evaluation.galleries import taken
 from utilities.errors import UserError
 from utilities.hyperbolic import Ball
 
@@ -15,13 +17,36 @@ LEVELS = ("class_names", "super_labels")  # a data set's names of each --label_h
 
 
 class Space(NamedTuple):
-    """Arguments of `metrics.compute`. `exclude` `(N,)`: index of each query in the reference, -1 where it is not there."""
+    """Queries and what they search in. `exclude` `(N,)`: index of each query in the reference, -1 where it is not there.
 
-    features: np.ndarray
-    labels: np.ndarray
+    `query_groups` `(N,)`, `reference_groups` `(M,)`: sequences, whose images never find each other. `pool`: the space that class-wise
+    numbers are of, where that is not the queries'. A super-class whose images are all gallery has a pool alone: `features` is None.
+    """
+
+    features: np.ndarray | None
+    labels: np.ndarray | None
     reference: np.ndarray | None = None
     reference_labels: np.ndarray | None = None
     exclude: np.ndarray | None = None
+    query_groups: np.ndarray | None = None
+    reference_groups: np.ndarray | None = None
+    pool: "Space | None" = None
+
+    def arguments(self) -> dict:
+        """Those of `metrics.compute` and `metrics.EmbeddingSpace`."""
+        return {name: value for name, value in self._asdict().items() if name != "pool"}
+
+    def compute(self, names: list[str], **about) -> dict:
+        """`metrics.compute`: neighbours are those of the queries, class-wise numbers the pool's."""
+        if self.pool is None:
+            return metrics.compute(names, **self.arguments(), **about)
+        of_queries = [name for name in names if metrics.searches(name)]
+        found = dict.fromkeys(of_queries, float("nan"))
+        if of_queries and self.features is not None:
+            found = metrics.compute(of_queries, **self.arguments(), **about)
+        of_classes = [name for name in names if name not in found]
+        found |= metrics.compute(of_classes, **self.pool.arguments(), **about) if of_classes else {}
+        return {name: found[name] for name in names}
 
     def gallery(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """What the queries search in: features `(M, D)`, labels `(M,)`, and the index `(N,)` of each query in them, -1 for none."""
@@ -32,24 +57,81 @@ class Space(NamedTuple):
     def part(self, rows: np.ndarray, kept: np.ndarray) -> "Space":
         """The queries `rows` in the part `kept` of what they search in, both ascending indices."""
         reference, reference_labels, exclude = self.gallery()
+        of_reference = self.query_groups if self.reference is None else self.reference_groups
         places = np.full(len(reference) + 1, -1)  # one more, for queries that are not in the reference: index -1
         places[kept] = np.arange(len(kept))
-        return Space(self.features[rows], self.labels[rows], reference[kept], reference_labels[kept], places[exclude[rows]])
+        groups = taken(self.query_groups, rows), taken(of_reference, kept)
+        return Space(self.features[rows], self.labels[rows], reference[kept], reference_labels[kept], places[exclude[rows]], *groups)
+
+
+class Plan(NamedTuple):
+    """Who of a split searches where, before there are features.
+
+    labels `(N,)`: of the queries, and `exclude`, `query_groups` as in `Space`. reference_labels `(M,)`, reference_groups: of what they
+    search in; None: of themselves. names: label -> name, None where the data set knows none. sources: the splits whose images, one after
+    the other, are the reference. parents `(N,)`, reference_parents `(M,)`: super-classes, inside which alone is searched; None where
+    everywhere is. rows `(N,)`: which of the split's images the queries are, and kept: of each source which are the reference; None: all.
+    pool `(P,)`: the split's images that class-wise numbers are of, with pool_labels and pool_parents; None: the queries.
+    """
+
+    labels: np.ndarray
+    reference_labels: np.ndarray | None
+    exclude: np.ndarray | None
+    query_groups: np.ndarray | None
+    reference_groups: np.ndarray | None
+    names: dict | None
+    sources: list[str]
+    parents: np.ndarray | None
+    reference_parents: np.ndarray | None
+    rows: np.ndarray | None
+    kept: list
+    pool: np.ndarray | None
+    pool_labels: np.ndarray | None
+    pool_parents: np.ndarray | None
+
+    def space(self, rows: np.ndarray, reference: np.ndarray | None) -> Space:
+        """The space of the split's features `rows` `(N', D)` in the features `reference` `(M, D)`, the images of `kept`."""
+        own = self.reference_labels is None
+        pool = None if self.pool is None else Space(rows[self.pool], self.pool_labels)
+        groups = self.query_groups, self.reference_groups
+        return Space(taken(rows, self.rows), self.labels, None if own else reference, self.reference_labels, self.exclude, *groups, pool)
+
+    def findable(self) -> tuple[np.ndarray, np.ndarray]:
+        """See `findable`."""
+        reference = self.labels if self.reference_labels is None else self.reference_labels
+        exclude = np.arange(len(self.labels)) if self.reference_labels is None else self.exclude
+        of_reference = self.query_groups if self.reference_labels is None else self.reference_groups
+        return findable(self.labels, reference, exclude, (self.query_groups, of_reference), self.parents, self.reference_parents)
 
 
 class Compared(NamedTuple):
-    """A split and what it is compared with, not yet cut into super-classes.
-
-    names: label -> name, None where the data set knows none. sources: the splits whose images, one after the other, are the reference.
-    parents `(N,)`, reference_parents `(M,)`: super-classes, inside which alone is searched; None where everywhere is.
-    """
+    """A split and what it is compared with, not yet cut into super-classes. The other fields are those of `Plan`."""
 
     space: Space
     names: dict | None
     sources: list[str]
     parents: np.ndarray | None = None
     reference_parents: np.ndarray | None = None
+    rows: np.ndarray | None = None
+    kept: list | None = None
+    pool: np.ndarray | None = None
+    pool_parents: np.ndarray | None = None
     ball: Ball | None = None  # in which distances are measured; None: Euclidean ones
+
+    def whole(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Features, labels and super-classes of the images that class-wise numbers are of."""
+        if self.space.pool is None:
+            return self.space.features, self.space.labels, self.parents
+        return self.space.pool.features, self.space.pool.labels, self.pool_parents
+
+
+def findable(labels, reference_labels, exclude, groups, parents=None, reference_parents=None) -> tuple[np.ndarray, np.ndarray]:
+    """`(N,)` images of its class, and images at all, that each query can find; with `parents` in its super-class. See `metrics.findable`."""
+    if parents is None:
+        return metrics.findable(labels, reference_labels, exclude, *groups)
+    apart = max(labels.max(), reference_labels.max()) + 1  # a class in two super-classes counts as two
+    inside = labels + apart * parents, reference_labels + apart * reference_parents
+    return metrics.findable(*inside, exclude, *groups)[0], metrics.findable(parents, reference_parents, exclude, *groups)[0]
 
 
 def scored(splits, opt) -> list[str]:
@@ -65,24 +147,46 @@ def check(datasets: dict, opt) -> None:
     measured = scored(datasets, opt)
     deepest = opt.label_hierarchy_level + (opt.tester == INSIDE_PARENTS)
     flag = "--tester same_parent_label" if opt.tester == INSIDE_PARENTS else f"--label_hierarchy_level {opt.label_hierarchy_level}"
-    parents = {}
-    for split, dataset in datasets.items():
-        table = names_at(dataset, deepest) if deepest else {}
-        if None in table.values():
+    for dataset in datasets.values():
+        if deepest and None in names_at(dataset, deepest).values():
             those = "online_products, glyphs and a folder X/<super>/<class>/ do"
             raise UserError(f"{flag}: --dataset {dataset.name} knows no super-classes; {those}")
-        parents[split] = set(table.values())
+    galleries.check(datasets, measured)
     if opt.tester == INSIDE_PARENTS:
         for split in measured:
-            alone = parents[split] - set().union(*(parents[source] for source in sources_of(split, measured, opt)))
+            found = set().union(*(_names_of(datasets[source], deepest, "gallery") for source in sources_of(split, measured, opt)))
+            alone = _names_of(datasets[split], deepest, "queries") - found
             if alone:
                 reference = f"--eval_reference_set {opt.eval_reference_set}"
                 raise UserError(f"{flag}: the super-class {min(alone)!r} of {split} has no image in the reference, {reference}")
     if opt.eval_reference_set == TRAINING:
-        names = {split: set(names_at(dataset, opt.label_hierarchy_level).values()) for split, dataset in datasets.items()}
+        found = _names_of(datasets["train"], opt.label_hierarchy_level, "gallery")
         for split in measured:
-            if names[split].isdisjoint(names["train"]):
+            if found.isdisjoint(_names_of(datasets[split], opt.label_hierarchy_level, "queries")):
                 print(f"--eval_reference_set {TRAINING}: no query of {split} has a counterpart in the reference, it can find nothing")
+
+
+def _names_of(dataset, level: int, role: str) -> set:
+    """The names at a level of a data set's `queries` or `gallery`."""
+    table, rows = names_at(dataset, level), getattr(galleries.of(dataset, len(dataset)), role)
+    return set(table.values()) if rows is None else {table[dataset.image_list[row][1]] for row in rows.tolist()}
+
+
+def roles(images: dict, opt) -> dict[str, str]:
+    """Split -> in words who of it asks, who is found and what class-wise numbers are of; of the splits to measure where that is to be said.
+
+    `images`: split -> `galleries.Images` or `evaluation.Embedded`.
+    """
+    of_all, found = galleries.of_all(images), {}
+    if not any(one.differ or one.sequences is not None for one in of_all.values()):
+        return found
+    for split, plan in plans(images, opt).items():
+        one = of_all[split]
+        if split in scored(images, opt) and (one.differ or one.sequences is not None or any(kept is not None for kept in plan.kept)):
+            where = "its gallery" if plan.sources == [split] else f"the gallery of {', '.join(plan.sources)}"
+            searched = len(plan.labels if plan.reference_labels is None else plan.reference_labels)
+            found[split] = galleries.described(one, searched, where, int((plan.findable()[0] == 0).sum()))
+    return {split: text for split, text in found.items() if text}
 
 
 def check_components(components: int | None, size: int, width: int) -> None:
@@ -110,26 +214,75 @@ def compare(embedded: dict, evaltype: str, opt) -> dict[str, Compared]:
         embedded: split -> `evaluation.Embedded`, of the splits `scored` and of those that only serve as reference.
         evaltype: which embedding; see `of_type`.
     """
-    features = {split: of_type(e.features, evaltype) for split, e in embedded.items()}
-    labels, names = _codes(embedded, opt.label_hierarchy_level, opt)
-    parents = _codes(embedded, opt.label_hierarchy_level + 1, opt)[0] if opt.tester == INSIDE_PARENTS else dict.fromkeys(embedded)
-    if opt.eval_reference_set == SELF:
-        own = {split: Space(_projection(rows, opt.eval_pca)(rows), labels[split]) for split, rows in features.items()}
-        return {split: Compared(own[split], names[split], [split], parents[split], parents[split], metrics.ball(opt)) for split in own}
-    sources = sources_of(None, scored(embedded, opt), opt)
-    if not set(sources) <= set(features):
-        raise UserError(f"--eval_reference_set {opt.eval_reference_set}: the training images were not embedded")
-    project = _projection(_joined(features, sources), opt.eval_pca)
-    projected = {split: project(rows) for split, rows in features.items()}
-    reference, reference_labels = _joined(projected, sources), _joined(labels, sources)
-    reference_parents = _joined(parents, sources) if opt.tester == INSIDE_PARENTS else None
-    starts = dict(zip(sources, np.cumsum([0, *(len(features[split]) for split in sources)]), strict=False))
+    rows, references, ball = projected(embedded, evaltype, opt), {}, metrics.ball(opt)
     compared = {}
-    for split, rows in projected.items():
-        exclude = starts[split] + np.arange(len(rows)) if split in starts else np.full(len(rows), -1)
-        space = Space(rows, labels[split], reference, reference_labels, exclude)
-        compared[split] = Compared(space, names[split], sources, parents[split], reference_parents, metrics.ball(opt))
+    for split, plan in plans(embedded, opt).items():
+        key = tuple(plan.sources)
+        if plan.reference_labels is not None and key not in references:  # one array for all that search in it
+            references[key] = _joined([taken(rows[source], kept) for source, kept in zip(plan.sources, plan.kept, strict=True)])
+        about = plan.names, plan.sources, plan.parents, plan.reference_parents, plan.rows, plan.kept, plan.pool, plan.pool_parents
+        compared[split] = Compared(plan.space(rows[split], references.get(key)), *about, ball)
     return compared
+
+
+def plans(images: dict, opt) -> dict[str, Plan]:
+    """Split -> who of it searches where. `images`: split -> anything with `labels` and `dataset`, of all splits that are embedded.
+
+    Raises UserError where the training images are the reference and are not there, or the data set lacks what is compared by.
+    """
+    level, measured = opt.label_hierarchy_level, scored(images, opt)
+    labels, names = _codes(images, level, opt)
+    parents = _codes(images, level + 1, opt)[0] if opt.tester == INSIDE_PARENTS else dict.fromkeys(images)
+    of_all = galleries.of_all(images)
+    sequences, found = galleries.numbers(of_all), {}
+    for split in images:
+        own, sources = of_all[split], sources_of(split, measured, opt)
+        _there(sources, images, opt)
+        kept = [of_all[source].gallery for source in sources]
+        by_images = [labels, sequences, parents]
+        queries = [taken(values[split], own.queries) for values in by_images]
+        if opt.eval_reference_set == SELF and not own.differ:
+            reference, exclude = [None, None, queries[2]], None
+        else:
+            parts = [[taken(values[source], rows) for source, rows in zip(sources, kept, strict=True)] for values in by_images]
+            reference = [None if part[0] is None else _joined(part) for part in parts]
+            exclude = taken(_places(split, sources, kept, [len(part) for part in parts[0]], own.size), own.queries)
+        found[split] = Plan(
+            labels=queries[0], reference_labels=reference[0], exclude=exclude, query_groups=queries[1], reference_groups=reference[1],
+            names=names[split], sources=sources, parents=queries[2], reference_parents=reference[2], rows=own.queries, kept=kept,
+            pool=own.pool, pool_labels=taken(labels[split], own.pool), pool_parents=taken(parents[split], own.pool),
+        )  # fmt: skip
+    return found
+
+
+def _places(split: str, sources: list[str], kept: list, sizes: list[int], size: int) -> np.ndarray:
+    """Index `(N,)` of each of a split's images in the reference that the `sources` make, -1 where it is not there."""
+    if split not in sources:
+        return np.full(size, -1)
+    number = sources.index(split)
+    places = np.full(size, -1)
+    places[slice(None) if kept[number] is None else kept[number]] = sum(sizes[:number]) + np.arange(sizes[number])
+    return places
+
+
+def projected(embedded: dict, evaltype: str, opt) -> dict[str, np.ndarray]:
+    """Split -> features `(N', D)` of all its images as they are measured: their principal components, where --eval_pca asks for them."""
+    features = {split: of_type(e.features, evaltype) for split, e in embedded.items()}
+    if opt.eval_pca is None:
+        return features
+    of_all = galleries.of_all(embedded)
+    found = {split: taken(rows, of_all[split].gallery) for split, rows in features.items()}
+    if opt.eval_reference_set == SELF:
+        return {split: _projection(found[split], opt.eval_pca)(rows) for split, rows in features.items()}
+    sources = sources_of(None, scored(embedded, opt), opt)
+    _there(sources, embedded, opt)
+    project = _projection(_joined([found[source] for source in sources]), opt.eval_pca)
+    return {split: project(rows) for split, rows in features.items()}
+
+
+def _there(sources: list[str], images: dict, opt) -> None:
+    if not set(sources) <= set(images):
+        raise UserError(f"--eval_reference_set {opt.eval_reference_set}: the training images were not embedded")
 
 
 def of_type(features: dict, evaltype: str) -> np.ndarray:
@@ -179,8 +332,8 @@ def sources_of(split: str | None, scored: list[str], opt) -> list[str]:
     return {SELF: [split], COMBINED: scored, TRAINING: ["train"]}[opt.eval_reference_set]
 
 
-def _joined(arrays: dict, splits: list[str]) -> np.ndarray:
-    return arrays[splits[0]] if len(splits) == 1 else np.concatenate([arrays[split] for split in splits])
+def _joined(arrays: list) -> np.ndarray:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def names_at(dataset, level: int) -> dict:
@@ -214,14 +367,18 @@ def _inside_parents(compared: Compared) -> list[Space]:
     space = compared.space
     if compared.parents is None:
         return [space]
-    parts = []
-    for parent in np.unique(compared.parents):  # each is a space of its own, searched and clustered by itself
+    whole, parts = compared.parents if space.pool is None else compared.pool_parents, []
+    for parent in np.unique(whole):  # each is a space of its own, searched and clustered by itself
         rows = np.flatnonzero(compared.parents == parent)
-        if space.reference is None:
-            parts.append(Space(space.features[rows], space.labels[rows]))
-            continue
-        kept = np.flatnonzero(compared.reference_parents == parent)
-        parts.append(space.part(rows, kept))
+        if space.pool is not None:
+            inside = np.flatnonzero(whole == parent)
+            pool = Space(space.pool.features[inside], space.pool.labels[inside])
+            kept = np.flatnonzero(compared.reference_parents == parent)
+            parts.append((space.part(rows, kept) if len(rows) else Space(None, None))._replace(pool=pool))
+        elif space.reference is None:
+            parts.append(Space(space.features[rows], space.labels[rows], query_groups=taken(space.query_groups, rows)))
+        else:
+            parts.append(space.part(rows, np.flatnonzero(compared.reference_parents == parent)))
     return parts
 
 

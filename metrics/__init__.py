@@ -21,8 +21,8 @@ from utilities.errors import UserError
 from utilities.registry import Registry, unknown
 
 __all__ = [
-    "REGISTRY", "AlphaExpansion", "EmbeddingSpace", "KReciprocal", "add_arguments", "ball", "check", "check_flags", "compute", "group",
-    "higher_is_better", "is_array", "listing", "per_query", "reranking", "searches", "space_of",
+    "REGISTRY", "AlphaExpansion", "EmbeddingSpace", "KReciprocal", "add_arguments", "ball", "check", "check_flags", "compute", "findable",
+    "group", "higher_is_better", "is_array", "listing", "per_query", "reranking", "searches", "space_of",
 ]  # fmt: skip
 
 REGISTRY = Registry("metrics", "metric")
@@ -141,6 +141,8 @@ def compute(
     uncounted=0.0,
     ball=None,
     rerank=None,
+    query_groups=None,
+    reference_groups=None,
 ) -> dict:
     """Metrics of an embedding space. Work that several of them share is done once.
 
@@ -160,6 +162,8 @@ def compute(
         ball: a `utilities.hyperbolic.Ball`: neighbours are found by its distances of the points for which the features stand. Metrics that
             do not search, and the `c_` ones, are Euclidean all the same.
         rerank: a `KReciprocal` or an `AlphaExpansion`, of whose lists the ranking metrics then are, the `c_` ones too.
+        query_groups: `(N,)` whole numbers, -1 for none, or names: a query does not find the samples of its own group (a sequence of images).
+            With a reference, `reference_groups` `(M,)` beside it.
 
     Returns:
         Name -> float, or an array for `rho_spectrum@0`, in the order of `names`.
@@ -169,7 +173,8 @@ def compute(
     """
     names = [names] if isinstance(names, str) else list(names)
     parsed = {name: _parse(name) for name in names}
-    plain = space_of(ball, features, labels, reference, reference_labels, clusters, exclude, seed, _usable(device), progress)
+    groups = {"query_groups": query_groups, "reference_groups": reference_groups}
+    plain = space_of(ball, features, labels, reference, reference_labels, clusters, exclude, seed, _usable(device), progress, **groups)
     cosine = plain.normalised() if any(p.cosine for p in parsed.values()) else None
     for space in {id(space): space for space in (plain, cosine) if space is not None}.values():
         wanted = [p.metric for p in parsed.values() if isinstance(p.metric, RetrievalMetric) and (cosine if p.cosine else plain) is space]
@@ -190,3 +195,11 @@ def per_query(names: list[str], space: EmbeddingSpace) -> dict[str, np.ndarray]:
     wanted = {name: _parse(name).metric for name in names}
     scores = space.scores(wanted.values())
     return {name: scores[metric.name, metric.parameter] for name, metric in wanted.items()}
+
+
+def findable(labels, reference_labels=None, exclude=None, query_groups=None, reference_groups=None) -> tuple[np.ndarray, np.ndarray]:
+    """`(N,)` samples of its class, and samples at all, that each query can find; arguments as in `compute`."""
+    reference = None if reference_labels is None else np.zeros((len(reference_labels), 1), np.float32)
+    groups = {"query_groups": query_groups, "reference_groups": reference_groups}
+    space = EmbeddingSpace(np.zeros((len(labels), 1), np.float32), labels, reference, reference_labels, exclude=exclude, **groups)
+    return space.relevant, space.visible

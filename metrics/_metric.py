@@ -20,7 +20,7 @@ class Hits(NamedTuple):
 
     queries `(H,)`: row of the hit's query, ascending. ranks `(H,)`: 1 for the nearest sample, ascending within a query.
     orders `(H,)`: 1 for a query's first hit, 2 for its second. relevant `(Q,)`: samples of the query's class that can be found,
-    the query left out. sizes `(Q,)`: samples of its class in the reference, the query counted in where it is one of them.
+    the query and its group left out. sizes `(Q,)`: the same, the query counted in where it is in the reference.
     """
 
     queries: np.ndarray

@@ -7,7 +7,8 @@ reference, whichever is higher. One matrix product for each tile of queries x re
 candidates, scores at or above the cut, are kept and sorted. Where an estimate was too high, the query is searched again.
 
 Ranks are those of float64 distances all the same: `_ties.py` orders neighbours whose float32 scores lie within rounding of each
-other. A query is left out of its own neighbours by its index. A search of a set in itself computes each score once (`_triangle.py`).
+other. A query is left out of its own neighbours by its index, and the samples of its own group with it. A search of a set in itself
+computes each score once (`_triangle.py`).
 """
 
 from dataclasses import dataclass
@@ -103,6 +104,7 @@ class Search:
             self.reference[start : start + len(block), :d] = torch.from_numpy(moved)
             self.reference[start : start + len(block), d + 1] = torch.from_numpy(-0.5 * (moved**2).sum(1))
         self.reference = self.reference.to(self.device)
+        self.groups = None if space.groups is None else torch.from_numpy(space.groups[1]).to(self.device)  # (M,)
         generator = np.random.default_rng(0)  # the sample decides what is kept, never a result
         self.sample = torch.from_numpy(np.sort(generator.choice(m, min(m, self.limits.sample), replace=False))).to(self.device)  # (S,)
         self.buffer = torch.empty(self.limits.rows * min(self.limits.columns, max(m, 1)), dtype=torch.float32, device=self.device)
@@ -163,7 +165,7 @@ class Search:
         queries[:, -2] = torch.from_numpy(-0.5 * squares)
         block = Block(rows, queries.to(self.device), noise.astype(np.float32))
         if self.space.reference_size <= self.limits.columns:
-            block.only_tile = self.tile(block.queries, 0)
+            block.only_tile = self.hidden(self.tile(block.queries, 0), rows, slice(None))
         return block
 
     def tile(self, queries, start: int) -> torch.Tensor:
@@ -172,6 +174,13 @@ class Search:
         self.work.scores += len(queries) * len(reference)
         scores = self.buffer[: len(queries) * len(reference)].view(len(queries), len(reference))
         return _product(queries, reference, out=scores)
+
+    def hidden(self, scores: torch.Tensor, rows: np.ndarray, columns) -> torch.Tensor:
+        """The scores `(B, W)` of queries `rows` with reference samples `columns`, in place -inf where both are of one group."""
+        if self.groups is None:
+            return scores
+        queries = torch.from_numpy(self.space.groups[0][rows]).to(self.device)
+        return scores.masked_fill_(queries[:, None] == self.groups[columns][None, :], -np.inf)
 
     def set_cuts(self, block: "Block", needs: list[Need], attempt: int) -> None:
         """Set the block's cuts and, for each need, the cuts at or above which all its hits lie."""
@@ -191,10 +200,11 @@ class Search:
     def sampled(self, block: "Block") -> np.ndarray:
         """Scores `(B, S)` of the sample of the reference."""
         if block.sampled is None:
-            in_tile = block.only_tile is not None
-            block.sampled = (
-                (block.only_tile[:, self.sample] if in_tile else _product(block.queries, self.reference[self.sample])).cpu().numpy()
-            )
+            if block.only_tile is not None:
+                scores = block.only_tile[:, self.sample]
+            else:
+                scores = self.hidden(_product(block.queries, self.reference[self.sample]), block.rows, self.sample)
+            block.sampled = scores.cpu().numpy()
         return block.sampled
 
     def _scores_at(self, block: "Block", need: Need, hits: np.ndarray, attempt: int) -> np.ndarray:
@@ -229,6 +239,8 @@ class Search:
             within = np.arange(len(row)) - np.repeat(np.cumsum(taken_here) - taken_here, taken_here)
             column = space.by_class[space.class_starts[classes[row]] + within]
             other = column != space.exclude[rows[row]]
+            if space.groups is not None:
+                other &= space.groups[0][rows[row]] != space.groups[1][column]
             row, column = row[other], column[other]
             if len(row):
                 scores = self._pair_scores(block, torch.from_numpy(row).to(self.device), torch.from_numpy(column).to(self.device))
@@ -237,6 +249,7 @@ class Search:
                 farthest[row[first]] = np.minimum.reduceat(scores, first)
             start = stop
         farthest[sizes > taken] = LOWEST
+        nearest[(sizes > taken) & np.isinf(nearest)] = LOWEST  # all that were looked at are of the query's group
         return nearest, farthest
 
     def _pair_scores(self, block: "Block", row: torch.Tensor, column: torch.Tensor) -> np.ndarray:
@@ -269,7 +282,11 @@ class Search:
         exclude = self.space.exclude[block.rows]
         found, size = [], 0
         for start in range(0, self.space.reference_size, self.limits.columns):
-            scores = self.tile(block.queries, start) if block.only_tile is None else block.only_tile
+            if block.only_tile is None:
+                scores = self.tile(block.queries, start)
+                self.hidden(scores, block.rows, slice(start, start + scores.shape[1]))
+            else:
+                scores = block.only_tile
             own = np.flatnonzero((exclude >= start) & (exclude < start + scores.shape[1]))
             scores[torch.from_numpy(own).to(self.device), torch.from_numpy(exclude[own] - start).to(self.device)] = -np.inf
             row, column, kept = self.where(scores, cut)

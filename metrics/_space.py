@@ -6,7 +6,7 @@ from numbers import Integral
 import numpy as np
 import torch
 
-from metrics import _kmeans
+from metrics import _hidden, _kmeans
 from metrics._metric import Hits
 from metrics._search import Need, Search
 from utilities.errors import NotFinite, UserError
@@ -60,8 +60,9 @@ class EmbeddingSpace:
     """
 
     def __init__(
-        self, features, labels, reference=None, reference_labels=None, clusters=None, exclude=None, seed=0, device="cpu", progress=False
-    ):
+        self, features, labels, reference=None, reference_labels=None, clusters=None, exclude=None, seed=0, device="cpu", progress=False,
+        query_groups=None, reference_groups=None,
+    ):  # fmt: skip
         self.features = as_array(features, "features")
         self.size, self.dimensions = self.features.shape
         labels = as_labels(labels, self.size, "labels")
@@ -80,13 +81,8 @@ class EmbeddingSpace:
             reference_labels = as_labels(reference_labels, len(self.reference), "reference_labels")
             exclude = np.full(self.size, -1) if exclude is None else exclude
         self.reference_size = len(self.reference)
-        exclude = np.asarray(exclude.cpu() if isinstance(exclude, torch.Tensor) else exclude)
-        fits = exclude.dtype.kind in "iu" and exclude.shape == (self.size,)
-        if not fits or exclude.min() < -1 or exclude.max() >= self.reference_size:
-            raise UserError(
-                f"exclude must be ({self.size},) whole numbers, indices into the reference of {self.reference_size}, -1 for none."
-            )
-        self.exclude = exclude.astype(np.int64)
+        self.exclude = _hidden.as_exclude(exclude, self.size, self.reference_size)
+        self.groups = self._groups(query_groups, reference_groups)
         if (labels.dtype.kind in "USO") != (reference_labels.dtype.kind in "USO"):
             raise UserError(
                 f"labels are of type {labels.dtype}, reference_labels of type {reference_labels.dtype}: give numbers, or names."
@@ -104,6 +100,17 @@ class EmbeddingSpace:
         self.norms = self.reference_norms = None
         self._remembered = {}
         self._scores = {}
+
+    def _groups(self, of_queries, of_reference) -> tuple[np.ndarray, np.ndarray] | None:
+        """Numbers `(N,)`, `(M,)` that are equal where a query must not find a sample; None where all may be found."""
+        if of_queries is None and of_reference is None:
+            return None
+        if of_queries is None or (of_reference is None) != self.own_reference:
+            raise UserError("query_groups and reference_groups: give both with a reference, query_groups alone without one.")
+        of_queries = _hidden.as_groups(of_queries, self.size, "query_groups")
+        if self.own_reference:
+            return _hidden.numbered(of_queries, of_queries)
+        return _hidden.numbered(of_queries, _hidden.as_groups(of_reference, self.reference_size, "reference_groups"))
 
     def normalised(self) -> "EmbeddingSpace":
         """The space of the same features at unit length; itself where they are so already, up to the rounding of float32."""
@@ -179,15 +186,23 @@ class EmbeddingSpace:
         return np.argsort(self.reference_labels, kind="stable")
 
     @cached_property
-    def sizes(self) -> np.ndarray:
-        """`(N,)` samples of each query's class in the reference, the query counted in where it is one of them."""
-        return self.class_sizes[self.labels]
+    def _findable(self) -> tuple[np.ndarray, np.ndarray]:
+        return _hidden.findable(self.labels, self.reference_labels, self.exclude, self.groups)
+
+    @property
+    def relevant(self) -> np.ndarray:
+        """`(N,)` samples of its class that each query can find: without itself, and without those of its own group."""
+        return self._findable[0]
+
+    @property
+    def visible(self) -> np.ndarray:
+        """`(N,)` samples that each query can find, of any class."""
+        return self._findable[1]
 
     @cached_property
-    def relevant(self) -> np.ndarray:
-        """`(N,)` samples that each query can find."""
-        excluded = (self.exclude >= 0) & (self.reference_labels[self.exclude] == self.labels)
-        return self.sizes - excluded
+    def sizes(self) -> np.ndarray:
+        """`(N,)` samples of its class that each query can find, the query counted in where it is one of them."""
+        return self.relevant + ((self.exclude >= 0) & (self.reference_labels[self.exclude] == self.labels))
 
     @cached_property
     def is_self_search(self) -> bool:
@@ -218,10 +233,9 @@ class EmbeddingSpace:
 
     def _needs(self, metrics) -> list[Need]:
         """At most one need of each kind, with each query's greatest depth, cut to the neighbours that there are."""
-        others = self.reference_size - (self.exclude >= 0)  # (N,)
         needs = {}
         for metric in metrics:
-            depth = np.minimum(metric.depth(self.relevant, self.sizes), others)
+            depth = np.minimum(metric.depth(self.relevant, self.sizes), self.visible)
             what = "first" if metric.FIRST_HIT_ONLY else "all"
             needs[what] = np.maximum(needs.get(what, 0), depth)
         return [Need(depth, what) for what, depth in needs.items()]
@@ -231,7 +245,7 @@ class EmbeddingSpace:
 
         def compute():
             nearest = np.full((self.size, k), -1, dtype=np.int64)
-            need = Need(np.minimum(k, self.reference_size - (self.exclude >= 0)), "every")
+            need = Need(np.minimum(k, self.visible), "every")
             for block in self.search.run([need], self.progress):
                 width = min(k, block.columns.shape[1])
                 filled = np.arange(width) < block.counts[:, None]

@@ -63,6 +63,7 @@ class Triangle:
         self.n_waiting -= n_found
         for start in range(first, self.size, self.limits.columns):
             scores = search.tile(block.queries, start)
+            search.hidden(scores, block.rows, slice(start, start + scores.shape[1]))
             own = len(block.rows) if start == first else 0
             scores[:, :own].fill_diagonal_(-np.inf)
             row, column, kept = search.where(scores, cuts)

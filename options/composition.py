@@ -22,7 +22,11 @@ FOLLOWS = {
     "eval_kernels": "kernels",
     "classifier_lr": "lr",
 }  # unset, they are as the other
-DERIVED = {*FOLLOWS, "savename", "source_path", "augmentation", "splits_to_eval", "views"}  # what `_derive` decides
+DEFAULT_METRICS = [
+    "e_recall@1", "e_recall@2", "e_recall@4", "nmi", "f1", "mAP_1000", "mAP_lim", "mAP_c", "dists@intra", "dists@inter",
+    "dists@intra_over_inter", "rho_spectrum@0", "rho_spectrum@-1", "rho_spectrum@1", "rho_spectrum@2", "rho_spectrum@10",
+]  # fmt: skip
+DERIVED = {*FOLLOWS, "savename", "source_path", "augmentation", "evaluation_metrics", "splits_to_eval", "views"}  # what `_derive` decides
 
 
 def compose(parser, argv: list[str] | None) -> Options:
@@ -222,6 +226,8 @@ def _derive(opt: Options) -> None:
         opt.source_path = str(getattr(dataset, "default_source_path", lambda: "./Datasets")())
     if opt.augmentation is None:
         opt.augmentation = getattr(dataset, "DEFAULT_AUGMENTATION", "base")
+    if opt.evaluation_metrics is None:
+        opt.evaluation_metrics = list(getattr(dataset, "EVALUATION_METRICS", DEFAULT_METRICS))
     for name, source in FOLLOWS.items():
         if getattr(opt, name) is None or (name == "fc_lr" and opt.fc_lr < 0):
             setattr(opt, name, getattr(opt, source))

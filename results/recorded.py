@@ -153,4 +153,6 @@ def environment(content: dict) -> dict[str, str]:
     counts = {split: count for split, count in (data.get("counts") or {}).items() if count}
     if counts:
         found["images"] = ", ".join(f"{split} {count.get('images')} of {count.get('classes')} classes" for split, count in counts.items())
+    if data.get("roles"):
+        found["roles"] = ", ".join(f"{split}: {text}" for split, text in data["roles"].items())
     return found | {f"transforms, {split}": str(made) for split, made in (data.get("transforms") or {}).items()}

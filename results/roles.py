@@ -13,7 +13,7 @@ METHOD = re.compile(r"(loss|batch_mining|mine_pairs|loss_(?!(?:decay|weights)$).
 ALSO_FREE = {"weights", "precision"}  # a copy of the published weights under a path of one's own; how fast
 # Printed with every table, title -> settings, in this order; all others are in the table of settings, and are marked where a group differs.
 PRINTED = {
-    "data": ("dataset", "images"),
+    "data": ("dataset", "images", "roles"),
     "split": (
         "split_scheme", "use_tv_split", "tv_split_by_samples", "tv_split_perc", "split_test_size", "split_test_start", "split_partitions",
         "split_sets", "split_file", "split_shuffle",

@@ -8,6 +8,7 @@ import sys
 import torch
 from tqdm import tqdm
 
+import datasets
 import trainers
 from utilities import provenance
 from utilities.errors import UserError, terminable
@@ -57,6 +58,9 @@ def start_up(opt, runtime, data: str, trainer, optimizer, sampler, selection) ->
         ("batches", f"{opt.bs} images by {opt.data_sampler}, {opt.iterations_per_epoch or len(sampler)} an epoch, {opt.n_epochs} epochs")
     )
     lines += [("steps", text) for text in steps(opt)]
+    published = getattr(datasets.REGISTRY.module(opt.dataset), "EVALUATION_METRICS", None)
+    if published is not None and list(published) == opt.evaluation_metrics:
+        lines.append(("metrics", f"--evaluation_metrics: those published for {opt.dataset}: {' '.join(published)}"))
     lines.append(("selection", selection.rule))
     if kernels(opt.kernels) < opt.kernels:
         lines.append(("kernels", f"--kernels {opt.kernels} is capped at this machine's {kernels(opt.kernels)} CPUs"))

@@ -78,6 +78,7 @@ class Run:
         self.state = {"best": {}, "selected": {"epoch": None, "values": {}}, "last": {}, "seconds": 0.0, "untrained": {}, "stopped": False}
         self._began = time.monotonic()
         self.sinks = []
+        self.roles = {}  # split -> in words who is searched for and where, of splits with queries and a gallery
 
     def start(self, environment: dict) -> None:
         """Write what the run is, or restore where it stood; open the records.
@@ -87,6 +88,7 @@ class Run:
         self._lock = Lock(as_file(self.folder / ".lock"))
         if not self._lock.acquire(wait=False):
             raise UserError(f"another process trains in {self.folder}: wait for it, or choose another --savename")
+        self.roles = dict((environment.get("data") or {}).get("roles") or {})
         for name in (SUMMARY, "environment.yaml", INFO):
             as_file(self.folder / name)
         last = self.folder / checkpoint.LAST
@@ -295,6 +297,7 @@ class Run:
             "best": self.state["best"],
             "last": self.state["last"],
             "seconds": round(self.state["seconds"], 3),
+            **({"roles": self.roles} if self.roles else {}),
         }
         with replacing(self.folder / SUMMARY) as file:
             json.dump(json_safe(summary), file, indent=1)

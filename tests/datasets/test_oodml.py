@@ -279,4 +279,4 @@ def test_without_a_scheme_nothing_is_measured(tmp_path):
     splits = datasets.select("folder", dataset_folder_path=str(builders.make_folder(tmp_path / "data")), input_size=8)
     from evaluation import oodml
 
-    assert oodml.recorded(splits, None, SimpleNamespace(split_scheme="half"), None) == datasets.record(splits)
+    assert oodml.recorded(splits, {}, None, SimpleNamespace(split_scheme="half"), None) == datasets.record(splits)

@@ -85,7 +85,7 @@ def test_with_a_reference_and_inside_super_classes(reference_set, tester, rerank
     flags = ["--eval_reference_set", reference_set, "--tester", tester, "--eval_space", "hyperbolic", *rerank]
     (scores, embedded), opt = scored(*flags, shared=True)
     about = {"ball": Ball(0.1, 2.3), "rerank": metrics.reranking(opt)}
-    values = [metrics.compute(NAMES, **part._asdict(), **about) for part in spaces.build(embedded, "discriminative", opt)["val"]]
+    values = [metrics.compute(NAMES, **part.arguments(), **about) for part in spaces.build(embedded, "discriminative", opt)["val"]]
     assert len(values) == (2 if tester == "same_parent_label" else 1)
     for name in NAMES:
         assert scores["val"][name] == pytest.approx(np.mean([value[name] for value in values]), abs=1e-12)

@@ -11,10 +11,21 @@ import metrics
 from metrics._search import Limits, Search
 from tests.metrics._plain import RETRIEVAL, plain_per_query, random_space, ranked
 
+LIMITS = [
+    Limits(),
+    Limits(sample=8),
+    Limits(pairs=1),
+    Limits(columns=16, rows=4, sample=9),
+    Limits(columns=16, rows=4, pairs=1),
+    Limits(columns=32, rows=16, sample=20, waiting=200),
+    Limits(rows=4, sample=5, kept=40),
+    Limits(kept=16, columns=8, rows=8),
+]
 
-def searched(features, labels, names, limits=None, **reference):
+
+def searched(features, labels, names, limits=None, device="cpu", **reference):
     """The finished `Work` of a search whose values were those of the plain loops for every query."""
-    space = metrics.EmbeddingSpace(features, labels, **reference)
+    space = metrics.EmbeddingSpace(features, labels, device=device, **reference)
     space.search = Search(space, limits)
     measured = metrics.per_query(names, space)
     expected = plain_per_query(names, features, labels, **reference)
@@ -35,19 +46,7 @@ def each_once(size, rows):
     return sum(min(rows, size - start) * (size - start) for start in range(0, size, rows))
 
 
-@pytest.mark.parametrize(
-    "limits",
-    [
-        Limits(),
-        Limits(sample=8),
-        Limits(pairs=1),
-        Limits(columns=16, rows=4, sample=9),
-        Limits(columns=16, rows=4, pairs=1),
-        Limits(columns=32, rows=16, sample=20, waiting=200),
-        Limits(rows=4, sample=5, kept=40),
-        Limits(kept=16, columns=8, rows=8),
-    ],
-)
+@pytest.mark.parametrize("limits", LIMITS)
 def test_limits_change_nothing(limits):
     features, labels = random_space(spread=2.0, seed=8)
     for names in (RETRIEVAL, ["e_recall@2"], ["map_r"], ["map_r", "mAP_c", "e_recall@4"], ["mrr"], ["map@3"]):

@@ -1,0 +1,164 @@
+"""The space that files of embeddings are: who of them searches where. `python -m evaluation FILE [--gallery FILE]`."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import numpy as np
+
+import metrics
+from evaluation import galleries
+from evaluation.galleries import taken
+from evaluation.spaces import Space
+from utilities.errors import UserError
+
+OF_REFERENCE = ("reference_features", "reference_labels", "exclude")
+ROLES = ("is_query", "is_gallery", "sequence")
+NAMES = ("paths", "class_names")
+
+
+class Embeddings(NamedTuple):
+    """A file's arrays, their place, and the roles of their rows."""
+
+    path: str
+    arrays: dict
+    roles: galleries.Roles
+
+    @property
+    def features(self) -> np.ndarray:
+        """`(N, D)`."""
+        return self.arrays["features"]
+
+    @property
+    def labels(self) -> np.ndarray:
+        """`(N,)`."""
+        return self.arrays["labels"]
+
+    @property
+    def names(self) -> np.ndarray | None:
+        """`(N,)` of the classes; None where the file has numbers alone."""
+        return self.arrays.get("class_names", self.labels if self.labels.dtype.kind == "U" else None)
+
+
+def space(path: str, arrays: dict, gallery_path: str | None = None, gallery: dict | None = None) -> tuple[Space, str]:
+    """The space that is measured, and in words who searches where.
+
+    Args:
+        arrays: name -> array, of a file with `features` and `labels`. gallery: those of the file in which its queries search.
+
+    Raises UserError for arrays that do not fit each other.
+    """
+    both = [name for name in ROLES if name in arrays]
+    if gallery is None and "reference_features" in arrays:
+        if both:
+            raise UserError(f"{path}: it has reference_features and {both[0]}: one of them says who searches where, leave out the other")
+        reference = [arrays.get(name) for name in OF_REFERENCE]
+        return Space(arrays["features"], arrays["labels"], *reference), f"searched in {len(reference[0]):,}"
+    if gallery is None and not both:
+        return Space(arrays["features"], arrays["labels"]), ""
+    queries = _checked(path, arrays)
+    return _in_itself(queries) if gallery is None else _in_another(queries, _checked(gallery_path, gallery))
+
+
+def _checked(path: str, arrays: dict) -> Embeddings:
+    """A file's arrays once they fit each other."""
+    try:
+        size = metrics.EmbeddingSpace(arrays["features"], arrays["labels"], query_groups=arrays.get("sequence")).size
+    except UserError as error:
+        raise UserError(f"{path}: {str(error).replace('query_groups', 'sequence')}") from error
+    for name in ("is_query", "is_gallery", *NAMES):
+        array = arrays.get(name)
+        if array is not None and array.shape != (size,):
+            raise UserError(f"{path}: {name} has shape {array.shape}: ({size},) is expected, one for each row of features")
+        if array is not None and name not in NAMES and (array.dtype.kind not in "biu" or not np.isin(array, (0, 1)).all()):
+            raise UserError(f"{path}: {name} holds something else than true and false")
+    sequence = arrays.get("sequence")
+    if sequence is not None and sequence.dtype.kind == "U":
+        names, sequence = np.unique(sequence, return_inverse=True)
+        sequence = np.where(names[sequence] == "", -1, sequence)
+    about = SimpleNamespace(is_query=arrays.get("is_query"), is_gallery=arrays.get("is_gallery"), sequences=sequence)
+    return Embeddings(path, arrays, galleries.of(about, size))
+
+
+def _of_role(file: Embeddings, role: str) -> np.ndarray:
+    """The rows of the file that are its `queries`, or its `gallery`. Raises UserError where there is none."""
+    rows = taken(np.arange(file.roles.size), getattr(file.roles, role))
+    if not len(rows):
+        raise UserError(f"{file.path}: none of its {file.roles.size} embeddings is a {'query' if role == 'queries' else role} image")
+    return rows
+
+
+def _in_itself(file: Embeddings) -> tuple[Space, str]:
+    """The queries of a file in its gallery."""
+    rows, kept = _of_role(file, "queries"), _of_role(file, "gallery")
+    if not file.roles.differ:
+        found = Space(file.features, file.labels, query_groups=file.arrays.get("sequence"))
+        return found, _described(found, file.roles)
+    places = np.full(file.roles.size, -1)
+    places[kept] = np.arange(len(kept))
+    pool = Space(file.features[file.roles.pool], file.labels[file.roles.pool])
+    groups = (taken(file.arrays.get("sequence"), which) for which in (rows, kept))
+    found = Space(file.features[rows], file.labels[rows], file.features[kept], file.labels[kept], places[rows], *groups, pool)
+    return found, _described(found, file.roles)
+
+
+def _in_another(queries: Embeddings, gallery: Embeddings) -> tuple[Space, str]:
+    """The queries of a file in the gallery of another; class-wise numbers are of both, an image that is in both counted once."""
+    for file in (queries, gallery):
+        if "reference_features" in file.arrays:
+            raise UserError(f"{file.path}: it has reference_features, and --gallery names another reference: leave out one of them")
+    if queries.features.shape[1] != gallery.features.shape[1]:
+        raise UserError(
+            f"--gallery {gallery.path}: embeddings of {gallery.features.shape[1]} dimensions, those of {queries.path} have "
+            f"{queries.features.shape[1]}: they must agree"
+        )
+    labels = [file.names for file in (queries, gallery)]
+    if labels[0] is None or labels[1] is None:
+        labels = [file.labels for file in (queries, gallery)]
+        if (labels[0].dtype.kind == "U") != (labels[1].dtype.kind == "U"):
+            raise UserError(f"--gallery {gallery.path}: labels of numbers beside labels of names: give numbers in both files, or names")
+    rows, kept = _of_role(queries, "queries"), _of_role(gallery, "gallery")
+    places = np.full(gallery.roles.size + 1, -1)  # one more, for queries that are not there: index -1
+    places[kept] = np.arange(len(kept))
+    exclude = places[_own(queries, gallery)[rows]]
+    sequences = [file.arrays.get("sequence") for file in (queries, gallery)]
+    groups = [None, None] if sequences[0] is None or sequences[1] is None else [sequences[0][rows], sequences[1][kept]]
+    apart = rows[exclude < 0]
+    pool = Space(*(np.concatenate([a[apart], b[kept]]) for a, b in ((queries.features, gallery.features), labels)))
+    found = Space(queries.features[rows], labels[0][rows], gallery.features[kept], labels[1][kept], exclude, *groups, pool)
+    return found, _described(found, None)
+
+
+def _own(queries: Embeddings, gallery: Embeddings) -> np.ndarray:
+    """`(N,)` row of the gallery's file that each query itself is, -1 where it is not there: `exclude`, the same row of one file, or its path."""
+    size = queries.roles.size
+    if "exclude" in queries.arrays:
+        exclude = queries.arrays["exclude"]
+        whole = exclude.dtype.kind in "iu" and exclude.shape == (size,)
+        if not whole or exclude.min() < -1 or exclude.max() >= gallery.roles.size:
+            raise UserError(f"{queries.path}: exclude must be ({size},) whole numbers, rows of {gallery.path}, -1 for none")
+        return exclude.astype(np.int64)
+    if Path(queries.path).resolve() == Path(gallery.path).resolve():
+        return np.arange(size)
+    if "paths" not in queries.arrays or "paths" not in gallery.arrays:
+        return np.full(size, -1)
+    known, first, counts = np.unique(gallery.arrays["paths"], return_index=True, return_counts=True)
+    found = np.minimum(np.searchsorted(known, queries.arrays["paths"]), len(known) - 1)
+    there = known[found] == queries.arrays["paths"]
+    if (counts[found[there]] > 1).any():
+        path = known[found[there]][counts[found[there]] > 1][0]
+        raise UserError(
+            f"--gallery {gallery.path}: {path} stands there several times: give exclude, the row of each query there, in {queries.path}"
+        )
+    return np.where(there, first[found], -1)
+
+
+def _described(found: Space, roles: galleries.Roles | None) -> str:
+    """In words who searches where; `roles` of the one file, where there is one."""
+    groups = {"query_groups": found.query_groups, "reference_groups": found.reference_groups}
+    lone = int((metrics.findable(found.labels, found.reference_labels, found.exclude, **groups)[0] == 0).sum())
+    if roles is not None:
+        return galleries.described(roles, len(found.gallery()[1]), "its gallery", lone)
+    return galleries.told(
+        len(found.labels), len(found.reference), "--gallery", int((found.exclude >= 0).sum()), len(found.pool.labels), None, lone
+    )

@@ -1,0 +1,164 @@
+"""Roles of a split's images: which are queries, which are its gallery, and which never find each other (sequences).
+
+A data set says so by `is_query` and `is_gallery`, bool `(N,)`, and `sequences`, whole numbers `(N,)` with -1 for none; where it does
+not, every image is both, of no sequence. `sequence_names`, number -> name, makes a sequence known across splits.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from utilities.errors import UserError
+
+
+class Images(NamedTuple):
+    """Labels `(N,)` of a split's images, and its data set."""
+
+    labels: np.ndarray
+    dataset: Any
+
+
+class Roles(NamedTuple):
+    """Rows of a split: `queries`, `gallery`, and `either`, ascending; each None where it is all of them. `sequences` `(N,)` or None.
+
+    `names`: of the sequences, number -> name, or None.
+    """
+
+    size: int
+    queries: np.ndarray | None = None
+    gallery: np.ndarray | None = None
+    either: np.ndarray | None = None
+    sequences: np.ndarray | None = None
+    names: dict | None = None
+
+    @property
+    def differ(self) -> bool:
+        """Whether any image is not both."""
+        return self.queries is not None or self.gallery is not None
+
+    @property
+    def pool(self) -> np.ndarray | None:
+        """The rows that class-wise numbers are of, queries and gallery together; None where every image is both."""
+        if not self.differ:
+            return None
+        return np.arange(self.size) if self.either is None else self.either
+
+
+def of(dataset, size: int) -> Roles:
+    """The roles of a data set of `size` images."""
+    query, gallery = (_flags(dataset, name, size) for name in ("is_query", "is_gallery"))
+    sequences = getattr(dataset, "sequences", None)
+    rows = (None if flags.all() else np.flatnonzero(flags) for flags in (query, gallery, query | gallery))
+    sequences = None if sequences is None or (np.asarray(sequences) < 0).all() else np.asarray(sequences)
+    return Roles(size, *rows, sequences, getattr(dataset, "sequence_names", None))
+
+
+class _Drawn:
+    """A data set with the roles of one random draw; all else is its own."""
+
+    def __init__(self, dataset, gallery: np.ndarray):
+        self.dataset, self.is_gallery, self.is_query = dataset, gallery, ~gallery
+
+    def __getattr__(self, name: str):
+        return getattr(self.dataset, name)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+
+def draws(dataset) -> list:
+    """The data set itself, or one with the roles of each of its `role_draws`, bool `(D, N)`: what is measured is their mean."""
+    found = getattr(dataset, "role_draws", None)
+    return [dataset] if found is None else [_Drawn(dataset, gallery) for gallery in found]
+
+
+def _flags(dataset, name: str, size: int) -> np.ndarray:
+    given = getattr(dataset, name, None)
+    return np.ones(size, dtype=bool) if given is None else np.asarray(given, dtype=bool)
+
+
+def of_all(images: dict) -> dict[str, Roles]:
+    """Split -> roles, of split -> `Images`, or anything with `labels` and `dataset`."""
+    return {split: of(one.dataset, len(one.labels)) for split, one in images.items()}
+
+
+def images_of(datasets: dict) -> dict[str, Images]:
+    """Split -> `Images`, of split -> data set with `image_list`."""
+    return {split: Images(np.array([label for _, label in dataset.image_list]), dataset) for split, dataset in datasets.items()}
+
+
+def there(datasets: dict) -> bool:
+    """Whether any of the splits has a query that may not find all others: roles that differ, or sequences."""
+    apart = (getattr(dataset, name, None) for dataset in datasets.values() for name in ("is_query", "is_gallery"))
+    of_sequences = (getattr(dataset, "sequences", None) for dataset in datasets.values())
+    return any(flags is not None and not np.all(flags) for flags in apart) or any(
+        sequences is not None and np.any(np.asarray(sequences) >= 0) for sequences in of_sequences
+    )
+
+
+def check(datasets: dict, measured: list[str]) -> None:
+    """Raise UserError where a split to measure has no query, or a split no gallery."""
+    for split, dataset in datasets.items():
+        roles = of(dataset, len(dataset))
+        for rows, what in ((roles.queries if split in measured else None, "query"), (roles.gallery, "gallery")):
+            if rows is not None and not len(rows):
+                raise UserError(f"{split}, of --dataset {dataset.name}: none of its {roles.size} images is a {what} image (is_{what})")
+
+
+def numbers(roles: dict[str, Roles]) -> dict[str, np.ndarray | None]:
+    """Split -> `(N,)` numbers of sequences that are told apart over all splits, -1 for none; None for all where none has any."""
+    if all(one.sequences is None for one in roles.values()):
+        return dict.fromkeys(roles)
+    known, found = {}, {}
+    for split, one in roles.items():
+        found[split] = np.full(one.size, -1)
+        if one.sequences is not None:
+            own, places = np.unique(one.sequences, return_inverse=True)
+            keys = [(split, number) if one.names is None else str(one.names.get(number)) for number in own.tolist()]
+            table = np.array([-1 if number < 0 else known.setdefault(key, len(known)) for number, key in zip(own, keys, strict=True)])
+            found[split] = table[places.reshape(-1)]
+    return found
+
+
+def taken(values, rows: np.ndarray | None):
+    """`values[rows]`; all of them where `rows` is None."""
+    return values if rows is None or values is None else values[rows]
+
+
+def described(roles: Roles, searched: int, where: str, lone: int) -> str:
+    """In words who asks, who is found and what class-wise numbers are of.
+
+    Args:
+        searched: images of the reference. where: what it is. lone: queries with no image of their class to find.
+    """
+    of_query, of_gallery = (taken(np.arange(roles.size), rows) for rows in (roles.queries, roles.gallery))
+    sequences = None if roles.sequences is None else len(np.unique(roles.sequences[roles.sequences >= 0]))
+    pool = None if roles.pool is None else len(roles.pool)
+    return told(len(of_query), searched, where, len(np.intersect1d(of_query, of_gallery)), pool, sequences, lone)
+
+
+def told(queries: int, searched: int, where: str, both: int, pool: int | None, sequences: int | None, lone: int) -> str:
+    """See `described`. both: images that are query and gallery. pool: those of class-wise numbers, None where roles do not differ."""
+    said = []
+    if pool is not None:
+        said.append(f"{queries:,} queries search in {searched:,} images, {where}")
+        said.append(f"{both:,} images are query and gallery, none finds itself" if both else "no image is query and gallery")
+        said.append(f"k-means, distances and spectra are of queries and gallery together, {pool:,} images")
+    if sequences is not None:
+        said.append(f"images of one sequence, of {sequences:,}, never find each other")
+    if lone:
+        said.append(f"{lone:,} of {queries:,} queries have no image of their class to find: 0 for e_recall and mAP, left out by the others")
+    return "; ".join(said)
+
+
+def dumped(roles: Roles) -> dict[str, np.ndarray]:
+    """What an .npz file of the embeddings says of roles, name -> `(N,)`: nothing where every image is both and of no sequence."""
+    found = {}
+    if roles.differ:
+        for name, rows in (("is_query", roles.queries), ("is_gallery", roles.gallery)):
+            found[name] = np.isin(np.arange(roles.size), taken(np.arange(roles.size), rows))
+    if roles.sequences is not None:
+        names = roles.names
+        texts = [("" if number < 0 else str(names.get(number))) for number in roles.sequences.tolist()] if names is not None else None
+        found["sequence"] = roles.sequences if texts is None else np.array(texts)
+    return found

@@ -1,0 +1,66 @@
+"""What a query must not find: its own image, and the images of its own group, such as the frames of one sequence."""
+
+import numpy as np
+import torch
+
+from utilities.errors import UserError
+
+
+def as_exclude(exclude, size: int, reference_size: int) -> np.ndarray:
+    """int64 `(N,)` of indices into the reference, -1 for none. Raises UserError for anything else."""
+    exclude = np.asarray(exclude.cpu() if isinstance(exclude, torch.Tensor) else exclude)
+    fits = exclude.dtype.kind in "iu" and exclude.shape == (size,)
+    if not fits or exclude.min() < -1 or exclude.max() >= reference_size:
+        raise UserError(f"exclude must be ({size},) whole numbers, indices into the reference of {reference_size}, -1 for none.")
+    return exclude.astype(np.int64)
+
+
+def as_groups(groups, size: int, name: str) -> np.ndarray:
+    """`(N,)` of whole numbers, or of names; a negative number, None and "" say: of no group. Raises UserError for anything else."""
+    groups = np.asarray(groups.cpu() if isinstance(groups, torch.Tensor) else groups)
+    if groups.dtype.kind == "O":  # None among numbers or names
+        given = [one for one in groups.reshape(-1).tolist() if one is not None]
+        of_names = all(isinstance(one, str) for one in given)
+        if of_names or all(isinstance(one, int) and not isinstance(one, bool) for one in given):
+            empty = "" if of_names else -1
+            groups = np.array([empty if one is None else one for one in groups.reshape(-1).tolist()]).reshape(groups.shape)
+    if groups.dtype.kind not in "iuU" or groups.shape != (size,):
+        raise UserError(f"{name} must be ({size},) whole numbers, -1 for none, or names; they are {groups.shape} of type {groups.dtype}.")
+    return groups
+
+
+def numbered(query_groups: np.ndarray, reference_groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """int64 numbers `(N,)`, `(M,)` that are equal where a query must not find a sample: those of no group are of none on either side."""
+    if (query_groups.dtype.kind == "U") != (reference_groups.dtype.kind == "U"):
+        kinds = f"query_groups are of type {query_groups.dtype}, reference_groups of type {reference_groups.dtype}"
+        raise UserError(f"{kinds}: give numbers, or names.")
+    both = [groups if groups.dtype.kind == "U" else groups.astype(np.int64) for groups in (query_groups, reference_groups)]
+    numbers = np.unique(np.concatenate(both), return_inverse=True)[1].reshape(-1)
+    queries, reference = numbers[: len(query_groups)], numbers[len(query_groups) :]
+    none = [groups == "" if groups.dtype.kind == "U" else groups < 0 for groups in both]
+    return np.where(none[0], -1, queries), np.where(none[1], -2, reference)
+
+
+def findable(labels, reference_labels, exclude, groups) -> tuple[np.ndarray, np.ndarray]:
+    """`(N,)` samples of its class, and samples at all, that each query can find.
+
+    Args:
+        labels, reference_labels: `(N,)`, `(M,)` numbers from 0. exclude: `(N,)`, -1 for none. groups: as `numbered` gives them, or None.
+    """
+    n_classes = int(max(labels.max(), reference_labels.max())) + 1
+    own = exclude >= 0
+    alike = own & (reference_labels[exclude] == labels)
+    relevant, visible = np.bincount(reference_labels, minlength=n_classes)[labels], np.full(len(labels), len(reference_labels))
+    if groups is not None:
+        queries, reference = groups
+        relevant = relevant - _times(queries * n_classes + labels, reference * n_classes + reference_labels, queries >= 0)
+        visible = visible - _times(queries, reference, queries >= 0)
+        inside = reference[exclude] == queries
+        own, alike = own & ~inside, alike & ~inside
+    return relevant - alike, visible - own
+
+
+def _times(keys: np.ndarray, among: np.ndarray, counted: np.ndarray) -> np.ndarray:
+    """How often each of the keys `(N,)` is `among` others `(M,)`; 0 where it is not `counted`."""
+    among = np.sort(among)
+    return np.where(counted, np.searchsorted(among, keys, side="right") - np.searchsorted(among, keys), 0)

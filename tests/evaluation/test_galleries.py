@@ -1,0 +1,485 @@
+"""Queries and galleries: what the flags of evaluation measure, show, dump and refuse, against loops over images."""
+
+import json
+from argparse import Namespace
+
+import numpy as np
+import pytest
+
+import evaluation
+import evaluation.__main__ as command
+import metrics
+from evaluation import charts, galleries, outputs, pictures, selectable, spaces
+from tests.evaluation._made import Images, Network, options, runtime
+from tests.evaluation.test_evaluate import SPLITS, pca
+from utilities.errors import UserError
+
+CLASSWISE = ["nmi", "f1", "dists@intra", "dists@inter", "rho_spectrum@1", "c_nmi"]
+
+
+class WithRoles(Images):
+    """Images that are queries, gallery, both or neither, some of them of sequences."""
+
+    def __init__(self, points, names, parents=None, is_query=None, is_gallery=None, sequences=None, sequence_names=None):
+        super().__init__(points, names, parents)
+        self.image_list = list(zip(self.paths, self.labels.tolist(), strict=True))
+        if is_query is not None:
+            self.is_query, self.is_gallery = np.array(is_query, dtype=bool), np.array(is_gallery, dtype=bool)
+        self.sequences, self.sequence_names = sequences, sequence_names
+
+
+def splits_with_roles(seed=0, sequences=True, everywhere=False, named=False):
+    """Validation and test share classes with training. Test, and with `everywhere` validation, has roles of all four kinds."""
+    generator = np.random.default_rng(seed)
+    centres = {letter: generator.integers(60, 196, 3) for letter in "abcdef"}
+    parents = {letter: "first" if letter in "ace" else "second" for letter in "abcdef"}
+    splits = {}
+    for split in ("evaluation", "validation", "testing"):
+        names = [letter for letter in "abcdef" for _ in range(6)]
+        points = np.array([centres[name] + generator.integers(-55, 56, 3) for name in names])
+        points[7] = points[3]  # duplicates of two classes, in several roles
+        kinds = generator.integers(0, 10, len(names))
+        roles = {"is_query": kinds < 6, "is_gallery": (kinds > 1) & (kinds < 9)} if split == "testing" or everywhere else {}
+        if "is_gallery" in roles:
+            roles["is_gallery"][:6] &= split != "testing"  # no image of the class a in the gallery of test
+        numbers = np.where(generator.random(len(names)) < 0.5, -1, generator.integers(0, 4, len(names))) if sequences else None
+        texts = {number: f"walk {number}" for number in range(8)} if named else None
+        splits[split] = WithRoles(points, names, parents, **roles, sequences=numbers, sequence_names=texts)
+    splits["training"] = splits["evaluation"]
+    return splits
+
+
+def evaluated(splits, *flags, network=None):
+    opt = options(*flags)
+    network = network or Network()
+    loaders = evaluation.loaders(splits, opt)
+    evaluation.check(network, loaders, opt, runtime(opt))
+    scores, embedded = evaluation.evaluate(network, loaders, opt, runtime(opt))
+    return scores, embedded, network
+
+
+def rows_of(dataset, role):
+    flags = getattr(dataset, role, None)
+    return list(range(len(dataset))) if flags is None else np.flatnonzero(flags).tolist()
+
+
+def sequence_of(splits, split, row):
+    """What two images share that must not find each other; None for none. Numbers are a split's own, names are known in all."""
+    dataset = splits[SPLITS[split]]
+    if dataset.sequences is None or dataset.sequences[row] < 0:
+        return None
+    return dataset.sequence_names[dataset.sequences[row]] if dataset.sequence_names else (split, int(dataset.sequences[row]))
+
+
+def by_loops(splits, split, sources, points, name_of, inside=None):
+    """e_recall@1 and map_r of a split's queries in the galleries of `sources`, image by image; and what each query may find, nearest first."""
+    recalls, precisions, orders = [], [], {}
+    for row in rows_of(splits[SPLITS[split]], "is_query"):
+        if inside is not None and inside(split, row) is False:
+            continue
+        may = [(source, j) for source in sources for j in rows_of(splits[SPLITS[source]], "is_gallery")]
+        may = [found for found in may if found != (split, row) and (inside is None or inside(*found))]
+        own = sequence_of(splits, split, row)
+        may = [found for found in may if own is None or sequence_of(splits, *found) != own]
+        may.sort(key=lambda found: (np.square(points[split][row] - points[found[0]][found[1]]).sum(), sources.index(found[0]), found[1]))
+        orders[row] = may
+        right = [name_of(*found) == name_of(split, row) for found in may]
+        recalls.append(float(bool(right) and right[0]))
+        if any(right):
+            count = sum(right)
+            precisions.append(sum(sum(right[: r + 1]) / (r + 1) for r in range(count) if right[r]) / count)
+    return {"e_recall@1": np.mean(recalls), "map_r": np.mean(precisions) if precisions else np.nan}, orders
+
+
+def class_of(splits):
+    return lambda split, row: splits[SPLITS[split]].names[row]
+
+
+def pool_of(dataset):
+    return sorted({*rows_of(dataset, "is_query"), *rows_of(dataset, "is_gallery")})
+
+
+REFERENCES = {
+    "compared_to_self": lambda split: [split],
+    "compared_to_sets_combined": lambda split: ["train", "val", "test"],
+    "compared_to_training_set": lambda split: ["train"],
+}
+
+
+@pytest.mark.parametrize("reference_set", REFERENCES)
+@pytest.mark.parametrize(("sequences", "named", "everywhere"), [(False, False, False), (True, False, True), (True, True, False)])
+def test_queries_find_gallery_images_alone(reference_set, sequences, named, everywhere):
+    splits = splits_with_roles(10, sequences, everywhere, named)
+    flags = ("--eval_reference_set", reference_set, "--evaluation_metrics", "e_recall@1", "map_r", *CLASSWISE)
+    scores, _, network = evaluated(splits, *flags)
+    points = {split: network.expected(splits[name].points) for split, name in SPLITS.items()}
+    for split, name in SPLITS.items():
+        expected, _ = by_loops(splits, split, REFERENCES[reference_set](split), points, class_of(splits))
+        assert {metric: scores[split][metric] for metric in expected} == pytest.approx(expected, abs=1e-12), split
+        pool = pool_of(splits[name])
+        whole = metrics.compute(CLASSWISE, points[split][pool].astype(np.float32), splits[name].labels[pool], seed=options().seed)
+        assert {metric: scores[split][metric] for metric in CLASSWISE} == pytest.approx(whole, abs=1e-5), "queries and gallery together"
+
+
+def test_the_roles_make_the_difference():
+    """The same images without roles or sequences give other numbers: the case tells right from wrong."""
+    splits = splits_with_roles(10)
+    with_roles = evaluated(splits)[0]["test"]
+    splits["testing"].sequences = None
+    without_sequences = evaluated(splits)[0]["test"]
+    del splits["testing"].is_query, splits["testing"].is_gallery
+    assert len({with_roles["map_r"], without_sequences["map_r"], evaluated(splits)[0]["test"]["map_r"]}) == 3
+
+
+@pytest.mark.parametrize("reference_set", REFERENCES)
+def test_inside_super_classes(reference_set):
+    splits = splits_with_roles(2, everywhere=True)
+    flags = ("--eval_reference_set", reference_set, "--tester", "same_parent_label", "--evaluation_metrics", "e_recall@1", "map_r", "nmi")
+    scores, _, network = evaluated(splits, *flags)
+    points = {split: network.expected(splits[name].points) for split, name in SPLITS.items()}
+    for split, name in SPLITS.items():
+        values = []
+        for parent in ("first", "second"):
+
+            def inside(source, row, parent=parent):
+                dataset = splits[SPLITS[source]]
+                return dataset.super_labels[dataset.labels[row]] == parent
+
+            value, _ = by_loops(splits, split, REFERENCES[reference_set](split), points, class_of(splits), inside)
+            pool = [row for row in pool_of(splits[name]) if inside(split, row)]
+            nmi = metrics.compute(["nmi"], points[split][pool].astype(np.float32), splits[name].labels[pool], seed=options().seed)
+            values.append(value | nmi)
+        assert scores[split] == pytest.approx({metric: np.mean([v[metric] for v in values]) for metric in values[0]}, abs=1e-6)  # fmt: skip
+
+
+def test_a_super_class_of_gallery_images_alone_counts_in_class_wise_numbers():
+    splits = splits_with_roles(3, sequences=False)
+    test = splits["testing"]
+    first = np.array([test.super_labels[label] == "first" for label in test.labels])
+    test.is_query, test.is_gallery = ~first & (np.arange(36) % 2 == 0), np.ones(36, bool)
+    names = ["e_recall@1", "nmi"]
+    scores, _, network = evaluated(
+        splits, "--tester", "same_parent_label", "--splits_to_eval", "val", "test", "--evaluation_metrics", *names
+    )
+    points = network.expected(test.points).astype(np.float32)
+    parts = [metrics.compute(["nmi"], points[rows], test.labels[rows], seed=options().seed)["nmi"] for rows in (first, ~first)]
+    assert scores["test"]["nmi"] == pytest.approx(np.mean(parts), abs=1e-6)
+    queries = test.is_query & ~first
+    own = np.flatnonzero(test.is_query[~first])
+    alone = metrics.compute(["e_recall@1"], points[queries], test.labels[queries], points[~first], test.labels[~first], exclude=own)
+    assert scores["test"]["e_recall@1"] == pytest.approx(alone["e_recall@1"], abs=1e-12)
+
+
+def test_a_super_class_without_gallery_and_a_split_without_queries_are_refused():
+    splits = splits_with_roles(3, sequences=False)
+    test = splits["testing"]
+    first = np.array([test.super_labels[label] == "first" for label in test.labels])
+    test.is_query, test.is_gallery = np.ones(36, bool), ~first
+    with pytest.raises(UserError, match="the super-class 'first' of test has no image in the reference"):
+        evaluated(splits, "--tester", "same_parent_label")
+    for name, what in (("is_query", "query"), ("is_gallery", "gallery")):
+        test.is_query, test.is_gallery = np.ones(36, bool), np.ones(36, bool)
+        setattr(test, name, np.zeros(36, bool))
+        with pytest.raises(UserError, match=f"test, of --dataset made: none of its 36 images is a {what} image"):
+            evaluated(splits)
+
+
+def test_labels_of_super_classes():
+    splits = splits_with_roles(4)
+    scores, _, network = evaluated(splits, "--label_hierarchy_level", "1")
+    points = {split: network.expected(splits[name].points) for split, name in SPLITS.items()}
+
+    def super_class(split, row):
+        dataset = splits[SPLITS[split]]
+        return dataset.super_labels[dataset.labels[row]]
+
+    assert scores["test"] == pytest.approx(by_loops(splits, "test", ["test"], points, super_class)[0], abs=1e-12)
+
+
+@pytest.mark.parametrize("reference_set", REFERENCES)
+def test_principal_components_are_those_of_the_gallery(reference_set):
+    splits = splits_with_roles(5, everywhere=True)
+    scores, embedded, network = evaluated(splits, "--eval_pca", "2", "--eval_reference_set", reference_set)
+    points = {split: network.expected(splits[name].points) for split, name in SPLITS.items()}
+    for split in SPLITS:
+        sources = REFERENCES[reference_set](split)
+        fitted = pca(np.concatenate([points[source][rows_of(splits[SPLITS[source]], "is_gallery")] for source in sources]), 2)
+        moved = {source: fitted(rows) for source, rows in points.items()}
+        expected, _ = by_loops(splits, split, sources, moved, class_of(splits))
+        assert scores[split] == pytest.approx(expected, abs=1e-12)
+    rows = spaces.projected(embedded, "discriminative", options("--eval_pca", "2", "--eval_reference_set", reference_set))
+    assert {split: len(found) for split, found in rows.items()} == dict.fromkeys(SPLITS, 36), "of all images, as they are dumped"
+
+
+def test_more_components_than_the_gallery_has_are_refused_before():
+    splits = splits_with_roles(5)
+    splits["testing"].is_gallery = np.arange(36) < 2
+    with pytest.raises(UserError, match="--eval_pca 3: at most 2: the reference is 2 x 3"):
+        evaluated(splits, "--eval_pca", "3")
+
+
+def test_what_is_said_once(capsys):
+    splits = splits_with_roles(6)
+    opt = options("--splits_to_eval", "val", "test")
+    loaders, run = evaluation.loaders(splits, opt), runtime(opt)
+    evaluation.check(Network(), loaders, opt, run)
+    for _ in range(2):
+        evaluation.evaluate(Network(), loaders, opt, run)
+    said, test = capsys.readouterr().out, splits["testing"]
+    queries, gallery = rows_of(test, "is_query"), rows_of(test, "is_gallery")
+    points = {split: Network().expected(splits[name].points) for split, name in SPLITS.items()}
+    orders = by_loops(splits, "test", ["test"], points, class_of(splits))[1]
+    lone = sum(not any(test.names[j] == test.names[row] for _, j in order) for row, order in orders.items())
+    assert lone > 0 and said.count("test: ") == 1
+    for words in (
+        f"test: {len(queries)} queries search in {len(gallery)} images, its gallery",
+        f"{len(set(queries) & set(gallery))} images are query and gallery, none finds itself",
+        f"k-means, distances and spectra are of queries and gallery together, {len(pool_of(test))} images",
+        f"{lone} of {len(queries)} queries have no image of their class to find",
+        "val: images of one sequence, of ",
+    ):
+        assert words in said, words
+    assert evaluation.roles(loaders, opt).keys() == {"val", "test"}
+
+
+def test_without_roles_nothing_is_said_and_nothing_else_is_measured(capsys):
+    splits = splits_with_roles(7, sequences=False)
+    test = splits["testing"]
+    test.is_query = test.is_gallery = np.ones(36, bool)
+    scores, embedded, network = evaluated(splits)
+    assert "test: " not in capsys.readouterr().out and evaluation.roles(evaluation.loaders(splits, options()), options()) == {}
+    space = spaces.compare(embedded, "discriminative", options())["test"].space
+    assert space.reference is None and space.pool is None and space.query_groups is None
+    assert galleries.dumped(galleries.of(test, 36)) == {}
+
+
+@pytest.mark.parametrize("reference_set", REFERENCES)
+@pytest.mark.parametrize("tester", ["global", "same_parent_label"])
+def test_pictures_show_gallery_neighbours(monkeypatch, tmp_path, reference_set, tester):
+    splits = splits_with_roles(10, everywhere=True)
+    opt = options("--eval_reference_set", reference_set, "--tester", tester, "--eval_size_of_tsne", "30")
+    network = Network()
+    embedded = evaluation.embed_all(network, evaluation.loaders(splits, opt), opt, runtime(opt))
+    points = {split: network.expected(splits[name].points) for split, name in SPLITS.items()}
+    drawn, charted = [], {}
+    monkeypatch.setattr(pictures, "recoveries", lambda path, *what: drawn.append(what))
+    for name in ("spectra", "distances", "tsne"):
+        monkeypatch.setattr(charts, name, lambda path, *what, _name=name: charted.setdefault(_name, []).append(what) or path)
+    pictures.draw(tmp_path, embedded, "test", opt, "Group")
+    test, sources = splits["testing"], REFERENCES[reference_set]("test")
+
+    def inside(parent):
+        return lambda source, row: (lambda d: d.super_labels[d.labels[row]] == parent)(splits[SPLITS[source]])
+
+    orders = {}
+    for parent in ("first", "second") if tester != "global" else (None,):
+        orders |= by_loops(splits, "test", sources, points, class_of(splits), None if parent is None else inside(parent))[1]
+    gallery = [(source, j) for source in sources for j in rows_of(splits[SPLITS[source]], "is_gallery")]
+    for (queries_of, reference_of), compared, queries, *_ in drawn:
+        assert len(reference_of) == len(gallery)
+        for query, found in zip(queries, pictures.nearest(compared, queries, 7), strict=True):
+            row = rows_of(test, "is_query")[query]
+            assert [gallery[index] for index in found] == orders[row][:7]
+            assert pictures._image(queries_of, int(query)).tolist() == np.asarray(test[row][1]).transpose(1, 2, 0).tolist()
+            for index in found:
+                source, j = gallery[index]
+                shown = np.asarray(splits[SPLITS[source]][j][1]).transpose(1, 2, 0)
+                assert pictures._image(reference_of, int(index)).tolist() == shown.tolist()
+    assert "on test" in drawn[0][3] and (reference_set != "compared_to_self" or "in its gallery" in drawn[0][3])
+    pool = pool_of(test)
+    for rows in (charted["spectra"][0][0]["test"], charted["distances"][0][0]["test"], charted["tsne"][-1][0]):
+        np.testing.assert_allclose(rows, points["test"][pool], atol=1e-6)
+    assert charted["distances"][0][1]["test"].tolist() == charted["tsne"][-1][1].tolist() and len(charted["tsne"][-1][6]) == len(pool)
+    assert "queries and gallery" in charted["spectra"][0][-1]
+
+
+def test_pictures_are_drawn(tmp_path):
+    splits = splits_with_roles(9)
+    opt = options("--splits_to_eval", "val", "test")
+    embedded = evaluation.embed_all(Network(), evaluation.loaders(splits, opt), opt, runtime(opt))
+    paths = pictures.draw(tmp_path, embedded, "test", opt, "Group")
+    assert len(paths) == 4 and all(path.stat().st_size > 1000 for path in paths)
+
+
+def dumped(folder, splits, *flags):
+    scores, embedded, _ = evaluated(splits, *flags)
+    return scores, {path.stem.removeprefix("embeddings_"): path for path in outputs.dump(folder, embedded, options(*flags))}
+
+
+@pytest.mark.parametrize("flags", [[], ["--eval_pca", "2"]])
+@pytest.mark.parametrize("named", [False, True])
+def test_a_dump_gives_the_same_numbers_again(tmp_path, flags, named, capsys):
+    names = ["e_recall@1", "map_r", "mAP_c", "mrr", "nmi", "dists@intra", "rho_spectrum@1", "c_map_r", "map_r_macro"]
+    scores, paths = dumped(tmp_path, splits_with_roles(10, named=named), "--evaluation_metrics", *names, *flags)
+    with np.load(paths["test"]) as file:
+        assert {"is_query", "is_gallery", "sequence"} <= set(file.files)
+        assert (file["sequence"].dtype.kind == "U") == named and len(file["features"]) == 36
+    with np.load(paths["val"]) as file:
+        assert "is_query" not in file.files and "sequence" in file.files
+    for split in ("val", "test"):
+        capsys.readouterr()
+        values = command.main([str(paths[split]), "--evaluation_metrics", *names, "--out", str(tmp_path / "out.json")])
+        assert values == pytest.approx(scores[split], abs=1e-12), split
+        assert json.loads((tmp_path / "out.json").read_text())["map_r"] == values["map_r"]
+        said = capsys.readouterr().out
+        assert ("queries search in" in said) == (split == "test") and "never find each other" in said
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_the_queries_of_one_file_in_the_gallery_of_another(tmp_path, named, capsys):
+    splits = splits_with_roles(11, everywhere=True, named=named)
+    splits["testing"].paths = [path.replace("/images", "/others") for path in splits["testing"].paths]
+    if not named:
+        for dataset in splits.values():
+            dataset.sequences = None  # numbers of two splits' own mean nothing to each other
+    _, paths = dumped(tmp_path, splits)
+    names = ["e_recall@1", "map_r", "nmi"]
+    values = command.main([str(paths["test"]), "--gallery", str(paths["val"]), "--evaluation_metrics", *names])
+    points = {split: Network().expected(splits[name].points) for split, name in SPLITS.items()}
+    expected, _ = by_loops(splits, "test", ["val"], points, class_of(splits))
+    assert {name: values[name] for name in expected} == pytest.approx(expected, abs=1e-12)
+    rows, kept = rows_of(splits["testing"], "is_query"), rows_of(splits["validation"], "is_gallery")
+    together = np.concatenate([points["test"][rows], points["val"][kept]]).astype(np.float32)
+    labels = np.array([splits["testing"].names[row] for row in rows] + [splits["validation"].names[row] for row in kept])
+    assert values["nmi"] == pytest.approx(metrics.compute(["nmi"], together, labels, seed=1)["nmi"], abs=1e-9)
+    assert f"{len(rows)} queries search in {len(kept)} images, --gallery" in capsys.readouterr().out
+    same = [command.main([str(paths["test"]), *more, "--evaluation_metrics", *names]) for more in ([], ["--gallery", str(paths["test"])])]
+    assert same[1]["map_r"] == same[0]["map_r"] and same[1]["e_recall@1"] == same[0]["e_recall@1"]
+
+
+def files(folder, **contents):
+    for name, arrays in contents.items():
+        np.savez(folder / f"{name}.npz", **arrays)
+    return [str(folder / f"{name}.npz") for name in contents]
+
+
+def test_an_image_in_both_files_is_known_by_its_path_or_by_exclude(tmp_path):
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(12, 3))
+    labels, paths = np.repeat(list("abcd"), 3), np.array([f"{i}.jpg" for i in range(12)])
+    order = generator.permutation(12)
+    gallery = {"features": x[order], "labels": labels[order], "paths": paths[order]}
+    of_paths, of_exclude, without, file = files(
+        tmp_path, of_paths={"features": x[:6], "labels": labels[:6], "paths": paths[:6]},
+        of_exclude={"features": x[:6], "labels": labels[:6], "exclude": np.argsort(order)[:6]},
+        without={"features": x[:6], "labels": labels[:6]}, gallery=gallery,
+    )  # fmt: skip
+    names = ["e_recall@1", "map_r", "nmi"]
+    given = [command.main([path, "--gallery", file, "--evaluation_metrics", *names]) for path in (of_paths, of_exclude, without)]
+    expected = metrics.compute(names[:2], x[:6], labels[:6], x[order], labels[order], exclude=np.argsort(order)[:6])
+    assert {name: given[0][name] for name in expected} == expected and given[1] == given[0]
+    assert given[0]["nmi"] == metrics.compute(["nmi"], x[order], labels[order], seed=1)["nmi"], "an image of both counts once"
+    assert given[2]["e_recall@1"] == 1.0, "nothing says that they are the same images"
+
+
+def test_labels_by_names_or_by_numbers(tmp_path):
+    x, names = np.random.default_rng(1).normal(size=(8, 3)), np.repeat(list("xy"), 4)
+    of_numbers, with_names, other, of_names = files(
+        tmp_path, numbers={"features": x, "labels": np.repeat([0, 1], 4)},
+        with_names={"features": x, "labels": np.repeat([1, 0], 4), "class_names": names},
+        other={"features": x[::2], "labels": np.repeat([0, 1], 2), "class_names": names[::2]}, of_names={"features": x[::2], "labels": names[::2]},
+    )  # fmt: skip
+    by_name = metrics.compute(["map_r"], x, names, x[::2], names[::2])["map_r"]
+    by_number = metrics.compute(["map_r"], x, np.repeat([0, 1], 4), x[::2], np.repeat([0, 1], 2))["map_r"]
+    run = ["--evaluation_metrics", "map_r", "--gallery"]
+    assert command.main([with_names, *run, other])["map_r"] == command.main([with_names, *run, of_names])["map_r"] == by_name
+    assert command.main([of_numbers, *run, other])["map_r"] == by_number == by_name
+    for queries, gallery in ((of_numbers, of_names), (of_names, of_numbers)):
+        with pytest.raises(UserError, match="labels of numbers beside labels of names"):
+            command.main([queries, *run, gallery])
+
+
+def test_names_that_are_not_needed_are_not_read(tmp_path):
+    """Files of other programs hold what they like."""
+    x = np.random.default_rng(3).normal(size=(4, 2))
+    (path,) = files(tmp_path, odd={"features": x, "labels": [0, 0, 1, 1], "paths": np.array([None, 1, "a", []], dtype=object)})
+    assert command.main([path, "--evaluation_metrics", "map_r"]) == metrics.compute(["map_r"], x, [0, 0, 1, 1])
+    with pytest.raises(UserError, match="not an .npz file of plain arrays"):
+        command.main([path, "--gallery", path])
+
+
+def test_what_the_command_refuses_of_roles(tmp_path):
+    x, y = np.random.default_rng(2).normal(size=(4, 2)), np.array([0, 0, 1, 1])
+    good = {"features": x, "labels": y}
+    cases = {
+        "strings": ({**good, "is_query": np.array(["True"] * 4)}, None, "is_query holds something else"),
+        "twos": ({**good, "is_gallery": np.arange(4)}, None, "is_gallery holds something else"),
+        "short": ({**good, "is_query": np.ones(3, bool)}, None, r"is_query has shape \(3,\)"),
+        "half": ({**good, "sequence": np.ones(4)}, None, r"sequence must be \(4,\) whole numbers"),
+        "none": ({**good, "is_query": np.zeros(4, bool)}, None, "none of its 4 embeddings is a query image"),
+        "nothing": ({**good, "is_gallery": np.zeros(4, bool)}, None, "none of its 4 embeddings is a gallery image"),
+        "both": ({**good, "is_query": y > 0, "reference_features": x, "reference_labels": y}, None, "leave out the other"),
+        "exclude": ({**good, "exclude": y}, None, "exclude needs reference_features, or --gallery"),
+        "far": ({**good, "exclude": y + 4}, good, "exclude must be"),
+        "two": ({**good, "reference_features": x, "reference_labels": y}, good, "it has reference_features, and --gallery"),
+        "other": (good, {**good, "reference_features": x, "reference_labels": y}, "it has reference_features, and --gallery"),
+        "wide": (good, {"features": np.ones((4, 3)), "labels": y}, "they must agree"),
+        "nan": (good, {"features": x * np.nan, "labels": y}, "g_nan.npz: features hold NaN"),
+        "labels": (good, {"features": x, "labels": y[:3]}, r"g_labels.npz: labels have shape \(3,\)"),
+        "twice": ({**good, "paths": np.array(list("abcd"))}, {**good, "paths": np.array(list("aabb"))}, "a stands there several times"),
+        "absent": (good, "nowhere.npz", "no such file"),
+    }  # fmt: skip
+    for name, (queries, gallery, words) in cases.items():
+        np.savez(tmp_path / f"{name}.npz", **queries)
+        argv = [str(tmp_path / f"{name}.npz"), "--evaluation_metrics", "map_r", "nmi"]
+        if gallery is not None:
+            argv += ["--gallery", gallery if isinstance(gallery, str) else files(tmp_path, **{f"g_{name}": gallery})[0]]
+        with pytest.raises(UserError, match=words) as error:
+            command.main(argv)
+        assert "\n" not in str(error.value), name
+    with pytest.raises(UserError, match="leave out --gallery"):
+        command.main([argv[0], "--outliers", "--gallery", argv[0]])
+
+
+def refused(dataset, metric, **flags):
+    opt = Namespace(**{
+        "evaluate": False, "evaluate_ensemble": False, "n_epochs": 1, "storage_metrics": [metric], "splits_to_eval": ["val"],
+        "eval_reference_set": "compared_to_self", "tester": "global", "label_hierarchy_level": 0, **flags,
+    })  # fmt: skip
+    try:
+        selectable.check({"val": dataset}, opt)
+    except UserError as error:
+        assert "\n" not in str(error) and metric in str(error)
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("metric", ["e_recall@1", "map_r", "nmi"])
+def test_a_choice_among_equal_epochs_is_refused(metric):
+    """Against random places of the images: does the metric take two values?"""
+    cases = [("aabb", "1111", "1111", None), ("aabb", "1010", "0101", None), ("aabb", "1010", "0001", None), ("aabb", "1100", "0011", None)]
+    cases += [("aabb", "1111", "1111", [0, 0, 1, 1]), ("aabb", "1111", "1111", [0, 1, 0, 1]), ("aab", "100", "010", None)]
+    opt = options("--splits_to_eval", "val", "--evaluation_metrics", *{"e_recall@1", metric})
+    run = runtime(opt)
+    for names, queries, gallery, sequences in cases:
+        images = WithRoles(np.zeros((len(names), 3)), names, None, *([c == "1" for c in text] for text in (queries, gallery)))
+        images.sequences = None if sequences is None else np.array(sequences)
+        values = set()
+        for seed in range(20):
+            points = np.random.default_rng(seed).normal(size=(len(names), 3)).astype(np.float32)
+            e = evaluation.Embedded({"discriminative": points}, images.labels, 0.0, images)
+            values.add(round(float(evaluation.score({"val": e}, opt, run)["val"][metric]), 9))
+        assert (refused(images, metric) is None) == (len(values) > 1), (names, queries, gallery, sequences, values)
+
+
+@pytest.mark.parametrize("flags", [(), ("--eval_reference_set", "compared_to_sets_combined"), ("--tester", "same_parent_label")])
+def test_where_the_gallery_is_drawn_the_mean_over_the_draws_is_measured(flags):
+    splits = splits_with_roles(sequences=False)
+    generator = np.random.default_rng(4)
+    names = np.array([name for name in "abcdef" for _ in range(6)])
+    draws = np.zeros((3, len(names)), dtype=bool)
+    for draw in draws:
+        draw[[generator.choice(np.flatnonzero(names == name)) for name in "abcdef"]] = True
+    found = []
+    for draw in [*draws, None]:
+        splits["testing"].is_gallery, splits["testing"].is_query = (draws[0], ~draws[0]) if draw is None else (draw, ~draw)
+        splits["testing"].role_draws = draws if draw is None else None
+        chosen = ("--splits_to_eval", "val", "test", "--evaluation_metrics", "e_recall@1", "map_r", "mAP", "nmi", *flags)
+        found.append(evaluated(splits, *chosen)[0])
+    *single, mean = found
+    assert len({one["test"]["e_recall@1"] for one in single}) > 1
+    for name in ("e_recall@1", "map_r", "mAP"):
+        assert mean["test"][name] == pytest.approx(np.mean([one["test"][name] for one in single]), abs=1e-12)
+    assert mean["test"]["nmi"] == single[0]["test"]["nmi"]
+    if not flags:
+        assert mean["val"] == single[0]["val"]

@@ -1,0 +1,202 @@
+"""Whole runs on a test set of queries and a gallery: records, console, pictures, measured again, read by the command, in tables, over folds."""
+
+import importlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+import datasets
+import evaluation
+import main
+import metrics
+import parameters
+from evaluation import pictures, spaces
+from runs import RunFolder
+from tests import _processes
+from utilities.errors import UserError
+
+command = importlib.import_module("evaluation.__main__")
+METRICS = ["e_recall@1", "map_r", "mAP_c", "nmi", "dists@intra", "rho_spectrum@1"]
+plain = datasets.select
+
+
+def select(*arguments, **named):
+    """`datasets.select`, whose test images say by their place in their class what they are; two next to each other are a sequence."""
+    splits = plain(*arguments, **named)
+    test = splits["testing"]
+    places = np.array([int(Path(path).stem) for path in test.paths])
+    test.is_query, test.is_gallery = places < 4, (places > 1) & (np.array([label for _, label in test.image_list]) > 0)
+    test.sequences = np.where(places > 0, (np.arange(len(places)) - 1) // 2, -1)
+    return splits
+
+
+@pytest.fixture
+def with_roles(monkeypatch):
+    monkeypatch.setattr(datasets, "select", select)
+    monkeypatch.setattr(datasets.REGISTRY.module("folder"), "EVALUATION_METRICS", METRICS, raising=False)
+
+
+def flags(data, parent, *more):
+    return parameters.read([
+        "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(parent), "--arch", "conv4_normalize", "--embed_dim",
+        "8", "--loss", "triplet", "--batch_mining", "semihard", "--bs", "8", "--n_epochs", "2", "--kernels", "0", "--lr", "0.001",
+        "--group", "Roles", "--plot_every", "0", "--crop_size", "32", "--resize_size", "36", *more,
+    ])  # fmt: skip
+
+
+def selected(run):
+    return json.loads((run.folder / "summary.json").read_text())["selected"]["values"]
+
+
+def measured(file):
+    """The metrics of a dumped test set, of queries and gallery cut by hand; neighbours by a loop."""
+    x, y = file["features"], file["labels"]
+    rows, kept = np.flatnonzero(file["is_query"]), np.flatnonzero(file["is_gallery"])
+    firsts = []
+    for row in rows:
+        may = [j for j in kept if j != row and not (file["sequence"][j] >= 0 and file["sequence"][j] == file["sequence"][row])]
+        firsts.append(y[min(may, key=lambda j: (np.square(x[j].astype(float) - x[row].astype(float)).sum(), j))] == y[row])
+    either = np.flatnonzero(file["is_query"] | file["is_gallery"])
+    whole = metrics.compute(["nmi", "dists@intra", "rho_spectrum@1"], x[either], y[either], seed=1)
+    return {"e_recall@1": float(np.mean(firsts)), **whole}
+
+
+def test_a_run_with_queries_and_a_gallery(with_roles, folder_data, tmp_path, capsys, monkeypatch):
+    shown = []
+    monkeypatch.setattr(
+        pictures, "nearest", lambda compared, *rest, of=pictures.nearest: shown.append((compared, of(compared, *rest))) or shown[-1][1]
+    )
+    run = main.main(flags(folder_data, tmp_path, "--dump_embeddings"))
+    said = capsys.readouterr().out
+    text = "16 queries search in 12 images, its gallery"
+    assert said.count(text) == 1 and said.count("metrics  --evaluation_metrics: those published for folder: e_recall@1 map_r") == 1
+    assert run.opt.evaluation_metrics == METRICS and "4 of 16 queries have no image of their class to find" in said
+    summary = json.loads((run.folder / "summary.json").read_text())
+    assert list(summary["roles"]) == ["test"] and text in summary["roles"]["test"]
+    assert "of queries and gallery together, 22 images" in summary["roles"]["test"]
+    assert yaml.safe_load((run.folder / "environment.yaml").read_text())["data"]["roles"] == summary["roles"]
+    values = selected(run)["test"]
+    with np.load(run.folder / "embeddings_test.npz") as file:
+        expected = measured(file)
+        assert {name: values[name] for name in expected} == pytest.approx(expected, abs=1e-9)
+        roles = {name: file[name].tolist() for name in ("is_query", "is_gallery", "sequence")}
+    with np.load(run.folder / "embeddings_train.npz") as file:
+        assert "is_query" not in file.files and "sequence" not in file.files
+    again = command.main([str(run.folder / "embeddings_test.npz"), "--evaluation_metrics", *METRICS])
+    assert again == pytest.approx(values, abs=1e-12)
+    assert shown
+    for compared, found in shown:  # what the pictures of the best epochs show
+        assert all(roles["is_gallery"][compared.kept[0][index]] for few in found for index in few)
+        assert all(roles["is_query"][row] for row in compared.rows) and len(compared.space.gallery()[0]) == sum(roles["is_gallery"])
+    evaluated = main.main(parameters.read(["--evaluate", "--resume_from", str(run.folder)]))
+    assert evaluated["test"] == values
+    written = json.loads((run.folder / "evaluation_Test_discriminative_e_recall@1.json").read_text())
+    assert written["data"]["roles"] == summary["roles"] and written["values"]["test"] == values
+    resumed = main.main(parameters.read(["--resume_from", str(run.folder), "--n_epochs", "3"]))
+    assert json.loads((resumed.folder / "summary.json").read_text())["roles"] == summary["roles"]
+    tables = importlib.import_module("Result_Evaluations")
+    tables.main(tables.read(["--runs", str(tmp_path), "--out", str(tmp_path / "tables")]))
+    assert any(text in path.read_text(encoding="utf-8") for path in (tmp_path / "tables").glob("*.md"))
+
+
+@pytest.mark.parametrize(
+    "more", [["--eval_reference_set", "compared_to_sets_combined"], ["--eval_pca", "4"], ["--use_tv_split", "--tv_split_perc", "0.5"]]
+)
+def test_flags_of_evaluation(with_roles, folder_data, tmp_path, more):
+    run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1", "--no_records", *more))
+    assert 0 <= selected(run)["test"]["map_r"] <= 1
+    if more == ["--eval_reference_set", "compared_to_sets_combined"]:
+        assert (
+            "16 queries search in 36 images, the gallery of train, test"
+            in json.loads((run.folder / "summary.json").read_text())["roles"]["test"]
+        )
+
+
+def test_what_cannot_be_chosen_by_is_refused_before_training(with_roles, folder_data, tmp_path, monkeypatch):
+    def without_partners(*arguments, **named):
+        splits = select(*arguments, **named)
+        test, labels = splits["testing"], np.array([label for _, label in splits["testing"].image_list])
+        test.is_query, test.is_gallery = labels < 2, labels > 1
+        return splits
+
+    monkeypatch.setattr(datasets, "select", without_partners)
+    with pytest.raises(UserError, match="no query has another image of its class to find: in the gallery"):
+        main.main(flags(folder_data, tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def test_defaults_of_a_data_sets_metrics(with_roles, folder_data, tmp_path):
+    assert flags(folder_data, tmp_path).evaluation_metrics == METRICS
+    assert flags(folder_data, tmp_path, "--evaluation_metrics", "e_recall@1").evaluation_metrics == ["e_recall@1"]
+    usual = parameters.read(["--dataset", "cub200"]).evaluation_metrics
+    assert usual[:5] == ["e_recall@1", "e_recall@2", "e_recall@4", "nmi", "f1"] and len(usual) == 16
+    assert "rho_spectrum@10" in parameters.get_parser().format_help()
+
+
+@pytest.mark.long
+def test_folds_and_their_ensemble(with_roles, data, tmp_path):
+    words = ["--split_scheme", "class_disjoint", "--split_partitions", "2", "--split_sets", "2", "--final_test", "--dump_embeddings"]
+    cross = main.main(flags(data, tmp_path, *words))
+    first = RunFolder(cross.folder / "fold_0")
+    assert "queries search in" in first.summary["roles"]["test"]
+    with np.load(cross.folder / "meta" / "embeddings_test.npz") as file:
+        expected = measured(file)
+    joined = json.loads((cross.folder / "meta" / "concatenated.json").read_text())["values"]["test"]
+    assert {name: joined[name]["mean"] for name in expected} == pytest.approx(expected, abs=1e-9)
+
+
+def run_with_roles(rank, words):
+    """What `_processes.whole_run` does, on data with roles."""
+    datasets.select = select
+    _processes.whole_run(rank, words)
+
+
+@pytest.mark.long
+def test_several_processes_measure_what_one_does(with_roles, folder_data, tmp_path):
+    words = [
+        "--dataset",
+        "folder",
+        "--dataset_folder_path",
+        str(folder_data),
+        "--arch",
+        "conv4_frozen_normalize",
+        "--embed_dim",
+        "8",
+        "--kernels",
+        "0",
+    ]
+    words += [
+        "--loss",
+        "contrastive",
+        "--bs",
+        "8",
+        "--n_epochs",
+        "1",
+        "--evaluation_metrics",
+        *METRICS,
+        "--no_records",
+        "--plot_every",
+        "0",
+    ]
+    words += ["--dump_embeddings", "--crop_size", "32", "--resize_size", "36"]
+    one = main.main(parameters.read([*words, "--save_path", str(tmp_path / "one")]))
+    _processes.spawned(2, run_with_roles, [*words, "--save_path", str(tmp_path / "two")])
+    two = next((tmp_path / "two").rglob("summary.json")).parent
+    summaries = [json.loads((folder / "summary.json").read_text()) for folder in (one.folder, two)]
+    assert summaries[0]["roles"] == summaries[1]["roles"]
+    assert summaries[1]["selected"]["values"]["test"] == pytest.approx(summaries[0]["selected"]["values"]["test"], abs=1e-4)
+    with np.load(two / "embeddings_test.npz") as file:
+        assert measured(file)["e_recall@1"] == pytest.approx(summaries[1]["selected"]["values"]["test"]["e_recall@1"])
+
+
+def test_the_ensemble_joins_roles(with_roles, folder_data):
+    dataset = select("folder", None, dataset_folder_path=str(folder_data))["testing"]
+    x = np.random.default_rng(0).normal(size=(len(dataset), 4)).astype(np.float32)
+    labels = np.array([label for _, label in dataset.image_list])
+    members = [evaluation.Embedded({"discriminative": x + k}, labels, 0.0, dataset) for k in range(2)]
+    joined = importlib.import_module("evaluation.ensemble").join(members)
+    space = spaces.compare(joined, "discriminative", parameters.read(["--splits_to_eval", "test"]))["test"].space
+    assert space.features.shape == (16, 8) and space.reference.shape == (12, 8) and space.pool.features.shape == (22, 8)
