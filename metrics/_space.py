@@ -53,15 +53,16 @@ def as_labels(labels, size: int, name: str) -> np.ndarray:
 class EmbeddingSpace:
     """Queries, the reference in which they search (themselves, where none is given), their labels.
 
-    Metrics read `labels` `(N,)` and `reference_labels` `(M,)` (both numbered together from 0), `clusters` `(N,)`, `clusterings`, `singular_values`,
+    Metrics read `labels` `(N,)` and `reference_labels` `(M,)` (both numbered together from 0), `groups` `(N,)` (super-classes from 0, or None), `clusters` `(N,)`, `clusterings`, `singular_values`,
     `class_sums`, `neighbours`, `scores`. `normalised` gives the space of the features at unit length.
 
     Args: see `metrics.compute`.
     """
 
     def __init__(
-        self, features, labels, reference=None, reference_labels=None, clusters=None, exclude=None, seed=0, device="cpu", progress=False
-    ):
+        self, features, labels, reference=None, reference_labels=None, clusters=None, exclude=None, seed=0, device="cpu", progress=False,
+        groups=None,
+    ):  # fmt: skip
         self.features = as_array(features, "features")
         self.size, self.dimensions = self.features.shape
         labels = as_labels(labels, self.size, "labels")
@@ -97,6 +98,7 @@ class EmbeddingSpace:
             raise UserError("labels of several types cannot be compared: give numbers alone, or names alone.") from error
         self.labels, self.reference_labels = codes[: self.size], codes[self.size :]
         self.given_clusters = None if clusters is None else as_labels(clusters, self.size, "clusters")
+        self.groups = None if groups is None else np.unique(as_labels(groups, self.size, "groups"), return_inverse=True)[1].reshape(-1)
         self.seeds = [seed] if isinstance(seed, Integral) else list(seed) if isinstance(seed, (list, tuple, range)) else []
         if not self.seeds or not all(isinstance(one, Integral) and abs(one) < 2**62 for one in self.seeds):
             raise UserError(f"seed {seed!r} is no whole number below 2^62, and no list of them.")
