@@ -1,7 +1,8 @@
 """Measure embeddings from a file, of whatever program: `python -m evaluation FILE.npz --evaluation_metrics e_recall@1 map_r nmi`.
 
 The file holds `features` `(N, D)` and `labels` `(N,)`; with `reference_features` `(M, D)` and `reference_labels` `(M,)` the former are
-queries that search in the latter, where `exclude` `(N,)` may say which sample of the reference a query itself is (-1: none).
+queries that search in the latter, where `exclude` `(N,)` may say which sample of the reference a query itself is (-1: none). `groups` `(N,)`:
+the queries' super-classes, for metrics that compare these.
 
 `python -m evaluation RUN --outliers` lists the training images of a run with --loss subcenter_arcface that lie far from their class.
 """
@@ -16,7 +17,7 @@ import numpy as np
 
 import evaluation
 import metrics
-from evaluation import outliers, outputs
+from evaluation import outliers, outputs, queries
 from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.files import replacing
 from utilities.numbers import number, whole
@@ -24,6 +25,7 @@ from utilities.numbers import number, whole
 PROGRAM = "python -m evaluation"
 DEFAULT_METRICS = ["e_recall@1", "e_recall@2", "e_recall@4", "precision@1", "r_precision", "map_r", "nmi"]
 REQUIRED, OPTIONAL = ("features", "labels"), ("reference_features", "reference_labels", "exclude")
+DESCRIBED = ("paths", "class_names", "flags")  # what --dump_embeddings says of the queries beside their labels
 
 
 def parser() -> argparse.ArgumentParser:
@@ -37,6 +39,8 @@ def parser() -> argparse.ArgumentParser:
     help_starts = "nmi, ami and f1 are the mean over N k-means starts, with the seeds 0 to N-1 (default: one start, with --seed)"
     parser.add_argument("--eval_kmeans_starts", type=whole(1, 1000), default=None, metavar="N", help=help_starts)
     parser.add_argument("--evaluate_on_gpu", action="store_true", help="search and cluster on the GPU")
+    help_queries = "also write to this .npz file what each query finds: hit, ap_at_r and first_hit, as main.py --dump_query_results does"
+    parser.add_argument("--dump_query_results", default=None, metavar="FILE", help=help_queries)
     parser.add_argument("--out", default=None, metavar="FILE", help="also write the values to this JSON file")
     help_outliers = (
         "list the training images of a run with --loss subcenter_arcface beyond --outlier_angle of their class's dominant centre"
@@ -93,10 +97,10 @@ def main(argv: list[str] | None = None) -> dict | list:
     for name in flags.evaluation_metrics:
         metrics.check(name)
     seeds = range(flags.eval_kmeans_starts) if flags.eval_kmeans_starts else flags.seed
-    arrays = read(flags.file)
+    arrays = read(flags.file, (*OPTIONAL, *DESCRIBED, "groups"))
     values = metrics.compute(
         flags.evaluation_metrics, arrays["features"], arrays["labels"], arrays.get("reference_features"), arrays.get("reference_labels"),
-        exclude=arrays.get("exclude"), seed=seeds, device="cuda" if flags.evaluate_on_gpu else "cpu", progress=True,
+        exclude=arrays.get("exclude"), groups=arrays.get("groups"), seed=seeds, device="cuda" if flags.evaluate_on_gpu else "cpu", progress=True,
     )  # fmt: skip
     scores = {Path(flags.file).stem: values}
     size, dimensions = arrays["features"].shape
@@ -104,6 +108,11 @@ def main(argv: list[str] | None = None) -> dict | list:
     print(f"{flags.file}: {size:,} embeddings of {dimensions} dimensions, {len(np.unique(arrays['labels'])):,} classes{searched}\n")
     evaluation.say_few_samples(flags.file, flags.evaluation_metrics, size, dimensions)
     print(outputs.table(scores))
+    if flags.dump_query_results is not None:
+        given = [arrays.get(name) for name in ("reference_features", "reference_labels")]
+        space = metrics.EmbeddingSpace(arrays["features"], arrays["labels"], *given, exclude=arrays.get("exclude"))
+        about = {name: arrays[name] for name in DESCRIBED if name in arrays}
+        queries.write(Path(flags.dump_query_results), metrics.query_results(space), arrays["labels"], **about)
     if flags.out is not None:
         with replacing(flags.out) as file:
             json.dump(outputs.jsonable(scores)[Path(flags.file).stem], file, indent=1)

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+import metrics
 from utilities.errors import UserError
 
 SELF, COMBINED, TRAINING = "compared_to_self", "compared_to_sets_combined", "compared_to_training_set"
@@ -20,6 +21,7 @@ class Space(NamedTuple):
     reference: np.ndarray | None = None
     reference_labels: np.ndarray | None = None
     exclude: np.ndarray | None = None
+    groups: np.ndarray | None = None
 
     def gallery(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """What the queries search in: features `(M, D)`, labels `(M,)`, and the index `(N,)` of each query in them, -1 for none."""
@@ -32,7 +34,8 @@ class Space(NamedTuple):
         reference, reference_labels, exclude = self.gallery()
         places = np.full(len(reference) + 1, -1)  # one more, for queries that are not in the reference: index -1
         places[kept] = np.arange(len(kept))
-        return Space(self.features[rows], self.labels[rows], reference[kept], reference_labels[kept], places[exclude[rows]])
+        groups = None if self.groups is None else self.groups[rows]
+        return Space(self.features[rows], self.labels[rows], reference[kept], reference_labels[kept], places[exclude[rows]], groups)
 
 
 class Compared(NamedTuple):
@@ -75,11 +78,32 @@ def check(datasets: dict, opt) -> None:
             if alone:
                 reference = f"--eval_reference_set {opt.eval_reference_set}"
                 raise UserError(f"{flag}: the super-class {min(alone)!r} of {split} has no image in the reference, {reference}")
+    _check_groups(datasets, measured, opt)
     if opt.eval_reference_set == TRAINING:
         names = {split: set(names_at(dataset, opt.label_hierarchy_level).values()) for split, dataset in datasets.items()}
         for split in measured:
             if names[split].isdisjoint(names["train"]):
                 print(f"--eval_reference_set {TRAINING}: no query of {split} has a counterpart in the reference, it can find nothing")
+
+
+def _grouping(opt) -> str | None:
+    """The first of `--evaluation_metrics` that compares super-classes."""
+    return next((name for name in opt.evaluation_metrics if metrics.needs_groups(name)), None)
+
+
+def _check_groups(datasets: dict, measured: list[str], opt) -> None:
+    """Refuse a metric that compares super-classes where there are no two of them to compare."""
+    name = _grouping(opt)
+    if name is None:
+        return
+    if opt.label_hierarchy_level or opt.tester == INSIDE_PARENTS:
+        flag = "--tester same_parent_label" if opt.tester == INSIDE_PARENTS else f"--label_hierarchy_level {opt.label_hierarchy_level}"
+        raise UserError(f"--evaluation_metrics {name} compares the super-classes in which classes are searched everywhere: leave out {flag}")
+    for split in measured:
+        there = set(names_at(datasets[split], 1).values())
+        if len(there) < 2 or None in there:
+            found = "no super-classes" if None in there else f"the super-class {min(there)!r} alone"
+            raise UserError(f"--evaluation_metrics {name}: {split} of --dataset {datasets[split].name} has {found}; a gap is between two or more: leave it out")
 
 
 def check_components(components: int | None, size: int, width: int) -> None:
@@ -110,8 +134,9 @@ def compare(embedded: dict, evaltype: str, opt) -> dict[str, Compared]:
     features = {split: of_type(e.features, evaltype) for split, e in embedded.items()}
     labels, names = _codes(embedded, opt.label_hierarchy_level, opt)
     parents = _codes(embedded, opt.label_hierarchy_level + 1, opt)[0] if opt.tester == INSIDE_PARENTS else dict.fromkeys(embedded)
+    groups = _codes(embedded, 1, opt)[0] if _grouping(opt) else dict.fromkeys(embedded)
     if opt.eval_reference_set == SELF:
-        own = {split: Space(_projection(rows, opt.eval_pca)(rows), labels[split]) for split, rows in features.items()}
+        own = {split: Space(_projection(rows, opt.eval_pca)(rows), labels[split], groups=groups[split]) for split, rows in features.items()}
         return {split: Compared(space, names[split], [split], parents[split], parents[split]) for split, space in own.items()}
     sources = sources_of(None, scored(embedded, opt), opt)
     if not set(sources) <= set(features):
@@ -124,7 +149,7 @@ def compare(embedded: dict, evaltype: str, opt) -> dict[str, Compared]:
     compared = {}
     for split, rows in projected.items():
         exclude = starts[split] + np.arange(len(rows)) if split in starts else np.full(len(rows), -1)
-        space = Space(rows, labels[split], reference, reference_labels, exclude)
+        space = Space(rows, labels[split], reference, reference_labels, exclude, groups[split])
         compared[split] = Compared(space, names[split], sources, parents[split], reference_parents)
     return compared
 

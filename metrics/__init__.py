@@ -18,7 +18,8 @@ from utilities.errors import UserError
 from utilities.registry import Registry, unknown
 
 __all__ = [
-    "REGISTRY", "EmbeddingSpace", "check", "compute", "group", "higher_is_better", "is_array", "listing", "needs_groups", "per_query", "searches",
+    "REGISTRY", "EmbeddingSpace", "check", "compute", "group", "higher_is_better", "is_array", "listing", "needs_groups", "per_query",
+    "query_results", "searches",
 ]  # fmt: skip
 
 REGISTRY = Registry("metrics", "metric")
@@ -213,3 +214,14 @@ def per_query(names: list[str], space: EmbeddingSpace) -> dict[str, np.ndarray]:
     wanted = {name: _parse(name).metric for name in names}
     scores = space.scores(wanted.values())
     return {name: scores[metric.name, metric.parameter] for name, metric in wanted.items()}
+
+
+def query_results(space: EmbeddingSpace) -> dict[str, np.ndarray]:
+    """What each query of a space finds, `(N,)` each.
+
+    hit: whether its nearest neighbour is of its class (uint8). ap_at_r: its term of `map_r`, NaN where it is alone in its class (float64).
+    first_hit: rank of the nearest sample of its class, 0 where there is none (int32).
+    """
+    scores = per_query(["e_recall@1", "map_r", "mrr"], space)
+    first = np.divide(1.0, scores["mrr"], out=np.zeros(space.size), where=scores["mrr"] > 0)
+    return {"hit": scores["e_recall@1"].astype(np.uint8), "ap_at_r": scores["map_r"], "first_hit": np.rint(first).astype(np.int32)}

@@ -85,28 +85,30 @@ class Pairs:
     def nth_others(self, ranks: list[int]) -> list[float]:
         """For each rank the squared distance of the pair of two classes that so many such pairs come before; up to `tolerance`."""
         bounds = [self._bounds(rank) for rank in ranks]
-        below, found = [0] * len(ranks), [[] for _ in ranks]
+        below, filled = [0] * len(ranks), [0] * len(ranks)
+        found = [np.empty(size) for *_, size in bounds]  # small arrays kept one by one would keep the memory of all tiles from being reused
         for tile in self.tiles(same=False):
             values = tile.values
-            for place, (low, high) in enumerate(bounds):
+            for place, (low, high, size) in enumerate(bounds):
                 below[place] += int((values < low).sum())
-                if high - low > self.tolerance:
-                    found[place].append(values[(values >= low) & (values <= high)].double().cpu().numpy())
-        results = []
-        for rank, (low, _), before, parts in zip(ranks, bounds, below, found, strict=True):
-            ordered = np.sort(np.concatenate(parts)) if parts else np.array([low])
-            results.append(float(ordered[min(max(rank - before, 0), len(ordered) - 1)]))
-        return results
+                if size:
+                    own = values[(values >= low) & (values <= high)].cpu().numpy()[: size - filled[place]]
+                    found[place][filled[place] : filled[place] + len(own)] = own
+                    filled[place] += len(own)
+        ordered = [np.sort(own[:count]) if count else [low] for own, count, (low, *_) in zip(found, filled, bounds, strict=True)]
+        return [float(own[min(max(rank - before, 0), len(own) - 1)]) for own, rank, before in zip(ordered, ranks, below, strict=True)]
 
-    def _bounds(self, rank: int) -> tuple[float, float]:
-        """Two values between which the pair of two classes at `rank` lies: so near that few others do, or no more than `tolerance` apart."""
+    def _bounds(self, rank: int) -> tuple[float, float, int]:
+        """Two values between which the pair of two classes at `rank` lies, and how many may lie there: few, or 0 where the two are equal."""
         low, high, (below, counts) = *self._range, self._coarse
         while True:
             place = min(int(np.searchsorted(below + np.cumsum(counts), rank, side="right")), BINS - 1)
             width, slack = (high - low) / BINS, self.tolerance / 4  # what falls into a neighbouring bin by rounding
             low, high = low + place * width - slack, low + (place + 1) * width + slack
-            if counts[place] <= COLLECTED or high - low <= self.tolerance:
-                return low, high
+            if high - low <= self.tolerance:
+                return low, high, 0
+            if counts[place] <= COLLECTED:
+                return low, high, int(counts[max(place - 1, 0) : place + 2].sum())
             below, counts = self._histogram(low, high)
 
     @property

@@ -23,5 +23,7 @@ class Metric(Base):
         pairs = _pairs.of_units(space)
         if pairs.size < 2:
             return float("nan")
-        sums = [torch.exp(tile.values * -2).sum(dtype=torch.float64) for tile in pairs.tiles()]
-        return min(0.0, math.log(float(torch.stack(sums).sum()) / (pairs.same + pairs.other)))
+        total = torch.zeros((), dtype=torch.float64, device=pairs.device)
+        for tile in pairs.tiles():
+            total += torch.exp(tile.values * -2).sum(dtype=torch.float64)
+        return min(0.0, math.log(float(total) / (pairs.same + pairs.other)))
