@@ -98,12 +98,16 @@ def _check_groups(datasets: dict, measured: list[str], opt) -> None:
         return
     if opt.label_hierarchy_level or opt.tester == INSIDE_PARENTS:
         flag = "--tester same_parent_label" if opt.tester == INSIDE_PARENTS else f"--label_hierarchy_level {opt.label_hierarchy_level}"
-        raise UserError(f"--evaluation_metrics {name} compares the super-classes in which classes are searched everywhere: leave out {flag}")
+        raise UserError(
+            f"--evaluation_metrics {name} compares the super-classes in which classes are searched everywhere: leave out {flag}"
+        )
     for split in measured:
         there = set(names_at(datasets[split], 1).values())
         if len(there) < 2 or None in there:
             found = "no super-classes" if None in there else f"the super-class {min(there)!r} alone"
-            raise UserError(f"--evaluation_metrics {name}: {split} of --dataset {datasets[split].name} has {found}; a gap is between two or more: leave it out")
+            raise UserError(
+                f"--evaluation_metrics {name}: {split} of --dataset {datasets[split].name} has {found}; a gap is between two or more: leave it out"
+            )
 
 
 def check_components(components: int | None, size: int, width: int) -> None:
