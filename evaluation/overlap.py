@@ -257,7 +257,7 @@ def draw(path: Path, found: Found, test, others: dict, most: int) -> None:
             axis.set_title(what, fontsize=8, pad=3)
             name = charts.fitted(_named(dataset, int(index))[1], 7, points)
             axis.text(0.5, -0.05, name, fontsize=7, ha="center", va="top", transform=axis.transAxes, parse_math=False)
-    figure.savefig(path, dpi=100)
+    figure.savefig(path, dpi=100, bbox_inches="tight")
 
 
 def measure(place: str, flags) -> dict:
