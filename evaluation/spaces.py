@@ -88,7 +88,7 @@ def check(datasets: dict, opt) -> None:
 
 def _grouping(opt) -> str | None:
     """The first of `--evaluation_metrics` that compares super-classes."""
-    return next((name for name in opt.evaluation_metrics if metrics.needs_groups(name)), None)
+    return next((name for name in getattr(opt, "evaluation_metrics", ()) if metrics.needs_groups(name)), None)
 
 
 def _check_groups(datasets: dict, measured: list[str], opt) -> None:
