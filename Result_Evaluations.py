@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import parameters
-from results import collect, columns, formats, groups, page, plots, published, roles, tables
+from results import collect, columns, formats, groups, page, paired, plots, published, roles, tables
 from results.columns import BEST_ON_TEST, LAST, SELECTED
 from results.recorded import RecordedRun
 from utilities.errors import OneLineParser, UserError, one_line_errors
@@ -32,6 +32,8 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
     add("--metrics", nargs="+", default=[], metavar="METRIC", help=help_metrics)
     help_relation = "also plot metric Y against X; may be given several times"
     add("--relation", nargs=2, action="append", default=[], metavar=("X", "Y"), help=help_relation)
+    help_paired = "compare two groups query by query, where their runs have --dump_query_results; may be given several times (default: each such group with the best)"
+    add("--paired", nargs=2, action="append", default=[], metavar=("GROUP_A", "GROUP_B"), help=help_paired)
     help_ddof = "deviations divide by seeds - ddof, 0 or 1 (default: 1); beside published values always 0, as theirs"
     add("--ddof", type=whole(0, 1), default=1, help=help_ddof)
     opt = parser.parse_args(argv)
@@ -63,6 +65,7 @@ def main(opt: argparse.Namespace, api=None) -> Path:
 
     parts = {ALL: [tables.shared(found, {d: _two(shown[d]) for d in names}, how, opt.ddof) for how in (SELECTED, LAST, BEST_ON_TEST)]}
     parts |= {dataset: _tables(of[dataset], shown[dataset], matches, opt.ddof, defaults) for dataset in names}
+    notes += paired.add(parts, of, opt.paired)
     left_out = tables.left_out(found, _together(*(shown[dataset][:3] for dataset in names)))
     parts |= {LEFT_OUT: [left_out]} if left_out else {}
     for table in (table for part in parts.values() for table in part):

@@ -106,8 +106,7 @@ def evaluate_ensemble(cross):
         splits = datasets.select(opt.dataset, fold.but(label_level_train=0), opt.source_path, **datasets.shape_for(network))
         members.append(evaluation.embed_all(network, evaluation.loaders(splits, opt, runtime.ranks), opt, runtime)[ensemble.SPLIT])
     embedded = ensemble.join(members)
-    if opt.dump_embeddings:
-        outputs.dump(cross.meta.path, embedded, opt)
+    outputs.dump_asked(cross.meta.path, embedded, opt, epoch=-1)  # several networks' epochs
     return evaluation.score(embedded, opt, runtime)
 
 

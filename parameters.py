@@ -74,7 +74,7 @@ def basic_training_parameters(parser) -> None:
         "--n_epochs",
         type=whole(0),
         default=150,
-        help="epochs to train; 0: the untrained network alone, evaluated by --check_untrained_accuracy, or its embeddings by --dump_embeddings",
+        help="epochs to train; 0: the untrained network alone, evaluated by --check_untrained_accuracy, or its embeddings by --dump_embeddings, what its queries find by --dump_query_results",
     )
     group.add_argument(
         "--iterations_per_epoch",
@@ -282,6 +282,13 @@ def _what_else_is_done(group) -> None:
         action="store_true",
         help="write features as they are measured, labels and paths of the best epoch to embeddings_<split>.npz in the run folder; with "
         "--evaluate, where it has them already, beside that evaluation's pictures; with --n_epochs 0 those of the untrained network",
+    ).role = roles.RECORDS
+    group.add_argument(
+        "--dump_query_results",
+        action="store_true",
+        help="write of each query whether its nearest neighbour is of its class (hit), its average precision among the R nearest (ap_at_r, its "
+        "term of map_r), the rank of its first hit, label and path, of the best epoch, to query_results_<split>.npz in the run folder: a few MB, "
+        "by which Result_Evaluations.py compares runs query by query; otherwise as --dump_embeddings, and with --final_test of test too",
     ).role = roles.RECORDS
     group.add_argument(
         "--evaluate",

@@ -2,7 +2,8 @@
 
 The file holds `features` `(N, D)` and `labels` `(N,)`; with `reference_features` `(M, D)` and `reference_labels` `(M,)` the former are
 queries that search in the latter, where `exclude` `(N,)` may say which sample of the reference a query itself is (-1: none).
-`is_query` and `is_gallery` `(N,)` say instead which rows search in which, `sequence` `(N,)` which never find each other.
+`is_query` and `is_gallery` `(N,)` say instead which rows search in which, `sequence` `(N,)` which never find each other. `groups` `(N,)`:
+super-classes, for metrics that compare these.
 
 `python -m evaluation QUERIES.npz --gallery GALLERY.npz`: the queries of one file in the gallery of another. Both may be dumped by
 `--dump_embeddings`; a query does not find the image of its own path. Where both name their classes, they go by these.
@@ -20,8 +21,9 @@ import numpy as np
 
 import evaluation
 import metrics
-from evaluation import from_files, outliers, outputs
-from evaluation.from_files import NAMES, OF_REFERENCE, ROLES
+from evaluation import from_files, outliers, outputs, queries
+from evaluation.from_files import GROUPS, NAMES, OF_REFERENCE, ROLES
+from evaluation.galleries import taken
 from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.files import replacing
 from utilities.numbers import number, whole
@@ -44,6 +46,8 @@ def parser() -> argparse.ArgumentParser:
     help_starts = "nmi, ami and f1 are the mean over N k-means starts, with the seeds 0 to N-1 (default: one start, with --seed)"
     parser.add_argument("--eval_kmeans_starts", type=whole(1, 1000), default=None, metavar="N", help=help_starts)
     parser.add_argument("--evaluate_on_gpu", action="store_true", help="search and cluster on the GPU")
+    help_queries = "also write to this .npz file what each query finds: hit, ap_at_r and first_hit, as main.py --dump_query_results does"
+    parser.add_argument("--dump_query_results", default=None, metavar="FILE", help=help_queries)
     parser.add_argument("--out", default=None, metavar="FILE", help="also write the values to this JSON file")
     metrics.add_arguments(parser)
     help_outliers = (
@@ -77,9 +81,9 @@ def read(path: str, optional: tuple[str, ...] = OF_REFERENCE + ROLES) -> dict:
     return arrays
 
 
-def read_queries(path: str, has_gallery: bool) -> dict:
+def read_queries(path: str, has_gallery: bool, with_names: bool = False) -> dict:
     """See `read`. Raises UserError also where an array needs a reference that is not there."""
-    arrays = read(path, OF_REFERENCE + ROLES + NAMES * has_gallery)
+    arrays = read(path, (*OF_REFERENCE, *ROLES, GROUPS, "flags", *NAMES * (has_gallery or with_names)))
     extra = next((name for name in arrays if name in OF_REFERENCE and not (has_gallery and name == "exclude")), None)
     if "reference_features" not in arrays and extra is not None:
         raise UserError(f"{path}: {extra} needs reference_features" + ", or --gallery" * (extra == "exclude"))
@@ -121,8 +125,8 @@ def main(argv: list[str] | None = None) -> dict | list:
         metrics.check(name)
     seeds = range(flags.eval_kmeans_starts) if flags.eval_kmeans_starts else flags.seed
     metrics.check_flags(flags)
-    arrays = read_queries(flags.file, flags.gallery is not None)
-    space, searched = from_files.space(
+    arrays = read_queries(flags.file, flags.gallery is not None, flags.dump_query_results is not None)
+    space, searched, rows = from_files.space(
         flags.file, arrays, flags.gallery, None if flags.gallery is None else read_queries(flags.gallery, True)
     )
     take_ball(flags, arrays)
@@ -137,6 +141,13 @@ def main(argv: list[str] | None = None) -> dict | list:
     print(f"{flags.file}: {size:,} embeddings of {dimensions} dimensions, {classes}{', ' * bool(searched)}{searched}\n")
     evaluation.say_few_samples(flags.file, flags.evaluation_metrics, len((space.pool or space).features), dimensions)
     print(outputs.table(scores))
+    if flags.dump_query_results is not None:
+        queries_space = metrics.space_of(metrics.ball(flags), **space.arguments())
+        if flags.rerank is not None:
+            queries_space.search = metrics.reranking(flags).search(queries_space, False)
+        about = {name: taken(arrays[name], rows) for name in NAMES if name in arrays}
+        about |= {"flags": arrays["flags"]} if "flags" in arrays else {}
+        queries.write(Path(flags.dump_query_results), metrics.query_results(queries_space), space.labels, **about)
     if flags.out is not None:
         with replacing(flags.out) as file:
             json.dump(outputs.jsonable(scores)[Path(flags.file).stem], file, indent=1)

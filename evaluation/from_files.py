@@ -15,6 +15,7 @@ from utilities.errors import UserError
 OF_REFERENCE = ("reference_features", "reference_labels", "exclude")
 ROLES = ("is_query", "is_gallery", "sequence")
 NAMES = ("paths", "class_names")
+GROUPS = "groups"  # super-classes of the queries
 
 
 class Embeddings(NamedTuple):
@@ -40,8 +41,8 @@ class Embeddings(NamedTuple):
         return self.arrays.get("class_names", self.labels if self.labels.dtype.kind == "U" else None)
 
 
-def space(path: str, arrays: dict, gallery_path: str | None = None, gallery: dict | None = None) -> tuple[Space, str]:
-    """The space that is measured, and in words who searches where.
+def space(path: str, arrays: dict, gallery_path: str | None = None, gallery: dict | None = None) -> tuple[Space, str, np.ndarray | None]:
+    """The space that is measured, in words who searches where, and the rows of the file that are the queries; None: all.
 
     Args:
         arrays: name -> array, of a file with `features` and `labels`. gallery: those of the file in which its queries search.
@@ -53,9 +54,10 @@ def space(path: str, arrays: dict, gallery_path: str | None = None, gallery: dic
         if both:
             raise UserError(f"{path}: it has reference_features and {both[0]}: one of them says who searches where, leave out the other")
         reference = [arrays.get(name) for name in OF_REFERENCE]
-        return Space(arrays["features"], arrays["labels"], *reference), f"searched in {len(reference[0]):,}"
+        found = Space(arrays["features"], arrays["labels"], *reference, groups=arrays.get(GROUPS))
+        return found, f"searched in {len(reference[0]):,}", None
     if gallery is None and not both:
-        return Space(arrays["features"], arrays["labels"]), ""
+        return Space(arrays["features"], arrays["labels"], groups=arrays.get(GROUPS)), "", None
     queries = _checked(path, arrays)
     return _in_itself(queries) if gallery is None else _in_another(queries, _checked(gallery_path, gallery))
 
@@ -63,9 +65,9 @@ def space(path: str, arrays: dict, gallery_path: str | None = None, gallery: dic
 def _checked(path: str, arrays: dict) -> Embeddings:
     """A file's arrays once they fit each other."""
     try:
-        size = metrics.EmbeddingSpace(arrays["features"], arrays["labels"], query_groups=arrays.get("sequence")).size
+        size = metrics.EmbeddingSpace(arrays["features"], arrays["labels"], query_sequences=arrays.get("sequence")).size
     except UserError as error:
-        raise UserError(f"{path}: {str(error).replace('query_groups', 'sequence')}") from error
+        raise UserError(f"{path}: {str(error).replace('query_sequences', 'sequence')}") from error
     for name in ("is_query", "is_gallery", *NAMES):
         array = arrays.get(name)
         if array is not None and array.shape != (size,):
@@ -88,21 +90,22 @@ def _of_role(file: Embeddings, role: str) -> np.ndarray:
     return rows
 
 
-def _in_itself(file: Embeddings) -> tuple[Space, str]:
+def _in_itself(file: Embeddings) -> tuple[Space, str, np.ndarray]:
     """The queries of a file in its gallery."""
     rows, kept = _of_role(file, "queries"), _of_role(file, "gallery")
     if not file.roles.differ:
-        found = Space(file.features, file.labels, query_groups=file.arrays.get("sequence"))
-        return found, _described(found, file.roles)
+        found = Space(file.features, file.labels, query_sequences=file.arrays.get("sequence"), groups=file.arrays.get(GROUPS))
+        return found, _described(found, file.roles), rows
     places = np.full(file.roles.size, -1)
     places[kept] = np.arange(len(kept))
     pool = Space(file.features[file.roles.pool], file.labels[file.roles.pool])
-    groups = (taken(file.arrays.get("sequence"), which) for which in (rows, kept))
-    found = Space(file.features[rows], file.labels[rows], file.features[kept], file.labels[kept], places[rows], *groups, pool)
-    return found, _described(found, file.roles)
+    sequences = (taken(file.arrays.get("sequence"), which) for which in (rows, kept))
+    groups = taken(file.arrays.get(GROUPS), rows)
+    found = Space(file.features[rows], file.labels[rows], file.features[kept], file.labels[kept], places[rows], *sequences, pool, groups)
+    return found, _described(found, file.roles), rows
 
 
-def _in_another(queries: Embeddings, gallery: Embeddings) -> tuple[Space, str]:
+def _in_another(queries: Embeddings, gallery: Embeddings) -> tuple[Space, str, np.ndarray]:
     """The queries of a file in the gallery of another; class-wise numbers are of both, an image that is in both counted once."""
     for file in (queries, gallery):
         if "reference_features" in file.arrays:
@@ -122,11 +125,12 @@ def _in_another(queries: Embeddings, gallery: Embeddings) -> tuple[Space, str]:
     places[kept] = np.arange(len(kept))
     exclude = places[_own(queries, gallery)[rows]]
     sequences = [file.arrays.get("sequence") for file in (queries, gallery)]
-    groups = [None, None] if sequences[0] is None or sequences[1] is None else [sequences[0][rows], sequences[1][kept]]
+    sequences = [None, None] if sequences[0] is None or sequences[1] is None else [sequences[0][rows], sequences[1][kept]]
+    groups = taken(queries.arrays.get(GROUPS), rows)
     apart = rows[exclude < 0]
     pool = Space(*(np.concatenate([a[apart], b[kept]]) for a, b in ((queries.features, gallery.features), labels)))
-    found = Space(queries.features[rows], labels[0][rows], gallery.features[kept], labels[1][kept], exclude, *groups, pool)
-    return found, _described(found, None)
+    found = Space(queries.features[rows], labels[0][rows], gallery.features[kept], labels[1][kept], exclude, *sequences, pool, groups)
+    return found, _described(found, None), rows
 
 
 def _own(queries: Embeddings, gallery: Embeddings) -> np.ndarray:
@@ -155,8 +159,8 @@ def _own(queries: Embeddings, gallery: Embeddings) -> np.ndarray:
 
 def _described(found: Space, roles: galleries.Roles | None) -> str:
     """In words who searches where; `roles` of the one file, where there is one."""
-    groups = {"query_groups": found.query_groups, "reference_groups": found.reference_groups}
-    lone = int((metrics.findable(found.labels, found.reference_labels, found.exclude, **groups)[0] == 0).sum())
+    sequences = {"query_sequences": found.query_sequences, "reference_sequences": found.reference_sequences}
+    lone = int((metrics.findable(found.labels, found.reference_labels, found.exclude, **sequences)[0] == 0).sum())
     if roles is not None:
         return galleries.described(roles, len(found.gallery()[1]), "its gallery", lone)
     return galleries.told(

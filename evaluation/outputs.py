@@ -9,7 +9,7 @@ import torch
 import datasets
 import evaluation
 import metrics
-from evaluation import charts, galleries, pictures, spaces
+from evaluation import charts, galleries, pictures, queries, spaces
 from runs import checkpoint, reports
 from runs.folder import RunFolder, json_safe, measurement, run_folder
 from runs.records.damaged import as_folder
@@ -19,28 +19,36 @@ TITLE_WIDTH = 180  # points that a group's name may take in a title
 
 
 def on_test(run, splits: dict, runtime) -> dict:
-    """What the selected epoch's checkpoint of a run gives on test. Returns {"test": {metric: value}}."""
+    """What the selected epoch's checkpoint of a run gives on test, and its queries' results. Returns {"test": {metric: value}}."""
     opt = run.opt.but(splits_to_eval=["test"])
     network = runtime.place(RunFolder(run.folder).network(evaltypes=opt.evaltypes))
     loaders = evaluation.loaders(splits, opt, runtime.ranks)
     run.roles |= evaluation.roles(loaders, opt)
-    return evaluation.evaluate(network, loaders, opt, runtime)[0]
+    scores, embedded = evaluation.evaluate(network, loaders, opt, runtime)
+    if run.writes and opt.dump_query_results:
+        queries.dump(run.folder, embedded, opt, run.state["selected"]["epoch"])
+    return scores
 
 
 def of_best_epoch(run, embedded: dict) -> None:
-    """Draw the pictures of the epoch just evaluated, unless `--no_records`, and write its embeddings with `--dump_embeddings`."""
+    """Draw the pictures of the epoch just evaluated, unless `--no_records`, and write the files that are asked for."""
     if not run.opt.no_records:
         for path in pictures.draw(run.folder, embedded, run.selection.split, run.opt, _title(run.opt.group, run.epoch)):
             run.add_picture(path)
-    if run.opt.dump_embeddings:
-        dump(run.folder, embedded, run.opt)
+    dump_asked(run.folder, embedded, run.opt, run.epoch)
 
 
 def of_untrained(run, epoch: int, scores: dict, embedded: dict) -> dict:
-    """Write the untrained network's embeddings (epoch 0) where nothing is trained and `--dump_embeddings` asks for them: the scores."""
-    if run.writes and run.opt.dump_embeddings and run.opt.n_epochs == 0 and epoch == 0:
-        print("\n".join(f"written  {path}" for path in dump(run.folder, embedded, run.opt)))
+    """Write the files that are asked for of the untrained network (epoch 0) where nothing is trained: the scores."""
+    if run.writes and run.opt.n_epochs == 0 and epoch == 0:
+        print("".join(f"written  {path}\n" for path in dump_asked(run.folder, embedded, run.opt, epoch)), end="")
     return scores
+
+
+def dump_asked(folder: Path, embedded: dict, opt, epoch: int, instead: Path | None = None) -> list[Path]:
+    """Write what `--dump_embeddings` and `--dump_query_results` ask for; `instead` as in `dump`. Returns the paths."""
+    paths = dump(folder, embedded, opt, instead) if opt.dump_embeddings else []
+    return paths + (queries.dump(folder, embedded, opt, epoch, instead) if opt.dump_query_results else [])
 
 
 def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list[Path]:
@@ -58,13 +66,9 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
     paths, flags = [], np.array(json.dumps(measured))
     features = {evaltype: spaces.projected(embedded, evaltype, opt) for evaltype in opt.evaltypes}
     for split, e in embedded.items():
-        about = galleries.dumped(galleries.of(e.dataset, len(e.labels)))
-        if hasattr(e.dataset, "paths"):
-            about["paths"] = np.array([str(path) for path in e.dataset.paths])
-        if hasattr(e.dataset, "class_names"):
-            about["class_names"] = np.array([str(e.dataset.class_names[label]) for label in e.labels.tolist()])
+        about = {**queries.described(e), **galleries.dumped(galleries.of(e.dataset, len(e.labels)))}
         for evaltype in opt.evaltypes:
-            name = f"embeddings_{split}.npz" if len(opt.evaltypes) == 1 else f"embeddings_{split}_{evaltype}.npz"
+            name = queries.file_name(split, evaltype, opt.evaltypes, "embeddings")
             if ball is not None:
                 about["points"] = ball.in_ball(torch.from_numpy(features[evaltype][split])).numpy()
             paths.append((instead if instead is not None and (folder / name).exists() else folder) / name)
@@ -96,7 +100,7 @@ def again(model, loaders: dict, opt, runtime) -> dict:
     on = f", on {data['root']}" if about["other_data"] else ""
     pictures.draw(drawn, embedded, shown, opt, _title(RunFolder(folder).flags["group"], epoch) + (", on other data" if on else ""))
     place = drawn if on else folder
-    written = [target, drawn, *(dump(place, embedded, opt, instead=drawn) if opt.dump_embeddings else [])]
+    written = [target, drawn, *dump_asked(place, embedded, opt, epoch, instead=drawn)]
     print(f"\n{folder / name}, epoch {epoch}{on}\n\n{table(scores)}\n")
     print("\n".join(f"written  {path}" for path in written))
     return scores

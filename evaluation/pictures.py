@@ -113,7 +113,7 @@ def worst_queries(compared: spaces.Compared, seed: int) -> tuple[np.ndarray, lis
 def findable(compared: spaces.Compared) -> np.ndarray:
     """`(N,)` samples of its class that each query can find."""
     space = compared.space
-    groups = space.query_groups, space.query_groups if space.reference is None else space.reference_groups
+    groups = space.query_sequences, space.query_sequences if space.reference is None else space.reference_sequences
     _, labels, exclude = space.gallery()
     return spaces.findable(space.labels, labels, exclude, groups, compared.parents, compared.reference_parents)[0]
 

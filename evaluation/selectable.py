@@ -61,10 +61,13 @@ def _check_roles(datasets: dict, split: str, metric: str, least: int, opt) -> No
 
 def _least_others(metric: str) -> int | None:
     """How many images of other classes a query needs to vary; None for a metric that varies without classes."""
-    head, _, k = metric.removesuffix("_macro").partition("@")
-    if metrics.searches(metric):
-        return int(k) if head in ("e_recall", "c_recall") else 1  # with fewer a hit is among the first k wherever it lies
-    return 1 if head.removeprefix("c_") in ("nmi", "ami", "f1") or metric in ("dists@intra", "dists@intra_over_inter") else None
+    head, _, parameter = metric.removesuffix("_macro").partition("@")
+    if head in ("e_recall", "c_recall"):
+        return int(parameter.partition("_")[0])  # with fewer a hit is among the first k wherever it lies
+    if metric == "alignment":
+        return 0
+    described = head.removeprefix("c_") in ("nmi", "ami", "f1", "fnmr", "opis") or metric in ("dists@intra", "dists@intra_over_inter")
+    return 1 if metrics.searches(metric) or described else None
 
 
 def _codes(dataset, opt) -> list[tuple]:

@@ -19,8 +19,8 @@ LEVELS = ("class_names", "super_labels")  # a data set's names of each --label_h
 class Space(NamedTuple):
     """Queries and what they search in. `exclude` `(N,)`: index of each query in the reference, -1 where it is not there.
 
-    `query_groups` `(N,)`, `reference_groups` `(M,)`: sequences, whose images never find each other. `pool`: the space that class-wise
-    numbers are of, where that is not the queries'. A super-class whose images are all gallery has a pool alone: `features` is None.
+    `query_sequences` `(N,)`, `reference_sequences` `(M,)`: sequences, whose images never find each other. `pool`: the space that class-wise
+    numbers are of, where that is not the queries'. `groups` `(N,)`: the queries' super-classes, for metrics that compare these. A super-class whose images are all gallery has a pool alone: `features` is None.
     """
 
     features: np.ndarray | None
@@ -28,9 +28,10 @@ class Space(NamedTuple):
     reference: np.ndarray | None = None
     reference_labels: np.ndarray | None = None
     exclude: np.ndarray | None = None
-    query_groups: np.ndarray | None = None
-    reference_groups: np.ndarray | None = None
+    query_sequences: np.ndarray | None = None
+    reference_sequences: np.ndarray | None = None
     pool: "Space | None" = None
+    groups: np.ndarray | None = None
 
     def arguments(self) -> dict:
         """Those of `metrics.compute` and `metrics.EmbeddingSpace`."""
@@ -57,17 +58,18 @@ class Space(NamedTuple):
     def part(self, rows: np.ndarray, kept: np.ndarray) -> "Space":
         """The queries `rows` in the part `kept` of what they search in, both ascending indices."""
         reference, reference_labels, exclude = self.gallery()
-        of_reference = self.query_groups if self.reference is None else self.reference_groups
+        of_reference = self.query_sequences if self.reference is None else self.reference_sequences
         places = np.full(len(reference) + 1, -1)  # one more, for queries that are not in the reference: index -1
         places[kept] = np.arange(len(kept))
-        groups = taken(self.query_groups, rows), taken(of_reference, kept)
-        return Space(self.features[rows], self.labels[rows], reference[kept], reference_labels[kept], places[exclude[rows]], *groups)
+        groups = taken(self.query_sequences, rows), taken(of_reference, kept)
+        found = Space(self.features[rows], self.labels[rows], reference[kept], reference_labels[kept], places[exclude[rows]], *groups)
+        return found._replace(groups=taken(self.groups, rows))
 
 
 class Plan(NamedTuple):
     """Who of a split searches where, before there are features.
 
-    labels `(N,)`: of the queries, and `exclude`, `query_groups` as in `Space`. reference_labels `(M,)`, reference_groups: of what they
+    labels `(N,)`: of the queries, and `exclude`, `query_sequences` as in `Space`. reference_labels `(M,)`, reference_sequences: of what they
     search in; None: of themselves. names: label -> name, None where the data set knows none. sources: the splits whose images, one after
     the other, are the reference. parents `(N,)`, reference_parents `(M,)`: super-classes, inside which alone is searched; None where
     everywhere is. rows `(N,)`: which of the split's images the queries are, and kept: of each source which are the reference; None: all.
@@ -77,8 +79,8 @@ class Plan(NamedTuple):
     labels: np.ndarray
     reference_labels: np.ndarray | None
     exclude: np.ndarray | None
-    query_groups: np.ndarray | None
-    reference_groups: np.ndarray | None
+    query_sequences: np.ndarray | None
+    reference_sequences: np.ndarray | None
     names: dict | None
     sources: list[str]
     parents: np.ndarray | None
@@ -93,15 +95,15 @@ class Plan(NamedTuple):
         """The space of the split's features `rows` `(N', D)` in the features `reference` `(M, D)`, the images of `kept`."""
         own = self.reference_labels is None
         pool = None if self.pool is None else Space(rows[self.pool], self.pool_labels)
-        groups = self.query_groups, self.reference_groups
+        groups = self.query_sequences, self.reference_sequences
         return Space(taken(rows, self.rows), self.labels, None if own else reference, self.reference_labels, self.exclude, *groups, pool)
 
     def findable(self) -> tuple[np.ndarray, np.ndarray]:
         """See `findable`."""
         reference = self.labels if self.reference_labels is None else self.reference_labels
         exclude = np.arange(len(self.labels)) if self.reference_labels is None else self.exclude
-        of_reference = self.query_groups if self.reference_labels is None else self.reference_groups
-        return findable(self.labels, reference, exclude, (self.query_groups, of_reference), self.parents, self.reference_parents)
+        of_reference = self.query_sequences if self.reference_labels is None else self.reference_sequences
+        return findable(self.labels, reference, exclude, (self.query_sequences, of_reference), self.parents, self.reference_parents)
 
 
 class Compared(NamedTuple):
@@ -159,6 +161,7 @@ def check(datasets: dict, opt) -> None:
             if alone:
                 reference = f"--eval_reference_set {opt.eval_reference_set}"
                 raise UserError(f"{flag}: the super-class {min(alone)!r} of {split} has no image in the reference, {reference}")
+    _check_groups(datasets, measured, opt)
     if opt.eval_reference_set == TRAINING:
         found = _names_of(datasets["train"], opt.label_hierarchy_level, "gallery")
         for split in measured:
@@ -189,6 +192,30 @@ def roles(images: dict, opt) -> dict[str, str]:
     return {split: text for split, text in found.items() if text}
 
 
+def _grouping(opt) -> str | None:
+    """The first of `--evaluation_metrics` that compares super-classes."""
+    return next((name for name in getattr(opt, "evaluation_metrics", ()) if metrics.needs_groups(name)), None)
+
+
+def _check_groups(datasets: dict, measured: list[str], opt) -> None:
+    """Refuse a metric that compares super-classes where there are no two of them to compare."""
+    name = _grouping(opt)
+    if name is None:
+        return
+    if opt.label_hierarchy_level or opt.tester == INSIDE_PARENTS:
+        flag = "--tester same_parent_label" if opt.tester == INSIDE_PARENTS else f"--label_hierarchy_level {opt.label_hierarchy_level}"
+        raise UserError(
+            f"--evaluation_metrics {name} compares the super-classes in which classes are searched everywhere: leave out {flag}"
+        )
+    for split in measured:
+        there = set(names_at(datasets[split], 1).values())
+        if len(there) < 2 or None in there:
+            found = "no super-classes" if None in there else f"the super-class {min(there)!r} alone"
+            raise UserError(
+                f"--evaluation_metrics {name}: {split} of --dataset {datasets[split].name} has {found}; a gap is between two or more: leave it out"
+            )
+
+
 def check_components(components: int | None, size: int, width: int) -> None:
     """Raise UserError for an `--eval_pca` that a reference of `size` x `width` does not have."""
     if components is not None and components > min(size, width):
@@ -215,13 +242,14 @@ def compare(embedded: dict, evaltype: str, opt) -> dict[str, Compared]:
         evaltype: which embedding; see `of_type`.
     """
     rows, references, ball = projected(embedded, evaltype, opt), {}, metrics.ball(opt)
-    compared = {}
+    compared, groups = {}, _codes(embedded, 1, opt)[0] if _grouping(opt) else {}
     for split, plan in plans(embedded, opt).items():
         key = tuple(plan.sources)
         if plan.reference_labels is not None and key not in references:  # one array for all that search in it
             references[key] = _joined([taken(rows[source], kept) for source, kept in zip(plan.sources, plan.kept, strict=True)])
         about = plan.names, plan.sources, plan.parents, plan.reference_parents, plan.rows, plan.kept, plan.pool, plan.pool_parents
-        compared[split] = Compared(plan.space(rows[split], references.get(key)), *about, ball)
+        space = plan.space(rows[split], references.get(key))._replace(groups=taken(groups.get(split), plan.rows))
+        compared[split] = Compared(space, *about, ball)
     return compared
 
 
@@ -248,7 +276,7 @@ def plans(images: dict, opt) -> dict[str, Plan]:
             reference = [None if part[0] is None else _joined(part) for part in parts]
             exclude = taken(_places(split, sources, kept, [len(part) for part in parts[0]], own.size), own.queries)
         found[split] = Plan(
-            labels=queries[0], reference_labels=reference[0], exclude=exclude, query_groups=queries[1], reference_groups=reference[1],
+            labels=queries[0], reference_labels=reference[0], exclude=exclude, query_sequences=queries[1], reference_sequences=reference[1],
             names=names[split], sources=sources, parents=queries[2], reference_parents=reference[2], rows=own.queries, kept=kept,
             pool=own.pool, pool_labels=taken(labels[split], own.pool), pool_parents=taken(parents[split], own.pool),
         )  # fmt: skip
@@ -376,7 +404,7 @@ def _inside_parents(compared: Compared) -> list[Space]:
             kept = np.flatnonzero(compared.reference_parents == parent)
             parts.append((space.part(rows, kept) if len(rows) else Space(None, None))._replace(pool=pool))
         elif space.reference is None:
-            parts.append(Space(space.features[rows], space.labels[rows], query_groups=taken(space.query_groups, rows)))
+            parts.append(Space(space.features[rows], space.labels[rows], query_sequences=taken(space.query_sequences, rows)))
         else:
             parts.append(space.part(rows, np.flatnonzero(compared.reference_parents == parent)))
     return parts

@@ -1,11 +1,12 @@
 """Metrics of an embedding space: one file a family, whose `Metric.NAMES` are names for `--evaluation_metrics`.
 
-A name is `<head>[@<parameter>]`. Retrieval and clustering metrics also come as `c_<name>` (on features at unit length; `e_recall`
+A name is `<head>[@<parameter>[_<suffix>]]`. Retrieval and clustering metrics also come as `c_<name>` (on features at unit length; `e_recall`
 becomes `c_recall`), retrieval metrics with the suffix `_macro` (mean of the classes' means). `_metric.py` says what a file holds.
 """
 
 import math
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -22,12 +23,31 @@ from utilities.registry import Registry, unknown
 
 __all__ = [
     "REGISTRY", "AlphaExpansion", "EmbeddingSpace", "KReciprocal", "add_arguments", "ball", "check", "check_flags", "compute", "findable",
-    "group", "higher_is_better", "is_array", "listing", "per_query", "reranking", "searches", "space_of",
+    "group", "higher_is_better", "is_array", "listing", "needs_groups", "per_query", "query_results", "reranking", "searches", "space_of",
 ]  # fmt: skip
 
 REGISTRY = Registry("metrics", "metric")
 FARTHEST = 2**62  # in place of a parameter of more than 18 digits: beyond any reference, within 64 bits
-PARAMETERS = {"k": (r"[1-9][0-9]*", "k is a whole number of at least 1", "1"), "m": (r"0|-?[1-9][0-9]*", "m is a whole number", "2")}
+
+
+class Parameter(NamedTuple):
+    """What may stand behind the @ of a name that is declared as `<head>@<kind>`: a pattern, the rule in words, an example, its number."""
+
+    pattern: str
+    rule: str
+    example: str
+    number: Callable = float
+
+
+def _whole(text: str) -> int:
+    return int(text) if len(text) <= 18 else int(math.copysign(FARTHEST, float(text)))
+
+
+PARAMETERS = {
+    "k": Parameter(r"[1-9][0-9]*", "k is a whole number of at least 1", "1", _whole),
+    "m": Parameter(r"0|-?[1-9][0-9]*", "m is a whole number", "2", _whole),
+    "fmr": Parameter(r"0?\.[0-9]*[1-9][0-9]*", "fmr is a number above 0 and below 1", ".01"),
+}
 
 
 class Parsed(NamedTuple):
@@ -48,6 +68,13 @@ def _cosine_name(name: str) -> str:
     return "c_" + name.removeprefix("e_")
 
 
+def _kind(name: str) -> tuple[str, str, str] | None:
+    """(head, kind of parameter, suffix) of a declared name that takes a parameter, as `e_recall@k_worst10`; None of any other."""
+    head, _, rest = name.partition("@")
+    kind, _, suffix = rest.partition("_")
+    return (head, kind, f"_{suffix}" if suffix else "") if kind in PARAMETERS else None
+
+
 def _parse(name: str) -> Parsed:
     """The metric that a name means. Raises UnknownName or UserError; see `check`."""
     declared = _declared()
@@ -58,16 +85,17 @@ def _parse(name: str) -> Parsed:
     macro = str(name).endswith("_macro") or head.endswith("_macro")
     base = head.removesuffix("_macro") + at + parameter.removesuffix("_macro")
     head, at, parameter = base.partition("@")
-    kind = next((kind for kind in PARAMETERS if f"{head}@{kind}" in names), None)
-    if base in names and (kind is None or parameter != kind):
+    taking = [(found, known) for known in names if (found := _kind(known)) and found[0] == head and parameter.endswith(found[2])]
+    if base in names and _kind(base) is None:
         declared_name, is_cosine = names[base]
         number = None
-    elif kind:
-        pattern, rule, example = PARAMETERS[kind]
-        if not re.fullmatch(pattern, parameter):
-            raise UserError(f"metric {name!r} is ill-formed: in {head}@{kind}, {rule}, for example {head}@{example}.")
-        declared_name, is_cosine = names[f"{head}@{kind}"]
-        number = int(parameter) if len(parameter) <= 18 else int(math.copysign(FARTHEST, float(parameter)))
+    elif taking:
+        (_, kind, suffix), known = max(taking, key=lambda pair: len(pair[0][2]))  # `_worst10` before no suffix at all
+        allowed, parameter = PARAMETERS[kind], parameter.removesuffix(suffix)
+        if not re.fullmatch(allowed.pattern, parameter):
+            raise UserError(f"metric {name!r} is ill-formed: in {known}, {allowed.rule}, for example {head}@{allowed.example}{suffix}.")
+        declared_name, is_cosine = names[known]
+        number = allowed.number(parameter)
     elif at and head in names:
         raise UserError(f"metric {name!r} is ill-formed: {head} takes no parameter, ask for {head!r}.")
     else:
@@ -97,6 +125,11 @@ def searches(name: str) -> bool:
     return isinstance(_parse(name).metric, RetrievalMetric)
 
 
+def needs_groups(name: str) -> bool:
+    """Whether a metric compares super-classes, and so needs `groups`."""
+    return _parse(name).metric.NEEDS_GROUPS
+
+
 def group(name: str) -> str:
     """The group in which a metric is logged: its name before the `@`."""
     return name.partition("@")[0]
@@ -106,7 +139,7 @@ def listing() -> list[tuple[str, str]]:
     """(name, caption with range and direction) of all metrics, for `--list metrics`."""
     rows = []
     for name, metric_class in sorted(_declared().items()):
-        metric = metric_class(name, 1 if name.partition("@")[2] in PARAMETERS else None)
+        metric = metric_class(name, 1 if _kind(name) else None)
         low, high = (f"{bound:g}" for bound in metric.range)
         direction = "higher is better" if metric.higher_is_better else "lower is better"
         variants = [_cosine_name(name)] * ("cosine" in metric.VARIANTS) + [f"{name}_macro"] * ("macro" in metric.VARIANTS)
@@ -137,12 +170,13 @@ def compute(
     seed=0,
     device="cpu",
     exclude=None,
+    groups=None,
     progress=False,
     uncounted=0.0,
     ball=None,
     rerank=None,
-    query_groups=None,
-    reference_groups=None,
+    query_sequences=None,
+    reference_sequences=None,
 ) -> dict:
     """Metrics of an embedding space. Work that several of them share is done once.
 
@@ -152,18 +186,19 @@ def compute(
         names: metric names, e.g. `["e_recall@1", "c_map_r", "nmi"]`; see `listing()`.
         features: `(N, D)` numpy or torch, any type of real numbers: the queries. labels: `(N,)` of any integer type, or names.
         reference: `(M, D)` features to search in, with `reference_labels` `(M,)`. Default: the queries themselves, each left out
-            of its own neighbours by its index. Clustering metrics, dists and rho_spectrum look at the queries alone.
+            of its own neighbours by its index. Metrics that are no retrieval metrics (clusterings, pairs, spectra) look at the queries alone.
         clusters: `(N,)` a clustering to measure instead of k-means with as many clusters as there are classes.
         seed: of k-means; a list of seeds makes nmi, ami and f1 the mean over as many clusterings.
         device: of the search and of k-means; a missing GPU is replaced by the CPU, with one printed line.
         exclude: `(N,)` index of each query in the reference, -1 where it is not there. Default: its own, or none in a reference.
+        groups: `(N,)` super-class of each query, integers or names; for metrics that compare super-classes.
         progress: show a bar on long searches.
         uncounted: value of a retrieval metric where no query counts, each being alone in its class.
         ball: a `utilities.hyperbolic.Ball`: neighbours are found by its distances of the points for which the features stand. Metrics that
             do not search, and the `c_` ones, are Euclidean all the same.
         rerank: a `KReciprocal` or an `AlphaExpansion`, of whose lists the ranking metrics then are, the `c_` ones too.
-        query_groups: `(N,)` whole numbers, -1 for none, or names: a query does not find the samples of its own group (a sequence of images).
-            With a reference, `reference_groups` `(M,)` beside it.
+        query_sequences: `(N,)` whole numbers, -1 for none, or names: a query does not find the samples of its own sequence.
+            With a reference, `reference_sequences` `(M,)` beside it.
 
     Returns:
         Name -> float, or an array for `rho_spectrum@0`, in the order of `names`.
@@ -173,8 +208,8 @@ def compute(
     """
     names = [names] if isinstance(names, str) else list(names)
     parsed = {name: _parse(name) for name in names}
-    groups = {"query_groups": query_groups, "reference_groups": reference_groups}
-    plain = space_of(ball, features, labels, reference, reference_labels, clusters, exclude, seed, _usable(device), progress, **groups)
+    given = {"groups": groups, "query_sequences": query_sequences, "reference_sequences": reference_sequences}
+    plain = space_of(ball, features, labels, reference, reference_labels, clusters, exclude, seed, _usable(device), progress, **given)
     cosine = plain.normalised() if any(p.cosine for p in parsed.values()) else None
     for space in {id(space): space for space in (plain, cosine) if space is not None}.values():
         wanted = [p.metric for p in parsed.values() if isinstance(p.metric, RetrievalMetric) and (cosine if p.cosine else plain) is space]
@@ -197,9 +232,20 @@ def per_query(names: list[str], space: EmbeddingSpace) -> dict[str, np.ndarray]:
     return {name: scores[metric.name, metric.parameter] for name, metric in wanted.items()}
 
 
-def findable(labels, reference_labels=None, exclude=None, query_groups=None, reference_groups=None) -> tuple[np.ndarray, np.ndarray]:
+def findable(labels, reference_labels=None, exclude=None, query_sequences=None, reference_sequences=None) -> tuple[np.ndarray, np.ndarray]:
     """`(N,)` samples of its class, and samples at all, that each query can find; arguments as in `compute`."""
     reference = None if reference_labels is None else np.zeros((len(reference_labels), 1), np.float32)
-    groups = {"query_groups": query_groups, "reference_groups": reference_groups}
-    space = EmbeddingSpace(np.zeros((len(labels), 1), np.float32), labels, reference, reference_labels, exclude=exclude, **groups)
+    given = {"query_sequences": query_sequences, "reference_sequences": reference_sequences}
+    space = EmbeddingSpace(np.zeros((len(labels), 1), np.float32), labels, reference, reference_labels, exclude=exclude, **given)
     return space.relevant, space.visible
+
+
+def query_results(space: EmbeddingSpace) -> dict[str, np.ndarray]:
+    """What each query of a space finds, `(N,)` each.
+
+    hit: whether its nearest neighbour is of its class (uint8). ap_at_r: its term of `map_r`, NaN where it is alone in its class (float64).
+    first_hit: rank of the nearest sample of its class, 0 where there is none (int32).
+    """
+    scores = per_query(["e_recall@1", "map_r", "mrr"], space)
+    first = np.divide(1.0, scores["mrr"], out=np.zeros(space.size), where=scores["mrr"] > 0)
+    return {"hit": scores["e_recall@1"].astype(np.uint8), "ap_at_r": scores["map_r"], "first_hit": np.rint(first).astype(np.int32)}

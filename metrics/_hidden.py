@@ -15,44 +15,48 @@ def as_exclude(exclude, size: int, reference_size: int) -> np.ndarray:
     return exclude.astype(np.int64)
 
 
-def as_groups(groups, size: int, name: str) -> np.ndarray:
+def as_sequences(sequences, size: int, name: str) -> np.ndarray:
     """`(N,)` of whole numbers, or of names; a negative number, None and "" say: of no group. Raises UserError for anything else."""
-    groups = np.asarray(groups.cpu() if isinstance(groups, torch.Tensor) else groups)
-    if groups.dtype.kind == "O":  # None among numbers or names
-        given = [one for one in groups.reshape(-1).tolist() if one is not None]
+    sequences = np.asarray(sequences.cpu() if isinstance(sequences, torch.Tensor) else sequences)
+    if sequences.dtype.kind == "O":  # None among numbers or names
+        given = [one for one in sequences.reshape(-1).tolist() if one is not None]
         of_names = all(isinstance(one, str) for one in given)
         if of_names or all(isinstance(one, int) and not isinstance(one, bool) for one in given):
             empty = "" if of_names else -1
-            groups = np.array([empty if one is None else one for one in groups.reshape(-1).tolist()]).reshape(groups.shape)
-    if groups.dtype.kind not in "iuU" or groups.shape != (size,):
-        raise UserError(f"{name} must be ({size},) whole numbers, -1 for none, or names; they are {groups.shape} of type {groups.dtype}.")
-    return groups
+            sequences = np.array([empty if one is None else one for one in sequences.reshape(-1).tolist()]).reshape(sequences.shape)
+    if sequences.dtype.kind not in "iuU" or sequences.shape != (size,):
+        raise UserError(
+            f"{name} must be ({size},) whole numbers, -1 for none, or names; they are {sequences.shape} of type {sequences.dtype}."
+        )
+    return sequences
 
 
-def numbered(query_groups: np.ndarray, reference_groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def numbered(query_sequences: np.ndarray, reference_sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """int64 numbers `(N,)`, `(M,)` that are equal where a query must not find a sample: those of no group are of none on either side."""
-    if (query_groups.dtype.kind == "U") != (reference_groups.dtype.kind == "U"):
-        kinds = f"query_groups are of type {query_groups.dtype}, reference_groups of type {reference_groups.dtype}"
+    if (query_sequences.dtype.kind == "U") != (reference_sequences.dtype.kind == "U"):
+        kinds = f"query_sequences are of type {query_sequences.dtype}, reference_sequences of type {reference_sequences.dtype}"
         raise UserError(f"{kinds}: give numbers, or names.")
-    both = [groups if groups.dtype.kind == "U" else groups.astype(np.int64) for groups in (query_groups, reference_groups)]
+    both = [
+        sequences if sequences.dtype.kind == "U" else sequences.astype(np.int64) for sequences in (query_sequences, reference_sequences)
+    ]
     numbers = np.unique(np.concatenate(both), return_inverse=True)[1].reshape(-1)
-    queries, reference = numbers[: len(query_groups)], numbers[len(query_groups) :]
-    none = [groups == "" if groups.dtype.kind == "U" else groups < 0 for groups in both]
+    queries, reference = numbers[: len(query_sequences)], numbers[len(query_sequences) :]
+    none = [sequences == "" if sequences.dtype.kind == "U" else sequences < 0 for sequences in both]
     return np.where(none[0], -1, queries), np.where(none[1], -2, reference)
 
 
-def findable(labels, reference_labels, exclude, groups) -> tuple[np.ndarray, np.ndarray]:
+def findable(labels, reference_labels, exclude, sequences) -> tuple[np.ndarray, np.ndarray]:
     """`(N,)` samples of its class, and samples at all, that each query can find.
 
     Args:
-        labels, reference_labels: `(N,)`, `(M,)` numbers from 0. exclude: `(N,)`, -1 for none. groups: as `numbered` gives them, or None.
+        labels, reference_labels: `(N,)`, `(M,)` numbers from 0. exclude: `(N,)`, -1 for none. sequences: as `numbered` gives them, or None.
     """
     n_classes = int(max(labels.max(), reference_labels.max())) + 1
     own = exclude >= 0
     alike = own & (reference_labels[exclude] == labels)
     relevant, visible = np.bincount(reference_labels, minlength=n_classes)[labels], np.full(len(labels), len(reference_labels))
-    if groups is not None:
-        queries, reference = groups
+    if sequences is not None:
+        queries, reference = sequences
         relevant = relevant - _times(queries * n_classes + labels, reference * n_classes + reference_labels, queries >= 0)
         visible = visible - _times(queries, reference, queries >= 0)
         inside = reference[exclude] == queries

@@ -1,7 +1,8 @@
 """A metric is a class `Metric` in a file of this folder, with its names, its range and its direction.
 
-A file declares `NAMES`, name -> caption. A name may end with a parameter: `e_recall@k` takes a whole number of at least 1,
-`rho_spectrum@m` any whole number; every other `@...` is part of the name. `c_` and `_macro` variants come by themselves.
+A file declares `NAMES`, name -> caption. A name may take a parameter: `e_recall@k` a whole number of at least 1, `rho_spectrum@m` any whole
+number, `fnmr@fmr` a number between 0 and 1, and a suffix may follow, `e_recall@k_worst10`; every other `@...` is part of the name. `c_` and
+`_macro` variants come by themselves.
 """
 
 import math
@@ -48,16 +49,17 @@ class Metric:
 
     Args:
         name: the key of `NAMES` that was asked for.
-        parameter: the whole number after the `@`, where the name takes one.
+        parameter: the number after the `@`, where the name takes one.
     """
 
     NAMES: dict[str, str] = {}
     RANGE = (0.0, 1.0)
     HIGHER_IS_BETTER = True
     ARRAY = False
+    NEEDS_GROUPS = False  # it compares super-classes: `space.groups`
     VARIANTS = ()  # of "cosine" (c_: the same on normalised features) and "macro" (mean of class means)
 
-    def __init__(self, name: str, parameter: int | None = None):
+    def __init__(self, name: str, parameter: int | float | None = None):
         self.name = name
         self.parameter = parameter
 
@@ -106,11 +108,16 @@ class RetrievalMetric(Metric):
             return float("nan")
         if not macro:
             return mean(scores[counted])
-        order = np.argsort(space.labels[counted], kind="stable")
-        classes, scores = space.labels[counted][order], scores[counted][order]
-        first = np.flatnonzero(np.diff(classes, prepend=-1))
-        means = np.add.reduceat(scores, first) / np.diff(first, append=len(scores))
-        return mean(np.clip(means, np.minimum.reduceat(scores, first), np.maximum.reduceat(scores, first)))
+        return mean(part_means(scores[counted], space.labels[counted]))
+
+
+def part_means(values: np.ndarray, parts: np.ndarray) -> np.ndarray:
+    """Mean of `values` `(Q,)` in each part, `(P,)`, in the order of the numbers `parts` `(Q,)`; equal values have that value as their mean."""
+    order = np.argsort(parts, kind="stable")
+    parts, values = parts[order], values[order]
+    first = np.flatnonzero(np.diff(parts, prepend=-1))
+    means = np.add.reduceat(values, first) / np.diff(first, append=len(values))
+    return np.clip(means, np.minimum.reduceat(values, first), np.maximum.reduceat(values, first))
 
 
 def without_lone(values: np.ndarray, hits: Hits) -> np.ndarray:

@@ -180,9 +180,9 @@ class Reranked:
         final = np.round(final, DIGITS)
         if self.space.exclude[query] >= 0:
             final[self.space.exclude[query]] = np.inf
-        groups = getattr(self.space, "groups", None)  # `(N,)`, `(M,)`: a query finds nothing of its own group
-        if groups is not None:
-            final[groups[1] == groups[0][query]] = np.inf
+        sequences = self.space.sequences  # `(N,)`, `(M,)`: a query finds nothing of its own
+        if sequences is not None:
+            final[sequences[1] == sequences[0][query]] = np.inf
         if depth < len(final) // 4:
             kept = np.flatnonzero(final <= np.partition(final, depth)[depth])
             return kept[np.argsort(final[kept], kind="stable")][:depth]

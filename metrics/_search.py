@@ -104,7 +104,7 @@ class Search:
             self.reference[start : start + len(block), :d] = torch.from_numpy(moved)
             self.reference[start : start + len(block), d + 1] = torch.from_numpy(-0.5 * (moved**2).sum(1))
         self.reference = self.reference.to(self.device)
-        self.groups = None if space.groups is None else torch.from_numpy(space.groups[1]).to(self.device)  # (M,)
+        self.sequences = None if space.sequences is None else torch.from_numpy(space.sequences[1]).to(self.device)  # (M,)
         generator = np.random.default_rng(0)  # the sample decides what is kept, never a result
         self.sample = torch.from_numpy(np.sort(generator.choice(m, min(m, self.limits.sample), replace=False))).to(self.device)  # (S,)
         self.buffer = torch.empty(self.limits.rows * min(self.limits.columns, max(m, 1)), dtype=torch.float32, device=self.device)
@@ -177,10 +177,10 @@ class Search:
 
     def hidden(self, scores: torch.Tensor, rows: np.ndarray, columns) -> torch.Tensor:
         """The scores `(B, W)` of queries `rows` with reference samples `columns`, in place -inf where both are of one group."""
-        if self.groups is None:
+        if self.sequences is None:
             return scores
-        queries = torch.from_numpy(self.space.groups[0][rows]).to(self.device)
-        return scores.masked_fill_(queries[:, None] == self.groups[columns][None, :], -np.inf)
+        queries = torch.from_numpy(self.space.sequences[0][rows]).to(self.device)
+        return scores.masked_fill_(queries[:, None] == self.sequences[columns][None, :], -np.inf)
 
     def set_cuts(self, block: "Block", needs: list[Need], attempt: int) -> None:
         """Set the block's cuts and, for each need, the cuts at or above which all its hits lie."""
@@ -239,8 +239,8 @@ class Search:
             within = np.arange(len(row)) - np.repeat(np.cumsum(taken_here) - taken_here, taken_here)
             column = space.by_class[space.class_starts[classes[row]] + within]
             other = column != space.exclude[rows[row]]
-            if space.groups is not None:
-                other &= space.groups[0][rows[row]] != space.groups[1][column]
+            if space.sequences is not None:
+                other &= space.sequences[0][rows[row]] != space.sequences[1][column]
             row, column = row[other], column[other]
             if len(row):
                 scores = self._pair_scores(block, torch.from_numpy(row).to(self.device), torch.from_numpy(column).to(self.device))

@@ -53,7 +53,7 @@ def as_labels(labels, size: int, name: str) -> np.ndarray:
 class EmbeddingSpace:
     """Queries, the reference in which they search (themselves, where none is given), their labels.
 
-    Metrics read `labels` `(N,)` and `reference_labels` `(M,)` (both numbered together from 0), `clusters` `(N,)`, `clusterings`, `singular_values`,
+    Metrics read `labels` `(N,)` and `reference_labels` `(M,)` (both numbered together from 0), `groups` `(N,)` (super-classes from 0, or None), `clusters` `(N,)`, `clusterings`, `singular_values`,
     `class_sums`, `neighbours`, `scores`. `normalised` gives the space of the features at unit length.
 
     Args: see `metrics.compute`.
@@ -61,7 +61,7 @@ class EmbeddingSpace:
 
     def __init__(
         self, features, labels, reference=None, reference_labels=None, clusters=None, exclude=None, seed=0, device="cpu", progress=False,
-        query_groups=None, reference_groups=None,
+        groups=None, query_sequences=None, reference_sequences=None,
     ):  # fmt: skip
         self.features = as_array(features, "features")
         self.size, self.dimensions = self.features.shape
@@ -82,7 +82,7 @@ class EmbeddingSpace:
             exclude = np.full(self.size, -1) if exclude is None else exclude
         self.reference_size = len(self.reference)
         self.exclude = _hidden.as_exclude(exclude, self.size, self.reference_size)
-        self.groups = self._groups(query_groups, reference_groups)
+        self.sequences = self._sequences(query_sequences, reference_sequences)
         if (labels.dtype.kind in "USO") != (reference_labels.dtype.kind in "USO"):
             raise UserError(
                 f"labels are of type {labels.dtype}, reference_labels of type {reference_labels.dtype}: give numbers, or names."
@@ -93,6 +93,7 @@ class EmbeddingSpace:
             raise UserError("labels of several types cannot be compared: give numbers alone, or names alone.") from error
         self.labels, self.reference_labels = codes[: self.size], codes[self.size :]
         self.given_clusters = None if clusters is None else as_labels(clusters, self.size, "clusters")
+        self.groups = None if groups is None else np.unique(as_labels(groups, self.size, "groups"), return_inverse=True)[1].reshape(-1)
         self.seeds = [seed] if isinstance(seed, Integral) else list(seed) if isinstance(seed, (list, tuple, range)) else []
         if not self.seeds or not all(isinstance(one, Integral) and abs(one) < 2**62 for one in self.seeds):
             raise UserError(f"seed {seed!r} is no whole number below 2^62, and no list of them.")
@@ -101,16 +102,16 @@ class EmbeddingSpace:
         self._remembered = {}
         self._scores = {}
 
-    def _groups(self, of_queries, of_reference) -> tuple[np.ndarray, np.ndarray] | None:
+    def _sequences(self, of_queries, of_reference) -> tuple[np.ndarray, np.ndarray] | None:
         """Numbers `(N,)`, `(M,)` that are equal where a query must not find a sample; None where all may be found."""
         if of_queries is None and of_reference is None:
             return None
         if of_queries is None or (of_reference is None) != self.own_reference:
-            raise UserError("query_groups and reference_groups: give both with a reference, query_groups alone without one.")
-        of_queries = _hidden.as_groups(of_queries, self.size, "query_groups")
+            raise UserError("query_sequences and reference_sequences: give both with a reference, query_sequences alone without one.")
+        of_queries = _hidden.as_sequences(of_queries, self.size, "query_sequences")
         if self.own_reference:
             return _hidden.numbered(of_queries, of_queries)
-        return _hidden.numbered(of_queries, _hidden.as_groups(of_reference, self.reference_size, "reference_groups"))
+        return _hidden.numbered(of_queries, _hidden.as_sequences(of_reference, self.reference_size, "reference_sequences"))
 
     def normalised(self) -> "EmbeddingSpace":
         """The space of the same features at unit length; itself where they are so already, up to the rounding of float32."""
@@ -187,7 +188,7 @@ class EmbeddingSpace:
 
     @cached_property
     def _findable(self) -> tuple[np.ndarray, np.ndarray]:
-        return _hidden.findable(self.labels, self.reference_labels, self.exclude, self.groups)
+        return _hidden.findable(self.labels, self.reference_labels, self.exclude, self.sequences)
 
     @property
     def relevant(self) -> np.ndarray:

@@ -158,9 +158,9 @@ def _check_numbers(opt) -> None:
         raise UserError("--fc_lr 0 would leave the last layer as it starts: give a rate above 0, or -1 for --lr")
     if opt.scheduler == "plateau" and opt.gamma >= 1:
         raise UserError(f"--gamma {opt.gamma:g} must be below 1 with --scheduler plateau, which would never lower the rate")
-    if opt.n_epochs == 0 and not (opt.check_untrained_accuracy or opt.dump_embeddings or opt.evaluate):
+    if opt.n_epochs == 0 and not (opt.check_untrained_accuracy or opt.dump_embeddings or opt.dump_query_results or opt.evaluate):
         raise UserError(
-            "--n_epochs 0 trains nothing: add --check_untrained_accuracy to evaluate the untrained network, --dump_embeddings to write its embeddings"
+            "--n_epochs 0 trains nothing: add --check_untrained_accuracy to evaluate the untrained network, --dump_embeddings to write its embeddings, --dump_query_results what its queries find"
         )
     if opt.compile and opt.grad_checkpointing:
         raise UserError(

@@ -177,7 +177,7 @@ def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
         opt.other_data = datasets.other(saved, opt.but(**{**saved, **explicit}))
     _refuse_changes(folder, opt, saved, explicit)
     for name, value in _underived(saved).items():
-        if name not in explicit and not (measures and name == "dump_embeddings"):
+        if name not in explicit and not (measures and name in ("dump_embeddings", "dump_query_results")):
             setattr(opt, name, value)
     if opt.evaluate_all and "splits_to_eval" not in explicit:
         opt.splits_to_eval = ["test"]

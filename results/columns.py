@@ -78,8 +78,8 @@ def direction(metric: str) -> bool | None:
 
 
 def is_structure(metric: str) -> bool:
-    """Whether a metric describes the space and does not rate it: dists and rho."""
-    return metrics.group(metric.rpartition("/")[2]) in ("dists", "rho_spectrum")
+    """Whether a metric describes the space and does not rate it: dists, rho, alignment, uniformity."""
+    return metrics.group(metric.rpartition("/")[2]) in ("dists", "rho_spectrum", "alignment", "uniformity")
 
 
 def is_clustered(metric: str) -> bool:

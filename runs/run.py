@@ -141,10 +141,10 @@ class Run:
     def untrained_epochs(self):
         """(epoch, bare) of the untrained states that are still to be evaluated: -1 the bare backbone, 0.
 
-        Both by `--check_untrained_accuracy`; the latter for a run that trains nothing and writes embeddings.
+        Both by `--check_untrained_accuracy`; the latter for a run that trains nothing and writes embeddings or its queries' results.
         """
         asked = [(-1, True)] if self.opt.check_untrained_accuracy else []
-        if self.opt.check_untrained_accuracy or (self.opt.n_epochs == 0 and self.opt.dump_embeddings):
+        if self.opt.check_untrained_accuracy or (self.opt.n_epochs == 0 and (self.opt.dump_embeddings or self.opt.dump_query_results)):
             asked.append((0, False))
         yield from ((epoch, bare) for epoch, bare in asked if self.epoch == 0 and str(epoch) not in self.state["untrained"])
 

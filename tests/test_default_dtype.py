@@ -17,7 +17,7 @@ from tests.criteria.test_registry_wide import ADAPTERS, DIMENSIONS, points
 from tests.criteria.test_registry_wide import build as criterion_of
 from tests.datasampler.made import make_sampler
 
-NAMES = [name.replace("@k", "@2").replace("@m", "@1") for name, _ in metrics.listing()]
+NAMES = [name.replace("@k", "@2").replace("@m", "@1").replace("@fmr", "@.1") for name, _ in metrics.listing()]
 MINER_FLAGS = {"pml": {"miner_pml_class": "MultiSimilarityMiner"}}
 LABELS = torch.tensor([0, 0, 0, 1, 1, 2, 2, 3, 3, 4])
 
@@ -57,7 +57,9 @@ def test_metrics(monkeypatch, tile, device, dtype):
     features = torch.randn(60, 5, dtype=dtype, generator=generator) + torch.nn.functional.one_hot(labels, 7)[:, :5].to(dtype)
     gallery, gallery_labels = torch.randn(45, 5, dtype=dtype, generator=generator), torch.arange(45) % 6
     for reference in ((), (gallery, gallery_labels)):
-        one, other = under_both(lambda reference=reference: metrics.compute(NAMES, features, labels, *reference, device=device))
+        one, other = under_both(
+            lambda reference=reference: metrics.compute(NAMES, features, labels, *reference, device=device, groups=labels % 2)
+        )
         assert list(one) == list(other) == NAMES
         assert all(same(one[name], other[name]) for name in NAMES)
 

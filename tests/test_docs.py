@@ -13,6 +13,7 @@ import main
 import parameters
 import Result_Evaluations
 import Run_Script
+from evaluation import overlap
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -114,7 +115,7 @@ def test_a_quoted_command_parses(page, command, run_folder, tmp_path, monkeypatc
         return
     if program == "-m":
         program, *words = words
-        assert program == "evaluation" and evaluation.__main__.parser().parse_args(words)
+        assert {"evaluation": evaluation.__main__, "evaluation.overlap": overlap}[program].parser().parse_args(words)
         return
     assert (ROOT / program).is_file()
     if "--help" in words:

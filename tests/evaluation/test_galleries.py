@@ -249,7 +249,7 @@ def test_without_roles_nothing_is_said_and_nothing_else_is_measured(capsys):
     scores, embedded, network = evaluated(splits)
     assert "test: " not in capsys.readouterr().out and evaluation.roles(evaluation.loaders(splits, options()), options()) == {}
     space = spaces.compare(embedded, "discriminative", options())["test"].space
-    assert space.reference is None and space.pool is None and space.query_groups is None
+    assert space.reference is None and space.pool is None and space.query_sequences is None
     assert galleries.dumped(galleries.of(test, 36)) == {}
 
 

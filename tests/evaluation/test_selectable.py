@@ -77,6 +77,11 @@ def test_what_chooses_nothing_is_measured():
     assert refused(constant, "e_recall@1")
     for flags in ({"evaluate": True}, {"evaluate_ensemble": True}, {"n_epochs": 0}):
         assert refused({**constant, "test": Data("aabb")}, "e_recall@1", **flags) is None
+    assert (
+        refused({"val": Data("abcd")}, "alignment") and refused({"val": Data("aaaa")}, "fnmr@.1") and refused({"val": Data("abcd")}, "opis")
+    )
+    assert refused({"val": Data("aaaa")}, "alignment") is None and refused({"val": Data("abcd")}, "uniformity") is None
+    assert refused({"val": Data("aab")}, "fnmr@.1") is None and refused({"val": Data("aaaa")}, "e_recall@1_worst10")
     assert refused({"val": Data("abcd")}, "rho_spectrum@1") is None and refused({"val": Data("abcd")}, "dists@inter") is None
     assert refused({"val": Data("abcd")}, "dists@intra") and refused({"val": Data("aaaa")}, "f1")
 

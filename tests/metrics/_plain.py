@@ -46,17 +46,19 @@ def plain_value(name, relevance, total, size):
     return 1.0 / (relevance.index(True) + 1)
 
 
-def plain_per_query(names, features, labels, reference=None, reference_labels=None, exclude=None, query_groups=None, reference_groups=None):
+def plain_per_query(
+    names, features, labels, reference=None, reference_labels=None, exclude=None, query_sequences=None, reference_sequences=None
+):
     """Name -> a value for each query, NaN where it is left out."""
     if reference is None:
-        reference, reference_labels, exclude, reference_groups = features, labels, range(len(features)), query_groups
+        reference, reference_labels, exclude, reference_sequences = features, labels, range(len(features)), query_sequences
     exclude = [-1] * len(features) if exclude is None else exclude
-    query_groups, reference_groups = (
-        [-1] * len(x) if g is None else g for x, g in ((features, query_groups), (reference, reference_groups))
+    query_sequences, reference_sequences = (
+        [-1] * len(x) if g is None else g for x, g in ((features, query_sequences), (reference, reference_sequences))
     )
     values = {name: [] for name in names}
-    for query, label, left_out, group in zip(features, labels, exclude, query_groups, strict=True):
-        hidden = {j for j, other in enumerate(reference_groups) if group not in (-1, None, "") and other == group} - {left_out}
+    for query, label, left_out, group in zip(features, labels, exclude, query_sequences, strict=True):
+        hidden = {j for j, other in enumerate(reference_sequences) if group not in (-1, None, "") and other == group} - {left_out}
         order = [j for j in ranked(query, reference, left_out) if j not in hidden]
         relevance = [bool(reference_labels[j] == label) for j in order]
         size = sum(bool(other == label) for j, other in enumerate(reference_labels) if j not in hidden)

@@ -25,7 +25,7 @@ def test_a_set_in_itself(limits, rounded):
     features[40:60] = features[0]  # duplicates, of several classes and groups
     for of in (2, 40):
         for names in (RETRIEVAL, ["e_recall@2"], ["map_r", "mAP_c", "e_recall@4"], ["mrr"], ["map@3"]):
-            searched(features, labels, names, limits, query_groups=groups(120, of))
+            searched(features, labels, names, limits, query_sequences=groups(120, of))
 
 
 @pytest.mark.parametrize("limits", LIMITS)
@@ -42,7 +42,7 @@ def test_in_a_reference(limits, rounded):
         (numbers[:50], numbers[30:][::-1]),
     ):  # with itself in its group, and apart
         for names in (RETRIEVAL, ["map_r", "mAP", "mrr"]):
-            searched(features[:50], labels[:50], names, limits, **given, query_groups=of_queries, reference_groups=of_reference)
+            searched(features[:50], labels[:50], names, limits, **given, query_sequences=of_queries, reference_sequences=of_reference)
 
 
 def test_a_class_that_is_all_of_the_querys_group_but_its_last_samples():
@@ -50,7 +50,7 @@ def test_a_class_that_is_all_of_the_querys_group_but_its_last_samples():
     features, _ = random_space(n=90, spread=3.0, seed=33)
     labels, numbers = np.arange(90) % 2, np.where(np.arange(90) < 60, 5, -1)
     for limits in (Limits(pairs=3), Limits(pairs=3, columns=16, rows=8, sample=10)):
-        searched(features, labels, ["mrr", "e_recall@1", "map_r"], limits, query_groups=numbers)
+        searched(features, labels, ["mrr", "e_recall@1", "map_r"], limits, query_sequences=numbers)
 
 
 @pytest.mark.parametrize("share", [1.0, 0.95])
@@ -58,22 +58,22 @@ def test_one_group_holds_all_or_nearly_all(share):
     features, labels = random_space(n=100, seed=34)
     numbers = np.where(np.arange(100) < 100 * share, 3, -1)
     for limits in (Limits(), Limits(columns=16, rows=8, sample=10)):
-        searched(features, labels, RETRIEVAL, limits, query_groups=numbers)
-    nothing = metrics.compute(["e_recall@1", "map_r", "mAP_c"], features, labels, query_groups=np.zeros(100, int), uncounted=-1.0)
+        searched(features, labels, RETRIEVAL, limits, query_sequences=numbers)
+    nothing = metrics.compute(["e_recall@1", "map_r", "mAP_c"], features, labels, query_sequences=np.zeros(100, int), uncounted=-1.0)
     assert nothing == {"e_recall@1": 0.0, "map_r": -1.0, "mAP_c": 0.0}
 
 
 def test_means_and_macro_means_and_names():
     features, labels = random_space(n=80, classes=6, seed=35)
     numbers = groups(80, 9, seed=2)
-    assert_retrieval(features, labels, query_groups=numbers)
+    assert_retrieval(features, labels, query_sequences=numbers)
     names = ["map_r", "e_recall@2", "c_map_r", "nmi", "dists@intra"]
-    by_number = metrics.compute(names, features, labels, query_groups=numbers)
+    by_number = metrics.compute(names, features, labels, query_sequences=numbers)
     texts = np.where(numbers < 0, "", np.char.add("track ", numbers.astype(str)))
     given = [texts, texts.astype(object), np.array([None if n < 0 else int(n) for n in numbers], dtype=object), torch.from_numpy(numbers)]
     given += [np.array([text or None for text in texts], dtype=object), numbers.astype(np.int16), numbers.tolist()]
     for other in given:
-        assert metrics.compute(names, features, labels, query_groups=other) == by_number
+        assert metrics.compute(names, features, labels, query_sequences=other) == by_number
     without = metrics.compute(names, features, labels)
     assert without["map_r"] != by_number["map_r"] and without["c_map_r"] != by_number["c_map_r"]
     assert (without["nmi"], without["dists@intra"]) == (by_number["nmi"], by_number["dists@intra"])
@@ -82,9 +82,9 @@ def test_means_and_macro_means_and_names():
 def test_no_group_is_as_no_groups():
     features, labels = random_space(n=60, seed=36)
     none = np.full(60, -1)
-    assert metrics.compute(RETRIEVAL, features, labels, query_groups=none) == metrics.compute(RETRIEVAL, features, labels)
+    assert metrics.compute(RETRIEVAL, features, labels, query_sequences=none) == metrics.compute(RETRIEVAL, features, labels)
     gallery = {"reference": features[20:], "reference_labels": labels[20:]}
-    apart = {"query_groups": np.arange(20), "reference_groups": np.arange(40) + 20}
+    apart = {"query_sequences": np.arange(20), "reference_sequences": np.arange(40) + 20}
     assert metrics.compute(RETRIEVAL, features[:20], labels[:20], **gallery, **apart) == metrics.compute(
         RETRIEVAL, features[:20], labels[:20], **gallery
     )
@@ -95,7 +95,7 @@ def test_neighbours_are_of_other_groups(limits):
     features, labels = random_space(n=70, seed=37)
     features = np.round(features)
     numbers = groups(70, 4, seed=3)
-    space = metrics.EmbeddingSpace(features, labels, query_groups=numbers)
+    space = metrics.EmbeddingSpace(features, labels, query_sequences=numbers)
     space.search = Search(space, limits)
     for query, found in enumerate(space.neighbours(69)):
         hidden = {j for j in range(70) if numbers[query] >= 0 and numbers[j] == numbers[query]}
@@ -109,8 +109,8 @@ def test_neighbours_are_of_other_groups(limits):
 def test_types_of_features(dtype):
     features, labels = random_space(n=50, seed=38)
     features, numbers = torch.from_numpy(features).to(dtype), groups(50, 6)
-    expected = plain_per_query(["map_r", "e_recall@1"], features.double().numpy(), labels, query_groups=numbers)
-    measured = metrics.per_query(list(expected), metrics.EmbeddingSpace(features, labels, query_groups=numbers))
+    expected = plain_per_query(["map_r", "e_recall@1"], features.double().numpy(), labels, query_sequences=numbers)
+    measured = metrics.per_query(list(expected), metrics.EmbeddingSpace(features, labels, query_sequences=numbers))
     for name, values in expected.items():
         np.testing.assert_allclose(measured[name], values, atol=1e-12)
 
@@ -118,22 +118,22 @@ def test_types_of_features(dtype):
 def test_a_search_in_itself_still_computes_each_score_once():
     features, labels = random_space(n=120, spread=0.2, seed=21)
     numbers = np.where(np.arange(120) % 3, np.arange(120) // 4, -1)
-    work = searched(features, labels, ["map_r", "mAP_c", "e_recall@2"], Limits(columns=32, rows=8, sample=20), query_groups=numbers)
+    work = searched(features, labels, ["map_r", "mAP_c", "e_recall@2"], Limits(columns=32, rows=8, sample=20), query_sequences=numbers)
     assert work.scores == sum(8 * (120 - start) for start in range(0, 120, 8))
 
 
 @pytest.mark.parametrize(
     ("groups_of", "words"),
     [
-        ({"query_groups": np.zeros(4, int)}, "query_groups must be (5,)"),
-        ({"query_groups": np.zeros(5)}, "of type float64"),
-        ({"query_groups": np.array([1, "a", None, 2, 3], dtype=object)}, "whole numbers, -1 for none, or names"),
-        ({"query_groups": np.zeros(5, bool)}, "of type bool"),
-        ({"reference_groups": np.zeros(5, int)}, "give both"),
-        ({"query_groups": np.zeros(5, int), "reference_groups": np.zeros(5, int)}, "query_groups alone"),
-        ({"query_groups": np.zeros(5, int), "reference": np.eye(3, 2), "reference_labels": np.zeros(3, int)}, "give both"),
+        ({"query_sequences": np.zeros(4, int)}, "query_sequences must be (5,)"),
+        ({"query_sequences": np.zeros(5)}, "of type float64"),
+        ({"query_sequences": np.array([1, "a", None, 2, 3], dtype=object)}, "whole numbers, -1 for none, or names"),
+        ({"query_sequences": np.zeros(5, bool)}, "of type bool"),
+        ({"reference_sequences": np.zeros(5, int)}, "give both"),
+        ({"query_sequences": np.zeros(5, int), "reference_sequences": np.zeros(5, int)}, "query_sequences alone"),
+        ({"query_sequences": np.zeros(5, int), "reference": np.eye(3, 2), "reference_labels": np.zeros(3, int)}, "give both"),
         (
-            {"query_groups": np.zeros(5, int), "reference": np.eye(3, 2), "reference_labels": np.zeros(3, int), "reference_groups": list("abc")},
+            {"query_sequences": np.zeros(5, int), "reference": np.eye(3, 2), "reference_labels": np.zeros(3, int), "reference_sequences": list("abc")},
             "numbers, or names",
         ),
     ],
@@ -149,6 +149,6 @@ def test_bad_groups_are_one_line(groups_of, words):
 def test_on_a_gpu(limits):
     features, labels = random_space(spread=2.0, seed=31)
     features, numbers = np.round(features), groups(120, 12)
-    searched(features, labels, RETRIEVAL, limits, device="cuda", query_groups=numbers)
-    given = {"reference": features[30:], "reference_labels": labels[30:], "reference_groups": numbers[30:]}
-    searched(features[:30], labels[:30], RETRIEVAL, limits, device="cuda", query_groups=numbers[:30], **given)
+    searched(features, labels, RETRIEVAL, limits, device="cuda", query_sequences=numbers)
+    given = {"reference": features[30:], "reference_labels": labels[30:], "reference_sequences": numbers[30:]}
+    searched(features[:30], labels[:30], RETRIEVAL, limits, device="cuda", query_sequences=numbers[:30], **given)

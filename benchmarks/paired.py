@@ -1,0 +1,121 @@
+"""The paired bootstrap of results/bootstrap.py: its time at SOP's size, and how often its 95 % interval holds the true difference.
+
+    python benchmarks/paired.py --time                     # 10,000 draws, 60,502 queries in 11,316 classes, 2 methods x 5 seeds
+    python benchmarks/paired.py --coverage                 # 1,000 simulations of each kind of runs
+
+Simulated hits: the logit of a query is the sum of a mean, a normal effect of its class, of itself, of the method in its class, of the seed, and
+of the seed in its class; classes have 2 to 200 queries (lognormal). The true difference is that of the populations of classes and seeds. Beside
+it stands the plain percentile interval of a draw of classes with the seeds drawn inside, nothing stretched or widened.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from results import bootstrap  # noqa: E402
+from utilities.errors import OneLineParser  # noqa: E402
+from utilities.numbers import whole  # noqa: E402
+
+KINDS = {
+    "5 seeds, 100 classes": {},
+    "seeds far apart": {"of_seed": 0.3},
+    "seeds close together": {"of_seed": 0.02, "both": 0.0},
+    "seeds alike but for chance": {"of_seed": 0.0, "both": 0.0},
+    "classes much alike": {"of_class": 0.3, "between": 0.1, "both": 0.1, "of_seed": 0.05},
+    "30 classes": {"classes": 30},
+    "3 seeds": {"seeds": 3},
+    "2 seeds": {"seeds": 2},
+    "10 seeds": {"seeds": 10},
+}
+EFFECTS = {"of_seed": 0.1, "of_class": 1.0, "between": 0.3, "both": 0.3}
+MEAN, BETTER = 0.5, 0.1  # logits: of the first method, and how much the second has more
+
+
+def simulated(generator, classes: int = 100, seeds: int = 5, **effects) -> list[bootstrap.Outcomes]:
+    """The outcomes of two methods."""
+    of = EFFECTS | effects
+    sizes = np.clip(np.round(np.exp(generator.normal(2.5, 0.8, classes))), 2, 200).astype(int)
+    labels = np.repeat(np.arange(classes), sizes)
+    shared = of["of_class"] * generator.normal(size=classes)[labels] + generator.normal(size=len(labels))
+    outcomes = []
+    for method in range(2):
+        own, values = of["between"] * generator.normal(size=classes)[labels], []
+        for _ in range(seeds):
+            of_seed = of["of_seed"] * generator.normal() + of["both"] * generator.normal(size=classes)[labels]
+            logits = MEAN + BETTER * method + shared + own + of_seed
+            values.append((generator.random(len(labels)) < 1 / (1 + np.exp(-logits))).astype(float))
+        outcomes.append(bootstrap.class_outcomes(values, labels))
+    return outcomes
+
+
+def truth(**effects) -> float:
+    """The true difference, first minus second, by Gauss-Hermite quadrature over the sum of all effects (sizes are independent of them)."""
+    of = EFFECTS | {name: value for name, value in effects.items() if name in EFFECTS}
+    deviation = np.sqrt(sum(value**2 for value in of.values()) + 1)  # 1: of the query itself
+    points, weights = np.polynomial.hermite_e.hermegauss(100)
+    means = [float((weights / (1 + np.exp(-(MEAN + BETTER * m + deviation * points)))).sum() / weights.sum()) for m in range(2)]
+    return means[0] - means[1]
+
+
+def percentile(first, second, drawn, generator) -> tuple[float, float]:
+    """The plain interval."""
+    seeds = [one[np.arange(len(one))[:, None], generator.integers(0, one.shape[1], one.shape)].mean(1) for one in drawn]
+    return tuple(np.quantile(seeds[0] - seeds[1], [0.025, 0.975]))
+
+
+def coverage(simulations: int, draws: int) -> None:
+    """Print how often the intervals hold the truth, and how wide they are."""
+    print(
+        f"{simulations:,} simulations, {draws:,} draws each: share of intervals that hold the true difference, and their mean width in points"
+    )
+    print(f"{'':28}{'interval':>10}{'width':>8}{'plain percentile':>18}{'width':>8}")
+    for title, kind in KINDS.items():
+        true, found = truth(**kind), []
+        for number in range(simulations):
+            generator = np.random.default_rng([number, 3])
+            outcomes = simulated(generator, **kind)
+            drawn = tuple(bootstrap.drawn_means(outcomes, draws, number))
+            ours = bootstrap.difference(*outcomes, drawn, number)
+            found.append([(ours.low, ours.high), percentile(*outcomes, drawn, generator)])
+        held = [np.mean([low <= true <= high for low, high in ends]) for ends in zip(*found, strict=True)]
+        width = [100 * np.mean([high - low for low, high in ends]) for ends in zip(*found, strict=True)]
+        print(f"{title:28}{100 * held[0]:9.1f}%{width[0]:8.2f}{100 * held[1]:17.1f}%{width[1]:8.2f}", flush=True)
+
+
+def measure(draws: int, repeats: int) -> None:
+    """Print the seconds that the bootstrap takes at SOP's size."""
+    generator = np.random.default_rng(0)
+    labels = np.concatenate([np.arange(11_316), generator.integers(0, 11_316, 60_502 - 11_316)])
+    runs = [[(generator.random(60_502) < 0.75 + 0.01 * m).astype(np.uint8).astype(float) for _ in range(5)] for m in range(2)]
+    seconds = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        outcomes = [bootstrap.class_outcomes(values, labels) for values in runs]
+        found = bootstrap.difference(*outcomes, tuple(bootstrap.drawn_means(outcomes, draws)))
+        seconds.append(time.perf_counter() - began)
+    print(f"{draws:,} draws, 60,502 queries in 11,316 classes, 2 methods x 5 seeds: {min(seconds):.2f} s (goal 10); {found}")
+
+
+def main() -> None:
+    parser = OneLineParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
+    parser.add_argument("--time", action="store_true", help="seconds at SOP's size")
+    parser.add_argument("--coverage", action="store_true", help="simulate runs")
+    parser.add_argument("--simulations", type=whole(1, 10**6), default=1000, help="of each kind")
+    parser.add_argument(
+        "--draws", type=whole(100, 10**6), default=None, help="draws of classes (default: 10,000 for --time, 2,000 for --coverage)"
+    )
+    parser.add_argument("--repeats", type=whole(1), default=3, help="the best of so many runs counts")
+    options = parser.parse_args()
+    if options.time or not options.coverage:
+        measure(options.draws or bootstrap.DRAWS, options.repeats)
+    if options.coverage:
+        coverage(options.simulations, options.draws or 2000)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,318 @@
+"""Near-duplicates between training and test images, and the metrics without them: `python -m evaluation.overlap RUN_OR_DATA ...`.
+
+RUN is a run folder: its data, its network; the metrics are those of its embedding. DATA is the folder of a data set (--dataset, by default one
+folder a class), measured by the features of --arch. Images are alike by the cosine of the backbone's features, less the training images' mean:
+unrelated ones then lie around 0 whatever the network, resized or re-encoded copies near 1.
+"""
+
+import argparse
+import csv
+import json
+from argparse import Namespace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+import architectures
+import datasets
+import evaluation
+import metrics
+from datasets._images import Image, ImageSet
+from datasets._layout import SUFFIXES
+from evaluation import charts, outputs, pictures, spaces
+from runs import reports
+from runs.folder import PARAMETERS, RunFolder
+from utilities.errors import OneLineParser, UserError, one_line_errors
+from utilities.files import replacing
+from utilities.loading import evaluation_loader
+from utilities.numbers import number, whole
+from utilities.runtime import Runtime
+
+PROGRAM = "python -m evaluation.overlap"
+THRESHOLD = 0.95
+DEFAULT_METRICS = ["e_recall@1", "e_recall@2", "e_recall@4", "map_r"]
+MOST = 1_000_000  # pairs: with more the threshold tells nothing apart
+ROWS, COLUMNS = 1024, 65536  # of a block of similarities
+ACROSS, TILE = 3, 1.6  # pairs in a row of the picture, inches of an image
+
+
+class Found(NamedTuple):
+    """Pairs of a test image and another, the most similar first: similarity `(P,)`, test image `(P,)`, the other image `(P,)` of `split` `(P,)`."""
+
+    similarity: np.ndarray
+    test: np.ndarray
+    other: np.ndarray
+    split: np.ndarray
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's own flags."""
+    parser = OneLineParser(prog=PROGRAM, description=__doc__.partition("\n")[0].partition(":")[0] + ".", allow_abbrev=False)
+    add = parser.add_argument
+    help_what = "run folders, whose data and network are taken, or folders of data sets"
+    add("what", nargs="+", metavar="RUN_OR_DATA", help=help_what)
+    help_threshold = (
+        f"similarity from which two images are near-duplicates: cosine of the backbone's features less their mean (default: {THRESHOLD})"
+    )
+    add("--threshold", type=number(-1, 1), default=THRESHOLD, help=help_threshold)
+    add("--pretraining", default=None, metavar="FOLDER", help="also compare the test images with all images in and below this folder")
+    add(
+        "--dataset",
+        default="folder",
+        help="how a folder of data is read and split, as main.py's --dataset; a run knows its own (default: folder)",
+    )
+    add("--source_path", default=None, metavar="FOLDER", help="where a run's data set lies now (default: where it lay)")
+    help_arch = "compare by this network's features (default: a run's own network; of a folder of data resnet50)"
+    add("--arch", default=None, help=help_arch)
+    add("--weights", default=None, metavar="FILE", help="weights of --arch (default: the published ones)")
+    add("--not_pretrained", action="store_true", help="--arch with random weights")
+    add(
+        "--evaluation_metrics",
+        nargs="+",
+        default=DEFAULT_METRICS,
+        metavar="METRIC",
+        help=f"what to measure (default: {' '.join(DEFAULT_METRICS)})",
+    )
+    add("--pictures", type=whole(0, 1000), default=24, metavar="N", help="draw the N most similar pairs (default: 24)")
+    add("--eval_bs", type=whole(1, 10**6), default=64, help="images a batch (default: 64)")
+    add("--kernels", type=whole(0), default=4, help="worker processes that load images (default: 4)")
+    add("--gpu", type=whole(0), default=0, help="which GPU, where there is one (default: 0)")
+    add(
+        "--out",
+        default=None,
+        metavar="FOLDER",
+        help="where files go, of several RUN_OR_DATA each in a folder of its own (default: RUN/overlap, DATA_overlap)",
+    )
+    parser.exits = False
+    return parser
+
+
+class Task:
+    """One run, or one folder of data.
+
+    Attributes:
+        splits: what `datasets.select` gives, for the network that measures. measure(): the test embeddings and how they are called.
+    """
+
+    def __init__(self, place: Path, flags):
+        self.place, self.flags = place, flags
+        self.is_run = (place / PARAMETERS).exists()
+        if not place.is_dir():
+            raise UserError(f"{PROGRAM} {place}: no such folder; give a run folder or the folder of a data set")
+        own = RunFolder(place).flags if self.is_run else {}
+        arch = flags.arch or (None if self.is_run else "resnet50")
+        self.about = Namespace(**{
+            "clip_grad_norm": None, "seed": 1, **own, "gpu": [flags.gpu], "precision": "float32", "eval_bs": flags.eval_bs, "eval_kernels": flags.kernels,
+            "channels_last": False, "compile": False, "tf32": False, "sync_bn": False, "label_level_train": 0,
+        })  # fmt: skip
+        self.runtime = Runtime(self.about)
+        self.network = RunFolder(place).network() if self.is_run else None
+        self.backbone = self.network if arch is None else self._chosen(arch)
+        self.seen = self._data(self.backbone)
+
+    def _chosen(self, arch: str) -> torch.nn.Module:
+        architectures.check(arch)
+        return architectures.select(
+            arch, weights=self.flags.weights, not_pretrained=self.flags.not_pretrained or self.flags.weights is not None
+        ).eval()
+
+    def _data(self, network) -> dict:
+        """The splits as a network takes them. Raises UserError where the data set cannot be read."""
+        shape = datasets.shape_for(network)
+        if self.is_run:
+            return datasets.select(self.about.dataset, self.about, self.flags.source_path or self.about.source_path, **shape)
+        if self.flags.dataset == "folder":
+            return datasets.select("folder", dataset_folder_path=str(self.place), **shape)
+        return datasets.select(self.flags.dataset, source_path=str(self.place), allow_partial_dataset=True, **shape)
+
+    def others(self) -> dict:
+        """split -> the images that a test image may be a copy of."""
+        there = {"train": self.seen["evaluation"], "val": self.seen["validation"]}
+        if self.flags.pretraining is not None:
+            there["pretraining"] = images_below(Path(self.flags.pretraining), self.seen["testing"].transform)
+        return {split: dataset for split, dataset in there.items() if dataset is not None and len(dataset)}
+
+    def embed(self, network, dataset, title: str, bare: bool) -> dict[str, np.ndarray]:
+        """Features by name."""
+        self.runtime.place(network)
+        loader = evaluation_loader(dataset, self.about)
+        return evaluation.embed(network, loader, self.runtime, title, bare).features
+
+    def embeddings(self, features: np.ndarray) -> np.ndarray:
+        """What the metrics are of: a run's embedding of the test images, else their features."""
+        if not self.is_run:
+            return features
+        images = (self.seen if self.backbone is self.network else self._data(self.network))["testing"]
+        return evaluation.of_type(
+            self.embed(self.network, images, "embedding test", False), getattr(self.about, "evaltypes", ["discriminative"])[0]
+        )
+
+    @property
+    def out(self) -> Path:
+        """Where the files go."""
+        if self.flags.out is not None:
+            return Path(self.flags.out) / self.place.resolve().name if len(self.flags.what) > 1 else Path(self.flags.out)
+        return self.place / "overlap" if self.is_run else Path(f"{self.place.resolve().name}_overlap")
+
+
+def images_below(folder: Path, transform) -> ImageSet:
+    """All images in and below a folder. Raises UserError where there is none."""
+    files = sorted(str(path) for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()) if folder.is_dir() else []
+    if not files:
+        raise UserError(
+            f"--pretraining {folder}: {'no images below it' if folder.is_dir() else 'no such folder'} ({' '.join(sorted(SUFFIXES))})"
+        )
+    return ImageSet([Image(path, Path(path).parent.name) for path in files], transform, name="pretraining", root=folder)
+
+
+def near_duplicates(test: np.ndarray, others: dict[str, np.ndarray], threshold: float) -> Found:
+    """Pairs whose cosine is at least `threshold`, after the mean of the first of `others` is taken away.
+
+    Args:
+        test: `(N, F)` features. others: split -> `(M, F)`; the first is the training images'.
+
+    Raises UserError for more than a million of them.
+    """
+    mean = next(iter(others.values())).mean(0, dtype=np.float64)
+
+    def units(features):
+        rows = torch.from_numpy(features.astype(np.float64) - mean)
+        return torch.nn.functional.normalize(rows, dim=1).float()
+
+    queries, found, count = units(test), [], 0
+    for split, features in others.items():
+        reference = units(features)
+        for row in range(0, len(queries), ROWS):
+            for column in range(0, len(reference), COLUMNS):
+                similarity = queries[row : row + ROWS] @ reference[column : column + COLUMNS].T
+                first, second = torch.nonzero(similarity >= threshold, as_tuple=True)
+                found.append((similarity[first, second].numpy(), first.numpy() + row, second.numpy() + column, np.full(len(first), split)))
+                count += len(first)
+                if count > MOST:
+                    raise UserError(
+                        f"--threshold {threshold:g}: more than {MOST:,} pairs are that similar: raise it, or take another --arch"
+                    )
+    similarity, first, second, split = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    order = np.lexsort((second, first, -similarity))
+    return Found(np.minimum(similarity, 1.0)[order], first[order], second[order], split[order])
+
+
+def without(names: list[str], features: np.ndarray, dataset, concerned: np.ndarray) -> tuple[dict, dict, int]:
+    """The metrics of the test images, those without the concerned ones, and how many queries these leave without an image of their class.
+
+    Args:
+        dataset: the test images. concerned: `(N,)` whether an image is left out, as query and as reference.
+
+    A query whose class has no other image left is no query any more, but others can still find it.
+    """
+    labels = np.array([label for _, label in dataset.image_list])
+    groups = None
+    if any(map(metrics.needs_groups, names)):
+        groups = np.array([str(dataset.super_labels[label]) for label in labels.tolist()])
+    sizes, kept = np.bincount(labels), np.flatnonzero(~concerned)
+    left = np.bincount(labels[kept], minlength=len(sizes))
+    asking = np.flatnonzero((left[labels[kept]] > 1) | (sizes[labels[kept]] == 1))  # places in `kept`
+    if not len(asking):
+        raise UserError(f"{int(concerned.sum())} of {len(labels)} test images have near-duplicates, no query is left: raise --threshold")
+    part = None if groups is None else groups[kept][asking]
+    queries = kept[asking]
+    reduced = metrics.compute(names, features[queries], labels[queries], features[kept], labels[kept], exclude=asking, groups=part)
+    return metrics.compute(names, features, labels, groups=groups), reduced, len(kept) - len(asking)
+
+
+def write_pairs(path: Path, found: Found, test, others: dict) -> None:
+    """The pairs as a table, a line each."""
+    with replacing(path) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["similarity", "test_image", "test_class", "split", "image", "class"])
+        for similarity, first, second, split in zip(*(column.tolist() for column in found), strict=True):
+            writer.writerow([f"{similarity:.5f}", *_named(test, first), split, *_named(others[split], second)])
+
+
+def _named(dataset, index: int) -> tuple[str, str]:
+    path, label = dataset.image_list[index]
+    return str(path), str(dataset.class_names[label])
+
+
+def draw(path: Path, found: Found, test, others: dict, most: int) -> None:
+    """The most similar pairs side by side: the test image left, the other right, with their classes, the split and the similarity."""
+    from matplotlib.figure import Figure
+
+    count = min(most, len(found.similarity))
+    rows, points = -(-count // ACROSS), 72 * TILE * 0.95
+    across = min(ACROSS, count)
+    figure = Figure(figsize=(across * (2 * TILE + 0.4), rows * (TILE + 0.65)))
+    axes = figure.subplots(rows, 3 * across, squeeze=False, width_ratios=[1, 1, 0.2] * across)
+    for axis in axes.flat:
+        axis.axis("off")
+    for place in range(count):
+        split, row, column = str(found.split[place]), place // ACROSS, 3 * (place % ACROSS)
+        for step, (dataset, index, what) in enumerate(
+            ((test, found.test[place], "test"), (others[split], found.other[place], f"{split}, {found.similarity[place]:.4f}"))
+        ):
+            axis = axes[row, column + step]
+            axis.imshow(pictures._image(dataset, int(index)))
+            axis.set_title(what, fontsize=8, pad=3)
+            name = charts.fitted(_named(dataset, int(index))[1], 7, points)
+            axis.text(0.5, -0.05, name, fontsize=7, ha="center", va="top", transform=axis.transAxes, parse_math=False)
+    figure.savefig(path, dpi=100, bbox_inches="tight")
+
+
+def measure(place: str, flags) -> dict:
+    """Compare the images of one run or folder, write the files, print the numbers. Returns what overlap.json holds."""
+    task = Task(Path(place), flags)
+    test, others = task.seen["testing"], task.others()
+    features = task.embed(task.backbone, test, "features of test", True)[spaces.BARE]
+    theirs = {split: task.embed(task.backbone, dataset, f"features of {split}", True)[spaces.BARE] for split, dataset in others.items()}
+    if "train" not in theirs:
+        raise UserError(f"{place}: there are no training images to compare with")
+    found = near_duplicates(features, theirs, flags.threshold)
+    concerned = np.zeros(len(test), dtype=bool)
+    concerned[found.test] = True
+    scores, reduced, alone = without(flags.evaluation_metrics, task.embeddings(features), test, concerned)
+    try:
+        task.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {task.out}: cannot be made: {error.strerror}") from error
+    write_pairs(task.out / "pairs.csv", found, test, others)
+    (task.out / "pairs.png").unlink(missing_ok=True)
+    if len(found.test) and flags.pictures:
+        draw(task.out / "pairs.png", found, test, others, flags.pictures)
+    counts = {split: int((found.split == split).sum()) for split in others}
+    content = {
+        "threshold": flags.threshold, "pairs": counts, "test_images": len(test), "with_near_duplicates": int(concerned.sum()), "left_alone": alone,
+        "features": flags.arch or (task.about.arch if task.is_run else "resnet50"), "all": scores, "without": reduced,
+    }  # fmt: skip
+    with replacing(task.out / "overlap.json") as file:
+        json.dump(content | outputs.jsonable({name: content[name] for name in ("all", "without")}), file, indent=1)
+    _say(place, task.out, content)
+    return content
+
+
+def _say(place: str, out: Path, content: dict) -> None:
+    pairs = ", ".join(f"{count:,} with {split}" for split, count in content["pairs"].items())
+    print(
+        f"{place}: {content['with_near_duplicates']:,} of {content['test_images']:,} test images have a near-duplicate (similarity of "
+        f"{content['features']} from {content['threshold']:g} on); pairs: {pairs}"
+    )
+    if content["left_alone"]:
+        print(f"{content['left_alone']:,} further test images are alone in their class without them, and are no queries then")
+    columns = {title: {"test": {k: v for k, v in content[title].items() if not np.ndim(v)}} for title in ("all", "without")}
+    print(f"\n{reports.table(columns)}\n\nwritten  {out / 'pairs.csv'}" + f"\nwritten  {out / 'pairs.png'}" * (out / "pairs.png").exists())
+
+
+def main(argv: list[str] | None = None) -> list[dict]:
+    """Compare what is asked for. Returns what each overlap.json holds."""
+    flags = parser().parse_args(argv)
+    for name in flags.evaluation_metrics:
+        metrics.check(name)
+    if flags.arch is None and (flags.weights or flags.not_pretrained) and any((Path(place) / PARAMETERS).exists() for place in flags.what):
+        raise UserError("--weights and --not_pretrained belong to --arch; a run's own network has its own weights")
+    return [measure(place, flags) for place in flags.what]
+
+
+if __name__ == "__main__":
+    with one_line_errors(PROGRAM):
+        main()

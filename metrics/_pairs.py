@@ -1,0 +1,166 @@
+"""Distances of all pairs of a space's queries, streamed in tiles: no more than a few of them are in memory.
+
+The queries are taken class by class, so that the pairs of one class lie in a band along the diagonal and all tiles beyond it hold pairs of
+different classes alone.
+"""
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+ROWS, COLUMNS = 1024, 4096  # of a tile: 32 MB in float64
+BINS = 2**16
+DRAWN = 2048  # drawn pairs whose distances are computed at once, in the cache
+COLLECTED = 20_000_000  # values that are sorted at once
+EXACT = 10**9  # pairs up to which products are of float64; of more they are of float32
+ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-5}  # of the largest squared norm: products are wrong by less
+TINY = np.finfo(np.float64).tiny
+
+
+class Tile(NamedTuple):
+    """Squared distances `(B, W)` of the queries from `row` on to those from `column` on, both in the order of their classes.
+
+    pairs: mask `(B, W)` of the pairs that count, each pair once in all tiles; None: all of the tile.
+    """
+
+    row: int
+    column: int
+    squares: torch.Tensor
+    pairs: torch.Tensor | None
+
+    @property
+    def values(self) -> torch.Tensor:
+        """Squared distances `(P,)` of the pairs that count."""
+        return self.squares.reshape(-1) if self.pairs is None else self.squares[self.pairs]
+
+
+class Pairs:
+    """The pairs i < j of the queries of an `EmbeddingSpace`.
+
+    Attributes:
+        labels: `(N,)` classes, ascending. same, other: how many pairs are of one class, and of two. exact: they are so few that all are
+            compared in float64. tolerance: squared distances that differ by less are equal.
+    """
+
+    def __init__(self, space):
+        self.space, self.device = space, torch.device(space.device)
+        self.order = np.argsort(space.labels, kind="stable")
+        self.labels = space.labels[self.order]
+        self.size = space.size
+        sizes = np.bincount(self.labels)
+        self.ends = np.cumsum(sizes)[self.labels]  # (N,) where each query's class ends
+        self.same = int((sizes * (sizes - 1) // 2).sum())
+        self.other = self.size * (self.size - 1) // 2 - self.same
+        parts = [slice(start, start + ROWS) for start in range(0, self.size, ROWS)]
+        self.mean = sum(space.queries(part).sum(0) for part in parts) / self.size  # (D,): without it products lose more digits
+        self.reach = float(max(np.square(space.queries(part) - self.mean).sum(1).max() for part in parts))
+        self.exact = self.same + self.other <= EXACT
+        self.dtype = torch.float64 if self.exact else torch.float32
+        self.tolerance = ROUNDING[self.dtype] * self.reach
+        self.codes = torch.from_numpy(self.labels).to(self.device)
+
+    def _features(self, start: int, stop: int) -> torch.Tensor:
+        return torch.from_numpy(self.space.queries(self.order[start:stop]) - self.mean).to(self.device, self.dtype)
+
+    def tiles(self, same: bool | None = None):
+        """The tiles of all pairs: those of one class (`same`), of two classes (False), or all of them (None)."""
+        for row in range(0, self.size, ROWS):
+            stop = min(row + ROWS, self.size)
+            features, band = self._features(row, stop), int(self.ends[stop - 1])
+            squares = features.square().sum(1)
+            for column in range(row, band if same else self.size, COLUMNS):
+                end = min(column + COLUMNS, self.size)
+                others = self._features(column, end)
+                tile = torch.addmm(squares[:, None] + others.square().sum(1), features, others.T, alpha=-2).clamp_min_(0)
+                pairs = None
+                if column < stop:  # on the diagonal: each pair once
+                    pairs = torch.ones(tile.shape, dtype=torch.bool, device=self.device).triu_(row - column + 1)
+                if same is not None and column < band:
+                    agree = (self.codes[row:stop, None] == self.codes[column:end]) == same
+                    pairs = agree if pairs is None else agree & pairs
+                yield Tile(row, column, tile, pairs)
+
+    def nth_others(self, ranks: list[int]) -> list[float]:
+        """For each rank the squared distance of the pair of two classes that so many such pairs come before; up to `tolerance`."""
+        bounds = [self._bounds(rank) for rank in ranks]
+        below, filled = [0] * len(ranks), [0] * len(ranks)
+        found = [np.empty(size) for *_, size in bounds]  # small arrays kept one by one would keep the memory of all tiles from being reused
+        for tile in self.tiles(same=False):
+            values = tile.values
+            for place, (low, high, size) in enumerate(bounds):
+                below[place] += int((values < low).sum())
+                if size:
+                    own = values[(values >= low) & (values <= high)].cpu().numpy()[: size - filled[place]]
+                    found[place][filled[place] : filled[place] + len(own)] = own
+                    filled[place] += len(own)
+        ordered = [np.sort(own[:count]) if count else [low] for own, count, (low, *_) in zip(found, filled, bounds, strict=True)]
+        return [float(own[min(max(rank - before, 0), len(own) - 1)]) for own, rank, before in zip(ordered, ranks, below, strict=True)]
+
+    def _bounds(self, rank: int) -> tuple[float, float, int]:
+        """Two values between which the pair of two classes at `rank` lies, and how many may lie there: few, or 0 where the two are equal."""
+        low, high, (below, counts) = *self._range, self._coarse
+        while True:
+            place = min(int(np.searchsorted(below + np.cumsum(counts), rank, side="right")), BINS - 1)
+            width, slack = (high - low) / BINS, self.tolerance / 4  # what falls into a neighbouring bin by rounding
+            low, high = low + place * width - slack, low + (place + 1) * width + slack
+            if high - low <= self.tolerance:
+                return low, high, 0
+            if counts[place] <= COLLECTED:
+                return low, high, int(counts[max(place - 1, 0) : place + 2].sum())
+            below, counts = self._histogram(low, high)
+
+    @property
+    def _range(self) -> tuple[float, float]:
+        """Between which all squared distances lie."""
+        return 0.0, 4.0 * self.reach + self.tolerance
+
+    @cached_property
+    def _coarse(self) -> tuple[int, np.ndarray]:
+        return self._histogram(*self._range)
+
+    def _histogram(self, low: float, high: float) -> tuple[int, np.ndarray]:
+        """How many pairs of two classes lie below `low`, and how many in each of `BINS` parts of the rest up to `high`."""
+        below, counts = 0, np.zeros(BINS, dtype=np.int64)
+        for tile in self.tiles(same=False):
+            values = tile.values
+            below += int((values < low).sum())
+            values = values[(values >= low) & (values <= high)]
+            places = ((values.double() - low) * (BINS / max(high - low, TINY))).long().clamp_max_(BINS - 1)
+            counts += torch.bincount(places, minlength=BINS).cpu().numpy()
+        return below, counts
+
+    def sample(self, same: bool, count: int, seed: int = 0) -> np.ndarray:
+        """Squared distances `(count,)` of pairs of one class, or of two, drawn one by one from all of them, ascending."""
+        generator = np.random.default_rng(seed)
+        starts = np.searchsorted(self.labels, self.labels)  # (N,) where each query's class begins
+        sizes = self.ends - starts
+        partners = np.cumsum(sizes - 1 if same else self.size - sizes)  # of the queries up to each
+        found = []
+        for start in range(0, count, COLLECTED // 20):
+            drawn = generator.integers(0, partners[-1], min(COLLECTED // 20, count - start))
+            first = np.searchsorted(partners, drawn, side="right")
+            place = drawn - (partners[first - 1] * (first > 0))
+            if same:
+                second = starts[first] + place
+                second += second >= first
+            else:
+                second = place + sizes[first] * (place >= starts[first])
+            found += [self._between(first[part : part + DRAWN], second[part : part + DRAWN]) for part in range(0, len(first), DRAWN)]
+        return np.sort(np.concatenate(found))
+
+    def _between(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Squared distances `(P,)` of some pairs, by differences."""
+        difference = self.space.queries(self.order[first]) - self.space.queries(self.order[second])
+        return np.einsum("pd,pd->p", difference, difference)
+
+
+def of(space) -> Pairs:
+    """The pairs of a space's queries, made once."""
+    return space.remember("pairs", lambda: Pairs(space))
+
+
+def of_units(space) -> Pairs:
+    """The pairs of a space's queries at unit length."""
+    return of(space.remember("units", space.normalised))

@@ -1,0 +1,102 @@
+"""False non-match rate at a false match rate: verification by one threshold on the distance (ISO/IEC 19795-1)."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from metrics import _pairs
+from metrics._metric import Metric as Base
+
+SAMPLE = 10**7  # pairs of each kind that are drawn where there are more
+CONFIDENCE = 0.95
+
+
+class Rate(NamedTuple):
+    """A share of pairs and its 95 % interval, which is the share itself where all pairs were compared."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Metric(Base):
+    """Share of the pairs of one class that do not match at the threshold at which a share `fmr` of the pairs of two classes does.
+
+    Pairs of queries, each once. With n pairs of two classes, the threshold is the distance below which the nearest floor(fmr n) of them lie;
+    a pair matches that lies below it. One at that very distance does not, so that never more than `fmr` match falsely: a collapsed space
+    has 1. NaN where there is no pair of either kind.
+
+    All pairs up to 10^9, those of 44,721 queries. Of more, `SAMPLE` pairs of two classes are drawn with a fixed seed (and so many of one class,
+    where there are more than that); `_low` and `_high` are then the ends of the 95 % interval of what all pairs would give: the threshold's
+    by order statistics, the share's by Clopper and Pearson, each at 97.5 % where both were drawn. One line is printed, too.
+    """
+
+    NAMES = {
+        "fnmr@fmr": "share of same-class pairs as far apart as the nearest share fmr of other-class pairs, or farther",
+        "fnmr@fmr_low": "lower end of the 95 % interval of fnmr@fmr; of up to 10^9 pairs fnmr@fmr itself, which then is exact",
+        "fnmr@fmr_high": "upper end of the 95 % interval of fnmr@fmr; of up to 10^9 pairs fnmr@fmr itself, which then is exact",
+    }
+    HIGHER_IS_BETTER = False
+    VARIANTS = ("cosine",)
+
+    def value(self, space) -> float:
+        """The share, or an end of its interval."""
+        rate = space.remember(f"fnmr {self.parameter!r}", lambda: _rate(space, self.parameter))
+        return {"_low": rate.low, "_high": rate.high}.get(self.name.removeprefix("fnmr@fmr"), rate.value)
+
+
+def _rate(space, fmr: float) -> Rate:
+    pairs = _pairs.of(space)
+    if not pairs.same or not pairs.other:
+        return Rate(*[float("nan")] * 3)
+    if not pairs.exact:
+        rate = sampled(pairs, fmr)
+        print(
+            f"fnmr@{fmr:g}: {rate.value:.4f}, 95 % interval [{rate.low:.4f}, {rate.high:.4f}], of {SAMPLE:,} of {pairs.other:,} pairs of two classes"
+            + f" and {SAMPLE:,} of {pairs.same:,} of one class" * (pairs.same > SAMPLE)
+        )
+        return rate
+    limit = thresholds(pairs, (fmr,))[0] - pairs.tolerance
+    missed = sum(int((tile.values >= limit).sum()) for tile in pairs.tiles(same=True)) / pairs.same
+    return Rate(missed, missed, missed)
+
+
+def thresholds(pairs, fmrs: tuple[float, ...]) -> list[float]:
+    """The squared distances below which the nearest shares `fmrs` of the pairs of two classes lie; of more than 10^9 pairs those of a sample."""
+
+    def compute():
+        if pairs.exact:
+            return pairs.nth_others([_rank(fmr, pairs.other) for fmr in fmrs])
+        return [float(others(pairs)[_rank(fmr, SAMPLE)]) for fmr in fmrs]
+
+    return pairs.space.remember(f"thresholds {fmrs}", compute)
+
+
+def _rank(fmr: float, count: int) -> int:
+    """How many of `count` pairs may match falsely: floor(fmr count), in which .29 of 100 is 29."""
+    return int(fmr * count * (1 + 1e-12))
+
+
+def others(pairs) -> np.ndarray:
+    """Squared distances `(SAMPLE,)` of the pairs of two classes that are drawn, ascending."""
+    return pairs.space.remember("sampled others", lambda: pairs.sample(False, SAMPLE))
+
+
+def sampled(pairs, fmr: float) -> Rate:
+    """The share with its interval, of drawn pairs."""
+    from scipy.special import bdtrik, betaincinv
+
+    drawn_same = pairs.same > SAMPLE
+    tail = (1 - CONFIDENCE) / (4 if drawn_same else 2)
+    distances, n = others(pairs), SAMPLE
+    if drawn_same:
+        same = pairs.sample(True, SAMPLE, seed=1)
+    else:
+        same = np.sort(np.concatenate([tile.values.double().cpu().numpy() for tile in pairs.tiles(same=True)]))
+    ranks = [_rank(fmr, n), max(int(bdtrik(tail, n, fmr)), 0), min(int(np.ceil(bdtrik(1 - tail, n, fmr))) + 1, n - 1)]
+    missed = [len(same) - int(np.searchsorted(same, distances[rank] - pairs.tolerance)) for rank in ranks]  # a far threshold misses less
+    value, most, least = (count / len(same) for count in missed)
+    if drawn_same:
+        least = float(betaincinv(missed[2], len(same) - missed[2] + 1, tail)) if missed[2] else 0.0
+        most = float(betaincinv(missed[1] + 1, len(same) - missed[1], 1 - tail)) if missed[1] < len(same) else 1.0
+    return Rate(value, least, most)

@@ -1,0 +1,56 @@
+"""Operating-point inconsistency score: how unlike one threshold serves the classes (Zhang et al., ICLR 2024, arXiv 2307.04047)."""
+
+import numpy as np
+import torch
+
+from metrics import _pairs, fnmr
+from metrics._metric import Metric as Base
+
+RATES = (0.1, 0.01)  # false match rates between which thresholds are judged, the paper's calibration range
+THRESHOLDS = 101  # evenly spaced in the range, both ends among them
+
+
+class Metric(Base):
+    """Mean over the thresholds t of the calibration range of the variance over classes of the utility U_c(t).
+
+    U_c is the paper's F-score with c = 1, the harmonic mean of sensitivity and specificity: of the pairs of class c the share that match,
+    of the pairs with one end in class c the share that do not. A pair matches whose cosine similarity is above t. Thresholds are evenly
+    spaced in similarity between those at which 10 % and 1 % of all pairs of two classes match. Queries at unit length, each pair once;
+    classes of a single query have no sensitivity and are left out. NaN where no class, or no other, is left.
+
+    All pairs are counted; where they are more than 10^9, with products in float32, and the range's ends are of a sample (see fnmr).
+    """
+
+    NAMES = {"opis": "variance over classes of the utility of one threshold, mean over those at which 1 to 10 % of other-class pairs match"}
+    RANGE = (0.0, 0.25)
+    HIGHER_IS_BETTER = False
+
+    def value(self, space) -> float:
+        """The score."""
+        pairs = _pairs.of_units(space)
+        if not pairs.same or not pairs.other:
+            return float("nan")
+        low, high = (1 - square / 2 for square in fnmr.thresholds(pairs, RATES))  # similarities
+        thresholds = torch.linspace(low, high, THRESHOLDS, dtype=pairs.dtype, device=pairs.device) + pairs.tolerance
+        sizes = np.bincount(pairs.labels)
+        chosen = sizes > 1
+        same, other = (_matches(pairs, thresholds, is_same)[chosen] for is_same in (True, False))
+        sizes = sizes[chosen][:, None]
+        sensitivity = same / (sizes * (sizes - 1) / 2)
+        specificity = 1 - other / (sizes * (pairs.size - sizes))
+        total = sensitivity + specificity
+        utility = np.divide(2 * sensitivity * specificity, total, out=np.zeros_like(total), where=total > 0)
+        return float(utility.var(axis=0).mean())
+
+
+def _matches(pairs, thresholds: torch.Tensor, same: bool) -> np.ndarray:
+    """Pairs `(C, T)` of each class that match at each threshold, ascending: of the class itself, or with other classes."""
+    counts = np.zeros((pairs.labels[-1] + 1, THRESHOLDS + 1), dtype=np.int64)  # by the number of thresholds that a pair is above
+    for tile in pairs.tiles(same=same):
+        above = 1 - tile.squares / 2 > thresholds[0]
+        row, column = torch.nonzero(above if tile.pairs is None else above & tile.pairs, as_tuple=True)
+        place = torch.bucketize(1 - tile.squares[row, column] / 2, thresholds)
+        for classes in [pairs.codes[tile.row + row]] if same else [pairs.codes[tile.row + row], pairs.codes[tile.column + column]]:
+            numbered = torch.bincount(classes * (THRESHOLDS + 1) + place, minlength=counts.size)
+            counts += numbered.cpu().numpy().reshape(counts.shape)
+    return counts[:, ::-1].cumsum(1)[:, ::-1][:, 1:]

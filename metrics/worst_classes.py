@@ -1,0 +1,23 @@
+"""Recall at k in the tenth of the classes where it is lowest: what a mean over all queries hides."""
+
+import numpy as np
+
+from metrics._metric import mean, part_means
+from metrics.e_recall import Metric as Recall
+
+SHARE = 0.1
+
+
+class Metric(Recall):
+    """Mean over the tenth of the queries' classes with the lowest recall (of C classes ceil(C / 10), at least one) of the class's recall.
+
+    A class's recall is the mean over its queries; a query alone in its class counts as 0, as it does in `e_recall@k`.
+    """
+
+    NAMES = {"e_recall@k_worst10": "mean recall at k of the tenth of the classes where it is lowest"}
+    VARIANTS = ("cosine",)
+
+    def value(self, space) -> float:
+        """The mean over the worst classes."""
+        recalls = np.sort(part_means(space.scores([self])[self.name, self.parameter], space.labels))
+        return mean(recalls[: -(-len(recalls) // round(1 / SHARE))])

@@ -1,0 +1,205 @@
+"""Two methods compared query by query: runs with `--dump_query_results` (or `--dump_embeddings`), by the bootstrap of bootstrap.py."""
+
+import json
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+import metrics
+from results import bootstrap, columns, groups, inference, roles
+from results.columns import SELECTED
+from results.formats import Cell, Table
+from results.groups import Group
+from results.recorded import UNREADABLE, RecordedRun, said
+from results.tables.notes import text
+from utilities.errors import UserError
+from utilities.registry import unknown
+
+SPLIT, WRITTEN, EMBEDDED = "test", "query_results", "embeddings"
+MEASURED = {"hit": "R@1", "ap_at_r": "MAP@R"}
+PLAIN = {
+    "eval_reference_set": "compared_to_self",
+    "tester": "global",
+    "label_hierarchy_level": 0,
+}  # what embeddings of test alone suffice for
+DIGITS = 2
+
+
+class Queries(NamedTuple):
+    """What the queries of one run found: class and file of each `(N,)` (`files` None where unknown), its values by name, how it was measured."""
+
+    classes: np.ndarray
+    files: np.ndarray | None
+    values: dict[str, np.ndarray]
+    flags: dict
+
+    def same(self, other: "Queries") -> bool:
+        """Whether the queries are the same images, wherever they lie."""
+        files = self.files is None or other.files is None or np.array_equal(self.files, other.files)
+        return files and np.array_equal(self.classes, other.classes)
+
+
+class Method(NamedTuple):
+    """The runs of a group that have such files: `outcomes` by name of value; one of the runs' queries; how it was measured."""
+
+    group: Group
+    outcomes: dict[str, bootstrap.Outcomes]
+    queries: Queries
+
+
+def add(parts: dict[str, list[Table]], of: dict[str, list[Group]], asked: list[list[str]]) -> list[str]:
+    """Append to each data set's tables that of the pairs `asked` (names of groups), or of each group beside the best. Returns notes.
+
+    Raises UserError where a pair that is asked for is not there, or cannot be compared.
+    """
+    notes, left = [], {tuple(pair) for pair in asked}
+    for dataset, found in of.items():
+        names = {group.name for group in found}
+        here = [pair for pair in asked if set(pair) <= names]
+        left -= {tuple(pair) for pair in here}
+        if asked and not here:
+            continue
+        wanted = [group for group in found if not asked or any(group.name in pair for pair in here)]
+        methods, why = _methods(wanted)
+        notes += [f"{dataset}: {line}" for line in why]
+        pairs = [tuple(_asked(methods, name, why) for name in pair) for pair in here] if asked else _beside_best(found, methods)
+        if pairs:
+            parts[dataset].append(table(dataset, pairs, must=bool(asked)))
+    for pair in left:
+        known = sorted({group.name for found in of.values() for group in found})
+        missing = [name for name in pair if name not in known]
+        if missing:
+            raise unknown("group", missing[0], known)
+        raise UserError(f"--paired {' '.join(pair)}: no data set has runs of both groups")
+    return notes
+
+
+def _asked(methods: dict[str, Method], name: str, why: list[str]) -> Method:
+    if name not in methods:
+        reason = next((line for line in why if line.startswith(f"{name} ")), f"{name} has no run that counts and has such a file")
+        raise UserError(f"--paired: {reason}; main.py --evaluate --resume_from RUN --dump_query_results writes query_results_test.npz")
+    return methods[name]
+
+
+def _beside_best(found: list[Group], methods: dict[str, Method]) -> list[tuple[Method, Method]]:
+    """Each group beside the one with the highest R@1 among those that it may be ranked with."""
+    pairs = []
+    for members in groups.pools(found, SELECTED).values():
+        there = sorted((methods[g.name] for g in members if g.name in methods), key=lambda one: -one.outcomes["hit"].means.mean())
+        pairs += [(there[0], other) for other in there[1:] if there[0].queries.same(other.queries)]
+    return pairs
+
+
+def _methods(found: list[Group]) -> tuple[dict[str, Method], list[str]]:
+    """Group -> what its runs' queries found, where they have files of it; and in words why some have none that counts."""
+    methods, notes = {}, []
+    for group in found:
+        seeds = []
+        for seed, runs in group.seeds.items():
+            try:
+                read = [one for one in map(_read, runs) if one is not None]
+                if read and (len(read) < len(runs) or not all(read[0].same(one) for one in (*read, *(other[0] for other in seeds)))):
+                    raise ValueError("its queries are not those of the other runs" if len(read) == len(runs) else "a fold has no such file")
+            except UNREADABLE + (UserError, zipfile.BadZipFile) as error:
+                notes.append(f"{group.name} is not compared query by query with seed {seed}: {said(error, 200)}")
+                continue
+            seeds += [read] if read else []
+        if seeds:
+            methods[group.name] = _method(group, seeds)
+    return methods, notes
+
+
+def _method(group: Group, seeds: list[list[Queries]]) -> Method:
+    """The outcomes of a group, of a seed the mean over its folds."""
+    first = seeds[0][0]
+    classes = np.unique(first.classes, return_inverse=True)[1].reshape(-1)
+    values = {name: [np.mean([fold.values[name] for fold in folds], axis=0) for folds in seeds] for name in MEASURED}
+    return Method(group, {name: bootstrap.class_outcomes(of_seeds, classes) for name, of_seeds in values.items()}, first)
+
+
+def _read(run: RecordedRun) -> Queries | None:
+    """What a run's queries found on test; None where it has no such file. Raises ValueError where it is of another epoch, or of no use."""
+    evaltypes = run.flags.get("evaltypes") or ["discriminative"]
+    ending = f"_{SPLIT}.npz" if len(evaltypes) == 1 else f"_{SPLIT}_{evaltypes[0]}.npz"
+    path = next((p for kind in (WRITTEN, EMBEDDED) if "://" not in run.where and (p := Path(run.where) / (kind + ending)).exists()), None)
+    if path is None:
+        return None
+    with np.load(path, allow_pickle=False) as file:
+        names = set(file.files)
+        flags = json.loads(str(file["flags"])) if "flags" in names else {}
+        epoch, selected = int(file["epoch"]) if "epoch" in names else None, columns.epoch(run, SELECTED)
+        if epoch is not None and np.isfinite(selected) and epoch != selected:
+            raise ValueError(f"{run.name}/{path.name} is of epoch {epoch}, the selected one is {selected:g}")
+        if set(MEASURED) <= names:
+            values = {name: file[name].astype(np.float64) for name in MEASURED}
+        else:
+            unlike = [f"--{flag} {flags[flag]}" for flag, value in PLAIN.items() if flags.get(flag, value) != value]
+            if unlike:
+                raise ValueError(
+                    f"{run.name}/{path.name} is of {', '.join(unlike)}: --dump_query_results knows what its queries found there"
+                )
+            found = metrics.query_results(metrics.EmbeddingSpace(file["features"], file["labels"]))
+            values = {name: found[name].astype(np.float64) for name in MEASURED}
+        files = np.array([Path(one).name for one in file["paths"].tolist()]) if "paths" in names else None
+        return Queries(file["class_names"] if "class_names" in names else file["labels"], files, values, flags)
+
+
+def table(dataset: str, pairs: list[tuple[Method, Method]], must: bool = False, draws: int = bootstrap.DRAWS) -> Table:
+    """Differences of pairs of methods with the paired interval and Welch's. `must`: a pair of other queries raises UserError."""
+    ends = [f"{title} paired {end}" for title in MEASURED.values() for end in ("low", "high")]
+    heads = [head for title in MEASURED.values() for head in (f"{title} difference [%]", f"{title} paired 95 %", f"{title} Welch 95 %")]
+    made = Table(
+        f"{dataset}_paired", f"{dataset}: differences, query by query", ["group", "minus", "seeds", *heads, *ends], apart=set(ends)
+    )
+    drawn = _drawn([method for pair in pairs for method in pair], draws)
+    for first, second in pairs:
+        if not first.queries.same(second.queries):
+            raise UserError(f"--paired {first.group.name} {second.group.name}: their test images differ, they have no queries in common")
+        shown, bounds = [], []
+        for name in MEASURED:
+            ours, theirs = first.outcomes[name], second.outcomes[name]
+            found = bootstrap.difference(ours, theirs, (drawn[first.group.name, name], drawn[second.group.name, name]))
+            welch = inference.difference(inference.estimate(100 * ours.means), inference.estimate(100 * theirs.means))
+            interval = (100 * found.low, 100 * found.high)
+            shown += [Cell(100 * found.value, digits=DIGITS, sign=True), text(_bounds(interval)), text(_bounds(welch))]
+            bounds += [Cell(bound, digits=DIGITS, sign=True) for bound in interval]
+        counts = [len(method.outcomes["hit"].sums) for method in (first, second)]
+        made.add(
+            [text(first.group.name), text(second.group.name), text(" / ".join(map(str, counts))), *shown, *bounds], _remarks(first, second)
+        )
+    made.notes = [
+        f"Paired 95 %: interval of the difference by {draws:,} draws of classes, the same for both methods, and of each method's seeds inside "
+        "them; what the seeds add is their variance without that of classes and queries, with Student's t for few of them (results/bootstrap.py). "
+        "It speaks of further classes like these and of further seeds. Welch 95 %: of further seeds on these very queries, both methods by themselves.",
+        "An interval on one side of 0 is a difference at 5 % for one pair alone: of many pairs some are so by chance.",
+        *["Of each part that may be ranked, the group with the highest R@1 beside each other one. --paired GROUP_A GROUP_B: these two."]
+        * (not must),
+    ]
+    return made
+
+
+def _drawn(methods: list[Method], draws: int) -> dict[tuple[str, str], np.ndarray]:
+    """(group, value) -> `bootstrap.drawn_means`; all of one set of queries share the draws."""
+    drawn, left = {}, list({method.group.name: method for method in methods}.values())
+    while left:
+        alike = [method for method in left if method.queries.same(left[0].queries)]
+        left = [method for method in left if not any(method is one for one in alike)]
+        for name in MEASURED:  # the same seed and, but for classes of one image, the same classes: values share their draws, too
+            found = bootstrap.drawn_means([method.outcomes[name] for method in alike], draws)
+            drawn |= {(method.group.name, name): means for method, means in zip(alike, found, strict=True)}
+    return drawn
+
+
+def _bounds(interval: tuple[float, float] | None) -> str:
+    return f"[{', '.join(f'{bound:+.{DIGITS}f}' for bound in interval)}]" if interval else "-"
+
+
+def _remarks(first: Method, second: Method) -> list[str]:
+    """What a reader must know of a pair."""
+    alone = [method.group.name for method in (first, second) if len(method.outcomes["hit"].sums) < 2]
+    ours, theirs = (roles.measured(method.queries.flags) for method in (first, second))
+    differing = [f"--{flag} {ours[flag]} and {theirs[flag]}" for flag in sorted(set(ours) & set(theirs)) if ours[flag] != theirs[flag]]
+    remarks = [f"of {' and '.join(alone)} there is one seed: the interval does not hold what another seed would change"] if alone else []
+    return remarks + [f"measured differently: {', '.join(differing)}"] * bool(differing)

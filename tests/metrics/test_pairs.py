@@ -1,0 +1,205 @@
+"""Metrics over all pairs (fnmr, opis, alignment, uniformity) against double loops in float64, whatever the tiles."""
+
+import numpy as np
+import pytest
+import torch
+
+import metrics
+from metrics import _pairs, fnmr
+from tests.metrics._plain import random_space
+
+NAMES = ["fnmr@.01", "fnmr@.1", "fnmr@.5", "c_fnmr@.1", "fnmr@.1_low", "fnmr@.1_high", "opis", "alignment", "uniformity"]
+
+
+def unit(features):
+    norms = np.sqrt((features**2).sum(1, keepdims=True))
+    return features / np.where(norms > 0, norms, 1)
+
+
+def squares(features, labels):
+    """Squared distances of the pairs i < j with their classes, by differences."""
+    features = np.asarray(features, dtype=np.float64)
+    return [
+        (float(((features[i] - features[j]) ** 2).sum()), labels[i], labels[j])
+        for i in range(len(features))
+        for j in range(i + 1, len(features))
+    ]
+
+
+def plain_fnmr(features, labels, fmr):
+    pairs = squares(features, labels)
+    same, other = [d for d, a, b in pairs if a == b], sorted(d for d, a, b in pairs if a != b)
+    if not same or not other:
+        return np.nan
+    limit = other[int(fmr * len(other) + 1e-9)]
+    return np.mean([d >= limit for d in same])
+
+
+def plain_opis(features, labels):
+    pairs = [(1 - d / 2, a, b) for d, a, b in squares(unit(features), labels)]
+    other = sorted((s for s, a, b in pairs if a != b), reverse=True)
+    classes = [c for c in sorted(set(labels)) if list(labels).count(c) > 1]
+    if not other or not classes:
+        return np.nan
+    low, high = (other[int(fmr * len(other) + 1e-9)] for fmr in (0.1, 0.01))
+    positive = {c: np.array([s for s, a, b in pairs if a == b == c]) for c in classes}
+    negative = {c: np.array([s for s, a, b in pairs if (a == c) != (b == c)]) for c in classes}
+    variances = []
+    for t in np.linspace(low, high, 101) + 1e-12:
+        utilities = []
+        for c in classes:
+            sensitivity, specificity = (positive[c] > t).mean(), 1 - (negative[c] > t).mean()
+            total = sensitivity + specificity
+            utilities.append(2 * sensitivity * specificity / total if total else 0.0)
+        variances.append(np.var(utilities))
+    return np.mean(variances)
+
+
+def plain(features, labels):
+    features, labels = np.asarray(features, dtype=np.float64), list(labels)
+    all_pairs = squares(unit(features), labels)
+    same = [d for d, a, b in all_pairs if a == b]
+    values = {f"fnmr@{fmr}": plain_fnmr(features, labels, float(fmr)) for fmr in (".01", ".1", ".5")}
+    return {
+        **values, "c_fnmr@.1": plain_fnmr(unit(features), labels, 0.1), "fnmr@.1_low": values["fnmr@.1"], "fnmr@.1_high": values["fnmr@.1"],
+        "opis": plain_opis(features, labels), "alignment": np.mean(same) if same else np.nan,
+        "uniformity": np.log(np.mean([np.exp(-2 * d) for d, *_ in all_pairs])) if all_pairs else np.nan,
+    }  # fmt: skip
+
+
+def assert_plain(features, labels):
+    measured = metrics.compute(NAMES, features, labels)
+    raised = features.float().numpy() if isinstance(features, torch.Tensor) else features
+    assert measured == pytest.approx(plain(raised, np.asarray(labels)), abs=1e-9, nan_ok=True)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("classes", [1, 2, 9, 60])
+def test_all_pairs(classes, seed):
+    assert_plain(*random_space(n=61, classes=classes, seed=seed, spread=0.7))
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(7, 14), (16, 16), (1, 1000), (64, 5)])
+def test_no_tile_changes_a_value(monkeypatch, rows, columns):
+    features, labels = random_space(n=70, classes=6, seed=5)
+    expected = metrics.compute(NAMES, features, labels)
+    monkeypatch.setattr(_pairs, "ROWS", rows)
+    monkeypatch.setattr(_pairs, "COLUMNS", columns)
+    assert metrics.compute(NAMES, features, labels) == pytest.approx(expected, abs=1e-12)
+
+
+def test_narrower_and_narrower_bounds(monkeypatch):
+    features, labels = random_space(n=50, classes=6, seed=6)
+    monkeypatch.setattr(_pairs, "BINS", 3)
+    monkeypatch.setattr(_pairs, "COLLECTED", 2)
+    assert_plain(features, labels)
+
+
+def test_duplicates_ties_and_whole_numbers():
+    generator = np.random.default_rng(7)
+    features = generator.integers(-1, 2, (60, 3)).astype(float)  # at most 27 points, one of them 0
+    assert_plain(features, generator.integers(0, 5, 60))
+    features, labels = random_space(n=30, classes=4, seed=8)
+    assert_plain(np.concatenate([features, features]), np.concatenate([labels, labels]))
+
+
+def test_a_collapsed_space_matches_nothing_rightly():
+    measured = metrics.compute(NAMES, np.ones((40, 3)) * np.pi, np.arange(40) % 4)
+    assert measured["fnmr@.01"] == measured["fnmr@.5"] == measured["c_fnmr@.1"] == 1.0
+    assert measured["uniformity"] == measured["alignment"] == measured["opis"] == 0.0
+
+
+def test_separated_classes_have_the_best_values():
+    labels = np.arange(40) % 4
+    features = np.eye(4)[labels] + 1e-3 * np.random.default_rng(0).standard_normal((40, 4))
+    measured = metrics.compute(NAMES, features, labels)
+    assert measured["fnmr@.01"] == 0.0 and measured["alignment"] < 1e-4 and -4 < measured["uniformity"] < -1
+
+
+def test_without_pairs_there_is_no_value():
+    assert all(np.isnan(value) for value in metrics.compute(NAMES, np.ones((1, 2)), [0]).values())
+    lone = metrics.compute(NAMES, np.eye(3), [0, 1, 2])
+    assert np.isnan(lone["fnmr@.1"]) and np.isnan(lone["opis"]) and np.isnan(lone["alignment"]) and lone["uniformity"] == pytest.approx(-4)
+    one = metrics.compute(NAMES, np.eye(3), [0, 0, 0])
+    assert np.isnan(one["fnmr@.1"]) and np.isnan(one["opis"]) and one["alignment"] == pytest.approx(2)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_types_of_features(dtype):
+    features, labels = random_space(n=40, classes=5, seed=9)
+    assert_plain(torch.from_numpy(features).to(dtype), labels)
+
+
+def test_a_shift_of_all_features_changes_no_distance():
+    features, labels = random_space(n=60, classes=5, seed=10)
+    assert metrics.compute("fnmr@.1", features + 1e4, labels) == pytest.approx(metrics.compute("fnmr@.1", features, labels))
+
+
+def test_queries_alone_count():
+    features, labels = random_space(n=40, classes=5, seed=11)
+    alone = metrics.compute(NAMES, features, labels)
+    assert metrics.compute(NAMES, features, labels, features[:7] + 1, labels[:7]) == alone
+
+
+def test_a_threshold_is_exact_in_binary_fractions_too():
+    assert fnmr._rank(0.29, 100) == 29 and fnmr._rank(0.1, 30) == 3 and fnmr._rank(0.01, 99) == 0
+
+
+def sampled(monkeypatch, features, labels, names, pairs=100, sample=2000):
+    monkeypatch.setattr(_pairs, "EXACT", pairs)
+    monkeypatch.setattr(fnmr, "SAMPLE", sample)
+    return metrics.compute(names, features, labels)
+
+
+def test_of_a_sample_the_interval_is_told(monkeypatch, capsys):
+    features, labels = random_space(n=300, classes=8, seed=12)
+    exact = metrics.compute(["fnmr@.1", "opis", "uniformity", "alignment"], features, labels)
+    told = sampled(monkeypatch, features, labels, ["fnmr@.1", "fnmr@.1_low", "fnmr@.1_high", "opis", "uniformity", "alignment"])
+    assert told["fnmr@.1_low"] <= told["fnmr@.1"] <= told["fnmr@.1_high"] and told["fnmr@.1_low"] < told["fnmr@.1_high"]
+    assert told["fnmr@.1_low"] <= exact["fnmr@.1"] <= told["fnmr@.1_high"]
+    assert told["uniformity"] == pytest.approx(exact["uniformity"], abs=1e-5) and told["opis"] == pytest.approx(exact["opis"], rel=0.3)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "95 % interval" in line and "2,000 of 39" in line and "pairs of two classes and 2,000 of 5" in line
+
+
+def test_the_interval_of_a_sample_holds_the_value_of_all_pairs(monkeypatch):
+    """Nominal 95 %: of 200 samples, fewer than 180 would have a chance of less than one in a thousand."""
+    features, labels = random_space(n=80, classes=8, seed=13)
+    exact = metrics.compute("fnmr@.1", features, labels)["fnmr@.1"]
+    for size, most in ((300, 10**9), (300, 200)):  # pairs of one class: all of them; a sample too
+        monkeypatch.setattr(fnmr, "SAMPLE", min(size, most))
+        held = 0
+        for seed in range(200):
+            pairs = _pairs.Pairs(metrics.EmbeddingSpace(features, labels))
+            draw = pairs.sample
+            pairs.sample = lambda same, count, seed=0, own=seed, draw=draw: draw(same, count, 2 * own + seed)
+            rate = fnmr.sampled(pairs, 0.1)
+            held += rate.low <= exact <= rate.high
+        assert held >= 180, (size, most, held)
+
+
+def test_drawn_pairs_are_of_all_pairs_alike():
+    """Each pair of one class, and of two, is drawn about as often: a chi-squared test at one in a thousand."""
+    from scipy.stats import chisquare
+
+    generator = np.random.default_rng(14)
+    labels = np.array([0, 0, 0, 1, 1, 2, 3, 3])
+    features = generator.permutation(3.0 ** np.arange(8))[:, None]  # every pair has a distance of its own
+    pairs = _pairs.Pairs(metrics.EmbeddingSpace(features, labels))
+    for same, there in ((True, 5), (False, 23)):
+        drawn = pairs.sample(same, 20_000, seed=3)
+        kinds, times = np.unique(np.round(drawn, 6), return_counts=True)
+        assert len(kinds) == there == (pairs.same if same else pairs.other)
+        assert set(kinds) == {round(d, 6) for d, a, b in squares(features, labels) if (a == b) == same}
+        assert chisquare(times).pvalue > 1e-3
+
+
+def test_memory_is_bounded_by_tiles(monkeypatch):
+    monkeypatch.setattr(_pairs, "ROWS", 32)
+    monkeypatch.setattr(_pairs, "COLUMNS", 64)
+    features, labels = random_space(n=500, classes=30, seed=15)
+    pairs = _pairs.Pairs(metrics.EmbeddingSpace(features, labels))
+    shapes = {tuple(tile.squares.shape) for tile in pairs.tiles()}
+    assert max(a for a, _ in shapes) == 32 and max(b for _, b in shapes) == 64
+    assert sum(len(tile.values) for tile in pairs.tiles(same=True)) == pairs.same
+    assert sum(len(tile.values) for tile in pairs.tiles(same=False)) == pairs.other == 500 * 499 // 2 - pairs.same

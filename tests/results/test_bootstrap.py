@@ -1,0 +1,103 @@
+"""The bootstrap over classes and seeds against slow loops, closed forms and its own promise: coverage."""
+
+import math
+
+import numpy as np
+import pytest
+
+from benchmarks.paired import simulated, truth
+from results import bootstrap
+from utilities.intervals import t_quantile
+
+SIZES = [3, 1, 7, 2, 5]
+
+
+def made(seed=0, seeds=3, sizes=SIZES):
+    generator = np.random.default_rng(seed)
+    classes = generator.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    return [generator.random(len(classes)) for _ in range(seeds)], classes
+
+
+def test_sums_of_classes_and_queries_that_do_not_count():
+    values, classes = made()
+    for one in values:
+        one[classes == 1] = np.nan  # the class of one query
+        one[np.flatnonzero(classes == 2)[0]] = np.nan
+    outcomes = bootstrap.class_outcomes(values, classes)
+    assert outcomes.sizes.tolist() == [3, 6, 2, 5]
+    for one, sums, mean in zip(values, outcomes.sums, outcomes.means, strict=True):
+        assert sums == pytest.approx([np.nansum(one[classes == c]) for c in (0, 2, 3, 4)])
+        assert mean == pytest.approx(np.nanmean(one))
+
+
+@pytest.mark.parametrize("block", [3, 250])
+def test_draws_are_means_over_drawn_classes_the_same_for_all(monkeypatch, block):
+    monkeypatch.setattr(bootstrap, "BLOCK", block)
+    (values, classes), (others, _) = made(1), made(2, seeds=2)
+    parts = [bootstrap.class_outcomes(values, classes), bootstrap.class_outcomes(others, classes)]
+    drawn = bootstrap.drawn_means(parts, 40, seed=5)
+    assert [one.shape for one in drawn] == [(40, 3), (40, 2)]
+    generator = np.random.default_rng(5)
+    chosen = np.concatenate([generator.integers(0, 5, (min(block, 40 - start), 5)) for start in range(0, 40, block)])
+    for i, own in enumerate(chosen):
+        rows = np.concatenate([np.flatnonzero(classes == c) for c in own])  # a class drawn twice counts twice
+        assert drawn[0][i] == pytest.approx([one[rows].mean() for one in values])
+        assert drawn[1][i] == pytest.approx([one[rows].mean() for one in others])
+
+
+def test_equal_methods_have_no_difference_and_no_width():
+    values, classes = made(3)
+    one = bootstrap.class_outcomes([values[0]] * 4, classes)
+    found = bootstrap.difference(one, one, tuple(bootstrap.drawn_means([one, one], 200)))
+    assert found[:4] == (0.0, 0.0, 0.0, 0.0)
+
+
+def test_seeds_alone_are_students_t():
+    """All classes alike, and no chance in them: what is left is the difference of two means of few seeds (Welch)."""
+    levels = [np.array([0.50, 0.53, 0.48, 0.55, 0.51]), np.array([0.40, 0.46, 0.41, 0.44, 0.42])]
+    outcomes = [bootstrap.Outcomes(np.outer(level, np.full(50, 4.0)), np.full(50, 4.0)) for level in levels]
+    found = bootstrap.difference(*outcomes, tuple(bootstrap.drawn_means(outcomes, 20_000)))
+    a, b = (level.var(ddof=1) / 5 for level in levels)
+    freedom = (a + b) ** 2 / (a**2 / 4 + b**2 / 4)
+    assert found.error == pytest.approx(math.sqrt(a + b)) and found.freedom == pytest.approx(freedom)
+    half = t_quantile(freedom) * found.error
+    assert found.value == pytest.approx(levels[0].mean() - levels[1].mean())
+    assert (found.low, found.high) == pytest.approx((found.value - half, found.value + half), abs=0.06 * half)
+
+
+def test_classes_alone_are_the_paired_ratio_estimator():
+    """One seed each: the standard error is that of a ratio of sums over classes, of the differences, not of each method by itself."""
+    generator = np.random.default_rng(4)
+    sizes = generator.integers(2, 40, 400).astype(float)
+    hard = generator.random(400)
+    sums = [np.array([(0.2 + 0.6 * hard + 0.02 * generator.normal(size=400)) * sizes]) for _ in range(2)]
+    outcomes = [bootstrap.Outcomes(one, sizes) for one in sums]
+    found = bootstrap.difference(*outcomes, tuple(bootstrap.drawn_means(outcomes, 4000)))
+    apart = (sums[0] - sums[1])[0]
+    residual = apart - apart.sum() / sizes.sum() * sizes
+    assert found.error == pytest.approx(math.sqrt((residual**2).sum()) / sizes.sum(), rel=0.05)
+    alone = sums[0][0] - sums[0].sum() / sizes.sum() * sizes
+    assert found.error < math.sqrt((alone**2).sum()) / sizes.sum() / 5
+
+
+def test_the_chance_of_queries_is_not_counted_twice():
+    """Runs that differ by the chance of queries alone: their spread is in the classes' already."""
+    errors, values = [], []
+    for seed in range(150):
+        outcomes = simulated(np.random.default_rng([seed, 1]), classes=40, of_seed=0.0, both=0.0, of_class=0.0, between=0.0)
+        found = bootstrap.difference(*outcomes, tuple(bootstrap.drawn_means(outcomes, 300, seed)), seed)
+        errors.append(found.error)
+        values.append(found.value)
+    assert math.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(values, ddof=1), rel=0.2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("flags", [{}, {"of_seed": 0.3}, {"of_seed": 0.02, "both": 0.0}, {"of_class": 0.3, "between": 0.1, "both": 0.1}])
+def test_coverage(flags):
+    """Nominal 95 %: between 93 and 97 % of 1,000 simulations, of 60 classes. benchmarks/paired.py has more of them."""
+    true, held = truth(**flags), 0
+    for seed in range(1000):
+        outcomes = simulated(np.random.default_rng([seed, 2]), classes=60, **flags)
+        found = bootstrap.difference(*outcomes, tuple(bootstrap.drawn_means(outcomes, 1000, seed)), seed)
+        held += found.low <= true <= found.high
+    assert 930 <= held <= 970

@@ -1,0 +1,153 @@
+"""Runs compared query by query: what is read, what is refused, what the table says."""
+
+import json
+
+import numpy as np
+import pytest
+
+import metrics
+import Result_Evaluations
+from results import bootstrap, collect, groups, inference, paired
+from tests.results.made import lines, make_run
+from utilities.errors import UserError
+
+CLASSES = np.repeat(np.arange(12), [2, 5, 9, 3, 4, 8, 6, 2, 7, 3, 5, 6])
+
+
+def outcomes(quality, seed, group):
+    generator = np.random.default_rng([int(1000 * quality), seed, group])
+    hit = (generator.random(len(CLASSES)) < quality).astype(np.uint8)
+    return {"hit": hit, "ap_at_r": hit * generator.random(len(CLASSES)), "first_hit": np.where(hit, 1, 3).astype(np.int32)}
+
+
+def dump(folder, found, name="query_results_test.npz", epoch=None, classes=CLASSES, root="/data", **about):
+    paths = np.array([f"{root}/{c}/{i}.jpg" for i, c in enumerate(classes)])
+    epoch = {} if epoch is None else {"epoch": np.array(epoch)}
+    np.savez_compressed(folder / name, **found, labels=classes, class_names=classes.astype(str), paths=paths, **epoch, **about)
+
+
+def tables(root, out, *pairs):
+    """The rows of cub200's table, and the notes."""
+    found = groups.of_datasets(groups.build(collect.collect([str(root)], [])[0]))
+    parts = {dataset: [] for dataset in found}
+    notes = paired.add(parts, found, list(pairs))
+    out.mkdir(exist_ok=True)
+    for table in parts["cub200"]:
+        table.write(out)
+        return lines(out / "cub200_paired.csv"), notes
+    return [], notes
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    for number, (group, quality) in enumerate({"CUB_A": 0.6, "CUB_B": 0.75, "CUB_C": 0.5, "CUB_D": 0.4}.items()):
+        for seed in range(3):
+            folder = make_run(root, group, seed, quality)
+            if group != "CUB_D":
+                dump(folder, outcomes(quality, seed, number), root=f"/machine_{seed}")
+    return root
+
+
+def expected(runs, group, value="hit"):
+    values = []
+    for seed in range(3):
+        with np.load(runs / "cub200" / f"{group}_s{seed}" / "query_results_test.npz") as file:
+            values.append(file[value].astype(float))
+    return bootstrap.class_outcomes(values, CLASSES)
+
+
+def test_each_group_beside_the_best(runs, tmp_path):
+    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(runs), "--out", str(tmp_path)]))
+    found = lines(tmp_path / "cub200_paired.csv")
+    assert [(line["group"], line["minus"], line["seeds"]) for line in found] == [("CUB_B", "CUB_A", "3 / 3"), ("CUB_B", "CUB_C", "3 / 3")]
+    for line in found:
+        for title, value in (("R@1", "hit"), ("MAP@R", "ap_at_r")):
+            ours, theirs = (expected(runs, line[column], value) for column in ("group", "minus"))
+            assert line[f"{title} difference [%]"] == f"{100 * (ours.means.mean() - theirs.means.mean()):+.2f}"
+            estimates = [inference.estimate(100 * one.means) for one in (ours, theirs)]
+            assert line[f"{title} Welch 95 %"] == "[{:+.2f}, {:+.2f}]".format(*inference.difference(*estimates))
+            low, high = float(line[f"{title} paired low"]), float(line[f"{title} paired high"])
+            assert low < float(line[f"{title} difference [%]"]) < high
+            assert line[f"{title} paired 95 %"] == f"[{low:+.2f}, {high:+.2f}]"
+    page = (tmp_path / "index.html").read_text()
+    assert "differences, query by query" in page and "cub200_paired" in {path.stem for path in tmp_path.glob("*.tex")}
+
+
+def test_pairs_that_are_asked_for(runs, tmp_path):
+    (line,), _ = tables(runs, tmp_path, ["CUB_C", "CUB_A"])
+    assert Result_Evaluations.read(["--paired", "a", "b", "--paired", "c", "d"]).paired == [["a", "b"], ["c", "d"]]
+    assert (line["group"], line["minus"]) == ("CUB_C", "CUB_A") and float(line["R@1 difference [%]"]) < 0
+
+
+@pytest.mark.parametrize(
+    ("pair", "said"), [(("CUB_A", "CUB_D"), "CUB_D has no run that counts and has such a file"), (("CUB_A", "CUB_X"), "Did you mean")]
+)
+def test_pairs_that_cannot_be_compared(runs, tmp_path, pair, said):
+    with pytest.raises(UserError, match=said) as error:
+        tables(runs, tmp_path, list(pair))
+    assert "\n" not in str(error.value)
+
+
+def test_without_such_files_nothing_changes(tmp_path):
+    make_run(tmp_path / "runs", "CUB_A", 0)
+    assert tables(tmp_path / "runs", tmp_path / "out") == ([], [])
+
+
+def test_embeddings_serve_as_well(tmp_path):
+    root, generator = tmp_path / "runs", np.random.default_rng(0)
+    for group in ("CUB_A", "CUB_B"):
+        for seed in range(2):
+            folder = make_run(root, group, seed)
+            features = np.eye(12)[CLASSES] + generator.normal(size=(len(CLASSES), 12)).astype(np.float32) * (
+                0.5 if group == "CUB_A" else 0.8
+            )
+            found = metrics.query_results(metrics.EmbeddingSpace(features, CLASSES))
+            if seed:
+                dump(folder, found)
+            dump(folder, {"features": features}, "embeddings_test.npz", flags=np.array(json.dumps({"tester": "global"})))
+            values = metrics.compute(["e_recall@1", "map_r"], features, CLASSES)
+            assert found["hit"].mean() == values["e_recall@1"] and found["ap_at_r"].mean() == pytest.approx(values["map_r"])
+    (line,), notes = tables(root, tmp_path / "out")
+    assert line["group"] == "CUB_A" and line["seeds"] == "2 / 2" and float(line["MAP@R difference [%]"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"epoch": 1}, "is of epoch 1, the selected one is"),
+        ({"classes": CLASSES[::-1]}, "not those of the other runs"),
+        ({"name": "embeddings_test.npz", "flags": np.array('{"tester": "same_parent_label"}')}, "--tester same_parent_label"),
+    ],
+)
+def test_what_is_not_comparable_is_left_out_and_said(tmp_path, changed, said):
+    root = tmp_path / "runs"
+    for seed in range(2):
+        for number, group in enumerate(("CUB_A", "CUB_B")):
+            folder = make_run(root, group, seed)
+            odd = seed == 1 and group == "CUB_B"
+            dump(folder, outcomes(0.5, seed, number) if not (odd and "name" in changed) else {}, **(changed if odd else {}))
+    (line,), notes = tables(root, tmp_path / "out")
+    assert {line["group"]: line["seeds"].split(" / ")[0], line["minus"]: line["seeds"].split(" / ")[1]} == {"CUB_A": "2", "CUB_B": "1"}
+    assert "one seed" in line["remarks"]
+    assert any(said in note for note in notes)
+
+
+def test_a_damaged_file_is_no_crash(tmp_path):
+    folder = make_run(tmp_path / "runs", "CUB_A", 0)
+    (folder / "query_results_test.npz").write_bytes(b"PK no zip")
+    found, (note,) = tables(tmp_path / "runs", tmp_path / "out")
+    assert not found and "CUB_A is not compared query by query with seed 0" in note
+
+
+def test_folds_of_a_seed_are_averaged(tmp_path):
+    from tests.results.test_cross_validation import make
+
+    root = tmp_path / "runs"
+    for group, quality in (("Cross", 0.5), ("Other", 0.7)):
+        base = make(root, group)
+        for fold in range(4):
+            dump(base / f"fold_{fold}", outcomes(quality, fold, 0), epoch=2)
+    (line,), notes = tables(root, tmp_path / "out")
+    mean = {q: np.mean([outcomes(q, fold, 0)["hit"].mean() for fold in range(4)]) for q in (0.5, 0.7)}
+    assert line["R@1 difference [%]"] == f"{100 * (mean[0.7] - mean[0.5]):+.2f}" and line["seeds"] == "1 / 1"
