@@ -138,8 +138,10 @@ def read_metrics(path: Path) -> tuple[Series, bool]:
 
 def _summary(run: RecordedRun, path: Path) -> None:
     if path.exists():
-        epoch = (json.loads(path.read_text(encoding="utf-8")).get("selected") or {}).get("epoch")
+        content = json.loads(path.read_text(encoding="utf-8"))
+        epoch, fid = (content.get("selected") or {}).get("epoch"), content.get("fid")
         run.selected_epoch = None if epoch is None else whole(epoch)
+        run.fid = None if fid is None else float(fid)
 
 
 def _environment(run: RecordedRun, path: Path) -> None:

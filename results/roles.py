@@ -6,7 +6,7 @@ One function a question. The roles (utilities/roles.py) come from Result_Evaluat
 import re
 
 from utilities.flags import has_folds
-from utilities.roles import Roles
+from utilities.roles import DATA, Roles
 
 _declared = Roles()
 METHOD = re.compile(r"(loss|batch_mining|mine_pairs|loss_(?!(?:decay|weights)$).+|miner_.+)")  # what a group is, not a setting it shares
@@ -45,6 +45,11 @@ def is_saved(name: str) -> bool:
 def compared(flags: dict) -> dict:
     """The flags in which the runs of a group must agree."""
     return {name: value for name, value in flags.items() if _declared[name].compared}
+
+
+def of_data(flags: dict) -> dict:
+    """Of the compared flags those that decide what data a run has, and how they are split."""
+    return {name: value for name, value in compared(flags).items() if _declared[name].name == DATA.name}
 
 
 def settings(flags: dict) -> dict:

@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 CONFIDENCE = 0.95
+NEGLIGIBLE = 6.0  # standard errors from the truth, beyond which the wrong sign has a chance below 1e-9 (scipy's nctdtr gives NaN from 7.6 on)
 
 
 def t_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
@@ -19,6 +20,15 @@ def two_sided(t: float, freedom: float) -> float:
     from scipy.special import stdtr
 
     return float(2 * stdtr(freedom, -abs(t)))
+
+
+def t_power(shift: float, freedom: float, alpha: float = 1 - CONFIDENCE) -> float:
+    """Chance that a two-sided t-test rejects where the truth lies `shift` standard errors away: the noncentral t distribution."""
+    from scipy.special import nctdtr
+
+    bound, shift = t_quantile(freedom, 1 - alpha), abs(shift)
+    wrong = nctdtr(freedom, shift, -bound) if shift < NEGLIGIBLE else 0.0
+    return float(1 - nctdtr(freedom, shift, bound) + wrong)
 
 
 def t_interval(values) -> dict:
