@@ -76,7 +76,9 @@ def main(opt: argparse.Namespace, api=None) -> Path:
     tables.values(found, {dataset: _together(shown[dataset], _structure(of[dataset])) for dataset in names}, out)
     figures = {dataset: _figures(of[dataset], shown[dataset], pairs, out) for dataset in names}
     caption = "{} against the FID of the splits of a progression"
-    figures |= {part: [(plots.progressed(*own, c, out), caption.format(c.title)) for c in firsts[own[0]]] for part, own in progressions.items()}
+    figures |= {
+        part: [(plots.progressed(*own, c, out), caption.format(c.title)) for c in firsts[own[0]]] for part, own in progressions.items()
+    }
     notes += [f"{group.dataset}/{group.name} is not averaged: {group.refused}" for group in found if group.refused]
     on_page = {part: made for part, made in parts.items() if part != ALL or len(names) > 1}  # of one data set the page speaks once
     curves = {dataset: own[0] for dataset, own in shown.items() if own}
@@ -174,7 +176,10 @@ def _figures(of, shown, pairs, out) -> list[tuple[str, str]]:
             (plots.rho(of, first, quantities, out), f"{first.title} against rho"),
             (plots.matrix(of, _together(shown, quantities), out), "Correlation of the metrics over the groups"),
             (plots.ranked(of, first, out), f"Groups ranked by {first.title}"),
-            (plots.optimism(of, first, out) if first.split == "test" else None, f"{first.title} on test, the epoch chosen on validation and on test"),
+            (
+                plots.optimism(of, first, out) if first.split == "test" else None,
+                f"{first.title} on test, the epoch chosen on validation and on test",
+            ),
         ]
     made += [(plots.relation(of, x, y, out), f"{y.title} against {x.title}") for x, y in pairs]
     absent = [group.name for group in of if not group.counted]

@@ -152,7 +152,10 @@ def to_csv(table: Table) -> str:
     spread, marked, interval, small = (
         [any(test(row[i]) for row in table.rows) for i in range(len(table.head))]
         for test in (
-            lambda cell: cell.deviation is not None, lambda cell: cell.mark, lambda cell: cell.interval, lambda cell: cell.is_small,
+            lambda cell: cell.deviation is not None,
+            lambda cell: cell.mark,
+            lambda cell: cell.interval,
+            lambda cell: cell.is_small,
         )
     )
     several = len(set(table.parts)) > 1
@@ -245,4 +248,6 @@ def _tex_cell(cell: Cell) -> str:
     if cell.text is not None or not math.isfinite(cell.value):
         return tex_escaped(cell.mean_text)
     marked = {"best": r"\mathbf{%s}", "close": r"\underline{%s}"}.get(cell.mark, "%s")
-    return f"${marked % cell.mean_text}" + (rf"\pm{cell.deviation_text}" if cell.deviation_text else "") + r"^\ddagger" * cell.is_small + "$"
+    return (
+        f"${marked % cell.mean_text}" + (rf"\pm{cell.deviation_text}" if cell.deviation_text else "") + r"^\ddagger" * cell.is_small + "$"
+    )

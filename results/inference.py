@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from utilities.intervals import t_power, t_quantile, two_sided
+from utilities.intervals import t_power, t_quantile, t_shift, two_sided
 
 ALPHA = 0.05
 SEEDS_TO_UNDERLINE = 5  # with fewer, what is three deviations worse is mostly not significantly worse
@@ -85,17 +85,10 @@ def seeds_needed(true: float, deviation: float) -> int | None:
 
 def least_shown(first: Estimate, second: Estimate) -> float:
     """The true difference of two means that Welch's test shows with a power of `POWER`; NaN where one has fewer than two seeds."""
-    from scipy.optimize import brentq
-
     if min(first.count, second.count) < 2:
         return math.nan
-    error, _ = _welch(first, second)
-    if not error:
-        return 0.0
-    high = error
-    while power(high, first, second) < POWER:
-        high *= 2
-    return float(brentq(lambda true: power(true, first, second) - POWER, 0, high, xtol=1e-9 * high))
+    error, freedom = _welch(first, second)
+    return error and error * t_shift(POWER, freedom, ALPHA)
 
 
 def pooled(estimates: list[Estimate]) -> Estimate:

@@ -75,7 +75,9 @@ def _figure(row: dict) -> Figure:
     deviation = float(row["deviation"]) if row["deviation"] else float("nan")
     conditions = tuple((name, row[name]) for name in CONDITIONS)
     measured = columns.column(split or "test", metric)
-    return Figure(row["source"], row["method"], row["group"], measured, float(row["value"]), deviation, row["value"], row["note"], conditions)
+    return Figure(
+        row["source"], row["method"], row["group"], measured, float(row["value"]), deviation, row["value"], row["note"], conditions
+    )
 
 
 def of_group(group: Group, defaults: dict | None = None) -> dict[str, str]:

@@ -80,6 +80,11 @@ def _row(table: Table, match: published.Match, shown: list[Column], with_rho: bo
     return assumed
 
 
+def _cited(figure: ledger.Figure) -> str:
+    """Its source without where in it: docs/ledger.md has the whole."""
+    return figure.source.partition(":")[0]
+
+
 def from_ledger(made: ledger.Comparison, found: list[Group]) -> Table:
     """The groups of a data set beside the published figures that share their conditions; and the other figures, with what differs.
 
@@ -97,7 +102,7 @@ def from_ledger(made: ledger.Comparison, found: list[Group]) -> Table:
         c = figure.column
         cells = [
             text(group.name), text(group.seeds_text), text(head(c)), number(ours, c), text(figure.method), Cell(figure.value, figure.deviation, digits=c.digits),
-            Cell(against.difference, digits=c.digits, sign=True), Cell(against.z, sign=True), text("none"), text(figure.source),
+            Cell(against.difference, digits=c.digits, sign=True), Cell(against.z, sign=True), text("none"), text(_cited(figure)),
         ]  # fmt: skip
         table.add(cells, group.remarks + group.fewer([(c.title, ours)]) + [figure.note] * bool(figure.note), "the same conditions")
     for one in made.refused:
@@ -105,7 +110,7 @@ def from_ledger(made: ledger.Comparison, found: list[Group]) -> Table:
         who = f"all groups ({len(found)})" if everyone else ", ".join(group.name for group in one.groups)
         figures = ", ".join(f"{figure.method} {figure.text}" for figure in one.figures)
         remarks = list(dict.fromkeys(figure.note for figure in one.figures if figure.note))
-        told, source = "; ".join(one.differences), one.figures[0].source
+        told, source = "; ".join(one.differences), _cited(one.figures[0])
         cells = [text(who), text(""), text(head(c)), Cell(), text(figures), *[Cell()] * 3, text(told), text(source)]
         table.add(cells, remarks, "other conditions: not to be compared")
     table.notes = [

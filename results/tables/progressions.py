@@ -1,8 +1,10 @@
 """A method's metric on the splits of an out-of-distribution progression, and the area under it."""
 
-from results import inference, progression
+import numpy as np
+
+from results import columns, inference, progression
 from results.columns import SELECTED, Column
-from results.formats import Cell, Table
+from results.formats import Table
 from results.tables import notes
 from results.tables.notes import head, number, text
 
@@ -12,18 +14,22 @@ FID_DIGITS = 1
 def progressed(name: str, methods: list[progression.Method], c: Column, ddof: int) -> Table:
     """Methods x splits of one progression, the splits that all methods have, by rising FID, and the area under each method's curve."""
     splits = progression.shared_splits(methods)
-    heads = [f"split {split}" for split in splits]
-    table = Table(f"{name}_progression", f"{name}: {c.title} out of distribution", ["method", "seeds", f"area, {head(c)}", *heads])
-    estimates = {d: [inference.estimate(progression.areas(method, splits, c), d) for method in methods] for d in {1, ddof}}
-    for i, (method, place) in enumerate(zip(methods, inference.ranked(estimates[1], c.higher), strict=True)):
+    shown = columns.with_both([c], [run for method in methods for split in splits for run in method.groups[split].counted], SELECTED)
+    areas = {one: [progression.areas(method, splits, one) for method in methods] for one in shown}
+    places = {one: inference.ranked([inference.estimate(values) for values in areas[one]], one.higher) for one in shown}
+    heads = [*(f"area, {head(one)}" for one in shown), *(f"split {split}" for split in splits)]
+    table = Table(f"{name}_progression", f"{name}: {c.title} out of distribution", ["method", "seeds", *heads])
+    for i, method in enumerate(methods):
         members = [method.groups[split] for split in splits]
+        numbers = [number(inference.estimate(areas[one][i], ddof), one, places[one][i]) for one in shown]
         values = [number(group.estimate(c, SELECTED, ddof), c) for group in members]
         fids = ", ".join(f"{split}: {method.fids[split]:.{FID_DIGITS}f}" for split in splits)
-        remarks = [f"FID of split {fids}"] + [f"split {s}: {remark}" for s, group in zip(splits, members, strict=True) for remark in group.own_remarks]
+        remarks = [f"FID of split {fids}"] + [
+            f"split {s}: {remark}" for s, group in zip(splits, members, strict=True) for remark in group.own_remarks
+        ]
         more = sorted(set(method.groups) - set(splits))
         remarks += [f"not all methods have split {', '.join(more)}: left out"] * bool(more)
-        area = Cell(estimates[ddof][i].mean, estimates[ddof][i].deviation, place.mark, c.digits, interval=place.interval, is_small=place.is_small)
-        table.add([text(method.name), text(str(estimates[1][i].count)), area, *values], remarks)
+        table.add([text(method.name), text(str(np.isfinite(areas[c][i]).sum())), *numbers, *values], remarks)
     everyone = [group for method in methods for group in method.groups.values()]
     table.notes = [
         "FID: Frechet distance of a split's training and test images in the backbone's features; the higher, the further from what was trained. Area: the mean "

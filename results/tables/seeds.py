@@ -30,7 +30,10 @@ def power(found: list[Group], c: Column, plan: float | None = None) -> Table | N
     table = Table(f"{found[0].dataset}_power", f"{found[0].dataset}: seeds that a difference in {c.title} needs", heads)
     for group, estimate in estimates.items():
         least = Cell(inference.least_shown(estimate, estimate), digits=SPREAD_DIGITS)
-        table.add([text(group.name), text(group.seeds_text), _deviation(estimate), least, *_needed(estimate, wanted)], group.remarks + group.fewer([(c.title, estimate)]))
+        table.add(
+            [text(group.name), text(group.seeds_text), _deviation(estimate), least, *_needed(estimate, wanted)],
+            group.remarks + group.fewer([(c.title, estimate)]),
+        )
     common = inference.pooled(list(estimates.values()))
     table.add([text(f"all, pooled ({len(estimates)})"), text(""), _deviation(common), Cell(), *_needed(common, wanted)])
     fewest = min(estimate.count for estimate in estimates.values())
@@ -107,7 +110,9 @@ def ranks(found: list[Group], c: Column) -> Table | None:
         for i in np.argsort(places[0], kind="stable"):
             group, share = members[i], math.nan if over_seeds is None else 100 * over_seeds[i]
             numbers = [Cell(means[i], digits=c.digits), Cell(share, digits=1), Cell(100 * by_bootstrap[i], digits=1)]
-            table.add([text(group.name), text(group.seeds_text), *numbers, *(Cell(place[i], digits=0) for place in places)], group.remarks, part)
+            table.add(
+                [text(group.name), text(group.seeds_text), *numbers, *(Cell(place[i], digits=0) for place in places)], group.remarks, part
+            )
         said += agreement(validated, means, part) if c.split == "test" else []
     if not table.rows:
         return None

@@ -29,7 +29,9 @@ def correlations(found: list[Group], of: Column, with_: list[Column]) -> Table:
     """Correlation over a data set's groups of one metric with others, at the selected epoch; beside it that at the epoch chosen on test."""
     dataset, titles = found[0].dataset, ["quantity", "Pearson", "p", "Spearman", "groups"]
     both = [group for group in found if group.has_both]
-    table = Table(f"{dataset}_correlations", f"{dataset}: correlation of {of.title} with", titles + ["Pearson, epoch chosen on test"] * bool(both))
+    table = Table(
+        f"{dataset}_correlations", f"{dataset}: correlation of {of.title} with", titles + ["Pearson, epoch chosen on test"] * bool(both)
+    )
     results = [correlation(found, of, c) for c in with_]
     for c, result, p in zip(with_, results, inference.holm([result.p for result in results]), strict=True):
         coefficients = [Cell(result.pearson, sign=True), _p(p, 4), Cell(result.spearman, sign=True)]
