@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import parameters
-from results import collect, columns, formats, groups, page, plots, progression, published, roles, tables
+from results import collect, columns, formats, groups, ledger, page, plots, progression, published, roles, tables
 from results.columns import SELECTED
 from results.recorded import RecordedRun
 from utilities.errors import OneLineParser, UserError, one_line_errors
@@ -89,10 +89,18 @@ def main(opt: argparse.Namespace, api=None) -> Path:
     return out / "index.html"
 
 
+def program() -> ledger.Program:
+    """What the ledger asks the plug-ins of networks and data."""
+    import architectures
+    import datasets
+
+    return ledger.Program(architectures.published_weights, architectures.without_traits, datasets.sizes)
+
+
 def _compared(found, of, sources, defaults, notes) -> tuple[dict, dict]:
     """Source -> matches with published runs, and data set -> its groups beside the ledger; what has no counterpart goes into the notes."""
     matches, without = published.matches(found, [source for source in sources if source in published.SCRIPTS], parameters.read)
-    ledgers, absent = published.from_ledger(of, defaults, parameters.read) if published.LEDGER in sources else ({}, [])
+    ledgers, absent = published.from_ledger(of, program(), defaults, parameters.read) if published.LEDGER in sources else ({}, [])
     notes += without + absent
     return matches, ledgers
 

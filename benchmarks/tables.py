@@ -3,7 +3,6 @@
 The runs are synthetic, in the shape of the ICML paper's: 68 groups of five seeds on three data sets, 150 epochs, 15 metrics on three splits.
 """
 
-import argparse
 import resource
 import subprocess
 import sys
@@ -13,6 +12,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+
+from utilities.errors import OneLineParser  # noqa: E402
+from utilities.numbers import whole  # noqa: E402
 
 SECONDS, MEGABYTES = 20, 1000  # the targets
 DATASETS, SEEDS = ("cub200", "cars196", "online_products"), 5
@@ -43,10 +45,10 @@ def make(root: Path, runs: int, epochs: int) -> int:
 
 def main() -> None:
     """Make the runs, evaluate them in a process of their own, print what it took."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--runs", type=int, default=340, help="how many run folders (default: 340)")
-    parser.add_argument("--epochs", type=int, default=150, help="recorded epochs a run (default: 150)")
-    parser.add_argument("--repeats", type=int, default=3, help="how often it is measured (default: 3)")
+    parser = OneLineParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--runs", type=whole(1), default=340, help="how many run folders (default: 340)")
+    parser.add_argument("--epochs", type=whole(2), default=150, help="recorded epochs a run (default: 150)")
+    parser.add_argument("--repeats", type=whole(1), default=3, help="how often it is measured (default: 3)")
     opt = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         count = make(Path(folder) / "runs", opt.runs, opt.epochs)

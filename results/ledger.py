@@ -6,8 +6,10 @@ as differing: nobody can know that it is the same.
 
 import csv
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from results import columns, roles, settings
 from results.columns import Column
@@ -26,6 +28,18 @@ TEST, BY_CLASSES, BY_SAMPLES = "test", "validation by classes", "validation by s
 LAST, UNTRAINED = "last", "nothing, untrained"
 OF_SAMPLES = ("closed_set", "index")  # split schemes whose validation has the classes of training
 CROP, RESIZE = (re.compile(rf"{name}\(size=[\[(]?(\d+)(?:, (\d+))?") for name in ("CenterCrop", "Resize"))
+
+
+class Program(NamedTuple):
+    """What the program knows of networks and data, as the caller hands it in; the tables import no plug-ins.
+
+    `weights`: --arch -> the name of the weights that it loads by itself, None where it has none. `backbone`: --arch -> it without its
+    traits. `sizes`: flags -> crop and resize of test images, None where they are not known.
+    """
+
+    weights: Callable[[str], str | None]
+    backbone: Callable[[str], str]
+    sizes: Callable[[dict], tuple | None]
 
 
 @dataclass(frozen=True)
@@ -80,26 +94,28 @@ def _figure(row: dict) -> Figure:
     )
 
 
-def of_group(group: Group, defaults: dict | None = None) -> dict[str, str]:
+def of_group(group: Group, program: Program, defaults: dict | None = None) -> dict[str, str]:
     """The conditions of a group's runs, texts as in the ledger; where its runs differ (in weights, for one) all of them.
 
     Args:
         defaults: flag -> default of main.py, for flags that the runs were recorded without.
     """
-    each = [of_run(run, defaults) for run in group.counted or group.runs]
+    each = [of_run(run, program, defaults) for run in group.counted or group.runs]
     return settings.together(each) | {"seeds": str(len(group.seeds))}
 
 
-def of_run(run: RecordedRun, defaults: dict | None = None) -> dict[str, str]:
+def of_run(run: RecordedRun, program: Program, defaults: dict | None = None) -> dict[str, str]:
     """The conditions of one run, without the number of its group's seeds."""
     flags = {**(defaults or {}), **run.flags}
-    crop, resize = _sizes(run, flags)
+    crop, resize = _sizes(run, flags, program)
     return {
         "dataset": run.dataset,
         "split": _split(flags, defaults or {}),
         "boxes": _boxes(flags),
-        "pretraining": _pretraining(run, flags),
-        "backbone": _backbone(str(flags.get("arch", UNKNOWN))),
+        "pretraining": _pretraining(run, flags, program),
+        "backbone": program.backbone(str(flags.get("arch", UNKNOWN)))
+        .rpartition(":")[2]
+        .partition(".")[0],  # a tag behind a dot names the weights
         "dimensions": settings.shown(flags.get("embed_dim", UNKNOWN)),
         "crop": crop,
         "test_resize": resize,
@@ -129,7 +145,7 @@ def _boxes(flags: dict) -> str:
     return UNKNOWN if flags.get("dataset") == "csv" else "no"
 
 
-def _pretraining(run: RecordedRun, flags: dict) -> str:
+def _pretraining(run: RecordedRun, flags: dict, program: Program) -> str:
     """The weights' name as the run recorded it, else as its flags decide it: without either of the two flags it is the published one."""
     if recorded := run.environment.get("weights"):
         return recorded
@@ -137,26 +153,15 @@ def _pretraining(run: RecordedRun, flags: dict) -> str:
         return "random"
     if flags.get("weights"):
         return str(flags["weights"])
-    import architectures
-
-    return architectures.published_weights(str(flags.get("arch"))) or UNKNOWN
+    return program.weights(str(flags.get("arch"))) or UNKNOWN
 
 
-def _backbone(arch: str) -> str:
-    """`timm:vit_small_patch16_224.dino_frozen_normalize` -> `vit_small_patch16_224`: the tag names the weights."""
-    import architectures
-
-    return architectures.without_traits(arch).rpartition(":")[2].partition(".")[0]
-
-
-def _sizes(run: RecordedRun, flags: dict) -> tuple[str, str]:
+def _sizes(run: RecordedRun, flags: dict, program: Program) -> tuple[str, str]:
     """Crop and resize of the test images: as recorded, else as the flags decide them for networks that take 224 pixels."""
     if recorded := run.environment.get("transforms, testing"):
         found = [pattern.search(recorded) for pattern in (CROP, RESIZE)]
         return tuple(_size(match) if match else "none" for match in found)
-    import datasets
-
-    crop, resize = datasets.sizes(flags) or (UNKNOWN, UNKNOWN)
+    crop, resize = program.sizes(flags) or (UNKNOWN, UNKNOWN)
     return str(crop), " x ".join(map(str, resize)) if isinstance(resize, tuple) else str(resize)
 
 
@@ -207,7 +212,7 @@ class Comparison:
     refused: list[Refused]
 
 
-def compare(found: list[Group], defaults: dict, own=None) -> Comparison:
+def compare(found: list[Group], program: Program, defaults: dict, own=None) -> Comparison:
     """The groups of one data set beside the ledger's figures in the metrics that they recorded.
 
     Args:
@@ -218,7 +223,7 @@ def compare(found: list[Group], defaults: dict, own=None) -> Comparison:
     there = [f for f in figures() if f.dataset == found[0].dataset and (f.column.split, f.column.metric) in recorded]
     beside, refused = [], {}
     for group in found:
-        ours, apart = of_group(group, defaults), {}
+        ours, apart = of_group(group, program, defaults), {}
         for figure in there:
             apart.setdefault((figure.source, figure.column, tuple(differences(ours, figure))), []).append(figure)
         shared = [figure for (*_, told), figures_ in apart.items() for figure in figures_ if not told and group.counted]

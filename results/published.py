@@ -133,14 +133,18 @@ def counterparts(group: Group, configurations: list[Published], read) -> list[Pu
     return named or [p for p in alike if _same_method(group.flags, p, read)]
 
 
-def from_ledger(of: dict[str, list[Group]], defaults: dict, read) -> tuple[dict[str, ledger.Comparison], list[str]]:
+def from_ledger(
+    of: dict[str, list[Group]], program: ledger.Program, defaults: dict, read
+) -> tuple[dict[str, ledger.Comparison], list[str]]:
     """Data set -> its groups beside the ledger's figures, and a note on the data sets that it has nothing on.
 
     Raises UserError where it has nothing on any.
     """
     configurations = [p for source in SCRIPTS for p in load(source)]
     names = {group: {p.group for p in counterparts(group, configurations, read)} for groups in of.values() for group in groups}
-    found = {name: ledger.compare(groups, defaults, lambda group, figure: figure.group in names[group]) for name, groups in of.items()}
+    found = {
+        name: ledger.compare(groups, program, defaults, lambda group, figure: figure.group in names[group]) for name, groups in of.items()
+    }
     found = {name: made for name, made in found.items() if made.beside or made.refused}
     absent = [name for name in of if name not in found]
     if not absent:

@@ -73,7 +73,7 @@ def test_the_run_that_repeats_a_figure_has_its_conditions(configurations, defaul
         flags, val = p.flags(parameters.read), p.figures[0].column.split == "val"
         run = RecordedRun("a", "a", p.dataset, "a", 0, flags=flags, environment={"weights": p.figures[0].condition("pretraining")})
         run.series = type("Series", (), {"keys": {("val" if val else "test", flags["storage_metrics"][0]): 0}})
-        ours = ledger.of_run(run, defaults)
+        ours = ledger.of_run(run, Result_Evaluations.program(), defaults)
         for figure in p.figures:
             theirs = {name: value for name, value in figure.conditions if name != "seeds" and value != ledger.NOT_STATED}
             assert {name: ours[name] for name in theirs} == theirs, p.group
@@ -136,7 +136,7 @@ def test_the_same_conditions_give_difference_and_z(tmp_path, configurations):
 def test_a_condition_that_differs_is_named_and_nothing_is_compared(tmp_path, configurations, defaults, changes, told):
     make(tmp_path, configurations["CUB_MS"].flags(parameters.read), **changes)
     found = groups.build(collect.collect([str(tmp_path)], [])[0], defaults)
-    made = ledger.compare(found, defaults)
+    made = ledger.compare(found, Result_Evaluations.program(), defaults)
     assert not made.beside
     (icml,) = [one for one in made.refused if one.figures[0].source.startswith("ICML")]
     assert "; ".join(icml.differences) == told and len(icml.figures) == 23 and icml.groups == found
@@ -159,7 +159,7 @@ def test_runs_that_recorded_no_weights_and_no_sizes_have_those_that_their_flags_
     flags = configurations["CUB_MS"].flags(parameters.read)
 
     def conditions(**changes):
-        return ledger.of_run(RecordedRun("a", "a", "cub200", "a", 0, flags={**flags, **changes}), defaults)
+        return ledger.of_run(RecordedRun("a", "a", "cub200", "a", 0, flags={**flags, **changes}), Result_Evaluations.program(), defaults)
 
     plain = conditions()
     assert (plain["pretraining"], plain["crop"], plain["test_resize"]) == ("IMAGENET1K_V1", "224", "256")
