@@ -9,14 +9,15 @@ import sys
 from pathlib import Path
 
 import parameters
-from results import collect, columns, formats, groups, page, paired, plots, published, roles, tables
-from results.columns import BEST_ON_TEST, LAST, SELECTED
+from results import collect, columns, formats, groups, ledger, page, paired, plots, progression, published, roles, tables
+from results.columns import SELECTED
 from results.recorded import RecordedRun
 from utilities.errors import OneLineParser, UserError, one_line_errors
-from utilities.numbers import whole
+from utilities.numbers import number, whole
 
 PROGRAM = "Result_Evaluations.py"
 ALL, LEFT_OUT = "All data sets", "Runs that are in no mean"  # parts of the page beside the data sets
+PROGRESSION = ", out of distribution"
 
 
 def read(argv: list[str] | None = None) -> argparse.Namespace:
@@ -26,7 +27,7 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
     add("--runs", nargs="+", default=[], metavar="FOLDER", help="folders with run folders below them (without --project: Training_Results)")
     add("--project", nargs="+", default=[], metavar="ENTITY/NAME", help="W&B projects, those of the ICML 2020 pipeline included")
     add("--out", default="Result_Tables", metavar="FOLDER", help="where tables, figures and index.html go (default: Result_Tables)")
-    help_compare = "published values beside ours: ICML 2020's, the Reality Check's"
+    help_compare = "published values beside ours: ICML 2020's, the Reality Check's; ledger: every published figure of the same conditions"
     add("--compare_to", nargs="+", default=[], choices=published.SOURCES, help=help_compare)
     help_metrics = "columns, as e_recall@1 (on test) or train/nmi (default: all that rate a space)"
     add("--metrics", nargs="+", default=[], metavar="METRIC", help=help_metrics)
@@ -36,6 +37,8 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
     add("--paired", nargs=2, action="append", default=[], metavar=("GROUP_A", "GROUP_B"), help=help_paired)
     help_ddof = "deviations divide by seeds - ddof, 0 or 1 (default: 1); beside published values always 0, as theirs"
     add("--ddof", type=whole(0, 1), default=1, help=help_ddof)
+    help_plan = "say how many seeds a group show a difference of DELTA points of the first metric, by the deviations of these runs"
+    add("--plan", type=number(above=0), default=None, metavar="DELTA", help=help_plan)
     opt = parser.parse_args(argv)
     opt.runs = opt.runs or ([] if opt.project else ["Training_Results"])
     return opt
@@ -59,12 +62,15 @@ def main(opt: argparse.Namespace, api=None) -> Path:
     names = list(of)
     shown = {dataset: _shown(of[dataset], asked) for dataset in names}
     notes += _without_numbers(of, shown, asked)
-    matches, without = published.matches(found, opt.compare_to, parameters.read)
-    notes += without
+    compared = _compared(found, of, opt.compare_to, defaults, notes)
     out = _folder(opt.out)
 
-    parts = {ALL: [tables.shared(found, {d: _two(shown[d]) for d in names}, how, opt.ddof) for how in (SELECTED, LAST, BEST_ON_TEST)]}
-    parts |= {dataset: _tables(of[dataset], shown[dataset], matches, opt.ddof, defaults) for dataset in names}
+    parts = {ALL: [tables.shared(found, {d: _two(of[d], shown[d], how) for d in names}, how, opt.ddof) for how in columns.SELECTIONS]}
+    parts |= {dataset: _tables(of[dataset], shown[dataset], compared, opt, defaults) for dataset in names}
+    notes += tables.on_average(found, {dataset: columns.first_on_test(own) for dataset, own in shown.items()})
+    progressions = {f"{name}{PROGRESSION}": (name, methods) for name, methods in progression.find(found).items()}
+    firsts = {name: shown[next(iter(methods[0].groups.values())).dataset][:1] for name, methods in progressions.values()}
+    parts |= {part: [tables.progressed(*own, c, opt.ddof) for c in firsts[own[0]]] for part, own in progressions.items()}
     notes += paired.add(parts, of, opt.paired)
     left_out = tables.left_out(found, _together(*(shown[dataset][:3] for dataset in names)))
     parts |= {LEFT_OUT: [left_out]} if left_out else {}
@@ -72,12 +78,34 @@ def main(opt: argparse.Namespace, api=None) -> Path:
         table.write(out)
     tables.values(found, {dataset: _together(shown[dataset], _structure(of[dataset])) for dataset in names}, out)
     figures = {dataset: _figures(of[dataset], shown[dataset], pairs, out) for dataset in names}
+    caption = "{} against the FID of the splits of a progression"
+    figures |= {
+        part: [(plots.progressed(*own, c, out), caption.format(c.title)) for c in firsts[own[0]]] for part, own in progressions.items()
+    }
     notes += [f"{group.dataset}/{group.name} is not averaged: {group.refused}" for group in found if group.refused]
     on_page = {part: made for part, made in parts.items() if part != ALL or len(names) > 1}  # of one data set the page speaks once
     curves = {dataset: own[0] for dataset, own in shown.items() if own}
     page.write(out / "index.html", on_page, figures, found, curves, notes)
     _report(found, parts, notes, out)
+    if opt.plan is not None:
+        print("\n".join(tables.plan(of[dataset], own[0], opt.plan) for dataset, own in shown.items() if own))
     return out / "index.html"
+
+
+def program() -> ledger.Program:
+    """What the ledger asks the plug-ins of networks and data."""
+    import architectures
+    import datasets
+
+    return ledger.Program(architectures.published_weights, architectures.without_traits, datasets.sizes)
+
+
+def _compared(found, of, sources, defaults, notes) -> tuple[dict, dict]:
+    """Source -> matches with published runs, and data set -> its groups beside the ledger; what has no counterpart goes into the notes."""
+    matches, without = published.matches(found, [source for source in sources if source in published.SCRIPTS], parameters.read)
+    ledgers, absent = published.from_ledger(of, program(), defaults, parameters.read) if published.LEDGER in sources else ({}, [])
+    notes += without + absent
+    return matches, ledgers
 
 
 def _shown(of, asked) -> list[columns.Column]:
@@ -113,34 +141,40 @@ def _together(*parts) -> list[columns.Column]:
     return list(dict.fromkeys(c for part in parts for c in part))
 
 
-def _two(shown) -> list[columns.Column]:
-    """The columns of the shared table: the first metric and NMI, as in the paper, else the first two."""
+def _two(of, shown, how) -> list[columns.Column]:
+    """The columns of the shared table: the first metric, by both selections where there are both, and NMI, as in the paper, else the second."""
     nmi = [c for c in shown[1:] if c.metric.rpartition("/")[2] == "nmi"]
-    return shown[:1] + (nmi or shown[1:2])[:1]
+    return columns.with_both(shown[:1] + (nmi or shown[1:2])[:1], _counted(of), how)
 
 
-def _of_pairs(shown, quantities) -> list[columns.Column]:
-    """The columns of the table with and without rho_distance: the first metric, MAP@R and rho."""
+def _counted(of) -> list[RecordedRun]:
+    return [run for group in of for run in group.counted]
+
+
+def _of_pairs(of, shown, quantities) -> list[columns.Column]:
+    """The columns of the table with and without rho_distance: the first metric, by both selections where there are both, MAP@R and rho."""
     map_r = [c for c in shown[1:] if c.metric.rpartition("/")[2] == "map_r"]
-    return _together(shown[:1], map_r, [c for c in quantities if c.metric == "rho_spectrum@2"])
+    first = [c for c in columns.with_both(shown[:1], _counted(of), SELECTED) if c.higher is not None]
+    return _together(first, map_r, [c for c in quantities if c.metric == "rho_spectrum@2"])
 
 
-def _tables(of, shown, matches, ddof, defaults) -> list[formats.Table]:
+def _tables(of, shown, compared, opt, defaults) -> list[formats.Table]:
     """All tables of one data set."""
-    made = [tables.single(of, shown, how, ddof) for how in (SELECTED, LAST, BEST_ON_TEST)]
-    folds = tables.cross_validation(of, shown)
-    made += [folds] if folds else []
+    quantities, (matches, ledgers) = _structure(of), compared
+    made = [tables.single(of, columns.with_both(shown, _counted(of), how), how, opt.ddof) for how in columns.SELECTIONS]
+    made += [tables.optimism(of, shown, opt.ddof)]
+    made += [tables.power(of, shown[0], opt.plan), tables.ranks(of, shown[0])] if shown else []
+    made += [tables.cross_validation(of, shown)]
     for source, found in matches.items():
         here = [match for match in found if match.group.dataset == of[0].dataset]
         made += [tables.comparison(here, source, of)] if here else []
-    quantities = _structure(of)
-    pairs = tables.regularised(of, _of_pairs(shown, quantities), ddof)
-    made += [pairs] if pairs else []
+    made += [tables.from_ledger(ledgers[of[0].dataset], of)] if of[0].dataset in ledgers else []
+    made += [tables.regularised(of, _of_pairs(of, shown, quantities), opt.ddof)]
     if quantities:
-        made += [tables.structure(of, quantities, ddof)]
+        made += [tables.structure(of, quantities, opt.ddof)]
     if quantities and shown:
         made += [tables.correlations(of, shown[0], _together(columns.principal(quantities), shown[1:]))]
-    return [*made, tables.settings(of, defaults)]
+    return [table for table in [*made, tables.settings(of, defaults)] if table]
 
 
 def _figures(of, shown, pairs, out) -> list[tuple[str, str]]:
@@ -153,6 +187,10 @@ def _figures(of, shown, pairs, out) -> list[tuple[str, str]]:
             (plots.rho(of, first, quantities, out), f"{first.title} against rho"),
             (plots.matrix(of, _together(shown, quantities), out), "Correlation of the metrics over the groups"),
             (plots.ranked(of, first, out), f"Groups ranked by {first.title}"),
+            (
+                plots.optimism(of, first, out) if first.split == "test" else None,
+                f"{first.title} on test, the epoch chosen on validation and on test",
+            ),
         ]
     made += [(plots.relation(of, x, y, out), f"{y.title} against {x.title}") for x, y in pairs]
     absent = [group.name for group in of if not group.counted]

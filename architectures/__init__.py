@@ -53,13 +53,38 @@ def parse(name: str) -> Name:
     Raises:
         UnknownName: no such backbone, or something behind it that is no trait.
     """
-    backbone, traits = str(name), set()
-    while backbone.rpartition("_")[2] in TRAITS:
-        backbone, _, trait = backbone.rpartition("_")
-        traits.add(trait)
+    backbone, traits = _apart(str(name))
     if _module_of(backbone) is None:
         raise _unknown(str(name), backbone)
     return Name(str(name), backbone, frozenset(traits))
+
+
+def _apart(name: str) -> tuple[str, set[str]]:
+    """A name's backbone and its traits, whether there is such a backbone or not."""
+    backbone, traits = name, set()
+    while backbone.rpartition("_")[2] in TRAITS:
+        backbone, _, trait = backbone.rpartition("_")
+        traits.add(trait)
+    return backbone, traits
+
+
+def without_traits(name: str) -> str:
+    """The backbone that a name begins with, its package's mark included; nothing is looked up."""
+    return _apart(name)[0]
+
+
+def published_weights(name: str) -> str | None:
+    """The name of the weights that `select` loads unless a flag says otherwise.
+
+    None: there are none, the backbone is not known, or its package is not there.
+    """
+    backbone = without_traits(name)
+    try:
+        module = _module_of(backbone)
+        package = next((p for p in MARKED.values() if module is not None and issubclass(module.Network, p.Network)), None)
+        return package and package.weights_of(backbone.rpartition(":")[2])
+    except (ImportError, UserError):
+        return None
 
 
 def check(name: str) -> None:

@@ -44,6 +44,12 @@ def separate(backbone: torch.nn.Module) -> torch.nn.Module:
     return backbone
 
 
+def weights_of(constructor: str) -> str:
+    """The name of the published weights: those of ImageNet, where there are several."""
+    published = package().pretrained_settings[constructor]
+    return "imagenet" if "imagenet" in published else next(iter(published))
+
+
 class Network(_network.Network):
     """A pretrainedmodels constructor without its classifier, its last pooling over the whole map whatever the image size."""
 
@@ -52,9 +58,8 @@ class Network(_network.Network):
             pretrainedmodels = package()
         except ImportError as error:
             raise UserError(f"{name.full} needs a package that is not there ({error}): pip install pretrainedmodels six") from None
-        published = pretrainedmodels.pretrained_settings[name.constructor]
-        weights_name = "imagenet" if "imagenet" in published else next(iter(published))
-        settings = published[weights_name]
+        weights_name = weights_of(name.constructor)
+        settings = pretrainedmodels.pretrained_settings[name.constructor][weights_name]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it calls torchvision in the words of ten years ago
             backbone = getattr(pretrainedmodels, name.constructor)(num_classes=CLASSES, pretrained=None)

@@ -77,6 +77,13 @@ def published(config) -> Pretrained | None:
     return None
 
 
+def weights_of(constructor: str) -> str | None:
+    """The name of the published weights; None without any."""
+    config = data_config(constructor)
+    weights = config and published(config)
+    return weights and weights.name
+
+
 def fetch(config, cache: str | None) -> dict:
     """The state dict on the hub, from the cache or the network. Raises OSError where it can be had from neither."""
     import huggingface_hub

@@ -55,6 +55,12 @@ def published(constructor: str):
     return getattr(weights, "IMAGENET1K_V1", None) or getattr(weights, "DEFAULT", None)
 
 
+def weights_of(constructor: str) -> str | None:
+    """The name of the published weights; None without any."""
+    weights = published(constructor)
+    return weights and weights.name
+
+
 def current_key(key: str) -> str:
     """A key of a published file, as torchvision's modules are called today."""
     return DENSE_LAYER.sub(r"\1\2", key)

@@ -9,9 +9,10 @@ of one size, shown whole and kept in memory, have `IMAGE_SIZE`. Optional: `check
 `EVALUATION_METRICS` (those that papers publish for the set). Roles, sequences and boxes are said by each `_images.Image`.
 """
 
+from argparse import Namespace
 from pathlib import Path
 
-from datasets import _schemes, _splits
+from datasets import _schemes, _splits, _transforms
 from utilities import roles
 from utilities.registry import Registry
 
@@ -33,6 +34,21 @@ def has_validation(opt) -> bool:
     """Whether the flags keep data for validation, or the data set has its own."""
     own = getattr(REGISTRY.module(opt.dataset), "has_validation", None) if opt.split_scheme == "half" else None
     return _schemes.has_validation(opt) or (own is not None and own(opt))
+
+
+def sizes(flags: dict, input_size: int | None = None) -> tuple | None:
+    """Side of the crop of the test images, and what they are resized to before it, as the flags of a run have it.
+
+    None: images that are shown whole, and flags that name no known data set or augmentation.
+
+    Args:
+        input_size: side that the network takes; None: 224.
+    """
+    name = flags.get("dataset")
+    if name not in REGISTRY.names() or hasattr(REGISTRY.module(name), "IMAGE_SIZE"):
+        return None
+    opt = Namespace(**{flag: flags.get(flag) for flag in ("augmentation", "crop_size", "resize_size")})
+    return _transforms.sizes(opt, input_size) if (opt.augmentation or "base") in _transforms.PRESETS else None
 
 
 def other(saved: dict, opt) -> dict:

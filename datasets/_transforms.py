@@ -122,8 +122,7 @@ def build(opt, input_size: int | None = None, image_size: int | None = None, int
         return Steps([ShiftedCrop(image_size), *test] if moved else test), Steps(test)
 
     preset = PRESETS[opt.augmentation or "base"]
-    size = opt.crop_size or preset.crop_size or input_size or CLASSIC_INPUT
-    resize = opt.resize_size or preset.resize or _test_resize(size)
+    size, resize = sizes(opt, input_size)
     if (resize if isinstance(resize, int) else min(resize)) < size:
         raise UserError(f"a crop of {size} reaches over the border of images resized to {resize}: raise --resize_size or lower --crop_size")
     test = [v2.Resize(resize, **by), v2.CenterCrop(size)]
@@ -140,6 +139,13 @@ def build(opt, input_size: int | None = None, image_size: int | None = None, int
     if preset.flip:
         training.append(v2.RandomHorizontalFlip(p=0.5))
     return Steps(training), Steps(test)
+
+
+def sizes(opt, input_size: int | None = None) -> tuple[int, int | tuple[int, int]]:
+    """Side of the crop, and what images are resized to before it, for a network of `input_size` (None: 224)."""
+    preset = PRESETS[opt.augmentation or "base"]
+    size = opt.crop_size or preset.crop_size or input_size or CLASSIC_INPUT
+    return size, opt.resize_size or preset.resize or _test_resize(size)
 
 
 def _test_resize(size: int) -> int:

@@ -8,7 +8,9 @@ columns.py      metric names -> columns with split, title, unit, direction; the 
 inference.py    means, deviations, Welch's test with Holm's correction, intervals of differences, correlations, z-scores
 tables/         groups -> tables
 formats.py      a table -> .tex, .md, .csv; html_tables.py: its HTML
-published.py    docs/published/*.csv -> the published values beside our own
+ledger.py       docs/published/ledger.csv and the conditions of runs -> which numbers may stand beside each other
+published.py    our groups beside the published figures of their methods and of their conditions
+progression.py  groups -> methods on the splits of an out-of-distribution progression
 plots.py        figures as PDF and PNG; labels.py: names beside their points
 page.py         one self-contained HTML page of it all
 """

@@ -2,7 +2,7 @@
 
 import functools
 from argparse import Namespace
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,19 +28,24 @@ SELECTIONS = {
 }
 
 
+ON_VALIDATION, OPTIMISM = "on_validation", "optimism"  # rules that only single columns follow
+RULES = {ON_VALIDATION: " chosen on validation", BEST_ON_TEST: " chosen on test", OPTIMISM: " optimism"}
+
+
 @dataclass(frozen=True)
 class Column:
-    """One metric on one split. `higher` is None where there is no better and worse."""
+    """One metric on one split. `higher` is None where there is no better and worse; `how` is a rule of its own, whatever the table's is."""
 
     split: str
     metric: str
     higher: bool | None
     percent: bool
+    how: str | None = None
 
     @property
     def title(self) -> str:
         """What a table's head says, the split named where it is not test."""
-        return title(self.metric) + ("" if self.split == "test" else f" ({self.split})")
+        return title(self.metric) + ("" if self.split == "test" else f" ({self.split})") + RULES.get(self.how, "")
 
     @property
     def unit(self) -> str:
@@ -184,6 +189,33 @@ def best_row(run: RecordedRun, split: str, metric: str) -> int | None:
     return int(eligible[found(values[eligible])])
 
 
+def by(of: Column, how: str) -> Column:
+    """The same metric by a rule of its own: chosen on validation, chosen on test, or by how much the second is better."""
+    own = column(of.split, of.metric)
+    return replace(own, how=how, higher=None if how == OPTIMISM else own.higher)
+
+
+def has_both(run: RecordedRun) -> bool:
+    """Whether there are both: an epoch chosen on validation, and test at every epoch to choose from."""
+    return selection_split(run) == "val" and _tested_throughout(run)
+
+
+def first_on_test(shown: list[Column]) -> Column | None:
+    """The first column that rates the space on test."""
+    return next((c for c in shown if c.split == "test" and c.higher is not None), None)
+
+
+def with_both(shown: list[Column], runs: list[RecordedRun], how: str) -> list[Column]:
+    """The columns, behind the first of test its values by the other rules and the optimism, where a run has both selections."""
+    first = first_on_test(shown)
+    if first is None or not any(map(has_both, runs)):
+        return shown
+    at = shown.index(first) + 1
+    own = {SELECTED: ON_VALIDATION}.get(how, how)
+    others = [by(first, rule) for rule in RULES if rule != own]
+    return shown[:at] + others + shown[at:]
+
+
 def _tested_throughout(run: RecordedRun) -> bool:
     """Whether test was measured as often as the selecting split. --final_test measures it once: then there is no best epoch on test."""
     trained, metric = run.series.epochs > 0, selection_metric(run)
@@ -193,7 +225,9 @@ def _tested_throughout(run: RecordedRun) -> bool:
 
 def _row(run: RecordedRun, how: str, of: Column | None = None) -> int | None:
     metric = selection_metric(run)
-    if how == SELECTED:
+    if how == ON_VALIDATION and selection_split(run) != "val":
+        return None
+    if how in (SELECTED, ON_VALIDATION):
         return best_row(run, selection_split(run), metric)
     if how == BEST_ON_TEST:
         if not _tested_throughout(run):
@@ -212,6 +246,10 @@ def epoch(run: RecordedRun, how: str) -> float:
 
 
 def value(run: RecordedRun, of: Column, how: str) -> float:
-    """A run's recorded value in a column, by `selected`, `last` or `best_on_test`; NaN where there is none."""
+    """A run's recorded value in a column, by the column's own rule, else by `how`; NaN where there is none."""
+    how = of.how or how
+    if how == OPTIMISM:
+        gap = value(run, by(of, BEST_ON_TEST), how) - value(run, by(of, ON_VALIDATION), how)
+        return gap if direction(of.metric) is not False else -gap
     row = _row(run, how, of)
     return float("nan") if row is None else float(run.series.of(of.split, of.metric)[row])

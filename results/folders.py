@@ -138,12 +138,16 @@ def read_metrics(path: Path) -> tuple[Series, bool]:
 
 def _summary(run: RecordedRun, path: Path) -> None:
     if path.exists():
-        epoch = (json.loads(path.read_text(encoding="utf-8")).get("selected") or {}).get("epoch")
+        content = json.loads(path.read_text(encoding="utf-8"))
+        epoch = (content.get("selected") or {}).get("epoch")
         run.selected_epoch = None if epoch is None else whole(epoch)
 
 
 def _environment(run: RecordedRun, path: Path) -> None:
-    run.environment = environment(yaml.load(path.read_bytes(), Loader=_YAML))
+    content = yaml.load(path.read_bytes(), Loader=_YAML)
+    run.environment = environment(content)
+    fid = ((content.get("data") or {}).get("oodml") or {}).get("fid")
+    run.fid = None if fid is None else float(fid)
 
 
 def _over_folds(run: RecordedRun, path: Path) -> None:

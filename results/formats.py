@@ -10,6 +10,8 @@ from pathlib import Path
 
 from utilities.files import replacing
 
+SMALL = "‡"  # behind a number whose difference is smaller than what the seeds there can show
+LONG_TEXT = r"p{.22\linewidth}"  # LaTeX's column of a text that is broken into lines
 NOISY = "†"  # behind the head of a column whose numbers hold clustering noise
 
 
@@ -17,7 +19,8 @@ NOISY = "†"  # behind the head of a column whose numbers hold clustering noise
 class Cell:
     """A number with its deviation, or a text.
 
-    `mark`: `best`, `close` (not significantly worse), or empty. `interval`: of the difference to the best, in the number's unit.
+    `mark`: `best`, `close` (not significantly worse), or empty. `interval`: of the difference to the best, in the number's unit. `is_small`:
+    that difference, or the number where it is one itself, is smaller than what the seeds there can show.
     """
 
     value: float = math.nan
@@ -28,6 +31,7 @@ class Cell:
     sign: bool = False
     link: str = ""  # HTML only
     interval: tuple[float, float] | None = None
+    is_small: bool = False
 
     @property
     def mean_text(self) -> str:
@@ -64,6 +68,7 @@ class Table:
     parts: list[str] = field(default_factory=list)
     noisy: set[str] = field(default_factory=set)  # heads that are marked by `NOISY`
     apart: set[str] = field(default_factory=set)  # heads of columns that only the page and the .csv show
+    wide: set[str] = field(default_factory=set)  # heads of columns of long texts, which LaTeX breaks into lines
     folded: list[int] = field(default_factory=list)  # rows that only the .csv shows at once
     folded_title: str = ""
 
@@ -138,14 +143,20 @@ def _markdown_cell(cell: Cell, intervals: bool) -> str:
     if cell.mark:
         shown = f"**{shown}**" if cell.mark == "best" else f"<u>{shown}</u>"
     shown += f" ± {cell.deviation_text}" if cell.deviation_text else ""
+    shown += f" {SMALL}" * cell.is_small
     return shown + f"<br><sub>{cell.interval_text}</sub>" * bool(intervals and cell.interval_text)
 
 
 def to_csv(table: Table) -> str:
     """One column a number: mean, deviation (or what stands behind ±), mark and interval apart; part, remarks and notes come last."""
-    spread, marked, interval = (
+    spread, marked, interval, small = (
         [any(test(row[i]) for row in table.rows) for i in range(len(table.head))]
-        for test in (lambda cell: cell.deviation is not None, lambda cell: cell.mark, lambda cell: cell.interval)
+        for test in (
+            lambda cell: cell.deviation is not None,
+            lambda cell: cell.mark,
+            lambda cell: cell.interval,
+            lambda cell: cell.is_small,
+        )
     )
     several = len(set(table.parts)) > 1
     order = sorted(range(len(table.head)), key=lambda i: table.head[i] in table.apart)  # what .md and .tex have, too, comes first
@@ -154,6 +165,7 @@ def to_csv(table: Table) -> str:
         name = table.head[i]
         to_best = [f"{name} to best {end}" for end in ("low", "high")]
         head += [name] + [f"{name} {table.spread}"] * spread[i] + [f"{name} mark"] * marked[i] + to_best * interval[i]
+        head += [f"{name} too small to show"] * small[i]
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow([*head, *["part"] * several, "remarks", "notes"])
@@ -164,6 +176,7 @@ def to_csv(table: Table) -> str:
             shown = cell.mean_text
             bounds = [f"{bound:.{cell.digits}f}" for bound in cell.interval] if cell.interval else ["", ""]
             line += ["" if shown == "-" else shown] + [cell.deviation_text] * spread[i] + [cell.mark] * marked[i] + bounds * interval[i]
+            line += ["yes" * cell.is_small] * small[i]
         writer.writerow([*line, *[part] * several, "; ".join(remarks), " ".join(table.notes)])
     return file.getvalue()
 
@@ -181,7 +194,7 @@ TEX_ESCAPES = {
     **{c: "\\" + c for c in "&%$#_{}"},
     **{c: f"${c}$" for c in "<>|"},
     **{c: f"$\\{name}$" for c, name in re.findall(r"(\S) (\w+)", TEX_SYMBOLS)},
-    **{"−": "$-$", "†": r"$^\dagger$", "°": r"$^\circ$", "²": "$^2$", "³": "$^3$"},
+    **{"−": "$-$", "†": r"$^\dagger$", "‡": r"$^\ddagger$", "°": r"$^\circ$", "²": "$^2$", "³": "$^3$"},
     **dict(zip("ΑΒΕΖΗΙΚΜΝΟΡΤΧο", "ABEZHIKMNOPTXo", strict=True)),  # Greek letters that LaTeX has no command for, because they look Latin
 }
 
@@ -204,7 +217,7 @@ def to_tex(table: Table) -> str:
     head = [tex_escaped(name) + r"$^\dagger$" * (name in table.noisy) for name in table.head]
     lines = [
         r"\begin{table*}[t]", r"\centering", rf"\caption{{{tex_escaped(table.title)}}}", rf"\label{{tab:{re.sub('[^A-Za-z0-9:]', '-', table.name)}}}",
-        rf"\begin{{tabular}}{{l{'c' * (len(table.head) - 1)}}}", r"\toprule", " & ".join(head) + r" \\", r"\midrule",
+        rf"\begin{{tabular}}{{l{''.join(LONG_TEXT if name in table.wide else 'c' for name in table.head[1:])}}}", r"\toprule", " & ".join(head) + r" \\", r"\midrule",
     ]  # fmt: skip
     for part, rows in table.blocks():
         lines += [_line(rf"\emph{{{tex_escaped(part)}}}" + " &" * (len(table.head) - 1)) + r" \\"] if part else []
@@ -235,4 +248,6 @@ def _tex_cell(cell: Cell) -> str:
     if cell.text is not None or not math.isfinite(cell.value):
         return tex_escaped(cell.mean_text)
     marked = {"best": r"\mathbf{%s}", "close": r"\underline{%s}"}.get(cell.mark, "%s")
-    return f"${marked % cell.mean_text}" + (rf"\pm{cell.deviation_text}" if cell.deviation_text else "") + "$"
+    return (
+        f"${marked % cell.mean_text}" + (rf"\pm{cell.deviation_text}" if cell.deviation_text else "") + r"^\ddagger" * cell.is_small + "$"
+    )

@@ -46,6 +46,11 @@ class Group:
         return (self.counted or self.runs)[0].flags
 
     @property
+    def has_both(self) -> bool:
+        """Whether every run that counts has an epoch chosen on validation and one chosen on test."""
+        return bool(self.counted) and all(map(columns.has_both, self.counted))
+
+    @property
     def label(self) -> str:
         """A name that is the same on every data set."""
         return self.method or DATASET_PREFIX.sub(lambda match: "R-" if match[1] else "", self.name)
@@ -218,9 +223,13 @@ def _unselectable(run: RecordedRun) -> str | None:
 
 def of_datasets(groups: list[Group]) -> dict[str, list[Group]]:
     """Data set -> its groups, in the order in which papers print the data sets."""
+    return {name: [group for group in groups if group.dataset == name] for name in usual_order({group.dataset for group in groups})}
+
+
+def usual_order(names) -> list[str]:
+    """Names of data sets in the order in which papers print them."""
     usual = ["cub200", "cars196", "online_products"]
-    names = sorted({group.dataset for group in groups}, key=lambda name: (usual.index(name) if name in usual else len(usual), name))
-    return {name: [group for group in groups if group.dataset == name] for name in names}
+    return sorted(names, key=lambda name: (usual.index(name) if name in usual else len(usual), name))
 
 
 def pools(found: list[Group], how: str) -> dict[str, list[Group]]:

@@ -3,7 +3,7 @@
 import html
 import math
 
-from results.formats import NOISY, Cell, Table, file_name, lettered
+from results.formats import NOISY, SMALL, Cell, Table, file_name, lettered
 
 SETTINGS_NOTE, MARKED_NOTE = "Settings (", "Marked: "  # beginnings of notes that the page folds
 SHORT = 14  # characters of a cell that are never broken
@@ -90,4 +90,5 @@ def _shown(cell: Cell, address, breaks: bool) -> str:
         text = f"<strong>{text}</strong>" if cell.mark == "best" else f"<u>{text}</u>"
     if cell.deviation_text:
         text += f' <span class="deviation">± {cell.deviation_text}</span>'
+    text += f"<sup>{SMALL}</sup>" * cell.is_small
     return text + f'<small class="interval">{cell.interval_text}</small>' * bool(cell.interval_text)

@@ -1,15 +1,18 @@
 """Numbers from numbers: means and deviations, which groups are as good as the best and how far from it, correlations, z-scores."""
 
+import bisect
 import math
 from typing import NamedTuple
 
 import numpy as np
 
-from utilities.intervals import t_quantile, two_sided
+from utilities.intervals import t_power, t_quantile, t_shift, two_sided
 
 ALPHA = 0.05
 SEEDS_TO_UNDERLINE = 5  # with fewer, what is three deviations worse is mostly not significantly worse
 GROUPS_TO_CORRELATE = 5  # with fewer, chance alone gives coefficients near 1
+POWER = 0.8  # chance that a difference is shown, from which on it counts as one that the seeds can show
+MOST_SEEDS = 10**6
 
 
 class Estimate(NamedTuple):
@@ -54,6 +57,48 @@ def difference(first: Estimate, second: Estimate) -> tuple[float, float] | None:
     return middle - half, middle + half
 
 
+def power(true: float, first: Estimate, second: Estimate) -> float:
+    """Chance that Welch's test shows a true difference of two means, from estimates with ddof 1; NaN where one has fewer than two seeds.
+
+    By the noncentral t distribution: exact for groups of equal size and deviation, else with Welch's degrees of freedom.
+    """
+    if min(first.count, second.count) < 2:
+        return math.nan
+    error, freedom = _welch(first, second)
+    return t_power(true / error, freedom, ALPHA) if error else float(true != 0)
+
+
+def seeds_needed(true: float, deviation: float) -> int | None:
+    """The least number of seeds a group with which a true difference of two groups of that deviation is shown with a power of `POWER`.
+
+    None where the deviation is not known, or more than `MOST_SEEDS` were needed.
+    """
+
+    def is_enough(count: int) -> bool:
+        group = Estimate(0.0, deviation, count)
+        return power(true, group, group) >= POWER
+
+    if math.isnan(deviation) or not is_enough(MOST_SEEDS):
+        return None
+    return bisect.bisect_left(range(MOST_SEEDS + 1), True, lo=2, key=is_enough)  # power rises with the number of seeds
+
+
+def least_shown(first: Estimate, second: Estimate) -> float:
+    """The true difference of two means that Welch's test shows with a power of `POWER`; NaN where one has fewer than two seeds."""
+    if min(first.count, second.count) < 2:
+        return math.nan
+    error, freedom = _welch(first, second)
+    return error and error * t_shift(POWER, freedom, ALPHA)
+
+
+def pooled(estimates: list[Estimate]) -> Estimate:
+    """The deviation that groups have in common, weighted by their degrees of freedom; its count is that of a group with as many."""
+    known = [e for e in estimates if e.count > 1 and math.isfinite(e.deviation)]
+    freedom = sum(e.count - 1 for e in known)
+    deviation = math.sqrt(sum((e.count - 1) * e.deviation**2 for e in known) / freedom) if freedom else math.nan
+    return Estimate(math.nan, deviation, freedom + 1)
+
+
 def holm(p_values) -> np.ndarray:
     """Holm's step-down adjustment; NaN entries are no tests and stay NaN."""
     p_values = np.asarray(p_values, dtype=np.float64)
@@ -74,10 +119,15 @@ def sign_test(differences) -> tuple[int, int, float]:
 
 
 class Place(NamedTuple):
-    """A group in a ranking: `best`, `close` (underlined) or empty; and the 95 % interval of its difference to the best, None where none."""
+    """A group in a ranking.
+
+    `mark`: `best`, `close` (underlined) or empty. `interval`: 95 %, of its difference to the best, None where none. `is_small`: the seeds
+    there show a true difference of that size with less than `POWER`.
+    """
 
     mark: str = ""
     interval: tuple[float, float] | None = None
+    is_small: bool = False
 
 
 def ranked(estimates: list[Estimate], higher: bool | None, alpha: float = ALPHA) -> list[Place]:
@@ -93,10 +143,14 @@ def ranked(estimates: list[Estimate], higher: bool | None, alpha: float = ALPHA)
     best = estimates[first]
     enough = [best.count >= SEEDS_TO_UNDERLINE <= e.count for e in estimates]
     adjusted = holm([welch(e, best) if enough[i] and i != first else math.nan for i, e in enumerate(estimates)])
-    return [
-        Place("best" if means[i] == best.mean else "close" if adjusted[i] >= alpha else "", None if i == first else difference(e, best))
-        for i, e in enumerate(estimates)
-    ]
+    marks = ["best" if means[i] == best.mean else "close" if adjusted[i] >= alpha else "" for i in range(len(estimates))]
+    others = [(None, False) if i == first else (difference(e, best), is_small(e, best)) for i, e in enumerate(estimates)]
+    return [Place(mark, *other) for mark, other in zip(marks, others, strict=True)]
+
+
+def is_small(first: Estimate, second: Estimate) -> bool:
+    """Whether a true difference of the size of that of two means is one that their seeds show with less than `POWER`."""
+    return power(first.mean - second.mean, first, second) < POWER
 
 
 class Comparison(NamedTuple):

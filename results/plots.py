@@ -1,15 +1,16 @@
-"""The paper's figures, each as PDF and PNG: relations of metrics, their correlation matrix, recall against rho, ranked groups."""
+"""Figures, each as PDF and PNG: the paper's, relations of metrics, their correlation matrix, recall against rho; ranked groups; both selections; progressions."""
 
 import math
 from pathlib import Path
 
 import numpy as np
 
-from results import groups, inference, tables
-from results.columns import SELECTED, Column
+from results import columns, groups, inference, tables
+from results.columns import BEST_ON_TEST, ON_VALIDATION, OPTIMISM, SELECTED, Column
 from results.formats import file_name
 from results.groups import Group
 from results.labels import place_labels
+from results.progression import Method
 
 BASE, REGULARISED = "#2b6ca3", "#c2571a"  # colours of methods as they are, and with rho_distance
 DPI = 130
@@ -230,6 +231,55 @@ def ranked(found: list[Group], of: Column, folder: Path) -> str | None:
     _legend(axis, colours)
     _explain(figure, marked)
     return save(figure, folder, f"{found[0].dataset}_ranked")
+
+
+def optimism(found: list[Group], of: Column, folder: Path) -> str | None:
+    """The test value of both selections, a line from one to the other a group, the best on top. None where no group has both."""
+    rules = [columns.by(of, rule) for rule in (ON_VALIDATION, BEST_ON_TEST, OPTIMISM)]
+    rows = [(group, *(group.estimate(rule, SELECTED) for rule in rules)) for group in found if group.has_both]
+    rows = sorted((row for row in rows if math.isfinite(row[3].mean)), key=lambda row: row[1].mean, reverse=of.higher is False)
+    if not rows:
+        return None
+    names, marked = _labels(found, rows)
+    figure = _figure(6.2 + _width(names, 9), 0.27 * len(rows) + 1.1)
+    axis = figure.subplots()
+    _room(figure, _width(names, 9) + 0.2, right=0.55)
+    for place, (_, chosen, best, gap) in enumerate(rows):
+        axis.plot([chosen.mean, best.mean], [place, place], color="0.7", linewidth=2, zorder=2)
+        axis.annotate(f"{gap.mean:+.{of.digits}f}", (1, place), xycoords=("axes fraction", "data"), xytext=(4, 0), textcoords="offset points", fontsize=8, va="center", annotation_clip=False)  # fmt: skip
+    for column, (colour, name) in enumerate(((BASE, "chosen on validation"), (REGULARISED, "on test")), start=1):
+        axis.plot([row[column].mean for row in rows], range(len(rows)), "o", color=colour, markersize=5, label=name, zorder=3)
+    axis.set_yticks(range(len(rows)), names, fontsize=9)
+    axis.set_ylim(-0.6, len(rows) - 0.4)
+    mean = np.mean([row[3].mean for row in rows])
+    axis.set_xlabel(f"{of.unit} on test; at the right the optimism, on average {mean:+.{of.digits}f}")
+    axis.grid(True)
+    axis.set_title(f"{found[0].dataset}: {of.title}", loc="left", fontsize=11)
+    axis.legend(fontsize=9, frameon=False, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, borderaxespad=0.2)
+    _explain(figure, marked)
+    return save(figure, folder, f"{found[0].dataset}_optimism")
+
+
+def progressed(name: str, methods: list[Method], of: Column, folder: Path) -> str:
+    """A metric against the FID of the splits of an out-of-distribution progression, a line a method with one deviation as a band."""
+    import matplotlib
+
+    figure = _figure(7.6, 4.4 + 0.2 * (len(methods) // 3))
+    axis, colours = figure.subplots(), matplotlib.colormaps["tab10" if len(methods) <= 10 else "tab20"].colors
+    for i, method in enumerate(methods):
+        splits = sorted(method.groups, key=method.fids.get)
+        estimates = [method.groups[split].estimate(of, SELECTED) for split in splits]
+        fids, means = [method.fids[split] for split in splits], np.array([e.mean for e in estimates])
+        spreads, colour = np.nan_to_num([e.deviation for e in estimates]), colours[i % len(colours)]
+        axis.fill_between(fids, means - spreads, means + spreads, color=colour, alpha=0.15, linewidth=0)
+        axis.plot(fids, means, "osD^v"[i // len(colours) % 5] + "-", color=colour, markersize=4, linewidth=1.4, label=method.name)
+    lines = math.ceil(len(methods) / 3)
+    _room(figure, bottom=0.75 + 0.2 * lines)
+    axis.set(xlabel="FID of the split: how far its test classes are from those of training", ylabel=of.unit)
+    axis.set_title(f"{name}: {of.title} out of distribution; bands: one deviation", loc="left", fontsize=11)
+    axis.grid(True)
+    figure.legend(fontsize=8, frameon=False, loc="lower center", ncols=3)
+    return save(figure, folder, f"{name}_progression")
 
 
 def relation(found: list[Group], x: Column, y: Column, folder: Path) -> str | None:

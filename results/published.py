@@ -1,4 +1,4 @@
-"""Published values beside our own. The values are docs/published/*.csv, the flags they belong to the run scripts."""
+"""Published values beside our own: the ledger's figures of the runs that our scripts repeat, whose flags the scripts have."""
 
 import csv
 import math
@@ -8,15 +8,17 @@ from pathlib import Path
 
 import numpy as np
 
-from results import columns, inference, roles
-from results.columns import BEST_ON_TEST, SELECTED, Column, column
+from results import columns, inference, ledger, roles
+from results.columns import BEST_ON_TEST, LAST, SELECTED, column
 from results.groups import Group
 from results.settings import shown
 from utilities.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDER = ROOT / "docs" / "published"
-SOURCES = ("published", "mlrc")
+SCRIPTS = {"published": "Revisit_Runs.sh", "mlrc": "MLRC_Runs.sh"}  # source -> the runs that repeat it
+LEDGER = "ledger"
+SOURCES = (*SCRIPTS, LEDGER)
+FOLDED = ("mlrc",)  # splits of the ledger that have folds
 ABOUT = {
     "published": "published: ICML 2020 (arXiv 2002.08473), R@1 of each run's best epoch on test, mean and deviation with ddof 0 over 5 seeds. "
     "Ours is taken alike: best epoch on test, ddof 0",
@@ -28,26 +30,14 @@ ABOUT = {
 
 
 @dataclass
-class Value:
-    """One published number in printed units; the deviation, where there is one, with ddof 0."""
-
-    column: Column
-    how: str  # the selection rule under which ours compares
-    mean: float
-    deviation: float = math.nan
-    seeds: int = 1
-    joined: bool = False  # of the folds' concatenated embeddings
-
-
-@dataclass
 class Published:
-    """One published configuration: its flags, as text of a command, and its values."""
+    """One published configuration: its figures, and its flags as text of a command."""
 
     dataset: str
     group: str
     method: str
     words: list[str]
-    values: list[Value]
+    figures: list[ledger.Figure]
     rho: float = math.nan
     note: str = ""
     _flags: dict = field(default_factory=dict)
@@ -65,58 +55,35 @@ class Published:
 
 
 def load(source: str) -> list[Published]:
-    """The published configurations of `published` (ICML 2020) or `mlrc`."""
-    return _revisit() if source == "published" else _mlrc()
+    """The published configurations of `published` (ICML 2020) or `mlrc`: what the ledger has of the runs in its script."""
+    commands, rho = _commands(SCRIPTS[source]), {row["group"]: float(row["rho"]) for row in _revisit_runs()}
+    figures = {}
+    for figure in ledger.figures():
+        if figure.group in commands:
+            figures.setdefault(figure.group, []).append(figure)
+    found = []
+    for group, own in figures.items():
+        found.append(Published(own[0].dataset, group, own[0].method, commands[group], own, rho.get(group, math.nan), own[0].note))
+    return found
 
 
 def methods() -> dict[tuple[str, str], str]:
     """(data set, group) -> the paper's name of the method, for the ICML paper's runs."""
-    return {(row["dataset"], row["group"]): row["method"] for row in _table("revisit_runs.csv")}
+    return {(row["dataset"], row["group"]): row["method"] for row in _revisit_runs()}
 
 
-def _table(name: str) -> list[dict]:
-    with open(FOLDER / name, encoding="utf-8", newline="") as file:
+def _revisit_runs() -> list[dict]:
+    with open(ledger.FILE.with_name("revisit_runs.csv"), encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
-def _commands(name: str) -> dict[str, tuple[str, list[str]]]:
-    """group -> (the comment above it, words of its first command after `main.py`) of a run script."""
-    found, comment = {}, ""
+def _commands(name: str) -> dict[str, list[str]]:
+    """group -> words of its first command after `main.py` in a run script."""
+    found = {}
     for line in (ROOT / name).read_text(encoding="utf-8").splitlines():
-        if line.startswith("#"):
-            comment = line.lstrip("# ") if ": published" in line else comment
-        elif line.startswith("python main.py"):
+        if line.startswith("python main.py"):
             words = shlex.split(line, comments=True)[2:]
-            found.setdefault(words[words.index("--group") + 1], (comment, words))
-    return found
-
-
-def _revisit() -> list[Published]:
-    commands, notes = _commands("Revisit_Runs.sh"), {row["method"]: row["note"] for row in _table("revisit_notes.csv")}
-    recall = column("test", "e_recall@1")
-    configurations = {(row["dataset"], row["method"]): row for row in _table("revisit_runs.csv")}
-    found = []
-    for row in _table("published_revisit_icml2020.csv"):
-        run = configurations[row["dataset"], row["method"]]
-        value = Value(recall, BEST_ON_TEST, float(row["R@1_mean"]), float(row["R@1_std(ddof0,5 seeds)"]), int(run["seeds"]))
-        rho, words = float(row["rho_spectrum@2(train)"]), commands[run["group"]][1]
-        found.append(Published(row["dataset"], run["group"], row["method"], words, [value], rho, notes.get(row["method"], "")))
-    return found
-
-
-def _mlrc() -> list[Published]:
-    values = {(row["method"], row["setting"]): row for row in _table("mlrc_map_r.csv")}
-    found = []
-    for group, (comment, words) in _commands("MLRC_Runs.sh").items():
-        config = Path(words[words.index("--config") + 1]).stem
-        setting = {"mlrc_sop": "online_products"}.get(config, config.removeprefix("mlrc_"))
-        method = comment.partition(": published")[0]
-        row = values[method, setting]
-        numbers = [Value(column("val", "map_r"), SELECTED, 100 * float(row["validation_map_r"]))]
-        if row["test_map_r"]:
-            numbers.append(Value(column("test", "map_r"), SELECTED, 100 * float(row["test_map_r"]), joined=True))
-        note = "published value read off a figure" if row["validation_source"] == "figure" else ""
-        found.append(Published(setting.removesuffix("_bs256"), group, method, words, numbers, note=note))
+            found.setdefault(words[words.index("--group") + 1], words)
     return found
 
 
@@ -153,14 +120,40 @@ def match(groups: list[Group], configurations: list[Published], read) -> list[Ma
     """Find each group's counterpart, where it has one: by its name, else by data set, loss, miner and the loss's own flags."""
     found = []
     for group in groups:
-        flags = group.flags
-        alike = [p for p in configurations if p.dataset == group.dataset and p.flag("--loss") == str(flags.get("loss"))]
-        named = [p for p in alike if p.group == group.name]
-        candidates = named or [p for p in alike if _same_method(flags, p, read)]
-        if candidates:
-            differences, published = min(((_differences(flags, p, read), p) for p in candidates), key=lambda pair: len(pair[0]))
+        if candidates := counterparts(group, configurations, read):
+            differences, published = min(((_differences(group.flags, p, read), p) for p in candidates), key=lambda pair: len(pair[0]))
             found.append(Match(group, published, differences))
     return found
+
+
+def counterparts(group: Group, configurations: list[Published], read) -> list[Published]:
+    """Of the published configurations those of a group's method on its data set; where one has the group's name, that one."""
+    alike = [p for p in configurations if p.dataset == group.dataset and p.flag("--loss") == str(group.flags.get("loss"))]
+    named = [p for p in alike if p.group == group.name]
+    return named or [p for p in alike if _same_method(group.flags, p, read)]
+
+
+def from_ledger(
+    of: dict[str, list[Group]], program: ledger.Program, defaults: dict, read
+) -> tuple[dict[str, ledger.Comparison], list[str]]:
+    """Data set -> its groups beside the ledger's figures, and a note on the data sets that it has nothing on.
+
+    Raises UserError where it has nothing on any.
+    """
+    configurations = [p for source in SCRIPTS for p in load(source)]
+    names = {group: {p.group for p in counterparts(group, configurations, read)} for groups in of.values() for group in groups}
+    found = {
+        name: ledger.compare(groups, program, defaults, lambda group, figure: figure.group in names[group]) for name, groups in of.items()
+    }
+    found = {name: made for name, made in found.items() if made.beside or made.refused}
+    absent = [name for name in of if name not in found]
+    if not absent:
+        return found, []
+    there = ", ".join(dict.fromkeys(f"{f.dataset} ({f.column.metric})" for f in ledger.figures()))
+    note = f"--compare_to {LEDGER}: no figures on {', '.join(absent)} in a metric that was recorded; there are some on {there}"
+    if not found:
+        raise UserError(note)
+    return found, [note]
 
 
 def _same_method(flags: dict, published: Published, read) -> bool:
@@ -184,16 +177,26 @@ def _differences(flags: dict, published: Published, read) -> list[str]:
     ]
 
 
-def compare(group: Group, value: Value) -> tuple[inference.Estimate, inference.Comparison]:
+def rule(figure: ledger.Figure) -> str:
+    """The selection rule under which ours compares."""
+    return {ledger.TEST: BEST_ON_TEST, ledger.LAST: LAST}.get(figure.condition("selection"), SELECTED)
+
+
+def compare(group: Group, figure: ledger.Figure) -> tuple[inference.Estimate, inference.Comparison]:
     """Our estimate, with ddof 0 as the published one, and its comparison."""
-    theirs = inference.with_ddof_1(value.mean, value.deviation, value.seeds, ddof=0)
-    ours = group.joined(value.column) if joined(group, value) else group.values(value.column, value.how)
+    theirs = inference.with_ddof_1(figure.value, figure.deviation, figure.seeds, ddof=0)
+    ours = group.joined(figure.column) if joined(group, figure) else group.values(figure.column, rule(figure))
     return inference.estimate(ours, ddof=0), inference.compare(inference.estimate(ours), theirs)
 
 
-def joined(group: Group, value: Value) -> bool:
+def is_joined(figure: ledger.Figure) -> bool:
+    """Whether it is of several folds' concatenated embeddings: what is measured on test over folds."""
+    return figure.column.split == "test" and figure.condition("split") in FOLDED
+
+
+def joined(group: Group, figure: ledger.Figure) -> bool:
     """Whether the concatenated embeddings of our folds are what compares, and were measured."""
-    return value.joined and bool(np.isfinite(group.joined(value.column)).any())
+    return is_joined(figure) and bool(np.isfinite(group.joined(figure.column)).any())
 
 
 def our_rho(group: Group) -> inference.Estimate:

@@ -73,6 +73,7 @@ class RecordedRun:
     problem: str | None = None  # failed or short
     notes: list[str] = field(default_factory=list)
     selected_epoch: int | None = None  # as summary.json names it
+    fid: float | None = None  # Frechet distance of its split's training and test images, of a split of an out-of-distribution progression
     meta: dict[str, OverFolds] = field(default_factory=dict)  # of a fold: kind of embeddings -> the results over all folds
 
     @property
@@ -110,11 +111,24 @@ def words(value) -> list[str]:
 
 
 def dataset_of(flags: dict) -> str | None:
-    """The name of a run's data set: --dataset_name, of `folder` or `csv` else that of its path, else --dataset; None where nothing names it."""
+    """The name of a run's data set: --dataset_name, of `folder` or `csv` else that of its path, else --dataset; None where nothing names it.
+
+    Each split of an out-of-distribution progression is a data set of its own.
+    """
     name = flags.get("dataset")
     path = flags.get({"folder": "dataset_folder_path", "csv": "dataset_csv"}.get(name))
     own = flags.get("dataset_name") or (Path(str(path)).name.removesuffix(".csv") if path else None)
-    return str(own or name) if own or name else None
+    return f"{own or name}{_of_progression(flags)}" if own or name else None
+
+
+def _of_progression(flags: dict) -> str:
+    """What tells the splits of an out-of-distribution progression apart: their classes differ, and so no table may hold two of them."""
+    return f"_oodml_{flags.get('oodml_id')}" if flags.get("split_scheme") == "oodml" else ""
+
+
+def progression_of(flags: dict, dataset: str) -> str | None:
+    """Of the data set that one split of a progression is, the progression's name; None of any other."""
+    return dataset.removesuffix(_of_progression(flags)) if _of_progression(flags) else None
 
 
 def identity(flags: dict, name: str) -> tuple[str, int | None]:

@@ -6,17 +6,17 @@ One function a question. The roles (utilities/roles.py) come from Result_Evaluat
 import re
 
 from utilities.flags import has_folds
-from utilities.roles import Roles
+from utilities.roles import DATA, Roles
 
 _declared = Roles()
 METHOD = re.compile(r"(loss|batch_mining|mine_pairs|loss_(?!(?:decay|weights)$).+|miner_.+)")  # what a group is, not a setting it shares
 ALSO_FREE = {"weights", "precision"}  # a copy of the published weights under a path of one's own; how fast
 # Printed with every table, title -> settings, in this order; all others are in the table of settings, and are marked where a group differs.
 PRINTED = {
-    "data": ("dataset", "images", "roles"),
+    "data": ("dataset", "images", "roles", "cub_boxes", "vehicleid_protocol", "vehicleid_list"),
     "split": (
         "split_scheme", "use_tv_split", "tv_split_by_samples", "tv_split_perc", "split_test_size", "split_test_start", "split_partitions",
-        "split_sets", "split_file", "split_shuffle",
+        "split_sets", "split_file", "split_shuffle", "oodml_file", "oodml_id",
     ),
     "network": ("arch", "weights"),
     "embedding": ("embed_dim", "embed_hidden"),
@@ -45,6 +45,11 @@ def is_saved(name: str) -> bool:
 def compared(flags: dict) -> dict:
     """The flags in which the runs of a group must agree."""
     return {name: value for name, value in flags.items() if _declared[name].compared}
+
+
+def of_data(flags: dict) -> dict:
+    """Of the compared flags those that decide what data a run has, and how they are split."""
+    return {name: value for name, value in compared(flags).items() if _declared[name].name == DATA.name}
 
 
 def settings(flags: dict) -> dict:

@@ -72,18 +72,19 @@ def differing(opt, defaults):
 
 def test_every_line_of_the_icml_runs_means_its_row(defaults):
     rows = rows_of("revisit_runs.csv")
-    published = {(row["dataset"], row["method"]): row for row in rows_of("published_revisit_icml2020.csv")}
+    published = {row["group"]: row for row in rows_of("ledger.csv") if row["group"]}
     assert len(REVISIT) == 5 * len(rows) == 335
     assert {name: sum(row["dataset"] == name for row in rows) for name in COUNTS} == COUNTS
     again = {"CUBreg_Margin_b12_Distance_3", "CUBreg_Triplet_Distance_3", "CUBreg_SNR_Distance_3"}  # the published script's names
     assert again == {row["group"] for row in rows if row["group"].endswith("_3")}
     runs = iter(REVISIT)
     for row in rows:
-        fact = published[row["dataset"], row["method"]]
+        fact = published[row["group"]]
+        assert (fact["dataset"], fact["method"], fact["seeds"]) == (row["dataset"], row["method"], row["seeds"])
         for seed in range(5):
             comments, argv = next(runs)
             if seed == 0:
-                assert f"R@1 {fact['R@1_mean']} +- {fact['R@1_std(ddof0,5 seeds)']}" in comments[0] and row["group"] in comments[0]
+                assert f"R@1 {fact['value']} +- {fact['deviation']}" in comments[0] and row["group"] in comments[0]
             opt = parameters.read(argv)
             expected = {"source_path": "DATA", "project": "RevisitDML", "group": row["group"], "seed": seed, "loss": row["loss"], "bs": 112}
             expected |= {"dataset": row["dataset"], "arch": row["arch"], "n_epochs": int(row["n_epochs"]), "lr": 1e-5, "embed_dim": 128}
@@ -150,16 +151,17 @@ def expected_method(method, value):
 
 def test_every_line_of_the_reality_check_means_its_column(defaults):
     methods = list(dict.fromkeys(row["method"] for row in rows_of("mlrc_hyperparameters.csv")))
-    results = {(row["method"], row["setting"]): row for row in rows_of("mlrc_map_r.csv")}
+    results = {(row["group"], row["metric"]): row for row in rows_of("ledger.csv")}
     seen = {}
     for comments, argv in MLRC:
         opt = parameters.read(argv)
         assert opt.config == [argv[1]] and argv[0] == "--config" and opt.source_path == "DATA" and opt.project == "MLRC" and opt.seed == 0
         setting = MLRC_DATASETS[argv[1]]
         method = comments[-1].removeprefix("# ").partition(":")[0]
-        assert results[method, setting]["validation_map_r"] in comments[-1]
+        assert results[opt.group, "val/map_r"]["method"] == method
+        assert f"{float(results[opt.group, 'val/map_r']['value']) / 100:.4f}" in comments[-1]
         if setting != "cub200_bs256":
-            assert f"on test about {results[method, setting]['test_map_r']}" in comments[-1]
+            assert f"on test about {float(results[opt.group, 'map_r']['value']) / 100:.4f}" in comments[-1]
         expected = expected_method(method, best_values(method, setting))
         for name, wanted in expected.items():
             found = getattr(opt, name)

@@ -2,14 +2,16 @@
 
 import math
 
-from results import published
-from results.columns import BEST_ON_TEST, SELECTED
+from results import columns, ledger, published
+from results.columns import BEST_ON_TEST, ON_VALIDATION, OPTIMISM, SELECTED, Column
 from results.formats import Cell, Table
 from results.groups import Group
 from results.tables import notes
-from results.tables.notes import number, text
+from results.tables.notes import head, number, text
 
 RHO_DIGITS = 3
+Z = "z = difference / sqrt(s1^2/n1 + s2^2/n2), with the deviations as ddof 1{}; - where no deviation is published."
+ASSUMED = ", of one seed with the published deviation"
 
 
 def comparison(matches: list[published.Match], source: str, found: list[Group] | None = None) -> Table:
@@ -20,16 +22,16 @@ def comparison(matches: list[published.Match], source: str, found: list[Group] |
     """
     found = found or [match.group for match in matches]
     dataset = found[0].dataset
-    values = [(v.column, v.how) for v in max((m.published.values for m in matches), key=len)]
+    values = [figure.column for figure in max((m.published.figures for m in matches), key=len)]
+    both = _other_selection(matches, values, source)
     with_rho = any(math.isfinite(m.published.rho) for m in matches)
-    heads = [f"{c.title} {what}" for c, _ in values for what in ("ours [%]", "published [%]", "difference", "z")]
-    heads += ["rho ours", "rho published"] * with_rho
+    heads = [f"{c.title} {what}" for c in values for what in ("ours [%]", "published [%]", "difference", "z")]
+    heads += ["rho ours", "rho published"] * with_rho + [head(c) for c in both]
     table = Table(f"{dataset}_{source}", f"{dataset}: beside the published values", ["group", "method", "seeds", *heads])
-    is_assumed = [_row(table, match, [c for c, _ in values], with_rho) for match in matches]
+    is_assumed = [_row(table, match, values, with_rho, both) for match in matches]
     table.notes = [
         published.ABOUT[source] + ".",
-        f"z = difference / sqrt(s1^2/n1 + s2^2/n2), with the deviations as ddof 1{', of one seed with the published deviation' * any(is_assumed)}; "
-        "- where no deviation is published.",
+        Z.format(ASSUMED * any(is_assumed)),
         *["Where a row's note says that the published code differed, z compares two different losses."] * (source == "published"),
         *["rho published is over D - 1 singular values (the paper's CPU code), ours over D: the two differ a little for that alone."]
         * with_rho,
@@ -38,30 +40,84 @@ def comparison(matches: list[published.Match], source: str, found: list[Group] |
     return table
 
 
-def _row(table: Table, match: published.Match, shown: list, with_rho: bool) -> bool:
+def _other_selection(matches: list[published.Match], values: list[Column], source: str) -> list[Column]:
+    """Our values of test by the selection that is not the published one, and the optimism, where we have both."""
+    runs = [run for match in matches for run in match.group.counted]
+    rules = (ON_VALIDATION if source == "published" else BEST_ON_TEST, OPTIMISM)
+    return [columns.by(c, rule) for c in values for rule in rules if c.split == "test"] * any(map(columns.has_both, runs))
+
+
+def _row(table: Table, match: published.Match, shown: list[Column], with_rho: bool, both: list[Column]) -> bool:
     """Add a group's row. Returns whether a z-score assumes the published deviation."""
     group, cells, estimates, remarks, assumed = match.group, [], [], [], False
-    theirs = {value.column: value for value in match.published.values}
+    theirs = {figure.column: figure for figure in match.published.figures}
     for column in shown:
-        value = theirs.get(column)
-        if value is None:
+        figure = theirs.get(column)
+        if figure is None:
             cells += [Cell()] * 4
             continue
-        ours, against = published.compare(group, value)
+        ours, against = published.compare(group, figure)
         estimates.append((column.title, ours))
         assumed |= against.assumed
-        if value.joined and group.folds and not published.joined(group, value):
+        if published.is_joined(figure) and group.folds and not published.joined(group, figure):
             remarks = ["ours on test: separated, concatenated was not measured"]
         cells += [
-            number(ours, column), Cell(value.mean, value.deviation, digits=column.digits),
+            number(ours, column), Cell(figure.value, figure.deviation, digits=column.digits),
             Cell(against.difference, digits=column.digits, sign=True), Cell(against.z, digits=2, sign=True),
         ]  # fmt: skip
     if with_rho:
         rho = published.our_rho(group)
         estimates.append(("rho", rho))
         cells += [Cell(rho.mean, digits=RHO_DIGITS), Cell(match.published.rho, digits=RHO_DIGITS)]
+    for c in both:
+        ours = group.estimate(c, SELECTED, 0)
+        estimates.append((c.title, ours))
+        cells.append(number(ours, c))
     unlike = [f"unlike the published run: {difference}" for difference in match.differences]
     noted = [match.published.note] * bool(match.published.note)
     about = [text(group.name), text(match.published.method), text(group.seeds_text)]
     table.add([*about, *cells], group.remarks + group.fewer(estimates) + unlike + remarks + noted)
     return assumed
+
+
+def _cited(figure: ledger.Figure) -> str:
+    """Its source without where in it: docs/ledger.md has the whole."""
+    return figure.source.partition(":")[0]
+
+
+def from_ledger(made: ledger.Comparison, found: list[Group]) -> Table:
+    """The groups of a data set beside the published figures that share their conditions; and the other figures, with what differs.
+
+    Args:
+        found: all groups of the data set.
+    """
+    dataset = found[0].dataset
+    heads = ["group", "seeds", "metric", "ours", "published", "value", "difference", "z", "conditions that differ", "source"]
+    wide = {"published", "conditions that differ", "source"}
+    table = Table(f"{dataset}_ledger", f"{dataset}: beside the ledger of published figures", heads, wide=wide)
+    assumed = False
+    for group, figure in made.beside:
+        ours, against = published.compare(group, figure)
+        assumed |= against.assumed
+        c = figure.column
+        cells = [
+            text(group.name), text(group.seeds_text), text(head(c)), number(ours, c), text(figure.method), Cell(figure.value, figure.deviation, digits=c.digits),
+            Cell(against.difference, digits=c.digits, sign=True), Cell(against.z, sign=True), text("none"), text(_cited(figure)),
+        ]  # fmt: skip
+        table.add(cells, group.remarks + group.fewer([(c.title, ours)]) + [figure.note] * bool(figure.note), "the same conditions")
+    for one in made.refused:
+        c, everyone = one.figures[0].column, len(one.groups) == len(found)
+        who = f"all groups ({len(found)})" if everyone else ", ".join(group.name for group in one.groups)
+        figures = ", ".join(f"{figure.method} {figure.text}" for figure in one.figures)
+        remarks = list(dict.fromkeys(figure.note for figure in one.figures if figure.note))
+        told, source = "; ".join(one.differences), _cited(one.figures[0])
+        cells = [text(who), text(""), text(head(c)), Cell(), text(figures), *[Cell()] * 3, text(told), text(source)]
+        table.add(cells, remarks, "other conditions: not to be compared")
+    table.notes = [
+        f"A group stands beside figures of the same conditions alone ({', '.join(ledger.CONDITIONS.values())}): that of its own method where there is one, "
+        "else all. Of the other figures it is said what differs, and no difference is given; what a source does not state counts as differing. "
+        "Every figure with its conditions: docs/ledger.md.",
+        f"Ours: the epoch selected as the published one was, deviations with ddof 0. {Z.format(ASSUMED * assumed)}",
+        *notes.shared_settings(found),
+    ]
+    return table

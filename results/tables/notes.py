@@ -2,14 +2,16 @@
 
 from results import columns, groups, inference, settings
 from results.columns import SELECTED, SELECTIONS, Column
-from results.formats import Cell, Table
+from results.formats import SMALL, Cell, Table
 from results.groups import Group
 from results.html_tables import MARKED_NOTE, SETTINGS_NOTE
 
+TOO_SMALL = f"{SMALL} A difference so small that the seeds there, were it the true one, would show it with a chance of less than {inference.POWER:.0%}."
 RANKING = (
     "Bold: best mean of the {where}. In brackets: 95 % interval of the difference to it (Welch's t). Underlined: not significantly worse "
     f"(two-sided Welch's t-test, Holm-corrected over these tests, p >= {inference.ALPHA}), tested where both have {inference.SEEDS_TO_UNDERLINE} "
-    "seeds or more; one without a line need not be worse: see its interval. A mean of one seed is never the best and has no interval."
+    "seeds or more; one without a line need not be worse: see its interval. A mean of one seed is never the best and has no interval. "
+    + TOO_SMALL
 )
 CLUSTERING = (
     "† of one k-means start, seeded as the run: the deviation over seeds holds clustering noise. --eval_kmeans_starts N averages it out."
@@ -20,7 +22,8 @@ MIXED = "† of one k-means start, seeded as the run, or of several: see --eval_
 
 def number(estimate: inference.Estimate, column: Column, place: inference.Place = inference.Place()) -> Cell:  # noqa: B008
     """A mean with its deviation, and its place among the others."""
-    return Cell(estimate.mean, estimate.deviation, place.mark, column.digits, interval=place.interval)
+    is_gap = column.how == columns.OPTIMISM
+    return Cell(estimate.mean, estimate.deviation, place.mark, column.digits, sign=is_gap, interval=place.interval, is_small=place.is_small)
 
 
 def text(words: str) -> Cell:
@@ -30,6 +33,8 @@ def text(words: str) -> Cell:
 
 def head(column: Column) -> str:
     """A column's head, with its unit."""
+    if column.how == columns.OPTIMISM:
+        return column.title
     return f"{column.title} [%]" if column.percent else column.title
 
 

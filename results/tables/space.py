@@ -1,7 +1,7 @@
 """The structure of the embedding space, what goes with it, and the miner that changes it."""
 
 from results import groups, inference
-from results.columns import SELECTED, Column
+from results.columns import BEST_ON_TEST, SELECTED, Column
 from results.formats import Cell, Table
 from results.groups import Group
 from results.tables import notes
@@ -19,20 +19,24 @@ def structure(found: list[Group], shown: list[Column], ddof: int) -> Table:
     return table
 
 
-def correlation(found: list[Group], a: Column, b: Column) -> inference.Correlation:
-    """Correlation of two columns over the groups' means at the selected epoch, twins with and without rho_distance counted once."""
-    means = [[group.estimate(c, SELECTED).mean for group in found] for c in (a, b)]
+def correlation(found: list[Group], a: Column, b: Column, how: str = SELECTED) -> inference.Correlation:
+    """Correlation of two columns over the groups' means, twins with and without rho_distance counted once."""
+    means = [[group.estimate(c, how).mean for group in found] for c in (a, b)]
     return inference.correlation(*means, groups.units(found))
 
 
 def correlations(found: list[Group], of: Column, with_: list[Column]) -> Table:
-    """Correlation over a data set's groups of one metric with others, at the selected epoch."""
+    """Correlation over a data set's groups of one metric with others, at the selected epoch; beside it that at the epoch chosen on test."""
     dataset, titles = found[0].dataset, ["quantity", "Pearson", "p", "Spearman", "groups"]
-    table = Table(f"{dataset}_correlations", f"{dataset}: correlation of {of.title} with", titles)
+    both = [group for group in found if group.has_both]
+    table = Table(
+        f"{dataset}_correlations", f"{dataset}: correlation of {of.title} with", titles + ["Pearson, epoch chosen on test"] * bool(both)
+    )
     results = [correlation(found, of, c) for c in with_]
     for c, result, p in zip(with_, results, inference.holm([result.p for result in results]), strict=True):
         coefficients = [Cell(result.pearson, sign=True), _p(p, 4), Cell(result.spearman, sign=True)]
-        table.add([text(c.title), *coefficients, Cell(result.count, digits=0)])
+        on_test = [Cell(correlation(both, of, c, BEST_ON_TEST).pearson, sign=True)] if both else []
+        table.add([text(c.title), *coefficients, Cell(result.count, digits=0), *on_test])
     epochs, *_ = notes.about(found, SELECTED, 1, None)
     table.notes = [
         f"Over the groups' means, each over {notes.seeds(found)}; a group and its twin with rho_distance count once, with their mean. "
@@ -65,14 +69,15 @@ def regularised(found: list[Group], shown: list[Column], ddof: int) -> Table | N
             one, other = tests[c][i]
             cells += [number(group.estimate(c, SELECTED, ddof), c) for group in pairs[i]]
             interval = inference.difference(other, one)
-            cells += [Cell(other.mean - one.mean, digits=c.digits, sign=True, interval=interval), _p(adjusted[c][i], 3)]
+            is_small = inference.is_small(other, one)
+            cells += [Cell(other.mean - one.mean, digits=c.digits, sign=True, interval=interval, is_small=is_small), _p(adjusted[c][i], 3)]
         seeds = dict.fromkeys((plain.seeds_text, with_rho.seeds_text))
         remarks = [f"{g.name}: {remark}" for g in (plain, with_rho) for remark in g.remarks + notes.fewer(g, shown, SELECTED)]
         table.add([text(plain.label), text(" / ".join(seeds)), *cells], remarks)
     table.notes = [
         "The two of a pair differ in the miner alone: distance, and rho_distance, which at times pushes a sample of the anchor's own class away. "
         "In brackets: 95 % interval of the difference (Welch's t). p: two-sided Welch's t-test of the two, Holm-corrected over the column's "
-        "pairs; - of one seed.",
+        "pairs; - of one seed. " + notes.TOO_SMALL,
         *_all_pairs(shown, tests),
         *notes.about(found, SELECTED, ddof, None),
     ]

@@ -153,13 +153,14 @@ def test_the_best_of_each_kind_of_embeddings_is_marked(tmp_path):
 def test_the_reality_checks_test_value_stands_beside_the_concatenated_one(tmp_path):
     make(tmp_path)
     (group,) = built(tmp_path)
-    test, validation = published.Value(MAP_R, SELECTED, 26.0, joined=True), published.Value(VALIDATED, SELECTED, 30.0)
+    validation, test = next(p for p in published.load("mlrc") if p.group == "MLRC_CUB_Margin").figures
+    assert (test.column, validation.column) == (MAP_R, VALIDATED) and published.rule(test) == published.rule(validation) == SELECTED
     assert published.compare(group, test)[0].mean == pytest.approx(40) and published.compare(group, validation)[0].mean == pytest.approx(
         31.5
     )
     (group,) = built(tmp_path / ".." / make(tmp_path / "other", joined=None).parent.parent)
     assert not published.joined(group, test) and published.compare(group, test)[0].mean == pytest.approx(100 * np.mean([on_test(1, f) for f in range(4)]))  # fmt: skip
-    assert next(v for p in published.load("mlrc") for v in p.values if v.column.split == "test").joined
+    assert published.is_joined(test) and not published.is_joined(validation)
 
 
 def test_a_mean_of_some_cross_validations_is_not_printed_and_not_the_best(tmp_path):

@@ -7,8 +7,7 @@ import pytest
 
 import parameters
 import Result_Evaluations
-from results import collect, columns, formats, groups, published, tables
-from results.published import FOLDER
+from results import collect, columns, formats, groups, ledger, published, tables
 from tests.results.made import lines, make_run, rows
 
 resolved = parameters.read
@@ -26,22 +25,16 @@ def run_of(root, configuration, seed=0, value=0.6, **changes):
     return make_run(root, found=metrics, epochs=2, **{k: v for k, v in flags.items() if k != "n_epochs"})
 
 
-@pytest.mark.parametrize(
-    ("source", "count", "table"), [("published", 67, "published_revisit_icml2020.csv"), ("mlrc", 56, "mlrc_map_r.csv")]
-)
-def test_every_published_row_joins_a_configuration(source, count, table):
+@pytest.mark.parametrize(("source", "count", "figures"), [("published", 67, 67), ("mlrc", 56, 98)])
+def test_every_published_figure_of_a_run_joins_its_configuration(source, count, figures):
     found = published.load(source)
-    with open(FOLDER / table, newline="") as file:
-        texts = [row for row in csv.DictReader(file)]
-    assert len(found) == len(texts) == count and len({(p.dataset, p.group) for p in found}) == count
-    if source == "published":
-        assert {(p.dataset, p.method, p.values[0].mean, p.values[0].deviation, p.rho) for p in found} == {
-            (t["dataset"], t["method"], float(t["R@1_mean"]), float(t["R@1_std(ddof0,5 seeds)"]), float(t["rho_spectrum@2(train)"]))
-            for t in texts
-        }
-    else:
-        assert sorted(p.values[0].mean for p in found) == pytest.approx(sorted(100 * float(t["validation_map_r"]) for t in texts))
-        assert sum(len(p.values) == 2 for p in found) == 42
+    with open(ledger.FILE, newline="") as file:
+        rows_there = [row for row in csv.DictReader(file) if row["group"].startswith("MLRC") == (source == "mlrc") and row["group"]]
+    assert len(found) == len({(p.dataset, p.group) for p in found}) == count and len(rows_there) == figures
+    assert {(p.group, f.column.split, f.value) for p in found for f in p.figures} == {
+        (row["group"], "val" if row["metric"].startswith("val/") else "test", float(row["value"])) for row in rows_there
+    }
+    assert all(math.isfinite(p.rho) == (source == "published") for p in found)
 
 
 def test_alike_by_name_or_by_flags_and_what_differs_is_told(tmp_path):
@@ -75,7 +68,7 @@ def test_difference_and_z(tmp_path):
         found = [(1, "test", "e_recall@1", value - 0.1), (2, "test", "e_recall@1", value), (2, "train", "rho_spectrum@2", 0.2)]
         make_run(tmp_path, found=found, **{**flags, "n_epochs": 2})
     (match,) = published.match(built(tmp_path), [configuration], resolved)
-    ours, against = published.compare(match.group, match.published.values[0])
+    ours, against = published.compare(match.group, match.published.figures[0])
     mean = 100 * sum(values) / 3
     spread = sum((100 * v - mean) ** 2 for v in values)
     assert ours.mean == pytest.approx(mean) and ours.deviation == pytest.approx(math.sqrt(spread / 3)), "ddof 0, as published"

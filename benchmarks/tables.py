@@ -1,0 +1,70 @@
+"""How long Result_Evaluations.py takes for many runs, and how much memory: `python benchmarks/tables.py` (targets: 20 s, 1 GB for 340 runs).
+
+The runs are synthetic, in the shape of the ICML paper's: 68 groups of five seeds on three data sets, 150 epochs, 15 metrics on three splits.
+"""
+
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from utilities.errors import OneLineParser  # noqa: E402
+from utilities.numbers import whole  # noqa: E402
+
+SECONDS, MEGABYTES = 20, 1000  # the targets
+DATASETS, SEEDS = ("cub200", "cars196", "online_products"), 5
+
+
+def make(root: Path, runs: int, epochs: int) -> int:
+    """Write run folders below `root`, two of three data sets with validation. Returns how many."""
+    import parameters
+    from tests.results.made import ENVIRONMENT, make_run, rows
+
+    own = ("n_epochs", "group", "seed", "savename")
+    flags = {
+        name: value for name, value in parameters.read([]).saved().items() if name not in own
+    }  # all, as a run's parameters.yaml has them
+    transforms = {"testing": "Resize(size=[256]); CenterCrop(size=(224, 224))"}
+    recorded = {**ENVIRONMENT, "weights": "IMAGENET1K_V1", "data": {**ENVIRONMENT["data"], "transforms": transforms}}
+    groups = -(-runs // SEEDS)
+    for group in range(groups):
+        dataset = DATASETS[group % len(DATASETS)]
+        splits = ("train", "test") if dataset == DATASETS[-1] else ("train", "val", "test")
+        for seed in range(SEEDS):
+            quality = 0.5 + 0.3 * group / groups
+            found = rows(quality, epochs, seed, splits)
+            changed = {"dataset": dataset, "use_tv_split": "val" in splits, "loss_margin_beta": 1 + group}
+            make_run(root, f"Method_{group:02d}", seed, epochs=epochs, found=found, environment=recorded, **flags | changed)
+    return groups * SEEDS
+
+
+def main() -> None:
+    """Make the runs, evaluate them in a process of their own, print what it took."""
+    parser = OneLineParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--runs", type=whole(1), default=340, help="how many run folders (default: 340)")
+    parser.add_argument("--epochs", type=whole(2), default=150, help="recorded epochs a run (default: 150)")
+    parser.add_argument("--repeats", type=whole(1), default=3, help="how often it is measured (default: 3)")
+    opt = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        count = make(Path(folder) / "runs", opt.runs, opt.epochs)
+        words = ["--runs", f"{folder}/runs", "--out", f"{folder}/out", "--compare_to", "ledger", "--plan", "1"]
+        taken = []
+        for _ in range(opt.repeats):
+            began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run([sys.executable, "Result_Evaluations.py", *words], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            taken.append((time.perf_counter() - began, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime))
+        page = (Path(folder) / "out" / "index.html").stat().st_size
+    print(
+        f"{count} runs of {opt.epochs} epochs: {min(wall for wall, _ in taken):.1f} s at best of {opt.repeats} (target: {SECONDS} s), {min(cpu for _, cpu in taken):.1f} s of processor time"
+    )
+    print(f"memory: {after.ru_maxrss / 1e3:.0f} MB (target: {MEGABYTES} MB); the page has {page / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()

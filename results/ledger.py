@@ -1,0 +1,235 @@
+"""The ledger: the conditions under which a number was made, of runs and of published figures, and which numbers share them.
+
+The published figures are docs/published/ledger.csv, each with its source. What a source does not state is `not stated` there, and counts
+as differing: nobody can know that it is the same.
+"""
+
+import csv
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from results import columns, roles, settings
+from results.columns import Column
+from results.groups import Group
+from results.recorded import RecordedRun
+from utilities.flags import has_folds
+
+FILE = Path(__file__).resolve().parent.parent / "docs" / "published" / "ledger.csv"
+NOT_STATED, UNKNOWN = "not stated", settings.UNKNOWN
+CONDITIONS = {  # column of the ledger -> its title
+    "dataset": "data set", "split": "split", "boxes": "boxes", "pretraining": "pretraining", "backbone": "backbone", "dimensions": "dimensions",
+    "crop": "crop", "test_resize": "test resize", "batch": "batch", "sampler": "sampler", "epochs": "epochs", "selection": "epoch selected on",
+    "seeds": "seeds",
+}  # fmt: skip
+TEST, BY_CLASSES, BY_SAMPLES = "test", "validation by classes", "validation by samples"  # what selected an epoch
+LAST, UNTRAINED = "last", "nothing, untrained"
+OF_SAMPLES = ("closed_set", "index")  # split schemes whose validation has the classes of training
+CROP, RESIZE = (re.compile(rf"{name}\(size=[\[(]?(\d+)(?:, (\d+))?") for name in ("CenterCrop", "Resize"))
+
+
+class Program(NamedTuple):
+    """What the program knows of networks and data, as the caller hands it in; the tables import no plug-ins.
+
+    `weights`: --arch -> the name of the weights that it loads by itself, None where it has none. `backbone`: --arch -> it without its
+    traits. `sizes`: flags -> crop and resize of test images, None where they are not known.
+    """
+
+    weights: Callable[[str], str | None]
+    backbone: Callable[[str], str]
+    sizes: Callable[[dict], tuple | None]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One published number in printed units (percent where the metric is a share); its deviation has ddof 0.
+
+    Args:
+        conditions: as `CONDITIONS` names them, texts.
+        group: of the run in our scripts that repeats it; empty where there is none.
+        text: the value with as many digits as its source gives.
+    """
+
+    source: str
+    method: str
+    group: str
+    column: Column
+    value: float
+    deviation: float
+    text: str
+    note: str
+    conditions: tuple[tuple[str, str], ...]
+
+    @property
+    def dataset(self) -> str:
+        """The data set."""
+        return self.condition("dataset")
+
+    @property
+    def seeds(self) -> int:
+        """How many seeds its mean is of; 1 where its source does not say."""
+        stated = self.condition("seeds")
+        return int(stated) if stated.isdigit() else 1
+
+    def condition(self, name: str) -> str:
+        """One of its conditions."""
+        return dict(self.conditions)[name]
+
+
+def figures() -> list[Figure]:
+    """All published figures, in the order of the file."""
+    with open(FILE, encoding="utf-8", newline="") as file:
+        return [_figure(row) for row in csv.DictReader(file)]
+
+
+def _figure(row: dict) -> Figure:
+    split, _, metric = row["metric"].rpartition("/")
+    deviation = float(row["deviation"]) if row["deviation"] else float("nan")
+    conditions = tuple((name, row[name]) for name in CONDITIONS)
+    measured = columns.column(split or "test", metric)
+    return Figure(
+        row["source"], row["method"], row["group"], measured, float(row["value"]), deviation, row["value"], row["note"], conditions
+    )
+
+
+def of_group(group: Group, program: Program, defaults: dict | None = None) -> dict[str, str]:
+    """The conditions of a group's runs, texts as in the ledger; where its runs differ (in weights, for one) all of them.
+
+    Args:
+        defaults: flag -> default of main.py, for flags that the runs were recorded without.
+    """
+    each = [of_run(run, program, defaults) for run in group.counted or group.runs]
+    return settings.together(each) | {"seeds": str(len(group.seeds))}
+
+
+def of_run(run: RecordedRun, program: Program, defaults: dict | None = None) -> dict[str, str]:
+    """The conditions of one run, without the number of its group's seeds."""
+    flags = {**(defaults or {}), **run.flags}
+    crop, resize = _sizes(run, flags, program)
+    return {
+        "dataset": run.dataset,
+        "split": _split(flags, defaults or {}),
+        "boxes": _boxes(flags),
+        "pretraining": _pretraining(run, flags, program),
+        "backbone": program.backbone(str(flags.get("arch", UNKNOWN)))
+        .rpartition(":")[2]
+        .partition(".")[0],  # a tag behind a dot names the weights
+        "dimensions": settings.shown(flags.get("embed_dim", UNKNOWN)),
+        "crop": crop,
+        "test_resize": resize,
+        "batch": settings.shown(flags.get("bs", UNKNOWN)),
+        "sampler": f"{flags.get('data_sampler', UNKNOWN)}, {flags.get('samples_per_class', UNKNOWN)} a class",
+        "epochs": _epochs(flags),
+        "selection": _selection(run, flags),
+    }
+
+
+def _split(flags: dict, defaults: dict) -> str:
+    """The scheme (`half`: the field's own split) and every flag of the data that is not at its default, boxes aside."""
+    unread = roles.without_effect(flags) | {"dataset", "dataset_name", "split_scheme", "use_tv_split"}
+    names = sorted(name for name in roles.of_data(flags) if name not in unread and not name.endswith("_boxes"))
+    always = {"tv_split_perc"}  # how much is cut for validation, where any is
+    told = [
+        f"{name} {settings.shown(flags[name])}" for name in names
+        if name in always or settings.shown(flags[name]) not in (*settings.UNSET, settings.shown(defaults.get(name)))
+    ]  # fmt: skip
+    return ", ".join([str(flags.get("split_scheme") or "half"), *told])
+
+
+def _boxes(flags: dict) -> str:
+    """Whether images are cut by bounding boxes; what a file of --dataset csv says of that is not known here."""
+    if any(value for name, value in flags.items() if name.endswith("_boxes")):
+        return "yes"
+    return UNKNOWN if flags.get("dataset") == "csv" else "no"
+
+
+def _pretraining(run: RecordedRun, flags: dict, program: Program) -> str:
+    """The weights' name as the run recorded it, else as its flags decide it: without either of the two flags it is the published one."""
+    if recorded := run.environment.get("weights"):
+        return recorded
+    if flags.get("not_pretrained"):
+        return "random"
+    if flags.get("weights"):
+        return str(flags["weights"])
+    return program.weights(str(flags.get("arch"))) or UNKNOWN
+
+
+def _sizes(run: RecordedRun, flags: dict, program: Program) -> tuple[str, str]:
+    """Crop and resize of the test images: as recorded, else as the flags decide them for networks that take 224 pixels."""
+    if recorded := run.environment.get("transforms, testing"):
+        found = [pattern.search(recorded) for pattern in (CROP, RESIZE)]
+        return tuple(_size(match) if match else "none" for match in found)
+    crop, resize = program.sizes(flags) or (UNKNOWN, UNKNOWN)
+    return str(crop), " x ".join(map(str, resize)) if isinstance(resize, tuple) else str(resize)
+
+
+def _size(match: re.Match) -> str:
+    return match[1] if match.re is CROP else " x ".join(filter(None, match.groups()))
+
+
+def _epochs(flags: dict) -> str:
+    """`150`; `1000 of 100 batches, patience 9` where epochs have a length of their own and a run may stop early."""
+    batches, patience = flags.get("iterations_per_epoch"), flags.get("patience")
+    text = f"{flags.get('n_epochs', UNKNOWN)}" + f" of {batches} batches" * (batches is not None)
+    return text + f", patience {patience}" * (patience is not None)
+
+
+def _selection(run: RecordedRun, flags: dict) -> str:
+    if flags.get("n_epochs") == 0:
+        return UNTRAINED
+    if columns.selection_split(run) != "val":
+        return TEST
+    by_samples = flags.get("split_scheme") in OF_SAMPLES if has_folds(flags) else flags.get("tv_split_by_samples")
+    return BY_SAMPLES if by_samples else BY_CLASSES
+
+
+def differences(ours: dict[str, str], figure: Figure) -> list[str]:
+    """The conditions in which a group and a figure are not known to be alike, in words; empty where they may stand beside each other."""
+    theirs = dict(figure.conditions)
+    if theirs["selection"] == LAST:
+        theirs["selection"] = ours["selection"]  # every run has a last epoch
+    silent = [title for name, title in CONDITIONS.items() if theirs[name] == NOT_STATED]
+    found = [f"{title} {theirs[n]} (ours: {ours[n]})" for n, title in CONDITIONS.items() if theirs[n] not in (ours[n], NOT_STATED)]
+    return found + [f"{NOT_STATED}: {', '.join(silent)}"] * bool(silent)
+
+
+@dataclass
+class Refused:
+    """Published figures of one source, metric and conditions that some groups must not stand beside, and what differs."""
+
+    groups: list[Group]
+    figures: list[Figure]
+    differences: list[str]
+
+
+@dataclass
+class Comparison:
+    """The groups of a data set and the published figures that may stand beside them, and those that may not."""
+
+    beside: list[tuple[Group, Figure]]
+    refused: list[Refused]
+
+
+def compare(found: list[Group], program: Program, defaults: dict, own=None) -> Comparison:
+    """The groups of one data set beside the ledger's figures in the metrics that they recorded.
+
+    Args:
+        own: (group, figure) -> whether the figure is of the group's own method; a group that shares the conditions of such figures stands
+            beside those alone, any other one beside all that share its conditions.
+    """
+    recorded = columns.recorded([run for group in found for run in group.runs])
+    there = [f for f in figures() if f.dataset == found[0].dataset and (f.column.split, f.column.metric) in recorded]
+    beside, refused = [], {}
+    for group in found:
+        ours, apart = of_group(group, program, defaults), {}
+        for figure in there:
+            apart.setdefault((figure.source, figure.column, tuple(differences(ours, figure))), []).append(figure)
+        shared = [figure for (*_, told), figures_ in apart.items() for figure in figures_ if not told and group.counted]
+        same = [figure for figure in shared if own and own(group, figure)]
+        beside += [(group, figure) for figure in same or shared]
+        for (*_, told), those in apart.items():
+            if told:
+                refused.setdefault((told, tuple(those)), []).append(group)
+    return Comparison(beside, [Refused(members, list(those), list(told)) for (told, those), members in refused.items()])

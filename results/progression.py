@@ -1,0 +1,70 @@
+"""Out-of-distribution progressions (Milbich et al., arXiv 2107.09562): a method's metric on splits that are ever harder, by their FID."""
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+
+from results import roles, settings
+from results.columns import SELECTED, Column
+from results.groups import Group
+from results.recorded import progression_of
+
+SPLIT_FLAG = "oodml_id"  # the flag in which the runs of one method differ from split to split
+
+
+@dataclass
+class Method:
+    """The groups of one method, split -> group, and the FID of each split."""
+
+    name: str
+    groups: dict[str, Group]
+    fids: dict[str, float]
+
+
+def find(found: list[Group]) -> dict[str, list[Method]]:
+    """Progression -> its methods with two splits or more. Groups are of one method where only the split's number tells their flags apart."""
+    members = {}
+    for group in found:
+        name, fid = progression_of(group.flags, group.dataset), _fid(group)
+        if name and fid is not None and group.counted:
+            alike = {flag: settings.shown(value) for flag, value in roles.compared(group.flags).items() if flag != SPLIT_FLAG}
+            members.setdefault((name, *sorted(alike.items())), []).append((group, fid))
+    progressions = {}
+    for (name, *_), those in members.items():
+        splits = sorted(those, key=lambda pair: pair[1])
+        ids = {str(group.flags.get(SPLIT_FLAG)): (group, fid) for group, fid in splits}
+        if len(ids) > 1:
+            method = Method(_common_name([group.label for group, _ in splits]), {i: g for i, (g, _) in ids.items()}, {i: f for i, (_, f) in ids.items()})  # fmt: skip
+            progressions.setdefault(name, []).append(method)
+    return progressions
+
+
+def _fid(group: Group) -> float | None:
+    """The mean over the runs that recorded it: it is of the split and the backbone, and theirs are the same."""
+    there = [run.fid for run in group.counted if run.fid is not None and np.isfinite(run.fid)]
+    return float(np.mean(there)) if there else None
+
+
+def _common_name(names: list[str]) -> str:
+    """What the names of a method's groups have in common: `Margin_ood_1`, `Margin_ood_2` are `Margin_ood`."""
+    if len(set(names)) == 1:
+        return names[0]
+    return os.path.commonprefix(names).rstrip("_-. 0123456789") or names[0]
+
+
+def shared_splits(methods: list[Method]) -> list[str]:
+    """The splits that all methods have, by rising FID."""
+    common = set.intersection(*(set(method.groups) for method in methods))
+    return sorted(common, key=lambda split: methods[0].fids[split])
+
+
+def areas(method: Method, splits: list[str], c: Column) -> np.ndarray:
+    """Areas `(n,)`, one a seed that all splits have: the mean height of its curve over the FIDs (trapezoids), in the metric's printed unit."""
+    fids = np.array([method.fids[split] for split in splits])
+    each = [dict(zip(method.groups[s].seeds, method.groups[s].values(c, SELECTED), strict=True)) for s in splits]
+    seeds = sorted(set.intersection(*map(set, each)), key=str)
+    heights = np.array([[values[seed] for values in each] for seed in seeds]).reshape(len(seeds), len(splits))
+    if len(splits) < 2 or fids[-1] == fids[0]:
+        return np.full(len(seeds), np.nan)
+    return np.trapezoid(heights, fids, axis=1) / (fids[-1] - fids[0])

@@ -1,0 +1,40 @@
+"""A method's metric on the splits of an out-of-distribution progression, and the area under it."""
+
+import numpy as np
+
+from results import columns, inference, progression
+from results.columns import SELECTED, Column
+from results.formats import Table
+from results.tables import notes
+from results.tables.notes import head, number, text
+
+FID_DIGITS = 1
+
+
+def progressed(name: str, methods: list[progression.Method], c: Column, ddof: int) -> Table:
+    """Methods x splits of one progression, the splits that all methods have, by rising FID, and the area under each method's curve."""
+    splits = progression.shared_splits(methods)
+    shown = columns.with_both([c], [run for method in methods for split in splits for run in method.groups[split].counted], SELECTED)
+    areas = {one: [progression.areas(method, splits, one) for method in methods] for one in shown}
+    places = {one: inference.ranked([inference.estimate(values) for values in areas[one]], one.higher) for one in shown}
+    heads = [*(f"area, {head(one)}" for one in shown), *(f"split {split}" for split in splits)]
+    table = Table(f"{name}_progression", f"{name}: {c.title} out of distribution", ["method", "seeds", *heads])
+    for i, method in enumerate(methods):
+        members = [method.groups[split] for split in splits]
+        numbers = [number(inference.estimate(areas[one][i], ddof), one, places[one][i]) for one in shown]
+        values = [number(group.estimate(c, SELECTED, ddof), c) for group in members]
+        fids = ", ".join(f"{split}: {method.fids[split]:.{FID_DIGITS}f}" for split in splits)
+        remarks = [f"FID of split {fids}"] + [
+            f"split {s}: {remark}" for s, group in zip(splits, members, strict=True) for remark in group.own_remarks
+        ]
+        more = sorted(set(method.groups) - set(splits))
+        remarks += [f"not all methods have split {', '.join(more)}: left out"] * bool(more)
+        table.add([text(method.name), text(str(np.isfinite(areas[c][i]).sum())), *numbers, *values], remarks)
+    everyone = [group for method in methods for group in method.groups.values()]
+    table.notes = [
+        "FID: Frechet distance of a split's training and test images in the backbone's features; the higher, the further from what was trained. Area: the mean "
+        "height of the curve of the metric over the FIDs of these splits (trapezoids), one a seed that all of them have.",
+        notes.RANKING.format(where="areas; other columns are not ranked"),
+        f"Mean and standard deviation (ddof {ddof}) over {notes.seeds(everyone)}. Epochs: selected epoch; {notes.rules(everyone)}.",
+    ]
+    return table

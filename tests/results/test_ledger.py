@@ -1,0 +1,193 @@
+"""The ledger: published figures with their conditions, those of runs, and what may stand beside what."""
+
+import csv
+import importlib
+import math
+
+import pytest
+
+import parameters
+import Result_Evaluations
+from results import collect, groups, ledger, published
+from results.recorded import RecordedRun
+from tests.results.made import ENVIRONMENT, lines, make_run, rows
+
+TRANSFORMS = {"testing": "Resize(size=[256], interpolation=InterpolationMode.BILINEAR, antialias=True); CenterCrop(size=(224, 224))"}
+RECORDED = {**ENVIRONMENT, "weights": "IMAGENET1K_V1", "data": {**ENVIRONMENT["data"], "transforms": TRANSFORMS}}
+
+
+@pytest.fixture(scope="module")
+def configurations():
+    return {p.group: p for source in published.SCRIPTS for p in published.load(source)}
+
+
+@pytest.fixture(scope="module")
+def defaults():
+    return vars(parameters.get_parser().parse_args([]))
+
+
+def make(root, flags, seeds=5, splits=("train", "test"), quality=0.628, environment=RECORDED, **changes):
+    """Five short runs of a configuration's flags, but for `changes`; what they recorded of epochs is what the flags plan."""
+    for seed in range(seeds):
+        own = {**flags, "seed": seed, **changes}
+        own.pop("savename")
+        last = [(own["n_epochs"], *row[1:]) for row in rows(quality, 1, seed, splits, ("e_recall@1", "map_r"), ())]
+        epochs = own.pop("n_epochs")
+        make_run(root, found=[(1, *row[1:]) for row in last] + last, epochs=epochs, environment=environment, **own)
+
+
+def evaluated(tmp_path, *words):
+    Result_Evaluations.main(
+        Result_Evaluations.read(["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--compare_to", "ledger", *words])
+    )
+    return lines(tmp_path / "out" / "cub200_ledger.csv")
+
+
+def test_every_row_is_whole_and_has_a_source():
+    with open(ledger.FILE, newline="", encoding="utf-8") as file:
+        found = list(csv.DictReader(file))
+    for row in found:
+        assert row["source"] and row["method"] and 0 < float(row["value"]) < 100 and all(row[name] for name in ledger.CONDITIONS), row
+        assert not row["deviation"] or float(row["deviation"]) > 0
+        assert row["selection"] in (ledger.TEST, ledger.BY_CLASSES, ledger.BY_SAMPLES, ledger.LAST, ledger.NOT_STATED)
+    counts = {
+        name: sum(row["source"].startswith(name) for row in found) for name in ("ICML 2020", "Reality Check", "Proxy-Anchor", "UNICOM")
+    }
+    assert counts == {"ICML 2020": 67, "Reality Check": 98, "Proxy-Anchor": 4, "UNICOM": 4} and len(found) == 205
+    values = {(row["method"], row["dataset"]): (row["value"], row["boxes"], row["backbone"]) for row in found if not row["group"]}
+    assert values["OML, triplet, hard miner", "cub200"] == ("83.7", "yes", "vit_small_patch16_224")
+    assert values["Proxy-Anchor", "online_products"] == ("79.2", "not stated", "bninception")
+    assert values["HIER, DINO", "cars196"][0] == "91.3" and values["IBC", "inshop"][0] == "92.8"
+
+
+def test_the_page_is_current(monkeypatch):
+    monkeypatch.syspath_prepend(ledger.FILE.parent.parent)
+    generate = importlib.import_module("generate_ledger")
+    assert generate.TARGET.read_text(encoding="utf-8") == generate.text(), "run: python docs/generate_ledger.py"
+
+
+def test_the_run_that_repeats_a_figure_has_its_conditions(configurations, defaults):
+    """Conditions of a run are read from its flags and records; those of the ledger were written by hand. Seeds and joined folds aside."""
+    told = 0
+    for p in configurations.values():
+        flags, val = p.flags(parameters.read), p.figures[0].column.split == "val"
+        run = RecordedRun("a", "a", p.dataset, "a", 0, flags=flags, environment={"weights": p.figures[0].condition("pretraining")})
+        run.series = type("Series", (), {"keys": {("val" if val else "test", flags["storage_metrics"][0]): 0}})
+        ours = ledger.of_run(run, Result_Evaluations.program(), defaults)
+        for figure in p.figures:
+            theirs = {name: value for name, value in figure.conditions if name != "seeds" and value != ledger.NOT_STATED}
+            assert {name: ours[name] for name in theirs} == theirs, p.group
+            told += 1
+    assert told == 67 + 98
+
+
+def test_the_same_conditions_give_difference_and_z(tmp_path, configurations):
+    make(tmp_path / "runs", configurations["CUB_MS"].flags(parameters.read))
+    line, *others = evaluated(tmp_path)
+    values = []
+    for path in sorted((tmp_path / "runs").rglob("metrics.csv")):
+        with open(path) as file:
+            values.append(
+                max(100 * float(row["value"]) for row in csv.DictReader(file) if (row["split"], row["metric"]) == ("test", "e_recall@1"))
+            )
+    mean = sum(values) / 5
+    variance = sum((value - mean) ** 2 for value in values)
+    z = (mean - 62.80) / math.sqrt(variance / 4 / 5 + 0.70**2 * 5 / 4 / 5)
+    assert (line["published"], line["value"], line["value deviation"]) == ("MS", "62.80", "0.70")
+    assert (line["ours"], line["ours deviation"]) == (f"{mean:.2f}", f"{math.sqrt(variance / 5):.2f}")
+    assert (line["difference"], line["z"]) == (f"{mean - 62.80:+.2f}", f"{z:+.2f}") and line["conditions that differ"] == "none"
+    assert "divided by the number of anchors" in line["remarks"], "the published code differed"
+    assert others and all(other["difference"] == other["z"] == other["ours"] == "" for other in others)
+    told = {other["published"]: other["conditions that differ"] for other in others}
+    assert told["Proxy-Anchor 69.9"] == (
+        "dimensions 512 (ours: 128); batch 120 (ours: 112); not stated: boxes, pretraining, crop, test resize, sampler, epochs, epoch selected on, seeds"
+    )
+    assert told["OML, triplet, hard miner 83.7"].startswith(
+        "boxes yes (ours: no); pretraining vit_small_patch16_224.dino (ours: IMAGENET1K_V1)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"cub_boxes": True}, "boxes no (ours: yes)"),
+        ({"bs": 56}, "batch 112 (ours: 56)"),
+        ({"samples_per_class": 4}, "sampler class_random, 2 a class (ours: class_random, 4 a class)"),
+        ({"embed_dim": 512}, "dimensions 128 (ours: 512)"),
+        ({"arch": "bninception_frozen_normalize"}, "backbone resnet50 (ours: bninception)"),
+        ({"n_epochs": 40}, "epochs 150 (ours: 40)"),
+        ({"n_epochs": 150, "iterations_per_epoch": 100, "patience": 200}, "epochs 150 (ours: 150 of 100 batches, patience 200)"),
+        ({"seeds": 3}, "seeds 5 (ours: 3)"),
+        ({"environment": {**RECORDED, "weights": "random"}}, "pretraining IMAGENET1K_V1 (ours: random)"),
+        (
+            {"environment": {**RECORDED, "data": {"transforms": {"testing": "Resize(size=[256, 256]); CenterCrop(size=(227, 227))"}}}},
+            "crop 224 (ours: 227); test resize 256 (ours: 256 x 256)",
+        ),
+        (
+            {"use_tv_split": True, "splits": ("train", "val", "test")},
+            "split half (ours: half, tv_split_perc 0.8); epoch selected on test (ours: validation by classes)",
+        ),
+        (
+            {"use_tv_split": True, "tv_split_by_samples": True, "splits": ("train", "val", "test")},
+            "split half (ours: half, tv_split_by_samples True, tv_split_perc 0.8); epoch selected on test (ours: validation by samples)",
+        ),
+    ],
+)  # fmt: skip
+def test_a_condition_that_differs_is_named_and_nothing_is_compared(tmp_path, configurations, defaults, changes, told):
+    make(tmp_path, configurations["CUB_MS"].flags(parameters.read), **changes)
+    found = groups.build(collect.collect([str(tmp_path)], [])[0], defaults)
+    made = ledger.compare(found, Result_Evaluations.program(), defaults)
+    assert not made.beside
+    (icml,) = [one for one in made.refused if one.figures[0].source.startswith("ICML")]
+    assert "; ".join(icml.differences) == told and len(icml.figures) == 23 and icml.groups == found
+
+
+def test_a_new_method_stands_beside_all_figures_of_its_conditions(tmp_path, configurations):
+    make(tmp_path / "runs", configurations["CUB_MS"].flags(parameters.read), group="New", loss="circle", quality=0.7)
+    make(tmp_path / "runs", configurations["CUB_MS"].flags(parameters.read), group="Wide", loss="circle", embed_dim=512)
+    found = evaluated(tmp_path)
+    assert sum(line["group"] == "New" and line["difference"] != "" for line in found) == 23
+    assert {line["group"] for line in found if line["published"].startswith("Npair 61.63, GenLifted")} == {"Wide"}
+    assert {line["group"] for line in found if line["published"] == "IBC 70.3"} == {"New", "Wide"}, "what differs is not the same"
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "other conditions: not to be compared" in page and "docs/ledger.md" in page
+    text = (tmp_path / "out" / "cub200_ledger.tex").read_text()
+    assert r"p{.22\linewidth}" in text
+
+
+def test_runs_that_recorded_no_weights_and_no_sizes_have_those_that_their_flags_decide(configurations, defaults):
+    flags = configurations["CUB_MS"].flags(parameters.read)
+
+    def conditions(**changes):
+        return ledger.of_run(RecordedRun("a", "a", "cub200", "a", 0, flags={**flags, **changes}), Result_Evaluations.program(), defaults)
+
+    plain = conditions()
+    assert (plain["pretraining"], plain["crop"], plain["test_resize"]) == ("IMAGENET1K_V1", "224", "256")
+    assert conditions(not_pretrained=True)["pretraining"] == "random" and conditions(weights="own.pth")["pretraining"] == "own.pth"
+    assert conditions(arch="mine_frozen")["pretraining"] == conditions(arch="conv4_normalize")["pretraining"] == ledger.UNKNOWN
+    assert (conditions(augmentation="plain")["crop"], conditions(augmentation="plain")["test_resize"]) == ("227", "256 x 256")
+    assert conditions(crop_size=100, resize_size=120)["crop"] == "100" and conditions(dataset="csv")["boxes"] == ledger.UNKNOWN
+    assert conditions(arch="timm:vit_small_patch16_224.dino_frozen_normalize", weights="x")["backbone"] == "vit_small_patch16_224"
+    assert conditions(n_epochs=0)["selection"] == ledger.UNTRAINED
+
+
+def test_a_figure_of_the_last_epoch_is_compared_with_ours(configurations):
+    figure = configurations["CUB_MS"].figures[0]
+    ours = dict(figure.conditions)
+    last = ledger.Figure(**{**vars(figure), "conditions": tuple({**ours, "selection": ledger.LAST}.items())})
+    assert ledger.differences(ours, last) == [] and published.rule(last) == "last" and published.rule(figure) == "best_on_test"
+
+
+def test_a_data_set_without_figures_is_said(tmp_path):
+    for seed in range(2):
+        make_run(tmp_path / "runs", "G", seed, epochs=2, dataset="glyphs")
+        make_run(tmp_path / "both", "G", seed, epochs=2, dataset="glyphs")
+        make_run(tmp_path / "both", "C", seed, epochs=2)
+    words = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--compare_to", "ledger"]
+    with pytest.raises(
+        Result_Evaluations.UserError,
+        match="--compare_to ledger: no figures on glyphs in a metric that was recorded; there are some on cub200",
+    ):
+        Result_Evaluations.main(Result_Evaluations.read(words))
+    Result_Evaluations.main(Result_Evaluations.read([*words[:1], str(tmp_path / "both"), *words[2:]]))
+    assert "no figures on glyphs" in (tmp_path / "out" / "index.html").read_text() and (tmp_path / "out" / "cub200_ledger.md").exists()

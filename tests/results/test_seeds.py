@@ -1,0 +1,271 @@
+"""What seeds can show: power and plans recomputed by hand, marks, first places and the order on validation; both selections; progressions."""
+
+import math
+import statistics
+
+import numpy as np
+import pytest
+import yaml
+from scipy import special, stats
+
+import Result_Evaluations
+from results import collect, columns, groups, inference, progression, tables
+from results.inference import Estimate
+from tests.results.made import lines, make_run
+
+R1 = columns.column("test", "e_recall@1")
+
+
+def by_hand(true, s1, n1, s2, n2):
+    """Power of Welch's test: the chance that |Z + shift| / sqrt(V / df) is above the bound, summed over the chi-squared V."""
+    a, b = s1**2 / n1, s2**2 / n2
+    freedom = (a + b) ** 2 / (a**2 / (n1 - 1) + b**2 / (n2 - 1))
+    bound, shift = stats.t.ppf(0.975, freedom), true / math.sqrt(a + b)
+
+    v = np.linspace(0, freedom + 12 * math.sqrt(2 * freedom) + 60, 400_001)[1:] - 1e-9
+    limit, step = bound * np.sqrt(v / freedom), v[1] - v[0]
+    density = np.exp((freedom / 2 - 1) * np.log(v) - v / 2 - special.gammaln(freedom / 2) - freedom / 2 * math.log(2))
+    return float(((special.ndtr(shift - limit) + special.ndtr(-limit - shift)) * density).sum() * step)
+
+
+@pytest.mark.parametrize(
+    "case", [(1, 0.5, 5, 0.5, 5), (0.3, 0.7, 3, 0.2, 9), (2, 0.5, 2, 0.9, 2), (0, 1, 5, 1, 5), (-1, 0.6, 8, 0.6, 8), (3, 0.2, 5, 0.2, 5)]
+)
+def test_power_is_that_of_the_definition(case):
+    true, s1, n1, s2, n2 = case
+    found = inference.power(true, Estimate(0, s1, n1), Estimate(0, s2, n2))
+    assert found == pytest.approx(by_hand(*case), abs=2e-3)
+    assert true or found == pytest.approx(0.05, abs=1e-9), "without a difference the test errs in five of a hundred"
+
+
+def test_power_is_the_share_of_significant_tests_in_simulated_runs():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(0, 0.5, (4000, 5)), rng.normal(0.8, 0.5, (4000, 5))
+    share = (stats.ttest_ind(a, b, axis=1, equal_var=False).pvalue < 0.05).mean()
+    assert share == pytest.approx(inference.power(0.8, Estimate(0, 0.5, 5), Estimate(0, 0.5, 5)), abs=0.025)
+
+
+def test_power_at_its_ends():
+    one, five = Estimate(0, math.nan, 1), Estimate(0, 0.5, 5)
+    assert math.isnan(inference.power(1, one, five)) and math.isnan(inference.least_shown(one, five))
+    assert (
+        inference.power(1, Estimate(0, 0.0, 3), Estimate(0, 0.0, 3)) == 1
+        and inference.power(0, Estimate(0, 0.0, 3), Estimate(0, 0.0, 3)) == 0
+    )
+    assert inference.least_shown(Estimate(0, 0.0, 3), Estimate(0, 0.0, 3)) == 0
+    for shift in np.geomspace(10, 1e6, 60):  # scipy gives NaN for some of these
+        for count in (2, 3, 5, 1000):
+            group = Estimate(0, 1.0, count)
+            assert 0.5 < inference.power(shift * math.sqrt(2 / count), group, group) <= 1
+
+
+def is_fewest(count, points, deviation):
+    """Whether so many seeds a group suffice and one less does not."""
+    enough = by_hand(points, deviation, count, deviation, count) >= 0.8
+    return enough and (count == 2 or by_hand(points, deviation, count - 1, deviation, count - 1) < 0.8)
+
+
+@pytest.mark.parametrize("deviation", [0.1, 0.35, 0.8, 2.0])
+@pytest.mark.parametrize("points", [0.5, 1.0, 2.0])
+def test_the_needed_seeds_are_the_fewest_that_suffice(deviation, points):
+    found = inference.seeds_needed(points, deviation)
+    assert is_fewest(found, points, deviation)
+    least = inference.least_shown(Estimate(0, deviation, found), Estimate(0, deviation, found))
+    assert least <= points and by_hand(least, deviation, found, deviation, found) == pytest.approx(0.8, abs=2e-4)
+
+
+def test_seeds_that_cannot_be_told():
+    assert inference.seeds_needed(1, math.nan) is None and inference.seeds_needed(1e-6, 1.0) is None and inference.seeds_needed(1, 0.0) == 2
+    assert inference.pooled([Estimate(1, 0.3, 5), Estimate(2, 0.6, 3), Estimate(3, math.nan, 1)]).deviation == pytest.approx(
+        math.sqrt((4 * 0.09 + 2 * 0.36) / 6)
+    )
+    assert math.isnan(inference.pooled([]).deviation)
+
+
+def test_a_difference_that_the_seeds_cannot_show_is_marked():
+    """Three groups of five, deviation .5: by hand, 0.6 is shown with 38 %, 1.2 with 91 %."""
+    values = [Estimate(60, 0.5, 5), Estimate(59.4, 0.5, 5), Estimate(58.8, 0.5, 5), Estimate(59.9, math.nan, 1)]
+    assert by_hand(0.6, 0.5, 5, 0.5, 5) < 0.5 and by_hand(1.2, 0.5, 5, 0.5, 5) > 0.9
+    assert [place.is_small for place in inference.ranked(values, True)] == [False, True, False, False]
+
+
+def curves(test, val=None):
+    """Rows of two epochs: (test value, validation value) of each."""
+    found = []
+    for epoch, value in enumerate(test, 1):
+        found += [(epoch, "test", "e_recall@1", value)] + ([(epoch, "val", "e_recall@1", val[epoch - 1])] if val else [])
+    return found
+
+
+VALUES = {"A": ([0.60, 0.62, 0.61], 0.5), "B": ([0.61, 0.60, 0.64], 0.6), "C": ([0.50, 0.52, 0.54], 0.4), "D": ([0.60, 0.62, 0.58], 0.3)}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """Four groups of three seeds; validation prefers epoch 1, on test epoch 2 is better by 1, 2 and 3 points in seeds 0, 1, 2."""
+    root, out = tmp_path_factory.mktemp("runs"), tmp_path_factory.mktemp("out")
+    for i, (group, (values, val)) in enumerate(VALUES.items()):
+        for seed, value in enumerate(values):
+            gain = 0.01 * (seed + 1)
+            make_run(
+                root,
+                group,
+                seed,
+                epochs=2,
+                found=curves([value, value + gain], [val + 0.02, val + 0.001 * seed]),
+                loss_margin_beta=1 + i,
+                use_tv_split=True,
+            )
+    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(root), "--out", str(out), "--plan", "0.7"]))
+    return root, out
+
+
+def test_both_selections_stand_side_by_side(written):
+    _, out = written
+    for name, key, heads in (
+        ("cub200_selected", "group", ("R@1 [%]", "R@1 chosen on test [%]")),
+        ("cub200_last", "group", ("R@1 chosen on validation [%]", "R@1 chosen on test [%]")),
+        ("cub200_best_on_test", "group", ("R@1 chosen on validation [%]", "R@1 [%]")),
+        ("shared_selected", "method", ("cub200 R@1 [%]", "cub200 R@1 chosen on test [%]")),
+    ):
+        for line in lines(out / f"{name}.csv"):
+            mean = 100 * statistics.mean(VALUES[line[key]][0])
+            assert (line[heads[0]], line[heads[1]]) == (f"{mean:.2f}", f"{mean + 2:.2f}"), name
+            gap = "R@1 optimism" if key == "group" else "cub200 R@1 optimism"
+            assert (line[gap], line[f"{gap} deviation"]) == ("+2.00", "1.00"), "paired by seed"
+    found = lines(out / "cub200_optimism.csv")
+    assert [line["optimism"] for line in found] == ["+2.00"] * 5 and found[-1]["group"] == "mean of 4 groups"
+    assert [line["epoch (validation)"] + line["epoch (test)"] for line in found[:4]] == ["1.02.0"] * 4
+    assert (out / "cub200_optimism.png").read_bytes().startswith(b"\x89PNG")
+    assert (out / "index.html").read_text().count("makes R@1 on test better by 2.00 points, the mean of 4 groups") == 1
+
+
+def test_without_validation_there_is_one_selection(tmp_path):
+    for group in "AB":
+        make_run(tmp_path / "runs", group, 0, epochs=2, found=curves([0.5, 0.6]))
+        make_run(tmp_path / "once", group, 0, epochs=2, found=curves([0.5, math.nan], [0.5, 0.6]))
+    for name in ("runs", "once"):
+        found = groups.build(collect.collect([str(tmp_path / name)], [])[0])
+        assert tables.optimism(found, [R1], 1) is None and tables.on_average(found, {"cub200": R1}) == []
+        assert columns.with_both([R1], found[0].counted, "selected") == [R1]
+
+
+def test_optimism_of_a_metric_where_lower_is_better(monkeypatch, tmp_path):
+    monkeypatch.setattr(columns, "direction", lambda metric: metric != "low")
+    found = [(e, s, m, v) for e, low, high in ((1, 0.4, 0.6), (2, 0.3, 0.5)) for s, m, v in (("val", "e_recall@1", high), ("test", "e_recall@1", high), ("test", "low", low))]  # fmt: skip
+    run = collect.collect([str(make_run(tmp_path, "A", 0, epochs=2, found=found).parent)], [])[0][0]
+    low = columns.Column("test", "low", False, True)
+    assert columns.value(run, columns.by(low, columns.OPTIMISM), "selected") == pytest.approx(0.1)
+
+
+def test_the_power_table_and_the_plan(written, capsys):
+    root, out = written
+    found = {line["group"]: line for line in lines(out / "cub200_power.csv")}
+    spread = {group: statistics.stdev([100 * v for v in values]) for group, (values, _) in VALUES.items()}
+    pooled = math.sqrt(statistics.mean(s**2 for s in spread.values()))
+
+    for group, deviation in spread.items():
+        assert found[group]["deviation of R@1"] == f"{deviation:.2f}" and is_fewest(int(found[group]["seeds for 2"]), 2, deviation)
+        least = float(found[group]["least difference shown"])
+        assert by_hand(least, deviation, 3, deviation, 3) == pytest.approx(0.8, abs=0.005)
+    total = found["all, pooled (4)"]
+    assert all(is_fewest(int(total[f"seeds for {points:g}"]), points, pooled) for points in (0.7, 1, 2))
+    low, high = math.sqrt(2 / stats.chi2.ppf(0.975, 2)), math.sqrt(2 / stats.chi2.ppf(0.025, 2))
+    assert f"between {low:.2f} and {high:.2f} times it" in total["notes"]
+    of = groups.build(collect.collect([str(root)], [])[0])
+    counts = sorted(int(found[group]["seeds for 2"]) for group in spread)
+    assert tables.plan(of, R1, 2).startswith(
+        f"plan, cub200: {total['seeds for 2']} seeds a group show a difference of 2 points of R@1 with a chance of 80%"
+    )
+    assert f"by their own deviations {counts[0]} to {counts[-1]})" in tables.plan(of, R1, 2)
+
+
+def test_the_plan_is_printed(tmp_path, capsys):
+    for seed in (0, 1):
+        make_run(tmp_path / "runs", "A", seed, epochs=2, found=curves([0.5 + 0.01 * seed, 0.4]))
+    make_run(tmp_path / "runs", "B", 0, epochs=2, found=curves([0.5, 0.4]), dataset="cars196")
+    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--plan", "1"]))
+    said = capsys.readouterr().out
+    assert "plan, cub200: 9 seeds a group" in said and "plan, cars196: no group has two seeds, so that no deviation is known" in said
+    assert by_hand(1, math.sqrt(0.5), 9, math.sqrt(0.5), 9) >= 0.8 > by_hand(1, math.sqrt(0.5), 8, math.sqrt(0.5), 8)
+    with pytest.raises(SystemExit):
+        Result_Evaluations.read(["--plan", "0"])
+
+
+def test_first_places_and_the_order_on_validation(written):
+    _, out = written
+    found = {line["group"]: line for line in lines(out / "cub200_ranks.csv")}
+    share = {"A": 100 / 2 / 3, "B": 100 * 2 / 3, "C": 0.0, "D": 100 / 2 / 3}  # seed 0: B; seed 1: A and D tie; seed 2: B
+    assert {group: line["first over seeds [%]"] for group, line in found.items()} == {
+        group: f"{value:.1f}" for group, value in share.items()
+    }
+    assert [found[g]["rank on test"] + found[g]["rank on validation"] for g in "ABCD"] == ["22", "11", "43", "34"]
+    exact = {group: 0.0 for group in "ABD"}  # all 27^3 draws of three seeds of three groups; C is never first
+    means = {group: [sum(draw) / 3 for draw in np.ndindex(3, 3, 3) for draw in [[VALUES[group][0][i] for i in draw]]] for group in exact}
+    a, b, d = np.meshgrid(*(np.round(means[g], 9) for g in "ABD"), indexing="ij")
+    best = np.maximum(np.maximum(a, b), d)
+    ties = sum((x == best).astype(float) for x in (a, b, d))
+    for group, values in zip("ABD", (a, b, d), strict=True):
+        assert float(found[group]["first in the bootstrap [%]"]) == pytest.approx(100 * ((values == best) / ties).mean(), abs=1.5)
+    assert found["C"]["first in the bootstrap [%]"] == "0.0"
+    tau = stats.kendalltau([2, 1, 3, 4], [2, 1, 4, 3])
+    assert (
+        f"Kendall's tau of the order on validation and on test over 4 groups: {tau.statistic:+.2f} (p {tau.pvalue:.3g})"
+        in found["A"]["notes"]
+    )
+
+
+def test_ranks_without_common_seeds_and_of_lone_groups(tmp_path):
+    for group, seeds in (("A", (0, 1)), ("B", (2, 3)), ("C", (0,))):
+        for seed in seeds:
+            make_run(tmp_path, group, seed, epochs=1, found=curves([0.5]))
+    found = groups.build(collect.collect([str(tmp_path)], [])[0])
+    table = tables.ranks(found, R1)
+    assert [row[0].text for row in table.rows] == ["A", "B"] and all(math.isnan(row[3].value) and row[4].value == 50 for row in table.rows)
+    assert "- where the groups have no seeds in common" in table.notes[0] and tables.ranks(found[:1], R1) is None
+
+
+@pytest.fixture(scope="module")
+def progressions(tmp_path_factory):
+    root = tmp_path_factory.mktemp("progression")
+    for loss, drop in (("margin", 0.1), ("triplet", 0.2)):
+        for split, fid in ((3, 100.0), (1, 20.0), (2, 40.0)) + (((4, 200.0),) if loss == "margin" else ()):
+            for seed in (0, 1):
+                value = 0.7 + 0.01 * seed - drop * fid / 100
+                folder = make_run(
+                    root, loss.title(), seed, epochs=2, found=curves([value, value + 0.02], [0.5, 0.4]), name=f"{loss}_{split}_s{seed}", loss=loss,
+                    split_scheme="oodml", oodml_file="cub.pkl", oodml_id=split,
+                )  # fmt: skip
+                path = folder / "environment.yaml"
+                content = yaml.safe_load(path.read_text()) if path.exists() else {}
+                path.write_text(yaml.safe_dump({**content, "data": {**(content.get("data") or {}), "oodml": {"fid": fid}}}))
+    return root
+
+
+def test_a_progression_has_a_table_an_area_and_a_figure(progressions, tmp_path):
+    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(progressions), "--out", str(tmp_path)]))
+    found = {line["method"]: line for line in lines(tmp_path / "cub200_progression.csv")}
+    for name, drop in (("Margin", 10), ("Triplet", 20)):
+        heights = [70.5 - drop * fid / 100 for fid in (20, 40, 100)]
+        area = ((heights[0] + heights[1]) / 2 * 20 + (heights[1] + heights[2]) / 2 * 60) / 80
+        line = found[name]
+        assert [line[f"split {split}"] for split in (1, 2, 3)] == [f"{height:.2f}" for height in heights] and "split 4" not in line
+        assert (line["area, R@1 [%]"], line["area, R@1 [%] deviation"]) == (f"{area:.2f}", f"{math.sqrt(0.5):.2f}")
+        assert line["area, R@1 chosen on test [%]"] == f"{area + 2:.2f}" and line["area, R@1 optimism"] == "+2.00"
+    assert (
+        "not all methods have split 4" in found["Margin"]["remarks"]
+        and "FID of split 1: 20.0, 2: 40.0, 3: 100.0" in found["Triplet"]["remarks"]
+    )
+    assert (tmp_path / "cub200_progression.png").read_bytes().startswith(b"\x89PNG")
+    assert "cub200, out of distribution" in (tmp_path / "index.html").read_text()
+    assert {line["group"] for line in lines(tmp_path / "cub200_oodml_4_selected.csv")} == {"Margin"}, "each split is a data set of its own"
+
+
+def test_a_lone_split_or_one_without_fid_is_no_progression(progressions, tmp_path):
+    found = groups.build(collect.collect([str(progressions)], [])[0])
+    assert {m.name for m in progression.find(found)["cub200"]} == {"Margin", "Triplet"}
+    assert not progression.find([group for group in found if group.dataset == "cub200_oodml_1"])
+    for group in found:
+        for run in group.runs:
+            run.fid = None
+    assert not progression.find(found)
