@@ -15,8 +15,7 @@ import trainers
 from evaluation import ensemble, features, outputs
 from runs import RunFolder, reports
 from runs.folder import run_folder
-from runs.folds import CrossValidation
-from runs.follow import Selection, run_of
+from runs.follow import Selection, folds_of, run_of
 from trainers import OwnState
 from utilities.loading import evaluation_loader, training_loader
 from utilities.meter import EpochMeter
@@ -107,13 +106,13 @@ def evaluate_ensemble(cross):
         members.append(evaluation.embed_all(network, evaluation.loaders(splits, opt, runtime.ranks), opt, runtime)[ensemble.SPLIT])
     embedded = ensemble.join(members)
     if opt.dump_embeddings:
-        outputs.dump(cross.meta.path, embedded, opt)
+        runtime.ranks.first(lambda: outputs.dump(cross.meta.path, embedded, opt))
     return evaluation.score(embedded, opt, runtime)
 
 
 def cross_validate(opt):
     """Train each fold of `--split_scheme`, or measure it again, and what the folds give together. Returns the `CrossValidation`."""
-    cross = CrossValidation(opt, datasets.n_folds(opt))
+    cross = folds_of(opt, datasets.n_folds(opt))
     if opt.dry_run:
         return train(cross.options()[0])
     if opt.job == "evaluate":

@@ -1,4 +1,4 @@
-"""Several processes are the same experiment as one: batches, steps, evaluation, whole runs; who writes; what is lost with one of them."""
+"""Several processes are the same experiment as one: batches, evaluation, who writes, what is lost with one of them. Steps: test_torchrun_steps.py."""
 
 import os
 import shutil
@@ -10,20 +10,17 @@ import pytest
 import torch
 from PIL import Image
 
-import criteria
 import main
 import parameters
 from datasets import _cache, _images, _transforms
 from runs import RunFolder, checkpoint
 from tests import _processes, builders
 from tests._processes import spawned
-from tests.utilities.test_chunks import WAYS, of_loss
 from utilities.errors import UserError
 from utilities.loading import BatchesInOrder, training_loader
 from utilities.ranks import Ranks
 
 ROOT = Path(__file__).resolve().parent.parent
-MEMORY = ["--loss", "contrastive", "--memory_size", "30", "--memory_start", "1"]
 
 
 class Of(Ranks):
@@ -39,40 +36,6 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-def test_steps_are_those_of_one_process():
-    cases = [(0, of_loss(loss), {}) for loss in ("margin", "ntxent", "proxyanchor")]
-    cases += [
-        (0, ["--loss", "triplet", "--batch_mining", "random"], {"steps": 1}),
-        (0, MEMORY, {}),
-        (0, [*MEMORY, "--memory_ema", ".5"], {}),
-    ]
-    cases += [(4, ["--loss", "margin", "--clip_grad_norm", ".05"], {}), (2, ["--trainer", "diva", "--loss", "margin"], {"steps": 2})]
-    cases += [(0, ["--trainer", "adversarial", "--loss", "margin"], {}), (0, ["--loss", "margin"], {"dtype": torch.float32, "steps": 1})]
-    spawned(2, _processes.same_steps, cases)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("n", [2, 3])
-def test_every_criterion_steps_as_in_one_process(n):
-    spawned(n, _processes.same_steps, [(0, of_loss(loss), {}) for loss in criteria.REGISTRY.names()])
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("n", [2, 3, 5])
-def test_every_trainer_steps_as_in_one_process(n):
-    """Five processes do not divide the twelve images."""
-    flags = [["--trainer", name, "--loss", "margin", *more] for name, more in WAYS]
-    spawned(n, _processes.same_steps, [(chunk_size, words, {}) for words in flags for chunk_size in (0, 2)])
-
-
-@pytest.mark.long
-def test_miners_further_losses_and_optimisers_step_as_in_one_process():
-    cases = [["--loss", "triplet", "--batch_mining", miner] for miner in ("semihard", "softhard", "distance", "rho_distance", "all")]
-    cases += [["--loss", "margin", "--optim", "adamw"], ["--loss", "margin", "--subset_mining", "maximum_loss", "--subset_size", "6"]]
-    cases += [["--loss", "proxyanchor", "--arch", "resnet50_frozen", "--embed_regularizer", "lp", "--weight_regularizer", "regular_face"]]
-    spawned(3, _processes.same_steps, [(0, words, {"steps": 2 if "adamw" in words else 3}) for words in cases])
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])
