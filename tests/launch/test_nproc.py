@@ -176,5 +176,7 @@ def test_a_run_of_two_processes_as_a_job_of_slurm(folder_data, tmp_path, monkeyp
     )
     assert Run_Script.main([str(script), "--nproc", "2", "--slurm", f"folder={tmp_path / 'jobs'}", "timeout_min=5"]) == 0
     submitted = (tmp_path / "submitted.sh").read_text()
-    assert "#SBATCH --gpus-per-node=2" in submitted and "#SBATCH --ntasks-per-node=1" in submitted and "#SBATCH --cpus-per-task=2" in submitted
+    assert (
+        "#SBATCH --gpus-per-node=2" in submitted and "#SBATCH --ntasks-per-node=1" in submitted and "#SBATCH --cpus-per-task=2" in submitted
+    )
     assert "processes: 2" in (tmp_path / "out" / "folder" / "Job_s1" / "environment.yaml").read_text()
