@@ -1,10 +1,13 @@
 """Several processes are the same experiment as one: batches, evaluation, who writes, what is lost with one of them. Steps: test_torchrun_steps.py."""
 
+import contextlib
 import os
+import pty
 import shutil
 import socket
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -171,11 +174,11 @@ def test_too_many_processes_are_refused(monkeypatch):
 THREE = ["--n_epochs", "3"]
 
 
-def started(n, arguments, fail="", how=("--standalone",)):
+def started(n, arguments, fail="", how=("--standalone",), console=subprocess.PIPE):
     """main.py under torchrun, just started."""
     command = [sys.executable, "-m", "torch.distributed.run", *how, "--nproc_per_node", str(n), "tests/_torchrun_main.py", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **({"FAIL": fail} if fail else {})}
-    return subprocess.Popen(command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen(command, cwd=ROOT, env=environment, text=True, stdout=console, stderr=console)
 
 
 def torchrun(n, arguments, fail=""):
@@ -232,6 +235,21 @@ def test_an_error_of_the_second_process_is_said_once(data, tmp_path, how, said):
 def test_a_mistake_on_the_command_line_is_said_once(data, tmp_path):
     status, out, err = torchrun(2, words(data, tmp_path, "--no_such_flag"))
     assert status and (out + err).count("unrecognized argument") == 1, out + err
+
+
+@pytest.mark.long
+def test_a_terminal_shows_one_bar(data, tmp_path):
+    terminal, console = pty.openpty()
+    termios.tcsetwinsize(console, (40, 120))
+    process = started(2, words(data, tmp_path, "--savename", "Seen"), console=console)
+    os.close(console)
+    said = b""
+    with contextlib.suppress(OSError):  # which is how a terminal says that nobody writes to it any more
+        while piece := os.read(terminal, 4096):
+            said += piece
+    assert process.wait(60) == 0, said.decode()
+    assert said.count(b"?batch/s]") == 2, "one an epoch"
+    assert said.count(b"embedding test:   0%") == 2 and said.count(b"criterion  margin") == 1
 
 
 @pytest.mark.long
