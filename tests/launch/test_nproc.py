@@ -145,7 +145,7 @@ SBATCH = """#!/bin/sh
 # takes the script that it is given, keeps it, and works its tasks off as Slurm would
 for script; do :; done
 cp "$script" {folder}/submitted.sh
-export SLURM_JOB_ID=41 SLURM_ARRAY_JOB_ID=41 SLURM_ARRAY_TASK_ID=0 SLURM_NTASKS=1 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 \\
+export SLURM_JOB_ID=41 SLURM_NTASKS=1 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 \\
     SLURM_JOB_NUM_NODES=1 SLURM_JOB_NODELIST=here
 (sleep 1; sh "$script"; echo done > {folder}/ended) > {folder}/said 2>&1 < /dev/null &
 echo "Submitted batch job 41"
@@ -156,7 +156,7 @@ exec "$@"
 """
 SACCT = """#!/bin/sh
 if [ -e {folder}/ended ]; then state=COMPLETED; else state=RUNNING; fi
-echo "JobID|State|NodeList|"; echo "41_0|$state|here|"
+echo "JobID|State|NodeList|"; echo "41|$state|here|"
 """
 
 
