@@ -23,10 +23,12 @@ import parameters
 from search import report, settings, space
 from search import study as studies
 from search.plan import FULL, REPRODUCTIONS, Plan
+from search.together import Together
 from search.trials import TrialLoop
-from utilities.errors import OneLineParser, UserError, one_line_errors
+from utilities.errors import OneLineParser, UserError
 from utilities.locks import Lock
 from utilities.numbers import whole
+from utilities.ranks import one_run
 
 PROGRAM = "Bayesian_Optimization.py"
 
@@ -88,7 +90,7 @@ def plan(argv: list[str], files: Path) -> Plan:
 
 
 def search(argv: list[str]) -> Path | None:
-    """Set up, run trials, report. Returns the search folder; None after --dry_run."""
+    """Set up, run trials, report. Returns the search folder; None after --dry_run, and in all processes of torchrun but the first."""
     studies.quiet()
     with tempfile.TemporaryDirectory() as files:
         asked = plan(argv, Path(files))
@@ -96,24 +98,33 @@ def search(argv: list[str]) -> Path | None:
         if asked.opt.dry_run:
             main.main(asked.opt)
             return None
-        with Lock(asked.folder / ".study.lock"):
-            settings.changes(asked)  # first: a study of other flags is not damaged
-            study = studies.open_study(asked, "maximize" if metrics.higher_is_better(asked.opt.storage_metrics[0]) else "minimize")
-            settings.settle(asked, len(studies.latest(study)))
-        elsewhere = TrialLoop(study, asked, main.main).run()
-        if elsewhere:
-            print(f"\nother processes still run {', '.join(elsewhere)}: the last one to end writes the report")
-            print("(a machine that is gone for good: --lost_hosts HOST continues its trials here)")
-            return asked.folder
-        report.draw(study, asked.folder, asked.metric)
-        if report.best_of(study) is None:
-            raise UserError(f"no trial of {asked.folder} succeeded: trials.csv holds the reasons")
-        report.tell(study, asked, report.reproduce(study, asked, main.main) if asked.reproductions else None)
-        if asked.own.reproductions is None:
-            print(f"{asked.reproductions} reproductions, the default for {asked.trials} trials: --reproductions N makes more")
+        with Together(main.main).led() as train:
+            return None if train is None else trials_and_report(asked, train)
+
+
+def trials_and_report(asked: Plan, train) -> Path:
+    """Run trials until there are as many as asked for, and report. Returns the search folder.
+
+    `train`: runs the options of one run.
+    """
+    with Lock(asked.folder / ".study.lock"):
+        settings.changes(asked)  # first: a study of other flags is not damaged
+        study = studies.open_study(asked, "maximize" if metrics.higher_is_better(asked.opt.storage_metrics[0]) else "minimize")
+        settings.settle(asked, len(studies.latest(study)))
+    elsewhere = TrialLoop(study, asked, train).run()
+    if elsewhere:
+        print(f"\nother processes still run {', '.join(elsewhere)}: the last one to end writes the report")
+        print("(a machine that is gone for good: --lost_hosts HOST continues its trials here)")
         return asked.folder
+    report.draw(study, asked.folder, asked.metric)
+    if report.best_of(study) is None:
+        raise UserError(f"no trial of {asked.folder} succeeded: trials.csv holds the reasons")
+    report.tell(study, asked, report.reproduce(study, asked, train) if asked.reproductions else None)
+    if asked.own.reproductions is None:
+        print(f"{asked.reproductions} reproductions, the default for {asked.trials} trials: --reproductions N makes more")
+    return asked.folder
 
 
 if __name__ == "__main__":
-    with one_line_errors(PROGRAM):
+    with one_run(PROGRAM):
         search(sys.argv[1:])

@@ -177,6 +177,7 @@ def own_command(task: Task, options) -> list[str]:
     chosen = f"--lines {task.line.number} --seeds {task.opt.seed}".split()
     command = [sys.executable, str(Path(__file__).resolve()), options.script, *chosen]
     command += ["--datapath", options.datapath] if options.datapath is not None else []
+    command += ["--nproc", str(options.nproc)] if options.nproc > 1 else []
     return [*command, *["--dry_run"] * options.dry_run, "--", *options.added]
 
 
@@ -192,8 +193,10 @@ def get_parser() -> argparse.ArgumentParser:
     add("--lines", type=whole(1), metavar="N", **several, help="only the runs on these lines of the file")
     add("--seeds", type=whole(0), metavar="N", **several, help="run each line with each of these seeds instead of its own")
     add("--datapath", help="value of $datapath, instead of the file's own")
-    add("--jobs", type=whole(1, 1000), help="runs at a time (default: one a GPU of --gpus, else 1)")
+    add("--jobs", type=whole(1, 1000), help="runs at a time (default: as many as --gpus has GPUs for, else 1)")
     add("--gpus", type=whole(0, 1000), metavar="N", **several, help="GPUs for the jobs in turn (default: the lines' own --gpu)")
+    help_nproc = "processes of each run, started by torchrun on this machine, each on a GPU of its own: of --gpus N a job (default: one process)"
+    add("--nproc", type=whole(1, 1000), metavar="N", default=1, help=help_nproc)
     add("--list", action="store_true", help="say how each run stands, and stop")
     add("--dry_run", action="store_true", help="check each run by its program's --dry_run: data, network, one batch; nothing is trained")
     help_slurm = (
@@ -237,8 +240,10 @@ def main(argv: list[str] | None = None) -> int:
     if options.slurm is not None:
         settings = dict(setting.split("=", 1) for setting in options.slurm)
         commands = [(task.name, own_command(task, options)) for task in tasks]
-        return 0 if slurm.submit(commands, settings, Path(options.script).stem, options.jobs) and not refused else 1
-    runner = Runner(tasks, options.jobs or len(options.gpus) or 1, options.gpus, options.dry_run)
+        done = slurm.submit(commands, settings, Path(options.script).stem, options.jobs, options.nproc)
+        return 0 if done and not refused else 1
+    jobs = options.jobs or len(options.gpus) // options.nproc or 1
+    runner = Runner(tasks, jobs, options.gpus, options.dry_run, options.nproc)
     for line, reason in refused:
         runner.note(FAILED, f"line {line.number}", reason)
     try:

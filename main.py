@@ -15,8 +15,7 @@ import trainers
 from evaluation import ensemble, features, oodml, outputs
 from runs import RunFolder, reports
 from runs.folder import run_folder
-from runs.folds import CrossValidation
-from runs.follow import Selection, run_of
+from runs.follow import Selection, folds_of, run_of
 from trainers import OwnState
 from utilities.loading import evaluation_loader, training_loader
 from utilities.meter import EpochMeter
@@ -106,13 +105,13 @@ def evaluate_ensemble(cross):
         splits = datasets.select(opt.dataset, fold.but(label_level_train=0), opt.source_path, **datasets.shape_for(network))
         members.append(evaluation.embed_all(network, evaluation.loaders(splits, opt, runtime.ranks), opt, runtime)[ensemble.SPLIT])
     embedded = ensemble.join(members)
-    outputs.dump_asked(cross.meta.path, embedded, opt, epoch=-1)  # several networks' epochs
+    runtime.ranks.first(lambda: outputs.dump_asked(cross.meta.path, embedded, opt, epoch=-1))  # several networks' epochs
     return evaluation.score(embedded, opt, runtime)
 
 
 def cross_validate(opt):
     """Train each fold of `--split_scheme`, or measure it again, and what the folds give together. Returns the `CrossValidation`."""
-    cross = CrossValidation(opt, datasets.n_folds(opt))
+    cross = folds_of(opt, datasets.n_folds(opt))
     if opt.dry_run:
         return train(cross.options()[0])
     if opt.job == "evaluate":

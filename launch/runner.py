@@ -14,6 +14,7 @@ import time
 
 from tqdm import tqdm
 
+from launch import torchrun
 from utilities.errors import UserError
 
 POLL = 0.2  # seconds between looks at the running jobs
@@ -30,17 +31,21 @@ class Job:
         task: as `Runner` takes them.
         added: flags beside the line's own.
         slot: the place of work that it takes.
+        nproc: processes of the run.
+        environment: of those; None: that of this process.
     """
 
-    def __init__(self, task, added: list[str], slot: int):
-        self.task, self.slot, self.signalled = task, slot, False
-        command = [sys.executable, str(task.program), *task.line.argv, *added]
+    def __init__(self, task, added: list[str], slot: int, nproc: int = 1, environment: dict | None = None):
+        self.task, self.slot, self.signalled, self.nproc = task, slot, False, nproc
+        command = torchrun.command(nproc, [str(task.program), *task.line.argv, *added])
         task.log.parent.mkdir(parents=True, exist_ok=True)
         self.offset = task.log.stat().st_size if task.log.exists() else 0  # what this attempt says stands after it
         with open(task.log, "a", encoding="utf-8") as log:
             log.write(f"\n$ {shlex.join(command)}    # {datetime.datetime.now():%Y-%m-%d %H:%M:%S}, {socket.gethostname()}\n")
             log.flush()
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment
+            )
 
     def reason(self) -> str:
         """Why it failed: the last line of its output that looks like an error, else the last."""
@@ -48,7 +53,7 @@ class Job:
         with open(self.task.log, "rb") as log:
             log.seek(self.offset)
             said = log.read().decode(errors="replace").splitlines()[2:]
-        lines = [line.strip() for line in said if line.strip()]
+        lines = [line.strip() for line in (said if self.nproc == 1 else torchrun.reasons(said)) if line.strip()]
         errors = [line for line in lines if re.search(r"error|exception|killed|interrupt", line, re.IGNORECASE)]
         last = (errors or lines or ["it said nothing"])[-1]
         how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"status {status}"
@@ -62,11 +67,12 @@ class Runner:
         tasks: the lines of the file, as `Run_Script.Task`.
         gpus: their numbers, given to the places of work in turn; empty: the lines' own --gpu.
         dry: check each line by its program's --dry_run instead of running it.
+        nproc: processes of each run, started by torchrun, each with a GPU of its own.
     """
 
-    def __init__(self, tasks: list, jobs: int, gpus: list[int], dry: bool = False):
+    def __init__(self, tasks: list, jobs: int, gpus: list[int], dry: bool = False, nproc: int = 1):
         self.waiting = collections.deque(tasks)
-        self.gpus, self.dry = gpus, dry
+        self.gpus, self.dry, self.jobs, self.nproc = torchrun.groups(gpus, nproc), dry, jobs, nproc
         self.free = list(range(jobs))[::-1]
         self.active: list[Job] = []
         self.outcomes: dict[str, list[str]] = collections.defaultdict(list)
@@ -103,7 +109,7 @@ class Runner:
                     for path in task.folder.iterdir():  # hidden files: its run was killed before its first other one
                         path.unlink()
                     task.folder.rmdir()
-                job = Job(task, self.added(standing), self.free[-1])
+                job = Job(task, self.added(standing), self.free[-1], self.nproc, self.environment())
                 self.free.pop()
                 self.active.append(job)
                 self.say(f"started   {task.name}" + (f", {task.progress}" if standing == INTERRUPTED else ""))
@@ -114,10 +120,18 @@ class Runner:
 
     def added(self, standing: str) -> list[str]:
         """Flags beside the line's own."""
-        flags = ["--gpu", str(self.gpus[self.free[-1] % len(self.gpus)])] if self.gpus else []
+        flags = ["--gpu", str(self._next_gpus()[0])] if self.gpus and self.nproc == 1 else []
         if self.dry:
             return [*flags, "--dry_run"]
         return [*flags, "--resume"] if standing == INTERRUPTED else flags
+
+    def environment(self) -> dict | None:
+        """That of the next run; None: that of this process."""
+        return None if self.nproc == 1 else torchrun.environment(self.nproc, self._next_gpus(), self.jobs)
+
+    def _next_gpus(self) -> list[int]:
+        """Those of the place of work that is taken next."""
+        return self.gpus[self.free[-1] % len(self.gpus)] if self.gpus else []
 
     def end(self, job: Job) -> None:
         """Take note of a run that ended, and free its place."""

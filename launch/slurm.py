@@ -9,10 +9,11 @@ from launch.runner import FAILED
 from utilities.errors import UserError
 
 
-def submit(commands: list[tuple[str, list[str]]], settings: dict[str, str], title: str, at_once: int | None) -> bool:
+def submit(commands: list[tuple[str, list[str]]], settings: dict[str, str], title: str, at_once: int | None, nproc: int = 1) -> bool:
     """Give every run, (name, command), to Slurm as a job, and wait. Returns whether nothing failed.
 
-    `settings`: of submitit, and `folder`, that of the logs; `title`: name of the jobs; `at_once`: how many run at a time, None: all.
+    `settings`: of submitit, and `folder`, that of the logs; `title`: name of the jobs; `at_once`: how many run at a time, None: all;
+    `nproc`: processes that a job's command starts itself, each on a GPU of the job's one node.
     Raises UserError where submitit is not installed.
     """
     try:
@@ -24,7 +25,8 @@ def submit(commands: list[tuple[str, list[str]]], settings: dict[str, str], titl
     executor = submitit.AutoExecutor(folder=folder, cluster=settings.pop("cluster", None))
     settings = {name: int(value) if value.isdecimal() else value for name, value in settings.items()}
     if executor.cluster == "slurm":
-        settings = {"gpus_per_node": 1, "slurm_array_parallelism": at_once or len(commands), **settings}
+        several = {"tasks_per_node": 1, "cpus_per_task": nproc} if nproc > 1 else {}
+        settings = {"gpus_per_node": nproc, **several, "slurm_array_parallelism": at_once or len(commands), **settings}
     executor.update_parameters(**{"name": title, **settings})
     with executor.batch():
         jobs = [executor.submit(submitit.helpers.CommandFunction(command)) for _, command in commands]

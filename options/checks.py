@@ -10,7 +10,6 @@ import datasets
 import metrics
 import trainers
 from utilities.errors import UserError
-from utilities.ranks import processes
 from utilities.step import parse_weights
 
 
@@ -134,11 +133,6 @@ def _check_evaluation(opt) -> None:
 
 def _check_folds(opt) -> None:
     """What is asked of folds goes with a scheme that has them."""
-    if opt.is_cross_validation and processes() > 1:
-        raise UserError(
-            f"torchrun trains one run, and --split_scheme {opt.split_scheme} makes folds, each a run of its own: start them as one process, "
-            "each with its --folds, on a GPU each"
-        )
     if not opt.is_cross_validation:
         for name in ("evaluate_ensemble", "aggregate_only"):
             if getattr(opt, name):

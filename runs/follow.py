@@ -1,10 +1,17 @@
-"""The run as the processes know it that do not write, under torchrun: the same state, and nothing on disk."""
+"""Runs and folds as the processes know them that do not write, under torchrun: the same state, and nothing on disk.
 
+What stands on the disk is asked by the first process alone, and said to the others: it may be just now writing what they would read.
+"""
+
+import contextlib
 from pathlib import Path
 
 from runs import checkpoint
+from runs.folds import CrossValidation
+from runs.meta import Meta
 from runs.run import Run, Selection
 from utilities.meter import BatchLog
+from utilities.ranks import Ranks
 
 
 def run_of(opt, parts: dict, selection: Selection, ranks) -> Run:
@@ -67,4 +74,64 @@ class Follower(OfSeveral):
         """The first process does."""
 
     def _summarise(self) -> None:
+        """The first process does."""
+
+
+# ------------------------------------------------------------------------------------------------------------------ folds
+def folds_of(opt, n_folds: int) -> CrossValidation:
+    """The folds of a cross-validation, each of them a run of all processes."""
+    ranks = Ranks()
+    return CrossValidation(opt, n_folds) if ranks.size == 1 else FoldsOfSeveral(opt, n_folds, ranks)
+
+
+class FoldsOfSeveral(CrossValidation):
+    """The folds that several processes train together, one after the other."""
+
+    def __init__(self, opt, n_folds: int, ranks):
+        super().__init__(opt, n_folds)
+        self.ranks = ranks
+        if not ranks.writes:
+            self.meta = Unwritten(self.folder, opt, n_folds)
+
+    @contextlib.contextmanager
+    def started(self):
+        """See `CrossValidation.started`: the first process takes the folder."""
+        self.ranks.wait()  # until all have read what it held
+        with super().started() if self.ranks.writes else contextlib.nullcontext():
+            self.folder, savename = self.ranks.share((self.folder, self.opt.savename))
+            self.opt = self.opt.but(savename=savename)
+            yield
+
+    def began(self) -> None:
+        """See `CrossValidation.began`."""
+        if self.ranks.writes:
+            super().began()
+
+    def to_train(self):
+        """See `CrossValidation.to_train`."""
+        found = super().to_train()
+        while (fold := self.ranks.first(lambda: getattr(next(found, None), "fold", None))) is not None:
+            yield self.opt.of_fold(fold)
+
+    @property
+    def complete(self) -> bool:
+        """See `CrossValidation.complete`."""
+        return self.ranks.first(lambda: super(FoldsOfSeveral, self).complete)
+
+    def refuse_untrained(self) -> None:
+        """See `CrossValidation.refuse_untrained`."""
+        self.ranks.first(super().refuse_untrained)
+
+    def aggregate(self) -> dict:
+        """See `CrossValidation.aggregate`."""
+        return self.ranks.first(super().aggregate)
+
+
+class Unwritten(Meta):
+    """The results over the folds, of a process that does not write them."""
+
+    def record_evaluation(self, folds: list[int], scores: list[dict]) -> None:
+        """The first process does."""
+
+    def record_ensemble(self, scores: dict) -> None:
         """The first process does."""

@@ -13,6 +13,7 @@ from search import study as studies
 from search.tables import write_tables
 from utilities.errors import NotFinite, UserError
 from utilities.locks import Lock
+from utilities.ranks import Lost
 
 
 class TrialFailed(Exception):
@@ -75,7 +76,8 @@ class TrialLoop:
                 torch.cuda.empty_cache()
                 write_tables(self.study, self.plan)
         except BaseException as error:
-            crashed = isinstance(error, Exception) and not isinstance(error, UserError)  # as if killed: perhaps by the trial's own values
+            # as if killed, perhaps by the trial's own values; so it is where one of several processes was
+            crashed = isinstance(error, Lost) or (isinstance(error, Exception) and not isinstance(error, UserError))
             if self._current is not None:  # interrupted, or something is wrong that another start can mend
                 trial = self.study.get_trials(deepcopy=False)[self._current]
                 if trial.state is not TrialState.COMPLETE:

@@ -1,6 +1,7 @@
 """Processes of one run, joined by gloo on the CPU, and what is compared in each of them with one process alone."""
 
 import contextlib
+import functools
 import tempfile
 import traceback
 from pathlib import Path
@@ -8,6 +9,7 @@ from unittest import mock
 
 import torch
 
+import batch_mining
 from tests.utilities import test_chunks
 from utilities.ranks import Ranks
 
@@ -47,25 +49,76 @@ def _start(rank, n, folder, work, arguments):
     torch.distributed.barrier()
 
 
+class Mined:
+    """Inside, what miners give is kept."""
+
+    def __init__(self):
+        self.tuples, self.select = [], batch_mining.select
+
+    def __enter__(self):
+        def select(*arguments, **named):
+            miner = self.select(*arguments, **named)
+            tuples = self.tuples
+
+            class Recording(type(miner)):
+                @functools.wraps(type(miner).__call__)  # whether it takes a reference is asked of its signature
+                def __call__(self, *inputs, **more):
+                    found = super().__call__(*inputs, **more)
+                    tuples.append([part.clone() for part in found if torch.is_tensor(part)])
+                    return found
+
+            miner.__class__ = Recording
+            return miner
+
+        self.patch = mock.patch("batch_mining.select", select)
+        self.patch.start()
+        return self.tuples
+
+    def __exit__(self, *error):
+        self.patch.stop()
+
+
 def same_steps(rank, cases):
-    """Each case, (chunk size, flags, how), of `test_chunks.trained`: the parameters are those of one process."""
-    for chunk_size, flags, how in cases:
-        with alone():
-            one, _, wanted, draw = test_chunks.trained(0, *flags, **how)
-        many, step, found, draw_of_many = test_chunks.trained(chunk_size, *flags, **how)
+    """Each case, (chunk size, flags, how), of `test_chunks.trained`: the parameters are those of one process, and the mined tuples.
+
+    What one process gives is computed by one of the processes, a case each in turn.
+    """
+    wanted = {}
+    with alone():
+        for number in range(rank, len(cases), torch.distributed.get_world_size()):
+            _, flags, how = cases[number]
+            with Mined() as mined:
+                wanted[number] = (*test_chunks.trained(0, *flags, **how), mined)
+    for number, (chunk_size, flags, how) in enumerate(cases):
+        with Mined() as mined:
+            many, step, done, draw = test_chunks.trained(chunk_size, *flags, **how)
         assert step.runtime.ranks.rank == rank and step.runtime.ranks.size > 1
-        exact = how.get("dtype", torch.float64) == torch.float64
-        near = {"rtol": 1e-10, "atol": 1e-11} if exact else {"rtol": 1e-5, "atol": 1e-6}
-        for (name, a), b in zip(one.state_dict().items(), many.state_dict().values(), strict=True):
-            if torch.is_tensor(a):
-                torch.testing.assert_close(b, a, **near, msg=lambda said, at=f"{flags}, {name}": f"{at}: {said}")
-        for a, b in zip(wanted, found, strict=True):
-            loose = {name: 10 * value for name, value in near.items()}
-            torch.testing.assert_close(b.loss, a.loss, **loose)
-            torch.testing.assert_close(b.gradient_norm, a.gradient_norm, **loose)
-            assert b.images == a.images
-        assert torch.equal(draw, draw_of_many), f"{flags}: the next draw is that of one process"
-        assert all(done.gradient_norm > 0 for done in found), f"{flags}: the steps moved the parameters"
+        state = {name: value for name, value in many.state_dict().items() if torch.is_tensor(value)}
+        for name, value in step.runtime.ranks.share(state).items():
+            assert torch.equal(value, state[name]), f"{flags}, {name}: all processes have the same"
+        if number in wanted:
+            assert_same(wanted[number], (state, done, draw, mined), flags, how.get("dtype", torch.float64) == torch.float64)
+
+
+def assert_same(wanted, found, flags, exact):
+    """What steps of one process and of several leave behind."""
+    one, _, wanted_done, wanted_draw, wanted_mined = wanted
+    state, done, draw, mined = found
+    near = {"rtol": 1e-10, "atol": 1e-11} if exact else {"rtol": 1e-5, "atol": 1e-6}
+    for name, value in one.state_dict().items():
+        if torch.is_tensor(value):
+            floor = {**near, "atol": near["atol"] * test_chunks.rounding(name)}
+            torch.testing.assert_close(state[name], value, **floor, msg=lambda said, at=f"{flags}, {name}": f"{at}: {said}")
+    for a, b in zip(wanted_done, done, strict=True):
+        loose = {name: 10 * value for name, value in near.items()}
+        torch.testing.assert_close(b.loss, a.loss, **loose)
+        torch.testing.assert_close(b.gradient_norm, a.gradient_norm, **loose)
+        assert b.images == a.images
+    assert len(mined) == len(wanted_mined), f"{flags}: mined as often"
+    for a, b in zip(wanted_mined, mined, strict=True):
+        assert len(a) == len(b) and all(map(torch.equal, a, b)), f"{flags}: the same tuples"
+    assert torch.equal(draw, wanted_draw), f"{flags}: the next draw is that of one process"
+    assert all(step.gradient_norm > 0 for step in done), f"{flags}: the steps moved the parameters"
 
 
 def whole_run(rank, words):
@@ -74,3 +127,12 @@ def whole_run(rank, words):
     import parameters
 
     main.main(parameters.read(words))
+
+
+def programs(rank, commands):
+    """What command lines ask for, one after the other: (main.py or Bayesian_Optimization.py, words) each. Without pictures, which take longer."""
+    import Bayesian_Optimization
+
+    with mock.patch("evaluation.pictures.draw", lambda *given: []), mock.patch("search.report.draw", lambda *given: []):
+        for program, words in commands:
+            Bayesian_Optimization.search(words) if program != "main.py" else whole_run(rank, words)

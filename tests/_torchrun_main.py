@@ -1,7 +1,11 @@
-"""main.py for the tests of torchrun: `$FAIL`, `RANK:STEP:HOW`, ends one process in a step, killed, by a user's mistake or by a bug."""
+"""main.py for the tests of torchrun: `$FAIL`, `RANK:STEP:HOW`, ends one process, or all (`*`), in a step.
+
+HOW: `kill`, `user` (a user's mistake), `bug`; `torchrun`: torchrun itself is killed; `interrupt`: torchrun gets a Ctrl-C.
+"""
 
 import os
 import signal
+import time
 
 import torch
 
@@ -17,9 +21,12 @@ steps, plain = [], step.Step.__call__
 
 def failing(self, batch):
     steps.append(1)
-    if torch.distributed.get_rank() == int(rank) and len(steps) == int(at):
+    if rank in (str(torch.distributed.get_rank()), "*") and len(steps) == int(at):
         if how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        if how in ("torchrun", "interrupt"):
+            os.kill(os.getppid(), signal.SIGKILL if how == "torchrun" else signal.SIGINT)
+            time.sleep(60)
         raise UserError("this image is broken: restore it") if how == "user" else ValueError("a bug")
     return plain(self, batch)
 

@@ -47,8 +47,8 @@ class MaximumLoss:
         labels = batch.labels[:images].cpu()
         subsets = [draw_groups(labels, self.size) for _ in range(self.trials)]
         subsets = [torch.cat([places + images * view for view in range(trainer.VIEWS)]) for places in subsets]
-        best = torch.stack(self.values(trainer, batch, runtime, subsets)).argmax()
-        chosen = subsets[int(best)]
+        best = int(torch.stack(self.values(trainer, batch, runtime, subsets)).argmax())
+        chosen = subsets[runtime.ranks.share(best)]  # where two are alike, rounding must not give two processes different ones
         return type(batch)(*(part[chosen.to(part.device)] for part in batch))
 
     def values(self, trainer, batch, runtime, subsets: list) -> list[torch.Tensor]:

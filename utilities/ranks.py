@@ -126,8 +126,13 @@ class Ranks:
         return box[0]
 
     def first(self, make):
-        """What `make()` gives on the first process, on all; the others do not call it."""
-        return self.share(make() if self.writes else None)
+        """What `make()` gives on the first process, on all, or the UserError that it raises; the others do not call it."""
+        if self.size == 1:
+            return make()
+        value, error = self.share(_tried(make) if self.writes else None)
+        if error is not None:
+            raise error
+        return value
 
     @_told
     def share_rows(self, array, rows: list[slice]) -> None:
@@ -160,6 +165,14 @@ class Ranks:
             torch.cuda.set_rng_state(theirs, device)
 
 
+def _tried(make) -> tuple:
+    """(What `make()` gives, None), or (None, the UserError that it raises)."""
+    try:
+        return make(), None
+    except UserError as error:
+        return None, error
+
+
 def _as_bytes(rows: torch.Tensor) -> torch.Tensor:
     """`(n, bytes)` uint8: what a row holds, to the bit."""
     return rows.detach().reshape(len(rows), -1).contiguous().view(torch.uint8)
@@ -183,19 +196,14 @@ def local_rank() -> int | None:
     return int(os.environ["LOCAL_RANK"]) if _under_torchrun() else None
 
 
-def processes() -> int:
-    """How many processes torchrun started for this run."""
-    return int(os.environ["WORLD_SIZE"]) if _under_torchrun() else 1
-
-
 def _under_torchrun() -> bool:
     return dist.is_available() and int(os.environ.get("WORLD_SIZE", 1)) > 1 and {"RANK", "LOCAL_RANK", "MASTER_ADDR"} <= set(os.environ)
 
 
 @contextlib.contextmanager
-def one_run():
+def one_run(program: str = "main.py"):
     """What a program does inside is one run, in one process or, under torchrun, in several; its errors are one line."""
-    with one_line_errors(), several_processes():
+    with one_line_errors(program), several_processes():
         yield
 
 
@@ -209,6 +217,7 @@ def several_processes():
         yield
         return
     _join()
+    _end_with(os.getppid())
     out, err = sys.stdout, sys.stderr
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
         if dist.get_rank() > 0:
@@ -233,6 +242,17 @@ def _join() -> None:
     if gpus:
         torch.cuda.set_device(local_rank() % gpus)
     dist.init_process_group("cpu:gloo,cuda:nccl" if gpus >= here else "gloo", timeout=LONGEST)
+
+
+def _end_with(torchrun: int) -> None:
+    """Interrupt this process as soon as torchrun's is gone, killed: nobody else would end it, or its run."""
+
+    def watch():
+        while os.getppid() == torchrun:
+            time.sleep(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _is_mine(error: BaseException) -> bool:

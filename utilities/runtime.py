@@ -86,7 +86,11 @@ class Runtime:
         self.start_epoch(0)
 
     def begin(self) -> "Runtime":
-        """Make this process that of a run: seed all generators, deterministic cuDNN, on a CPU keep freed memory. Returns itself."""
+        """Make this process that of a run: seed all generators, deterministic cuDNN, on a CPU keep freed memory. Returns itself.
+
+        Of several processes none goes on before all have read their flags, which a folder holds that the first one is about to write.
+        """
+        self.ranks.wait()
         seed_everything(self.seed)
         torch.backends.cudnn.deterministic = True
         if self.device.type == "cuda":

@@ -1,5 +1,7 @@
 """Steps in chunks: the parameters after them are those of plain steps, for every criterion and every trainer; what must not move twice."""
 
+import functools
+
 import pytest
 import torch
 import torchvision
@@ -104,14 +106,18 @@ def batches(views=1, steps=3, side=4):
         yield Batch((torch.arange(N) // 2).repeat(views), images, torch.arange(N).repeat(views))
 
 
-def trained(chunk_size, *flags, dtype=torch.float64, network=Network, views=1, trainer=None, steps=3, norm=False, side=4):
-    """A trainer after some steps, its step, and what the steps left behind."""
-    opt = parameters.read(["--dataset", "glyphs", "--optim", "sgd", "--lr", ".02", "--momentum", ".5", "--crop_size", str(side), *flags])
-    opt.n_classes = CLASSES
+@functools.cache
+def read(*flags):
+    return parameters.read(["--dataset", "glyphs", "--optim", "sgd", "--lr", ".02", "--momentum", ".5", *flags])
+
+
+def trained(chunk_size, *flags, dtype=torch.float64, network=Network, views=1, trainer=None, steps=3, norm=False, side=4, stand_in=True):
+    """A trainer after some steps, its step, and what the steps left behind. `stand_in`: with a memory a criterion of the tests' own."""
+    opt = read("--crop_size", str(side), *flags).but(n_classes=CLASSES)
     torch.manual_seed(0)
     model = network(norm) if network is Network else network()
     miner = batch_mining.select(opt.batch_mining, opt) if criteria.takes_miner(opt.loss, opt) else None
-    criterion = Against() if opt.memory_size else criteria.select(opt.loss, opt, miner, embed_dim=WIDTH)
+    criterion = Against() if opt.memory_size and stand_in else criteria.select(opt.loss, opt, miner, embed_dim=WIDTH)
     made = trainer(opt, model, criterion) if trainer else trainers.select(opt.trainer, opt, model, criterion)
     made = made.to(Runtime(opt).device, dtype)
     step = Step(made, build_optimizer(model, criterion, opt, made.param_groups(opt)), Runtime(opt), Sampler(), {}, chunk_size)

@@ -1,0 +1,182 @@
+"""Runs of several processes each: torchrun's command, GPUs, ports, threads, reasons of failures, and jobs of Slurm."""
+
+import os
+import stat
+import sys
+import types
+
+import pytest
+
+import launch.runner
+import Run_Script
+from launch import slurm, torchrun
+from tests.launch.test_runner import tasks
+from utilities.errors import UserError
+
+STAND_IN = """
+import os, sys, time
+from pathlib import Path
+flags = dict(zip(sys.argv[1:], sys.argv[2:]))
+if flags["--group"] == "Fails" and os.environ["RANK"] == "1":
+    print("main.py: error: no such thing: make one", file=sys.stderr); sys.exit(2)
+if flags["--group"] == "Fails":
+    time.sleep(60)
+said = [flags["--group"], os.environ["RANK"], os.environ["WORLD_SIZE"], os.environ["CUDA_VISIBLE_DEVICES"], os.environ["OMP_NUM_THREADS"]]
+until = time.monotonic() + 60
+mine = Path(flags["--save_path"], "-".join(said[:2]))
+mine.write_text(" ".join(said + ["--gpu" in sys.argv and "one" or "several"]))
+while len(list(Path(flags["--save_path"]).glob("?-?"))) < 4 and time.monotonic() < until:
+    time.sleep(0.05)  # both runs are at work
+"""
+
+
+def test_runs_of_two_processes_side_by_side(tmp_path, monkeypatch):
+    """Each has its own port and GPUs; one process's error is the run's reason."""
+    (tmp_path / "main.py").write_text(STAND_IN)
+    monkeypatch.setattr(Run_Script, "ROOT", tmp_path)
+    monkeypatch.setattr(launch.runner, "POLL", 0.02)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,6,5,4")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(16))
+    runner = Run_Script.Runner(tasks(tmp_path, "A", "B", "Fails"), jobs=2, gpus=[0, 1, 2, 3], nproc=2)
+    runner.run()
+    assert len(runner.outcomes["finished"]) == 2, runner.summary()
+    said = sorted(path.read_text() for path in tmp_path.glob("?-?"))
+    gpus = {text.split()[3] for text in said}
+    assert gpus == {"7,6", "5,4"} and len({text.split()[3] for text in said[:2]}) == 1
+    assert [text.split()[:3] for text in said] == [["A", "0", "2"], ["A", "1", "2"], ["B", "0", "2"], ["B", "1", "2"]]
+    assert {text.split()[4:][0] for text in said} == {"4"} and {text.split()[-1] for text in said} == {"several"}
+    (failure,) = runner.outcomes["failed"]
+    assert "Fails_s1: main.py: error: no such thing: make one (status 1)" in failure
+
+
+def test_gpus_and_jobs_go_by_processes(tmp_path, monkeypatch):
+    assert torchrun.groups([0, 1, 2, 3], 2) == [[0, 1], [2, 3]] and torchrun.groups([4, 7], 1) == [[4], [7]] and not torchrun.groups([], 2)
+    with pytest.raises(UserError, match="--gpus 0 1 2 --nproc 2: each run takes 2 GPUs, so give a multiple of that"):
+        torchrun.groups([0, 1, 2], 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    with pytest.raises(UserError, match="--gpus 1: CUDA_VISIBLE_DEVICES=3 shows GPUs 0 to 0"):
+        torchrun.environment(2, [0, 1], 1)
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert torchrun.environment(2, [], 1)["OMP_NUM_THREADS"] == "5"
+    made = []
+    monkeypatch.setattr(Run_Script, "Runner", lambda *arguments: made.append(arguments) or types.SimpleNamespace(
+        run=lambda: None, summary=lambda: "", outcomes={"failed": []}))  # fmt: skip
+    script = tmp_path / "runs.sh"
+    script.write_text(f"python main.py --dataset glyphs --save_path {tmp_path}\n")
+    for more in (["--gpus", "0", "1", "2", "3"], ["--gpus", "0", "1", "--jobs", "3"], []):
+        Run_Script.main([str(script), "--nproc", "2", *more])
+    assert [arguments[1:] for arguments in made] == [(2, [0, 1, 2, 3], False, 2), (3, [0, 1], False, 2), (1, [], False, 2)]
+
+
+def test_one_process_is_started_without_torchrun():
+    assert torchrun.command(1, ["main.py", "--bs", "4"]) == [sys.executable, "main.py", "--bs", "4"]
+    assert "--standalone" in torchrun.command(2, ["main.py"]), "any free port: jobs beside each other do not meet"
+
+
+SAID = """   device  cpu
+W1122 10:19:30.208000 29704 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 29709 closing signal SIGTERM
+{error}
+
+interrupted before the end of epoch 1 in runs/user
+E1122 10:19:31.384000 29704 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 2) local_rank: 1
+Traceback (most recent call last):
+  File "torch/distributed/run.py", line 1142, in <module>
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+  error_file: <N/A>"""
+
+
+@pytest.mark.parametrize("error", ["main.py: error: no such thing", "Traceback (most recent call last):\nValueError: a bug"])
+def test_the_reason_is_not_torchruns(error):
+    assert torchrun.reasons(SAID.format(error=error).splitlines())[-1] == error.splitlines()[-1]
+    assert torchrun.reasons(["device cpu", "and then it was gone"]) == ["device cpu", "and then it was gone"]
+
+
+class Submitted:
+    """What submitit is asked for, in its place: a module, an executor and a job at once."""
+
+    cluster, job_id, paths = "slurm", "7_0", types.SimpleNamespace(stdout="a log")
+
+    def __init__(self):
+        self.settings, self.commands, self.helpers = {}, [], types.SimpleNamespace(CommandFunction=list)
+
+    def AutoExecutor(self, folder, cluster):  # noqa: N802  submitit's name
+        return self
+
+    def update_parameters(self, **settings):
+        self.settings = settings
+
+    def batch(self):
+        import contextlib
+
+        return contextlib.nullcontext()
+
+    def submit(self, command):
+        self.commands.append(command)
+        return self
+
+    def done(self):
+        return True
+
+    def exception(self):
+        return None
+
+
+def test_a_job_of_slurm_asks_for_its_processes(tmp_path, monkeypatch):
+    asked = Submitted()
+    monkeypatch.setitem(sys.modules, "submitit", asked)
+    monkeypatch.setitem(sys.modules, "submitit.helpers", asked.helpers)
+    script = tmp_path / "runs.sh"
+    script.write_text(f"python main.py --dataset glyphs --save_path {tmp_path} --seed 4\n")
+    words = [str(script), "--nproc", "4", "--slurm", "slurm_partition=gpu", "--jobs", "2"]
+    assert Run_Script.main(words) == 0
+    assert asked.settings == {
+        "name": "runs", "gpus_per_node": 4, "tasks_per_node": 1, "cpus_per_task": 4, "slurm_array_parallelism": 2, "slurm_partition": "gpu",
+    }  # fmt: skip
+    (command,) = asked.commands
+    assert command[command.index("--nproc") + 1] == "4" and command[command.index("--seeds") + 1] == "4"
+    assert Run_Script.main([*words, "cpus_per_task=32", "gpus_per_node=8"][:4] + ["--slurm", "cpus_per_task=32"]) == 0
+    assert asked.settings["cpus_per_task"] == 32
+    assert Run_Script.main([str(script), "--slurm"]) == 0
+    assert asked.settings["gpus_per_node"] == 1 and "tasks_per_node" not in asked.settings and "--nproc" not in asked.commands[-1]
+
+
+SBATCH = """#!/bin/sh
+# takes the script that it is given, keeps it, and works its tasks off as Slurm would
+for script; do :; done
+cp "$script" {folder}/submitted.sh
+export SLURM_JOB_ID=41 SLURM_NTASKS=1 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 \\
+    SLURM_JOB_NUM_NODES=1 SLURM_JOB_NODELIST=here
+(sleep 1; sh "$script"; echo done > {folder}/ended) > {folder}/said 2>&1 < /dev/null &
+echo "Submitted batch job 41"
+"""
+SRUN = """#!/bin/sh
+while [ "${1#-}" != "$1" ]; do case "$1" in --output|--error) shift;; esac; shift; done
+exec "$@"
+"""
+SACCT = """#!/bin/sh
+if [ -e {folder}/ended ]; then state=COMPLETED; else state=RUNNING; fi
+echo "JobID|State|NodeList|"; echo "41|$state|here|"
+"""
+
+
+@pytest.mark.long
+def test_a_run_of_two_processes_as_a_job_of_slurm(folder_data, tmp_path, monkeypatch):
+    """Slurm's programs are stand-ins that run what they are given; submitit is the real one."""
+    pytest.importorskip("submitit")
+    for name, text in (("sbatch", SBATCH.format(folder=tmp_path)), ("srun", SRUN), ("sacct", SACCT.format(folder=tmp_path))):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(stat.S_IRWXU)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(slurm.time, "sleep", lambda seconds, sleep=slurm.time.sleep: sleep(min(seconds, 0.5)))
+    script = tmp_path / "runs.sh"
+    script.write_text(
+        f"python main.py --dataset folder --dataset_folder_path {folder_data} --save_path {tmp_path / 'out'} --arch conv4_frozen_normalize "
+        "--embed_dim 8 --bs 8 --kernels 0 --loss margin --n_epochs 1 --no_records --evaluation_metrics e_recall@1 --plot_every 0 --group Job\n"
+    )
+    assert Run_Script.main([str(script), "--nproc", "2", "--slurm", f"folder={tmp_path / 'jobs'}", "timeout_min=5"]) == 0
+    submitted = (tmp_path / "submitted.sh").read_text()
+    assert (
+        "#SBATCH --gpus-per-node=2" in submitted and "#SBATCH --ntasks-per-node=1" in submitted and "#SBATCH --cpus-per-task=2" in submitted
+    )
+    assert "processes: 2" in (tmp_path / "out" / "folder" / "Job_s1" / "environment.yaml").read_text()

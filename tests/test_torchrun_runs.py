@@ -1,0 +1,222 @@
+"""Whole runs, folds and searches of two processes are those of one: values, folders, meta results, trials. One start of the processes for all."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from runs import checkpoint
+from tests import _processes, builders
+from tests._processes import spawned
+from tests.test_torchrun import assert_same_run, one_thread, values  # noqa: F401  a fixture
+
+FOLDS = ["--split_scheme", "class_disjoint", "--split_partitions", "3", "--split_sets", "3"]
+TESTED = [*FOLDS, "--savename", "Folds", "--final_test", "--dump_embeddings"]
+APART = [*FOLDS, "--savename", "Apart"]
+AT_WORK = [
+    "--chunk_size",
+    "3",
+    "--ema_decay",
+    ".5",
+    "--loss",
+    "contrastive",
+    "--memory_size",
+    "40",
+    "--memory_start",
+    "1",
+    "--memory_ema",
+    ".5",
+]
+RESTS = ["--freeze_backbone", "--feature_cache", "--augmentation", "none", "--arch", "conv4_normalize"]
+SEARCH = [
+    "--use_tv_split",
+    "--tv_split_perc",
+    "0.5",
+    "--group",
+    "Found",
+    "--lr~CHOICE~",
+    "[1e6,1e-3]",
+    "--loss_margin_margin~BAYESIAN~",
+    "[0,1]",
+]
+RUNS = {"Chunks": AT_WORK, "Half": [*AT_WORK, "--precision", "bfloat16"], "Rests": RESTS}
+FURTHER_RUNS = {
+    "Triplets": ["--loss", "triplet", "--batch_mining", "packaged", "--data_sampler", "fixed_triplets", "--bs", "15"],
+    "Subsets": ["--subset_mining", "maximum_loss", "--subset_size", "6", "--batch_mining", "random"],
+    "Chosen": ["--data_sampler", "greedy_coreset", "--data_batchmatch_bigbs", "28"],
+    "Adversarial": ["--trainer", "adversarial", "--chunk_size", "4"],
+}
+
+
+def common(data, folder):
+    return [
+        "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(folder), *builders.SHORT_RUN, "--loss", "margin",
+        "--arch", "conv4_frozen_normalize", "--bs", "14", "--n_epochs", "1", "--optim", "sgd", "--storage_metrics", "e_recall@1", "--seed", "3",
+    ]  # fmt: skip
+
+
+def runs(data, folder, named):
+    cache = ["--image_cache", str(folder / "cache")]
+    return [("main.py", [*common(data, folder), *more, "--savename", name, *cache]) for name, more in named.items()]
+
+
+def searched(data, folder, trials, reproductions):
+    words = common(data, folder)
+    del words[words.index("--lr") : words.index("--lr") + 2]
+    counts = ["--bayesian_optimization_n_iter", trials, "--reproductions", reproductions]
+    return ("Bayesian_Optimization.py", [*words, *SEARCH, *counts])
+
+
+def commands(data, folder):
+    """Program and words of what is run, under `folder`."""
+    again = ["--evaluate", "--resume_from", str(folder / "folder" / "Folds"), "--splits_to_eval", "val", "--eval_kernels", "0"]
+    folds = [("main.py", [*common(data, folder), *TESTED]), ("main.py", again)]
+    return [*folds, *runs(data, folder, RUNS), searched(data, folder, "3", "0")]
+
+
+def further_commands(data, folder):
+    """The same, of what takes longer."""
+    plain = [[*APART, "--folds", "2", "0"], [*APART, "--n_epochs", "2", "--resume", "--resume_allow_changes", "--check_untrained_accuracy"]]
+    jobs = [[*common(data, folder), *words] for words in plain]
+    jobs += [["--reproduce_results", str(folder / "folder" / "Apart"), "--savename", "Again"]]
+    jobs += [["--evaluate_ensemble", "--resume_from", str(folder / "folder" / "Again")]]
+    return [*(("main.py", words) for words in jobs), *runs(data, folder, FURTHER_RUNS), searched(data, folder, "6", "1")]
+
+
+def run_both(data, factory, jobs):
+    one, many = (factory.mktemp(name) for name in ("one", "many"))
+    _processes.programs(0, jobs(data, one))
+    spawned(2, _processes.programs, jobs(data, many))
+    return one / "folder", many / "folder"
+
+
+@pytest.fixture(scope="module")
+def both(data, tmp_path_factory):
+    """The folders of all runs, of one process and of two."""
+    return run_both(data, tmp_path_factory, commands)
+
+
+@pytest.fixture(scope="module")
+def further(data, tmp_path_factory):
+    """The same, of what takes longer."""
+    return run_both(data, tmp_path_factory, further_commands)
+
+
+def read(path):
+    return json.loads(path.read_text())
+
+
+def assert_near(found, wanted):
+    """Two pieces of JSON, numbers to rounding."""
+    if isinstance(wanted, dict):
+        assert list(found) == list(wanted)
+        for name in wanted:
+            assert_near(found[name], wanted[name])
+    elif isinstance(wanted, list):
+        assert len(found) == len(wanted)
+        for one, other in zip(found, wanted, strict=True):
+            assert_near(one, other)
+    elif isinstance(wanted, float):
+        assert found == pytest.approx(wanted, rel=1e-4, abs=1e-5)
+    elif not (isinstance(wanted, str) and "/" in wanted):  # a path
+        assert found == wanted
+
+
+def names(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def test_there_is_one_set_of_folders_and_files(both):
+    assert names(both[0]) == names(both[1]) and {"Folds/fold_2/summary.json", "Folds/meta/concatenated.json"} <= names(both[1])
+
+
+def assert_same_folds(one, many, n_folds=3):
+    for fold in range(n_folds):
+        assert_same_run(values(one / f"fold_{fold}"), values(many / f"fold_{fold}"))
+        assert "processes: 2" in (many / f"fold_{fold}" / "environment.yaml").read_text()
+    for file in (path.relative_to(one) for path in (one / "meta").glob("*.json")):
+        assert_near(read(many / file), read(one / file))
+    rows = [list(csv.reader((folder / "meta" / "results.csv").read_text().splitlines())) for folder in (one, many)]
+    assert [row[:3] for row in rows[0]] == [row[:3] for row in rows[1]]
+
+
+def test_folds_are_those_of_one_process(both):
+    one, many = (folder / "Folds" for folder in both)
+    assert_same_folds(one, many)
+    features = [np.load(folder / "meta" / "embeddings_test.npz")["features"] for folder in (one, many)]
+    assert features[0].shape == features[1].shape and np.abs(features[0] - features[1]).max() < 1e-5
+    assert read(many / "meta" / "concatenated.json")["folds"] == [0, 1, 2] and (many / "meta" / "evaluation_separated.json").exists()
+
+
+def assert_same_runs(one, many):
+    assert_same_run(values(one), values(many))
+    parts = [checkpoint.read(folder / checkpoint.LAST) for folder in (one, many)]
+    for part in ("state_dict", "trained"):
+        for key, value in parts[0].get(part, {}).items():
+            torch.testing.assert_close(parts[1][part][key], value, rtol=1e-4, atol=1e-5)
+    return parts[0]
+
+
+@pytest.mark.parametrize("name", [name for name in RUNS if name != "Half"])
+def test_runs_are_those_of_one_process(both, name):
+    content = assert_same_runs(*(folder / name for folder in both))
+    assert ("trained" in content) == (name == "Chunks"), "the average and what it is of"
+
+
+def test_in_half_precision_the_run_is_that_of_one_process_to_its_rounding(both):
+    one, many = (values(folder / "Half") for folder in both)
+    assert one.index.equals(many.index)
+    losses = one.index.get_level_values("metric").str.endswith("loss")
+    assert losses.sum() > 1 and np.allclose(one[losses], many[losses], rtol=0.02)
+
+
+def test_two_processes_build_one_image_cache(both):
+    """Each image is in it once."""
+    for folder in both:
+        (index,) = (folder.parent / "cache").glob("*/index.jsonl")
+        images = [json.loads(line)[0] for line in index.read_text().splitlines()[1:]]
+        assert len(images) == len(set(images)) == 60
+
+
+def trials(folder):
+    with open(folder / "Found_search" / "trials.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def assert_same_search(one, many, count):
+    """Trials that give no finite loss have failed in all processes alike, and the search went on."""
+    tables = [trials(folder) for folder in (one, many)]
+    assert [row["trial"] for row in tables[1]] == [f"trial_{i}" for i in range(count)]
+    assert {row["state"] for row in tables[1]} == {"complete", "fail"}
+    for a, b in zip(*tables, strict=True):
+        assert all(a[name] == b[name] for name in ("state", "attempts", "reason", "lr", "loss_margin_margin"))
+        assert not a["value"] or float(a["value"]) == pytest.approx(float(b["value"]), abs=1e-5)
+        if a["value"]:
+            assert_same_run(*(values(folder / "Found_search" / a["trial"]) for folder in (one, many)))
+
+
+def test_a_search_is_that_of_one_process(both):
+    assert_same_search(*both, 3)
+
+
+@pytest.mark.long
+def test_folds_apart_changed_and_reproduced_are_those_of_one_process(further):
+    assert names(further[0]) == names(further[1]) >= {"Apart/configs", "Again/configs"}
+    for name in ("Apart", "Again"):
+        assert_same_folds(*(folder / name for folder in further))
+    assert read(further[1] / "Again" / "meta" / "concatenated.json")["folds"] == [0, 1, 2]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", FURTHER_RUNS)
+def test_further_runs_are_those_of_one_process(further, name):
+    assert_same_runs(*(folder / name for folder in further))
+
+
+@pytest.mark.long
+def test_a_longer_search_is_that_of_one_process_with_its_reproduction(further):
+    assert_same_search(*further, 6)
+    assert_near(*(yaml.safe_load((folder / "Found_search" / "reproductions.yaml").read_text())["results"] for folder in further))

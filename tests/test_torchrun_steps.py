@@ -1,0 +1,79 @@
+"""Steps of several processes are those of one, to rounding: every criterion, miner and trainer, with memory, chunks, regularisers, subsets."""
+
+import pytest
+import torch
+
+import batch_mining
+import criteria
+import parameters
+from tests import _processes
+from tests._processes import spawned
+from tests.utilities.test_chunks import WAYS, of_loss
+from utilities.errors import UserError
+
+MEMORY = ["--memory_size", "30", "--memory_start", "1"]
+OF_MEMORY = ["--loss", "contrastive", *MEMORY]
+SLOWLY = ["--lr", ".002"]  # for float32: long steps of steep losses enlarge its rounding
+NEEDS_TRIPLETS = [name for name, module in batch_mining.REGISTRY.modules().items() if getattr(module, "NEEDS_TRIPLETS", False)]
+
+
+def allowed(flags):
+    """Whether the command line takes the flags."""
+    try:
+        parameters.resolve(["--dataset", "glyphs", *flags])
+    except UserError:
+        return False
+    return True
+
+
+def of_miner(miner):
+    """Flags of criteria that take the miner: one of triplets, else of its own sets; one of pairs."""
+    losses = ["triplet", *criteria.REGISTRY.names()]
+    first = next(loss for loss in losses if allowed(["--loss", loss, "--batch_mining", miner]))
+    pairs = [["--loss", "contrastive", "--batch_mining", miner]]
+    return [["--loss", first, "--batch_mining", miner], *(words for words in pairs if allowed(words))]
+
+
+def test_steps_are_those_of_one_process():
+    cases = [(0, of_loss(loss), {}) for loss in ("margin", "ntxent", "proxyanchor")]
+    cases += [
+        (0, ["--loss", "triplet", "--batch_mining", "random"], {"steps": 1}),
+        (0, OF_MEMORY, {}),
+        (0, [*OF_MEMORY, "--memory_ema", ".5"], {"stand_in": False}),
+        (0, ["--loss", "margin", "--subset_mining", "maximum_loss", "--subset_size", "6"], {"steps": 2}),
+    ]
+    cases += [(4, ["--loss", "margin", "--clip_grad_norm", ".05"], {}), (2, ["--trainer", "diva", "--loss", "margin"], {"steps": 2})]
+    cases += [(0, ["--trainer", "adversarial", "--loss", "margin"], {}), (0, ["--loss", "margin"], {"dtype": torch.float32})]
+    spawned(2, _processes.same_steps, cases)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("n", [2, 3])
+def test_every_criterion_steps_as_in_one_process(n):
+    """Against a memory too, where it compares samples; with two processes in float32 also."""
+    names = criteria.REGISTRY.names()
+    against = [loss for loss, module in criteria.REGISTRY.modules().items() if getattr(module, "COMPARES_SAMPLES", True)]
+    cases = [(0, of_loss(loss), {}) for loss in names] + [(0, [*of_loss(loss), *MEMORY], {"stand_in": False}) for loss in against]
+    if n == 2:
+        cases += [(0, [*of_loss(loss), *SLOWLY], {"dtype": torch.float32}) for loss in names]
+    assert len(against) > 20
+    spawned(n, _processes.same_steps, cases)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_every_trainer_steps_as_in_one_process(n):
+    """Five processes do not divide the twelve images."""
+    flags = [["--trainer", name, "--loss", "margin", *more] for name, more in WAYS]
+    cases = [(chunk_size, words, {}) for words in flags for chunk_size in (0, 2)]
+    cases += [(0, [*words, *SLOWLY], {"dtype": torch.float32}) for words in flags if n == 2]
+    spawned(n, _processes.same_steps, cases)
+
+
+@pytest.mark.long
+def test_every_miner_further_losses_and_optimisers_step_as_in_one_process():
+    cases = [words for name in batch_mining.REGISTRY.names() if name not in NEEDS_TRIPLETS for words in of_miner(name)]
+    cases += [["--loss", "multisimilarity", "--optim", optimiser] for optimiser in ("adam", "adamw", "rmsprop")]
+    cases += [["--loss", "proxyanchor", "--arch", "resnet50_frozen", "--embed_regularizer", "lp", "--weight_regularizer", "regular_face"]]
+    cases += [["--loss", "margin", "--subset_mining", "maximum_loss", "--subset_size", size, "--batch_mining", "random"] for size in "46"]
+    spawned(3, _processes.same_steps, [(0, words, {}) for words in cases])
