@@ -10,6 +10,7 @@ of one size, shown whole and kept in memory, have `IMAGE_SIZE`. Optional: `check
 from pathlib import Path
 
 from datasets import _own, _schemes, _splits
+from datasets._images import decode as decode
 from datasets._layout import SUFFIXES as SUFFIXES
 from utilities import roles
 from utilities.flags import has_folds

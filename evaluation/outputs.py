@@ -41,9 +41,9 @@ def of_untrained(run, epoch: int, scores: dict, embedded: dict) -> dict:
 def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list[Path]:
     """Write `embeddings_<split>.npz` for each split, with several evaltypes `embeddings_<split>_<evaltype>.npz`. Returns the paths.
 
-    A file holds `features` `(N, D)` float32 as they were measured, after --eval_pca, `labels` `(N,)`, `paths` and `class_names` `(N,)` where the data set
-    knows them, and `flags`, the JSON of the evaluation's flags. `python -m evaluation` reads it. Where `folder` has a file of that
-    name already, it goes to the folder `instead`, if that is given.
+    A file holds `features` `(N, D)` float32 as they were measured, after --eval_pca, `labels` `(N,)`, `paths`, `class_names` and
+    `super_names` `(N,)` where the data set knows them, and `flags`, the JSON of the evaluation's flags. `python -m evaluation` reads it.
+    Where `folder` has a file of that name already, it goes to the folder `instead`, if that is given.
     """
     paths, flags = [], np.array(json.dumps(opt.measured()))
     features = {evaltype: _measured(embedded, evaltype, opt) for evaltype in opt.evaltypes}
@@ -53,6 +53,8 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
             about["paths"] = np.array([str(path) for path in e.dataset.paths])
         if hasattr(e.dataset, "class_names"):
             about["class_names"] = np.array([str(e.dataset.class_names[label]) for label in e.labels.tolist()])
+        if (supers := pictures.super_classes(e)) is not None:
+            about["super_names"] = supers
         for evaltype in opt.evaltypes:
             name = f"embeddings_{split}.npz" if len(opt.evaltypes) == 1 else f"embeddings_{split}_{evaltype}.npz"
             paths.append((instead if instead is not None and (folder / name).exists() else folder) / name)

@@ -63,7 +63,7 @@ class Embedder:
 
     def __init__(self, folder, which: str = "best", device=None, batch_size: int = BATCH, evaltype: str | None = None):
         run = RunFolder(folder)
-        if run.is_cross_validation:
+        if run.is_cross_validation and not run.has_checkpoint:  # a fold has the same flags
             raise UserError(f"{folder} is a cross-validation, a network a fold: name one of them, as {run.fold(0).path}")
         self.folder, self.opt = run.path, Namespace(**run.flags)
         evaltypes = getattr(self.opt, "evaltypes", None) or ["discriminative"]
