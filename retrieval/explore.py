@@ -140,4 +140,11 @@ def histogram(features: np.ndarray, labels: np.ndarray, rates: list[float], seed
     for rate in rates if len(different) and len(same) else ():
         at = pairs.threshold(different, rate)
         thresholds.append({"fmr": rate, "distance": at, "fnmr": pairs.false_non_match(same, at)})
-    return {"same": bars[0], "different": bars[1], "most": most, "pairs": which, "counts": [len(same), len(different)], "thresholds": thresholds}
+    return {
+        "same": bars[0],
+        "different": bars[1],
+        "most": most,
+        "pairs": which,
+        "counts": [len(same), len(different)],
+        "thresholds": thresholds,
+    }

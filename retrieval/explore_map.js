@@ -33,28 +33,28 @@ function thumbnail(canvas, i) {
   return canvas;
 }
 
-// Colours: hues by the golden angle, so that the next class is far away; three strengths.
-const hue = (code, count) => count <= 12
-  ? ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#17becf", "#bcbd22", "#111111", "#1b3a8f", "#e8707b"][code]
-  : `hsl(${(code * 137.508) % 360} ${[75, 60, 85][code % 3]}% ${[45, 58, 35][Math.floor(code / 3) % 3]}%)`;
-let codes, names, order, starts;
+// Colours: hues by the golden angle, so that the next class is far away; three strengths. [red, green, blue] from 0 to 255.
+const FEW = ["1f77b4", "ff7f0e", "2ca02c", "d62728", "9467bd", "8c564b", "e377c2", "17becf", "bcbd22", "111111", "1b3a8f", "e8707b"];
+function hue(code, count) {
+  if (count <= FEW.length) return [0, 2, 4].map(at => parseInt(FEW[code].slice(at, at + 2), 16));
+  const angle = (code * 137.508) % 360, light = [0.45, 0.58, 0.35][Math.floor(code / 3) % 3], reach = [0.75, 0.6, 0.85][code % 3] * Math.min(light, 1 - light);
+  return [0, 8, 4].map(n => { const k = (n + angle / 30) % 12; return Math.round(255 * (light - reach * Math.max(-1, Math.min(k - 3, 9 - k, 1)))); });
+}
+const GREY = [217, 221, 226], littleEndian = new Uint8Array(new Uint32Array([1]).buffer)[0] === 1;
+const pixel = ([red, green, blue]) => (littleEndian ? 0xff000000 | blue << 16 | green << 8 | red : red << 24 | green << 16 | blue << 8 | 0xff) >>> 0;
+let names, colours;
 function colour() {
   const bySuper = $("colours").value === "super";
   names = bySuper ? content.supers : content.classes;
-  codes = bySuper ? Uint32Array.from(labels, label => content.superOf[label]) : labels;
-  starts = new Uint32Array(names.length + 1);  // images in the order of their colours: each is set once
-  for (let i = 0; i < N; i++) starts[codes[i] + 1]++;
-  for (let c = 0; c < names.length; c++) starts[c + 1] += starts[c];
-  const next = starts.slice();
-  order = new Uint32Array(N);
-  for (let i = 0; i < N; i++) order[next[codes[i]]++] = i;
-  const legend = names.slice(0, 60).map((name, c) => { const one = make("span", name); one.style.setProperty("--colour", hue(c, names.length)); return one; });
+  const palette = Uint32Array.from(names, (_, code) => pixel(hue(code, names.length)));
+  colours = Uint32Array.from(labels, label => palette[bySuper ? content.superOf[label] : label]);
+  const legend = names.slice(0, 60).map((name, c) => { const one = make("span", name); one.style.setProperty("--colour", `rgb(${hue(c, names.length)})`); return one; });
   if (names.length > 60) legend.push(make("i", `and ${(names.length - 60).toLocaleString("en")} more`));
   $("legend").replaceChildren(...legend);
   redraw();
 }
 
-// The map: one pass over all images a frame, at most one frame a refresh of the screen.
+// The map: its pixels are set here, image by image, which takes milliseconds for 60,000; at most once a refresh of the screen.
 const map = $("map"), pen = map.getContext("2d");
 let waiting = false;
 const redraw = () => { if (!waiting) { waiting = true; requestAnimationFrame(() => { waiting = false; draw(); }); } };
@@ -67,24 +67,26 @@ function whole() {
   Object.assign(state, { scale: 1, left: (map.clientWidth - size() * right / 65535) / 2, top: (map.clientHeight - size() * bottom / 65535) / 2 });
   redraw();
 }
+let picture = null;
+function paint(step, side, dense) {
+  if (picture === null || picture.width !== map.width || picture.height !== map.height) picture = pen.createImageData(map.width, map.height);
+  const pixels = new Uint32Array(picture.data.buffer), { width, height } = picture, grey = pixel(GREY), left = state.left * dense - side / 2, top = state.top * dense - side / 2;
+  pixels.fill(0);
+  for (const shown of state.kept === null ? [true] : [false, true])
+    for (let i = 0; i < N; i++) {
+      if (isKept(i) !== shown) continue;
+      const x = Math.round(left + places[2 * i] * step), y = Math.round(top + places[2 * i + 1] * step);
+      if (x < 0 || y < 0 || x + side > width || y + side > height) continue;
+      for (let row = y; row < y + side; row++) pixels.fill(shown ? colours[i] : grey, row * width + x, row * width + x + side);
+    }
+  pen.putImageData(picture, 0, 0);
+}
 function draw() {
   const dense = window.devicePixelRatio || 1, width = map.clientWidth, height = map.clientHeight, step = size() * state.scale / 65535;
   if (map.width !== Math.round(width * dense) || map.height !== Math.round(height * dense)) { map.width = Math.round(width * dense); map.height = Math.round(height * dense); }
   pen.setTransform(dense, 0, 0, dense, 0, 0);
-  pen.clearRect(0, 0, width, height);
-  const side = Math.max(1.6, Math.min(7, (N > 20000 ? 1.8 : N > 4000 ? 2.6 : 4.5) * Math.sqrt(state.scale))), half = side / 2;
-  for (const shown of state.kept === null ? [true] : [false, true]) {
-    pen.fillStyle = "#d9dde2";
-    for (let c = 0; c < names.length; c++) {
-      if (shown) pen.fillStyle = hue(c, names.length);
-      for (let at = starts[c]; at < starts[c + 1]; at++) {
-        const i = order[at];
-        if (isKept(i) !== shown) continue;
-        const px = state.left + places[2 * i] * step, py = state.top + places[2 * i + 1] * step;
-        if (px > -side && py > -side && px < width + side && py < height + side) pen.fillRect(px - half, py - half, side, side);
-      }
-    }
-  }
+  const side = Math.max(2, Math.min(7, (N > 20000 ? 2 : N > 4000 ? 3 : 4.5) * Math.sqrt(state.scale)));
+  paint(step * dense, Math.round(side * dense), dense);
   if (state.query < 0) return;
   for (let j = 0; j < K; j++) {
     const i = neighbours[state.query * K + j];

@@ -229,13 +229,13 @@ def _write_faiss(folder: Path, kind: str, rows: int, dimensions: int) -> dict | 
 
 
 def _ivfpq(vectors: Path, rows: int, dimensions: int):
-    """Cells of about the square root of the number of rows, and codes of a byte for four dimensions after a rotation that is learned."""
+    """Cells of about the square root of the number of rows, and codes of a byte for four of the first principal components, mixed at random."""
     import faiss
 
     codes = max(dimensions // CODE, 1)
     width = codes * (dimensions // codes)
     cells = min(int(4 * math.sqrt(rows)), rows // 39)
-    index = faiss.index_factory(dimensions, f"OPQ{codes}_{width},IVF{cells},PQ{codes}x8")
+    index = faiss.index_factory(dimensions, f"PCAR{width},IVF{cells},PQ{codes}x8")
     chosen = np.sort(np.random.default_rng(0).choice(rows, size=min(rows, TRAINED_ON), replace=False))
     index.train(_rows(vectors, chosen))
     return index

@@ -27,7 +27,11 @@ def distances(features: np.ndarray, labels: np.ndarray, seed: int) -> tuple[np.n
     same = measure(features, *_same_pairs(labels, generator))
     first, second = generator.integers(len(labels), size=(2, SAMPLED))
     different = labels[first] != labels[second]
-    return same, measure(features, first[different], second[different]), f"random pairs, {len(same):,} of one class and {different.sum():,} of two"
+    return (
+        same,
+        measure(features, first[different], second[different]),
+        f"random pairs, {len(same):,} of one class and {different.sum():,} of two",
+    )
 
 
 def _same_pairs(labels: np.ndarray, generator) -> tuple[np.ndarray, np.ndarray]:

@@ -75,24 +75,27 @@ def test_exact_search_is_that_of_loops_ties_and_duplicates_included(tmp_path):
     assert [row for _, row in by_hand(vectors, vectors[0], 60)] == rows[0].tolist()
 
 
-def test_approximate_search_finds_nearly_all_and_says_how_much(tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "size", "dimensions"), [("hnsw", 1500, 18), ("ivfpq", 1500, 9), pytest.param("ivfpq", 10_500, 18, marks=pytest.mark.long)]
+)
+def test_approximate_search_finds_nearly_all_and_says_how_much(kind, size, dimensions, tmp_path, monkeypatch):
+    monkeypatch.setattr(index, "LEAST_IVFPQ", 1500)
     generator = np.random.default_rng(1)
-    centres = generator.normal(size=(400, 18))
-    vectors = (centres[generator.integers(400, size=10_500)] + 0.3 * generator.normal(size=(10_500, 18))).astype(np.float32)
-    for kind in ("hnsw", "ivfpq"):
-        about = index.build(Made(vectors), numbers(10_500), tmp_path / kind, kind)
-        found = Index(tmp_path / kind)
-        queries = np.sort(np.random.default_rng(1).choice(10_500, size=index.RECALL_QUERIES, replace=False))
-        distances, rows = found.search(vectors[queries], 11)
-        hits = 0
-        for i, query in enumerate(queries):
-            exact = np.sqrt(np.square(vectors.astype(np.float64) - vectors[query]).sum(1))
-            exact[query] = np.inf
-            mine = [d for d, row in zip(distances[i], rows[i], strict=True) if row != query][:10]
-            hits += sum(d <= np.sort(exact)[9] + 1e-9 for d in mine)
-        assert about["recall"]["at"] == 10 and about["recall"]["queries"] == len(queries)
-        assert about["recall"]["recall"] == pytest.approx(hits / (10 * len(queries)), abs=0.002) and about["recall"]["recall"] > 0.9
-        assert (np.diff(distances, axis=1) >= 0).all() and np.allclose(distances[:, 0], 0)
+    centres = generator.normal(size=(60, dimensions))
+    vectors = (centres[generator.integers(60, size=size)] + 0.3 * generator.normal(size=(size, dimensions))).astype(np.float32)
+    about = index.build(Made(vectors), numbers(size), tmp_path / kind, kind)
+    found = Index(tmp_path / kind)
+    queries = np.sort(np.random.default_rng(1).choice(size, size=index.RECALL_QUERIES, replace=False))  # those of the recall
+    distances, rows = found.search(vectors[queries], 11)
+    hits = 0
+    for i, query in enumerate(queries):
+        exact = np.sqrt(np.square(vectors.astype(np.float64) - vectors[query]).sum(1))
+        exact[query] = np.inf
+        mine = [d for d, row in zip(distances[i], rows[i], strict=True) if row != query][:10]
+        hits += sum(d <= np.sort(exact)[9] + 1e-9 for d in mine)
+    assert about["recall"]["at"] == 10 and about["recall"]["queries"] == len(queries)
+    assert about["recall"]["recall"] == pytest.approx(hits / (10 * len(queries)), abs=0.002) and about["recall"]["recall"] > 0.9
+    assert (np.diff(distances, axis=1) >= 0).all() and np.allclose(distances[:, 0], 0)
 
 
 def test_a_bad_index_would_show_in_the_recall(tmp_path, monkeypatch):
