@@ -12,6 +12,7 @@ import evaluation.__main__
 import main
 import parameters
 import Result_Evaluations
+import retrieval.__main__
 import Run_Script
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -114,7 +115,7 @@ def test_a_quoted_command_parses(page, command, run_folder, tmp_path, monkeypatc
         return
     if program == "-m":
         program, *words = words
-        assert program == "evaluation" and evaluation.__main__.parser().parse_args(words)
+        assert {"evaluation": evaluation, "retrieval": retrieval}[program].__main__.parser().parse_args(words)
         return
     assert (ROOT / program).is_file()
     if "--help" in words:
