@@ -36,7 +36,7 @@ def _embedding_flags(add) -> None:
     add("--checkpoint", choices=["best", "last"], default="best", help=HELP_WHICH)
     add("--evaltype", default=None, metavar="NAME", help=HELP_EVALTYPE)
     add("--device", default=None, help=HELP_DEVICE)
-    add("--batch_size", type=whole(1, 10**5), default=64, help="images a batch (default: 64)")
+    add("--batch_size", type=whole(1, 10**5), default=None, help="images a batch (default: 16 on a CPU, else 128)")
 
 
 def _index_flags(add) -> None:
@@ -59,7 +59,7 @@ def _query_flags(add) -> None:
     add("--out", default=None, metavar="FILE", help="also write them to this file: page.html with pictures, .json or .csv")
     add("--run", dest="run_folder", default=None, metavar="RUN", help="where the run lies now (default: where it lay when it was indexed)")
     add("--device", default=None, help=HELP_DEVICE)
-    add("--batch_size", type=whole(1, 10**5), default=64, help="images a batch (default: 64)")
+    add("--batch_size", type=whole(1, 10**5), default=None, help="images a batch (default: 16 on a CPU, else 128)")
 
 
 def _export_flags(add) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from retrieval.folders import check_new, replacing_folder
 from runs import Embedder
 from runs.folder import read_json
+from utilities import memory
 from utilities.errors import UserError
 
 EXACT, HNSW, IVFPQ = KINDS = ("exact", "hnsw", "ivfpq")
@@ -198,6 +199,7 @@ def _fill(folder: Path, embedder: Embedder, paths: list[str], old: Index | None,
     if left_out:
         with open(folder / LEFT_OUT, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
             csv.writer(file, lineterminator="\n").writerows([["path", "reason"], *left_out.items()])
+    memory.release_freed()  # of the last batches
     recall = _write_faiss(folder, kind, vectors.rows, embedder.dimensions)
     about = {
         "run": str(embedder.folder.resolve()), "checkpoint": checkpoint, "evaltype": embedder.evaltype, "fingerprint": embedder.fingerprint,
@@ -214,6 +216,8 @@ def _write_faiss(folder: Path, kind: str, rows: int, dimensions: int) -> dict | 
     vectors = folder / VECTORS
     if kind == EXACT:
         index = faiss.IndexFlatL2(dimensions)
+        index.codes.resize(rows * dimensions * 4)  # room at once: as it grows, it holds itself twice
+        index.codes.resize(0)
     elif kind == HNSW:
         index = faiss.IndexHNSWFlat(dimensions, LINKS)
         index.hnsw.efConstruction = BUILDING

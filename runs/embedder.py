@@ -16,7 +16,8 @@ from utilities.errors import UserError
 from utilities.evaltypes import of_type
 from utilities.loading import kernels
 
-BATCH, THREADS = 64, 16  # images a batch, and threads that decode them; at most the CPUs there are
+BATCHES = {"cpu": 16}  # images a batch, elsewhere 128: larger ones are not faster on a CPU, and hold more memory
+THREADS = 16  # that decode images; at most the CPUs there are
 
 
 class Embeddings(torch.nn.Module):
@@ -51,7 +52,7 @@ class Embedder:
         folder: of the run, or of a fold of a cross-validation.
         which: `best` (the selected epoch) or `last`.
         device: where the network runs; None: the first GPU, else the CPU.
-        batch_size: images a batch.
+        batch_size: images a batch; None: 16 on a CPU, else 128.
         evaltype: which embedding of a network that has several; None: the first of the run's `--evaltypes`.
 
     Attributes:
@@ -61,14 +62,14 @@ class Embedder:
     Raises UserError where there is no such checkpoint.
     """
 
-    def __init__(self, folder, which: str = "best", device=None, batch_size: int = BATCH, evaltype: str | None = None):
+    def __init__(self, folder, which: str = "best", device=None, batch_size: int | None = None, evaltype: str | None = None):
         run = RunFolder(folder)
         if run.is_cross_validation and not run.has_checkpoint:  # a fold has the same flags
             raise UserError(f"{folder} is a cross-validation, a network a fold: name one of them, as {run.fold(0).path}")
         self.folder, self.opt = run.path, Namespace(**run.flags)
         evaltypes = getattr(self.opt, "evaltypes", None) or ["discriminative"]
-        self.evaltype, self.batch_size = evaltype or evaltypes[0], batch_size
-        self.device = _device(device)
+        self.evaltype, self.device = evaltype or evaltypes[0], _device(device)
+        self.batch_size = batch_size or BATCHES.get(self.device.type, 128)
         self.network = run.network(which, None if evaltype is None else [evaltype]).to(self.device)
         self.module = Embeddings(self.network, self.evaltype).eval()
         self.preparation = datasets.preparation(self.opt, self.network)

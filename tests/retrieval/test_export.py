@@ -22,6 +22,7 @@ from runs.embedder import Embeddings
 from tests.retrieval.conftest import train
 from utilities.errors import UserError, one_line_errors
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")
 ALL = ["onnx", "torchscript", "torch_export", "safetensors"]
 
 
