@@ -12,7 +12,9 @@ of one size, shown whole and kept in memory, have `IMAGE_SIZE`. Optional: `check
 from argparse import Namespace
 from pathlib import Path
 
-from datasets import _schemes, _splits, _transforms
+from datasets import _own, _schemes, _splits, _transforms
+from datasets._images import decode as decode
+from datasets._layout import SUFFIXES as SUFFIXES
 from utilities import roles
 from utilities.registry import Registry
 
@@ -94,6 +96,15 @@ def select(
 def shape_for(network) -> dict:
     """What `select` must know of a network: the side of its images, and how they are resized for it."""
     return {"input_size": network.input_size, "interpolation": getattr(network, "interpolation", None)}
+
+
+def preparation(opt, network) -> _own.Preparation:
+    """How a run of these flags reads and transforms its test images: `preparation(path or image)`, uint8 `(3, H, W)`, for images of one's own.
+
+    Raises UserError as `select` for flags that are none of a data set's.
+    """
+    opt = REGISTRY.options(opt)
+    return _own.Preparation(opt, getattr(REGISTRY.module(opt.dataset), "IMAGE_SIZE", None), **shape_for(network))
 
 
 def describe(splits: dict) -> str:

@@ -54,11 +54,11 @@ def dump_asked(folder: Path, embedded: dict, opt, epoch: int, instead: Path | No
 def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list[Path]:
     """Write `embeddings_<split>.npz` for each split, with several evaltypes `embeddings_<split>_<evaltype>.npz`. Returns the paths.
 
-    A file holds `features` `(N, D)` float32 as they were measured, after --eval_pca, `labels` `(N,)`, `paths` and `class_names` `(N,)` where the data set
-    knows them, `is_query`, `is_gallery` and `sequence` `(N,)` where these are not the same for all, and `flags`, the JSON of the evaluation's flags.
-    `python -m evaluation` reads it. Under `--eval_space hyperbolic` features are the tangent vectors, the flags name the ball, and `points`
-    `(N, D)` float32 are the points of the Poincare ball. Where `folder` has a file of that name already, it goes to the folder `instead`,
-    if that is given.
+    A file holds `features` `(N, D)` float32 as they were measured, after --eval_pca, `labels` `(N,)`, `paths`, `class_names` and `super_names` `(N,)`
+    where the data set knows them, `is_query`, `is_gallery` and `sequence` `(N,)` where these are not the same for all, and `flags`, the JSON of the
+    evaluation's flags. `python -m evaluation` reads it. Under `--eval_space hyperbolic` features are the tangent vectors, the flags name the ball,
+    and `points` `(N, D)` float32 are the points of the Poincare ball. Where `folder` has a file of that name already, it goes to the folder
+    `instead`, if that is given.
     """
     ball, measured = metrics.ball(opt), opt.measured()
     if ball is not None:
@@ -67,6 +67,8 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
     features = {evaltype: spaces.projected(embedded, evaltype, opt) for evaltype in opt.evaltypes}
     for split, e in embedded.items():
         about = {**queries.described(e), **galleries.dumped(galleries.of(e.dataset, len(e.labels)))}
+        if (supers := pictures.super_classes(e)) is not None:
+            about["super_names"] = supers
         for evaltype in opt.evaltypes:
             name = queries.file_name(split, evaltype, opt.evaltypes, "embeddings")
             if ball is not None:

@@ -8,11 +8,12 @@ import metrics
 from evaluation import galleries
 from evaluation.galleries import taken
 from utilities.errors import UserError
+from utilities.evaltypes import BARE as BARE
+from utilities.evaltypes import of_type
 from utilities.hyperbolic import Ball
 
 SELF, COMBINED, TRAINING = "compared_to_self", "compared_to_sets_combined", "compared_to_training_set"
 INSIDE_PARENTS = "same_parent_label"
-BARE = "pooled"  # the backbone's features, which stand for every embedding type where they are evaluated
 LEVELS = ("class_names", "super_labels")  # a data set's names of each --label_hierarchy_level
 
 
@@ -311,48 +312,6 @@ def projected(embedded: dict, evaltype: str, opt) -> dict[str, np.ndarray]:
 def _there(sources: list[str], images: dict, opt) -> None:
     if not set(sources) <= set(images):
         raise UserError(f"--eval_reference_set {opt.eval_reference_set}: the training images were not embedded")
-
-
-def of_type(features: dict, evaltype: str) -> np.ndarray:
-    """The embedding of one `--evaltypes` name: one of the network's, or `Combined_<a>_<b>-<w>-<w>`, weighted parts joined.
-
-    Each part of a combination is L2-normalised, weighted (1 unless given), and the parts are concatenated. The backbone's features
-    stand for every name. Raises UserError for a name that the network does not give.
-    """
-    if evaltype in features:
-        return features[evaltype]
-    if set(features) == {BARE}:
-        return features[BARE]
-    if evaltype.startswith("Combined_"):
-        names, *weights = evaltype.removeprefix("Combined_").split("-")
-        parts, weights = _split_names(names, features), _weights(weights)
-        if parts and weights is not None and len(weights) in (0, len(parts)):
-            units = (features[part] / np.maximum(np.linalg.norm(features[part], axis=1, keepdims=True), 1e-12) for part in parts)
-            weights = weights or [1.0] * len(parts)
-            return np.concatenate([np.float32(weight) * unit for weight, unit in zip(weights, units, strict=True)], axis=1)
-    raise UserError(f"--evaltypes {evaltype}: the network gives {', '.join(features)}, alone or as Combined_<a>_<b>-<weight>-<weight>")
-
-
-def _split_names(text: str, known) -> list[str] | None:
-    """`text` read as known names joined by underscores, which the names may hold themselves; None where it cannot be."""
-    for name in known:
-        if text == name:
-            return [name]
-        if text.startswith(f"{name}_"):
-            rest = _split_names(text[len(name) + 1 :], known)
-            if rest is not None:
-                return [name, *rest]
-    return None
-
-
-def _weights(texts: list[str]) -> list[float] | None:
-    """The weights that `texts` say; None where one is none: above 0 and finite, in float32 too."""
-    try:
-        weights = [float(text) for text in texts]
-    except ValueError:
-        return None
-    least, most = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
-    return weights if all(least <= weight <= most for weight in weights) else None
 
 
 def sources_of(split: str | None, scored: list[str], opt) -> list[str]:

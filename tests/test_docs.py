@@ -12,6 +12,7 @@ import evaluation.__main__
 import main
 import parameters
 import Result_Evaluations
+import retrieval.__main__
 import Run_Script
 from evaluation import overlap
 
@@ -115,7 +116,8 @@ def test_a_quoted_command_parses(page, command, run_folder, tmp_path, monkeypatc
         return
     if program == "-m":
         program, *words = words
-        assert {"evaluation": evaluation.__main__, "evaluation.overlap": overlap}[program].parser().parse_args(words)
+        modules = {"evaluation": evaluation.__main__, "evaluation.overlap": overlap, "retrieval": retrieval.__main__}
+        assert modules[program].parser().parse_args(words)
         return
     assert (ROOT / program).is_file()
     if "--help" in words:

@@ -1,0 +1,89 @@
+"""Images of one's own, read and transformed as the test images of a run."""
+
+import numpy as np
+import torch
+
+from datasets import _cache, _images, _transforms
+from utilities.errors import UserError
+
+
+class Preparation:
+    """`preparation(path or image)`: uint8 `(3, H, W)`, as the run's network takes it.
+
+    An image is a Pillow image, an array `(H, W, 3)` or `(H, W)` of uint8, or a tensor `(3, H, W)` or `(1, H, W)`, uint8 or float in [0, 1].
+
+    Args:
+        opt: the run's flags. image_size: side of its data set's images where they are shown whole, in grey; else None.
+        input_size, interpolation: see `datasets.select`.
+
+    Attributes:
+        size: (height, width) of what it gives. steps: the transform's steps; `text` says them all.
+    """
+
+    def __init__(self, opt, image_size: int | None, input_size: int | None, interpolation: str | None):
+        from torchvision.transforms import v2
+
+        self.grey = image_size is not None
+        self.read = _cache.Reader(_images.grey if self.grey else _images.decode, opt.image_cache_side)
+        self.transform = _transforms.build(opt, input_size, image_size, interpolation)[1]
+        if self.grey and not self.transform.steps:  # the data set's own images have the size; others are brought to it
+            by = v2.InterpolationMode(interpolation or "bilinear")
+            self.transform = _transforms.Steps([v2.Resize((image_size, image_size), interpolation=by)])
+        self.steps = self.transform.steps
+        self.size = tuple(self(np.zeros((256, 256, 3), np.uint8)).shape[1:])
+
+    @property
+    def text(self) -> str:
+        """What it does, in words."""
+        return ("Grey; " if self.grey else "") + self.read.text + self.transform.text
+
+    def described(self) -> list[dict]:
+        """Its steps for another program to follow, in their order."""
+        steps = [{"decode": "RGB, 8 bits a channel, turned as EXIF data say, white behind transparent parts"}]
+        steps += [{"grey": "Y = 0.299 R + 0.587 G + 0.114 B, in all three channels"}] if self.grey else []
+        steps += [{"limit_long_side": self.read.side, "interpolation": "bilinear", "antialias": True}] if self.read.side else []
+        for step in self.steps:
+            size = list(step.size) if isinstance(step.size, list | tuple) else [step.size]
+            if type(step).__name__ == "Resize":
+                whole = {"resize_short_side": size[0]} if len(size) == 1 else {"resize": size}
+                steps.append({**whole, "interpolation": step.interpolation.value, "antialias": True})
+            else:
+                steps.append({"center_crop": size})
+        return steps
+
+    def original(self, image) -> torch.Tensor:
+        """The image before the transform, uint8 `(3, H, W)`. Raises UserError where it cannot be decoded, or is none."""
+        pixels = self.read(str(image)) if isinstance(image, str) or hasattr(image, "__fspath__") else self._pixels(image)
+        return pixels.repeat(3, 1, 1) if len(pixels) == 1 else pixels
+
+    def __call__(self, image) -> torch.Tensor:
+        """uint8 `(3, H, W)` of a path or an image. Raises UserError as `original`."""
+        return self.transform(self.original(image))
+
+    def _pixels(self, image) -> torch.Tensor:
+        """uint8 `(1 or 3, H, W)` of an image in memory, its long side limited as that of a file."""
+        import PIL.Image
+
+        if not isinstance(image, PIL.Image.Image):
+            image = PIL.Image.fromarray(_as_array(image))
+        plain = _images._plain(image).convert("L" if self.grey else "RGB")
+        pixels = torch.from_numpy(np.array(plain))
+        return _cache.Reader(lambda _: pixels[None] if self.grey else pixels.permute(2, 0, 1), self.read.side).fresh("")
+
+
+def _as_array(image) -> np.ndarray:
+    """uint8 `(H, W, 3)` or `(H, W)` of a tensor or array. Raises UserError for another shape or type."""
+    if torch.is_tensor(image):
+        image = image.detach().cpu()
+        if image.is_floating_point():
+            if image.numel() and (image.min() < 0 or image.max() > 1):
+                raise UserError(f"an image of floats from {image.min():g} to {image.max():g}: floats are from 0 to 1, or give uint8")
+            image = (image * 255).round().to(torch.uint8)
+        image = image.permute(1, 2, 0).numpy() if image.ndim == 3 else image.numpy()
+        image = image[:, :, 0] if image.ndim == 3 and image.shape[2] == 1 else image
+    array = np.asarray(image)
+    if array.dtype != np.uint8 or array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] != 3) or not array.size:
+        raise UserError(
+            f"an image of shape {array.shape} and type {array.dtype}: a path, a Pillow image, uint8 (H, W, 3), or a tensor (3, H, W) is expected"
+        )
+    return np.ascontiguousarray(array)

@@ -1,0 +1,163 @@
+"""From a run to its use: `python -m retrieval index | query | export | explore`."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from utilities.errors import OneLineParser, one_line_errors
+from utilities.numbers import number, whole
+
+PROGRAM = "python -m retrieval"
+TOLD = 5  # images that cannot be decoded, by name; the others are in a file
+HELP_RUN = "a run folder, or that of a fold of a cross-validation"
+HELP_DEVICE = "where the network runs: cpu, cuda, cuda:1 … (default: the first GPU, else the CPU)"
+HELP_WHICH = "the checkpoint: best (of the selected epoch) or last (default: best)"
+HELP_EVALTYPE = "which embedding of a network that has several (default: the first of the run's --evaltypes)"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line: one parser a command."""
+    parser = OneLineParser(prog=PROGRAM, description=__doc__, allow_abbrev=False)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, run, about: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=about, description=about, allow_abbrev=False)
+        added.set_defaults(run=run)
+        return added
+
+    _index_flags(command("index", index, "embed images with a run and write an index that is searched").add_argument)
+    _query_flags(command("query", query, "the nearest images of an index").add_argument)
+    _export_flags(command("export", export, "write a run's network for other programs, checked against the run").add_argument)
+    _explore_flags(command("explore", explore, "one HTML page: map, neighbours, worst queries, confusions, distances").add_argument)
+    return parser
+
+
+def _embedding_flags(add) -> None:
+    add("--checkpoint", choices=["best", "last"], default="best", help=HELP_WHICH)
+    add("--evaltype", default=None, metavar="NAME", help=HELP_EVALTYPE)
+    add("--device", default=None, help=HELP_DEVICE)
+    add("--batch_size", type=whole(1, 10**5), default=None, help="images a batch (default: 16 on a CPU, else 128)")
+
+
+def _index_flags(add) -> None:
+    add("run_folder", metavar="RUN", help=HELP_RUN)
+    add("images", nargs="+", metavar="IMAGES", help="image files, folders with all below them, CSV files with a column `path`")
+    add("--out", required=True, metavar="FOLDER", help="where the index is written")
+    help_kind = (
+        "exact, or for millions hnsw (a graph: fast, more memory) or ivfpq (a byte for four dimensions); their recall against exact is measured "
+        "and printed (default: exact, with --add that of the index)"
+    )
+    add("--index", choices=["exact", "hnsw", "ivfpq"], default=None, help=help_kind)
+    add("--add", action="store_true", help="add to the index that is there; images that it holds are passed over")
+    _embedding_flags(add)
+
+
+def _query_flags(add) -> None:
+    add("index_folder", metavar="INDEX", help="the folder of an index")
+    add("images", nargs="+", metavar="IMAGE", help="what to search for: image files, folders, CSV files")
+    add("-k", type=whole(1, 10**6), default=10, help="how many images (default: 10)")
+    add("--out", default=None, metavar="FILE", help="also write them to this file: page.html with pictures, .json or .csv")
+    add("--run", dest="run_folder", default=None, metavar="RUN", help="where the run lies now (default: where it lay when it was indexed)")
+    add("--device", default=None, help=HELP_DEVICE)
+    add("--batch_size", type=whole(1, 10**5), default=None, help="images a batch (default: 16 on a CPU, else 128)")
+
+
+def _export_flags(add) -> None:
+    add("run_folder", metavar="RUN", help=HELP_RUN)
+    add("--out", required=True, metavar="FOLDER", help="where the files are written: a new or empty folder")
+    help_format = "onnx, torchscript, torch_export (a .pt2 program) or safetensors (weights alone); several at once"
+    add("--format", nargs="+", choices=["onnx", "torchscript", "torch_export", "safetensors"], required=True, help=help_format)
+    help_images = "images on which the export is compared with the run: files, folders, CSV (default: test images of the run's data)"
+    add("--images", nargs="+", default=None, metavar="IMAGES", help=help_images)
+    help_push = "upload the folder to this repository of the Hugging Face Hub, as `huggingface-cli login` allows"
+    add("--push_to_hub", default=None, metavar="REPO", help=help_push)
+    add("--checkpoint", choices=["best", "last"], default="best", help=HELP_WHICH)
+    add("--evaltype", default=None, metavar="NAME", help=HELP_EVALTYPE)
+
+
+def _explore_flags(add) -> None:
+    add(
+        "source",
+        metavar="RUN|FILE.npz",
+        help=f"{HELP_RUN}, or an .npz file with features, labels and where there are some paths, class_names",
+    )
+    add("--out", required=True, metavar="PAGE.html", help="the page")
+    add("--split", choices=["test", "val", "train"], default="test", help="of a run, which images (default: test)")
+    add("--neighbours", type=whole(1, 100), default=12, help="neighbours of each image on the page (default: 12)")
+    help_map = "t-SNE, of more images than --map_size of a sample beside which the others are placed; or pca (default: tsne)"
+    add("--map", choices=["tsne", "pca"], default="tsne", help=help_map)
+    add("--map_size", type=whole(4, 50_000), default=5000, help="images that t-SNE arranges (default: 5000)")
+    help_fmr = "false match rates whose thresholds the histogram shows (default: .1 .01 .001)"
+    add("--fmr", type=number(above=0, below=1), nargs="+", default=[0.1, 0.01, 0.001], help=help_fmr)
+    add("--no_thumbnails", action="store_true", help="no pictures: a smaller page")
+    add("--seed", type=whole(0, 2**32 - 1), default=1, help="of map and pairs (default: 1)")
+    _embedding_flags(add)
+
+
+def index(flags) -> dict:
+    """Write an index, and say what is in it. Returns what `retrieval.index.build` gives."""
+    from retrieval import index as indices
+    from retrieval import sources
+    from runs import Embedder
+
+    old = indices.check_place(flags.out, flags.add)
+    if old is not None:
+        indices.check_addition(old, flags)
+    paths = sources.listed(flags.images)
+    how = {"device": flags.device, "batch_size": flags.batch_size}
+    if old is None:
+        embedder = Embedder(flags.run_folder, flags.checkpoint, evaltype=flags.evaltype, **how)
+    else:
+        embedder = old.embedder(flags.run_folder, **how)
+    kind, checkpoint = (flags.index or indices.EXACT, flags.checkpoint) if old is None else (old.about["index"], old.about["checkpoint"])
+    about = indices.build(embedder, paths, flags.out, kind, checkpoint, flags.add)
+    added = f", {about['added']:,} of them new" if flags.add else ""
+    print(f"{flags.out}: {about['images']:,} images{added}, {about['dimensions']} dimensions, index {kind}")
+    if about["recall"]:
+        print("recall@{at} against exact search, {queries} images of the index as queries: {recall:.4f}".format(**about["recall"]))
+    for reason in list(about["left_out"].values())[:TOLD]:
+        print(f"left out: {reason}", file=sys.stderr)
+    if about["left_out"]:
+        print(f"{len(about['left_out']):,} images cannot be decoded: {Path(flags.out) / indices.LEFT_OUT}", file=sys.stderr)
+    return about
+
+
+def query(flags) -> list:
+    """Search, and print rank, distance and path. Returns `retrieval.answers.Found` of every query."""
+    from retrieval import answers, sources
+    from retrieval.index import Index
+
+    if flags.out is not None:
+        answers.check(flags.out)
+    found_in, images = Index(flags.index_folder), sources.listed(flags.images)
+    embedder = found_in.embedder(flags.run_folder, device=flags.device, batch_size=flags.batch_size)
+    found = answers.answers(found_in, images, embedder(images, progress=True), flags.k)
+    print(answers.text(found))
+    if flags.out is not None:
+        answers.write(found, flags.out, embedder.preparation)
+    return found
+
+
+def export(flags) -> dict:
+    """Write a run for other programs. Returns format -> cosine to the run."""
+    from retrieval import export as exports
+
+    return exports.export(flags)
+
+
+def explore(flags) -> Path:
+    """Write the page of an embedding space. Returns its path."""
+    from retrieval import explore as explorer
+
+    return explorer.explore(flags)
+
+
+def main(argv: list[str] | None = None):
+    """Run one command. Returns what it gives."""
+    flags = parser().parse_args(argv)
+    return flags.run(flags)
+
+
+if __name__ == "__main__":
+    with one_line_errors(PROGRAM):
+        main()

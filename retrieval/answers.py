@@ -1,0 +1,101 @@
+"""What a search found, as text, JSON, CSV, or a page with pictures."""
+
+import csv
+import html
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from utilities.errors import UserError
+from utilities.files import replacing
+
+ENDINGS = (".html", ".json", ".csv")
+SIDE = 180  # pixels of a picture on the page
+STYLE = """
+:root { --ink: #1c2430; --soft: #5d6673; --line: #dfe3e8; --accent: #2b6ca3; }
+* { box-sizing: border-box; }
+body { margin: 0; padding: 12px 16px; color: var(--ink); font: 15px/1.45 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
+h1 { font-size: 1.3rem; margin: 0 0 4px; } p { color: var(--soft); margin: 0 0 12px; }
+section { border-top: 2px solid var(--line); padding: 12px 0; }
+.found { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(46%, 180px), 1fr)); gap: 10px; }
+figure { margin: 0; border: 1px solid var(--line); border-radius: 6px; padding: 6px; } figure.query { border: 2px solid var(--accent); }
+img, .gone { display: block; width: 100%; height: 140px; object-fit: contain; background: #f5f7f9; }
+.gone { line-height: 140px; text-align: center; color: var(--soft); font-size: .8rem; }
+figcaption { font-size: .78rem; overflow-wrap: anywhere; color: var(--soft); margin-top: 4px; } figcaption b { color: var(--ink); }
+"""
+
+
+class Found(NamedTuple):
+    """One neighbour of a query."""
+
+    query: str
+    rank: int
+    distance: float
+    path: str
+
+
+def answers(index, queries: list[str], vectors, k: int) -> list[Found]:
+    """The `k` nearest images of each query, nearest first. `vectors` `(Q, D)`: the queries' embeddings."""
+    distances, rows = index.search(vectors, k)
+    return [
+        Found(query, rank, float(distance), index.paths[row])
+        for query, *both in zip(queries, distances, rows, strict=True)
+        for rank, (distance, row) in enumerate(zip(*both, strict=True), start=1)
+        if row >= 0
+    ]
+
+
+def text(found: list[Found]) -> str:
+    """Rank, distance and path, a line each; the query above, where there are several."""
+    queries = list(dict.fromkeys(one.query for one in found))
+    lines = []
+    for query in queries:
+        lines += [f"{query}:"] * (len(queries) > 1)
+        lines += [f"{one.rank:>4}  {one.distance:.6f}  {one.path}" for one in found if one.query == query]
+    return "\n".join(lines)
+
+
+def check(out: str) -> None:
+    """Raise UserError for a file whose name does not say what it shall be."""
+    if Path(out).suffix.lower() not in ENDINGS:
+        raise UserError(f"--out {out}: the name ends in {', '.join(ENDINGS)}, which says what is written")
+
+
+def write(found: list[Found], out: str, preparation) -> None:
+    """Write them to `out`, as its ending says. `preparation`: how pictures for the page are read."""
+    ending = Path(out).suffix.lower()
+    with replacing(out) as file:
+        if ending == ".json":
+            json.dump([one._asdict() for one in found], file, indent=1)
+        elif ending == ".csv":
+            csv.writer(file, lineterminator="\n").writerows([Found._fields, *found])
+        else:
+            file.write(page(found, preparation))
+
+
+def page(found: list[Found], preparation) -> str:
+    """One HTML page without any other file: each query, then its neighbours."""
+    sections = []
+    for query in dict.fromkeys(one.query for one in found):
+        own = [one for one in found if one.query == query]
+        figures = [_figure(query, "<b>query</b>", preparation, ' class="query"')]
+        figures += [_figure(one.path, f"<b>{one.rank}</b> · distance {one.distance:.4f}", preparation) for one in own]
+        sections.append(f'<section><div class="found">{"".join(figures)}</div></section>')
+    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,"><title>Search</title>'
+        f"<style>{STYLE}</style></head><body><h1>Nearest images</h1><p>Euclidean distances of embeddings, nearest first.</p>"
+        f"{''.join(sections)}</body></html>\n"
+    )
+
+
+def _figure(path: str, caption: str, preparation, kind: str = "") -> str:
+    from retrieval import thumbnails
+
+    try:
+        source = thumbnails.address(thumbnails.small(preparation.original(path), SIDE))
+        picture = f'<img alt="{html.escape(Path(path).name)}" src="{source}">'
+    except UserError:  # taken away since it was indexed
+        picture = '<div class="gone">no longer there</div>'
+    return f"<figure{kind}>{picture}<figcaption>{caption}<br>{html.escape(path)}</figcaption></figure>"

@@ -1,0 +1,166 @@
+"""The model card of an export, README.md: how it is loaded, data, protocol, metrics and what selected them, licence of the weights."""
+
+import yaml
+
+from retrieval import plain
+from runs.folder import RunFolder
+from utilities.errors import UserError
+
+FILES = {"onnx": "model.onnx", "torchscript": "model.pt", "torch_export": "model.pt2", "safetensors": plain.FILE}
+SHOWN = (
+    "arch", "embed_dim", "loss", "batch_mining", "trainer", "data_sampler", "samples_per_class", "bs", "augmentation", "optim", "lr", "n_epochs",
+    "lora_rank", "lora_alpha", "split_scheme", "use_tv_split", "tv_split_perc", "seed",
+)  # fmt: skip
+LOADING = {
+    "onnx": """import onnxruntime
+
+session = onnxruntime.InferenceSession("model.onnx")
+embeddings = session.run(["embeddings"], {"images": images})[0]  # images: numpy uint8 (B, 3, {height}, {width})""",
+    "torchscript": """import torch
+
+network = torch.jit.load("model.pt")
+embeddings = network(images)  # images: torch uint8 (B, 3, {height}, {width})""",
+    "torch_export": """import torch
+
+network = torch.export.load("model.pt2").module()
+embeddings = network(images)  # images: torch uint8 (B, 3, {height}, {width})""",
+}
+
+
+def text(embedder, cosines: dict, lines: str | None, checkpoint: str, compared: int) -> str:
+    """The card.
+
+    Args:
+        cosines: format -> least cosine to the run. lines: the plain code of safetensors, None where there is none.
+        checkpoint: best or last. compared: on how many images.
+    """
+    run = RunFolder(embedder.folder)
+    environment = _environment(run)
+    opt = embedder.opt
+    parts = [
+        _head(environment),
+        f"# {_cell(getattr(opt, 'group', None) or embedder.folder.name)}: embeddings of images by `{_cell(opt.arch)}`",
+        f"Images that are alike in the sense of the classes it was trained on are near: {embedder.dimensions} dimensions"
+        + (" at unit length" if getattr(embedder.network, "normalizes", False) else "")
+        + ", compared by Euclidean distance.",
+        "## Use",
+        "Images are decoded, resized and cropped as `preprocessing.json` says; the rest is inside, but for `model.safetensors`.",
+        *_loading(embedder, cosines, lines),
+        "## Data",
+        _data(environment, opt),
+        "## Protocol",
+        _table(("flag", "value"), _flags(opt)),
+        f"Commit `{_cell(environment.get('git_commit') or 'unknown')}`, torch {_cell(environment.get('packages', {}).get('torch', 'unknown'))}.",
+        "## Results",
+        _results(run, checkpoint),
+        "## Licence of the weights",
+        _licence(environment, opt),
+        "## Checked",
+        f"Each file was run on {compared} images, one alone and all at once, and compared with the run:",
+        _table(("file", "least cosine"), [(FILES[name], f"{cosine:.6f}") for name, cosine in cosines.items()]),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _environment(run: RunFolder) -> dict:
+    """What environment.yaml holds; empty where it is missing or damaged: a card is still of use."""
+    try:
+        content = yaml.safe_load((run.path / "environment.yaml").read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        content = None
+    return content if isinstance(content, dict) else {}
+
+
+def _head(environment: dict) -> str:
+    """What the hub reads."""
+    licence = (environment.get("data_config") or {}).get("license")
+    about = {**({"license": licence} if licence else {}), "pipeline_tag": "image-feature-extraction"}
+    about["tags"] = ["image-retrieval", "metric-learning", "embeddings"]
+    return f"---\n{yaml.safe_dump(about, sort_keys=False)}---"
+
+
+def _loading(embedder, cosines: dict, lines: str | None) -> list[str]:
+    height, width = embedder.preparation.size
+    sections = []
+    for name in cosines:
+        sections.append(f"`{FILES[name]}`:")
+        if name != "safetensors":
+            sections.append(_fence(LOADING[name].replace("{height}", str(height)).replace("{width}", str(width))))
+        elif lines is not None:
+            sections.append(_fence(lines))
+        else:
+            sections.append(
+                f"The network `{_cell(embedder.opt.arch)}` is the training program's own, or has parts of it (its layers, its input in other "
+                "colours or ranges): there is no plain code that loads these weights. In that program "
+                "`architectures.select(…)` makes the network and `load_state_dict(load_file(…))` fills it. Elsewhere take the formats that hold "
+                "the whole network: onnx, torchscript, torch_export."
+            )
+    return sections
+
+
+def _fence(code: str) -> str:
+    return f"```python\n{code}\n```"
+
+
+def _data(environment: dict, opt) -> str:
+    data = environment.get("data") or {}
+    counts = data.get("counts") or {}
+    rows = [
+        (split, f"{counts[split].get('images', 0):,}", f"{counts[split].get('classes', 0):,}")
+        for split in ("training", "validation", "testing") if isinstance(counts.get(split), dict)
+    ]  # fmt: skip
+    partial = f"\n\nPartial: {_cell(data['partial'])}" if data.get("partial") else ""
+    return f"`{_cell(data.get('name') or opt.dataset)}`\n\n{_table(('split', 'images', 'classes'), rows)}{partial}"
+
+
+def _flags(opt) -> list[tuple[str, str]]:
+    own = (f"loss_{opt.loss}_", f"miner_{opt.batch_mining}_")
+    return [
+        (f"`--{name}`", _cell(value))
+        for name in dict.fromkeys([*SHOWN, *(name for name in vars(opt) if name.startswith(own))])
+        if (value := getattr(opt, name, None)) is not None
+    ]
+
+
+def _results(run: RunFolder, checkpoint: str) -> str:
+    """The selected epoch's values with the rule that selected it; of the last checkpoint those of the last evaluation."""
+    try:
+        summary = run.summary
+    except UserError:
+        return "The run has recorded none."
+    selected = summary["selected"]
+    values = selected["values"] if checkpoint == "best" else summary.get("last") or {}
+    rows = [
+        (split, _cell(metric), f"{value:.4f}")
+        for split, metrics in values.items() for metric, value in metrics.items() if isinstance(value, int | float)
+    ]  # fmt: skip
+    if checkpoint == "best":
+        chosen = f"Epoch {selected['epoch']}, selected by: {_cell(selected['rule'])}."
+    else:
+        chosen = "The last evaluated epoch; nothing selected it."
+    return f"{chosen}\n\n{_table(('split', 'metric', 'value'), rows)}" if rows else "The run has recorded none."
+
+
+def _licence(environment: dict, opt) -> str:
+    weights, licence = environment.get("weights"), (environment.get("data_config") or {}).get("license")
+    if weights == "random":
+        return "Training began from random weights: no licence of others but that of the training images."
+    if weights is None:
+        return "The run has not recorded which weights it began with."
+    if licence:
+        return f"Training began from `{_cell(weights)}`, which its publisher gives under: {_cell(licence)}. The training images have their own terms."
+    return (
+        f"Training began from `{_cell(weights)}`. The run has recorded no licence of these weights: its publisher's terms hold, "
+        "and those of the images that they and this network were trained on."
+    )
+
+
+def _cell(value) -> str:
+    """A value as text that is no markup of its own: in one line, without bars, backticks and tags."""
+    text = " ".join(str(value).split()) if not isinstance(value, list) else " ".join(map(str, value))
+    return text.replace("|", "\\|").replace("`", "'").replace("<", "&lt;")
+
+
+def _table(head: tuple, rows: list[tuple]) -> str:
+    lines = [head, ["-"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) if rows else ""

@@ -1,0 +1,28 @@
+"""The images that a run was trained and measured on, found again by its flags."""
+
+from argparse import Namespace
+
+import datasets
+from runs.folder import SPLIT_FILE, fold_of
+from utilities.errors import UserError
+
+SPLITS = {"train": "evaluation", "val": "validation", "test": "testing"}
+
+
+def split(embedder, name: str):
+    """The data set of one split of the run that an `Embedder` is of, with the test transform.
+
+    Raises UserError where the data are not there, or the run has no such split.
+    """
+    opt = Namespace(**{**vars(embedder.opt), "label_level_train": 0})
+    fold = fold_of(embedder.folder.resolve())
+    home = embedder.folder if fold is None else embedder.folder.parent
+    if (home / SPLIT_FILE).exists():
+        opt.split_file = str(home / SPLIT_FILE)
+    splits = datasets.select(
+        opt.dataset, opt, opt.source_path, fold=None if fold is None else fold[1][0], **datasets.shape_for(embedder.network)
+    )
+    if splits[SPLITS[name]] is None:
+        there = ", ".join(split for split, key in SPLITS.items() if splits[key] is not None)
+        raise UserError(f"the run has no split {name}: it has {there}")
+    return splits[SPLITS[name]]

@@ -1,0 +1,150 @@
+"""An embedding space as one HTML page: map, neighbours, worst queries, confusions, distances. The page itself: explore_page.py."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+import metrics
+from evaluation.__main__ import read
+from retrieval import data, explore_page, maps, pairs
+from retrieval.thumbnails import Sheets
+from runs import Embedder
+from utilities.errors import UserError
+from utilities.files import replacing
+
+BINS = 100  # of the histogram of distances
+
+
+class Shown(NamedTuple):
+    """What the page is about.
+
+    features `(N, D)`; labels `(N,)`, and class_names, label -> name; supers: label -> name of the super-class, None where none are known;
+    paths: of the images, None where unknown; picture: place -> uint8 `(3, H, W)`, UserError for one that is not there; None without.
+    """
+
+    title: str
+    features: np.ndarray
+    labels: np.ndarray
+    class_names: dict
+    supers: dict | None
+    paths: list | None
+    picture: object
+
+
+def explore(flags) -> Path:
+    """Write the page that the flags ask for. Returns its path. Raises UserError."""
+    out = Path(flags.out)
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"--out {flags.out}: a page's name ends in .html")
+    if not out.absolute().parent.is_dir():
+        raise UserError(f"--out {flags.out}: there is no folder {out.absolute().parent}")
+    shown = of_file(flags.source) if flags.source.endswith(".npz") else of_run(flags)
+    page = explore_page.html(content(shown, flags))
+    with replacing(out) as file:
+        file.write(page)
+    print(f"{out}: {len(shown.features):,} images of {len(set(shown.labels.tolist())):,} classes, {out.stat().st_size / 1e6:.1f} MB")
+    return out
+
+
+def of_run(flags) -> Shown:
+    """The images of one split of a run, embedded anew."""
+    embedder = Embedder(flags.source, flags.checkpoint, device=flags.device, batch_size=flags.batch_size, evaltype=flags.evaltype)
+    dataset = data.split(embedder, flags.split)
+    supers = dict(dataset.super_labels)
+    supers = None if None in supers.values() or len(set(supers.values())) < 2 else supers
+    labels = np.array([label for _, label in dataset.image_list])
+    title = f"{getattr(embedder.opt, 'group', '')}: {flags.split} of {dataset.name}"
+    return Shown(title, embedder(dataset.paths, progress=True), labels, dataset.class_names, supers, dataset.paths, dataset.original)
+
+
+def of_file(path: str) -> Shown:
+    """What an .npz file holds, as `--dump_embeddings` writes it. Pictures are those at its paths, where these are still there."""
+    arrays = read(path, optional=("paths", "class_names", "super_names"))
+    size = len(arrays["features"])
+    for name, array in arrays.items():
+        if name != "features" and array.shape != (size,):
+            raise UserError(f"{path}: {name} have shape {array.shape}, expected ({size},), one for each row of features")
+    found, labels = np.unique(arrays["labels"], return_inverse=True)
+    names = arrays.get("class_names", arrays["labels"])
+    firsts = np.unique(labels, return_index=True)[1]
+    supers = None
+    if "super_names" in arrays and len(set(arrays["super_names"].tolist())) > 1:
+        supers = {label: str(arrays["super_names"][place]) for label, place in enumerate(firsts)}
+    class_names = {label: str(names[place]) if "class_names" in arrays else f"class {found[label]}" for label, place in enumerate(firsts)}
+    paths = [str(one) for one in arrays["paths"]] if "paths" in arrays else None
+    from datasets import decode
+
+    picture = None if paths is None else lambda place: decode(paths[place])
+    return Shown(Path(path).name, arrays["features"], labels, class_names, supers, paths, picture)
+
+
+def content(shown: Shown, flags) -> dict:
+    """What the page holds, as JSON and `explore_page.packed` arrays know it."""
+    space = metrics.EmbeddingSpace(shown.features, shown.labels, progress=True)
+    features, classes = space.features, sorted(set(shown.labels.tolist()))
+    labels, size = space.labels, space.size
+    neighbours = space.neighbours(min(flags.neighbours, max(size - 1, 1)))  # (N, k), -1 for none
+    rows, columns = np.nonzero(neighbours >= 0)
+    away = np.full(neighbours.shape, np.nan, dtype=np.float32)
+    away[rows, columns] = np.sqrt(space.squared_distances(rows, neighbours[rows, columns]))
+    precision = np.where(space.relevant > 0, metrics.per_query(["map_r"], space)["map_r"], np.nan)
+    plane, how = maps.places(features.astype(np.float32), flags.map, flags.map_size, flags.seed)
+    low, extent = plane.min(0), float(np.ptp(plane, axis=0).max()) or 1.0
+    sheets, missing = (None, 0) if flags.no_thumbnails or shown.picture is None else _thumbnails(shown.picture, size)
+    notes = [f"Map: {how}. What is near there is mostly near in the space; gaps and sizes mean little."]
+    notes += [f"{missing:,} of {size:,} images cannot be shown: their files are not there, or cannot be decoded."] * (missing > 0)
+    supers = sorted(set(shown.supers.values())) if shown.supers else None
+    return {
+        "title": shown.title, "notes": notes, "size": size, "dimensions": space.dimensions, "k": neighbours.shape[1],
+        "classes": [str(shown.class_names[label]) for label in classes],
+        "supers": supers, "superOf": [supers.index(shown.supers[label]) for label in classes] if supers else None,
+        "paths": None if shown.paths is None else [str(path) for path in shown.paths],
+        "labels": explore_page.packed(labels, np.uint32),
+        "places": explore_page.packed((plane - low) / extent * 65535, np.uint16),
+        "neighbours": explore_page.packed(np.where(neighbours < 0, 2**32 - 1, neighbours), np.uint32),
+        "distances": explore_page.packed(away, np.float32), "precision": explore_page.packed(precision, np.float32),
+        "meanPrecision": None if np.isnan(precision).all() else float(np.nanmean(precision)),
+        "sheets": None if sheets is None else {"images": sheets.addresses(), "side": sheets.side, "across": sheets.across},
+        "confusions": confusions(labels, neighbours[:, 0]), "histogram": histogram(features, labels, flags.fmr, flags.seed),
+    }  # fmt: skip
+
+
+def _thumbnails(picture, size: int) -> tuple[Sheets | None, int]:
+    """Thumbnails of all images, None where none can be had, and how many are missing."""
+    sheets, missing = Sheets(size), 0
+    for place in tqdm(range(size), desc="thumbnails", unit="img", leave=False, disable=None):  # a file at a time
+        try:
+            sheets.put(place, picture(place))
+        except UserError:
+            missing += 1
+    return (None if missing == size else sheets), missing
+
+
+def confusions(labels: np.ndarray, nearest: np.ndarray) -> list[list]:
+    """[class, class of the nearest image, how many, share of the class's images], of those that differ; the most first."""
+    there = nearest >= 0
+    pairs_of, counts = np.unique(np.stack([labels[there], labels[nearest[there]]], axis=1), axis=0, return_counts=True)
+    sizes = np.bincount(labels)
+    found = [[int(a), int(b), int(count), float(count / sizes[a])] for (a, b), count in zip(pairs_of, counts, strict=True) if a != b]
+    return sorted(found, key=lambda one: (-one[2], -one[3], one[0], one[1]))
+
+
+def histogram(features: np.ndarray, labels: np.ndarray, rates: list[float], seed: int) -> dict:
+    """Shares of the pairs of one class and of two in `BINS` bars from 0 to `most`, and `thresholds`: fmr, distance, fnmr."""
+    same, different, which = pairs.distances(features.astype(np.float32), labels, seed)
+    most = float(max((kind.max() for kind in (same, different) if len(kind)), default=1.0)) or 1.0
+    bars = [(np.histogram(kind, bins=BINS, range=(0, most))[0] / max(len(kind), 1)).tolist() for kind in (same, different)]
+    thresholds = []
+    for rate in rates if len(different) and len(same) else ():
+        at = pairs.threshold(different, rate)
+        thresholds.append({"fmr": rate, "distance": at, "fnmr": pairs.false_non_match(same, at)})
+    return {
+        "same": bars[0],
+        "different": bars[1],
+        "most": most,
+        "pairs": which,
+        "counts": [len(same), len(different)],
+        "thresholds": thresholds,
+    }

@@ -1,0 +1,224 @@
+"""A run's network for other programs: ONNX, TorchScript, torch.export, safetensors; each compared with the run before it is said to be done.
+
+The programs take images uint8 `(batch, 3, H, W)`, RGB, any number of them, and give embeddings float32 `(batch, D)`. Scaling, colour order
+and normalisation are inside; what comes before, resizing and cropping, is in preprocessing.json.
+"""
+
+import contextlib
+import json
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from retrieval import card, data, plain, sources
+from retrieval.folders import check_new, replacing_folder
+from runs import Embedder
+from utilities.errors import UserError
+
+IMAGES = 8  # on which an export is compared with the run
+COSINE = 0.9999  # the least that is allowed
+LARGEST_ONNX = 1_800_000_000  # bytes of weights within an .onnx file, whose format ends at 2 GiB
+ONNX_PACKAGES = "pip install onnx onnxscript onnxruntime"
+OTHERWISE = "take another --format"
+
+
+def export(flags) -> dict[str, float]:
+    """Write the formats that the flags ask for, preprocessing.json and README.md. Returns format -> least cosine to the run's embeddings.
+
+    Nothing is written where one of them fails. Raises UserError.
+    """
+    check_new(flags.out)
+    hub = _hub() if flags.push_to_hub else None
+    embedder = Embedder(flags.run_folder, flags.checkpoint, device="cpu", evaltype=flags.evaltype)
+    images = _real_images(embedder, flags.images)
+    expected = embedder(images)
+    prepared = np.stack([embedder.preparation(image).numpy() for image in images])  # (n, 3, H, W)
+    _merge(embedder)
+    embedder.module.requires_grad_(False)
+    with replacing_folder(flags.out) as folder:
+        cosines, lines = {}, None
+        for name in dict.fromkeys(flags.format):
+            made = FORMATS[name](embedder, folder)
+            if name == "safetensors":
+                lines, made = made
+            cosines[name] = _compare(name, made, prepared, expected)
+        (folder / "preprocessing.json").write_text(json.dumps(preprocessing(embedder), indent=1), encoding="utf-8")
+        (folder / "README.md").write_text(card.text(embedder, cosines, lines, flags.checkpoint, len(images)), encoding="utf-8")
+    for name, cosine in cosines.items():
+        print(f"{name}: least cosine to the run on {len(images)} images {cosine:.6f}")
+    print("\n".join(f"written  {path}" for path in sorted(Path(flags.out).iterdir())))
+    if hub is not None:
+        _push(hub, flags)
+    return cosines
+
+
+def _real_images(embedder: Embedder, given: list[str] | None) -> list:
+    """Some images to compare on: of those that are given, else of the run's test data, spread over them."""
+    if given is not None:
+        paths = sources.listed(given)
+    else:
+        try:
+            paths = data.split(embedder, "test").paths
+        except UserError as error:
+            raise UserError(
+                f"the run's data are needed to compare the export with the run ({error}): or give others with --images"
+            ) from error
+    return [paths[place] for place in np.unique(np.linspace(0, len(paths) - 1, IMAGES).astype(int))]
+
+
+def _merge(embedder: Embedder) -> None:
+    """Make the low-rank updates of --lora_rank part of the weights."""
+    if getattr(embedder.opt, "lora_rank", 0):
+        for module in embedder.network.modules():
+            if hasattr(module, "merge") and hasattr(module, "resting"):
+                module.merge()
+        embedder.network.eval()
+
+
+def _compare(name: str, made, prepared: np.ndarray, expected: np.ndarray) -> float:
+    """The least cosine of what an export gives, of one image and of all at once, to what the run gives. Raises UserError below `COSINE`."""
+    least = 1.0
+    for batch in (slice(0, 1), slice(None)):
+        try:
+            given = np.asarray(made(prepared[batch]), dtype=np.float64)
+        except Exception as error:  # of whatever runtime
+            raise UserError(f"--format {name}: what was written cannot be run ({_line(error)}): {OTHERWISE}") from error
+        if given.shape != expected[batch].shape or not np.isfinite(given).all():
+            raise UserError(
+                f"--format {name}: it gives {given.shape}, the run {expected[batch].shape}, or numbers that are none: {OTHERWISE}"
+            )
+        lengths = np.linalg.norm(given, axis=1) * np.linalg.norm(expected[batch], axis=1)
+        least = min(least, float(((given * expected[batch]).sum(1) / np.maximum(lengths, 1e-30)).min()))
+    if least < COSINE:
+        raise UserError(f"--format {name}: its embeddings have a cosine of {least:.6f} to the run's, below {COSINE}: {OTHERWISE}")
+    return least
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+@contextlib.contextmanager
+def _exporting(name: str):
+    """Inside, torch says nothing, and what it cannot export is a UserError."""
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            yield
+    except (ImportError, UserError):
+        raise
+    except OSError:
+        raise
+    except Exception as error:  # of tracing, of any layer
+        raise UserError(f"--format {name}: this network cannot be written so ({_line(error)}): {OTHERWISE}") from error
+
+
+def _example(embedder: Embedder) -> tuple:
+    """Two images: of one the number would be taken for fixed."""
+    generator = torch.Generator().manual_seed(0)
+    return (torch.randint(0, 256, (2, 3, *embedder.preparation.size), dtype=torch.uint8, generator=generator),)
+
+
+def _any_number() -> dict:
+    return {"images": {0: torch.export.Dim("batch")}}
+
+
+def torch_export(embedder: Embedder, folder: Path):
+    """Write model.pt2. Returns what it gives: images -> embeddings."""
+    with _exporting("torch_export"):
+        program = torch.export.export(embedder.module, _example(embedder), dynamic_shapes=_any_number())
+        torch.export.save(program, folder / "model.pt2")
+        loaded = torch.export.load(folder / "model.pt2").module()
+    return lambda images: loaded(torch.from_numpy(images)).detach().numpy()
+
+
+def torchscript(embedder: Embedder, folder: Path):
+    """Write model.pt, traced and frozen. Returns what it gives."""
+    if not hasattr(torch.jit, "trace"):
+        raise UserError(f"--format torchscript: torch {torch.__version__} has dropped it: take torch_export")
+    with _exporting("torchscript"):
+        traced = torch.jit.freeze(torch.jit.trace(embedder.module, _example(embedder)).eval())
+        traced.save(str(folder / "model.pt"))
+        loaded = torch.jit.load(str(folder / "model.pt"))
+    return lambda images: loaded(torch.from_numpy(images)).detach().numpy()
+
+
+def onnx(embedder: Embedder, folder: Path):
+    """Write model.onnx, and weights beside it where they are too large for one file. Returns what onnxruntime makes of it."""
+    try:
+        import onnxruntime
+        import onnxscript  # noqa: F401  what torch writes it with
+    except ImportError as error:
+        raise UserError(f"--format onnx needs a package that is not there ({error.name}): {ONNX_PACKAGES}") from error
+    path = folder / "model.onnx"
+    size = sum(value.numel() * value.element_size() for value in embedder.module.state_dict().values())
+    with _exporting("onnx"):
+        program = torch.onnx.export(
+            embedder.module, _example(embedder), dynamo=True, dynamic_shapes=_any_number(), input_names=["images"],
+            output_names=["embeddings"], verbose=False,
+        )  # fmt: skip
+        program.save(path, external_data=size > LARGEST_ONNX)
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return lambda images: session.run(["embeddings"], {"images": images})[0]
+
+
+def safetensors(embedder: Embedder, folder: Path):
+    """Write the weights alone, and compare what the card's lines make of them; of a network of this program's own, the run's network.
+
+    Returns the lines, None for such a network, and what they give.
+    """
+    from safetensors.torch import load_file, save_file
+
+    state = {name: value.detach().cpu().contiguous().clone() for name, value in embedder.network.state_dict().items()}
+    save_file(state, folder / plain.FILE, metadata={"format": "pt", "arch": str(embedder.opt.arch)})
+    lines = plain.code(embedder)
+    if lines is not None:
+        try:
+            return lines, plain.defined(lines, folder)
+        except Exception as error:  # another version of the package than that in which the run was trained
+            raise UserError(f"--format safetensors: the weights do not load in plain code ({_line(error)}): {OTHERWISE}") from error
+    embedder.network.load_state_dict(load_file(folder / plain.FILE))
+    return None, lambda images: embedder.module(torch.from_numpy(images)).detach().numpy()
+
+
+FORMATS = {"onnx": onnx, "torchscript": torchscript, "torch_export": torch_export, "safetensors": safetensors}
+
+
+def preprocessing(embedder: Embedder) -> dict:
+    """What has to be done to an image file before a program takes it, what happens inside, and what comes out."""
+    network, (height, width) = embedder.network, embedder.preparation.size
+    return {
+        "before": embedder.preparation.described(),
+        "input": {"name": "images", "shape": ["batch", 3, height, width], "type": "uint8", "colours": "RGB", "values": [0, 255]},
+        "inside": {
+            "programs": "model.onnx, model.pt and model.pt2 do this themselves; of model.safetensors it is to be done",
+            "colours": getattr(network, "input_space", "RGB"), "white": getattr(network, "input_range", 1),
+            "mean": list(getattr(network, "mean", [])), "std": list(getattr(network, "std", [])),
+        },
+        "output": {
+            "name": "embeddings", "shape": ["batch", embedder.dimensions], "type": "float32", "distance": "euclidean",
+            "unit_length": bool(getattr(network, "normalizes", False)),
+        },
+    }  # fmt: skip
+
+
+def _hub():
+    """The client of the Hugging Face Hub."""
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise UserError("--push_to_hub needs a package that is not there: pip install huggingface_hub") from error
+    return huggingface_hub.HfApi()
+
+
+def _push(hub, flags) -> None:
+    try:
+        hub.create_repo(flags.push_to_hub, exist_ok=True)
+        hub.upload_folder(repo_id=flags.push_to_hub, folder_path=str(flags.out))
+    except Exception as error:  # of the client and the transport below it, which change with their versions
+        raise UserError(
+            f"--push_to_hub {flags.push_to_hub}: not uploaded ({_line(error)}). {flags.out} is whole; `huggingface-cli login` lets you in"
+        ) from error
+    print(f"uploaded to {flags.push_to_hub}")

@@ -1,0 +1,52 @@
+"""Folders that are either whole or as they were: written under a hidden name beside, then renamed."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from utilities.errors import UserError
+from utilities.locks import Lock
+
+
+@contextlib.contextmanager
+def replacing_folder(out):
+    """Give a new hidden folder beside `out`; on success it takes that name and place, on any error it is removed.
+
+    Raises UserError, and leaves what was there untouched, where it cannot be written, or another process is about to.
+    """
+    out = Path(os.path.abspath(out))
+    hidden, lock = None, Lock(out.parent / f".{out.name}.lock")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if not lock.acquire(wait=False):
+            raise UserError(f"{out} is being written by {lock.holder() or 'another process'}: wait for its end")
+        hidden = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
+        yield hidden
+        _take_place(hidden, out)
+    except OSError as error:
+        raise UserError(f"cannot write {out}: {error.strerror or error}. What was there before is untouched") from error
+    finally:
+        if hidden is not None:
+            shutil.rmtree(hidden, ignore_errors=True)
+            lock.path.unlink(missing_ok=True)
+        lock.release()
+
+
+def _take_place(hidden: Path, out: Path) -> None:
+    mask = os.umask(0)  # the only way to ask for it
+    os.umask(mask)
+    hidden.chmod(0o777 & ~mask)  # a temporary folder is its maker's alone
+    before = hidden.with_name(f"{hidden.name}.before")
+    if out.exists():
+        out.rename(before)
+    hidden.rename(out)
+    shutil.rmtree(before, ignore_errors=True)
+
+
+def check_new(out) -> None:
+    """Raise UserError where there is something already."""
+    out = Path(out)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out} exists: choose another --out, or delete it")

@@ -1,0 +1,280 @@
+"""An index of own images: a folder with `vectors.npy`, `paths.csv`, `index.faiss` and `index.json`.
+
+It is written into a hidden folder beside it, which takes its name at the end: however a process ends, an index is whole.
+"""
+
+import csv
+import itertools
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+
+from retrieval.folders import check_new, replacing_folder
+from runs import Embedder
+from runs.folder import read_json
+from utilities import memory
+from utilities.errors import UserError
+
+EXACT, HNSW, IVFPQ = KINDS = ("exact", "hnsw", "ivfpq")
+VECTORS, PATHS, FAISS, ABOUT, LEFT_OUT = "vectors.npy", "paths.csv", "index.faiss", "index.json", "left_out.csv"
+BLOCK = 16384  # rows that are read at once
+LINKS, BUILDING, SEARCHING = 32, 128, 128  # of hnsw: links a vector, candidates while building and searching
+CODE = 4  # of ivfpq: dimensions a byte
+LEAST_IVFPQ = 10_000  # its codebooks are learned from 39 vectors a code, of 256 codes
+TRAINED_ON = 200_000  # the most vectors from which ivfpq learns
+PROBED = 32  # of ivfpq's cells, that a search looks into
+AGAIN = 10  # an approximate search measures so many times as many vectors exactly as it gives
+RECALL_AT, RECALL_QUERIES = 10, 200  # by which the recall is measured
+
+
+class Index:
+    """An index on disk.
+
+    Args:
+        folder: where it lies.
+
+    Attributes:
+        about: the content of index.json: `run`, `fingerprint`, `index`, `dimensions`, `images`, `recall`. paths: of its images.
+
+    Raises UserError where there is none, or its parts do not fit together.
+    """
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        if not (self.folder / ABOUT).exists():
+            raise UserError(f"no index in {folder}: `python -m retrieval index RUN IMAGES --out {folder}` makes one")
+        self.about = read_json(self.folder / ABOUT)
+        try:
+            with open(self.folder / PATHS, newline="", encoding="utf-8", errors="surrogateescape") as file:
+                self.paths = [row[0] for row in itertools.islice(csv.reader(file), 1, None)]
+            self.vectors = np.load(self.folder / VECTORS, mmap_mode="r")  # (N, D)
+            sizes = self.about["images"], len(self.paths), len(self.vectors)
+            whole = len(set(sizes)) == 1 and self.vectors.shape[1] == self.about["dimensions"] and self.about["index"] in KINDS
+        except (OSError, ValueError, KeyError, TypeError, IndexError, csv.Error):
+            whole = False
+        if not whole:
+            raise UserError(f"the index in {folder} is damaged: its files do not fit together. Delete the folder and make it anew")
+        self._faiss = None
+
+    def __len__(self):
+        return len(self.paths)
+
+    def embedder(self, run=None, **how) -> Embedder:
+        """The run's `Embedder`; `run`: where the run lies now. Raises UserError where its weights are others than the index's."""
+        run = run or self.about["run"]
+        if not Path(run).is_dir():
+            raise UserError(f"the run of this index is not in {run}: say with --run where it lies")
+        embedder = Embedder(run, which=self.about["checkpoint"], evaltype=self.about["evaltype"], **how)
+        if embedder.fingerprint != self.about["fingerprint"]:
+            raise UserError(
+                f"{run} has other weights, or another transform, than those that {self.folder} was made with: make the index anew"
+            )
+        return embedder
+
+    def search(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """The `k` nearest images of each of `queries` `(Q, D)`, fewer where there are no more: distances and rows, `(Q, k)` each.
+
+        Distances are Euclidean, of float64 differences; of equal ones the earlier image comes first. What an approximate index does not
+        find is row -1, at infinity.
+        """
+        if self._faiss is None:
+            self._faiss = _read(self.folder / FAISS, len(self))
+        k = min(k, len(self))
+        rows = np.sort(_candidates(self._faiss, queries, self.about["index"], k))  # (Q, K): equal distances in the order of rows
+        distances = np.full(rows.shape, np.inf)
+        for place, (query, found) in enumerate(zip(queries, rows, strict=True)):  # a query at a time: K x D differences are in memory
+            there = found >= 0
+            distances[place, there] = np.sqrt(np.square(self.vectors[found[there]].astype(np.float64) - query).sum(1))
+        order = np.argsort(distances, axis=1, kind="stable")[:, :k]
+        return np.take_along_axis(distances, order, 1), np.take_along_axis(rows, order, 1)
+
+
+def _read(path: Path, images: int):
+    import faiss
+
+    try:
+        index = faiss.read_index(str(path))
+    except RuntimeError as error:
+        raise UserError(f"{path} cannot be read: delete the folder and make the index anew") from error
+    if index.ntotal != images:
+        raise UserError(
+            f"{path} holds {index.ntotal:,} vectors, and there are {images:,} images: delete the folder and make the index anew"
+        )
+    return index
+
+
+def _candidates(index, queries: np.ndarray, kind: str, k: int) -> np.ndarray:
+    """Rows `(Q, K)`, K >= k, among which the nearest are; -1 for none."""
+    import faiss
+
+    width = min(k + 8 if kind == EXACT else max(AGAIN * k, 100), index.ntotal)  # exact: equal ones in float32 may not be so
+    if kind == HNSW:
+        index.hnsw.efSearch = max(SEARCHING, width)
+    if kind == IVFPQ:
+        faiss.extract_index_ivf(index).nprobe = PROBED
+    return index.search(np.ascontiguousarray(queries, dtype=np.float32), width)[1]
+
+
+class _Vectors:
+    """`vectors.npy` as it grows: rows are appended, the head says at the end how many there are."""
+
+    def __init__(self, path: Path, dimensions: int):
+        self.file, self.dimensions, self.rows = open(path, "wb"), dimensions, 0  # noqa: SIM115  closed by `close`
+        self.start = self._head()
+
+    def _head(self) -> int:
+        self.file.seek(0)
+        about = {"descr": "<f4", "fortran_order": False, "shape": (self.rows, self.dimensions)}
+        np.lib.format.write_array_header_1_0(self.file, about)  # as long for any number of rows: numpy leaves room for it
+        return self.file.tell()
+
+    def append(self, vectors: np.ndarray) -> None:
+        self.file.write(np.ascontiguousarray(vectors, dtype="<f4").data)
+        self.rows += len(vectors)
+
+    def close(self) -> None:
+        assert self._head() == self.start
+        self.file.close()
+
+
+def _blocks(path: Path):
+    """The rows of a file of vectors, some at a time: read, as what a memory map has shown counts as the process's memory."""
+    with open(path, "rb") as file:
+        np.lib.format.read_magic(file)
+        (rows, dimensions), *_ = np.lib.format.read_array_header_1_0(file)
+        for start in range(0, rows, BLOCK):
+            count = min(BLOCK, rows - start)
+            yield np.fromfile(file, "<f4", count * dimensions).reshape(count, dimensions)
+
+
+def check_place(out, add: bool) -> Index | None:
+    """The index that is added to, None for a new one. Raises UserError where there is one already, none yet, or something else."""
+    out = Path(out)
+    if add:
+        return Index(out)
+    if (out / ABOUT).exists():
+        raise UserError(f"{out} holds an index: --add adds to it, or choose another --out")
+    check_new(out)
+    return None
+
+
+def check_addition(old: Index, flags) -> None:
+    """Raise UserError where flags say of an index that is added to what it is not."""
+    for flag, given in (("index", flags.index), ("evaltype", flags.evaltype), ("checkpoint", flags.checkpoint)):
+        if given not in (None, "best", old.about[flag]):
+            raise UserError(f"--{flag} {given}: the index in {old.folder} is of {old.about[flag]}: leave it out, or make another one")
+
+
+def build(embedder: Embedder, paths: list[str], out, kind: str = EXACT, checkpoint: str = "best", add: bool = False) -> dict:
+    """Embed the images at `paths` in a stream and write the index `out`; `add`: to what it holds, images that it has passed over.
+
+    Memory: vectors in faiss, N x D x 4 bytes, two batches of images, the paths. Returns the content of index.json, and under `left_out`
+    path -> reason of the images that cannot be decoded.
+    """
+    with replacing_folder(out) as hidden:
+        return _fill(hidden, embedder, paths, check_place(out, add), kind, checkpoint)
+
+
+def _fill(folder: Path, embedder: Embedder, paths: list[str], old: Index | None, kind: str, checkpoint: str) -> dict:
+    """Write the files of an index into an empty folder."""
+    known = set(old.paths) if old else set()
+    paths = [path for path in paths if path not in known]
+    vectors, left_out = _Vectors(folder / VECTORS, embedder.dimensions), {}
+    try:
+        with open(folder / PATHS, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerows([["path"], *([path] for path in (old.paths if old else []))])
+            for block in _blocks(old.folder / VECTORS) if old else ():
+                vectors.append(block)
+            for batch in embedder.stream(paths, total=len(paths)):
+                vectors.append(batch.vectors)
+                writer.writerows([paths[place]] for place in batch.places)
+                left_out |= {paths[place]: reason for place, reason in batch.refused}
+    finally:
+        vectors.close()
+    if not vectors.rows:
+        raise UserError(f"none of the {len(paths):,} images can be decoded, the first: {next(iter(left_out.values()))}")
+    if left_out:
+        with open(folder / LEFT_OUT, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+            csv.writer(file, lineterminator="\n").writerows([["path", "reason"], *left_out.items()])
+    memory.release_freed()  # of the last batches
+    recall = _write_faiss(folder, kind, vectors.rows, embedder.dimensions)
+    about = {
+        "run": str(embedder.folder.resolve()), "checkpoint": checkpoint, "evaltype": embedder.evaltype, "fingerprint": embedder.fingerprint,
+        "index": kind, "distance": "euclidean", "dimensions": embedder.dimensions, "images": vectors.rows, "recall": recall,
+    }  # fmt: skip
+    (folder / ABOUT).write_text(json.dumps(about, indent=1), encoding="utf-8")
+    return {**about, "added": vectors.rows - len(known), "left_out": left_out}
+
+
+def _write_faiss(folder: Path, kind: str, rows: int, dimensions: int) -> dict | None:
+    """Write the faiss index of a folder's vectors. Returns how many of the nearest it finds; None of an exact one."""
+    import faiss
+
+    vectors = folder / VECTORS
+    if kind == EXACT:
+        index = faiss.IndexFlatL2(dimensions)
+        index.codes.resize(rows * dimensions * 4)  # room at once: as it grows, it holds itself twice
+        index.codes.resize(0)
+    elif kind == HNSW:
+        index = faiss.IndexHNSWFlat(dimensions, LINKS)
+        index.hnsw.efConstruction = BUILDING
+    else:
+        if rows < LEAST_IVFPQ:
+            raise UserError(f"--index {IVFPQ} learns its codes from at least {LEAST_IVFPQ:,} images, and there are {rows:,}: take {EXACT}")
+        index = _ivfpq(vectors, rows, dimensions)
+    for block in _blocks(vectors):
+        index.add(block)
+    recall = None if kind == EXACT or rows < 2 else _recall(index, vectors, kind, rows)
+    faiss.write_index(index, str(folder / FAISS))
+    return recall
+
+
+def _ivfpq(vectors: Path, rows: int, dimensions: int):
+    """Cells of about the square root of the number of rows, and codes of a byte for four of the first principal components, mixed at random."""
+    import faiss
+
+    codes = max(dimensions // CODE, 1)
+    width = codes * (dimensions // codes)
+    cells = min(int(4 * math.sqrt(rows)), rows // 39)
+    index = faiss.index_factory(dimensions, f"PCAR{width},IVF{cells},PQ{codes}x8")
+    chosen = np.sort(np.random.default_rng(0).choice(rows, size=min(rows, TRAINED_ON), replace=False))
+    index.train(_rows(vectors, chosen))
+    return index
+
+
+def _rows(vectors: Path, chosen: np.ndarray) -> np.ndarray:
+    """The rows `chosen`, ascending, of a file of vectors."""
+    found, start = [], 0
+    for block in _blocks(vectors):
+        first, last = np.searchsorted(chosen, (start, start + len(block)))
+        found.append(block[chosen[first:last] - start])
+        start += len(block)
+    return np.concatenate(found)
+
+
+def _recall(index, vectors: Path, kind: str, rows: int) -> dict:
+    """The share of the ten nearest images, itself left out, that the search finds, over random images of the index as queries.
+
+    What is as near as the tenth counts as found.
+    """
+    chosen = np.sort(np.random.default_rng(1).choice(rows, size=min(rows, RECALL_QUERIES), replace=False))
+    queries, at = _rows(vectors, chosen), min(RECALL_AT, rows - 1)
+    found = _candidates(index, queries, kind, at + 1)
+    found = np.where(found == chosen[:, None], -1, found)
+    nearest, measured, start = np.empty((len(queries), 0)), np.full(found.shape, np.inf), 0
+    for block in _blocks(vectors):
+        distances = ((queries.astype(np.float64) ** 2).sum(1)[:, None] - 2 * queries.astype(np.float64) @ block.T.astype(np.float64)
+                     + (block.astype(np.float64) ** 2).sum(1)[None])  # fmt: skip
+        own = (chosen >= start) & (chosen < start + len(block))
+        distances[own, chosen[own] - start] = np.inf
+        here = (found >= start) & (found < start + len(block))
+        measured[here] = distances[np.nonzero(here)[0], found[here] - start]
+        nearest = np.concatenate([nearest, distances], axis=1)
+        nearest = np.partition(nearest, min(at, nearest.shape[1]) - 1, axis=1)[:, :at]
+        start += len(block)
+    farthest = nearest.max(1, keepdims=True)
+    hits = (np.sort(measured, axis=1)[:, :at] <= farthest + 1e-9 * np.maximum(farthest, 1)).mean()
+    return {"at": at, "queries": len(queries), "recall": float(hits)}

@@ -1,0 +1,56 @@
+"""Embeddings on a plane, for the eye: t-SNE of their principal components, of many images of a sample, beside which the others are placed."""
+
+import numpy as np
+
+COMPONENTS = 50  # principal components that t-SNE is given
+PERPLEXITY = 30
+BESIDE = 5  # sampled images between which another one is placed
+START = 1e-4  # deviation of t-SNE's start, as scikit-learn's own
+
+
+def places(features: np.ndarray, how: str, size: int, seed: int) -> tuple[np.ndarray, str]:
+    """Places `(N, 2)` of `features` `(N, D)`, and in words how they were found.
+
+    Args:
+        how: `tsne` (van der Maaten & Hinton, JMLR 2008) or `pca`. size: the most images that t-SNE arranges.
+    """
+    components = _principal(features, seed)
+    plane = np.zeros((len(features), 2))
+    plane[:, : min(2, components.shape[1])] = components[:, :2]
+    spread = plane.std(0).max()
+    if how == "pca" or len(features) < 4 or not spread:
+        return plane, "the first two principal components"
+    from sklearn.manifold import TSNE
+
+    chosen = np.arange(len(features))
+    if len(features) > size:
+        chosen = np.sort(np.random.default_rng(seed).choice(len(features), size=size, replace=False))
+    start = (plane[chosen] / spread * START).astype(np.float32)
+    tsne = TSNE(perplexity=min(PERPLEXITY, (len(chosen) - 1) / 3), init=start, random_state=seed)
+    arranged = tsne.fit_transform(components[chosen]).astype(np.float64)
+    first = f"t-SNE of the first {components.shape[1]} principal components"
+    if len(chosen) == len(features):
+        return arranged, first
+    rest = np.setdiff1d(np.arange(len(features)), chosen, assume_unique=True)
+    plane[chosen], plane[rest] = arranged, _beside(components[rest], components[chosen], arranged)
+    return plane, f"{first} of {len(chosen):,} random images; each of the other {len(rest):,} lies between its {BESIDE} nearest among these"
+
+
+def _principal(features: np.ndarray, seed: int) -> np.ndarray:
+    """The first principal components `(N, C)`, float32, C at most `COMPONENTS`."""
+    from sklearn.decomposition import PCA
+
+    count = min(COMPONENTS, *features.shape)
+    solver = "covariance_eigh" if features.shape[1] <= 4096 and len(features) >= features.shape[1] else "auto"
+    if not np.ptp(features, axis=0).any():  # all are equal: there is no direction
+        return np.zeros((len(features), count), dtype=np.float32)
+    return PCA(count, svd_solver=solver, random_state=seed).fit_transform(features).astype(np.float32)
+
+
+def _beside(others: np.ndarray, sample: np.ndarray, arranged: np.ndarray) -> np.ndarray:
+    """The mean of the places of each one's nearest in the sample, weighted by 1 / squared distance; on an equal one's place."""
+    import faiss
+
+    squared, nearest = faiss.knn(others, sample, min(BESIDE, len(sample)))
+    weights = 1 / np.maximum(squared.astype(np.float64), 1e-12)
+    return (arranged[nearest] * (weights / weights.sum(1, keepdims=True))[:, :, None]).sum(1)

@@ -1,0 +1,69 @@
+"""Distances of pairs of one class and of two, and the threshold that lets so many of the latter pass: FNMR at an FMR."""
+
+import math
+
+import numpy as np
+
+ALL_UP_TO = 5000  # images of which every pair is measured; of more a sample
+SAMPLED = 2_000_000  # pairs of each kind
+BLOCK = 1 << 16  # pairs whose differences are in memory at once
+
+
+def distances(features: np.ndarray, labels: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray, str]:
+    """Euclidean distances of pairs of one class `(P,)` and of two classes `(Q,)`, float32, and in words which pairs.
+
+    Args:
+        features: `(N, D)`. labels: `(N,)` whole numbers.
+    """
+    if len(features) <= ALL_UP_TO:
+        same, different = [], []
+        for row in range(1, len(features)):  # one row of the matrix at a time: the whole has N squared entries
+            measured = np.sqrt(np.square(features[:row] - features[row]).sum(1)).astype(np.float32)
+            alike = labels[:row] == labels[row]
+            same.append(measured[alike])
+            different.append(measured[~alike])
+        return np.concatenate([np.empty(0, np.float32), *same]), np.concatenate([np.empty(0, np.float32), *different]), "all pairs"
+    generator = np.random.default_rng(seed)
+    same = measure(features, *_same_pairs(labels, generator))
+    first, second = generator.integers(len(labels), size=(2, SAMPLED))
+    different = labels[first] != labels[second]
+    return (
+        same,
+        measure(features, first[different], second[different]),
+        f"random pairs, {len(same):,} of one class and {different.sum():,} of two",
+    )
+
+
+def _same_pairs(labels: np.ndarray, generator) -> tuple[np.ndarray, np.ndarray]:
+    """Random pairs of one class, all pairs equally likely."""
+    order = np.argsort(labels, kind="stable")  # class after class
+    sizes = np.unique(labels, return_counts=True)[1]
+    starts, others = np.repeat(np.cumsum(sizes) - sizes, sizes), np.repeat(sizes, sizes) - 1
+    if not others.any():
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    first = generator.choice(len(labels), size=SAMPLED, p=others / others.sum())
+    step = 1 + generator.integers(others[first])
+    return order[first], order[starts[first] + (first - starts[first] + step) % (others[first] + 1)]
+
+
+def measure(features: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Euclidean distances `(P,)`, float32, of pairs of rows."""
+    found = np.empty(len(first), dtype=np.float32)
+    for start in range(0, len(first), BLOCK):
+        part = slice(start, start + BLOCK)
+        found[part] = np.sqrt(np.square(features[first[part]] - features[second[part]]).sum(1))
+    return found
+
+
+def threshold(different: np.ndarray, rate: float) -> float:
+    """The largest threshold t at which at most the share `rate` of pairs of two classes, of distances `different`, match: are nearer than t.
+
+    Infinity where all may match, or there are no such pairs.
+    """
+    allowed = math.floor(rate * len(different) + 1e-9)  # .29 * 100 is below 29
+    return math.inf if allowed >= len(different) else float(np.partition(different, allowed)[allowed])
+
+
+def false_non_match(same: np.ndarray, at: float) -> float:
+    """The share of pairs of one class that are not nearer than the threshold; NaN without such pairs."""
+    return float(np.mean(same >= at)) if len(same) else math.nan

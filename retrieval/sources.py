@@ -1,0 +1,53 @@
+"""The images that a command is given: files, folders with all below them, CSV files with a column of paths."""
+
+import csv
+import os
+from pathlib import Path
+
+import datasets
+from utilities.errors import UserError
+
+COLUMNS = ("path", "image", "file", "filename")  # of a CSV file, the first that is there
+
+
+def listed(arguments: list[str]) -> list[str]:
+    """Absolute paths of all images, in the order of the arguments, each once; folders in the order of their names.
+
+    Of a folder the files whose name ends as an image's does, hidden ones left out. Paths in a CSV file are relative to its folder.
+    Raises UserError for what is not there, and where there is no image at all.
+    """
+    found = {}
+    for argument in arguments:
+        path = Path(argument).expanduser()
+        if path.is_dir():
+            paths = _below(path)
+        elif not path.exists():
+            raise UserError(f"{argument}: no such file or folder")
+        else:
+            paths = _of_csv(path) if path.suffix.lower() == ".csv" else [path]
+        found.update(dict.fromkeys(os.path.abspath(one) for one in paths))
+    if not found:
+        endings = " ".join(sorted(datasets.SUFFIXES))
+        raise UserError(f"{' '.join(arguments)}: no image, of which the names end in {endings}")
+    return list(found)
+
+
+def _below(folder: Path):
+    for where, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            if not name.startswith(".") and os.path.splitext(name)[1].lower() in datasets.SUFFIXES:
+                yield os.path.join(where, name)
+
+
+def _of_csv(path: Path) -> list[Path]:
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            columns = reader.fieldnames or []
+            column = next((name for name in COLUMNS if name in columns), None)
+            if column is None:
+                raise UserError(f"{path}: no column {' or '.join(COLUMNS)}; it has {', '.join(columns) or 'nothing'}")
+            return [path.parent / row[column] for row in reader if row[column]]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{path} cannot be read as CSV ({error})") from error

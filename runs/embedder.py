@@ -1,0 +1,159 @@
+"""A run as a function: `Embedder(folder)(images or paths) -> (N, D)`, with the transform and the network that the run was measured with."""
+
+import hashlib
+import itertools
+from argparse import Namespace
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+import datasets
+from runs.folder import RunFolder
+from utilities.errors import UserError
+from utilities.evaltypes import of_type
+from utilities.loading import kernels
+
+BATCHES = {"cpu": 16}  # images a batch, elsewhere 128: larger ones are not faster on a CPU, and hold more memory
+THREADS = 16  # that decode images; at most the CPUs there are
+
+
+class Embeddings(torch.nn.Module):
+    """A run's network as one function: images `(B, 3, H, W)` -> embeddings `(B, D)` of one `--evaltypes` name, float32."""
+
+    def __init__(self, network: torch.nn.Module, evaltype: str):
+        super().__init__()
+        self.network, self.evaltype = network, evaltype
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Embeddings `(B, D)`."""
+        embeddings = self.network(images)[0]
+        return (of_type(embeddings, self.evaltype) if isinstance(embeddings, dict) else embeddings).float()
+
+
+class Batch(NamedTuple):
+    """Some of the images of a stream: their places in it, their embeddings `(B, D)`, and of those that cannot be decoded place and reason."""
+
+    places: list[int]
+    vectors: np.ndarray
+    refused: list[tuple[int, str]]
+
+
+class Embedder:
+    """What a finished run makes of images, those of the selected epoch's checkpoint.
+
+    `Embedder(folder)(images)` gives float32 `(N, D)`, on whatever device it is computed. Images are paths, Pillow images, uint8 arrays
+    `(H, W, 3)` or `(H, W)`, tensors `(3, H, W)`, uint8 or float in [0, 1]; one of them, several in a list, or a batch `(N, …)`. They are
+    resized and cropped as the run's test images, and normalised by its network.
+
+    Args:
+        folder: of the run, or of a fold of a cross-validation.
+        which: `best` (the selected epoch) or `last`.
+        device: where the network runs; None: the first GPU, else the CPU.
+        batch_size: images a batch; None: 16 on a CPU, else 128.
+        evaltype: which embedding of a network that has several; None: the first of the run's `--evaltypes`.
+
+    Attributes:
+        module: images uint8 or float in [0, 1] `(B, 3, H, W)` -> embeddings, as `torch.nn.Module`. network: the run's own.
+        opt: the run's flags. preparation: `datasets.preparation` of the run. dimensions: D.
+
+    Raises UserError where there is no such checkpoint.
+    """
+
+    def __init__(self, folder, which: str = "best", device=None, batch_size: int | None = None, evaltype: str | None = None):
+        run = RunFolder(folder)
+        if run.is_cross_validation and not run.has_checkpoint:  # a fold has the same flags
+            raise UserError(f"{folder} is a cross-validation, a network a fold: name one of them, as {run.fold(0).path}")
+        self.folder, self.opt = run.path, Namespace(**run.flags)
+        evaltypes = getattr(self.opt, "evaltypes", None) or ["discriminative"]
+        self.evaltype, self.device = evaltype or evaltypes[0], _device(device)
+        self.batch_size = batch_size or BATCHES.get(self.device.type, 128)
+        self.network = run.network(which, None if evaltype is None else [evaltype]).to(self.device)
+        self.module = Embeddings(self.network, self.evaltype).eval()
+        self.preparation = datasets.preparation(self.opt, self.network)
+        with torch.no_grad():
+            self.dimensions = self.module(torch.zeros(1, 3, *self.preparation.size, dtype=torch.uint8, device=self.device)).shape[1]
+
+    def __call__(self, images, progress: bool = False) -> np.ndarray:
+        """float32 `(N, D)` of `images`, in their order. Raises UserError, naming the file, for one that cannot be decoded."""
+        images = _as_list(images)
+        vectors = np.empty((len(images), self.dimensions), dtype=np.float32)
+        for batch in self.stream(images, total=len(images) if progress else None):
+            if batch.refused:
+                raise UserError(batch.refused[0][1])
+            vectors[batch.places] = batch.vectors
+        return vectors
+
+    def stream(self, images, total: int | None = None):
+        """`Batch` by batch of any iterable of images, in its order; of those that cannot be decoded the reason is given.
+
+        No more than two batches are in memory. `total`: how many there are, for a progress bar; None: without one.
+        """
+        source = enumerate(images)
+        pieces = iter(lambda: list(itertools.islice(source, self.batch_size)), [])
+        bar = tqdm(total=total, desc="embedding", unit="img", leave=False, disable=None if total is not None else True)
+        with ThreadPoolExecutor(max(kernels(THREADS), 1)) as pool, bar:
+            ahead = None
+            for piece in itertools.chain(pieces, [None]):  # while one batch is embedded, the next is decoded
+                following = None if piece is None else (piece, pool.map(self._prepared, [image for _, image in piece]))
+                if ahead is not None:
+                    yield self._embedded(*ahead)
+                    bar.update(len(ahead[0]))
+                ahead = following
+
+    def _prepared(self, image):
+        """The image as the network takes it, or why it is none."""
+        try:
+            return self.preparation(image)
+        except UserError as error:
+            return str(error)
+
+    def _embedded(self, piece: list, prepared) -> Batch:
+        places, tensors, refused = [], [], []
+        for (place, _), found in zip(piece, prepared, strict=True):
+            if isinstance(found, str):
+                refused.append((place, found))
+            else:
+                places.append(place)
+                tensors.append(found)
+        vectors = np.empty((0, self.dimensions), dtype=np.float32)
+        if tensors:
+            with torch.no_grad():
+                vectors = self.module(torch.stack(tensors).to(self.device)).cpu().numpy()
+        return Batch(places, vectors, refused)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the weights, the transform and the embedding's name: equal ones give equal vectors."""
+        digest = hashlib.sha256(f"{self.preparation.text}\n{self.evaltype}\n{self.opt.arch}\n".encode())
+        for name, value in self.network.state_dict().items():
+            digest.update(name.encode())
+            digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+
+def _device(device) -> torch.device:
+    """The device asked for. Raises UserError for what is none here."""
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(device)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
+        raise UserError(
+            f"device {str(device)!r} is not here ({str(error).splitlines()[0][:120]}): cpu, or cuda:0 where there is one"
+        ) from None
+    return device
+
+
+def _as_list(images) -> list:
+    """One image, a list or a batch of them, as a list."""
+    if isinstance(images, str) or hasattr(images, "__fspath__") or hasattr(images, "getexif"):  # a path, or Pillow's
+        return [images]
+    if torch.is_tensor(images):
+        return [images] if images.ndim < 4 else list(images)
+    if isinstance(images, np.ndarray) and images.dtype.kind not in "OUS":  # else paths
+        return [images] if images.ndim < 3 or (images.ndim == 3 and images.shape[2] == 3) else list(images)
+    return list(images)

@@ -1,0 +1,131 @@
+"""A headless Chromium that tests drive: it is spoken to over two pipes in the DevTools protocol, without any package."""
+
+import base64
+import contextlib
+import itertools
+import json
+import os
+import select
+import shutil
+import subprocess
+import tempfile
+import time
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+PATIENCE = 120  # seconds
+
+
+def program():
+    """Where a browser lies, or None."""
+    return next((path for path in map(shutil.which, NAMES) if path), None)
+
+
+class Page:
+    """One page: `run` evaluates JavaScript in it, `click` presses the mouse."""
+
+    def __init__(self, ask, width, height):
+        self.ask = ask
+        self.resize(width, height)
+
+    def resize(self, width, height, mobile=False):
+        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
+
+    def run(self, code):
+        found = self.ask("Runtime.evaluate", expression=code, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in found, found["exceptionDetails"]
+        return found["result"].get("value")
+
+    def wait(self, code):
+        """Wait until an expression is true."""
+        end = time.monotonic() + PATIENCE
+        while not self.run(code):
+            assert time.monotonic() < end, code
+            time.sleep(0.05)
+
+    def click(self, x, y):
+        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+            about = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
+            self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, **about)
+
+    def hover(self, x, y):
+        self.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def picture(self, path, whole=True):
+        """A screenshot, for the eye."""
+        shot = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        with open(path, "wb") as file:
+            file.write(base64.b64decode(shot["data"]))
+
+
+@contextlib.contextmanager
+def opened(address, width=1280, height=900):
+    """Open an address in a browser of its own; gives a `Page`, and its `complaints`: errors of scripts, and requests that were made."""
+    to_browser, from_browser = os.pipe(), os.pipe()
+    profile = tempfile.mkdtemp(prefix="browser-")
+
+    def pipes():
+        reads, writes = os.dup(to_browser[0]), os.dup(from_browser[1])  # first away from 3 and 4, which they may be themselves
+        os.dup2(reads, 3)
+        os.dup2(writes, 4)
+
+    flags = [
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--remote-debugging-pipe",
+        f"--user-data-dir={profile}",
+        "--hide-scrollbars",
+    ]
+    quiet = ["--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "about:blank"]
+    process = subprocess.Popen(
+        [program(), *flags, *quiet], preexec_fn=pipes, pass_fds=(3, 4), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )  # noqa: PLW1509
+    os.close(to_browser[0])
+    os.close(from_browser[1])
+    numbers, rest, complaints = itertools.count(1), bytearray(), []
+
+    def message():
+        end = time.monotonic() + PATIENCE
+        while b"\0" not in rest:
+            assert select.select([from_browser[0]], [], [], max(end - time.monotonic(), 0))[0], "the browser says nothing"
+            read = os.read(from_browser[0], 1 << 20)
+            assert read, "the browser has ended"
+            rest.extend(read)
+        text, _, later = bytes(rest).partition(b"\0")
+        rest[:] = later
+        return json.loads(text)
+
+    def ask(method, session=None, **about):
+        number = next(numbers)
+        os.write(to_browser[1], json.dumps({"id": number, "method": method, "params": about, **session_of(session)}).encode() + b"\0")
+        while True:
+            told = message()
+            if told.get("id") == number:
+                assert "error" not in told, told
+                return told["result"]
+            if told.get("method") == "Runtime.exceptionThrown":
+                complaints.append(told["params"]["exceptionDetails"])
+            if told.get("method") == "Network.requestWillBeSent":
+                complaints.append(told["params"]["request"]["url"])
+            if told.get("method") == "Log.entryAdded":
+                complaints.append(told["params"]["entry"]["text"])
+
+    def session_of(session):
+        return {} if session is None else {"sessionId": session}
+
+    try:
+        target = ask("Target.createTarget", url="about:blank")["targetId"]
+        session = ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        page = Page(lambda method, **about: ask(method, session, **about), width, height)
+        page.complaints = complaints
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            page.ask(f"{domain}.enable")
+        page.ask("Page.navigate", url=address)
+        page.wait(f"document.readyState === 'complete' && location.href === {json.dumps(address)}")
+        yield page
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)
+        for end in (to_browser[1], from_browser[0]):
+            os.close(end)
+        shutil.rmtree(profile, ignore_errors=True)

@@ -1,0 +1,308 @@
+"""The explorer's page: its numbers by loops, its data within bounds, and what a click does in a real browser."""
+
+import base64
+import io
+import json
+import math
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.metrics import pairwise_distances
+
+from retrieval import __main__ as retrieval
+from retrieval import explore, maps, pairs, thumbnails
+from runs import Embedder
+from tests import builders
+from tests.retrieval import _browser
+from utilities.errors import UserError, one_line_errors
+
+NASTY = '</script><b id="injected">&"\u2028'
+
+
+def flags_of(**more):
+    return SimpleNamespace(**{"neighbours": 4, "map": "pca", "map_size": 5000, "seed": 1, "fmr": [0.1], "no_thumbnails": False, **more})
+
+
+def written(path):
+    """What a page holds."""
+    text = path.read_text(encoding="utf-8")
+    return json.loads(re.search(r'<script id="content" type="application/json">(.*?)</script>', text, re.DOTALL)[1]), text
+
+
+def unpacked(text, kind):
+    return np.frombuffer(base64.b64decode(text), dtype=kind)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """Thirty embeddings of six classes in two super-classes, with pictures of which one is missing; names that are markup."""
+    folder = tmp_path_factory.mktemp("explored")
+    generator = np.random.default_rng(0)
+    labels = np.repeat(np.arange(6), 5)
+    features = (generator.normal(size=(6, 7))[labels] + 0.6 * generator.normal(size=(30, 7))).astype(np.float32)
+    paths = [str(builders.write_image(folder / f"{i}.png", i)) for i in range(29)] + [str(folder / f"gone {NASTY[2:5]}.png")]
+    names = np.array([f"class {label} {NASTY}" for label in labels])
+    np.savez(folder / "e.npz", features=features, labels=labels * 3 + 2, class_names=names, super_names=np.array(["even", "odd"])[labels % 2], paths=np.array(paths))  # fmt: skip
+    return folder / "e.npz"
+
+
+@pytest.fixture(scope="module")
+def page(file):
+    """The page of that file."""
+    out = file.with_suffix(".html")
+    retrieval.main(["explore", str(file), "--out", str(out), "--neighbours", "6", "--fmr", ".2", ".05"])
+    return out
+
+
+def test_numbers_are_those_of_loops(file, page):
+    content, _ = written(page)
+    arrays = np.load(file)
+    x, labels = arrays["features"].astype(np.float64), (arrays["labels"] - 2) // 3
+    measured = pairwise_distances(x)
+    np.fill_diagonal(measured, np.inf)
+    neighbours, away = (unpacked(content[key], kind).reshape(30, 6) for key, kind in (("neighbours", "<u4"), ("distances", "<f4")))
+    wrong = {}
+    for i in range(30):
+        order = sorted(range(30), key=lambda j: (measured[i, j], j))[:29]
+        assert neighbours[i].tolist() == order[:6]
+        np.testing.assert_allclose(away[i], measured[i][order[:6]], rtol=1e-5)
+        hits = [labels[j] == labels[i] for j in order]
+        expected = sum(sum(hits[: r + 1]) / (r + 1) for r in range(4) if hits[r]) / 4
+        assert unpacked(content["precision"], "<f4")[i] == pytest.approx(expected, abs=1e-6)
+        if not hits[0]:
+            wrong[labels[i], labels[order[0]]] = wrong.get((labels[i], labels[order[0]]), 0) + 1
+    assert {(a, b): count for a, b, count, _ in content["confusions"]} == wrong and wrong
+    assert [row[2] for row in content["confusions"]] == sorted(wrong.values(), reverse=True)
+    assert all(share == count / 5 for *_, count, share in content["confusions"])
+    assert content["classes"] == [f"class {label} {NASTY}" for label in range(6)] and content["superOf"] == [0, 1] * 3
+    upper = [(measured[i, j], labels[i] == labels[j]) for i in range(30) for j in range(i)]
+    same, different = ([d for d, alike in upper if alike is np.bool_(kind)] for kind in (True, False))
+    assert content["histogram"]["counts"] == [len(same), len(different)] == [60, 375]
+    for told in content["histogram"]["thresholds"]:
+        assert sum(d < told["distance"] - 1e-6 for d in different) == math.floor(told["fmr"] * 375)
+        assert told["fnmr"] == pytest.approx(sum(d >= told["distance"] - 1e-6 for d in same) / 60, abs=1e-9)
+    np.testing.assert_allclose(
+        content["histogram"]["same"], np.histogram(same, bins=100, range=(0, content["histogram"]["most"]))[0] / 60, atol=2 / 60
+    )
+
+
+@pytest.mark.parametrize(
+    ("different", "rate", "at"),
+    [([1, 2, 3, 4], 0.5, 3), ([1, 2, 2, 2], 0.5, 2), ([1, 2, 3, 4], 0.1, 1), (list(range(100)), 0.29, 29), ([1.0], 1.0, math.inf), ([], 0.5, math.inf)],
+)  # fmt: skip
+def test_no_more_than_the_rate_match_at_the_threshold(different, rate, at):
+    different = np.array(different, dtype=np.float32)
+    found = pairs.threshold(different, rate)
+    assert found == at and (different < found).sum() <= rate * len(different) + 1e-9
+    assert pairs.false_non_match(np.array([0.5, 2, 3]), 2) == pytest.approx(2 / 3) and math.isnan(pairs.false_non_match(np.array([]), 1))
+
+
+def test_sampled_pairs_are_of_the_kinds_that_they_are_said_to_be(monkeypatch):
+    monkeypatch.setattr(pairs, "ALL_UP_TO", 5)
+    monkeypatch.setattr(pairs, "SAMPLED", 20_000)
+    labels = np.array([0, 1, 1, 2, 2, 2, 3, 0])
+    features = (labels * 100 + np.arange(8)).astype(np.float32)[:, None]
+    same, different, which = pairs.distances(features, labels, 0)
+    expected = sorted(abs(float(features[i, 0] - features[j, 0])) for i in range(8) for j in range(i) if labels[i] == labels[j])
+    assert (
+        sorted(set(same.tolist())) == sorted(set(expected)) and len(same) == 20_000 and (different > 90).all() and "random pairs" in which
+    )
+    shares = [np.mean(same == distance) for distance in sorted(set(expected))]
+    wanted = [expected.count(distance) / len(expected) for distance in sorted(set(expected))]
+    np.testing.assert_allclose(shares, wanted, atol=0.02)
+    assert len(pairs.distances(np.zeros((6, 1), np.float32), np.arange(6), 0)[0]) == 0
+
+
+def test_maps_keep_neighbours_together_and_stand_what_is_degenerate():
+    generator = np.random.default_rng(0)
+    labels = generator.integers(4, size=240)
+    features = (8 * generator.normal(size=(4, 20))[labels] + generator.normal(size=(240, 20))).astype(np.float32)
+    for how, size in (("tsne", 5000), ("tsne", 120), ("pca", 5000)):
+        plane, told = maps.places(features, how, size, 0)
+        nearest = np.argsort(pairwise_distances(plane), axis=1)[:, 1]
+        assert plane.shape == (240, 2) and np.isfinite(plane).all() and (labels[nearest] == labels).mean() > 0.95, (how, size)
+        assert ("120 random images; each of the other 120" in told) == (size == 120)
+    again = maps.places(features, "tsne", 120, 0)[0]
+    assert np.array_equal(again, maps.places(features, "tsne", 120, 0)[0])
+    for odd in (np.zeros((9, 3)), np.ones((1, 5)), np.eye(3), np.ones((6, 1)) * np.arange(6)[:, None], np.repeat(np.eye(2), 4, 0)):
+        assert np.isfinite(maps.places(odd.astype(np.float32), "tsne", 5000, 0)[0]).all()
+
+
+@pytest.mark.parametrize("labels", [[0] * 6, [0, 1, 2, 3, 4, 5], [0, 0, 1, 2, 2, 2], [0]])
+def test_spaces_of_one_class_singletons_and_one_image(labels, tmp_path):
+    features = np.random.default_rng(0).normal(size=(len(labels), 3))
+    np.savez(tmp_path / "e.npz", features=features, labels=np.array(labels))
+    retrieval.main(["explore", str(tmp_path / "e.npz"), "--out", str(tmp_path / "p.html"), "--neighbours", "50"])
+    content, _ = written(tmp_path / "p.html")
+    precision = unpacked(content["precision"], "<f4")
+    counts = np.bincount(labels)[labels]
+    assert (np.isnan(precision) == (counts == 1)).all() and content["size"] == len(labels) and content["sheets"] is None
+    assert (content["meanPrecision"] is None) == (counts == 1).all()
+
+
+def test_names_are_data_and_nothing_is_asked_of_any_address(page):
+    _, text = written(page)
+    assert NASTY not in text and "default-src 'none'" in text
+    code = re.sub(r'<script id="content".*?</script>', "", text, flags=re.DOTALL)
+    assert not re.findall(r"https?://(?!www\.w3\.org/2000/svg)", code) and "innerHTML" not in code
+
+
+def test_thumbnails_lie_where_the_page_looks_and_within_their_bytes():
+    sheets = thumbnails.Sheets(300)
+    for i in range(300):
+        sheets.put(i, torch.full((3, 20, 40), i % 256, dtype=torch.uint8))
+    sheets_of = [np.array(Image.open(io.BytesIO(base64.b64decode(address.partition(",")[2])))) for address in sheets.addresses()]
+    assert len(sheets_of) == 2 and sheets.side == 64 and sheets_of[0].shape == (1024, 1024, 3)
+    for i in (0, 17, 255, 256, 299):
+        rest = i % 256
+        middle = sheets_of[i // 256][rest // 16 * 64 + 32, rest % 16 * 64 + 32]
+        assert np.abs(middle.astype(int) - i % 256).max() <= 4
+    noise = thumbnails.Sheets(256)
+    noise.pixels[:] = np.random.default_rng(0).integers(0, 256, noise.pixels.shape)
+    full = sum(map(len, noise.addresses()))
+    tight = thumbnails.Sheets(256)
+    tight.pixels[:] = noise.pixels
+    small = tight.addresses(60_000)
+    assert sum(map(len, small)) <= 60_000 * 4 / 3 + 100 < full and tight.side < 64
+    assert thumbnails.MOST_BYTES * 4 / 3 < 25e6  # with the rest of 5,000 images below 30 MB
+
+
+@pytest.fixture
+def browser(page):
+    if _browser.program() is None:
+        pytest.skip("no browser here: chromium or google-chrome")
+    with _browser.opened(page.as_uri()) as opened:
+        yield opened
+
+
+def tiles(browser):
+    return browser.run("[...document.querySelectorAll('#neighbours .tile')].map(tile => +tile.dataset.image)")
+
+
+def test_a_click_changes_the_neighbours(browser, page):
+    content, _ = written(page)
+    neighbours = unpacked(content["neighbours"], "<u4").reshape(30, 6)
+    assert tiles(browser) == [] and browser.run("document.querySelectorAll('#worst .tile').length") == 30
+    spots = browser.run(
+        "(() => { const box = map.getBoundingClientRect(); return [...Array(30).keys()].map(i => [box.left + x(i), box.top + y(i)]) })()"
+    )
+    lonely = max(range(30), key=lambda i: min(math.dist(spots[i], spots[j]) for j in range(30) if j != i))
+    for chosen in (lonely, max(set(range(30)) - {lonely}, key=lambda i: math.dist(spots[i], spots[lonely]))):
+        browser.click(*spots[chosen])
+        shown = browser.run("+document.querySelector('#query').dataset.image")
+        assert math.dist(spots[shown], spots[chosen]) < 15 and tiles(browser) == neighbours[shown].tolist()
+        marks = browser.run("[...document.querySelectorAll('#neighbours .tile')].map(tile => tile.classList.contains('right'))")
+        labels = unpacked(content["labels"], "<u4")
+        assert marks == [bool(labels[j] == labels[shown]) for j in neighbours[shown]]
+        distances = unpacked(content["distances"], "<f4").reshape(30, 6)[shown]
+        texts = browser.run("[...document.querySelectorAll('#neighbours .tile b')].map(b => b.textContent)")
+        assert [float(text.split("·")[1]) for text in texts] == pytest.approx(distances.tolist(), abs=6e-5)
+    browser.run("document.querySelector('#neighbours .tile').scrollIntoView()")
+    box = browser.run(
+        "(() => { const b = document.querySelectorAll('#neighbours .tile')[1].getBoundingClientRect(); return [b.left + 20, b.top + 20] })()"
+    )
+    before = tiles(browser)
+    browser.click(*box)
+    assert tiles(browser) == neighbours[before[1]].tolist() != before
+
+
+def test_lists_filter_hover_and_histogram_in_the_browser(browser, page):
+    content, _ = written(page)
+    precision = unpacked(content["precision"], "<f4")
+    worst = browser.run("[...document.querySelectorAll('#worst .tile')].map(tile => +tile.dataset.image)")
+    assert worst == sorted(range(30), key=lambda i: (precision[i], i))
+    browser.run("$('sort').value = 'best'; $('sort').dispatchEvent(new Event('change'))")
+    best = browser.run("[...document.querySelectorAll('#worst .tile')].map(tile => +tile.dataset.image)")
+    assert best == sorted(range(30), key=lambda i: (-precision[i], i))
+    browser.run("$('filter').value = 'CLASS 3'; $('filter').dispatchEvent(new Event('input'))")
+    assert sorted(browser.run("[...document.querySelectorAll('#worst .tile')].map(tile => +tile.dataset.image)")) == list(range(15, 20))
+    browser.run("document.querySelector('#confusions tr').click()")
+    a, b = content["confusions"][0][:2]
+    kept = sorted(browser.run("[...document.querySelectorAll('#worst .tile')].map(tile => +tile.dataset.image)"))
+    assert kept == sorted([*range(5 * a, 5 * a + 5), *range(5 * b, 5 * b + 5)])
+    browser.run("keep(null)")
+    legends = []
+    for value in ("class", "super"):
+        browser.run(f"$('colours').value = '{value}'; $('colours').dispatchEvent(new Event('change'))")
+        legends.append(browser.run("[...document.querySelectorAll('#legend span')].map(one => one.textContent)"))
+    assert legends == [content["classes"], ["even", "odd"]]
+    browser.run("window.scrollTo(0, 0)")
+    browser.hover(*browser.run("(() => { const box = map.getBoundingClientRect(); return [box.left + x(7), box.top + y(7)] })()"))
+    assert browser.run("!$('hover').hidden && $('hover').querySelector('canvas') !== null && $('hover').textContent.startsWith('class ')")
+    assert "fnmr@0.2" in browser.run("$('threshold').textContent")
+    browser.run("$('rate').value = 1; $('rate').dispatchEvent(new Event('change'))")
+    assert f"{content['histogram']['thresholds'][1]['distance']:.4f}" in browser.run("$('threshold').textContent")
+
+
+def test_thumbnails_are_drawn_names_are_text_and_nothing_is_loaded(browser, page):
+    browser.run("choose(3)")
+    browser.wait("sheets[0] !== null && sheets[0].complete")
+    pixel = browser.run(
+        "(() => { const one = document.querySelector('#query canvas'); return [...one.getContext('2d').getImageData(one.width / 2, one.height / 2, 1, 1).data] })()"
+    )
+    expected = np.asarray(builders.picture(3))[15, 20]
+    assert np.abs(np.array(pixel[:3]) - expected).max() < 25 and pixel[3] == 255
+    assert browser.run("document.getElementById('injected')") is None
+    assert NASTY.split("\u2028")[0] in browser.run("document.querySelector('#query b').textContent")
+    assert "1 of 30 images cannot be shown" in browser.run("$('notes').textContent")
+    for width in (1280, 400):
+        browser.resize(width, 900)
+        assert browser.run("document.documentElement.scrollWidth") <= width
+    assert [one for one in browser.complaints if not str(one).startswith(("data:", page.as_uri()))] == []
+
+
+def test_a_run_is_explored_with_its_own_embeddings(run, tmp_path, capsys):
+    out = tmp_path / "run.html"
+    retrieval.main(["explore", str(run), "--out", str(out), "--map", "pca", "--neighbours", "3"])
+    content, _ = written(out)
+    embedder = Embedder(run)
+    vectors = embedder(content["paths"]).astype(np.float64)
+    measured = pairwise_distances(vectors)
+    np.fill_diagonal(measured, np.inf)
+    assert content["size"] == 24 and len(content["classes"]) == 4 and content["supers"] is None and content["sheets"]["side"] == 64
+    np.testing.assert_allclose(unpacked(content["distances"], "<f4").reshape(24, 3)[:, 0], measured.min(1), atol=1e-5)
+    assert "24 images of 4 classes" in capsys.readouterr().out
+    retrieval.main(["explore", str(run), "--out", str(out), "--split", "train", "--no_thumbnails", "--map", "pca"])
+    assert written(out)[0]["sheets"] is None
+
+
+def test_thousands_of_images_stay_within_the_bound(tmp_path, monkeypatch):
+    """5,000 images of noise, which no JPEG makes small, in thumbnails of the full size."""
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randint(0, 256, (3, 64, 64), dtype=torch.uint8, generator=generator)
+    features = np.random.default_rng(0).normal(size=(5000, 8)).astype(np.float32)
+    labels = np.repeat(np.arange(1250), 4)
+    shown = explore.Shown(
+        "noise", features, labels, dict(enumerate(map(str, range(1250)))), None, ["/a/long/path/" * 5] * 5000, lambda i: noise.roll(i, 2)
+    )
+    monkeypatch.setattr(
+        explore, "histogram", lambda *_: {"same": [0], "different": [0], "most": 1, "pairs": "", "counts": [0, 0], "thresholds": []}
+    )
+    assert len(explore.explore_page.html(explore.content(shown, flags_of(neighbours=12)))) < 30e6
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["{run}", "--out", "{tmp}/page.txt"], ".html"),
+        (["{run}", "--out", "{tmp}/none/page.html"], "no folder"),
+        (["{run}", "--out", "{tmp}/p.html", "--split", "val"], "no split val"),
+        (["{tmp}/none.npz", "--out", "{tmp}/p.html"], "no such file"),
+        (["{tmp}/odd.npz", "--out", "{tmp}/p.html"], "class_names have shape"),
+        (["{tmp}/nan.npz", "--out", "{tmp}/p.html"], "NaN"),
+        (["{run}", "--out", "{tmp}/p.html", "--fmr", "0"], "--fmr 0 must be"),
+    ],
+)
+def test_mistakes_are_one_line_and_status_2(words, told, run, tmp_path, capsys):
+    np.savez(tmp_path / "odd.npz", features=np.eye(3), labels=np.arange(3), class_names=np.array(["a"]))
+    np.savez(tmp_path / "nan.npz", features=np.full((3, 3), np.nan), labels=np.arange(3))
+    with pytest.raises(SystemExit) as stop, one_line_errors(retrieval.PROGRAM):
+        retrieval.main(["explore", *(word.format(run=run, tmp=tmp_path) for word in words)])
+    line = capsys.readouterr().err
+    assert stop.value.code == 2 and line.count("\n") == 1 and told in line, line
+    with pytest.raises(UserError):
+        explore.of_file(str(tmp_path / "none.npz"))

@@ -1,0 +1,303 @@
+"""A run for other programs: what is written gives what the run gives, and the card's lines load it."""
+
+import json
+import re
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+from torchvision.transforms import v2
+
+import architectures
+import parameters
+from retrieval import __main__ as retrieval
+from retrieval import data, export
+from runs import Embedder, load_run
+from runs.embedder import Embeddings
+from tests.retrieval.conftest import train
+from utilities.errors import UserError, one_line_errors
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")
+ALL = ["onnx", "torchscript", "torch_export", "safetensors"]
+
+
+def card_blocks(folder):
+    """The Python code of a card, in its order."""
+    return re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+
+
+def by_card(code, folder, images):
+    """What a block of the card makes of images, in a process of its own that knows nothing of this program."""
+    np.save(folder.parent / "images.npy", images)
+    program = f"import sys\nimport numpy\n{code}\nimages = torch.from_numpy(numpy.load('../images.npy'))\n"
+    program += "numpy.save('../given.npy', embed(images).detach().numpy())\nassert 'architectures' not in sys.modules\n"
+    subprocess.run([sys.executable, "-I", "-c", program], cwd=folder, check=True)
+    return np.load(folder.parent / "given.npy")
+
+
+def prepared(run, count=5):
+    """Test images of a run as its network takes them, and what it makes of them."""
+    network, opt = load_run(run)
+    dataset = data.split(Embedder(run), "test")
+    images = torch.stack([dataset[i][1] for i in range(count)])
+    with torch.no_grad():
+        return images.numpy(), network(images)[0].numpy()
+
+
+@pytest.fixture(scope="module")
+def exported(run, tmp_path_factory):
+    """All formats of the small run."""
+    out = tmp_path_factory.mktemp("exports") / "all"
+    return out, retrieval.main(["export", str(run), "--out", str(out), "--format", *ALL])
+
+
+def test_every_format_gives_what_the_run_gives_for_any_number_of_images(run, exported):
+    import onnxruntime
+
+    out, cosines = exported
+    images, expected = prepared(run, 7)
+    session = onnxruntime.InferenceSession(str(out / "model.onnx"), providers=["CPUExecutionProvider"])
+    script, program = torch.jit.load(str(out / "model.pt")), torch.export.load(out / "model.pt2").module()
+    for count in (1, 3, 7):
+        batch = torch.from_numpy(images[:count])
+        given = {
+            "onnx": session.run(["embeddings"], {"images": images[:count]})[0], "torchscript": script(batch).detach().numpy(),
+            "torch_export": program(batch).detach().numpy(),
+        }  # fmt: skip
+        for name, rows in given.items():
+            np.testing.assert_allclose(rows, expected[:count], atol=1e-5, err_msg=name)
+    assert set(cosines) == set(ALL) and min(cosines.values()) > 0.99999
+    files = {"README.md", "preprocessing.json", "model.onnx", "model.pt", "model.pt2", "model.safetensors"}
+    assert {path.name for path in out.iterdir()} == files and not list(out.parent.glob(".*"))
+
+
+def test_the_cards_lines_load_the_weights_without_this_program(run, exported):
+    images, expected = prepared(run)
+    code = card_blocks(exported[0])[-1]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 14
+    np.testing.assert_allclose(by_card(code, exported[0], images), expected, atol=1e-5)
+
+
+def test_the_other_blocks_of_the_card_run_as_they_stand(run, exported, monkeypatch):
+    images, expected = prepared(run)
+    monkeypatch.chdir(exported[0])
+    for code, given in zip(card_blocks(exported[0]), (images, torch.from_numpy(images), torch.from_numpy(images)), strict=False):
+        names = {"images": given}
+        exec(code, names)
+        found = names["embeddings"].detach().numpy() if torch.is_tensor(names["embeddings"]) else names["embeddings"]
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_the_card_says_what_the_run_was(run, exported):
+    text = (exported[0] / "README.md").read_text(encoding="utf-8")
+    summary = json.loads((run / "summary.json").read_text())["selected"]
+    assert yaml.safe_load(text.split("---")[1])["tags"] and summary["rule"] in text and f"Epoch {summary['epoch']}" in text
+    for split, values in summary["values"].items():
+        for metric, value in values.items():
+            assert f"| {split} | {metric} | {value:.4f} |" in text
+    assert "| testing | 24 | 4 |" in text and "random weights" in text and "`--loss` | margin" in text and "model.onnx | 1.000000" in text
+
+
+def test_preprocessing_json_is_enough_to_prepare_an_image(run, exported):
+    told = json.loads((exported[0] / "preprocessing.json").read_text())
+    dataset = data.split(Embedder(run), "test")
+    decode, resize, crop = told["before"]
+    assert "RGB" in decode["decode"] and (resize["resize_short_side"], resize["interpolation"], crop) == (
+        40,
+        "bilinear",
+        {"center_crop": [36, 36]},
+    )
+    image = torch.from_numpy(np.array(Image.open(dataset.paths[3]))).permute(2, 0, 1)
+    image = v2.functional.center_crop(v2.functional.resize(image, [resize["resize_short_side"]], antialias=True), crop["center_crop"])
+    assert (image.int() - dataset[3][1].int()).abs().max() <= 2 and told["input"]["shape"] == ["batch", 3, *image.shape[1:]]
+    assert told["output"]["shape"] == ["batch", 8] and told["output"]["unit_length"] is True
+
+
+NETWORKS = {
+    "torchvision": ("resnet18_layernorm", "--embed_hidden", "16"),
+    "bare": ("resnet18", "--embed_dim", "0"),
+    "timm, low-rank updates": ("timm:vit_tiny_patch16_224.augreg_in21k_normalize", "--lora_rank", "2", "--lr", "0.5", "--crop_size", "32"),
+    "timm, pooled otherwise": ("timm:test_resnet_normalize", "--pool", "avgmax", "--crop_size", "64", "--resize_size", "64"),
+}
+
+
+@pytest.mark.parametrize(
+    ("arch", "flags"),
+    [
+        ("resnet18_layernorm", {"embed_hidden": [16, 12]}),
+        ("resnet18_normalize", {"embed_dim": 0}),
+        ("squeezenet1_1", {}),
+        ("googlenet_normalize", {}),
+        ("conv4", {}),
+        ("timm:vit_tiny_patch16_224_normalize", {"lora_rank": 2, "crop_size": 32}),
+        ("timm:test_resnet", {"pool": "avgmax"}),
+    ],
+)
+def test_plain_code_of_a_network_gives_what_it_gives(arch, flags, tmp_path):
+    torch.manual_seed(0)
+    opt = parameters.read(["--dataset", "glyphs", "--arch", arch, "--not_pretrained"])
+    vars(opt).update({"embed_dim": 8, **flags})
+    network = architectures.select(arch, opt).eval()
+    for name, value in network.named_parameters():
+        if name.endswith(".up"):
+            torch.nn.init.normal_(value, std=0.05)
+    images = torch.randint(0, 256, (3, 3, flags.get("crop_size", 64), flags.get("crop_size", 64)), dtype=torch.uint8)
+    made = SimpleNamespace(opt=opt, network=network, preparation=SimpleNamespace(size=tuple(images.shape[2:])))
+    made.module = Embeddings(network, "discriminative")
+    with torch.no_grad():
+        expected = network(images)[0].numpy()
+    export._merge(made)
+    lines, given = export.safetensors(made, tmp_path)
+    np.testing.assert_allclose(given(images.numpy()), expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
+    assert "architectures" not in lines and len([line for line in lines.splitlines() if line.strip()]) <= 14
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", NETWORKS)
+def test_backbones_of_packages_load_in_plain_code(name, folder_data, tmp_path, without_pictures):
+    arch, *more = NETWORKS[name]
+    train(folder_data, tmp_path, "--arch", arch, "--not_pretrained", "--savename", "R", *more)
+    run, out = tmp_path / "folder" / "R", tmp_path / "out"
+    cosines = retrieval.main(["export", str(run), "--out", str(out), "--format", "safetensors"])
+    assert min(cosines.values()) >= export.COSINE
+    images, expected = prepared(run)
+    np.testing.assert_allclose(by_card(card_blocks(out)[0], out, images), expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
+    if "--lora_rank" in more:
+        from safetensors import safe_open
+
+        with safe_open(out / "model.safetensors", "pt") as file:
+            assert not [key for key in file.keys() if "parametrizations" in key]  # noqa: SIM118  no mapping
+        updates = [v for k, v in load_run(run)[0].state_dict().items() if k.endswith(".up")]
+        assert max(float(update.abs().max()) for update in updates) > 0.01  # there was something to merge
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("arch", ["resnet50_frozen_normalize", "googlenet_normalize", "densenet121", "timm:vit_tiny_patch16_224_normalize"])
+def test_onnx_and_plain_code_of_larger_networks(arch, folder_data, tmp_path, without_pictures):
+    size = ["--crop_size", "64", "--resize_size", "72"]
+    train(folder_data, tmp_path, "--arch", arch, "--not_pretrained", "--savename", "R", *size)
+    run, out = tmp_path / "folder" / "R", tmp_path / "out"
+    assert min(retrieval.main(["export", str(run), "--out", str(out), "--format", "safetensors", "onnx"]).values()) >= export.COSINE
+    images, expected = prepared(run)
+    given = by_card(card_blocks(out)[0], out, images)
+    np.testing.assert_allclose(given, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
+
+
+@pytest.mark.long
+def test_a_network_of_this_programs_own_says_so(folder_data, tmp_path, without_pictures, capsys):
+    train(
+        folder_data,
+        tmp_path,
+        "--arch",
+        "bninception_normalize",
+        "--not_pretrained",
+        "--savename",
+        "R",
+        "--crop_size",
+        "64",
+        "--resize_size",
+        "64",
+    )
+    run, out = tmp_path / "folder" / "R", tmp_path / "out"
+    retrieval.main(["export", str(run), "--out", str(out), "--format", "safetensors", "torch_export"])
+    text = (out / "README.md").read_text(encoding="utf-8")
+    assert len(card_blocks(out)) == 1 and "training program's own" in text and "torch_export" in text
+    told = json.loads((out / "preprocessing.json").read_text())["inside"]
+    assert (told["colours"], told["white"]) == ("BGR", 255)
+
+
+def test_an_export_that_gives_something_else_is_not_said_to_be_done(run, tmp_path, monkeypatch, capsys):
+    images, _ = prepared(run)
+
+    def wrong(embedder, folder):
+        (folder / "model.pt").write_bytes(b"0")
+        network = embedder.module
+        return lambda images: network(torch.from_numpy(images)).numpy() + np.float32([0.05, *[0] * 7])
+
+    monkeypatch.setitem(export.FORMATS, "torchscript", wrong)
+    with pytest.raises(UserError, match=r"cosine of 0\.99.*below 0\.9999"):
+        retrieval.main(["export", str(run), "--out", str(tmp_path / "out"), "--format", "torchscript"])
+    assert list(tmp_path.iterdir()) == [] and "written" not in capsys.readouterr().out
+    monkeypatch.setitem(export.FORMATS, "torchscript", lambda *_: lambda images: np.zeros((2, 8)))  # the number of images is fixed
+    with pytest.raises(UserError, match=r"gives \(2, 8\)"):
+        retrieval.main(["export", str(run), "--out", str(tmp_path / "out"), "--format", "torchscript"])
+
+
+class Hub:
+    """Stands in for the client of the hub."""
+
+    def __init__(self, error=None):
+        self.calls, self.error = [], error
+
+    def create_repo(self, repository, exist_ok):
+        self.calls.append((repository, exist_ok))
+        if self.error:
+            raise self.error
+
+    def upload_folder(self, repo_id, folder_path):
+        from pathlib import Path
+
+        self.calls.append((repo_id, sorted(path.name for path in Path(folder_path).iterdir())))
+
+
+def test_the_whole_folder_is_pushed_once_it_is_checked(run, tmp_path, monkeypatch, capsys):
+    words = ["export", str(run), "--format", "safetensors", "--push_to_hub", "me/model", "--out"]
+    hub = Hub()
+    monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(HfApi=lambda: hub))
+    retrieval.main([*words, str(tmp_path / "a")])
+    assert hub.calls == [("me/model", True), ("me/model", ["README.md", "model.safetensors", "preprocessing.json"])]
+    assert "uploaded to me/model" in capsys.readouterr().out
+    hub.error = ConnectionError("no\nroute")
+    with pytest.raises(UserError, match="me/model: not uploaded .no route") as error:
+        retrieval.main([*words, str(tmp_path / "b")])
+    assert "\n" not in str(error.value) and (tmp_path / "b" / "model.safetensors").exists()
+    monkeypatch.setitem(export.FORMATS, "safetensors", lambda *_: (None, lambda images: images * 0.0))
+    hub.calls.clear()
+    with pytest.raises(UserError):
+        retrieval.main([*words, str(tmp_path / "c")])
+    assert not hub.calls
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(UserError, match="pip install huggingface_hub"):
+        retrieval.main([*words, str(tmp_path / "c")])
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["{run}", "--out", "{there}", "--format", "onnx"], "exists"),
+        (["{run}", "--out", "{new}", "--format", "tflite"], "invalid choice"),
+        (["{run}", "--out", "{new}"], "--format"),
+        (["{there}", "--out", "{new}", "--format", "onnx"], "parameters.yaml is missing"),
+        (["{run}", "--out", "{new}", "--format", "safetensors", "--images", "{there}/none.jpg"], "no such file"),
+        (["{lost}", "--out", "{new}", "--format", "safetensors"], "--images"),
+    ],
+)
+def test_mistakes_are_one_line_and_status_2(words, told, run, tmp_path, capsys):
+    import shutil
+
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "file").write_text("")
+    shutil.copytree(run, tmp_path / "lost")
+    flags = yaml.safe_load((run / "parameters.yaml").read_text())
+    (tmp_path / "lost" / "parameters.yaml").write_text(yaml.safe_dump({**flags, "dataset_folder_path": str(tmp_path / "moved")}))
+    place = {"run": run, "there": tmp_path / "there", "new": tmp_path / "new", "lost": tmp_path / "lost"}
+    with pytest.raises(SystemExit) as stop, one_line_errors(retrieval.PROGRAM):
+        retrieval.main(["export", *(word.format(**place) for word in words)])
+    line = capsys.readouterr().err
+    assert stop.value.code == 2 and line.count("\n") == 1 and told in line, line
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_package_that_is_missing_is_named_with_the_command_that_installs_it(run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(UserError, match="pip install onnx onnxscript onnxruntime"):
+        retrieval.main(["export", str(run), "--out", str(tmp_path / "out"), "--format", "onnx"])
+    monkeypatch.delattr(torch.jit, "trace")
+    with pytest.raises(UserError, match="has dropped it: take torch_export"):
+        retrieval.main(["export", str(run), "--out", str(tmp_path / "out"), "--format", "torchscript"])
+    assert list(tmp_path.iterdir()) == []

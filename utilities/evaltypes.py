@@ -1,0 +1,63 @@
+"""The embedding types of a network: one of its outputs by name, or several, weighted and joined."""
+
+import numpy as np
+import torch
+
+from utilities.errors import UserError
+
+BARE = "pooled"  # the backbone's features, which stand for every embedding type where they are evaluated
+LEAST = 1e-12  # of a length that is divided by
+
+
+def of_type(features: dict, evaltype: str):
+    """The embedding of one `--evaltypes` name: one of the network's, or `Combined_<a>_<b>-<w>-<w>`, weighted parts joined.
+
+    Each part of a combination is L2-normalised, weighted (1 unless given), and the parts are concatenated. The backbone's features
+    stand for every name.
+
+    Args:
+        features: name -> `(N, D)`, arrays or tensors. The result is what they are.
+
+    Raises UserError for a name that the network does not give.
+    """
+    if evaltype in features:
+        return features[evaltype]
+    if set(features) == {BARE}:
+        return features[BARE]
+    parts = [(features[name], weight) for name, weight in _parts(evaltype, features)]
+    if torch.is_tensor(parts[0][0]):
+        return torch.cat([weight * torch.nn.functional.normalize(part, eps=LEAST) for part, weight in parts], dim=1)
+    units = [part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), LEAST) for part, _ in parts]
+    return np.concatenate([np.float32(weight) * unit for unit, (_, weight) in zip(units, parts, strict=True)], axis=1)
+
+
+def _parts(evaltype: str, known) -> list[tuple[str, float]]:
+    """(name, weight) of each part of a combination. Raises UserError where it is none of the `known` names."""
+    if evaltype.startswith("Combined_"):
+        names, *weights = evaltype.removeprefix("Combined_").split("-")
+        parts, weights = _split_names(names, known), _weights(weights)
+        if parts and weights is not None and len(weights) in (0, len(parts)):
+            return list(zip(parts, weights or [1.0] * len(parts), strict=True))
+    raise UserError(f"--evaltypes {evaltype}: the network gives {', '.join(known)}, alone or as Combined_<a>_<b>-<weight>-<weight>")
+
+
+def _split_names(text: str, known) -> list[str] | None:
+    """`text` read as known names joined by underscores, which the names may hold themselves; None where it cannot be."""
+    for name in known:
+        if text == name:
+            return [name]
+        if text.startswith(f"{name}_"):
+            rest = _split_names(text[len(name) + 1 :], known)
+            if rest is not None:
+                return [name, *rest]
+    return None
+
+
+def _weights(texts: list[str]) -> list[float] | None:
+    """The weights that `texts` say; None where one is none: above 0 and finite, in float32 too."""
+    try:
+        weights = [float(text) for text in texts]
+    except ValueError:
+        return None
+    least, most = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
+    return weights if all(least <= weight <= most for weight in weights) else None
