@@ -105,17 +105,16 @@ def test_a_set_in_itself(k1, k2, weight, ball):
         assert measured != metrics.compute(NAMES, x, labels, ball=ball)
 
 
-def test_a_query_finds_nothing_of_its_own_group():
-    """The group's samples are nodes all the same."""
+def test_a_query_finds_nothing_of_its_own_sequence():
+    """The sequence's samples are nodes all the same."""
     x, labels = points(30, seed=11, copies=False)
-    groups = np.arange(30) // 4
-    space = metrics.EmbeddingSpace(x, labels)
-    space.groups = groups, groups
+    sequences = np.arange(30) // 4
+    space = metrics.EmbeddingSpace(x, labels, query_sequences=sequences)
     found = KReciprocal(6, 3).search(space).run([Need(np.full(30, 20), "every")])
     final = dense(distances_of(x), 6, 3, 0.3)
     for block in found:
         for query, row in zip(block.rows, block.columns, strict=True):
-            order = sorted((round(final[query, j], 12), j) for j in range(30) if groups[j] != groups[query])
+            order = sorted((round(final[query, j], 12), j) for j in range(30) if sequences[j] != sequences[query])
             assert row.tolist() == [j for _, j in order][:20]
 
 
