@@ -13,7 +13,6 @@ The rule by which emoji are kept (`kept`) leaves one of those that look alike: v
 their code, and equal or nearly equal pictures by their pixels. Nothing of it is part of this project; LICENCES says whose it is.
 """
 
-import argparse
 import csv
 import hashlib
 import io
