@@ -172,12 +172,12 @@ cp_glyphs_quadruplet=0.2  # not chosen yet
 cp_glyphs_snr=0.2  # not chosen yet
 
 # Glyphs, pilot: how many epochs, and how far seeds differ (training and validation classes)
-python main.py --config study_glyphs --project Study --group Pilot_Glyphs_Margin --seed 10 --loss margin --loss_margin_beta 0.6 --batch_mining distance --lr 0.0003 --n_epochs 60 --splits_to_eval train val
-python main.py --config study_glyphs --project Study --group Pilot_Glyphs_MS --seed 10 --loss multisimilarity --lr 0.0003 --n_epochs 60 --splits_to_eval train val
-python main.py --config study_glyphs --project Study --group Pilot_Glyphs_Margin --seed 11 --loss margin --loss_margin_beta 0.6 --batch_mining distance --lr 0.0003 --n_epochs 60 --splits_to_eval train val
-python main.py --config study_glyphs --project Study --group Pilot_Glyphs_MS --seed 11 --loss multisimilarity --lr 0.0003 --n_epochs 60 --splits_to_eval train val
-python main.py --config study_glyphs --project Study --group Pilot_Glyphs_Margin --seed 12 --loss margin --loss_margin_beta 0.6 --batch_mining distance --lr 0.0003 --n_epochs 60 --splits_to_eval train val
-python main.py --config study_glyphs --project Study --group Pilot_Glyphs_MS --seed 12 --loss multisimilarity --lr 0.0003 --n_epochs 60 --splits_to_eval train val
+python main.py --config study_glyphs --project Study --group Pilot_Glyphs_Margin --seed 10 --loss margin --loss_margin_beta 0.6 --batch_mining distance --lr 0.0003 --n_epochs 30 --splits_to_eval train val
+python main.py --config study_glyphs --project Study --group Pilot_Glyphs_MS --seed 10 --loss multisimilarity --lr 0.0003 --n_epochs 30 --splits_to_eval train val
+python main.py --config study_glyphs --project Study --group Pilot_Glyphs_Margin --seed 11 --loss margin --loss_margin_beta 0.6 --batch_mining distance --lr 0.0003 --n_epochs 30 --splits_to_eval train val
+python main.py --config study_glyphs --project Study --group Pilot_Glyphs_MS --seed 11 --loss multisimilarity --lr 0.0003 --n_epochs 30 --splits_to_eval train val
+python main.py --config study_glyphs --project Study --group Pilot_Glyphs_Margin --seed 12 --loss margin --loss_margin_beta 0.6 --batch_mining distance --lr 0.0003 --n_epochs 30 --splits_to_eval train val
+python main.py --config study_glyphs --project Study --group Pilot_Glyphs_MS --seed 12 --loss multisimilarity --lr 0.0003 --n_epochs 30 --splits_to_eval train val
 
 # Glyphs, search, 1: three rates for each loss (validation classes)
 python main.py --config study_glyphs --project Study --group Rate_Glyphs_Contrastive_0.0001 --seed 9 --loss contrastive --batch_mining distance --lr 0.0001 --splits_to_eval val

@@ -58,7 +58,7 @@ class Data(NamedTuple):
 
 DATA = (
     Data("Emoji", "--config study_emoji --dataset_folder_path $datapath/$emoji --weights $datapath/efficientnet_lite0.safetensors", 120),
-    Data("Glyphs", "--config study_glyphs", 60),
+    Data("Glyphs", "--config study_glyphs", 30),
 )
 OPENING = """\
 #!/bin/sh

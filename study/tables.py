@@ -23,6 +23,7 @@ from results.columns import BEST_ON_TEST, SELECTED  # noqa: E402
 from results.formats import Cell, Table  # noqa: E402
 from results.groups import Group  # noqa: E402
 from utilities.errors import OneLineParser, UserError, one_line_errors  # noqa: E402
+from utilities.intervals import t_quantile  # noqa: E402
 from utilities.numbers import whole  # noqa: E402
 
 R_AT_1, MAP_R, RHO = columns.column("test", "e_recall@1"), columns.column("test", "map_r"), columns.column("train", "rho_spectrum@2")
@@ -123,7 +124,7 @@ def joint(found: list[Group], data: Data, draws: int) -> Table:
         values = np.stack([other.values(column, SELECTED) - plain.values(column, SELECTED) for plain, other in pairs(found, data)])
         means, rng = values.mean(axis=1), np.random.default_rng(0)
         above, below, p = inference.sign_test(means)
-        half = inference.t_quantile(len(means) - 1) * means.std(ddof=1) / math.sqrt(len(means))
+        half = t_quantile(len(means) - 1) * means.std(ddof=1) / math.sqrt(len(means))
         change = Cell(means.mean(), digits=column.digits, sign=True, interval=(means.mean() - half, means.mean() + half))
         table.add(
             [_text(_head(column)), change, Cell(sign_flips(values, draws, rng), digits=4), _text(f"{above}, {below}"), Cell(p, digits=4)]

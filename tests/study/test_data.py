@@ -21,7 +21,6 @@ from tests.architectures.test_timm import _foreign_efficientnet
 from utilities.errors import UserError
 
 
-
 def picture(seed, colour=None):
     """A picture (64, 64, 4) of coarse random colours, or of one."""
     if colour is not None:
@@ -124,7 +123,19 @@ def test_the_layout_is_read_by_dataset_folder_and_the_list_by_its_hash(tmp_path)
     assert hashlib.sha256(text).hexdigest() == digest
     rows = list(csv.DictReader(io.StringIO(text.decode())))
     assert [row["code"] for row in rows] == [one.code.lower() for one in emoji] and rows[0]["category"] == "Smileys & Emotion"
-    opt = parameters.read(["--dataset", "folder", "--dataset_folder_path", str(tmp_path / "emoji"), "--use_tv_split", "--tv_split_perc", ".5", "--split_shuffle", "0"])
+    opt = parameters.read(
+        [
+            "--dataset",
+            "folder",
+            "--dataset_folder_path",
+            str(tmp_path / "emoji"),
+            "--use_tv_split",
+            "--tv_split_perc",
+            ".5",
+            "--split_shuffle",
+            "0",
+        ]
+    )
     splits = datasets.select("folder", opt, ".")
     parts = [splits[split] for split in ("training", "validation", "testing")]
     assert [part.counts["classes"] for part in parts] == [3, 3, 6] and sum(part.counts["images"] for part in parts) == 48

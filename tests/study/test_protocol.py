@@ -16,7 +16,17 @@ from tests import builders
 from tests.results.made import make_run
 from utilities.errors import UserError
 
-OF_A_METHOD = {"loss", "group", "savename", "seed", "batch_mining", "miner_rho_distance_cp", "lr", "fc_lr", "classifier_lr"}  # the last two follow lr
+OF_A_METHOD = {
+    "loss",
+    "group",
+    "savename",
+    "seed",
+    "batch_mining",
+    "miner_rho_distance_cp",
+    "lr",
+    "fc_lr",
+    "classifier_lr",
+}  # the last two follow lr
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +86,9 @@ def test_the_search_is_equal_and_neither_it_nor_the_pilot_sees_test(runs, data):
             told_apart = {flag for flag in differing(final, flags) if not flag.startswith("loss_")}
             assert told_apart <= {*OF_A_METHOD, "splits_to_eval"}, told_apart
     pilots = [name for name in runs if name.startswith(f"Pilot_{data.name}")]
-    assert pilots and all("test" not in flags["splits_to_eval"] and flags["seed"] not in protocol.SEEDS for n in pilots for flags in runs[n])
+    assert pilots and all(
+        "test" not in flags["splits_to_eval"] and flags["seed"] not in protocol.SEEDS for n in pilots for flags in runs[n]
+    )
 
 
 def test_class_vectors_move_with_the_rate(runs):

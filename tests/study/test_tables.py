@@ -115,7 +115,9 @@ def make_study(root, without=(), lr=0.0003):
     return collect.collect([str(root)], [])[0]
 
 
-CHOSEN = {protocol.variable("rate", EMOJI, m): "0.0003" for m in protocol.METHODS} | {protocol.variable("cp", EMOJI, m): "0.2" for m in protocol.MINED}
+CHOSEN = {protocol.variable("rate", EMOJI, m): "0.0003" for m in protocol.METHODS} | {
+    protocol.variable("cp", EMOJI, m): "0.2" for m in protocol.MINED
+}
 
 
 def test_of_a_part_of_a_study_no_number_is_shown(tmp_path):
@@ -129,12 +131,19 @@ def test_a_whole_study_has_every_answer(tmp_path):
     runs = make_study(tmp_path)
     text = tables.part(runs, groups.build(runs), EMOJI, CHOSEN, 400)
     assert "has not been run to its end**" not in text and "did not choose" not in text
-    for group in tables.expected(EMOJI):
-        of = [run.series.of("test", "e_recall@1")[1] * 100 for run in runs if run.group == group]
-        assert f"{np.mean(of):.2f}** ± {np.std(of, ddof=1):.2f}" in text or f"{np.mean(of):.2f} ± {np.std(of, ddof=1):.2f}" in text, group
-    assert "Do the 9 losses differ? R@1: from 76." in text and "(ProxyAnchor)" in text and "(Contrastive)" in text
+    of = {group: [run.series.of("test", "e_recall@1")[1] * 100 for run in runs if run.group == group] for group in tables.expected(EMOJI)}
+    for group, values in of.items():
+        shown = f"± {np.std(values, ddof=1):.2f}"
+        assert f"{np.mean(values):.2f}** {shown}" in text or f"{np.mean(values):.2f} {shown}" in text, group
+    ends = [f"{np.mean(of[f'Emoji_{name}']):.2f} ({name})" for name in ("ProxyAnchor", "Contrastive")]
+    assert f"Do the 9 losses differ? R@1: from {' to '.join(ends)}, deviation of the means 5.4" in text
+    assert "by 400 shuffles p 0.0025." in text  # 1 / 401
     assert "chose, gives in the mean over the groups R@1 +3.00 points (from +3.00 to +3.00), MAP@R +1.50" in text
-    rows = {line.split("|")[1].strip(): line for line in text.split("rho_distance, all losses together")[1].splitlines() if line.startswith("| ")}
+    rows = {
+        line.split("|")[1].strip(): line
+        for line in text.split("rho_distance, all losses together")[1].splitlines()
+        if line.startswith("| ")
+    }
     assert "-2.0" in rows["R@1 [%]"] and "0, 5" in rows["R@1 [%]"] and "0.0625" in rows["R@1 [%]"]  # five falls of five: 2 / 2^5
     below = [line for line in text.splitlines() if "14, all, twins too" in line or "9, without twins" in line]
     assert len(below) == 4 and all("-1.00" in line or "-0.99" in line for line in below)
