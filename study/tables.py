@@ -13,15 +13,14 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "study")]
-
-import protocol  # noqa: E402
-from protocol import METHODS, MINED, Data  # noqa: E402
+sys.path.insert(0, str(ROOT))
 
 from results import collect, columns, formats, groups, inference, roles, tables  # noqa: E402
 from results.columns import BEST_ON_TEST, SELECTED  # noqa: E402
 from results.formats import Cell, Table  # noqa: E402
 from results.groups import Group  # noqa: E402
+from study import protocol  # noqa: E402
+from study.protocol import METHODS, MINED, Data  # noqa: E402
 from utilities.errors import OneLineParser, UserError, one_line_errors  # noqa: E402
 from utilities.intervals import t_quantile  # noqa: E402
 from utilities.numbers import whole  # noqa: E402
