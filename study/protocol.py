@@ -42,23 +42,32 @@ METHODS = (
 )
 MINED = tuple(method for method in METHODS if method.mined)
 CLASS_RATE = 50  # class vectors' rate, in multiples of --lr: the published ratio of ArcFace, 0.0005 to 0.00001
-RATES, CPS = ("0.0001", "0.0003", "0.001"), ("0.1", "0.2", "0.4")  # what the search tries: three runs for each of both
-UNCHOSEN = {"rate": "0.0003", "cp": "0.2"}  # until it has
+CPS = ("0.1", "0.2", "0.4")  # that the search tries, as it does a data set's three rates
 PILOT, PILOT_SEEDS, SEARCH_SEED, SEEDS = ("Margin", "MS"), (10, 11, 12), 9, (0, 1, 2, 3, 4)
 NOT_YET = "  # not chosen yet"
 
 
 class Data(NamedTuple):
-    """A data set of the study: its name in groups and in tables, its flags, and the epochs of its pilot."""
+    """A data set of the study: its name in groups and in tables, its flags, the rates that the search tries, the epochs of its pilot."""
 
     name: str
     flags: str
+    rates: tuple[str, str, str]
     pilot_epochs: int
+
+    def searched(self, kind: str) -> tuple[str, str, str]:
+        """The values of a rate or a probability of rho_distance; until one is chosen, the middle one stands in the file."""
+        return self.rates if kind == "rate" else CPS
 
 
 DATA = (
-    Data("Emoji", "--config study_emoji --dataset_folder_path $datapath/$emoji --weights $datapath/efficientnet_lite0.safetensors", 120),
-    Data("Glyphs", "--config study_glyphs", 30),
+    Data(
+        "Emoji",
+        "--config study_emoji --dataset_folder_path $datapath/$emoji --weights $datapath/efficientnet_lite0.safetensors",
+        ("0.00003", "0.0001", "0.0003"),
+        80,
+    ),
+    Data("Glyphs", "--config study_glyphs", ("0.0003", "0.001", "0.003"), 30),
 )
 OPENING = """\
 #!/bin/sh
@@ -74,7 +83,7 @@ OPENING = """\
 #   python study/tables.py --runs Training_Results --write docs/study.md
 # with OMP_NUM_THREADS=1. With all classes, on a GPU: emoji=emoji before each, and -- --gpu 0 --save_path … behind.
 datapath=${datapath:-./Datasets}  # what `make study-data` filled, without spaces
-emoji=${emoji:-emoji_840}  # emoji: all classes
+emoji=${emoji:-emoji_1008}  # emoji: all classes
 """
 
 
@@ -100,11 +109,11 @@ def stages(data: Data) -> dict[str, list[str]]:
     search = "--splits_to_eval val"
     return {
         "pilot: how many epochs, and how far seeds differ (training and validation classes)": [
-            line(data, m, f"Pilot_{data.name}_{m.name}", seed, f"{rate_flags(m, UNCHOSEN['rate'])} --n_epochs {data.pilot_epochs} --splits_to_eval train val")
+            line(data, m, f"Pilot_{data.name}_{m.name}", seed, f"{rate_flags(m, data.rates[1])} --n_epochs {data.pilot_epochs} --splits_to_eval train val")
             for seed in PILOT_SEEDS for m in pilot
         ],
         "search, 1: three rates for each loss (validation classes)": [
-            line(data, m, f"Rate_{data.name}_{m.name}_{rate}", SEARCH_SEED, f"{rate_flags(m, rate)} {search}") for m in METHODS for rate in RATES
+            line(data, m, f"Rate_{data.name}_{m.name}_{rate}", SEARCH_SEED, f"{rate_flags(m, rate)} {search}") for m in METHODS for rate in data.rates
         ],
         "search, 2: three probabilities for each loss with rho_distance, at its rate (validation classes)": [
             line(data, m, f"Cp_{data.name}_{m.name}_{cp}", SEARCH_SEED, f"${variable('rate', data, m)} {search}", cp) for m in MINED for cp in CPS
@@ -127,7 +136,7 @@ def script(chosen: dict[str, str]) -> str:
         for kind, methods in (("rate", METHODS), ("cp", MINED)):
             for method in methods:
                 name = variable(kind, data, method)
-                value = chosen.get(name, UNCHOSEN[kind])
+                value = chosen.get(name, data.searched(kind)[1])
                 shown = f'"{rate_flags(method, value)}"' if kind == "rate" else value
                 parts.append(f"{name}={shown}{NOT_YET * (name not in chosen)}\n")
         for title, lines in stages(data).items():
@@ -154,7 +163,7 @@ def choose(runs: list) -> tuple[dict[str, str], list[str]]:
     value_of = {run.group: columns.value(run, column, columns.SELECTED) for run in runs if run.problem is None and run.seed == SEARCH_SEED}
     chosen, missing = {}, []
     for data in DATA:
-        for kind, methods, values in (("rate", METHODS, RATES), ("cp", MINED, CPS)):
+        for kind, methods, values in (("rate", METHODS, data.rates), ("cp", MINED, CPS)):
             for method in methods:
                 names = {value: f"{kind.capitalize()}_{data.name}_{method.name}_{value}" for value in values}
                 absent = [name for name in names.values() if name not in value_of]
