@@ -29,7 +29,7 @@ R_AT_1, MAP_R, RHO = columns.column("test", "e_recall@1"), columns.column("test"
 ON_VALIDATION = columns.column("val", "e_recall@1")
 ASKED = (0.5, 1.0, 2.0)  # points: the differences whose number of seeds is stated
 POWER, MOST_SEEDS = 0.8, 1000
-RESTS = 0.5  # points of R@1: a pilot's curve has converged where no later epoch is better by more
+RESTS = {"val": 0.5, "train": 1.0}  # points of R@1: a pilot has converged where no later epoch is better by more, on either
 MARKS = ("<!-- results: written by study/tables.py -->", "<!-- end of results -->")
 
 
@@ -206,14 +206,15 @@ def pilot(runs: list, data: Data) -> list[str]:
     values = {c: np.array([[_at(run, c, epoch) for epoch in epochs] for run in there]) for c in keys}  # (runs, epochs)
     for place, epoch in enumerate(epochs):
         table.add([_text(f"{epoch:g}"), *[Cell(values[c][:, place].mean(), digits=c.digits) for c in keys]])
-    curve = np.maximum.accumulate(values[ON_VALIDATION], axis=1)  # the best so far, which is what would be selected
-    mean = curve.mean(axis=0)
-    rests = int(np.flatnonzero(mean >= mean[-1] - RESTS)[0])
+    best = {c.split: np.maximum.accumulate(values[c], axis=1) for c in keys[:2]}  # so far: on validation, what would be selected
+    curve, means = best["val"], {split: so_far.mean(axis=0) for split, so_far in best.items()}
+    rests = int(np.flatnonzero(np.all([mean >= mean[-1] - RESTS[split] for split, mean in means.items()], axis=0))[0])
     deviations = [curve[[run.group == name for run in there], rests].std(ddof=1) for name in names]
     deviation = math.sqrt(np.mean(np.square(deviations)))
     table.notes = [
-        f"Means over {len(protocol.PILOT)} losses ({', '.join(protocol.PILOT)}) x {len(protocol.PILOT_SEEDS)} seeds. From epoch {epochs[rests]:g} on, the best validation R@1 so far "
-        f"rises by no more than {RESTS:g} points to the end of the pilot: the rule for the epochs of the study. Deviation over seeds of that R@1: "
+        f"Means over {len(protocol.PILOT)} losses ({', '.join(protocol.PILOT)}) x {len(protocol.PILOT_SEEDS)} seeds. From epoch {epochs[rests]:g} on, the best R@1 so far "
+        f"rises to the end of the pilot by no more than {RESTS['val']:g} points on validation and {RESTS['train']:g} on training classes: the rule for the "
+        "epochs of the study. Deviation over seeds of the best on validation there: "
         + ", ".join(f"{name} {value:.2f}" for name, value in zip(protocol.PILOT, deviations, strict=True)) + "."
     ]  # fmt: skip
     return [_markdown(table), _markdown(power(deviation))]

@@ -16,6 +16,7 @@ from tests import builders
 from tests.results.made import make_run
 from utilities.errors import UserError
 
+RATES = protocol.DATA[0].rates
 OF_A_METHOD = {
     "loss",
     "group",
@@ -92,7 +93,7 @@ def test_the_search_is_equal_and_neither_it_nor_the_pilot_sees_test(runs, data):
 
 
 def test_class_vectors_move_with_the_rate(runs):
-    for rate in protocol.RATES:
+    for rate in protocol.DATA[0].rates:
         (flags,) = runs[f"Rate_Emoji_ArcFace_{rate}"]
         assert flags["loss_arcface_lr"] == pytest.approx(50 * flags["lr"])
         assert runs[f"Rate_Emoji_Softmax_{rate}"][0]["loss_softmax_lr"] == pytest.approx(50 * flags["lr"])
@@ -107,36 +108,36 @@ def searched(root, values, data="Emoji"):
 
 
 def test_the_best_on_validation_is_chosen_the_first_of_equal_ones(tmp_path):
-    values = {f"Rate_Emoji_Triplet_{rate}": value for rate, value in zip(protocol.RATES, (0.5, 0.7, 0.6), strict=True)}
+    values = {f"Rate_Emoji_Triplet_{rate}": value for rate, value in zip(RATES, (0.5, 0.7, 0.6), strict=True)}
     values |= {f"Cp_Emoji_Triplet_{cp}": value for cp, value in zip(protocol.CPS, (0.7, 0.7, 0.6), strict=True)}
-    values |= {"Rate_Emoji_MS_0.0001": 0.9, "Rate_Emoji_MS_0.0003": 0.9}  # the third is missing
+    values |= {"Rate_Emoji_MS_0.00003": 0.9, "Rate_Emoji_MS_0.0001": 0.9}  # the third is missing
     chosen, missing = protocol.choose(searched(tmp_path, values))
-    assert chosen == {"rate_emoji_triplet": "0.0003", "cp_emoji_triplet": "0.1"}
-    assert "Rate_Emoji_MS_0.001" in missing and "Rate_Emoji_MS_0.0001" not in missing and "Rate_Glyphs_MS_0.001" in missing
+    assert chosen == {"rate_emoji_triplet": "0.0001", "cp_emoji_triplet": "0.1"}
+    assert "Rate_Emoji_MS_0.0003" in missing and "Rate_Emoji_MS_0.0001" not in missing and "Rate_Glyphs_MS_0.001" in missing
 
 
 def test_runs_that_are_not_finished_choose_nothing(tmp_path):
-    values = {f"Rate_Emoji_Triplet_{rate}": 0.5 for rate in protocol.RATES}
+    values = {f"Rate_Emoji_Triplet_{rate}": 0.5 for rate in RATES}
     searched(tmp_path, values)
-    folder = tmp_path / "Emoji" / f"Rate_Emoji_Triplet_0.001_s{protocol.SEARCH_SEED}"
+    folder = tmp_path / "Emoji" / f"Rate_Emoji_Triplet_0.0003_s{protocol.SEARCH_SEED}"
     flags = (folder / "parameters.yaml").read_text()
     (folder / "parameters.yaml").write_text(flags.replace("n_epochs: 3", "n_epochs: 9"))
     chosen, missing = protocol.choose(collect.collect([str(tmp_path)], [])[0])
-    assert not chosen and "Rate_Emoji_Triplet_0.001" in missing
+    assert not chosen and "Rate_Emoji_Triplet_0.0003" in missing
 
 
 def test_choices_are_written_kept_and_not_changed(tmp_path, capsys):
     script, runs = tmp_path / "Runs.sh", tmp_path / "runs"
     protocol.main(["--script", str(script)])
     assert protocol.choices(script.read_text()) == {} and "0 of 28 values are chosen" in capsys.readouterr().out
-    values = {f"Rate_Emoji_ArcFace_{rate}": value for rate, value in zip(protocol.RATES, (0.5, 0.6, 0.7), strict=True)}
+    values = {f"Rate_Emoji_ArcFace_{rate}": value for rate, value in zip(RATES, (0.5, 0.6, 0.7), strict=True)}
     searched(runs, values)
     protocol.main(["--script", str(script), "--choose", str(runs)])
     text = script.read_text()
-    assert protocol.choices(text) == {"rate_emoji_arcface": "0.001"}
-    assert 'rate_emoji_arcface="--lr 0.001 --loss_arcface_lr 0.05"\n' in text
+    assert protocol.choices(text) == {"rate_emoji_arcface": "0.0003"}
+    assert 'rate_emoji_arcface="--lr 0.0003 --loss_arcface_lr 0.015"\n' in text
     finals = [line for line in Run_Script.read_lines(script, {}) if "Emoji_ArcFace" in line.argv]
-    assert len(finals) == 5 and all(parameters.read(line.argv).lr == 0.001 for line in finals)
+    assert len(finals) == 5 and all(parameters.read(line.argv).lr == 0.0003 for line in finals)
     protocol.main(["--script", str(script)])
     assert script.read_text() == text
     searched(runs, {"Rate_Emoji_ArcFace_0.0001": 0.9})
@@ -153,7 +154,7 @@ def datapath(tmp_path_factory):
     root = tmp_path_factory.mktemp("study") / "Datasets"
     for c in range(96):
         for vendor in range(4):
-            builders.write_image(root / "emoji_840" / f"category_{c % 3}" / f"class_{c:02d}" / f"{vendor}.png", (c, vendor), (64, 64))
+            builders.write_image(root / "emoji_1008" / f"category_{c % 3}" / f"class_{c:02d}" / f"{vendor}.png", (c, vendor), (64, 64))
     torch.manual_seed(0)
     state = timm.create_model("tf_efficientnet_lite0", num_classes=0).state_dict()
     safetensors.torch.save_file(state, str(root / "efficientnet_lite0.safetensors"))

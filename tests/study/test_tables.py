@@ -158,18 +158,20 @@ def test_other_values_than_the_chosen_ones_are_told(tmp_path):
     assert "Emojireg_SNR (miner_rho_distance_cp)" in text
 
 
-def test_the_pilot_names_the_epochs_and_the_power(tmp_path):
+@pytest.mark.parametrize(("train", "epoch"), [(0.0, 30), (0.009, 30), (0.011, 40)])
+def test_the_pilot_names_the_epochs_and_the_power(tmp_path, train, epoch):
+    told = epoch
     curve = {10: 0.5, 20: 0.6, 30: 0.7, 40: 0.702, 50: 0.698, 60: 0.704}
     for name in protocol.PILOT:
         for place, seed in enumerate(protocol.PILOT_SEEDS):
             found = []
             for epoch, value in curve.items():
                 found += [(epoch, "val", "e_recall@1", value + 0.01 * (place - 1)), (epoch, "val", "map_r", 0.4)]
-                found += [(epoch, "train", "e_recall@1", 0.9), (epoch, "train", "rho_spectrum@2", 0.3)]
+                found += [(epoch, "train", "e_recall@1", 0.9 + train * (epoch >= 40)), (epoch, "train", "rho_spectrum@2", 0.3)]
             make_run(tmp_path, f"Pilot_Emoji_{name}", seed, found=found, epochs=60, save_interval=10, dataset="Emoji")
     runs = collect.collect([str(tmp_path)], [])[0]
     text = "\n\n".join(tables.pilot(runs, EMOJI))
-    assert "From epoch 30 on" in text and "Margin 1.00, MS 1.00" in text
+    assert f"From epoch {told} on" in text and "Margin 1.00, MS 1.00" in text
     counts = [line.split("|")[2].strip() for line in text.splitlines() if " points | " in line]
     assert counts == ["64", "17", "6"]
     assert tables.pilot(runs[:-1], EMOJI) == ["The pilot has not been run to its end: 5 of 6 runs are finished."]
