@@ -1,4 +1,4 @@
-"""The results of Study_Runs.sh: tables, one joint test, correlations with their bootstrap, power; written into docs/study.md.
+"""The results of Study_Runs.sh: tables, a joint test, correlations with their bootstrap, power, figures; written into docs/study.md.
 
     python study/tables.py --runs Training_Results --write docs/study.md
 
@@ -7,7 +7,9 @@ is no small study, as which part is there was not drawn at random.
 """
 
 import math
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from results import collect, columns, formats, groups, inference, roles, tables  # noqa: E402
+from results import collect, columns, formats, groups, inference, plots, roles, tables  # noqa: E402
 from results.columns import BEST_ON_TEST, SELECTED  # noqa: E402
 from results.formats import Cell, Table  # noqa: E402
 from results.groups import Group  # noqa: E402
@@ -237,8 +239,8 @@ def _markdown(table: Table) -> str:
 
 
 # ----------------------------------------------------------------------------------------------------------------------- page
-def part(runs: list, found: list[Group], data: Data, chosen: dict[str, str], draws: int) -> str:
-    """The results on one data set, as Markdown; without all runs, how many there are."""
+def part(runs: list, found: list[Group], data: Data, chosen: dict[str, str], draws: int, folder: Path | None = None) -> str:
+    """The results on one data set, as Markdown; without all runs, how many there are. `folder` gets the figure (None: there is none)."""
     wanted, done = len(expected(data)) * len(protocol.SEEDS), finished(found, data)
     told = [f"### {data.name}", *pilot(runs, data)]
     if done < wanted:
@@ -252,7 +254,17 @@ def part(runs: list, found: list[Group], data: Data, chosen: dict[str, str], dra
     shown = [R_AT_1, MAP_R]
     told += [_markdown(tables.single(there, shown, SELECTED, 1)), methods_differ(found, data, draws), optimism(found, data)]
     told += [_markdown(tables.regularised(there, [*shown, RHO], 1)), _markdown(joint(found, data, draws))]
-    return "\n\n".join([*told, _markdown(correlations(found, data, draws))])
+    told += [_markdown(correlations(found, data, draws)), *([figure(there, data, folder)] if folder else [])]
+    return "\n\n".join(told)
+
+
+def figure(there: list[Group], data: Data, folder: Path) -> str:
+    """Write R@1 on test against rho of training, one point a group, to `folder`. Returns the line that shows it."""
+    name = f"study_{data.name.lower()}.png"
+    with tempfile.TemporaryDirectory() as made:
+        drawn = plots.relation(there, RHO, R_AT_1, Path(made))
+        shutil.copyfile(Path(made) / f"{drawn}.png", folder / name)
+    return f"![R@1 on new classes against rho of the training embeddings, {data.name}]({name})"
 
 
 def _unlike(there: list[Group], data: Data, chosen: dict[str, str]) -> list[str]:
@@ -270,14 +282,14 @@ def _unlike(there: list[Group], data: Data, chosen: dict[str, str]) -> list[str]
     return wrong
 
 
-def section(runs: list, chosen: dict[str, str], draws: int) -> str:
-    """The results section, as Markdown."""
+def section(runs: list, chosen: dict[str, str], draws: int, folder: Path | None = None) -> str:
+    """The results section, as Markdown. `folder` gets the figures (None: there are none)."""
     import parameters
 
     roles.know(parameters.declared_roles())
     stages = [run for run in runs if run.group.partition("_")[0] not in ("Pilot", "Rate", "Cp")]
     found = groups.build(stages) if stages else []
-    return "\n\n".join(part(runs, found, data, chosen, draws) for data in protocol.DATA)
+    return "\n\n".join(part(runs, found, data, chosen, draws, folder) for data in protocol.DATA)
 
 
 def put(page: Path, text: str) -> None:
@@ -294,12 +306,18 @@ def main(argv=None) -> None:
     parser = OneLineParser(prog="study/tables.py", allow_abbrev=False, description=__doc__.partition("\n")[0])
     parser.add_argument("--runs", nargs="+", default=["Training_Results"], metavar="FOLDER", help="folders with the study's runs")
     parser.add_argument(
-        "--write", type=Path, default=None, metavar="PAGE", help="page that gets the results between its marks (unset: print)"
+        "--write",
+        type=Path,
+        default=None,
+        metavar="PAGE",
+        help="page that gets the results between its marks, and figures beside it (unset: print)",
     )
     parser.add_argument("--draws", type=whole(100, 10**6), default=10_000, help="of permutations and of the bootstrap")
     options = parser.parse_args(argv)
     runs, _ = collect.collect(options.runs, [])
-    text = section(runs, protocol.choices(protocol.SCRIPT.read_text(encoding="utf-8")), options.draws)
+    text = section(
+        runs, protocol.choices(protocol.SCRIPT.read_text(encoding="utf-8")), options.draws, options.write and options.write.parent
+    )
     if options.write is None:
         print(text)
     else:
