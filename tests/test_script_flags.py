@@ -15,7 +15,7 @@ from utilities.numbers import LARGEST, MOST_64, Range
 
 ROOT = Path(__file__).resolve().parent.parent
 BAD = ["nan", "inf", "-inf", "-1", "0", "1e308", str(10**30), "x", ""]
-FOLDERS = ("", "benchmarks", "docs", "toy_experiments", "evaluation")
+FOLDERS = ("", "benchmarks", "docs", "study", "toy_experiments", "evaluation")
 SCRIPTS = [
     path.relative_to(ROOT).as_posix()
     for folder in FOLDERS

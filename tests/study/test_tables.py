@@ -1,0 +1,167 @@
+"""study/tables.py: its numbers against slow ones, nothing shown of a part of a study, the page's marks."""
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.stats
+
+import parameters
+from results import collect, groups, roles
+from study import protocol, tables
+from tests.results.made import make_run
+from utilities.errors import UserError
+
+EMOJI = protocol.DATA[0]
+
+
+@pytest.fixture(autouse=True)
+def known_roles():
+    roles.know(parameters.declared_roles())
+
+
+def test_sign_flips_against_all_of_them():
+    differences = np.array([[1.0, 0.2, -0.1], [0.6, 0.4, 0.9]])
+    sums = [abs(np.dot(signs, differences.ravel())) for signs in itertools.product((-1, 1), repeat=6)]
+    exact = np.mean([s >= abs(differences.sum()) - 1e-9 for s in sums])
+    assert tables.sign_flips(differences, 40_000, np.random.default_rng(0)) == pytest.approx(exact, abs=0.005)
+    assert tables.sign_flips(-differences, 40_000, np.random.default_rng(0)) == pytest.approx(exact, abs=0.005)
+    assert tables.sign_flips(np.zeros((2, 3)), 1000, np.random.default_rng(0)) == 1
+
+
+def test_sign_flips_hold_their_level():
+    rng = np.random.default_rng(1)
+    p = [tables.sign_flips(rng.standard_normal((5, 5)), 400, rng) for _ in range(400)]
+    assert 0.02 < np.mean(np.array(p) <= 0.05) < 0.09
+
+
+def test_shuffled_f_against_analysis_of_variance():
+    rng = np.random.default_rng(2)
+    values = rng.standard_normal((5, 6)) + np.arange(5)[:, None] * 0.45
+    exact = scipy.stats.f_oneway(*values).pvalue
+    assert tables.shuffled_f(values, 40_000, np.random.default_rng(0)) == pytest.approx(exact, rel=0.25)
+    assert tables.shuffled_f(rng.standard_normal((5, 6)) + np.arange(5)[:, None] * 9, 999, rng) == 1 / 1000
+    assert tables.shuffled_f(np.ones((3, 4)), 999, rng) == 1
+
+
+def test_bootstrap_draws_losses_with_their_twins_and_seeds_within():
+    rng = np.random.default_rng(3)
+    level = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
+    x = [value + 0.3 * rng.standard_normal(5) for value in level]
+    y = [value + 1.5 * rng.standard_normal(5) for value in level]
+    units = [0, 0, 1, 1, 2, 3]  # groups 0 and 1, and 2 and 3, are twins
+    low, high = tables.bootstrap(x, y, units, 4000, np.random.default_rng(0))
+    slow, other = [], np.random.default_rng(5)
+    for _ in range(4000):
+        means = {}
+        for group in range(6):
+            seeds = [int(other.integers(5)) for _ in range(5)]
+            means[group] = np.mean([x[group][s] for s in seeds]), np.mean([y[group][s] for s in seeds])
+        points = [means[g] for _ in range(4) for unit in [int(other.integers(4))] for g in range(6) if units[g] == unit]
+        a, b = np.array(points).T
+        if np.ptp(a) and np.ptp(b):
+            slow.append(np.corrcoef(a, b)[0, 1])
+    expected = np.percentile(slow, [2.5, 97.5])
+    assert (low, high) == pytest.approx(tuple(expected), abs=0.04)
+    assert low < np.corrcoef([v.mean() for v in x], [v.mean() for v in y])[0, 1] < high
+    assert all(np.isnan(tables.bootstrap([np.ones(3)] * 2, [np.ones(3)] * 2, [0, 0], 10, rng)))
+
+
+# --------------------------------------------------------------------------------------------------------------- made studies
+def effect(group):
+    """R@1 on test of a group: by its place; rho_distance costs two points."""
+    names = [m.name for m in protocol.METHODS]
+    return 0.6 + 0.02 * names.index(group.partition("_")[2]) - 0.02 * group.startswith("Emojireg")
+
+
+def make_study(root, without=(), lr=0.0003):
+    """Run folders of the last stage on emoji: three epochs, of which validation chooses the second and test would the third."""
+    for place, group in enumerate(tables.expected(EMOJI)):
+        method = next(m for m in protocol.METHODS if m.name == group.partition("_")[2])
+        miner = {"batch_mining": "rho_distance", "miner_rho_distance_cp": 0.2} if "reg_" in group else {"batch_mining": "distance"}
+        for seed in protocol.SEEDS:
+            if (group, seed) in without:
+                continue
+            noise = 0.001 * np.random.default_rng([place, seed]).standard_normal()
+            found = []
+            for epoch, (val, more) in enumerate([(0.5, -0.1), (0.7, 0.0), (0.6, 0.03)], start=1):
+                value = effect(group) + noise + more
+                found += [(epoch, "val", "e_recall@1", val), (epoch, "test", "e_recall@1", value), (epoch, "test", "map_r", value / 2)]
+                found += [(epoch, "train", "rho_spectrum@2", 1 - value + 0.002 * seed)]
+            loss = method.flags.split()[1]
+            make_run(root, group, seed, found=found, epochs=3, dataset="Emoji", loss=loss, lr=lr, use_tv_split=True, **miner)
+    return collect.collect([str(root)], [])[0]
+
+
+CHOSEN = {protocol.variable("rate", EMOJI, m): "0.0003" for m in protocol.METHODS} | {
+    protocol.variable("cp", EMOJI, m): "0.2" for m in protocol.MINED
+}
+
+
+def test_of_a_part_of_a_study_no_number_is_shown(tmp_path):
+    runs = make_study(tmp_path, without=[("Emojireg_SNR", 4)])
+    text = tables.part(runs, groups.build(runs), EMOJI, CHOSEN, 200, tmp_path)
+    assert not list(tmp_path.glob("*.png"))
+    assert "**The study on Emoji has not been run to its end**: 69 of 70 runs are finished" in text
+    assert "|" not in text and "0.6" not in text and "60." not in text
+
+
+def test_a_whole_study_has_every_answer(tmp_path):
+    runs = make_study(tmp_path)
+    text = tables.part(runs, groups.build(runs), EMOJI, CHOSEN, 400, tmp_path)
+    assert text.endswith("(study_emoji.png)") and (tmp_path / "study_emoji.png").read_bytes()[1:4] == b"PNG"
+    assert "has not been run to its end**" not in text and "did not choose" not in text
+    of = {group: [run.series.of("test", "e_recall@1")[1] * 100 for run in runs if run.group == group] for group in tables.expected(EMOJI)}
+    for group, values in of.items():
+        shown = f"± {np.std(values, ddof=1):.2f}"
+        assert f"{np.mean(values):.2f}** {shown}" in text or f"{np.mean(values):.2f} {shown}" in text, group
+    ends = [f"{np.mean(of[f'Emoji_{name}']):.2f} ({name})" for name in ("ProxyAnchor", "Contrastive")]
+    assert f"Do the 9 losses differ? R@1: from {' to '.join(ends)}, deviation of the means 5.4" in text
+    assert "by 400 shuffles p 0.0025." in text  # 1 / 401
+    assert "chose, gives in the mean over the groups R@1 +3.00 points (from +3.00 to +3.00), MAP@R +1.50" in text
+    rows = {
+        line.split("|")[1].strip(): line
+        for line in text.split("rho_distance, all losses together")[1].splitlines()
+        if line.startswith("| ")
+    }
+    assert "-2.0" in rows["R@1 [%]"] and "0, 5" in rows["R@1 [%]"] and "0.0625" in rows["R@1 [%]"]  # five falls of five: 2 / 2^5
+    below = [line for line in text.splitlines() if "14, all, twins too" in line or "9, without twins" in line]
+    assert len(below) == 4 and all("-1.00" in line or "-0.99" in line for line in below)
+
+
+def test_other_values_than_the_chosen_ones_are_told(tmp_path):
+    runs = make_study(tmp_path, lr=0.001)
+    text = tables.part(runs, groups.build(runs), EMOJI, CHOSEN, 200)
+    assert "**Values that the search did not choose**: Emoji_Contrastive (lr)" in text
+    text = tables.part(runs, groups.build(runs), EMOJI, {}, 200)
+    assert "Emojireg_SNR (miner_rho_distance_cp)" in text
+
+
+@pytest.mark.parametrize(("train", "epoch"), [(0.0, 30), (0.009, 30), (0.011, 40)])
+def test_the_pilot_names_the_epochs_and_the_power(tmp_path, train, epoch):
+    told = epoch
+    curve = {10: 0.5, 20: 0.6, 30: 0.7, 40: 0.702, 50: 0.698, 60: 0.704}
+    for name in protocol.PILOT:
+        for place, seed in enumerate(protocol.PILOT_SEEDS):
+            found = []
+            for epoch, value in curve.items():
+                found += [(epoch, "val", "e_recall@1", value + 0.01 * (place - 1)), (epoch, "val", "map_r", 0.4)]
+                found += [(epoch, "train", "e_recall@1", 0.9 + train * (epoch >= 40)), (epoch, "train", "rho_spectrum@2", 0.3)]
+            make_run(tmp_path, f"Pilot_Emoji_{name}", seed, found=found, epochs=60, save_interval=10, dataset="Emoji")
+    runs = collect.collect([str(tmp_path)], [])[0]
+    text = "\n\n".join(tables.pilot(runs, EMOJI))
+    assert f"From epoch {told} on" in text and "Margin 1.00, MS 1.00" in text
+    counts = [line.split("|")[2].strip() for line in text.splitlines() if " points | " in line]
+    assert counts == ["64", "17", "6"]
+    assert tables.pilot(runs[:-1], EMOJI) == ["The pilot has not been run to its end: 5 of 6 runs are finished."]
+
+
+def test_results_stand_between_the_marks(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{tables.MARKS[0]}\nold\n{tables.MARKS[1]}\nafter\n", encoding="utf-8")
+    tables.put(page, "new")
+    tables.put(page, "newer")
+    assert page.read_text(encoding="utf-8") == f"before\n{tables.MARKS[0]}\n\nnewer\n\n{tables.MARKS[1]}\nafter\n"
+    page.write_text("no marks", encoding="utf-8")
+    with pytest.raises(UserError, match="holds no lines"):
+        tables.put(page, "new")
