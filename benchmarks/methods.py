@@ -4,7 +4,8 @@ Each is trained for three epochs with a suitable miner and rate, conv4, seeds 0,
 repeated. `--peers` trains at least ten of them once more, with the same network start, seeds and batches, through
 pytorch-metric-learning's own implementation, over five seeds, and gives the paired difference; class vectors start where ours do. With
 `--own_starts` those losses that have class vectors are compared each from its own start. `--trainers`: every trainer beside metric_only with
-the same loss; `--memory`: small batches with and without cross-batch memory, from late in the training on (`settled`) or from its start (`early`).
+the same loss; `--memory`: small batches with and without cross-batch memory, from late in the training on (`settled`) or from its start (`early`);
+`--backbones`: conv4 and a small vision transformer from random weights, cosine and hyperbolic, plain and as a cascade (docs/backbones_on_glyphs.md).
 """
 
 import argparse
@@ -41,7 +42,9 @@ METHODS = {
     "dynamic_softmargin": "--batch_mining batchhard",
     "fastap": "",
     "gpw": "",
+    "hier": f"--loss_proxyanchor_lrmulti 1 {RAW} --eval_space hyperbolic",
     "histogram": "",
+    "hyperbolic": f"{RAW} --eval_space hyperbolic",
     "instance": "--loss_instance_lr 0.01",
     "intrapair_variance": "",
     "largemargin_softmax": f"--loss_largemargin_softmax_lr 0.01 {RAW}",
@@ -130,6 +133,16 @@ MEMORIES = {  # when the memory begins: flags of both runs, the memory's, and of
             "multisimilarity": "",
             "ntxent": "--loss_ntxent_temperature 0.1",
         },
+    ),
+}
+
+
+BACKBONES = {  # name -> its arch, its own flags, those of its cascade; all with random weights and 192 dimensions
+    "conv4": ("conv4", "--embed_dim 192", "--trainer cascaded"),
+    "vit_tiny": (  # 48 x 48 pixels are 9 patches of 16
+        "timm:vit_tiny_patch16_224",
+        "--embed_dim 192 --not_pretrained --crop_size 48 --lr 0.0003",
+        "--trainer cascaded --cascade_stages blocks.3 blocks.7 blocks.11",
     ),
 }
 
@@ -231,13 +244,13 @@ def peer_table(names: list[str], seeds: range, save_path: str, peer: str) -> Non
         )
 
 
-def rows_of(first: str, flags: str, seeds: range, save_path: str) -> None:
-    """The rows of one setting, one an embedding."""
+def rows_of(first: str, flags: str, seeds: range, save_path: str, of_one: int | None = None) -> None:
+    """The rows of one setting, one an embedding, whose name stands in the second column; `of_one` stands there where there is one."""
     told, seconds = zip(*[measured(flags, seed, save_path) for seed in seeds], strict=True)
     for embedding in told[0]:
         recall, map_r = zip(*[values[embedding] for values in told], strict=True)
         print(
-            f"| {first} | {f'`{embedding}`' if len(told[0]) > 1 else '–'} | {spread(recall)} | {spread(map_r)} "
+            f"| {first} | {f'`{embedding}`' if len(told[0]) > 1 else of_one or '–'} | {spread(recall)} | {spread(map_r)} "
             f"| {statistics.median(seconds):.0f} |",
             flush=True,
         )
@@ -265,15 +278,27 @@ def memory_table(kind: str, names: list[str] | None, seeds: range, save_path: st
             rows_of(first, f"{flags} {common}{further}", seeds, save_path)
 
 
+def backbone_table(names: list[str], seeds: range, save_path: str) -> None:
+    """Each backbone, cosine and hyperbolic, plain and as a cascade, whose losses take pairs: hyperbolic loss takes none."""
+    print("| flags besides the common ones | seeds | e_recall@1 | map_r | seconds |\n|-|-|-|-|-|")
+    for name in names:
+        arch, own, cascade = BACKBONES[name]
+        cosine, raw, ball = f"--arch {arch}_normalize {own} --loss", f"--arch {arch} {own} --loss", "--eval_space hyperbolic"
+        plain = (f"{cosine} ntxent", f"{cosine} supcon", f"{raw} hyperbolic {ball}", f"{raw} triplet --batch_mining semihard {ball}")
+        for flags in (*plain, f"{cosine} ntxent {cascade}", f"{raw} triplet --batch_mining semihard {ball} {cascade}"):
+            rows_of(f"`{flags}`", flags, seeds, save_path, of_one=len(seeds))
+
+
 if __name__ == "__main__":
     parser = OneLineParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=None, help="these losses, or trainers (default: all)")
+    parser.add_argument("--only", nargs="+", default=None, help="these losses, trainers or backbones (default: all)")
     parser.add_argument("--peers", action="store_true", help="the comparison with pytorch-metric-learning instead of the table")
     parser.add_argument("--own_starts", action="store_true", help="with --peers: class vectors of each program start its own way")
     parser.add_argument("--trainers", action="store_true", help="every trainer beside metric_only instead of the table")
     parser.add_argument(
         "--memory", nargs="?", const="settled", choices=list(MEMORIES), help="cross-batch memory on small batches instead of the table"
     )
+    parser.add_argument("--backbones", action="store_true", help="the backbones, cosine, hyperbolic and cascaded, instead of the table")
     parser.add_argument("--seeds", type=whole(1, 1000), default=None, help="how many seeds (default: 3; 5 with --peers)")
     parser.add_argument("--save_path", default="Training_Results/Methods", help="where the runs lie")
     arguments = parser.parse_args()
@@ -288,6 +313,8 @@ if __name__ == "__main__":
         peer_table(arguments.only or names, range(arguments.seeds or 5), arguments.save_path, peer)
     elif arguments.trainers:
         trainer_table(arguments.only or list(TRAINERS), range(arguments.seeds or 3), arguments.save_path)
+    elif arguments.backbones:
+        backbone_table(arguments.only or list(BACKBONES), range(arguments.seeds or 3), arguments.save_path)
     elif arguments.memory:
         memory_table(arguments.memory, arguments.only, range(arguments.seeds or 3), arguments.save_path)
     else:

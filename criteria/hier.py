@@ -1,4 +1,4 @@
-"""HIER beside any loss (Kim et al., HIER: Metric Learning Beyond Class Labels via Hierarchical Regularization, CVPR 2023, arXiv 2212.03042).
+"""HIER beside any loss (Kim et al., HIER: Metric Learning Beyond Class Labels via Hierarchical Regularization, CVPR 2023, arXiv 2212.14258).
 
 Proxies of no class are the ancestors in a hierarchy that is drawn in the Poincare ball. As in the authors' code, a sample is one of its own
 `topk` nearest and those of its class come first among them. Unlike there, an anchor with one reciprocal neighbour takes part and no anchor

@@ -1,0 +1,173 @@
+#!/bin/sh
+# The recipes of the frontier x the four sets x 5 seeds
+#
+# One run a line. To train all of them, two at a time, without the finished ones:
+#   python Run_Script.py Frontier_Runs.sh --jobs 2 --gpus 0 1
+# To train some of them and log to W&B too: python Run_Script.py Frontier_Runs.sh --filter CUB_HIER -- --log_online
+#
+# Each line is a preset of configs/, whose first lines give paper, code, conditions, and where the two differ: docs/recipes.md. Above
+# each block: the published R@1 in percent, which holds under its own backbone, pretraining and dimensions: such figures never stand in
+# one column unmarked. Where the authors have no settings for a set there is no block. None of these runs has been made here.
+datapath=${datapath:-./Datasets}  # parent folder of cub200, cars196, online_products and inshop, without spaces
+
+# ============================== cub200
+
+# CUB_HypDINO, Hyp-DINO: published R@1 80.9 (DINO ViT-S/16, 384 dimensions)
+python main.py --config hyp_dino_cub200 --source $datapath --project Frontier --group CUB_HypDINO --seed 0
+python main.py --config hyp_dino_cub200 --source $datapath --project Frontier --group CUB_HypDINO --seed 1
+python main.py --config hyp_dino_cub200 --source $datapath --project Frontier --group CUB_HypDINO --seed 2
+python main.py --config hyp_dino_cub200 --source $datapath --project Frontier --group CUB_HypDINO --seed 3
+python main.py --config hyp_dino_cub200 --source $datapath --project Frontier --group CUB_HypDINO --seed 4
+
+# CUB_HIER, HIER (DINO): published R@1 81.1 (DINO ViT-S/16, 384 dimensions)
+python main.py --config hier_dino_cub200 --source $datapath --project Frontier --group CUB_HIER --seed 0
+python main.py --config hier_dino_cub200 --source $datapath --project Frontier --group CUB_HIER --seed 1
+python main.py --config hier_dino_cub200 --source $datapath --project Frontier --group CUB_HIER --seed 2
+python main.py --config hier_dino_cub200 --source $datapath --project Frontier --group CUB_HIER --seed 3
+python main.py --config hier_dino_cub200 --source $datapath --project Frontier --group CUB_HIER --seed 4
+
+# CUB_ProxyAnchor, Proxy-Anchor (R50): published R@1 69.9 (ResNet-50, 512 dimensions)
+python main.py --config proxyanchor_r50_cub200 --source $datapath --project Frontier --group CUB_ProxyAnchor --seed 0
+python main.py --config proxyanchor_r50_cub200 --source $datapath --project Frontier --group CUB_ProxyAnchor --seed 1
+python main.py --config proxyanchor_r50_cub200 --source $datapath --project Frontier --group CUB_ProxyAnchor --seed 2
+python main.py --config proxyanchor_r50_cub200 --source $datapath --project Frontier --group CUB_ProxyAnchor --seed 3
+python main.py --config proxyanchor_r50_cub200 --source $datapath --project Frontier --group CUB_ProxyAnchor --seed 4
+
+# CUB_RecallatK, Recall@k surrogate (R50): published R@1 unknown (ResNet-50, 512 dimensions)
+python main.py --config recallatk_r50_cub200 --source $datapath --project Frontier --group CUB_RecallatK --seed 0
+python main.py --config recallatk_r50_cub200 --source $datapath --project Frontier --group CUB_RecallatK --seed 1
+python main.py --config recallatk_r50_cub200 --source $datapath --project Frontier --group CUB_RecallatK --seed 2
+python main.py --config recallatk_r50_cub200 --source $datapath --project Frontier --group CUB_RecallatK --seed 3
+python main.py --config recallatk_r50_cub200 --source $datapath --project Frontier --group CUB_RecallatK --seed 4
+
+# CUB_S2SD, S2SD (R50): published R@1 70.1 (ResNet-50, 512 dimensions)
+python main.py --config s2sd_r50_cub200 --source $datapath --project Frontier --group CUB_S2SD --seed 0
+python main.py --config s2sd_r50_cub200 --source $datapath --project Frontier --group CUB_S2SD --seed 1
+python main.py --config s2sd_r50_cub200 --source $datapath --project Frontier --group CUB_S2SD --seed 2
+python main.py --config s2sd_r50_cub200 --source $datapath --project Frontier --group CUB_S2SD --seed 3
+python main.py --config s2sd_r50_cub200 --source $datapath --project Frontier --group CUB_S2SD --seed 4
+
+# CUB_DiVA, DiVA (R50): published R@1 69.2 (ResNet-50, 4 x 128 dimensions)
+python main.py --config diva_r50_cub200 --source $datapath --project Frontier --group CUB_DiVA --seed 0
+python main.py --config diva_r50_cub200 --source $datapath --project Frontier --group CUB_DiVA --seed 1
+python main.py --config diva_r50_cub200 --source $datapath --project Frontier --group CUB_DiVA --seed 2
+python main.py --config diva_r50_cub200 --source $datapath --project Frontier --group CUB_DiVA --seed 3
+python main.py --config diva_r50_cub200 --source $datapath --project Frontier --group CUB_DiVA --seed 4
+
+# ============================== cars196
+
+# CARS_HypDINO, Hyp-DINO: published R@1 89.2 (DINO ViT-S/16, 384 dimensions)
+python main.py --config hyp_dino_cars196 --source $datapath --project Frontier --group CARS_HypDINO --seed 0
+python main.py --config hyp_dino_cars196 --source $datapath --project Frontier --group CARS_HypDINO --seed 1
+python main.py --config hyp_dino_cars196 --source $datapath --project Frontier --group CARS_HypDINO --seed 2
+python main.py --config hyp_dino_cars196 --source $datapath --project Frontier --group CARS_HypDINO --seed 3
+python main.py --config hyp_dino_cars196 --source $datapath --project Frontier --group CARS_HypDINO --seed 4
+
+# CARS_HIER, HIER (DINO): published R@1 91.3 (DINO ViT-S/16, 384 dimensions)
+python main.py --config hier_dino_cars196 --source $datapath --project Frontier --group CARS_HIER --seed 0
+python main.py --config hier_dino_cars196 --source $datapath --project Frontier --group CARS_HIER --seed 1
+python main.py --config hier_dino_cars196 --source $datapath --project Frontier --group CARS_HIER --seed 2
+python main.py --config hier_dino_cars196 --source $datapath --project Frontier --group CARS_HIER --seed 3
+python main.py --config hier_dino_cars196 --source $datapath --project Frontier --group CARS_HIER --seed 4
+
+# CARS_ProxyAnchor, Proxy-Anchor (R50): published R@1 87.7 (ResNet-50, 512 dimensions)
+python main.py --config proxyanchor_r50_cars196 --source $datapath --project Frontier --group CARS_ProxyAnchor --seed 0
+python main.py --config proxyanchor_r50_cars196 --source $datapath --project Frontier --group CARS_ProxyAnchor --seed 1
+python main.py --config proxyanchor_r50_cars196 --source $datapath --project Frontier --group CARS_ProxyAnchor --seed 2
+python main.py --config proxyanchor_r50_cars196 --source $datapath --project Frontier --group CARS_ProxyAnchor --seed 3
+python main.py --config proxyanchor_r50_cars196 --source $datapath --project Frontier --group CARS_ProxyAnchor --seed 4
+
+# CARS_RecallatK, Recall@k surrogate (R50): published R@1 88.3 (ResNet-50, 512 dimensions)
+python main.py --config recallatk_r50_cars196 --source $datapath --project Frontier --group CARS_RecallatK --seed 0
+python main.py --config recallatk_r50_cars196 --source $datapath --project Frontier --group CARS_RecallatK --seed 1
+python main.py --config recallatk_r50_cars196 --source $datapath --project Frontier --group CARS_RecallatK --seed 2
+python main.py --config recallatk_r50_cars196 --source $datapath --project Frontier --group CARS_RecallatK --seed 3
+python main.py --config recallatk_r50_cars196 --source $datapath --project Frontier --group CARS_RecallatK --seed 4
+
+# CARS_S2SD, S2SD (R50): published R@1 89.5 (ResNet-50, 512 dimensions)
+python main.py --config s2sd_r50_cars196 --source $datapath --project Frontier --group CARS_S2SD --seed 0
+python main.py --config s2sd_r50_cars196 --source $datapath --project Frontier --group CARS_S2SD --seed 1
+python main.py --config s2sd_r50_cars196 --source $datapath --project Frontier --group CARS_S2SD --seed 2
+python main.py --config s2sd_r50_cars196 --source $datapath --project Frontier --group CARS_S2SD --seed 3
+python main.py --config s2sd_r50_cars196 --source $datapath --project Frontier --group CARS_S2SD --seed 4
+
+# CARS_DiVA, DiVA (R50): published R@1 87.6 (ResNet-50, 4 x 128 dimensions)
+python main.py --config diva_r50_cars196 --source $datapath --project Frontier --group CARS_DiVA --seed 0
+python main.py --config diva_r50_cars196 --source $datapath --project Frontier --group CARS_DiVA --seed 1
+python main.py --config diva_r50_cars196 --source $datapath --project Frontier --group CARS_DiVA --seed 2
+python main.py --config diva_r50_cars196 --source $datapath --project Frontier --group CARS_DiVA --seed 3
+python main.py --config diva_r50_cars196 --source $datapath --project Frontier --group CARS_DiVA --seed 4
+
+# ============================== online_products
+
+# SOP_HypDINO, Hyp-DINO: published R@1 85.1 (DINO ViT-S/16, 384 dimensions)
+python main.py --config hyp_dino_online_products --source $datapath --project Frontier --group SOP_HypDINO --seed 0
+python main.py --config hyp_dino_online_products --source $datapath --project Frontier --group SOP_HypDINO --seed 1
+python main.py --config hyp_dino_online_products --source $datapath --project Frontier --group SOP_HypDINO --seed 2
+python main.py --config hyp_dino_online_products --source $datapath --project Frontier --group SOP_HypDINO --seed 3
+python main.py --config hyp_dino_online_products --source $datapath --project Frontier --group SOP_HypDINO --seed 4
+
+# SOP_HIER, HIER (DINO): published R@1 85.7 (DINO ViT-S/16, 384 dimensions)
+python main.py --config hier_dino_online_products --source $datapath --project Frontier --group SOP_HIER --seed 0
+python main.py --config hier_dino_online_products --source $datapath --project Frontier --group SOP_HIER --seed 1
+python main.py --config hier_dino_online_products --source $datapath --project Frontier --group SOP_HIER --seed 2
+python main.py --config hier_dino_online_products --source $datapath --project Frontier --group SOP_HIER --seed 3
+python main.py --config hier_dino_online_products --source $datapath --project Frontier --group SOP_HIER --seed 4
+
+# SOP_ProxyAnchor, Proxy-Anchor (BN-Inception): published R@1 79.2 (BN-Inception, 512 dimensions)
+python main.py --config proxyanchor_bninception_online_products --source $datapath --project Frontier --group SOP_ProxyAnchor --seed 0
+python main.py --config proxyanchor_bninception_online_products --source $datapath --project Frontier --group SOP_ProxyAnchor --seed 1
+python main.py --config proxyanchor_bninception_online_products --source $datapath --project Frontier --group SOP_ProxyAnchor --seed 2
+python main.py --config proxyanchor_bninception_online_products --source $datapath --project Frontier --group SOP_ProxyAnchor --seed 3
+python main.py --config proxyanchor_bninception_online_products --source $datapath --project Frontier --group SOP_ProxyAnchor --seed 4
+
+# SOP_RecallatK, Recall@k surrogate (R50): published R@1 82.7 (ResNet-50, 512 dimensions)
+python main.py --config recallatk_r50_online_products --source $datapath --project Frontier --group SOP_RecallatK --seed 0
+python main.py --config recallatk_r50_online_products --source $datapath --project Frontier --group SOP_RecallatK --seed 1
+python main.py --config recallatk_r50_online_products --source $datapath --project Frontier --group SOP_RecallatK --seed 2
+python main.py --config recallatk_r50_online_products --source $datapath --project Frontier --group SOP_RecallatK --seed 3
+python main.py --config recallatk_r50_online_products --source $datapath --project Frontier --group SOP_RecallatK --seed 4
+
+# SOP_S2SD, S2SD (R50): published R@1 81.0 (ResNet-50, 512 dimensions)
+python main.py --config s2sd_r50_online_products --source $datapath --project Frontier --group SOP_S2SD --seed 0
+python main.py --config s2sd_r50_online_products --source $datapath --project Frontier --group SOP_S2SD --seed 1
+python main.py --config s2sd_r50_online_products --source $datapath --project Frontier --group SOP_S2SD --seed 2
+python main.py --config s2sd_r50_online_products --source $datapath --project Frontier --group SOP_S2SD --seed 3
+python main.py --config s2sd_r50_online_products --source $datapath --project Frontier --group SOP_S2SD --seed 4
+
+# SOP_DiVA, DiVA (R50): published R@1 79.6 (ResNet-50, 4 x 128 dimensions)
+python main.py --config diva_r50_online_products --source $datapath --project Frontier --group SOP_DiVA --seed 0
+python main.py --config diva_r50_online_products --source $datapath --project Frontier --group SOP_DiVA --seed 1
+python main.py --config diva_r50_online_products --source $datapath --project Frontier --group SOP_DiVA --seed 2
+python main.py --config diva_r50_online_products --source $datapath --project Frontier --group SOP_DiVA --seed 3
+python main.py --config diva_r50_online_products --source $datapath --project Frontier --group SOP_DiVA --seed 4
+
+# SOP_XBM, XBM (R50): published R@1 80.6 (ResNet-50, 128 dimensions)
+python main.py --config xbm_sop --source $datapath --project Frontier --group SOP_XBM --seed 0
+python main.py --config xbm_sop --source $datapath --project Frontier --group SOP_XBM --seed 1
+python main.py --config xbm_sop --source $datapath --project Frontier --group SOP_XBM --seed 2
+python main.py --config xbm_sop --source $datapath --project Frontier --group SOP_XBM --seed 3
+python main.py --config xbm_sop --source $datapath --project Frontier --group SOP_XBM --seed 4
+
+# ============================== inshop
+
+# INSHOP_HypDINO, Hyp-DINO: published R@1 92.4 (DINO ViT-S/16, 384 dimensions)
+python main.py --config hyp_dino_inshop --source $datapath --project Frontier --group INSHOP_HypDINO --seed 0
+python main.py --config hyp_dino_inshop --source $datapath --project Frontier --group INSHOP_HypDINO --seed 1
+python main.py --config hyp_dino_inshop --source $datapath --project Frontier --group INSHOP_HypDINO --seed 2
+python main.py --config hyp_dino_inshop --source $datapath --project Frontier --group INSHOP_HypDINO --seed 3
+python main.py --config hyp_dino_inshop --source $datapath --project Frontier --group INSHOP_HypDINO --seed 4
+
+# INSHOP_HIER, HIER (DINO): published R@1 92.5 (DINO ViT-S/16, 384 dimensions)
+python main.py --config hier_dino_inshop --source $datapath --project Frontier --group INSHOP_HIER --seed 0
+python main.py --config hier_dino_inshop --source $datapath --project Frontier --group INSHOP_HIER --seed 1
+python main.py --config hier_dino_inshop --source $datapath --project Frontier --group INSHOP_HIER --seed 2
+python main.py --config hier_dino_inshop --source $datapath --project Frontier --group INSHOP_HIER --seed 3
+python main.py --config hier_dino_inshop --source $datapath --project Frontier --group INSHOP_HIER --seed 4
+
+# INSHOP_ProxyAnchor, Proxy-Anchor (BN-Inception): published R@1 91.9 (BN-Inception, 512 dimensions)
+python main.py --config proxyanchor_bninception_inshop --source $datapath --project Frontier --group INSHOP_ProxyAnchor --seed 0
+python main.py --config proxyanchor_bninception_inshop --source $datapath --project Frontier --group INSHOP_ProxyAnchor --seed 1
+python main.py --config proxyanchor_bninception_inshop --source $datapath --project Frontier --group INSHOP_ProxyAnchor --seed 2
+python main.py --config proxyanchor_bninception_inshop --source $datapath --project Frontier --group INSHOP_ProxyAnchor --seed 3
+python main.py --config proxyanchor_bninception_inshop --source $datapath --project Frontier --group INSHOP_ProxyAnchor --seed 4

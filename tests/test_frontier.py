@@ -1,0 +1,191 @@
+"""The recipes of today: presets in configs/, Frontier_Runs.sh and docs/recipes.md agree, and each preset passes a dry run on tiny data."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+import parameters
+import Run_Script
+from launch.lines import read_lines
+from tests import builders
+from tests.datasets import layouts
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPT = ROOT / "Frontier_Runs.sh"
+SETS = ("cub200", "cars196", "online_products", "inshop")
+SOURCES = {  # beginning of a preset's name -> paper and repository
+    "hyp_dino": ("2203.10833", "htdt/hyp_metric"),
+    "hier_dino": ("2212.14258", "tjddus9597/HIER-CVPR23"),
+    "proxyanchor": ("2003.13911", "tjddus9597/Proxy-Anchor-CVPR2020"),
+    "recallatk_r50": ("2108.11179", "yash0307/RecallatK_surrogate"),
+    "s2sd_r50": ("2009.08348", "MLforHealth/S2SD"),
+    "diva_r50": ("2004.13458", "Confusezius/ECCV2020_DiVA_MultiFeature_DML"),
+    "xbm": ("1912.06798", "MalongTech/research-xbm"),
+}
+# What the authors' code says: published R@1; images a batch and a class; rate, decay; epochs, batches an epoch, epochs whose end lowers the rate; width
+FACTS = {
+    "hyp_dino_cub200": ("80.9", 900, 9, 1e-5, 0.01, 50, 1, None, 384),
+    "hyp_dino_cars196": ("89.2", 882, 9, 1e-5, 0.01, 300, 1, None, 384),
+    "hyp_dino_online_products": ("85.1", 900, 2, 1e-5, 0.01, 200, 25, None, 384),
+    "hyp_dino_inshop": ("92.4", 900, 2, 1e-5, 0.01, 400, 8, None, 384),
+    "hier_dino_cub200": ("81.1", 180, 2, 5e-6, 1e-2, 100, None, None, 384),
+    "hier_dino_cars196": ("91.3", 180, 2, 5e-6, 1e-2, 100, None, None, 384),
+    "hier_dino_online_products": ("85.7", 180, 2, 5e-6, 1e-4, 150, None, None, 384),
+    "hier_dino_inshop": ("92.5", 180, 2, 5e-6, 1e-4, 150, None, None, 384),
+    "proxyanchor_r50_cub200": ("69.9", 120, None, 1e-4, 1e-4, 60, None, range(5, 60, 5), 512),
+    "proxyanchor_r50_cars196": ("87.7", 120, None, 1e-4, 1e-4, 60, None, range(10, 60, 10), 512),
+    "proxyanchor_bninception_online_products": ("79.2", 180, None, 6e-4, 1e-4, 60, None, range(20, 60, 20), 512),
+    "proxyanchor_bninception_inshop": ("91.9", 180, None, 6e-4, 1e-4, 60, None, range(20, 60, 20), 512),
+    "recallatk_r50_cub200": ("unknown", 400, 4, 1e-4, 4e-4, 40, None, (10, 20, 30), 512),
+    "recallatk_r50_cars196": ("88.3", 392, 4, 1e-4, 4e-4, 170, None, (80, 140), 512),
+    "recallatk_r50_online_products": ("82.7", 4000, 4, 2e-4, 4e-4, 55, None, (25, 50), 512),
+    "s2sd_r50_cub200": ("70.1", 112, 2, 1e-5, 4e-4, 150, None, None, 512),
+    "s2sd_r50_cars196": ("89.5", 112, 2, 1e-5, 4e-4, 150, None, None, 512),
+    "s2sd_r50_online_products": ("81.0", 112, 2, 1e-5, 4e-4, 150, None, None, 512),
+    "diva_r50_cub200": ("69.2", 112, 2, 1e-5, 4e-4, 350, None, (55,), 128),
+    "diva_r50_cars196": ("87.6", 112, 2, 1e-5, 4e-4, 350, None, (70,), 128),
+    "diva_r50_online_products": ("79.6", 112, 2, 1e-5, 4e-4, 150, None, (70,), 128),
+    "xbm_sop": ("80.6", 64, 4, 1e-4, 5e-4, 35, 1000, (25,), 128),
+}
+PICKED = ["hyp_dino_cub200", "xbm_sop"]  # whose dry runs are quick enough for every day
+
+
+def remarks_of(name):
+    """The comments above a preset's flags, as one line."""
+    lines = (ROOT / "configs" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+    return " ".join(line.removeprefix("# ") for line in lines if line.startswith("#"))
+
+
+def dataset_of(name):
+    return "online_products" if name == "xbm_sop" else next(dataset for dataset in SETS if name.endswith(dataset))
+
+
+@pytest.fixture(scope="module")
+def opts():
+    """Preset -> its flags, read as a command's."""
+    return {name: parameters.read(["--config", name]) for name in FACTS}
+
+
+def test_there_are_no_other_presets_of_these_methods():
+    found = {path.stem for path in (ROOT / "configs").glob("*.yaml") if path.stem.startswith(tuple(SOURCES))}
+    assert found == set(FACTS)
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_a_preset_says_where_it_comes_from(name):
+    remarks = remarks_of(name)
+    paper, repository = next(source for start, source in SOURCES.items() if name.startswith(start))
+    assert f"arXiv {paper}" in remarks and f"github.com/{repository}" in remarks
+    assert re.search(r"Published R@1 (\S+?):", remarks)[1] == FACTS[name][0]
+    assert re.search(r"Code or paper: \S.*Not as there: \S", remarks), "which of the two it follows, and what differs"
+    assert "dimensions" in remarks and re.search(r"ViT-S/16|ResNet-50|BN-Inception", remarks), "conditions of the figure"
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_a_preset_has_the_authors_settings(name, opts):
+    opt, (_, bs, per_class, lr, decay, epochs, batches, tau, width) = opts[name], FACTS[name]
+    assert (opt.dataset, opt.bs, opt.lr, opt.decay, opt.n_epochs, opt.embed_dim) == (dataset_of(name), bs, lr, decay, epochs, width)
+    assert opt.iterations_per_epoch == batches and (per_class is None or opt.samples_per_class == per_class)
+    assert (opt.data_sampler == "shuffle") == (per_class is None) and bs % (per_class or 1) == 0
+    lowered = [epoch for epoch in opt.tau if epoch <= epochs] if opt.scheduler in ("step", "multistep") else []
+    assert lowered == list(tau or [])
+    written = set(yaml.safe_load((ROOT / "configs" / f"{name}.yaml").read_text(encoding="utf-8")))
+    assert {"dataset", "arch", "loss", "lr", "decay", "n_epochs", "bs", "optim", "evaluation_metrics"} <= written
+    assert opt.evaluation_metrics[0] == "e_recall@1" == opt.storage_metrics[0] and opt.no_train_metrics
+    assert {"online_products": "e_recall@1000", "inshop": "e_recall@40"}.get(opt.dataset, "e_recall@8") in opt.evaluation_metrics
+
+
+def test_what_makes_each_method(opts):
+    for name, opt in opts.items():
+        family = name.partition("_")[0]
+        assert (family in ("hyp", "hier")) == (opt.eval_space == "hyperbolic") == ("vit_small_patch16_224.dino" in opt.arch)
+        assert (family in ("hyp", "hier")) == ("normalize" not in opt.arch), "points of the ball come from embeddings of any length"
+        if family in ("hyp", "hier"):
+            assert (opt.freeze_blocks, opt.head_init, opt.crop_scale, opt.optim) == (0, "orthogonal", [0.2, 1.0], "adamw")
+        if family == "hyp":
+            assert (opt.loss, opt.clip_grad_norm, opt.loss_hyperbolic_T, opt.save_interval) == ("hyperbolic", 3, 0.2, opt.n_epochs)
+        if family == "hier":
+            large = opt.dataset in ("online_products", "inshop")
+            assert (opt.loss_hier_n_proxies, opt.loss_hier_weight, opt.loss_hier_topk) == (512, 0.5, 20)
+            assert (opt.warmup_head_epochs, opt.fc_lr) == ((5, 5e-4) if large else (1, 5e-6)) and opt.loss_decay == opt.decay
+            assert opt.loss_proxyanchor_lrmulti * opt.lr == pytest.approx(0.05) and "layernorm" in opt.arch
+        if family == "proxyanchor":
+            assert opt.loss_proxyanchor_lrmulti == 100 and ("frozen" in opt.arch) == (opt.pool == "avgmax") == ("resnet50" in opt.arch)
+            assert opt.warmup_head_epochs == (5 if "resnet50" in opt.arch else 1) and opt.gamma == (0.5 if "resnet50" in opt.arch else 0.25)
+        if family == "recallatk":
+            assert opt.chunk_size == {4000: 200, 400: 100, 392: 98}[opt.bs] and opt.loss_recallatk_simix == (opt.bs < 4000)
+        if family == "s2sd":
+            of_products = opt.dataset == "online_products"
+            assert opt.s2sd_features and opt.s2sd_pool_both != of_products and opt.loss == ("margin" if of_products else "multisimilarity")
+            assert opt.loss_weights == (["feature_loss=5"] if of_products else [])
+        if family == "diva":
+            assert (
+                len(opt.diva_decorrelation) == 3 and opt.diva_temperature == 0.01 and opt.evaltypes[0].startswith("Combined_discriminative")
+            )
+        if family == "xbm":
+            assert (opt.memory_size, opt.memory_start, opt.loss_gpw_weights, opt.loss_gpw_threshold) == (55000, 1000, "contrastive", 0.5)
+
+
+# ------------------------------------------------------------------------------------------- the script and the page
+def test_every_preset_is_run_with_five_seeds(capsys, tmp_path):
+    lines = read_lines(SCRIPT, {"datapath": "DATA"})
+    presets = [line.argv[line.argv.index("--config") + 1] for line in lines]
+    assert {name: presets.count(name) for name in presets} == dict.fromkeys(FACTS, 5)
+    status = Run_Script.main([str(SCRIPT), "--list", "--", "--save_path", str(tmp_path)])
+    told = capsys.readouterr().out
+    assert status == 0 and "failed" not in told and told.count("python main.py --config") == 5 * len(FACTS)
+
+
+def test_the_script_says_what_each_preset_says(opts):
+    comment, seeds = "", {}
+    for line in SCRIPT.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            comment = line
+        elif line.startswith("python main.py"):
+            words = line.split()
+            name, group, seed = (words[words.index(flag) + 1] for flag in ("--config", "--group", "--seed"))
+            assert re.search(r"published R@1 (\S+) \(", comment)[1] == FACTS[name][0] and comment.startswith(f"# {group}, ")
+            seeds.setdefault((name, group), []).append(int(seed))
+    assert list(seeds.values()) == [list(range(5))] * len(FACTS)
+    assert len({group for _, group in seeds}) == len(FACTS), "a group is one configuration"
+
+
+def test_the_page_lists_every_preset():
+    page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    for name, (published, *_) in FACTS.items():
+        assert any(f"`{name}`" in row and f"| {'not found' if published == 'unknown' else published} |" in row for row in rows), name
+
+
+# -------------------------------------------------------------------------------------------------------------- dry runs
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tiny")
+    builders.make_cub200(path, n_classes=8, n_images=9)
+    builders.make_cars196(path, n_classes=8, n_images=9)
+    builders.make_online_products(path, n_train=6, n_test=4, n_images=4)
+    layouts.make_inshop(path, n_train=8, n_test=3)
+    return path
+
+
+def dry_run(name, tiny, capsys):
+    """A preset's own network and method on images of 32 x 32, in batches that so few classes can fill."""
+    per_class = FACTS[name][2] or 4
+    bs = str(4 * per_class if per_class < 9 else 2 * per_class)
+    chunks = ["--chunk_size", str(2 * per_class)] if name.startswith("recallatk") else []
+    builders.dry_run(
+        ["--config", name, "--source", str(tiny), "--bs", bs, "--eval_bs", "8", *chunks, "--iterations_per_epoch", "1"], capsys
+    )
+
+
+@pytest.mark.parametrize("name", PICKED)
+def test_a_preset_passes_a_dry_run(name, tiny, capsys):
+    dry_run(name, tiny, capsys)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name in FACTS if name not in PICKED])
+def test_every_preset_passes_a_dry_run(name, tiny, capsys):
+    dry_run(name, tiny, capsys)
