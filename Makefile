@@ -41,7 +41,7 @@ test-long: environment  ## the slow tests: kills and resumes, whole protocols
 	$(BIN)/python -m pytest $(TEST_FLAGS) -m long
 
 docs: environment  ## the documentation site in build/site
-	$(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "== build/site/index.html"
 
 lint: environment  ## ruff
