@@ -26,6 +26,22 @@ TARGET = re.compile(r'(\]\(|src="|href=")([^)\s"]+)([)"])')
 NUMBERED, LISTED = re.compile(r"\d+\. "), re.compile(r"(\d+\.|[-*]) ")
 
 
+def on_config(config):
+    """Pages that mkdocs.yml does not name yet come at the end of its navigation."""
+    named = set(_pages(config["nav"]))
+    others = sorted(
+        str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md") if str(page.relative_to(ROOT / "docs")) not in named
+    )
+    config["nav"] += [{"More": others}] if others else []
+    return config
+
+
+def _pages(nav):
+    for entry in nav:
+        for value in entry.values():
+            yield from _pages(value) if isinstance(value, list) else [value]
+
+
 def on_files(files, config):
     """Add the pages of the repository's root, those made from the code, and the files that pages link to."""
     for name, on_site in OUTSIDE.items():
