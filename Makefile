@@ -42,7 +42,7 @@ test-long: environment  ## the slow tests: kills and resumes, whole protocols
 
 docs: environment  ## the documentation site in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
-	@echo "== build/site/index.html"
+	@echo "== build/site/index.html; with its search: $(BIN)/python -m http.server -d build/site"
 
 lint: environment  ## ruff
 	$(BIN)/ruff check .

@@ -178,7 +178,7 @@ def test_no_link_of_the_site_leads_nowhere(site):
             assert there.is_file(), f"{path.name}: {link}"
             assert not anchor or there not in pages or anchor in pages[there].places, f"{path.name}: {link}"
             checked += 1
-        assert not [load for load in page.loads if load.startswith(("http", "//")) and "unpkg.com/iframe-worker" not in load], path
+        assert not [load for load in page.loads if load.startswith(("http", "//"))], path
     assert checked > 2000
 
 
