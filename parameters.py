@@ -326,6 +326,12 @@ def logging_parameters(parser) -> None:
         "a split, and selected/, batch/ and pictures/",
     )
     group.add_argument(
+        "--log_artifacts",
+        action="store_true",
+        help="with --log_online: at the end of the run its selected checkpoint goes to the service too, as an artifact of type `model` from "
+        "which `load_run` reads (W&B) or as the model `selected` (Comet)",
+    )
+    group.add_argument(
         "--wandb_key", default=None, help="W&B key, never stored or logged; `wandb login` or WANDB_API_KEY is better"
     ).role = roles.CONTROL
     group.add_argument(

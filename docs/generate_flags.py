@@ -22,9 +22,14 @@ def text() -> str:
         actions = [action for action in group._group_actions if not isinstance(action, argparse._HelpAction)]
         if not actions:
             continue
-        rows = [f"| {_names(action)} | {_default(action)} | {_cell(numbers.help_of(action))} |" for action in actions]
-        parts += [f"## {group.title}\n", "| flag | default | meaning |\n|-|-|-|", *rows, ""]
+        parts += [f"## {group.title}\n", *table(actions), ""]
     return "\n".join(parts)
+
+
+def table(actions) -> list[str]:
+    """The lines of a table of flags."""
+    rows = [f"| {_names(action)} | {_default(action)} | {_cell(numbers.help_of(action))} |" for action in actions]
+    return ["| flag | default | meaning |\n|-|-|-|", *rows]
 
 
 def _names(action) -> str:

@@ -34,12 +34,13 @@ def text() -> str:
     ]
     for kind, (title, flag) in TITLES.items():
         parts += [f"## {title}", "", f"`{flag}`", ""]
-        parts += [f"- `{name}`: {_linked(caption)}" for name, caption in parameters.listing(kind)]
+        parts += [f"- `{name}`: {linked(caption)}" for name, caption in parameters.listing(kind)]
         parts += ["", NOTES[kind], ""] if kind in NOTES else [""]
     return "\n".join(parts)
 
 
-def _linked(caption: str) -> str:
+def linked(caption: str) -> str:
+    """A caption with a link to its paper, without the full stop."""
     return re.sub(r"arXiv (\d{4}\.\d{4,5})", r"[arXiv \1](https://arxiv.org/abs/\1)", caption.rstrip("."))
 
 

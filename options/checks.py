@@ -44,6 +44,8 @@ def check(opt) -> None:
             )
         if metrics.is_array(name):
             raise UserError(f"--storage_metrics {name} is an array: it has no best value")
+    if opt.log_artifacts and not opt.log_online:
+        raise UserError("--log_artifacts hands the checkpoint to the service of --log_online: add --log_online, or leave it out")
     if opt.log_online and opt.online_backend == "comet_ml" and importlib.util.find_spec("comet_ml") is None:
         raise UserError("--online_backend comet_ml needs the package: pip install comet_ml")
     if opt.scheduler == "plateau" and opt.job == "train" and not datasets.has_validation(opt):

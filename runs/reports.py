@@ -146,6 +146,7 @@ def finish(run) -> None:
     """Draw the curves, close the records, print the table of metrics before and after training and where things lie."""
     if run.epoch or run.state["untrained"]:
         run.plot()
+    run.hand_over()
     run.close()
     columns = {"bare backbone": run.untrained(-1), "untrained": run.untrained(0)}
     selected = run.state["selected"]

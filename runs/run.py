@@ -10,7 +10,7 @@ import yaml
 
 from runs import checkpoint, records
 from runs.changes import record_changes, write_plan
-from runs.folder import INFO, SUMMARY, describe, json_safe, run_folder
+from runs.folder import INFO, PARAMETERS, SUMMARY, describe, json_safe, run_folder
 from runs.records.damaged import as_file
 from utilities.errors import UserError
 from utilities.files import new_folder, replacing
@@ -232,6 +232,16 @@ class Run:
         """Let every sink take a picture."""
         for sink in self.sinks:
             sink.picture(self.epoch, path.stem, path)
+
+    def hand_over(self) -> None:
+        """With `--log_artifacts` let every sink take the selected checkpoint, and what `load_run` needs beside it."""
+        selected = self.state["selected"]
+        if not self.opt.log_artifacts or selected["epoch"] is None:
+            return
+        best = self._best_checkpoint()
+        files = {name: self.folder / name for name in (PARAMETERS, "environment.yaml", SUMMARY, best.name)} | {checkpoint.LAST: best}
+        for sink in self.sinks:
+            sink.best({"rule": self.selection.rule, "epoch": selected["epoch"], "values": selected["values"]}, files)
 
     def plot(self) -> None:
         """Draw the curves of metrics.csv into Progression_Plots/; not with `--no_records`."""

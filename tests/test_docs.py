@@ -19,7 +19,7 @@ from evaluation import overlap
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(DOCS.rglob("*.md"))
-MIGRATION = DOCS / "migration.md"  # test_migration.py runs its commands
+RUN_ELSEWHERE = {DOCS / "migration.md", *(DOCS / "tutorials").glob("*.md")}  # test_migration.py and test_tutorials.py run their commands
 FENCE = re.compile(r"^ *```(\w*).*\n([\s\S]*?)^ *```", re.MULTILINE)
 RUN_FOLDER = re.compile(r"(?<= )(FOLDER|RUN|<run>)(?=[/ ]|$)")
 NEW_PLUG_IN = {
@@ -87,7 +87,7 @@ def commands(page):
             yield " ".join(words)
 
 
-COMMANDS = sorted({(named(page), command) for page in PAGES if page != MIGRATION for command in commands(page)})
+COMMANDS = sorted({(named(page), command) for page in PAGES if page not in RUN_ELSEWHERE for command in commands(page)})
 
 
 @pytest.fixture(scope="module")

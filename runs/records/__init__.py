@@ -2,7 +2,7 @@
 
 A row is one value of one metric in one epoch, or, with --log_every, of one batch. Sinks have `write(rows)`, `write_batches(rows)`,
 `cut(epoch, step)` (drop what came after, on resume), `arrays(epoch, split, values)`, `picture(epoch, name, path)`,
-`selected(rule, epoch, values)` and `close()`.
+`selected(rule, epoch, values)`, `best(selected, files)` and `close()`.
 
 Names: `test/e_recall@1` everywhere, but the files of a group and, unless `--online_names plain`, the online service have those of the
 ICML pipeline. Of one batch: `batch/loss`. Pictures: `pictures/spectrum`.
@@ -69,6 +69,9 @@ class Sink:
 
     def selected(self, rule: str, epoch: int, values: dict) -> None:
         """Record the epoch that the selection rule now chooses; `values`: split -> {metric: value}."""
+
+    def best(self, selected: dict, files: dict) -> None:
+        """Keep the network of the selected epoch; `selected`: what `selected()` takes, `files`: name in a run folder -> path."""
 
     def close(self) -> None:
         """Finish."""

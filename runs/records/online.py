@@ -21,6 +21,7 @@ from utilities.errors import UserError
 OPEN_WITHIN = 10  # seconds that a run waits for its service at the start; after that it trains while the service still starts
 GIVEN_UP_AFTER = 30  # seconds since its start that a service gets which has not opened when the run ends
 CLOSE_WITHIN = 60  # seconds that the run waits at the end for what is still to be sent to one that has
+ARTIFACT_WITHIN = 1800  # the same with --log_artifacts, which sends a checkpoint at the end
 MOST_WAITING = 10_000  # calls that wait for a service; more are dropped
 _RUN_ID = re.compile(rb"[A-Za-z0-9_-]{1,64}")
 # What Comet would collect of its own accord: the command line, which may hold a key, the code and its changes, the console, the machine.
@@ -42,10 +43,14 @@ def online_sink(opt, folder: Path) -> Sink:
             importlib.import_module("comet_ml")
         except ImportError as error:
             raise UserError("--online_backend comet_ml needs the package: pip install comet_ml") from error
-        return Background(lambda: Comet(opt, folder))
+        return Background(lambda: Comet(opt, folder), close_within=_close_within(opt))
     with contextlib.suppress(ImportError):  # Wandb itself says so; here, so that no worker process is forked in the middle of it
         importlib.import_module("wandb")
-    return Background(lambda: Wandb(opt, folder))
+    return Background(lambda: Wandb(opt, folder), close_within=_close_within(opt))
+
+
+def _close_within(opt) -> float:
+    return ARTIFACT_WITHIN if opt.log_artifacts else CLOSE_WITHIN
 
 
 class Background:
@@ -117,8 +122,8 @@ def _never_fatal(method):
 class _Service(Sink):
     """What the services share: names of values, and what describes a run."""
 
-    def __init__(self, opt):
-        self.run, self._opt = None, opt
+    def __init__(self, opt, folder: Path):
+        self.run, self._opt, self._folder = None, opt, folder
 
     def _name(self, row: Row) -> str:
         return row.title if self._opt.online_names == "icml" else row.name
@@ -146,11 +151,14 @@ class Wandb(_Service):
 
     W&B takes rows in the order of its own step only, and drops what comes again after a resume. Ours is the number of batches
     trained so far plus that of epochs, so that epochs and batches share one order and a resumed run goes on in it.
+
+    Curves go by epoch, `batch/` by batch; the two counters make no panels. The pictures of the selected epoch are also the rows of one
+    table, `pictures/table`, which W&B joins over the runs of a group.
     """
 
     def __init__(self, opt, folder: Path):
-        super().__init__(opt)
-        self._step = 0
+        super().__init__(opt, folder)
+        self._step, self._drawn = 0, []
         try:
             self.run = self._start(opt, folder)
         except Exception as error:
@@ -171,7 +179,7 @@ class Wandb(_Service):
                     f"--log_online: no W&B credentials (wandb login, WANDB_API_KEY or --wandb_key): offline; later: wandb sync {folder}/wandb/offline-run-*"
                 )
         identity = _identity(as_folder(folder / "wandb"))
-        limit = {"finish_timeout": CLOSE_WITHIN} if "finish_timeout" in wandb.Settings.model_fields else {}  # not in older versions
+        limit = {"finish_timeout": _close_within(opt)} if "finish_timeout" in wandb.Settings.model_fields else {}  # not in older versions
         run = wandb.init(
             dir=str(folder), mode=mode, project=opt.project, group=opt.group, name=_title(opt, folder), id=identity,
             resume="allow" if mode == "online" else None, config=_configuration(opt, folder),
@@ -179,6 +187,8 @@ class Wandb(_Service):
         )  # fmt: skip
         run.define_metric("*", step_metric="epoch")
         run.define_metric("batch/*", step_metric="batch/step")
+        for counter in ("epoch", "batch/step"):
+            run.define_metric(counter, hidden=True)
         return run
 
     @_never_fatal
@@ -205,10 +215,27 @@ class Wandb(_Service):
         import wandb
 
         self.run.log({f"pictures/{name}": wandb.Image(str(path)), "epoch": epoch}, step=self._step)
+        self._drawn.append((epoch, name, wandb.Image(str(path))))  # another one: W&B ties an image to the place where it is logged
 
     @_never_fatal
     def selected(self, rule: str, epoch: int, values: dict) -> None:
+        import wandb
+
         self.run.summary.update(self._selection(rule, epoch, values))
+        if self._drawn:
+            table = wandb.Table(columns=["epoch", "picture", "image"], data=self._drawn)
+            self._drawn = []
+            self.run.log({"pictures/table": table, "epoch": epoch}, step=self._step)
+
+    @_never_fatal
+    def best(self, selected: dict, files: dict) -> None:
+        import wandb
+
+        name = re.sub(r"[^\w.-]", "_", f"{_title(self._opt, self._folder)}_{self.run.id}", flags=re.ASCII)
+        artifact = wandb.Artifact(name[-128:], type="model", description=selected["rule"], metadata=self._selection(**selected))
+        for there, path in files.items():
+            artifact.add_file(str(path), name=there)
+        self.run.log_artifact(artifact, aliases=["latest", "selected", f"epoch_{selected['epoch']}"])
 
     @_never_fatal
     def close(self) -> None:
@@ -235,7 +262,7 @@ class Comet(_Service):
     """A Comet experiment, offline where there is no key. It holds what a run records, and nothing that Comet collects by itself."""
 
     def __init__(self, opt, folder: Path):
-        super().__init__(opt)
+        super().__init__(opt, folder)
         import comet_ml
 
         key = opt.comet_api_key or os.environ.get("COMET_API_KEY")
@@ -274,6 +301,11 @@ class Comet(_Service):
     @_never_fatal
     def selected(self, rule: str, epoch: int, values: dict) -> None:
         self.run.log_others(self._selection(rule, epoch, values))
+
+    @_never_fatal
+    def best(self, selected: dict, files: dict) -> None:
+        for there, path in files.items():
+            self.run.log_model("selected", str(path), file_name=there, overwrite=True)
 
     @_never_fatal
     def close(self) -> None:

@@ -1,6 +1,5 @@
 """Online services: what they are told, under which names, and that they never hold a run up."""
 
-import json
 import sys
 import threading
 import time
@@ -13,6 +12,7 @@ import yaml
 
 from options import Options
 from tests.runs.records._made import BATCHES, batch_rows, rows
+from tests.runs.records._wandb import read_back
 from utilities.roles import CONTROL, METHOD, Roles
 
 
@@ -30,57 +30,15 @@ def test_a_failing_service_is_reported_once_and_stops_nothing(capsys):
     assert capsys.readouterr().out.count("no route to host") == 1
 
 
-def wandb_records(data):
-    """The protobuf messages of a .wandb file, a LevelDB log: blocks of 32 KiB, records cut into first, middle and last parts."""
-    position, parts = 7, []
-    while position + 7 <= len(data):
-        if 32768 - position % 32768 < 7:
-            position += 32768 - position % 32768  # the rest of a block is padding
-            continue
-        length, kind = int.from_bytes(data[position + 4 : position + 6], "little"), data[position + 6]
-        parts.append(data[position + 7 : position + 7 + length])
-        position += 7 + length
-        if kind in (1, 4):  # whole, or last part
-            yield b"".join(parts)
-            parts = []
-
-
 def offline_options(**more):
-    about = {"project": "P", "group": "G", "online_names": "icml", "evaltypes": ["discriminative"]}
+    about = {"project": "P", "group": "G", "online_names": "icml", "evaltypes": ["discriminative"], "log_artifacts": False}
     flags = {"wandb_key": None, "comet_api_key": None, "lr": 0.1, "seed": 0, **about, **more}
     return Options(flags, Roles(lr=METHOD, seed=METHOD, wandb_key=CONTROL, comet_api_key=CONTROL, weights=METHOD))
-
-
-def nested(items):
-    """W&B's items as a dictionary, nested keys joined by a slash; values are JSON."""
-    return {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in items}
 
 
 def is_histogram(row, name):
     """Whether a value is one, nested or not, as versions of W&B write it."""
     return (row[f"{name}/_type"] if f"{name}/_type" in row else row[name]["_type"]) == "histogram"
-
-
-def read_back(folder):
-    """(run id, configuration, history rows by step, summary) of every offline run in a folder, in the order of their start."""
-    from wandb.proto import wandb_internal_pb2
-
-    runs = []
-    for file in sorted(folder.glob("wandb/offline-run-*/*.wandb"), key=lambda file: file.stat().st_mtime_ns):
-        identity, config, history, summary = None, {}, {}, {}
-        for data in wandb_records(file.read_bytes()):
-            record = wandb_internal_pb2.Record()
-            record.ParseFromString(data)
-            if record.HasField("history"):
-                history[record.history.step.num] = nested(record.history.item)
-            if record.HasField("summary"):
-                summary.update(nested(record.summary.update))
-            if record.HasField("run"):
-                config.update(nested(record.run.config.update))
-                identity = record.run.run_id
-                assert record.run.run_group == "G" and record.run.project == "P"
-        runs.append((identity, config, history, summary))
-    return runs
 
 
 @pytest.fixture

@@ -1,0 +1,151 @@
+"""The site's page of each kind of method, from the plug-ins themselves: caption, paper, formula, flags, result on the embedded characters.
+
+`make docs` writes them into the site (docs/site_hooks.py); `python docs/generate_reference.py losses` prints one.
+"""
+
+import inspect
+import re
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
+
+import generate_flags  # noqa: E402
+import generate_methods  # noqa: E402
+
+import metrics  # noqa: E402
+import parameters  # noqa: E402
+from benchmarks.methods import METHODS  # noqa: E402
+
+RESULTS = Path(__file__).with_name("methods_on_glyphs.md")
+CLASSES = {
+    "losses": "Criterion",
+    "miners": "BatchMiner",
+    "samplers": "Sampler",
+    "trainers": "Trainer",
+    "architectures": "Network",
+    "metrics": "Metric",
+}
+KINDS = tuple(CLASSES)
+SPECIAL = re.compile(r"([\\*_<\[\]|#~^])")
+
+
+def text(kind: str) -> str:
+    """The page of one of `KINDS`, as Markdown."""
+    title, flag = generate_methods.TITLES[kind]
+    registry = _registry(kind)
+    parts = [
+        f"# {title}",
+        "",
+        f"`{flag} NAME`. Each is one file of `{registry.package}/`, which holds its formula, its flags and its code.",
+        "",
+    ]
+    if kind == "losses":
+        parts += [
+            "**On the embedded characters**: three epochs of a small network, test set, mean and standard deviation of three seeds in percent. It shows that a loss learns, and with "
+            "which settings; it is not a ranking: [methods_on_glyphs.md](methods_on_glyphs.md).",
+            "",
+        ]
+    groups = {group.title: group for group in parameters.get_parser()._action_groups}
+    for name, module in registry.modules().items():
+        declared = groups.get(f"{registry.kind} {name}")
+        parts += [*_method(kind, name, module), *_flags(declared), *_results(kind, name)]
+    parts += [generate_methods.NOTES[kind], ""] if kind in generate_methods.NOTES else []
+    return "\n".join(parts)
+
+
+def names(kind: str) -> list[str]:
+    """The methods that have a section of their own."""
+    return _registry(kind).names()
+
+
+def _registry(kind: str):
+    return metrics.REGISTRY if kind == "metrics" else parameters.REGISTRIES[kind]
+
+
+def _method(kind: str, name: str, module) -> list[str]:
+    """Heading, caption with its paper, formula, what the module says beside it."""
+    caption, _, beside = inspect.getdoc(module).partition("\n")
+    of_class = getattr(module, CLASSES[kind], None)
+    formula, _, more = (inspect.getdoc(of_class) or "").partition("\n\n")
+    lines = [f"## `{name}` {{ #{name} }}", "", f"{generate_methods.linked(caption)}.", ""]
+    lines += ["```text", formula.strip(), "```", ""] if formula.strip() else []
+    if kind == "metrics":
+        lines += [f"- `{shown}`: {plain(means)}" for shown, means in of_class.NAMES.items()] + [""]
+    for paragraph in (more, beside):
+        lines += _prose(paragraph)
+    if kind == "losses":
+        lines += [_needs(module), ""]
+    return lines
+
+
+def _prose(text: str) -> list[str]:
+    """Paragraphs; what is indented, such as a list of arguments, keeps its lines."""
+    lines = []
+    for paragraph in text.strip().split("\n\n"):
+        if re.search(r"^\s", paragraph, re.MULTILINE):
+            lines += ["```text", paragraph.strip("\n"), "```", ""]
+        elif paragraph:
+            lines += [plain(paragraph), ""]
+    return lines
+
+
+def plain(text: str) -> str:
+    """Text of a docstring with nothing that Markdown would read as its own, but for what stands in backticks; arXiv numbers are links."""
+    parts = re.split(r"(`[^`]*`)", text)
+    escaped = "".join(part if part.startswith("`") else SPECIAL.sub(r"\\\1", part).replace("\\<", "&lt;") for part in parts)
+    return re.sub(r"arXiv (\d{4}\.\d{4,5})", r"[arXiv \1](https://arxiv.org/abs/\1)", escaped)
+
+
+def _needs(module) -> str:
+    """What a loss asks of the command beside its own flags."""
+    miner = "Needs a miner, `--batch_mining`" if module.REQUIRES_BATCHMINER else "Takes no miner"
+    allowed = module.ALLOWED_MINING_OPS
+    miner += f": {', '.join(f'`{name}`' for name in allowed)}" if module.REQUIRES_BATCHMINER and allowed else ""
+    return f"{miner}. {'Has parameters of its own' if module.REQUIRES_OPTIM else 'Has no parameters'}."
+
+
+def _flags(group) -> list[str]:
+    return [*generate_flags.table(group._group_actions), ""] if group is not None and group._group_actions else []
+
+
+def _results(kind: str, name: str) -> list[str]:
+    """The rows of docs/methods_on_glyphs.md for a loss or a trainer."""
+    if kind == "trainers":
+        table = [f"| {' | '.join(row)} |" for row in _beside_its_base(name)]
+        there = "[On the embedded characters](methods_on_glyphs.md#every-trainer-beside-metric_only), in percent:"
+        return [there, "", "| flags | embedding | e_recall@1 | map_r |", "|-|-|-|-|", *table, ""] if table else []
+    if kind != "losses":
+        return []
+    for row in results():
+        if (
+            row[0] == f"`{name}`" and len(row) == 5 and row[1].startswith("`")
+        ):  # its flags; the tables beside other packages have numbers there
+            return [f"On the embedded characters, with {_given(row[1].strip('`'))}: e_recall@1 **{row[2]}**, map_r **{row[3]}**.", ""]
+    run = f": with {_given(METHODS[name])}, `python benchmarks/methods.py --only {name}` runs it" if name in METHODS else ""
+    return [f"On the embedded characters: not run yet{run}.", ""]
+
+
+def _beside_its_base(trainer: str) -> list[list[str]]:
+    """The rows of a trainer, each behind that of the same flags without it."""
+    rows, base, shown = [], None, None
+    for row in results():
+        base = base if row[0].startswith("the same with") else row
+        if f"--trainer {trainer}" in row[0]:
+            rows += [row] if shown is base else [base, row]
+            shown = base
+    return rows
+
+
+def _given(flags: str) -> str:
+    return f"`{flags}`" if flags.strip("–") else "its defaults"
+
+
+def results() -> list[list[str]]:
+    """The cells of every row of the tables of docs/methods_on_glyphs.md."""
+    lines = RESULTS.read_text(encoding="utf-8").splitlines()
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if line.startswith("| ")]
+
+
+if __name__ == "__main__":
+    print(text(sys.argv[1]))

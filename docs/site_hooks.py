@@ -1,0 +1,144 @@
+"""What `make docs` does beside MkDocs: pages that lie outside docs/ or are made from the code, links of a repository as links of a site.
+
+The pages stay as GitHub shows them: this turns what the two read differently. A link to a file that is no page leads to a copy of it.
+"""
+
+import posixpath
+import re
+import sys
+from pathlib import Path
+
+from mkdocs.structure.files import File
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import generate_reference  # noqa: E402
+
+ROOT = Path(__file__).resolve().parent.parent
+OUTSIDE = {
+    "README.md": "readme.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+}  # in the repository -> on the site
+METHODS = "methods"  # folder of the pages made by generate_reference.py
+FENCE = re.compile(r"(^ *```.*\n[\s\S]*?^ *```$)", re.MULTILINE)
+TARGET = re.compile(r'(\]\(|src="|href=")([^)\s"]+)([)"])')
+NUMBERED, LISTED = re.compile(r"\d+\. "), re.compile(r"(\d+\.|[-*]) ")
+
+
+def on_config(config):
+    """Pages that mkdocs.yml does not name yet come at the end of its navigation."""
+    named = set(_pages(config["nav"]))
+    others = sorted(
+        str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md") if str(page.relative_to(ROOT / "docs")) not in named
+    )
+    config["nav"] += [{"More": others}] if others else []
+    return config
+
+
+def _pages(nav):
+    for entry in nav:
+        for value in entry.values():
+            yield from _pages(value) if isinstance(value, list) else [value]
+
+
+def on_files(files, config):
+    """Add the pages of the repository's root, those made from the code, and the files that pages link to."""
+    for name, on_site in OUTSIDE.items():
+        files.append(File.generated(config, on_site, abs_src_path=str(ROOT / name)))
+    for kind in generate_reference.KINDS:
+        files.append(
+            File.generated(config, f"{METHODS}/{kind}.md", content=generate_reference.text(kind).replace("](methods_on", "](../methods_on"))
+        )
+    linked = set()
+    for file in files.documentation_pages():
+        linked |= (
+            set(_targets(file.content_string, source_of(file.src_uri)))
+            if file.generated_by is None or file.src_uri in OUTSIDE.values()
+            else set()
+        )
+    for path in sorted(linked):
+        if path not in OUTSIDE and not path.startswith("docs/") and (ROOT / path).is_file():
+            files.append(File.generated(config, f"files/{path}", abs_src_path=str(ROOT / path)))
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Links as the site has them, lists as Python-Markdown reads them; each method of the list leads to its section."""
+    uri = page.file.src_uri
+    if uri == "methods.md":
+        markdown = with_sections(markdown)
+    if not uri.startswith(f"{METHODS}/"):
+        markdown = relinked(markdown, source_of(uri))
+    return "".join(part if part.lstrip().startswith("```") else lists(unreferenced(part)) for part in FENCE.split(indented(markdown)))
+
+
+def source_of(uri: str) -> str:
+    """Where a page lies in the repository."""
+    return next((name for name, on_site in OUTSIDE.items() if on_site == uri), f"docs/{uri}")
+
+
+def site_path(path: str) -> str:
+    """Where a file of the repository lies on the site."""
+    return OUTSIDE.get(path) or (path.removeprefix("docs/") if path.startswith("docs/") else f"files/{path}")
+
+
+def _targets(markdown: str, source: str):
+    """The files of the repository that a page at `source` links to."""
+    for part in FENCE.split(markdown)[::2]:
+        for _, target, _ in TARGET.findall(part):
+            if not re.match(r"\w+:|#", target):
+                yield posixpath.normpath(posixpath.join(posixpath.dirname(source), target.partition("#")[0]))
+
+
+def relinked(markdown: str, source: str) -> str:
+    """The page with the links of the repository turned into those of the site."""
+    here = posixpath.dirname(site_path(source))
+
+    def turned(match):
+        opening, target, closing = match.groups()
+        path, hash_, anchor = target.partition("#")
+        if not path or re.match(r"\w+:", target):
+            return match[0]
+        there = site_path(posixpath.normpath(posixpath.join(posixpath.dirname(source), path)))
+        return f"{opening}{posixpath.relpath(there, here or '.')}{hash_}{anchor}{closing}"
+
+    parts = FENCE.split(markdown)
+    parts[::2] = [TARGET.sub(turned, part) for part in parts[::2]]
+    return "".join(parts)
+
+
+def with_sections(markdown: str) -> str:
+    """docs/methods.md, every name a link to its section."""
+    lines, kind = [], None
+    titles = {title: kind for kind, (title, _) in generate_reference.generate_methods.TITLES.items()}
+    for line in markdown.splitlines():
+        kind = titles.get(line.removeprefix("## "), kind) if line.startswith("## ") else kind
+        name = re.match(r"- `(\w+)`:", line)
+        there = name and kind and kind != "metrics" and name[1] in generate_reference.names(kind)
+        lines.append(re.sub(r"- `(\w+)`", rf"- [`\1`]({METHODS}/{kind}.md#\1)", line, count=1) if there else line)
+    return "\n".join(lines)
+
+
+def unreferenced(text: str) -> str:
+    """`<name>[_frozen][_normalize]` outside code is no link to a section."""
+    return "".join(part if part.startswith("`") else part.replace("][", "]\\[") for part in re.split(r"(`[^`\n]*`)", text))
+
+
+def indented(markdown: str) -> str:
+    """What belongs to a numbered item: GitHub asks for three spaces, Python-Markdown for four."""
+    lines, inside = [], False
+    for line in markdown.split("\n"):
+        if line and not line.startswith(" "):
+            inside = bool(NUMBERED.match(line))
+        lines.append(f" {line}" if inside and line.startswith("   ") else line)
+    return "\n".join(lines)
+
+
+def lists(text: str) -> str:
+    """A list that follows a paragraph at once: Python-Markdown wants an empty line before it."""
+    lines = []
+    for line in text.split("\n"):
+        starts = LISTED.match(line) and lines and lines[-1].strip() and not lines[-1].startswith(" ") and not LISTED.match(lines[-1])
+        lines += ["", line] if starts else [line]
+    return "\n".join(lines)

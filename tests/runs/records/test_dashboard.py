@@ -1,0 +1,151 @@
+"""What W&B's pages are made of, without a flag beside --log_online: read from its offline files, of a run that ended and was resumed."""
+
+import hashlib
+import json
+import re
+import shutil
+import sys
+import time
+import types
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+import main
+import parameters
+from tests.builders import SHORT_RUN
+from tests.runs.records._wandb import offline_runs
+from tests.runs.records.test_online import offline_options
+from utilities import load_run
+
+RECORDS = [word for word in SHORT_RUN if word != "--no_records"]
+
+
+@pytest.fixture(scope="module", params=["icml", "plain"])
+def recorded(request, folder_data, tmp_path_factory):
+    """A run of one epoch, resumed for a second: (its folder, the two offline files, their naming)."""
+    place = tmp_path_factory.mktemp("dashboard")
+    words = [
+        "--dataset", "folder", "--dataset_folder_path", str(folder_data), "--save_path", str(place / "runs"), "--log_online", "--group", "G",
+        "--project", "P", "--seed", "3", "--log_every", "1", "--loss", "triplet", "--batch_mining", "semihard", *RECORDS,
+    ]  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WANDB_MODE", "offline")
+        patch.setenv("WANDB_DATA_DIR", str(place / "data"))  # where W&B keeps artifacts until they are sent
+        patch.delenv("WANDB_API_KEY", raising=False)
+        import wandb
+
+        names = ["--online_names", request.param, "--log_artifacts"]
+        main.main(parameters.read([*words, *names, "--n_epochs", "1"]))
+        wandb.teardown()  # waits for W&B's own process
+        time.sleep(1.1)  # the names of offline files are seconds
+        folder = main.main(parameters.read([*words, *names, "--n_epochs", "2", "--resume"])).folder
+        wandb.teardown()
+    return folder, offline_runs(folder), request.param
+
+
+def test_a_resumed_run_is_one_run(recorded):
+    folder, runs, _ = recorded
+    assert len(runs) == 2 and {run.identity for run in runs} == {(folder / "wandb" / "run_id.txt").read_text()}
+    assert {(run.about.display_name, run.about.run_group, run.about.project) for run in runs} == {("G_s3", "G", "P")}
+    steps = [step for run in runs for step in run.history]
+    assert steps == sorted(set(steps)), "W&B drops what does not come in order"
+    assert [{row["epoch"] for row in run.history.values()} for run in runs] == [{1}, {2}]
+
+
+def test_config_holds_the_flags_and_the_summary_what_was_selected(recorded):
+    folder, runs, names = recorded
+    flags = yaml.safe_load((folder / "parameters.yaml").read_text())
+    assert {name: runs[-1].config[name] for name in flags} == flags and runs[-1].config["environment"]["data"]
+    selected = json.loads((folder / "summary.json").read_text())["selected"]
+    summary = {name: value for run in runs for name, value in run.summary.items()}
+    assert summary["selected/rule"] == selected["rule"] and summary["selected/epoch"] == selected["epoch"]
+    title = {"icml": "Test: discriminative_{0}: {1}", "plain": "test/{1}"}[names]
+    for metric, value in selected["values"]["test"].items():
+        assert summary[f"selected/{title.format(metric.partition('@')[0], metric)}"] == value
+
+
+def test_panels_are_of_a_split_and_counters_have_none(recorded):
+    _, (first, _), names = recorded
+    by_epoch, by_batch = first.metrics["*"], first.metrics["batch/*"]
+    assert by_epoch.step_metric == "epoch" and by_batch.step_metric == "batch/step"
+    assert first.metrics["epoch"].options.hidden and first.metrics["batch/step"].options.hidden
+    logged = {key.split("/_type")[0] for row in first.history.values() for key in row if not key.startswith(("_", "pictures/"))}
+    logged -= {"epoch", "batch/step"}
+    of_epochs = {key for key in logged if not key.startswith("batch/")}
+    split = {"icml": r"(Test|Train): \w+: .+", "plain": r"(test|train)/.+"}[names]
+    assert len(of_epochs) > 6 and all(re.fullmatch(split, key) for key in of_epochs), of_epochs
+    assert "batch/loss" in logged
+
+
+def test_the_pictures_of_the_selected_epoch_are_rows_of_a_table(recorded):
+    folder, runs, _ = recorded
+    epoch = json.loads((folder / "summary.json").read_text())["selected"]["epoch"]
+    (kept,) = runs[epoch - 1].artifacts["run_table"]  # W&B keeps a logged table, its pictures with it, as an artifact of the run
+    files = {entry.path: entry for entry in kept.manifest.contents}
+    table = json.loads(Path(files["pictures/table.table.json"].local_path).read_text())
+    assert table["columns"] == ["epoch", "picture", "image"]
+    drawn = {path.stem for path in folder.glob("*.png")}
+    assert {name for _, name, _ in table["data"]} == drawn >= {"sample_recoveries"}
+    for of, name, image in table["data"]:
+        assert of == epoch and (image["_type"], image["path"] in files) == ("image-file", True)
+        assert image["sha256"] == hashlib.sha256((folder / f"{name}.png").read_bytes()).hexdigest()
+    row = next(row for row in runs[epoch - 1].history.values() if "pictures/table" in row or "pictures/table/_type" in row)
+    assert "pictures/sample_recoveries/_type" in row or "pictures/sample_recoveries" in row, "beside the pictures of their step"
+
+
+def test_the_selected_checkpoint_is_an_artifact_from_which_load_run_reads(recorded, tmp_path):
+    folder, runs, _ = recorded
+    selected = json.loads((folder / "summary.json").read_text())["selected"]
+    (model,) = runs[-1].artifacts["model"]
+    assert model.name == f"G_s3_{runs[-1].identity}" and set(model.aliases) == {"latest", "selected", f"epoch_{selected['epoch']}"}
+    about = json.loads(model.metadata)
+    assert about["selected/rule"] == model.description == selected["rule"] and about["selected/epoch"] == selected["epoch"]
+    for entry in model.manifest.contents:  # as `artifact.download()` lays them
+        shutil.copy(entry.local_path, tmp_path / entry.path)
+    network, flags = load_run(tmp_path)
+    expected, _ = load_run(folder)
+    images = torch.rand(2, 3, 32, 32)
+    assert flags.seed == 3 and torch.equal(network(images)[0], expected(images)[0])
+    assert runs[0].artifacts["model"][0].name == model.name, "versions of one artifact"
+
+
+def test_without_the_flag_no_checkpoint_is_sent(folder_data, tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    import wandb
+
+    words = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), "--save_path", str(tmp_path), "--log_online", *RECORDS]
+    monkeypatch.setattr("evaluation.pictures.draw", lambda *_: [])
+    run = main.main(parameters.read([*words, "--n_epochs", "1", "--loss", "triplet", "--batch_mining", "semihard"]))
+    wandb.teardown()
+    (offline,) = offline_runs(run.folder)
+    assert "model" not in offline.artifacts and "selected/rule" in offline.summary
+
+
+def test_artifacts_without_a_service_are_refused(capsys):
+    with pytest.raises(SystemExit):
+        parameters.read(["--log_artifacts"])
+    assert "add --log_online" in capsys.readouterr().err
+
+
+def test_comet_takes_the_checkpoint_as_a_model(tmp_path, monkeypatch):
+    from runs.records.online import online_sink
+
+    calls = []
+
+    class Experiment:
+        def __init__(self, **settings):
+            pass
+
+        def __getattr__(self, name):
+            return lambda *args, **kwargs: calls.append((name, args, kwargs))
+
+    monkeypatch.setitem(sys.modules, "comet_ml", types.SimpleNamespace(Experiment=Experiment, OfflineExperiment=Experiment))
+    flags = offline_options(log_online=True, online_backend="comet_ml", log_artifacts=True)
+    sink = online_sink(flags, tmp_path)
+    sink.best({"rule": "r", "epoch": 1, "values": {}}, {"checkpoint_last.pth.tar": tmp_path / "best.pth.tar"})
+    sink.close()
+    models = [(args, kwargs) for name, args, kwargs in calls if name == "log_model"]
+    assert models == [(("selected", str(tmp_path / "best.pth.tar")), {"file_name": "checkpoint_last.pth.tar", "overwrite": True})]

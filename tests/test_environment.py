@@ -1,0 +1,173 @@
+"""requirements*.txt, constraints.txt, environment.yml, pyproject.toml, the Makefile and docs/installation.md say the same."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parent.parent
+FILES = sorted(path.name for path in ROOT.glob("requirements*.txt"))
+NOT_TRIED = {"comet-ml", "submitit"}  # no test has them, so there is no version that passed
+INSTALLATION = (ROOT / "docs" / "installation.md").read_text(encoding="utf-8")
+
+
+def text(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def canonical(name):
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def lines(name):
+    return [line for line in text(name).splitlines() if line and not line.startswith(("#", "-"))]
+
+
+def packages(name):
+    return [Requirement(line) for line in lines(name)]
+
+
+PINS = {canonical(pin.name): next(iter(pin.specifier)).version for pin in packages("constraints.txt")}
+
+
+def test_the_constraints_are_exact_one_a_package():
+    assert len(PINS) == len(packages("constraints.txt")) > 100
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines("constraints.txt"))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_package_has_a_lower_bound_that_its_pin_meets(name):
+    assert packages(name)
+    for package in packages(name):
+        assert any(bound.operator == ">=" for bound in package.specifier), package
+        if canonical(package.name) not in NOT_TRIED:
+            assert package.specifier.contains(PINS[canonical(package.name)]), package
+
+
+def test_one_package_has_one_bound():
+    bounds = {}
+    for name in FILES:
+        for package in packages(name):
+            bounds.setdefault(canonical(package.name), set()).add(str(package.specifier))
+    assert not {name: known for name, known in bounds.items() if len(known) > 1}
+
+
+def test_the_list_without_gpu_libraries_is_the_other_one_but_for_faiss():
+    of_gpu, of_cpu = (
+        [line for line in lines(name) if not line.startswith("faiss")] for name in ("requirements.txt", "requirements-cpu.txt")
+    )
+    assert of_gpu == of_cpu
+    cpu_faiss = [str(package) for package in packages("requirements.txt") if package.name == "faiss-cpu"][0].partition(";")[0].strip()
+    assert [line for line in lines("requirements-cpu.txt") if line.startswith("faiss")] == [cpu_faiss]
+
+
+def test_conda_installs_requirements_txt():
+    content = yaml.safe_load(text("environment.yml"))
+    conda = [Requirement(line.replace("=", "==", 1)) for line in content["dependencies"] if isinstance(line, str)]
+    (pip,) = [line["pip"] for line in content["dependencies"] if isinstance(line, dict)]
+    assert pip == ["-r requirements.txt", "-c constraints.txt"] and "pip" in {package.name for package in conda}
+    listed = {canonical(package.name) for name in FILES for package in packages(name)}
+    assert not [package for package in conda if package.name in listed], "one way in"
+    python = next(package for package in conda if package.name == "python")
+    least = tomllib.loads(text("pyproject.toml"))["project"]["requires-python"]
+    assert Requirement(f"python{least}").specifier.contains(next(iter(python.specifier)).version)
+    assert f"conda activate {content['name']}" in INSTALLATION and "conda env create -f environment.yml" in INSTALLATION
+
+
+def test_uv_leaves_the_environment_to_requirements_txt():
+    assert tomllib.loads(text("pyproject.toml"))["tool"]["uv"] == {"managed": False}  # uv sync would empty .venv otherwise
+    assert "uv pip install -r requirements.txt -c constraints.txt" in INSTALLATION
+
+
+@pytest.mark.skipif(shutil.which("uv") is None, reason="uv is not installed")
+def test_uv_reads_the_requirements():
+    words = [
+        "uv",
+        "pip",
+        "install",
+        "--dry-run",
+        "--offline",
+        "--python",
+        sys.executable,
+        "-r",
+        "requirements.txt",
+        "-c",
+        "constraints.txt",
+    ]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_installation_md_names_every_file_and_package():
+    assert not [name for name in [*FILES, "constraints.txt", "environment.yml"] if name not in INSTALLATION]
+    assert not [str(package) for name in FILES for package in packages(name) if package.name not in INSTALLATION]
+
+
+def test_what_messages_ask_for_is_in_a_file():
+    listed = {canonical(package.name) for name in FILES for package in packages(name)}
+    sources = [path for path in ROOT.rglob("*.py") if not {".venv", "tests", "build"} & set(path.relative_to(ROOT).parts)]
+    asked = {
+        name for path in sources for line in re.findall(r"pip install ([\w -]+)", path.read_text(encoding="utf-8")) for name in line.split()
+    }
+    packages_asked = {name for name in asked if canonical(name) in listed | {"comet-ml"}}
+    assert {"comet_ml", "submitit"} <= packages_asked
+    assert not [name for name in packages_asked if canonical(name) not in listed]
+
+
+# ------------------------------------------------------------------------------------------------------------------- make
+def said_by_make(*words):
+    """What make would do for targets in a fresh clone."""
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    done = subprocess.run(["make", "--dry-run", "--always-make", *words], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def first(said, word):
+    return next(number for number, line in enumerate(said) if word in line)
+
+
+@pytest.mark.parametrize(("torch", "size"), [("gpu", "4.1 GB"), ("cpu", "0.4 GB")])
+def test_the_demo_says_the_sizes_before_it_downloads(torch, size):
+    said = said_by_make("demo", f"TORCH={torch}")
+    told, installs = first(said, f"downloads {size}"), first(said, "pip install")
+    assert told < installs < first(said, "main.py --config demo_glyphs")
+
+
+def test_the_demo_without_gpu_libraries_installs_none():
+    (plain,) = [line for line in said_by_make("demo") if "pip install" in line]
+    (cpu,) = [line for line in said_by_make("demo", "TORCH=cpu", "TORCH_INDEX=https://mirror.example/cpu") if "pip install" in line]
+    assert "-r requirements-dev.txt -c constraints.txt" in plain and "index" not in plain
+    assert "-r requirements-cpu.txt -r .venv/dev.txt --extra-index-url https://mirror.example/cpu -c constraints.txt" in cpu
+    assert "requirements-dev.txt" not in cpu and "requirements.txt" not in cpu, "which ask for faiss-gpu"
+    gpu_alone = {"faiss-gpu", "triton", "nvidia"}
+    assert not [
+        package for package in packages("requirements-cpu.txt") if package.name.split("-")[0] in gpu_alone or package.name in gpu_alone
+    ]
+
+
+def test_the_development_packages_come_without_the_gpu_list(tmp_path):
+    """The line of the Makefile that writes them, in a folder of its own."""
+    (line,) = [line for line in said_by_make("environment", "TORCH=cpu") if "dev.txt" in line and "grep" in line]
+    (tmp_path / ".venv").mkdir()
+    shutil.copy(ROOT / "requirements-dev.txt", tmp_path)
+    subprocess.run(line, shell=True, cwd=tmp_path, check=True)
+    written = (tmp_path / ".venv" / "dev.txt").read_text().splitlines()
+    assert [line for line in written if not line.startswith("-")] == lines("requirements-dev.txt")
+    assert [line for line in written if line.startswith("-")] == ["-r ../requirements-docs.txt"]
+    assert Version(PINS["faiss-cpu"]) >= Version("1.10")
+
+
+def test_another_choice_than_the_two_is_refused():
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    done = subprocess.run(["make", "--always-make", "environment", "TORCH=tpu", "PYTHON=false"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2 and "TORCH=tpu: gpu or cpu" in done.stderr

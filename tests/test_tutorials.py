@@ -1,0 +1,236 @@
+"""docs/tutorials/ does what it says: the commands and programs of its pages run, in their order, on small data."""
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+import main
+import parameters
+import Result_Evaluations
+from runs import RunFolder
+from tests import builders
+
+ROOT = Path(__file__).resolve().parent.parent
+TUTORIALS = ROOT / "docs" / "tutorials"
+FENCE = re.compile(r"^```(\w*) ?(\S*)\n([\s\S]*?)^```$", re.MULTILINE)
+TINY = {
+    "dataset": "folder", "arch": "conv4_normalize", "embed_dim": 8, "bs": 8, "kernels": 0, "lr": 0.001, "iterations_per_epoch": 2, "n_epochs": 2,
+    "resize_size": 36, "crop_size": 32, "evaluation_metrics": ["e_recall@1", "map_r"], "seed": 1, "tv_split_perc": 0.5,
+}  # fmt: skip
+OF_PHOTOGRAPHS = ["--arch", "conv4_normalize", "--bs", "8", "--iterations_per_epoch", "2", "--embed_dim", "8", "--n_epochs", "2"]
+SMALL = ["--resize_size", "36", "--crop_size", "32", "--kernels", "0"]
+HAS_RETRIEVAL = importlib.util.find_spec("retrieval") is not None
+without_retrieval = pytest.mark.skipif(not HAS_RETRIEVAL, reason="there is no retrieval/")
+
+
+def blocks(page):
+    """(language, file name or note, content) of a page's blocks."""
+    return FENCE.findall((TUTORIALS / f"{page}.md").read_text(encoding="utf-8"))
+
+
+def commands(page):
+    """The command lines of a page's `sh` blocks, of those without a file name."""
+    return [
+        shlex.split(line)
+        for kind, name, content in blocks(page)
+        if kind == "sh" and not name
+        for line in content.replace("\\\n", " ").splitlines()
+        if line.strip()
+    ]
+
+
+def program(page, name=""):
+    """The Python block of a page that has this name behind its language."""
+    (found,) = [content for kind, named, content in blocks(page) if (kind, named) == ("python", name)]
+    return found
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder to work in: `photos/`, `other_photos/`, and small flags in place of the demo's."""
+    builders.make_folder(tmp_path / "photos", n_classes=12, n_images=5)
+    builders.make_folder(tmp_path / "other_photos", n_classes=3, n_images=4)
+    flags = TINY | {"dataset_folder_path": str(tmp_path / "photos")}
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "demo_glyphs.yaml").write_text(yaml.safe_dump(flags))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("evaluation.pictures.draw", lambda *_: [])
+    monkeypatch.setattr("runs.run.Run.plot", lambda run: None)
+    return tmp_path
+
+
+def smaller(words, place):
+    """A command on the small data: the demo's configuration is ours, its runs lie under `folder`; ResNets and many epochs are not trained."""
+    words = [word.replace("Training_Results/glyphs", "Training_Results/folder") for word in words]
+    words = [str(place / "configs" / "demo_glyphs.yaml") if word == "demo_glyphs" else word for word in words]
+    on_photographs = "--dataset_folder_path" in words and "--evaluate" not in words
+    epochs = ["--n_epochs"] if "--n_epochs" in words and on_photographs else []
+    for flag in epochs:
+        del words[words.index(flag) : words.index(flag) + 2]
+    if on_photographs:
+        del words[words.index("--bs") : words.index("--bs") + 2]
+    return words + (OF_PHOTOGRAPHS + SMALL if on_photographs else [])
+
+
+def follow(page, place):
+    """Do what a page says with main.py. Returns what each command returned."""
+    return [
+        main.main(parameters.read(smaller(words[2:], place)))
+        for words in commands(page)
+        if words[:2] == ["python", "main.py"] and "--list" not in words
+    ]
+
+
+def test_every_tutorial_is_tried_here():
+    tried = set(re.findall(r'(?:follow|commands|program|clone_of)\("(\w+)"', Path(__file__).read_text(encoding="utf-8")))
+    assert {page.stem for page in TUTORIALS.glob("*.md")} == tried
+
+
+def test_first_steps(place, capsys):
+    done = follow("first_steps", place)
+    assert [run.folder.name for run in done[:2]] == ["Demo_s1", "Margin_s1"]
+    assert done[3].epoch == 8 and done[3].folder == done[0].folder, "resumed"
+    assert set(done[4]["test"]) == {"e_recall@1", "map_r", "mAP_c", "nmi"}
+    exec(compile(program("first_steps").replace("glyphs", "folder"), "first_steps", "exec"), {})
+    assert "torch.Size([2, 8])" in capsys.readouterr().out
+
+
+def test_own_photographs(place, capsys):
+    dry, run, again = follow("own_photographs", place)
+    said = capsys.readouterr().out
+    assert dry is None and "dry run: one batch of" in said
+    summary = RunFolder(run.folder).selected
+    assert run.folder.name == "Photos_s0" and "on val" in summary["rule"] and "test" in summary["values"]
+    assert 0 <= again["test"]["e_recall@1"] <= 1
+
+
+def test_compare_two_methods(place, capsys):
+    (content,) = [content for kind, name, content in blocks("compare_two_methods") if (kind, name) == ("sh", "compare.sh")]
+    lines = [shlex.split(line) for line in content.splitlines()]
+    differ = {flag for words in lines for flag in words if flag.startswith("--")} - set.intersection(*({*words} for words in lines))
+    assert differ <= {"--batch_mining"}, "the two lines are one protocol"
+    seeds = commands("compare_two_methods")[2]
+    assert seeds[:3] == ["python", "Run_Script.py", "compare.sh"]
+    for words in lines:
+        for seed in seeds[4:6]:
+            main.main(parameters.read([*smaller(words[2:], place), "--seed", seed]))
+    (tables,) = [words[2:] for words in commands("compare_two_methods") if words[1] == "Result_Evaluations.py"]
+    out = Result_Evaluations.main(Result_Evaluations.read(tables))
+    page = out.read_text(encoding="utf-8")
+    assert "Triplet" in page and "MultiSimilarity" in page
+
+
+def test_the_searches_of_a_comparison_have_one_budget(place):
+    import Bayesian_Optimization
+
+    searches = [smaller(words[2:], place) for words in commands("compare_two_methods") if words[1] == "Bayesian_Optimization.py"]
+    assert len(searches) == 2 and all(Bayesian_Optimization.plan(words, place) for words in searches)
+    assert len({words[words.index("--bayesian_optimization_n_iter") + 1] for words in searches}) == 1
+
+
+@without_retrieval
+def test_run_to_search(place, capsys):
+    import retrieval.__main__
+
+    (run,) = follow("run_to_search", place)
+    asked = [words[3:] for words in commands("run_to_search") if words[:3] == ["python", "-m", "retrieval"]]
+    for words in asked:
+        if words[0] == "explore":
+            words = [*words, "--map", "pca"]  # t-SNE of so few takes longer than all the rest
+        if "--help" not in words:
+            retrieval.__main__.main(words)
+    exec(compile(program("run_to_search", "retrieval"), "run_to_search", "exec"), {})
+    assert capsys.readouterr().out.count(" -> ") == 2
+    assert {"index", "answers.html", "explore.html", "exported"} <= {path.name for path in place.iterdir()}
+    assert (place / "exported" / "README.md").is_file()
+
+
+# ------------------------------------------------------------------------------------------------- in a copy of the program
+def clone_of(page, place):
+    """A copy of the program in which the files of a page are written."""
+    kept = shutil.ignore_patterns(
+        ".git", ".venv", "build", "__pycache__", "Training_Results", "Result_Tables", "Datasets", ".*_cache", "wandb"
+    )
+    clone = shutil.copytree(ROOT, place / "clone", ignore=kept)
+    shutil.copy(place / "configs" / "demo_glyphs.yaml", clone / "configs")
+    for kind, name, content in blocks(page):
+        if "." in name:
+            (clone / name).write_text(content, encoding="utf-8")
+            assert kind
+    return clone
+
+
+def shell(words, clone, **more):
+    """Run a command of a page as a reader would, with this Python."""
+    of_python = {"python": [sys.executable], "torchrun": [sys.executable, "-m", "torch.distributed.run"]}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        [*of_python[words[0]], *words[1:]], cwd=clone, env=environment, capture_output=True, text=True, timeout=600, **more
+    )
+    assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+@pytest.fixture
+def mine(place, monkeypatch):
+    """The module of the page that adds a loss, as if it lay in criteria/."""
+    (place / "mine.py").write_text(program("add_a_loss", "criteria/mine.py"), encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("criteria.mine", place / "mine.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_loss_of_the_tutorial_is_its_formula(mine):
+    from argparse import Namespace
+
+    x = torch.randn(6, 4, dtype=torch.float64, requires_grad=True)
+    y = x.detach()
+    triplets = [(0, 1, 2), (2, 3, 5), (4, 5, 1)]
+    loss = mine.Criterion(Namespace(loss_mine_margin=2.5), lambda batch, labels: triplets)(x, torch.tensor([0, 0, 1, 1, 2, 2]))
+    slow = sum(float((y[a] - y[p]).square().sum() + max(0, 2.5 - float((y[a] - y[n]).norm())) ** 2) for a, p, n in triplets) / 3
+    loss.backward()
+    assert loss.item() == pytest.approx(slow, rel=1e-12) and torch.isfinite(x.grad).all()
+    nothing = mine.Criterion(Namespace(loss_mine_margin=2.5), lambda batch, labels: [])(x, torch.zeros(6, dtype=torch.long))
+    assert nothing.item() == 0
+
+
+@pytest.mark.long
+def test_add_a_loss(place):
+    clone, said = clone_of("add_a_loss", place), []
+    for words in commands("add_a_loss"):
+        said.append(shell(words, clone))
+    assert "mine " in said[0] and "Squared contrastive loss" in said[0]
+    assert (clone / "Training_Results" / "folder" / "Mine_s1" / "summary.json").is_file()
+    assert re.search(r"\d+ passed", said[2]) and "failed" not in said[2]
+
+
+@pytest.mark.long
+def test_several_gpus(place):
+    clone = clone_of("several_gpus", place)
+    for words in commands("several_gpus"):
+        shell([word.replace("Training_Results/glyphs", "Training_Results/folder") for word in words], clone)
+    one, two = (RunFolder(clone / "Training_Results" / "folder" / name).metrics for name in ("One_s1", "Two_s1"))
+    assert two.epoch.max() == 3, "the last line went on"
+    keys = ["epoch", "split", "metric"]
+    one, two = (of[~of.metric.str.contains("seconds") & (of.epoch <= 2)].set_index(keys).value.sort_index() for of in (one, two))
+    assert one.index.equals(two.index) and len(one) > 6
+    torch.testing.assert_close(torch.tensor(two.to_numpy()), torch.tensor(one.to_numpy()), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.long
+def test_the_runs_of_a_comparison_are_started_by_its_script(place):
+    clone = clone_of("compare_two_methods", place)
+    (words,) = [words for words in commands("compare_two_methods") if words[1] == "Run_Script.py"]
+    shell([*words[: words.index("--seeds") + 2]], clone)
+    runs = {path.parent.name for path in (clone / "Training_Results" / "folder").glob("*/summary.json")}
+    assert runs == {"Triplet_s0", "MultiSimilarity_s0"}
