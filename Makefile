@@ -5,7 +5,7 @@ JOBS ?= 2
 TEST_FLAGS ?= -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint bench clean environment
+.PHONY: help demo test test-long test-gpu lint bench clean environment
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -29,6 +29,9 @@ test: environment  ## environment and all tests but the slow ones
 
 test-long: environment  ## the slow tests: kills and resumes, whole protocols
 	$(BIN)/python -m pytest $(TEST_FLAGS) -m long
+
+test-gpu: environment  ## the tests that need a CUDA device
+	$(BIN)/python -m pytest $(TEST_FLAGS) -m gpu -rs
 
 lint: environment  ## ruff
 	$(BIN)/ruff check .

@@ -138,7 +138,9 @@ class _Hierarchy(torch.autograd.Function):
             of_three = torch.maximum(of_two, c)
             two, three = gumbel(a.shape, a) - of_two / tau, gumbel(a.shape, a) - of_three / tau  # logits
             near, far = two.argmax(1, keepdim=True), three.argmax(1, keepdim=True)
-            steps = torch.cat([x.gather(1, one) - x.gather(1, other) for x, one, other in ((a, near, far), (b, near, far), (c, far, near))], 1)
+            steps = torch.cat(
+                [x.gather(1, one) - x.gather(1, other) for x, one, other in ((a, near, far), (b, near, far), (c, far, near))], 1
+            )
             terms = steps + margin  # (T', 3)
             active = (near != far) & (terms > 0)
             total += torch.where(near != far, terms.relu(), 0.0).sum()

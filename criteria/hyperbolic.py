@@ -48,7 +48,9 @@ class Criterion(PairCriterion):
         anchors = torch.repeat_interleave(n_positives, output_size=len(losses))  # (P,)
         groups = views_of(labels).index_select(0, anchors) * len(reference) + views  # (i, j) of each positive pair
         ordered = groups.sort().values
-        sizes = torch.searchsorted(ordered, groups, right=True) - torch.searchsorted(ordered, groups)  # as unique has, which waits for the device
+        sizes = torch.searchsorted(ordered, groups, right=True) - torch.searchsorted(
+            ordered, groups
+        )  # as unique has, which waits for the device
         return (losses / sizes).sum()
 
     def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:

@@ -1,11 +1,12 @@
 """A stand-in for a GPU: tensors say that they are on one, and what would hold up the device there is counted. They stay on the CPU.
 
 What waits on a GPU: reading a value or a size back (`item`, `tolist`, `nonzero`, a boolean index …), and copying numbers of Python there.
-`torch.cuda.set_sync_debug_mode("error")` says the same of a real one; see tests/test_gpu.py.
+`torch.cuda.set_sync_debug_mode("error")` says the same of a real one; see tests/test_gpu.py. All tensors count as its own, so that what a
+step does on purpose with tensors of the CPU (an optimiser's counters, the draws of subset mining) has to be paused.
 """
 
 import contextlib
-import traceback
+import sys
 from pathlib import Path
 
 import torch
@@ -20,7 +21,6 @@ WAITING = {
     "_local_scalar_dense", "nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive", "bincount",
     "equal", "_linalg_eigh", "_linalg_svd", "_linalg_check_errors", "linalg_lstsq", "histogram",
 }  # fmt: skip
-FROM_PYTHON = {torch.tensor, torch.as_tensor, torch.Tensor.new_tensor}
 TO_PYTHON = {torch.Tensor.tolist, torch.Tensor.cpu, torch.Tensor.numpy, torch.Tensor.__array__}
 
 
@@ -51,9 +51,11 @@ class Reads:
     def note(self, operation: str) -> None:
         """Write one down, with the last of the project's lines that led there."""
         if not self.pauses:
-            frames = [frame for frame in traceback.extract_stack() if frame.filename.startswith(ROOT) and frame.filename != __file__]
-            at = f"{Path(frames[-1].filename).relative_to(ROOT)}:{frames[-1].lineno} {frames[-1].name}" if frames else "?"
-            self.found.append((operation, at))
+            frame = sys._getframe(1)
+            while frame.f_back and (frame.f_code.co_filename == __file__ or not frame.f_code.co_filename.startswith(ROOT)):
+                frame = frame.f_back
+            at = frame.f_code.co_filename.removeprefix(ROOT + "/")
+            self.found.append((operation, f"{at}:{frame.f_lineno} {frame.f_code.co_name}"))
 
     @contextlib.contextmanager
     def pause(self):
@@ -82,16 +84,29 @@ class _Functions(TorchFunctionMode):
             return GPU
         if function == IS_CUDA.__get__:
             return True
-        if function in TO_PYTHON or function is torch.Tensor.to and (any(map(_is_host, args[1:])) or _is_host(kwargs.get("device"))):
+        if self._reads(function, args, kwargs):
             self.reads.note(function.__name__)
             with self.reads.pause():
                 return function(*args, **kwargs)
-        if function in FROM_PYTHON and (_is_gpu(kwargs.get("device")) or function is torch.Tensor.new_tensor):
-            if not isinstance(args[0 if function is not torch.Tensor.new_tensor else 1], torch.Tensor):
-                self.reads.note(function.__name__)
-        if function in (torch.Tensor.__getitem__, torch.Tensor.__setitem__) and _has_list(args[1]):
-            self.reads.note("index by a list")
+        if self._sends(function, args, kwargs):
+            self.reads.note(function.__name__)
         return function(*map(_on_cpu, args), **{name: _on_cpu(value) for name, value in kwargs.items()})
+
+    @staticmethod
+    def _reads(function, args: tuple, kwargs: dict) -> bool:
+        """Whether a value comes back to Python or the CPU."""
+        if function is torch.Tensor.to and not sys._getframe(2).f_globals.get("__name__", "").startswith("torch."):
+            return any(map(_is_host, (*args[1:], kwargs.get("device"))))  # torch's own code knows where the tensors really are
+        return function in TO_PYTHON
+
+    @staticmethod
+    def _sends(function, args: tuple, kwargs: dict) -> bool:
+        """Whether numbers of Python are copied to the GPU."""
+        if function in (torch.Tensor.__getitem__, torch.Tensor.__setitem__):
+            return _has_list(args[1])
+        if function is torch.Tensor.new_tensor:
+            return not isinstance(args[1], torch.Tensor)
+        return function in (torch.tensor, torch.as_tensor) and _is_gpu(kwargs.get("device")) and not isinstance(args[0], torch.Tensor)
 
 
 class _Kernels(TorchDispatchMode):
