@@ -5,7 +5,6 @@ Limits are made small, so that a few hundred samples fill several blocks and til
 
 import numpy as np
 import pytest
-import torch
 
 import metrics
 from metrics._search import Limits, Search
