@@ -5,6 +5,7 @@ A number that is not 0 (criteria, trainers) or 1 (miners) stands below with its 
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 
 import batch_mining
 import criteria
@@ -90,6 +91,26 @@ def test_criteria_ask_for_nothing(name, mine_pairs):
         with pretend_gpu() as reads:
             run(criterion, unit(len(labels)), labels, **compared)
         assert len(reads) == expected + mined, reads
+
+
+def asks_nothing(name: str) -> bool:
+    return not criteria.REGISTRY.module(name).REQUIRES_BATCHMINER and name not in OF_CRITERIA
+
+
+@pytest.mark.skipif(torch.version.cuda is None, reason="a torch that knows no CUDA tensors")
+@pytest.mark.parametrize("name", list(filter(asks_nothing, CRITERIA)))
+def test_criteria_mix_no_tensors_of_the_cpu_in(name):
+    """Torch's own tensors without data, which refuse two devices in one operation, and every question for a value."""
+    n = len(labels_of(criteria.REGISTRY.module(name)))
+    with FakeTensorMode():
+        criterion = build(name)
+        for module in criterion.modules():  # what has been looked at in the first step; `cuda()` itself would ask the driver
+            module.looked = module.looked_at_labels = True
+            for kind, made in ((module._parameters, torch.nn.Parameter), (module._buffers, torch.Tensor.detach)):
+                kind.update({key: made(value.detach().to("cuda")) for key, value in kind.items() if value is not None})
+        loss = criterion(torch.empty(n, points(1).shape[1]).to("cuda"), torch.empty(n, dtype=torch.long).to("cuda"))
+        assert loss.shape == () and loss.device.type == "cuda"
+        assert all(value.device.type == "cuda" for value in criterion.stats.values())
 
 
 def reads_of_a_step(*flags, **how):
