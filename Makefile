@@ -13,7 +13,7 @@ SIZE_gpu = downloads 4.1 GB and takes 7.7 GB of disk on Linux (PyTorch with its 
 SIZE_cpu = downloads 0.4 GB and takes 2 GB of disk (PyTorch without GPU libraries)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long docs lint bench study-data clean environment
+.PHONY: help demo test test-long test-gpu docs lint bench study-data clean environment
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -39,6 +39,9 @@ test: environment  ## environment and all tests but the slow ones
 
 test-long: environment  ## the slow tests: kills and resumes, whole protocols
 	$(BIN)/python -m pytest $(TEST_FLAGS) -m long
+
+test-gpu: environment  ## the tests that need a CUDA device
+	$(BIN)/python -m pytest $(TEST_FLAGS) -m gpu -rs
 
 docs: environment  ## the documentation site in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -43,10 +43,10 @@ class BatchMiner(Miner):
 def _without_own(mined: tuples.Triplets | tuples.Pairs, own: torch.Tensor) -> tuples.Triplets | tuples.Pairs:
     """The tuples that hold no anchor's own image `own` `(B,)`."""
     if isinstance(mined, tuples.Triplets):
-        kept = (own[mined.anchors] != mined.positives) & (own[mined.anchors] != mined.negatives)
+        kept = ((own[mined.anchors] != mined.positives) & (own[mined.anchors] != mined.negatives)).nonzero().squeeze(1)
         return tuples.Triplets(*(column[kept] for column in mined))
     columns = ()
     for anchors, others in (mined[:2], mined[2:]):
-        kept = own[anchors] != others
+        kept = (own[anchors] != others).nonzero().squeeze(1)
         columns += (anchors[kept], others[kept])
     return tuples.Pairs(*columns)

@@ -42,21 +42,28 @@ class BatchMiner(Miner):
         """So many pairs of each kind from each bin; a pair may come several times."""
         distances = pairwise_distances(embeddings, reference.embeddings)  # (B, M)
         pairs = pairs_of_masks(*reference.masks(labels))
+        kinds = [self._sorted(distances[anchors, others]) for anchors, others in (pairs[:2], pairs[2:])]
+        n_filled = torch.stack([(sizes > 0).sum() for _, sizes in kinds]).tolist()  # asked of the device, as the number of pairs
         drawn = ()
-        for anchors, others, count in ((*pairs[:2], self.per_bin[0]), (*pairs[2:], self.per_bin[1])):
-            chosen = self._drawn(distances[anchors, others], count)
+        for anchors, others, kind, n, count in zip(pairs[::2], pairs[1::2], kinds, n_filled, self.per_bin, strict=True):
+            chosen = _drawn(*kind, n, count)
             drawn += (anchors[chosen], others[chosen])
         return Pairs(*drawn)
 
-    def _drawn(self, distances: torch.Tensor, count: int) -> torch.Tensor:
-        """Places in `distances` `(P,)`: `count` from each bin that has any, bin after bin."""
+    def _sorted(self, distances: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Places in `distances` `(P,)`, bin after bin, and the bins' sizes `(n_bins,)`."""
+        sizes = torch.zeros(self.n_bins, dtype=torch.long, device=distances.device)
         if not len(distances):
-            return torch.zeros_like(distances, dtype=torch.long)
+            return torch.zeros_like(distances, dtype=torch.long), sizes
         edges = torch.linspace(0, 1, self.n_bins + 1, dtype=distances.dtype, device=distances.device)
         low, high = distances.aminmax()
         bins = torch.searchsorted(edges, (distances - low) / (high - low).clamp(min=torch.finfo(distances.dtype).tiny), right=True)
         bins, order = torch.sort((bins - 1).clamp(max=self.n_bins - 1), stable=True)
-        sizes = torch.bincount(bins, minlength=self.n_bins)
-        starts = sizes.cumsum(0) - sizes
-        filled = sizes.nonzero()  # (filled bins, 1)
-        return order[(starts[filled] + below(sizes[filled].expand(-1, count))).flatten()]
+        return order, sizes.scatter_add_(0, bins, torch.ones_like(bins))  # bincount would ask the device for the largest
+
+
+def _drawn(order: torch.Tensor, sizes: torch.Tensor, n_filled: int, count: int) -> torch.Tensor:
+    """`count` of the places `order` `(P,)` from each of the `n_filled` bins that have any, bin after bin."""
+    starts = sizes.cumsum(0) - sizes
+    filled = torch.nonzero_static(sizes, size=n_filled)  # (filled bins, 1)
+    return order[(starts[filled] + below(sizes[filled].expand(-1, count))).flatten()]

@@ -39,13 +39,14 @@ class Form(NamedTuple):
 
 
 def apart(labels: torch.Tensor, reference: Reference) -> Apart | None:
-    """The pairs of anchors with `labels` `(B,)` that are no negatives; None where these are many. Asks the device for their number."""
-    classes = Classes(labels, reference)
-    if int(classes.n_positives.sum()) * SHORT > len(labels) * len(reference):
+    """The pairs of anchors with `labels` `(B,)` that are no negatives; None where these are many. Asks the device once, for both numbers."""
+    classes, have_own = Classes(labels, reference), reference.own >= 0
+    n_positives, n_own = torch.stack([classes.n_positives.sum(), have_own.sum()]).tolist()
+    if n_positives * SHORT > len(labels) * len(reference):
         return None
-    anchors, numbers = spread(classes.n_positives)
+    anchors, numbers = spread(classes.n_positives, n_positives)
     positives = classes.positives(anchors, numbers)
-    own_anchors = (reference.own >= 0).nonzero().squeeze(1)
+    own_anchors = torch.nonzero_static(have_own, size=n_own).squeeze(1)
     own = _by_column(own_anchors, reference.own[own_anchors])
     return Apart(anchors, positives, _by_column(torch.cat([anchors, own[0]]), torch.cat([positives, own[1]])), own)
 
@@ -65,8 +66,8 @@ def _blocks(points: torch.Tensor, others: torch.Tensor, pairs: tuple[torch.Tenso
     rows, columns = pairs
     width = max(BLOCK.get(points.device.type, BLOCK["cuda"]) // max(len(points), 1), 1)
     starts, edges = list(range(0, len(others), width)), [0, len(columns)]
-    if len(starts) > 1:
-        edges = torch.searchsorted(columns, torch.tensor([*starts, len(others)], device=columns.device)).tolist()
+    if len(starts) > 1:  # the one place where a reference wider than a block asks the device again
+        edges = torch.searchsorted(columns, torch.arange(0, len(others) + width, width, device=columns.device)).tolist()
     blocks = []
     for start, first, last in zip(starts, edges, edges[1:], strict=False):
         stop = min(start + width, len(others))

@@ -82,7 +82,7 @@ class Criterion(MetricCriterion):
 
     def regulariser(self, distances: torch.Tensor, closeness: torch.Tensor) -> torch.Tensor:
         """R of N points, of their `distances` `(N, P)` to the proxies and their `closeness` `(N, N)` to each other."""
-        margin = torch.as_tensor(self.margin, dtype=distances.dtype, device=distances.device)
+        margin = self.margin.to(distances) if isinstance(self.margin, torch.Tensor) else distances.new_full((), self.margin)
         return _Hierarchy.apply(distances, *reciprocal_triplets(closeness, self.topk, self.per_anchor), margin, self.tau)
 
 
@@ -138,11 +138,14 @@ class _Hierarchy(torch.autograd.Function):
             of_three = torch.maximum(of_two, c)
             two, three = gumbel(a.shape, a) - of_two / tau, gumbel(a.shape, a) - of_three / tau  # logits
             near, far = two.argmax(1, keepdim=True), three.argmax(1, keepdim=True)
-            steps = torch.cat([x.gather(1, near) - x.gather(1, far) for x in (a, b, c)], 1)  # (T', 3)
-            terms = steps * steps.new_tensor([1.0, 1.0, -1.0]) + margin
+            steps = torch.cat(
+                [x.gather(1, one) - x.gather(1, other) for x, one, other in ((a, near, far), (b, near, far), (c, far, near))], 1
+            )
+            terms = steps + margin  # (T', 3)
             active = (near != far) & (terms > 0)
             total += torch.where(near != far, terms.relu(), 0.0).sum()
-            pulls = active.to(a.dtype) * steps.new_tensor([1.0, 1.0, -1.0])  # d loss / d steps
+            pulls = active.to(a.dtype)
+            pulls = torch.cat([pulls[:, :2], -pulls[:, 2:]], 1)  # d loss / d (x at near - x at far)
             up = pulls[:, :1] * a + pulls[:, 1:2] * b + pulls[:, 2:] * c  # what each proxy would add as r_ij; as r_ijk the opposite
             slope_two, slope_three = _through_softmax(two, up), -_through_softmax(three, up)
             of_margin += active.sum()

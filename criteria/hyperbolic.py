@@ -47,8 +47,11 @@ class Criterion(PairCriterion):
         self.stats = pair_means("distance", distances)
         anchors = torch.repeat_interleave(n_positives, output_size=len(losses))  # (P,)
         groups = views_of(labels).index_select(0, anchors) * len(reference) + views  # (i, j) of each positive pair
-        _, group, sizes = torch.unique(groups, return_inverse=True, return_counts=True)
-        return (losses / sizes.index_select(0, group)).sum()
+        ordered = groups.sort().values
+        sizes = torch.searchsorted(ordered, groups, right=True) - torch.searchsorted(
+            ordered, groups
+        )  # as unique has, which waits for the device
+        return (losses / sizes).sum()
 
     def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
         """Of each positive pair the cross-entropy and its view j, of each anchor the number of them; sums of the distances."""

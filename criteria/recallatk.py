@@ -71,9 +71,10 @@ class Criterion(PairCriterion):
         """Of each anchor 1 - its mean recall and its number of positives; sums of the similarities."""
         similarities = batch @ reference.embeddings.T  # (B, M)
         sums, n_positives = pair_sums(similarities, positives, negatives), positives.sum(1, keepdim=True)
-        ks = torch.tensor([k for k in self.ks if k < len(reference)], dtype=batch.dtype, device=batch.device)  # (K,)
-        if len(ks) == 0:
+        ks = [batch.new_full((), k) for k in self.ks if k < len(reference)]  # made on the device: a list would have to be sent there
+        if not ks:
             return (0.0 * similarities.sum(1), n_positives.squeeze(1)), sums
+        ks = torch.stack(ks)  # (K,)
         anchors, others = positive_pairs(positives)  # (P,) each
         own = _ranking.left_out(reference, anchors, others)
         ranks = _ranking.soft_ranks(similarities, anchors, others, own, self.temperature, None).squeeze(0)

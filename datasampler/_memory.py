@@ -104,7 +104,7 @@ class StoringSampler(BatchSampler):
         if not self.update_storage:
             return
         self.storage = self.require_storage().to(embeddings.device)  # a storage from a checkpoint may lie elsewhere
-        indices = torch.as_tensor(indices, device=embeddings.device)
+        indices = torch.as_tensor(indices).to(embeddings.device, non_blocking=True)
         same = indices[:, None] == indices[None, :]  # (B, B)
         last = len(indices) - 1 - same.flip(1).int().argmax(1)  # equal rows write equal values: deterministic on every device
         new = embeddings.to(self.storage.dtype).index_select(0, last)

@@ -27,19 +27,19 @@ def alone():
         yield
 
 
-def spawned(n: int, work, *arguments) -> None:
+def spawned(n: int, work, *arguments, backend="gloo") -> None:
     """`work(rank, *arguments)` in n joined processes; an error of one of them is an AssertionError with its traceback."""
     with tempfile.TemporaryDirectory() as folder:
         with contextlib.suppress(torch.multiprocessing.ProcessExitedException):
-            torch.multiprocessing.spawn(_start, (n, folder, work, arguments), nprocs=n)
+            torch.multiprocessing.spawn(_start, (n, folder, backend, work, arguments), nprocs=n)
         errors = sorted(Path(folder).glob("error_*"), key=lambda path: path.stat().st_mtime)
         assert not errors, errors[0].read_text()
         assert len(list(Path(folder).glob("done_*"))) == n
 
 
-def _start(rank, n, folder, work, arguments):
+def _start(rank, n, folder, backend, work, arguments):
     torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=n)
+    torch.distributed.init_process_group(backend, init_method=f"file://{folder}/store", rank=rank, world_size=n)
     try:
         work(rank, *arguments)
     except BaseException:

@@ -14,6 +14,16 @@ import pytest  # noqa: E402
 from tests import builders  # noqa: E402
 
 
+def pytest_collection_modifyitems(items):
+    """Tests marked `gpu` are skipped where there is no CUDA device."""
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="no CUDA device here"))
+
+
 @pytest.fixture(scope="session")
 def folder_data(tmp_path_factory):
     """A small data set of real images, a folder a class."""

@@ -48,7 +48,7 @@ def same(one, other) -> bool:
 
 
 @pytest.mark.parametrize("tile", [8192, 16])
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_metrics(monkeypatch, tile, device, dtype):
     monkeypatch.setattr(_search, "Limits", functools.partial(_search.Limits, rows=min(1024, tile), columns=tile))

@@ -226,4 +226,5 @@ def three_classes(labels: torch.Tensor) -> Triplets:
     anchors = (classes.n_negatives > 0).nonzero().squeeze(1)
     positives = classes.draw_negatives(anchors)
     negatives, there = classes.draw_strangers(anchors, positives)
+    there = there.nonzero().squeeze(1)  # asked of the device once, as by three masks it is three times
     return Triplets(anchors[there], positives[there], negatives[there])

@@ -44,7 +44,8 @@ class Ball:
         """sqrt(c) times the clipped embeddings `(B, D)`, and their lengths `(B,)`."""
         norms = _root(x.square().sum(1))
         root = self.c**0.5
-        longest = torch.as_tensor(self.clip_r * root, dtype=x.dtype, device=x.device).clamp(max=FARTHEST)
+        longest = self.clip_r * root
+        longest = (longest.to(x) if isinstance(longest, torch.Tensor) else x.new_full((), longest)).clamp(max=FARTHEST)
         long = norms * root > longest
         lengths = torch.where(long, longest, norms * root)
         return x * torch.where(long, longest / torch.where(norms > 0, norms, 1.0), root)[:, None], lengths

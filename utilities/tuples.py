@@ -107,9 +107,7 @@ def as_triplets(tuples: "Triplets | Pairs") -> Triplets:
     sorted_anchors = tuples.anchors_n[by_anchor]
     first = torch.searchsorted(sorted_anchors, tuples.anchors_p)
     counts = torch.searchsorted(sorted_anchors, tuples.anchors_p, right=True) - first  # negatives that each pair meets
-    pair = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
-    start = torch.cumsum(counts, 0) - counts
-    offset = torch.arange(len(pair), device=pair.device) - start[pair]
+    pair, offset = spread(counts)
     negatives = tuples.negatives[by_anchor[first[pair] + offset]]
     return Triplets(tuples.anchors_p[pair], tuples.positives[pair], negatives)
 
@@ -132,12 +130,13 @@ class Sets(NamedTuple):
     negatives: torch.Tensor
 
 
-def spread(counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Owner i occurs `counts[i]` times, numbered from 0: `(owners, numbers)`, each `(sum of counts,)`.
+def spread(counts: torch.Tensor, total: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Owner i occurs `counts[i]` times, numbered from 0: `(owners, numbers)`, each `(total,)`.
 
-    The sum is the one size that is asked of the device.
+    `total`, the sum of `counts`, is the one size that is asked of the device, where it is not given.
     """
-    owners = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts, output_size=int(counts.sum()))
+    total = int(counts.sum()) if total is None else total
+    owners = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts, output_size=total)
     before = torch.cumsum(counts, 0) - counts
     return owners, torch.arange(len(owners), device=counts.device) - before[owners]
 

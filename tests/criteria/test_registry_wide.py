@@ -137,7 +137,7 @@ def test_on_a_gpu_labels_are_looked_at_once(name, monkeypatch):
         know(build(name), (), {"labels": torch.tensor([0, N_CLASSES]).as_subclass(OnGpu)})
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.gpu
 @every_criterion
 def test_an_unknown_label_is_refused_on_a_gpu_at_the_first_step(name):
     criterion = build(name).cuda()

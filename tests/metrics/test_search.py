@@ -5,7 +5,6 @@ Limits are made small, so that a few hundred samples fill several blocks and til
 
 import numpy as np
 import pytest
-import torch
 
 import metrics
 from metrics._search import Limits, Search
@@ -108,7 +107,7 @@ def test_pruning_where_nothing_waits_for_some_blocks():
     assert work.scores == each_once(400, 16)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("limits", [Limits(), Limits(columns=32, rows=8, sample=20)])
 def test_on_a_gpu(limits):
     features, labels = random_space(spread=2.0, seed=8)

@@ -144,7 +144,7 @@ def test_bad_groups_are_one_line(groups_of, words):
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("limits", LIMITS)
 def test_on_a_gpu(limits):
     features, labels = random_space(spread=2.0, seed=31)

@@ -1,0 +1,265 @@
+"""On a GPU: values and gradients are the CPU's, no step waits where it need not, half precision and several processes. `make test-gpu`.
+
+What is compared draws its random numbers on the CPU, in float64. Some cases run on the CPU as well, so that the tests themselves are tested.
+"""
+
+import contextlib
+import copy
+import functools
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+
+import batch_mining
+import criteria
+from metrics import _kmeans
+from tests import _processes
+from tests.criteria.test_registry_wide import N_CLASSES, build, run
+from tests.datasampler.made import draw, make_sampler
+from tests.test_host_reads import CRITERIA, MINERS, OF_CRITERIA, OF_MINERS, labels_of, reference, unit
+from tests.utilities.test_chunks import WAYS, Network, of_loss, rounding, trained
+from utilities.runtime import Runtime
+from utilities.tuples import Pairs
+
+EXACT = {"rtol": 1e-8, "atol": 1e-10}
+
+
+def everywhere(names, on_cpu=()):
+    """Each name on a GPU, some also on the CPU."""
+    cases = [pytest.param(name, "cuda", marks=pytest.mark.gpu) for name in names]
+    return pytest.mark.parametrize(("name", "device"), cases + [(name, "cpu") for name in on_cpu])
+
+
+@pytest.fixture
+def put(monkeypatch):
+    """`put("cpu")`: from now on runs are there, whatever the machine has."""
+
+    def there(device: str) -> torch.device:
+        place = torch.device(device, 0) if device == "cuda" else torch.device(device)
+        monkeypatch.setattr(Runtime, "_device", staticmethod(lambda gpus: place))
+        return place
+
+    return there
+
+
+class DrawnOnCpu(TorchFunctionMode):
+    """Inside, random numbers for any device come from the CPU's generator."""
+
+    BY_SIZE = (torch.rand, torch.randn, torch.randint, torch.randperm)
+    ALIKE = (torch.rand_like, torch.randn_like, torch.bernoulli)
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if function in self.BY_SIZE:
+            device = kwargs.pop("device", None)
+            return function(*args, **kwargs).to(device or "cpu")
+        if function in self.ALIKE:
+            return function(args[0].cpu(), *args[1:], **kwargs).to(args[0].device)
+        return function(*args, **kwargs)
+
+
+def moved(tensors: dict, device) -> dict:
+    return {name: tensor.to(device) for name, tensor in tensors.items()}
+
+
+def same_loss(name: str, device: str, mine_pairs: bool, compared: dict) -> None:
+    """Value, gradient by the embeddings and by each parameter, as on the CPU."""
+    labels = labels_of(criteria.REGISTRY.module(name))
+    batch = unit(len(labels)).double()
+    on_cpu = build(name, mine_pairs=mine_pairs).double()
+    elsewhere = copy.deepcopy(on_cpu).to(device)
+    with DrawnOnCpu():
+        expected = run(on_cpu, batch, labels, **compared)
+        found = run(elsewhere, batch.to(device), labels.to(device), **moved(compared, device))
+    for one, other in zip((*expected[:2], *expected[2]), (*found[:2], *found[2]), strict=True):
+        assert other.device.type == device
+        torch.testing.assert_close(other.cpu(), one, **EXACT)
+    assert expected[1].abs().sum() > 0
+
+
+@pytest.mark.parametrize("mine_pairs", [False, True])
+@everywhere(CRITERIA, on_cpu=["hier", "triplet", "vicreg"])
+def test_criteria_are_those_of_the_cpu(name, device, mine_pairs):
+    if mine_pairs and not getattr(criteria.REGISTRY.module(name), "MINES_PAIRS", False):
+        pytest.skip("takes no miner's pairs")
+    same_loss(name, device, mine_pairs, {})
+
+
+@everywhere([n for n in CRITERIA if getattr(criteria.REGISTRY.module(n), "COMPARES_SAMPLES", True)], on_cpu=["contrastive", "fastap"])
+def test_criteria_with_a_reference_are_those_of_the_cpu(name, device):
+    for n_classes in (N_CLASSES, 60):  # the negatives of few positives are met in blocks
+        compared = reference(labels_of(criteria.REGISTRY.module(name)), n_classes)
+        same_loss(name, device, False, {**compared, "reference": compared["reference"].double()})
+
+
+@pytest.mark.parametrize("against", [False, True])
+@everywhere(MINERS, on_cpu=["distance", "uniform_histogram"])
+def test_miners_find_the_tuples_of_the_cpu(name, device, against):
+    labels = labels_of(batch_mining.REGISTRY.module(name))
+    batch, compared = unit(len(labels)).double(), reference(labels, 6) if against else {}
+    compared = {**compared, "reference": compared["reference"].double()} if against else {}
+    mined, miners = [], []
+    for place in ("cpu", device):
+        miners.append(batch_mining.select(name, loss="triplet", embed_dim=batch.shape[1]))
+        torch.manual_seed(3)
+        with DrawnOnCpu():
+            mined.append(miners[-1](batch.to(place), labels.to(place), **moved(compared, place)))
+    assert type(mined[0]) is type(mined[1]) and sum(map(len, mined[0])) > 0
+    for one, other in zip(*mined, strict=True):
+        assert other.device.type == device and torch.equal(one, other.cpu())
+    assert isinstance(mined[0], Pairs) or len(mined[0][0]) == miners[1].stats["tuples"]
+    for statistic, value in miners[0].stats.items():
+        torch.testing.assert_close(miners[1].stats[statistic].cpu(), value, **EXACT)
+
+
+@contextlib.contextmanager
+def at_most(waits: int):
+    """Fails where the GPU is waited for more often; on the CPU nothing is seen."""
+    before = torch.cuda.get_sync_debug_mode() if torch.cuda.is_available() else 0
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        try:
+            if torch.cuda.is_available():
+                torch.cuda.set_sync_debug_mode("warn" if waits else "error")
+            yield
+        finally:
+            if torch.cuda.is_available():
+                torch.cuda.set_sync_debug_mode(before)
+    told = [str(warning.message) for warning in seen if "synchronizing CUDA operation" in str(warning.message)]
+    assert len(told) <= waits, told
+
+
+@pytest.mark.gpu
+def test_a_wait_is_an_error_or_counted():
+    x = torch.arange(3.0, device="cuda")
+    with pytest.raises(RuntimeError, match="synchronizing"), at_most(0):
+        x.sum().item()
+    with pytest.raises(AssertionError), at_most(1):
+        assert [x.sum().item(), x.max().item()] == [3, 2]
+    with at_most(2):
+        assert x.tolist() == [0, 1, 2]
+
+
+@everywhere(MINERS, on_cpu=["semihard"])
+def test_miners_wait_for_a_size(name, device):
+    labels = labels_of(batch_mining.REGISTRY.module(name)).to(device)
+    batch, miner = unit(len(labels)).to(device), batch_mining.select(name)
+    miner(batch, labels)
+    with at_most(OF_MINERS.get(name, 1)):
+        miner(batch, labels)
+
+
+@everywhere(CRITERIA, on_cpu=["softmax"])
+def test_a_step_waits_for_no_more_than_its_criterion(put, name, device):
+    """From images to the moved parameters, clipping included; the labels are looked at once, in the first step."""
+    put(device)
+    module = criteria.REGISTRY.module(name)
+    mined = OF_MINERS.get((module.ALLOWED_MINING_OPS or ["distance"])[0], 1) if module.REQUIRES_BATCHMINER else 0
+    small = ["--loss_hier_n_proxies", "25"] if name == "hier" else []
+    made, step, done, _ = trained(0, *of_loss(name), *small, "--clip_grad_norm", "1", dtype=torch.float32, steps=2)
+    batch = next(iter(_pinned(made)))
+    with at_most(OF_CRITERIA.get(name, 0) + mined):
+        done = step(batch)
+    assert torch.isfinite(done.loss) and done.loss.device.type == device
+
+
+def _pinned(made):
+    """Batches as the loader gives them."""
+    from tests.utilities.test_chunks import batches
+
+    for batch in batches(made.VIEWS, 1):
+        yield type(batch)(*(part.pin_memory() if torch.cuda.is_available() else part for part in batch))
+
+
+quiet = functools.partial(Network, False, False)  # draws nothing
+
+
+@pytest.mark.parametrize("chunk_size", [0, 5])
+@pytest.mark.parametrize(
+    ("name", "flags", "device"), [pytest.param(*way, "cuda", marks=pytest.mark.gpu) for way in WAYS] + [("s2sd", WAYS[-2][1], "cpu")]
+)
+def test_trainers_steps_are_those_of_the_cpu(put, name, flags, device, chunk_size):
+    loss = [] if "--loss" in flags else ["--loss", "contrastive" if "--memory_size" in flags else "margin"]
+    states = []
+    for where in ("cpu", device):
+        place = put(where)
+        with DrawnOnCpu():
+            made, _, done, _ = trained(chunk_size, "--trainer", name, *loss, *flags, network=quiet, stand_in=False)
+        assert all(step.loss.device.type == place.type for step in done)
+        states.append({key: value.cpu() for key, value in made.state_dict().items() if torch.is_tensor(value)})
+    for key, value in states[0].items():
+        torch.testing.assert_close(states[1][key], value, rtol=1e-7, atol=1e-9 * rounding(key), msg=lambda said, key=key: f"{key}: {said}")
+
+
+SAMPLERS = ["d2_coreset", "greedy_coreset", "disthist_batchmatch", "fid_batchmatch"]
+
+
+@everywhere(SAMPLERS, on_cpu=["d2_coreset"])
+def test_a_samplers_storage_stays_where_the_embeddings_are(name, device):
+    epochs, storages = [], []
+    for place in ("cpu", device):
+        sampler = make_sampler(name, [8] * 6, dtype=torch.float64, bs=8, samples_per_class=2, data_batchmatch_bigbs=24)
+        new = torch.randn(8, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(7)).to(place)
+        sampler.replace_storage_entries(new, torch.arange(8))  # brings the storage there
+        with at_most(0):
+            sampler.replace_storage_entries(new, _host(torch.arange(8, 16)))
+        assert sampler.storage.device.type == place
+        storages.append(sampler.storage.cpu())
+        with DrawnOnCpu():
+            epochs.append(draw(sampler, seed=2))
+    assert torch.equal(*storages) and epochs[0].shape == epochs[1].shape
+
+
+def _host(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.pin_memory() if torch.cuda.is_available() else tensor
+
+
+@everywhere(["torch"], on_cpu=["torch"])
+def test_k_means_are_those_of_the_cpu(name, device):
+    rng = np.random.default_rng(0)
+    features = (rng.integers(0, 40, (600, 1)) * 10 + rng.standard_normal((600, 5))).astype(np.float32)
+    expected = _kmeans.kmeans(features, 40)
+    clusters = _kmeans.kmeans(features, 40, device=device)
+    assert (clusters == expected).mean() > 0.999  # but for rounding: those halfway between two
+    assert len(np.unique(clusters)) == len(np.unique(expected))
+
+
+def precise(precision: str) -> tuple[dict, Runtime]:
+    made, step, done, _ = trained(0, "--loss", "softmax", "--precision", precision, dtype=torch.float32, network=quiet, steps=2)
+    assert all(torch.isfinite(one.loss) and one.gradient_norm > 0 for one in done)
+    return {name: value.float().cpu() for name, value in made.state_dict().items()}, step.runtime
+
+
+@everywhere(["bfloat16", "float16"], on_cpu=["bfloat16"])
+def test_half_precision_is_near_float32(put, name, device):
+    put(device)
+    (found, runtime), (expected, _) = precise(name), precise("float32")
+    assert runtime.device.type == device and runtime.scaler.is_enabled() == (name == "float16")
+    for key, value in expected.items():
+        torch.testing.assert_close(found[key], value, rtol=0.05, atol=0.01)
+
+
+@pytest.mark.gpu
+def test_the_scaler_leaves_out_a_step_that_overflows():
+    made, step, _, _ = trained(0, "--loss", "softmax", "--precision", "float16", dtype=torch.float32, network=quiet, steps=1)
+    parameters = [value.clone() for value in made.parameters()]
+    scale = step.runtime.scaler.get_scale()
+    loss = sum(value.sum() for value in made.parameters())
+    step.runtime.step(loss * 1e37, step.optimizer)  # finite, but not times the scale
+    assert all(map(torch.equal, parameters, made.parameters())) and step.runtime.scaler.get_scale() == scale / 2
+
+
+@pytest.mark.gpu
+def test_two_processes_on_one_gpu_step_as_one():
+    """By nccl where its version lets two ranks share a device, else by gloo, as main.py does; both with tensors on the GPU."""
+    cases = [(0, of_loss(loss), {"network": quiet}) for loss in ("margin", "softmax")]
+    cases.append((4, ["--loss", "contrastive", "--memory_size", "30", "--memory_start", "1"], {"network": quiet}))
+    try:
+        _processes.spawned(2, _processes.same_steps, cases, backend="cpu:gloo,cuda:nccl")
+    except AssertionError as error:
+        if "Duplicate GPU" not in str(error) and "invalid usage" not in str(error):
+            raise
+        _processes.spawned(2, _processes.same_steps, cases)

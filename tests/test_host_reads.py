@@ -1,0 +1,226 @@
+"""No step reads a value back from the device, except the size of a mined batch: how often each criterion, miner and trainer asks, on a stand-in.
+
+A number that is not 0 (criteria, trainers) or 1 (miners) stands below with its reason; it is to be exactly so.
+"""
+
+import pytest
+import torch
+from torch._subclasses import FakeTensorMode
+
+import batch_mining
+import criteria
+from tests.criteria.test_registry_wide import ADAPTERS, N_CLASSES, build, points, run
+from tests.pretend_gpu import GPU, pretend_gpu
+from tests.utilities.test_chunks import WAYS, batches, of_loss, trained
+
+OF_MINERS = {
+    "angular": 2,  # of the positive pairs, then of the triplets: a row for every pair that could be would take O(B^3) memory
+    "uniform_histogram": 2,  # of the pairs, then of the bins that have any
+    "intra_random": 0,  # always B triplets
+    "packaged": 0,  # always B / 3
+}
+WITH_A_REFERENCE = {"intra_random": 2, "packaged": 1}  # of the anchors that have positives there, of their classes; of the triplets there
+OF_CRITERIA = {
+    "hier": 2,  # of the anchors among the samples, of those among the proxies
+    "hyperbolic": 2,  # of the views, of the positive pairs
+    **dict.fromkeys(("lifted_original", "ntxent", "pnp", "recallatk", "smoothap", "tupletmargin"), 1),  # of the positive pairs
+}
+IN_BLOCKS = {  # against a reference in which positives are few, and many: the size that decides it, see criteria/_streams.py, and their own
+    **dict.fromkeys(("circle", "snr_contrastive", "supcon"), (1, 1)),
+    **dict.fromkeys(("ntxent", "tupletmargin"), (1, 2)),
+    "multisimilarity": (2, 1),  # of the positives that it keeps
+}
+OF_TRAINERS = {"adversarial": 1, "cascaded": 3, "diva": 2, "s2sd": 1}  # beside the miner's: their own triplets, pairs, a head's miner
+
+LABELS = torch.tensor([0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4])
+TRIPLETS = torch.tensor([0, 0, 1, 2, 2, 3, 4, 4, 5, 1, 1, 2])
+MINERS = [name for name in batch_mining.REGISTRY.names() if name not in ADAPTERS]  # what another package asks is not ours
+CRITERIA = [name for name in criteria.REGISTRY.names() if name not in ADAPTERS]
+
+
+def unit(n: int) -> torch.Tensor:
+    return torch.nn.functional.normalize(points(n))
+
+
+def reference(labels: torch.Tensor, n_classes: int, size: int = 240) -> dict:
+    """Other images, behind those of the batch itself."""
+    others = torch.cat([labels, torch.arange(size) % n_classes])
+    return {"reference": unit(len(others)), "reference_labels": others, "own": torch.arange(len(labels))}
+
+
+def labels_of(module) -> torch.Tensor:
+    if getattr(module, "NEEDS_TWO_VIEWS", False):
+        return torch.arange(12) // 2
+    return TRIPLETS if getattr(module, "NEEDS_TRIPLETS", False) else LABELS
+
+
+@pytest.mark.parametrize("name", MINERS)
+def test_miners_ask_for_a_size(name):
+    miner, labels = batch_mining.select(name), labels_of(batch_mining.REGISTRY.module(name))
+    compared = reference(labels, 6)
+    miner(unit(len(labels)), labels)  # what is looked at once a run
+    with pretend_gpu() as reads:
+        miner(unit(len(labels)), labels)
+    assert len(reads) == OF_MINERS.get(name, 1), reads
+    with pretend_gpu() as reads:
+        miner(unit(len(labels)), labels, **compared)
+    assert len(reads) == {**OF_MINERS, **WITH_A_REFERENCE}.get(name, 1), reads
+
+
+@pytest.mark.parametrize("mine_pairs", [False, True])
+@pytest.mark.parametrize("name", CRITERIA)
+def test_criteria_ask_for_nothing(name, mine_pairs):
+    module = criteria.REGISTRY.module(name)
+    if mine_pairs and not getattr(module, "MINES_PAIRS", False):
+        pytest.skip("takes no miner's pairs")
+    criterion, labels = build(name, mine_pairs=mine_pairs), labels_of(module)
+    mined = OF_MINERS.get((module.ALLOWED_MINING_OPS or ["distance"])[0], 1) if criterion.batchminer else 0
+    with pretend_gpu():
+        run(criterion, unit(len(labels)), labels)  # labels are looked at once a run
+    with pretend_gpu() as reads:
+        run(criterion, unit(len(labels)), labels)
+    assert len(reads) == OF_CRITERIA.get(name, 0) + mined, reads
+    if not getattr(module, "COMPARES_SAMPLES", True):
+        return
+    own = (OF_CRITERIA.get(name, 0),) * 2 if criterion.batchminer else IN_BLOCKS.get(name, (OF_CRITERIA.get(name, 0),) * 2)
+    for n_classes, expected in zip((60, N_CLASSES), own, strict=True):  # 5 and 40 positives an anchor, of 252
+        criterion = build(name, mine_pairs=mine_pairs, n_classes=n_classes)
+        compared = reference(labels, n_classes)
+        with pretend_gpu():
+            run(criterion, unit(len(labels)), labels, **compared)
+        with pretend_gpu() as reads:
+            run(criterion, unit(len(labels)), labels, **compared)
+        assert len(reads) == expected + mined, reads
+
+
+def asks_nothing(name: str) -> bool:
+    return not criteria.REGISTRY.module(name).REQUIRES_BATCHMINER and name not in OF_CRITERIA
+
+
+@pytest.mark.skipif(torch.version.cuda is None, reason="a torch that knows no CUDA tensors")
+@pytest.mark.parametrize("name", list(filter(asks_nothing, CRITERIA)))
+def test_criteria_mix_no_tensors_of_the_cpu_in(name):
+    """Torch's own tensors without data, which refuse two devices in one operation, and every question for a value."""
+    n = len(labels_of(criteria.REGISTRY.module(name)))
+    with FakeTensorMode():
+        criterion = build(name)
+        for module in criterion.modules():  # what has been looked at in the first step; `cuda()` itself would ask the driver
+            module.looked = module.looked_at_labels = True
+            for kind, made in ((module._parameters, torch.nn.Parameter), (module._buffers, torch.Tensor.detach)):
+                kind.update({key: made(value.detach().to("cuda")) for key, value in kind.items() if value is not None})
+        loss = criterion(torch.empty(n, points(1).shape[1]).to("cuda"), torch.empty(n, dtype=torch.long).to("cuda"))
+        assert loss.shape == () and loss.device.type == "cuda"
+        assert all(value.device.type == "cuda" for value in criterion.stats.values())
+
+
+def reads_of_a_step(*flags, **how):
+    """What the third step of a trainer asks of the device, but for the optimiser, whose counters of steps lie on the CPU."""
+    made, step, _, _ = trained(0, *flags, dtype=torch.float32, steps=2, **how)
+    step.runtime.device, step.runtime._check_every = GPU, 25
+    of_optimizer = step.optimizer.step
+    with pretend_gpu() as reads:
+
+        def paused():
+            with reads.pause():
+                return of_optimizer()
+
+        step.optimizer.step = paused
+        (batch,) = batches(made.VIEWS, 1)
+        done = step(batch)
+    assert torch.isfinite(done.loss)
+    return reads
+
+
+@pytest.mark.parametrize(("name", "flags"), WAYS)
+def test_a_trainers_step_asks_for_what_it_mines(name, flags):
+    against = "--memory_size" in flags
+    loss = [] if "--loss" in flags else ["--loss", "contrastive" if against else "margin"]
+    reads = reads_of_a_step("--trainer", name, *loss, *flags, stand_in=False)
+    alone = "--adversarial_generator_epochs" in flags  # its first epoch trains the generator alone
+    mined = 0 if "softmax" in flags or alone or name == "cascaded" else 1 + against
+    second_head = name == "s2sd" and "8" in flags
+    assert len(reads) == OF_TRAINERS.get(name, 0) + mined + second_head, reads
+
+
+@pytest.mark.parametrize("loss", CRITERIA)
+def test_a_step_asks_for_no_more_than_its_criterion(loss):
+    module = criteria.REGISTRY.module(loss)
+    mined = OF_MINERS.get((module.ALLOWED_MINING_OPS or ["distance"])[0], 1) if module.REQUIRES_BATCHMINER else 0
+    small = ["--loss_hier_n_proxies", "25"] if loss == "hier" else []
+    reads = reads_of_a_step(*of_loss(loss), *small, "--clip_grad_norm", "1")
+    assert len(reads) == OF_CRITERIA.get(loss, 0) + mined, reads
+
+
+X, MASK = torch.arange(6.0), torch.arange(6) % 2 == 0
+WAITS = {
+    "item": lambda: X[0].item(),
+    "float": lambda: float(X.sum()),
+    "if": lambda: bool((X > 0).all()),
+    "as an index": lambda: X[torch.tensor(2)],
+    "tolist": lambda: X.tolist(),
+    "cpu": lambda: X.cpu(),
+    "to the cpu": lambda: X.to("cpu"),
+    "numpy": lambda: X.numpy(),
+    "nonzero": lambda: MASK.nonzero(),
+    "mask": lambda: X[MASK],
+    "values at a mask": lambda: X.clone().__setitem__(MASK, X[:3]),
+    "masked_select": lambda: X.masked_select(MASK),
+    "unique": lambda: X.unique(),
+    "bincount": lambda: X.long().bincount(),
+    "repeat_interleave": lambda: X.repeat_interleave(X.long()),
+    "equal": lambda: torch.equal(X, X),
+    "inverse": lambda: torch.linalg.inv(torch.eye(2)),
+    "a list": lambda: torch.tensor([1.0, 2.0], device=X.device),
+    "a number": lambda: torch.as_tensor(1.0, device=X.device),
+    "new_tensor": lambda: X.new_tensor([1.0]),
+    "an index of a list": lambda: X[[0, 1]],
+    "in the backward pass": lambda: _Reading.apply(X.clone().requires_grad_()).backward(),
+}
+WAITS_NOT = {
+    "sum": lambda: X.sum(),
+    "index": lambda: X[MASK.long()],
+    "one value at a mask": lambda: X.clone().__setitem__(MASK, 0.0),
+    "where": lambda: torch.where(MASK, X, 0.0),
+    "nonzero_static": lambda: torch.nonzero_static(MASK, size=3),
+    "sized repeat": lambda: X.repeat_interleave(X.long(), output_size=15),
+    "unchecked inverse": lambda: torch.linalg.inv_ex(torch.eye(2)).inverse,
+    "filled": lambda: torch.full((), 2.0, device=X.device) + X.new_full((), 1.0),
+    "arange": lambda: torch.arange(3, device=X.device),
+    "to the device": lambda: X.to(X.device).to(X),
+    "sort": lambda: X.sort().values,
+}
+
+
+class _Reading(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.sum()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.new_full((6,), gradient.item())
+
+
+@pytest.mark.parametrize("kind", WAITS)
+def test_the_stand_in_counts_what_waits(kind):
+    with pretend_gpu() as reads:
+        WAITS[kind]()
+    assert len(reads) >= 1
+    with pretend_gpu() as reads, reads.pause():
+        WAITS[kind]()
+    assert len(reads) == 0
+
+
+@pytest.mark.parametrize("kind", WAITS_NOT)
+def test_the_stand_in_counts_nothing_else(kind):
+    with pretend_gpu() as reads:
+        WAITS_NOT[kind]()
+    assert len(reads) == 0, reads
+
+
+def test_the_stand_in_says_where_and_looks_like_a_gpu():
+    with pretend_gpu() as reads:
+        assert X.device == GPU and X.is_cuda and torch.zeros(2, device=X.device).device.type == "cuda"
+        X[0].item()
+    assert "tests/test_host_reads.py" in str(reads)
+    assert X.device.type == "cpu"
