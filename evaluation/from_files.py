@@ -64,13 +64,13 @@ def space(path: str, arrays: dict, gallery_path: str | None = None, gallery: dic
     if gallery is None and not both:
         return Space(arrays["features"], arrays["labels"], groups=_groups(arrays)), "", None
     queries = _checked(path, arrays)
-    return _in_itself(queries) if gallery is None else _in_another(queries, _checked(gallery_path, gallery))
+    return in_itself(queries) if gallery is None else _in_another(queries, _checked(gallery_path, gallery))
 
 
 def draws(path: str, arrays: dict):
     """Yield the space of each draw of the file's gallery but the first, which `space` gives; none where it is not drawn."""
     for draw in arrays.get("role_draws", [])[1:]:
-        yield _in_itself(_checked(path, {**arrays, "role_draws": draw[None]}))[0]
+        yield in_itself(_checked(path, {**arrays, "role_draws": draw[None]}))[0]
 
 
 def _checked(path: str, arrays: dict) -> Embeddings:
@@ -108,7 +108,7 @@ def _of_role(file: Embeddings, role: str) -> np.ndarray:
     return rows
 
 
-def _in_itself(file: Embeddings) -> tuple[Space, str, np.ndarray]:
+def in_itself(file: Embeddings) -> tuple[Space, str, np.ndarray]:
     """The queries of a file in its gallery."""
     rows, kept = _of_role(file, "queries"), _of_role(file, "gallery")
     if not file.roles.differ:
@@ -177,8 +177,7 @@ def _own(queries: Embeddings, gallery: Embeddings) -> np.ndarray:
 
 def _described(found: Space, roles: galleries.Roles | None) -> str:
     """In words who searches where; `roles` of the one file, where there is one."""
-    sequences = {"query_sequences": found.query_sequences, "reference_sequences": found.reference_sequences}
-    lone = int((metrics.findable(found.labels, found.reference_labels, found.exclude, **sequences)[0] == 0).sum())
+    lone = int((found.findable()[0] == 0).sum())
     if roles is not None:
         return galleries.described(roles, len(found.gallery()[1]), "its gallery", lone)
     return galleries.told(

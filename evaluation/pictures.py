@@ -112,10 +112,8 @@ def worst_queries(compared: spaces.Compared, seed: int) -> tuple[np.ndarray, lis
 
 def findable(compared: spaces.Compared) -> np.ndarray:
     """`(N,)` samples of its class that each query can find."""
-    space = compared.space
-    sequences = space.query_sequences, space.query_sequences if space.reference is None else space.reference_sequences
-    _, labels, exclude = space.gallery()
-    return spaces.findable(space.labels, labels, exclude, sequences, compared.parents, compared.reference_parents)[0]
+    space, parents = compared.space, (compared.parents, compared.reference_parents)
+    return spaces.findable(space.labels, *space.gallery()[1:], space.sequences(), *parents)[0]
 
 
 def nearest(compared: spaces.Compared, queries: np.ndarray, count: int) -> list[np.ndarray]:

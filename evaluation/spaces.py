@@ -57,10 +57,18 @@ class Space(NamedTuple):
             return self.features, self.labels, np.arange(len(self.features))
         return self.reference, self.reference_labels, self.exclude
 
+    def sequences(self) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Those of the queries and of what they search in."""
+        return self.query_sequences, self.query_sequences if self.reference is None else self.reference_sequences
+
+    def findable(self) -> tuple[np.ndarray, np.ndarray]:
+        """See `findable`."""
+        return findable(self.labels, *self.gallery()[1:], self.sequences())
+
     def part(self, rows: np.ndarray, kept: np.ndarray) -> "Space":
         """The queries `rows` in the part `kept` of what they search in, both ascending indices."""
         reference, reference_labels, exclude = self.gallery()
-        of_reference = self.query_sequences if self.reference is None else self.reference_sequences
+        of_reference = self.sequences()[1]
         places = np.full(len(reference) + 1, -1)  # one more, for queries that are not in the reference: index -1
         places[kept] = np.arange(len(kept))
         sequences = taken(self.query_sequences, rows), taken(of_reference, kept)
