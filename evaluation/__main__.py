@@ -105,13 +105,19 @@ def list_outliers(flags) -> list[outliers.Outlier]:
     return found
 
 
-def take_ball(flags, arrays: dict) -> None:
-    """Under `--eval_space hyperbolic` give the flags of the ball that were not given the values with which the embeddings were written, if any."""
+def written_flags(arrays: dict) -> dict:
+    """The flags of the evaluation that wrote the file; none where it says nothing of them."""
     try:
         written = json.loads(str(arrays.get("flags", "{}")))
     except ValueError:
-        return
-    for name in ("eval_space_c", "eval_space_clip_r") if flags.eval_space != "euclidean" and isinstance(written, dict) else ():
+        return {}
+    return written if isinstance(written, dict) else {}
+
+
+def take_ball(flags, arrays: dict) -> None:
+    """Under `--eval_space hyperbolic` give the flags of the ball that were not given the values with which the embeddings were written, if any."""
+    written = written_flags(arrays)
+    for name in ("eval_space_c", "eval_space_clip_r") if flags.eval_space != "euclidean" else ():
         if getattr(flags, name) is None and isinstance(written.get(name), int | float):
             setattr(flags, name, written[name])
 
