@@ -100,7 +100,7 @@ class Task:
         self.place, self.flags = place, flags
         self.is_run = (place / PARAMETERS).exists()
         if not place.is_dir():
-            raise UserError(f"{PROGRAM} {place}: no such folder; give a run folder or the folder of a data set")
+            raise UserError(f"{place}: no such folder; give a run folder or the folder of a data set")
         own = RunFolder(place).flags if self.is_run else {}
         arch = flags.arch or (None if self.is_run else "resnet50")
         self.about = Namespace(**{
