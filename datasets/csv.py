@@ -39,7 +39,9 @@ def add_arguments(group) -> None:
 def check(opt) -> None:
     """The table is needed. Raises UserError."""
     if opt.dataset_csv is None:
-        raise UserError("--dataset csv needs --dataset_csv FILE, a table with the columns label, path, split, is_query, is_gallery")
+        raise UserError(
+            "--dataset csv needs --dataset_csv FILE, a table with the columns label, path, split and perhaps is_query, is_gallery"
+        )
 
 
 def has_validation(opt) -> bool:

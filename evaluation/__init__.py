@@ -4,6 +4,7 @@ What is compared with what: spaces.py. Pictures: pictures.py, charts.py. What is
 """
 
 import contextlib
+import itertools
 import math
 import statistics
 import time
@@ -191,8 +192,8 @@ def _score(embedded: dict, opt, runtime) -> dict:
         about["uncounted"] = float("nan")
     for evaltype in opt.evaltypes if measured else ():
         for split, parts in spaces.build(embedded, evaltype, opt).items():
-            found = [_values(parts, opt.evaluation_metrics, about), *_further_draws(embedded, split, evaltype, opt, about)]
-            means = {name: _mean([values[name] for values in found if name in values]) for name in found[0]}
+            draws = itertools.chain([parts], _further_draws(embedded, split, evaltype, opt))
+            means = over_draws(draws, opt.evaluation_metrics, about)
             scores[split].update({named(evaltype, name, opt.evaltypes): value for name, value in means.items()})
     return scores
 
@@ -203,12 +204,21 @@ def _values(parts: list, names: list[str], about: dict) -> dict:
     return {name: _mean([found[name] for found in values]) for name in values[0]}
 
 
-def _further_draws(embedded: dict, split: str, evaltype: str, opt, about: dict):
-    """Of a split whose gallery is drawn at random, the values of the metrics that search, in each draw but the first."""
-    names = [name for name in opt.evaluation_metrics if metrics.searches(name)]
-    for dataset in galleries.draws(embedded[split].dataset)[1:] if names else ():
+def over_draws(draws, names: list[str], about: dict) -> dict:
+    """Metric -> value of the draws of a split's gallery, each a list of spaces: means of the metrics that search, the others of the first draw."""
+    found, searching = [], [name for name in names if metrics.searches(name)]
+    for parts in draws:
+        found.append(_values(parts, searching if found else names, about))
+        if not searching:
+            break
+    return {name: _mean([values[name] for values in found if name in values]) for name in found[0]}
+
+
+def _further_draws(embedded: dict, split: str, evaltype: str, opt):
+    """Of a split whose gallery is drawn at random, the spaces of each draw but the first."""
+    for dataset in galleries.draws(embedded[split].dataset)[1:]:
         drawn = {**embedded, split: embedded[split]._replace(dataset=dataset)}
-        yield _values(spaces.build(drawn, evaltype, opt)[split], names, about)
+        yield spaces.build(drawn, evaltype, opt)[split]
 
 
 def what_stays(metric_names: list[str], opt) -> list[str]:

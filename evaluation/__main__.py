@@ -2,8 +2,9 @@
 
 The file holds `features` `(N, D)` and `labels` `(N,)`; with `reference_features` `(M, D)` and `reference_labels` `(M,)` the former are
 queries that search in the latter, where `exclude` `(N,)` may say which sample of the reference a query itself is (-1: none).
-`is_query` and `is_gallery` `(N,)` say instead which rows search in which, `sequence` `(N,)` which never find each other. `groups` `(N,)`:
-super-classes, for metrics that compare these.
+`is_query` and `is_gallery` `(N,)` say instead which rows search in which, `sequence` `(N,)` which never find each other, `role_draws`
+`(D, N)` which are the gallery in each of D draws, over which what searches is the mean; the other rows ask. `groups` or `super_names`
+`(N,)`: super-classes, for metrics that compare these.
 
 `python -m evaluation QUERIES.npz --gallery GALLERY.npz`: the queries of one file in the gallery of another. Both may be dumped by
 `--dump_embeddings`; a query does not find the image of its own path. Where both name their classes, they go by these.
@@ -13,6 +14,7 @@ super-classes, for metrics that compare these.
 
 import argparse
 import functools
+import itertools
 import json
 import zipfile
 from pathlib import Path
@@ -83,7 +85,7 @@ def read(path: str, optional: tuple[str, ...] = OF_REFERENCE + ROLES) -> dict:
 
 def read_queries(path: str, has_gallery: bool, with_names: bool = False) -> dict:
     """See `read`. Raises UserError also where an array needs a reference that is not there."""
-    arrays = read(path, (*OF_REFERENCE, *ROLES, GROUPS, "flags", *NAMES * (has_gallery or with_names)))
+    arrays = read(path, (*OF_REFERENCE, *ROLES, *GROUPS, "flags", *NAMES * (has_gallery or with_names)))
     extra = next((name for name in arrays if name in OF_REFERENCE and not (has_gallery and name == "exclude")), None)
     if "reference_features" not in arrays and extra is not None:
         raise UserError(f"{path}: {extra} needs reference_features" + ", or --gallery" * (extra == "exclude"))
@@ -103,13 +105,19 @@ def list_outliers(flags) -> list[outliers.Outlier]:
     return found
 
 
-def take_ball(flags, arrays: dict) -> None:
-    """Under `--eval_space hyperbolic` give the flags of the ball that were not given the values with which the embeddings were written, if any."""
+def written_flags(arrays: dict) -> dict:
+    """The flags of the evaluation that wrote the file; none where it says nothing of them."""
     try:
         written = json.loads(str(arrays.get("flags", "{}")))
     except ValueError:
-        return
-    for name in ("eval_space_c", "eval_space_clip_r") if flags.eval_space != "euclidean" and isinstance(written, dict) else ():
+        return {}
+    return written if isinstance(written, dict) else {}
+
+
+def take_ball(flags, arrays: dict) -> None:
+    """Under `--eval_space hyperbolic` give the flags of the ball that were not given the values with which the embeddings were written, if any."""
+    written = written_flags(arrays)
+    for name in ("eval_space_c", "eval_space_clip_r") if flags.eval_space != "euclidean" else ():
         if getattr(flags, name) is None and isinstance(written.get(name), int | float):
             setattr(flags, name, written[name])
 
@@ -134,7 +142,9 @@ def main(argv: list[str] | None = None) -> dict | list:
         print(line)
     measured_by = {"ball": metrics.ball(flags), "rerank": metrics.reranking(flags)}
     device = "cuda" if flags.evaluate_on_gpu else "cpu"
-    values = space.compute(flags.evaluation_metrics, seed=seeds, device=device, progress=True, **measured_by)
+    about = {"seed": seeds, "device": device, "progress": True, **measured_by}
+    further = from_files.draws(flags.file, arrays) if flags.gallery is None else ()
+    values = evaluation.over_draws(([one] for one in itertools.chain([space], further)), flags.evaluation_metrics, about)
     scores = {Path(flags.file).stem: values}
     size, dimensions = arrays["features"].shape
     classes = f"{len(np.unique(arrays['labels'])):,} classes"

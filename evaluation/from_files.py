@@ -13,9 +13,9 @@ from evaluation.spaces import Space
 from utilities.errors import UserError
 
 OF_REFERENCE = ("reference_features", "reference_labels", "exclude")
-ROLES = ("is_query", "is_gallery", "sequence")
+ROLES = ("is_query", "is_gallery", "sequence", "role_draws")
 NAMES = ("paths", "class_names")
-GROUPS = "groups"  # super-classes of the queries
+GROUPS = ("groups", "super_names")  # super-classes: the first of them that the file has; --dump_embeddings writes the second
 
 
 class Embeddings(NamedTuple):
@@ -41,6 +41,11 @@ class Embeddings(NamedTuple):
         return self.arrays.get("class_names", self.labels if self.labels.dtype.kind == "U" else None)
 
 
+def _groups(arrays: dict) -> np.ndarray | None:
+    """`(N,)` super-classes; None where the file says nothing of them."""
+    return next((arrays[name] for name in GROUPS if name in arrays), None)
+
+
 def space(path: str, arrays: dict, gallery_path: str | None = None, gallery: dict | None = None) -> tuple[Space, str, np.ndarray | None]:
     """The space that is measured, in words who searches where, and the rows of the file that are the queries; None: all.
 
@@ -54,12 +59,18 @@ def space(path: str, arrays: dict, gallery_path: str | None = None, gallery: dic
         if both:
             raise UserError(f"{path}: it has reference_features and {both[0]}: one of them says who searches where, leave out the other")
         reference = [arrays.get(name) for name in OF_REFERENCE]
-        found = Space(arrays["features"], arrays["labels"], *reference, groups=arrays.get(GROUPS))
+        found = Space(arrays["features"], arrays["labels"], *reference, groups=_groups(arrays))
         return found, f"searched in {len(reference[0]):,}", None
     if gallery is None and not both:
-        return Space(arrays["features"], arrays["labels"], groups=arrays.get(GROUPS)), "", None
+        return Space(arrays["features"], arrays["labels"], groups=_groups(arrays)), "", None
     queries = _checked(path, arrays)
-    return _in_itself(queries) if gallery is None else _in_another(queries, _checked(gallery_path, gallery))
+    return in_itself(queries) if gallery is None else _in_another(queries, _checked(gallery_path, gallery))
+
+
+def draws(path: str, arrays: dict):
+    """Yield the space of each draw of the file's gallery but the first, which `space` gives; none where it is not drawn."""
+    for draw in arrays.get("role_draws", [])[1:]:
+        yield in_itself(_checked(path, {**arrays, "role_draws": draw[None]}))[0]
 
 
 def _checked(path: str, arrays: dict) -> Embeddings:
@@ -68,17 +79,24 @@ def _checked(path: str, arrays: dict) -> Embeddings:
         size = metrics.EmbeddingSpace(arrays["features"], arrays["labels"], query_sequences=arrays.get("sequence")).size
     except UserError as error:
         raise UserError(f"{path}: {str(error).replace('query_sequences', 'sequence')}") from error
-    for name in ("is_query", "is_gallery", *NAMES):
+    for name in ("is_query", "is_gallery", *NAMES, *GROUPS):
         array = arrays.get(name)
         if array is not None and array.shape != (size,):
             raise UserError(f"{path}: {name} has shape {array.shape}: ({size},) is expected, one for each row of features")
-        if array is not None and name not in NAMES and (array.dtype.kind not in "biu" or not np.isin(array, (0, 1)).all()):
+        if array is not None and name in ROLES and (array.dtype.kind not in "biu" or not np.isin(array, (0, 1)).all()):
             raise UserError(f"{path}: {name} holds something else than true and false")
     sequence = arrays.get("sequence")
     if sequence is not None and sequence.dtype.kind == "U":
         names, sequence = np.unique(sequence, return_inverse=True)
         sequence = np.where(names[sequence] == "", -1, sequence)
     about = SimpleNamespace(is_query=arrays.get("is_query"), is_gallery=arrays.get("is_gallery"), sequences=sequence)
+    draws = arrays.get("role_draws")
+    if draws is not None:
+        if draws.dtype != bool or draws.ndim != 2 or draws.shape[1] != size or not len(draws):
+            raise UserError(
+                f"{path}: role_draws must be (D, {size}), true where a row is in the gallery of a draw; it is {draws.shape} of {draws.dtype}"
+            )
+        about = SimpleNamespace(is_query=~draws[0], is_gallery=draws[0], sequences=sequence, role_draws=draws)
     return Embeddings(path, arrays, galleries.of(about, size))
 
 
@@ -90,17 +108,17 @@ def _of_role(file: Embeddings, role: str) -> np.ndarray:
     return rows
 
 
-def _in_itself(file: Embeddings) -> tuple[Space, str, np.ndarray]:
+def in_itself(file: Embeddings) -> tuple[Space, str, np.ndarray]:
     """The queries of a file in its gallery."""
     rows, kept = _of_role(file, "queries"), _of_role(file, "gallery")
     if not file.roles.differ:
-        found = Space(file.features, file.labels, query_sequences=file.arrays.get("sequence"), groups=file.arrays.get(GROUPS))
+        found = Space(file.features, file.labels, query_sequences=file.arrays.get("sequence"), groups=_groups(file.arrays))
         return found, _described(found, file.roles), rows
     places = np.full(file.roles.size, -1)
     places[kept] = np.arange(len(kept))
     pool = Space(file.features[file.roles.pool], file.labels[file.roles.pool])
     sequences = (taken(file.arrays.get("sequence"), which) for which in (rows, kept))
-    groups = taken(file.arrays.get(GROUPS), rows)
+    groups = taken(_groups(file.arrays), rows)
     found = Space(file.features[rows], file.labels[rows], file.features[kept], file.labels[kept], places[rows], *sequences, pool, groups)
     return found, _described(found, file.roles), rows
 
@@ -126,7 +144,7 @@ def _in_another(queries: Embeddings, gallery: Embeddings) -> tuple[Space, str, n
     exclude = places[_own(queries, gallery)[rows]]
     sequences = [file.arrays.get("sequence") for file in (queries, gallery)]
     sequences = [None, None] if sequences[0] is None or sequences[1] is None else [sequences[0][rows], sequences[1][kept]]
-    groups = taken(queries.arrays.get(GROUPS), rows)
+    groups = taken(_groups(queries.arrays), rows)
     apart = rows[exclude < 0]
     pool = Space(*(np.concatenate([a[apart], b[kept]]) for a, b in ((queries.features, gallery.features), labels)))
     found = Space(queries.features[rows], labels[0][rows], gallery.features[kept], labels[1][kept], exclude, *sequences, pool, groups)
@@ -159,8 +177,7 @@ def _own(queries: Embeddings, gallery: Embeddings) -> np.ndarray:
 
 def _described(found: Space, roles: galleries.Roles | None) -> str:
     """In words who searches where; `roles` of the one file, where there is one."""
-    sequences = {"query_sequences": found.query_sequences, "reference_sequences": found.reference_sequences}
-    lone = int((metrics.findable(found.labels, found.reference_labels, found.exclude, **sequences)[0] == 0).sum())
+    lone = int((found.findable()[0] == 0).sum())
     if roles is not None:
         return galleries.described(roles, len(found.gallery()[1]), "its gallery", lone)
     return galleries.told(

@@ -21,7 +21,7 @@ class Images(NamedTuple):
 class Roles(NamedTuple):
     """Rows of a split: `queries`, `gallery`, and `either`, ascending; each None where it is all of them. `sequences` `(N,)` or None.
 
-    `names`: of the sequences, number -> name, or None.
+    `names`: of the sequences, number -> name, or None. `draws`: galleries that are drawn, of which these are the roles of the first.
     """
 
     size: int
@@ -30,6 +30,7 @@ class Roles(NamedTuple):
     either: np.ndarray | None = None
     sequences: np.ndarray | None = None
     names: dict | None = None
+    draws: int = 1
 
     @property
     def differ(self) -> bool:
@@ -50,7 +51,8 @@ def of(dataset, size: int) -> Roles:
     sequences = getattr(dataset, "sequences", None)
     rows = (None if flags.all() else np.flatnonzero(flags) for flags in (query, gallery, query | gallery))
     sequences = None if sequences is None or (np.asarray(sequences) < 0).all() else np.asarray(sequences)
-    return Roles(size, *rows, sequences, getattr(dataset, "sequence_names", None))
+    draws = getattr(dataset, "role_draws", None)
+    return Roles(size, *rows, sequences, getattr(dataset, "sequence_names", None), 1 if draws is None else len(draws))
 
 
 class _Drawn:
@@ -134,16 +136,20 @@ def described(roles: Roles, searched: int, where: str, lone: int) -> str:
     of_query, of_gallery = (taken(np.arange(roles.size), rows) for rows in (roles.queries, roles.gallery))
     sequences = None if roles.sequences is None else len(np.unique(roles.sequences[roles.sequences >= 0]))
     pool = None if roles.pool is None else len(roles.pool)
-    return told(len(of_query), searched, where, len(np.intersect1d(of_query, of_gallery)), pool, sequences, lone)
+    return told(len(of_query), searched, where, len(np.intersect1d(of_query, of_gallery)), pool, sequences, lone, roles.draws)
 
 
-def told(queries: int, searched: int, where: str, both: int, pool: int | None, sequences: int | None, lone: int) -> str:
+def told(queries: int, searched: int, where: str, both: int, pool: int | None, sequences: int | None, lone: int, draws: int = 1) -> str:
     """See `described`. both: images that are query and gallery. pool: those of class-wise numbers, None where roles do not differ."""
     said = []
     if pool is not None:
         said.append(f"{queries:,} queries search in {searched:,} images, {where}")
         said.append(f"{both:,} images are query and gallery, none finds itself" if both else "no image is query and gallery")
-        said.append(f"k-means, distances and spectra are of queries and gallery together, {pool:,} images")
+        said.append(f"k-means, pairs, distances and spectra are of queries and gallery together, {pool:,} images")
+    if draws > 1:
+        said.append(
+            f"the first of {draws} drawn galleries, over which retrieval metrics are means; pictures and query results are of the first"
+        )
     if sequences is not None:
         said.append(f"images of one sequence, of {sequences:,}, never find each other")
     if lone:

@@ -55,8 +55,8 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
     """Write `embeddings_<split>.npz` for each split, with several evaltypes `embeddings_<split>_<evaltype>.npz`. Returns the paths.
 
     A file holds `features` `(N, D)` float32 as they were measured, after --eval_pca, `labels` `(N,)`, `paths`, `class_names` and `super_names` `(N,)`
-    where the data set knows them, `is_query`, `is_gallery` and `sequence` `(N,)` where these are not the same for all, and `flags`, the JSON of the
-    evaluation's flags. `python -m evaluation` reads it. Under `--eval_space hyperbolic` features are the tangent vectors, the flags name the ball,
+    where the data set knows them, `is_query`, `is_gallery` and `sequence` `(N,)` where these are not the same for all, `role_draws` `(D, N)` where the
+    gallery is drawn (not with --eval_pca, which each draw has its own of), and `flags`, the JSON of the evaluation's flags. `python -m evaluation` reads it. Under `--eval_space hyperbolic` features are the tangent vectors, the flags name the ball,
     and `points` `(N, D)` float32 are the points of the Poincare ball. Where `folder` has a file of that name already, it goes to the folder
     `instead`, if that is given.
     """
@@ -67,6 +67,8 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
     features = {evaltype: spaces.projected(embedded, evaltype, opt) for evaltype in opt.evaltypes}
     for split, e in embedded.items():
         about = {**queries.described(e), **galleries.dumped(galleries.of(e.dataset, len(e.labels)))}
+        if opt.eval_pca is None and (draws := getattr(e.dataset, "role_draws", None)) is not None:
+            about["role_draws"] = draws
         if (supers := pictures.super_classes(e)) is not None:
             about["super_names"] = supers
         for evaltype in opt.evaltypes:

@@ -21,7 +21,7 @@ import evaluation
 import metrics
 from datasets._images import Image, ImageSet
 from datasets._layout import SUFFIXES
-from evaluation import charts, outputs, pictures, spaces
+from evaluation import charts, from_files, galleries, outputs, pictures, spaces
 from runs import reports
 from runs.folder import PARAMETERS, RunFolder
 from utilities.errors import OneLineParser, UserError, one_line_errors
@@ -100,7 +100,7 @@ class Task:
         self.place, self.flags = place, flags
         self.is_run = (place / PARAMETERS).exists()
         if not place.is_dir():
-            raise UserError(f"{PROGRAM} {place}: no such folder; give a run folder or the folder of a data set")
+            raise UserError(f"{place}: no such folder; give a run folder or the folder of a data set")
         own = RunFolder(place).flags if self.is_run else {}
         arch = flags.arch or (None if self.is_run else "resnet50")
         self.about = Namespace(**{
@@ -148,6 +148,11 @@ class Task:
         return evaluation.of_type(
             self.embed(self.network, images, "embedding test", False), getattr(self.about, "evaltypes", ["discriminative"])[0]
         )
+
+    @property
+    def measured_by(self) -> dict:
+        """The run's `--eval_space` and `--rerank`."""
+        return {"ball": metrics.ball(self.about), "rerank": metrics.reranking(self.about)} if self.is_run else {}
 
     @property
     def out(self) -> Path:
@@ -199,27 +204,40 @@ def near_duplicates(test: np.ndarray, others: dict[str, np.ndarray], threshold: 
     return Found(np.minimum(similarity, 1.0)[order], first[order], second[order], split[order])
 
 
-def without(names: list[str], features: np.ndarray, dataset, concerned: np.ndarray) -> tuple[dict, dict, int]:
+def without(names: list[str], features: np.ndarray, dataset, concerned: np.ndarray, **measured_by) -> tuple[dict, dict, int]:
     """The metrics of the test images, those without the concerned ones, and how many queries these leave without an image of their class.
 
     Args:
-        dataset: the test images. concerned: `(N,)` whether an image is left out, as query and as reference.
+        dataset: the test images, whose queries search in their gallery. concerned: `(N,)` whether an image is left out, as query and as
+            reference. measured_by: `ball` and `rerank` of `metrics.compute`.
 
-    A query whose class has no other image left is no query any more, but others can still find it.
+    A query whose class has no other image left is no query any more, but others can still find it. Where the gallery is drawn, values are
+    means over the draws, and the count is of the first.
     """
+    draws = [_both(names, features, drawn, concerned) for drawn in galleries.draws(dataset)]
+    complete, reduced = (evaluation.over_draws(([draw[k]] for draw in draws), names, measured_by) for k in range(2))
+    return complete, reduced, draws[0][2]
+
+
+def _both(names: list[str], features: np.ndarray, dataset, concerned: np.ndarray) -> tuple[spaces.Space, spaces.Space, int]:
+    """The space of the test images, that without the concerned ones, and how many queries this leaves alone; see `without`."""
     labels = np.array([label for _, label in dataset.image_list])
-    groups = None
+    roles = galleries.of(dataset, len(labels))
+    arrays = {"features": features, "labels": labels, "sequence": roles.sequences}
     if any(map(metrics.needs_groups, names)):
-        groups = np.array([str(dataset.super_labels[label]) for label in labels.tolist()])
-    sizes, kept = np.bincount(labels), np.flatnonzero(~concerned)
-    left = np.bincount(labels[kept], minlength=len(sizes))
-    asking = np.flatnonzero((left[labels[kept]] > 1) | (sizes[labels[kept]] == 1))  # places in `kept`
-    if not len(asking):
+        arrays["groups"] = np.array([str(dataset.super_labels[label]) for label in labels.tolist()])
+    complete = from_files.in_itself(from_files.Embeddings("test", arrays, roles))[0]
+    asking, kept = (np.flatnonzero(~galleries.taken(concerned, rows)) for rows in (roles.queries, roles.gallery))
+    alone = np.ones(len(asking), dtype=bool)
+    if len(asking) and len(kept):
+        alone = (complete.part(asking, kept).findable()[0] == 0) & (complete.findable()[0][asking] > 0)
+    if alone.all():
         raise UserError(f"{int(concerned.sum())} of {len(labels)} test images have near-duplicates, no query is left: raise --threshold")
-    part = None if groups is None else groups[kept][asking]
-    queries = kept[asking]
-    reduced = metrics.compute(names, features[queries], labels[queries], features[kept], labels[kept], exclude=asking, groups=part)
-    return metrics.compute(names, features, labels, groups=groups), reduced, len(kept) - len(asking)
+    reduced = complete.part(asking[~alone], kept)
+    if complete.pool is not None:
+        left = roles.pool[~concerned[roles.pool]]
+        reduced = reduced._replace(pool=spaces.Space(features[left], labels[left]))
+    return complete, reduced, int(alone.sum())
 
 
 def write_pairs(path: Path, found: Found, test, others: dict) -> None:
@@ -271,7 +289,7 @@ def measure(place: str, flags) -> dict:
     found = near_duplicates(features, theirs, flags.threshold)
     concerned = np.zeros(len(test), dtype=bool)
     concerned[found.test] = True
-    scores, reduced, alone = without(flags.evaluation_metrics, task.embeddings(features), test, concerned)
+    scores, reduced, alone = without(flags.evaluation_metrics, task.embeddings(features), test, concerned, **task.measured_by)
     try:
         task.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

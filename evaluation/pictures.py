@@ -35,7 +35,7 @@ def draw(folder: Path, embedded: dict, split: str, opt, title: str) -> list[Path
     kept = [_subset(embedded[source].dataset, rows) for source, rows in zip(shown.sources, shown.kept, strict=True)]
     images = _subset(embedded[split].dataset, shown.rows), ConcatDataset(kept)
     searched = f"on {split}" + (
-        f" in {', '.join(shown.sources)}" if shown.sources != [split] else " in its gallery" if shown.rows is not None else ""
+        f" in {', '.join(shown.sources)}" if shown.sources != [split] else " in its gallery" if shown.space.pool is not None else ""
     )
     paths = [folder / "sample_recoveries.png"]
     queries = sample_queries(shown.space.labels, opt.seed)
@@ -112,10 +112,8 @@ def worst_queries(compared: spaces.Compared, seed: int) -> tuple[np.ndarray, lis
 
 def findable(compared: spaces.Compared) -> np.ndarray:
     """`(N,)` samples of its class that each query can find."""
-    space = compared.space
-    groups = space.query_sequences, space.query_sequences if space.reference is None else space.reference_sequences
-    _, labels, exclude = space.gallery()
-    return spaces.findable(space.labels, labels, exclude, groups, compared.parents, compared.reference_parents)[0]
+    space, parents = compared.space, (compared.parents, compared.reference_parents)
+    return spaces.findable(space.labels, *space.gallery()[1:], space.sequences(), *parents)[0]
 
 
 def nearest(compared: spaces.Compared, queries: np.ndarray, count: int) -> list[np.ndarray]:

@@ -20,8 +20,9 @@ LEVELS = ("class_names", "super_labels")  # a data set's names of each --label_h
 class Space(NamedTuple):
     """Queries and what they search in. `exclude` `(N,)`: index of each query in the reference, -1 where it is not there.
 
-    `query_sequences` `(N,)`, `reference_sequences` `(M,)`: sequences, whose images never find each other. `pool`: the space that class-wise
-    numbers are of, where that is not the queries'. `groups` `(N,)`: the queries' super-classes, for metrics that compare these. A super-class whose images are all gallery has a pool alone: `features` is None.
+    `query_sequences` `(N,)`, `reference_sequences` `(M,)`: sequences, whose images never find each other. `groups` `(N,)`: the queries'
+    super-classes, for metrics that compare these. `pool`: the space that class-wise numbers are of, where that is not the queries'. A
+    super-class whose images are all gallery has a pool alone: `features` is None.
     """
 
     features: np.ndarray | None
@@ -56,14 +57,22 @@ class Space(NamedTuple):
             return self.features, self.labels, np.arange(len(self.features))
         return self.reference, self.reference_labels, self.exclude
 
+    def sequences(self) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Those of the queries and of what they search in."""
+        return self.query_sequences, self.query_sequences if self.reference is None else self.reference_sequences
+
+    def findable(self) -> tuple[np.ndarray, np.ndarray]:
+        """See `findable`."""
+        return findable(self.labels, *self.gallery()[1:], self.sequences())
+
     def part(self, rows: np.ndarray, kept: np.ndarray) -> "Space":
         """The queries `rows` in the part `kept` of what they search in, both ascending indices."""
         reference, reference_labels, exclude = self.gallery()
-        of_reference = self.query_sequences if self.reference is None else self.reference_sequences
+        of_reference = self.sequences()[1]
         places = np.full(len(reference) + 1, -1)  # one more, for queries that are not in the reference: index -1
         places[kept] = np.arange(len(kept))
-        groups = taken(self.query_sequences, rows), taken(of_reference, kept)
-        found = Space(self.features[rows], self.labels[rows], reference[kept], reference_labels[kept], places[exclude[rows]], *groups)
+        sequences = taken(self.query_sequences, rows), taken(of_reference, kept)
+        found = Space(self.features[rows], self.labels[rows], reference[kept], reference_labels[kept], places[exclude[rows]], *sequences)
         return found._replace(groups=taken(self.groups, rows))
 
 
@@ -96,8 +105,8 @@ class Plan(NamedTuple):
         """The space of the split's features `rows` `(N', D)` in the features `reference` `(M, D)`, the images of `kept`."""
         own = self.reference_labels is None
         pool = None if self.pool is None else Space(rows[self.pool], self.pool_labels)
-        groups = self.query_sequences, self.reference_sequences
-        return Space(taken(rows, self.rows), self.labels, None if own else reference, self.reference_labels, self.exclude, *groups, pool)
+        sequences = self.query_sequences, self.reference_sequences
+        return Space(taken(rows, self.rows), self.labels, None if own else reference, self.reference_labels, self.exclude, *sequences, pool)
 
     def findable(self) -> tuple[np.ndarray, np.ndarray]:
         """See `findable`."""
@@ -128,13 +137,13 @@ class Compared(NamedTuple):
         return self.space.pool.features, self.space.pool.labels, self.pool_parents
 
 
-def findable(labels, reference_labels, exclude, groups, parents=None, reference_parents=None) -> tuple[np.ndarray, np.ndarray]:
+def findable(labels, reference_labels, exclude, sequences, parents=None, reference_parents=None) -> tuple[np.ndarray, np.ndarray]:
     """`(N,)` images of its class, and images at all, that each query can find; with `parents` in its super-class. See `metrics.findable`."""
     if parents is None:
-        return metrics.findable(labels, reference_labels, exclude, *groups)
+        return metrics.findable(labels, reference_labels, exclude, *sequences)
     apart = max(labels.max(), reference_labels.max()) + 1  # a class in two super-classes counts as two
     inside = labels + apart * parents, reference_labels + apart * reference_parents
-    return metrics.findable(*inside, exclude, *groups)[0], metrics.findable(parents, reference_parents, exclude, *groups)[0]
+    return metrics.findable(*inside, exclude, *sequences)[0], metrics.findable(parents, reference_parents, exclude, *sequences)[0]
 
 
 def scored(splits, opt) -> list[str]:

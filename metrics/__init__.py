@@ -160,24 +160,9 @@ def _usable(device) -> str:
 
 
 def compute(
-    names,
-    features,
-    labels,
-    reference=None,
-    reference_labels=None,
-    clusters=None,
-    *,
-    seed=0,
-    device="cpu",
-    exclude=None,
-    groups=None,
-    progress=False,
-    uncounted=0.0,
-    ball=None,
-    rerank=None,
-    query_sequences=None,
-    reference_sequences=None,
-) -> dict:
+    names, features, labels, reference=None, reference_labels=None, clusters=None, *, seed=0, device="cpu", exclude=None, groups=None,
+    progress=False, uncounted=0.0, ball=None, rerank=None, query_sequences=None, reference_sequences=None,
+) -> dict:  # fmt: skip
     """Metrics of an embedding space. Work that several of them share is done once.
 
     Neighbours are in the order of their float64 distances; of equally distant ones the lower index comes first.

@@ -1,4 +1,4 @@
-"""What a query must not find: its own image, and the images of its own group, such as the frames of one sequence."""
+"""What a query must not find: its own image, and the other images of its own sequence."""
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ def as_exclude(exclude, size: int, reference_size: int) -> np.ndarray:
 
 
 def as_sequences(sequences, size: int, name: str) -> np.ndarray:
-    """`(N,)` of whole numbers, or of names; a negative number, None and "" say: of no group. Raises UserError for anything else."""
+    """`(N,)` of whole numbers, or of names; a negative number, None and "" say: of no sequence. Raises UserError for anything else."""
     sequences = np.asarray(sequences.cpu() if isinstance(sequences, torch.Tensor) else sequences)
     if sequences.dtype.kind == "O":  # None among numbers or names
         given = [one for one in sequences.reshape(-1).tolist() if one is not None]
@@ -32,7 +32,7 @@ def as_sequences(sequences, size: int, name: str) -> np.ndarray:
 
 
 def numbered(query_sequences: np.ndarray, reference_sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """int64 numbers `(N,)`, `(M,)` that are equal where a query must not find a sample: those of no group are of none on either side."""
+    """int64 numbers `(N,)`, `(M,)` that are equal where a query must not find a sample: those of no sequence are of none on either side."""
     if (query_sequences.dtype.kind == "U") != (reference_sequences.dtype.kind == "U"):
         kinds = f"query_sequences are of type {query_sequences.dtype}, reference_sequences of type {reference_sequences.dtype}"
         raise UserError(f"{kinds}: give numbers, or names.")

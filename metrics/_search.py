@@ -7,7 +7,7 @@ reference, whichever is higher. One matrix product for each tile of queries x re
 candidates, scores at or above the cut, are kept and sorted. Where an estimate was too high, the query is searched again.
 
 Ranks are those of float64 distances all the same: `_ties.py` orders neighbours whose float32 scores lie within rounding of each
-other. A query is left out of its own neighbours by its index, and the samples of its own group with it. A search of a set in itself
+other. A query is left out of its own neighbours by its index, and the samples of its own sequence with it. A search of a set in itself
 computes each score once (`_triangle.py`).
 """
 
@@ -176,7 +176,7 @@ class Search:
         return _product(queries, reference, out=scores)
 
     def hidden(self, scores: torch.Tensor, rows: np.ndarray, columns) -> torch.Tensor:
-        """The scores `(B, W)` of queries `rows` with reference samples `columns`, in place -inf where both are of one group."""
+        """The scores `(B, W)` of queries `rows` with reference samples `columns`, in place -inf where both are of one sequence."""
         if self.sequences is None:
             return scores
         queries = torch.from_numpy(self.space.sequences[0][rows]).to(self.device)
@@ -249,7 +249,7 @@ class Search:
                 farthest[row[first]] = np.minimum.reduceat(scores, first)
             start = stop
         farthest[sizes > taken] = LOWEST
-        nearest[(sizes > taken) & np.isinf(nearest)] = LOWEST  # all that were looked at are of the query's group
+        nearest[(sizes > taken) & np.isinf(nearest)] = LOWEST  # all that were looked at are of the query's sequence
         return nearest, farthest
 
     def _pair_scores(self, block: "Block", row: torch.Tensor, column: torch.Tensor) -> np.ndarray:

@@ -45,6 +45,14 @@ class Metric(Base):
         return {"_low": rate.low, "_high": rate.high}.get(self.name.removeprefix("fnmr@fmr"), rate.value)
 
 
+def operating_point(space, fmr: float) -> tuple[float, float]:
+    """The distance below which the nearest share `fmr` of the pairs of two classes lie, and `fnmr@fmr` of a space; NaN without pairs of either kind."""
+    pairs = _pairs.of(space)
+    if not pairs.same or not pairs.other:
+        return float("nan"), float("nan")
+    return float(np.sqrt(thresholds(pairs, (fmr,))[0])), Metric("fnmr@fmr", fmr).value(space)
+
+
 def _rate(space, fmr: float) -> Rate:
     pairs = _pairs.of(space)
     if not pairs.same or not pairs.other:

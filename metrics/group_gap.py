@@ -20,6 +20,7 @@ class Metric(Recall):
         """The gap. Raises UserError where the queries have not two super-classes."""
         if space.groups is None or space.groups.max() == 0:
             there = "a single super-class" if space.groups is not None else "no super-classes"
-            raise UserError(f"metric {self.name!r} compares super-classes, and the data have {there}: leave it out, or give groups")
+            name = self.name.replace("@k", f"@{self.parameter}")
+            raise UserError(f"metric {name!r} compares super-classes, and the data have {there}: leave it out, or give groups")
         recalls = part_means(space.scores([self])[self.name, self.parameter], space.groups)
         return float(recalls.max() - recalls.min())

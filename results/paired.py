@@ -23,7 +23,10 @@ PLAIN = {
     "eval_reference_set": "compared_to_self",
     "tester": "global",
     "label_hierarchy_level": 0,
+    "eval_space": "euclidean",
+    "rerank": None,
 }  # what embeddings of test alone suffice for
+ROLES = ("is_query", "is_gallery", "sequence")  # as `--dump_embeddings` writes them
 DIGITS = 2
 
 
@@ -136,6 +139,7 @@ def _read(run: RecordedRun) -> Queries | None:
             values = {name: file[name].astype(np.float64) for name in MEASURED}
         else:
             unlike = [f"--{flag} {flags[flag]}" for flag, value in PLAIN.items() if flags.get(flag, value) != value]
+            unlike += [f"images with {name}" for name in ROLES if name in names]
             if unlike:
                 raise ValueError(
                     f"{run.name}/{path.name} is of {', '.join(unlike)}: --dump_query_results knows what its queries found there"

@@ -7,7 +7,10 @@ import numpy as np
 from tqdm import tqdm
 
 import metrics
-from evaluation.__main__ import read
+from evaluation import galleries
+from evaluation.__main__ import read, written_flags
+from evaluation.from_files import ROLES
+from metrics import fnmr
 from retrieval import data, explore_page, maps, pairs
 from retrieval.thumbnails import Sheets
 from runs import Embedder
@@ -15,6 +18,7 @@ from utilities.errors import UserError
 from utilities.files import replacing
 
 BINS = 100  # of the histogram of distances
+UNHEEDED = {"eval_reference_set": "compared_to_self", "tester": "global", "eval_space": "euclidean", "rerank": None}  # the plain values
 
 
 class Shown(NamedTuple):
@@ -22,6 +26,7 @@ class Shown(NamedTuple):
 
     features `(N, D)`; labels `(N,)`, and class_names, label -> name; supers: label -> name of the super-class, None where none are known;
     paths: of the images, None where unknown; picture: place -> uint8 `(3, H, W)`, UserError for one that is not there; None without.
+    notes: what the evaluation heeds and the page does not.
     """
 
     title: str
@@ -31,6 +36,7 @@ class Shown(NamedTuple):
     supers: dict | None
     paths: list | None
     picture: object
+    notes: tuple = ()
 
 
 def explore(flags) -> Path:
@@ -56,12 +62,15 @@ def of_run(flags) -> Shown:
     supers = None if None in supers.values() or len(set(supers.values())) < 2 else supers
     labels = np.array([label for _, label in dataset.image_list])
     title = f"{getattr(embedder.opt, 'group', '')}: {flags.split} of {dataset.name}"
-    return Shown(title, embedder(dataset.paths, progress=True), labels, dataset.class_names, supers, dataset.paths, dataset.original)
+    roles, features = galleries.of(dataset, len(labels)), embedder(dataset.paths, progress=True)
+    notes = _unheeded(roles.differ or roles.sequences is not None, vars(embedder.opt))
+    return Shown(title, features, labels, dataset.class_names, supers, dataset.paths, dataset.original, notes)
 
 
 def of_file(path: str) -> Shown:
     """What an .npz file holds, as `--dump_embeddings` writes it. Pictures are those at its paths, where these are still there."""
-    arrays = read(path, optional=("paths", "class_names", "super_names"))
+    arrays = read(path, optional=("paths", "class_names", "super_names", *ROLES, "flags"))
+    apart = {name: arrays.pop(name) for name in (*ROLES, "flags") if name in arrays}
     size = len(arrays["features"])
     for name, array in arrays.items():
         if name != "features" and array.shape != (size,):
@@ -77,7 +86,23 @@ def of_file(path: str) -> Shown:
     from datasets import decode
 
     picture = None if paths is None else lambda place: decode(paths[place])
-    return Shown(Path(path).name, arrays["features"], labels, class_names, supers, paths, picture)
+    return Shown(
+        Path(path).name,
+        arrays["features"],
+        labels,
+        class_names,
+        supers,
+        paths,
+        picture,
+        _unheeded(any(name in apart for name in ROLES), written_flags(apart)),
+    )
+
+
+def _unheeded(has_roles: bool, flags: dict) -> tuple[str, ...]:
+    """In words what of the evaluation's flags, and of the images' roles, the page leaves out."""
+    notes = ["Roles and sequences of the images are not heeded here: each searches among all others."] * has_roles
+    asked = [f"--{name} {flags[name]}" for name, plain in UNHEEDED.items() if flags.get(name, plain) != plain]
+    return *notes, *[f"{', '.join(asked)} of the evaluation: not heeded here, distances are Euclidean and of all images."] * bool(asked)
 
 
 def content(shown: Shown, flags) -> dict:
@@ -94,7 +119,9 @@ def content(shown: Shown, flags) -> dict:
     low, extent = plane.min(0), float(np.ptp(plane, axis=0).max()) or 1.0
     sheets, missing = (None, 0) if flags.no_thumbnails or shown.picture is None else _thumbnails(shown.picture, size)
     notes = [f"Map: {how}. What is near there is mostly near in the space; gaps and sizes mean little."]
-    notes += [f"{missing:,} of {size:,} images cannot be shown: their files are not there, or cannot be decoded."] * (missing > 0)
+    notes += [*shown.notes] + [f"{missing:,} of {size:,} images cannot be shown: their files are not there, or cannot be decoded."] * (
+        missing > 0
+    )
     supers = sorted(set(shown.supers.values())) if shown.supers else None
     return {
         "title": shown.title, "notes": notes, "size": size, "dimensions": space.dimensions, "k": neighbours.shape[1],
@@ -107,7 +134,7 @@ def content(shown: Shown, flags) -> dict:
         "distances": explore_page.packed(away, np.float32), "precision": explore_page.packed(precision, np.float32),
         "meanPrecision": None if np.isnan(precision).all() else float(np.nanmean(precision)),
         "sheets": None if sheets is None else {"images": sheets.addresses(), "side": sheets.side, "across": sheets.across},
-        "confusions": confusions(labels, neighbours[:, 0]), "histogram": histogram(features, labels, flags.fmr, flags.seed),
+        "confusions": confusions(labels, neighbours[:, 0]), "histogram": histogram(space, flags.fmr, flags.seed),
     }  # fmt: skip
 
 
@@ -131,15 +158,13 @@ def confusions(labels: np.ndarray, nearest: np.ndarray) -> list[list]:
     return sorted(found, key=lambda one: (-one[2], -one[3], one[0], one[1]))
 
 
-def histogram(features: np.ndarray, labels: np.ndarray, rates: list[float], seed: int) -> dict:
-    """Shares of the pairs of one class and of two in `BINS` bars from 0 to `most`, and `thresholds`: fmr, distance, fnmr."""
-    same, different, which = pairs.distances(features.astype(np.float32), labels, seed)
+def histogram(space: metrics.EmbeddingSpace, rates: list[float], seed: int) -> dict:
+    """Shares of the pairs of one class and of two in `BINS` bars from 0 to `most`, and `thresholds`: fmr, distance, fnmr (as the metric)."""
+    same, different, which = pairs.distances(space.features.astype(np.float32), space.labels, seed)
     most = float(max((kind.max() for kind in (same, different) if len(kind)), default=1.0)) or 1.0
     bars = [(np.histogram(kind, bins=BINS, range=(0, most))[0] / max(len(kind), 1)).tolist() for kind in (same, different)]
-    thresholds = []
-    for rate in rates if len(different) and len(same) else ():
-        at = pairs.threshold(different, rate)
-        thresholds.append({"fmr": rate, "distance": at, "fnmr": pairs.false_non_match(same, at)})
+    points = [(rate, *fnmr.operating_point(space, rate)) for rate in rates]
+    thresholds = [{"fmr": rate, "distance": at, "fnmr": missed} for rate, at, missed in points if not np.isnan(missed)]
     return {
         "same": bars[0],
         "different": bars[1],

@@ -101,13 +101,13 @@ function histogram() {
   for (let k = 0; k <= 4; k++) svg.append(drawn("text", { x: k * width / 4, y: height - 8, "text-anchor": ["start", "middle", "middle", "middle", "end"][k] }, (k * most / 4).toPrecision(3)));
   svg.append(drawn("text", { x: 4, y: 12, style: "fill:#1f7a2c" }, "pairs of one class"), drawn("text", { x: width - 4, y: 12, "text-anchor": "end", style: "fill:#c22a2a" }, "pairs of two classes"));
   const chosen = thresholds[$("rate").value];
-  if (chosen && chosen.distance !== null && chosen.distance <= most) {
+  if (chosen && chosen.distance <= most) {
     const place = chosen.distance / most * width;
     svg.append(drawn("line", { x1: place, x2: place, y1: 16, y2: floor, stroke: "#000", "stroke-width": 1.5, "stroke-dasharray": "4 3" }));
   }
   $("histogram").replaceChildren(svg);
   $("threshold").textContent = !chosen ? "Without pairs of both kinds there is no threshold."
-    : `fnmr@${chosen.fmr}: ${chosen.fnmr.toFixed(4)}. Images nearer than ${chosen.distance === null ? "any distance" : chosen.distance.toFixed(4)} count as one class: at most ${100 * chosen.fmr} % of the pairs of two classes do, and ${(100 * chosen.fnmr).toFixed(2)} % of the pairs of one class do not.`;
+    : `fnmr@${chosen.fmr}: ${chosen.fnmr.toFixed(4)}. Images nearer than ${chosen.distance.toFixed(4)} count as one class: at most ${100 * chosen.fmr} % of the pairs of two classes do, and ${(100 * chosen.fnmr).toFixed(2)} % of the pairs of one class do not.`;
 }
 
 const head = [`${N.toLocaleString("en")} images of ${content.classes.length.toLocaleString("en")} classes, ${content.dimensions} dimensions, Euclidean distances`];

@@ -1,6 +1,4 @@
-"""Distances of pairs of one class and of two, and the threshold that lets so many of the latter pass: FNMR at an FMR."""
-
-import math
+"""Distances of pairs of one class and of two, for a histogram."""
 
 import numpy as np
 
@@ -53,17 +51,3 @@ def measure(features: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.n
         part = slice(start, start + BLOCK)
         found[part] = np.sqrt(np.square(features[first[part]] - features[second[part]]).sum(1))
     return found
-
-
-def threshold(different: np.ndarray, rate: float) -> float:
-    """The largest threshold t at which at most the share `rate` of pairs of two classes, of distances `different`, match: are nearer than t.
-
-    Infinity where all may match, or there are no such pairs.
-    """
-    allowed = math.floor(rate * len(different) + 1e-9)  # .29 * 100 is below 29
-    return math.inf if allowed >= len(different) else float(np.partition(different, allowed)[allowed])
-
-
-def false_non_match(same: np.ndarray, at: float) -> float:
-    """The share of pairs of one class that are not nearer than the threshold; NaN without such pairs."""
-    return float(np.mean(same >= at)) if len(same) else math.nan

@@ -10,6 +10,7 @@ import evaluation
 import evaluation.__main__ as command
 import metrics
 from evaluation import charts, galleries, outputs, pictures, selectable, spaces
+from evaluation.queries import dump as dump_queries
 from tests.evaluation._made import Images, Network, options, runtime
 from tests.evaluation.test_evaluate import SPLITS, pca
 from utilities.errors import UserError
@@ -234,7 +235,7 @@ def test_what_is_said_once(capsys):
     for words in (
         f"test: {len(queries)} queries search in {len(gallery)} images, its gallery",
         f"{len(set(queries) & set(gallery))} images are query and gallery, none finds itself",
-        f"k-means, distances and spectra are of queries and gallery together, {len(pool_of(test))} images",
+        f"k-means, pairs, distances and spectra are of queries and gallery together, {len(pool_of(test))} images",
         f"{lone} of {len(queries)} queries have no image of their class to find",
         "val: images of one sequence, of ",
     ):
@@ -462,15 +463,55 @@ def test_a_choice_among_equal_epochs_is_refused(metric):
         assert (refused(images, metric) is None) == (len(values) > 1), (names, queries, gallery, sequences, values)
 
 
+def drawn(splits, n_draws=3, seed=4):
+    """The test images with the roles of random draws: one image of each class is the gallery."""
+    generator, names = np.random.default_rng(seed), np.array(splits["testing"].names)
+    draws = np.zeros((n_draws, len(names)), dtype=bool)
+    for draw in draws:
+        draw[[generator.choice(np.flatnonzero(names == name)) for name in sorted(set(names))]] = True
+    splits["testing"].is_gallery, splits["testing"].is_query, splits["testing"].role_draws = draws[0], ~draws[0], draws
+    return splits
+
+
+@pytest.mark.parametrize("flags", [(), ("--rerank", "alpha_qe", "--rerank_n", "3"), ("--eval_space", "hyperbolic", "--eval_no_normalize")])
+def test_embeddings_of_drawn_galleries_measure_as_the_run_does(flags, tmp_path):
+    splits = drawn(splits_with_roles())
+    names = ["e_recall@1", "map_r", "c_recall@1", "e_recall@1_group_gap", "nmi", "fnmr@.1", "opis"]
+    scores, embedded, _ = evaluated(splits, "--splits_to_eval", "val", "test", "--evaluation_metrics", *names, *flags)
+    opt = options("--splits_to_eval", "val", "test", *flags)
+    (*_, path), (*_, of_queries) = outputs.dump(tmp_path, embedded, opt), dump_queries(tmp_path, embedded, opt, 1)
+    more = [flag for flag in flags if flag != "--eval_no_normalize"]
+    values = command.main([str(path), "--evaluation_metrics", *names, "--dump_query_results", str(tmp_path / "q.npz"), *more])
+    assert values == pytest.approx(scores["test"], abs=1e-12)
+    first = dict(np.load(path))
+    del first["role_draws"]
+    np.savez(tmp_path / "first.npz", **first)
+    of_first = command.main([str(tmp_path / "first.npz"), "--evaluation_metrics", *names, *more])
+    assert of_first["e_recall@1"] != values["e_recall@1"] and of_first["nmi"] == values["nmi"]
+    with np.load(of_queries) as run, np.load(tmp_path / "q.npz") as later:
+        assert run["hit"].mean() == pytest.approx(of_first["e_recall@1"], abs=1e-12)  # what queries found is of the first draw
+        for name in ("hit", "ap_at_r", "first_hit", "paths"):
+            assert np.array_equal(run[name], later[name], equal_nan=name == "ap_at_r"), name
+    *_, reduced = outputs.dump(tmp_path, embedded, options("--splits_to_eval", "val", "test", "--eval_pca", "2"))
+    assert "role_draws" not in np.load(reduced)  # each draw has a projection of its own
+    for draws in (first["is_gallery"], first["is_gallery"][None, :-1], first["is_gallery"][None].astype(int), np.zeros((0, 36), bool)):
+        np.savez(tmp_path / "wrong.npz", **first, role_draws=draws)
+        with pytest.raises(UserError, match=r"role_draws must be \(D, 36\)"):
+            command.main([str(tmp_path / "wrong.npz")])
+
+
+def test_of_a_drawn_gallery_it_is_said_what_files_show():
+    splits = drawn(splits_with_roles(sequences=False))
+    said = evaluation.roles(
+        evaluation.loaders(splits, options("--splits_to_eval", "val", "test")), options("--splits_to_eval", "val", "test")
+    )["test"]
+    assert "the first of 3 drawn galleries, over which retrieval metrics are means; pictures and query results are of the first" in said
+
+
 @pytest.mark.parametrize("flags", [(), ("--eval_reference_set", "compared_to_sets_combined"), ("--tester", "same_parent_label")])
 def test_where_the_gallery_is_drawn_the_mean_over_the_draws_is_measured(flags):
-    splits = splits_with_roles(sequences=False)
-    generator = np.random.default_rng(4)
-    names = np.array([name for name in "abcdef" for _ in range(6)])
-    draws = np.zeros((3, len(names)), dtype=bool)
-    for draw in draws:
-        draw[[generator.choice(np.flatnonzero(names == name)) for name in "abcdef"]] = True
-    found = []
+    splits, found = drawn(splits_with_roles(sequences=False)), []
+    draws = splits["testing"].role_draws
     for draw in [*draws, None]:
         splits["testing"].is_gallery, splits["testing"].is_query = (draws[0], ~draws[0]) if draw is None else (draw, ~draw)
         splits["testing"].role_draws = draws if draw is None else None

@@ -124,6 +124,52 @@ def test_a_query_left_alone_is_no_query_but_can_be_found():
         overlap.without(["e_recall@1"], features, Made(labels.tolist()), np.ones(8, dtype=bool))
 
 
+def by_loops(features, labels, test, is_query, is_gallery, concerned):
+    """The share of hits of all queries, that of those which the concerned images leave, and how many these leave alone."""
+
+    def found(query, there):
+        own = test.sequences[query]
+        return [j for j in np.flatnonzero(is_gallery & there) if j != query and (own < 0 or test.sequences[j] != own)]
+
+    def hit(query, there):
+        order = sorted(found(query, there), key=lambda j: np.square(features[j] - features[query]).sum())
+        return bool(order) and labels[order[0]] == labels[query]
+
+    def able(query, there):
+        return any(labels[j] == labels[query] for j in found(query, there))
+
+    everything, left = np.ones(len(labels), bool), np.flatnonzero(is_query & ~concerned)
+    asking = [query for query in left if able(query, ~concerned) or not able(query, everything)]
+    hits = [hit(query, everything) for query in np.flatnonzero(is_query)]
+    return np.mean(hits), np.mean([hit(query, ~concerned) for query in asking]), len(left) - len(asking)
+
+
+@pytest.mark.parametrize("n_draws", [0, 3])
+def test_queries_search_in_their_gallery_and_classwise_numbers_are_of_both(n_draws):
+    generator = np.random.default_rng(2)
+    labels, concerned = np.repeat(np.arange(4), 6), np.arange(24) % 5 == 3
+    features = (generator.normal(size=(4, 5))[labels] + generator.normal(size=(24, 5))).astype(np.float32)
+    test = Made(labels.tolist())
+    test.sequences = np.where(generator.random(24) < 0.6, -1, generator.integers(0, 5, 24))
+    galleries = generator.random((max(n_draws, 1), 24)) < 0.5
+    galleries[0, :6] = np.arange(6) == 3  # the class 0 has a concerned image alone in the gallery: its queries are left alone
+    kinds = [(~gallery, gallery) for gallery in galleries] if n_draws else [(generator.random(24) < 0.6, galleries[0])]
+    (test.is_query, test.is_gallery), test.role_draws = kinds[0], galleries if n_draws else None
+    found, left, alone = overlap.without(["e_recall@1", "nmi", "fnmr@.1"], features, test, concerned)
+    shares, reduced, lone = zip(*[by_loops(features, labels, test, *kind, concerned) for kind in kinds], strict=True)
+    assert found["e_recall@1"] == pytest.approx(np.mean(shares)) and left["e_recall@1"] == pytest.approx(np.mean(reduced))
+    assert found["e_recall@1"] != metrics.compute("e_recall@1", features, labels)["e_recall@1"]
+    assert alone == lone[0] > 0
+    pool = test.is_query | test.is_gallery
+    for values, rows in ((found, pool), (left, pool & ~concerned)):
+        expected = metrics.compute(["nmi", "fnmr@.1"], features[rows], labels[rows])
+        assert {name: values[name] for name in expected} == expected
+    with pytest.raises(UserError, match="no query is left"):
+        overlap.without(["e_recall@1"], features, test, galleries.any(0))
+    with pytest.raises(UserError, match="no query is left"):
+        overlap.without(["e_recall@1"], features, test, test.is_query)
+
+
 @pytest.mark.parametrize("blocks", [(1024, 65536), (3, 4)])
 def test_pairs_against_plain_cosines(monkeypatch, blocks):
     monkeypatch.setattr(overlap, "ROWS", blocks[0])

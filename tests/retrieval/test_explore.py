@@ -13,6 +13,8 @@ import torch
 from PIL import Image
 from sklearn.metrics import pairwise_distances
 
+import metrics
+from metrics import fnmr
 from retrieval import __main__ as retrieval
 from retrieval import explore, maps, pairs, thumbnails
 from runs import Embedder
@@ -85,6 +87,8 @@ def test_numbers_are_those_of_loops(file, page):
     for told in content["histogram"]["thresholds"]:
         assert sum(d < told["distance"] - 1e-6 for d in different) == math.floor(told["fmr"] * 375)
         assert told["fnmr"] == pytest.approx(sum(d >= told["distance"] - 1e-6 for d in same) / 60, abs=1e-9)
+        name = f"fnmr@{told['fmr']:g}".replace("@0.", "@.")
+        assert told["fnmr"] == metrics.compute(name, arrays["features"], labels)[name]
     np.testing.assert_allclose(
         content["histogram"]["same"], np.histogram(same, bins=100, range=(0, content["histogram"]["most"]))[0] / 60, atol=2 / 60
     )
@@ -92,13 +96,31 @@ def test_numbers_are_those_of_loops(file, page):
 
 @pytest.mark.parametrize(
     ("different", "rate", "at"),
-    [([1, 2, 3, 4], 0.5, 3), ([1, 2, 2, 2], 0.5, 2), ([1, 2, 3, 4], 0.1, 1), (list(range(100)), 0.29, 29), ([1.0], 1.0, math.inf), ([], 0.5, math.inf)],
-)  # fmt: skip
+    [
+        ([3, 5, 9, 17], 0.5, 8),
+        ([2, 2, 2, 2], 0.5, 1),
+        ([3, 5, 9], 0.1, 2),
+        ([2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13], 0.29, 3),
+        ([0.5], 0.99, 0.5),
+    ],
+)
 def test_no_more_than_the_rate_match_at_the_threshold(different, rate, at):
-    different = np.array(different, dtype=np.float32)
-    found = pairs.threshold(different, rate)
-    assert found == at and (different < found).sum() <= rate * len(different) + 1e-9
-    assert pairs.false_non_match(np.array([0.5, 2, 3]), 2) == pytest.approx(2 / 3) and math.isnan(pairs.false_non_match(np.array([]), 1))
+    x = np.array([0, 1, *different], dtype=np.float64)[:, None]  # a class of two, each of the others a class of its own
+    labels = np.array([0, 0, *range(1, len(different) + 1)])
+    found, missed = fnmr.operating_point(metrics.EmbeddingSpace(x, labels), rate)
+    apart = sorted(float(abs(x[i, 0] - x[j, 0])) for i in range(len(x)) for j in range(i) if labels[i] != labels[j])
+    assert found == pytest.approx(at) == pytest.approx(apart[math.floor(rate * len(apart) + 1e-9)])
+    assert sum(d < found - 1e-6 for d in apart) <= rate * len(apart) + 1e-9 and missed == float(found - 1e-6 <= 1)
+    assert all(math.isnan(value) for value in fnmr.operating_point(metrics.EmbeddingSpace(x, np.zeros(len(x), int)), rate))
+
+
+def test_what_the_page_does_not_heed_is_said(file, page, tmp_path):
+    flags = np.array(json.dumps({"eval_space": "hyperbolic", "rerank": "alpha_qe", "eval_reference_set": "compared_to_self"}))
+    np.savez(tmp_path / "e.npz", **np.load(file), is_query=np.arange(30) < 9, is_gallery=np.arange(30) > 5, role_draws=np.ones((2, 30), bool), flags=flags)  # fmt: skip
+    retrieval.main(["explore", str(tmp_path / "e.npz"), "--out", str(tmp_path / "p.html"), "--no_thumbnails"])
+    notes = " ".join(written(tmp_path / "p.html")[0]["notes"])
+    assert "Roles and sequences of the images are not heeded" in notes and "--eval_space hyperbolic, --rerank alpha_qe" in notes
+    assert "heeded" not in " ".join(written(page)[0]["notes"])
 
 
 def test_sampled_pairs_are_of_the_kinds_that_they_are_said_to_be(monkeypatch):
