@@ -195,7 +195,9 @@ def get_parser() -> argparse.ArgumentParser:
     add("--datapath", help="value of $datapath, instead of the file's own")
     add("--jobs", type=whole(1, 1000), help="runs at a time (default: as many as --gpus has GPUs for, else 1)")
     add("--gpus", type=whole(0, 1000), metavar="N", **several, help="GPUs for the jobs in turn (default: the lines' own --gpu)")
-    help_nproc = "processes of each run, started by torchrun on this machine, each on a GPU of its own: of --gpus N a job (default: one process)"
+    help_nproc = (
+        "processes of each run, started by torchrun on this machine, each on a GPU of its own: of --gpus N a job (default: one process)"
+    )
     add("--nproc", type=whole(1, 1000), metavar="N", default=1, help=help_nproc)
     add("--list", action="store_true", help="say how each run stands, and stop")
     add("--dry_run", action="store_true", help="check each run by its program's --dry_run: data, network, one batch; nothing is trained")

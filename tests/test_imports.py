@@ -20,7 +20,17 @@ ALLOWED = {
     "search": {"search", "runs", "utilities"},
     "launch": {"launch", "runs", "utilities"},
 }
-SCRIPTS = {"main", "parameters", "Bayesian_Optimization", "Result_Evaluations", "Run_Script", "study", "toy_experiments", "benchmarks", "tests"}
+SCRIPTS = {
+    "main",
+    "parameters",
+    "Bayesian_Optimization",
+    "Result_Evaluations",
+    "Run_Script",
+    "study",
+    "toy_experiments",
+    "benchmarks",
+    "tests",
+}
 HOUSE = {*ALLOWED, *SCRIPTS}
 # The registry imports the plug-ins of the folder that it is given; `from utilities import load_run` is an old name that users know.
 EXCEPTIONS = {"utilities/registry.py": {"*"}, "utilities/__init__.py": {"runs"}}

@@ -65,9 +65,7 @@ class Memory(Further):
     def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
         super().__init__(opt.memory_weight)
         if not getattr(criteria.REGISTRY.module(opt.loss), "COMPARES_SAMPLES", True):
-            raise UserError(
-                f"--memory_size {opt.memory_size}: --loss {opt.loss} compares no samples that a memory could hold"
-            )
+            raise UserError(f"--memory_size {opt.memory_size}: --loss {opt.loss} compares no samples that a memory could hold")
         takes_reference(type(criterion))
         self.start, self.steps, self.queue = opt.memory_start, 0, Queue(opt.memory_size)
         self.average = None if opt.memory_ema is None else MovingAverage(network, opt.memory_ema)
