@@ -112,7 +112,7 @@ if __name__ == "__main__":
     try:
         whole = in_a_process(*about, opt.bs, 0, opt.steps)
     except subprocess.CalledProcessError:
-        whole = {"mib": float("nan"), "seconds": in_a_process(*about, opt.chunk, 0, opt.steps)["seconds"] * opt.bs / opt.chunk}
+        whole = {"mib": float("nan"), "seconds": small["seconds"] * opt.bs / opt.chunk}
     print(
         f"{opt.arch}, {opt.side} x {opt.side}, {opt.loss}, {'cuda' if torch.cuda.is_available() else f'{torch.get_num_threads()} CPU threads'}"
     )
