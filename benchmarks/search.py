@@ -32,6 +32,7 @@ MARGIN = 16  # neighbours beyond those that are needed
 FIRST = 1024  # needed ones that the first attempt goes for, where a metric needs more or all
 SIZES = {
     "cub": (5_924, "cub", [1024, "mAP_1000", "map_r", "mAP", "mrr"]),
+    "half": (30_000, "sop", [10, "mAP_1000"]),
     "sop": (60_502, "sop", [1000, 10, "mAP_1000", "map_r", "mrr"]),
     "large": (200_000, "sop", [10]),
 }
