@@ -110,7 +110,7 @@ def test_a_query_finds_nothing_of_its_own_group():
     x, labels = points(30, seed=11, copies=False)
     groups = np.arange(30) // 4
     space = metrics.EmbeddingSpace(x, labels)
-    space.groups = groups, groups
+    space.sequences = groups, groups
     found = KReciprocal(6, 3).search(space).run([Need(np.full(30, 20), "every")])
     final = dense(distances_of(x), 6, 3, 0.3)
     for block in found:
