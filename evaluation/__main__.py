@@ -9,6 +9,9 @@ queries that search in the latter, where `exclude` `(N,)` may say which sample o
 `python -m evaluation QUERIES.npz --gallery GALLERY.npz`: the queries of one file in the gallery of another. Both may be dumped by
 `--dump_embeddings`; a query does not find the image of its own path. Where both name their classes, they go by these.
 
+`python -m evaluation FEATURES.npy --labels LABELS.npy [--gallery GALLERY.npy --gallery_labels LABELS.npy]`: features `(N, D)` of an .npy file stay
+in it, a memory map of which one block at a time is read, and may be larger than memory.
+
 `python -m evaluation RUN --outliers` lists the training images of a run with --loss subcenter_arcface that lie far from their class.
 """
 
@@ -37,12 +40,15 @@ REQUIRED = ("features", "labels")
 
 def parser() -> argparse.ArgumentParser:
     """The command's own flags."""
-    parser = OneLineParser(prog=PROGRAM, description="Measure embeddings from an .npz file.", allow_abbrev=False)
+    parser = OneLineParser(prog=PROGRAM, description="Measure embeddings from an .npz or .npy file.", allow_abbrev=False)
     help_file = "an .npz file with features (N, D) and labels (N,); optional reference_features, reference_labels, exclude, or is_query, is_gallery, sequence"
+    help_labels = "the .npy file with the labels (N,) of FILE, where that is an .npy file of features, which are read through a memory map"
     help_metrics = f"what to measure, names of `python main.py --list metrics` (default: {' '.join(DEFAULT_METRICS)})"
     parser.add_argument("file", help=f"{help_file}; with --outliers a run folder, or the embeddings of its training images")
-    help_gallery = "the .npz file in whose gallery the queries of the first file search; class-wise numbers are of both together"
+    parser.add_argument("--labels", default=None, metavar="FILE", help=help_labels)
+    help_gallery = "the file, .npz or .npy, in whose gallery the queries of the first file search; class-wise numbers are of both together"
     parser.add_argument("--gallery", default=None, metavar="FILE", help=help_gallery)
+    parser.add_argument("--gallery_labels", default=None, metavar="FILE", help="the .npy file with the labels of an .npy --gallery")
     parser.add_argument("--evaluation_metrics", nargs="+", default=DEFAULT_METRICS, metavar="METRIC", help=help_metrics)
     parser.add_argument("--seed", type=whole(0), default=1, help="seed of k-means (default: 1)")
     help_starts = "nmi, ami and f1 are the mean over N k-means starts, with the seeds 0 to N-1 (default: one start, with --seed)"
@@ -62,19 +68,37 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def read(path: str, optional: tuple[str, ...] = OF_REFERENCE + ROLES) -> dict:
-    """The arrays of the file, by name. Raises UserError where it is none, or lacks what it must hold."""
+def opened(path: str, optional: tuple[str, ...]) -> tuple[dict, list[str]] | np.ndarray:
+    """The wanted arrays of an .npz file, by name, and the names of all; or the memory map of an .npy file. Raises UserError where it is neither."""
     try:
-        content = np.load(path, allow_pickle=False)
+        content = np.load(path, allow_pickle=False, mmap_mode="r")
         if isinstance(content, np.ndarray):
-            raise UserError(f"{path}: one array; expected an .npz file with {' and '.join(REQUIRED)}")
+            return content
         with content as file:
-            found = file.files
-            arrays = {name: file[name] for name in (*REQUIRED, *optional) if name in found}
+            return {name: file[name] for name in (*REQUIRED, *optional) if name in file.files}, file.files
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file") from error
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path}: not an .npz file of plain arrays ({str(error).splitlines()[0]})") from error
+        raise UserError(f"{path}: not an .npz file of plain arrays, nor an .npy file ({str(error).splitlines()[0]})") from error
+
+
+def read(path: str, optional: tuple[str, ...] = OF_REFERENCE + ROLES, labels: str | None = None, flag: str = "--labels") -> dict:
+    """The arrays of the file, by name. Raises UserError where it is none, or lacks what it must hold.
+
+    Args:
+        labels: the file of the labels of an .npy file, which `flag` names.
+    """
+    content = opened(path, optional)
+    if isinstance(content, np.ndarray):
+        found = None if labels is None else opened(labels, ())
+        if not isinstance(found, np.ndarray):
+            raise UserError(
+                f"{path}: one array, the features: name the .npy file of their labels by {flag}" + f", not {labels}" * bool(labels)
+            )
+        return {"features": content, "labels": np.array(found)}
+    if labels is not None:
+        raise UserError(f"{flag} {labels}: the .npz file {path} holds its labels itself, leave it out")
+    arrays, found = content
     missing = [name for name in REQUIRED if name not in arrays]
     if "reference_features" in arrays and "reference_labels" not in arrays:
         missing.append("reference_labels")
@@ -83,9 +107,9 @@ def read(path: str, optional: tuple[str, ...] = OF_REFERENCE + ROLES) -> dict:
     return arrays
 
 
-def read_queries(path: str, has_gallery: bool, with_names: bool = False) -> dict:
-    """See `read`. Raises UserError also where an array needs a reference that is not there."""
-    arrays = read(path, (*OF_REFERENCE, *ROLES, *GROUPS, "flags", *NAMES * (has_gallery or with_names)))
+def read_queries(path: str, has_gallery: bool, with_names: bool = False, **labels: str | None) -> dict:
+    """See `read`, for `labels` too. Raises UserError also where an array needs a reference that is not there."""
+    arrays = read(path, (*OF_REFERENCE, *ROLES, *GROUPS, "flags", *NAMES * (has_gallery or with_names)), **labels)
     extra = next((name for name in arrays if name in OF_REFERENCE and not (has_gallery and name == "exclude")), None)
     if "reference_features" not in arrays and extra is not None:
         raise UserError(f"{path}: {extra} needs reference_features" + ", or --gallery" * (extra == "exclude"))
@@ -125,18 +149,20 @@ def take_ball(flags, arrays: dict) -> None:
 def main(argv: list[str] | None = None) -> dict | list:
     """Print the table of one file's metrics, or a run's outliers. Returns name -> value, or the outliers."""
     flags = parser().parse_args(argv)
-    if flags.outliers and flags.gallery is not None:
-        raise UserError("--outliers searches nowhere: leave out --gallery")
+    for name in ("gallery", "labels", "gallery_labels") if flags.outliers else ():
+        if getattr(flags, name) is not None:
+            raise UserError(f"--outliers searches nowhere: leave out --{name}")
+    if flags.gallery_labels is not None and flags.gallery is None:
+        raise UserError(f"--gallery_labels {flags.gallery_labels}: there is no --gallery of which they could be, name it or leave them out")
     if flags.outliers:
         return list_outliers(flags)
     for name in flags.evaluation_metrics:
         metrics.check(name)
     seeds = range(flags.eval_kmeans_starts) if flags.eval_kmeans_starts else flags.seed
     metrics.check_flags(flags)
-    arrays = read_queries(flags.file, flags.gallery is not None, flags.dump_query_results is not None)
-    space, searched, rows = from_files.space(
-        flags.file, arrays, flags.gallery, None if flags.gallery is None else read_queries(flags.gallery, True)
-    )
+    arrays = read_queries(flags.file, flags.gallery is not None, flags.dump_query_results is not None, labels=flags.labels)
+    other = None if flags.gallery is None else read_queries(flags.gallery, True, labels=flags.gallery_labels, flag="--gallery_labels")
+    space, searched, rows = from_files.space(flags.file, arrays, flags.gallery, other)
     take_ball(flags, arrays)
     for line in evaluation.what_stays(flags.evaluation_metrics, flags):
         print(line)

@@ -146,9 +146,17 @@ def _in_another(queries: Embeddings, gallery: Embeddings) -> tuple[Space, str, n
     sequences = [None, None] if sequences[0] is None or sequences[1] is None else [sequences[0][rows], sequences[1][kept]]
     groups = taken(_groups(queries.arrays), rows)
     apart = rows[exclude < 0]
-    pool = Space(*(np.concatenate([a[apart], b[kept]]) for a, b in ((queries.features, gallery.features), labels)))
-    found = Space(queries.features[rows], labels[0][rows], gallery.features[kept], labels[1][kept], exclude, *sequences, pool, groups)
+    pool = Space(_joined((queries.features, apart), (gallery.features, kept)), np.concatenate([labels[0][apart], labels[1][kept]]))
+    features = [_joined((file.features, which)) for file, which in ((queries, rows), (gallery, kept))]
+    found = Space(features[0], labels[0][rows], features[1], labels[1][kept], exclude, *sequences, pool, groups)
     return found, _described(found, None), rows
+
+
+def _joined(*parts: tuple[np.ndarray, np.ndarray]) -> np.ndarray | metrics.Stacked:
+    """The given rows of several arrays, one after the other; where one of them is in a file, they stay there."""
+    if not any(metrics.is_mapped(features) for features, _ in parts):
+        return np.concatenate([features[rows] for features, rows in parts])
+    return metrics.Stacked(*((features, None if len(rows) == len(features) else rows) for features, rows in parts))
 
 
 def _own(queries: Embeddings, gallery: Embeddings) -> np.ndarray:

@@ -15,6 +15,7 @@ import torch
 from metrics._flags import add_arguments, ball, reranking
 from metrics._flags import check as check_flags
 from metrics._hyperbolic import space_of
+from metrics._mapped import Stacked, is_mapped
 from metrics._metric import Metric, RetrievalMetric
 from metrics._rerank import AlphaExpansion, KReciprocal
 from metrics._space import EmbeddingSpace
@@ -22,8 +23,8 @@ from utilities.errors import UserError
 from utilities.registry import Registry, unknown
 
 __all__ = [
-    "REGISTRY", "AlphaExpansion", "EmbeddingSpace", "KReciprocal", "add_arguments", "ball", "check", "check_flags", "compute", "findable",
-    "group", "higher_is_better", "is_array", "listing", "needs_groups", "per_query", "query_results", "reranking", "searches", "space_of",
+    "REGISTRY", "AlphaExpansion", "EmbeddingSpace", "KReciprocal", "Stacked", "add_arguments", "ball", "check", "check_flags", "compute", "findable",
+    "group", "higher_is_better", "is_array", "is_mapped", "listing", "needs_groups", "per_query", "query_results", "reranking", "searches", "space_of",
 ]  # fmt: skip
 
 REGISTRY = Registry("metrics", "metric")

@@ -8,17 +8,22 @@ samples with the moved centroids, and few samples with all centroids. Apart from
 import numpy as np
 import torch
 
+from metrics._mapped import Converted
+
 ITERATIONS = 20
 PUSH = 1 / 1024  # relative distance of the halves of a split cluster, as in faiss
 TILE = 16_000_000  # distances that torch holds at once
 
 
-def kmeans(features: np.ndarray, n_clusters: int, seed: int = 0, device: str = "cpu") -> np.ndarray:
-    """The cluster `(N,)` int64 of each row of `features` `(N, D)` float32; no more clusters than rows."""
+def kmeans(features: np.ndarray | Converted, n_clusters: int, seed: int = 0, device: str = "cpu") -> np.ndarray:
+    """The cluster `(N,)` int64 of each row of `features` `(N, D)` float32; no more clusters than rows.
+
+    Of features in a file one block at a time is read, and the clusters' means are summed block by block, in float64.
+    """
     n_clusters = min(n_clusters, len(features))
     if n_clusters <= 1:
         return np.zeros(len(features), dtype=np.int64)
-    nearest = searcher(device)
+    nearest = searcher(device) if isinstance(features, np.ndarray) else in_blocks(searcher(device))
     centroids = features[start(len(features), seed)[:n_clusters]]
     distances, assigned = nearest(features, centroids)
     for _ in range(ITERATIONS):
@@ -37,7 +42,8 @@ def kmeans(features: np.ndarray, n_clusters: int, seed: int = 0, device: str = "
         distances = np.where(closer, moved_distances, distances)
         unsure = np.flatnonzero(own_moved & ~closer)
         if len(unsure):
-            distances[unsure], assigned[unsure] = nearest(features[unsure], centroids)
+            for part in np.array_split(unsure, -(-len(unsure) // getattr(features, "block", len(unsure)))):
+                distances[part], assigned[part] = nearest(features[part], centroids)
     return assigned
 
 
@@ -60,7 +66,10 @@ def updated(features: np.ndarray, centroids: np.ndarray, assigned: np.ndarray) -
     first = np.flatnonzero(np.diff(assigned[order], prepend=-1))
     present = assigned[order[first]]
     centroids = centroids.copy()
-    centroids[present] = np.add.reduceat(features[order], first) * (np.float32(1) / counts[present])[:, None]
+    if isinstance(features, np.ndarray):
+        centroids[present] = np.add.reduceat(features[order], first) * (np.float32(1) / counts[present])[:, None]
+    else:
+        centroids[present] = (sums(features, assigned, n_clusters)[present] / counts[present, None]).astype(np.float32)
     empty = np.flatnonzero(counts == 0)
     if len(empty):
         draws = np.random.RandomState(1234)  # noqa: NPY002  the generator and the seed that faiss takes
@@ -76,6 +85,30 @@ def updated(features: np.ndarray, centroids: np.ndarray, assigned: np.ndarray) -
         counts[hole] = counts[split] // 2
         counts[split] -= counts[hole]
     return centroids
+
+
+def sums(features: Converted, assigned: np.ndarray, n_clusters: int) -> np.ndarray:
+    """Sums `(K, D)` in float64 of each cluster's rows, read in their order."""
+    total = np.zeros((n_clusters, features.shape[1]))
+    for start in range(0, len(features), features.block):
+        own = assigned[start : start + features.block]
+        order = np.argsort(own, kind="stable")
+        first = np.flatnonzero(np.diff(own[order], prepend=-1))
+        total[own[order[first]]] += np.add.reduceat(features[slice(start, start + len(own))][order].astype(np.float64), first)
+    return total
+
+
+def in_blocks(nearest):
+    """`nearest` of features of which one block at a time is read."""
+
+    def read(features, centroids):
+        if isinstance(features, np.ndarray):
+            return nearest(features, centroids)
+        starts = range(0, len(features), features.block)
+        found = [nearest(features[slice(start, start + features.block)], centroids) for start in starts]
+        return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
+
+    return read
 
 
 def searcher(device: str):

@@ -94,16 +94,17 @@ class Search:
         self.space, self.limits, self.work = space, limits or Limits(), Work()
         self.ties = Ties(space, self.limits, self.work)
         self.device = torch.device(space.device)
+        self.in_numpy = self.device.type == "cpu"  # what numpy finds faster than torch; the ranks are the same
         m, d = space.reference_size, space.dimensions
         self.mean = sum(block.sum(0) for _, block in space.reference_blocks()) / max(m, 1)  # (D,)
         moved_norms = np.concatenate([np.sqrt(((block - self.mean) ** 2).sum(1)) for _, block in space.reference_blocks()] or [np.zeros(0)])
         self.scale = 1.0 / (moved_norms.max(initial=0.0) or 1.0)
-        self.reference = torch.ones(m, d + 2, dtype=torch.float32)  # (M, D + 2): the features, 1, -|r|^2/2
-        for start, block in space.reference_blocks():
-            moved = (block - self.mean) * self.scale
-            self.reference[start : start + len(block), :d] = torch.from_numpy(moved)
-            self.reference[start : start + len(block), d + 1] = torch.from_numpy(-0.5 * (moved**2).sum(1))
-        self.reference = self.reference.to(self.device)
+        self.reference = None  # (M, D + 2) as `_moved` gives them; None: of a reference in a file, made when needed
+        if not space.mapped:
+            self.reference = torch.empty(m, d + 2, dtype=torch.float32)
+            for start, block in space.reference_blocks():
+                self.reference[start : start + len(block)] = self._moved(block)
+            self.reference = self.reference.to(self.device)
         self.sequences = None if space.sequences is None else torch.from_numpy(space.sequences[1]).to(self.device)  # (M,)
         generator = np.random.default_rng(0)  # the sample decides what is kept, never a result
         self.sample = torch.from_numpy(np.sort(generator.choice(m, min(m, self.limits.sample), replace=False))).to(self.device)  # (S,)
@@ -118,12 +119,12 @@ class Search:
             progress: show a bar where the search is long.
         """
         size = self.space.size
-        every = any(need.what == "every" for need in needs)
+        every, depths = any(need.what == "every" for need in needs), np.maximum.reduce([need.depth for need in needs])
         long = progress and size * self.space.reference_size > 1e9
         with tqdm(total=size, desc="neighbours", unit=" queries", disable=None if long else True) as bar:
             for block, candidates, done in self._blocks(needs):
                 bar.update(int(done.sum()))
-                yield from self._sorted(block, candidates, done, every)
+                yield from self._sorted(block, candidates, done, depths, every)
 
     def _blocks(self, needs: list[Need]):
         """Yield (block, its candidates, the queries `(B,)` for which they suffice) until they sufficed once for each query."""
@@ -168,9 +169,24 @@ class Search:
             block.only_tile = self.hidden(self.tile(block.queries, 0), rows, slice(None))
         return block
 
+    def _moved(self, features: np.ndarray) -> torch.Tensor:
+        """Rows `(W, D + 2)` of reference features `(W, D)`: centred and scaled, 1, -|r|^2/2."""
+        moved = (features - self.mean) * self.scale
+        rows = torch.ones(len(moved), moved.shape[1] + 2, dtype=torch.float32)
+        rows[:, :-2] = torch.from_numpy(moved)
+        rows[:, -1] = torch.from_numpy(-0.5 * (moved**2).sum(1))
+        return rows
+
+    def _references(self, columns: slice | torch.Tensor) -> torch.Tensor:
+        """Rows `(W, D + 2)` of some reference samples."""
+        if self.reference is None:
+            columns = columns if isinstance(columns, slice) else columns.cpu().numpy()
+            return self._moved(self.space.references(columns)).to(self.device)
+        return self.reference[columns] if isinstance(columns, slice) else self.reference.index_select(0, columns)
+
     def tile(self, queries, start: int) -> torch.Tensor:
         """Scores `(B, W)` of the reference samples from `start` on, in the buffer that the next tile overwrites."""
-        reference = self.reference[start : start + self.limits.columns]
+        reference = self._references(slice(start, start + self.limits.columns))
         self.work.scores += len(queries) * len(reference)
         scores = self.buffer[: len(queries) * len(reference)].view(len(queries), len(reference))
         return _product(queries, reference, out=scores)
@@ -203,7 +219,7 @@ class Search:
             if block.only_tile is not None:
                 scores = block.only_tile[:, self.sample]
             else:
-                scores = self.hidden(_product(block.queries, self.reference[self.sample]), block.rows, self.sample)
+                scores = self.hidden(_product(block.queries, self._references(self.sample)), block.rows, self.sample)
             block.sampled = scores.cpu().numpy()
         return block.sampled
 
@@ -232,8 +248,8 @@ class Search:
         farthest = nearest.copy()
         ends = np.cumsum(taken)
         start = 0
-        while start < len(rows):  # about 65,536 pairs at a time, to bound memory
-            stop = max(start + 1, int(np.searchsorted(ends, (ends[start - 1] if start else 0) + 65536, side="right")))
+        while start < len(rows):  # about 65,536 pairs at a time, of what is read from a file fewer, to bound memory
+            stop = max(start + 1, int(np.searchsorted(ends, (ends[start - 1] if start else 0) + min(65536, space.block), side="right")))
             taken_here = taken[start:stop]
             row = np.repeat(np.arange(start, stop), taken_here)
             within = np.arange(len(row)) - np.repeat(np.cumsum(taken_here) - taken_here, taken_here)
@@ -257,20 +273,20 @@ class Search:
         if block.only_tile is not None:
             scores = block.only_tile.view(-1).index_select(0, row * self.space.reference_size + column)
         else:
-            scores = (block.queries.index_select(0, row) * self.reference.index_select(0, column)).sum(1)
+            scores = (block.queries.index_select(0, row) * self._references(column)).sum(1)
         return scores.cpu().numpy()
 
     def where(self, scores: torch.Tensor, cut: torch.Tensor):
         """Rows, columns and values, `(P,)` each, of the scores `(B, W)` at or above the cuts, which broadcast to them; row after row."""
         b, w = scores.shape
         mask = torch.ge(scores, cut, out=self.mask[: b * w].view(b, w))
-        if self.device.type == "cpu":
+        if self.in_numpy:
             flat = np.flatnonzero(mask.numpy())
         else:
             flat = torch.nonzero(mask.view(-1)).squeeze(1).cpu().numpy()
         row = np.repeat(np.arange(b), np.diff(np.searchsorted(flat, np.arange(b + 1, dtype=np.int64) * w)))
         column = flat - row * w
-        if self.device.type == "cpu":
+        if self.in_numpy:
             kept = scores.numpy().reshape(-1)[flat] if scores.is_contiguous() else scores.numpy()[row, column]
         else:
             kept = torch.masked_select(scores, mask).cpu().numpy()
@@ -308,8 +324,8 @@ class Search:
         surely = np.bincount(row[keys <= sure], minlength=len(block.rows))
         return Candidates(keys, np.cumsum(counts) - counts, counts, surely)
 
-    def _sorted(self, block, candidates, done, every):
-        """Yield `Neighbours` of the queries that are done, in groups of similar numbers of candidates."""
+    def _sorted(self, block, candidates, done, depths, every):
+        """Yield `Neighbours` of the queries that are done, to the depths `(N,)` and a little beyond, in groups of similar numbers of candidates."""
         chosen = np.flatnonzero(done)
         chosen = chosen[np.argsort(candidates.counts[chosen], kind="stable")]
         counts = candidates.counts[chosen]
@@ -318,17 +334,24 @@ class Search:
             stop = int(np.searchsorted(counts, max(32, 2 * counts[start]), side="right"))
             width = int(counts[stop - 1])
             stop = min(stop, start + max(1, self.limits.kept // 4 // max(width, 1)))
-            width = int(counts[stop - 1])
+            width = max(int(counts[stop - 1]), 1)
             group = chosen[start:stop]
             slots = np.arange(width)[None, :]
             filled = slots < candidates.counts[group][:, None]  # (Q, W)
             keys = np.full(filled.shape, AFTER_ALL)
             keys[filled] = candidates.keys[(candidates.offsets[group][:, None] + slots)[filled]]
             keys.sort(axis=1)
-            rows, columns = block.rows[group], np.where(filled, keys & COLUMN, 0)
+            rows, scores, noise = block.rows[group], scores_of(keys), 2 * block.noise[group]
+            last = np.maximum(np.minimum(depths[rows], candidates.counts[group]).astype(np.int64) - 1, 0)  # (Q,) slots
+            with np.errstate(invalid="ignore"):  # what lies farther below the last one needed comes after it whatever the rounding
+                filled &= scores >= np.nextafter(scores[np.arange(len(rows)), last] - noise, -np.inf, dtype=np.float32)[:, None]
+            counts_here = filled.sum(1)
+            kept = slice(counts_here.max(initial=0))
+            filled, keys, scores = filled[:, kept], keys[:, kept], np.where(filled, scores, np.nan)[:, kept]
+            columns = np.where(filled, keys & COLUMN, 0)
             relevant = (self.space.reference_labels[columns] == self.space.labels[rows][:, None]) & filled  # (Q, W)
-            self.ties.settle(rows, columns, relevant, scores_of(keys), 2 * block.noise[group], every)
-            yield Neighbours(rows, columns, relevant, candidates.counts[group])
+            self.ties.settle(rows, columns, relevant, scores, noise, every)
+            yield Neighbours(rows, columns, relevant, counts_here)
             start = stop
 
 

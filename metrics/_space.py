@@ -1,12 +1,13 @@
 """An embedding space and what several metrics share of it, each computed once and on demand."""
 
+import hashlib
 from functools import cached_property
 from numbers import Integral
 
 import numpy as np
 import torch
 
-from metrics import _hidden, _kmeans
+from metrics import _hidden, _kmeans, _mapped
 from metrics._metric import Hits
 from metrics._search import Need, Search
 from utilities.errors import NotFinite, UserError
@@ -16,19 +17,20 @@ PAIRS = 2048  # pairs whose distances are computed at once, in the cache
 
 
 def as_array(values, name: str) -> np.ndarray:
-    """numpy `(N, D)` of a tensor or array of real numbers; half types become float32, whole numbers float64.
+    """numpy `(N, D)` of a tensor or array of real numbers; half types become float32, whole numbers float64. What is mapped is not copied.
 
     Raises UserError for another shape, other types, NaN and infinity.
     """
     if isinstance(values, torch.Tensor):
         values = values.detach()
         values = (values.float() if values.dtype in (torch.float16, torch.bfloat16) else values).cpu().numpy()
-    values = np.asarray(values)
+    mapped = _mapped.is_mapped(values)
+    values = values if isinstance(values, _mapped.Stacked) else np.asarray(values)
     if values.dtype.kind not in "fiub":
         raise UserError(f"{name} are of type {values.dtype}, expected numbers.")
     if values.ndim != 2:
         raise UserError(f"{name} have shape {values.shape}: (N, D) is expected.")
-    if values.dtype != np.float64:
+    if values.dtype != np.float64 and not mapped:
         values = values.astype(np.float32 if values.dtype in (np.float16, np.float32) else np.float64, copy=False)
     if not len(values) or not values.shape[1]:
         raise UserError(f"{name} have shape {values.shape}: there is nothing to measure.")
@@ -63,8 +65,10 @@ class EmbeddingSpace:
         self, features, labels, reference=None, reference_labels=None, clusters=None, exclude=None, seed=0, device="cpu", progress=False,
         groups=None, query_sequences=None, reference_sequences=None,
     ):  # fmt: skip
+        self.mapped = _mapped.is_mapped(features) or _mapped.is_mapped(reference)
         self.features = as_array(features, "features")
         self.size, self.dimensions = self.features.shape
+        self.block = max(1024, BLOCK * 128 // max(128, self.dimensions)) if self.mapped else BLOCK  # rows turned to float64 at once
         labels = as_labels(labels, self.size, "labels")
         self.own_reference = reference is None
         if self.own_reference:
@@ -128,9 +132,8 @@ class EmbeddingSpace:
         space._remembered, space._scores = {}, {}
         return space
 
-    @staticmethod
-    def _norms(features: np.ndarray) -> np.ndarray:
-        blocks = (features[start : start + BLOCK].astype(np.float64) for start in range(0, len(features), BLOCK))
+    def _norms(self, features: np.ndarray) -> np.ndarray:
+        blocks = (features[start : start + self.block].astype(np.float64) for start in range(0, len(features), self.block))
         return np.concatenate([np.sqrt((block**2).sum(1)) for block in blocks])
 
     def queries(self, rows) -> np.ndarray:
@@ -145,8 +148,8 @@ class EmbeddingSpace:
 
     def reference_blocks(self):
         """(first row, float64 features) of the whole reference, block by block."""
-        for start in range(0, self.reference_size, BLOCK):
-            yield start, self.references(slice(start, start + BLOCK))
+        for start in range(0, self.reference_size, self.block):
+            yield start, self.references(slice(start, start + self.block))
 
     def squared_distances(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Squared float64 distances `(P,)` from queries `rows` to reference samples `columns`, by differences: ties stay ties."""
@@ -165,8 +168,13 @@ class EmbeddingSpace:
     @cached_property
     def places(self) -> np.ndarray:
         """`(M,)` for each reference sample the first one with the same features, which may be itself."""
-        rows = np.ascontiguousarray(self.reference)
-        rows = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).reshape(-1)
+        if self.mapped:  # 128 bits stand for a row: those of different rows are never equal in practice
+            blocks = (self.reference[start : start + self.block] for start in range(0, self.reference_size, self.block))
+            rows = b"".join(hashlib.blake2b(row.tobytes(), digest_size=16).digest() for block in blocks for row in block)
+            rows = np.frombuffer(rows, np.dtype((np.void, 16)))
+        else:
+            rows = np.ascontiguousarray(self.reference)
+            rows = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).reshape(-1)
         first, inverse = np.unique(rows, return_index=True, return_inverse=True)[1:]
         return first[inverse.reshape(-1)]
 
@@ -260,8 +268,10 @@ class EmbeddingSpace:
         """Clusterings `(N,)`: the one that was given, else k-means of the queries with as many clusters as they have classes, one a seed."""
         if self.given_clusters is not None:
             return [self.given_clusters]
-        features = self.features if self.norms is None else self.queries(slice(None))
-        features = np.ascontiguousarray(features, dtype=np.float32)
+        if self.mapped:
+            features = _mapped.Converted(self.queries, (self.size, self.dimensions), self.block)
+        else:
+            features = np.ascontiguousarray(self.features if self.norms is None else self.queries(slice(None)), dtype=np.float32)
         return [_kmeans.kmeans(features, len(np.unique(self.labels)), seed, self.device) for seed in self.seeds]
 
     @property
@@ -273,8 +283,8 @@ class EmbeddingSpace:
     def singular_values(self) -> np.ndarray:
         """min(N, D) singular values of the queries, float64, descending: of R of a QR decomposition built block by block."""
         upper = np.empty((0, self.dimensions))
-        for start in range(0, self.size, BLOCK):
-            block = torch.from_numpy(np.concatenate([upper, self.queries(slice(start, start + BLOCK))]))
+        for start in range(0, self.size, self.block):
+            block = torch.from_numpy(np.concatenate([upper, self.queries(slice(start, start + self.block))]))
             upper = torch.linalg.qr(block, mode="r").R.numpy()
         return torch.linalg.svdvals(torch.from_numpy(upper)).numpy()
 
@@ -282,13 +292,14 @@ class EmbeddingSpace:
         """Sums `(C, D)` of the classes' query features, at unit length if `normalised`, and sums `(C,)` of their squared norms."""
         n_classes = int(self.labels.max()) + 1
         sums, squares = np.zeros((n_classes, self.dimensions)), np.zeros(n_classes)
-        for start in range(0, self.size, BLOCK):
-            block = self.queries(slice(start, start + BLOCK))
+        for start in range(0, self.size, self.block):
+            block = self.queries(slice(start, start + self.block))
             if normalised:
                 norms = np.sqrt((block**2).sum(1, keepdims=True))
                 block = block / np.where(norms > 0, norms, 1.0)
-            order = np.argsort(self.labels[start : start + BLOCK], kind="stable")
-            labels = self.labels[start : start + BLOCK][order]
+            labels = self.labels[start : start + self.block]
+            order = np.argsort(labels, kind="stable")
+            labels = labels[order]
             first = np.flatnonzero(np.diff(labels, prepend=-1))
             sums[labels[first]] += np.add.reduceat(block[order], first)
             squares += np.bincount(labels, weights=(block**2).sum(1)[order], minlength=n_classes)

@@ -42,6 +42,23 @@ def test_kmeans_is_that_of_faiss_and_torch_can_do_it_too(monkeypatch, capsys, n,
     assert capsys.readouterr().out == "k-means: faiss is not installed, torch searches instead.\n"
 
 
+def test_where_faiss_has_a_gpu_it_searches_there(monkeypatch):
+    import faiss
+
+    features, asked = random_space(n=300, d=4, classes=10, spread=0.3, seed=19)[0].astype(np.float32), []
+
+    def knn_gpu(resources, features, centroids, k, device):
+        asked.append((resources, device))
+        return faiss.knn(features, centroids, k)
+
+    expected = _kmeans.kmeans(features, 10)
+    monkeypatch.setattr(faiss, "get_num_gpus", lambda: 2, raising=False)
+    monkeypatch.setattr(faiss, "StandardGpuResources", lambda: "resources", raising=False)
+    monkeypatch.setattr(faiss, "knn_gpu", knn_gpu, raising=False)
+    assert (_kmeans.kmeans(features, 10, device="cuda:1") == expected).all()
+    assert asked and set(asked) == {("resources", 1)}
+
+
 def test_without_faiss_the_start_follows_the_seed(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     orders = [_kmeans.start(50, seed).tolist() for seed in (0, 0, 1)]

@@ -118,6 +118,32 @@ def test_on_a_gpu(limits):
         np.testing.assert_allclose(values, expected[name], rtol=0, atol=1e-12, err_msg=name)
 
 
+@pytest.mark.parametrize("limits", LIMITS)
+def test_what_runs_on_a_gpu_finds_the_same_on_the_cpu(limits):
+    """All but the device: torch takes the candidates from the tiles, where numpy does on a CPU."""
+    features, labels = random_space(n=60, spread=2.0, seed=8)
+    features = np.round(features)
+    for reference in ({}, {"reference": features[20:], "reference_labels": labels[20:]}):
+        space = metrics.EmbeddingSpace(features, labels, **reference)
+        space.search = Search(space, limits)
+        space.search.in_numpy = False
+        expected = plain_per_query(RETRIEVAL, features, labels, **reference)
+        for name, values in metrics.per_query(RETRIEVAL, space).items():
+            np.testing.assert_allclose(values, expected[name], rtol=0, atol=1e-12, err_msg=name)
+        for own, query in enumerate(space.neighbours(7)):
+            assert query.tolist() == ranked(features[own], reference.get("reference", features), -1 if reference else own)[:7]
+
+
+def test_near_ties_beyond_the_depth_are_left_alone():
+    """All of the reference lie at distances that float32 hardly tells apart, and five of them are needed."""
+    n = 300
+    reference = np.diag(1 + 1e-6 * np.arange(n))
+    space = metrics.EmbeddingSpace(np.zeros((20, n)), np.zeros(20), reference, np.zeros(n))
+    space.search = Search(space, Limits(sample=8))
+    assert (space.neighbours(5) == np.arange(5)).all()
+    assert 0 < space.search.work.reordered <= 400
+
+
 @pytest.mark.parametrize("equal", [400, 200])
 def test_ties_that_no_depth_bounds_do_not_pile_up(equal):
     features, labels = random_space(n=400, classes=80, spread=2.0, seed=23)

@@ -1,0 +1,238 @@
+"""The exact neighbour search beside a simple one on faiss: median seconds and CPU seconds, interleaved in one run, equal ranks checked.
+
+    python benchmarks/search.py                            # CUB's and SOP's size
+    python benchmarks/search.py --size large --repeats 1   # 200,000 x 128, minutes
+
+`search` is metrics/_search.py. `simple` lets faiss find the nearest few more than are needed in float32, puts near ties in the order of their
+float64 distances with the same `Ties`, and where the float32 bound does not prove its cut searches again for four times as many. `faiss` is the
+bare call for as many, without proof or exact order. `--paths` adds the search with one of its special paths switched off each: `one-sided` computes
+each score of a set in itself twice, `unpruned` drops no waiting candidates, `unhalved` lets a block keep any number. Tasks: the `k` nearest in
+their exact order, or the values of a metric. On a shared machine trust the ratios of CPU seconds most.
+"""
+
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import metrics  # noqa: E402
+from benchmarks.metrics import data, memory  # noqa: E402
+from metrics._search import SLACK, Limits, Neighbours, Search, Work  # noqa: E402
+from metrics._ties import Ties  # noqa: E402
+from metrics._triangle import Triangle  # noqa: E402
+from utilities.errors import OneLineParser  # noqa: E402
+from utilities.numbers import whole  # noqa: E402
+
+MARGIN = 16  # neighbours beyond those that are needed
+FIRST = 1024  # needed ones that the first attempt goes for, where a metric needs more or all
+SIZES = {
+    "cub": (5_924, "cub", [1024, "mAP_1000", "map_r", "mAP", "mrr"]),
+    "half": (30_000, "sop", [10, "mAP_1000"]),
+    "sop": (60_502, "sop", [1000, 10, "mAP_1000", "map_r", "mrr"]),
+    "large": (200_000, "sop", [10]),
+}
+TIED = 1_200  # samples of the check, many of them equal or at equal distances
+
+
+class Simple:
+    """Neighbours of the queries of `space` by faiss; `run` is called as that of `metrics._search.Search`."""
+
+    def __init__(self, space, limits: Limits | None = None):
+        self.space, self.limits, self.work = space, limits or Limits(), Work()
+        self.ties = Ties(space, self.limits, self.work)
+        m, d = space.reference_size, space.dimensions
+        self.mean = sum(block.sum(0) for _, block in space.reference_blocks()) / m
+        self.scale = 1 / (max(np.sqrt(((block - self.mean) ** 2).sum(1).max()) for _, block in space.reference_blocks()) or 1.0)
+        self.reference = np.ones((m, d + 2), dtype=np.float32)  # the features, 1, -|r|^2/2
+        for start, block in space.reference_blocks():
+            moved = (block - self.mean) * self.scale
+            self.reference[start : start + len(block), :d] = moved
+            self.reference[start : start + len(block), d + 1] = -0.5 * (moved**2).sum(1)
+
+    def run(self, needs, progress=False):
+        """Yield `Neighbours` in blocks, in which each query comes once."""
+        size, deepest = self.space.size, int(max(np.max(need.depth) for need in needs))
+        todo = [(np.arange(size), min(deepest, FIRST) + 1 + MARGIN)]
+        while todo:
+            rows, width = todo.pop()
+            width = min(width, self.space.reference_size)
+            step = max(1, self.limits.kept // 4 // width)
+            if len(rows) > step:
+                todo += [(rows[start : start + step], width) for start in range(0, len(rows), step)]
+                continue
+            found, noise, done = self._nearest(rows, width, needs)
+            if not done.all():
+                todo.append((rows[~done], 4 * width))
+            scores, found = found[0][done], Neighbours(rows[done], *(part[done] for part in found[1:]))
+            self.ties.settle(*found[:3], scores, 2 * noise[done], any(need.what == "every" for need in needs))
+            yield found
+
+    def _nearest(self, rows, width, needs):
+        """(scores, columns, relevant `(B, W)`, counts `(B,)`) of queries, the rounding errors of their scores, and which are proved to suffice."""
+        import faiss
+
+        space = self.space
+        features = (space.queries(rows) - self.mean) * self.scale
+        squares = (features**2).sum(1)
+        noise = SLACK * np.finfo(np.float32).eps / 2 * np.sqrt(space.dimensions + 4) * (np.sqrt(squares) + 0.5 * squares + 0.5)
+        queries = np.ones((len(rows), features.shape[1] + 2), dtype=np.float32)
+        queries[:, :-2], queries[:, -2] = features, -0.5 * squares
+        scores, columns = faiss.knn(queries, self.reference, width, metric=faiss.METRIC_INNER_PRODUCT)
+        self.work.scores += len(rows) * space.reference_size
+        last = np.full(len(rows), -np.inf) if width == space.reference_size else scores[:, -1] + 2 * noise
+        seen = columns != space.exclude[rows, None]
+        if space.sequences is not None:
+            seen &= space.sequences[1][columns] != space.sequences[0][rows, None]
+        counts = seen.sum(1)
+        filled = np.arange(width) < counts[:, None]
+        kept = np.full(seen.shape, np.nan, dtype=np.float32), np.zeros(seen.shape, dtype=np.int64)
+        kept[0][filled], kept[1][filled] = scores[seen], columns[seen]
+        relevant = (space.reference_labels[kept[1]] == space.labels[rows, None]) & filled
+        sure = kept[0] > last[:, None]
+        surely, hits, done = sure.sum(1), (relevant & sure).sum(1), np.ones(len(rows), dtype=bool)
+        for need in needs:
+            enough = {"first": hits > 0, "all": hits >= space.relevant[rows], "every": False}[need.what]
+            done &= (surely >= need.depth[rows]) | enough | (width == space.reference_size)
+        return (*kept, relevant, counts), noise, done
+
+
+class Unpruned(Triangle):
+    """The search of a set in itself that ends where too many candidates wait."""
+
+    def _set_cuts(self):
+        super()._set_cuts()
+        expected = sum(float((self.search.sampled(self.search.ready(block.rows)) >= block.cuts[:, None]).sum()) for block in self.blocks)
+        return expected * self.size / len(self.search.sample) / 4 <= self.limits.waiting
+
+    def _prune(self, blocks):
+        pass
+
+
+def one_sided(space):
+    """Each score of a pair computed from both sides."""
+    space.is_self_search = False
+    return Search(space)
+
+
+def unpruned(space):
+    """See `Unpruned`."""
+    import metrics._search
+
+    search, blocks = Search(space), Search._blocks
+
+    def patched(needs):
+        before, metrics._search.Triangle = metrics._search.Triangle, Unpruned
+        try:
+            yield from blocks(search, needs)
+        finally:
+            metrics._search.Triangle = before
+
+    search._blocks = patched
+    return search
+
+
+def unhalved(space):
+    """Candidates of a block without bound; their number at once is bounded by a block's rows alone."""
+    search = Search(space)
+    above = search._above
+
+    def patched(block):
+        search.limits = Limits(kept=2**62)
+        try:
+            return above(block)
+        finally:
+            search.limits = Limits()
+
+    search._above = patched
+    return search
+
+
+SEARCHES = {"search": Search, "simple": Simple}
+PATHS = {"one-sided": one_sided, "unpruned": unpruned, "unhalved": unhalved}
+
+
+def result(make, features, labels, task):
+    """What a search gives, and its `Work`."""
+    space = metrics.EmbeddingSpace(features, labels)
+    space.search = make(space)
+    found = space.neighbours(task) if isinstance(task, int) else metrics.per_query([task], space)[task]
+    return found, space.search.work
+
+
+def bare(features, task) -> None:
+    import faiss
+
+    faiss.knn(features, features, min((task if isinstance(task, int) else 1000) + 1, len(features)))
+
+
+def timed(call):
+    """What a call gives, and its (seconds, CPU seconds, MB that its peak lies above the memory before)."""
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+    before = memory("VmRSS")
+    wall, cpu = time.perf_counter(), time.process_time()
+    found = call()
+    return found, (time.perf_counter() - wall, time.process_time() - cpu, memory("VmHWM") - before)
+
+
+def check_ties() -> None:
+    """Stop where the two searches differ on samples with many copies and equal distances, or a collapsed space."""
+    features, labels = data("cub", TIED, 16)
+    features = np.round(3 * features)
+    features[400:600], features[800:1100] = features[:200], features[7]
+    for name, tied in (("rounded, with copies", features), ("collapsed", np.tile(features[:1], (TIED, 1)))):
+        for task in (5, 300, TIED - 1, "mAP_1000", "mAP", "mrr", "map_r"):
+            one, other = (result(make, tied, labels, task)[0] for make in (Search, Simple))
+            if not np.array_equal(one, other, equal_nan=True):
+                raise SystemExit(f"{name}, {task}: the searches differ in {np.not_equal(one, other).sum()} places")
+    print(f"{TIED} samples, rounded with copies, and collapsed: equal ranks")
+
+
+def compare(size: str, tasks, options) -> None:
+    """Time the contestants of a size in turn and print the medians."""
+    rows, kind, every = SIZES[size]
+    features, labels = data(kind, rows, 128)
+    makers = SEARCHES | (PATHS if options.paths else {})
+    for task in [task for task in every if not tasks or str(task) in tasks]:
+        figures, values, works = {}, {}, {}
+        for _ in range(options.repeats):
+            for name, make in makers.items():
+                (values[name], works[name]), found = timed(lambda make=make, task=task: result(make, features, labels, task))
+                figures.setdefault(name, []).append(found)
+            if not options.paths:
+                figures.setdefault("faiss", []).append(timed(lambda task=task: bare(features, task))[1])
+        what = f"{task} nearest" if isinstance(task, int) else task
+        print(f"\n{size}, {rows:,} x 128, {what}: {options.threads} threads, median of {options.repeats}")
+        print(f"{'':12}{'seconds':>9}{'CPU s':>9}{'peak MB':>9}{'of search, wall':>17}{'CPU':>7}  ranks")
+        medians = {name: [statistics.median(part) for part in zip(*found, strict=True)] for name, found in figures.items()}
+        for name, (wall, cpu, peak) in medians.items():
+            ratios = wall / medians["search"][0], cpu / medians["search"][1]
+            same = "" if name not in values else "equal" if np.array_equal(values[name], values["search"], equal_nan=True) else "DIFFER"
+            print(f"{name:12}{wall:9.2f}{cpu:9.2f}{peak:9.0f}{ratios[0]:17.2f}{ratios[1]:7.2f}  {same}  {works.get(name, '')}", flush=True)
+
+
+def main() -> None:
+    import faiss
+    import torch
+
+    parser = OneLineParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
+    parser.add_argument("--size", nargs="+", default=["cub", "sop"], choices=list(SIZES), help="how many samples")
+    parser.add_argument("--tasks", nargs="+", default=[], help="some of a size's tasks: its ks and metrics (default: all)")
+    parser.add_argument("--threads", type=whole(1, 1000), default=2)
+    parser.add_argument("--repeats", type=whole(1), default=3, help="runs of each, in turn; the median counts")
+    parser.add_argument("--paths", action="store_true", help="also with special paths switched off")
+    options = parser.parse_args()
+    faiss.omp_set_num_threads(options.threads)
+    torch.set_num_threads(options.threads)
+    check_ties()
+    for size in options.size:
+        compare(size, options.tasks, options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""Features that stay in their files: memory maps (`np.load(path, mmap_mode="r")`), alone or several after each other."""
+
+import numpy as np
+
+
+class Stacked:
+    """The rows of several arrays `(N_i, D)` one after the other; a slice, or an array of indices, is read when it is asked for.
+
+    Args:
+        parts: (array, which of its rows, ascending `(N_i,)`; None: all).
+    """
+
+    def __init__(self, *parts: tuple[np.ndarray, np.ndarray | None]):
+        self.arrays, self.rows = zip(*parts, strict=True)
+        sizes = [len(array if rows is None else rows) for array, rows in parts]
+        self.starts = np.cumsum([0, *sizes])
+        self.shape = int(self.starts[-1]), self.arrays[0].shape[1]
+        self.dtype, self.ndim = np.result_type(*self.arrays), 2
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows) -> np.ndarray:
+        rows = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else np.asarray(rows)
+        found, part = np.empty((len(rows), self.shape[1]), self.dtype), np.searchsorted(self.starts, rows, side="right") - 1
+        for i, (array, kept) in enumerate(zip(self.arrays, self.rows, strict=True)):
+            here = rows[part == i] - self.starts[i]
+            found[part == i] = array[here if kept is None else kept[here]]
+        return found
+
+
+class Converted:
+    """Rows `(N, D)` as `read(rows)` gives them, in float32: `block` of them at a time."""
+
+    def __init__(self, read, shape: tuple[int, int], block: int):
+        self.read, self.shape, self.block = read, shape, block
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows) -> np.ndarray:
+        return self.read(rows).astype(np.float32)
+
+
+def is_mapped(features) -> bool:
+    """Whether features stay in a file: no copy of all of them is made."""
+    return isinstance(features, np.memmap | Stacked)

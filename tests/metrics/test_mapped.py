@@ -1,0 +1,116 @@
+"""Features in a memory map: the numbers are those of the same features in memory, and never more than a block of them is read at once."""
+
+import functools
+
+import numpy as np
+import pytest
+
+import metrics
+from metrics import _kmeans, _mapped, _search, _space
+from metrics._search import Limits, Search
+from tests.metrics._plain import DISTS, RETRIEVAL, random_space, ranked
+from tests.metrics.test_search import LIMITS
+from utilities.errors import NotFinite, UserError
+
+OTHERS = [*DISTS, "rho_spectrum@0", "alignment", "uniformity", "c_map_r", "c_recall@2", "mrr"]
+
+
+def in_file(folder, features, name="features"):
+    np.save(folder / f"{name}.npy", features)
+    return np.load(folder / f"{name}.npy", mmap_mode="r")
+
+
+class Watched(_mapped.Stacked):
+    """Rows of which it is known how many were read at once."""
+
+    most = 0
+
+    def __getitem__(self, rows):
+        found = super().__getitem__(rows)
+        self.most = max(self.most, len(found))
+        return found
+
+
+@pytest.mark.parametrize(("dtype", "order"), [(np.float16, "C"), (np.float32, "F"), (np.float64, "C"), (np.int32, "C"), (">f4", "C")])
+def test_numbers_are_those_of_features_in_memory(tmp_path, dtype, order):
+    features, labels = random_space(n=150, classes=11, spread=1.5, seed=3)
+    features = np.asarray(4 * features).astype(dtype, order=order)
+    features[20:30] = features[:10]
+    mapped = in_file(tmp_path, features)
+    names = RETRIEVAL + OTHERS
+    for given, there in (
+        ({}, {}),
+        ({"reference": features[50:], "reference_labels": labels[50:]}, {"reference": mapped[50:], "reference_labels": labels[50:]}),
+    ):
+        expected, found = metrics.compute(names, features, labels, **given), metrics.compute(names, mapped, labels, **there)
+        for name in names:
+            np.testing.assert_allclose(found[name], expected[name], rtol=1e-12, err_msg=name)
+            if metrics.searches(name):
+                assert found[name] == expected[name], name
+
+
+@pytest.mark.parametrize("limits", LIMITS)
+def test_whatever_the_limits_ranks_are_exact(tmp_path, limits):
+    features = np.round(random_space(n=60, spread=1.0, seed=9)[0])
+    space = metrics.EmbeddingSpace(in_file(tmp_path, features), np.arange(60) % 5)
+    space.search = Search(space, limits)
+    assert space.search.reference is None
+    assert space.neighbours(9).tolist() == [ranked(query, features, i)[:9] for i, query in enumerate(features)]
+
+
+def test_it_is_not_copied_and_read_in_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(_space, "BLOCK", 16)  # 1,024 rows for what is mapped
+    features, labels = random_space(n=3000, d=4, classes=30, spread=0.3, seed=4)
+    features = features.astype(np.float32)
+    features[1500:2200] = features[0]  # so many near ties that equal samples are looked for
+    mapped = in_file(tmp_path, features)
+    assert np.shares_memory(metrics.EmbeddingSpace(mapped, labels).features, mapped)
+    watched = Watched((mapped, None))
+    names = ["e_recall@1", "map_r", "c_map_r", "nmi", "c_nmi", "dists@inter", "rho_spectrum@0"]
+    space = metrics.EmbeddingSpace(watched, labels)
+    space.search = Search(space, Limits(columns=1024, rows=64, few=0))
+    space.places  # noqa: B018
+    assert len(np.unique(space.places)) == 2300
+    space.neighbours(5)
+    assert 0 < watched.most <= _space.PAIRS
+    watched.most = 0
+    monkeypatch.setattr(_search, "Limits", functools.partial(Limits, columns=1024))
+    found = metrics.compute(names, watched, labels)
+    assert 0 < watched.most <= _space.PAIRS
+    expected = metrics.compute(names, features, labels)
+    for name in names:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-3 if "nmi" in name else 1e-12, err_msg=name)
+
+
+def test_kmeans_reads_blocks_and_finds_the_clusters_of_features_in_memory():
+    features, _ = random_space(n=900, d=6, classes=12, spread=0.2, seed=5)
+    features = features.astype(np.float32)
+    reads = []
+    mapped = _mapped.Converted(lambda rows: reads.append(len(features[rows])) or features[rows], features.shape, 100)
+    assert (_kmeans.kmeans(mapped, 12, seed=2) == _kmeans.kmeans(features, 12, seed=2)).all()
+    assert max(reads) == 100
+    same = _mapped.Converted(lambda rows: np.ones((900, 2))[rows], (900, 2), 100)  # empty clusters
+    assert (_kmeans.kmeans(same, 5) == _kmeans.kmeans(np.ones((900, 2), np.float32), 5)).all()
+
+
+def test_stacked_rows():
+    rng = np.random.default_rng(0)
+    one, other = rng.normal(size=(7, 3)), rng.normal(size=(9, 3)).astype(np.float32)
+    kept = np.array([0, 3, 8])
+    whole = np.concatenate([one, other[kept], one])
+    stacked = _mapped.Stacked((one, None), (other, kept), (one, None))
+    assert len(stacked) == 17 and stacked.shape == whole.shape and stacked.dtype == np.float64
+    for rows in (slice(None), slice(5, 12), slice(16, 99), slice(3, 3), np.array([16, 0, 7, 9, 9]), np.zeros(0, dtype=int)):
+        assert np.array_equal(stacked[rows], whole[rows])
+
+
+def test_what_is_refused_of_a_map(tmp_path):
+    features, labels = random_space(n=40)
+    for changed, kind, words in (
+        (features[:, 0], UserError, "(N, D)"),
+        (features + 1j, UserError, "expected numbers"),
+        (features * np.nan, NotFinite, "40 of 40"),
+    ):
+        with pytest.raises(kind) as error:
+            metrics.compute(["map_r"], in_file(tmp_path, changed), labels)
+        assert words in str(error.value)
