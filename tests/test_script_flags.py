@@ -53,7 +53,7 @@ def parsers():
 
 def parsed(parser, capsys, *words):
     """The flags of a command line, or None where the script ends with status 2 and one line."""
-    needed = ["x" for action in parser._positionals._group_actions if action.nargs is None]
+    needed = ["x" for action in parser._positionals._group_actions if action.nargs in (None, "+")]
     parser.exits = True
     try:
         return parser.parse_args([*needed, *words])
