@@ -22,6 +22,7 @@ def benchmark(*words, **environment):
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_every_part_gives_its_table():
     done = benchmark("--small", "--device", "cpu", "--workers", "0", "--warm_up", "1", "--repeats", "2", "--dimensions", "16")
     assert done.returncode == 0, done.stderr

@@ -139,6 +139,7 @@ def assert_same_run(one, many):
     torch.testing.assert_close(torch.tensor(many.to_numpy()), torch.tensor(one.to_numpy()), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.long
 def test_a_whole_run_of_three_processes_is_that_of_one(data, tmp_path, without_pictures):
     """14 images are 5, 5 and 4; the last batch of evaluation is short too."""
     one = main.main(parameters.read(words(data, tmp_path, "--savename", "One")))

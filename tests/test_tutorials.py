@@ -113,6 +113,7 @@ def test_own_photographs(place, capsys):
     assert 0 <= again["test"]["e_recall@1"] <= 1
 
 
+@pytest.mark.long
 def test_compare_two_methods(place, capsys):
     (content,) = [content for kind, name, content in blocks("compare_two_methods") if (kind, name) == ("sh", "compare.sh")]
     lines = [shlex.split(line) for line in content.splitlines()]

@@ -292,6 +292,7 @@ def test_a_run_is_explored_with_its_own_embeddings(run, tmp_path, capsys):
     assert written(out)[0]["sheets"] is None
 
 
+@pytest.mark.long
 def test_thousands_of_images_stay_within_the_bound(tmp_path, monkeypatch):
     """5,000 images of noise, which no JPEG makes small, in thumbnails of the full size."""
     generator = torch.Generator().manual_seed(0)
