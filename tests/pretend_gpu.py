@@ -15,6 +15,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 GPU = torch.device("cuda", 0)
 ROOT = str(Path(__file__).resolve().parent.parent)
+
+
+def _is_ours(path: str) -> bool:
+    """Whether a file is of the project: neither this one, nor of a package of the environment in .venv."""
+    return path != __file__ and path.startswith(ROOT) and "site-packages" not in path
+
+
 DEVICE, IS_CUDA = torch.Tensor.device, torch.Tensor.is_cuda
 # Kernels whose CUDA form asks the device for a number, by the name of the operator without its overload.
 WAITING = {
@@ -52,7 +59,7 @@ class Reads:
         """Write one down, with the last of the project's lines that led there."""
         if not self.pauses:
             frame = sys._getframe(1)
-            while frame.f_back and (frame.f_code.co_filename == __file__ or not frame.f_code.co_filename.startswith(ROOT)):
+            while frame.f_back and not _is_ours(frame.f_code.co_filename):
                 frame = frame.f_back
             at = frame.f_code.co_filename.removeprefix(ROOT + "/")
             self.found.append((operation, f"{at}:{frame.f_lineno} {frame.f_code.co_name}"))
