@@ -78,9 +78,12 @@ def terminable():
     """
     from utilities.loading import lost_worker  # which raises this module's errors
 
-    handlers, before = {}, sys.unraisablehook
+    handlers, before, program = {}, sys.unraisablehook, os.getpid()
 
     def interrupt(number, frame):
+        if os.getpid() != program:  # a worker that has just been forked: it ends at once and says nothing
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         handlers.setdefault(signal.SIGCHLD, signal.signal(signal.SIGCHLD, signal.SIG_DFL))  # that the workers end with the job is no news
         raise KeyboardInterrupt

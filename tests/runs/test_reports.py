@@ -37,6 +37,19 @@ def test_sigterm_is_a_ctrl_c(folder_data, tmp_path, to_all):
     assert f"interrupted: epochs 1 to {epoch} are saved" in said
 
 
+def test_a_worker_that_is_being_forked_ends_without_a_word(capfd):
+    """Before it has handlers of its own, it has those of the program."""
+    with terminable():
+        child = os.fork()
+        if not child:
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            finally:
+                os._exit(3)  # nothing of pytest's goes on here
+        status = os.waitpid(child, 0)[1]
+    assert os.WTERMSIG(status) == signal.SIGTERM and capfd.readouterr() == ("", "")
+
+
 def test_a_second_sigterm_kills_and_the_handler_goes_with_the_block():
     with terminable():
         with terminable(), pytest.raises(KeyboardInterrupt):

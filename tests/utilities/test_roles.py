@@ -35,6 +35,7 @@ def test_what_is_never_saved():
     assert roles.of(parameters.get_parser()).having(saved=False) == {
         "wandb_key", "comet_api_key", "config", "print_config", "list", "dry_run", "resume", "resume_from", "resume_allow_changes",
         "reproduce_results", "evaluate", "evaluate_ensemble", "aggregate_only", "folds",
+        "oodml_make", "oodml_splits", "oodml_swaps", "oodml_removed", "oodml_easier",
     }  # fmt: skip
     assert not {"wandb_key", "config", "resume"} & set(parameters.read(["--dataset", "glyphs", "--wandb_key", "secret"]).saved())
 
