@@ -59,10 +59,21 @@ def other(saved: dict, opt) -> dict:
     Args:
         saved: the run's flags. Which data a flag names, its plug-in declares: the set's name, and what is read by that set alone.
     """
-    if all(saved.get(flag, getattr(opt, flag)) == getattr(opt, flag) for flag in {"dataset", *REGISTRY.flags(opt.dataset)}):
-        return {}
-    flags = sorted({"dataset", *REGISTRY.flags()} & set(vars(opt)))
-    return {flag: getattr(opt, flag) for flag in flags if flag in saved and getattr(opt, flag) != saved[flag]}
+    differing = {
+        flag: opt.roles[flag].recorded(getattr(opt, flag))
+        for flag in sorted({"dataset", *REGISTRY.flags()} & set(vars(opt)) & set(saved))
+        if not opt.roles[flag].same(saved[flag], getattr(opt, flag))
+    }
+    return differing if {"dataset", *REGISTRY.flags(opt.dataset)} & set(differing) else {}
+
+
+def locate(opt) -> Path:
+    """The folder of the data set that the flags name, made or downloaded where that is asked for. Raises UserError where it is not there."""
+    return _splits.locate(opt.dataset, REGISTRY.module(opt.dataset), opt, _source(REGISTRY.module(opt.dataset), opt))
+
+
+def _source(module, opt, source_path=None) -> Path:
+    return Path(source_path or opt.source_path or getattr(module, "default_source_path", lambda: DEFAULT_SOURCE_PATH)()).expanduser()
 
 
 def select(
@@ -87,10 +98,9 @@ def select(
     """
     module = REGISTRY.module(name)
     opt = REGISTRY.options(opt, **{"dataset": name, **flags})
-    source = source_path or opt.source_path or getattr(module, "default_source_path", lambda: DEFAULT_SOURCE_PATH)()
     if fold is None:
         fold = getattr(opt, "fold", None) or 0
-    return _splits.build(name, module, opt, Path(source).expanduser(), input_size, fold, interpolation)
+    return _splits.build(name, module, opt, _source(module, opt, source_path), input_size, fold, interpolation)
 
 
 def shape_for(network) -> dict:

@@ -386,6 +386,15 @@ def test_an_unknown_evaltype_is_refused_before_anything_is_trained(folder_data, 
     assert not (tmp_path / "runs").exists()
 
 
+def test_missing_data_are_told_before_missing_weights(tmp_path):
+    missing = ["--weights", str(tmp_path / "no.pth"), "--dataset_folder_path", str(tmp_path / "nothing")]
+    with pytest.raises(UserError, match="--dataset_folder_path .*nothing: no such folder"):
+        main.main(flags(tmp_path, tmp_path, *missing))
+    official = ["--dataset", "cub200", "--source_path", str(tmp_path / "nothing"), *missing[:2], "--dry_run"]
+    with pytest.raises(UserError, match="cub200"):
+        main.main(flags(tmp_path, tmp_path, *official))
+
+
 def test_a_dry_run_refuses_a_loss_that_is_no_number(folder_data, tmp_path, monkeypatch):
     loss = lambda trainer, outputs, batch: outputs["embeddings"].sum() * float("nan")  # noqa: E731
     monkeypatch.setattr("trainers._trainer.Trainer.metric_loss", loss)
