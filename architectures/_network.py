@@ -10,7 +10,7 @@ from architectures import _adaptation, _blocks, _weights
 from utilities.errors import UserError
 from utilities.numbers import WIDEST, number, whole
 from utilities.optimisers import embedding_rates
-from utilities.roles import METHOD, PLACE, absolute
+from utilities.roles import PLACE
 from utilities.tensors import normalize, raise_half
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -25,10 +25,10 @@ def add_arguments(group) -> None:
     )
     help_hidden = "widths of hidden layers, ReLU after each, between backbone and embedding layer"
     group.add_argument("--not_pretrained", action="store_true", help="start from random weights")
-    group.add_argument("--weights", default=None, metavar="FILE", help=help_weights).role = METHOD.but(recorded=absolute)
+    group.add_argument("--weights", default=None, metavar="FILE", help=help_weights)
     group.add_argument(
         "--weights_cache", default=None, metavar="DIR", help="folder for downloaded weights (unset: torch hub's cache)"
-    ).role = PLACE.but(recorded=absolute)
+    ).role = PLACE
     group.add_argument(
         "--freeze_backbone",
         action="store_true",

@@ -6,7 +6,6 @@ from criteria._pairs import chosen_mean, positive_pairs
 from criteria._ranking import sums_per_anchor
 from criteria._tuples import mean_term
 from utilities.errors import UserError
-from utilities.roles import METHOD, absolute
 from utilities.tensors import take_pairs
 from utilities.tuples import same_class
 
@@ -29,7 +28,7 @@ def add_arguments(group) -> None:
         metavar="FILE",
         help="of --loss_reduction class_weighted: a text file with one number of at least 0 a class, in the order of the labels (default: the "
         "classes that have terms in a batch count alike)",
-    ).role = METHOD.but(recorded=absolute)
+    )
 
 
 class Reduction:

@@ -59,12 +59,10 @@ def other(saved: dict, opt) -> dict:
     Args:
         saved: the run's flags. Which data a flag names, its plug-in declares: the set's name, and what is read by that set alone.
     """
-    differing = {
-        flag: opt.roles[flag].recorded(getattr(opt, flag))
-        for flag in sorted({"dataset", *REGISTRY.flags()} & set(vars(opt)) & set(saved))
-        if not opt.roles[flag].same(saved[flag], getattr(opt, flag))
-    }
-    return differing if {"dataset", *REGISTRY.flags(opt.dataset)} & set(differing) else {}
+    if all(saved.get(flag, getattr(opt, flag)) == getattr(opt, flag) for flag in {"dataset", *REGISTRY.flags(opt.dataset)}):
+        return {}
+    flags = sorted({"dataset", *REGISTRY.flags()} & set(vars(opt)))
+    return {flag: getattr(opt, flag) for flag in flags if flag in saved and getattr(opt, flag) != saved[flag]}
 
 
 def locate(opt) -> Path:

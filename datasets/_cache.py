@@ -30,7 +30,7 @@ from utilities.files import replacing
 from utilities.loading import kernels
 from utilities.locks import Lock
 from utilities.numbers import whole
-from utilities.roles import DATA, PLACE, absolute
+from utilities.roles import DATA, PLACE
 
 VERSION = 1  # of the layout: raise it when a change below alters what is written
 INDEX, LOCK = "index.jsonl", "lock"
@@ -45,7 +45,7 @@ def add_arguments(group) -> None:
         "--image_cache", default=None, metavar="DIR",
         help="folder where decoded images are kept, written once and shared by runs and processes; a source file that has changed is decoded "
              "anew. It takes width x height x 3 bytes an image. No number depends on it (unset: each image is decoded whenever it is loaded)",
-    ).role = PLACE.but(recorded=absolute)  # fmt: skip
+    ).role = PLACE  # fmt: skip
     group.add_argument(
         "--image_cache_side", type=whole(0, 10**4), default=0, metavar="N",
         help="images whose long side is more than N pixels are scaled down to it when they are decoded, in training and test, with or without "

@@ -1,7 +1,7 @@
 """The flags that every data set reads: where it lies, how it is split, how its images are augmented."""
 
 from utilities.numbers import number, whole
-from utilities.roles import DATA, METHOD, PLACE, absolute
+from utilities.roles import DATA, METHOD, PLACE
 
 
 def add_arguments(group) -> None:
@@ -9,7 +9,7 @@ def add_arguments(group) -> None:
     group.add_argument(
         "--source_path", "--source", default=None,
         help="parent folder of the data sets, or one data set's own folder (default: ./Datasets; glyphs: the user's cache folder)",
-    ).role = PLACE.but(recorded=absolute)  # fmt: skip
+    ).role = PLACE  # fmt: skip
     group.add_argument(
         "--dataset_name",
         default=None,
@@ -77,7 +77,7 @@ def _split(group) -> None:
     group.add_argument(
         "--split_file", default=None, metavar="FILE",
         help="JSON of --split_scheme predefined: train, val (may be left out), test -> list of class names or image paths",
-    ).role = DATA.but(fixed=None, moves=True, recorded=absolute)  # fmt: skip
+    ).role = DATA.but(fixed=None, moves=True)  # fmt: skip
     group.add_argument(
         "--evaluate_all", action="store_true",
         help="with --evaluate on other data (--dataset and its flags): all its images, those of training too, are one split, test",

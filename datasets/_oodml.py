@@ -16,7 +16,7 @@ from datasets._images import Image
 from utilities.errors import UserError
 from utilities.files import replacing
 from utilities.numbers import number, whole
-from utilities.roles import CONTROL, DATA, absolute
+from utilities.roles import CONTROL, DATA
 
 SCHEME = "oodml"
 
@@ -27,7 +27,7 @@ def add_arguments(group) -> None:
         "--oodml_file", default=None, metavar="FILE",
         help="pickle of --split_scheme oodml, as published with the paper (2107.09562) or written by --oodml_make",
     )  # fmt: skip
-    file.role = DATA.but(fixed=None, recorded=absolute)  # it may move
+    file.role = DATA.but(fixed=None)  # it may move
     group.add_argument("--oodml_id", type=whole(), default=None, metavar="N", help="which split of --oodml_file; a higher one is harder")
     group.add_argument(
         "--oodml_make", action="store_true",

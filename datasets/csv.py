@@ -19,7 +19,7 @@ from datasets import _layout
 from datasets._images import Image, uncollected
 from datasets._layout import Reading
 from utilities.errors import UserError
-from utilities.roles import DATA, absolute
+from utilities.roles import DATA
 
 NEEDED, ROLES, BOX = ("label", "path", "split"), ("is_query", "is_gallery"), ("x_1", "y_1", "x_2", "y_2")
 KNOWN = {*NEEDED, *ROLES, *BOX, "category", "sequence"}
@@ -33,7 +33,7 @@ def add_arguments(group) -> None:
         help="table of images with the columns label, path, split (train, validation), is_query, is_gallery and optionally x_1, y_1, x_2, y_2 "
              "(a box), category (super-class), sequence; paths from --source or from the table's folder",
     )  # fmt: skip
-    path.role = DATA.but(fixed=None, recorded=absolute)  # a table may move
+    path.role = DATA.but(fixed=None)  # a table may move
 
 
 def check(opt) -> None:

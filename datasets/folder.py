@@ -16,7 +16,7 @@ from datasets import _layout
 from datasets._images import Image
 from datasets._layout import Reading
 from utilities.errors import UserError
-from utilities.roles import DATA, absolute
+from utilities.roles import DATA
 
 PARTS = ("train", "val", "test", "query", "gallery")
 SPLIT = {"query": "test", "gallery": "test"}  # the two roles of a test set, in the place of X/test
@@ -30,7 +30,7 @@ def add_arguments(group) -> None:
         help="the folder X of X/<class>/<images> or X/<super>/<class>/<images>; with X/train and X/test (X/val) in place of X the split is theirs; X/query "
              "and X/gallery in the place of X/test give test images roles",
     )  # fmt: skip
-    path.role = DATA.but(fixed=None, recorded=absolute)  # a folder may move
+    path.role = DATA.but(fixed=None)  # a folder may move
 
 
 def check(opt) -> None:

@@ -17,7 +17,7 @@ from datasets._images import Image, uncollected
 from datasets._layout import Reading
 from utilities.errors import UserError
 from utilities.files import replacing
-from utilities.roles import DATA, absolute
+from utilities.roles import DATA
 
 VERSION = 1  # of the index: raise it when a change below alters what is written
 BLOCK = 512  # bytes, of which a tar file is made
@@ -34,15 +34,7 @@ def add_arguments(group) -> None:
              "with <key>.cls or <key>.json, whose label, cls or class is the class and category the super-class; an index is written beside "
              "each once",
     )  # fmt: skip
-    shards.role = DATA.but(fixed=None, recorded=_recorded)  # shards may move
-
-
-def _recorded(pattern):
-    """The pattern as a run folder holds it: absolute where the first shard lies below the working folder, else for --source as it stands."""
-    try:
-        return absolute(pattern) if os.path.isfile(expand(pattern)[0]) else pattern
-    except (UserError, TypeError):  # none, or no pattern
-        return pattern
+    shards.role = DATA.but(fixed=None)  # shards may move
 
 
 def check(opt) -> None:

@@ -121,9 +121,7 @@ def _continued(layers: Layers) -> Options:
     folder = run_folder(opt)
     saved = layers.saved(folder, RunFolder(folder).flags)
     free = layers.roles.having(change=False)
-    different = [
-        name for name in sorted(set(layers.explicit) - free) if name in saved and not opt.roles[name].same(saved[name], getattr(opt, name))
-    ]
+    different = [name for name in sorted(set(layers.explicit) - free) if name in saved and getattr(opt, name) != saved[name]]
     if different or opt.resume == "best":
         what = ", ".join(f"--{name}" for name in different) or "--resume best"
         raise UserError(f"{folder} is a reproduction with changes still to come: continue it without {what}, or let it end first")
@@ -201,7 +199,7 @@ def _refuse_changes(folder: Path, opt: Options, saved: dict, explicit: dict) -> 
     differing = {
         name: f"--{name} {checks.shown(getattr(derived, name))} (saved: {checks.shown(saved[name])})"
         for name in sorted(given)
-        if not opt.roles[name].same(saved[name], getattr(derived, name)) and not (name == "n_epochs" and given[name] > saved[name])
+        if getattr(derived, name) != saved[name] and not (name == "n_epochs" and given[name] > saved[name])
     }
     what = opt.job if measures else "resume"
     fixed = [text for name, text in differing.items() if opt.roles[name].forbids(saved[name], getattr(derived, name))]

@@ -49,10 +49,6 @@ class Options(Namespace):
         """Flag -> resolved value, as parameters.yaml holds them: every flag of the run, nothing else, no key."""
         return {name: value for name, value in sorted(vars(self).items()) if name in self.roles and self.roles[name].saved}
 
-    def recorded(self) -> dict:
-        """As `saved`, paths absolute: a run folder is read from any working folder."""
-        return {name: self.roles[name].recorded(value) for name, value in self.saved().items()}
-
     def measured(self) -> dict:
         """Flag -> value of those that decide what an evaluation measures."""
         return {name: getattr(self, name) for name in sorted(self.roles.having(measured=True))}

@@ -143,7 +143,6 @@ def build(runs: list[RecordedRun], defaults: dict | None = None) -> list[Group]:
     Args:
         defaults: flag -> default, for flags that some runs were recorded without; None where a flag has none.
     """
-    settings.join_paths(runs)
     members = {}
     for run in runs:
         members.setdefault((run.dataset, run.group), []).append(run)

@@ -6,7 +6,7 @@ One function a question. The roles (utilities/roles.py) come from Result_Evaluat
 import re
 
 from utilities.flags import has_folds
-from utilities.roles import DATA, Roles, as_given
+from utilities.roles import DATA, Roles
 
 _declared = Roles()
 METHOD = re.compile(r"(loss|batch_mining|mine_pairs|loss_(?!(?:decay|weights)$).+|miner_.+)")  # what a group is, not a setting it shares
@@ -36,11 +36,6 @@ def know(roles: Roles) -> None:
     """Use these roles. A flag without one, such as that of another clone's plug-in, has the role of the method."""
     _declared.clear()
     _declared.update(roles)
-
-
-def paths(flags) -> set[str]:
-    """Those of the flags whose values are paths, which a run folder holds absolute."""
-    return {name for name in flags if _declared[name].recorded is not as_given}
 
 
 def is_saved(name: str) -> bool:

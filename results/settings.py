@@ -1,11 +1,9 @@
 """Settings: what runs and groups share beside their method (flags, data, versions, hardware), and where they differ."""
 
-import os
 from collections import Counter
 
 from results import columns, roles
 from results.recorded import RecordedRun
-from utilities.roles import absolute
 
 UNUSED = "not used"  # of a flag that the run's --split_scheme does not read
 UNSET = ("None", "False", "", UNUSED)  # not worth printing where all share it
@@ -17,25 +15,6 @@ def shown(value) -> str:
     if isinstance(value, (list, tuple)):
         return " ".join(map(shown, value))
     return f"{value:.12g}" if isinstance(value, float) else str(value)
-
-
-def join_paths(runs: list[RecordedRun]) -> None:
-    """Give paths that runs of old recorded as they were typed, such as data/birds, the absolute form in which the others have them.
-
-    A relative path is taken for the one absolute path that ends in it; where there are several of those it stays.
-    """
-    for flag in roles.paths({flag: None for run in runs for flag in run.flags}):
-        known = {value for run in runs if isinstance(value := run.flags.get(flag), str)}
-        joined = {value: absolute(value) for value in known if value.startswith((os.sep, "~"))}
-        whole = set(joined.values())
-        for value in known - set(joined):
-            end = "".join(os.sep + part for part in os.path.normpath(value).split(os.sep) if part != os.pardir)
-            of_it = [path for path in whole if path.endswith(end)]
-            joined |= {value: of_it[0]} if len(of_it) == 1 else {}
-        for run in runs:
-            for known_by in (run.flags, run.environment):  # --weights is in both
-                if isinstance(known_by.get(flag), str) and known_by[flag] in joined:
-                    known_by[flag] = joined[known_by[flag]]
 
 
 def of_run(run: RecordedRun, defaults: dict | None = None) -> dict[str, str]:

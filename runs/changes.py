@@ -39,8 +39,8 @@ def record_changes(folder: Path, epochs: list[int], opt) -> None:
             before.update(changed)
     changed = {
         name: value
-        for name, value in opt.recorded().items()
-        if name in before and opt.roles[name].change and not opt.roles[name].moves and not opt.roles[name].same(before[name], value)
+        for name, value in opt.saved().items()
+        if name in before and opt.roles[name].change and not opt.roles[name].moves and value != before[name]
     }
     if changed:
         target = _change_folder(folder, epochs)
@@ -101,7 +101,7 @@ def write_plan(folder: Path, opt) -> None:
         return
     _make(path.parent)
     with replacing(path) as file:
-        yaml.safe_dump([{"until": stage.until, "flags": stage.recorded()} for stage in (opt, *opt.later)], file)
+        yaml.safe_dump([{"until": stage.until, "flags": stage.saved()} for stage in (opt, *opt.later)], file)
 
 
 def stages_left(opt) -> list[tuple[list[int] | None, dict]]:

@@ -223,7 +223,7 @@ def describe(folder: Path, opt) -> None:
         content = Path(opt.split_file).expanduser().read_bytes()
         with replacing(copy, "wb") as file:
             file.write(content)
-    flags = opt.recorded()
+    flags = opt.saved()
     with replacing(folder / PARAMETERS) as file:
         yaml.safe_dump(flags, file, sort_keys=True)
     with replacing(folder / INFO) as file:

@@ -302,7 +302,7 @@ class Run:
 
     def _summarise(self) -> None:
         summary = {
-            "parameters": self.opt.recorded(),
+            "parameters": self.opt.saved(),
             "selected": {"rule": self.selection.rule, "epoch": self.state["selected"]["epoch"], "values": self.state["selected"]["values"]},
             "best": self.state["best"],
             "last": self.state["last"],

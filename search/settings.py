@@ -47,7 +47,7 @@ def changes(plan) -> dict:
         kind, *values = before[flag]
         rule = "bounds may only be widened" if kind == now[flag][0] != "CHOICE" else "it must stay what it is"
         raise UserError(f"{ranges[flag].text}: {folder} has {flag}~{kind}~ {values}, and {rule}; or choose another --group")
-    changed = {name: [flags[name], fixed[name]] for name in both if not plan.opt.roles[name].same(flags[name], fixed[name])}
+    changed = {name: [flags[name], fixed[name]] for name in both if flags[name] != fixed[name]}
     told = {name: f"--{name} {after} (before: {before})" for name, (before, after) in changed.items()}
     never = [told[name] for name, (before, after) in changed.items() if plan.opt.roles[name].forbids(before, after)]
     if never:

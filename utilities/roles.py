@@ -5,18 +5,6 @@ A role is declared with the flag: that of a group (`group.role = DATA`) holds fo
 """
 
 import dataclasses
-import os
-from collections.abc import Callable
-
-
-def as_given(value):
-    """A value that is recorded as it stands."""
-    return value
-
-
-def absolute(value):
-    """A path as it is found from any working folder; what is no path, such as None, as it stands."""
-    return os.path.abspath(os.path.expanduser(value)) if isinstance(value, str) and value else value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +20,6 @@ class Role:
         compared: runs that differ in it are different configurations.
         measured: it decides what an evaluation measures, and --evaluate may have another value than the training.
         searched: a search may vary it.
-        recorded: value -> what a run folder holds of it, and by which two values are the same: of a path `absolute`.
     """
 
     name: str
@@ -43,19 +30,14 @@ class Role:
     compared: bool = True
     measured: bool = False
     searched: bool = True
-    recorded: Callable = as_given
 
     def but(self, **changes) -> "Role":
         """This role, but for some of its rules."""
         return dataclasses.replace(self, **changes)
 
-    def same(self, before, now) -> bool:
-        """Whether two values say the same: a path may be relative or absolute."""
-        return before == now or self.recorded(before) == self.recorded(now)
-
     def forbids(self, before, now) -> bool:
         """Whether no continuation may change the value `before` to `now`, permitted or not."""
-        return not self.same(before, now) and (self.fixed == "always" or (self.fixed == "first" and before[:1] != now[:1]))
+        return before != now and (self.fixed == "always" or (self.fixed == "first" and before[:1] != now[:1]))
 
 
 METHOD = Role("method")

@@ -143,7 +143,7 @@ def _configuration(opt, folder: Path) -> dict:
         environment = yaml.safe_load((folder / "environment.yaml").read_text(encoding="utf-8"))
     except Exception:  # missing or damaged: the flags alone
         environment = None
-    return opt.recorded() | ({"environment": environment} if isinstance(environment, dict) else {})
+    return opt.saved() | ({"environment": environment} if isinstance(environment, dict) else {})
 
 
 class Wandb(_Service):

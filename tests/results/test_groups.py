@@ -533,27 +533,6 @@ def test_two_folders_are_two_data_sets(tmp_path):
     assert (tmp_path / "out" / "birds_selected.csv").exists() and (tmp_path / "out" / "cars_settings.md").exists()
 
 
-def test_one_path_has_one_form_and_two_paths_are_two_configurations(tmp_path):
-    paths = ["/home/me/data/birds", "/home/me/data/birds/", "data/birds", "./data/birds", "../data/birds"]
-    for seed, path in enumerate(paths):
-        about = {**ENVIRONMENT, "weights": f"{path}/w.pth"}
-        make_run(
-            tmp_path / "one",
-            "Margin",
-            seed,
-            epochs=2,
-            dataset="folder",
-            dataset_folder_path=path,
-            weights=f"{path}/w.pth",
-            environment=about,
-        )
-    for seed, path in enumerate(["/a/data/birds", "/b/data/birds", "data/birds"]):
-        make_run(tmp_path / "two", "Margin", seed, epochs=2, dataset="folder", dataset_folder_path=path)
-    group = built(tmp_path / "one")["Margin"]
-    assert len(group.seeds) == len(paths) and group.settings["weights"] == "/home/me/data/birds/w.pth"
-    assert "dataset_folder_path" in built(tmp_path / "two")["Margin"].refused
-
-
 def test_a_flag_of_another_data_set_is_not_printed(tmp_path):
     flags = {"vehicleid_protocol": "reid", "vehicleid_list": "800"}
     for name in ("glyphs", "vehicleid"):

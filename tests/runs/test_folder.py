@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 
 import main
 import parameters
 import Result_Evaluations
-from runs import RunFolder, changes, load_run
+from runs import RunFolder, load_run
 from tests import builders
 from utilities.errors import UserError
 
@@ -84,32 +83,6 @@ def test_finished_is_judged_by_the_flags_to_go_on_with(old):
     assert RunFolder(old, more).needs_test and not RunFolder(old).needs_test
     (old / "summary.json").unlink()
     assert not RunFolder(old).finished
-
-
-def test_paths_are_recorded_absolute_and_have_one_form(data, tmp_path, monkeypatch, capsys, without_pictures):
-    monkeypatch.chdir(data.parent)
-    words = ["--dataset", "folder", "--save_path", str(tmp_path), *builders.SHORT_RUN, "--n_epochs", "1", "--source", "x"]
-    folder = main.main(parameters.read([*words, "--dataset_folder_path", data.name])).folder
-    flags = RunFolder(folder).flags
-    assert flags["dataset_folder_path"] == str(data) and flags["source_path"] == str(data.parent / "x")
-    assert flags == RunFolder(folder).summary["parameters"] and flags["weights"] is None
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
-    values = main.main(parameters.read(["--evaluate", "--resume_from", str(folder), "--splits_to_eval", "test"]))
-    assert values["test"]["map_r"] == pytest.approx(RunFolder(folder).selected["values"]["test"]["map_r"])
-    assert main.main(parameters.read(["--reproduce_results", str(folder), "--group", "Again"])).folder.exists()
-    monkeypatch.chdir(data)
-    for path in ("../" + data.name, str(data) + "/", "."):  # no change, and no other data
-        opt = parameters.read(["--resume_from", str(folder), "--dataset_folder_path", path, "--n_epochs", "2"])
-        assert parameters.read(["--evaluate", "--resume_from", str(folder), "--dataset_folder_path", path]).other_data == {}
-    old = {**flags, "dataset_folder_path": "."}  # as a run of before is recorded
-    (folder / "parameters.yaml").write_text(yaml.safe_dump(old))
-    changes.record_changes(folder, [1], opt)
-    assert yaml.safe_load((folder / "configs" / "resume_training_config_diffs_1" / "parameters.yaml").read_text()) == {"n_epochs": 2}
-    with pytest.raises(SystemExit):
-        parameters.read(["--resume_from", str(folder), "--dataset_folder_path", "elsewhere"])
-    assert "--dataset_folder_path elsewhere (saved: .)" in capsys.readouterr().err
 
 
 def test_the_folds_of_a_cross_validation(data, tmp_path, without_pictures):

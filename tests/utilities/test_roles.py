@@ -1,7 +1,6 @@
 """Every flag has a role; what resume, search and records do with a flag follows from it, a user's plug-in's flag included."""
 
 import argparse
-import os
 
 import pytest
 
@@ -54,27 +53,6 @@ def test_what_may_never_change_and_what_is_measured():
     assert "eval_pca" in declared.having(measured=True) and "lr" not in declared.having(measured=True)
     assert DATA.forbids("a", "b") and not DATA.forbids("a", "a") and not METHOD.forbids(1, 2)
     assert SELECTION.forbids(["a", "b"], ["b", "a"]) and not SELECTION.forbids(["a", "b"], ["a"])
-
-
-def test_paths_are_recorded_absolute(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    paths = {name for name, role in roles.of(parameters.get_parser()).items() if role.recorded is not roles.as_given}
-    assert paths == {
-        "source_path", "dataset_csv", "dataset_folder_path", "dataset_shards", "split_file", "oodml_file", "weights", "weights_cache",
-        "image_cache", "loss_class_weights",
-    }  # fmt: skip
-    given = ["--dataset", "csv", "--dataset_csv", "a.csv", "--weights", "~/w.pth", "--source", "..", "--dataset_shards", "s-{0..1}.tar"]
-    opt = parameters.read(given)
-    assert opt.dataset_csv == "a.csv" and opt.saved()["dataset_csv"] == "a.csv"
-    recorded = opt.recorded()
-    assert recorded["dataset_csv"] == str(tmp_path / "a.csv") and recorded["source_path"] == str(tmp_path.parent)
-    assert recorded["weights"] == os.path.expanduser("~/w.pth") and recorded["image_cache"] is None
-    assert recorded["dataset_shards"] == "s-{0..1}.tar", "they lie below --source"
-    (tmp_path / "s-0.tar").touch()
-    assert opt.recorded()["dataset_shards"] == str(tmp_path / "s-{0..1}.tar")
-    role = opt.roles["weights"]
-    assert role.same("w.pth", str(tmp_path / "w.pth")) and role.same("./w.pth", "w.pth") and not role.same("w.pth", "v.pth")
-    assert not role.same(None, "w.pth") and role.same(None, None) and not METHOD.same("w.pth", "./w.pth")
 
 
 def test_flags_of_plug_ins_are_of_the_method_or_the_data():
