@@ -56,6 +56,7 @@ def train_epochs(run, loader, step, evaluated, to_evaluate, scheduler):
 def train(opt, began=lambda: None):
     """Set up, train, evaluate, record. `began` is called once the run folder has taken the flags. Returns the finished `Run`."""
     runtime = Runtime(opt).begin()
+    datasets.locate(opt)  # missing data are told before missing weights
     network = architectures.select(opt.arch, opt)
     splits = datasets.select(opt.dataset, opt, opt.source_path, **datasets.shape_for(network))
     opt.n_classes = splits["training"].n_classes  # the one option that the data decides

@@ -3,6 +3,7 @@
 import http.client
 import os
 import pickle
+import re
 import socket
 import sys
 from collections.abc import Callable
@@ -63,7 +64,15 @@ def _read(path) -> dict:
 def content_of(path: str) -> dict:
     """The tensors of a `.safetensors` file, else of a pickle. Raises one of UNREADABLE where it is none."""
     if not path.endswith(SAFE):
-        return torch.load(path, map_location="cpu", weights_only=True)
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True)
+        except (OSError, RuntimeError, MemoryError):
+            raise
+        except Exception as error:  # of bytes that are no pickle comes what they happen to say
+            forbidden = re.search(r"GLOBAL (\S+)", str(error))
+            raise ValueError(
+                f"it holds {forbidden[1]}, and tensors alone are read" if forbidden else "it is no file of torch.save"
+            ) from error
     import safetensors.torch
 
     try:
@@ -114,10 +123,9 @@ def _load(network, content, source: str) -> None:
     Raises UserError where it is neither, or a state dict of another backbone.
     """
     state = _adaptation.merged(_without_wrappers(_state_dict_in(content, source)))
-    own = network.backbone.state_dict()
+    own, whole = network.backbone.state_dict(), None
     if any(key.startswith("backbone.") for key in state) and not any(key.startswith("backbone.") for key in own):
-        _load_embedding_layer(network, state, source)
-        state = _under(state, "backbone.")
+        whole, state = state, _under(state, "backbone.")
     try:
         state = network.published_state(_with_keys(state, network.published_key))
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
@@ -135,6 +143,8 @@ def _load(network, content, source: str) -> None:
     faults = [f"{kind} {_few(keys)}" for kind, keys in (("missing", missing), ("unexpected", unexpected)) if keys]
     if faults:
         raise UserError(f"{source} does not fit {network.name}: {'; '.join(faults)}: give weights of this backbone, or --not_pretrained")
+    if whole is not None:
+        _load_embedding_layer(network, whole, source)
 
 
 def _load_embedding_layer(network, state: dict, source: str) -> None:

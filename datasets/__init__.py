@@ -65,6 +65,15 @@ def other(saved: dict, opt) -> dict:
     return {flag: getattr(opt, flag) for flag in flags if flag in saved and getattr(opt, flag) != saved[flag]}
 
 
+def locate(opt) -> Path:
+    """The folder of the data set that the flags name, made or downloaded where that is asked for. Raises UserError where it is not there."""
+    return _splits.locate(opt.dataset, REGISTRY.module(opt.dataset), opt, _source(REGISTRY.module(opt.dataset), opt))
+
+
+def _source(module, opt, source_path=None) -> Path:
+    return Path(source_path or opt.source_path or getattr(module, "default_source_path", lambda: DEFAULT_SOURCE_PATH)()).expanduser()
+
+
 def select(
     name: str, opt=None, source_path=None, input_size: int | None = None, fold: int | None = None, interpolation: str | None = None, **flags
 ) -> dict:
@@ -87,10 +96,9 @@ def select(
     """
     module = REGISTRY.module(name)
     opt = REGISTRY.options(opt, **{"dataset": name, **flags})
-    source = source_path or opt.source_path or getattr(module, "default_source_path", lambda: DEFAULT_SOURCE_PATH)()
     if fold is None:
         fold = getattr(opt, "fold", None) or 0
-    return _splits.build(name, module, opt, Path(source).expanduser(), input_size, fold, interpolation)
+    return _splits.build(name, module, opt, _source(module, opt, source_path), input_size, fold, interpolation)
 
 
 def shape_for(network) -> dict:

@@ -141,7 +141,7 @@ def build(
     Raises UserError where it is missing, or not the published one and `--allow_partial_dataset` is not given.
     """
     check(opt, module)
-    root = _locate(name, module, opt, source)
+    root = locate(name, module, opt, source)
     reading = module.read(opt, root)
     classes: Classes = {}
     for image in reading.images:
@@ -205,7 +205,7 @@ def _notes(reading, files: _files.Files, splits: dict, opt) -> list[str]:
     return [note for note in notes if note is not None]
 
 
-def _locate(name: str, module, opt, source: Path) -> Path:
+def locate(name: str, module, opt, source: Path) -> Path:
     """The data set's folder: made or named by the module itself, found under `source`, or downloaded to there."""
     if hasattr(module, "prepare"):
         return module.prepare(opt, source)

@@ -215,10 +215,12 @@ def over_draws(draws, names: list[str], about: dict) -> dict:
 
 
 def _further_draws(embedded: dict, split: str, evaltype: str, opt):
-    """Of a split whose gallery is drawn at random, the spaces of each draw but the first."""
-    for dataset in galleries.draws(embedded[split].dataset)[1:]:
-        drawn = {**embedded, split: embedded[split]._replace(dataset=dataset)}
-        yield spaces.build(drawn, evaltype, opt)[split]
+    """The spaces of each draw but the first, where the gallery of the split, or of what it searches in, is drawn at random."""
+    concerned = {split, *spaces.sources_of(split, spaces.scored(embedded, opt), opt)}
+    draws = {name: galleries.draws(embedded[name].dataset) for name in embedded if name in concerned}
+    for number in range(1, max(map(len, draws.values()))):
+        drawn = {name: embedded[name]._replace(dataset=found[number % len(found)]) for name, found in draws.items()}
+        yield spaces.build({**embedded, **drawn}, evaltype, opt)[split]
 
 
 def what_stays(metric_names: list[str], opt) -> list[str]:

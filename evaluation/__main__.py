@@ -70,6 +70,10 @@ def parser() -> argparse.ArgumentParser:
 
 def opened(path: str, optional: tuple[str, ...]) -> tuple[dict, list[str]] | np.ndarray:
     """The wanted arrays of an .npz file, by name, and the names of all; or the memory map of an .npy file. Raises UserError where it is neither."""
+    if Path(path).is_dir():
+        raise UserError(
+            f"{path}: a folder, expected a file of embeddings; a run is measured by `python main.py --evaluate --resume_from {path}`"
+        )
     try:
         content = np.load(path, allow_pickle=False, mmap_mode="r")
         if isinstance(content, np.ndarray):
@@ -79,7 +83,9 @@ def opened(path: str, optional: tuple[str, ...]) -> tuple[dict, list[str]] | np.
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file") from error
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path}: not an .npz file of plain arrays, nor an .npy file ({str(error).splitlines()[0]})") from error
+        raise UserError(
+            f"{path}: not an .npz file of plain arrays, nor an .npy file ({str(error).partition('. If you trust')[0].splitlines()[0]})"
+        ) from error
 
 
 def read(path: str, optional: tuple[str, ...] = OF_REFERENCE + ROLES, labels: str | None = None, flag: str = "--labels") -> dict:

@@ -61,6 +61,7 @@ def _pooled(splits: dict, network, opt, runtime) -> tuple[list[np.ndarray], list
 def make(opt) -> Path:
     """`--oodml_make`: write a progression of splits of `--dataset` to `--oodml_file`, by the pooled features of `--arch`. Returns the file."""
     runtime = Runtime(opt).begin()
+    datasets.locate(opt)
     network = runtime.place(architectures.select(opt.arch, opt))
     splits = datasets.select(opt.dataset, opt, opt.source_path, **datasets.shape_for(network))
     runtime.say_once(datasets.describe(splits))

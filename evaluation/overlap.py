@@ -2,7 +2,8 @@
 
 RUN is a run folder: its data, its network; the metrics are those of its embedding. DATA is the folder of a data set (--dataset, by default one
 folder a class), measured by the features of --arch. Images are alike by the cosine of the backbone's features, less the training images' mean:
-unrelated ones then lie around 0 whatever the network, resized or re-encoded copies near 1.
+unrelated ones then lie around 0 whatever the network, resized or re-encoded copies near 1. The metrics are of test images that search among
+test images (queries in their gallery), by classes, in all dimensions of the embedding, whatever the run's flags of `UNHEEDED` say.
 """
 
 import argparse
@@ -35,6 +36,10 @@ THRESHOLD = 0.95
 DEFAULT_METRICS = ["e_recall@1", "e_recall@2", "e_recall@4", "map_r"]
 MOST = 1_000_000  # pairs: with more the threshold tells nothing apart
 ROWS, COLUMNS = 1024, 65536  # of a block of similarities
+UNHEEDED = {  # flags of a run's evaluation that have no effect here -> their plain values
+    "eval_reference_set": spaces.SELF, "tester": "global", "label_hierarchy_level": 0, "eval_pca": None, "eval_no_normalize": False,
+    "eval_use_trunk_output": False,
+}  # fmt: skip
 ACROSS, TILE = 3, 1.6  # pairs in a row of the picture, inches of an image
 
 
@@ -49,7 +54,11 @@ class Found(NamedTuple):
 
 def parser() -> argparse.ArgumentParser:
     """The command's own flags."""
-    parser = OneLineParser(prog=PROGRAM, description=__doc__.partition("\n")[0].partition(":")[0] + ".", allow_abbrev=False)
+    about = (
+        "Queries search among the test images alone, in their gallery where they have one, by classes and in all dimensions of the embedding: "
+        f"a run's --eval_space and --rerank are heeded, {', '.join(f'--{name}' for name in UNHEEDED)} are not."
+    )
+    parser = OneLineParser(prog=PROGRAM, description=f"{__doc__.partition(':')[0]}. {about}", allow_abbrev=False)
     add = parser.add_argument
     help_what = "run folders, whose data and network are taken, or folders of data sets"
     add("what", nargs="+", metavar="RUN_OR_DATA", help=help_what)
@@ -153,6 +162,12 @@ class Task:
     def measured_by(self) -> dict:
         """The run's `--eval_space` and `--rerank`."""
         return {"ball": metrics.ball(self.about), "rerank": metrics.reranking(self.about)} if self.is_run else {}
+
+    @property
+    def unheeded(self) -> list[str]:
+        """The flags of the run's evaluation that the metrics here do not go by."""
+        given = {name: getattr(self.about, name, plain) for name, plain in UNHEEDED.items() if self.is_run}
+        return [f"--{name}" if value is True else f"--{name} {value}" for name, value in given.items() if value != UNHEEDED[name]]
 
     @property
     def out(self) -> Path:
@@ -302,6 +317,7 @@ def measure(place: str, flags) -> dict:
     content = {
         "threshold": flags.threshold, "pairs": counts, "test_images": len(test), "with_near_duplicates": int(concerned.sum()), "left_alone": alone,
         "features": flags.arch or (task.about.arch if task.is_run else "resnet50"), "all": scores, "without": reduced,
+        "not_heeded": task.unheeded,
     }  # fmt: skip
     with replacing(task.out / "overlap.json") as file:
         json.dump(content | outputs.jsonable({name: content[name] for name in ("all", "without")}), file, indent=1)
@@ -317,6 +333,10 @@ def _say(place: str, out: Path, content: dict) -> None:
     )
     if content["left_alone"]:
         print(f"{content['left_alone']:,} further test images are alone in their class without them, and are no queries then")
+    if content["not_heeded"]:
+        print(
+            f"test images search among test images alone, in all dimensions: {', '.join(content['not_heeded'])} of the run: not heeded here"
+        )
     columns = {title: {"test": {k: v for k, v in content[title].items() if not np.ndim(v)}} for title in ("all", "without")}
     print(f"\n{reports.table(columns)}\n\nwritten  {out / 'pairs.csv'}" + f"\nwritten  {out / 'pairs.png'}" * (out / "pairs.png").exists())
 

@@ -197,6 +197,7 @@ def roles(images: dict, opt) -> dict[str, str]:
         one = of_all[split]
         if split in scored(images, opt) and (one.differ or one.sequences is not None or any(kept is not None for kept in plan.kept)):
             where = "its gallery" if plan.sources == [split] else f"the gallery of {', '.join(plan.sources)}"
+            one = one._replace(draws=max(of_all[name].draws for name in {split, *plan.sources}))
             searched = len(plan.labels if plan.reference_labels is None else plan.reference_labels)
             found[split] = galleries.described(one, searched, where, int((plan.findable()[0] == 0).sum()))
     return {split: text for split, text in found.items() if text}

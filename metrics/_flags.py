@@ -8,6 +8,8 @@ from utilities.numbers import number, whole
 HYPERBOLIC = "hyperbolic"
 LOSSES = ("hyperbolic", "hier")  # whose flags say the ball in which their embeddings lie
 C, CLIP_R = 0.1, 2.3  # their defaults
+RERANK = {"rerank_k1": 20, "rerank_k2": 6, "rerank_lambda": 0.3, "rerank_n": 50, "rerank_alpha": 3.0}  # the flags of --rerank
+ALPHA_QE = ("rerank_n", "rerank_alpha")  # those of them that belong to alpha_qe
 
 
 def add_arguments(group) -> None:
@@ -31,14 +33,29 @@ def add_arguments(group) -> None:
         "(unset: not)",
     )  # fmt: skip
     group.add_argument(
-        "--rerank_k1", type=whole(1, 10**4), default=20, help="nearest samples among which k_reciprocal looks for reciprocal ones"
+        "--rerank_k1",
+        type=whole(1, 10**4),
+        default=RERANK["rerank_k1"],
+        help="nearest samples among which k_reciprocal looks for reciprocal ones",
     )
     group.add_argument(
-        "--rerank_k2", type=whole(1, 10**4), default=6, help="nearest samples, itself counted in, whose encodings k_reciprocal averages"
+        "--rerank_k2",
+        type=whole(1, 10**4),
+        default=RERANK["rerank_k2"],
+        help="nearest samples, itself counted in, whose encodings k_reciprocal averages",
     )
-    group.add_argument("--rerank_lambda", type=number(0, 1), default=0.3, help="weight of the original distance in k_reciprocal")
-    group.add_argument("--rerank_n", type=whole(1, 10**4), default=50, help="nearest samples with which alpha_qe expands a query")
-    group.add_argument("--rerank_alpha", type=number(0, 100), default=3.0, help="power of the cosine that is a sample's weight in alpha_qe")
+    group.add_argument(
+        "--rerank_lambda", type=number(0, 1), default=RERANK["rerank_lambda"], help="weight of the original distance in k_reciprocal"
+    )
+    group.add_argument(
+        "--rerank_n", type=whole(1, 10**4), default=RERANK["rerank_n"], help="nearest samples with which alpha_qe expands a query"
+    )
+    group.add_argument(
+        "--rerank_alpha",
+        type=number(0, 100),
+        default=RERANK["rerank_alpha"],
+        help="power of the cosine that is a sample's weight in alpha_qe",
+    )
 
 
 def ball(opt) -> Ball | None:
@@ -65,3 +82,9 @@ def check(opt) -> None:
         for name in ("eval_space_c", "eval_space_clip_r"):
             if getattr(opt, name, None) is not None:
                 raise UserError(f"--{name} {getattr(opt, name):g} has no effect: add --eval_space hyperbolic")
+    if getattr(opt, "rerank", None) is None:
+        for name, default in RERANK.items():
+            if getattr(opt, name, default) != default:
+                raise UserError(
+                    f"--{name} {getattr(opt, name):g} has no effect: add --rerank {'alpha_qe' if name in ALPHA_QE else 'k_reciprocal'}"
+                )

@@ -28,6 +28,7 @@ PRINTED = {
     "GPU": ("GPU",),
 }  # fmt: skip
 OF_HALF, OF_VALIDATION = {"use_tv_split"}, {"tv_split_by_samples", "tv_split_perc"}
+OF_SET = {"cub_boxes": "cub200", "vehicleid_protocol": "vehicleid", "vehicleid_list": "vehicleid"}  # printed flags of one data set alone
 OF_FILE, OF_FOLDS = {"split_file"}, {"split_test_size", "split_test_start", "split_partitions", "split_sets"}
 
 
@@ -78,7 +79,8 @@ def published(flags: dict) -> dict:
 
 
 def without_effect(flags: dict) -> set[str]:
-    """The split flags that the run's own --split_scheme does not read."""
+    """The flags of data and split that the run's own --dataset and --split_scheme do not read."""
+    unread = {name for name, owner in OF_SET.items() if flags.get("dataset") != owner}
     if not has_folds(flags):
-        return OF_FILE | OF_FOLDS | (set() if flags.get("use_tv_split") else OF_VALIDATION)
-    return OF_HALF | OF_VALIDATION | (OF_FOLDS if flags["split_scheme"] == "predefined" else OF_FILE)
+        return unread | OF_FILE | OF_FOLDS | (set() if flags.get("use_tv_split") else OF_VALIDATION)
+    return unread | OF_HALF | OF_VALIDATION | (OF_FOLDS if flags["split_scheme"] == "predefined" else OF_FILE)

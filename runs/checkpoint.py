@@ -93,7 +93,10 @@ def restore(path: Path | str, content: dict, parts: dict) -> None:
             if name == "optimizer":
                 check_state(part)
         except Exception as error:  # a plug-in's own state may fail in any way
-            raise damaged(path, f"its {name} does not fit this run's: {line(error)}") from error
+            why = (
+                f"its {name} does not fit this run's ({line(error).rstrip('.')}), as where a flag that was changed asks for another {name}"
+            )
+            raise damaged(path, why) from error
     try:
         set_random_states(content["random_states"])
     except Exception as error:

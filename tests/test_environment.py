@@ -5,12 +5,15 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.version import Version
+
+from tests.test_imports import imported
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted(path.name for path in ROOT.glob("requirements*.txt"))
@@ -108,6 +111,20 @@ def test_uv_reads_the_requirements():
 def test_installation_md_names_every_file_and_package():
     assert not [name for name in [*FILES, "constraints.txt", "environment.yml"] if name not in INSTALLATION]
     assert not [str(package) for name in FILES for package in packages(name) if package.name not in INSTALLATION]
+
+
+def test_what_is_imported_is_in_a_file():
+    """By its own name, or as what a listed package needs itself: SQLAlchemy for optuna's databases, packaging for pytest's marks."""
+    listed = {canonical(package.name) for name in FILES for package in packages(name)}
+    brought = {
+        canonical(Requirement(line).name) for name in ("optuna", "pytest") for line in metadata.requires(name) if "extra" not in line
+    }
+    distributions = metadata.packages_distributions()
+    sources = [ROOT / name for name in subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True).stdout.split()]
+    own = {path.relative_to(ROOT).parts[0].removesuffix(".py") for path in sources} | {path.stem for path in (ROOT / "docs").glob("*.py")}
+    foreign = {name for path in sources for name in imported(path)} - own - set(sys.stdlib_module_names) - {"*", "torchcodec"}
+    assert {"torch", "faiss", "sklearn", "yaml", "PIL", "pytest"} <= foreign
+    assert not {name for name in foreign if not {canonical(one) for one in distributions.get(name, [name])} & (listed | brought)}
 
 
 def test_what_messages_ask_for_is_in_a_file():

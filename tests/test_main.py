@@ -267,7 +267,7 @@ def test_allowed_changes_are_used_and_refused_ones_leave_the_run_as_it_was(folde
     ]
     assert rates["rate/backbone"] == pytest.approx(2 * rates["rate/last_linear"])
     saved = (run.folder / "parameters.yaml").read_bytes()
-    with pytest.raises(UserError, match="does not fit"):
+    with pytest.raises(UserError, match="does not fit .*as where a flag that was changed asks for another model"):
         main.main(flags(folder_data, tmp_path, "--n_epochs", "3", "--resume", "--resume_allow_changes", "--embed_dim", "5"))
     assert (run.folder / "parameters.yaml").read_bytes() == saved
 
@@ -384,6 +384,15 @@ def test_an_unknown_evaltype_is_refused_before_anything_is_trained(folder_data, 
         with pytest.raises(UserError, match="--evaltypes foo"):
             main.main(flags(folder_data, tmp_path, "--evaltypes", "foo", *more))
     assert not (tmp_path / "runs").exists()
+
+
+def test_missing_data_are_told_before_missing_weights(tmp_path):
+    missing = ["--weights", str(tmp_path / "no.pth"), "--dataset_folder_path", str(tmp_path / "nothing")]
+    with pytest.raises(UserError, match="--dataset_folder_path .*nothing: no such folder"):
+        main.main(flags(tmp_path, tmp_path, *missing))
+    official = ["--dataset", "cub200", "--source_path", str(tmp_path / "nothing"), *missing[:2], "--dry_run"]
+    with pytest.raises(UserError, match="cub200"):
+        main.main(flags(tmp_path, tmp_path, *official))
 
 
 def test_a_dry_run_refuses_a_loss_that_is_no_number(folder_data, tmp_path, monkeypatch):

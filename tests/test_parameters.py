@@ -142,6 +142,10 @@ def test_what_a_file_says_of_a_flag_stands_and_what_a_run_derived_follows(tmp_pa
     assert (opt.lr, opt.fc_lr, opt.decay, opt.fc_decay) == (0.5, 0.5, 0.2, 0.1)
 
 
+def test_a_misspelt_preset_has_a_nearest_one(capsys):
+    assert "no such preset: did you mean demo_glyphs? (configs/ holds " in error(capsys, "--config", "demo_glyhps")
+
+
 def test_print_config_reads_back(tmp_path):
     told = subprocess.run(
         [sys.executable, "main.py", "--print_config", "--loss", "triplet"], cwd=ROOT, capture_output=True, text=True, check=True

@@ -1,6 +1,7 @@
 """Configuration files: YAML of `flag: value`. A bare name is a preset in configs/."""
 
 import argparse
+import difflib
 from pathlib import Path
 
 import yaml
@@ -17,9 +18,11 @@ def find(name: str) -> Path:
         return path
     if preset.is_file():
         return preset
-    presets = ", ".join(sorted(p.stem for p in PRESETS.glob("*.yaml")))
+    presets = sorted(p.stem for p in PRESETS.glob("*.yaml"))
+    nearest = difflib.get_close_matches(preset.stem, presets, n=1)
+    hint = f": did you mean {nearest[0]}?" if nearest else ""
     what = "a folder, no file (of a run: its parameters.yaml)" if path.is_dir() else "no such file"
-    raise UserError(f"--config {name}: {what}, and no such preset (configs/ holds {presets})")
+    raise UserError(f"--config {name}: {what}, and no such preset{hint} (configs/ holds {', '.join(presets)})")
 
 
 def nodes(path: Path) -> dict[str, yaml.Node]:

@@ -172,10 +172,23 @@ def test_files_that_cannot_be_read_are_explained(tmp_path):
     (tmp_path / "text.pth").write_text("no weights")
     with pytest.raises(UserError, match="cannot be read"):
         select("conv4", weights=str(tmp_path / "text.pth"))
-    with pytest.raises(UserError, match="cannot be read"):
+    for text in ("arch: conv4\nlr: 1e-05\n", "not a checkpoint", "{}", "."):  # of a run's parameters.yaml, pickle says: pop from empty list
+        (tmp_path / "text.pth").write_text(text)
+        with pytest.raises(UserError, match=r"cannot be read \(it is no file of torch.save\)"):
+            select("conv4", weights=str(tmp_path / "text.pth"))
+    with pytest.raises(UserError, match=r"cannot be read \(it holds posix.getcwd, and tensors alone are read\)"):
         select("conv4", weights=_saved(os.getcwd, str(tmp_path / "pickle.pth")))
     with pytest.raises(UserError, match="cannot be read"):
         select("conv4", weights=str(tmp_path))
+
+
+def test_of_another_backbone_nothing_is_said_to_fit(tmp_path, capsys):
+    path = _saved(select("conv4", embed_dim=16).state_dict(), str(tmp_path / "conv4.pth"))
+    with pytest.raises(UserError, match="does not fit resnet18"):
+        select("resnet18", weights=path)
+    assert "only the backbone fits" not in capsys.readouterr().out
+    select("conv4", weights=path, embed_dim=8)
+    assert "only the backbone fits" in capsys.readouterr().out
 
 
 FAILURES = [urllib.error.URLError("no route"), TimeoutError("timed out"), ConnectionResetError("reset"), RuntimeError("invalid hash value")]

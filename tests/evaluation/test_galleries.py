@@ -1,5 +1,6 @@
 """Queries and galleries: what the flags of evaluation measure, show, dump and refuse, against loops over images."""
 
+import itertools
 import json
 from argparse import Namespace
 
@@ -519,8 +520,12 @@ def test_where_the_gallery_is_drawn_the_mean_over_the_draws_is_measured(flags):
         found.append(evaluated(splits, *chosen)[0])
     *single, mean = found
     assert len({one["test"]["e_recall@1"] for one in single}) > 1
-    for name in ("e_recall@1", "map_r", "mAP"):
-        assert mean["test"][name] == pytest.approx(np.mean([one["test"][name] for one in single]), abs=1e-12)
+    for split, name in itertools.product(("val", "test"), ("e_recall@1", "map_r", "mAP")):
+        assert mean[split][name] == pytest.approx(np.mean([one[split][name] for one in single]), abs=1e-12)
     assert mean["test"]["nmi"] == single[0]["test"]["nmi"]
-    if not flags:
+    if "compared_to_sets_combined" in flags:  # the images of val search in the drawn gallery too
+        assert len({one["val"]["map_r"] for one in single}) > 1
+        loaders = evaluation.loaders(splits, options(*chosen))
+        assert "the first of 3 drawn galleries" in evaluation.roles(loaders, options(*chosen))["val"]
+    else:
         assert mean["val"] == single[0]["val"]

@@ -338,6 +338,7 @@ def broken(folder):
     """Name of a file, what is in it, words of the error."""
     x, y = np.ones((4, 2)), np.arange(4)
     (folder / "text.npz").write_text("no arrays")
+    (folder / "folder").mkdir()
     np.save(folder / "one.npy", x)
     for name, arrays in {
         "no_labels": {"features": x},
@@ -355,7 +356,7 @@ def broken(folder):
     }.items():
         np.savez(folder / f"{name}.npz", **arrays)
     return {
-        "absent.npz": "no such file", "text.npz": "not an .npz file", "one.npy": "one array", "no_labels.npz": "has no labels",
+        "folder": "a folder, expected a file of embeddings", "absent.npz": "no such file", "text.npz": "not an .npz file", "one.npy": "one array", "no_labels.npz": "has no labels",
         "no_features.npz": "has no features; it holds labels, embeddings", "short.npz": "labels have shape (3,)", "flat.npz": "(N, D)",
         "words.npz": "expected numbers", "nan.npz": "NaN", "parts.npz": "whole numbers", "letters.npz": "whole numbers", "half.npz": "has no reference_labels", "other_half.npz": "needs reference_features",
         "width.npz": "3 dimensions", "pickled.npz": "plain arrays",

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 from PIL import Image
 
 import main
@@ -81,7 +82,7 @@ def test_the_pretraining_images_are_compared_too(planted, tmp_path):
     assert not (tmp_path / "out" / "pairs.png").exists()
 
 
-def test_of_a_run_its_own_network_and_embedding(planted, tmp_path, without_pictures):
+def test_of_a_run_its_own_network_and_embedding(planted, tmp_path, capsys, without_pictures):
     run = main.main(parameters.read([
         "--dataset", "folder", "--dataset_folder_path", str(planted), "--save_path", str(tmp_path), "--arch", "conv4_normalize", "--embed_dim", "16",
         "--loss", "triplet", "--batch_mining", "semihard", "--bs", "8", "--n_epochs", "1", "--kernels", "0", "--evaluation_metrics", "e_recall@1",
@@ -98,6 +99,13 @@ def test_of_a_run_its_own_network_and_embedding(planted, tmp_path, without_pictu
     labels = np.array([label for _, label in chosen.seen["testing"].image_list])
     expected = metrics.compute(["e_recall@1", "map_r"], features[kept], labels[kept])
     assert {name: content["without"][name] for name in expected} == expected
+    assert content["not_heeded"] == []
+    flags = yaml.safe_load((run.folder / "parameters.yaml").read_text())
+    (run.folder / "parameters.yaml").write_text(yaml.safe_dump({**flags, "eval_pca": 3, "eval_no_normalize": True}))
+    capsys.readouterr()
+    (again,) = overlap.main([str(run.folder), "--kernels", "0", "--evaluation_metrics", "e_recall@1", "map_r", "nmi"])
+    assert again["all"] == content["all"] and again["not_heeded"] == ["--eval_pca 3", "--eval_no_normalize"]
+    assert "--eval_pca 3, --eval_no_normalize of the run: not heeded here" in capsys.readouterr().out
 
 
 class Made:

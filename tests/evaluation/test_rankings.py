@@ -112,6 +112,8 @@ def test_what_stays_as_it_is_is_said_once(capsys):
     ("flags", "words"),
     [
         (["--eval_space_c", "1"], "--eval_space_c 1 has no effect: add --eval_space hyperbolic"),
+        (["--rerank_k1", "7"], "--rerank_k1 7 has no effect: add --rerank k_reciprocal"),
+        (["--rerank_alpha", "1"], "--rerank_alpha 1 has no effect: add --rerank alpha_qe"),
         (["--eval_space", "hyperbolic", "--eval_space_c", "-1"], "--eval_space_c -1 must be at least 0"),
         (["--rerank", "k_reciprocal", "--rerank_k1", "0"], "--rerank_k1 0 must be at least 1"),
         (["--rerank", "k_reciprocal", "--rerank_lambda", "1.5"], "--rerank_lambda 1.5 must be at most 1"),

@@ -533,6 +533,14 @@ def test_two_folders_are_two_data_sets(tmp_path):
     assert (tmp_path / "out" / "birds_selected.csv").exists() and (tmp_path / "out" / "cars_settings.md").exists()
 
 
+def test_a_flag_of_another_data_set_is_not_printed(tmp_path):
+    flags = {"vehicleid_protocol": "reid", "vehicleid_list": "800"}
+    for name in ("glyphs", "vehicleid"):
+        make_run(tmp_path / name, "Margin", epochs=2, dataset=name, **flags)
+    about = {group.dataset: settings.printed([group.settings]) for group in groups.build(collect.collect([str(tmp_path)], [])[0])}
+    assert "vehicleid_protocol reid" in about["vehicleid"] and "vehicleid_protocol" not in about["glyphs"]
+
+
 def test_a_data_set_may_have_any_name(tmp_path):
     for seed in (0, 1):
         make_run(tmp_path / "runs", "A", seed, epochs=2, dataset="folder", dataset_name="my birds/2: è")
