@@ -24,7 +24,11 @@ def small(image: torch.Tensor, side: int):
 
 def address(picture, quality: int = 85) -> str:
     """The Pillow image as a data address of a JPEG."""
-    return "data:image/jpeg;base64," + base64.b64encode(_jpeg(picture, quality)).decode()
+    return _data(_jpeg(picture, quality))
+
+
+def _data(jpeg: bytes) -> str:
+    return "data:image/jpeg;base64," + base64.b64encode(jpeg).decode()
 
 
 def _jpeg(picture, quality: int) -> bytes:
@@ -64,7 +68,7 @@ class Sheets:
                     continue  # some of them are too much alone
                 files = [_jpeg(picture, quality) for picture in pictures]
                 if sum(map(len, files)) <= most:
-                    return ["data:image/jpeg;base64," + base64.b64encode(file).decode() for file in files]
+                    return [_data(file) for file in files]
             self.side //= 2
             if not self.side:
                 return []
