@@ -202,24 +202,19 @@ def _score(embedded: dict, opt, runtime) -> dict:
     return scores
 
 
-def _values(parts: list, names: list[str], about: dict) -> dict:
-    """Metric -> value of a split's spaces: of several super-classes their mean."""
-    values = [part.compute(names, **about) for part in parts]
-    return {name: _mean([found[name] for found in values]) for name in values[0]}
-
-
 def over_draws(draws, names: list[str], about: dict) -> dict:
-    """Metric -> value of the draws of a split's gallery, each a list of spaces: means of the metrics that search, the others of the first draw."""
+    """Metric -> value: the mean over `draws`, each a list of spaces, for metrics that search; of the first draw for the others."""
     found, searching = [], [name for name in names if metrics.searches(name)]
     for parts in draws:
-        found.append(_values(parts, searching if found else names, about))
+        values = [part.compute(searching if found else names, **about) for part in parts]
+        found.append({name: _mean([one[name] for one in values]) for name in values[0]})
         if not searching:
             break
     return {name: _mean([values[name] for values in found if name in values]) for name in found[0]}
 
 
 def _further_draws(embedded: dict, split: str, evaltype: str, opt):
-    """Of a split whose gallery is drawn at random, the spaces of each draw but the first."""
+    """Yield the spaces of each further draw of a split's gallery."""
     for dataset in galleries.draws(embedded[split].dataset)[1:]:
         drawn = {**embedded, split: embedded[split]._replace(dataset=dataset)}
         yield spaces.build(drawn, evaltype, opt)[split]

@@ -45,7 +45,7 @@ def fitted(text, size: float, width: float) -> str:
 
 
 def shortened(names, size: float, width: float) -> dict[str, str]:
-    """Each name on one line of `size` points, cut to `width` points: first words at its start that another begins with too, then its end."""
+    """Each name on one line of `size` points, at most `width` points wide: leading words that another name has too are cut first, then its end."""
     ordered = sorted(set(names))
     shared = [len(os.path.commonprefix(both)) for both in zip(ordered, ordered[1:], strict=False)]  # with the next
     short = {}

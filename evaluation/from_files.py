@@ -147,7 +147,7 @@ def _joined(*parts: tuple[np.ndarray, np.ndarray]) -> np.ndarray | metrics.Stack
 
 
 def _own(queries: Embeddings, gallery: Embeddings) -> np.ndarray:
-    """`(N,)` row of the gallery's file that each query itself is, -1 where it is not there: `exclude`, the same row of one file, or its path."""
+    """`(N,)` row of each query in the gallery's file, -1 where it is not there: by `exclude`, by its row where both are one file, or by path."""
     size = queries.roles.size
     if "exclude" in queries.arrays:
         exclude = queries.arrays["exclude"]

@@ -4,6 +4,7 @@ A data set says so by `is_query` and `is_gallery`, bool `(N,)`, and `sequences`,
 not, every image is both, of no sequence. `sequence_names`, number -> name, makes a sequence known across splits.
 """
 
+import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,23 +61,15 @@ def of(dataset, size: int) -> Roles:
     return Roles(size, *rows, sequences, getattr(dataset, "sequence_names", None), 1 if draws is None else len(draws))
 
 
-class _Drawn:
-    """A data set with the roles of one random draw; all else is its own."""
-
-    def __init__(self, dataset, gallery: np.ndarray):
-        self.dataset, self.is_gallery, self.is_query = dataset, gallery, ~gallery
-
-    def __getattr__(self, name: str):
-        return getattr(self.dataset, name)
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-
 def draws(dataset) -> list:
-    """The data set itself, or one with the roles of each of its `role_draws`, bool `(D, N)`: what is measured is their mean."""
+    """`[dataset]`, or a copy of it for each of its `role_draws`, bool `(D, N)`: metrics are means over them."""
     found = getattr(dataset, "role_draws", None)
-    return [dataset] if found is None else [_Drawn(dataset, gallery) for gallery in found]
+    if found is None:
+        return [dataset]
+    copies = [copy.copy(dataset) for _ in found]
+    for one, gallery in zip(copies, found, strict=True):
+        one.is_gallery, one.is_query = gallery, ~gallery
+    return copies
 
 
 def of_all(images: dict) -> dict[str, Roles]:
@@ -99,7 +92,7 @@ def check(datasets: dict, measured: list[str]) -> None:
 
 
 def numbers(roles: dict[str, Roles]) -> dict[str, np.ndarray | None]:
-    """Split -> `(N,)` numbers of sequences that are told apart over all splits, -1 for none; None for all where none has any."""
+    """Split -> `(N,)` numbers of sequences, unique over all splits, -1 for none; None for every split where none has sequences."""
     if all(one.sequences is None for one in roles.values()):
         return dict.fromkeys(roles)
     known, found = {}, {}

@@ -17,7 +17,7 @@ from utilities.hyperbolic import Ball
 
 
 def space_of(ball: Ball | None, *arguments, **named) -> EmbeddingSpace:
-    """The space of `EmbeddingSpace(*arguments, **named)`; with a ball that of its distances, of which c = 0 are those of unit vectors."""
+    """`EmbeddingSpace(*arguments, **named)`, with the distances of `ball` where one is given; those of c = 0 are of unit vectors."""
     space = EmbeddingSpace(*arguments, **named)
     return space if ball is None else space.view(HyperbolicSpace, ball=ball)
 

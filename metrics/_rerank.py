@@ -1,6 +1,6 @@
-"""Neighbour lists that are made anew from the first ones: k-reciprocal encodings, and query expansion.
+"""Re-ranked neighbour lists: k-reciprocal encodings, and query expansion.
 
-What is re-ranked takes the place of a space's search, and so of every ranking metric's lists; clusterings, spectrum and dists are untouched.
+A re-ranker replaces the search of a space, and so the lists of all retrieval metrics; clusterings, spectrum and dists stay as they are.
 """
 
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ class KReciprocal:
     weight: float = 0.3
 
     def search(self, space: EmbeddingSpace, progress: bool = False) -> "Reranked":
-        """What stands in for the search: encodings of all nodes, sparse, and the lists of each query when they are asked for."""
+        """The search over re-ranked lists, with the sparse encodings of all nodes; lists are made when they are asked for."""
         nodes, of_queries = _nodes(space)
         farthest = _farthest(nodes, progress)
         return Reranked(space, self._encodings(nodes, farthest), of_queries, farthest[of_queries], self.weight)

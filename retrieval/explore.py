@@ -26,7 +26,7 @@ class Shown(NamedTuple):
 
     features `(N, D)`; labels `(N,)`, and class_names, label -> name; supers: label -> name of the super-class, None where none are known;
     paths: of the images, None where unknown; picture: place -> uint8 `(3, H, W)`, UserError for one that is not there; None without.
-    notes: what the evaluation heeds and the page does not.
+    notes: on flags and roles that the page ignores.
     """
 
     title: str
@@ -90,7 +90,7 @@ def of_file(path: str) -> Shown:
 
 
 def _unheeded(has_roles: bool, flags: dict) -> tuple[str, ...]:
-    """In words what of the evaluation's flags, and of the images' roles, the page leaves out."""
+    """Notes on the evaluation's flags, and the images' roles, that the page ignores."""
     notes = ["Roles and sequences of the images are not heeded here: each searches among all others."] * has_roles
     asked = [f"--{name} {flags[name]}" for name, plain in UNHEEDED.items() if flags.get(name, plain) != plain]
     return *notes, *[f"{', '.join(asked)} of the evaluation: not heeded here, distances are Euclidean and of all images."] * bool(asked)

@@ -65,7 +65,7 @@ class Sheets:
         while True:
             for quality in QUALITIES:
                 if sum(len(_jpeg(picture, quality)) for picture in pictures[:: max(len(pictures) // 8, 1)]) > 2 * most:
-                    continue  # some of them are too much alone
+                    continue  # a sample of the sheets is too large already
                 files = [_jpeg(picture, quality) for picture in pictures]
                 if sum(map(len, files)) <= most:
                     return [_data(file) for file in files]
