@@ -214,7 +214,7 @@ def over_draws(draws, names: list[str], about: dict) -> dict:
 
 
 def _further_draws(embedded: dict, split: str, evaltype: str, opt):
-    """Yield the spaces of each further draw of a split's gallery."""
+    """Of a split whose gallery is drawn at random, the spaces of each draw but the first."""
     for dataset in galleries.draws(embedded[split].dataset)[1:]:
         drawn = {**embedded, split: embedded[split]._replace(dataset=dataset)}
         yield spaces.build(drawn, evaltype, opt)[split]

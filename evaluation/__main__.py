@@ -149,15 +149,16 @@ def take_ball(flags, arrays: dict) -> None:
 def main(argv: list[str] | None = None) -> dict | list:
     """Print the table of one file's metrics, or a run's outliers. Returns name -> value, or the outliers."""
     flags = parser().parse_args(argv)
-    if flags.outliers:
-        unused = next((name for name in ("gallery", "labels", "gallery_labels") if getattr(flags, name) is not None), None)
-        if unused is not None:
-            raise UserError(f"--outliers searches nowhere: leave out --{unused}")
-        return list_outliers(flags)
+    for name in ("gallery", "labels", "gallery_labels") if flags.outliers else ():
+        if getattr(flags, name) is not None:
+            raise UserError(f"--outliers searches nowhere: leave out --{name}")
     if flags.gallery_labels is not None and flags.gallery is None:
         raise UserError(f"--gallery_labels {flags.gallery_labels}: there is no --gallery of which they could be, name it or leave them out")
+    if flags.outliers:
+        return list_outliers(flags)
     for name in flags.evaluation_metrics:
         metrics.check(name)
+    seeds = range(flags.eval_kmeans_starts) if flags.eval_kmeans_starts else flags.seed
     metrics.check_flags(flags)
     arrays = read_queries(flags.file, flags.gallery is not None, flags.dump_query_results is not None, labels=flags.labels)
     other = None if flags.gallery is None else read_queries(flags.gallery, True, labels=flags.gallery_labels, flag="--gallery_labels")
@@ -165,22 +166,21 @@ def main(argv: list[str] | None = None) -> dict | list:
     take_ball(flags, arrays)
     for line in evaluation.what_stays(flags.evaluation_metrics, flags):
         print(line)
-    seeds = range(flags.eval_kmeans_starts) if flags.eval_kmeans_starts else flags.seed
+    measured_by = {"ball": metrics.ball(flags), "rerank": metrics.reranking(flags)}
     device = "cuda" if flags.evaluate_on_gpu else "cpu"
-    ball, rerank = metrics.ball(flags), metrics.reranking(flags)
-    about = {"seed": seeds, "device": device, "progress": True, "ball": ball, "rerank": rerank}
+    about = {"seed": seeds, "device": device, "progress": True, **measured_by}
     further = from_files.draws(flags.file, arrays) if flags.gallery is None else ()
     values = evaluation.over_draws(([one] for one in itertools.chain([space], further)), flags.evaluation_metrics, about)
     scores = {Path(flags.file).stem: values}
     size, dimensions = arrays["features"].shape
     classes = f"{len(np.unique(arrays['labels'])):,} classes"
     print(f"{flags.file}: {size:,} embeddings of {dimensions} dimensions, {classes}{', ' * bool(searched)}{searched}\n")
-    evaluation.say_few_samples(flags.file, flags.evaluation_metrics, len(space.whole().features), dimensions)
+    evaluation.say_few_samples(flags.file, flags.evaluation_metrics, len((space.pool or space).features), dimensions)
     print(outputs.table(scores))
     if flags.dump_query_results is not None:
-        queries_space = metrics.space_of(ball, **space.arguments())
-        if rerank is not None:
-            queries_space.search = rerank.search(queries_space, False)
+        queries_space = metrics.space_of(metrics.ball(flags), **space.arguments())
+        if flags.rerank is not None:
+            queries_space.search = metrics.reranking(flags).search(queries_space, False)
         about = {name: taken(arrays[name], rows) for name in NAMES if name in arrays}
         about |= {"flags": arrays["flags"]} if "flags" in arrays else {}
         queries.write(Path(flags.dump_query_results), metrics.query_results(queries_space), space.labels, **about)

@@ -157,10 +157,11 @@ def roles(images: dict, opt) -> dict[str, str]:
     if not any(one.restrict for one in of_all.values()):
         return found
     for split, plan in plans(images, opt).items():
-        if split in scored(images, opt) and (of_all[split].restrict or any(kept is not None for kept in plan.kept)):
+        one = of_all[split]
+        if split in scored(images, opt) and (one.restrict or any(kept is not None for kept in plan.kept)):
             where = "its gallery" if plan.sources == [split] else f"the gallery of {', '.join(plan.sources)}"
-            lone = int((plan.space.findable()[0] == 0).sum())
-            found[split] = galleries.described(of_all[split], len(plan.space.gallery()[1]), where, lone)
+            searched = len(plan.space.gallery()[1])
+            found[split] = galleries.described(one, searched, where, int((plan.space.findable()[0] == 0).sum()))
     return {split: text for split, text in found.items() if text}
 
 
