@@ -51,10 +51,11 @@ def loaders(splits: dict, opt, ranks=None) -> dict:
 
 
 def check(model, loaders: dict, opt, runtime) -> None:
-    """Raise UserError, before anything is trained or measured, where network, data and the evaluation's flags do not fit together."""
+    """Raise UserError, before anything is trained or measured, where network, data and the flags of the evaluation do not fit."""
     if not loaders:
         return
-    selectable.check({split: without_seeds(loader.dataset) for split, loader in loaders.items()}, opt)
+    there = _datasets(loaders)
+    selectable.check(there, opt)
     image = next(iter(loaders.values())).dataset[0][1][None]
     was_training = model.training
     model.eval()
@@ -63,11 +64,11 @@ def check(model, loaders: dict, opt, runtime) -> None:
     model.train(was_training)
     rows = {name: output.float().cpu().numpy() for name, output in _outputs(embeddings, activations, bare=False).items()}
     widths = {of_type(rows, evaltype).shape[1] for evaltype in opt.evaltypes}
-    of_all = {split: galleries.of(without_seeds(loader.dataset), len(loader.dataset)) for split, loader in loaders.items()}
+    of_all = {split: galleries.of(dataset, len(dataset)) for split, dataset in there.items()}
     sizes = {split: len(galleries.taken(np.arange(one.size), one.gallery)) for split, one in of_all.items()}
-    trunk = _outputs(embeddings, activations, bare=True) if opt.eval_use_trunk_output or opt.check_untrained_accuracy else {}
-    trunk_widths = {output.shape[1] for output in trunk.values()}
-    widths = trunk_widths if opt.eval_use_trunk_output else widths | trunk_widths
+    if opt.eval_use_trunk_output or opt.check_untrained_accuracy:
+        (trunk,) = _outputs(embeddings, activations, bare=True).values()
+        widths = {trunk.shape[1]} | (set() if opt.eval_use_trunk_output else widths)
     for size in spaces.reference_sizes(sizes, opt):
         for width in widths:
             spaces.check_components(opt.eval_pca, size, width)
@@ -78,9 +79,12 @@ def check(model, loaders: dict, opt, runtime) -> None:
 
 
 def roles(loaders: dict, opt) -> dict[str, str]:
-    """Split -> in words which of its images ask, which are found, and what class-wise numbers are of; without the splits that have no roles."""
-    datasets = {split: without_seeds(loader.dataset) for split, loader in loaders.items()}
-    return spaces.roles(galleries.images_of(datasets), opt) if galleries.there(datasets) else {}
+    """Split -> one line on its queries, its gallery and the images of class-wise numbers; without the splits that have no roles."""
+    return spaces.roles(galleries.images_of(_datasets(loaders)), opt)
+
+
+def _datasets(loaders: dict) -> dict:
+    return {split: without_seeds(loader.dataset) for split, loader in loaders.items()}
 
 
 def _say_roles(texts: dict, runtime) -> None:
@@ -138,7 +142,7 @@ def embed(model: torch.nn.Module, loader, runtime, title: str = "", bare: bool =
 
 
 def _join(features: dict, labels: np.ndarray, parts: list[slice], ranks) -> None:
-    """Fill in what the other processes have embedded; one without images learns from the first what there is."""
+    """Fill in what the other processes have embedded; a process without images gets names and widths from the first."""
     for name, width in ranks.share({name: rows.shape[1] for name, rows in features.items()}).items():
         features.setdefault(name, np.empty((len(labels), width), dtype=np.float32))
         ranks.share_rows(features[name], parts)
@@ -146,7 +150,7 @@ def _join(features: dict, labels: np.ndarray, parts: list[slice], ranks) -> None
 
 
 def without_seeds(dataset):
-    """The data set itself, within what seeds its augmentations."""
+    """The data set that `SeededItems` wraps."""
     return dataset.dataset if isinstance(dataset, SeededItems) else dataset
 
 
@@ -198,17 +202,12 @@ def _score(embedded: dict, opt, runtime) -> dict:
     return scores
 
 
-def _values(parts: list, names: list[str], about: dict) -> dict:
-    """Metric -> value of a split's spaces: of several super-classes their mean."""
-    values = [part.compute(names, **about) for part in parts]
-    return {name: _mean([found[name] for found in values]) for name in values[0]}
-
-
 def over_draws(draws, names: list[str], about: dict) -> dict:
-    """Metric -> value of the draws of a split's gallery, each a list of spaces: means of the metrics that search, the others of the first draw."""
+    """Metric -> value: the mean over `draws`, each a list of spaces, for metrics that search; of the first draw for the others."""
     found, searching = [], [name for name in names if metrics.searches(name)]
     for parts in draws:
-        found.append(_values(parts, searching if found else names, about))
+        values = [part.compute(searching if found else names, **about) for part in parts]
+        found.append({name: _mean([one[name] for one in values]) for name in values[0]})
         if not searching:
             break
     return {name: _mean([values[name] for values in found if name in values]) for name in found[0]}
@@ -224,12 +223,12 @@ def _further_draws(embedded: dict, split: str, evaltype: str, opt):
 
 
 def what_stays(metric_names: list[str], opt) -> list[str]:
-    """What `--eval_space hyperbolic` and `--rerank` leave as it is, of the metrics asked for: one line, or none."""
+    """One line that names the metrics asked for that `--eval_space hyperbolic` and `--rerank` do not change; none where there are none."""
     hyperbolic, rerank = metrics.ball(opt) is not None, getattr(opt, "rerank", None)
     kept = [name for name in metric_names if not metrics.searches(name)]
     if not (hyperbolic or rerank) or not kept:
         return []
-    flags = " ".join(["--eval_space hyperbolic"] * hyperbolic + [f"--rerank {rerank}"] * (rerank is not None))
+    flags = " ".join(["--eval_space hyperbolic"] * hyperbolic + [f"--rerank {rerank}"] * bool(rerank))
     of = "Euclidean, of the tangent vectors" if hyperbolic else "as without it"
     return [f"{flags}: changes what queries find; {', '.join(kept)}: {of}"]
 
@@ -246,10 +245,7 @@ def _mean(values: list):
 
 
 def evaluate(model, loaders: dict, opt, runtime, bare: bool = False) -> tuple[dict, dict]:
-    """Embed each split, a loader of `loaders`, once, then score it; `bare`: the backbone's features instead of the embedding.
-
-    Returns split -> {metric: value}, and split -> Embedded.
-    """
+    """Embed each split once, then score it; `bare`: by the backbone's features. Returns split -> {metric: value}, and split -> Embedded."""
     embedded = embed_all(model, loaders, opt, runtime, bare)
     return score(embedded, opt, runtime), embedded
 

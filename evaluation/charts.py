@@ -45,7 +45,7 @@ def fitted(text, size: float, width: float) -> str:
 
 
 def shortened(names, size: float, width: float) -> dict[str, str]:
-    """Each name on one line of `size` points, cut to `width` points: first words at its start that another begins with too, then its end."""
+    """Each name on one line of `size` points, at most `width` points wide: leading words that another name has too are cut first, then its end."""
     ordered = sorted(set(names))
     shared = [len(os.path.commonprefix(both)) for both in zip(ordered, ordered[1:], strict=False)]  # with the next
     short = {}
@@ -134,18 +134,22 @@ def sample_pairs(labels: np.ndarray, seed: int, parents: np.ndarray | None = Non
     With `parents` `(N,)` the two classes belong to one super-class.
     """
     generator = np.random.default_rng(seed)
-    order = np.argsort(labels, kind="stable")  # class after class
-    sizes = np.unique(labels, return_counts=True)[1]
-    starts, places = np.repeat(np.cumsum(sizes) - sizes, sizes), np.arange(len(labels))
-    others = np.repeat(sizes, sizes) - 1  # of each sample's class, in the order of `order`
-    same = (np.empty(0, np.int64),) * 2
-    if others.sum():
-        first = generator.choice(places, size=PAIRS, p=others / others.sum())
-        step = 1 + generator.integers(others[first])
-        same = order[first], order[starts[first] + (first - starts[first] + step) % (others[first] + 1)]
+    same = same_pairs(labels, PAIRS, generator)
     first, second = generator.integers(len(labels), size=(2, PAIRS))
     different = (labels[first] != labels[second]) & (True if parents is None else parents[first] == parents[second])
     return [same, (first[different], second[different])]
+
+
+def same_pairs(labels: np.ndarray, count: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """`count` random pairs of one class, all equally likely, as indices `(count,)` of their two ends; none where no class has two."""
+    order = np.argsort(labels, kind="stable")  # class after class
+    sizes = np.unique(labels, return_counts=True)[1]
+    starts, others = np.repeat(np.cumsum(sizes) - sizes, sizes), np.repeat(sizes, sizes) - 1
+    if not others.any():
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    first = generator.choice(len(labels), size=count, p=others / others.sum())
+    step = 1 + generator.integers(others[first])
+    return order[first], order[starts[first] + (first - starts[first] + step) % (others[first] + 1)]
 
 
 def tsne(
@@ -169,10 +173,8 @@ def tsne(
     # Not from the principal components: where all embeddings are equal they are NaN, on which scikit-learn's tree crashes.
     rows, metric = features[chosen], "euclidean"
     if ball is not None:
-        rows, metric = (
-            ball.distances(*(2 * [torch.from_numpy(rows.astype(np.float64))])).clamp(min=0).fill_diagonal_(0).numpy(),
-            "precomputed",
-        )
+        points = torch.from_numpy(rows.astype(np.float64))
+        rows, metric = ball.distances(points, points).clamp(min=0).fill_diagonal_(0).numpy(), "precomputed"
     places = TSNE(perplexity=perplexity, init="random", metric=metric, random_state=seed).fit_transform(rows)  # (n, 2)
     if parents is None:
         kind, kinds, codes = "class", *np.unique(labels[chosen], return_inverse=True)

@@ -1,4 +1,4 @@
-"""The space that files of embeddings are: who of them searches where. `python -m evaluation FILE [--gallery FILE]`."""
+"""The space of embeddings in files: `python -m evaluation FILE [--gallery FILE]`."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,43 +26,36 @@ class Embeddings(NamedTuple):
     roles: galleries.Roles
 
     @property
-    def features(self) -> np.ndarray:
-        """`(N, D)`."""
-        return self.arrays["features"]
-
-    @property
-    def labels(self) -> np.ndarray:
-        """`(N,)`."""
-        return self.arrays["labels"]
-
-    @property
     def names(self) -> np.ndarray | None:
         """`(N,)` of the classes; None where the file has numbers alone."""
-        return self.arrays.get("class_names", self.labels if self.labels.dtype.kind == "U" else None)
+        labels = self.arrays["labels"]
+        return self.arrays.get("class_names", labels if labels.dtype.kind == "U" else None)
 
 
-def _groups(arrays: dict) -> np.ndarray | None:
-    """`(N,)` super-classes; None where the file says nothing of them."""
-    return next((arrays[name] for name in GROUPS if name in arrays), None)
+def _whole(arrays: dict) -> Space:
+    """All rows of a file in themselves."""
+    groups = next((arrays[name] for name in GROUPS if name in arrays), None)
+    return Space(arrays["features"], arrays["labels"], query_sequences=arrays.get("sequence"), groups=groups)
 
 
 def space(path: str, arrays: dict, gallery_path: str | None = None, gallery: dict | None = None) -> tuple[Space, str, np.ndarray | None]:
-    """The space that is measured, in words who searches where, and the rows of the file that are the queries; None: all.
+    """The space that is measured, a line on who searches where, and the rows of the file that are the queries; None: all.
 
     Args:
         arrays: name -> array, of a file with `features` and `labels`. gallery: those of the file in which its queries search.
 
     Raises UserError for arrays that do not fit each other.
     """
-    both = [name for name in ROLES if name in arrays]
+    role = next((name for name in ROLES if name in arrays), None)
+    whole = _whole(arrays)
     if gallery is None and "reference_features" in arrays:
-        if both:
-            raise UserError(f"{path}: it has reference_features and {both[0]}: one of them says who searches where, leave out the other")
-        reference = [arrays.get(name) for name in OF_REFERENCE]
-        found = Space(arrays["features"], arrays["labels"], *reference, groups=_groups(arrays))
-        return found, f"searched in {len(reference[0]):,}", None
-    if gallery is None and not both:
-        return Space(arrays["features"], arrays["labels"], groups=_groups(arrays)), "", None
+        if role is not None:
+            raise UserError(f"{path}: it has reference_features and {role}: one of them says who searches where, leave out the other")
+        reference, labels, exclude = (arrays.get(name) for name in OF_REFERENCE)
+        found = whole._replace(reference=reference, reference_labels=labels, exclude=exclude)
+        return found, f"searched in {len(reference):,}", None
+    if gallery is None and role is None:
+        return whole, "", None
     queries = _checked(path, arrays)
     return in_itself(queries) if gallery is None else _in_another(queries, _checked(gallery_path, gallery))
 
@@ -111,15 +104,9 @@ def _of_role(file: Embeddings, role: str) -> np.ndarray:
 def in_itself(file: Embeddings) -> tuple[Space, str, np.ndarray]:
     """The queries of a file in its gallery."""
     rows, kept = _of_role(file, "queries"), _of_role(file, "gallery")
-    if not file.roles.differ:
-        found = Space(file.features, file.labels, query_sequences=file.arrays.get("sequence"), groups=_groups(file.arrays))
-        return found, _described(found, file.roles), rows
-    places = np.full(file.roles.size, -1)
-    places[kept] = np.arange(len(kept))
-    pool = Space(file.features[file.roles.pool], file.labels[file.roles.pool])
-    sequences = (taken(file.arrays.get("sequence"), which) for which in (rows, kept))
-    groups = taken(_groups(file.arrays), rows)
-    found = Space(file.features[rows], file.labels[rows], file.features[kept], file.labels[kept], places[rows], *sequences, pool, groups)
+    found, pool = _whole(file.arrays), file.roles.pool
+    if pool is not None:
+        found = found.part(rows, kept)._replace(pool=Space(found.features[pool], found.labels[pool]))
     return found, _described(found, file.roles), rows
 
 
@@ -128,28 +115,28 @@ def _in_another(queries: Embeddings, gallery: Embeddings) -> tuple[Space, str, n
     for file in (queries, gallery):
         if "reference_features" in file.arrays:
             raise UserError(f"{file.path}: it has reference_features, and --gallery names another reference: leave out one of them")
-    if queries.features.shape[1] != gallery.features.shape[1]:
+    asking, found = _whole(queries.arrays), _whole(gallery.arrays)
+    if asking.features.shape[1] != found.features.shape[1]:
         raise UserError(
-            f"--gallery {gallery.path}: embeddings of {gallery.features.shape[1]} dimensions, those of {queries.path} have "
-            f"{queries.features.shape[1]}: they must agree"
+            f"--gallery {gallery.path}: embeddings of {found.features.shape[1]} dimensions, those of {queries.path} have "
+            f"{asking.features.shape[1]}: they must agree"
         )
     labels = [file.names for file in (queries, gallery)]
     if labels[0] is None or labels[1] is None:
-        labels = [file.labels for file in (queries, gallery)]
+        labels = [asking.labels, found.labels]
         if (labels[0].dtype.kind == "U") != (labels[1].dtype.kind == "U"):
             raise UserError(f"--gallery {gallery.path}: labels of numbers beside labels of names: give numbers in both files, or names")
     rows, kept = _of_role(queries, "queries"), _of_role(gallery, "gallery")
-    places = np.full(gallery.roles.size + 1, -1)  # one more, for queries that are not there: index -1
-    places[kept] = np.arange(len(kept))
-    exclude = places[_own(queries, gallery)[rows]]
-    sequences = [file.arrays.get("sequence") for file in (queries, gallery)]
-    sequences = [None, None] if sequences[0] is None or sequences[1] is None else [sequences[0][rows], sequences[1][kept]]
-    groups = taken(_groups(queries.arrays), rows)
+    exclude = galleries.places_in(kept, gallery.roles.size)[_own(queries, gallery)[rows]]
     apart = rows[exclude < 0]
-    pool = Space(_joined((queries.features, apart), (gallery.features, kept)), np.concatenate([labels[0][apart], labels[1][kept]]))
-    features = [_joined((file.features, which)) for file, which in ((queries, rows), (gallery, kept))]
-    found = Space(features[0], labels[0][rows], features[1], labels[1][kept], exclude, *sequences, pool, groups)
-    return found, _described(found, None), rows
+    pool = Space(_joined((asking.features, apart), (found.features, kept)), np.concatenate([labels[0][apart], labels[1][kept]]))
+    space = Space(
+        _joined((asking.features, rows)), labels[0][rows], _joined((found.features, kept)), labels[1][kept], exclude,
+        groups=taken(asking.groups, rows), pool=pool,
+    )  # fmt: skip
+    if asking.query_sequences is not None and found.query_sequences is not None:
+        space = space._replace(query_sequences=asking.query_sequences[rows], reference_sequences=found.query_sequences[kept])
+    return space, _described(space, None), rows
 
 
 def _joined(*parts: tuple[np.ndarray, np.ndarray]) -> np.ndarray | metrics.Stacked:
@@ -160,7 +147,7 @@ def _joined(*parts: tuple[np.ndarray, np.ndarray]) -> np.ndarray | metrics.Stack
 
 
 def _own(queries: Embeddings, gallery: Embeddings) -> np.ndarray:
-    """`(N,)` row of the gallery's file that each query itself is, -1 where it is not there: `exclude`, the same row of one file, or its path."""
+    """`(N,)` row of each query in the gallery's file, -1 where it is not there: by `exclude`, by its row where both are one file, or by path."""
     size = queries.roles.size
     if "exclude" in queries.arrays:
         exclude = queries.arrays["exclude"]

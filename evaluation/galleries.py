@@ -4,6 +4,7 @@ A data set says so by `is_query` and `is_gallery`, bool `(N,)`, and `sequences`,
 not, every image is both, of no sequence. `sequence_names`, number -> name, makes a sequence known across splits.
 """
 
+import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +39,11 @@ class Roles(NamedTuple):
         return self.queries is not None or self.gallery is not None
 
     @property
+    def restrict(self) -> bool:
+        """Whether any query may not find all others: roles differ, or there are sequences."""
+        return self.differ or self.sequences is not None
+
+    @property
     def pool(self) -> np.ndarray | None:
         """The rows that class-wise numbers are of, queries and gallery together; None where every image is both."""
         if not self.differ:
@@ -47,36 +53,23 @@ class Roles(NamedTuple):
 
 def of(dataset, size: int) -> Roles:
     """The roles of a data set of `size` images."""
-    query, gallery = (_flags(dataset, name, size) for name in ("is_query", "is_gallery"))
-    sequences = getattr(dataset, "sequences", None)
+    given = (getattr(dataset, name, None) for name in ("is_query", "is_gallery"))
+    query, gallery = (np.ones(size, dtype=bool) if flags is None else np.asarray(flags, dtype=bool) for flags in given)
     rows = (None if flags.all() else np.flatnonzero(flags) for flags in (query, gallery, query | gallery))
+    sequences, draws = (getattr(dataset, name, None) for name in ("sequences", "role_draws"))
     sequences = None if sequences is None or (np.asarray(sequences) < 0).all() else np.asarray(sequences)
-    draws = getattr(dataset, "role_draws", None)
     return Roles(size, *rows, sequences, getattr(dataset, "sequence_names", None), 1 if draws is None else len(draws))
 
 
-class _Drawn:
-    """A data set with the roles of one random draw; all else is its own."""
-
-    def __init__(self, dataset, gallery: np.ndarray):
-        self.dataset, self.is_gallery, self.is_query = dataset, gallery, ~gallery
-
-    def __getattr__(self, name: str):
-        return getattr(self.dataset, name)
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-
 def draws(dataset) -> list:
-    """The data set itself, or one with the roles of each of its `role_draws`, bool `(D, N)`: what is measured is their mean."""
+    """`[dataset]`, or a copy of it for each of its `role_draws`, bool `(D, N)`: metrics are means over them."""
     found = getattr(dataset, "role_draws", None)
-    return [dataset] if found is None else [_Drawn(dataset, gallery) for gallery in found]
-
-
-def _flags(dataset, name: str, size: int) -> np.ndarray:
-    given = getattr(dataset, name, None)
-    return np.ones(size, dtype=bool) if given is None else np.asarray(given, dtype=bool)
+    if found is None:
+        return [dataset]
+    copies = [copy.copy(dataset) for _ in found]
+    for one, gallery in zip(copies, found, strict=True):
+        one.is_gallery, one.is_query = gallery, ~gallery
+    return copies
 
 
 def of_all(images: dict) -> dict[str, Roles]:
@@ -89,15 +82,6 @@ def images_of(datasets: dict) -> dict[str, Images]:
     return {split: Images(np.array([label for _, label in dataset.image_list]), dataset) for split, dataset in datasets.items()}
 
 
-def there(datasets: dict) -> bool:
-    """Whether any of the splits has a query that may not find all others: roles that differ, or sequences."""
-    apart = (getattr(dataset, name, None) for dataset in datasets.values() for name in ("is_query", "is_gallery"))
-    of_sequences = (getattr(dataset, "sequences", None) for dataset in datasets.values())
-    return any(flags is not None and not np.all(flags) for flags in apart) or any(
-        sequences is not None and np.any(np.asarray(sequences) >= 0) for sequences in of_sequences
-    )
-
-
 def check(datasets: dict, measured: list[str]) -> None:
     """Raise UserError where a split to measure has no query, or a split no gallery."""
     for split, dataset in datasets.items():
@@ -108,7 +92,7 @@ def check(datasets: dict, measured: list[str]) -> None:
 
 
 def numbers(roles: dict[str, Roles]) -> dict[str, np.ndarray | None]:
-    """Split -> `(N,)` numbers of sequences that are told apart over all splits, -1 for none; None for all where none has any."""
+    """Split -> `(N,)` numbers of sequences, unique over all splits, -1 for none; None for every split where none has sequences."""
     if all(one.sequences is None for one in roles.values()):
         return dict.fromkeys(roles)
     known, found = {}, {}
@@ -127,8 +111,15 @@ def taken(values, rows: np.ndarray | None):
     return values if rows is None or values is None else values[rows]
 
 
+def places_in(kept: np.ndarray, size: int) -> np.ndarray:
+    """`(size + 1,)` where in `kept` each of `size` rows stands, -1 for none; the last place is for queries without a row, of index -1."""
+    places = np.full(size + 1, -1)
+    places[kept] = np.arange(len(kept))
+    return places
+
+
 def described(roles: Roles, searched: int, where: str, lone: int) -> str:
-    """In words who asks, who is found and what class-wise numbers are of.
+    """One line: how many queries search in how many images, and what class-wise numbers are of.
 
     Args:
         searched: images of the reference. where: what it is. lone: queries with no image of their class to find.
@@ -161,10 +152,10 @@ def dumped(roles: Roles) -> dict[str, np.ndarray]:
     """What an .npz file of the embeddings says of roles, name -> `(N,)`: nothing where every image is both and of no sequence."""
     found = {}
     if roles.differ:
-        for name, rows in (("is_query", roles.queries), ("is_gallery", roles.gallery)):
-            found[name] = np.isin(np.arange(roles.size), taken(np.arange(roles.size), rows))
+        rows = np.arange(roles.size)
+        found = {name: np.isin(rows, taken(rows, which)) for name, which in (("is_query", roles.queries), ("is_gallery", roles.gallery))}
     if roles.sequences is not None:
-        names = roles.names
-        texts = [("" if number < 0 else str(names.get(number))) for number in roles.sequences.tolist()] if names is not None else None
-        found["sequence"] = roles.sequences if texts is None else np.array(texts)
+        found["sequence"] = roles.sequences
+        if roles.names is not None:
+            found["sequence"] = np.array(["" if number < 0 else str(roles.names.get(number)) for number in roles.sequences.tolist()])
     return found

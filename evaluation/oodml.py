@@ -25,7 +25,7 @@ def recorded(splits: dict, loaders: dict, network, opt, runtime) -> dict:
         return data
     states = random_states()
     features, labels = _pooled(splits, network, opt, runtime)
-    set_random_states(states)  # a run that is picked up again does not come by here
+    set_random_states(states)  # a resumed run skips this, and must draw the same
     means = [_shift.class_means(*one) for one in zip(features, labels, strict=True)]
     by_file = _oodml.of_file(opt).get("fid")
     facts = {

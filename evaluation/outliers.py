@@ -79,7 +79,7 @@ def find(path: str, read, threshold: float) -> tuple[list[Outlier], int]:
         raise UserError(
             f"{file}: the run trained on {expected[0]} classes, 0 to {expected[0] - 1}: its labels are others, give those of train"
         )
-    angles = getattr(built, METHOD)(features.double(), labels).tolist()
+    angles = getattr(built, METHOD)(features, labels).tolist()
     paths, names = arrays.get("paths", [None] * len(angles)), arrays.get("class_names", labels.tolist())
     found = [
         Outlier(index, None if paths[index] is None else str(paths[index]), str(names[index]), angle)

@@ -54,11 +54,11 @@ def dump_asked(folder: Path, embedded: dict, opt, epoch: int, instead: Path | No
 def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list[Path]:
     """Write `embeddings_<split>.npz` for each split, with several evaltypes `embeddings_<split>_<evaltype>.npz`. Returns the paths.
 
-    A file holds `features` `(N, D)` float32 as they were measured, after --eval_pca, `labels` `(N,)`, `paths`, `class_names` and `super_names` `(N,)`
-    where the data set knows them, `is_query`, `is_gallery` and `sequence` `(N,)` where these are not the same for all, `role_draws` `(D, N)` where the
-    gallery is drawn (not with --eval_pca, which each draw has its own of), and `flags`, the JSON of the evaluation's flags. `python -m evaluation` reads it. Under `--eval_space hyperbolic` features are the tangent vectors, the flags name the ball,
-    and `points` `(N, D)` float32 are the points of the Poincare ball. Where `folder` has a file of that name already, it goes to the folder
-    `instead`, if that is given.
+    `python -m evaluation` reads such a file. It holds `features` `(N, D)` float32 as they were measured, after --eval_pca, `labels` `(N,)`,
+    `flags`, the JSON of the evaluation's flags, and where the data set has them `paths`, `class_names`, `super_names`, `is_query`,
+    `is_gallery`, `sequence` `(N,)` and `role_draws` `(D, N)` (not with --eval_pca, which differs from draw to draw). Under `--eval_space
+    hyperbolic` features are the tangent vectors, `points` `(N, D)` float32 those of the Poincare ball, which the flags name.
+    `instead`: the folder of a file whose name `folder` has already.
     """
     ball, measured = metrics.ball(opt), opt.measured()
     if ball is not None:
@@ -141,9 +141,9 @@ def _roles(loaders: dict, opt) -> dict:
 
 def table(scores: dict, column: str = "value") -> str:
     """Text table of split -> {metric: value}; of an array its length is told."""
-    arrays = [(split, name) for split, values in scores.items() for name, value in values.items() if np.ndim(value)]
-    numbers = {split: {name: value for name, value in values.items() if (split, name) not in arrays} for split, values in scores.items()}
-    lengths = [f"{split}  {name}: {len(scores[split][name])} values" for split, name in arrays]
+    numbers = {split: {name: value for name, value in values.items() if not np.ndim(value)} for split, values in scores.items()}
+    arrays = ((split, name, value) for split, values in scores.items() for name, value in values.items() if np.ndim(value))
+    lengths = [f"{split}  {name}: {len(value)} values" for split, name, value in arrays]
     return "\n".join([reports.table({column: numbers}), *lengths])
 
 

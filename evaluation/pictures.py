@@ -31,7 +31,9 @@ def draw(folder: Path, embedded: dict, split: str, opt, title: str) -> list[Path
     """
     compared = spaces.compare(embedded, opt.evaltypes[0], opt)
     shown = compared[split]
-    features, labels, parents = ({name: one.whole()[k] for name, one in compared.items()} for k in range(3))
+    whole = {name: one.space.whole() for name, one in compared.items()}
+    features, labels = {name: one.features for name, one in whole.items()}, {name: one.labels for name, one in whole.items()}
+    parents = {name: one.parents for name, one in whole.items()}
     kept = [_subset(embedded[source].dataset, rows) for source, rows in zip(shown.sources, shown.kept, strict=True)]
     images = _subset(embedded[split].dataset, shown.rows), ConcatDataset(kept)
     searched = f"on {split}" + (
@@ -84,21 +86,21 @@ def searches(compared: spaces.Compared, queries: np.ndarray):
     whole one.
     """
     space = compared.space
-    reference = space.gallery()[0]
-    everywhere = np.zeros(max(len(space.features), len(reference)), dtype=np.int64)
-    parents, reference_parents = (everywhere, everywhere) if compared.parents is None else (compared.parents, compared.reference_parents)
+    size = len(space.gallery()[0])
+    parents = np.zeros(len(space.features), int) if space.parents is None else space.parents
+    reference_parents = np.zeros(size, int) if space.parents is None else space.reference_parents
     for parent in np.unique(parents[queries]):
-        here, kept = np.flatnonzero(parents[queries] == parent), np.flatnonzero(reference_parents[: len(reference)] == parent)
+        here, kept = np.flatnonzero(parents[queries] == parent), np.flatnonzero(reference_parents == parent)
         yield here, metrics.space_of(compared.ball, **space.part(queries[here], kept).arguments()), kept
 
 
 def worst_queries(compared: spaces.Compared, seed: int) -> tuple[np.ndarray, list[str]]:
     """Queries with the lowest average precision, at most one a class, and a note on each; none where no class can be found.
 
-    They are looked for among `CANDIDATES` queries. A query's average precision is its term of `map_r`; of two equal ones, the query whose
-    first correct neighbour comes later is worse. The note gives that neighbour's rank.
+    Of `CANDIDATES` random queries. Average precision is a query's term of `map_r`; of two equal ones, the query whose first hit comes later
+    is worse. The note gives both.
     """
-    candidates = np.flatnonzero(findable(compared))
+    candidates = np.flatnonzero(compared.space.findable()[0])
     if len(candidates) > CANDIDATES:
         candidates = np.sort(np.random.default_rng(seed).choice(candidates, size=CANDIDATES, replace=False))
     precisions, firsts = np.empty(len(candidates)), np.empty(len(candidates), dtype=np.int64)
@@ -108,12 +110,6 @@ def worst_queries(compared: spaces.Compared, seed: int) -> tuple[np.ndarray, lis
     order = np.lexsort((-firsts, precisions))
     order = order[np.sort(np.unique(compared.space.labels[candidates[order]], return_index=True)[1])][:QUERIES]  # the worst of each class
     return candidates[order], [f"AP {precisions[i]:.2f}\nfirst hit at {firsts[i]:,}" for i in order]
-
-
-def findable(compared: spaces.Compared) -> np.ndarray:
-    """`(N,)` samples of its class that each query can find."""
-    space, parents = compared.space, (compared.parents, compared.reference_parents)
-    return spaces.findable(space.labels, *space.gallery()[1:], space.sequences(), *parents)[0]
 
 
 def nearest(compared: spaces.Compared, queries: np.ndarray, count: int) -> list[np.ndarray]:

@@ -12,7 +12,7 @@ from utilities.files import replacing
 
 
 def results(compared: spaces.Compared, rerank=None) -> dict[str, np.ndarray]:
-    """`metrics.query_results` of all queries of a split, inside their super-classes where only there is searched."""
+    """`metrics.query_results` of all queries of a split, each inside its super-class under `--tester same_parent_label`."""
     found = {}
     for here, space, _ in pictures.searches(compared, np.arange(len(compared.space.features))):
         if rerank is not None:

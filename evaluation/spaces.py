@@ -18,11 +18,13 @@ LEVELS = ("class_names", "super_labels")  # a data set's names of each --label_h
 
 
 class Space(NamedTuple):
-    """Queries and what they search in. `exclude` `(N,)`: index of each query in the reference, -1 where it is not there.
+    """Queries and what they search in.
 
-    `query_sequences` `(N,)`, `reference_sequences` `(M,)`: sequences, whose images never find each other. `groups` `(N,)`: the queries'
-    super-classes, for metrics that compare these. `pool`: the space that class-wise numbers are of, where that is not the queries'. A
-    super-class whose images are all gallery has a pool alone: `features` is None.
+    features `(N, D)`, labels `(N,)`: of the queries; reference `(M, D)`, reference_labels `(M,)`: of what they search in, None: in themselves.
+    exclude `(N,)`: index of each query in the reference, -1 where it is not there. query_sequences `(N,)`, reference_sequences `(M,)`:
+    images of one sequence never find each other. groups `(N,)`: super-classes of the queries, for metrics that compare these.
+    parents `(N,)`, reference_parents `(M,)`: super-classes inside which alone is searched. pool: what class-wise numbers are of, where
+    that is not the queries. Features are None before anything is embedded, and of a super-class whose images are all gallery.
     """
 
     features: np.ndarray | None
@@ -32,12 +34,14 @@ class Space(NamedTuple):
     exclude: np.ndarray | None = None
     query_sequences: np.ndarray | None = None
     reference_sequences: np.ndarray | None = None
-    pool: "Space | None" = None
     groups: np.ndarray | None = None
+    parents: np.ndarray | None = None
+    reference_parents: np.ndarray | None = None
+    pool: "Space | None" = None
 
     def arguments(self) -> dict:
         """Those of `metrics.compute` and `metrics.EmbeddingSpace`."""
-        return {name: value for name, value in self._asdict().items() if name != "pool"}
+        return {name: value for name, value in self._asdict().items() if name not in ("parents", "reference_parents", "pool")}
 
     def compute(self, names: list[str], **about) -> dict:
         """`metrics.compute`: neighbours are those of the queries, class-wise numbers the pool's."""
@@ -51,99 +55,58 @@ class Space(NamedTuple):
         found |= metrics.compute(of_classes, **self.pool.arguments(), **about) if of_classes else {}
         return {name: found[name] for name in names}
 
+    def whole(self) -> "Space":
+        """The images that class-wise numbers are of."""
+        return self if self.pool is None else self.pool
+
     def gallery(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """What the queries search in: features `(M, D)`, labels `(M,)`, and the index `(N,)` of each query in them, -1 for none."""
-        if self.reference is None:
-            return self.features, self.labels, np.arange(len(self.features))
+        if self.reference_labels is None:
+            return self.features, self.labels, np.arange(len(self.labels))
         return self.reference, self.reference_labels, self.exclude
 
-    def sequences(self) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Those of the queries and of what they search in."""
-        return self.query_sequences, self.query_sequences if self.reference is None else self.reference_sequences
+    def gallery_sequences(self) -> np.ndarray | None:
+        """Sequences `(M,)` of what the queries search in."""
+        return self.query_sequences if self.reference_labels is None else self.reference_sequences
 
     def findable(self) -> tuple[np.ndarray, np.ndarray]:
-        """See `findable`."""
-        return findable(self.labels, *self.gallery()[1:], self.sequences())
+        """`(N,)` images of its class, and images at all, that each query can find in its super-class; see `metrics.findable`."""
+        _, reference_labels, exclude = self.gallery()
+        others = exclude, self.query_sequences, self.gallery_sequences()
+        if self.parents is None:
+            return metrics.findable(self.labels, reference_labels, *others)
+        apart = max(self.labels.max(), reference_labels.max()) + 1  # a class in two super-classes counts as two
+        classes = self.labels + apart * self.parents, reference_labels + apart * self.reference_parents
+        return metrics.findable(*classes, *others)[0], metrics.findable(self.parents, self.reference_parents, *others)[0]
 
     def part(self, rows: np.ndarray, kept: np.ndarray) -> "Space":
         """The queries `rows` in the part `kept` of what they search in, both ascending indices."""
-        reference, reference_labels, exclude = self.gallery()
-        of_reference = self.sequences()[1]
-        places = np.full(len(reference) + 1, -1)  # one more, for queries that are not in the reference: index -1
-        places[kept] = np.arange(len(kept))
-        sequences = taken(self.query_sequences, rows), taken(of_reference, kept)
-        found = Space(self.features[rows], self.labels[rows], reference[kept], reference_labels[kept], places[exclude[rows]], *sequences)
-        return found._replace(groups=taken(self.groups, rows))
-
-
-class Plan(NamedTuple):
-    """Who of a split searches where, before there are features.
-
-    labels `(N,)`: of the queries, and `exclude`, `query_sequences` as in `Space`. reference_labels `(M,)`, reference_sequences: of what they
-    search in; None: of themselves. names: label -> name, None where the data set knows none. sources: the splits whose images, one after
-    the other, are the reference. parents `(N,)`, reference_parents `(M,)`: super-classes, inside which alone is searched; None where
-    everywhere is. rows `(N,)`: which of the split's images the queries are, and kept: of each source which are the reference; None: all.
-    pool `(P,)`: the split's images that class-wise numbers are of, with pool_labels and pool_parents; None: the queries.
-    """
-
-    labels: np.ndarray
-    reference_labels: np.ndarray | None
-    exclude: np.ndarray | None
-    query_sequences: np.ndarray | None
-    reference_sequences: np.ndarray | None
-    names: dict | None
-    sources: list[str]
-    parents: np.ndarray | None
-    reference_parents: np.ndarray | None
-    rows: np.ndarray | None
-    kept: list
-    pool: np.ndarray | None
-    pool_labels: np.ndarray | None
-    pool_parents: np.ndarray | None
-
-    def space(self, rows: np.ndarray, reference: np.ndarray | None) -> Space:
-        """The space of the split's features `rows` `(N', D)` in the features `reference` `(M, D)`, the images of `kept`."""
-        own = self.reference_labels is None
-        pool = None if self.pool is None else Space(rows[self.pool], self.pool_labels)
-        sequences = self.query_sequences, self.reference_sequences
-        return Space(taken(rows, self.rows), self.labels, None if own else reference, self.reference_labels, self.exclude, *sequences, pool)
-
-    def findable(self) -> tuple[np.ndarray, np.ndarray]:
-        """See `findable`."""
-        reference = self.labels if self.reference_labels is None else self.reference_labels
-        exclude = np.arange(len(self.labels)) if self.reference_labels is None else self.exclude
-        of_reference = self.query_sequences if self.reference_labels is None else self.reference_sequences
-        return findable(self.labels, reference, exclude, (self.query_sequences, of_reference), self.parents, self.reference_parents)
+        found = Space(
+            self.features[rows], self.labels[rows], query_sequences=taken(self.query_sequences, rows), groups=taken(self.groups, rows)
+        )
+        if self.reference_labels is None and np.array_equal(rows, kept):
+            return found
+        reference, labels, exclude = self.gallery()
+        places = galleries.places_in(kept, len(labels))[exclude[rows]]
+        sequences = taken(self.gallery_sequences(), kept)
+        return found._replace(reference=reference[kept], reference_labels=labels[kept], exclude=places, reference_sequences=sequences)
 
 
 class Compared(NamedTuple):
-    """A split and what it is compared with, not yet cut into super-classes. The other fields are those of `Plan`."""
+    """A split and what it is compared with, not yet cut into super-classes.
+
+    names: label -> name, None where the data set knows none. sources: the splits whose images, one after the other, are the reference.
+    rows `(N,)`: which of the split's images the queries are, kept: of each source which are the reference, pool: which of the split's
+    images class-wise numbers are of, None where they are the queries'; None: all.
+    """
 
     space: Space
     names: dict | None
     sources: list[str]
-    parents: np.ndarray | None = None
-    reference_parents: np.ndarray | None = None
     rows: np.ndarray | None = None
     kept: list | None = None
     pool: np.ndarray | None = None
-    pool_parents: np.ndarray | None = None
     ball: Ball | None = None  # in which distances are measured; None: Euclidean ones
-
-    def whole(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Features, labels and super-classes of the images that class-wise numbers are of."""
-        if self.space.pool is None:
-            return self.space.features, self.space.labels, self.parents
-        return self.space.pool.features, self.space.pool.labels, self.pool_parents
-
-
-def findable(labels, reference_labels, exclude, sequences, parents=None, reference_parents=None) -> tuple[np.ndarray, np.ndarray]:
-    """`(N,)` images of its class, and images at all, that each query can find; with `parents` in its super-class. See `metrics.findable`."""
-    if parents is None:
-        return metrics.findable(labels, reference_labels, exclude, *sequences)
-    apart = max(labels.max(), reference_labels.max()) + 1  # a class in two super-classes counts as two
-    inside = labels + apart * parents, reference_labels + apart * reference_parents
-    return metrics.findable(*inside, exclude, *sequences)[0], metrics.findable(parents, reference_parents, exclude, *sequences)[0]
 
 
 def scored(splits, opt) -> list[str]:
@@ -152,9 +115,9 @@ def scored(splits, opt) -> list[str]:
 
 
 def check(datasets: dict, opt) -> None:
-    """Refuse, before anything is trained, what the splits' data sets cannot satisfy; say where no query can find its class.
+    """Raise UserError, before anything is trained, for a level without names or a super-class with nothing to search in.
 
-    Raises UserError for a level without names, or a super-class with nothing to search in.
+    Print a line where no query can find its class.
     """
     measured = scored(datasets, opt)
     deepest = opt.label_hierarchy_level + (opt.tester == INSIDE_PARENTS)
@@ -171,7 +134,7 @@ def check(datasets: dict, opt) -> None:
             if alone:
                 reference = f"--eval_reference_set {opt.eval_reference_set}"
                 raise UserError(f"{flag}: the super-class {min(alone)!r} of {split} has no image in the reference, {reference}")
-    _check_groups(datasets, measured, opt)
+    _check_groups(datasets, measured, opt, flag if deepest else None)
     if opt.eval_reference_set == TRAINING:
         found = _names_of(datasets["train"], opt.label_hierarchy_level, "gallery")
         for split in measured:
@@ -186,20 +149,20 @@ def _names_of(dataset, level: int, role: str) -> set:
 
 
 def roles(images: dict, opt) -> dict[str, str]:
-    """Split -> in words who of it asks, who is found and what class-wise numbers are of; of the splits to measure where that is to be said.
+    """Split -> one line: its queries, its gallery, the images of class-wise numbers; of the measured splits with roles or sequences.
 
     `images`: split -> `galleries.Images` or `evaluation.Embedded`.
     """
     of_all, found = galleries.of_all(images), {}
-    if not any(one.differ or one.sequences is not None for one in of_all.values()):
+    if not any(one.restrict for one in of_all.values()):
         return found
     for split, plan in plans(images, opt).items():
         one = of_all[split]
-        if split in scored(images, opt) and (one.differ or one.sequences is not None or any(kept is not None for kept in plan.kept)):
+        if split in scored(images, opt) and (one.restrict or any(kept is not None for kept in plan.kept)):
             where = "its gallery" if plan.sources == [split] else f"the gallery of {', '.join(plan.sources)}"
             one = one._replace(draws=max(of_all[name].draws for name in {split, *plan.sources}))
-            searched = len(plan.labels if plan.reference_labels is None else plan.reference_labels)
-            found[split] = galleries.described(one, searched, where, int((plan.findable()[0] == 0).sum()))
+            searched = len(plan.space.gallery()[1])
+            found[split] = galleries.described(one, searched, where, int((plan.space.findable()[0] == 0).sum()))
     return {split: text for split, text in found.items() if text}
 
 
@@ -208,13 +171,12 @@ def _grouping(opt) -> str | None:
     return next((name for name in getattr(opt, "evaluation_metrics", ()) if metrics.needs_groups(name)), None)
 
 
-def _check_groups(datasets: dict, measured: list[str], opt) -> None:
-    """Refuse a metric that compares super-classes where there are no two of them to compare."""
+def _check_groups(datasets: dict, measured: list[str], opt, flag: str | None) -> None:
+    """Raise UserError for a metric that compares super-classes where there are not two, or beside a `flag` that goes by super-classes."""
     name = _grouping(opt)
     if name is None:
         return
-    if opt.label_hierarchy_level or opt.tester == INSIDE_PARENTS:
-        flag = "--tester same_parent_label" if opt.tester == INSIDE_PARENTS else f"--label_hierarchy_level {opt.label_hierarchy_level}"
+    if flag is not None:
         raise UserError(
             f"--evaluation_metrics {name} compares the super-classes in which classes are searched everywhere: leave out {flag}"
         )
@@ -242,7 +204,7 @@ def reference_sizes(sizes: dict, opt) -> set[int]:
 def build(embedded: dict, evaltype: str, opt) -> dict[str, list[Space]]:
     """The spaces that each of the splits `scored` is measured in: one, or with `--tester same_parent_label` one a super-class."""
     compared = compare(embedded, evaltype, opt)
-    return {split: _inside_parents(compared[split]) for split in scored(embedded, opt)}
+    return {split: _inside_parents(compared[split].space) for split in scored(embedded, opt)}
 
 
 def compare(embedded: dict, evaltype: str, opt) -> dict[str, Compared]:
@@ -252,20 +214,23 @@ def compare(embedded: dict, evaltype: str, opt) -> dict[str, Compared]:
         embedded: split -> `evaluation.Embedded`, of the splits `scored` and of those that only serve as reference.
         evaltype: which embedding; see `of_type`.
     """
-    rows, references, ball = projected(embedded, evaltype, opt), {}, metrics.ball(opt)
+    features, references, ball = projected(embedded, evaltype, opt), {}, metrics.ball(opt)
     compared, groups = {}, _codes(embedded, 1, opt)[0] if _grouping(opt) else {}
     for split, plan in plans(embedded, opt).items():
         key = tuple(plan.sources)
-        if plan.reference_labels is not None and key not in references:  # one array for all that search in it
-            references[key] = _joined([taken(rows[source], kept) for source, kept in zip(plan.sources, plan.kept, strict=True)])
-        about = plan.names, plan.sources, plan.parents, plan.reference_parents, plan.rows, plan.kept, plan.pool, plan.pool_parents
-        space = plan.space(rows[split], references.get(key))._replace(groups=taken(groups.get(split), plan.rows))
-        compared[split] = Compared(space, *about, ball)
+        if plan.space.reference_labels is not None and key not in references:  # one array for all that search in it
+            references[key] = _joined([taken(features[source], kept) for source, kept in zip(plan.sources, plan.kept, strict=True)])
+        space = plan.space._replace(
+            features=taken(features[split], plan.rows), reference=references.get(key), groups=taken(groups.get(split), plan.rows)
+        )
+        if space.pool is not None:
+            space = space._replace(pool=space.pool._replace(features=features[split][plan.pool]))
+        compared[split] = plan._replace(space=space, ball=ball)
     return compared
 
 
-def plans(images: dict, opt) -> dict[str, Plan]:
-    """Split -> who of it searches where. `images`: split -> anything with `labels` and `dataset`, of all splits that are embedded.
+def plans(images: dict, opt) -> dict[str, Compared]:
+    """Split -> who of it searches where, in a space without features. `images`: split -> anything with `labels` and `dataset`.
 
     Raises UserError where the training images are the reference and are not there, or the data set lacks what is compared by.
     """
@@ -273,35 +238,26 @@ def plans(images: dict, opt) -> dict[str, Plan]:
     labels, names = _codes(images, level, opt)
     parents = _codes(images, level + 1, opt)[0] if opt.tester == INSIDE_PARENTS else dict.fromkeys(images)
     of_all = galleries.of_all(images)
-    sequences, found = galleries.numbers(of_all), {}
-    for split in images:
-        own, sources = of_all[split], sources_of(split, measured, opt)
+    by_images, found = (labels, galleries.numbers(of_all), parents), {}
+    for split, own in of_all.items():
+        sources = sources_of(split, measured, opt)
         _there(sources, images, opt)
         kept = [of_all[source].gallery for source in sources]
-        by_images = [labels, sequences, parents]
-        queries = [taken(values[split], own.queries) for values in by_images]
-        if opt.eval_reference_set == SELF and not own.differ:
-            reference, exclude = [None, None, queries[2]], None
-        else:
-            parts = [[taken(values[source], rows) for source, rows in zip(sources, kept, strict=True)] for values in by_images]
-            reference = [None if part[0] is None else _joined(part) for part in parts]
-            exclude = taken(_places(split, sources, kept, [len(part) for part in parts[0]], own.size), own.queries)
-        found[split] = Plan(
-            labels=queries[0], reference_labels=reference[0], exclude=exclude, query_sequences=queries[1], reference_sequences=reference[1],
-            names=names[split], sources=sources, parents=queries[2], reference_parents=reference[2], rows=own.queries, kept=kept,
-            pool=own.pool, pool_labels=taken(labels[split], own.pool), pool_parents=taken(parents[split], own.pool),
-        )  # fmt: skip
+        its_labels, its_sequences, its_parents = (taken(values[split], own.queries) for values in by_images)
+        space = Space(None, its_labels, query_sequences=its_sequences, parents=its_parents, reference_parents=its_parents)
+        if opt.eval_reference_set != SELF or own.differ:
+            rows = {source: np.arange(own.size) if source == split else np.full(of_all[source].size, -1) for source in sources}
+            joined = [
+                _joined([taken(values[source], which) for source, which in zip(sources, kept, strict=True)])
+                for values in (*by_images, rows)
+            ]
+            exclude = taken(galleries.places_in(joined.pop(), own.size)[:-1], own.queries)
+            reference = dict(zip(("reference_labels", "reference_sequences", "reference_parents"), joined, strict=True))
+            space = space._replace(exclude=exclude, **reference)
+        if own.pool is not None:
+            space = space._replace(pool=Space(None, labels[split][own.pool], parents=taken(parents[split], own.pool)))
+        found[split] = Compared(space, names[split], sources, own.queries, kept, own.pool)
     return found
-
-
-def _places(split: str, sources: list[str], kept: list, sizes: list[int], size: int) -> np.ndarray:
-    """Index `(N,)` of each of a split's images in the reference that the `sources` make, -1 where it is not there."""
-    if split not in sources:
-        return np.full(size, -1)
-    number = sources.index(split)
-    places = np.full(size, -1)
-    places[slice(None) if kept[number] is None else kept[number]] = sum(sizes[:number]) + np.arange(sizes[number])
-    return places
 
 
 def projected(embedded: dict, evaltype: str, opt) -> dict[str, np.ndarray]:
@@ -309,14 +265,15 @@ def projected(embedded: dict, evaltype: str, opt) -> dict[str, np.ndarray]:
     features = {split: of_type(e.features, evaltype) for split, e in embedded.items()}
     if opt.eval_pca is None:
         return features
-    of_all = galleries.of_all(embedded)
-    found = {split: taken(rows, of_all[split].gallery) for split, rows in features.items()}
-    if opt.eval_reference_set == SELF:
-        return {split: _projection(found[split], opt.eval_pca)(rows) for split, rows in features.items()}
-    sources = sources_of(None, scored(embedded, opt), opt)
-    _there(sources, embedded, opt)
-    project = _projection(_joined([found[source] for source in sources]), opt.eval_pca)
-    return {split: project(rows) for split, rows in features.items()}
+    of_all, projections, found = galleries.of_all(embedded), {}, {}
+    for split, rows in features.items():
+        sources = sources_of(split, scored(embedded, opt), opt)
+        _there(sources, embedded, opt)
+        key = tuple(sources)
+        if key not in projections:
+            projections[key] = _projection(_joined([taken(features[source], of_all[source].gallery) for source in sources]), opt.eval_pca)
+        found[split] = projections[key](rows)
+    return found
 
 
 def _there(sources: list[str], images: dict, opt) -> None:
@@ -324,13 +281,13 @@ def _there(sources: list[str], images: dict, opt) -> None:
         raise UserError(f"--eval_reference_set {opt.eval_reference_set}: the training images were not embedded")
 
 
-def sources_of(split: str | None, scored: list[str], opt) -> list[str]:
+def sources_of(split: str, scored: list[str], opt) -> list[str]:
     """The splits that together are the reference of `split`."""
     return {SELF: [split], COMBINED: scored, TRAINING: ["train"]}[opt.eval_reference_set]
 
 
-def _joined(arrays: list) -> np.ndarray:
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+def _joined(arrays: list) -> np.ndarray | None:
+    return arrays[0] if len(arrays) == 1 or arrays[0] is None else np.concatenate(arrays)
 
 
 def names_at(dataset, level: int) -> dict:
@@ -342,9 +299,9 @@ def names_at(dataset, level: int) -> dict:
 
 
 def _codes(embedded: dict, level: int, opt) -> tuple[dict[str, np.ndarray], dict[str, dict | None]]:
-    """split -> `(N,)` labels at a level of the hierarchy, and split -> their names, label -> name.
+    """Split -> `(N,)` labels at a level of the hierarchy, and split -> their names, label -> name.
 
-    A name has the same number in all splits, whose own labels all begin at 0; but where each is alone and by classes, its own is kept.
+    A name has the same number in all splits. Where each split is compared with itself, by classes, its own labels are kept.
     """
     if level == 0 and opt.eval_reference_set == SELF:
         names = {split: getattr(e.dataset, LEVELS[0], None) for split, e in embedded.items()}
@@ -359,33 +316,23 @@ def _codes(embedded: dict, level: int, opt) -> tuple[dict[str, np.ndarray], dict
     return codes, dict.fromkeys(embedded, {number: name for name, number in numbers.items()})
 
 
-def _inside_parents(compared: Compared) -> list[Space]:
+def _inside_parents(space: Space) -> list[Space]:
     """The parts of a space that hold one super-class each, its queries and its reference; the whole where there are no super-classes."""
-    space = compared.space
-    if compared.parents is None:
+    if space.parents is None:
         return [space]
-    whole, parts = compared.parents if space.pool is None else compared.pool_parents, []
-    for parent in np.unique(whole):  # each is a space of its own, searched and clustered by itself
-        rows = np.flatnonzero(compared.parents == parent)
-        if space.pool is not None:
-            inside = np.flatnonzero(whole == parent)
-            pool = Space(space.pool.features[inside], space.pool.labels[inside])
-            kept = np.flatnonzero(compared.reference_parents == parent)
-            parts.append((space.part(rows, kept) if len(rows) else Space(None, None))._replace(pool=pool))
-        elif space.reference is None:
-            parts.append(Space(space.features[rows], space.labels[rows], query_sequences=taken(space.query_sequences, rows)))
-        else:
-            parts.append(space.part(rows, np.flatnonzero(compared.reference_parents == parent)))
+    whole, parts = space.whole(), []
+    for parent in np.unique(whole.parents):  # each is a space of its own, searched and clustered by itself
+        rows, inside = np.flatnonzero(space.parents == parent), np.flatnonzero(whole.parents == parent)
+        part = space.part(rows, np.flatnonzero(space.reference_parents == parent)) if len(rows) else Space(None, None)
+        parts.append(part if space.pool is None else part._replace(pool=Space(whole.features[inside], whole.labels[inside])))
     return parts
 
 
-def _projection(reference: np.ndarray, components: int | None):
-    """What takes features to the first principal components of `reference`, as they are where none are asked for.
+def _projection(reference: np.ndarray, components: int):
+    """What takes features to the first principal components of `reference`.
 
     The components are centred and neither whitened nor brought to unit length: c_ metrics normalise them.
     """
-    if components is None:
-        return lambda features: features
     check_components(components, *reference.shape)
     from sklearn.decomposition import PCA
 

@@ -79,12 +79,9 @@ def _kind(name: str) -> tuple[str, str, str] | None:
 def _parse(name: str) -> Parsed:
     """The metric that a name means. Raises UnknownName or UserError; see `check`."""
     declared = _declared()
-    plain = {declared_name: (declared_name, False) for declared_name in declared}
     cosine = {_cosine_name(n): (n, True) for n, metric in declared.items() if "cosine" in metric.VARIANTS}
-    names = {**cosine, **plain}
-    head, at, parameter = str(name).partition("@")
-    macro = str(name).endswith("_macro") or head.endswith("_macro")
-    base = head.removesuffix("_macro") + at + parameter.removesuffix("_macro")
+    names = {**cosine, **{n: (n, False) for n in declared}}
+    macro, base = str(name).endswith("_macro"), str(name).removesuffix("_macro")
     head, at, parameter = base.partition("@")
     taking = [(found, known) for known in names if (found := _kind(known)) and found[0] == head and parameter.endswith(found[2])]
     if base in names and _kind(base) is None:

@@ -6,9 +6,14 @@ import torch
 from utilities.errors import UserError
 
 
+def as_numpy(values) -> np.ndarray:
+    """Of a tensor, on whatever device, or of anything that numpy takes."""
+    return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
+
+
 def as_exclude(exclude, size: int, reference_size: int) -> np.ndarray:
     """int64 `(N,)` of indices into the reference, -1 for none. Raises UserError for anything else."""
-    exclude = np.asarray(exclude.cpu() if isinstance(exclude, torch.Tensor) else exclude)
+    exclude = as_numpy(exclude)
     fits = exclude.dtype.kind in "iu" and exclude.shape == (size,)
     if not fits or exclude.min() < -1 or exclude.max() >= reference_size:
         raise UserError(f"exclude must be ({size},) whole numbers, indices into the reference of {reference_size}, -1 for none.")
@@ -17,7 +22,7 @@ def as_exclude(exclude, size: int, reference_size: int) -> np.ndarray:
 
 def as_sequences(sequences, size: int, name: str) -> np.ndarray:
     """`(N,)` of whole numbers, or of names; a negative number, None and "" say: of no sequence. Raises UserError for anything else."""
-    sequences = np.asarray(sequences.cpu() if isinstance(sequences, torch.Tensor) else sequences)
+    sequences = as_numpy(sequences)
     if sequences.dtype.kind == "O":  # None among numbers or names
         given = [one for one in sequences.reshape(-1).tolist() if one is not None]
         of_names = all(isinstance(one, str) for one in given)
@@ -32,17 +37,14 @@ def as_sequences(sequences, size: int, name: str) -> np.ndarray:
 
 
 def numbered(query_sequences: np.ndarray, reference_sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """int64 numbers `(N,)`, `(M,)` that are equal where a query must not find a sample: those of no sequence are of none on either side."""
+    """int64 numbers `(N,)`, `(M,)`, equal where a query must not find a sample; no sequence is -1 among queries, -2 in the reference."""
     if (query_sequences.dtype.kind == "U") != (reference_sequences.dtype.kind == "U"):
         kinds = f"query_sequences are of type {query_sequences.dtype}, reference_sequences of type {reference_sequences.dtype}"
         raise UserError(f"{kinds}: give numbers, or names.")
-    both = [
-        sequences if sequences.dtype.kind == "U" else sequences.astype(np.int64) for sequences in (query_sequences, reference_sequences)
-    ]
-    numbers = np.unique(np.concatenate(both), return_inverse=True)[1].reshape(-1)
-    queries, reference = numbers[: len(query_sequences)], numbers[len(query_sequences) :]
-    none = [sequences == "" if sequences.dtype.kind == "U" else sequences < 0 for sequences in both]
-    return np.where(none[0], -1, queries), np.where(none[1], -2, reference)
+    size, of_names = len(query_sequences), query_sequences.dtype.kind == "U"
+    both = np.concatenate([query_sequences, reference_sequences], dtype=None if of_names else np.int64, casting="unsafe")
+    numbers, none = np.unique(both, return_inverse=True)[1].reshape(-1), both == "" if of_names else both < 0
+    return np.where(none, -1, numbers)[:size], np.where(none, -2, numbers)[size:]
 
 
 def findable(labels, reference_labels, exclude, sequences) -> tuple[np.ndarray, np.ndarray]:

@@ -16,19 +16,10 @@ from metrics._space import PAIRS, EmbeddingSpace
 from utilities.hyperbolic import Ball
 
 
-def view(kind: type, space: EmbeddingSpace, **changes) -> EmbeddingSpace:
-    """The same space as one of `kind`, with some attributes changed and nothing computed yet."""
-    computed = {key for base in type(space).__mro__ for key, value in vars(base).items() if isinstance(value, cached_property)}
-    other = object.__new__(kind)
-    other.__dict__.update({key: value for key, value in space.__dict__.items() if key not in computed} | changes)
-    other._remembered, other._scores = {}, {}
-    return other
-
-
 def space_of(ball: Ball | None, *arguments, **named) -> EmbeddingSpace:
-    """The space of `EmbeddingSpace(*arguments, **named)`; with a ball that of its distances, of which c = 0 are those of unit vectors."""
+    """`EmbeddingSpace(*arguments, **named)`, with the distances of `ball` where one is given; those of c = 0 are of unit vectors."""
     space = EmbeddingSpace(*arguments, **named)
-    return space if ball is None else view(HyperbolicSpace, space, ball=ball)
+    return space if ball is None else space.view(HyperbolicSpace, ball=ball)
 
 
 class HyperbolicSpace(EmbeddingSpace):
@@ -38,7 +29,7 @@ class HyperbolicSpace(EmbeddingSpace):
 
     def normalised(self) -> EmbeddingSpace:
         """The Euclidean space of the tangent vectors at unit length."""
-        return view(EmbeddingSpace, self).normalised()
+        return self.view(EmbeddingSpace).normalised()
 
     def squared_distances(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Squared hyperbolic distances `(P,)`, in float64, from queries `rows` to reference samples `columns`; squared chords for c = 0."""
@@ -52,7 +43,7 @@ class HyperbolicSpace(EmbeddingSpace):
     @cached_property
     def search(self) -> Search:
         """The search for neighbours."""
-        return Search(view(EmbeddingSpace, self).normalised() if self.ball.flat else _lorentz(self))
+        return Search(self.normalised() if self.ball.flat else _lorentz(self))
 
 
 class _Lorentz(HyperbolicSpace):
@@ -73,7 +64,6 @@ class _Lorentz(HyperbolicSpace):
         return np.concatenate([points, np.sqrt(np.maximum(self.reach**2 - (points**2).sum(1, keepdims=True), 0.0))], 1)
 
     def squared_distances(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """As the space's own."""
         return self.of.squared_distances(rows, columns)
 
     def _points(self, features: np.ndarray) -> np.ndarray:
@@ -84,9 +74,8 @@ class _Lorentz(HyperbolicSpace):
 
 def _lorentz(space: HyperbolicSpace) -> _Lorentz:
     """The rows of a space, with their centre and the farthest of them from it."""
-    lorentz = view(_Lorentz, space, of=space, dimensions=space.dimensions + 2)
-    blocks = lambda: (lorentz._points(block) for _, block in space.reference_blocks())  # noqa: E731, twice: never all of them at once
-    lorentz.centre = sum(points.sum(0) for points in blocks()) / max(space.reference_size, 1)
-    farthest = max((float(((points - lorentz.centre) ** 2).sum(1).max()) for points in blocks()), default=0.0)
+    lorentz = space.view(_Lorentz, of=space, dimensions=space.dimensions + 2)
+    lorentz.centre = sum(lorentz._points(block).sum(0) for _, block in space.reference_blocks()) / space.reference_size
+    farthest = max(float(((lorentz._points(block) - lorentz.centre) ** 2).sum(1).max()) for _, block in space.reference_blocks())
     lorentz.reach = np.sqrt(farthest) or 1.0
     return lorentz

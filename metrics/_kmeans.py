@@ -48,11 +48,9 @@ def kmeans(features: np.ndarray | Converted, n_clusters: int, seed: int = 0, dev
 
 
 def start(size: int, seed: int) -> np.ndarray:
-    """The order `(N,)` in which samples become the first centroids: that of faiss for this seed, where it is installed."""
-    try:
-        import faiss
-    except ImportError:
-        return np.random.default_rng(seed).permutation(size)
+    """The order `(N,)` in which samples become the first centroids: that of faiss for this seed."""
+    import faiss
+
     order = np.empty(size, dtype=np.int32)
     faiss.rand_perm(faiss.swig_ptr(order), size, seed + 1)
     return order
@@ -113,11 +111,8 @@ def in_blocks(nearest):
 
 def searcher(device: str):
     """`nearest(features (N, D), centroids (K, D)) -> (squared distances (N,), indices (N,))`: faiss on the device, else torch there."""
-    try:
-        import faiss
-    except ImportError:
-        print("k-means: faiss is not installed, torch searches instead.")
-        return on_torch(device)
+    import faiss
+
     if torch.device(device).type == "cpu":
         search = faiss.knn
     elif getattr(faiss, "get_num_gpus", int)() > 0:

@@ -21,7 +21,7 @@ class Hits(NamedTuple):
 
     queries `(H,)`: row of the hit's query, ascending. ranks `(H,)`: 1 for the nearest sample, ascending within a query.
     orders `(H,)`: 1 for a query's first hit, 2 for its second. relevant `(Q,)`: samples of the query's class that can be found,
-    the query and its group left out. sizes `(Q,)`: the same, the query counted in where it is in the reference.
+    the query and its sequence left out. sizes `(Q,)`: the same, the query counted in where it is in the reference.
     """
 
     queries: np.ndarray
@@ -45,7 +45,7 @@ class Hits(NamedTuple):
 
 
 class Metric:
-    """A number (or an array, `ARRAY`) of one embedding space.
+    """A number (or an array, where `is_array`) of one embedding space.
 
     Args:
         name: the key of `NAMES` that was asked for.
@@ -55,7 +55,7 @@ class Metric:
     NAMES: dict[str, str] = {}
     RANGE = (0.0, 1.0)
     HIGHER_IS_BETTER = True
-    ARRAY = False
+    is_array = False
     NEEDS_GROUPS = False  # it compares super-classes: `space.groups`
     VARIANTS = ()  # of "cosine" (c_: the same on normalised features) and "macro" (mean of class means)
 
@@ -71,11 +71,6 @@ class Metric:
     def higher_is_better(self) -> bool:
         """Direction of this name."""
         return self.HIGHER_IS_BETTER
-
-    @property
-    def is_array(self) -> bool:
-        """Whether `value` gives an array."""
-        return self.ARRAY
 
     @property
     def range(self) -> tuple[float, float]:

@@ -83,10 +83,10 @@ class Pairs:
                 yield Tile(row, column, tile, pairs)
 
     def nth_others(self, ranks: list[int]) -> list[float]:
-        """For each rank the squared distance of the pair of two classes that so many such pairs come before; up to `tolerance`."""
+        """Squared distances at the `ranks`, from 0, among all pairs of two classes in ascending order; exact up to `tolerance`."""
         bounds = [self._bounds(rank) for rank in ranks]
         below, filled = [0] * len(ranks), [0] * len(ranks)
-        found = [np.empty(size) for *_, size in bounds]  # small arrays kept one by one would keep the memory of all tiles from being reused
+        found = [np.empty(size) for *_, size in bounds]  # filled in place: a list of small arrays pins the memory of the tiles
         for tile in self.tiles(same=False):
             values = tile.values
             for place, (low, high, size) in enumerate(bounds):
@@ -99,7 +99,7 @@ class Pairs:
         return [float(own[min(max(rank - before, 0), len(own) - 1)]) for own, rank, before in zip(ordered, ranks, below, strict=True)]
 
     def _bounds(self, rank: int) -> tuple[float, float, int]:
-        """Two values between which the pair of two classes at `rank` lies, and how many may lie there: few, or 0 where the two are equal."""
+        """Bounds of the squared distance at `rank`, and at most how many pairs lie between; 0 where the bounds agree up to `tolerance`."""
         low, high, (below, counts) = *self._range, self._coarse
         while True:
             place = min(int(np.searchsorted(below + np.cumsum(counts), rank, side="right")), BINS - 1)
@@ -113,7 +113,7 @@ class Pairs:
 
     @property
     def _range(self) -> tuple[float, float]:
-        """Between which all squared distances lie."""
+        """Bounds of all squared distances."""
         return 0.0, 4.0 * self.reach + self.tolerance
 
     @cached_property
@@ -132,7 +132,7 @@ class Pairs:
         return below, counts
 
     def sample(self, same: bool, count: int, seed: int = 0) -> np.ndarray:
-        """Squared distances `(count,)` of pairs of one class, or of two, drawn one by one from all of them, ascending."""
+        """Squared distances `(count,)` of pairs of one class, or of two, drawn with replacement; ascending."""
         generator = np.random.default_rng(seed)
         starts = np.searchsorted(self.labels, self.labels)  # (N,) where each query's class begins
         sizes = self.ends - starts

@@ -1,6 +1,6 @@
-"""Neighbour lists that are made anew from the first ones: k-reciprocal encodings, and query expansion.
+"""Re-ranked neighbour lists: k-reciprocal encodings, and query expansion.
 
-What is re-ranked takes the place of a space's search, and so of every ranking metric's lists; clusterings, spectrum and dists are untouched.
+A re-ranker replaces the search of a space, and so the lists of all retrieval metrics; clusterings, spectrum and dists stay as they are.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from metrics._hyperbolic import HyperbolicSpace, space_of, view
+from metrics._hyperbolic import HyperbolicSpace, space_of
 from metrics._search import Need, Neighbours, Search
 from metrics._space import EmbeddingSpace
 
@@ -31,7 +31,7 @@ class AlphaExpansion:
     def search(self, space: EmbeddingSpace, progress: bool = False) -> Search:
         """The search of the expanded queries."""
         n = min(self.n, space.reference_size)
-        nearest = view(type(space), space).neighbours(n)  # (N, n)
+        nearest = space.view(type(space)).neighbours(n)  # (N, n)
         expanded = np.empty((space.size, space.dimensions))
         step = max(NUMBERS // (n * space.dimensions), 1)
         for start in range(0, space.size, step):
@@ -43,7 +43,7 @@ class AlphaExpansion:
             weights = np.where(found >= 0, np.maximum(cosines, 0.0) ** self.alpha, 0.0)
             sums = queries + np.einsum("rn,rnd->rd", weights, there)
             expanded[rows] = sums / (1 + weights.sum(1, keepdims=True))
-        return view(type(space), space, features=expanded, norms=None, own_reference=False).search
+        return space.view(type(space), features=expanded, norms=None, own_reference=False).search
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class KReciprocal:
     weight: float = 0.3
 
     def search(self, space: EmbeddingSpace, progress: bool = False) -> "Reranked":
-        """What stands in for the search: encodings of all nodes, sparse, and the lists of each query when they are asked for."""
+        """The search over re-ranked lists, with the sparse encodings of all nodes; lists are made when they are asked for."""
         nodes, of_queries = _nodes(space)
         farthest = _farthest(nodes, progress)
         return Reranked(space, self._encodings(nodes, farthest), of_queries, farthest[of_queries], self.weight)
@@ -96,11 +96,10 @@ def _nodes(space: EmbeddingSpace) -> tuple[EmbeddingSpace, np.ndarray]:
     outside = np.flatnonzero(space.exclude < 0)
     of_queries = space.exclude.copy()
     of_queries[outside] = space.reference_size + np.arange(len(outside))
-    if space.reference_norms is None:
-        parts = space.reference, space.features[outside]
-    else:
-        parts = space.references(slice(None)), space.queries(outside)
-    features = np.concatenate(parts) if len(outside) else parts[0]
+    plain = space.reference_norms is None
+    features = space.reference if plain else space.references(slice(None))
+    if len(outside):
+        features = np.concatenate([features, space.features[outside] if plain else space.queries(outside)])
     ball = space.ball if isinstance(space, HyperbolicSpace) else None
     return space_of(ball, features, np.arange(len(features)), device=space.device, progress=space.progress), of_queries
 

@@ -42,7 +42,7 @@ def as_array(values, name: str) -> np.ndarray:
 
 def as_labels(labels, size: int, name: str) -> np.ndarray:
     """numpy `(N,)` of labels of any integer type, as int64: mixed integer types would be compared as floats. Raises UserError for NaN."""
-    labels = labels.detach().cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
+    labels = _hidden.as_numpy(labels)
     labels = labels.astype(np.int64) if labels.dtype.kind in "iub" else labels
     labels = labels.reshape(-1) if labels.size == size else labels
     if labels.shape != (size,):
@@ -55,8 +55,8 @@ def as_labels(labels, size: int, name: str) -> np.ndarray:
 class EmbeddingSpace:
     """Queries, the reference in which they search (themselves, where none is given), their labels.
 
-    Metrics read `labels` `(N,)` and `reference_labels` `(M,)` (both numbered together from 0), `groups` `(N,)` (super-classes from 0, or None), `clusters` `(N,)`, `clusterings`, `singular_values`,
-    `class_sums`, `neighbours`, `scores`. `normalised` gives the space of the features at unit length.
+    Metrics read `labels` `(N,)` and `reference_labels` `(M,)` (both numbered together from 0), `groups` `(N,)` (super-classes from 0, or
+    None), `clusters` `(N,)`, `clusterings`, `singular_values`, `class_sums`, `neighbours`, `scores`.
 
     Args: see `metrics.compute`.
     """
@@ -71,19 +71,14 @@ class EmbeddingSpace:
         self.block = max(1024, BLOCK * 128 // max(128, self.dimensions)) if self.mapped else BLOCK  # rows turned to float64 at once
         labels = as_labels(labels, self.size, "labels")
         self.own_reference = reference is None
-        if self.own_reference:
-            if reference_labels is not None:
-                raise UserError("reference_labels were given without a reference: give both or neither.")
-            self.reference, reference_labels = self.features, labels
-            exclude = np.arange(self.size) if exclude is None else exclude
-        else:
-            self.reference = as_array(reference, "reference features")
-            if reference_labels is None:
-                raise UserError("a reference was given without reference_labels: give both or neither.")
-            if self.reference.shape[1] != self.dimensions:
-                raise UserError(f"the reference has {self.reference.shape[1]} dimensions, the queries {self.dimensions}: they must agree.")
-            reference_labels = as_labels(reference_labels, len(self.reference), "reference_labels")
-            exclude = np.full(self.size, -1) if exclude is None else exclude
+        if self.own_reference != (reference_labels is None):
+            raise UserError("a reference and reference_labels go together: give both or neither.")
+        self.reference = self.features if self.own_reference else as_array(reference, "reference features")
+        if self.reference.shape[1] != self.dimensions:
+            raise UserError(f"the reference has {self.reference.shape[1]} dimensions, the queries {self.dimensions}: they must agree.")
+        reference_labels = labels if self.own_reference else as_labels(reference_labels, len(self.reference), "reference_labels")
+        if exclude is None:
+            exclude = np.arange(self.size) if self.own_reference else np.full(self.size, -1)
         self.reference_size = len(self.reference)
         self.exclude = _hidden.as_exclude(exclude, self.size, self.reference_size)
         self.sequences = self._sequences(query_sequences, reference_sequences)
@@ -119,18 +114,21 @@ class EmbeddingSpace:
 
     def normalised(self) -> "EmbeddingSpace":
         """The space of the same features at unit length; itself where they are so already, up to the rounding of float32."""
-        norms, reference_norms = self._norms(self.features), None
+        norms = self._norms(self.features)
         reference_norms = norms if self.own_reference else self._norms(self.reference)
         tolerance = 8 * np.finfo(np.float32).eps
         if max(np.abs(norms - 1).max(), np.abs(reference_norms - 1).max()) <= tolerance:
             return self
-        space = object.__new__(EmbeddingSpace)
-        computed = {key for key, value in vars(type(self)).items() if isinstance(value, cached_property)}
-        space.__dict__.update({key: value for key, value in self.__dict__.items() if key not in computed})
-        space.norms = np.where(norms > 0, norms, 1.0)[:, None]  # a zero vector stays zero
-        space.reference_norms = np.where(reference_norms > 0, reference_norms, 1.0)[:, None]
-        space._remembered, space._scores = {}, {}
-        return space
+        lengths, reference_lengths = (np.where(found > 0, found, 1.0)[:, None] for found in (norms, reference_norms))  # zero stays zero
+        return self.view(EmbeddingSpace, norms=lengths, reference_norms=reference_lengths)
+
+    def view(self, kind: type, **changes) -> "EmbeddingSpace":
+        """The same space as one of `kind`, with some attributes changed and nothing computed yet."""
+        computed = {key for base in type(self).__mro__ for key, value in vars(base).items() if isinstance(value, cached_property)}
+        other = object.__new__(kind)
+        other.__dict__.update({key: value for key, value in self.__dict__.items() if key not in computed} | changes)
+        other._remembered, other._scores = {}, {}
+        return other
 
     def _norms(self, features: np.ndarray) -> np.ndarray:
         blocks = (features[start : start + self.block].astype(np.float64) for start in range(0, len(features), self.block))
@@ -178,7 +176,6 @@ class EmbeddingSpace:
         first, inverse = np.unique(rows, return_index=True, return_inverse=True)[1:]
         return first[inverse.reshape(-1)]
 
-    # Classes of the reference: samples in the order of their class.
     @cached_property
     def class_sizes(self) -> np.ndarray:
         """Samples of each class in the reference."""
@@ -200,7 +197,7 @@ class EmbeddingSpace:
 
     @property
     def relevant(self) -> np.ndarray:
-        """`(N,)` samples of its class that each query can find: without itself, and without those of its own group."""
+        """`(N,)` samples of its class that each query can find: without itself and its own sequence."""
         return self._findable[0]
 
     @property

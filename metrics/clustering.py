@@ -115,11 +115,9 @@ class Metric(Base):
 
     @property
     def range(self) -> tuple[float, float]:
-        """From 0, AMI from -1, to 1."""
         return (-1.0 if self.name == "ami" else 0.0, 1.0)
 
     def value(self, space) -> float:
-        """The measure of the classes and the clusters; of several clusterings the mean."""
         tables = space.remember("contingency", lambda: [contingency(space.labels, clusters) for clusters in space.clusterings])
         measure = {"nmi": nmi, "ami": ami, "f1": f1}[self.name]
         return fmean(map(measure, tables))

@@ -34,48 +34,37 @@ class Metric(Base):
 
     @property
     def range(self) -> tuple[float, float]:
-        """Cosine distances lie in [0, 2], their ratio has no bound."""
         return (0.0, np.inf if self.name == "dists@intra_over_inter" else 2.0)
 
     @property
     def higher_is_better(self) -> bool:
-        """Tight classes, far apart."""
         return self.name == "dists@inter"
 
     def value(self, space) -> float:
-        """The mean distance, or the ratio of the two."""
-        if self.name == "dists@intra":
-            return self.intra(space)
-        if self.name == "dists@inter":
-            return self.inter(space)
-        inter = self.inter(space)
-        return float(np.divide(self.intra(space), inter)) if inter else float("nan")
+        def mean(part):
+            return space.remember(part.__name__, lambda: part(space))
 
-    @staticmethod
-    def intra(space) -> float:
-        """Mean over the classes that have a pair."""
+        if self.name != "dists@intra_over_inter":
+            return mean(intra if self.name == "dists@intra" else inter)
+        return float(np.divide(mean(intra), mean(inter))) if mean(inter) else float("nan")
 
-        def compute():
-            counts = np.bincount(space.labels)
-            sums, squares = space.class_sums(normalised=True)
-            paired = counts > 1
-            return float(mean_distance(sums[paired], squares[paired], counts[paired]).mean()) if paired.any() else float("nan")
 
-        return space.remember("intra", compute)
+def intra(space) -> float:
+    """Mean over the classes that have a pair."""
+    counts = np.bincount(space.labels)
+    sums, squares = space.class_sums(normalised=True)
+    paired = counts > 1
+    return float(mean_distance(sums[paired], squares[paired], counts[paired]).mean()) if paired.any() else float("nan")
 
-    @staticmethod
-    def inter(space) -> float:
-        """Mean over the pairs of classes."""
 
-        def compute():
-            counts = np.bincount(space.labels)
-            present = counts > 0
-            sums, _ = space.class_sums(normalised=False)
-            means = sums[present] / counts[present, None]
-            norms = np.sqrt((means**2).sum(1, keepdims=True))
-            means = np.divide(means, norms, out=np.zeros_like(means), where=norms > 0)
-            if len(means) < 2:
-                return float("nan")
-            return float(mean_distance(means.sum(0)[None], (means**2).sum()[None], np.array([len(means)]))[0])
-
-        return space.remember("inter", compute)
+def inter(space) -> float:
+    """Mean over the pairs of classes."""
+    counts = np.bincount(space.labels)
+    present = counts > 0
+    if present.sum() < 2:
+        return float("nan")
+    sums, _ = space.class_sums(normalised=False)
+    means = sums[present] / counts[present, None]
+    norms = np.sqrt((means**2).sum(1, keepdims=True))
+    means = np.divide(means, norms, out=np.zeros_like(means), where=norms > 0)
+    return float(mean_distance(means.sum(0)[None], (means**2).sum()[None], np.array([len(means)]))[0])

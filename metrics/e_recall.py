@@ -12,9 +12,7 @@ class Metric(RetrievalMetric):
     FIRST_HIT_ONLY = True
 
     def depth(self, relevant, sizes):
-        """The k nearest."""
         return self.parameter
 
     def score(self, hits: Hits) -> np.ndarray:
-        """1 or 0 for each query, `(Q,)`."""
         return (hits.sum((hits.orders == 1) & (hits.ranks <= self.parameter)) > 0).astype(np.float64)

@@ -40,7 +40,6 @@ class Metric(Base):
     VARIANTS = ("cosine",)
 
     def value(self, space) -> float:
-        """The share, or an end of its interval."""
         rate = space.remember(f"fnmr {self.parameter!r}", lambda: _rate(space, self.parameter))
         return {"_low": rate.low, "_high": rate.high}.get(self.name.removeprefix("fnmr@fmr"), rate.value)
 

@@ -26,9 +26,7 @@ class Metric(RetrievalMetric):
     }
 
     def depth(self, relevant, sizes):
-        """The number in the name, or the class's size."""
         return DEPTHS.get(self.name, sizes)
 
     def score(self, hits: Hits) -> np.ndarray:
-        """Average precision of each query, `(Q,)`."""
         return hits.mean_precision(self.depth(hits.relevant, hits.sizes), hits.sizes)

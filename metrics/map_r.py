@@ -18,10 +18,8 @@ class Metric(RetrievalMetric):
     }
 
     def depth(self, relevant, sizes):
-        """k, or R of each query."""
         return self.parameter or relevant
 
     def score(self, hits: Hits) -> np.ndarray:
-        """Average precision of each query, `(Q,)`."""
         depth = self.depth(hits.relevant, hits.sizes)
         return without_lone(hits.mean_precision(depth, np.minimum(depth, hits.relevant)), hits)

@@ -12,9 +12,7 @@ class Metric(RetrievalMetric):
     FIRST_HIT_ONLY = True
 
     def depth(self, relevant, sizes):
-        """As far as the first hit is."""
         return np.inf
 
     def score(self, hits: Hits) -> np.ndarray:
-        """Reciprocal rank of each query's first hit, `(Q,)`."""
         return without_lone(hits.sum(np.where(hits.orders == 1, 1.0 / hits.ranks, 0.0)), hits)

@@ -26,7 +26,6 @@ class Metric(Base):
     HIGHER_IS_BETTER = False
 
     def value(self, space) -> float:
-        """The score."""
         pairs = _pairs.of_units(space)
         if not pairs.same or not pairs.other:
             return float("nan")

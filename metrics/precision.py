@@ -17,10 +17,8 @@ class Metric(RetrievalMetric):
     }
 
     def depth(self, relevant, sizes):
-        """k, or R of each query."""
         return self.parameter or relevant
 
     def score(self, hits: Hits) -> np.ndarray:
-        """Hits among the first k, divided by k; `(Q,)`."""
         depth = np.broadcast_to(self.depth(hits.relevant, hits.sizes), hits.relevant.shape)
         return without_lone(hits.sum(hits.ranks <= depth[hits.queries]) / np.maximum(depth, 1), hits)

@@ -23,7 +23,6 @@ class Metric(Base):
 
     @property
     def is_array(self) -> bool:
-        """The spectrum itself is one."""
         return self.parameter == 0
 
     def value(self, space) -> "float | np.ndarray":

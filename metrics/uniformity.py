@@ -19,7 +19,6 @@ class Metric(Base):
     HIGHER_IS_BETTER = False
 
     def value(self, space) -> float:
-        """The logarithm of the mean over all pairs."""
         pairs = _pairs.of_units(space)
         if pairs.size < 2:
             return float("nan")

@@ -18,6 +18,5 @@ class Metric(Recall):
     VARIANTS = ("cosine",)
 
     def value(self, space) -> float:
-        """The mean over the worst classes."""
         recalls = np.sort(part_means(space.scores([self])[self.name, self.parameter], space.labels))
         return mean(recalls[: -(-len(recalls) // round(1 / SHARE))])

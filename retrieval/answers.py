@@ -56,7 +56,7 @@ def text(found: list[Found]) -> str:
 
 
 def check(out: str) -> None:
-    """Raise UserError for a file whose name does not say what it shall be."""
+    """Raise UserError for a file name without one of the `ENDINGS`."""
     if Path(out).suffix.lower() not in ENDINGS:
         raise UserError(f"--out {out}: the name ends in {', '.join(ENDINGS)}, which says what is written")
 

@@ -26,7 +26,7 @@ class Shown(NamedTuple):
 
     features `(N, D)`; labels `(N,)`, and class_names, label -> name; supers: label -> name of the super-class, None where none are known;
     paths: of the images, None where unknown; picture: place -> uint8 `(3, H, W)`, UserError for one that is not there; None without.
-    notes: what the evaluation heeds and the page does not.
+    notes: on flags and roles that the page ignores.
     """
 
     title: str
@@ -58,13 +58,14 @@ def of_run(flags) -> Shown:
     """The images of one split of a run, embedded anew."""
     embedder = Embedder(flags.source, flags.checkpoint, device=flags.device, batch_size=flags.batch_size, evaltype=flags.evaltype)
     dataset = data.split(embedder, flags.split)
-    supers = dict(dataset.super_labels)
-    supers = None if None in supers.values() or len(set(supers.values())) < 2 else supers
+    supers = set(dataset.super_labels.values())
     labels = np.array([label for _, label in dataset.image_list])
     title = f"{getattr(embedder.opt, 'group', '')}: {flags.split} of {dataset.name}"
-    roles, features = galleries.of(dataset, len(labels)), embedder(dataset.paths, progress=True)
-    notes = _unheeded(roles.differ or roles.sequences is not None, vars(embedder.opt))
-    return Shown(title, features, labels, dataset.class_names, supers, dataset.paths, dataset.original, notes)
+    notes = _unheeded(galleries.of(dataset, len(labels)).restrict, vars(embedder.opt))
+    return Shown(
+        title, embedder(dataset.paths, progress=True), labels, dataset.class_names,
+        None if None in supers or len(supers) < 2 else dataset.super_labels, dataset.paths, dataset.original, notes,
+    )  # fmt: skip
 
 
 def of_file(path: str) -> Shown:
@@ -75,31 +76,21 @@ def of_file(path: str) -> Shown:
     for name, array in arrays.items():
         if name != "features" and array.shape != (size,):
             raise UserError(f"{path}: {name} have shape {array.shape}, expected ({size},), one for each row of features")
-    found, labels = np.unique(arrays["labels"], return_inverse=True)
-    names = arrays.get("class_names", arrays["labels"])
-    firsts = np.unique(labels, return_index=True)[1]
-    supers = None
+    _, firsts, labels = np.unique(arrays["labels"], return_index=True, return_inverse=True)
+    names, supers = arrays.get("class_names", [f"class {label}" for label in arrays["labels"].tolist()]), None
     if "super_names" in arrays and len(set(arrays["super_names"].tolist())) > 1:
         supers = {label: str(arrays["super_names"][place]) for label, place in enumerate(firsts)}
-    class_names = {label: str(names[place]) if "class_names" in arrays else f"class {found[label]}" for label, place in enumerate(firsts)}
+    class_names = {label: str(names[place]) for label, place in enumerate(firsts)}
     paths = [str(one) for one in arrays["paths"]] if "paths" in arrays else None
     from datasets import decode
 
     picture = None if paths is None else lambda place: decode(paths[place])
-    return Shown(
-        Path(path).name,
-        arrays["features"],
-        labels,
-        class_names,
-        supers,
-        paths,
-        picture,
-        _unheeded(any(name in apart for name in ROLES), written_flags(apart)),
-    )
+    notes = _unheeded(any(name in apart for name in ROLES), written_flags(apart))
+    return Shown(Path(path).name, arrays["features"], labels, class_names, supers, paths, picture, notes)
 
 
 def _unheeded(has_roles: bool, flags: dict) -> tuple[str, ...]:
-    """In words what of the evaluation's flags, and of the images' roles, the page leaves out."""
+    """Notes on the evaluation's flags, and the images' roles, that the page ignores."""
     notes = ["Roles and sequences of the images are not heeded here: each searches among all others."] * has_roles
     asked = [f"--{name} {flags[name]}" for name, plain in UNHEEDED.items() if flags.get(name, plain) != plain]
     return *notes, *[f"{', '.join(asked)} of the evaluation: not heeded here, distances are Euclidean and of all images."] * bool(asked)
@@ -114,14 +105,14 @@ def content(shown: Shown, flags) -> dict:
     rows, columns = np.nonzero(neighbours >= 0)
     away = np.full(neighbours.shape, np.nan, dtype=np.float32)
     away[rows, columns] = np.sqrt(space.squared_distances(rows, neighbours[rows, columns]))
-    precision = np.where(space.relevant > 0, metrics.per_query(["map_r"], space)["map_r"], np.nan)
+    precision = metrics.per_query(["map_r"], space)["map_r"]
     plane, how = maps.places(features.astype(np.float32), flags.map, flags.map_size, flags.seed)
     low, extent = plane.min(0), float(np.ptp(plane, axis=0).max()) or 1.0
     sheets, missing = (None, 0) if flags.no_thumbnails or shown.picture is None else _thumbnails(shown.picture, size)
     notes = [f"Map: {how}. What is near there is mostly near in the space; gaps and sizes mean little."]
-    notes += [*shown.notes] + [f"{missing:,} of {size:,} images cannot be shown: their files are not there, or cannot be decoded."] * (
-        missing > 0
-    )
+    notes += shown.notes
+    if missing:
+        notes.append(f"{missing:,} of {size:,} images cannot be shown: their files are not there, or cannot be decoded.")
     supers = sorted(set(shown.supers.values())) if shown.supers else None
     return {
         "title": shown.title, "notes": notes, "size": size, "dimensions": space.dimensions, "k": neighbours.shape[1],
@@ -165,11 +156,5 @@ def histogram(space: metrics.EmbeddingSpace, rates: list[float], seed: int) -> d
     bars = [(np.histogram(kind, bins=BINS, range=(0, most))[0] / max(len(kind), 1)).tolist() for kind in (same, different)]
     points = [(rate, *fnmr.operating_point(space, rate)) for rate in rates]
     thresholds = [{"fmr": rate, "distance": at, "fnmr": missed} for rate, at, missed in points if not np.isnan(missed)]
-    return {
-        "same": bars[0],
-        "different": bars[1],
-        "most": most,
-        "pairs": which,
-        "counts": [len(same), len(different)],
-        "thresholds": thresholds,
-    }
+    counts = [len(same), len(different)]
+    return {"same": bars[0], "different": bars[1], "most": most, "pairs": which, "counts": counts, "thresholds": thresholds}

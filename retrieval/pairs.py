@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from evaluation.charts import same_pairs
+
 ALL_UP_TO = 5000  # images of which every pair is measured; of more a sample
 SAMPLED = 2_000_000  # pairs of each kind
 BLOCK = 1 << 16  # pairs whose differences are in memory at once
@@ -22,26 +24,11 @@ def distances(features: np.ndarray, labels: np.ndarray, seed: int) -> tuple[np.n
             different.append(measured[~alike])
         return np.concatenate([np.empty(0, np.float32), *same]), np.concatenate([np.empty(0, np.float32), *different]), "all pairs"
     generator = np.random.default_rng(seed)
-    same = measure(features, *_same_pairs(labels, generator))
+    same = measure(features, *same_pairs(labels, SAMPLED, generator))
     first, second = generator.integers(len(labels), size=(2, SAMPLED))
     different = labels[first] != labels[second]
-    return (
-        same,
-        measure(features, first[different], second[different]),
-        f"random pairs, {len(same):,} of one class and {different.sum():,} of two",
-    )
-
-
-def _same_pairs(labels: np.ndarray, generator) -> tuple[np.ndarray, np.ndarray]:
-    """Random pairs of one class, all pairs equally likely."""
-    order = np.argsort(labels, kind="stable")  # class after class
-    sizes = np.unique(labels, return_counts=True)[1]
-    starts, others = np.repeat(np.cumsum(sizes) - sizes, sizes), np.repeat(sizes, sizes) - 1
-    if not others.any():
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    first = generator.choice(len(labels), size=SAMPLED, p=others / others.sum())
-    step = 1 + generator.integers(others[first])
-    return order[first], order[starts[first] + (first - starts[first] + step) % (others[first] + 1)]
+    how = f"random pairs, {len(same):,} of one class and {different.sum():,} of two"
+    return same, measure(features, first[different], second[different]), how
 
 
 def measure(features: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:

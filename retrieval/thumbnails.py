@@ -24,7 +24,11 @@ def small(image: torch.Tensor, side: int):
 
 def address(picture, quality: int = 85) -> str:
     """The Pillow image as a data address of a JPEG."""
-    return "data:image/jpeg;base64," + base64.b64encode(_jpeg(picture, quality)).decode()
+    return _data(_jpeg(picture, quality))
+
+
+def _data(jpeg: bytes) -> str:
+    return "data:image/jpeg;base64," + base64.b64encode(jpeg).decode()
 
 
 def _jpeg(picture, quality: int) -> bytes:
@@ -61,10 +65,10 @@ class Sheets:
         while True:
             for quality in QUALITIES:
                 if sum(len(_jpeg(picture, quality)) for picture in pictures[:: max(len(pictures) // 8, 1)]) > 2 * most:
-                    continue  # some of them are too much alone
+                    continue  # a sample of the sheets is too large already
                 files = [_jpeg(picture, quality) for picture in pictures]
                 if sum(map(len, files)) <= most:
-                    return ["data:image/jpeg;base64," + base64.b64encode(file).decode() for file in files]
+                    return [_data(file) for file in files]
             self.side //= 2
             if not self.side:
                 return []

@@ -18,6 +18,7 @@ class Images(torch.utils.data.Dataset):
         self.class_names = dict(enumerate(order))
         self.super_labels = {label: parents[name] if parents else None for label, name in self.class_names.items()}
         self.paths = [f"/images/{name}/{i}.png" for i, name in enumerate(names)]
+        self.image_list = list(zip(self.paths, self.labels.tolist(), strict=True))
         self.name, self.n_classes = "made", len(order)
 
     def __len__(self):

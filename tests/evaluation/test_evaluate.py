@@ -286,7 +286,7 @@ def test_all_components_change_nothing_and_more_are_refused():
     ],
 )
 def test_more_components_than_there_are_is_refused_before_anything_is_trained(flags, heads, words):
-    splits, opt = made_splits(shared=True), options(*flags.split())
+    splits, opt = made_splits(shared=True), options(*flags.split()).but(n_epochs=0)  # no epoch is chosen by a metric
     if "val" in flags.split():
         splits["validation"] = Images(splits["validation"].points[:2], splits["validation"].names[:2])
     network = Network(heads=heads)

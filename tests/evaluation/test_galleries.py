@@ -24,7 +24,6 @@ class WithRoles(Images):
 
     def __init__(self, points, names, parents=None, is_query=None, is_gallery=None, sequences=None, sequence_names=None):
         super().__init__(points, names, parents)
-        self.image_list = list(zip(self.paths, self.labels.tolist(), strict=True))
         if is_query is not None:
             self.is_query, self.is_gallery = np.array(is_query, dtype=bool), np.array(is_gallery, dtype=bool)
         self.sequences, self.sequence_names = sequences, sequence_names

@@ -87,11 +87,11 @@ def test_worst_queries():
 
 
 def assert_worst(compared):
-    (features, labels, *_), parents = compared.space, compared.parents
+    (features, labels, *_), parents = compared.space, compared.space.parents
     reference, reference_labels, exclude = compared.space.gallery()
     rows = []
     for query, label in enumerate(labels):
-        inside = range(len(reference)) if parents is None else np.flatnonzero(compared.reference_parents == parents[query])
+        inside = range(len(reference)) if parents is None else np.flatnonzero(compared.space.reference_parents == parents[query])
         order = ranked(features, query, reference, [j for j in inside if j != exclude[query]])
         right = [reference_labels[j] == label for j in order]
         if any(right):
@@ -124,7 +124,8 @@ def test_queries_search_in_the_reference_and_in_their_super_class(inside_parents
     if own == "some":
         reference[10:30], reference_labels[10:30], exclude[:20] = features[:20], labels[:20], np.arange(10, 30)
     parents = (labels % 3, reference_labels % 3) if inside_parents else (None, None)
-    compared = spaces.Compared(spaces.Space(features, labels, reference, reference_labels, exclude), None, ["train"], *parents)
+    space = spaces.Space(features, labels, reference, reference_labels, exclude, parents=parents[0], reference_parents=parents[1])
+    compared = spaces.Compared(space, None, ["train"])
     for query, found in enumerate(pictures.nearest(compared, np.arange(40), 7)):
         allowed = [j for j in range(70) if j != exclude[query] and (not inside_parents or parents[1][j] == parents[0][query])]
         assert found.tolist() == ranked(features, query, reference, allowed)[:7]
@@ -165,7 +166,7 @@ def test_what_is_evaluated_is_shown(monkeypatch, tmp_path, flags):
     for part in parts:
         for row, label in zip(part.features, part.labels, strict=True):
             assert ((compared.space.features == row).all(1) & (compared.space.labels == label)).any()
-    assert len(parts) == (1 if compared.parents is None else len(set(compared.parents)))
+    assert len(parts) == (1 if compared.space.parents is None else len(set(compared.space.parents)))
     shown_names = {compared.names[label] for label in [*compared.space.labels.tolist(), *reference_labels.tolist()]}
     assert shown_names <= ({"first", "second"} if "level" in flags else set("abcd"))
     assert charted["spectra"][0]["test"].shape[1] == (2 if "pca" in flags else 3)
