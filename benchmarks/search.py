@@ -125,10 +125,10 @@ def unpruned(space):
 
     search, blocks = Search(space), Search._blocks
 
-    def patched(needs):
+    def patched(needs, rows):
         before, metrics._search.Triangle = metrics._search.Triangle, Unpruned
         try:
-            yield from blocks(search, needs)
+            yield from blocks(search, needs, rows)
         finally:
             metrics._search.Triangle = before
 

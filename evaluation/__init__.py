@@ -178,9 +178,9 @@ def score(embedded: dict, opt, runtime) -> dict:
 
     Returns split -> {metric: value}, names as in metrics.csv. With `--tester same_parent_label` the mean over the super-classes in which a
     metric is defined: the others, such as those without a class of two for `map_r`, are left out; NaN where it is in none.
-    Of several processes the first computes.
+    Of several processes each searches and clusters its part of the queries; all have the first one's values, which are those of one process.
     """
-    return runtime.ranks.first(lambda: _score(embedded, opt, runtime))
+    return runtime.ranks.share(_score(embedded, opt, runtime))
 
 
 def _score(embedded: dict, opt, runtime) -> dict:
@@ -188,7 +188,7 @@ def _score(embedded: dict, opt, runtime) -> dict:
     _say_roles(spaces.roles(embedded, opt), runtime)
     scores = {split: {} for split in measured}
     starts = getattr(opt, "eval_kmeans_starts", None)  # a run of an earlier version has no such flag
-    about = {"seed": range(starts) if starts else opt.seed, "device": device, "progress": True}
+    about = {"seed": range(starts) if starts else opt.seed, "device": device, "progress": True, "ranks": runtime.ranks}
     about |= {"ball": metrics.ball(opt), "rerank": metrics.reranking(opt)}
     for line in what_stays(opt.evaluation_metrics, opt):
         runtime.say_once(line)

@@ -12,6 +12,8 @@ queries that search in the latter, where `exclude` `(N,)` may say which sample o
 `python -m evaluation FEATURES.npy --labels LABELS.npy [--gallery GALLERY.npy --gallery_labels LABELS.npy]`: features `(N, D)` of an .npy file stay
 in it, a memory map of which one block at a time is read, and may be larger than memory.
 
+`torchrun --nproc_per_node N -m evaluation …` measures each of these with N processes, which search and cluster a part of the queries each.
+
 `python -m evaluation RUN --outliers` lists the training images of a run with --loss subcenter_arcface that lie far from their class.
 """
 
@@ -29,9 +31,10 @@ import metrics
 from evaluation import from_files, outliers, outputs, queries
 from evaluation.from_files import GROUPS, NAMES, OF_REFERENCE, ROLES
 from evaluation.galleries import taken
-from utilities.errors import OneLineParser, UserError, one_line_errors
+from utilities.errors import OneLineParser, UserError
 from utilities.files import replacing
 from utilities.numbers import number, whole
+from utilities.ranks import Ranks, one_run
 
 PROGRAM = "python -m evaluation"
 DEFAULT_METRICS = ["e_recall@1", "e_recall@2", "e_recall@4", "precision@1", "r_precision", "map_r", "nmi"]
@@ -154,14 +157,14 @@ def take_ball(flags, arrays: dict) -> None:
 
 def main(argv: list[str] | None = None) -> dict | list:
     """Print the table of one file's metrics, or a run's outliers. Returns name -> value, or the outliers."""
-    flags = parser().parse_args(argv)
+    flags, ranks = parser().parse_args(argv), Ranks()
     for name in ("gallery", "labels", "gallery_labels") if flags.outliers else ():
         if getattr(flags, name) is not None:
             raise UserError(f"--outliers searches nowhere: leave out --{name}")
     if flags.gallery_labels is not None and flags.gallery is None:
         raise UserError(f"--gallery_labels {flags.gallery_labels}: there is no --gallery of which they could be, name it or leave them out")
     if flags.outliers:
-        return list_outliers(flags)
+        return ranks.first(lambda: list_outliers(flags))
     for name in flags.evaluation_metrics:
         metrics.check(name)
     seeds = range(flags.eval_kmeans_starts) if flags.eval_kmeans_starts else flags.seed
@@ -173,29 +176,31 @@ def main(argv: list[str] | None = None) -> dict | list:
     for line in evaluation.what_stays(flags.evaluation_metrics, flags):
         print(line)
     measured_by = {"ball": metrics.ball(flags), "rerank": metrics.reranking(flags)}
-    device = "cuda" if flags.evaluate_on_gpu else "cpu"
-    about = {"seed": seeds, "device": device, "progress": True, **measured_by}
+    device = ranks.gpu if flags.evaluate_on_gpu else "cpu"
+    about = {"seed": seeds, "device": device, "progress": True, "ranks": ranks, **measured_by}
     further = from_files.draws(flags.file, arrays) if flags.gallery is None else ()
     values = evaluation.over_draws(([one] for one in itertools.chain([space], further)), flags.evaluation_metrics, about)
-    scores = {Path(flags.file).stem: values}
+    scores = {Path(flags.file).stem: ranks.share(values)}
     size, dimensions = arrays["features"].shape
     classes = f"{len(np.unique(arrays['labels'])):,} classes"
     print(f"{flags.file}: {size:,} embeddings of {dimensions} dimensions, {classes}{', ' * bool(searched)}{searched}\n")
     evaluation.say_few_samples(flags.file, flags.evaluation_metrics, len((space.pool or space).features), dimensions)
     print(outputs.table(scores))
     if flags.dump_query_results is not None:
-        queries_space = metrics.space_of(metrics.ball(flags), **space.arguments())
+        queries_space = metrics.space_of(metrics.ball(flags), **space.arguments(), ranks=ranks)
         if flags.rerank is not None:
             queries_space.search = metrics.reranking(flags).search(queries_space, False)
         about = {name: taken(arrays[name], rows) for name in NAMES if name in arrays}
         about |= {"flags": arrays["flags"]} if "flags" in arrays else {}
-        queries.write(Path(flags.dump_query_results), metrics.query_results(queries_space), space.labels, **about)
-    if flags.out is not None:
+        found = metrics.query_results(queries_space)
+        if ranks.writes:
+            queries.write(Path(flags.dump_query_results), found, space.labels, **about)
+    if flags.out is not None and ranks.writes:
         with replacing(flags.out) as file:
             json.dump(outputs.jsonable(scores)[Path(flags.file).stem], file, indent=1)
-    return values
+    return scores[Path(flags.file).stem]
 
 
 if __name__ == "__main__":
-    with one_line_errors(PROGRAM):
+    with one_run(PROGRAM):
         main()

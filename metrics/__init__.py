@@ -159,7 +159,7 @@ def _usable(device) -> str:
 
 def compute(
     names, features, labels, reference=None, reference_labels=None, clusters=None, *, seed=0, device="cpu", exclude=None, groups=None,
-    progress=False, uncounted=0.0, ball=None, rerank=None, query_sequences=None, reference_sequences=None,
+    progress=False, uncounted=0.0, ball=None, rerank=None, query_sequences=None, reference_sequences=None, ranks=None,
 ) -> dict:  # fmt: skip
     """Metrics of an embedding space. Work that several of them share is done once.
 
@@ -182,6 +182,8 @@ def compute(
         rerank: a `KReciprocal` or an `AlphaExpansion`, of whose lists the ranking metrics then are, the `c_` ones too.
         query_sequences: `(N,)` whole numbers, -1 for none, or names: a query does not find the samples of its own sequence.
             With a reference, `reference_sequences` `(M,)` beside it.
+        ranks: a `utilities.ranks.Ranks` whose processes all call this with the same arguments: each searches and clusters its part of the
+            queries, on its own device, and all have the values of one process.
 
     Returns:
         Name -> float, or an array for `rho_spectrum@0`, in the order of `names`.
@@ -191,7 +193,7 @@ def compute(
     """
     names = [names] if isinstance(names, str) else list(names)
     parsed = {name: _parse(name) for name in names}
-    given = {"groups": groups, "query_sequences": query_sequences, "reference_sequences": reference_sequences}
+    given = {"groups": groups, "query_sequences": query_sequences, "reference_sequences": reference_sequences, "ranks": ranks}
     plain = space_of(ball, features, labels, reference, reference_labels, clusters, exclude, seed, _usable(device), progress, **given)
     cosine = plain.normalised() if any(p.cosine for p in parsed.values()) else None
     for space in {id(space): space for space in (plain, cosine) if space is not None}.values():

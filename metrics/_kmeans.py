@@ -5,29 +5,37 @@ sample whose centroid moved needs all centroids only if no moved one is as near 
 samples with the moved centroids, and few samples with all centroids. Apart from rounding the clusters are those of faiss.
 """
 
+import functools
+
 import numpy as np
 import torch
 
 from metrics._mapped import Converted
+from utilities.ranks import Alone, Ranks
 
 ITERATIONS = 20
 PUSH = 1 / 1024  # relative distance of the halves of a split cluster, as in faiss
 TILE = 16_000_000  # distances that torch holds at once
+FAISS_ROWS = 4096  # queries of one matrix product of faiss, by which its rounding goes
 
 
-def kmeans(features: np.ndarray | Converted, n_clusters: int, seed: int = 0, device: str = "cpu") -> np.ndarray:
+def kmeans(features: np.ndarray | Converted, n_clusters: int, seed: int = 0, device: str = "cpu", ranks: Ranks | None = None) -> np.ndarray:
     """The cluster `(N,)` int64 of each row of `features` `(N, D)` float32; no more clusters than rows.
 
-    Of features in a file one block at a time is read, and the clusters' means are summed block by block, in float64.
+    Of features in a file one block at a time is read, and the clusters' means are summed block by block, in float64. Each of several
+    processes compares its part of the rows with the centroids; the centroids are the first one's.
     """
+    ranks = ranks or Alone()
     n_clusters = min(n_clusters, len(features))
     if n_clusters <= 1:
         return np.zeros(len(features), dtype=np.int64)
-    nearest = searcher(device) if isinstance(features, np.ndarray) else in_blocks(searcher(device))
+    nearest, step = searcher(device)
+    nearest = nearest if isinstance(features, np.ndarray) else in_blocks(nearest)
+    nearest = nearest if ranks.size == 1 else functools.partial(of_parts, nearest, step, ranks)
     centroids = features[start(len(features), seed)[:n_clusters]]
     distances, assigned = nearest(features, centroids)
     for _ in range(ITERATIONS):
-        before, centroids = centroids, updated(features, centroids, assigned)
+        before, centroids = centroids, ranks.share(updated(features, centroids, assigned))
         moved = (centroids != before).any(1)
         if not moved.any():
             break
@@ -109,8 +117,24 @@ def in_blocks(nearest):
     return read
 
 
+def of_parts(nearest, step, ranks: Ranks, features: np.ndarray | Converted, centroids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What `nearest` finds, each of several processes for its rows, cut where one process alone would cut them: to the bit the same."""
+    whole = isinstance(features, np.ndarray)
+    rows = ranks.portions(len(features), step(len(centroids)) if whole else features.block)
+    mine = rows[ranks.rank]
+    distances, indices = np.empty(len(features), dtype=np.float32), np.empty(len(features), dtype=np.int64)
+    if mine.stop > mine.start:
+        distances[mine], indices[mine] = nearest(features[mine] if whole else features.part(mine), centroids)
+    ranks.share_rows(distances, rows)
+    ranks.share_rows(indices, rows)
+    return distances, indices
+
+
 def searcher(device: str):
-    """`nearest(features (N, D), centroids (K, D)) -> (squared distances (N,), indices (N,))`: faiss on the device, else torch there."""
+    """`nearest(features (N, D), centroids (K, D)) -> (squared distances (N,), indices (N,))`: faiss on the device, else torch there.
+
+    And `step(K)`: how many rows are compared with K centroids at once.
+    """
     import faiss
 
     if torch.device(device).type == "cpu":
@@ -121,13 +145,18 @@ def searcher(device: str):
         def search(features, centroids, k):
             return faiss.knn_gpu(resources, features, centroids, k, device=index)
     else:
-        return on_torch(device)
+        return on_torch(device), tile_rows
 
     def nearest(features, centroids):
         distances, indices = search(features, centroids, 1)
         return distances[:, 0].copy(), indices[:, 0].astype(np.int64)
 
-    return nearest
+    return nearest, lambda n_centroids: FAISS_ROWS
+
+
+def tile_rows(n_centroids: int) -> int:
+    """Rows that torch compares with the centroids at once."""
+    return max(1, TILE // n_centroids)
 
 
 def on_torch(device: str):
@@ -138,7 +167,7 @@ def on_torch(device: str):
         centroids = torch.from_numpy(centroids).to(device)
         half_norms = 0.5 * centroids.square().sum(1)  # (K,)
         distances, indices = [], []
-        for block in torch.from_numpy(features).split(max(1, TILE // len(centroids))):
+        for block in torch.from_numpy(features).split(tile_rows(len(centroids))):
             block = block.to(device)
             smallest = torch.addmm(half_norms, block, centroids.T, alpha=-1).min(1)
             distances.append((2 * smallest.values + block.square().sum(1)).cpu())

@@ -41,6 +41,14 @@ class Converted:
     def __getitem__(self, rows) -> np.ndarray:
         return self.read(rows).astype(np.float32)
 
+    def part(self, rows: slice) -> "Converted":
+        """Some of the rows, of which slices can be read."""
+
+        def read(inner: slice):
+            return self.read(slice(rows.start + inner.start, min(rows.start + inner.stop, rows.stop)))
+
+        return Converted(read, (rows.stop - rows.start, self.shape[1]), self.block)
+
 
 def is_mapped(features) -> bool:
     """Whether features stay in a file: no copy of all of them is made."""

@@ -101,7 +101,7 @@ def _nodes(space: EmbeddingSpace) -> tuple[EmbeddingSpace, np.ndarray]:
     if len(outside):
         features = np.concatenate([features, space.features[outside] if plain else space.queries(outside)])
     ball = space.ball if isinstance(space, HyperbolicSpace) else None
-    return space_of(ball, features, np.arange(len(features)), device=space.device, progress=space.progress), of_queries
+    return space_of(ball, features, np.arange(len(features)), device=space.device, progress=space.progress, ranks=space.ranks), of_queries
 
 
 def _reciprocal(nearest: np.ndarray):
@@ -130,17 +130,25 @@ def _squared_distances(space: EmbeddingSpace, rows: np.ndarray) -> np.ndarray:
     return found
 
 
-def _row_blocks(size: int, width: int):
-    """Slices of `size` rows, each with at most `NUMBERS` of a matrix of `width` columns."""
-    step = max(NUMBERS // max(width, 1), 1)
-    return [np.arange(start, min(start + step, size)) for start in range(0, size, step)]
+def _step(width: int) -> int:
+    """Rows with at most `NUMBERS` of a matrix of `width` columns. What their products round goes by which rows are together."""
+    return max(NUMBERS // max(width, 1), 1)
+
+
+def _row_blocks(rows: slice, width: int) -> list[np.ndarray]:
+    """The rows, `_step` of them at a time."""
+    starts = range(rows.start, rows.stop, _step(width))
+    return [np.arange(start, min(start + _step(width), rows.stop)) for start in starts]
 
 
 def _farthest(nodes: EmbeddingSpace, progress: bool) -> np.ndarray:
     """`(T,)` the largest squared distance of each node, 1 where all are 0."""
-    blocks = _row_blocks(nodes.size, nodes.size)
+    parts = nodes.ranks.portions(nodes.size, _step(nodes.size))
+    blocks, largest = _row_blocks(parts[nodes.ranks.rank], nodes.size), np.empty(nodes.size)
     shown = tqdm(blocks, desc="farthest", leave=False, disable=None if progress and nodes.size > 30_000 else True)
-    largest = np.concatenate([_squared_distances(nodes, rows).max(1) for rows in shown])
+    for rows in shown:
+        largest[rows] = _squared_distances(nodes, rows).max(1)
+    nodes.ranks.share_rows(largest, parts)
     return np.where(largest > 0, largest, 1.0)
 
 
@@ -154,18 +162,20 @@ class Reranked:
 
     def __init__(self, space: EmbeddingSpace, encodings, of_queries: np.ndarray, farthest: np.ndarray, weight: float):
         self.space, self.weight, self.farthest = space, weight, farthest
+        self.unit = _step(space.reference_size)
         self.encodings = encodings[of_queries].tocsr()
         self.by_member = encodings[: space.reference_size].tocsc()  # of each node, whose encodings it is in
 
-    def run(self, needs: list[Need], progress: bool = False):
-        """Yield `Neighbours` in blocks, in which each query comes once; see `Search.run`."""
-        space = self.space
+    def run(self, needs: list[Need], progress: bool = False, rows: slice | None = None):
+        """Yield `Neighbours` in blocks, in which each query comes once; see `Search.run`. `rows` begin at a multiple of `unit`."""
+        space, asked = self.space, rows or slice(0, self.space.size)
         depths = np.maximum.reduce([need.depth for need in needs]).astype(np.int64)
         places = space.places
         copies = bool((places != np.arange(space.reference_size)).any())
-        bar = tqdm(total=space.size, desc="re-ranking", unit=" queries", disable=None if progress and space.size > 5000 else True)
+        total = asked.stop - asked.start
+        bar = tqdm(total=total, desc="re-ranking", unit=" queries", disable=None if progress and total > 5000 else True)
         with bar:
-            for rows in _row_blocks(space.size, space.reference_size):
+            for rows in _row_blocks(asked, space.reference_size):
                 squared = _squared_distances(space, rows)
                 squared = squared[:, places] if copies else squared  # equal samples have one distance, whatever the product rounds
                 for part in np.array_split(np.arange(len(rows)), -(-len(rows) // ROWS)):

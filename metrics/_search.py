@@ -80,7 +80,7 @@ def _product(queries: torch.Tensor, reference: torch.Tensor, out: torch.Tensor |
 
 
 class Search:
-    """Neighbours of the queries of `space` in its reference.
+    """Neighbours of the queries of `space` in its reference. They are the same whichever queries are searched together.
 
     A score is q.r - |q|^2/2 - |r|^2/2, minus half the squared distance. Features are first centred on the reference's mean and
     scaled to norms of at most 1 in the reference: distances keep their order, rounding gets smaller.
@@ -89,6 +89,8 @@ class Search:
         space: an `EmbeddingSpace`.
         limits: sizes of blocks and buffers.
     """
+
+    unit = 1  # queries that several processes leave together
 
     def __init__(self, space, limits: Limits | None = None):
         self.space, self.limits, self.work = space, limits or Limits(), Work()
@@ -111,27 +113,29 @@ class Search:
         self.buffer = torch.empty(self.limits.rows * min(self.limits.columns, max(m, 1)), dtype=torch.float32, device=self.device)
         self.mask = torch.empty(len(self.buffer), dtype=torch.bool, device=self.device)
 
-    def run(self, needs: list[Need], progress: bool = False):
+    def run(self, needs: list[Need], progress: bool = False, rows: slice | None = None):
         """Yield `Neighbours` in blocks, in which each query comes once.
 
         Args:
             needs: at least one.
             progress: show a bar where the search is long.
+            rows: the queries that are searched, those from `start` to `stop`; None: all.
         """
-        size = self.space.size
+        rows = rows or slice(0, self.space.size)
+        size = rows.stop - rows.start
         every, depths = any(need.what == "every" for need in needs), np.maximum.reduce([need.depth for need in needs])
         long = progress and size * self.space.reference_size > 1e9
         with tqdm(total=size, desc="neighbours", unit=" queries", disable=None if long else True) as bar:
-            for block, candidates, done in self._blocks(needs):
+            for block, candidates, done in self._blocks(needs, rows):
                 bar.update(int(done.sum()))
                 yield from self._sorted(block, candidates, done, depths, every)
 
-    def _blocks(self, needs: list[Need]):
-        """Yield (block, its candidates, the queries `(B,)` for which they suffice) until they sufficed once for each query."""
-        size, limits = self.space.size, self.limits
+    def _blocks(self, needs: list[Need], rows: slice):
+        """Yield (block, its candidates, the queries `(B,)` for which they suffice) until they sufficed once for each query of `rows`."""
+        limits = self.limits
         todo = []  # (rows, how often they were searched)
-        begin = 0
-        if self.space.is_self_search and self.space.reference_size > limits.columns:
+        begin, size = rows.start, rows.stop
+        if self.space.is_self_search and size - begin == self.space.size and self.space.reference_size > limits.columns:
             for block, candidates, done in Triangle(self, needs):
                 yield block, candidates, done
                 begin = int(block.rows[-1]) + 1

@@ -11,6 +11,7 @@ from metrics import _hidden, _kmeans, _mapped
 from metrics._metric import Hits
 from metrics._search import Need, Search
 from utilities.errors import NotFinite, UserError
+from utilities.ranks import Alone
 
 BLOCK = 65536  # rows turned to float64 at once
 PAIRS = 2048  # pairs whose distances are computed at once, in the cache
@@ -63,8 +64,9 @@ class EmbeddingSpace:
 
     def __init__(
         self, features, labels, reference=None, reference_labels=None, clusters=None, exclude=None, seed=0, device="cpu", progress=False,
-        groups=None, query_sequences=None, reference_sequences=None,
+        groups=None, query_sequences=None, reference_sequences=None, ranks=None,
     ):  # fmt: skip
+        self.ranks = ranks or Alone()  # each of several processes has the same space, and searches for its part of the queries
         self.mapped = _mapped.is_mapped(features) or _mapped.is_mapped(reference)
         self.features = as_array(features, "features")
         self.size, self.dimensions = self.features.shape
@@ -227,13 +229,16 @@ class EmbeddingSpace:
         if missing:
             needs = self._needs(missing.values())
             found = {key: np.full(self.size, np.nan) for key in missing}
-            for block in self.search.run(needs, self.progress):
+            parts = self.ranks.portions(self.size, self.search.unit)
+            for block in self.search.run(needs, self.progress, parts[self.ranks.rank]):
                 queries, slots = np.nonzero(block.relevant)
                 starts = np.searchsorted(queries, np.arange(len(block.rows)))
                 orders = np.arange(len(queries)) - starts[queries] + 1
                 hits = Hits(queries, slots + 1, orders, self.relevant[block.rows], self.sizes[block.rows])
                 for key, metric in missing.items():
                     found[key][block.rows] = metric.score(hits)
+            for values in found.values():
+                self.ranks.share_rows(values, parts)
             self._scores.update(found)
         return self._scores
 
@@ -251,11 +256,12 @@ class EmbeddingSpace:
 
         def compute():
             nearest = np.full((self.size, k), -1, dtype=np.int64)
-            need = Need(np.minimum(k, self.visible), "every")
-            for block in self.search.run([need], self.progress):
+            need, parts = Need(np.minimum(k, self.visible), "every"), self.ranks.portions(self.size, self.search.unit)
+            for block in self.search.run([need], self.progress, parts[self.ranks.rank]):
                 width = min(k, block.columns.shape[1])
                 filled = np.arange(width) < block.counts[:, None]
                 nearest[block.rows, :width] = np.where(filled, block.columns[:, :width], -1)
+            self.ranks.share_rows(nearest, parts)
             return nearest
 
         return self.remember(f"neighbours {k}", compute)
@@ -269,7 +275,7 @@ class EmbeddingSpace:
             features = _mapped.Converted(self.queries, (self.size, self.dimensions), self.block)
         else:
             features = np.ascontiguousarray(self.features if self.norms is None else self.queries(slice(None)), dtype=np.float32)
-        return [_kmeans.kmeans(features, len(np.unique(self.labels)), seed, self.device) for seed in self.seeds]
+        return [_kmeans.kmeans(features, len(np.unique(self.labels)), seed, self.device, self.ranks) for seed in self.seeds]
 
     @property
     def clusters(self) -> np.ndarray:

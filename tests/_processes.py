@@ -11,14 +11,7 @@ import torch
 
 import batch_mining
 from tests.utilities import test_chunks
-from utilities.ranks import Ranks
-
-
-class Alone(Ranks):
-    """One process, whatever the group."""
-
-    def __init__(self):
-        self.rank, self.size = 0, 1
+from utilities.ranks import Alone
 
 
 @contextlib.contextmanager

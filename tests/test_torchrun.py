@@ -282,17 +282,29 @@ def test_folds_under_torchrun_are_resumed_after_a_kill(data, tmp_path):
     assert (tmp_path / "many" / "folder" / "Folds" / "meta" / "concatenated.json").exists()
 
 
+DEMO = [
+    "--config", "demo_glyphs", "--arch", "conv4_frozen_normalize", "--splits_to_eval", "test", "--kernels", "0", "--no_records", "--plot_every", "0",
+]  # fmt: skip
+GENTLE = ["--lr", ".0001", "--n_epochs", "1", "--iterations_per_epoch", "20"]
+LAST_LAYER = ["--freeze_backbone", "--augmentation", "none"]
+
+
 @pytest.mark.long
-def test_a_run_on_glyphs_is_that_of_one_process_to_the_third_digit(tmp_path, without_pictures):
-    """Twenty steps of adam raise e_recall@1 from .54 to .66. In longer trainings rounding grows, as between one thread and two: docs/scale.md."""
-    flags = [
-        "--config", "demo_glyphs", "--arch", "conv4_frozen_normalize", "--lr", ".0001", "--n_epochs", "1", "--iterations_per_epoch", "20",
-        "--splits_to_eval", "test", "--save_path", str(tmp_path), "--kernels", "0", "--no_records", "--plot_every", "0",
-    ]  # fmt: skip
-    one = main.main(parameters.read([*flags, "--savename", "One"])).folder
+@pytest.mark.parametrize("more,of_one,gain,apart", [
+    ([], ["--chunk_size", "56"], 0.3, 0.0), (LAST_LAYER, [], 0.1, 5e-4), (GENTLE, [], 0.1, 1e-3),
+], ids=["the order of sums of two processes", "the last layer", "few gentle steps"])  # fmt: skip
+def test_a_whole_run_on_glyphs_is_that_of_one_process_to_the_third_digit(tmp_path, without_pictures, more, of_one, gain, apart):
+    """All six epochs of the demonstration (but of the gentle steps), the whole table.
+
+    Two processes add the gradients of two halves of the batch, as one does with --chunk_size 56: to the bit the same. The plain step adds in
+    another order; where the network is trained, rounding grows in long trainings, as between one thread and two: docs/scale.md.
+    """
+    flags = [*DEMO, "--save_path", str(tmp_path), *more]
+    one = main.main(parameters.read([*flags, *of_one, "--savename", "One"])).folder
     status, out, err = torchrun(2, [*flags, "--savename", "Two"])
     assert status == 0, err
     tables = [values(folder) for folder in (one, one.with_name("Two"))]
-    assert tables[0].index.equals(tables[1].index) and len(tables[0]) > 20
-    assert tables[0][1, "test", "e_recall@1"] > tables[0][0, "test", "e_recall@1"] + 0.1, "it learns"
-    torch.testing.assert_close(torch.tensor(tables[1].to_numpy()), torch.tensor(tables[0].to_numpy()), rtol=0, atol=1e-3)
+    epochs = parameters.read(flags).n_epochs
+    assert tables[0].index.equals(tables[1].index) and len(tables[0]) > 6 * epochs
+    assert tables[0][epochs, "test", "e_recall@1"] > tables[0][0, "test", "e_recall@1"] + gain, "it learns"
+    torch.testing.assert_close(torch.tensor(tables[1].to_numpy()), torch.tensor(tables[0].to_numpy()), rtol=0, atol=apart)

@@ -68,11 +68,23 @@ class Ranks:
         """Whether this is the process that writes folder, records, checkpoints, pictures and console."""
         return self.rank == 0
 
+    @property
+    def gpu(self) -> str:
+        """This process's GPU: under torchrun its own, where there are as many."""
+        rank = local_rank()
+        return "cuda" if rank is None else f"cuda:{rank % max(torch.cuda.device_count(), 1)}"
+
     def part(self, total: int) -> slice:
         """This process's rows of a batch of `total`: one behind the other, the sizes differ by at most 1. All, where there are fewer than processes."""
         if total < self.size:
             return slice(0, total)
         return slice(*((rank * total // self.size) for rank in (self.rank, self.rank + 1)))
+
+    def portions(self, total: int, unit: int = 1) -> list[slice]:
+        """Every process's rows of `total`, one behind the other, cut between units of `unit` rows; the last has what is left over too."""
+        units = max(total // unit, 1)
+        bounds = [*(rank * units // self.size * unit for rank in range(self.size)), total]
+        return [slice(*pair) for pair in zip(bounds, bounds[1:], strict=False)]
 
     def cuts(self, total: int) -> bool:
         """Whether a batch of `total` images is cut."""
@@ -163,6 +175,13 @@ class Ranks:
         set_random_states(states)
         if mine is not None:
             torch.cuda.set_rng_state(theirs, device)
+
+
+class Alone(Ranks):
+    """One process, whatever others there are: nothing is shared with them."""
+
+    def __init__(self):
+        self.rank, self.size = 0, 1
 
 
 def _tried(make) -> tuple:

@@ -1,0 +1,208 @@
+"""Evaluation by several processes: each searches and clusters its part of the queries, and all have, to the bit, what one process has."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+
+import evaluation
+import metrics
+from evaluation import __main__ as command
+from metrics import _kmeans, _rerank, _search, _space
+from metrics._search import Limits
+from tests._processes import alone, spawned
+from tests.evaluation._made import Network, made_splits, options
+from tests.metrics._plain import random_space
+from utilities.errors import NotFinite
+from utilities.hyperbolic import Ball
+from utilities.ranks import Alone, Ranks
+from utilities.runtime import Runtime
+
+ROOT = Path(__file__).resolve().parent.parent
+NAMES = [name.replace("@k", "@2").replace("@m", "@1").replace("@fmr", "@.1") for name, _ in metrics.listing()]
+NAMES += ["c_recall@1", "c_map_r", "map_r_macro", "c_nmi"]
+SEARCHED = ["e_recall@1", "e_recall@4", "map_r", "r_precision", "mrr"]
+SMALL = Limits(rows=8, columns=32, sample=9)  # several tiles: one process computes each score of a pair once
+
+
+class Of(Ranks):
+    """One of several processes, without the others."""
+
+    def __init__(self, rank, size):
+        self.rank, self.size = rank, size
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("total,unit", [(0, 1), (1, 1), (4, 1), (17, 1), (17, 4), (3, 4), (4096 * 3 + 7, 4096), (8, 4)])
+def test_portions_are_all_rows_cut_between_units(size, total, unit):
+    parts = Of(0, size).portions(total, unit)
+    assert len(parts) == size and [i for part in parts for i in range(total)[part]] == list(range(total))
+    assert all(part.start % unit == 0 for part in parts if part.stop > part.start)
+    lengths = [part.stop - part.start for part in parts]
+    assert all(length == 0 or length >= min(unit, total) for length in lengths), "what is left over goes with a whole unit"
+    assert max(lengths) - min(lengths) < 2 * unit
+
+
+def made(n, classes, **how):
+    features, labels = random_space(n=n, classes=classes, **how)
+    return {"features": features.astype(np.float32), "labels": labels}
+
+
+def cases(folder):
+    """Name -> (metrics, arguments of `metrics.compute`, limits of the search)."""
+    plain, tied = made(150, 11, spread=1.5, seed=3), made(120, 7, spread=1.0, seed=9)
+    tied["features"] = np.round(tied["features"])
+    groups = plain["labels"] % 3
+    gallery = {"reference": plain["features"][60:], "reference_labels": plain["labels"][60:]}
+    queries = {"features": plain["features"][:90], "labels": plain["labels"][:90]}
+    there = np.where(np.arange(90) < 60, -1, np.arange(90) - 60)
+    mapped = {"features": np.load(folder / "features.npy", mmap_mode="r"), "labels": np.arange(2500) % 40}
+    one_class, lone = np.zeros(30, dtype=int), np.arange(30)
+    few = {number: {"features": plain["features"][:number], "labels": np.zeros(number, dtype=int)} for number in (1, 2)}
+    return {
+        "all metrics": (NAMES, {**plain, "groups": groups, "seed": [0, 1]}, None),
+        "several tiles": (SEARCHED, plain, SMALL),
+        "ties": (SEARCHED, tied, None),
+        "ties in several tiles": (SEARCHED, tied, SMALL),
+        "all samples equal": (SEARCHED, {"features": np.ones((40, 3)), "labels": np.arange(40) % 4}, SMALL),
+        "queries and gallery": (SEARCHED, {**queries, **gallery, "exclude": there}, SMALL),
+        "nothing excluded": (SEARCHED, {**queries, **gallery}, None),
+        "sequences": (SEARCHED, {**plain, "query_sequences": np.arange(150) % 40 - 1}, SMALL),
+        "sequences of a gallery": (
+            SEARCHED, {**queries, **gallery, "query_sequences": np.arange(90) % 9, "reference_sequences": np.arange(90) % 9}, None,
+        ),
+        "one query": (SEARCHED, few[1], None),
+        "two queries": (SEARCHED, few[2], None),
+        "one query in a gallery": (SEARCHED, {"features": plain["features"][:1], "labels": plain["labels"][:1], **gallery}, None),
+        "one class": ([*SEARCHED, "nmi"], {**plain, "features": plain["features"][:30], "labels": one_class}, None),
+        "each alone": ([*SEARCHED, "nmi"], {**plain, "features": plain["features"][:30], "labels": lone}, None),
+        "half precision": (SEARCHED, {"features": torch.from_numpy(plain["features"]).bfloat16(), "labels": plain["labels"]}, None),
+        "a file": (["e_recall@1", "map_r", "nmi", "rho_spectrum@1"], mapped, Limits(rows=512, columns=1024)),
+        "hyperbolic": ([*SEARCHED, "nmi"], {**plain, "ball": Ball(0.1, 2.3)}, None),
+        "k-reciprocal": (SEARCHED, {**plain, "rerank": metrics.KReciprocal(k1=8, k2=3)}, None),
+        "k-reciprocal, queries and gallery": (SEARCHED, {**queries, **gallery, "exclude": there, "rerank": metrics.KReciprocal(k1=8, k2=3)}, None),
+        "expansion": (SEARCHED, {**plain, "rerank": metrics.AlphaExpansion(n=5)}, SMALL),
+    }  # fmt: skip
+
+
+def same(one, other) -> bool:
+    return list(one) == list(other) and all(np.array_equal(one[name], other[name], equal_nan=True) for name in one)
+
+
+def limited(limits):
+    return mock.patch.object(_search, "Limits", lambda: limits or Limits())
+
+
+def same_values(rank, folder):
+    """Values, neighbours and each query's numbers are those of one process; and each process has searched for a part of them."""
+    ranks = Ranks()
+    assert ranks.size > 1
+    for name, (names, about, limits) in cases(folder).items():
+        with limited(limits), mock.patch.object(_rerank, "NUMBERS", 1000):
+            assert same(metrics.compute(names, **about, ranks=ranks), metrics.compute(names, **about)), name
+            given = {key: value for key, value in about.items() if key not in ("rerank", "ball")}
+            spaces = [metrics.space_of(about.get("ball"), **given, ranks=one) for one in (ranks, Alone())]
+            assert np.array_equal(*(space.neighbours(7) for space in spaces)), name
+            assert same(*(metrics.per_query(SEARCHED, space) for space in spaces)), name
+        if len(given["labels"]) > 30 and limits is None:
+            shared, whole = (space.search.work.scores for space in spaces)
+            assert shared < 0.7 * whole, f"{name}: each process does its part"
+    with pytest.raises(NotFinite):
+        metrics.compute(["e_recall@1"], np.full((4, 2), np.nan), [0, 0, 1, 1], ranks=ranks)
+
+
+def same_clusters(rank, folder):
+    """faiss and torch cut the rows as one process does, so that rounding, and with it every later iteration, is the same."""
+    ranks, asked, plain = Ranks(), [], _kmeans.of_parts
+    for n, k, d in ((2 * 4096 + 7, 60, 8), (3 * 4096, 300, 16), (500, 499, 4), (3, 3, 2), (1, 1, 2)):
+        features = made(n, max(k // 8, 1), d=d, spread=1.5, seed=19)["features"]
+        assert (_kmeans.kmeans(features, k, 5, "cpu", ranks) == _kmeans.kmeans(features, k, 5)).all(), (n, k)
+    features = made(700, 10, d=8, spread=1.5, seed=2)["features"]
+    read = mock.patch.object(_space, "BLOCK", 1024)
+    with mock.patch.dict(sys.modules, faiss=None), mock.patch.object(_kmeans, "TILE", 4000), read:
+        with mock.patch.object(_kmeans, "of_parts", lambda *given: asked.append(given) or plain(*given)):
+            found = _kmeans.kmeans(features, 40, 3, "cpu", ranks)
+        assert (found == _kmeans.kmeans(features, 40, 3)).all() and asked
+    places = np.repeat(np.eye(3, dtype=np.float32), 4, axis=0)
+    assert (_kmeans.kmeans(places, 12, 0, "cpu", ranks) == _kmeans.kmeans(places, 12)).all(), "clusters that are empty"
+
+
+def same_command(rank, folder):
+    """The command on a file: the first process writes."""
+    words = [str(folder / "file.npz"), "--evaluation_metrics", "e_recall@1", "map_r", "nmi", "--eval_kmeans_starts", "2"]
+    written = ["--out", str(folder / f"out_{rank}.json"), "--dump_query_results", str(folder / f"queries_{rank}.npz")]
+    found = command.main([*words, *written])
+    with mock.patch.object(command, "Ranks", Alone):
+        own = [str(folder / f"{name}_alone_{rank}") for name in ("out", "queries.npz")]
+        assert same(found, command.main([*words, "--out", own[0], "--dump_query_results", own[1]]))
+    assert json.loads(Path(own[0]).read_text()) == {name: float(value) for name, value in found.items()}
+    torch.distributed.barrier()
+    assert [path.name for path in sorted(folder.glob("out_?.json"))] == ["out_0.json"]
+    assert [path.name for path in sorted(folder.glob("queries_?.npz"))] == ["queries_0.npz"]
+    one, many = (np.load(path) for path in (own[1], folder / "queries_0.npz"))
+    assert same({name: one[name] for name in one.files}, {name: many[name] for name in many.files})
+
+
+def same_evaluation(rank, folder):
+    """Of a network's splits: whole, by super-classes, and in the training images after a projection."""
+    searched, plain = [], _search.Search.run
+
+    def run(search, needs, progress=False, rows=None):
+        searched.append(rows)
+        return plain(search, needs, progress, rows)
+
+    for more in (["--tester", "same_parent_label"], ["--eval_reference_set", "compared_to_training_set", "--eval_pca", "2"], []):
+        opt = options("--evaluation_metrics", "e_recall@1", "map_r", "nmi", "rho_spectrum@0", *more)
+        splits, network, runtime = made_splits(shared=True), Network(), Runtime(opt)
+        with mock.patch.object(_search.Search, "run", run):
+            found, embedded = evaluation.evaluate(network, evaluation.loaders(splits, opt, runtime.ranks), opt, runtime)
+        with alone():
+            expected = evaluation.score(embedded, opt, Runtime(opt))
+        assert list(found) == list(expected) and all(same(found[split], expected[split]) for split in found), more
+    first = [rows.start == 0 for rows in searched]
+    assert first and all(first) == (rank == 0) == any(first), "each its own part"
+    network.weight.fill_(float("nan"))
+    with pytest.raises(NotFinite, match="hold NaN"):
+        evaluation.evaluate(network, evaluation.loaders(splits, opt, runtime.ranks), opt, runtime)
+
+
+def all_of_it(rank, folder):
+    for work in (same_values, same_clusters, same_evaluation, same_command):
+        work(rank, folder)
+
+
+def file_of(folder):
+    np.savez(folder / "file.npz", **made(200, 9, spread=1.5, seed=4))
+    np.save(folder / "features.npy", made(2500, 40, d=4, seed=5)["features"])
+    return folder / "file.npz"
+
+
+@pytest.mark.parametrize("n", [3, pytest.param(2, marks=pytest.mark.long)])
+def test_what_several_processes_find_is_what_one_finds(n, tmp_path):
+    file_of(tmp_path)
+    spawned(n, all_of_it, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "more,said", [([], ""), (["--out", "/no/such/folder/values.json"], "error"), (["--labels", "none.npy"], "leave it out")]
+)
+def test_the_command_under_torchrun(tmp_path, more, said):
+    """One table, of the values of one process; and one error."""
+    words = [str(file_of(tmp_path)), "--evaluation_metrics", "e_recall@1", "map_r", "nmi", *more]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    one, many = (
+        subprocess.run([sys.executable, *how, "-m", "evaluation", *words], cwd=ROOT, env=environment, capture_output=True, text=True)
+        for how in ([], torchrun)
+    )
+    assert bool(one.returncode) == bool(many.returncode) == bool(said)
+    assert many.stdout == one.stdout
+    if said:
+        assert one.stderr.count(said) and (many.stdout + many.stderr).count(one.stderr.strip()) == 1
