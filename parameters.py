@@ -60,257 +60,130 @@ class _Parser(OneLineParser):
         return namespace
 
 
-def _group(parser, title: str, role: roles.Role):
-    """A group of flags of one role."""
-    group = parser.add_argument_group(title)
-    group.role = role
-    return group
-
-
+# fmt: off
 def basic_training_parameters(parser) -> None:
     """Schedule, optimiser, device."""
-    group = _group(parser, "schedule", roles.METHOD)
-    group.add_argument(
-        "--n_epochs",
-        type=whole(0),
-        default=150,
-        help="epochs to train; 0: the untrained network alone, evaluated by --check_untrained_accuracy, or its embeddings by --dump_embeddings, what its queries find by --dump_query_results",
-    )
-    group.add_argument(
-        "--iterations_per_epoch",
-        type=whole(1, 10**5),
-        default=None,
-        help="batches an epoch (unset: as many as the sampler says, about images / --bs)",
-    )
-    group.add_argument(
-        "--scheduler",
-        default="step",
-        choices=["step", "multistep", "cosine", "plateau", "none"],
-        help="learning-rate schedule: step and multistep multiply by --gamma at the epochs --tau, cosine falls to 0 over --n_epochs, plateau multiplies by --gamma when the selection metric rests",
-    )
+    group = roles.group(parser, "schedule", roles.METHOD)
+    group.add_argument("--n_epochs", type=whole(0), default=150,
+        help="epochs to train; 0: the untrained network alone, evaluated by --check_untrained_accuracy, or its embeddings by --dump_embeddings, what its queries find by --dump_query_results")
+    group.add_argument("--iterations_per_epoch", type=whole(1, 10**5),
+        help="batches an epoch (unset: as many as the sampler says, about images / --bs)")
+    group.add_argument("--scheduler", default="step", choices=["step", "multistep", "cosine", "plateau", "none"],
+        help="learning-rate schedule: step and multistep multiply by --gamma at the epochs --tau, cosine falls to 0 over --n_epochs, plateau multiplies by --gamma when the selection metric rests")
     group.add_argument("--gamma", type=number(above=0, most=1), default=0.3, help="factor of the learning-rate schedule")
-    group.add_argument(
-        "--tau", type=whole(1), nargs="+", default=[1000], help="one or more epochs after which `step` multiplies the rate by --gamma"
-    )
-    group.add_argument(
-        "--plateau_patience", type=whole(0), default=4, help="evaluations without improvement before `plateau` lowers the rate"
-    )
-    group.add_argument(
-        "--patience", type=whole(1), default=None, help="stop when validation has not improved for so many epochs (unset: never)"
-    )
-    group = _group(parser, "optimiser", roles.METHOD)
-    group.add_argument(
-        "--optim",
-        default="adam",
-        choices=["adam", "adamw", "sgd", "rmsprop"],
-        help="optimiser of the network and of the criterion's own parameters",
-    )
+    group.add_argument("--tau", type=whole(1), nargs="+", default=[1000],
+        help="one or more epochs after which `step` multiplies the rate by --gamma")
+    group.add_argument("--plateau_patience", type=whole(0), default=4,
+        help="evaluations without improvement before `plateau` lowers the rate")
+    group.add_argument("--patience", type=whole(1), help="stop when validation has not improved for so many epochs (unset: never)")
+    group = roles.group(parser, "optimiser", roles.METHOD)
+    group.add_argument("--optim", default="adam", choices=["adam", "adamw", "sgd", "rmsprop"],
+        help="optimiser of the network and of the criterion's own parameters")
     group.add_argument("--fc_lr", type=number(0, special=-1), default=-1, help="learning rate of the last layer; -1: --lr")
     group.add_argument("--decay", type=number(0), default=0.0004, help="weight decay of the network")
-    group.add_argument("--fc_decay", type=number(0), default=None, help="weight decay of the last layer (unset: --decay)")
+    group.add_argument("--fc_decay", type=number(0), help="weight decay of the last layer (unset: --decay)")
     group.add_argument("--loss_decay", type=number(0), default=0.0, help="weight decay of the criterion's own parameters")
     group.add_argument("--momentum", type=number(0, below=1), default=0.9, help="momentum of sgd and rmsprop")
-    group.add_argument(
-        "--clip_grad_norm",
-        type=number(above=0),
-        default=None,
-        help="largest norm of the network's and criterion's gradient (unset: no limit)",
-    )
-    group = _group(parser, "machine", roles.PLACE)
+    group.add_argument("--clip_grad_norm", type=number(above=0),
+        help="largest norm of the network's and criterion's gradient (unset: no limit)")
+    group = roles.group(parser, "machine", roles.PLACE)
     group.add_argument("--gpu", type=whole(0), nargs="+", default=[0], help="which GPU trains; without CUDA the CPU does")
-    group.add_argument(
-        "--precision",
-        default="float32",
-        choices=["float32", "bfloat16", "float16"],
-        help="precision of the forward pass; mining and loss are always float32",
-    ).role = roles.METHOD
+    group.add_argument("--precision", default="float32", choices=["float32", "bfloat16", "float16"],
+        help="precision of the forward pass; mining and loss are always float32").role = roles.METHOD
     group.add_argument("--kernels", type=whole(0), default=6, help="worker processes that load training images, at most the CPUs there are")
 
 
 def step_parameters(parser) -> None:
     """How a step is made: chunks, warm-up, averages, what the machine does otherwise than plain float32."""
-    group = _group(parser, "steps", roles.METHOD)
-    group.add_argument(
-        "--chunk_size", type=whole(0, 10**6), default=0, metavar="C",
+    group = roles.group(parser, "steps", roles.METHOD)
+    group.add_argument("--chunk_size", type=whole(0, 10**6), default=0, metavar="C",
         help="images that go through the network at once: memory grows with C, not with --bs, and each step equals that of the whole batch, but "
-        "for BatchNorm's batch statistics; at least --bs, or 0: the whole batch at once",
-    )  # fmt: skip
-    group.add_argument(
-        "--ema_decay", type=number(0, below=1), default=None, metavar="DECAY",
+        "for BatchNorm's batch statistics; at least --bs, or 0: the whole batch at once")
+    group.add_argument("--ema_decay", type=number(0, below=1), metavar="DECAY",
         help="keep a moving average of the network's weights and of BatchNorm's statistics with this decay a step, such as .999: it is evaluated and "
-        "chosen, and checkpoints hold it as the network, beside the trained one (unset: the trained one is)",
-    )  # fmt: skip
-    group.add_argument(
-        "--warmup_epochs", type=whole(0, 10**5), default=0, metavar="N",
-        help="in the first N epochs the rates of --scheduler are multiplied by a factor that rises linearly, step by step, to 1",
-    )  # fmt: skip
-    group.add_argument(
-        "--warmup_head_epochs", type=whole(0, 10**5), default=0, metavar="N",
-        help="in the first N epochs the backbone rests, in evaluation mode (BatchNorm's statistics, dropout): only what lies behind it trains",
-    )  # fmt: skip
-    group.add_argument(
-        "--no_decay_on_bias_and_norm", action="store_true",
-        help="no weight decay on the biases and norm layers of the networks, that is on their parameters of one dimension; the criterion's go by --loss_decay",
-    )  # fmt: skip
-    group.add_argument(
-        "--sync_bn", action="store_true",
-        help="under torchrun, on GPUs, BatchNorm takes its batch statistics from the whole batch; without it from each process's part",
-    )  # fmt: skip
-    group.add_argument(
-        "--channels_last", action="store_true", help="images and convolutions with the channels last in memory, faster on most GPUs"
-    )
-    group.add_argument(
-        "--compile", action="store_true", help="torch.compile the network; graphs compiled after the first epoch are counted and said"
-    )
-    group.add_argument(
-        "--tf32", action="store_true", help="on a GPU multiply matrices of float32 with TensorFloat-32; not in mining and loss"
-    )
+        "chosen, and checkpoints hold it as the network, beside the trained one (unset: the trained one is)")
+    group.add_argument("--warmup_epochs", type=whole(0, 10**5), default=0, metavar="N",
+        help="in the first N epochs the rates of --scheduler are multiplied by a factor that rises linearly, step by step, to 1")
+    group.add_argument("--warmup_head_epochs", type=whole(0, 10**5), default=0, metavar="N",
+        help="in the first N epochs the backbone rests, in evaluation mode (BatchNorm's statistics, dropout): only what lies behind it trains")
+    group.add_argument("--no_decay_on_bias_and_norm", action="store_true",
+        help="no weight decay on the biases and norm layers of the networks, that is on their parameters of one dimension; the criterion's go by --loss_decay")
+    group.add_argument("--sync_bn", action="store_true",
+        help="under torchrun, on GPUs, BatchNorm takes its batch statistics from the whole batch; without it from each process's part")
+    group.add_argument("--channels_last", action="store_true",
+        help="images and convolutions with the channels last in memory, faster on most GPUs")
+    group.add_argument("--compile", action="store_true",
+        help="torch.compile the network; graphs compiled after the first epoch are counted and said")
+    group.add_argument("--tf32", action="store_true",
+        help="on a GPU multiply matrices of float32 with TensorFloat-32; not in mining and loss")
 
 
 def evaluation_parameters(parser) -> None:
     """What is measured, on what, and how the best epoch is chosen."""
-    group = _group(parser, "evaluation", roles.EVALUATION)
-    _what_is_measured(group)
-    _how_it_is_measured(group)
-    _what_else_is_done(group)
-
-
-def _what_is_measured(group) -> None:
-    """Metrics, embeddings, how often, which epoch is the best."""
-    group.add_argument(
-        "--evaluation_metrics",
-        nargs="+",
-        default=None,
-        metavar="METRIC",
+    group = roles.group(parser, "evaluation", roles.EVALUATION)
+    group.add_argument("--evaluation_metrics", nargs="+", metavar="METRIC",
         help=f"metrics to compute, --list metrics (unset: those published for the data set where it names some, else {' '.join(composition.DEFAULT_METRICS)})",
     ).role = roles.EXTENT
-    group.add_argument(
-        "--storage_metrics",
-        nargs="+",
-        default=["e_recall@1"],
-        metavar="METRIC",
-        help="metrics whose best epochs keep a checkpoint; the first chooses the best epoch",
-    ).role = roles.SELECTION
-    group.add_argument(
-        "--evaltypes",
-        nargs="+",
-        default=["discriminative"],
-        help="embeddings to evaluate, where a network gives several; Combined_<a>_<b>-<w>-<w> joins them",
-    ).role = roles.EVALUATION.but(fixed="first")
+    group.add_argument("--storage_metrics", nargs="+", default=["e_recall@1"], metavar="METRIC",
+        help="metrics whose best epochs keep a checkpoint; the first chooses the best epoch").role = roles.SELECTION
+    group.add_argument("--evaltypes", nargs="+", default=["discriminative"],
+        help="embeddings to evaluate, where a network gives several; Combined_<a>_<b>-<w>-<w> joins them").role = roles.EVALUATION.but(fixed="first")
     group.add_argument("--no_train_metrics", action="store_true", help="do not evaluate the training images").role = roles.EXTENT
     group.add_argument("--evaluate_on_gpu", action="store_true", help="search neighbours and clusters on the GPU").role = roles.PLACE
-    group.add_argument(
-        "--eval_kmeans_starts",
-        type=whole(1, 1000),
-        default=None,
-        metavar="N",
+    group.add_argument("--eval_kmeans_starts", type=whole(1, 1000), metavar="N",
         help="nmi, ami and f1 are the mean over N k-means starts, with the seeds 0 to N-1 in every run: their deviation over --seed then holds "
-        "no chance of the clustering (unset: one start, seeded with --seed, as published)",
-    )
-    group.add_argument(
-        "--eval_bs", type=whole(1, 10**6), default=None, help="images a batch in evaluation (unset: --bs)"
-    ).role = roles.EXTENT
-    group.add_argument(
-        "--eval_kernels", type=whole(0), default=None, help="worker processes in evaluation (unset: --kernels)"
-    ).role = roles.PLACE
-    group.add_argument(
-        "--save_interval",
-        type=whole(1),
-        default=1,
-        help="evaluate, and keep the best, every so many epochs; the last checkpoint is kept after each",
-    ).role = roles.SELECTION.but(fixed=None)
-    group.add_argument(
-        "--check_untrained_accuracy",
-        action="store_true",
-        help="first evaluate the bare backbone (epoch -1) and the untrained network (epoch 0)",
-    ).role = roles.RECORDS
-
-
-def _how_it_is_measured(group) -> None:
-    """Splits, reference, super-classes, the space."""
-    group.add_argument(
-        "--splits_to_eval",
-        nargs="+",
-        default=None,
-        choices=["train", "val", "test"],
+        "no chance of the clustering (unset: one start, seeded with --seed, as published)")
+    group.add_argument("--eval_bs", type=whole(1, 10**6), help="images a batch in evaluation (unset: --bs)").role = roles.EXTENT
+    group.add_argument("--eval_kernels", type=whole(0), help="worker processes in evaluation (unset: --kernels)").role = roles.PLACE
+    group.add_argument("--save_interval", type=whole(1), default=1,
+        help="evaluate, and keep the best, every so many epochs; the last checkpoint is kept after each").role = roles.SELECTION.but(fixed=None)
+    group.add_argument("--check_untrained_accuracy", action="store_true",
+        help="first evaluate the bare backbone (epoch -1) and the untrained network (epoch 0)").role = roles.RECORDS
+    group.add_argument("--splits_to_eval", nargs="+", choices=["train", "val", "test"],
         help="splits to evaluate (unset: train unless --no_train_metrics, val where there is one, test; with a --split_scheme of folds val alone)",
     ).role = roles.EXTENT
-    group.add_argument(
-        "--eval_reference_set",
-        default="compared_to_self",
-        choices=["compared_to_self", "compared_to_sets_combined", "compared_to_training_set"],
-        help="where a split's images search their neighbours: among themselves, in all evaluated splits, in the training images; a query never finds itself, classes are told apart by name",
-    )
-    group.add_argument(
-        "--tester",
-        default="global",
-        choices=["global", "same_parent_label"],
-        help="same_parent_label measures inside each super-class and takes the mean",
-    )
-    group.add_argument(
-        "--label_hierarchy_level",
-        type=whole(),
-        default=0,
-        choices=[0, 1],
-        help="which labels evaluation goes by: 0 the classes, 1 the super-classes",
-    )
-    group.add_argument(
-        "--eval_pca",
-        type=whole(1),
-        default=None,
-        metavar="N",
-        help="evaluate the first N principal components, fitted on the reference (unset: all dimensions as they are)",
-    )
-    group.add_argument(
-        "--eval_no_normalize", action="store_true", help="evaluate the network's embedding before it is brought to unit length"
-    )
+    group.add_argument("--eval_reference_set", default="compared_to_self", choices=["compared_to_self", "compared_to_sets_combined", "compared_to_training_set"],
+        help="where a split's images search their neighbours: among themselves, in all evaluated splits, in the training images; a query never finds itself, classes are told apart by name")
+    group.add_argument("--tester", default="global", choices=["global", "same_parent_label"],
+        help="same_parent_label measures inside each super-class and takes the mean")
+    group.add_argument("--label_hierarchy_level", type=whole(), default=0, choices=[0, 1],
+        help="which labels evaluation goes by: 0 the classes, 1 the super-classes")
+    group.add_argument("--eval_pca", type=whole(1), metavar="N",
+        help="evaluate the first N principal components, fitted on the reference (unset: all dimensions as they are)")
+    group.add_argument("--eval_no_normalize", action="store_true",
+        help="evaluate the network's embedding before it is brought to unit length")
     group.add_argument("--eval_use_trunk_output", action="store_true", help="evaluate the backbone's features instead of the embedding")
     metrics.add_arguments(group)
+    _beside_the_values(group)
 
 
-def _what_else_is_done(group) -> None:
+def _beside_the_values(group) -> None:
     """Files beside the values, and jobs without training."""
-    group.add_argument(
-        "--eval_size_of_tsne",
-        type=whole(0),
-        default=0,
-        metavar="N",
-        help="draw a t-SNE of N images of each split beside the other pictures; 0: none",
-    ).role = roles.RECORDS
-    group.add_argument(
-        "--dump_embeddings",
-        action="store_true",
+    group.add_argument("--eval_size_of_tsne", type=whole(0), default=0, metavar="N",
+        help="draw a t-SNE of N images of each split beside the other pictures; 0: none").role = roles.RECORDS
+    group.add_argument("--dump_embeddings", action="store_true",
         help="write features as they are measured, labels and paths of the best epoch to embeddings_<split>.npz in the run folder; with "
         "--evaluate, where it has them already, beside that evaluation's pictures; with --n_epochs 0 those of the untrained network",
     ).role = roles.RECORDS
-    group.add_argument(
-        "--dump_query_results",
-        action="store_true",
+    group.add_argument("--dump_query_results", action="store_true",
         help="write of each query whether its nearest neighbour is of its class (hit), its average precision among the R nearest (ap_at_r, its "
         "term of map_r), the rank of its first hit, label and path, of the best epoch, to query_results_<split>.npz in the run folder: a few MB, "
         "by which Result_Evaluations.py compares runs query by query; otherwise as --dump_embeddings, and with --final_test of test too",
     ).role = roles.RECORDS
-    group.add_argument(
-        "--evaluate",
-        action="store_true",
+    group.add_argument("--evaluate", action="store_true",
         help="do not train: measure the best checkpoint of the run of this --savename (or --group and --seed, or --resume_from) on --splits_to_eval; "
         "with --resume_from on other data too, by --dataset and its flags, split as the flags of the split say, or whole by --evaluate_all",
     ).role = roles.CONTROL
-    group.add_argument(
-        "--evaluate_ensemble",
-        action="store_true",
+    group.add_argument("--evaluate_ensemble", action="store_true",
         help="do not train: measure the networks of all folds of a finished cross-validation as one, their embeddings side by side, on test",
     ).role = roles.CONTROL
-    group.add_argument(
-        "--final_test",
-        action="store_true",
-        help="at the end evaluate the selected checkpoint on test, after all folds their ensemble too",
-    ).role = roles.RECORDS
+    group.add_argument("--final_test", action="store_true",
+        help="at the end evaluate the selected checkpoint on test, after all folds their ensemble too").role = roles.RECORDS
 
 
 def logging_parameters(parser) -> None:
     """Where a run is written, and under which name."""
-    group = _group(parser, "records", roles.RECORDS)
+    group = roles.group(parser, "records", roles.RECORDS)
     group.add_argument("--save_path", default="./Training_Results", help="parent folder of <dataset>/<savename>/").role = roles.PLACE
     group.add_argument(
         "--savename", default="group_plus_seed", help="name of the run folder; group_plus_seed becomes <group>_s<seed>"
@@ -331,70 +204,40 @@ def logging_parameters(parser) -> None:
         help="with --log_online: at the end of the run its selected checkpoint goes to the service too, as an artifact of type `model` from "
         "which `load_run` reads (W&B) or as the model `selected` (Comet)",
     )
-    group.add_argument(
-        "--wandb_key", default=None, help="W&B key, never stored or logged; `wandb login` or WANDB_API_KEY is better"
-    ).role = roles.CONTROL
-    group.add_argument(
-        "--comet_api_key", default=None, help="Comet key, never stored or logged; COMET_API_KEY is better"
-    ).role = roles.CONTROL
+    group.add_argument("--wandb_key", help="W&B key, never stored or logged; `wandb login` or WANDB_API_KEY is better").role = roles.CONTROL
+    group.add_argument("--comet_api_key", help="Comet key, never stored or logged; COMET_API_KEY is better").role = roles.CONTROL
     group.add_argument("--project", default="Sample_Project", help="project of --log_online").role = roles.IDENTITY
-    group.add_argument(
-        "--group", default="Sample_Group", help="name of the configuration; runs that differ by seed alone share it"
-    ).role = roles.IDENTITY
-    group.add_argument(
-        "--plot_every", type=whole(0), default=10, help="draw the curves every so many epochs, and at the end; 0: at the end only"
-    )
-    group.add_argument(
-        "--log_every",
-        type=whole(0),
-        default=0,
-        help="also record every N-th batch: loss and its parts, gradient norm, mined tuples, rates, throughput, memory (0: epochs only)",
-    )
-    group.add_argument(
-        "--no_records",
-        action="store_true",
+    group.add_argument("--group", default="Sample_Group",
+        help="name of the configuration; runs that differ by seed alone share it").role = roles.IDENTITY
+    group.add_argument("--plot_every", type=whole(0), default=10,
+        help="draw the curves every so many epochs, and at the end; 0: at the end only")
+    group.add_argument("--log_every", type=whole(0), default=0,
+        help="also record every N-th batch: loss and its parts, gradient norm, mined tuples, rates, throughput, memory (0: epochs only)")
+    group.add_argument("--no_records", action="store_true",
         help="write only metrics.csv, checkpoints, summary.json and what describes the run (parameters.yaml, Parameter_Info.txt, "
-        "environment.yaml): no pictures, no curves, no other records; --log_online, --log_every and --plot_every do nothing",
-    )
+        "environment.yaml): no pictures, no curves, no other records; --log_online, --log_every and --plot_every do nothing")
 
 
 def run_parameters(parser) -> None:
     """Configuration files, resume, and what ends before training."""
-    group = _group(parser, "configuration and resume", roles.CONTROL)
-    group.add_argument(
-        "--config",
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="YAML files of `flag: value`, later ones win, the command line wins over all; a bare name is looked up in configs/",
-    )
+    group = roles.group(parser, "configuration and resume", roles.CONTROL)
+    group.add_argument("--config", nargs="+", default=[], metavar="FILE",
+        help="YAML files of `flag: value`, later ones win, the command line wins over all; a bare name is looked up in configs/")
     group.add_argument("--print_config", action="store_true", help="print the resolved flags as such a file and exit")
-    group.add_argument(
-        "--resume",
-        nargs="?",
-        const="latest",
-        default=None,
-        choices=["latest", "best"],
-        help="continue the run of this --savename (or --group and --seed) from its last, or its best, checkpoint",
-    )
-    group.add_argument("--resume_from", default=None, metavar="FOLDER", help="continue the run in this folder")
+    group.add_argument("--resume", nargs="?", const="latest", choices=["latest", "best"],
+        help="continue the run of this --savename (or --group and --seed) from its last, or its best, checkpoint")
+    group.add_argument("--resume_from", metavar="FOLDER", help="continue the run in this folder")
     group.add_argument("--resume_allow_changes", action="store_true", help="continue although flags differ from the saved ones")
-    group.add_argument(
-        "--reproduce_results",
-        default=None,
-        metavar="FOLDER",
-        help="a new run with the flags of the one in FOLDER, changes that were allowed on resume made again at the same epochs",
-    )
-    group.add_argument(
-        "--folds", type=whole(0), nargs="+", default=None, metavar="N", help="train only these folds of --split_scheme, from 0 (unset: all)"
-    )
+    group.add_argument("--reproduce_results", metavar="FOLDER",
+        help="a new run with the flags of the one in FOLDER, changes that were allowed on resume made again at the same epochs")
+    group.add_argument("--folds", type=whole(0), nargs="+", metavar="N",
+        help="train only these folds of --split_scheme, from 0 (unset: all)")
     group.add_argument("--aggregate_only", action="store_true", help="do not train: make the meta results of the folds that are finished")
-    group.add_argument(
-        "--dry_run",
-        action="store_true",
-        help="build everything, take one batch through it, and stop: exit 0 means that the run would start",
-    )
-    group.add_argument("--list", choices=LISTS, default=None, help="print the plug-ins of one kind with their captions and exit")
+    group.add_argument("--dry_run", action="store_true",
+        help="build everything, take one batch through it, and stop: exit 0 means that the run would start")
+    group.add_argument("--list", choices=LISTS, help="print the plug-ins of one kind with their captions and exit")
+
+# fmt: on
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -417,16 +260,14 @@ def declared_roles() -> roles.Roles:
 
 
 def read(argv: list[str] | None = None) -> argparse.Namespace:
-    """Parse, compose, derive, check. Without side effects: no folder, no device, no seeding.
+    """The checked options, an `options.Options`. Without side effects: no folder, no device, no seeding.
 
-    Order, later wins: defaults, --config files, the saved run on resume or reproduction, the command line. A mistake exits with status 2
-    and one line. `opt` is an `options.Options`: the flags as a namespace, with their roles.
+    Later ones win: defaults, --config files, the saved run on resume or reproduction, the command line. A mistake: exit 2, one line.
     """
-    parser = get_parser()
     try:
-        return composition.compose(parser, argv)
+        return resolve(argv)
     except UserError as error:
-        parser.error(str(error))
+        get_parser().error(str(error))
 
 
 def resolve(argv: list[str] | None = None) -> argparse.Namespace:
@@ -442,8 +283,8 @@ def listing(kind: str) -> list[tuple[str, str]]:
         return metrics.listing()
     if kind not in LISTS:
         raise unknown("list", kind, LISTS)
-    further = list(architectures.LISTED) if kind == "architectures" else []
-    return [(name, REGISTRIES[kind].caption(name)) for name in REGISTRIES[kind].names()] + further
+    found = [(name, REGISTRIES[kind].caption(name)) for name in REGISTRIES[kind].names()]
+    return [*found, *architectures.LISTED] if kind == "architectures" else found
 
 
 def answer(opt) -> str | None:

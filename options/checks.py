@@ -1,4 +1,4 @@
-"""What cannot work is refused before anything is loaded: each check gives the value, the rule and the way out in one line."""
+"""What cannot work is refused before anything is loaded: each rule yields the value, the rule and the way out in one line."""
 
 import importlib.util
 
@@ -15,193 +15,176 @@ from utilities.step import parse_weights
 
 def check(opt) -> None:
     """Refuse, in one line, what cannot work. Raises UserError."""
-    _check_numbers(opt)
+    for wrong in _wrong(opt):
+        raise UserError(wrong)
+
+
+def _wrong(opt):
+    """What is wrong with the options, the first of it first; modules that check their own flags raise."""
+    yield from _numbers(opt)
     architectures.check(opt.arch)
     datasets.check(opt)
-    _check_features(opt)
+    yield from _features(opt)
     loss, sampler = criteria.REGISTRY.module(opt.loss), datasampler.REGISTRY.module(opt.data_sampler)
     trainers.check(opt)
     parse_weights(opt.loss_weights)
-    _check_mining(opt, loss)
-    _check_reduction(opt, loss)
+    yield from _mining(opt, loss)
+    yield from _reduction(opt, loss)
     if getattr(sampler, "USES_SAMPLES_PER_CLASS", False):
         if opt.bs % opt.samples_per_class:
-            raise UserError(
-                f"--bs {opt.bs} is not a multiple of --samples_per_class {opt.samples_per_class}, which --data_sampler {opt.data_sampler} fills batches by"
-            )
+            yield f"--bs {opt.bs} is not a multiple of --samples_per_class {opt.samples_per_class}, which --data_sampler {opt.data_sampler} fills batches by"
         if opt.samples_per_class == 1 and opt.views == 1 and getattr(loss, "REQUIRES_BATCHMINER", False):
-            raise UserError(f"--samples_per_class 1 leaves --loss {opt.loss} without positives: it needs 2 or more")
+            yield f"--samples_per_class 1 leaves --loss {opt.loss} without positives: it needs 2 or more"
     for name in opt.evaluation_metrics + opt.storage_metrics:
         metrics.check(name)
-    _check_triplets(opt, sampler)
-    _check_subset(opt, loss, sampler)
-    _check_evaluation(opt)
-    _check_folds(opt)
+    yield from _triplets(opt, sampler)
+    yield from _subset(opt, loss, sampler)
+    yield from _evaluation(opt)
+    yield from _folds(opt)
+    yield from _selection(opt)
+    if opt.log_artifacts and not opt.log_online:
+        yield "--log_artifacts hands the checkpoint to the service of --log_online: add --log_online, or leave it out"
+    if opt.log_online and opt.online_backend == "comet_ml" and importlib.util.find_spec("comet_ml") is None:
+        yield "--online_backend comet_ml needs the package: pip install comet_ml"
+
+
+def _selection(opt):
+    """What chooses the best epoch, lowers the rate and ends the run is measured."""
     for name in opt.storage_metrics if opt.job == "train" else ():
         if name not in opt.evaluation_metrics:
-            raise UserError(
-                f"--storage_metrics {name} is not evaluated: add it to --evaluation_metrics ({' '.join(opt.evaluation_metrics)})"
-            )
+            yield f"--storage_metrics {name} is not evaluated: add it to --evaluation_metrics ({' '.join(opt.evaluation_metrics)})"
         if metrics.is_array(name):
-            raise UserError(f"--storage_metrics {name} is an array: it has no best value")
-    if opt.log_artifacts and not opt.log_online:
-        raise UserError("--log_artifacts hands the checkpoint to the service of --log_online: add --log_online, or leave it out")
-    if opt.log_online and opt.online_backend == "comet_ml" and importlib.util.find_spec("comet_ml") is None:
-        raise UserError("--online_backend comet_ml needs the package: pip install comet_ml")
+            yield f"--storage_metrics {name} is an array: it has no best value"
     if opt.scheduler == "plateau" and opt.job == "train" and not datasets.has_validation(opt):
-        raise UserError(
+        yield (
             "--scheduler plateau lowers the rate by what it sees in validation, and there is none but test: add --use_tv_split or another "
             "--split_scheme, or take another --scheduler"
         )
     if opt.patience is not None and not datasets.has_validation(opt):
-        raise UserError("--patience stops on validation data: add --use_tv_split or another --split_scheme")
+        yield "--patience stops on validation data: add --use_tv_split or another --split_scheme"
 
 
 def _needs_triplets(opt) -> bool:
     return criteria.takes_miner(opt.loss, opt) and getattr(batch_mining.REGISTRY.module(opt.batch_mining), "NEEDS_TRIPLETS", False)
 
 
-def _check_triplets(opt, sampler) -> None:
+def _able(registry, constant: str) -> str:
+    """The plug-ins whose module says that it can, by a constant."""
+    return ", ".join(name for name, module in registry.modules().items() if getattr(module, constant, False))
+
+
+def _triplets(opt, sampler):
     """A sampler of triplets fills its batches; a miner that needs them gets them."""
     gives = getattr(sampler, "GIVES_TRIPLETS", False)
     if gives and opt.bs % 3:
-        raise UserError(f"--bs {opt.bs} is not a multiple of 3, and --data_sampler {opt.data_sampler} fills batches with whole triplets")
+        yield f"--bs {opt.bs} is not a multiple of 3, and --data_sampler {opt.data_sampler} fills batches with whole triplets"
     if _needs_triplets(opt) and not gives:
-        able = [name for name, module in datasampler.REGISTRY.modules().items() if getattr(module, "GIVES_TRIPLETS", False)]
-        raise UserError(
-            f"--batch_mining {opt.batch_mining} takes batches made of triplets, which --data_sampler {opt.data_sampler} does not give; these do: {', '.join(able)}"
-        )
+        able = _able(datasampler.REGISTRY, "GIVES_TRIPLETS")
+        yield f"--batch_mining {opt.batch_mining} takes batches made of triplets, which --data_sampler {opt.data_sampler} does not give; these do: {able}"
 
 
-def _check_subset(opt, loss, sampler) -> None:
+def _subset(opt, loss, sampler):
     """Subsets are smaller than the batch and hold whole groups of classes."""
+    size, subset = opt.subset_size, f"--subset_size {opt.subset_size}"
     if opt.subset_mining is None:
-        if opt.subset_size is not None:
-            raise UserError(f"--subset_size {opt.subset_size} has no effect: add --subset_mining maximum_loss")
+        if size is not None:
+            yield f"{subset} has no effect: add --subset_mining maximum_loss"
         return
-    if opt.subset_size is None:
-        raise UserError(
-            f"--subset_mining {opt.subset_mining} needs --subset_size, the images that are trained on of each batch of --bs {opt.bs}"
-        )
-    if opt.subset_size >= opt.bs:
-        raise UserError(f"--subset_size {opt.subset_size} is not below --bs {opt.bs}: a subset is a part of the batch")
+    if size is None:
+        yield f"--subset_mining {opt.subset_mining} needs --subset_size, the images that are trained on of each batch of --bs {opt.bs}"
+    if size >= opt.bs:
+        yield f"{subset} is not below --bs {opt.bs}: a subset is a part of the batch"
     if _needs_triplets(opt):
-        raise UserError(
-            f"--subset_mining {opt.subset_mining} takes triplets apart, --batch_mining {opt.batch_mining} needs them whole: choose another miner"
-        )
-    if not getattr(sampler, "USES_SAMPLES_PER_CLASS", False):
-        return
-    if opt.subset_size % opt.samples_per_class:
-        raise UserError(
-            f"--subset_size {opt.subset_size} is not a multiple of --samples_per_class {opt.samples_per_class}: the images of a class stay together"
-        )
-    if opt.subset_size == opt.samples_per_class and getattr(loss, "REQUIRES_BATCHMINER", False):
-        raise UserError(
-            f"--subset_size {opt.subset_size} is one class of --samples_per_class {opt.samples_per_class}: --loss {opt.loss} has no negatives there"
-        )
+        yield f"--subset_mining {opt.subset_mining} takes triplets apart, --batch_mining {opt.batch_mining} needs them whole: choose another miner"
+    if getattr(sampler, "USES_SAMPLES_PER_CLASS", False):
+        if size % opt.samples_per_class:
+            yield f"{subset} is not a multiple of --samples_per_class {opt.samples_per_class}: the images of a class stay together"
+        if size == opt.samples_per_class and getattr(loss, "REQUIRES_BATCHMINER", False):
+            yield f"{subset} is one class of --samples_per_class {opt.samples_per_class}: --loss {opt.loss} has no negatives there"
 
 
-def _check_features(opt) -> None:
+def _features(opt):
     """Features are computed once where they stay the same."""
     if opt.feature_cache and not opt.freeze_backbone:
-        raise UserError("--feature_cache keeps the features of a backbone that rests: add --freeze_backbone")
+        yield "--feature_cache keeps the features of a backbone that rests: add --freeze_backbone"
     if opt.feature_cache and opt.augmentation != "none":
         augmented = f"--augmentation {opt.augmentation or 'base'}"
-        raise UserError(
-            f"--feature_cache: {augmented} makes each image anew whenever it is loaded, and so its features: take --augmentation none"
-        )
+        yield f"--feature_cache: {augmented} makes each image anew whenever it is loaded, and so its features: take --augmentation none"
 
 
-def _check_evaluation(opt) -> None:
+def _evaluation(opt):
     """The splits to evaluate are there, and the one that chooses the best epoch is among them; the flags of distances and lists do something."""
     metrics.check_flags(opt)
     if opt.evaluate_all:
         if not opt.other_data:
-            raise UserError("--evaluate_all measures other data than a run's own: --evaluate --resume_from RUN --dataset … --evaluate_all")
+            yield "--evaluate_all measures other data than a run's own: --evaluate --resume_from RUN --dataset … --evaluate_all"
         if opt.splits_to_eval != ["test"] or opt.eval_reference_set == "compared_to_training_set":
-            raise UserError("--evaluate_all makes one split, test: there is no training set to compare with, and no other --splits_to_eval")
+            yield "--evaluate_all makes one split, test: there is no training set to compare with, and no other --splits_to_eval"
     if not opt.splits_to_eval:
-        raise UserError("--no_train_metrics leaves nothing of --splits_to_eval train: name val or test")
+        yield "--no_train_metrics leaves nothing of --splits_to_eval train: name val or test"
     if "val" in opt.splits_to_eval and not datasets.has_validation(opt):
-        raise UserError("--splits_to_eval val: there is no validation data, add --use_tv_split or another --split_scheme")
+        yield "--splits_to_eval val: there is no validation data, add --use_tv_split or another --split_scheme"
     chooses = "val" if datasets.has_validation(opt) else "test"
     if chooses not in opt.splits_to_eval and opt.job == "train":
-        raise UserError(f"--splits_to_eval {shown(opt.splits_to_eval)}: the best epoch is chosen on {chooses}, name it too")
+        yield f"--splits_to_eval {shown(opt.splits_to_eval)}: the best epoch is chosen on {chooses}, name it too"
     if opt.tester == "same_parent_label" and opt.label_hierarchy_level:
-        raise UserError(
-            f"--tester same_parent_label with --label_hierarchy_level {opt.label_hierarchy_level}: super-classes have no parents, take level 0"
-        )
+        yield f"--tester same_parent_label with --label_hierarchy_level {opt.label_hierarchy_level}: super-classes have no parents, take level 0"
 
 
-def _check_folds(opt) -> None:
+def _folds(opt):
     """What is asked of folds goes with a scheme that has them."""
-    if not opt.is_cross_validation:
-        for name in ("evaluate_ensemble", "aggregate_only"):
-            if getattr(opt, name):
-                raise UserError(f"--{name} is for the folds of a cross-validation: --split_scheme half has none")
+    for name in ("evaluate_ensemble", "aggregate_only"):
+        if getattr(opt, name) and not opt.is_cross_validation:
+            yield f"--{name} is for the folds of a cross-validation: --split_scheme half has none"
     n_folds = datasets.n_folds(opt) if opt.is_cross_validation else 0
-    for fold in opt.folds or ():
-        if not 0 <= fold < n_folds:
-            there = f"folds 0 to {n_folds - 1}" if n_folds else "none"
-            raise UserError(f"--folds {shown(opt.folds)}: --split_scheme {opt.split_scheme} has {there}")
+    if any(fold >= n_folds for fold in opt.folds or ()):
+        there = f"folds 0 to {n_folds - 1}" if n_folds else "none"
+        yield f"--folds {shown(opt.folds)}: --split_scheme {opt.split_scheme} has {there}"
     if opt.folds is not None and len(set(opt.folds)) < len(opt.folds):
-        raise UserError(f"--folds {shown(opt.folds)}: name each fold once")
+        yield f"--folds {shown(opt.folds)}: name each fold once"
 
 
-def _check_numbers(opt) -> None:
+def _numbers(opt):
     """What depends on several flags, or on the whole of a list; the range of a flag alone stands in its type."""
     if opt.fc_lr == 0 and opt.lr > 0:
-        raise UserError("--fc_lr 0 would leave the last layer as it starts: give a rate above 0, or -1 for --lr")
+        yield "--fc_lr 0 would leave the last layer as it starts: give a rate above 0, or -1 for --lr"
     if opt.scheduler == "plateau" and opt.gamma >= 1:
-        raise UserError(f"--gamma {opt.gamma:g} must be below 1 with --scheduler plateau, which would never lower the rate")
+        yield f"--gamma {opt.gamma:g} must be below 1 with --scheduler plateau, which would never lower the rate"
     if opt.n_epochs == 0 and not (opt.check_untrained_accuracy or opt.dump_embeddings or opt.dump_query_results or opt.evaluate):
-        raise UserError(
-            "--n_epochs 0 trains nothing: add --check_untrained_accuracy to evaluate the untrained network, --dump_embeddings to write its embeddings, --dump_query_results what its queries find"
-        )
+        yield "--n_epochs 0 trains nothing: add --check_untrained_accuracy to evaluate the untrained network, --dump_embeddings to write its embeddings, --dump_query_results what its queries find"
     if opt.compile and opt.grad_checkpointing:
-        raise UserError(
-            "--compile --grad_checkpointing: what is compiled chooses by itself what it keeps and what it computes again: leave one out"
-        )
+        yield "--compile --grad_checkpointing: what is compiled chooses by itself what it keeps and what it computes again: leave one out"
     if len(set(opt.evaltypes)) < len(opt.evaltypes):
-        raise UserError(f"--evaltypes {shown(opt.evaltypes)}: each one once")
+        yield f"--evaltypes {shown(opt.evaltypes)}: each one once"
     if len(opt.gpu) > 1:
-        raise UserError(
+        yield (
             f"--gpu {shown(opt.gpu)}: a process trains on one GPU. One run on all of them: CUDA_VISIBLE_DEVICES={','.join(map(str, opt.gpu))} "
             f"torchrun --nproc_per_node {len(opt.gpu)} main.py …; a run on each: Run_Script.py --gpus {shown(opt.gpu)}"
         )
     if opt.sync_bn and opt.chunk_size:
-        raise UserError(
-            f"--sync_bn --chunk_size {opt.chunk_size}: BatchNorm would take its statistics from one chunk of each process: leave one out"
-        )
+        yield f"--sync_bn --chunk_size {opt.chunk_size}: BatchNorm would take its statistics from one chunk of each process: leave one out"
 
 
-def _check_mining(opt, loss) -> None:
+def _mining(opt, loss):
     """The pairing of loss and miner, by what the one allows and the other yields."""
-    requires, mines_pairs = getattr(loss, "REQUIRES_BATCHMINER", False), getattr(loss, "MINES_PAIRS", False)
-    if opt.mine_pairs and not mines_pairs:
-        able = [name for name, module in criteria.REGISTRY.modules().items() if getattr(module, "MINES_PAIRS", False)]
-        raise UserError(f"--mine_pairs: --loss {opt.loss} does not work on all pairs of a batch; these do: {', '.join(able)}")
-    if not requires and not opt.mine_pairs:
+    if opt.mine_pairs and not getattr(loss, "MINES_PAIRS", False):
+        yield f"--mine_pairs: --loss {opt.loss} does not work on all pairs of a batch; these do: {_able(criteria.REGISTRY, 'MINES_PAIRS')}"
+    if not getattr(loss, "REQUIRES_BATCHMINER", False) and not opt.mine_pairs:
         return
-    miner = batch_mining.REGISTRY.module(opt.batch_mining)
-    allowed = getattr(loss, "ALLOWED_MINING_OPS", None)
+    miner, allowed = batch_mining.REGISTRY.module(opt.batch_mining), getattr(loss, "ALLOWED_MINING_OPS", None)
     if allowed is None and getattr(miner, "YIELDS", "triplets") == "sets":
-        raise UserError(
-            f"--batch_mining {opt.batch_mining} yields sets, which --loss {opt.loss} does not take: choose a miner of triplets or pairs, such as distance"
-        )
+        yield f"--batch_mining {opt.batch_mining} yields sets, which --loss {opt.loss} does not take: choose a miner of triplets or pairs, such as distance"
     if allowed is not None and opt.batch_mining not in allowed:
-        raise UserError(f"--batch_mining {opt.batch_mining} does not go with --loss {opt.loss}; allowed: {', '.join(allowed)}")
+        yield f"--batch_mining {opt.batch_mining} does not go with --loss {opt.loss}; allowed: {', '.join(allowed)}"
 
 
-def _check_reduction(opt, loss) -> None:
+def _reduction(opt, loss):
     """A reduction goes with a loss that is a mean over tuples, weights of classes with the reduction that reads them."""
     if opt.loss_reduction is not None and not getattr(loss, "REDUCES", False):
-        able = [name for name, module in criteria.REGISTRY.modules().items() if getattr(module, "REDUCES", False)]
-        raise UserError(
-            f"--loss_reduction {opt.loss_reduction}: --loss {opt.loss} is no mean over tuples that it could change; these are: {', '.join(able)}"
-        )
+        able = _able(criteria.REGISTRY, "REDUCES")
+        yield f"--loss_reduction {opt.loss_reduction}: --loss {opt.loss} is no mean over tuples that it could change; these are: {able}"
     if opt.loss_class_weights is not None and opt.loss_reduction != "class_weighted":
-        raise UserError(f"--loss_class_weights {opt.loss_class_weights} is read under --loss_reduction class_weighted: add it")
+        yield f"--loss_class_weights {opt.loss_class_weights} is read under --loss_reduction class_weighted: add it"
 
 
 def shown(value) -> str:

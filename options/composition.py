@@ -1,7 +1,4 @@
-"""From what was given to the options of a run: defaults, --config files, a saved run and the command line, later ones winning.
-
-A mistake raises UserError with one line. options/checks.py then refuses what cannot work.
-"""
+"""The options of a run from defaults, --config files, a saved run and the command line, later ones winning. A mistake raises UserError."""
 
 import argparse
 from pathlib import Path
@@ -15,13 +12,8 @@ from runs.folder import PARAMETERS, RunFolder, fold_of, has_its_split_file, run_
 from utilities import configs, roles
 from utilities.errors import UserError
 
-FOLLOWS = {
-    "fc_lr": "lr",
-    "fc_decay": "decay",
-    "eval_bs": "bs",
-    "eval_kernels": "kernels",
-    "classifier_lr": "lr",
-}  # unset, they are as the other
+# Flag -> the flag whose value it takes where it is unset.
+FOLLOWS = {"fc_lr": "lr", "fc_decay": "decay", "eval_bs": "bs", "eval_kernels": "kernels", "classifier_lr": "lr"}
 DEFAULT_METRICS = [
     "e_recall@1", "e_recall@2", "e_recall@4", "nmi", "f1", "mAP_1000", "mAP_lim", "mAP_c", "dists@intra", "dists@inter",
     "dists@intra_over_inter", "rho_spectrum@0", "rho_spectrum@-1", "rho_spectrum@1", "rho_spectrum@2", "rho_spectrum@10",
@@ -30,10 +22,7 @@ DERIVED = {*FOLLOWS, "savename", "source_path", "augmentation", "evaluation_metr
 
 
 def compose(parser, argv: list[str] | None) -> Options:
-    """The options that the parser's defaults, the files and the saved run named on the command line, and the command line itself give.
-
-    Of a reproduction `later` holds the options of each stage but the first.
-    """
+    """The options of a run; of a reproduction those of the first stage, and in `later` those of the others."""
     layers = Layers(parser, argv)
     opt = argparse.Namespace(**{**layers.defaults, **layers.explicit})
     for name in opt.config:
@@ -54,18 +43,11 @@ class Layers:
     def add_file(self, path: Path) -> None:
         """Lay the flags of a --config file over those of the files before."""
         found = files.read(self.parser, path)
-        is_saved = {"savename", "fc_lr", "lr", "eval_kernels", "kernels"} <= set(
-            found
-        )  # a run's parameters.yaml names every flag of its time
+        is_saved = {"savename", "fc_lr", "lr", "eval_kernels", "kernels"} <= set(found)  # a run's parameters.yaml names every flag
         self.files |= _underived(found) if is_saved else found
 
     def resolved(self, saved: dict | None = None, explicit: dict | None = None) -> Options:
-        """The options that the layers give, later ones winning, checked.
-
-        Args:
-            saved: flags of a saved run, above the files.
-            explicit: instead of what the command line says.
-        """
+        """The options that the layers give, checked. `saved`: a run's flags, above the files; `explicit`: for the command line's."""
         explicit = self.explicit if explicit is None else explicit
         below = {**self.files, **(saved or {})}
         if below.get("savename") == f"{below.get('group')}_s{below.get('seed')}":
@@ -104,9 +86,7 @@ def _reproduction(layers: Layers, source: Path) -> Options:
         first.resume = resume
         return first
     if folder.resolve() == source.resolve():
-        raise UserError(
-            f"--resume: {folder} is what is to be reproduced. Continue its reproduction by --resume_from, or name it by --savename"
-        )
+        raise UserError(f"--resume: {folder} is what is to be reproduced. Name its reproduction by --resume_from or --savename")
     del layers.explicit["reproduce_results"]
     layers.explicit |= {"resume": resume, "resume_from": str(folder)}
     return _continued(layers)
@@ -139,10 +119,9 @@ def _staged(layers: Layers, folder: Path, stages: list, explicit: dict) -> Optio
     for until, flags in stages:
         opt = layers.resolved(_underived(layers.saved(folder, flags)), explicit)
         opt.until = until
-        n_folds = datasets.n_folds(opt)
-        if until is not None and len(until) != n_folds:
+        if until is not None and len(until) != datasets.n_folds(opt):
             raise UserError(
-                f"the saved run was changed at the epochs {checks.shown(until)} of its folds, and these flags make {n_folds}: leave the flags of the split as they were"
+                f"the saved run was changed at the epochs {checks.shown(until)} of its folds, and these flags make {datasets.n_folds(opt)}: leave the flags of the split as they were"
             )
         staged.append(opt)
     first, *first.later = staged

@@ -1,13 +1,13 @@
 """Configuration files: flat YAML of `flag: value`, each value passed through its flag's own type."""
 
 import argparse
-import difflib
 from pathlib import Path
 
 import yaml
 
 from utilities import configs, roles
 from utilities.errors import UserError
+from utilities.registry import did_you_mean
 
 
 def read(parser, path: Path) -> dict:
@@ -35,26 +35,19 @@ def _value(parser, path: Path, key: str, node: yaml.Node):
 
 
 def passed(parser, path: Path, flags: dict) -> dict:
-    """The flags of a saved run as its file holds them, each value passed through its flag's own type; unknown flags are left out.
-
-    Raises UserError where a value is none that the flag takes: the file was damaged.
-    """
+    """The flags of a saved run, each value passed through its flag's type, without unknown ones. Raises UserError for a damaged value."""
     actions = {action.dest: action for action in parser._actions}
     values = {}
     for key in sorted(set(flags) & set(actions), key=str):
         value, action = flags[key], actions[key]
-        items = value if isinstance(value, list) else [value]
         if value is None or value == action.default:
             values[key] = action.default
             continue
-        if isinstance(action, argparse._StoreTrueAction):
-            fits = isinstance(value, bool)
-        else:
-            plain = all(isinstance(item, int | float | str) and not isinstance(item, bool) for item in items)
-            fits = plain and isinstance(value, list) == _takes_several(action)
-        if not fits:
+        is_switch, items = isinstance(action, argparse._StoreTrueAction), value if isinstance(value, list) else [value]
+        plain = all(isinstance(item, int | float | str) and isinstance(item, bool) == is_switch for item in items)
+        if not plain or isinstance(value, list) != _takes_several(action):
             raise UserError(f"{path} is damaged: {key} cannot be {str(value)[:60]}")
-        values[key] = value if isinstance(value, bool) else _passed(parser, action, path, list(map(str, items)))
+        values[key] = value if is_switch else _passed(parser, action, path, list(map(str, items)))
     return values
 
 
@@ -62,15 +55,14 @@ def _action(parser, path: Path, key: str) -> argparse.Action:
     """The flag of a file's key. Raises UserError for one that no file may hold."""
     actions = {action.dest: action for action in parser._actions if action.dest != "help"}
     if key not in actions:
-        nearest = difflib.get_close_matches(key, actions, n=1)
-        raise UserError(f"{path}: unknown flag {key!r}." + (f" Did you mean {nearest[0]!r}?" if nearest else ""))
+        raise UserError(f"{path}: unknown flag {key!r}.{did_you_mean(key, actions)}")
     if not roles.of(parser)[key].saved:
         raise UserError(f"{path}: {key} is for the command line alone: --{key}")
     return actions[key]
 
 
 def _takes_several(action: argparse.Action) -> bool:
-    return action.nargs in ("+", "*") or isinstance(action.nargs, int)
+    return action.nargs in ("+", "*") or (isinstance(action.nargs, int) and action.nargs > 0)
 
 
 def _passed(parser, action: argparse.Action, path: Path, texts: list[str]):

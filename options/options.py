@@ -36,15 +36,6 @@ class Options(Namespace):
         other.fold = fold
         return other
 
-    def going_on(self, folder) -> "Options":
-        """The same options for the run in `folder`, which they continue."""
-        return self.but(resume="latest", resume_from=str(folder))
-
-    @property
-    def flags(self) -> frozenset[str]:
-        """The names of all flags."""
-        return frozenset(self.roles)
-
     def saved(self) -> dict:
         """Flag -> resolved value, as parameters.yaml holds them: every flag of the run, nothing else, no key."""
         return {name: value for name, value in sorted(vars(self).items()) if name in self.roles and self.roles[name].saved}
@@ -62,8 +53,8 @@ class Options(Namespace):
     def job(self) -> str:
         """What is asked for: `train`, or what is done with a run that is there: `evaluate`, `evaluate_ensemble`, `aggregate_only`."""
         opt = self
-        asked = {"evaluate": opt.evaluate, "evaluate_ensemble": opt.evaluate_ensemble, "aggregate_only": opt.aggregate_only}
-        return next((name for name, given in asked.items() if given), "train")
+        asked = {"evaluate": opt.evaluate, "evaluate_ensemble": opt.evaluate_ensemble, "aggregate_only": opt.aggregate_only, "train": True}
+        return next(name for name, given in asked.items() if given)
 
     @property
     def last_epoch(self) -> float:

@@ -50,7 +50,7 @@ class Published:
         """All flags as resolved by `read`, parameters.read."""
         if not self._flags:
             opt = read(self.words)
-            self._flags = {name: value for name, value in vars(opt).items() if name in opt.flags}
+            self._flags = {name: value for name, value in vars(opt).items() if name in opt.roles}
         return self._flags
 
 

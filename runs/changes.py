@@ -14,7 +14,7 @@ import yaml
 
 from runs.folder import PARAMETERS, SPLIT_FILE, RunFolder, has_its_split_file, read_parameters, read_yaml, run_folder
 from runs.records.damaged import as_folder
-from runs.shapes import is_count, is_flags, is_list
+from runs.shapes import FLAGS, count, fits
 from utilities.errors import UserError
 from utilities.files import replacing
 
@@ -60,10 +60,7 @@ def _make(folder: Path) -> None:
 
 
 def history(folder: Path) -> tuple[dict, list[tuple[list[int], dict]]]:
-    """The flags a run began with, and its changes in their order: (epochs done, one number a fold; flag -> new value).
-
-    Raises UserError where the folder holds no run.
-    """
+    """The flags a run began with, and its changes in order: (epochs done, one a fold; flag -> new value). UserError without a run."""
     began = folder / CONFIGS
     original = read_parameters(began if (began / PARAMETERS).exists() else folder)
     found = [
@@ -105,29 +102,21 @@ def write_plan(folder: Path, opt) -> None:
 
 
 def stages_left(opt) -> list[tuple[list[int] | None, dict]]:
-    """On resume the stages, as of `stages`, that a reproduction still has to train; none where the folder's run is no such reproduction.
-
-    Raises UserError where the file that holds them is damaged.
-    """
+    """On resume the `stages` that a reproduction still has to train; none of another run. Raises UserError for a damaged plan."""
     path = run_folder(opt) / CONFIGS / PLAN
     if opt.resume is None or opt.job != "train" or not path.exists():
         return []
     planned = read_yaml(path)
-    if not (
-        is_list(planned, _is_stage) and planned and [stage["until"] is None for stage in planned] == [False] * (len(planned) - 1) + [True]
-    ):
+    is_plan = fits(planned, [{"until": (_epochs, None), "flags": FLAGS}])
+    if not is_plan or [number for number, stage in enumerate(planned) if stage["until"] is None] != [len(planned) - 1]:
         raise UserError(f"{path} is damaged: it holds no stages. Start the reproduction anew")
     planned = [(stage["until"], stage["flags"]) for stage in planned]
     done = next((number for number, (until, _) in enumerate(planned[:-1]) if not _is_over(opt, until)), len(planned) - 1)
     return planned[done:] if done < len(planned) - 1 else []
 
 
-def _is_stage(value) -> bool:
-    return (
-        isinstance(value, dict)
-        and is_flags(value.get("flags"))
-        and (value.get("until", ()) is None or (is_list(value.get("until"), is_count) and len(value["until"]) > 0))
-    )
+def _epochs(value) -> bool:
+    return fits(value, [count]) and len(value) > 0
 
 
 def _is_over(opt, until: list[int]) -> bool:

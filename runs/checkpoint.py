@@ -16,7 +16,7 @@ LAST = "checkpoint_last.pth.tar"
 def save(path: Path | str, parts: dict, **extra) -> None:
     """Write the states of `parts` (name -> object with `state_dict()`), the random states, and `extra` (plain values).
 
-    The network that is evaluated, part `model`, is stored under `state_dict`; under `--ema_decay` part `trained` is the one that trains. Raises UserError when the file cannot be written.
+    Part `model`, the network that is evaluated, is stored under `state_dict`. Raises UserError when the file cannot be written.
     """
     states = {("state_dict" if name == "model" else name): part.state_dict() for name, part in parts.items()}
     with replacing(path, "wb") as file:
@@ -29,7 +29,7 @@ def save(path: Path | str, parts: dict, **extra) -> None:
 def read(path: Path | str, lazily: bool = False) -> dict:
     """The checkpoint's content, on the CPU; `lazily`: a tensor's values are read when they are first asked for.
 
-    Raises UserError for a file that is missing or no checkpoint, or whose `epoch`, `run` or `state_dict` are missing or not what a run writes.
+    Raises UserError for a file that is missing, no checkpoint, or not what a run writes.
     """
     try:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=lazily)
@@ -39,8 +39,7 @@ def read(path: Path | str, lazily: bool = False) -> dict:
         if lazily:
             return read(path)  # which says what is wrong with it: torch says that of lazy reading alone
         raise damaged(path, line(error)) from error
-    wrong = wrong_part(content)
-    if wrong is not None:
+    if (wrong := wrong_part(content)) is not None:
         raise damaged(path, wrong)
     return content
 
@@ -80,10 +79,7 @@ def restore_network(path: Path | str, content: dict, network: torch.nn.Module) -
 
 
 def restore(path: Path | str, content: dict, parts: dict) -> None:
-    """Put the states that `read` gave of `path` back into `parts`, and set the random generators.
-
-    Raises UserError when a part's state is missing or does not fit.
-    """
+    """Restore `parts` and random generators from what `read` gave of `path`. Raises UserError where a state is missing or does not fit."""
     for name, part in parts.items():
         key = "state_dict" if name == "model" else name
         if key not in content:

@@ -21,7 +21,7 @@ THREADS = 16  # that decode images; at most the CPUs there are
 
 
 class Embeddings(torch.nn.Module):
-    """A run's network as one function: images `(B, 3, H, W)` -> embeddings `(B, D)` of one `--evaltypes` name, float32."""
+    """A run's network as one function: images `(B, 3, H, W)` -> float32 embeddings `(B, D)` of one `--evaltypes` name."""
 
     def __init__(self, network: torch.nn.Module, evaltype: str):
         super().__init__()
@@ -34,7 +34,7 @@ class Embeddings(torch.nn.Module):
 
 
 class Batch(NamedTuple):
-    """Some of the images of a stream: their places in it, their embeddings `(B, D)`, and of those that cannot be decoded place and reason."""
+    """Some images of a stream: their places in it, their embeddings `(B, D)`, and (place, reason) of those that cannot be decoded."""
 
     places: list[int]
     vectors: np.ndarray
@@ -42,11 +42,10 @@ class Batch(NamedTuple):
 
 
 class Embedder:
-    """What a finished run makes of images, those of the selected epoch's checkpoint.
+    """What a finished run makes of images: `Embedder(folder)(images)` gives float32 `(N, D)`.
 
-    `Embedder(folder)(images)` gives float32 `(N, D)`, on whatever device it is computed. Images are paths, Pillow images, uint8 arrays
-    `(H, W, 3)` or `(H, W)`, tensors `(3, H, W)`, uint8 or float in [0, 1]; one of them, several in a list, or a batch `(N, …)`. They are
-    resized and cropped as the run's test images, and normalised by its network.
+    Images are paths, Pillow images, uint8 arrays `(H, W, 3)` or `(H, W)`, tensors `(3, H, W)`, uint8 or float in [0, 1]; one, several in a
+    list, or a batch `(N, …)`. They are resized and cropped as the run's test images, and normalised by its network.
 
     Args:
         folder: of the run, or of a fold of a cross-validation.
@@ -87,9 +86,9 @@ class Embedder:
         return vectors
 
     def stream(self, images, total: int | None = None):
-        """`Batch` by batch of any iterable of images, in its order; of those that cannot be decoded the reason is given.
+        """`Batch` by batch of any iterable of images, in its order; two batches are in memory at most.
 
-        No more than two batches are in memory. `total`: how many there are, for a progress bar; None: without one.
+        `total`: how many there are, for a progress bar; None: without one.
         """
         source = enumerate(images)
         pieces = iter(lambda: list(itertools.islice(source, self.batch_size)), [])
@@ -111,18 +110,14 @@ class Embedder:
             return str(error)
 
     def _embedded(self, piece: list, prepared) -> Batch:
-        places, tensors, refused = [], [], []
-        for (place, _), found in zip(piece, prepared, strict=True):
-            if isinstance(found, str):
-                refused.append((place, found))
-            else:
-                places.append(place)
-                tensors.append(found)
+        found = {place: image for (place, _), image in zip(piece, prepared, strict=True)}
+        refused = [(place, why) for place, why in found.items() if isinstance(why, str)]
+        images = {place: image for place, image in found.items() if not isinstance(image, str)}
         vectors = np.empty((0, self.dimensions), dtype=np.float32)
-        if tensors:
+        if images:
             with torch.no_grad():
-                vectors = self.module(torch.stack(tensors).to(self.device)).cpu().numpy()
-        return Batch(places, vectors, refused)
+                vectors = self.module(torch.stack([*images.values()]).to(self.device)).cpu().numpy()
+        return Batch([*images], vectors, refused)
 
     @property
     def fingerprint(self) -> str:
@@ -142,9 +137,8 @@ def _device(device) -> torch.device:
         device = torch.device(device)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
-        raise UserError(
-            f"device {str(device)!r} is not here ({str(error).splitlines()[0][:120]}): cpu, or cuda:0 where there is one"
-        ) from None
+        why = str(error).splitlines()[0][:120]
+        raise UserError(f"device {str(device)!r} is not here ({why}): cpu, or cuda:0 where there is one") from None
     return device
 
 

@@ -13,7 +13,7 @@ import yaml
 import architectures
 import trainers
 from runs import checkpoint
-from runs.shapes import is_flags, is_selected
+from runs.shapes import FLAGS, SELECTED, fits
 from utilities.errors import UserError
 from utilities.files import alternatives, replacing
 from utilities.flags import has_folds
@@ -31,13 +31,10 @@ class Progress(NamedTuple):
 
 
 class RunFolder:
-    """What a run folder says.
+    """What the folder `path`, of a run or of one fold, says.
 
-    Args:
-        path: of the run, or of one fold.
-        opt: the flags with which the run is to go on, where that is known; else those that it was started with.
-
-    All properties but `flags` and `summary` are of a folder that may lack any file; a damaged one raises UserError.
+    `opt`: the flags with which the run is to go on; None: those that it was started with. All properties but `flags` and `summary` are of a
+    folder that may lack any file; a damaged one raises UserError.
     """
 
     def __init__(self, path: Path | str, opt: Namespace | None = None):
@@ -48,8 +45,8 @@ class RunFolder:
         """Flag -> value as saved. Raises UserError where the folder holds none, or they are damaged."""
         return read_parameters(self.path)
 
-    def _flag(self, name: str, default=None):
-        return self.flags.get(name, default) if self.opt is None else getattr(self.opt, name)
+    def _flag(self, name: str):
+        return self.flags.get(name) if self.opt is None else getattr(self.opt, name)
 
     @property
     def is_cross_validation(self) -> bool:
@@ -67,7 +64,7 @@ class RunFolder:
         if not path.exists():
             raise UserError(f"{path} is missing: --resume writes it anew from the checkpoint")
         summary = read_json(path)
-        if not (isinstance(summary, dict) and is_selected(summary.get("selected"))):
+        if not fits(summary, {"selected": SELECTED}):
             raise UserError(f"{path} is damaged: delete it, and --resume writes it anew from the checkpoint")
         return {**summary, "selected": {"rule": "", "epoch": None, **summary["selected"]}}
 
@@ -120,8 +117,7 @@ class RunFolder:
     def network(self, which: str = "best", evaltypes: list[str] | None = None):
         """The network on the CPU, in evaluation mode, of the selected epoch (`best`, where one was evaluated) or of the `last`.
 
-        With the heads of its trainer behind it where `evaltypes` (default: the run's `--evaltypes`) need them: it then gives a dict of
-        embeddings, as it does in evaluation.
+        Where `evaltypes` (default: the run's `--evaltypes`) need the heads of its trainer, it gives a dict of embeddings, as in evaluation.
 
         Raises UserError where there is no checkpoint, or `which` is neither.
         """
@@ -166,9 +162,8 @@ def run_folder(opt) -> Path:
 
 def fold_of(folder: Path) -> tuple[Path, list[int]] | None:
     """(cross-validation's folder, [fold]) where `folder` is one fold of a cross-validation, else None."""
-    name, _, number = folder.name.rpartition("_")
-    is_fold = name == "fold" and re.fullmatch("[0-9]{1,9}", number) and RunFolder(folder.parent).is_cross_validation
-    return (folder.parent, [int(number)]) if is_fold else None
+    match = re.fullmatch("fold_([0-9]{1,9})", folder.name)
+    return (folder.parent, [int(match[1])]) if match and RunFolder(folder.parent).is_cross_validation else None
 
 
 def read_parameters(folder: Path | str) -> dict:
@@ -177,17 +172,12 @@ def read_parameters(folder: Path | str) -> dict:
     if not path.exists():
         raise UserError(f"no run in {folder}: {path.name} is missing")
     flags = read_yaml(path)
-    if not is_flags(flags):
-        raise UserError(f"{path} is damaged: {_no_flag(flags)}")
+    if not isinstance(flags, dict):
+        raise UserError(f"{path} is damaged: it holds no flags")
+    for name, value in flags.items():
+        if not fits({name: value}, FLAGS):
+            raise UserError(f"{path} is damaged: {str(name)[:60]!r} is no flag with a value")
     return flags
-
-
-def _no_flag(content) -> str:
-    """What is wrong with flags, in a few words."""
-    if not isinstance(content, dict):
-        return "it holds no flags"
-    name = next(name for name, value in content.items() if not is_flags({name: value}))
-    return f"{str(name)[:60]!r} is no flag with a value"
 
 
 def read_yaml(path: Path):

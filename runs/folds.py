@@ -1,26 +1,21 @@
 """A cross-validation on disk: `<savename>/fold_0 …`, each a complete run folder, and `<savename>/meta/` with the results over all folds.
 
-Of several processes with `--folds` each trains its own folds of one folder; the meta results are made when the last fold is finished, or by
-`--aggregate_only`.
+Processes with `--folds` train their own folds of one folder; who finishes the last one makes the results, or `--aggregate_only`.
 """
 
 import contextlib
+import shutil
 from pathlib import Path
 
-from runs.changes import CONFIGS, PLAN, record_changes, write_plan
-from runs.folder import PARAMETERS, SPLIT_FILE, RunFolder, describe, run_folder
+from runs.changes import record_changes, write_plan
+from runs.folder import RunFolder, describe, run_folder
 from runs.meta import Meta
 from utilities.errors import UserError
 from utilities.files import alternatives, new_folder
 
 
 class CrossValidation:
-    """The folds of one cross-validation.
-
-    Args:
-        opt: the resolved flags.
-        n_folds: how many folds the split scheme makes.
-    """
+    """The folds of one cross-validation: `n_folds` of the split scheme that the flags `opt` name."""
 
     def __init__(self, opt, n_folds: int):
         self.opt, self.n_folds = opt, n_folds
@@ -36,7 +31,7 @@ class CrossValidation:
 
     def fold(self, number: int) -> RunFolder:
         """The folder of one fold, judged by the flags it goes on with."""
-        return RunFolder(self.folder / f"fold_{number}", self.opt)
+        return RunFolder(self.folder, self.opt).fold(number)
 
     @contextlib.contextmanager
     def started(self):
@@ -58,11 +53,7 @@ class CrossValidation:
             yield
         except UserError:
             if is_own and not any(self.folder.glob("fold_*")):
-                for name in (PARAMETERS, "Parameter_Info.txt", SPLIT_FILE, f"{CONFIGS}/{PLAN}"):
-                    (self.folder / name).unlink(missing_ok=True)
-                for folder in (self.folder / CONFIGS, self.folder):  # not where somebody else has put something
-                    with contextlib.suppress(OSError):
-                        folder.rmdir()
+                shutil.rmtree(self.folder, ignore_errors=True)
             raise
 
     def began(self) -> None:
@@ -75,7 +66,7 @@ class CrossValidation:
         self._epochs = None
 
     def _say_what_one_fold_lacks(self) -> None:
-        """Say, before it trains, that one fold has no deviation, and that its test images are not measured where that is so."""
+        """Say, before it trains, that one fold has no deviation, and whether its test images are not measured."""
         if self.n_folds > 1:
             return
         untested = "test" not in self.opt.splits_to_eval and not self.opt.final_test
@@ -139,9 +130,8 @@ class CrossValidation:
     @property
     def joins_folds(self) -> bool:
         """Whether `--final_test` measures the folds' networks as one too; they have no training set in common to compare that with."""
-        return (
-            self.opt.final_test and self.n_folds > 1 and self.opt.n_epochs > 0 and self.opt.eval_reference_set != "compared_to_training_set"
-        )
+        comparable = self.opt.eval_reference_set != "compared_to_training_set"
+        return self.opt.final_test and self.n_folds > 1 and self.opt.n_epochs > 0 and comparable
 
     @property
     def settled(self) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from runs.folder import RunFolder, json_safe, measurement, read_json
 from runs.records.damaged import as_folder, set_aside
-from runs.shapes import is_results
+from runs.shapes import RESULTS, fits
 from utilities.files import replacing
 from utilities.intervals import t_interval
 
@@ -17,38 +17,28 @@ SEPARATED, CONCATENATED = "separated", "concatenated"
 
 
 def over_folds(scores: list[dict]) -> dict:
-    """split -> metric -> `t_interval` and the folds' `values`, of one split -> {metric: number} a fold; only what every fold has."""
+    """split -> metric -> `t_interval` and the folds' `values`, of what every fold has. `scores`: split -> {metric: number} of each fold."""
     table = {}
     for split, metrics in scores[0].items():
         common = [name for name in metrics if all(np.ndim(fold.get(split, {}).get(name, [])) == 0 for fold in scores)]
         if common:
-            columns = {name: [_number(fold[split][name]) for fold in scores] for name in common}
-            table[split] = {name: {**t_interval(values), "values": values} for name, values in columns.items()}
+            found = {name: [fold[split][name] for fold in scores] for name in common}
+            for name, row in found.items():
+                values = [math.nan if value is None else float(value) for value in row]  # JSON has null for NaN
+                table.setdefault(split, {})[name] = {**t_interval(values), "values": values}
     return table
 
 
-def _number(value) -> float:
-    return math.nan if value is None else float(value)  # JSON knows no NaN: a summary has null
-
-
 class Meta:
-    """The folder meta/ of a cross-validation.
-
-    Args:
-        folder: of the cross-validation.
-        opt: the flags it goes by.
-        n_folds: of its split scheme.
-    """
+    """The folder meta/ of the cross-validation in `folder`, of `n_folds` folds, which goes by the flags `opt`."""
 
     def __init__(self, folder: Path, opt, n_folds: int):
         self.folder, self.opt, self.n_folds = folder, opt, n_folds
         self.results = {}  # name -> what was written there by this process
-
-    def _run(self, fold: int) -> RunFolder:
-        return RunFolder(self.folder / f"fold_{fold}", self.opt)
+        self._fold = RunFolder(folder, opt).fold
 
     def _epochs(self, folds: list[int]) -> list:
-        return [self._run(fold).selected["epoch"] for fold in folds]
+        return [self._fold(fold).selected["epoch"] for fold in folds]
 
     @property
     def path(self) -> Path:
@@ -56,28 +46,25 @@ class Meta:
         return as_folder(self.folder / "meta")
 
     def recorded(self, name: str, folds: list[int]) -> dict | None:
-        """What lies there under a name, where it is of these folds and of the epochs now selected."""
+        """The results under a name, where they are of these folds and of the epochs now selected."""
         content = self._content(name)
         return content if (content.get("folds"), content.get("epochs")) == (folds, self._epochs(folds)) else None
 
     def _content(self, name: str) -> dict:
-        """What lies there under a name; empty where there is nothing, or nothing that a run writes: that is made anew."""
+        """The results under a name; empty where there are none, or damaged ones, which are made anew."""
         content = read_json(self.folder / "meta" / f"{name}.json")
-        return content if is_results(content) else {}
+        return content if fits(content, RESULTS) else {}
 
     def is_current(self, folds: list[int], joined: bool) -> bool:
         """Whether the results are those of these folds as they stand now; `joined`: the concatenated ones too."""
         separated = self.recorded(SEPARATED, folds)
-        if separated is None or set(separated["values"]) != set(self._run(folds[0]).selected["values"]):
+        if separated is None or set(separated["values"]) != set(self._fold(folds[0]).selected["values"]):
             return False
         return not joined or self.recorded(CONCATENATED, folds) is not None
 
     def aggregate(self, folds: list[int]) -> None:
-        """Write what the selected epochs of these folds give: separated.json and results.csv.
-
-        Concatenated results of other epochs than those now selected are removed.
-        """
-        selected = [self._run(fold).selected for fold in folds]
+        """Write separated.json and results.csv of the folds' selected epochs; concatenated results of other epochs are removed."""
+        selected = [self._fold(fold).selected for fold in folds]
         about = {"folds": folds, "epochs": [found["epoch"] for found in selected], "rule": selected[0]["rule"]}
         self._write(SEPARATED, {**about, "untrained": self._untrained(folds)}, over_folds([found["values"] for found in selected]))
         joined = self.recorded(CONCATENATED, folds)
@@ -89,7 +76,7 @@ class Meta:
 
     def _untrained(self, folds: list[int]) -> dict:
         """Epoch, -1 or 0, -> what the untrained networks of all folds give; empty without --check_untrained_accuracy."""
-        states = [self._run(fold).state["run"]["untrained"] for fold in folds]
+        states = [self._fold(fold).state["run"]["untrained"] for fold in folds]
         return {epoch: over_folds([state[epoch] for state in states]) for epoch in states[0] if all(epoch in state for state in states)}
 
     def record_evaluation(self, folds: list[int], scores: list[dict]) -> None:
@@ -98,7 +85,7 @@ class Meta:
         self._write(SEPARATED, about, over_folds(scores), f"evaluation_{SEPARATED}")
 
     def record_ensemble(self, scores: dict) -> None:
-        """Write what the folds' embeddings give together; measured otherwise than the protocol says, under a name of its own."""
+        """Write what the folds' embeddings give together; where it was measured otherwise than in training, under a name of its own."""
         about, protocol = self._about(list(range(self.n_folds))), RunFolder(self.folder).flags
         # An ensemble is measured on test alone: which splits were asked for, and the batch size, do not matter.
         deciding = {flag for flag in about["flags"] if self.opt.roles[flag].compared} | {"evaluation_metrics"}

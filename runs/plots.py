@@ -1,12 +1,14 @@
 """Progression curves of a run, one SVG a group of metrics, drawn from metrics.csv."""
 
+import contextlib
 import copy
-import json
 import math
 from pathlib import Path
 
+from runs.folder import RunFolder
 from runs.records.damaged import as_file, as_folder
 from runs.records.local import LongFile, read_rows
+from utilities.errors import UserError
 
 SPLIT_COLOURS = {"train": "#8a8f98", "val": "#c2571a", "test": "#2b6ca3"}  # in every picture, of a run and of tables
 UNTRAINED = {-1: ("bare backbone", "s"), 0: ("untrained", "o")}  # epoch -> what was measured, and its marker
@@ -15,10 +17,7 @@ COLUMNS = 3  # at most, of a sheet
 
 
 def draw_curves(folder: Path) -> list[Path]:
-    """Draw `Progression_Plots/<group>.svg` of the run in `folder`: a line a split, the selected epoch marked. Returns the files.
-
-    Raises ValueError where metrics.csv is damaged.
-    """
+    """Draw `Progression_Plots/<group>.svg`: a line a split, the selected epoch marked. Raises ValueError where metrics.csv is damaged."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -28,7 +27,9 @@ def draw_curves(folder: Path) -> list[Path]:
     for row in read_rows(folder / "CSV_Logs" / LongFile.NAME, LongFile.FIELDS):
         curves = groups.setdefault(_group(row["metric"]), {}).setdefault(row["metric"], {})
         curves.setdefault(row["split"], {})[int(row["epoch"])] = float(row["value"])
-    selected, target, files = _selected_epoch(folder), as_folder(folder / "Progression_Plots"), []
+    selected, target, files = None, as_folder(folder / "Progression_Plots"), []
+    with contextlib.suppress(UserError):  # of a damaged summary no epoch is marked
+        selected = RunFolder(folder).selected["epoch"]
     for group, metrics in sorted(groups.items()):
         columns = min(len(metrics), COLUMNS)
         lines = -(-len(metrics) // columns)
@@ -85,16 +86,8 @@ def _name(folder: Path) -> str:
     return f"{folder.parent.name}/{folder.name}" if folder.name.startswith("fold_") else folder.name
 
 
-def _selected_epoch(folder: Path) -> int | None:
-    """The epoch that summary.json names as selected, None where it names none."""
-    try:
-        return json.loads((folder / "summary.json").read_text(encoding="utf-8"))["selected"]["epoch"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
 def _in_order(curve: tuple[str, dict]) -> tuple[str, float, str]:
-    """Sorts metrics by name, those of one name by the number after the @."""
+    """Sorts metrics by name, then by the number after the @."""
     name, _, parameter = curve[0].partition("@")
     try:
         return name, float(parameter or 0), ""

@@ -19,7 +19,7 @@ SHOW_EVERY = 10  # steps between looks at the loss by the progress bar: each wai
 
 @contextlib.contextmanager
 def interruptible(run):
-    """On Ctrl-C or SIGTERM close the records, say how to go on, exit with 130. The last epoch's checkpoint is on disk already."""
+    """On Ctrl-C or SIGTERM close the records, say how to go on, exit with 130: the last epoch's checkpoint is on disk already."""
     try:
         with terminable():
             yield
@@ -40,23 +40,21 @@ def start_up(opt, runtime, data: str, trainer, optimizer, sampler, selection) ->
     model, criterion = trainer.network, trainer.criterion
     lines = [("device", runtime.description)]
     lines += [("data" if number == 0 else "", line.strip()) for number, line in enumerate(data.splitlines())]
-    trained = sum(p.numel() for p in model.parameters())
-    weights = f"weights: {getattr(model, 'weights_name', 'unknown')}, input {model.input_size}"
-    lines.append(("network", f"{opt.arch}, {trained / 1e6:.2f} M parameters, {weights}, embedding {opt.embed_dim or 'as the features'}"))
+    size, weights = _size(model.parameters()) / 1e6, f"weights: {getattr(model, 'weights_name', 'unknown')}, input {model.input_size}"
+    lines.append(("network", f"{opt.arch}, {size:.2f} M parameters, {weights}, embedding {opt.embed_dim or 'as the features'}"))
     if getattr(model, "backbone_rests", False):
         start = ", at the random weights that it starts from" if model.weights_name == "random" else ""
         lines.append(("", f"--freeze_backbone: the backbone rests{start}; only what stands behind it is trained"))
     lines += [("", text) for text in partly(opt, model)]
     for group in optimizer.param_groups:
-        of = f"{group.get('name', 'group')}, {sum(p.numel() for p in group['params']):,} parameters"
+        of = f"{group.get('name', 'group')}, {_size(group['params']):,} parameters"
         lines.append(("optimiser", f"{opt.optim}: {of}, rate {group['lr']:g}, decay {group['weight_decay']:g}"))
     miner = f" with miner {opt.batch_mining}" if getattr(criterion, "batchminer", None) is not None else ""
     lines.append(("criterion", f"{opt.loss}{miner}"))
     lines += [("trainer", opt.trainer)] if opt.trainer != "metric_only" else []
     lines += [("beside it", f"{further.NAME}, {further.FLAG} {getattr(opt, further.FLAG[2:])}") for further in trainer.further]
-    lines.append(
-        ("batches", f"{opt.bs} images by {opt.data_sampler}, {opt.iterations_per_epoch or len(sampler)} an epoch, {opt.n_epochs} epochs")
-    )
+    batches = opt.iterations_per_epoch or len(sampler)
+    lines.append(("batches", f"{opt.bs} images by {opt.data_sampler}, {batches} an epoch, {opt.n_epochs} epochs"))
     lines += [("steps", text) for text in steps(opt)]
     published = getattr(datasets.REGISTRY.module(opt.dataset), "EVALUATION_METRICS", None)
     if published is not None and list(published) == opt.evaluation_metrics:
@@ -72,9 +70,13 @@ def partly(opt, model) -> list[str]:
     """How much of the network trains where a part of its backbone rests, in words."""
     if opt.freeze_blocks is None and not opt.lora_rank:
         return []
-    total, rests = (sum(p.numel() for p in parameters) for parameters in (model.parameters(), model.at_rest()))
+    total, rests = _size(model.parameters()), _size(model.at_rest())
     by = f"--lora_rank {opt.lora_rank} --lora_alpha {opt.lora_alpha:g}" if opt.lora_rank else f"--freeze_blocks {opt.freeze_blocks}"
     return [f"{by}: {total - rests:,} of {total:,} parameters train, {(total - rests) / total:.2%}; the others rest"]
+
+
+def _size(parameters) -> int:
+    return sum(p.numel() for p in parameters)
 
 
 def steps(opt) -> list[str]:
@@ -85,9 +87,8 @@ def steps(opt) -> list[str]:
         "warmup_head_epochs": f"the backbone rests for {opt.warmup_head_epochs} epochs, its BatchNorm statistics too",
         "ema_decay": f"evaluated is a moving average of the weights and of BatchNorm's statistics, decay {opt.ema_decay}",
     }
-    return [text for name, text in said.items() if text and getattr(opt, name)] + [
-        f"--{name}" for name in ("channels_last", "compile", "tf32", "grad_checkpointing") if getattr(opt, name)
-    ]
+    said |= {name: f"--{name}" for name in ("channels_last", "compile", "tf32", "grad_checkpointing")}
+    return [text for name, text in said.items() if text and getattr(opt, name)]
 
 
 def environment(runtime, data: dict, model) -> dict:
@@ -163,12 +164,10 @@ def finish(run) -> None:
 
 def finish_folds(cross) -> None:
     """Print the table of a cross-validation's results and where they lie, or what is still to do."""
-    if not cross.results:
-        print(
-            f"\n{cross.folder}: not all of {cross.n_folds} folds are finished; after the last, or with --aggregate_only, come the meta results"
-        )
-        return
-    print(f"\n{cross.meta.path}: results over the folds\n\n{table(cross.meta.columns())}")
+    if cross.results:
+        print(f"\n{cross.meta.path}: results over the folds\n\n{table(cross.meta.columns())}")
+    else:
+        print(f"\n{cross.folder}: not all of {cross.n_folds} folds are finished; meta results come after the last, or by --aggregate_only")
 
 
 def table(columns: dict) -> str:
@@ -176,12 +175,9 @@ def table(columns: dict) -> str:
     lines = list(dict.fromkeys((split, metric) for values in columns.values() for split in values for metric in values[split]))
     head = ["split", "metric", *columns]
     body = [[split, metric, *(_cell(values.get(split, {}).get(metric)) for values in columns.values())] for split, metric in lines]
-    widths = [max(len(row[i]) for row in [head, *body]) for i in range(len(head))]
-    rows = [
-        "  ".join(cell.ljust(width) if i < 2 else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths, strict=True)))
-        for row in [head, *body]
-    ]
-    return "\n".join([rows[0], "  ".join("-" * width for width in widths), *rows[1:]])
+    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
+    rows = [head, ["-" * width for width in widths], *body]
+    return "\n".join("  ".join(f"{cell:{'<' if i < 2 else '>'}{widths[i]}}" for i, cell in enumerate(row)) for row in rows)
 
 
 def _cell(value) -> str:

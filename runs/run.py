@@ -22,16 +22,10 @@ BEFORE_ALL = -2  # before the first epoch there is, -1
 
 
 class Selection:
-    """How the best epoch is chosen: by the first of `--storage_metrics`, on validation where there is one, else on test.
-
-    Args:
-        metric_direction: plain metric name -> is higher better?
-        split: the split that decides.
-    """
+    """How the best epoch is chosen: by the first of `--storage_metrics` on `split`. `metric_direction`: plain name -> is higher better?"""
 
     def __init__(self, opt, metric_direction, split: str):
-        self._direction = metric_direction
-        self.split = split
+        self._direction, self.split = metric_direction, split
         self.metric = named(opt.evaltypes[0], opt.storage_metrics[0], opt.evaltypes)
 
     def higher_is_better(self, metric: str) -> bool:
@@ -55,9 +49,8 @@ class Run:
 
     Args:
         opt: the resolved flags.
-        parts: name -> object with `state_dict` and `load_state_dict`: whatever the checkpoint is to hold. `model` is the bare network;
-            `optimizer` and `scheduler` take their rates from the flags on resume.
-        selection: how the best epoch is chosen.
+        parts: name -> object with `state_dict` and `load_state_dict`, for the checkpoint. `model` is the bare network; `optimizer` and
+            `scheduler` take their rates from the flags on resume.
     """
 
     writes = True  # False: of a process that follows another, see `runs.follow`
@@ -76,15 +69,11 @@ class Run:
         """Nothing is trained yet."""
         self.epoch = 0  # trained epochs
         self.state = {"best": {}, "selected": {"epoch": None, "values": {}}, "last": {}, "seconds": 0.0, "untrained": {}, "stopped": False}
-        self._began = time.monotonic()
-        self.sinks = []
+        self._began, self.sinks = time.monotonic(), []
         self.roles = {}  # split -> in words who is searched for and where, of splits with queries and a gallery
 
     def start(self, environment: dict) -> None:
-        """Write what the run is, or restore where it stood; open the records.
-
-        Raises UserError where another process trains in the folder, or its checkpoint does not fit.
-        """
+        """Write what the run is, or restore it; open the records. Raises UserError where the folder is in use, the checkpoint unfit."""
         self._lock = Lock(as_file(self.folder / ".lock"))
         if not self._lock.acquire(wait=False):
             raise UserError(f"another process trains in {self.folder}: wait for it, or choose another --savename")
@@ -120,7 +109,7 @@ class Run:
             checkpoint.restore(path, content, self.parts)
         self.epoch, self.state = content["epoch"], content["run"]
         self.state["stopped"] = checkpoint.out_of_patience(content, self.opt.patience)
-        self.batches.steps = self.state.get("steps", 0)  # not there in checkpoints of the first days
+        self.batches.steps = self.state.get("steps", 0)  # older checkpoints have none
         if self.opt.resume == "best":
             self._save(checkpoint.LAST)  # first: a kill between the two must not leave the folder without it
             for other in self.folder.glob("checkpoint_*.pth.tar"):
@@ -139,14 +128,15 @@ class Run:
             yield self.epoch + 1
 
     def untrained_epochs(self):
-        """(epoch, bare) of the untrained states that are still to be evaluated: -1 the bare backbone, 0.
+        """(epoch, bare) of the untrained states that are still to be evaluated: -1 the bare backbone, 0 the network.
 
         Both by `--check_untrained_accuracy`; the latter for a run that trains nothing and writes embeddings or its queries' results.
         """
-        asked = [(-1, True)] if self.opt.check_untrained_accuracy else []
-        if self.opt.check_untrained_accuracy or (self.opt.n_epochs == 0 and (self.opt.dump_embeddings or self.opt.dump_query_results)):
-            asked.append((0, False))
-        yield from ((epoch, bare) for epoch, bare in asked if self.epoch == 0 and str(epoch) not in self.state["untrained"])
+        opt = self.opt
+        writes_untrained = opt.n_epochs == 0 and (opt.dump_embeddings or opt.dump_query_results)
+        for epoch, asked in ((-1, opt.check_untrained_accuracy), (0, opt.check_untrained_accuracy or writes_untrained)):
+            if asked and self.epoch == 0 and str(epoch) not in self.state["untrained"]:
+                yield epoch, epoch == -1
 
     def untrained(self, epoch: int) -> dict:
         """split -> {metric: value} of an untrained state, empty where it was not evaluated."""
@@ -168,32 +158,27 @@ class Run:
         Args:
             training: name -> epoch mean of loss, statistics, rates.
             scores: split -> {metric: value or array}; empty where this epoch was not evaluated.
-            draw: called where the epoch is the best so far, before the last checkpoint is written: a run that is killed meanwhile does so again.
+            draw: called where the epoch is the best so far, before its last checkpoint: a run that is killed meanwhile draws again.
         """
         self.batches.flush()
         steps = self.state["steps"] = self.batches.steps
-        rows = [records.Row(epoch, "train", _training_group(name), name, value, steps) for name, value in training.items()]
+        groups = {name: "loss" if name.endswith("_loss") else name.partition("/")[0] for name in training}
+        rows = [records.Row(epoch, "train", groups[name], name, value, steps) for name, value in training.items()]
         self._write(rows + self._metric_rows(epoch, scores))
         for split, values in scores.items():
             for sink in self.sinks:
                 sink.arrays(epoch, split, {name: value for name, value in values.items() if not _is_scalar(value)})
         self.epoch = epoch
         improved = self._update_best(epoch, scores)
-        chosen = (self.selection.split, self.selection.metric) in improved
         self._count_seconds()
         if scores:
             self.state["last"] = _plain(scores)
-        if self.opt.patience is not None and epoch - (self.state["selected"]["epoch"] or 0) >= self.opt.patience and scores:
-            self.state["stopped"] = True
-            print(
-                f"--patience {self.opt.patience}: no better {self.selection.metric} on {self.selection.split} since epoch {self.state['selected']['epoch']}: done"
-            )
+            self._end_without_patience(epoch)
         for split, metric in improved:
             evaltype, _, plain = metric.rpartition("/")
-            evaltype = evaltype or self.opt.evaltypes[0]
             if plain in self.opt.storage_metrics:
-                self._save(f"checkpoint_{records.SPLIT_TITLES[split]}_{evaltype}_{plain}.pth.tar")
-        if chosen:
+                self._save(_checkpoint(split, evaltype or self.opt.evaltypes[0], plain))
+        if (self.selection.split, self.selection.metric) in improved:
             try:
                 draw()
             except Exception as error:  # a picture is worth no run
@@ -202,6 +187,13 @@ class Run:
         self._save(checkpoint.LAST)  # last: who finds all epochs in it finds the summary of them
         if self.opt.plot_every and epoch % self.opt.plot_every == 0:
             self.plot()
+
+    def _end_without_patience(self, epoch: int) -> None:
+        """Stop where `--patience` ran out."""
+        best = self.state["selected"]["epoch"]
+        if self.opt.patience is not None and epoch - (best or 0) >= self.opt.patience:
+            self.state["stopped"] = True
+            print(f"--patience {self.opt.patience}: no better {self.selection.metric} on {self.selection.split} since epoch {best}: done")
 
     def _count_seconds(self) -> None:
         """Add what has passed since the last time to the run's seconds."""
@@ -225,8 +217,7 @@ class Run:
         self._summarise()
 
     def _best_checkpoint(self) -> Path:
-        title = records.SPLIT_TITLES[self.selection.split]
-        return self.folder / f"checkpoint_{title}_{self.opt.evaltypes[0]}_{self.opt.storage_metrics[0]}.pth.tar"
+        return self.folder / _checkpoint(self.selection.split, self.opt.evaltypes[0], self.opt.storage_metrics[0])
 
     def add_picture(self, path: Path) -> None:
         """Let every sink take a picture."""
@@ -286,11 +277,9 @@ class Run:
             for name, value in values.items():
                 if not _is_scalar(value) or not math.isfinite(value):
                     continue
-                value = float(value)
-                known = best.get(name)
                 sign = 1 if self.selection.higher_is_better(name) else -1
-                if known is None or sign * value > sign * known["value"]:
-                    best[name] = {"value": value, "epoch": epoch}
+                if name not in best or sign * value > sign * best[name]["value"]:
+                    best[name] = {"value": float(value), "epoch": epoch}
                     improved.append((split, name))
         if (self.selection.split, self.selection.metric) in improved:
             self.state["selected"] = {"epoch": epoch, "values": _plain(scores), "checkpoint": self._best_checkpoint().name}
@@ -320,8 +309,8 @@ def named(evaltype: str, metric: str, evaltypes: list[str]) -> str:
     return metric if len(evaltypes) == 1 else f"{evaltype}/{metric}"
 
 
-def _training_group(name: str) -> str:
-    return "loss" if name.endswith("_loss") else name.partition("/")[0]
+def _checkpoint(split: str, evaltype: str, metric: str) -> str:
+    return f"checkpoint_{records.SPLIT_TITLES[split]}_{evaltype}_{metric}.pth.tar"
 
 
 def _is_scalar(value) -> bool:

@@ -39,7 +39,7 @@ def write_tables(study, plan) -> None:
     if best is None:
         return
     opt = plan.flags.read(best.params)
-    kept = {name for name in plan.given & opt.flags if opt.roles[name].change or name in plan.INPUTS} - plan.SETS
+    kept = {name for name in plan.given & set(opt.roles) if opt.roles[name].change or name in plan.INPUTS} - plan.SETS
     content = dict(best.params) | {name: getattr(opt, name) for name in sorted(kept)}
     with replacing(plan.folder / BEST) as file:
         file.write(f"# {studies.folder_name(study, best)}: {plan.metric} on validation {best.value:.6g}, the best of {len(rows)} trials\n")

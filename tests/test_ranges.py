@@ -38,8 +38,8 @@ def readers(flag):
     """The flags that choose what reads this one."""
     if flag.startswith("data_"):
         return ["--data_sampler", OF_SAMPLERS.get(flag, "disthist_batchmatch")]
-    if flag.startswith("loss_") and flag != "loss_decay":
-        loss = max((name for name in criteria.REGISTRY.names() if flag.startswith(f"loss_{name}_")), key=len)
+    if losses := [name for name in criteria.REGISTRY.names() if flag.startswith(f"loss_{name}_")]:
+        loss = max(losses, key=len)
         allowed = getattr(criteria.REGISTRY.module(loss), "ALLOWED_MINING_OPS", None) or ["random"]
         return ["--loss", loss, "--batch_mining", allowed[0]]
     if flag.startswith("miner_"):

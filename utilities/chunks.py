@@ -32,13 +32,9 @@ def set_draw_state(state: tuple, device: torch.device) -> None:
 
 
 class DrawsOfBatch(TorchFunctionMode):
-    """Inside, what is drawn for each image of a part of a batch is drawn for the whole batch, and the part's rows are taken.
+    """Inside, what is drawn for the images `start` to `stop` of a batch is drawn for all `total`, and their rows are taken.
 
-    Dropout and stochastic depth thus do to an image what they do where the batch is not cut. What is drawn has a row an image;
-    other draws are left as they are.
-
-    Args:
-        start, stop: the part's images. total: all of the batch.
+    Dropout and stochastic depth thus do to an image what they do where the batch is not cut. Draws without a row an image stay as they are.
     """
 
     active = None  # that which is entered; one is at most
@@ -56,7 +52,7 @@ class DrawsOfBatch(TorchFunctionMode):
         return super().__exit__(*error)
 
     def _whole(self, part: torch.Tensor, value: float = 1.0) -> torch.Tensor:
-        """A tensor as `part`, of the whole batch: what is drawn goes by type and order in memory too."""
+        """A tensor as `part`, of the whole batch; of its order in memory too, by which torch draws."""
         whole = part.detach().new_full((self.total, *part.shape[1:]), value)
         if part.ndim == 4 and part.is_contiguous(memory_format=torch.channels_last) and not part.is_contiguous():
             whole = whole.contiguous(memory_format=torch.channels_last)
@@ -90,13 +86,12 @@ class DrawsOfBatch(TorchFunctionMode):
 
 
 def drawn_alike():
-    """What makes a context in which is drawn as is drawn now, for what is computed again in the backward pass."""
+    """Makes contexts in which is drawn as now, for what is computed again in the backward pass."""
     mode = DrawsOfBatch.active
     if mode is None:
         return contextlib.nullcontext
-    return lambda: (
-        contextlib.nullcontext() if DrawsOfBatch.active is not None else DrawsOfBatch(mode.rows.start, mode.rows.stop, mode.total)
-    )
+    start, stop, total = mode.rows.start, mode.rows.stop, mode.total
+    return lambda: DrawsOfBatch(start, stop, total) if DrawsOfBatch.active is None else contextlib.nullcontext()
 
 
 class Once:
@@ -146,14 +141,9 @@ def running_statistics(module: torch.nn.Module, like: torch.nn.Module | None = N
 
 
 class Chunks:
-    """The outputs of a batch, made chunk by chunk, and the way of their gradient back.
+    """The outputs of a batch, made by the trainer in chunks of `size` images, and the way of their gradient back.
 
-    BatchNorm's running statistics move in the first run alone.
-
-    Args:
-        trainer: its `outputs` runs; where it has `once`, that is told of first and second runs.
-        runtime: where and how.
-        size: images a chunk; views of an image count as images.
+    Views of an image count as images. BatchNorm's running statistics move in the first run alone.
     """
 
     def __init__(self, trainer, runtime, size: int):
@@ -187,9 +177,8 @@ class Chunks:
         """
         self.images, device = images, self.runtime.device
         self.first, self.total = first, len(images) if total is None else total
-        number_of_chunks = -(-len(images) // self.size)
         self.runs, parts, state = [], [], draw_state(device)
-        for number in range(number_of_chunks):
+        for number in range(-(-len(images) // self.size)):
             once = Once(device)
             self.runs.append((state, once))
             with torch.set_grad_enabled(number == 0):  # which of them require a gradient? The graph goes at once

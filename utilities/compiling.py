@@ -11,11 +11,9 @@ MOST = 64  # graphs of one function: of training and evaluation, each size of a 
 
 
 class Compiler:
-    """Compiles networks and counts their graphs.
+    """Compiles networks and counts their graphs. Raises UserError where this machine has no compiler.
 
-    Every size of a batch gets a graph of its own: which one a batch goes through depends on nothing that came before, as resuming needs.
-
-    Raises UserError where this machine has no compiler.
+    Every size of a batch gets its own graph: which one a batch goes through depends on nothing that came before, as resuming needs.
     """
 
     def __init__(self, device: torch.device):

@@ -22,7 +22,7 @@ def _keywords(kind: type) -> tuple[bool, bool]:
 
 
 def takes_reference(kind: type) -> None:
-    """Raises UserError where criteria of the class `kind` can be handed no reference: they compare no samples, or do not name it."""
+    """Raises UserError where criteria of the class `kind` take no reference: they compare no samples, or do not name it."""
     kind = next(base for base in kind.__mro__ if base.__module__ != parametrize.__name__)  # of a criterion that learns hyperparameters
     package, _, name = kind.__module__.rpartition(".")
     if not getattr(sys.modules.get(kind.__module__), "COMPARES_SAMPLES", True):
@@ -33,12 +33,10 @@ def takes_reference(kind: type) -> None:
 
 
 def at_the_door(criterion: torch.nn.Module, args: tuple, kwargs: dict):
-    """Forward pre-hook: half-precision embeddings become float32, shapes are checked once for every criterion.
+    """Forward pre-hook of every criterion: half precision becomes float32, shapes are checked, a `MetricCriterion` gets one `Reference`.
 
-    `reference`, `reference_labels` and `own` reach a `MetricCriterion` as one `Reference`, which is the batch where none is given.
-
-    Raises ValueError where `batch` is not `(B, D)` or `labels` not `(B,)`, where these are no whole numbers, or a reference does not fit;
-    UserError for a reference that the criterion does not take.
+    Raises ValueError where `batch` is not `(B, D)`, `labels` are not `(B,)` whole numbers, or a reference does not fit; UserError for a
+    reference that the criterion does not take.
     """
     named = {**dict(zip(("batch", "labels", "reference", "reference_labels", "own"), args, strict=False)), **kwargs}
     batch, labels = named["batch"], named["labels"]
@@ -129,13 +127,8 @@ class MetricCriterion(torch.nn.Module):
         """The mined tuples as pairs."""
         return tuples.as_pairs(self.mine(batch, labels, reference))
 
-    def pair_masks(
-        self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Masks `(B, M)` of positive and negative pairs: all with the reference, or the miner's distinct ones if it has one.
-
-        A criterion on all pairs is handed a miner only under `--mine_pairs`.
-        """
+    def pair_masks(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference | None = None) -> tuple:
+        """Masks `(B, M)` of positive and negative pairs: all with the reference, or, under `--mine_pairs`, the miner's distinct ones."""
         reference = Reference.of(batch, labels) if reference is None else reference
         if self.batchminer is None:
             return reference.masks(labels)

@@ -10,7 +10,6 @@ import threading
 from utilities.numbers import OutOfRange
 
 NO_MEMORY = ("can't allocate memory", "not enough memory", "CUDA out of memory", "Storage size calculation overflowed")  # torch's words
-TOO_LARGE = "value cannot be converted to type"
 
 
 class UserError(Exception):
@@ -64,17 +63,17 @@ def too_large(error: Exception) -> str | None:
             "there is not enough memory for these sizes. Lower --bs, --embed_dim, --embed_hidden, --eval_bs, --crop_size or a count of the "
             f"loss, miner or sampler ({text[:160] or 'MemoryError'})"
         )
-    if isinstance(error, OverflowError) or TOO_LARGE in text:
+    if isinstance(error, OverflowError) or "value cannot be converted to type" in text:
         return f"a number is too large to compute with: lower the counts, scales and weights that were given ({text[:160]})"
     return None
 
 
 @contextlib.contextmanager
 def terminable():
-    """Inside, SIGTERM, with which clusters end a job, is a Ctrl-C: it raises KeyboardInterrupt. A second one kills, as ever.
+    """Inside, SIGTERM, with which clusters end a job, raises KeyboardInterrupt; a second one kills.
 
-    Python drops what is raised while it forks a worker or frees an object; an interrupt lost there is raised again. A worker that SIGTERM
-    ends is an interrupt too. Handlers stay as they are outside the main thread, or where the program handles SIGTERM already.
+    Python drops what is raised while it forks a worker or frees an object: an interrupt lost there is raised again. A worker that SIGTERM
+    ends is an interrupt too. Outside the main thread, and in a program that handles SIGTERM itself, handlers stay as they are.
     """
     from utilities.loading import lost_worker  # which raises this module's errors
 
@@ -89,6 +88,8 @@ def terminable():
         raise KeyboardInterrupt
 
     def dropped(unraisable):
+        if lost_worker(unraisable.exc_value) is not None:  # as a loader is freed; who waits for the worker is told too
+            return
         if not issubclass(unraisable.exc_type, KeyboardInterrupt):
             return before(unraisable)
         signal.signal(signal.SIGTERM, interrupt)
@@ -100,8 +101,7 @@ def terminable():
     try:
         yield
     except RuntimeError as error:
-        lost = lost_worker(error)
-        if lost is None:
+        if (lost := lost_worker(error)) is None:
             raise
         raise lost from None
     finally:
@@ -122,8 +122,7 @@ def one_line_errors(program: str = "main.py"):
         print(f"\n{program}: interrupted", file=sys.stderr)
         sys.exit(130)
     except (RuntimeError, MemoryError, OverflowError) as error:
-        line = too_large(error)
-        if line is None:
+        if (line := too_large(error)) is None:
             raise
         print(f"{program}: error: {line}", file=sys.stderr)
         sys.exit(2)

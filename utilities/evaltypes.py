@@ -10,15 +10,10 @@ LEAST = 1e-12  # of a length that is divided by
 
 
 def of_type(features: dict, evaltype: str):
-    """The embedding of one `--evaltypes` name: one of the network's, or `Combined_<a>_<b>-<w>-<w>`, weighted parts joined.
+    """The embedding of one `--evaltypes` name: one of the network's, or `Combined_<a>_<b>-<w>-<w>`.
 
-    Each part of a combination is L2-normalised, weighted (1 unless given), and the parts are concatenated. The backbone's features
-    stand for every name.
-
-    Args:
-        features: name -> `(N, D)`, arrays or tensors. The result is what they are.
-
-    Raises UserError for a name that the network does not give.
+    Each part of a combination is L2-normalised and weighted (1 unless given), and the parts are concatenated. The backbone's features stand
+    for every name. `features`: name -> `(N, D)`, arrays or tensors, and so is the result. Raises UserError for a name that is not there.
     """
     if evaltype in features:
         return features[evaltype]
@@ -46,10 +41,8 @@ def _split_names(text: str, known) -> list[str] | None:
     for name in known:
         if text == name:
             return [name]
-        if text.startswith(f"{name}_"):
-            rest = _split_names(text[len(name) + 1 :], known)
-            if rest is not None:
-                return [name, *rest]
+        if text.startswith(f"{name}_") and (rest := _split_names(text[len(name) + 1 :], known)):
+            return [name, *rest]
     return None
 
 

@@ -46,16 +46,16 @@ class SeededBatch(list):
 
 
 class EpochBatches:
-    """A sampler's batches of one epoch, all drawn before the first is loaded.
+    """A sampler's batches of one epoch, all drawn before the first is loaded: workers ask ahead, and the random stream must not depend on that.
 
-    A loader asks for batches ahead of time, the further ahead the more workers it has; were they drawn then, they and the miner
-    would share the random stream in an order that depends on `--kernels`.
+    Args:
+        iterations: batches an epoch; None: the sampler's own number.
+        views: how often a batch holds each image, augmented anew each time.
+        ranks: `utilities.ranks.Ranks` whose part of each batch is loaded; None: all of it.
     """
 
     def __init__(self, sampler, iterations: int | None = None, views: int = 1, ranks=None):
-        self.sampler, self.views = sampler, views  # a batch holds its images so often, each time augmented anew
-        self.ranks = ranks  # `utilities.ranks.Ranks` whose part of each batch is loaded; None: all of it
-        self.iterations = iterations  # batches an epoch; None: the sampler's own number
+        self.sampler, self.iterations, self.views, self.ranks = sampler, iterations, views, ranks
 
     def __len__(self):
         return self.iterations or len(self.sampler)
@@ -119,7 +119,7 @@ class SeededItems(Dataset):
             return [self.dataset[index] for index in batch] if part is None else self._part(batch, part)
 
     def _part(self, batch: SeededBatch, part: slice) -> Items:
-        """The items of a part, augmented as in the whole batch: what comes before draws, and is not loaded where the data set can do so."""
+        """The items of a part, augmented as in the whole batch: what comes before draws too, unloaded where `pass_over` is there."""
         items, passes = Items(), getattr(self.dataset, "pass_over", None)
         items.indices = list(batch)
         for place, index in enumerate(batch):
@@ -133,14 +133,11 @@ class SeededItems(Dataset):
 
 
 class Loader(DataLoader):
-    """A loader that starts its worker processes from as little memory as may be, and says in one line that one is lost."""
-
-    started = False
+    """A loader that starts its workers from as little memory as may be, and says in one line that one is lost."""
 
     def __iter__(self):
-        if self.num_workers and not (self.persistent_workers and self.started):
+        if self.num_workers and self._iterator is None:  # there are no persistent workers yet
             memory.release_freed()
-        self.started = True
         return self._telling(super().__iter__())
 
     def _telling(self, batches):
@@ -148,8 +145,7 @@ class Loader(DataLoader):
         try:
             yield from batches
         except RuntimeError as error:
-            lost = lost_worker(error)
-            if lost is None:
+            if (lost := lost_worker(error)) is None:
                 raise
             self._iterator = None
             if hasattr(batches, "_shutdown_workers"):  # while one that is lost is known to torch, each end of any process is its error
@@ -158,10 +154,7 @@ class Loader(DataLoader):
 
 
 def lost_worker(error: Exception) -> UserError | KeyboardInterrupt | None:
-    """What torch's news of a lost worker process means, which may come at any moment; None for any other error.
-
-    One that SIGTERM has ended was ended with its job: an interrupt. Else the system has ended it: a UserError.
-    """
+    """Of torch's error for a lost worker: an interrupt where SIGTERM ended it, with its job, else a UserError. None for other errors."""
     killed = _LOST.search(str(error))
     if not isinstance(error, RuntimeError) or killed is None:
         return None
@@ -189,9 +182,9 @@ def kernels(asked: int) -> int:
 def training_loader(dataset: Dataset, sampler, opt, views: int = 1, ranks=None) -> DataLoader:
     """Loader of the batches that `sampler` puts together, with so many augmented views of each image; yields `Batch`.
 
-    `ranks`: the run's processes, which load a part of each batch each. A subset that is chosen from the batch needs all of it.
+    `ranks`: the run's processes, each of which loads its part of every batch.
     """
-    ranks = None if getattr(opt, "subset_mining", None) else ranks
+    ranks = None if getattr(opt, "subset_mining", None) else ranks  # a subset is chosen from the whole batch
     return _loader(dataset, opt, opt.kernels, True, batch_sampler=EpochBatches(sampler, opt.iterations_per_epoch, views, ranks))
 
 

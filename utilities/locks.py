@@ -1,5 +1,6 @@
 """Files that one process at a time holds: run folders, searches, lines of a file of runs."""
 
+import fcntl
 import os
 import socket
 import time
@@ -11,16 +12,15 @@ from utilities.errors import UserError
 class Lock:
     """A lock on a file, which the system releases when its process ends, however it ends.
 
-    It is a POSIX record lock (`lockf`): workers that a process forks do not keep it, and within one process it excludes nobody. It reaches
-    other machines where their common disk passes such locks on (NFS 4; NFS 3 with lockd; Lustre mounted with `flock`). On a disk or
-    system without them it excludes nobody: start no two processes on one folder there.
+    A POSIX record lock (`lockf`): forked workers do not keep it, and within one process it excludes nobody. It reaches other machines where
+    their common disk passes such locks on (NFS 4; NFS 3 with lockd; Lustre mounted with `flock`). Without such locks it excludes nobody.
     """
 
     def __init__(self, path: Path):
         self.path, self._file = Path(path), None
 
     def acquire(self, wait: bool = True) -> bool:
-        """Take the lock; again is allowed. Returns False where another process has it and `wait` is not asked for. Raises UserError."""
+        """Take the lock; again is allowed. Returns False where another process has it and this one does not `wait`. Raises UserError."""
         if self._file is not None:
             return True
         try:
@@ -62,10 +62,6 @@ class Lock:
 
 def _locked(file, wait: bool) -> bool:
     """Lock an open file. False where another process has it; without waiting it is asked three times, as `holder` has it for a moment."""
-    try:
-        import fcntl
-    except ImportError:  # no such locks on this system
-        return True
     for pause in (0.05, 0.05, 0):
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

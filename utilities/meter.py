@@ -3,6 +3,7 @@
 Values stay on the device until an epoch, or a block of batches, is complete: no step waits for them.
 """
 
+import resource
 import sys
 import time
 
@@ -13,10 +14,10 @@ BLOCK = 50  # logged batches after which the device is asked for their values
 
 def statistics(criterion) -> dict:
     """The latest `stats` of a criterion and of its miner: `criterion/<name>`, `miner/<name>` -> device scalar."""
-    sources = {"criterion": criterion, "miner": getattr(criterion, "batchminer", None)}
-    return {
-        f"{prefix}/{name}": value for prefix, source in sources.items() for name, value in (getattr(source, "stats", None) or {}).items()
-    }
+    found = {}
+    for prefix, source in (("criterion", criterion), ("miner", getattr(criterion, "batchminer", None))):
+        found |= {f"{prefix}/{name}": value for name, value in (getattr(source, "stats", None) or {}).items()}
+    return found
 
 
 def learning_rates(optimizer: torch.optim.Optimizer) -> dict:
@@ -26,30 +27,19 @@ def learning_rates(optimizer: torch.optim.Optimizer) -> dict:
 
 
 def peak_memory(device: torch.device) -> float:
-    """Largest memory so far in MiB: allocated by torch on a GPU, else resident of this process (NaN where the system does not say)."""
+    """Largest memory so far in MiB: allocated by torch on a GPU, else resident of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
-    try:
-        import resource
-    except ImportError:
-        return float("nan")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (2**20 if sys.platform == "darwin" else 2**10)  # there in bytes, else in KiB
 
 
 class BatchLog:
-    """Counts the steps of a run and keeps the values of every N-th for the records; with N = 0 it only counts.
-
-    Args:
-        every: N of `--log_every`.
-        optimizer: gives the learning rates.
-        write: takes a list of (step, {name: number}).
-    """
+    """Counts a run's steps and hands the values of each `every`-th (0: of none) to `write`, as a list of (step, {name: number})."""
 
     def __init__(self, every: int = 0, optimizer: torch.optim.Optimizer | None = None, write=None):
         self.every, self.optimizer, self.write = every, optimizer, write
-        self.steps = 0
-        self._block = []
+        self.steps, self._block = 0, []
         self.start_epoch()
 
     def start_epoch(self) -> None:
@@ -82,19 +72,13 @@ class BatchLog:
 
 
 class EpochMeter:
-    """Adds up device scalars over an epoch.
-
-    Args:
-        criterion: its `stats`, and those of its `batchminer`, are averaged as `criterion/<name>` and `miner/<name>`.
-        batches: is handed every step's values.
-    """
+    """Adds up device scalars over an epoch: losses, gradient norm, `statistics` of the criterion. `batches` gets every step's values."""
 
     def __init__(self, criterion, batches: BatchLog | None = None):
         self.criterion, self.batches = criterion, batches or BatchLog()
         self.batches.start_epoch()
-        self.sums, self.counts = {}, {}
+        self.sums, self.counts, self.latest = {}, {}, None
         self.images, self.began = 0, time.monotonic()
-        self.latest = None
 
     def add(self, done) -> None:
         """Take one step's values, a `utilities.step.Done`. Its losses are recorded by name where there are several."""

@@ -1,7 +1,6 @@
 """Types of numeric flags that say what the flag allows: `type=whole(1)`, `type=number(above=0, most=1)`.
 
-The one place where a range stands. The command line, --config files, saved runs, search bounds and `select(…, flag=value)` pass values
-through it, and the help prints it.
+The command line, --config files, saved runs, search bounds and `select(…, flag=value)` pass values through it, and the help prints it.
 """
 
 import argparse
@@ -30,6 +29,9 @@ class Range:
     def __init__(self, kind: type, least=None, most=None, *, above=None, below=None, special=None, inf: bool = False):
         self.kind, self.least, self.most, self.above, self.below, self.special, self.inf = kind, least, most, above, below, special, inf
         self.__name__ = kind.__name__  # as argparse names a type
+        bound, self._digits, self._noun = (MOST_64, "", "a whole number") if kind is int else (LARGEST, "g", "a number")
+        self._low = next((value for value in (least, above) if value is not None), -bound)
+        self._high = next((value for value in (most, below) if value is not None), bound)
 
     def __call__(self, text: str):
         """The number that a text stands for."""
@@ -43,46 +45,30 @@ class Range:
     def check(self, value) -> None:
         """Raise `OutOfRange`, with the rule, for a value that the flag does not allow."""
         if not isinstance(value, numbers.Real) or isinstance(value, bool):
-            raise OutOfRange(f"must be {self._kind_of_number}")
+            raise OutOfRange(f"must be {self._noun}")
         if value == self.special or (self.inf and value == math.inf):
             return
         if self.kind is int and value != math.inf and value == value and value != int(value):
-            raise OutOfRange(f"must be {self._kind_of_number}")
-        low, high = self._limits
+            raise OutOfRange(f"must be {self._noun}")
         otherwise = (", or inf" if self.inf else "") + (f", or {self.special:g}" if self.special is not None else "")
         if not math.isfinite(value):
             raise OutOfRange(f"must be finite{otherwise}")
-        if value < low or (self.above is not None and value <= self.above):
-            raise OutOfRange(f"must be {'at least' if self.above is None else 'above'} {low:{self._digits}}{otherwise}")
-        if value > high or (self.below is not None and value >= self.below):
-            raise OutOfRange(f"must be {'at most' if self.below is None else 'below'} {high:{self._digits}}{otherwise}")
-
-    @property
-    def _digits(self) -> str:
-        return "" if self.kind is int else "g"
+        if value < self._low or (self.above is not None and value <= self.above):
+            raise OutOfRange(f"must be {'at least' if self.above is None else 'above'} {self._low:{self._digits}}{otherwise}")
+        if value > self._high or (self.below is not None and value >= self.below):
+            raise OutOfRange(f"must be {'at most' if self.below is None else 'below'} {self._high:{self._digits}}{otherwise}")
 
     @property
     def rule(self) -> str:
         """The declared bounds in words, `above 0 and at most 1`; empty where there are none."""
         if self.least is not None and self.most is not None:
-            text = f"from {self.least:g} to {self.most:{'' if self.kind is int else 'g'}}"
+            text = f"from {self.least:g} to {self.most:{self._digits}}"
         else:
             bounds = (("at least", self.least), ("above", self.above), ("at most", self.most), ("below", self.below))
             text = " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
         if text and self.inf:
             text += ", or inf"
         return f"{text}, or {self.special:g}" if self.special is not None else text
-
-    @property
-    def _limits(self) -> tuple:
-        bound = MOST_64 if self.kind is int else LARGEST
-        lower = self.least if self.least is not None else self.above
-        upper = self.most if self.most is not None else self.below
-        return (-bound if lower is None else lower), (bound if upper is None else upper)
-
-    @property
-    def _kind_of_number(self) -> str:
-        return "a whole number" if self.kind is int else "a number"
 
 
 def whole(least=None, most=None, *, special=None) -> Range:

@@ -10,17 +10,14 @@ from utilities.errors import UserError
 
 
 def parameter_groups(model, criterion, opt, further=()) -> list[dict]:
-    """Optimiser groups in which every trainable parameter stands exactly once: network, criterion, and the `further` groups of a trainer.
-
-    The network answers `param_groups(opt)`. Raises UserError for a parameter in two groups.
-    """
+    """Optimiser groups of network, criterion, and the `further` ones of a trainer. Raises UserError for a parameter in two groups."""
     groups = model.param_groups(opt) if hasattr(model, "param_groups") else [{"params": list(model.parameters()), "name": "network"}]
     if getattr(opt, "no_decay_on_bias_and_norm", False):
         groups, further = _without_decay(groups), _without_decay(further)
     groups = [group for group in [*groups, *criterion_groups(criterion, opt), *further] if group["params"]]
     if not groups:
         raise UserError(
-            "there is nothing to train: with --freeze_backbone and --embed_dim 0, take a loss or a trainer with parameters of its own"
+            "there is nothing to train: with --freeze_backbone and --embed_dim 0, take a loss or trainer with parameters of its own"
         )
     seen = set()
     for group in groups:
@@ -34,10 +31,7 @@ def parameter_groups(model, criterion, opt, further=()) -> list[dict]:
 def criterion_groups(criterion, opt, name: str = "criterion") -> list[dict]:
     """Optimiser groups of a criterion: it gives `optim_dict_list`, or `lr`; what neither covers trains at `--lr`.
 
-    The weight decay is `--loss_decay` unless a group says otherwise.
-
-    Args:
-        name: of its group; of several groups with a number behind it.
+    The weight decay is `--loss_decay` unless a group says otherwise. Several groups are called `name` with a number behind it.
     """
     own = [dict(group) for group in getattr(criterion, "optim_dict_list", None) or []]
     for group in own:
@@ -83,18 +77,12 @@ def build_optimizer(model, criterion, opt, further=()) -> torch.optim.Optimizer:
     return optimizer
 
 
-# What the state of `plateau` holds that a flag decides.
-BY_FLAGS = {"factor", "patience", "mode"}
-# Hyperparameters that one kind of optimiser alone has; adam and adamw keep the same state.
-TOLD_BY = {"betas", "alpha", "dampening"}
-
-
 @contextlib.contextmanager
 def keeping_rates(optimizer: torch.optim.Optimizer, schedule: "Schedule"):
-    """Inside, the states of optimiser and schedule are restored; what the flags changed since then is as the flags say.
+    """Inside, the states of optimiser and schedule are restored; afterwards rates and hyperparameters are those of the flags.
 
-    A rate is what the schedule makes of the flags at that epoch. Under `plateau`, which alone depends on what it saw, it is the restored one
-    times how much the flag changed.
+    A rate is what the schedule makes of the flags at that epoch; under `plateau`, which depends on what it saw, the restored one times the
+    change of the flag.
     """
     wanted = [{name: value for name, value in group.items() if name not in ("params", "lr")} for group in optimizer.param_groups]
     yield
@@ -106,53 +94,44 @@ def keeping_rates(optimizer: torch.optim.Optimizer, schedule: "Schedule"):
 
 
 def fitting(state: dict, optimizer: torch.optim.Optimizer) -> dict:
-    """A saved optimiser state for an optimiser that may be of another kind. Of another kind only the rates are kept, and a line says so.
-
-    RMSprop with momentum and without are two kinds: they keep different state.
-    """
-    before, now = state["param_groups"], optimizer.param_groups
+    """A saved optimiser state for an optimiser that may be of another kind: then only the rates are kept, and a line says so."""
+    before, now, fresh = state["param_groups"], optimizer.param_groups, {**optimizer.state_dict(), "state": {}}
     names = [[group.get("name") for group in groups] for groups in (before, now)]
-    if names[0] != names[1] and None not in names[0] + names[1] and sorted(_all(before)) == list(range(sum(len(g["params"]) for g in now))):
+    numbers = sorted(number for group in before for number in group["params"])
+    if names[0] != names[1] and None not in names[0] + names[1] and numbers == list(range(sum(len(g["params"]) for g in now))):
         print("the optimiser's groups have changed: its means over gradients and its rates begin anew")
-        return {"state": {}, "param_groups": optimizer.state_dict()["param_groups"]}
+        return fresh
     if len(before) != len(now) or all(_kind(a) == _kind(b) for a, b in zip(before, now, strict=True)):
         return state
     print("--optim has changed: its means over gradients begin anew")
-    rates = [{name: group[name] for name in ("lr", "initial_lr")} for group in before]
-    groups = optimizer.state_dict()["param_groups"]
-    return {"state": {}, "param_groups": [{**group, **rate} for group, rate in zip(groups, rates, strict=True)]}
+    for group, saved in zip(fresh["param_groups"], before, strict=True):
+        group.update(lr=saved["lr"], initial_lr=saved["initial_lr"])
+    return fresh
 
 
 def check_state(optimizer: torch.optim.Optimizer) -> None:
-    """Raise ValueError where the restored state of a parameter is not what the optimiser keeps: torch looks at it in its next step alone."""
+    """Raise ValueError where the restored state of a parameter is not what the optimiser keeps: torch looks at it only in its next step."""
     for group in optimizer.param_groups:
         needed = {"step", "exp_avg", "exp_avg_sq"} if "betas" in group else {"step", "square_avg"} if "alpha" in group else set()
         needed |= {"momentum_buffer"} if "alpha" in group and group.get("momentum") else set()
         for parameter in group["params"]:
-            state = optimizer.state.get(parameter)
-            if state and not (needed <= set(state) and all(isinstance(state[name], torch.Tensor) for name in needed)):
+            state = optimizer.state.get(parameter) or {}
+            if state and not all(isinstance(state.get(name), torch.Tensor) for name in needed):
                 raise ValueError(f"the state of a parameter lacks one of {', '.join(sorted(needed))}")
-            for name, value in (state or {}).items():
+            for name, value in state.items():
                 if isinstance(value, torch.Tensor) and value.shape != (() if name == "step" else parameter.shape):
                     raise ValueError(f"{name} has the shape {tuple(value.shape)}, its parameter {tuple(parameter.shape)}")
 
 
-def _all(groups: list[dict]) -> list:
-    """The numbers of the parameters of saved groups."""
-    return [number for group in groups for number in group["params"]]
-
-
 def _kind(group: dict) -> tuple:
-    return TOLD_BY & set(group), bool(group.get("momentum")) and "alpha" in group
+    """What tells kinds of optimisers apart by their state: that of adam and adamw is the same, that of rmsprop another with momentum."""
+    return {"betas", "alpha", "dampening"} & set(group), bool(group.get("momentum")) and "alpha" in group
 
 
 class Warmup:
-    """In the first epochs each step goes at the schedule's rates times a factor that rises linearly, to 1 in the last of these steps.
+    """In the first `epochs` epochs of `batches` steps each step goes at the schedule's rates times a factor that rises linearly to 1.
 
-    The rates themselves are the schedule's throughout, whatever it looks at; `optimizer.warmup` is the latest factor, for the records.
-
-    Args:
-        epochs: how many. batches: steps an epoch.
+    Between steps the rates are the schedule's own; `optimizer.warmup` is the latest factor, for the records.
     """
 
     def __init__(self, epochs: int, batches: int):
@@ -167,43 +146,34 @@ class Warmup:
         """Inside, the optimiser goes at the rates of the next step."""
         self.steps += 1
         optimizer.warmup = min(self.steps / self.total, 1.0) if self.total else 1.0
-        if optimizer.warmup == 1:
-            yield
-            return
         rates = [group["lr"] for group in optimizer.param_groups]
         for group in optimizer.param_groups:
             group["lr"] = group["lr"] * optimizer.warmup
-        try:
-            yield
-        finally:
-            for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate
+        yield
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
 
 
 class Schedule:
-    """The learning-rate schedule; `step(scores)` once an epoch. Only `plateau` looks at the scores.
+    """The learning-rate schedule; `step(scores)` once an epoch.
 
-    Args:
-        scheduler: `LambdaLR`, whose rates are those of the flags times a factor of the epoch, or `ReduceLROnPlateau`.
-        watch: the `Selection` whose metric `plateau` looks at, else None.
+    `scheduler`: `LambdaLR`, the rates of the flags times a factor of the epoch; or `ReduceLROnPlateau`, by the `Selection` `watch`.
     """
 
     def __init__(self, scheduler, watch=None):
-        self.scheduler = scheduler
-        self.watch = watch
+        self.scheduler, self.watch = scheduler, watch
 
     def step(self, scores: dict) -> None:
         """End an epoch. `scores`: split -> {metric: value}, empty where the epoch was not evaluated."""
         if self.watch is None:
             self.scheduler.step()
-            return
-        if scores:
+        elif scores:
             self.scheduler.step(self.watch.value(scores))
 
     def state_dict(self) -> dict:
-        """How far the schedule is; what it does stands in the flags, so that a run may go on with others."""
+        """How far the schedule is. What the flags decide is left out, so that a run may go on with others."""
         state = self.scheduler.state_dict()
-        names = {"last_epoch"} if self.watch is None else set(state) - BY_FLAGS
+        names = {"last_epoch"} if self.watch is None else set(state) - {"factor", "patience", "mode"}
         return {name: state[name] for name in names if isinstance(state[name], (int, float, str, list, bool, type(None)))}
 
     def load_state_dict(self, state: dict) -> None:

@@ -34,11 +34,8 @@ def build(package: str, class_name: str | None, kwargs: list[str] | None, **defa
         module = importlib.import_module(f"pytorch_metric_learning.{package}")
     except ImportError as error:
         raise UserError(f"pytorch_metric_learning.{package} cannot be imported ({error}): pip install pytorch-metric-learning") from error
-    classes = {
-        name: member
-        for name, member in vars(module).items()
-        if inspect.isclass(member) and not name.startswith(("_", "Base")) and not name.endswith("Mixin")
-    }
+    members = inspect.getmembers(module, inspect.isclass)
+    classes = {name: member for name, member in members if not name.startswith(("_", "Base")) and not name.endswith("Mixin")}
     kind = f"class of pytorch_metric_learning.{package}"
     if class_name is None:
         raise UserError(f"no {kind} is named: give one with --{'loss' if package == 'losses' else 'miner'}_pml_class")

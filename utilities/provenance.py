@@ -20,12 +20,12 @@ OURS = (":(glob)*.py", *(f":(glob){folder}/*.py" for folder in PLUG_INS))  # new
 
 
 def describe(weights: str | None = None, project: Path = PROJECT) -> dict:
-    """Commit, files of `project` that are not what it holds, packages, and the hash of the file `weights` that the network began with.
+    """What environment.yaml says of code, packages and weights.
 
     Returns:
         packages: name -> version. git_commit: with `-dirty` where a file of it is changed; None where there is no git.
-        changed_files, untracked_files: name -> SHA-256 (None: gone) of what git does not have as it is; of new files those alone that are
-        Python, in the root and the plug-in folders, and that git is not told to ignore. weights_sha256: None without a file.
+        changed_files, untracked_files: name -> SHA-256 (None: gone) of what differs from the commit; of new files the Python ones in the
+        root and the plug-in folders alone. weights_sha256: of the file that the network began with; None without one.
     """
     return {
         "packages": packages(),
@@ -72,7 +72,7 @@ def _hashes(project: Path, listed: str | None) -> dict | None:
 def _git(project: Path, *words: str) -> str | None:
     """What git says; None where it says no."""
     try:
-        told = subprocess.run(["git", "-C", project, *words], capture_output=True, timeout=10)
+        told = subprocess.run(["git", "-C", project, *words], capture_output=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return os.fsdecode(told.stdout).encode("utf-8", "replace").decode() if told.returncode == 0 else None
+    return os.fsdecode(told.stdout).encode("utf-8", "replace").decode()

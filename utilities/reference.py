@@ -23,23 +23,15 @@ class Reference:
 
     @classmethod
     def of(cls, batch, labels, reference=None, reference_labels=None, own=None) -> "Reference":
-        """The reference that a caller gave beside `batch` `(B, D)` and `labels` `(B,)`; without one the batch itself.
-
-        Raises ValueError where shapes do not fit.
-        """
+        """What is given beside `batch` `(B, D)` and `labels` `(B,)`, else the batch itself. ValueError for shapes that do not fit."""
         if isinstance(reference, Reference):
             return reference
         if reference is None:
             if reference_labels is not None or own is not None:
                 raise ValueError("reference_labels and own belong to a reference: give reference too")
             return cls(batch, labels, torch.arange(len(batch), device=batch.device), True)
-        if (
-            reference_labels is None
-            or reference.ndim != 2
-            or reference.shape[1] != batch.shape[1]
-            or reference_labels.shape != reference.shape[:1]
-        ):
-            given = None if reference_labels is None else tuple(reference_labels.shape)
+        given = None if reference_labels is None else tuple(reference_labels.shape)
+        if reference.ndim != 2 or reference.shape[1] != batch.shape[1] or given != tuple(reference.shape[:1]):
             raise ValueError(f"reference is {tuple(reference.shape)}, reference_labels {given}: expected (M, {batch.shape[1]}) and (M,)")
         own = torch.full_like(labels, -1) if own is None else own.to(device=batch.device, dtype=torch.long)
         if own.shape != labels.shape:
@@ -54,12 +46,6 @@ class Reference:
         """`function` of `batch` `(B, D)`, and the reference with `function` of its embeddings; computed once where they are the same."""
         done = function(batch)
         return done, dataclasses.replace(self, embeddings=done if self.plain else function(self.embeddings))
-
-    def are_own(self) -> torch.Tensor:
-        """Boolean `(B, M)`: is it the anchor's own image?"""
-        if self.plain:
-            return torch.eye(len(self), dtype=torch.bool, device=self.own.device)
-        return self.own[:, None] == torch.arange(len(self), device=self.own.device)
 
     def masks(self, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Boolean `(B, M)` masks of the positives and of the negatives of anchors with `labels` `(B,)`."""

@@ -22,24 +22,20 @@ from utilities.numbers import OutOfRange, Range
 def unknown(kind: str, name: str, available) -> UnknownName:
     """The one sentence for a name that does not exist: what was asked, the nearest match, what there is."""
     available = sorted(available)
+    return UnknownName(f"unknown {kind} {name!r}.{did_you_mean(name, available)} Available: {', '.join(available)}.")
+
+
+def did_you_mean(name: str, available) -> str:
+    """` Did you mean 'margin'?` of the nearest name, empty where none is near."""
     nearest = difflib.get_close_matches(str(name), available, n=1)
-    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
-    return UnknownName(f"unknown {kind} {name!r}.{hint} Available: {', '.join(available)}.")
+    return f" Did you mean {nearest[0]!r}?" if nearest else ""
 
 
 class Registry:
-    """The plug-ins of one folder.
-
-    Args:
-        package: the folder's name, e.g. `"criteria"`.
-        kind: what a plug-in is called in messages, e.g. `"loss"`.
-        role: of the flags that a plug-in declares, unless it says otherwise.
-    """
+    """The plug-ins of the folder `package`, `"criteria"`; messages call one `kind`, `"loss"`; `role` is that of its flags."""
 
     def __init__(self, package: str, kind: str, role: roles.Role = roles.METHOD):
-        self.package = package
-        self.kind = kind
-        self.role = role
+        self.package, self.kind, self.role = package, kind, role
 
     @property
     def folder(self) -> Path:
@@ -67,14 +63,12 @@ class Registry:
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Let every plug-in declare its flags in a group of its own; before them the helpers (`_*.py`), for what several plug-ins read."""
-        helpers = sorted(m.name for m in pkgutil.iter_modules([str(self.folder)]) if m.name.startswith("_"))
-        for name in helpers + self.names():
+        names = sorted((m.name for m in pkgutil.iter_modules([str(self.folder)])), key=lambda name: (not name.startswith("_"), name))
+        for name in names:
             module = importlib.import_module(f"{self.package}.{name}")
             if hasattr(module, "add_arguments"):
-                title = f"all of {self.package}" if name in helpers else f"{self.kind} {name}"
-                group = parser.add_argument_group(title)
-                group.role = self.role
-                module.add_arguments(group)
+                title = f"all of {self.package}" if name.startswith("_") else f"{self.kind} {name}"
+                module.add_arguments(roles.group(parser, title, self.role))
 
     def flags(self, name: str | None = None) -> set[str]:
         """The names of the flags that all of the folder declare, or one of its plug-ins alone."""
@@ -89,15 +83,13 @@ class Registry:
         """The namespace that a plug-in reads: declared defaults, over them `opt`, over them `flags`.
 
         So a foreign program that has no command line can say `select("triplet", loss_triplet_margin=.1)`.
-        Raises UserError for a flag that neither the folder nor the shared flags declare, and for a value that is no choice or
-        out of the flag's range.
+        Raises UserError for an undeclared flag, and for a value that is no choice or out of its flag's range.
         """
         defaults, choices, ranges = _declared(self.package, self.kind, tuple(self.names()))
         known = set(defaults) | set(vars(opt) if opt is not None else ()) | shared_flags.DERIVED
         for flag in flags:
             if flag not in known:
-                nearest = difflib.get_close_matches(flag, known, n=1)
-                raise UserError(f"unknown flag {flag!r}." + (f" Did you mean {nearest[0]!r}?" if nearest else ""))
+                raise UserError(f"unknown flag {flag!r}.{did_you_mean(flag, known)}")
         complete = opt
         if opt is None or flags or not all(hasattr(opt, flag) for flag in defaults):
             complete = argparse.Namespace() if opt is None else copy.copy(opt)

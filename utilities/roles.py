@@ -1,7 +1,7 @@
 """The role of a flag: what resume, reproduction, grouping, search and tables may do with it.
 
-A role is declared with the flag: that of a group (`group.role = DATA`) holds for its flags, unless a flag says otherwise for itself
-(`group.add_argument("--kernels", …).role = PLACE`). What a plug-in declares is of the method, or of the data in datasets/.
+A flag has the role of its group (`group.role = DATA`) or its own (`group.add_argument("--kernels", …).role = PLACE`). What a plug-in
+declares is of the method, or of the data in datasets/.
 """
 
 import dataclasses
@@ -60,6 +60,13 @@ class Roles(dict):
     def having(self, **rules) -> set[str]:
         """The declared flags whose role has these values, such as `having(change=False)`."""
         return {flag for flag, role in self.items() if all(getattr(role, rule) == value for rule, value in rules.items())}
+
+
+def group(parser, title: str, role: Role):
+    """A new argument group of `parser` for flags of one role."""
+    added = parser.add_argument_group(title)
+    added.role = role
+    return added
 
 
 def of(parser, default: Role | None = None) -> Roles:

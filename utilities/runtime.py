@@ -1,6 +1,7 @@
 """Where and how a step runs: device, precision, gradient clipping, seeds. On one CPU in float32 its methods do next to nothing."""
 
 import contextlib
+import functools
 import random
 
 import numpy as np
@@ -49,25 +50,11 @@ def set_random_states(states: dict) -> None:
         torch.cuda.set_rng_state_all(states["cuda"])
 
 
-@contextlib.contextmanager
-def _without_tf32():
-    torch.backends.cuda.matmul.allow_tf32 = False
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = True
-
-
 class Runtime:
     """Owns device, precision, clipping and the optimiser step. Making one changes nothing outside it; `begin` does.
 
-    Args:
-        opt: reads `gpu`, `precision`, `clip_grad_norm`, `seed`, `channels_last`, `compile`, `tf32`, `sync_bn`.
-
-    Attributes:
-        ranks: which of the run's processes this is, under torchrun.
-
-    Raises UserError for what several processes cannot do.
+    Reads `gpu`, `precision`, `clip_grad_norm`, `seed`, `channels_last`, `compile`, `tf32`, `sync_bn` of `opt`. `ranks`: which of the run's
+    processes this is, under torchrun. Raises UserError for what several processes cannot do.
     """
 
     def __init__(self, opt):
@@ -76,7 +63,8 @@ class Runtime:
         self.sync_bn = self._syncs(opt)
         self.clip_grad_norm = opt.clip_grad_norm
         dtype = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[opt.precision]
-        self._autocast = contextlib.nullcontext if dtype is None else lambda: torch.autocast(self.device.type, dtype=dtype)
+        # autocast(): context of the forward pass in the chosen precision
+        self.autocast = contextlib.nullcontext if dtype is None else functools.partial(torch.autocast, self.device.type, dtype=dtype)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=dtype == torch.float16)
         self.channels_last, self.compiles = getattr(opt, "channels_last", False), getattr(opt, "compile", False)
         self.tf32 = getattr(opt, "tf32", False) and self.device.type == "cuda"
@@ -86,16 +74,13 @@ class Runtime:
         self.start_epoch(0)
 
     def begin(self) -> "Runtime":
-        """Make this process that of a run: seed all generators, deterministic cuDNN, on a CPU keep freed memory. Returns itself.
-
-        Of several processes none goes on before all have read their flags, which a folder holds that the first one is about to write.
-        """
-        self.ranks.wait()
+        """Make this process that of a run: seed all generators, deterministic cuDNN, on a CPU keep freed memory. Returns itself."""
+        self.ranks.wait()  # until all have read their flags: the first process is about to write the folder that holds them
         seed_everything(self.seed)
         torch.backends.cudnn.deterministic = True
         if self.device.type == "cuda":
             torch.backends.cuda.matmul.allow_tf32 = self.tf32
-        if self.device.type == "cpu":
+        else:
             memory.keep_freed()
         return self
 
@@ -112,9 +97,7 @@ class Runtime:
         if not getattr(opt, "sync_bn", False):
             return False
         if self.device.type != "cuda":
-            raise UserError(
-                "--sync_bn needs GPUs, and there is no CUDA device here: leave it out, or take a _frozen network, which has no batch statistics"
-            )
+            raise UserError("--sync_bn needs GPUs, and there is no CUDA device here: leave it out, or take a _frozen network")
         return self.ranks.size > 1
 
     @staticmethod
@@ -135,12 +118,8 @@ class Runtime:
             return f"{self.device} ({torch.cuda.get_device_name(self.device)}){among}"
         return f"cpu ({torch.get_num_threads()} threads; no CUDA device here){among}"
 
-    def autocast(self):
-        """Context of the forward pass in the chosen precision; a null context in float32."""
-        return self._autocast()
-
     def place(self, network: torch.nn.Module) -> torch.nn.Module:
-        """The network itself, on this runtime's device, in its order in memory, compiled where that is asked for; its state's names stay."""
+        """The network itself, on this device, under `--channels_last` and `--compile` as they ask; its state's names stay."""
         if self.sync_bn:
             network = torch.nn.SyncBatchNorm.convert_sync_batchnorm(network)
         network.to(self.device)
@@ -150,15 +129,21 @@ class Runtime:
             self.compiler.compile(network)
         return network
 
+    @contextlib.contextmanager
     def exact_products(self):
         """Context of mining and loss: under `--tf32` their products are float32's. Those of the loss's backward pass are not."""
-        return _without_tf32() if self.tf32 else contextlib.nullcontext()
+        if self.tf32:
+            torch.backends.cuda.matmul.allow_tf32 = False
+        try:
+            yield
+        finally:
+            if self.tf32:
+                torch.backends.cuda.matmul.allow_tf32 = True
 
     def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor on this runtime's device, copied without waiting where the memory is pinned; images in the network's order in memory."""
-        if self.channels_last and tensor.ndim == 4:
-            return tensor.to(self.device, non_blocking=True, memory_format=torch.channels_last)
-        return tensor.to(self.device, non_blocking=True)
+        layout = torch.channels_last if self.channels_last and tensor.ndim == 4 else torch.preserve_format
+        return tensor.to(self.device, non_blocking=True, memory_format=layout)
 
     def full(self, output):
         """Outputs as mining and loss take them: half precision raised to float32, of a dict each entry."""
@@ -182,27 +167,24 @@ class Runtime:
         Raises NonFiniteLoss, on a GPU up to `CHECK_EVERY` steps late, with the step at which it began.
         """
         self._step += 1
-        self._note(loss.detach())
+        first = ~torch.isfinite(loss.detach()) & (self._bad_step < 0)
+        self._bad_step = torch.where(first, self._step, self._bad_step)
+        self._bad_value = torch.where(first, loss.detach(), self._bad_value)
         if self._step % self._check_every == 0:
             self.check_finite()
         optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()
         for backward in further:
             backward()
-        self.ranks.mean_([p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None])
-        self.scaler.unscale_(optimizer)
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        self.ranks.mean_([p.grad for p in parameters])
+        self.scaler.unscale_(optimizer)
         norm = torch.nn.utils.get_total_norm([p.grad for p in parameters])
         if self.clip_grad_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(parameters, self.clip_grad_norm, norm)
         self.scaler.step(optimizer)
         self.scaler.update()
         return norm
-
-    def _note(self, loss: torch.Tensor) -> None:
-        first = ~torch.isfinite(loss) & (self._bad_step < 0)
-        self._bad_step = torch.where(first, self._step, self._bad_step)
-        self._bad_value = torch.where(first, loss, self._bad_value)
 
     def check_finite(self) -> None:
         """Raise NonFiniteLoss if the loss was NaN or infinite at any step of this epoch."""

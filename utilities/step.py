@@ -9,13 +9,12 @@ from utilities.chunks import Chunks, running_statistics, uses_batch_statistics
 from utilities.errors import UserError
 from utilities.optimisers import Warmup
 from utilities.parts import Parts
-from utilities.phases import RestingBackbone
 
 METRIC_LOSS = "metric_loss"  # a trainer's loss to which memory and regularisers are added
 
 
 class Done(NamedTuple):
-    """What a step leaves behind, all on the device: the minimised sum `loss`, its parts by name, the gradient's norm; and how many images."""
+    """What a step leaves on the device: the minimised sum `loss`, its parts by name, the gradient's norm; and the number of images."""
 
     loss: torch.Tensor
     losses: dict
@@ -37,6 +36,34 @@ def parse_weights(words: list[str]) -> dict[str, float]:
     return weights
 
 
+class RestingBackbone:
+    """In the first `epochs` the network's `backbone` rests: no gradients, evaluation mode, its statistics and dropout too.
+
+    Raises UserError where there is no backbone, or nothing but it.
+    """
+
+    def __init__(self, network: torch.nn.Module, epochs: int):
+        self.backbone, self.epochs, self.resting = getattr(network, "backbone", None), epochs, []
+        if epochs and self.backbone is None:
+            raise UserError(f"--warmup_head_epochs {epochs}: the network does not say what its backbone is (attribute `backbone`)")
+        if epochs and not set(network.parameters()) - set(self.backbone.parameters()):
+            raise UserError(f"--warmup_head_epochs {epochs}: --embed_dim 0 leaves no layers behind the backbone that could train")
+
+    def end(self) -> None:
+        """Wake what rested."""
+        for parameter in self.resting:
+            parameter.requires_grad_(True)
+        self.resting = []
+
+    def begin(self, epoch: int) -> None:
+        """Let it rest, where `epoch`, counted from 1, is one of the first."""
+        if epoch <= self.epochs:
+            self.resting = [parameter for parameter in self.backbone.parameters() if parameter.requires_grad]
+            for parameter in self.resting:
+                parameter.requires_grad_(False)
+            self.backbone.eval()
+
+
 def build_step(opt, trainer, optimizer, runtime, sampler, average=None) -> "Step":
     """The step that the flags ask for. `average`: of the network's weights, under `--ema_decay`."""
     if average is not None:
@@ -52,35 +79,20 @@ class Step:
     """`step(batch)`: one optimiser step on a batch.
 
     Args:
-        trainer: what happens in a step; see `trainers`.
-        optimizer: of all its networks and its criterion.
-        runtime: where and how.
+        optimizer: of all the trainer's networks and its criterion.
         sampler: is handed the batch's embeddings.
         weights: name -> weight of a loss in the sum, as `--loss_weights` asks; else the trainer's own, else 1.
         chunk_size: images that go through the network at once, see `utilities.chunks`; 0: the whole batch.
-        warmup: of the rates. resting: of the backbone.
-        average: of the network's weights, a `trainers._averaging.MovingAverage`, moved after each step.
+        average: of the network's weights, a `trainers._averaging.MovingAverage`.
 
     Attributes:
         evaluated: the network that is measured, the average where there is one.
-        parts: what checkpoints hold of the step, by name: `model` is what is measured, `trained`, under an average, what is trained.
+        parts: name -> what checkpoints hold: `model` is what is measured; under an average `trained` is what is trained.
 
     Raises UserError for a weight of a loss that the trainer says it does not have.
     """
 
-    def __init__(
-        self,
-        trainer,
-        optimizer,
-        runtime,
-        sampler,
-        weights: dict[str, float],
-        chunk_size: int = 0,
-        *,
-        warmup=None,
-        resting=None,
-        average=None,
-    ):
+    def __init__(self, trainer, optimizer, runtime, sampler, weights: dict, chunk_size=0, *, warmup=None, resting=None, average=None):
         self.trainer, self.optimizer, self.runtime, self.sampler = trainer, optimizer, runtime, sampler
         self.chunks, self.way_back = Chunks(trainer, runtime, chunk_size), ()
         self.parts_of_batch = Parts(trainer, runtime, self.chunks)
@@ -114,19 +126,16 @@ class Step:
             self.runtime.say_once(
                 f"--chunk_size {self.chunks.size}: BatchNorm takes its batch statistics from each chunk, not from the batch, and its running ones move once a chunk"
             )
-        self._say_whose_statistics()
+        if self.runtime.ranks.size > 1 and not self.runtime.sync_bn and uses_batch_statistics(self.trainer):
+            self.runtime.say_once(
+                f"torchrun, {self.runtime.ranks.size} processes: BatchNorm takes its batch statistics from each process's part of the batch, "
+                "not from the batch: numbers differ from those of one process (on GPUs --sync_bn takes them from the batch; _frozen networks "
+                "take none)"
+            )
         trained = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
         lost = next((name for name, p in self.trainer.named_parameters() if p.requires_grad and id(p) not in trained), None)
         if lost is not None:
             raise UserError(f"the trainer's parameter {lost} requires a gradient and is in no optimiser group: return it from param_groups")
-
-    def _say_whose_statistics(self) -> None:
-        ranks = self.runtime.ranks
-        if ranks.size > 1 and not self.runtime.sync_bn and uses_batch_statistics(self.trainer):
-            self.runtime.say_once(
-                f"torchrun, {ranks.size} processes: BatchNorm takes its batch statistics from each process's part of the batch, not from the batch: "
-                "numbers differ from those of one process (on GPUs --sync_bn takes them from the batch; _frozen networks take none)"
-            )
 
     def end_epoch(self) -> None:
         """End an epoch: raise NonFiniteLoss where a loss was none, and give all processes the same running statistics."""
@@ -152,7 +161,7 @@ class Step:
     def _outputs(self, images: torch.Tensor, total: int) -> dict:
         """The trainer's outputs in full precision; `way_back`: what puts their gradient through the network after the loss's own backward.
 
-        `images`: those of the batch's `total`, or this process's part of them.
+        `images`: all `total` of the batch, or this process's part of them.
         """
         ranks = self.runtime.ranks
         if ranks.cuts(total):
@@ -167,10 +176,7 @@ class Step:
         return self.runtime.full(outputs)
 
     def forward(self, batch) -> tuple[dict, dict, torch.Tensor]:
-        """The outputs in full precision, the losses by name, and their weighted sum.
-
-        Raises UserError for a weight of a loss that the trainer does not have.
-        """
+        """The outputs in full precision, the losses by name, their weighted sum. Raises UserError for a weight of no loss."""
         total = len(batch.indices)
         batch = batch._replace(labels=self.runtime.to_device(batch.labels))
         if len(batch.labels) < total:

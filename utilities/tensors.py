@@ -49,7 +49,7 @@ def take_pairs(matrix: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) 
 
 
 def pair_distances(
-    x: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, squared: bool = False, y: torch.Tensor | None = None
+    x: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, squared=False, y: torch.Tensor | None = None
 ) -> torch.Tensor:
     """Distances `(T,)` between rows `x[rows]` and `y[columns]` (default of `y`: `x`).
 
@@ -73,13 +73,10 @@ def masked_logsumexp(values: torch.Tensor, mask: torch.Tensor, with_zero: bool =
 
     A row whose mask is empty gives 0 (with zero gradient) rather than -inf: callers leave such rows out.
     """
-    lowest = torch.finfo(values.dtype).min
-    values = values.masked_fill(~mask, lowest)
+    values = values.masked_fill(~mask, torch.finfo(values.dtype).min)
     if with_zero:
-        values = torch.cat([values, values.new_zeros(*values.shape[:-1], 1)], dim=-1)
-        return torch.logsumexp(values, dim=-1)
-    result = torch.logsumexp(values, dim=-1)
-    return torch.where(mask.any(-1), result, 0.0)
+        return torch.logsumexp(torch.cat([values, values.new_zeros(*values.shape[:-1], 1)], dim=-1), dim=-1)
+    return torch.where(mask.any(-1), torch.logsumexp(values, dim=-1), 0.0)
 
 
 def chosen_uniformly(mask: torch.Tensor) -> torch.Tensor:

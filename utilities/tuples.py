@@ -37,10 +37,7 @@ def positive_mask(labels: torch.Tensor) -> torch.Tensor:
 
 
 def from_user(tuples, device) -> "Triplets | Pairs":
-    """What a miner returned as `Triplets` or `Pairs`: a list of `(a, p, n)` from a user's own miner is accepted.
-
-    Raises TypeError for anything else.
-    """
+    """What a miner returned as `Triplets` or `Pairs`, also a list of `(a, p, n)`. Raises TypeError for anything else."""
     if isinstance(tuples, (Triplets, Pairs)):
         return tuples
     if isinstance(tuples, tuple) and all(isinstance(part, torch.Tensor) for part in tuples) and len(tuples) in (3, 4):
@@ -52,22 +49,18 @@ def from_user(tuples, device) -> "Triplets | Pairs":
 
 
 class Taken:
-    """A miner as criteria see it: what it returns is `Triplets`, `Pairs` or sets, a list of `(a, p, n)` included. The rest is the miner's."""
+    """A miner as criteria see it: it returns `Triplets`, `Pairs` or sets, whatever form the miner gives. All else is the miner's."""
 
     def __init__(self, miner):
         self.miner = miner
 
     def __call__(self, batch: torch.Tensor, labels: torch.Tensor, reference=None):
-        """The miner's tuples, mined without a graph; positives and negatives are rows of `reference` (default: of the batch).
-
-        Raises TypeError where they are no tuples, UserError where a user's miner takes no reference.
-        """
+        """The miner's tuples, of rows of `reference` (default: the batch). TypeError for no tuples, UserError for a refused reference."""
         compared = {}
         if reference is not None and not reference.plain:
             if "reference" not in inspect.signature(self.miner).parameters:
-                raise UserError(
-                    f"the miner {type(self.miner).__name__} takes no reference: its call lacks reference, reference_labels and own"
-                )
+                kind = type(self.miner).__name__
+                raise UserError(f"the miner {kind} takes no reference: its call lacks reference, reference_labels and own")
             compared = {"reference": reference.embeddings.detach(), "reference_labels": reference.labels, "own": reference.own}
         with torch.no_grad():
             mined = self.miner(batch.detach(), labels, **compared)
@@ -85,21 +78,13 @@ def _not_sets(tuples) -> None:
 
 
 def as_pairs(tuples: "Triplets | Pairs") -> Pairs:
-    """Triplets become pairs with their multiplicity: every triplet gives one positive and one negative pair.
-
-    Raises UserError for the sets of a set miner, as `as_triplets` does.
-    """
+    """Every triplet becomes one positive and one negative pair. Raises UserError for the sets of a set miner, as `as_triplets` does."""
     _not_sets(tuples)
-    if isinstance(tuples, Pairs):
-        return tuples
-    return Pairs(tuples.anchors, tuples.positives, tuples.anchors, tuples.negatives)
+    return tuples if isinstance(tuples, Pairs) else Pairs(tuples.anchors, tuples.positives, tuples.anchors, tuples.negatives)
 
 
 def as_triplets(tuples: "Triplets | Pairs") -> Triplets:
-    """Pairs become triplets by joining on the anchor: every positive pair meets every negative pair of its anchor.
-
-    The number of triplets is the one size that is asked of the device.
-    """
+    """Pairs become triplets: every positive pair meets every negative pair of its anchor. Their number is asked of the device."""
     _not_sets(tuples)
     if isinstance(tuples, Triplets):
         return tuples
@@ -131,10 +116,7 @@ class Sets(NamedTuple):
 
 
 def spread(counts: torch.Tensor, total: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Owner i occurs `counts[i]` times, numbered from 0: `(owners, numbers)`, each `(total,)`.
-
-    `total`, the sum of `counts`, is the one size that is asked of the device, where it is not given.
-    """
+    """Owner i occurs `counts[i]` times, numbered from 0: `(owners, numbers)`, each `(total,)`; `total` is asked of the device if unset."""
     total = int(counts.sum()) if total is None else total
     owners = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts, output_size=total)
     before = torch.cumsum(counts, 0) - counts
@@ -196,16 +178,14 @@ class Classes:
 
     def positives(self, anchors: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
         """The `numbers`-th positive (0 to `n_positives` - 1) of each of `anchors` `(T,)`; arbitrary where there is none."""
-        places = self.starts[anchors] + (self.after_own[anchors] + numbers) % self.counts[anchors].clamp(min=1)
-        return self._at(places)
+        return self._at(self.starts[anchors] + (self.after_own[anchors] + numbers) % self.counts[anchors].clamp(min=1))
 
     def negatives(self, anchors: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
         """The `numbers`-th negative (0 to `n_negatives` - 1) of each of `anchors` `(T,)`; arbitrary where there is none."""
         block = self.starts[anchors], self.counts[anchors]
         if self.reference is None:
             return self._at(_past(numbers, *block))
-        own = self.own_ranks[anchors], self.own_negative[anchors]
-        return self._at(_past_both(numbers, block, own))
+        return self._at(_past_both(numbers, block, (self.own_ranks[anchors], self.own_negative[anchors])))
 
     def _at(self, places: torch.Tensor) -> torch.Tensor:
         return self.order[places.clamp(max=len(self.order) - 1)]
@@ -221,10 +201,7 @@ class Classes:
         return self.negatives(anchors, below(self.n_negatives[anchors]))
 
     def draw_strangers(self, anchors: torch.Tensor, negatives: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """A uniformly drawn sample of the class of neither `anchors` `(T,)` nor `negatives` `(T,)` of the reference.
-
-        And where there is one, boolean `(T,)`; elsewhere the sample is arbitrary. An anchor's own image is of its class here.
-        """
+        """Uniform samples of the class of neither `anchors` nor `negatives` `(T,)`, and `(T,)`: is there one? Else it is arbitrary."""
         starts, counts = self._block(self.others[negatives])
         block = self.starts[anchors], self.counts[anchors]
         other = starts, torch.where(starts == block[0], counts - block[1], counts)  # one class, or none of the anchor's: skipped once

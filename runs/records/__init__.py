@@ -1,8 +1,4 @@
-"""Records of a run: rows go to every sink alike. A sink is a file of this folder; one that is off takes nothing.
-
-A row is one value of one metric in one epoch, or, with --log_every, of one batch. Sinks have `write(rows)`, `write_batches(rows)`,
-`cut(epoch, step)` (drop what came after, on resume), `arrays(epoch, split, values)`, `picture(epoch, name, path)`,
-`selected(rule, epoch, values)`, `best(selected, files)` and `close()`.
+"""Records of a run: every sink, a file of this folder, gets the same rows, values of an epoch or, with --log_every, of a batch.
 
 Names: `test/e_recall@1` everywhere, but the files of a group and, unless `--online_names plain`, the online service have those of the
 ICML pipeline. Of one batch: `batch/loss`. Pictures: `pictures/spectrum`.
@@ -59,7 +55,7 @@ class Sink:
         """Record the rows of some batches, in the order of their steps."""
 
     def cut(self, epoch: int, step: int = 0) -> None:
-        """Drop all rows after `epoch`, which ended with the batch `step`."""
+        """On resume, drop all rows after `epoch`, which ended with the batch `step`."""
 
     def arrays(self, epoch: int, split: str, values: dict) -> None:
         """Record array-valued metrics, name -> numpy array."""

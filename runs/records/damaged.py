@@ -8,10 +8,7 @@ from utilities.files import alternatives
 
 
 def set_aside(path: Path, why: str) -> Path:
-    """Rename a file or folder to `<name>.damaged`, `<name>.damaged_1` …, say so and `why` in one line, and return where it lies now.
-
-    Raises UserError where it cannot be renamed.
-    """
+    """Rename a file or folder to `<name>.damaged`, `<name>.damaged_1` …, say so, and return the new path. Raises UserError."""
     target = next(free for free in alternatives(path.with_name(f"{path.name}.damaged")) if not os.path.lexists(free))
     try:
         path.rename(target)

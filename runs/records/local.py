@@ -8,8 +8,6 @@ from runs.records import SPLIT_TITLES, BatchRow, Row, Sink
 from runs.records.damaged import as_file, as_folder, set_aside
 from utilities.files import replacing
 
-TEXTS = ("split", "metric", "name")  # columns of text; those of COUNTS are whole numbers, all others numbers
-COUNTS = ("epoch", "step")
 _ARRAYS = re.compile(rf"(?:{'|'.join(SPLIT_TITLES)})_(-?\d+)\.npz")
 
 
@@ -22,15 +20,14 @@ def read_rows(path: Path, fields: tuple[str, ...] | None = None) -> list[dict]:
         return []
     try:
         text = path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError("not UTF-8") from error
-    if "\0" in text:
-        raise ValueError("a NUL byte")
-    try:
         reader = csv.DictReader(text[: text.rfind("\n") + 1].splitlines())
         header, rows = reader.fieldnames or [], list(reader)
+    except UnicodeDecodeError as error:
+        raise ValueError("not UTF-8") from error
     except csv.Error as error:
         raise ValueError(f"no CSV: {error}") from error
+    if "\0" in text:
+        raise ValueError("a NUL byte")
     if header[:1] != ["epoch"] or len(set(header)) < len(header) or fields not in (None, tuple(header)):
         raise ValueError("the header is missing or another")
     for number, row in enumerate(rows, start=2):
@@ -44,9 +41,9 @@ def _check(row: dict, number: int) -> None:
         raise ValueError(f"line {number} has too {'many' if None in row else 'few'} columns")
     for column, value in row.items():
         try:
-            if column in COUNTS:
+            if column in ("epoch", "step"):
                 int(value)
-            elif column not in TEXTS and value:  # empty: of a group's metrics this one is not there
+            elif column not in ("split", "metric", "name") and value:  # empty: of a group's metrics this one is not there
                 float(value)
         except ValueError as error:
             raise ValueError(f"line {number} has {value[:20]!r} for {column}") from error
@@ -129,18 +126,15 @@ class GroupFiles(Sink):
             files.setdefault((row.split, row.group, row.epoch), {})[row.metric.rpartition("/")[2]] = _number(row.value)
         for (split, group, epoch), values in files.items():
             path = self.folder / f"{SPLIT_TITLES[split]}_{group}.csv"
-            line = {"epoch": epoch, **values}
-            fields = list(line)
+            known = []
             if path.exists():
                 with open(path, encoding="utf-8", newline="") as file:
                     known = next(csv.reader(file), [])
-                if set(fields) - set(known):  # a metric joined the group, on resume: widen the file
-                    _write(path, known + [f for f in fields if f not in known], read_rows(path))
-                fields = known + [f for f in fields if f not in known]
-            else:
-                _write(path, fields, [])
+            fields = list(dict.fromkeys([*known, "epoch", *values]))
+            if fields != known:  # a new file, or a metric that joined the group on resume
+                _write(path, fields, read_rows(path))
             with open(path, "a", encoding="utf-8", newline="") as file:
-                csv.DictWriter(file, fields, restval="", lineterminator="\n").writerow(line)
+                csv.DictWriter(file, fields, restval="", lineterminator="\n").writerow({"epoch": epoch, **values})
 
     def cut(self, epoch: int, step: int = 0) -> None:
         for path in sorted(path for title in SPLIT_TITLES.values() for path in self.folder.glob(f"{title}_*.csv")):

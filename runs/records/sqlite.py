@@ -1,7 +1,4 @@
-"""metrics.db: the rows of metrics.csv in SQLite, one table a group, and those of batches.csv in the table `batches`.
-
-A value that is no number (nan) is NULL there: SQLite knows no other.
-"""
+"""metrics.db: the rows of metrics.csv in SQLite, one table a group, those of batches.csv in the table `batches`; NaN is NULL there."""
 
 import contextlib
 import itertools
@@ -22,8 +19,8 @@ def _quoted(name: str) -> str:
 class Database(Sink):
     """Tables named after the groups, with columns epoch, split, metric, value.
 
-    SQLite ignores case in names. Of groups whose names differ in case alone, the first one written has the plain name (within one epoch
-    capitals come first), and the next ones are numbered: `discriminative_mAP`, `discriminative_map (2)`. A table keeps its name on resume.
+    SQLite ignores case in names: of groups whose names differ in case alone, the first one written has the plain name (within one epoch
+    capitals come first), the next ones are numbered: `discriminative_mAP`, `discriminative_map (2)`.
     """
 
     def __init__(self, folder: Path):
@@ -63,12 +60,9 @@ class Database(Sink):
 
     def write(self, rows: list[Row]) -> None:
         def insert(connection):
-            tables = {group: self._table(connection, group) for group in sorted({row.group for row in rows})}
-            for row in rows:
-                connection.execute(
-                    f"insert or replace into {_quoted(tables[row.group])} values (?, ?, ?, ?)",
-                    (row.epoch, row.split, row.metric, row.value),
-                )
+            for group in sorted({row.group for row in rows}):
+                values = [(row.epoch, row.split, row.metric, row.value) for row in rows if row.group == group]
+                connection.executemany(f"insert or replace into {_quoted(self._table(connection, group))} values (?, ?, ?, ?)", values)
 
         self._take(insert)
 

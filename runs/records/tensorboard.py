@@ -27,15 +27,10 @@ class EventFiles(Sink):
             self._writers[subfolder] = SummaryWriter(str(folder), purge_step=self._purge.get(subfolder))
         return self._writers[subfolder]
 
-    @property
-    def writer(self):
-        """The writer of epochs."""
-        return self._open("")
-
     def write(self, rows: list[Row]) -> None:
         for row in rows:
-            self.writer.add_scalar(row.name, row.value, row.epoch)
-        self.writer.flush()
+            self._open("").add_scalar(row.name, row.value, row.epoch)
+        self._open("").flush()
 
     def write_batches(self, rows: list[BatchRow]) -> None:
         writer = self._open("batches")
@@ -44,14 +39,14 @@ class EventFiles(Sink):
         writer.flush()
 
     def cut(self, epoch: int, step: int = 0) -> None:
-        self._purge = {"": epoch + 1, "batches": step + 1}  # TensorBoard itself then drops what an earlier process wrote from there on
+        self._purge = {"": epoch + 1, "batches": step + 1}  # from there on TensorBoard drops what an earlier process wrote
         blocking = next((path for path in self.folder.rglob("*tfevents*") if path.is_dir()), None)
         if blocking is not None:  # TensorBoard skips what is damaged inside a file, and ends at a folder of such a name
             set_aside(self.folder, f"{blocking.name} is a folder")
 
     def arrays(self, epoch: int, split: str, values: dict) -> None:
         for name, value in values.items():
-            self.writer.add_histogram(f"{split}/{name}", value, epoch)
+            self._open("").add_histogram(f"{split}/{name}", value, epoch)
 
     def picture(self, epoch: int, name: str, path) -> None:
         from PIL import Image
@@ -61,7 +56,7 @@ class EventFiles(Sink):
             width, height = opened.size
         # The file's own bytes: add_image would decode and encode it again.
         picture = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=Path(path).read_bytes())
-        self.writer.file_writer.add_summary(Summary(value=[Summary.Value(tag=f"pictures/{name}", image=picture)]), epoch)
+        self._open("").file_writer.add_summary(Summary(value=[Summary.Value(tag=f"pictures/{name}", image=picture)]), epoch)
 
     def close(self) -> None:
         for writer in self._writers.values():
@@ -69,14 +64,11 @@ class EventFiles(Sink):
 
 
 def _wait_for_a_later_name(folder: Path) -> None:
-    """Returns once a new event file of `folder` would be read after those that lie there.
+    """Returns once a new event file of `folder` would be read after those that lie there; after 2 s anyway, where the clock was set back.
 
     TensorBoard reads the files of a folder in the order of their names: `events.out.tfevents.<second>.<host>.<process>.<counter>`.
-    Within a second neither process nor counter ("10" < "9") tells which was first, so that second has to pass. A clock that was set back
-    by more cannot be waited for.
+    Within a second neither process nor counter ("10" < "9") tells which was first, so that second has to pass.
     """
     seconds = (path.name.split(".")[3] for path in folder.glob("events.out.tfevents.*.*"))
     newest = max((int(second) for second in seconds if second.isdigit()), default=0)
-    give_up = time.monotonic() + 2
-    while time.time() < newest + 1 and time.monotonic() < give_up:
-        time.sleep(0.02)
+    time.sleep(min(max(newest + 1.02 - time.time(), 0), 2))

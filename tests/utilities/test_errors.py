@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from utilities.errors import NotFinite, OneLineParser, UnknownName, UserError, one_line_errors
+from utilities.errors import NotFinite, OneLineParser, UnknownName, UserError, one_line_errors, terminable
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,6 +36,22 @@ def test_an_interrupt_is_status_130(capsys):
 def test_other_errors_pass(error):
     with pytest.raises(error, match="as it is"), one_line_errors():
         raise error("as it is")
+
+
+def test_a_worker_that_is_lost_as_its_loader_is_freed_is_no_traceback(monkeypatch):
+    class Loader:
+        def __init__(self, error):
+            self.error = error
+
+        def __del__(self):
+            raise self.error
+
+    said = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: said.append(str(unraisable.exc_value)))
+    with terminable():
+        Loader(RuntimeError("DataLoader worker (pid 7) is killed by signal: Terminated."))
+        Loader(RuntimeError("another"))
+    assert said == ["another"]
 
 
 def test_kinds_of_mistakes():
