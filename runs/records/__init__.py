@@ -4,8 +4,8 @@ A row is one value of one metric in one epoch, or, with --log_every, of one batc
 `cut(epoch, step)` (drop what came after, on resume), `arrays(epoch, split, values)`, `picture(epoch, name, path)`,
 `selected(rule, epoch, values)`, `best(selected, files)` and `close()`.
 
-Names: `test/e_recall@1` everywhere, but the files of a group and, unless `--online_names plain`, the online service have those of the
-ICML pipeline. Of one batch: `batch/loss`. Pictures: `pictures/spectrum`.
+Names: `test/e_recall@1` everywhere, but the files of a group have those of the ICML pipeline, and the online service has both, or one of
+them by `--online_names`. Of one batch: `batch/loss`. Pictures: `pictures/spectrum`.
 """
 
 from typing import NamedTuple
