@@ -200,7 +200,7 @@ def preprocessing(embedder: Embedder) -> dict:
         "before": embedder.preparation.described(),
         "input": {"name": "images", "shape": ["batch", 3, height, width], "type": "uint8", "colours": "RGB", "values": [0, 255]},
         "inside": {
-            "programs": "model.onnx, model.pt, model.pt2 and the lines of README.md that load model.safetensors do this themselves",
+            "programs": "model.onnx, model.pt and model.pt2 do this themselves, of model.safetensors the lines in README.md, where there are some",
             "colours": getattr(network, "input_space", "RGB"), "white": getattr(network, "input_range", 1),
             "mean": list(getattr(network, "mean", [])), "std": list(getattr(network, "std", [])),
         },
