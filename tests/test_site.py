@@ -92,6 +92,11 @@ def test_every_loss_has_its_result_or_the_command_for_it(reference):
     assert set(sections) == set(criteria.REGISTRY.names())
 
 
+def test_every_loss_has_a_row_in_the_table_of_results(reference):
+    rows = [row[0].strip("`") for row in reference.of_losses()]
+    assert sorted(rows) == sorted(criteria.REGISTRY.names()), "benchmarks/methods.py --only NAME makes one, for docs/methods_on_glyphs.md"
+
+
 def test_results_of_trainers_miners_and_the_memory_are_on_their_pages(reference):
     found = reference.results()
     pages = {kind: reference.text(kind) for kind in ("trainers", "miners")}
