@@ -1,68 +1,83 @@
-"""Peak memory of `python -m retrieval index` as images are added: `python benchmarks/retrieval_memory.py RUN IMAGE --images 100000`.
+"""Peak memory and time of `python -m retrieval index`: `python benchmarks/retrieval_memory.py RUN --images 100000`.
 
-IMAGE is indexed under that many names (links), each decoded and transformed anew. In the network's place stands a projection of the pixels to
-`--dimensions`, so that the time is that of the stream; a network adds its weights and the activations of one batch.
+The command runs as it stands, in a process of its own, on a folder of so many PNG files of random pixels, of which 1,000 are distinct and the others links:
+each is decoded and embedded anew. On Linux.
 """
 
 import os
-import resource
+import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
 
-import torch  # noqa: E402
+import numpy as np  # noqa: E402
+from PIL import Image  # noqa: E402
 
-from retrieval import index  # noqa: E402
-from runs import Embedder  # noqa: E402
-from utilities.errors import OneLineParser  # noqa: E402
+from utilities.errors import OneLineParser, UserError, one_line_errors  # noqa: E402
 from utilities.numbers import whole  # noqa: E402
 
-
-class Projection(torch.nn.Module):
-    """Images -> `(B, dimensions)`: random sums of their pixels and noise, as all are one image."""
-
-    def __init__(self, dimensions: int):
-        super().__init__()
-        self.weight = torch.randn(3 * 16 * 16, dimensions, generator=torch.Generator().manual_seed(0))
-        self.noise = torch.Generator().manual_seed(1)
-
-    def forward(self, images):
-        small = torch.nn.functional.adaptive_avg_pool2d(images.float(), 16).flatten(1)
-        return torch.nn.functional.normalize(
-            small @ self.weight + 100 * torch.randn(len(small), self.weight.shape[1], generator=self.noise)
-        )
+DISTINCT = 1000
 
 
-def peak() -> float:
-    """Peak resident memory of this process, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3 * 1.024
+def make_images(folder: Path, count: int, side: int) -> None:
+    """PNG files `0000000.png` … of `side` x `side` random pixels, smoothed; after the first 1,000 they are links."""
+    folder.mkdir(parents=True)
+    drawn = np.random.default_rng(0)
+    for number in range(count):
+        path = folder / f"{number:07d}.png"
+        if number < DISTINCT:
+            coarse = Image.fromarray(drawn.integers(0, 256, (8, 8, 3), dtype=np.uint8))
+            coarse.resize((side, side), Image.Resampling.BILINEAR).save(path)
+        else:
+            os.symlink(folder / f"{number % DISTINCT:07d}.png", path)
 
 
-def main():
+MEASURED = """
+import sys
+from retrieval.__main__ import main
+main(sys.argv[2:])
+with open("/proc/self/status") as status, open(sys.argv[1], "w") as file:
+    file.write(next(line for line in status if line.startswith("VmHWM")))
+"""  # what a parent learns of its child (ru_maxrss) has the parent's own memory in it
+
+
+def measure(words: list[str], note: Path) -> tuple[float, float, str]:
+    """Run `python -m retrieval` with these words. Returns its peak resident memory in MB (10^6 bytes), seconds, and what it printed."""
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", MEASURED, str(note), *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UserError((done.stderr.strip() or "no reason").splitlines()[-1].partition("UserError: ")[2] or done.stderr)
+    return int(note.read_text().split()[1]) * 1024 / 1e6, time.monotonic() - began, done.stdout
+
+
+def main(argv: list[str] | None = None) -> tuple[float, float]:
+    """Peaks in MB: of a hundred images, and of all."""
     parser = OneLineParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
     parser.add_argument("run", help="a run folder")
-    parser.add_argument("image", help="an image file")
-    parser.add_argument("--images", type=whole(1), default=100_000, help="how many (default: 100,000)")
-    parser.add_argument("--dimensions", type=whole(1), default=128, help="of the embeddings (default: 128)")
-    parser.add_argument("--index", choices=index.KINDS, default="exact", help="default: exact")
-    opt = parser.parse_args()
-    embedder = Embedder(opt.run, device="cpu")
-    embedder.module, embedder.dimensions = Projection(opt.dimensions), opt.dimensions
-    with tempfile.TemporaryDirectory() as folder:
-        paths = [os.path.join(folder, f"{i:07d}.png") for i in range(opt.images)]
-        for path in paths:
-            os.symlink(os.path.abspath(opt.image), path)
-        list(embedder.stream(paths[:100]))
-        before, began = peak(), time.monotonic()
-        about = index.build(embedder, paths, os.path.join(folder, "index"), opt.index)
-        after, seconds = peak(), time.monotonic() - began
-    vectors = opt.images * opt.dimensions * 4 / 1e6
-    print(f"{opt.images:,} images, {opt.dimensions} dimensions, {opt.index}: {seconds:.0f} s; recall {about['recall']}")
-    print(f"peak memory: {before:.0f} MB with 100 images embedded, {after:.0f} MB at the end; the vectors alone are {vectors:.0f} MB")
+    parser.add_argument("--images", type=whole(101), default=100_000, help="how many (default: 100,000)")
+    parser.add_argument("--side", type=whole(1, 4096), default=64, help="pixels of a side (default: 64)")
+    parser.add_argument("--index", choices=["exact", "hnsw", "ivfpq"], default="exact", help="default: exact")
+    opt = parser.parse_args(argv)
+    run = os.path.abspath(opt.run)
+    with tempfile.TemporaryDirectory() as place:
+        few, all_of_them, out = Path(place) / "few", Path(place) / "all", Path(place) / "index"
+        make_images(few, 100, opt.side)
+        make_images(all_of_them, opt.images, opt.side)
+        note, how = Path(place) / "peak", ["--device", "cpu", "--index"]
+        first, _, _ = measure(["index", run, str(few), "--out", f"{out}_few", *how, "exact"], note)
+        peak, seconds, said = measure(["index", run, str(all_of_them), "--out", str(out), *how, opt.index], note)
+        print(said.strip().replace(place, ""))
+        vectors = (out / "vectors.npy").stat().st_size / 1e6
+    print(
+        f"peak memory: {first:.0f} MB of 100 images, {peak:.0f} MB of {opt.images:,}; the vectors alone are {vectors:.0f} MB; {seconds:.0f} s"
+    )
+    return first, peak
 
 
 if __name__ == "__main__":
-    main()
+    with one_line_errors(Path(__file__).name):
+        main()

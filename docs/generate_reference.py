@@ -50,6 +50,7 @@ def text(kind: str) -> str:
     for name, module in registry.modules().items():
         declared = groups.get(f"{registry.kind} {name}")
         parts += [*_method(kind, name, module), *_flags(declared), *_results(kind, name)]
+    parts += _memory() if kind == "trainers" else []
     parts += [generate_methods.NOTES[kind], ""] if kind in generate_methods.NOTES else []
     return "\n".join(parts)
 
@@ -112,26 +113,39 @@ def _flags(group) -> list[str]:
 def _results(kind: str, name: str) -> list[str]:
     """The rows of docs/methods_on_glyphs.md for a loss or a trainer."""
     if kind == "trainers":
-        table = [f"| {' | '.join(row)} |" for row in _beside_its_base(name)]
-        there = "[On the embedded characters](methods_on_glyphs.md#every-trainer-beside-metric_only), in percent:"
-        return [there, "", "| flags | embedding | e_recall@1 | map_r |", "|-|-|-|-|", *table, ""] if table else []
+        return _table(_beside_its_base(f"--trainer {name}"), "every-trainer-beside-metric_only")
+    if kind == "miners":
+        rows = [[f"`--loss {loss.strip('`')} {flags.strip('`')}`", "–", *row[:2]] for loss, flags, *row in of_losses()]
+        return _table([row for row in rows if re.search(rf"--batch_mining {name}[ `]", row[0])])
     if kind != "losses":
         return []
-    for row in results():
-        if (
-            row[0] == f"`{name}`" and len(row) == 5 and row[1].startswith("`")
-        ):  # its flags; the tables beside other packages have numbers there
-            return [f"On the embedded characters, with {_given(row[1].strip('`'))}: e_recall@1 **{row[2]}**, map_r **{row[3]}**.", ""]
+    for loss, flags, recall, map_r, _ in of_losses():
+        if loss == f"`{name}`":
+            return [f"On the embedded characters, with {_given(flags.strip('`'))}: e_recall@1 **{recall}**, map_r **{map_r}**.", ""]
     run = f": with {_given(METHODS[name])}, `python benchmarks/methods.py --only {name}` runs it" if name in METHODS else ""
     return [f"On the embedded characters: not run yet{run}.", ""]
 
 
-def _beside_its_base(trainer: str) -> list[list[str]]:
-    """The rows of a trainer, each behind that of the same flags without it."""
+def _memory() -> list[str]:
+    """What a cross-batch memory, which works with several trainers, gives."""
+    table = _table(_beside_its_base("--memory_size"), "cross-batch-memory-on-small-batches")
+    about = "Each batch is also compared with the last N embeddings: [training_methods.md](training_methods.md#cross-batch-memory-memory_size-n)."
+    return ["## Cross-batch memory, `--memory_size N` { #memory }", "", about, "", *table]
+
+
+def _table(rows: list[list[str]], place: str = "") -> list[str]:
+    """Rows of docs/methods_on_glyphs.md; nothing where there are none."""
+    there = f"[On the embedded characters](methods_on_glyphs.md{f'#{place}' if place else ''}), in percent:"
+    table = [f"| {' | '.join(row)} |" for row in rows]
+    return [there, "", "| flags | embedding | e_recall@1 | map_r |", "|-|-|-|-|", *table, ""] if table else []
+
+
+def _beside_its_base(flag: str) -> list[list[str]]:
+    """The rows with a flag, each behind that of the same flags without it."""
     rows, base, shown = [], None, None
     for row in results():
         base = base if row[0].startswith("the same with") else row
-        if f"--trainer {trainer}" in row[0]:
+        if flag in row[0]:
             rows += [row] if shown is base else [base, row]
             shown = base
     return rows
@@ -139,6 +153,11 @@ def _beside_its_base(trainer: str) -> list[list[str]]:
 
 def _given(flags: str) -> str:
     return f"`{flags}`" if flags.strip("–") else "its defaults"
+
+
+def of_losses() -> list[list[str]]:
+    """The rows of the table of losses: name, flags, e_recall@1, map_r, seconds. Those beside other packages have numbers in place of flags."""
+    return [row for row in results() if len(row) == 5 and row[1].startswith("`")]
 
 
 def results() -> list[list[str]]:

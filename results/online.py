@@ -10,7 +10,7 @@ from results.recorded import CHANGED, EMPTY, FOLD, RecordedRun, Series, dataset_
 from runs.records import SPLIT_TITLES
 from utilities.errors import UserError
 
-PLAIN_KEY = re.compile(r"(train|val|test)/(.+)$")  # `test/e_recall@1`, with --online_names plain
+PLAIN_KEY = re.compile(r"(train|val|test)/(.+)$")  # `test/e_recall@1`, unless --online_names icml
 KEY = re.compile(r"(Train|Val|Test): (?:(.+): )?(.+)$")  # `Test: discriminative_e_recall: e_recall@1`
 SPLITS = {title: split for split, title in SPLIT_TITLES.items()}
 TRAINING_GROUPS = ("criterion", "miner", "rate")  # logged online without the group before the slash
@@ -75,8 +75,13 @@ def _series(history: list[dict], config: dict, notes: list[str]) -> Series:
     evaltypes = words(config.get("evaltypes") or [])
     rows = [(_epoch(row, number), key, value) for number, row in enumerate(history) for key, value in row.items() if _is_number(value)]
     names = {key: _metric(key, evaltypes) for key in {key for _, key, _ in rows}}
-    rows = [(epoch, *names[key], value) for epoch, key, value in rows if names[key]]
-    logged = {name[1] for name in names.values() if name}
+    # Where there are plain names, each value is there again under its older one.
+    plain = {(epoch, names[key][0]) for epoch, key, _ in rows if PLAIN_KEY.fullmatch(key)}
+    rows = [
+        (epoch, *names[key], value)
+        for epoch, key, value in rows if names[key] and (PLAIN_KEY.fullmatch(key) or (epoch, names[key][0]) not in plain)
+    ]  # fmt: skip
+    logged = {metric for _, _, metric, _ in rows}
     # The ICML pipeline's first version logged its mAP_c as `mAP`; --save_interval is a flag that only this pipeline has.
     if "mAP" in logged and "mAP_c" not in logged and "save_interval" not in config:
         rows = [(epoch, split, "mAP_c" if metric == "mAP" else metric, value) for epoch, split, metric, value in rows]

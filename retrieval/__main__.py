@@ -97,9 +97,10 @@ def _explore_flags(add) -> None:
 def index(flags) -> dict:
     """Write an index, and say what is in it. Returns what `retrieval.index.build` gives."""
     from retrieval import index as indices
-    from retrieval import sources
+    from retrieval import lean, sources
     from runs import Embedder
 
+    lean.import_torchvision()
     old = indices.check_place(flags.out, flags.add)
     if old is not None:
         indices.check_addition(old, flags)
@@ -124,11 +125,12 @@ def index(flags) -> dict:
 
 def query(flags) -> list:
     """Search, and print rank, distance and path. Returns `retrieval.answers.Found` of every query."""
-    from retrieval import answers, sources
+    from retrieval import answers, lean, sources
     from retrieval.index import Index
 
     if flags.out is not None:
         answers.check(flags.out)
+    lean.import_torchvision()
     found_in, images = Index(flags.index_folder), sources.listed(flags.images)
     embedder = found_in.embedder(flags.run_folder, device=flags.device, batch_size=flags.batch_size)
     found = answers.answers(found_in, images, embedder(images, progress=True), flags.k)

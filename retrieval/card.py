@@ -44,7 +44,8 @@ def text(embedder, cosines: dict, lines: str | None, checkpoint: str, compared: 
         + (" at unit length" if getattr(embedder.network, "normalizes", False) else "")
         + ", compared by Euclidean distance.",
         "## Use",
-        "Images are decoded, resized and cropped as `preprocessing.json` says; the rest is inside, but for `model.safetensors`.",
+        "Images are decoded, resized and cropped as `preprocessing.json` says; the rest is inside, of `model.safetensors` "
+        + ("in the lines that load it." if lines is not None else "it is to be done."),
         *_loading(embedder, cosines, lines),
         "## Data",
         _data(environment, opt),

@@ -165,20 +165,27 @@ def onnx(embedder: Embedder, folder: Path):
 
 
 def safetensors(embedder: Embedder, folder: Path):
-    """Write the weights alone, and compare what the card's lines make of them; of a network of this program's own, the run's network.
+    """Write the weights alone, for the card's lines to load; of a network of this program's own, under its own names.
 
-    Returns the lines, None for such a network, and what they give.
+    Returns the lines, None for such a network, and what they give, or the run's network.
     """
     from safetensors.torch import load_file, save_file
 
-    state = {name: value.detach().cpu().contiguous().clone() for name, value in embedder.network.state_dict().items()}
-    save_file(state, folder / plain.FILE, metadata={"format": "pt", "arch": str(embedder.opt.arch)})
-    lines = plain.code(embedder)
-    if lines is not None:
-        try:
-            return lines, plain.defined(lines, folder)
-        except Exception as error:  # another version of the package than that in which the run was trained
-            raise UserError(f"--format safetensors: the weights do not load in plain code ({_line(error)}): {OTHERWISE}") from error
+    def write(state: dict) -> None:
+        state = {name: value.detach().cpu().contiguous().clone() for name, value in state.items()}
+        save_file(state, folder / plain.FILE, metadata={"format": "pt", "arch": str(embedder.opt.arch)})
+
+    (images,) = _example(embedder)
+    with torch.no_grad():
+        expected = embedder.module(images).numpy()
+    for form in plain.forms(embedder):
+        with contextlib.suppress(Exception), warnings.catch_warnings():  # of whatever a package does with a name, a class, a layer's place
+            warnings.simplefilter("ignore")
+            write(form.state)
+            made = plain.defined(form.code, folder)
+            _compare("safetensors", made, images.numpy(), expected)
+            return form.code, made
+    write(embedder.network.state_dict())
     embedder.network.load_state_dict(load_file(folder / plain.FILE))
     return None, lambda images: embedder.module(torch.from_numpy(images)).detach().numpy()
 
@@ -193,7 +200,7 @@ def preprocessing(embedder: Embedder) -> dict:
         "before": embedder.preparation.described(),
         "input": {"name": "images", "shape": ["batch", 3, height, width], "type": "uint8", "colours": "RGB", "values": [0, 255]},
         "inside": {
-            "programs": "model.onnx, model.pt and model.pt2 do this themselves; of model.safetensors it is to be done",
+            "programs": "model.onnx, model.pt and model.pt2 do this themselves, of model.safetensors the lines in README.md, where there are some",
             "colours": getattr(network, "input_space", "RGB"), "white": getattr(network, "input_range", 1),
             "mean": list(getattr(network, "mean", [])), "std": list(getattr(network, "std", [])),
         },

@@ -1,80 +1,167 @@
-"""A run's weights in other programs: the lines of torch, torchvision or timm that load its safetensors file."""
+"""A run's weights in other programs: at most ten lines of torch, torchvision, timm or pretrainedmodels that load its safetensors file.
+
+Of two forms the first that fits is written. Named: the package's own network with as many classes as there are dimensions, weights under its
+own names. Stacked: normalisation, backbone and the layers behind it one after the other, for hidden layers, LayerNorm, networks that do not
+end in one linear layer, and conv4.
+"""
+
+import math
+from typing import NamedTuple
 
 import torch
 
-from architectures import _timm, _torchvision, conv4
+from architectures import _pretrainedmodels, _timm, _torchvision, conv4
 from trainers._heads import Evaluated
 
 FILE = "model.safetensors"
-PADDED = ("googlenet", "inception_v3")  # torchvision's constructors that would change the input, or add classifiers
+PADDED = ("googlenet", "inception_v3")  # torchvision's constructors that add classifiers, and draw weights of their own
 
 
-def code(embedder) -> str | None:
-    """Lines that define `embed(images)`, `(B, 3, H, W)` uint8 -> `(B, D)`; None for a network that only this program has."""
-    network = embedder.network
-    backbone = None if isinstance(network, Evaluated) else _backbone(network, embedder.opt)
-    if backbone is None:
-        return None
-    packages, lines = backbone
-    parts, then = ['"backbone": backbone'], []
-    if not isinstance(network.layernorm, torch.nn.Identity):
-        then.append("features = torch.nn.functional.layer_norm(features, features.shape[1:])")
-    if len(network.hidden):
-        parts.append(f'"hidden": torch.nn.Sequential({", ".join(map(_layer, network.hidden))})')
-        then.append('features = network["hidden"](features)')
-    last = "features"
-    if isinstance(network.last_linear, torch.nn.Linear):
-        parts.append(f'"last_linear": {_layer(network.last_linear)}')
-        last = 'network["last_linear"](features)'
-    height, width = embedder.preparation.size
-    return "\n".join([
-        *packages, "from safetensors.torch import load_file", "",
-        *lines,
-        f"network = torch.nn.ModuleDict({{{', '.join(parts)}}}).eval()",
-        f'network.load_state_dict(load_file("{FILE}"))',
-        "", "",
-        f"def embed(images):  # uint8 (B, 3, {height}, {width}), RGB, resized and cropped as preprocessing.json says",
-        f"    mean, std = torch.tensor({list(network.mean)}).view(3, 1, 1), torch.tensor({list(network.std)}).view(3, 1, 1)",
-        '    features = network["backbone"]((images / 255 - mean) / std).flatten(1)',
-        *(f"    {line}" for line in then),
-        f"    return torch.nn.functional.normalize({last})" if network.normalizes else f"    return {last}",
-    ])  # fmt: skip
+class Plain(NamedTuple):
+    """Code that defines `embed(images)`, `(B, 3, H, W)` uint8 -> `(B, D)`, and the weights under the names by which it loads them."""
+
+    code: str
+    state: dict
 
 
-def _layer(layer: torch.nn.Module) -> str:
-    return f"torch.nn.Linear({layer.in_features}, {layer.out_features})" if isinstance(layer, torch.nn.Linear) else "torch.nn.ReLU()"
+class Backbone(NamedTuple):
+    """How a package makes one: what is imported, an expression, and what is done to it; `{}` stands for the variable."""
+
+    imports: list[str]
+    made: str
+    changes: list[str]
 
 
-def _backbone(network, opt) -> tuple[list[str], list[str]] | None:
-    """What is imported, and the lines that make the backbone."""
-    if (network.input_space, network.input_range) != ("RGB", 1):
-        return None
+def forms(embedder) -> list[Plain]:
+    """The forms that may fit, the simpler first; none for a network that only this program has."""
+    network, opt = embedder.network, embedder.opt
+    if isinstance(network, Evaluated):
+        return []
+    size = "{}, 3, {}, {}".format("B", *embedder.preparation.size)
+    images = f"  # uint8 ({size}), RGB, resized and cropped as preprocessing.json says"
     if isinstance(network, conv4.Network):
-        return ["import torch"], [
-            "layers = []",
-            f"for channels in {(3, *[conv4.WIDTH] * (conv4.BLOCKS - 1))}:",
-            f"    layers += [torch.nn.Conv2d(channels, {conv4.WIDTH}, 3, padding=1), torch.nn.BatchNorm2d({conv4.WIDTH}), torch.nn.MaxPool2d(2), torch.nn.ReLU()]",
-            f"backbone = torch.nn.Sequential(*layers, torch.nn.AdaptiveAvgPool2d({conv4.GRID}))",
-        ]
-    if isinstance(network, _torchvision.Network):
-        arguments = ["weights=None"]
-        if network.constructor in PADDED:
-            arguments += ["aux_logits=False", "transform_input=False", "init_weights=False"]
-        if network.constructor.startswith("vit_"):
-            arguments.append(f"image_size={network.input_size}")
-        return ["import torch", "import torchvision"], [
-            f"backbone = torchvision.models.get_model({network.constructor!r}, {', '.join(arguments)})",
-            f"backbone.set_submodule({network.head!r}, torch.nn.Identity())",
-        ]
-    if isinstance(network, _timm.Network) and opt.pool != "gem":
-        arguments = ["num_classes=0", *([f"img_size={network.input_size}"] if network.fixed_size else [])]
-        lines = [f"backbone = timm.create_model({network.constructor!r}, {', '.join(arguments)})"]
-        return ["import timm", "import torch"], lines + ([f"backbone.reset_classifier(0, {opt.pool!r})"] if opt.pool else [])
-    return None
+        return [_stacked(network, [], _conv4(), images)]
+    bare = not len(network.hidden) and isinstance(network.layernorm, torch.nn.Identity)
+    classes = network.last_linear.out_features if isinstance(network.last_linear, torch.nn.Linear) else 0
+    for kind, backbone in BACKBONES.items():
+        if isinstance(network, kind):
+            named = [_named(network, backbone(network, opt, classes), images)] if bare else []
+            made = backbone(network, opt, 0)
+            lines = [f"backbone = {made.made}", *(change.replace("{}", "backbone") for change in made.changes)]
+            return [*named, _stacked(network, made.imports, lines, images)]
+    return []
+
+
+def _named(network, backbone: Backbone, about: str) -> Plain:
+    """The package's own network."""
+    state = {
+        **network.backbone.state_dict(),
+        **{f"{network.head}.{name}": value for name, value in network.last_linear.state_dict().items()},
+    }
+    images = "images.flip(1)" if network.input_space == "BGR" else "images"
+    images, numbers = (f"{images} / 255" if network.input_range == 1 else images), []
+    if len({*network.mean}) == len({*network.std}) == 1:
+        mean, std = network.mean[0], network.std[0]
+    else:
+        tensors = (f"torch.tensor({list(values)}).view(3, 1, 1)" for values in (network.mean, network.std))
+        (mean, std), numbers = ("mean", "std"), [f"{name} = {value}" for name, value in zip(("mean", "std"), tensors, strict=True)]
+    found = f"network(({images} - {mean}) / {std})"
+    return Plain("\n".join([
+        *sorted([*backbone.imports, "import torch"]), "from safetensors.torch import load_file", "",
+        f"network = {backbone.made}",
+        *(change.replace("{}", "network") for change in backbone.changes),
+        f'network.eval().load_state_dict(load_file("{FILE}"))',
+        *numbers,
+        "", "",
+        f"def embed(images):{about}",
+        f"    return torch.nn.functional.normalize({found})" if network.normalizes else f"    return {found}",
+    ]), state)  # fmt: skip
+
+
+def _stacked(network, imports: list[str], lines: list[str], about: str) -> Plain:
+    """The layers one after the other."""
+    behind, named = [], []
+    if not isinstance(network.layernorm, torch.nn.Identity):
+        behind.append(torch.nn.LayerNorm(network.feature_dim))
+        named.append(f"torch.nn.LayerNorm({network.feature_dim})")
+    if isinstance(network.last_linear, torch.nn.Linear):
+        behind += [*network.hidden, network.last_linear]
+        widths = [(layer.in_features, layer.out_features) for layer in behind if isinstance(layer, torch.nn.Linear)]
+        if len(widths) > 1:
+            lines = [*lines, f"layers = [part for pair in {widths} for part in (torch.nn.Linear(*pair), torch.nn.ReLU())]"]
+        named.append("*layers[:-1]" if len(widths) > 1 else f"torch.nn.Linear{widths[0]}")
+    state = torch.nn.Sequential(_normalisation(network), network.backbone, *behind).state_dict()
+    found = f"network(images{'.flip(1)' if network.input_space == 'BGR' else ''}.float())"
+    return Plain("\n".join([
+        *sorted([*imports, "import torch"]), "from safetensors.torch import load_file", "",
+        *lines,
+        f"network = torch.nn.Sequential({', '.join(['torch.nn.BatchNorm2d(3)', 'backbone', *named])})",
+        f'network.eval().load_state_dict(load_file("{FILE}"))  # the first layer scales and normalises the images',
+        "", "",
+        f"def embed(images):{about}",
+        f"    return torch.nn.functional.normalize({found})" if network.normalizes else f"    return {found}",
+    ]), state)  # fmt: skip
+
+
+def _normalisation(network) -> torch.nn.BatchNorm2d:
+    """What a network does to the values of a pixel, from 0 to 255, as a layer in evaluation."""
+    layer = torch.nn.BatchNorm2d(3)
+    with torch.no_grad():
+        layer.weight.copy_(network.scale.flatten() / 255 * math.sqrt(1 + layer.eps))  # its mean is 0, its variance 1
+        layer.bias.copy_(network.shift.flatten())
+    return layer
+
+
+def _conv4() -> list[str]:
+    width = conv4.WIDTH
+    layers = f"Conv2d(inputs, {width}, 3, padding=1)", f"BatchNorm2d({width})", "MaxPool2d(2)", "ReLU()"
+    blocks = ["*unit(3)", *["*unit()"] * (conv4.BLOCKS - 1), f"torch.nn.AdaptiveAvgPool2d({conv4.GRID})", "torch.nn.Flatten()"]
+    return [
+        "", f"def unit(inputs={width}):", f"    return {', '.join(f'torch.nn.{layer}' for layer in layers)}", "", "",
+        f"backbone = torch.nn.Sequential({', '.join(blocks)})",
+    ]  # fmt: skip
+
+
+def _of_torchvision(network, opt, classes: int) -> Backbone:
+    arguments = [repr(network.constructor), *([f"num_classes={classes}"] if classes else [])]
+    if network.constructor in PADDED:
+        arguments += ["aux_logits=False", "init_weights=False"]
+    if network.constructor.startswith("vit_"):
+        arguments.append(f"image_size={network.input_size}")
+    headless = [] if classes else [f"{{}}.set_submodule({network.head!r}, torch.nn.Identity())"]
+    return Backbone(["import torchvision"], f"torchvision.models.get_model({', '.join(arguments)})", headless)
+
+
+def _of_timm(network, opt, classes: int) -> Backbone:
+    arguments = [repr(network.constructor), f"num_classes={classes}", *([f"img_size={network.input_size}"] if network.fixed_size else [])]
+    changes = [f"{{}}.reset_classifier({classes}, {opt.pool!r})"] if opt.pool not in (None, "gem") else []
+    for path, layer in network.backbone.named_modules():
+        if isinstance(layer, _timm.GeneralisedMean):
+            over = f"{layer.over}, keepdim=True" if layer.keepdim else f"{layer.over}"
+            power = f"clamp(min={_timm.GEM_LEAST}).pow({_timm.GEM_POWER:g}).mean({over}).pow(1 / {_timm.GEM_POWER:g})"
+            changes.append(f"{{}}.{path}.forward = lambda maps: maps.{power}")
+    return Backbone(["import timm"], f"timm.create_model({', '.join(arguments)})", changes)
+
+
+def _of_pretrainedmodels(network, opt, classes: int) -> Backbone:
+    backbone, given = network.backbone, {}
+    for child in _pretrainedmodels.POOLS:
+        if isinstance(getattr(backbone, child, None), torch.nn.AdaptiveAvgPool2d):
+            given[child] = "torch.nn.AdaptiveAvgPool2d(1)"
+    given |= {name: value for name, value in (("test_time_pool", "False"), ("AuxLogits", "None")) if hasattr(backbone, name)}
+    given |= {} if classes else {network.head: "torch.nn.Identity()"}
+    changes = [f"{', '.join(f'{{}}.{name}' for name in given)} = {', '.join(given.values())}"] if given else []
+    made = f"pretrainedmodels.{network.constructor}(num_classes={classes or _torchvision.CLASSES}, pretrained=None)"
+    return Backbone(["import pretrainedmodels"], made, changes)
+
+
+BACKBONES = {
+    _torchvision.Network: _of_torchvision, _timm.Network: _of_timm, _pretrainedmodels.Network: _of_pretrainedmodels,
+}  # fmt: skip
 
 
 def defined(code: str, folder) -> object:
-    """The function `embed` that the lines define, its file read from `folder`."""
+    """The function `embed` that the code defines, its file read from `folder`."""
     names = {}
     exec(compile(code.replace(f'"{FILE}"', repr(str(folder / FILE))), FILE, "exec"), names)  # noqa: S102  our own lines, as the card shows them
     return lambda images: names["embed"](torch.as_tensor(images)).detach().numpy()

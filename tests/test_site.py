@@ -92,6 +92,27 @@ def test_every_loss_has_its_result_or_the_command_for_it(reference):
     assert set(sections) == set(criteria.REGISTRY.names())
 
 
+def test_every_loss_has_a_row_in_the_table_of_results(reference):
+    rows = [row[0].strip("`") for row in reference.of_losses()]
+    assert sorted(rows) == sorted(criteria.REGISTRY.names()), "benchmarks/methods.py --only NAME makes one, for docs/methods_on_glyphs.md"
+
+
+def test_results_of_trainers_miners_and_the_memory_are_on_their_pages(reference):
+    found = reference.results()
+    pages = {kind: reference.text(kind) for kind in ("trainers", "miners")}
+    sections = {kind: dict(re.findall(r"^## `(\w+)` .*\n([\s\S]*?)(?=^## |\Z)", text, re.MULTILINE)) for kind, text in pages.items()}
+    for name in reference.names("trainers"):
+        rows = [row for row in found if f"--trainer {name}" in row[0]]
+        assert rows or name == "metric_only", "it is the base of every other"
+        assert all(f"| {' | '.join(row)} |" in sections["trainers"][name] for row in rows)
+    memory = pages["trainers"].partition("{ #memory }")[2]
+    rows = [row for row in found if "--memory_size" in row[0]]
+    assert len(rows) >= 6 and all(f"| {' | '.join(row)} |" in memory for row in rows)
+    distance = [row for row in reference.of_losses() if "--batch_mining distance" in row[1]]
+    assert len(distance) >= 5 and sections["miners"]["distance"].count("| `--loss ") == len(distance)
+    assert f"| {distance[0][2]} | {distance[0][3]} |" in sections["miners"]["distance"]
+
+
 def test_a_docstring_is_shown_as_it_is(reference):
     shown = reference.plain("sum_p *x* [d - m]+ <a> `b_c` |x|^2, arXiv 2002.08473.")
     assert shown == r"sum\_p \*x\* \[d - m\]+ &lt;a> `b_c` \|x\|\^2, [arXiv 2002.08473](https://arxiv.org/abs/2002.08473)."

@@ -1,4 +1,4 @@
-"""Weights & Biases and Comet: the same rows, by default under the ICML pipeline's names. A failing or slow network never stops or slows a run."""
+"""Weights & Biases and Comet: the same rows, under the ICML pipeline's names and plain ones. A failing or slow network never stops or slows a run."""
 
 import contextlib
 import functools
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from runs.records import BatchRow, Row, Sink, metric_group
+from runs.records import SPLIT_TITLES, BatchRow, Row, Sink, metric_group
 from runs.records.damaged import as_file, as_folder, set_aside
 from utilities.errors import UserError
 
@@ -120,20 +120,30 @@ def _never_fatal(method):
 
 
 class _Service(Sink):
-    """What the services share: names of values, and what describes a run."""
+    """What the services share: names of values, and what describes a run.
+
+    HIDES: it can keep a value of which it draws nothing; else `--online_names both` is `icml` there, and nothing is drawn twice.
+    """
+
+    HIDES = False
 
     def __init__(self, opt, folder: Path):
         self.run, self._opt, self._folder = None, opt, folder
 
-    def _name(self, row: Row) -> str:
-        return row.title if self._opt.online_names == "icml" else row.name
+    def _names(self, row: Row) -> list[str]:
+        """Under which a value is logged."""
+        names = {"icml": [row.title], "plain": [row.name], "both": [row.title, row.name]}[self._opt.online_names]
+        return names if self.HIDES else names[:1]
 
-    def _metric_name(self, split: str, metric: str) -> str:
-        return self._name(Row(0, split, metric_group(metric, self._opt.evaltypes), metric, 0.0))
+    def _metric_names(self, split: str, metric: str) -> list[str]:
+        return self._names(Row(0, split, metric_group(metric, self._opt.evaltypes), metric, 0.0))
 
     def _selection(self, rule: str, epoch: int, values: dict) -> dict:
         """`selected/rule`, `selected/epoch`, and for each value `selected/<its name>`."""
-        named = {f"selected/{self._metric_name(split, metric)}": value for split, of in values.items() for metric, value in of.items()}
+        named = {
+            f"selected/{name}": value
+            for split, of in values.items() for metric, value in of.items() for name in self._metric_names(split, metric)
+        }  # fmt: skip
         return {"selected/rule": rule, "selected/epoch": epoch, **named}
 
 
@@ -152,9 +162,12 @@ class Wandb(_Service):
     W&B takes rows in the order of its own step only, and drops what comes again after a resume. Ours is the number of batches
     trained so far plus that of epochs, so that epochs and batches share one order and a resumed run goes on in it.
 
-    Curves go by epoch, `batch/` by batch; the two counters make no panels. The pictures of the selected epoch are also the rows of one
-    table, `pictures/table`, which W&B joins over the runs of a group.
+    Curves go by epoch, `batch/` by batch; the two counters make no panels. With `--online_names both` the ICML pipeline's names make none
+    either: the plain ones do, a section a split. The pictures of the selected epoch are also the rows of one table, `pictures/table`,
+    which W&B joins over the runs of a group.
     """
+
+    HIDES = True
 
     def __init__(self, opt, folder: Path):
         super().__init__(opt, folder)
@@ -185,16 +198,13 @@ class Wandb(_Service):
             resume="allow" if mode == "online" else None, config=_configuration(opt, folder),
             settings=wandb.Settings(save_code=False, console="off", disable_git=True, x_disable_meta=True, silent=True, **limit),
         )  # fmt: skip
-        run.define_metric("*", step_metric="epoch")
-        run.define_metric("batch/*", step_metric="batch/step")
-        for counter in ("epoch", "batch/step"):
-            run.define_metric(counter, hidden=True)
+        _define_panels(run, opt.online_names)
         return run
 
     @_never_fatal
     def write(self, rows: list[Row]) -> None:
         self._step = rows[0].step + rows[0].epoch + 1
-        self.run.log({self._name(row): row.value for row in rows} | {"epoch": rows[0].epoch}, step=self._step)
+        self.run.log({name: row.value for row in rows for name in self._names(row)} | {"epoch": rows[0].epoch}, step=self._step)
 
     @_never_fatal
     def write_batches(self, rows: list[BatchRow]) -> None:
@@ -207,7 +217,8 @@ class Wandb(_Service):
     def arrays(self, epoch: int, split: str, values: dict) -> None:
         import wandb
 
-        histograms = {self._metric_name(split, name): wandb.Histogram(value) for name, value in values.items()}
+        drawn = {name: wandb.Histogram(value) for name, value in values.items()}
+        histograms = {logged: drawn[name] for name in values for logged in self._metric_names(split, name)}
         self.run.log(histograms | {"epoch": epoch}, step=self._step)
 
     @_never_fatal
@@ -240,6 +251,19 @@ class Wandb(_Service):
     @_never_fatal
     def close(self) -> None:
         self.run.finish()
+
+
+def _define_panels(run, names: str) -> None:
+    """What goes by epoch or by batch, and what makes no panel. No pattern covers another's names: of several W&B takes any one."""
+    for split, title in SPLIT_TITLES.items():
+        if names != "plain":
+            run.define_metric(f"{title}: *", step_metric="epoch", hidden=names == "both")
+        if names != "icml":
+            run.define_metric(f"{split}/*", step_metric="epoch")
+    run.define_metric("pictures/*", step_metric="epoch")
+    run.define_metric("batch/*", step_metric="batch/step")
+    for counter in ("epoch", "batch/step"):
+        run.define_metric(counter, hidden=True)
 
 
 def _identity(folder: Path) -> str:
@@ -282,7 +306,8 @@ class Comet(_Service):
     @_never_fatal
     def write(self, rows: list[Row]) -> None:
         for row in rows:
-            self.run.log_metric(self._name(row), row.value, step=row.step, epoch=row.epoch)
+            for name in self._names(row):
+                self.run.log_metric(name, row.value, step=row.step, epoch=row.epoch)
 
     @_never_fatal
     def write_batches(self, rows: list[BatchRow]) -> None:
@@ -292,7 +317,8 @@ class Comet(_Service):
     @_never_fatal
     def arrays(self, epoch: int, split: str, values: dict) -> None:
         for name, value in values.items():
-            self.run.log_histogram_3d(value, name=self._metric_name(split, name), step=epoch)
+            for logged in self._metric_names(split, name):
+                self.run.log_histogram_3d(value, name=logged, step=epoch)
 
     @_never_fatal
     def picture(self, epoch: int, name: str, path) -> None:

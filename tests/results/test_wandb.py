@@ -87,6 +87,33 @@ def test_plain_names_are_read_and_what_the_run_is():
     assert run.environment == {"commit": "abc", "GPU": "unknown"} and "environment" not in run.flags
 
 
+def test_values_under_both_names_count_once_and_older_epochs_still_count():
+    """A run that was logged under the ICML pipeline's names, then resumed with both: `miner/parts/easy` has no exact name there."""
+    names = {"discriminative/e_recall@1": "discriminative_e_recall: e_recall@1", "other/nmi": "other_nmi: nmi", "miner/parts/easy": "miner: easy"}
+    for apart in (False, True):
+        rows = []
+        for epoch in (1, 2, 3):
+            row = {f"Test: {title}": 0.1 * epoch for title in names.values()}
+            row |= {f"test/{metric}": 0.1 * epoch for metric in names} if epoch > 1 else {}
+            rows += [
+                {"epoch": epoch, "_step": epoch, **part} for part in ([{key: value} for key, value in row.items()] if apart else [row])
+            ]
+        config = {
+            "dataset": "cub200",
+            "seed": 3,
+            "n_epochs": 3,
+            "storage_metrics": ["e_recall@1"],
+            "evaltypes": ["discriminative", "other"],
+        }
+        config["save_interval"] = 1
+        (group,) = read(Online("Mine_s3", rows, config, group="Mine")).values()
+        (run,) = group.counted
+        assert set(run.series.keys) == {("test", name) for name in [*names, "miner/easy"]}
+        for name in ("discriminative/e_recall@1", "other/nmi"):
+            assert run.series.of("test", name) == pytest.approx([0.1, 0.2, 0.3])
+        assert np.isnan(run.series.of("test", "miner/easy")[1:]).all(), "told once, under its exact name"
+
+
 def test_values_of_one_epoch_in_several_rows_are_joined():
     run = icml(0, [0.1, 0.2])
     split = [{"_step": row["_step"], key: value} for row in run.scan_history() for key, value in row.items() if key != "_step"]

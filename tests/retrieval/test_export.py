@@ -1,5 +1,6 @@
 """A run for other programs: what is written gives what the run gives, and the card's lines load it."""
 
+import ast
 import json
 import re
 import subprocess
@@ -16,7 +17,7 @@ from torchvision.transforms import v2
 import architectures
 import parameters
 from retrieval import __main__ as retrieval
-from retrieval import data, export
+from retrieval import data, export, plain
 from runs import Embedder, load_run
 from runs.embedder import Embeddings
 from tests.retrieval.conftest import train
@@ -29,6 +30,13 @@ ALL = ["onnx", "torchscript", "torch_export", "safetensors"]
 def card_blocks(folder):
     """The Python code of a card, in its order."""
     return re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+
+
+def held_to_ten_lines(code):
+    """Ten lines, imports included, none joined and none too wide."""
+    lines = [line for line in code.splitlines() if line.strip()]
+    assert len(lines) <= 10 and max(map(len, lines)) <= 120 and ";" not in code, code
+    assert "architectures" not in code and ast.parse(code).body[-1].name == "embed"
 
 
 def by_card(code, folder, images):
@@ -79,7 +87,7 @@ def test_every_format_gives_what_the_run_gives_for_any_number_of_images(run, exp
 def test_the_cards_lines_load_the_weights_without_this_program(run, exported):
     images, expected = prepared(run)
     code = card_blocks(exported[0])[-1]
-    assert len([line for line in code.splitlines() if line.strip()]) <= 14
+    held_to_ten_lines(code)
     np.testing.assert_allclose(by_card(code, exported[0], images), expected, atol=1e-5)
 
 
@@ -129,16 +137,28 @@ NETWORKS = {
 @pytest.mark.parametrize(
     ("arch", "flags"),
     [
-        ("resnet18_layernorm", {"embed_hidden": [16, 12]}),
+        ("resnet50_frozen_normalize", {}),
+        ("resnet18_layernorm", {"embed_hidden": [1024, 512]}),
         ("resnet18_normalize", {"embed_dim": 0}),
         ("squeezenet1_1", {}),
         ("googlenet_normalize", {}),
         ("conv4", {}),
+        ("conv4_layernorm_normalize", {"embed_hidden": [16]}),
+        ("conv4", {"embed_hidden": [512, 128]}),
+        ("conv4_normalize", {"embed_dim": 0}),
+        ("bninception_normalize", {}),
+        ("bninception_layernorm", {"embed_hidden": [16, 12]}),
+        ("ptm:resnet18", {}),
         ("timm:vit_tiny_patch16_224_normalize", {"lora_rank": 2, "crop_size": 32}),
+        ("timm:vit_tiny_patch16_224", {"pool": "avg", "crop_size": 32, "embed_hidden": [16]}),
+        ("timm:deit_tiny_distilled_patch16_224", {"crop_size": 32}),
+        ("timm:convnext_atto_normalize", {"pool": "gem"}),
+        ("timm:efficientnet_b0", {}),
         ("timm:test_resnet", {"pool": "avgmax"}),
+        ("timm:test_resnet_layernorm", {"pool": "gem", "embed_hidden": [16, 12]}),
     ],
 )
-def test_plain_code_of_a_network_gives_what_it_gives(arch, flags, tmp_path):
+def test_ten_plain_lines_of_a_network_give_what_it_gives(arch, flags, tmp_path):
     torch.manual_seed(0)
     opt = parameters.read(["--dataset", "glyphs", "--arch", arch, "--not_pretrained"])
     vars(opt).update({"embed_dim": 8, **flags})
@@ -146,15 +166,52 @@ def test_plain_code_of_a_network_gives_what_it_gives(arch, flags, tmp_path):
     for name, value in network.named_parameters():
         if name.endswith(".up"):
             torch.nn.init.normal_(value, std=0.05)
-    images = torch.randint(0, 256, (3, 3, flags.get("crop_size", 64), flags.get("crop_size", 64)), dtype=torch.uint8)
-    made = SimpleNamespace(opt=opt, network=network, preparation=SimpleNamespace(size=tuple(images.shape[2:])))
+    side = flags.get("crop_size", 64)
+    images = torch.randint(0, 256, (3, 3, side, side), dtype=torch.uint8)
+    made = SimpleNamespace(opt=opt, network=network, preparation=SimpleNamespace(size=(side, side)))
     made.module = Embeddings(network, "discriminative")
     with torch.no_grad():
         expected = network(images)[0].numpy()
     export._merge(made)
     lines, given = export.safetensors(made, tmp_path)
+    held_to_ten_lines(lines)
+    assert given(images.numpy()).shape == expected.shape
     np.testing.assert_allclose(given(images.numpy()), expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
-    assert "architectures" not in lines and len([line for line in lines.splitlines() if line.strip()]) <= 14
+    cosines = (given(images.numpy()) * expected).sum(1) / np.linalg.norm(given(images.numpy()), axis=1) / np.linalg.norm(expected, axis=1)
+    assert cosines.min() >= export.COSINE
+
+
+def test_a_plain_network_has_the_names_of_its_package(tmp_path):
+    from safetensors.torch import load_file
+
+    opt = parameters.read(["--dataset", "glyphs", "--arch", "resnet18_normalize", "--not_pretrained", "--embed_dim", "8"])
+    network = architectures.select(opt.arch, opt).eval()
+    made = SimpleNamespace(
+        opt=opt, network=network, preparation=SimpleNamespace(size=(64, 64)), module=Embeddings(network, "discriminative")
+    )
+    export.safetensors(made, tmp_path)
+    state = load_file(tmp_path / "model.safetensors")
+    assert state["fc.weight"].shape == (8, 512) and torch.equal(state["conv1.weight"], network.backbone.conv1.weight)
+
+
+def test_a_network_that_no_lines_load_is_written_under_its_own_names(tmp_path, monkeypatch):
+    opt = parameters.read(["--dataset", "glyphs", "--arch", "conv4", "--embed_dim", "8"])
+    network = architectures.select(opt.arch, opt).eval()
+    made = SimpleNamespace(
+        opt=opt, network=network, preparation=SimpleNamespace(size=(48, 48)), module=Embeddings(network, "discriminative")
+    )
+    wrong = [plain._stacked(network, [], plain._conv4(), "")]
+    wrong = [
+        wrong[0]._replace(code="1 / 0"),
+        wrong[0]._replace(code=wrong[0].code.replace("embed(images):", "embed(images):\n    images = 255 - images")),
+    ]
+    monkeypatch.setattr(plain, "forms", lambda embedder: wrong)
+    lines, given = export.safetensors(made, tmp_path)
+    images = torch.randint(0, 256, (2, 3, 48, 48), dtype=torch.uint8)
+    assert lines is None and np.allclose(given(images.numpy()), network(images)[0].detach().numpy())
+    from safetensors.torch import load_file
+
+    assert set(load_file(tmp_path / "model.safetensors")) == set(network.state_dict())
 
 
 @pytest.mark.long
@@ -166,6 +223,7 @@ def test_backbones_of_packages_load_in_plain_code(name, folder_data, tmp_path, w
     cosines = retrieval.main(["export", str(run), "--out", str(out), "--format", "safetensors"])
     assert min(cosines.values()) >= export.COSINE
     images, expected = prepared(run)
+    held_to_ten_lines(card_blocks(out)[0])
     np.testing.assert_allclose(by_card(card_blocks(out)[0], out, images), expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
     if "--lora_rank" in more:
         from safetensors import safe_open
@@ -189,26 +247,21 @@ def test_onnx_and_plain_code_of_larger_networks(arch, folder_data, tmp_path, wit
 
 
 @pytest.mark.long
-def test_a_network_of_this_programs_own_says_so(folder_data, tmp_path, without_pictures, capsys):
-    train(
-        folder_data,
-        tmp_path,
-        "--arch",
-        "bninception_normalize",
-        "--not_pretrained",
-        "--savename",
-        "R",
-        "--crop_size",
-        "64",
-        "--resize_size",
-        "64",
-    )
+def test_bninception_loads_in_plain_code_and_heads_of_a_trainer_say_that_they_do_not(folder_data, tmp_path, without_pictures):
+    size = ["--crop_size", "64", "--resize_size", "64", "--not_pretrained"]
+    train(folder_data, tmp_path, "--arch", "bninception_normalize", "--savename", "R", *size)
     run, out = tmp_path / "folder" / "R", tmp_path / "out"
-    retrieval.main(["export", str(run), "--out", str(out), "--format", "safetensors", "torch_export"])
-    text = (out / "README.md").read_text(encoding="utf-8")
-    assert len(card_blocks(out)) == 1 and "training program's own" in text and "torch_export" in text
+    retrieval.main(["export", str(run), "--out", str(out), "--format", "safetensors"])
+    (code,) = card_blocks(out)
+    held_to_ten_lines(code)
+    images, expected = prepared(run)
+    np.testing.assert_allclose(by_card(code, out, images), expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
     told = json.loads((out / "preprocessing.json").read_text())["inside"]
     assert (told["colours"], told["white"]) == ("BGR", 255)
+    train(folder_data, tmp_path, "--arch", "resnet18_normalize", "--trainer", "cascaded", "--savename", "C", *size)
+    retrieval.main(["export", str(tmp_path / "folder" / "C"), "--out", str(tmp_path / "c"), "--format", "safetensors", "torch_export"])
+    text = (tmp_path / "c" / "README.md").read_text(encoding="utf-8")
+    assert len(card_blocks(tmp_path / "c")) == 1 and "training program's own" in text and "torch_export" in text
 
 
 def test_an_export_that_gives_something_else_is_not_said_to_be_done(run, tmp_path, monkeypatch, capsys):

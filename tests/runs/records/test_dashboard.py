@@ -1,5 +1,6 @@
-"""What W&B's pages are made of, without a flag beside --log_online: read from its offline files, of a run that ended and was resumed."""
+"""What W&B's pages are made of, without a flag beside --log_online, or by plain names alone: read from its offline files, of a run that ended and was resumed."""
 
+import csv
 import hashlib
 import json
 import re
@@ -23,7 +24,7 @@ from utilities import load_run
 RECORDS = [word for word in SHORT_RUN if word != "--no_records"]
 
 
-@pytest.fixture(scope="module", params=["icml", "plain"])
+@pytest.fixture(scope="module", params=["both", "plain"])
 def recorded(request, folder_data, tmp_path_factory):
     """A run of one epoch, resumed for a second: (its folder, the two offline files, their naming)."""
     place = tmp_path_factory.mktemp("dashboard")
@@ -37,7 +38,7 @@ def recorded(request, folder_data, tmp_path_factory):
         patch.delenv("WANDB_API_KEY", raising=False)
         import wandb
 
-        names = ["--online_names", request.param, "--log_artifacts"]
+        names = ["--log_artifacts", *(["--online_names", "plain"] if request.param == "plain" else [])]
         main.main(parameters.read([*words, *names, "--n_epochs", "1"]))
         wandb.teardown()  # waits for W&B's own process
         time.sleep(1.1)  # the names of offline files are seconds
@@ -62,22 +63,41 @@ def test_config_holds_the_flags_and_the_summary_what_was_selected(recorded):
     selected = json.loads((folder / "summary.json").read_text())["selected"]
     summary = {name: value for run in runs for name, value in run.summary.items()}
     assert summary["selected/rule"] == selected["rule"] and summary["selected/epoch"] == selected["epoch"]
-    title = {"icml": "Test: discriminative_{0}: {1}", "plain": "test/{1}"}[names]
     for metric, value in selected["values"]["test"].items():
-        assert summary[f"selected/{title.format(metric.partition('@')[0], metric)}"] == value
+        assert summary[f"selected/test/{metric}"] == value
+        title = f"selected/Test: discriminative_{metric.partition('@')[0]}: {metric}"
+        assert summary.get(title) == (value if names == "both" else None)
 
 
-def test_panels_are_of_a_split_and_counters_have_none(recorded):
-    _, (first, _), names = recorded
-    by_epoch, by_batch = first.metrics["*"], first.metrics["batch/*"]
-    assert by_epoch.step_metric == "epoch" and by_batch.step_metric == "batch/step"
+def definition_of(key, metrics):
+    """What W&B takes for a key: its own definition, else that of a pattern; of several patterns it would take any one."""
+    patterns = [pattern for pattern in metrics if pattern.endswith("*") and key.startswith(pattern[:-1])]
+    assert key in metrics or len(patterns) == 1, (key, patterns)
+    return metrics.get(key) or metrics[patterns[0]]
+
+
+def test_panels_are_of_a_split_and_counters_and_doubled_names_have_none(recorded):
+    folder, (first, _), names = recorded
     assert first.metrics["epoch"].options.hidden and first.metrics["batch/step"].options.hidden
-    logged = {key.split("/_type")[0] for row in first.history.values() for key in row if not key.startswith(("_", "pictures/"))}
+    logged = {re.split("/_type|/path|/size", key)[0] for row in first.history.values() for key in row if not key.startswith("_")}
     logged -= {"epoch", "batch/step"}
-    of_epochs = {key for key in logged if not key.startswith("batch/")}
-    split = {"icml": r"(Test|Train): \w+: .+", "plain": r"(test|train)/.+"}[names]
-    assert len(of_epochs) > 6 and all(re.fullmatch(split, key) for key in of_epochs), of_epochs
-    assert "batch/loss" in logged
+    defined = {key: definition_of(key, first.metrics) for key in logged}
+    assert all(one.step_metric == ("batch/step" if key.startswith("batch/") else "epoch") for key, one in defined.items())
+    with (folder / "CSV_Logs" / "metrics.csv").open(newline="") as file:
+        recorded_here = {f"{row['split']}/{row['metric']}" for row in csv.DictReader(file)}
+    drawn = {key for key, one in defined.items() if not one.options.hidden}
+    sections = {}
+    for key in drawn:  # W&B's sections: what stands before the first slash
+        sections.setdefault(key.partition("/")[0], set()).add(key)
+    assert set(sections) == {"train", "test", "batch", "pictures"} and "batch/loss" in drawn
+    assert recorded_here <= sections["train"] | sections["test"]
+    hidden = logged - drawn
+    assert all(re.fullmatch(r"(Test|Train): [\w.@+-]+: .+", key) for key in hidden)
+    if names == "plain":
+        assert not hidden
+    for row in first.history.values() if names == "both" else ():  # each value under both names
+        values = [sorted(value for key, value in row.items() if key in of) for of in (recorded_here, hidden)]
+        assert values[0] == values[1]
 
 
 def test_the_pictures_of_the_selected_epoch_are_rows_of_a_table(recorded):

@@ -1,5 +1,6 @@
 """Online services: what they are told, under which names, and that they never hold a run up."""
 
+import re
 import sys
 import threading
 import time
@@ -256,7 +257,7 @@ def test_a_queue_that_is_full_drops_and_says_so_once(monkeypatch, capsys):
     assert not sink._thread.is_alive()
 
 
-@pytest.mark.parametrize("names", ["icml", "plain"])
+@pytest.mark.parametrize("names", ["both", "icml", "plain"])
 def test_wandb_holds_what_is_selected_and_what_the_run_is(tmp_path, offline, names):
     from runs.records.online import Wandb
 
@@ -271,15 +272,60 @@ def test_wandb_holds_what_is_selected_and_what_the_run_is(tmp_path, offline, nam
     offline.teardown()
     ((_, config, history, summary),) = read_back(tmp_path)
     assert config["environment"] == environment and config["lr"] == 0.1
-    recall = {"icml": "Test: discriminative_e_recall: e_recall@1", "plain": "test/e_recall@1"}[names]
-    spectrum = {"icml": "Test: discriminative_rho_spectrum: rho_spectrum@0", "plain": "test/rho_spectrum@0"}[names]
+    icml = {"Test: discriminative_e_recall: e_recall@1", "Test: discriminative_rho_spectrum: rho_spectrum@0"} if names != "plain" else set()
+    plain = {"test/e_recall@1", "test/rho_spectrum@0"} if names != "icml" else set()
     assert summary["selected/rule"] == "epoch with the highest e_recall@1 on test" and summary["selected/epoch"] == 1
-    assert summary[f"selected/{recall}"] == 0.1 and summary[recall] == 0.2, "the selected value beside the last"
-    assert is_histogram(history[2], spectrum)
-    logged = {key.removesuffix("/_type") for row in history.values() for key in row if not key.startswith(f"{spectrum}/")}
+    for name in icml | plain:
+        if "spectrum" in name:
+            assert is_histogram(history[2], name)
+        else:
+            assert summary[f"selected/{name}"] == 0.1 and summary[name] == 0.2, "the selected value beside the last"
+    logged = {re.sub("(/(_type|bins|values|packedBins.*))$", "", key) for row in history.values() for key in row}
     logged -= {"epoch", "_step", "_timestamp", "_runtime"}
-    assert {"/" in key for key in logged} == {names == "plain"}, "one scheme of names"
-    assert ({*logged, spectrum} == tensorboard_names(tmp_path)) == (names == "plain"), "and the one of TensorBoard"
+    assert {name for name in logged if ": " in name} >= icml and {name for name in logged if ": " not in name} >= plain
+    assert {": " in name for name in logged} == {"both": {True, False}, "icml": {True}, "plain": {False}}[names]
+    assert not plain or {name for name in logged if ": " not in name} == tensorboard_names(tmp_path), "the names of TensorBoard"
+
+
+@pytest.mark.parametrize("names", ["both", "icml", "plain"])
+def test_no_two_patterns_fit_one_name(names):
+    """W&B goes through its patterns in any order: a batch's value would go by epoch now and then."""
+    from runs.records.online import _define_panels
+
+    defined = {}
+    run = types.SimpleNamespace(define_metric=lambda name, **more: defined.update({name: more}))
+    _define_panels(run, names)
+    assert all("*" not in name[:-1] for name in defined)
+    patterns = [name[:-1] for name in defined if name.endswith("*")]
+    assert not any(a != b and a.startswith(b) for a in patterns for b in patterns) and "" not in patterns
+    hidden = {name for name, more in defined.items() if more.get("hidden")}
+    assert hidden - {"epoch", "batch/step"} == ({"Train: *", "Val: *", "Test: *"} if names == "both" else set())
+
+
+def test_comet_which_hides_nothing_takes_each_value_once(tmp_path, monkeypatch):
+    calls = []
+
+    class Experiment:
+        def __init__(self, **settings):
+            pass
+
+        def __getattr__(self, name):
+            return lambda *args, **kwargs: calls.append((name, args, kwargs))
+
+    monkeypatch.setitem(sys.modules, "comet_ml", types.SimpleNamespace(Experiment=Experiment, OfflineExperiment=Experiment))
+    from runs.records.online import online_sink
+
+    given = {}
+    for names in ("both", "icml", "plain"):
+        calls.clear()
+        sink = online_sink(offline_options(log_online=True, online_backend="comet_ml", online_names=names), tmp_path)
+        sink.write(rows(1))
+        sink.arrays(1, "test", {"rho_spectrum@0": np.arange(3.0)})
+        sink.close()
+        given[names] = [args[0] for name, args, _ in calls if name == "log_metric"]
+        given[names] += [kwargs["name"] for name, _, kwargs in calls if name == "log_histogram_3d"]
+    assert given["both"] == given["icml"] and all(": " in name for name in given["icml"])
+    assert len(given["plain"]) == len(given["icml"]) and all("/" in name and ": " not in name for name in given["plain"])
 
 
 def tensorboard_names(folder):
