@@ -89,7 +89,11 @@ def test_plain_names_are_read_and_what_the_run_is():
 
 def test_values_under_both_names_count_once_and_older_epochs_still_count():
     """A run that was logged under the ICML pipeline's names, then resumed with both: `miner/parts/easy` has no exact name there."""
-    names = {"discriminative/e_recall@1": "discriminative_e_recall: e_recall@1", "other/nmi": "other_nmi: nmi", "miner/parts/easy": "miner: easy"}
+    names = {
+        "discriminative/e_recall@1": "discriminative_e_recall: e_recall@1",
+        "other/nmi": "other_nmi: nmi",
+        "miner/parts/easy": "miner: easy",
+    }
     for apart in (False, True):
         rows = []
         for epoch in (1, 2, 3):
