@@ -14,7 +14,10 @@ from criteria._ranking import sums_per_anchor
 from utilities.reference import Reference
 from utilities.tuples import spread
 
-BLOCK = {"cpu": 1 << 19, "cuda": 1 << 25}  # numbers of a block `(B, columns)`: what two cores' caches hold, and enough work for a GPU
+BLOCK = {
+    "cpu": 1 << 19,
+    "cuda": 1 << 25,
+}  # numbers of a block `(B, columns)`, and of what is beside it: what two cores' caches hold; work for a GPU
 SHORT = 8  # a list of at most 1 / SHORT of all pairs is worth it
 CHUNK = 1 << 10  # pairs whose embeddings are looked up at once, for the cache
 LOG2E = 1 / math.log(2)
@@ -41,6 +44,7 @@ class Form(NamedTuple):
     scale: float | torch.Tensor
     value: Callable | None = None
     slope: Callable | None = None
+    pieces: int = 1  # of memory that `value` takes: 2 with `spare`
 
 
 PRODUCTS = Form(LOG2E)  # as they are, as powers of 2: exp is slow on a CPU
@@ -53,7 +57,9 @@ def apart(labels: torch.Tensor, reference: Reference) -> Apart | None:
     first = torch.searchsorted(sorted_labels, others)
     counts = torch.searchsorted(sorted_labels, others, right=True) - first
     have_own = reference.own >= 0
-    own_labels = torch.cat([reference.labels, labels[:1]]).index_select(0, reference.own.clamp(min=0))  # whatever is there where there is none
+    own_labels = torch.cat([reference.labels, labels[:1]]).index_select(
+        0, reference.own.clamp(min=0)
+    )  # whatever is there where there is none
     strange = have_own & (own_labels != labels)
     n_same, n_own, n_strange = torch.stack([counts.sum(), have_own.sum(), strange.sum()]).tolist()
     n_positives = n_same - n_own + n_strange
@@ -77,9 +83,9 @@ class _Block(NamedTuple):
     places: torch.Tensor  # theirs, counted along the rows of the block
 
 
-def _blocks(points: torch.Tensor, others: torch.Tensor, apart: Apart) -> list[_Block]:
-    """Blocks of columns of `points` `(B, D)` times `others` `(M, D)`."""
-    width = max(BLOCK.get(points.device.type, BLOCK["cuda"]) // max(len(points), 1), 1)
+def _blocks(points: torch.Tensor, others: torch.Tensor, apart: Apart, pieces: int) -> list[_Block]:
+    """Blocks of columns of `points` `(B, D)` times `others` `(M, D)`, met in so many pieces of memory."""
+    width = max(BLOCK.get(points.device.type, BLOCK["cuda"]) // max(len(points) * pieces, 1), 1)
     starts, edges = range(0, len(others), width), [0, len(apart.columns)]
     if not starts:
         return []
@@ -107,7 +113,8 @@ class _LogSumExp(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, points, others, apart, penalties, bound, least, form):
-        ctx.blocks, ctx.form, ctx.penalties = _blocks(points, others, apart), form, penalties
+        ctx.blocks = _blocks(points, others, apart, form.pieces if least is None else 2)
+        ctx.form, ctx.penalties = form, penalties
         ctx.least = None if least is None else least[:, None] * LOG2E
         share = math.ceil(math.log2(max(len(others), 1)) / 2)  # powers are added up in units between theirs and their sum's
         bounded = bound is not None and least is None and bound * LOG2E + share < MOST
@@ -176,7 +183,7 @@ class _Sum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, points, others, apart, form):
-        ctx.blocks, ctx.form = _blocks(points, others, apart), form
+        ctx.blocks, ctx.form = _blocks(points, others, apart, form.pieces), form
         total, active = points.new_zeros(len(points)), points.new_zeros(len(points))
         for block, _, values, spare in _products(ctx.blocks, points * form.scale, others):
             form.value(values, spare)
@@ -280,7 +287,7 @@ def near(margin: float, points: torch.Tensor, others: torch.Tensor) -> tuple[For
         inverses = inverse(products, spare, torch.inf)  # at 0, where a root has no slope, it is 0
         return inverses.mul_(torch.lt(products, margins.square(), out=products)).mul_(-0.5 / noise)
 
-    return Form(1 / noise, value, slope), units.squeeze(1)
+    return Form(1 / noise, value, slope, pieces=2), units.squeeze(1)
 
 
 def positive_pairs(points: torch.Tensor, others: torch.Tensor, apart: Apart) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

@@ -79,7 +79,11 @@ class Criterion(PairCriterion):
         points = points * scales
         violated = -points
         violated[:, -2] += self.neg_margin  # times 1, so that the products are neg_margin - D
-        form = _streams.Form(1, lambda products, spare: products.relu_(), lambda products, spare: products.relu_().sign_())
+
+        def value(products, spare):  # no distance is below 0, but for rounding
+            return products.relu_() if self.neg_margin > 0 else products.mul_(0)
+
+        form = _streams.Form(1, value, lambda products, spare: value(products, spare).sign_())
         total, n_active = _streams.sums(violated, others, apart, form)
         distances = _streams.positive_distances(centred, reference.embeddings, apart)  # (P,)
         distances = distances * scales.squeeze(1).index_select(0, apart.anchors)
