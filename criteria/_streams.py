@@ -6,6 +6,7 @@ cache, so that what is done to it costs little beside the product that makes it.
 
 import math
 from collections.abc import Callable, Iterator
+from itertools import repeat
 from typing import NamedTuple
 
 import torch
@@ -77,35 +78,40 @@ def apart(labels: torch.Tensor, reference: Reference) -> Apart | None:
     return Apart(rows, columns, positive, own, rows.index_select(0, positive))
 
 
-class _Block(NamedTuple):
-    columns: slice
-    pairs: slice  # those of `Apart` that lie in it
-    places: torch.Tensor  # theirs, counted along the rows of the block
+class _Blocks(NamedTuple):
+    """Blocks of `width` columns, the last of what is left; what is made once for all of them costs each nothing."""
 
+    width: int
+    sizes: list[int]  # how many pairs of `Apart` lie in each
+    places: tuple[torch.Tensor, ...]  # theirs, counted along the rows of the block
 
-def _blocks(points: torch.Tensor, others: torch.Tensor, apart: Apart, pieces: int) -> list[_Block]:
-    """Blocks of columns of `points` `(B, D)` times `others` `(M, D)`, met in so many pieces of memory."""
-    width = max(BLOCK.get(points.device.type, BLOCK["cuda"]) // max(len(points) * pieces, 1), 1)
-    starts, edges = range(0, len(others), width), [0, len(apart.columns)]
-    if not starts:
-        return []
-    if len(starts) > 1:  # the one place where a reference wider than a block asks the device again
-        edges = torch.searchsorted(apart.columns, torch.arange(0, len(others) + width, width, device=points.device)).tolist()
-    widths = torch.where(apart.columns < starts[-1], width, len(others) - starts[-1])
-    places = apart.rows * widths + apart.columns % width
-    pairs = [slice(*edge) for edge in zip(edges, edges[1:], strict=False)]
-    return [_Block(slice(start, start + width), within, places[within]) for start, within in zip(starts, pairs, strict=False)]
+    @classmethod
+    def of(cls, points: torch.Tensor, others: torch.Tensor, apart: Apart, pieces: int) -> "_Blocks":
+        """Of the products of `points` `(B, D)` with `others` `(M, D)`, met in so many pieces of memory."""
+        width = max(BLOCK.get(points.device.type, BLOCK["cuda"]) // max(len(points) * pieces, 1), 1)
+        starts, edges = range(0, len(others), width), [0, len(apart.columns)]
+        if not starts:
+            return cls(width, [], ())
+        if len(starts) > 1:  # the one place where a reference wider than a block asks the device again
+            edges = torch.searchsorted(apart.columns, torch.arange(0, len(others) + width, width, device=points.device)).tolist()
+        sizes = [last - first for first, last in zip(edges, edges[1:], strict=False)][: len(starts)]
+        widths = torch.where(apart.columns < starts[-1], width, len(others) - starts[-1])
+        return cls(width, sizes, (apart.rows * widths + apart.columns % width).split(sizes))
 
+    def split(self, *of_pairs: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+        """Of each block its places, and what of each of `of_pairs` `(Q,)` belongs to them."""
+        return zip(self.places, *(values.split(self.sizes) for values in of_pairs), strict=True)
 
-def _products(blocks: list[_Block], points: torch.Tensor, others: torch.Tensor) -> Iterator[tuple]:
-    """Each block, its rows of `others`, the products with them, and as much spare memory; the next block has the memory of both."""
-    room = None
-    for block in blocks:
-        part = others[block.columns]
-        size = len(points) * len(part)
-        room = points.new_empty(2, size) if room is None else room
-        products, spare = (piece[:size].view(len(points), len(part)) for piece in room)
-        yield block, part, torch.mm(points, part.T, out=products), spare
+    def products(self, points: torch.Tensor, others: torch.Tensor) -> Iterator[tuple]:
+        """Of each block its columns `(D, columns)`, the products `(B, columns)`, all their memory, spare memory; the next block has both again."""
+        n_points, parts = points.shape[0], others.T.split(self.width, 1) if self.sizes else ()
+        room = points.new_empty(2, n_points * min(self.width, others.shape[0]))
+        flat, sized = room[0], None
+        for part in parts:
+            if part.shape[1] != sized:
+                sized = part.shape[1]
+                products, spare = room[:, : n_points * sized].view(2, n_points, sized)
+            yield part, torch.mm(points, part, out=products), flat, spare
 
 
 class _LogSumExp(torch.autograd.Function):
@@ -113,35 +119,36 @@ class _LogSumExp(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, points, others, apart, penalties, bound, least, form):
-        ctx.blocks = _blocks(points, others, apart, form.pieces if least is None else 2)
+        ctx.blocks = _Blocks.of(points, others, apart, form.pieces if least is None else 2)
         ctx.form, ctx.penalties = form, penalties
         ctx.least = None if least is None else least[:, None] * LOG2E
         share = math.ceil(math.log2(max(len(others), 1)) / 2)  # powers are added up in units between theirs and their sum's
         bounded = bound is not None and least is None and bound * LOG2E + share < MOST
-        units = points.new_full((len(others),), 2.0**-share if bounded else 1.0)
+        ones = points.new_full((len(others),), 2.0**-share if bounded else 1.0).split(ctx.blocks.width)
         low = -torch.finfo(points.dtype).max / 4
-        highest = points.new_full((len(points),), 0.0 if bounded else low)
-        most, sums, kept = torch.full_like(highest, -torch.inf), torch.zeros_like(highest), torch.zeros_like(highest)
+        highest = points.new_full((len(points),), share if bounded else low)
+        sums, kept = torch.zeros_like(highest), torch.zeros_like(highest)
         picked = points.new_empty(len(apart.rows))
-        for block, _, products, spare in _products(ctx.blocks, points * form.scale, others):
-            torch.index_select(products.view(-1), 0, block.places, out=picked[block.pairs])
-            logits = _logits(products, spare, block, form, penalties)
+        blocks = zip(ctx.blocks.products(points * form.scale, others), ctx.blocks.split(picked, penalties), ones, strict=False)
+        for (_, products, flat, spare), (places, found, left_out), one in blocks:
+            torch.index_select(flat, 0, places, out=found)
+            if form.value is not None:
+                form.value(products, spare)
+            flat.index_add_(0, places, left_out)  # products are logits as powers of 2 from here
+            if least is not None:
+                kept.addmv_(_above(products, ctx.least, spare), one)
             if not bounded:
-                most = torch.maximum(most, logits.amax(1))
-                raised = torch.maximum(highest, most)  # what counts is above what does not
+                raised = torch.maximum(highest, products.amax(1))  # what counts is above what does not
                 sums.mul_((highest - raised).exp2_())
                 highest = raised
-            if least is not None:
-                kept += _above(logits, ctx.least, spare).sum(1)
-            if not bounded:
-                logits.sub_(highest[:, None])
-            powers = logits.exp2_()
+                products.sub_(highest.unsqueeze(1))
+            powers = products.exp2_()
             if least is not None:
                 powers.mul_(spare)
-            sums.addmv_(powers, units[block.columns])
-        exponents = sums.log2().add_(share if bounded else highest).clamp_(min=low)
+            sums.addmv_(powers, one)
+        exponents = sums.log2().add_(highest).clamp_(min=low)
         ctx.save_for_backward(points, others, torch.where(exponents == low, -low, exponents))  # nothing has a share of nothing
-        most = most / LOG2E
+        most = torch.where(highest == low, -torch.inf, highest / LOG2E)
         ctx.mark_non_differentiable(most, kept)
         return exponents / LOG2E, picked / form.scale, most, kept
 
@@ -149,20 +156,22 @@ class _LogSumExp(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, gradient, of_pairs, *_):
         points, others, exponents = ctx.saved_tensors
-        form = ctx.form
+        form, exponents, gradient = ctx.form, exponents[:, None], gradient[:, None]
 
-        def weights(products, spare, block):
+        def weights(products, flat, spare, places, left_out, of_picked):
             slopes = None if form.slope is None else form.slope(products, spare)
-            logits = _logits(products, spare, block, form, ctx.penalties)
+            if form.value is not None:
+                form.value(products, spare)
+            flat.index_add_(0, places, left_out)
             if ctx.least is not None:
-                slopes = _above(logits, ctx.least, spare)
-            shares = logits.sub_(exponents[:, None]).exp2_().mul_(gradient[:, None])
+                slopes = _above(products, ctx.least, spare)
+            shares = products.sub_(exponents).exp2_().mul_(gradient)
             if slopes is not None:
                 shares.mul_(slopes)
-            shares.view(-1).index_add_(0, block.places, of_pairs[block.pairs])
+            flat.index_add_(0, places, of_picked)
             return shares
 
-        return *_gradients(ctx, points, others, weights), *[None] * 5
+        return *_gradients(ctx, points, others, weights, ctx.penalties, of_pairs), *[None] * 5
 
 
 def _above(values: torch.Tensor, least: torch.Tensor | float, out: torch.Tensor) -> torch.Tensor:
@@ -170,26 +179,20 @@ def _above(values: torch.Tensor, least: torch.Tensor | float, out: torch.Tensor)
     return torch.gt(values, least, out=out)
 
 
-def _logits(products: torch.Tensor, spare: torch.Tensor, block: _Block, form: Form, penalties: torch.Tensor) -> torch.Tensor:
-    """In place: what becomes of products, as powers of 2, with the penalties of what is left out."""
-    if form.value is not None:
-        form.value(products, spare)
-    products.view(-1).index_add_(0, block.places, penalties[block.pairs])
-    return products
-
-
 class _Sum(torch.autograd.Function):
     """See `sums`."""
 
     @staticmethod
     def forward(ctx, points, others, apart, form):
-        ctx.blocks, ctx.form = _blocks(points, others, apart, form.pieces), form
+        ctx.blocks, ctx.form = _Blocks.of(points, others, apart, form.pieces), form
         total, active = points.new_zeros(len(points)), points.new_zeros(len(points))
-        for block, _, values, spare in _products(ctx.blocks, points * form.scale, others):
+        ones = points.new_ones(len(others)).split(ctx.blocks.width)
+        blocks = zip(ctx.blocks.products(points * form.scale, others), ctx.blocks.places, ones, strict=False)
+        for (_, values, flat, spare), places, one in blocks:
             form.value(values, spare)
-            values.view(-1).index_fill_(0, block.places, 0.0)
-            total += values.sum(1)
-            active += values.sign_().sum(1)
+            flat.index_fill_(0, places, 0.0)
+            total.addmv_(values, one)
+            active.addmv_(values.sign_(), one)
         ctx.save_for_backward(points, others)
         ctx.mark_non_differentiable(active)
         return total, active
@@ -198,24 +201,27 @@ class _Sum(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, gradient, _):
         points, others = ctx.saved_tensors
+        gradient = gradient[:, None]
 
-        def weights(products, spare, block):
-            slopes = ctx.form.slope(products, spare).mul_(gradient[:, None])
-            slopes.view(-1).index_fill_(0, block.places, 0.0)
+        def weights(products, flat, spare, places):
+            slopes = ctx.form.slope(products, spare).mul_(gradient)
+            slopes.view(-1).index_fill_(0, places, 0.0)
             return slopes
 
         return *_gradients(ctx, points, others, weights), None, None
 
 
-def _gradients(ctx, points: torch.Tensor, others: torch.Tensor, weights: Callable) -> tuple[torch.Tensor, torch.Tensor | None]:
+def _gradients(ctx, points: torch.Tensor, others: torch.Tensor, weights: Callable, *of_pairs: torch.Tensor) -> tuple:
     """By `points` and, where they want one, by `others`; `weights` makes of scaled products the derivative by the products."""
     of_points = torch.zeros_like(points)
-    of_others = torch.zeros_like(others) if ctx.needs_input_grad[1] else None
-    for block, part, products, spare in _products(ctx.blocks, points * ctx.form.scale, others):
-        slopes = weights(products, spare, block)
-        of_points.addmm_(slopes, part)
-        if of_others is not None:
-            torch.mm(slopes.T, points, out=of_others[block.columns])
+    of_others = torch.empty_like(others) if ctx.needs_input_grad[1] else None
+    parts = repeat(None) if of_others is None else of_others.split(ctx.blocks.width)
+    blocks = zip(ctx.blocks.products(points * ctx.form.scale, others), ctx.blocks.split(*of_pairs), parts, strict=False)
+    for (part, products, flat, spare), given, of_part in blocks:
+        slopes = weights(products, flat, spare, *given)
+        of_points.addmm_(slopes, part.T)
+        if of_part is not None:
+            torch.mm(slopes.T, points, out=of_part)
     return of_points, of_others
 
 
