@@ -69,6 +69,21 @@ def large(n=24, n_others=700, n_classes=90, dimensions=16, scale=1.0):
     return (scale * batch).requires_grad_(), of_batch, (scale * others).requires_grad_(), labels, own
 
 
+def check_against_the_matrix(criterion, batch, labels, form, monkeypatch):
+    """Value, gradients and statistics are those of the path that takes the whole matrix."""
+    others = form["reference"]
+    value, gradients = step(criterion, batch, labels, inputs=[batch, others], **form)
+    told = criterion.stats
+    monkeypatch.setattr(_streams, "apart", lambda labels, reference: None)
+    expected, slow = step(criterion, batch, labels, inputs=[batch, others], **form)
+    torch.testing.assert_close(value, expected, rtol=2e-6, atol=1e-6)
+    for ours, theirs in zip(gradients, slow, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5 * max(float(theirs.abs().max()), 1))
+    assert told.keys() == criterion.stats.keys()
+    for key, statistic in criterion.stats.items():
+        torch.testing.assert_close(told[key], statistic, rtol=1e-4, atol=1e-5)
+
+
 CASES = [
     *((name, {}) for name in STREAMING),
     ("multisimilarity", {"loss_multisimilarity_margin": float("inf")}),
@@ -88,16 +103,7 @@ def test_it_is_what_the_matrix_gives(name, flags, monkeypatch):
     criterion = build(name, **flags).float()
     monkeypatch.setitem(_streams.BLOCK, "cpu", len(batch) * 128)
     assert criterion.streamed(labels, Reference.of(batch, labels, others, others_labels, own)) is not None
-    value, gradients = step(criterion, batch, labels, inputs=[batch, others], **form)
-    told = criterion.stats
-    monkeypatch.setattr(_streams, "apart", lambda labels, reference: None)
-    expected, slow = step(criterion, batch, labels, inputs=[batch, others], **form)
-    torch.testing.assert_close(value, expected, rtol=2e-6, atol=1e-6)
-    for ours, theirs in zip(gradients, slow, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5 * max(float(theirs.abs().max()), 1))
-    assert told.keys() == criterion.stats.keys()
-    for key, statistic in criterion.stats.items():
-        torch.testing.assert_close(told[key], statistic, rtol=1e-4, atol=1e-5)
+    check_against_the_matrix(criterion, batch, labels, form, monkeypatch)
 
 
 @every_name
@@ -186,15 +192,7 @@ def test_what_is_equal_is_0_apart(name, margin, monkeypatch):
     others[strangers] = batch.detach()
     criterion = build(name, **{f"loss_{name}_neg_margin": margin}).float()
     form = {"reference": others.requires_grad_(), "reference_labels": others_labels, "own": own}
-    value, gradients = step(criterion, batch, labels, inputs=[batch, others], **form)
-    told = criterion.stats
-    monkeypatch.setattr(_streams, "apart", lambda labels, reference: None)
-    expected, slow = step(criterion, batch, labels, inputs=[batch, others], **form)
-    torch.testing.assert_close(value, expected, rtol=2e-6, atol=1e-6)
-    for ours, theirs in zip(gradients, slow, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
-    for key, statistic in criterion.stats.items():
-        torch.testing.assert_close(told[key], statistic, rtol=1e-4, atol=1e-5)
+    check_against_the_matrix(criterion, batch, labels, form, monkeypatch)
 
 
 def test_many_positives_are_left_to_the_matrix():
