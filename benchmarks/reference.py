@@ -3,8 +3,8 @@
     python benchmarks/reference.py [--only ntxent contrastive …] [--threads 2]
 
 B = 512 against M = 50,000 rows of D = 128, unit vectors of 1,000 classes, each anchor's own image in the reference. The unit is
-`batch @ reference.T`, taken in turn with each criterion; memory is what the resident set grew by, in matrices `(B, M)` of 102 MB.
-What is mined is there already: one triplet an anchor, or its sets; mining is not in the figures. Contrastive takes all pairs.
+`batch @ reference.T`, a new matrix in freed memory, taken in turn with each criterion; with one thread the times are processor time. Memory
+is what the resident set grew by, in matrices `(B, M)` of 102 MB. What is mined is there already: one triplet an anchor, or its sets; mining is not in the figures. Contrastive takes all pairs.
 
 Floor. The forward pass needs that product, where all pairs count; the backward pass one more, for the gradient of the batch (the
 reference, a memory, wants none), and a third where nothing is kept and the product is made again. Besides it each pass over a
@@ -88,14 +88,15 @@ def peak(step) -> float:
 
 
 def in_turn(functions: list, repeats: int) -> list[float]:
-    """Median milliseconds of each function, taken in turn."""
+    """Median milliseconds of each function, taken in turn; with one thread of processor time, which other work on the machine leaves as it is."""
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     taken = [[] for _ in functions]
     for repeat in range(repeats + 1):
         for times, function in zip(taken, functions, strict=True):
-            began = time.perf_counter()
+            began = clock()
             function()
             if repeat:  # the first warms up
-                times.append(1000 * (time.perf_counter() - began))
+                times.append(1000 * (clock() - began))
     return [statistics.median(times) for times in taken]
 
 

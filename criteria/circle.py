@@ -1,5 +1,7 @@
 """Circle loss with pairwise labels (Sun et al., CVPR 2020, arXiv 2002.10857)."""
 
+import math
+
 import torch
 
 from criteria import _streams
@@ -59,16 +61,20 @@ class Criterion(PairCriterion):
         """What `terms` gives, of all pairs with a large reference."""
         unit, reference = reference.mapped(normalize, batch)
 
-        def slope(values):
-            return (values + self.m).relu_().mul_(self.gamma)
+        scale = math.sqrt(self.gamma * _streams.LOG2E)
+        shifted = self.m * scale
 
-        def value(values):
-            slopes = slope(values)
-            values.sub_(self.m).mul_(slopes)
+        def value(products, spare):  # [s + m]+ (s - m) is v^2 of v = max(s, -m), less m^2
+            products.clamp_(min=-shifted)
+            products.mul_(products)
 
-        near_negatives = _streams.log_sum_exp(unit, reference.embeddings, apart.all, form=_streams.Form(value, slope))[0]
-        similarities = _streams.positive_products(unit, reference.embeddings, apart)
+        def slope(products, spare):
+            return torch.add(products, shifted, out=spare).relu_().mul_(self.gamma / scale)
+
+        form, bound = _streams.Form(scale, value, slope), self.gamma * max(self.m**2, 1)
+        near_negatives, similarities, *_ = _streams.log_sum_exp(unit, reference.embeddings, apart, bound=bound, form=form)
         logits = -self.gamma * torch.relu(1 + self.m - similarities.detach()) * (similarities - (1 - self.m))
+        near_negatives = near_negatives - self.gamma * self.m**2
         far_positives = _streams.sum_exp_per_anchor(logits, apart.anchors, len(batch))
         sums = _streams.pair_sums(unit, reference, apart, similarities)
         n_positives = sums_per_anchor(torch.ones_like(logits), apart.anchors, len(batch))

@@ -54,12 +54,13 @@ class Criterion(MetricCriterion):
 
     def stream(self, batch, labels, reference, apart) -> torch.Tensor:
         """The value of all pairs with a large reference."""
-        differences = batch.index_select(0, apart.anchors) - reference.embeddings.index_select(0, apart.positives)  # (P, D)
-        far_positives = torch.relu(safe_sqrt(differences.square().sum(1)) - self.pos_margin)
+        distances = safe_sqrt(_streams.positive_distances(batch, reference.embeddings, apart))  # (P,)
+        far_positives = torch.relu(distances - self.pos_margin)
         points, others = _streams.squared(batch, reference.embeddings)
-        form = _streams.near(self.neg_margin, _streams.rounding(batch, reference.embeddings), root=True)
-        total, n_active = (values.sum() for values in _streams.sums(points, others, apart.all, form))
-        n_negatives = max(len(batch) * len(reference) - len(apart.all[0]), 1)
+        form, units = _streams.near(self.neg_margin, points, others)
+        total, n_active = _streams.sums(points, others, apart, form)
+        total, n_active = (total * units).sum(), n_active.sum()
+        n_negatives = max(len(batch) * len(reference) - len(apart.rows), 1)
         self.stats = {"active_positives": active_share(far_positives.detach()), "active_negatives": n_active / n_negatives}
         negative_part = total / (n_active.clamp(min=1) if self.reduction.how == "nonzero" else n_negatives)
         return self.reduction(far_positives, apart.anchors, labels) + negative_part

@@ -101,13 +101,16 @@ class Criterion(PairCriterion):
     def stream(self, batch, labels, reference, apart) -> tuple[torch.Tensor, tuple]:
         """What `terms` gives, of all pairs with a large reference."""
         others, anchors, n_anchors = reference.embeddings, apart.anchors, len(batch)
-        of_positives = _streams.positive_products(batch, others, apart)  # (P,)
         thresh, pos_weight, neg_weight = (self.per_anchor(name, labels) for name in ("thresh", "pos_weight", "neg_weight"))
-        least, kept = None, torch.ones_like(of_positives)
+        least = None
         if self.margin != math.inf:
-            lowest = batch.new_full((n_anchors,), torch.inf).scatter_reduce(0, anchors, of_positives.detach(), "amin")
+            found = _streams.positive_products(batch.detach(), others.detach(), apart)  # (P,)
+            lowest = batch.new_full((n_anchors,), torch.inf).scatter_reduce(0, anchors, found, "amin")
             least = ((lowest - self.margin) * neg_weight).detach()
-        logits, most, n_kept = _streams.log_sum_exp(self.per_anchor("neg_weight", labels, 2) * batch, others, apart.all, least)
+        points = self.per_anchor("neg_weight", labels, 2) * batch
+        logits, of_positives, most, n_kept = _streams.log_sum_exp(points, others, apart, least=least)
+        of_positives = of_positives / self.per_anchor("neg_weight", labels[anchors])  # (P,)
+        kept = torch.ones_like(of_positives)
         if self.margin != math.inf:
             kept = as_weights(of_positives.detach() - self.margin < (most / neg_weight).index_select(0, anchors), batch)
         exponents = self.per_anchor("pos_weight", labels[anchors]) * (self.per_anchor("thresh", labels[anchors]) - of_positives)

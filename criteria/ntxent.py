@@ -49,9 +49,9 @@ class Criterion(PairCriterion):
     def stream(self, batch, labels, reference, apart) -> tuple[torch.Tensor, tuple]:
         """What `terms` gives, of all pairs with a large reference."""
         unit, reference = reference.mapped(normalize, batch)
-        similarities = _streams.positive_products(unit, reference.embeddings, apart)  # (P,)
         points = unit / self.per_anchor("temperature", labels, 2)
-        negative_mass = _streams.log_sum_exp(points, reference.embeddings, apart.all)[0]
-        logits = similarities / self.per_anchor("temperature", labels[apart.anchors])
-        losses = softplus(negative_mass.index_select(0, apart.anchors) - logits)
+        bound = None if isinstance(self.temperature, torch.Tensor) else 1 / self.temperature
+        negative_mass, logits, *_ = _streams.log_sum_exp(points, reference.embeddings, apart, bound=bound)
+        losses = softplus(negative_mass.index_select(0, apart.anchors) - logits)  # (P,)
+        similarities = logits.detach() * self.per_anchor("temperature", labels[apart.anchors])
         return losses, _streams.pair_sums(unit, reference, apart, similarities)

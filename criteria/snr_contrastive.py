@@ -77,10 +77,16 @@ class Criterion(PairCriterion):
         scales = 1 / signals(centred)  # (B, 1)
         points, others = _streams.squared(centred, reference.embeddings)
         points = points * scales
-        noise = (_streams.rounding(centred, reference.embeddings) * scales).detach()
-        total, n_active = _streams.sums(points, others, apart.all, _streams.near(self.neg_margin, noise, root=False))
-        differences = centred.index_select(0, apart.anchors) - reference.embeddings.index_select(0, apart.positives)  # (P, D)
-        distances = differences.square().sum(1) * scales.squeeze(1).index_select(0, apart.anchors)
+        violated = -points
+        violated[:, -2] += self.neg_margin  # times 1, so that the products are neg_margin - D
+
+        def value(products, spare):  # no distance is below 0, but for rounding
+            return products.relu_() if self.neg_margin > 0 else products.mul_(0)
+
+        form = _streams.Form(1, value, lambda products, spare: value(products, spare).sign_())
+        total, n_active = _streams.sums(violated, others, apart, form)
+        distances = _streams.positive_distances(centred, reference.embeddings, apart)  # (P,)
+        distances = distances * scales.squeeze(1).index_select(0, apart.anchors)
         violations = torch.relu(distances - self.pos_margin)
         of_pairs = _streams.pair_sums(points, dataclasses.replace(reference, embeddings=others), apart, distances)
         return (violations.sum(), (violations > 0).sum(), total.sum(), n_active.sum(), *of_pairs)

@@ -50,10 +50,10 @@ class Criterion(PairCriterion):
     def stream(self, batch, labels, reference, apart) -> tuple[tuple, tuple]:
         """What `terms` gives, of all pairs with a large reference."""
         unit, reference = reference.mapped(normalize, batch)
-        similarities = _streams.positive_products(unit, reference.embeddings, apart)  # (P,)
-        logits = similarities / self.per_anchor("temperature", labels[apart.anchors])
+        points = unit / self.per_anchor("temperature", labels, 2)
+        bound = None if isinstance(self.temperature, torch.Tensor) else 1 / self.temperature
+        mass, logits, *_ = _streams.log_sum_exp(points, reference.embeddings, apart, positives=True, bound=bound)
         n_positives = sums_per_anchor(torch.ones_like(logits), apart.anchors, len(batch))
         mean_positive = sums_per_anchor(logits, apart.anchors, len(batch)) / n_positives.clamp(min=1)  # (B,)
-        points = unit / self.per_anchor("temperature", labels, 2)
-        losses = _streams.log_sum_exp(points, reference.embeddings, apart.own)[0] - mean_positive
-        return (losses, n_positives), _streams.pair_sums(unit, reference, apart, similarities)
+        similarities = logits.detach() * self.per_anchor("temperature", labels[apart.anchors])
+        return (mass - mean_positive, n_positives), _streams.pair_sums(unit, reference, apart, similarities)

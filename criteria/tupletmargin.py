@@ -55,8 +55,9 @@ class Criterion(PairCriterion):
         else:
             anchors = apart.anchors
             unit, others = reference.mapped(normalize, batch)
-            of_positives = _streams.positive_products(unit, others.embeddings, apart)
-            near_negatives = _streams.log_sum_exp(self.scale * unit, others.embeddings, apart.all)[0]
+            bound = None if isinstance(self.scale, torch.Tensor) else self.scale
+            near_negatives, logits, *_ = _streams.log_sum_exp(self.scale * unit, others.embeddings, apart, bound=bound)
+            of_positives = logits / self.scale
             sums = _streams.pair_sums(unit, others, apart, of_positives)
         narrowed = torch.cos(of_positives.clamp(-LIMIT, LIMIT).acos() - self.margin)
         terms = softplus(near_negatives.index_select(0, anchors) - self.scale * narrowed)  # log(1 + sum_n exp(...))

@@ -69,6 +69,21 @@ def large(n=24, n_others=700, n_classes=90, dimensions=16, scale=1.0):
     return (scale * batch).requires_grad_(), of_batch, (scale * others).requires_grad_(), labels, own
 
 
+def check_against_the_matrix(criterion, batch, labels, form, monkeypatch):
+    """Value, gradients and statistics are those of the path that takes the whole matrix."""
+    others = form["reference"]
+    value, gradients = step(criterion, batch, labels, inputs=[batch, others], **form)
+    told = criterion.stats
+    monkeypatch.setattr(_streams, "apart", lambda labels, reference: None)
+    expected, slow = step(criterion, batch, labels, inputs=[batch, others], **form)
+    torch.testing.assert_close(value, expected, rtol=2e-6, atol=1e-6)
+    for ours, theirs in zip(gradients, slow, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5 * max(float(theirs.abs().max()), 1))
+    assert told.keys() == criterion.stats.keys()
+    for key, statistic in criterion.stats.items():
+        torch.testing.assert_close(told[key], statistic, rtol=1e-4, atol=1e-5)
+
+
 CASES = [
     *((name, {}) for name in STREAMING),
     ("multisimilarity", {"loss_multisimilarity_margin": float("inf")}),
@@ -88,16 +103,7 @@ def test_it_is_what_the_matrix_gives(name, flags, monkeypatch):
     criterion = build(name, **flags).float()
     monkeypatch.setitem(_streams.BLOCK, "cpu", len(batch) * 128)
     assert criterion.streamed(labels, Reference.of(batch, labels, others, others_labels, own)) is not None
-    value, gradients = step(criterion, batch, labels, inputs=[batch, others], **form)
-    told = criterion.stats
-    monkeypatch.setattr(_streams, "apart", lambda labels, reference: None)
-    expected, slow = step(criterion, batch, labels, inputs=[batch, others], **form)
-    torch.testing.assert_close(value, expected, rtol=2e-6, atol=1e-6)
-    for ours, theirs in zip(gradients, slow, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5 * max(float(theirs.abs().max()), 1))
-    assert told.keys() == criterion.stats.keys()
-    for key, statistic in criterion.stats.items():
-        torch.testing.assert_close(told[key], statistic, rtol=1e-4, atol=1e-5)
+    check_against_the_matrix(criterion, batch, labels, form, monkeypatch)
 
 
 @every_name
@@ -117,6 +123,76 @@ def test_far_apart_nothing_overflows_and_nan_is_seen(name):
     broken = others.detach().clone()
     broken[5, 0] = torch.nan
     assert criterion(batch, labels, reference=broken, **form).isnan()
+
+
+@pytest.mark.parametrize("n_classes", [1, 5, 400])
+@pytest.mark.parametrize("n_others", [0, 1, 7, 300])
+def test_the_pairs_apart_are_those_of_the_masks(n_classes, n_others, monkeypatch):
+    monkeypatch.setattr(_streams, "SHORT", 0)
+    generator = torch.Generator().manual_seed(n_others)
+    labels, others = (torch.randint(-n_classes, n_classes, (n,), generator=generator) for n in (20, n_others))
+    own = torch.randint(-1, n_others, (20,), generator=generator)  # of any class
+    reference = Reference.of(torch.rand(20, 3), labels, torch.rand(n_others, 3), others, own)
+    apart, (positives, negatives) = _streams.apart(labels, reference), reference.masks(labels)
+    assert (apart.columns.diff() >= 0).all()
+
+    def mask(which):
+        rows, columns = apart.rows[which], apart.columns[which]
+        assert len(rows) == len(set(zip(rows.tolist(), columns.tolist(), strict=True)))
+        return torch.zeros(20, n_others, dtype=torch.bool).index_put((rows, columns), torch.tensor(True))
+
+    assert torch.equal(mask(slice(None)), ~negatives)
+    assert torch.equal(mask(apart.positive), positives)
+    assert torch.equal(mask(apart.own), reference.are_own())
+    assert torch.equal(apart.rows[apart.positive], apart.anchors)
+
+
+def lined_up(cosine: float, n_others=3000):
+    """Four anchors, all of whose negatives have one cosine with them, one positive with -cosine."""
+    batch = torch.eye(8)[:4]
+    others = torch.zeros(n_others, 8)
+    others[:, :4], others[:, 4] = cosine / 2, (1 - cosine**2) ** 0.5
+    batch[:, :4] = 0.5
+    others[0] = -others[0]
+    labels = torch.ones(n_others, dtype=torch.long)
+    labels[0] = 0
+    return batch, torch.zeros(4, dtype=torch.long), others, labels
+
+
+@pytest.mark.parametrize("cosine", [-1.0, 0.0, 0.999, 1.0])
+@pytest.mark.parametrize(
+    "name, flags",
+    [
+        *(("ntxent", {"loss_ntxent_temperature": t}) for t in (0.07, 0.0127, 0.001)),  # far from the bounds of float32, at them, beyond
+        *(("supcon", {"loss_supcon_temperature": t}) for t in (0.1, 0.0127, 0.001)),
+        *(("tupletmargin", {"loss_tupletmargin_scale": s}) for s in (64.0, 81.0, 500.0)),
+        *(("circle", {"loss_circle_gamma": g, "loss_circle_m": m}) for g in (80.0, 81.5, 500.0) for m in (0.4, -0.2, 1.2)),
+        *(("multisimilarity", {"loss_multisimilarity_neg_weight": w}) for w in (40.0, 500.0)),
+    ],
+)
+def test_at_the_bounds_of_float32_nothing_is_lost(name, flags, cosine):
+    batch, labels, others, others_labels = lined_up(cosine)
+    criterion, results = build(name, **flags), []
+    for dtype in (torch.float32, torch.float64):
+        inputs = batch.to(dtype).requires_grad_(), others.to(dtype).requires_grad_()
+        results.append(step(criterion.to(dtype), inputs[0], labels, inputs=inputs, reference=inputs[1], reference_labels=others_labels))
+    (value, gradients), (expected, slow) = results
+    torch.testing.assert_close(value.double(), expected, rtol=2e-5, atol=1e-5)
+    for ours, theirs in zip(gradients, slow, strict=True):
+        scale = max(float(theirs.abs().max()), 1e-6)
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-3, atol=1e-4 * scale)
+
+
+@pytest.mark.parametrize("margin", [-0.5, 0.0, 1.0])
+@pytest.mark.parametrize("name", ["contrastive", "snr_contrastive"])
+def test_what_is_equal_is_0_apart(name, margin, monkeypatch):
+    batch, labels, others, others_labels, own = large()
+    others = others.detach().clone()
+    strangers = [int((others_labels != label).nonzero()[i]) for i, label in enumerate(labels)]
+    others[strangers] = batch.detach()
+    criterion = build(name, **{f"loss_{name}_neg_margin": margin}).float()
+    form = {"reference": others.requires_grad_(), "reference_labels": others_labels, "own": own}
+    check_against_the_matrix(criterion, batch, labels, form, monkeypatch)
 
 
 def test_many_positives_are_left_to_the_matrix():
