@@ -16,26 +16,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch  # noqa: E402
 
-import architectures  # noqa: E402
-import criteria  # noqa: E402
-import parameters  # noqa: E402
-import trainers  # noqa: E402
+from benchmarks._common import CLASSES, built  # noqa: E402
 from utilities.errors import OneLineParser  # noqa: E402
 from utilities.loading import Batch  # noqa: E402
 from utilities.numbers import whole  # noqa: E402
-from utilities.optimisers import build_optimizer  # noqa: E402
-from utilities.runtime import Runtime  # noqa: E402
-from utilities.step import Step  # noqa: E402
-
-
-class NoMemory:
-    """A sampler that keeps nothing."""
-
-    def precompute_indices(self):
-        pass
-
-    def replace_storage_entries(self, embeddings, indices):
-        pass
 
 
 def resident() -> float:
@@ -51,15 +35,11 @@ def reset() -> None:
 
 def measure(arch: str, loss: str, side: int, bs: int, chunk: int, steps: int, forward: bool = True) -> dict:
     """Peak MiB above the start, and seconds a step. Without `forward` the loss alone on outputs that are there."""
-    opt = parameters.read(["--dataset", "glyphs", "--arch", arch, "--not_pretrained", "--loss", loss, "--embed_dim", "128"])
-    opt.n_classes = 100
-    runtime = Runtime(opt)
-    torch.manual_seed(0)
-    network = architectures.select(arch, opt)
-    trainer = trainers.select("metric_only", opt, network, criteria.select(loss, opt, embed_dim=128)).to(runtime.device)
-    step = Step(trainer, build_optimizer(network, trainer.criterion, opt), runtime, NoMemory(), {}, chunk)
-    batch = Batch(torch.arange(bs) // 4 % 100, torch.randint(0, 256, (bs, 3, side, side), dtype=torch.uint8), torch.arange(bs))
-    step.start_epoch(1)
+    flags = "--loss", loss, "--embed_dim", "128", "--bs", str(bs), "--chunk_size", str(chunk), "--crop_size", str(side)
+    step, _ = built(arch, *flags)
+    runtime, trainer = step.runtime, step.trainer
+    network = trainer.network
+    batch = Batch(torch.arange(bs) // 4 % CLASSES, torch.randint(0, 256, (bs, 3, side, side), dtype=torch.uint8), torch.arange(bs))
     cuda = runtime.device.type == "cuda"
     step(Batch(*(part[:16] for part in batch)))  # optimiser states, libraries
     if cuda:
