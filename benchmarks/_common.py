@@ -6,8 +6,10 @@ import time
 import torch
 
 import architectures
+import datasampler
 import main
 import parameters
+from utilities.loading import training_loader
 from utilities.optimisers import build_optimizer
 from utilities.runtime import Runtime
 from utilities.step import Step
@@ -35,6 +37,15 @@ def built(arch: str, *flags: str) -> tuple[Step, object]:
     step = Step(trainer, optimizer, runtime, NoMemory(), {}, opt.chunk_size)
     step.start_epoch(1)
     return step, opt
+
+
+def training(opt, runtime, network, dataset) -> tuple:
+    """Loader, step and options, as `main.train_one_epoch` takes them, of a network that trains on a data set."""
+    opt.n_classes = dataset.n_classes
+    trainer = main.build_trainer(opt, network, runtime)
+    sampler = datasampler.for_training(opt, dataset)
+    step = Step(trainer, build_optimizer(network, trainer.criterion, opt), runtime, sampler, {})
+    return training_loader(dataset, sampler, opt), step, opt
 
 
 def seconds(work) -> float:

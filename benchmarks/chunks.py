@@ -17,20 +17,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch  # noqa: E402
 
 from benchmarks._common import CLASSES, built  # noqa: E402
+from benchmarks.metrics import memory  # noqa: E402
 from utilities.errors import OneLineParser  # noqa: E402
 from utilities.loading import Batch  # noqa: E402
 from utilities.numbers import whole  # noqa: E402
-
-
-def resident() -> float:
-    """Largest resident memory since the last reset, in MiB."""
-    text = Path("/proc/self/status").read_text()
-    return int(text.partition("VmHWM:")[2].split()[0]) / 1024
-
-
-def reset() -> None:
-    """Count the largest resident memory anew."""
-    Path("/proc/self/clear_refs").write_text("5")
 
 
 def measure(arch: str, loss: str, side: int, bs: int, chunk: int, steps: int, forward: bool = True) -> dict:
@@ -46,8 +36,8 @@ def measure(arch: str, loss: str, side: int, bs: int, chunk: int, steps: int, fo
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.max_memory_allocated() / 2**20
     else:
-        reset()
-        before = resident()
+        Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+        before = memory("VmHWM")
     began = time.perf_counter()
     if forward:
         for _ in range(steps):
@@ -63,7 +53,11 @@ def measure(arch: str, loss: str, side: int, bs: int, chunk: int, steps: int, fo
     norm.item()
     seconds = (time.perf_counter() - began) / steps
     outputs = bs * (128 + network.feature_dim) * 4 / 2**20
-    return {"outputs": outputs, "mib": (torch.cuda.max_memory_allocated() / 2**20 if cuda else resident()) - before, "seconds": seconds}
+    return {
+        "outputs": outputs,
+        "mib": (torch.cuda.max_memory_allocated() / 2**20 if cuda else memory("VmHWM")) - before,
+        "seconds": seconds,
+    }
 
 
 def in_a_process(*arguments) -> dict:
