@@ -110,30 +110,29 @@ def _compared(found, of, sources, defaults, notes) -> tuple[dict, dict]:
 
 def _shown(of, asked) -> list[columns.Column]:
     """The columns of a data set: those asked for that it recorded, or all that rate a space; none where all its runs failed early."""
-    available = columns.recorded([run for group in of for run in group.runs])
+    available = columns.recorded(_runs(of))
     return [c for c in asked if (c.split, c.metric) in available] if asked else columns.performance(available)
 
 
 def _without_numbers(of, shown, asked) -> list[str]:
     """A note on the data sets that have no column, and one on the others where no run counts."""
     bare = [dataset for dataset in shown if not shown[dataset]]
-    failed = [dataset for dataset in shown if shown[dataset] and not any(group.counted for group in of[dataset])]
-    way_out = " (name what to show with --metrics)" * bool(columns.recorded(_runs(of, bare)))
+    failed = [dataset for dataset in shown if shown[dataset] and not _counted(of[dataset])]
+    way_out = " (name what to show with --metrics)" * any(columns.recorded(_runs(of[dataset])) for dataset in bare)
     what = " ".join(c.metric for c in asked) or f"a metric that rates an embedding space{way_out}"
     return [
-        f"no numbers on {', '.join(those)}: none of the runs there ({len(_runs(of, those))}) {does}"
+        f"no numbers on {', '.join(those)}: none of the runs there ({sum(len(_runs(of[dataset])) for dataset in those)}) {does}"
         for those, does in ((bare, f"recorded {what}"), (failed, "counts"))
         if those
     ]
 
 
-def _runs(of, names) -> list[RecordedRun]:
-    """All runs on some data sets."""
-    return [run for dataset in names for group in of[dataset] for run in group.runs]
+def _runs(of) -> list[RecordedRun]:
+    return [run for group in of for run in group.runs]
 
 
 def _structure(of) -> list[columns.Column]:
-    return columns.structure(columns.recorded([run for group in of for run in group.runs]))
+    return columns.structure(columns.recorded(_runs(of)))
 
 
 def _together(*parts) -> list[columns.Column]:

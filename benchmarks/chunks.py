@@ -16,58 +16,28 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch  # noqa: E402
 
-import architectures  # noqa: E402
-import criteria  # noqa: E402
-import parameters  # noqa: E402
-import trainers  # noqa: E402
+from benchmarks._common import CLASSES, built  # noqa: E402
+from benchmarks.metrics import memory  # noqa: E402
 from utilities.errors import OneLineParser  # noqa: E402
 from utilities.loading import Batch  # noqa: E402
 from utilities.numbers import whole  # noqa: E402
-from utilities.optimisers import build_optimizer  # noqa: E402
-from utilities.runtime import Runtime  # noqa: E402
-from utilities.step import Step  # noqa: E402
-
-
-class NoMemory:
-    """A sampler that keeps nothing."""
-
-    def precompute_indices(self):
-        pass
-
-    def replace_storage_entries(self, embeddings, indices):
-        pass
-
-
-def resident() -> float:
-    """Largest resident memory since the last reset, in MiB."""
-    text = Path("/proc/self/status").read_text()
-    return int(text.partition("VmHWM:")[2].split()[0]) / 1024
-
-
-def reset() -> None:
-    """Count the largest resident memory anew."""
-    Path("/proc/self/clear_refs").write_text("5")
 
 
 def measure(arch: str, loss: str, side: int, bs: int, chunk: int, steps: int, forward: bool = True) -> dict:
     """Peak MiB above the start, and seconds a step. Without `forward` the loss alone on outputs that are there."""
-    opt = parameters.read(["--dataset", "glyphs", "--arch", arch, "--not_pretrained", "--loss", loss, "--embed_dim", "128"])
-    opt.n_classes = 100
-    runtime = Runtime(opt)
-    torch.manual_seed(0)
-    network = architectures.select(arch, opt)
-    trainer = trainers.select("metric_only", opt, network, criteria.select(loss, opt, embed_dim=128)).to(runtime.device)
-    step = Step(trainer, build_optimizer(network, trainer.criterion, opt), runtime, NoMemory(), {}, chunk)
-    batch = Batch(torch.arange(bs) // 4 % 100, torch.randint(0, 256, (bs, 3, side, side), dtype=torch.uint8), torch.arange(bs))
-    step.start_epoch(1)
+    flags = "--loss", loss, "--embed_dim", "128", "--bs", str(bs), "--chunk_size", str(chunk), "--crop_size", str(side)
+    step, _ = built(arch, *flags)
+    runtime, trainer = step.runtime, step.trainer
+    network = trainer.network
+    batch = Batch(torch.arange(bs) // 4 % CLASSES, torch.randint(0, 256, (bs, 3, side, side), dtype=torch.uint8), torch.arange(bs))
     cuda = runtime.device.type == "cuda"
     step(Batch(*(part[:16] for part in batch)))  # optimiser states, libraries
     if cuda:
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.max_memory_allocated() / 2**20
     else:
-        reset()
-        before = resident()
+        Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+        before = memory("VmHWM")
     began = time.perf_counter()
     if forward:
         for _ in range(steps):
@@ -83,7 +53,11 @@ def measure(arch: str, loss: str, side: int, bs: int, chunk: int, steps: int, fo
     norm.item()
     seconds = (time.perf_counter() - began) / steps
     outputs = bs * (128 + network.feature_dim) * 4 / 2**20
-    return {"outputs": outputs, "mib": (torch.cuda.max_memory_allocated() / 2**20 if cuda else resident()) - before, "seconds": seconds}
+    return {
+        "outputs": outputs,
+        "mib": (torch.cuda.max_memory_allocated() / 2**20 if cuda else memory("VmHWM")) - before,
+        "seconds": seconds,
+    }
 
 
 def in_a_process(*arguments) -> dict:

@@ -7,9 +7,7 @@ multisimilarity step instead, where the peer's cost grows beyond measure.
 """
 
 import argparse
-import statistics
 import sys
-import time
 import warnings
 from pathlib import Path
 
@@ -19,6 +17,7 @@ import torch  # noqa: E402
 
 import batch_mining  # noqa: E402
 import criteria  # noqa: E402
+from benchmarks._common import medians  # noqa: E402
 from utilities.errors import OneLineParser  # noqa: E402
 from utilities.numbers import whole  # noqa: E402
 
@@ -62,18 +61,6 @@ def step_of(loss, miner, batch, labels):
     return step
 
 
-def in_turn(steps: list, repeats: int) -> list[float]:
-    """Median milliseconds of each step, taken in turn."""
-    taken = [[] for _ in steps]
-    for repeat in range(repeats + 3):
-        for times, step in zip(taken, steps, strict=True):
-            began = time.perf_counter()
-            step()
-            if repeat >= 3:  # the first ones warm up
-                times.append(1000 * (time.perf_counter() - began))
-    return [statistics.median(times) for times in taken]
-
-
 def main(arguments) -> None:
     from pytorch_metric_learning import losses, miners
 
@@ -90,8 +77,9 @@ def main(arguments) -> None:
             flags = {"n_classes": CLASSES, "embed_dim": DIMENSIONS, "arch": "resnet50"}
             ours = criteria.select(loss, None, batch_mining.select(miner) if miner else None, **flags)
             other = peer(losses, miners) if peer else (criteria.select(OWN), None)
-            steps = [step_of(ours, None, batch, labels), step_of(*other, batch, labels)]
-            mine, theirs = in_turn(steps, arguments.repeats if size < 200 else max(arguments.repeats // 3, 3))
+            steps = {"ours": step_of(ours, None, batch, labels), "other": step_of(*other, batch, labels)}
+            found = medians(steps, 3, arguments.repeats if size < 200 else max(arguments.repeats // 3, 3))
+            mine, theirs = (1000 * seconds for seconds in found.values())
             limit = allowed[size > 200]
             mark = "" if mine <= limit * theirs else "  **over**"
             print(

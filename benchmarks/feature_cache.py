@@ -14,17 +14,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch  # noqa: E402
 
 import architectures  # noqa: E402
-import datasampler  # noqa: E402
 import evaluation  # noqa: E402
 import main  # noqa: E402
 import parameters  # noqa: E402
+from benchmarks._common import training  # noqa: E402
 from datasets._images import Image, ImageSet  # noqa: E402
 from utilities.errors import OneLineParser  # noqa: E402
-from utilities.loading import training_loader  # noqa: E402
 from utilities.numbers import whole  # noqa: E402
-from utilities.optimisers import build_optimizer  # noqa: E402
 from utilities.runtime import Runtime  # noqa: E402
-from utilities.step import Step  # noqa: E402
 
 SIZES = {"training": 5864, "testing": 5924}
 FLAGS = "--dataset cub200 --not_pretrained --freeze_backbone --augmentation none --feature_cache"
@@ -50,11 +47,7 @@ def run():
     runtime = Runtime(opt).begin()
     network = architectures.select(opt.arch, opt)
     splits = {name: split(name, network.feature_dim) for name in SIZES}
-    opt.n_classes = splits["training"].n_classes
-    trainer = main.build_trainer(opt, network, runtime)
-    optimizer = build_optimizer(network, trainer.criterion, opt)
-    sampler = datasampler.for_training(opt, splits["training"])
-    loader, step = training_loader(splits["training"], sampler, opt), Step(trainer, optimizer, runtime, sampler, {})
+    loader, step, _ = training(opt, runtime, network, splits["training"])
     loaders = evaluation.loaders({"evaluation": splits["training"], "validation": None, "testing": splits["testing"]}, opt)
     epochs, scored, embedded = [], [], []
     for epoch in range(1, options.epochs + 2):

@@ -11,7 +11,6 @@ them, else of torch (goals: 3 s, and at most 1.5 times). chunks: see benchmarks/
 
 import copy
 import os
-import statistics
 import sys
 import tempfile
 import time
@@ -22,27 +21,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
-import architectures  # noqa: E402
-import batch_mining  # noqa: E402
-import criteria  # noqa: E402
 import datasampler  # noqa: E402
 import metrics  # noqa: E402
 import parameters  # noqa: E402
-import trainers  # noqa: E402
 from benchmarks import chunks  # noqa: E402
+from benchmarks._common import CLASSES, built, medians  # noqa: E402
 from benchmarks.input import make_files, variants  # noqa: E402
 from benchmarks.metrics import ICML_LIST, data  # noqa: E402
 from utilities.errors import OneLineParser  # noqa: E402
 from utilities.loading import Batch, training_loader  # noqa: E402
 from utilities.numbers import WIDEST, whole  # noqa: E402
 from utilities.optimisers import build_optimizer  # noqa: E402
-from utilities.runtime import Runtime  # noqa: E402
-from utilities.step import Step  # noqa: E402
 
 NETWORKS, SIZES = ("resnet50_frozen_normalize", "timm:vit_small_patch16_224_normalize"), (112, 512)
 SMALL_NETWORKS, SMALL_SIZES = ("conv4_frozen_normalize",), (8, 16)
 PRECISIONS = {"float32": [], "tf32": ["--tf32"], "bfloat16": ["--precision", "bfloat16"]}
-CLASSES, WIDTH = 100, 128
+WIDTH = 128
 STEPS_GOAL, SECONDS_GOAL, METRICS_GOAL, CHUNKS_GOAL = 1.05, 3.0, 1.5, 1.3
 
 
@@ -53,52 +47,15 @@ def table(title: str, heads: tuple, rows: list) -> None:
     print("\n".join(f"| {' | '.join(row)} |" for row in cells), flush=True)
 
 
-def seconds(work) -> float:
-    """Of one call, by the device's own clock where there is a GPU: what it still does for earlier ones does not count."""
-    if not torch.cuda.is_available():
-        began = time.perf_counter()
-        work()
-        return time.perf_counter() - began
-    torch.cuda.synchronize()
-    began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    began.record()
-    work()
-    ended.record()
-    ended.synchronize()
-    return began.elapsed_time(ended) / 1000
-
-
-def medians(works: dict, warm_up: int, repeats: int) -> dict:
-    """Name -> median seconds of each of `works`, called in turns."""
-    for _ in range(warm_up):
-        for work in works.values():
-            work()
-    found = {name: [] for name in works}
-    for _ in range(repeats):
-        for name, work in works.items():
-            found[name].append(seconds(work))
-    return {name: statistics.median(times) for name, times in found.items()}
-
-
-def built(arch: str, bs: int, *flags):
-    """A step of the project, its trainer, its runtime, and a batch as the loader gives it."""
-    opt = parameters.read([
-        "--dataset", "glyphs", "--arch", arch, "--not_pretrained", "--loss", "multisimilarity", "--embed_dim", str(WIDTH), "--bs", str(bs), *flags
-    ]).but(n_classes=CLASSES)  # fmt: skip
-    runtime = Runtime(opt).begin()
-    network = architectures.select(arch, opt)
-    miner = batch_mining.select(opt.batch_mining, opt) if criteria.takes_miner(opt.loss, opt) else None
-    trainer = trainers.select("metric_only", opt, network, criteria.select(opt.loss, opt, miner, embed_dim=WIDTH)).to(runtime.device)
-    runtime.place(trainer.network)
-    optimizer = build_optimizer(network, trainer.criterion, opt, trainer.param_groups(opt))
-    step = Step(trainer, optimizer, runtime, chunks.NoMemory(), {})
-    side = network.input_size
+def with_batch(arch: str, bs: int, *flags):
+    """A step of the project, its trainer, its runtime, its options, and a batch as the loader gives it."""
+    step, opt = built(arch, "--loss", "multisimilarity", "--embed_dim", str(WIDTH), "--bs", str(bs), *flags)
+    side = step.trainer.network.input_size
     images = torch.randint(0, 256, (bs, 3, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     batch = Batch(torch.arange(bs) // 4 % CLASSES, images, torch.arange(bs))
-    if runtime.device.type == "cuda":
+    if step.runtime.device.type == "cuda":
         batch = Batch(*(part.pin_memory() for part in batch))
-    step.start_epoch(1)
-    return step, trainer, runtime, opt, batch
+    return step, step.trainer, step.runtime, opt, batch
 
 
 def bare(trainer, runtime, opt, batch):
@@ -125,7 +82,7 @@ def steps(options) -> None:
         for bs in SMALL_SIZES if options.small else SIZES:
             for precision, flags in PRECISIONS.items():
                 try:
-                    step, trainer, runtime, opt, batch = built(arch, bs, *flags)
+                    step, trainer, runtime, opt, batch = with_batch(arch, bs, *flags)
                     works = {"ours": lambda step=step, batch=batch: step(batch), "bare": bare(trainer, runtime, opt, batch)}
                     found = medians(works, options.warm_up, options.repeats)
                     ratio = found["ours"] / found["bare"]
@@ -143,7 +100,7 @@ def steps(options) -> None:
 def loader(options) -> None:
     """Images a second of the loader, from files and from the cache, and of the quickest step."""
     arch, bs = (SMALL_NETWORKS[0], SMALL_SIZES[0]) if options.small else (NETWORKS[0], SIZES[0])
-    step, *_, batch = built(arch, bs, *PRECISIONS["bfloat16"])
+    step, *_, batch = with_batch(arch, bs, *PRECISIONS["bfloat16"])
     wanted = bs / medians({"step": lambda: step(batch)}, options.warm_up, options.repeats)["step"]
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -245,7 +202,7 @@ def determinism(options) -> None:
         for loss in ("multisimilarity", "triplet", "proxyanchor"):
             states = []
             for _ in range(2):
-                step, trainer, *_, batch = built(arch, SMALL_SIZES[0] if options.small else SIZES[0], "--loss", loss)
+                step, trainer, *_, batch = with_batch(arch, SMALL_SIZES[0] if options.small else SIZES[0], "--loss", loss)
                 for _ in range(n_steps):
                     step(batch)
                 states.append({name: value.detach().cpu() for name, value in trainer.named_parameters()})

@@ -14,16 +14,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch  # noqa: E402
 
 import architectures  # noqa: E402
-import datasampler  # noqa: E402
 import datasets  # noqa: E402
 import main  # noqa: E402
 import parameters  # noqa: E402
+from benchmarks._common import training  # noqa: E402
 from utilities.errors import OneLineParser  # noqa: E402
-from utilities.loading import training_loader  # noqa: E402
 from utilities.numbers import whole  # noqa: E402
-from utilities.optimisers import build_optimizer  # noqa: E402
 from utilities.runtime import Runtime  # noqa: E402
-from utilities.step import Step  # noqa: E402
 
 FLAGS = "--config demo_glyphs --no_train_metrics --kernels 1"
 
@@ -34,11 +31,7 @@ def built():
     runtime = Runtime(opt).begin()
     model = architectures.select(opt.arch, opt)
     splits = datasets.select(opt.dataset, opt, opt.source_path, model.input_size)
-    opt.n_classes = splits["training"].n_classes
-    trainer = main.build_trainer(opt, model, runtime)
-    optimizer = build_optimizer(model, trainer.criterion, opt)
-    sampler = datasampler.for_training(opt, splits["training"])
-    return training_loader(splits["training"], sampler, opt), Step(trainer, optimizer, runtime, sampler, {}), opt
+    return training(opt, runtime, model, splits["training"])
 
 
 def run(epochs: int) -> tuple[list[float], list[float]]:

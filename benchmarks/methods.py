@@ -33,72 +33,57 @@ COMMON = (
     "--n_epochs 3 --save_interval 3 --no_train_metrics --evaluation_metrics e_recall@1 map_r --kernels 1 --no_records --plot_every 0"
 )
 RAW = "--arch conv4"  # for the losses that are meant for embeddings of any length
+WITHOUT_FLAGS = (
+    "circle fastap gpw histogram intrapair_variance lifted_original multisimilarity ntxent pnp rankedlist recallatk smoothap "
+    "snr_contrastive supcon threshold_consistent tupletmargin"
+)
 METHODS = {
+    **dict.fromkeys(WITHOUT_FLAGS.split(), ""),
     "angular": f"--batch_mining npair {RAW}",
     "arcface": "--loss_arcface_lr 0.001",
-    "circle": "",
     "contrastive": "--batch_mining distance",
     "cosface": "--loss_cosface_lr 0.01 --loss_cosface_scale 16",
     "dynamic_softmargin": "--batch_mining batchhard",
-    "fastap": "",
-    "gpw": "",
     "hier": f"--loss_proxyanchor_lrmulti 1 {RAW} --eval_space hyperbolic",
-    "histogram": "",
     "hyperbolic": f"{RAW} --eval_space hyperbolic",
     "instance": "--loss_instance_lr 0.01",
-    "intrapair_variance": "",
     "largemargin_softmax": f"--loss_largemargin_softmax_lr 0.01 {RAW}",
     "lifted": f"--batch_mining lifted {RAW}",
-    "lifted_original": "",
     "manifold": "--loss_manifold_lr 0.01",
     "margin": "--batch_mining distance --loss_margin_beta 0.6 --loss_margin_beta_lr 0.001",
-    "multisimilarity": "",
     "nca": "--loss_nca_scale 9",
     "npair": f"--batch_mining npair {RAW}",
-    "ntxent": "",
     "p2sgrad": "--loss_p2sgrad_lr 0.01",
     "pml": "--loss_pml_class CircleLoss --loss_pml_kwargs m=0.4 gamma=80",
-    "pnp": "",
     "proxyanchor": "--loss_proxyanchor_lrmulti 1",
     "proxynca": "--loss_proxynca_lrmulti 10",
     "proxynca_pp": "--loss_proxynca_pp_lrmulti 10",
     "quadruplet": "--batch_mining distance",
-    "rankedlist": "",
-    "recallatk": "",
-    "smoothap": "",
     "snr": "--batch_mining distance",
-    "snr_contrastive": "",
     "softmax": "--loss_softmax_lr 0.01",
     "softtriplet": "--loss_softtriplet_lrmulti 10",
     "sphereface": f"--loss_sphereface_lr 0.01 {RAW}",
     "subcenter_arcface": "--loss_subcenter_arcface_lr 0.001 --loss_subcenter_arcface_feature_scale 16",
-    "supcon": "",
-    "threshold_consistent": "",
     "triplet": "--batch_mining distance",
-    "tupletmargin": "",
     "vicreg": f"--samples_per_class 2 {RAW}",
 }
 PEERS = {  # ours -> how pytorch-metric-learning computes the same; none of them draws at random
     "arcface": lambda pml, o, n, d: (
-        pml.ArcFaceLoss(n, d, margin=o.loss_arcface_angular_margin * 180 / torch.pi, scale=o.loss_arcface_feature_scale),
-        None,
-    ),
+        pml.ArcFaceLoss(n, d, margin=o.loss_arcface_angular_margin * 180 / torch.pi, scale=o.loss_arcface_feature_scale), None),
     "circle": lambda pml, o, n, d: (pml.CircleLoss(m=o.loss_circle_m, gamma=o.loss_circle_gamma), None),
     "cosface": lambda pml, o, n, d: (pml.CosFaceLoss(n, d, margin=o.loss_cosface_margin, scale=o.loss_cosface_scale), None),
     "fastap": lambda pml, o, n, d: (pml.FastAPLoss(num_bins=o.loss_fastap_num_bins), None),
     "multisimilarity": lambda pml, o, n, d: (
         pml.MultiSimilarityLoss(o.loss_multisimilarity_pos_weight, o.loss_multisimilarity_neg_weight, o.loss_multisimilarity_thresh),
-        o.loss_multisimilarity_margin,
-    ),
+        o.loss_multisimilarity_margin),
     "nca": lambda pml, o, n, d: (pml.NCALoss(softmax_scale=o.loss_nca_scale), None),
     "ntxent": lambda pml, o, n, d: (pml.NTXentLoss(temperature=o.loss_ntxent_temperature), None),
     "proxyanchor": lambda pml, o, n, d: (pml.ProxyAnchorLoss(n, d, margin=o.loss_proxyanchor_delta, alpha=o.loss_proxyanchor_alpha), None),
     "proxynca_pp": lambda pml, o, n, d: (pml.ProxyNCALoss(n, d, softmax_scale=o.loss_proxynca_pp_scale**2), None),
     "softmax": lambda pml, o, n, d: (pml.NormalizedSoftmaxLoss(n, d, temperature=o.loss_softmax_temperature), None),
     "supcon": lambda pml, o, n, d: (pml.SupConLoss(temperature=o.loss_supcon_temperature), None),
-}
-
-
+}  # fmt: skip
+WITH_VECTORS = ("arcface", "cosface", "proxyanchor", "proxynca_pp", "softmax")  # of these losses the start is a matter of the program
 MARGIN = f"--loss margin {METHODS['margin']}"
 TWO_VIEWS = "--bs 56 --iterations_per_epoch 35"  # 112 embeddings a batch and 35 batches an epoch, as in the other runs
 TRAINERS = {  # name -> what metric_only has too, what the trainer has besides, embeddings that it is measured by besides its own
@@ -107,36 +92,20 @@ TRAINERS = {  # name -> what metric_only has too, what the trainer has besides, 
     "unsupervised": ("--loss ntxent --loss_ntxent_temperature 0.1", TWO_VIEWS, []),
     "cascaded": ("--loss contrastive --batch_mining distance --embed_dim 192", "", ["level_1", "level_2", "level_3"]),
     "adversarial": (MARGIN, "--adversarial_triplets_per_anchor 10", []),
-    "diva": (
-        MARGIN,
-        TWO_VIEWS,
-        ["shared", "intra", "selfsimilarity", "Combined_discriminative_shared_intra_selfsimilarity-1-1-1-1"],
-    ),
+    "diva": (MARGIN, TWO_VIEWS, ["shared", "intra", "selfsimilarity", "Combined_discriminative_shared_intra_selfsimilarity-1-1-1-1"]),
 }
 SMALL_BATCHES = "--bs 28 --iterations_per_epoch 35"  # as many steps an epoch as with 112
+OF_MEMORY = {"multisimilarity": "", "ntxent": "--loss_ntxent_temperature 0.1"}
 MEMORIES = {  # when the memory begins: flags of both runs, the memory's, and of each loss
     "early": (
-        SMALL_BATCHES,
-        "--memory_size 512 --memory_start 35",
-        {
-            "contrastive": "--batch_mining distance",
-            "multisimilarity": "",
-            "ntxent": "--loss_ntxent_temperature 0.1",
-            "margin": METHODS["margin"],
-        },
+        SMALL_BATCHES, "--memory_size 512 --memory_start 35",
+        {"contrastive": "--batch_mining distance", **OF_MEMORY, "margin": METHODS["margin"]},
     ),
     "settled": (  # at a tenth of the rate, when the weights move slowly
-        f"{SMALL_BATCHES} --n_epochs 9 --save_interval 9 --scheduler step --tau 5 --gamma 0.1",
-        "--memory_size 1024 --memory_start 175",
-        {
-            "contrastive": "--batch_mining none --loss_contrastive_reduction nonzero",
-            "multisimilarity": "",
-            "ntxent": "--loss_ntxent_temperature 0.1",
-        },
+        f"{SMALL_BATCHES} --n_epochs 9 --save_interval 9 --scheduler step --tau 5 --gamma 0.1", "--memory_size 1024 --memory_start 175",
+        {"contrastive": "--batch_mining none --loss_contrastive_reduction nonzero", **OF_MEMORY},
     ),
-}
-
-
+}  # fmt: skip
 BACKBONES = {  # name -> its arch, its own flags, those of its cascade; all with random weights and 192 dimensions
     "conv4": ("conv4", "--embed_dim 192", "--trainer cascaded"),
     "vit_tiny": (  # 48 x 48 pixels are 9 patches of 16
@@ -145,9 +114,6 @@ BACKBONES = {  # name -> its arch, its own flags, those of its cascade; all with
         "--trainer cascaded --cascade_stages blocks.3 blocks.7 blocks.11",
     ),
 }
-
-
-WITH_VECTORS = ("arcface", "cosface", "proxyanchor", "proxynca_pp", "softmax")  # of these losses the start is a matter of the program
 
 
 class Peer(torch.nn.Module):
@@ -308,15 +274,16 @@ if __name__ == "__main__":
     if missing:
         sys.exit(f"no setting for {', '.join(sorted(missing))}: add them to METHODS")
     began = time.monotonic()
+    seeds, where = range(arguments.seeds or (5 if arguments.peers else 3)), arguments.save_path
     if arguments.peers:
         names, peer = (WITH_VECTORS, "pml_own_start") if arguments.own_starts else (list(PEERS), "pml")
-        peer_table(arguments.only or names, range(arguments.seeds or 5), arguments.save_path, peer)
+        peer_table(arguments.only or names, seeds, where, peer)
     elif arguments.trainers:
-        trainer_table(arguments.only or list(TRAINERS), range(arguments.seeds or 3), arguments.save_path)
+        trainer_table(arguments.only or list(TRAINERS), seeds, where)
     elif arguments.backbones:
-        backbone_table(arguments.only or list(BACKBONES), range(arguments.seeds or 3), arguments.save_path)
+        backbone_table(arguments.only or list(BACKBONES), seeds, where)
     elif arguments.memory:
-        memory_table(arguments.memory, arguments.only, range(arguments.seeds or 3), arguments.save_path)
+        memory_table(arguments.memory, arguments.only, seeds, where)
     else:
-        table(arguments.only or list(METHODS), range(arguments.seeds or 3), arguments.save_path)
+        table(arguments.only or sorted(METHODS), seeds, where)
     print(f"{time.monotonic() - began:.0f} s on {torch.get_num_threads()} threads")

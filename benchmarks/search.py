@@ -5,9 +5,8 @@
 
 `search` is metrics/_search.py. `simple` lets faiss find the nearest few more than are needed in float32, puts near ties in the order of their
 float64 distances with the same `Ties`, and where the float32 bound does not prove its cut searches again for four times as many. `faiss` is the
-bare call for as many, without proof or exact order. `--paths` adds the search with one of its special paths switched off each: `one-sided` computes
-each score of a set in itself twice, `unpruned` drops no waiting candidates, `unhalved` lets a block keep any number. Tasks: the `k` nearest in
-their exact order, or the values of a metric. On a shared machine trust the ratios of CPU seconds most.
+bare call for as many, without proof or exact order; `one-sided` computes each score of a pair of a set in itself from both sides. Tasks: the `k` nearest in their exact order, or the values of a metric. On a shared
+machine trust the ratios of CPU seconds most.
 """
 
 import statistics
@@ -24,7 +23,6 @@ import metrics  # noqa: E402
 from benchmarks.metrics import data, memory  # noqa: E402
 from metrics._search import SLACK, Limits, Neighbours, Search, Work  # noqa: E402
 from metrics._ties import Ties  # noqa: E402
-from metrics._triangle import Triangle  # noqa: E402
 from utilities.errors import OneLineParser  # noqa: E402
 from utilities.numbers import whole  # noqa: E402
 
@@ -101,59 +99,13 @@ class Simple:
         return (*kept, relevant, counts), noise, done
 
 
-class Unpruned(Triangle):
-    """The search of a set in itself that ends where too many candidates wait."""
-
-    def _set_cuts(self):
-        super()._set_cuts()
-        expected = sum(float((self.search.sampled(self.search.ready(block.rows)) >= block.cuts[:, None]).sum()) for block in self.blocks)
-        return expected * self.size / len(self.search.sample) / 4 <= self.limits.waiting
-
-    def _prune(self, blocks):
-        pass
-
-
 def one_sided(space):
     """Each score of a pair computed from both sides."""
     space.is_self_search = False
     return Search(space)
 
 
-def unpruned(space):
-    """See `Unpruned`."""
-    import metrics._search
-
-    search, blocks = Search(space), Search._blocks
-
-    def patched(needs, rows):
-        before, metrics._search.Triangle = metrics._search.Triangle, Unpruned
-        try:
-            yield from blocks(search, needs, rows)
-        finally:
-            metrics._search.Triangle = before
-
-    search._blocks = patched
-    return search
-
-
-def unhalved(space):
-    """Candidates of a block without bound; their number at once is bounded by a block's rows alone."""
-    search = Search(space)
-    above = search._above
-
-    def patched(block):
-        search.limits = Limits(kept=2**62)
-        try:
-            return above(block)
-        finally:
-            search.limits = Limits()
-
-    search._above = patched
-    return search
-
-
-SEARCHES = {"search": Search, "simple": Simple}
-PATHS = {"one-sided": one_sided, "unpruned": unpruned, "unhalved": unhalved}
+SEARCHES = {"search": Search, "simple": Simple, "one-sided": one_sided}
 
 
 def result(make, features, labels, task):
@@ -197,15 +149,13 @@ def compare(size: str, tasks, options) -> None:
     """Time the contestants of a size in turn and print the medians."""
     rows, kind, every = SIZES[size]
     features, labels = data(kind, rows, 128)
-    makers = SEARCHES | (PATHS if options.paths else {})
     for task in [task for task in every if not tasks or str(task) in tasks]:
         figures, values, works = {}, {}, {}
         for _ in range(options.repeats):
-            for name, make in makers.items():
+            for name, make in SEARCHES.items():
                 (values[name], works[name]), found = timed(lambda make=make, task=task: result(make, features, labels, task))
                 figures.setdefault(name, []).append(found)
-            if not options.paths:
-                figures.setdefault("faiss", []).append(timed(lambda task=task: bare(features, task))[1])
+            figures.setdefault("faiss", []).append(timed(lambda task=task: bare(features, task))[1])
         what = f"{task} nearest" if isinstance(task, int) else task
         print(f"\n{size}, {rows:,} x 128, {what}: {options.threads} threads, median of {options.repeats}")
         print(f"{'':12}{'seconds':>9}{'CPU s':>9}{'peak MB':>9}{'of search, wall':>17}{'CPU':>7}  ranks")
@@ -225,7 +175,6 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=[], help="some of a size's tasks: its ks and metrics (default: all)")
     parser.add_argument("--threads", type=whole(1, 1000), default=2)
     parser.add_argument("--repeats", type=whole(1), default=3, help="runs of each, in turn; the median counts")
-    parser.add_argument("--paths", action="store_true", help="also with special paths switched off")
     options = parser.parse_args()
     faiss.omp_set_num_threads(options.threads)
     torch.set_num_threads(options.threads)

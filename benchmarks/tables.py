@@ -20,17 +20,19 @@ SECONDS, MEGABYTES = 20, 1000  # the targets
 DATASETS, SEEDS = ("cub200", "cars196", "online_products"), 5
 
 
-def make(root: Path, runs: int, epochs: int) -> int:
-    """Write run folders below `root`, two of three data sets with validation. Returns how many."""
+def make(root: Path, runs: int, epochs: int, is_bare: bool = False) -> int:
+    """Write run folders below `root`, two of three data sets with validation. Returns how many.
+
+    `is_bare`: they did not record their weights and transforms, which are then read off their flags.
+    """
     import parameters
     from tests.results.made import ENVIRONMENT, make_run, rows
 
     own = ("n_epochs", "group", "seed", "savename")
-    flags = {
-        name: value for name, value in parameters.read([]).saved().items() if name not in own
-    }  # all, as a run's parameters.yaml has them
+    flags = {name: value for name, value in parameters.read([]).saved().items() if name not in own}  # all that parameters.yaml has
     transforms = {"testing": "Resize(size=[256]); CenterCrop(size=(224, 224))"}
     recorded = {**ENVIRONMENT, "weights": "IMAGENET1K_V1", "data": {**ENVIRONMENT["data"], "transforms": transforms}}
+    recorded = ENVIRONMENT if is_bare else recorded
     groups = -(-runs // SEEDS)
     for group in range(groups):
         dataset = DATASETS[group % len(DATASETS)]
@@ -49,9 +51,10 @@ def main() -> None:
     parser.add_argument("--runs", type=whole(1), default=340, help="how many run folders (default: 340)")
     parser.add_argument("--epochs", type=whole(2), default=150, help="recorded epochs a run (default: 150)")
     parser.add_argument("--repeats", type=whole(1), default=3, help="how often it is measured (default: 3)")
+    parser.add_argument("--bare", action="store_true", help="runs that recorded neither their weights nor their transforms")
     opt = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        count = make(Path(folder) / "runs", opt.runs, opt.epochs)
+        count = make(Path(folder) / "runs", opt.runs, opt.epochs, opt.bare)
         words = ["--runs", f"{folder}/runs", "--out", f"{folder}/out", "--compare_to", "ledger", "--plan", "1"]
         taken = []
         for _ in range(opt.repeats):

@@ -5,9 +5,7 @@ are compared. Beside it stands the floor: how many forward passes of the network
 many multiplications all its layers and products take, forward and backward, in those of metric_only's step. A memory fills as it goes.
 """
 
-import statistics
 import sys
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -16,19 +14,13 @@ import torch  # noqa: E402
 from torch.nn.modules.module import register_module_forward_hook  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
-import architectures  # noqa: E402
-import batch_mining  # noqa: E402
-import criteria  # noqa: E402
-import parameters  # noqa: E402
 import trainers  # noqa: E402
+from benchmarks._common import CLASSES, built, medians  # noqa: E402
 from utilities.errors import OneLineParser  # noqa: E402
 from utilities.loading import Batch  # noqa: E402
 from utilities.numbers import whole  # noqa: E402
-from utilities.optimisers import build_optimizer  # noqa: E402
-from utilities.runtime import Runtime  # noqa: E402
 from utilities.step import Step  # noqa: E402
 
-CLASSES = 100
 METRIC_ONLY = "metric_only", ()
 MORE = {  # name -> further ways of training than that without flags
     "metric_only": [
@@ -40,16 +32,6 @@ MORE = {  # name -> further ways of training than that without flags
 }  # fmt: skip
 
 
-class NoMemory:
-    """A sampler that keeps nothing."""
-
-    def precompute_indices(self):
-        pass
-
-    def replace_storage_entries(self, embeddings, indices):
-        pass
-
-
 def batch_of(size: int, side: int) -> Batch:
     """Two views of size / 2 images, two of each class; the second views behind the first."""
     numbers = torch.arange(size // 2)
@@ -59,19 +41,20 @@ def batch_of(size: int, side: int) -> Batch:
 
 def step_of(name: str, flags: tuple, arguments) -> Step:
     """A step of a trainer in its first epoch."""
-    opt = parameters.read([
-        "--dataset", "glyphs", "--arch", arguments.arch, "--not_pretrained", "--embed_dim", "64", "--loss", "contrastive", "--batch_mining",
-        "distance", "--crop_size", str(arguments.side), "--trainer", name, "--bs", str(arguments.bs // trainers.views(name)), *flags,
-    ])  # fmt: skip
-    opt.n_classes = CLASSES
-    runtime = Runtime(opt)
-    torch.manual_seed(0)
-    network = architectures.select(opt.arch, opt)
-    criterion = criteria.select(opt.loss, opt, batch_mining.select(opt.batch_mining, opt), embed_dim=trainers.width(network, opt))
-    trainer = trainers.select(name, opt, network, criterion).to(runtime.device)
-    step = Step(trainer, build_optimizer(network, criterion, opt, trainer.param_groups(opt)), runtime, NoMemory(), {})
-    step.start_epoch(1)
-    return step
+    views, size = trainers.views(name), str(arguments.side)
+    common = (
+        "--embed_dim",
+        "64",
+        "--loss",
+        "contrastive",
+        "--batch_mining",
+        "distance",
+        "--crop_size",
+        size,
+        "--bs",
+        str(arguments.bs // views),
+    )
+    return built(arguments.arch, *common, "--trainer", name, *flags)[0]
 
 
 def floor_of(step: Step, batch: Batch) -> tuple[int, int, int]:
@@ -91,18 +74,6 @@ def floor_of(step: Step, batch: Batch) -> tuple[int, int, int]:
     return *passes, counter.get_total_flops()
 
 
-def milliseconds(steps: list[Step], batch: Batch, repeats: int) -> list[float]:
-    """The median time of each of the steps, taken in turn."""
-    taken = [[] for _ in steps]
-    for repeat in range(repeats + 1):
-        for times, step in zip(taken, steps, strict=True):
-            began = time.perf_counter()
-            step(batch).gradient_norm.item()  # waits for a GPU
-            if repeat:  # the first warms up
-                times.append(1000 * (time.perf_counter() - began))
-    return [statistics.median(times) for times in taken]
-
-
 def main(arguments) -> None:
     """Print the table."""
     torch.manual_seed(0)
@@ -116,7 +87,8 @@ def main(arguments) -> None:
         for flags in ((), *MORE.get(name, ())):
             step = step_of(name, flags, arguments)
             trained, rested, multiplied = floor_of(step, batch)
-            ours, theirs = milliseconds([step, plain], batch, arguments.steps)
+            works = {"ours": lambda step=step: step(batch), "plain": lambda: plain(batch)}
+            ours, theirs = (1000 * seconds for seconds in medians(works, 1, arguments.steps).values())
             about = " ".join((name, *flags))
             print(
                 f"| {about} | {ours:.1f} | {theirs:.1f} | {ours / theirs:.2f} | {trained} + {rested} | {multiplied / products:.2f} |",

@@ -223,6 +223,7 @@ def _tested_throughout(run: RecordedRun) -> bool:
     return counts[0] >= counts[1]
 
 
+@functools.cache
 def _row(run: RecordedRun, how: str, of: Column | None = None) -> int | None:
     metric = selection_metric(run)
     if how == ON_VALIDATION and selection_split(run) != "val":

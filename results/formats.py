@@ -149,35 +149,27 @@ def _markdown_cell(cell: Cell, intervals: bool) -> str:
 
 def to_csv(table: Table) -> str:
     """One column a number: mean, deviation (or what stands behind ±), mark and interval apart; part, remarks and notes come last."""
-    spread, marked, interval, small = (
-        [any(test(row[i]) for row in table.rows) for i in range(len(table.head))]
-        for test in (
-            lambda cell: cell.deviation is not None,
-            lambda cell: cell.mark,
-            lambda cell: cell.interval,
-            lambda cell: cell.is_small,
-        )
-    )
-    several = len(set(table.parts)) > 1
-    order = sorted(range(len(table.head)), key=lambda i: table.head[i] in table.apart)  # what .md and .tex have, too, comes first
-    head = []
-    for i in order:
-        name = table.head[i]
-        to_best = [f"{name} to best {end}" for end in ("low", "high")]
-        head += [name] + [f"{name} {table.spread}"] * spread[i] + [f"{name} mark"] * marked[i] + to_best * interval[i]
-        head += [f"{name} too small to show"] * small[i]
+    made = []  # (head, cell of each row as text)
+    for i in sorted(range(len(table.head)), key=lambda i: table.head[i] in table.apart):  # what .md and .tex have, too, comes first
+        name, cells = table.head[i], [row[i] for row in table.rows]
+        made.append((name, ["" if cell.mean_text == "-" else cell.mean_text for cell in cells]))
+        if any(cell.deviation is not None for cell in cells):
+            made.append((f"{name} {table.spread}", [cell.deviation_text for cell in cells]))
+        if any(cell.mark for cell in cells):
+            made.append((f"{name} mark", [cell.mark for cell in cells]))
+        if any(cell.interval for cell in cells):
+            for end, word in enumerate(("low", "high")):
+                made.append((f"{name} to best {word}", [f"{c.interval[end]:.{c.digits}f}" if c.interval else "" for c in cells]))
+        if any(cell.is_small for cell in cells):
+            made.append((f"{name} too small to show", ["yes" * cell.is_small for cell in cells]))
+    if len(set(table.parts)) > 1:
+        made.append(("part", table.parts))
+    made.append(("remarks", ["; ".join(remarks) for remarks in table.remarks]))
+    made.append(("notes", [" ".join(table.notes)] * len(table.rows)))
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([*head, *["part"] * several, "remarks", "notes"])
-    for cells, remarks, part in zip(table.rows, table.remarks, table.parts, strict=True):
-        line = []
-        for i in order:
-            cell = cells[i]
-            shown = cell.mean_text
-            bounds = [f"{bound:.{cell.digits}f}" for bound in cell.interval] if cell.interval else ["", ""]
-            line += ["" if shown == "-" else shown] + [cell.deviation_text] * spread[i] + [cell.mark] * marked[i] + bounds * interval[i]
-            line += ["yes" * cell.is_small] * small[i]
-        writer.writerow([*line, *[part] * several, "; ".join(remarks), " ".join(table.notes)])
+    writer.writerow(head for head, _ in made)
+    writer.writerows(zip(*(texts for _, texts in made), strict=True))
     return file.getvalue()
 
 

@@ -113,7 +113,9 @@ class Group:
 
     def estimate(self, column: Column, how: str, ddof: int = 1) -> inference.Estimate:
         """Mean and deviation over the seeds."""
-        return inference.estimate(self.values(column, how), ddof)
+        if (column, how, ddof) not in self._known:
+            self._known[column, how, ddof] = inference.estimate(self.values(column, how), ddof)
+        return self._known[column, how, ddof]
 
     def fewer(self, estimates: list[tuple[str, inference.Estimate]]) -> list[str]:
         """Which of a row's numbers, (title, estimate), are means of fewer seeds than count, in words."""

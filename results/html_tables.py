@@ -71,7 +71,7 @@ def _remark(letter: str, remark: str) -> str:
 
 def _cell(cell: Cell, address, is_apart: bool) -> str:
     """A cell of the body but the first; numbers carry their value to sort by."""
-    key = f' data-value="{cell.value!r}"' if cell.text is None and math.isfinite(cell.value) else ""
+    key = f' data-value="{float(cell.value)!r}"' if cell.text is None and math.isfinite(cell.value) else ""
     words = "" if cell.text is None else "text short" if len(cell.text) <= SHORT else "text"
     return f"<td{key}{_kind(words, 'apart' * is_apart)}>{_shown(cell, address, False)}</td>"
 

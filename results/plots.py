@@ -14,6 +14,7 @@ from results.progression import Method
 
 BASE, REGULARISED = "#2b6ca3", "#c2571a"  # colours of methods as they are, and with rho_distance
 DPI = 130
+BESIDE_TITLE = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "ncols": 2, "borderaxespad": 0.2}
 FEWER = "*"  # behind the label of a mean of fewer seeds than were run
 
 STYLE = {
@@ -107,8 +108,7 @@ def _legend(axis, colours, **where) -> None:
     if set(colours) == {BASE, REGULARISED}:
         for colour, name in ((BASE, "as it is"), (REGULARISED, "with rho_distance")):
             axis.plot([], [], "o", color=colour, label=name, markersize=5)
-        beside = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "ncols": 2, "borderaxespad": 0.2}
-        axis.legend(fontsize=9, frameon=False, **beside | where)
+        axis.legend(fontsize=9, frameon=False, **BESIDE_TITLE | where)
 
 
 def _coefficient(result: inference.Correlation) -> str:
@@ -117,6 +117,24 @@ def _coefficient(result: inference.Correlation) -> str:
     if math.isfinite(result.pearson):
         return f"r = {result.pearson:+.2f} over {n}"
     return f"{n}: too few for r" if result.count < inference.GROUPS_TO_CORRELATE else f"{n}, r not defined"
+
+
+def _lines(found: list[Group], rows: list[tuple], places, count: int):
+    """A figure of `count` lines, the lowest first: of each of `rows`, (group, its estimates ..., text at its end), label and text.
+
+    Returns figure and axis.
+    """
+    names, marked = _labels(found, [row[:-1] for row in rows])
+    figure = _figure(6.2 + _width(names, 9), 0.27 * count + 1.1)
+    axis = figure.subplots()
+    _room(figure, _width(names, 9) + 0.2, right=0.55)  # the texts stand there
+    for place, (*_, text) in zip(places, rows, strict=True):
+        axis.annotate(text, (1, place), xycoords=("axes fraction", "data"), xytext=(4, 0), textcoords="offset points", fontsize=8, va="center", annotation_clip=False)  # fmt: skip
+    axis.set_yticks(places, names, fontsize=9)
+    axis.set_ylim(-0.6, count - 0.4)
+    axis.grid(True)
+    _explain(figure, marked)
+    return figure, axis
 
 
 def relations(found: list[Group], y: Column, xs: list[Column], folder: Path) -> str | None:
@@ -210,26 +228,18 @@ def ranked(found: list[Group], of: Column, folder: Path) -> str | None:
     if not dots:
         return None
     places = [i for i, row in enumerate(rows) if isinstance(row, tuple)]
-    names, marked = _labels(found, dots)
-    figure = _figure(6.2 + _width(names, 9), 0.27 * len(rows) + 1.1)
-    axis = figure.subplots()
-    _room(figure, _width(names, 9) + 0.2, right=0.55)  # the numbers stand there
-    colours = [_colour(group) for group, _ in dots]
-    for place, (_, estimate), colour in zip(places, dots, colours, strict=True):
+    figure, axis = _lines(found, [(group, e, f"{e.mean:.{of.digits}f}") for group, e in dots], places, len(rows))
+    for place, (group, estimate) in zip(places, dots, strict=True):
         deviation = None if math.isnan(estimate.deviation) else estimate.deviation  # none: a cap at the mean would read as 0
-        axis.errorbar(estimate.mean, place, xerr=deviation, fmt="o", color=colour, ecolor="0.45", elinewidth=1, capsize=2, markersize=5)
-        axis.annotate(f"{estimate.mean:.{of.digits}f}", (1, place), xycoords=("axes fraction", "data"), xytext=(4, 0), textcoords="offset points", fontsize=8, va="center", annotation_clip=False)  # fmt: skip
+        colours = {"color": _colour(group), "ecolor": "0.45"}
+        axis.errorbar(estimate.mean, place, xerr=deviation, fmt="o", elinewidth=1, capsize=2, markersize=5, **colours)
     for place, row in enumerate(rows):
         if isinstance(row, str):
             axis.axhline(place - 0.5, color="0.6", linewidth=0.8)
             axis.annotate(row, (0, place), xycoords=("axes fraction", "data"), xytext=(3, -4), textcoords="offset points", fontsize=8.5, style="italic")  # fmt: skip
-    axis.set_yticks(places, names, fontsize=9)
-    axis.set_ylim(-0.6, len(rows) - 0.4)
     axis.set_xlabel(f"{of.unit}, selected epoch; bars: one deviation")
-    axis.grid(True)
     axis.set_title(f"{found[0].dataset}: {of.title}", loc="left", fontsize=11)
-    _legend(axis, colours)
-    _explain(figure, marked)
+    _legend(axis, [_colour(group) for group, _ in dots])
     return save(figure, folder, f"{found[0].dataset}_ranked")
 
 
@@ -240,23 +250,15 @@ def optimism(found: list[Group], of: Column, folder: Path) -> str | None:
     rows = sorted((row for row in rows if math.isfinite(row[3].mean)), key=lambda row: row[1].mean, reverse=of.higher is False)
     if not rows:
         return None
-    names, marked = _labels(found, rows)
-    figure = _figure(6.2 + _width(names, 9), 0.27 * len(rows) + 1.1)
-    axis = figure.subplots()
-    _room(figure, _width(names, 9) + 0.2, right=0.55)
-    for place, (_, chosen, best, gap) in enumerate(rows):
+    figure, axis = _lines(found, [(*row, f"{row[3].mean:+.{of.digits}f}") for row in rows], range(len(rows)), len(rows))
+    for place, (_, chosen, best, _) in enumerate(rows):
         axis.plot([chosen.mean, best.mean], [place, place], color="0.7", linewidth=2, zorder=2)
-        axis.annotate(f"{gap.mean:+.{of.digits}f}", (1, place), xycoords=("axes fraction", "data"), xytext=(4, 0), textcoords="offset points", fontsize=8, va="center", annotation_clip=False)  # fmt: skip
     for column, (colour, name) in enumerate(((BASE, "chosen on validation"), (REGULARISED, "on test")), start=1):
         axis.plot([row[column].mean for row in rows], range(len(rows)), "o", color=colour, markersize=5, label=name, zorder=3)
-    axis.set_yticks(range(len(rows)), names, fontsize=9)
-    axis.set_ylim(-0.6, len(rows) - 0.4)
     mean = np.mean([row[3].mean for row in rows])
     axis.set_xlabel(f"{of.unit} on test; at the right the optimism, on average {mean:+.{of.digits}f}")
-    axis.grid(True)
     axis.set_title(f"{found[0].dataset}: {of.title}", loc="left", fontsize=11)
-    axis.legend(fontsize=9, frameon=False, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, borderaxespad=0.2)
-    _explain(figure, marked)
+    axis.legend(fontsize=9, frameon=False, **BESIDE_TITLE)
     return save(figure, folder, f"{found[0].dataset}_optimism")
 
 

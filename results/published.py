@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from results import columns, inference, ledger, roles
-from results.columns import BEST_ON_TEST, LAST, SELECTED, column
+from results import inference, ledger, roles
+from results.columns import BEST_ON_TEST, LAST, SELECTED
 from results.groups import Group
 from results.settings import shown
 from utilities.errors import UserError
@@ -61,10 +61,10 @@ def load(source: str) -> list[Published]:
     for figure in ledger.figures():
         if figure.group in commands:
             figures.setdefault(figure.group, []).append(figure)
-    found = []
-    for group, own in figures.items():
-        found.append(Published(own[0].dataset, group, own[0].method, commands[group], own, rho.get(group, math.nan), own[0].note))
-    return found
+    return [
+        Published(own[0].dataset, group, own[0].method, commands[group], own, rho.get(group, math.nan), own[0].note)
+        for group, own in figures.items()
+    ]
 
 
 def methods() -> dict[tuple[str, str], str]:
@@ -197,8 +197,3 @@ def is_joined(figure: ledger.Figure) -> bool:
 def joined(group: Group, figure: ledger.Figure) -> bool:
     """Whether the concatenated embeddings of our folds are what compares, and were measured."""
     return is_joined(figure) and bool(np.isfinite(group.joined(figure.column)).any())
-
-
-def our_rho(group: Group) -> inference.Estimate:
-    """rho_spectrum@2 on training data at the epoch of the best R@1 on test, as in the paper; NaN where it was not recorded."""
-    return group.estimate(column("train", "rho_spectrum@2"), columns.BEST_ON_TEST)

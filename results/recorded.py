@@ -1,5 +1,6 @@
 """One run as the tables see it, whether it was read from a folder or from W&B."""
 
+import csv
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ CHANGED = "changed_on_resume"  # beside a run's flags: runs that differ in it ar
 FOLD = re.compile(r"fold_(\d+)$")
 WHOLE_NUMBERS, LISTS_OF_NAMES = ("seed", "n_epochs", "patience", "split_sets", "embed_dim"), ("evaltypes", "storage_metrics")  # flags
 # What reading a file that holds something else than it should can raise.
-UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, IndexError)
+UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, IndexError, csv.Error)
 VERSIONS = ("torch", "torchvision", "faiss-gpu", "faiss-cpu", "scikit-learn")  # packages that are told with the settings
 
 
@@ -32,15 +33,13 @@ class Series:
     @classmethod
     def from_rows(cls, epochs, splits, metrics, values) -> "Series":
         """From the long form, four sequences of equal length; of rows that occur twice the last one counts."""
-        import pandas as pd
-
-        steps, row = np.unique(np.asarray(epochs, dtype=np.int64), return_inverse=True)
-        split_codes, split_names = pd.factorize(pd.Series(splits))
-        metric_codes, metric_names = pd.factorize(pd.Series(metrics))
-        codes, column = np.unique(split_codes * len(metric_names) + metric_codes, return_inverse=True)
-        keys = [(str(split_names[code // len(metric_names)]), str(metric_names[code % len(metric_names)])) for code in codes]
+        steps, row = np.unique(np.array(epochs, dtype=np.int32), return_inverse=True)
+        pairs = list(zip(splits, metrics, strict=True))
+        there = set(pairs)
+        keys = [(split, metric) for split in dict.fromkeys(splits) for metric in dict.fromkeys(metrics) if (split, metric) in there]
+        column = {key: i for i, key in enumerate(keys)}
         table = np.full((len(steps), len(keys)), np.nan)
-        table[row, column] = values
+        table[row, [column[pair] for pair in pairs]] = values
         return cls(steps, keys, table)
 
 
@@ -57,7 +56,7 @@ class OverFolds:
     means: dict[tuple[str, str], float]  # (split, metric) -> mean, NaN where it is not defined
 
 
-@dataclass
+@dataclass(eq=False)
 class RecordedRun:
     """One run: what it is, what it recorded, and, where it does not count, why."""
 

@@ -20,11 +20,6 @@ def undamaged(path: Path, way_out: str):
         raise UserError(f"{path} is damaged ({' '.join(str(error).split())[:160]}): {way_out}") from error
 
 
-def read_mapping(path: Path) -> dict:
-    """A YAML file's content; call it inside `undamaged`."""
-    return dict(yaml.safe_load(path.read_text(encoding="utf-8")))
-
-
 def read_table(folder: Path) -> list[dict]:
     """The rows of trials.csv, none where there is no such file. Raises UserError where it is damaged."""
     path = folder / TABLE

@@ -9,7 +9,7 @@ import yaml
 
 from runs.meta import over_folds
 from search import study as studies
-from search.files import BEST, read_mapping, read_table, undamaged
+from search.files import BEST, read_table, undamaged
 from search.tables import best_of
 from search.trials import scores
 from utilities.files import replacing
@@ -40,7 +40,7 @@ def _reproductions(folder: Path) -> dict:
     if not path.exists():
         return {"trial": None, "results": {}, "runs": {}}
     with undamaged(path, "move it away: the folders of the reproductions stay, and are read again"):
-        known = read_mapping(path)
+        known = dict(yaml.safe_load(path.read_text(encoding="utf-8")))
         over_folds([run["values"] for run in known["runs"].values()])
         return {"trial": known["trial"], "results": dict(known["results"]), "runs": known["runs"]}
 

@@ -2,7 +2,7 @@
 
 import yaml
 
-from search.files import read_mapping, undamaged
+from search.files import undamaged
 from utilities.errors import UserError
 from utilities.files import replacing
 
@@ -36,7 +36,7 @@ def changes(plan) -> dict:
         return {}
     now = _written(ranges)
     with undamaged(path, "put a copy back, or move it away and the search goes on with the flags and ranges that are given now"):
-        content = read_mapping(path)
+        content = dict(yaml.safe_load(path.read_text(encoding="utf-8")))
         before, flags = content["ranges"], content["flags"]
         others = sorted(set(before) ^ set(now))
         narrowed = [flag for flag in before if flag in now and not _is_within(before[flag], now[flag])]

@@ -41,7 +41,7 @@ def test_without_a_gpu_it_says_so_in_one_line():
 
 
 def test_the_bare_loop_steps_as_ours():
-    step, trainer, runtime, opt, batch = gpu.built("conv4_frozen_normalize", 8)
+    step, trainer, runtime, opt, batch = gpu.with_batch("conv4_frozen_normalize", 8)
     plain = gpu.bare(trainer, runtime, opt, batch)
     copied = plain.__closure__[[*plain.__code__.co_freevars].index("network")].cell_contents
     for _ in range(2):

@@ -125,7 +125,8 @@ def same_clusters(rank, folder):
         assert (_kmeans.kmeans(features, k, 5, "cpu", ranks) == _kmeans.kmeans(features, k, 5)).all(), (n, k)
     features = made(700, 10, d=8, spread=1.5, seed=2)["features"]
     read = mock.patch.object(_space, "BLOCK", 1024)
-    with mock.patch.dict(sys.modules, faiss=None), mock.patch.object(_kmeans, "TILE", 4000), read:
+    torch_searches = mock.patch.object(_kmeans, "searcher", lambda device: (_kmeans.on_torch(device), _kmeans.tile_rows))
+    with torch_searches, mock.patch.object(_kmeans, "TILE", 4000), read:
         with mock.patch.object(_kmeans, "of_parts", lambda *given: asked.append(given) or plain(*given)):
             found = _kmeans.kmeans(features, 40, 3, "cpu", ranks)
         assert (found == _kmeans.kmeans(features, 40, 3)).all() and asked

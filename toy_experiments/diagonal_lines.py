@@ -22,7 +22,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import metrics  # noqa: E402
 from utilities.errors import OneLineParser, UserError, one_line_errors  # noqa: E402
-from utilities.intervals import two_sided  # noqa: E402
 from utilities.numbers import whole  # noqa: E402
 
 TRAIN_LINES = ((0.1, 0.3), (0.35, 0.55), (0.6, 0.8), (0.85, 1.05))  # x = y from … to …
@@ -232,12 +231,11 @@ def _told_apart(of_flips: float, of_recall: dict[str, float]) -> list[str]:
 
 def chance(differences: np.ndarray) -> float:
     """Two-sided p of a t-test of `(S,)` paired differences against 0; NaN for one seed, 1 where all are 0."""
+    from scipy.stats import ttest_1samp
+
     if len(differences) < 2:
         return float("nan")
-    error = differences.std(ddof=1) / len(differences) ** 0.5
-    if not error:
-        return float(not differences.any())
-    return two_sided(differences.mean() / error, len(differences) - 1)
+    return float(ttest_1samp(differences, 0).pvalue) if differences.any() else 1.0
 
 
 def _p(differences: np.ndarray) -> str:

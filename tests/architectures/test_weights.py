@@ -9,7 +9,7 @@ import torch
 import torchvision
 
 import architectures
-from architectures import _weights
+from architectures import _torchvision, _weights
 from utilities.errors import UserError
 
 
@@ -260,3 +260,13 @@ def test_every_conv4_says_that_it_starts_random(capsys):
         assert capsys.readouterr().out.splitlines() == ["conv4: there are no pretrained weights, it starts random"]
     select("conv4", not_pretrained=True)
     assert capsys.readouterr().out == ""
+
+
+def test_the_name_of_torchvisions_weights_needs_no_torchvision(monkeypatch):
+    names = ["resnet50", "googlenet", "vit_b_16", "vit_h_14"]  # the last one has none of that name
+    expected = [_torchvision.published(name).name for name in names]
+    assert [_torchvision.weights_of(name) for name in names] == expected and expected[-1] != expected[0] == "IMAGENET1K_V1"
+    _torchvision.weights_of.cache_clear()
+    monkeypatch.setattr(_torchvision, "published", None)
+    assert [_torchvision.weights_of(name) for name in names[:3]] == expected[:3]
+    _torchvision.weights_of.cache_clear()

@@ -31,7 +31,7 @@ def test_kmeans_is_that_of_faiss_and_torch_can_do_it_too(monkeypatch, n, k, d, s
     bare.train(features)
     expected = bare.index.search(features, 1)[1][:, 0]
     assert (_kmeans.kmeans(features, k, seed=5) == expected).mean() > 0.999
-    monkeypatch.setattr(_kmeans, "searcher", _kmeans.on_torch)
+    monkeypatch.setattr(_kmeans, "searcher", lambda device: (_kmeans.on_torch(device), _kmeans.tile_rows))
     assert inertia(features, _kmeans.kmeans(features, k, seed=5)) == pytest.approx(inertia(features, expected), rel=0.02)
 
 

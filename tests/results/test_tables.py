@@ -4,6 +4,7 @@ import csv
 import re
 import statistics
 
+import numpy as np
 import pytest
 import scipy.stats
 
@@ -288,3 +289,9 @@ def test_rho_beside_the_published_one_says_over_how_many_values(tmp_path):
     words = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--compare_to", "published"]
     Result_Evaluations.main(Result_Evaluations.read(words))
     assert "rho published is over D - 1 singular values" in (tmp_path / "out" / "cub200_published.md").read_text()
+
+
+def test_a_column_of_numpy_numbers_sorts_as_numbers():
+    table = formats.Table("name", "title", ["group", "value"])
+    table.add([formats.Cell(text="A"), formats.Cell(np.float64(1.5))])
+    assert 'data-value="1.5"' in html_tables.to_html(table, str)

@@ -1,0 +1,75 @@
+"""What several benchmarks measure with: a step of the program, and medians of works that are done in turn."""
+
+import statistics
+import time
+
+import torch
+
+import architectures
+import datasampler
+import main
+import parameters
+from utilities.loading import training_loader
+from utilities.optimisers import build_optimizer
+from utilities.runtime import Runtime
+from utilities.step import Step
+
+CLASSES = 100
+
+
+class NoMemory:
+    """A sampler that keeps nothing."""
+
+    def precompute_indices(self):
+        pass
+
+    def replace_storage_entries(self, embeddings, indices):
+        pass
+
+
+def built(arch: str, *flags: str) -> tuple[Step, object]:
+    """A step with a network of random weights in its first epoch, and its options."""
+    opt = parameters.read(["--dataset", "glyphs", "--arch", arch, "--not_pretrained", *flags]).but(n_classes=CLASSES)
+    runtime = Runtime(opt).begin()
+    network = architectures.select(arch, opt)
+    trainer = main.build_trainer(opt, network, runtime)
+    optimizer = build_optimizer(network, trainer.criterion, opt, trainer.param_groups(opt))
+    step = Step(trainer, optimizer, runtime, NoMemory(), {}, opt.chunk_size)
+    step.start_epoch(1)
+    return step, opt
+
+
+def training(opt, runtime, network, dataset) -> tuple:
+    """Loader, step and options, as `main.train_one_epoch` takes them, of a network that trains on a data set."""
+    opt.n_classes = dataset.n_classes
+    trainer = main.build_trainer(opt, network, runtime)
+    sampler = datasampler.for_training(opt, dataset)
+    step = Step(trainer, build_optimizer(network, trainer.criterion, opt), runtime, sampler, {})
+    return training_loader(dataset, sampler, opt), step, opt
+
+
+def seconds(work) -> float:
+    """Of one call, by the device's own clock where there is a GPU: what it still does for earlier ones does not count."""
+    if not torch.cuda.is_available():
+        began = time.perf_counter()
+        work()
+        return time.perf_counter() - began
+    torch.cuda.synchronize()
+    began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    began.record()
+    work()
+    ended.record()
+    ended.synchronize()
+    return began.elapsed_time(ended) / 1000
+
+
+def medians(works: dict, warm_up: int, repeats: int) -> dict:
+    """Name -> median seconds of each of `works`, called in turn."""
+    for _ in range(warm_up):
+        for work in works.values():
+            work()
+    found = {name: [] for name in works}
+    for _ in range(repeats):
+        for name, work in works.items():
+            found[name].append(seconds(work))
+    return {name: statistics.median(times) for name, times in found.items()}
