@@ -143,7 +143,7 @@ def test_the_pairs_apart_are_those_of_the_masks(n_classes, n_others, monkeypatch
 
     assert torch.equal(mask(slice(None)), ~negatives)
     assert torch.equal(mask(apart.positive), positives)
-    assert torch.equal(mask(apart.own), reference.are_own())
+    assert torch.equal(mask(apart.own), reference.own[:, None] == torch.arange(n_others))
     assert torch.equal(apart.rows[apart.positive], apart.anchors)
 
 
