@@ -47,9 +47,8 @@ def on_files(files, config):
     for name, on_site in OUTSIDE.items():
         files.append(File.generated(config, on_site, abs_src_path=str(ROOT / name)))
     for kind in generate_reference.KINDS:
-        files.append(
-            File.generated(config, f"{METHODS}/{kind}.md", content=generate_reference.text(kind).replace("](methods_on", "](../methods_on"))
-        )
+        content = re.sub(r"\]\((?=[\w-]+\.md)", "](../", generate_reference.text(kind))  # its links go by docs/
+        files.append(File.generated(config, f"{METHODS}/{kind}.md", content=content))
     linked = set()
     for file in files.documentation_pages():
         linked |= (

@@ -63,11 +63,11 @@ class Registry:
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Let every plug-in declare its flags in a group of its own; before them the helpers (`_*.py`), for what several plug-ins read."""
-        names = sorted((m.name for m in pkgutil.iter_modules([str(self.folder)])), key=lambda name: (not name.startswith("_"), name))
-        for name in names:
+        helpers = sorted(m.name for m in pkgutil.iter_modules([str(self.folder)]) if m.name.startswith("_"))
+        for name in [*helpers, *self.names()]:
             module = importlib.import_module(f"{self.package}.{name}")
             if hasattr(module, "add_arguments"):
-                title = f"all of {self.package}" if name.startswith("_") else f"{self.kind} {name}"
+                title = f"all of {self.package}" if name in helpers else f"{self.kind} {name}"
                 module.add_arguments(roles.group(parser, title, self.role))
 
     def flags(self, name: str | None = None) -> set[str]:

@@ -80,7 +80,7 @@ class Runtime:
         torch.backends.cudnn.deterministic = True
         if self.device.type == "cuda":
             torch.backends.cuda.matmul.allow_tf32 = self.tf32
-        else:
+        if self.device.type == "cpu":
             memory.keep_freed()
         return self
 
