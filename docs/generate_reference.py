@@ -129,7 +129,7 @@ def _results(kind: str, name: str) -> list[str]:
 def _memory() -> list[str]:
     """What a cross-batch memory, which works with several trainers, gives."""
     table = _table(_beside_its_base("--memory_size"), "cross-batch-memory-on-small-batches")
-    about = "Each batch is also compared with the last N embeddings: [training_methods.md](training_methods.md#cross-batch-memory-memory_size-n)."
+    about = "Each batch is also compared with the last N embeddings: [training_methods.md](training_methods.md#cross-batch-memory---memory_size-n)."
     return ["## Cross-batch memory, `--memory_size N` { #memory }", "", about, "", *table]
 
 
