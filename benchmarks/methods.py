@@ -4,7 +4,8 @@ Each is trained for three epochs with a suitable miner and rate, conv4, seeds 0,
 repeated. `--peers` trains at least ten of them once more, with the same network start, seeds and batches, through
 pytorch-metric-learning's own implementation, over five seeds, and gives the paired difference; class vectors start where ours do. With
 `--own_starts` those losses that have class vectors are compared each from its own start. `--trainers`: every trainer beside metric_only with
-the same loss; `--memory`: small batches with and without cross-batch memory, from late in the training on (`settled`) or from its start (`early`);
+the same loss; `--miners`, `--samplers`: each of them with a loss that suits it; `--memory`: small batches with and without cross-batch memory,
+from late in the training on (`settled`) or from its start (`early`);
 `--backbones`: conv4 and a small vision transformer from random weights, cosine and hyperbolic, plain and as a cascade (docs/backbones_on_glyphs.md).
 """
 
@@ -93,6 +94,43 @@ TRAINERS = {  # name -> what metric_only has too, what the trainer has besides, 
     "cascaded": ("--loss contrastive --batch_mining distance --embed_dim 192", "", ["level_1", "level_2", "level_3"]),
     "adversarial": (MARGIN, "--adversarial_triplets_per_anchor 10", []),
     "diva": (MARGIN, TWO_VIEWS, ["shared", "intra", "selfsimilarity", "Combined_discriminative_shared_intra_selfsimilarity-1-1-1-1"]),
+}
+PAIRS, TRIPLETS = "--loss contrastive --batch_mining", "--loss triplet --batch_mining"
+MINERS = {  # name -> its loss and flags; lifted and npair have theirs among the losses
+    "none": f"{PAIRS} none --loss_contrastive_reduction nonzero",
+    "hdc": f"{PAIRS} hdc",
+    "multisimilarity": f"{PAIRS} multisimilarity",
+    "pairmargin": f"{PAIRS} pairmargin",
+    "uniform_histogram": f"{PAIRS} uniform_histogram",
+    "random": f"{TRIPLETS} random",
+    "semihard": f"{TRIPLETS} semihard",
+    "softhard": f"{TRIPLETS} softhard",
+    "batchhard": f"{TRIPLETS} batchhard",
+    "easy_hard": f"{TRIPLETS} easy_hard",
+    "tripletmargin": f"{TRIPLETS} tripletmargin",
+    "angular": f"{TRIPLETS} angular",
+    "all": f"{TRIPLETS} all",
+    "parametric": f"{TRIPLETS} parametric",
+    "distance": f"{TRIPLETS} distance",
+    "rho_distance": f"{TRIPLETS} rho_distance",
+    "random_distance": f"{TRIPLETS} random_distance",
+    "intra_random": f"{TRIPLETS} intra_random",
+    "packaged": f"{TRIPLETS} packaged --data_sampler fixed_triplets --bs 111 --iterations_per_epoch 35",
+    "pml": f"{TRIPLETS} pml --miner_pml_class TripletMarginMiner",
+}
+OF_SAMPLERS = "--loss multisimilarity --data_sampler"
+SAMPLERS = {  # name -> its loss and flags
+    "class_balanced": f"{OF_SAMPLERS} class_balanced",
+    "class_random": f"{OF_SAMPLERS} class_random",
+    "full_random": f"{OF_SAMPLERS} full_random",
+    "shuffle": f"{OF_SAMPLERS} shuffle",
+    "hierarchical": f"{OF_SAMPLERS} hierarchical",
+    "d2_coreset": f"{OF_SAMPLERS} d2_coreset",
+    "greedy_coreset": f"{OF_SAMPLERS} greedy_coreset",
+    "disthist_batchmatch": f"{OF_SAMPLERS} disthist_batchmatch",
+    "fid_batchmatch": f"{OF_SAMPLERS} fid_batchmatch",
+    "fixed_triplets": MINERS["packaged"],
+    "hard_triplets": f"{TRIPLETS} packaged --data_sampler hard_triplets --bs 111 --iterations_per_epoch 35",
 }
 SMALL_BATCHES = "--bs 28 --iterations_per_epoch 35"  # as many steps an epoch as with 112
 OF_MEMORY = {"multisimilarity": "", "ntxent": "--loss_ntxent_temperature 0.1"}
@@ -234,6 +272,13 @@ def trainer_table(names: list[str], seeds: range, save_path: str) -> None:
             rows_of(f"the same with `{flags}`", f"{shared} {flags}{evaltypes}", seeds, save_path)
 
 
+def table_of(settings: dict[str, str], names: list[str] | None, seeds: range, save_path: str) -> None:
+    """Every miner, or every sampler, with a loss that suits it."""
+    print("| flags besides the common ones | embedding | e_recall@1 | map_r | seconds |\n|-|-|-|-|-|")
+    for flags in [settings[name] for name in names or settings]:
+        rows_of(f"`{flags}`", flags, seeds, save_path)
+
+
 def memory_table(kind: str, names: list[str] | None, seeds: range, save_path: str) -> None:
     """Small batches without and with a memory."""
     print("| flags besides the common ones | embedding | e_recall@1 | map_r | seconds |\n|-|-|-|-|-|")
@@ -257,10 +302,12 @@ def backbone_table(names: list[str], seeds: range, save_path: str) -> None:
 
 if __name__ == "__main__":
     parser = OneLineParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=None, help="these losses, trainers or backbones (default: all)")
+    parser.add_argument("--only", nargs="+", default=None, help="these losses, trainers, miners, samplers or backbones (default: all)")
     parser.add_argument("--peers", action="store_true", help="the comparison with pytorch-metric-learning instead of the table")
     parser.add_argument("--own_starts", action="store_true", help="with --peers: class vectors of each program start its own way")
     parser.add_argument("--trainers", action="store_true", help="every trainer beside metric_only instead of the table")
+    parser.add_argument("--miners", action="store_true", help="every miner with contrastive or triplet loss instead of the table")
+    parser.add_argument("--samplers", action="store_true", help="every sampler with multisimilarity, or triplet loss, instead of the table")
     parser.add_argument(
         "--memory", nargs="?", const="settled", choices=list(MEMORIES), help="cross-batch memory on small batches instead of the table"
     )
@@ -280,6 +327,8 @@ if __name__ == "__main__":
         peer_table(arguments.only or names, seeds, where, peer)
     elif arguments.trainers:
         trainer_table(arguments.only or list(TRAINERS), seeds, where)
+    elif arguments.miners or arguments.samplers:
+        table_of(MINERS if arguments.miners else SAMPLERS, arguments.only, seeds, where)
     elif arguments.backbones:
         backbone_table(arguments.only or list(BACKBONES), seeds, where)
     elif arguments.memory:
