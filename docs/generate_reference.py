@@ -111,12 +111,14 @@ def _flags(group) -> list[str]:
 
 
 def _results(kind: str, name: str) -> list[str]:
-    """The rows of docs/methods_on_glyphs.md for a loss or a trainer."""
+    """The rows of docs/methods_on_glyphs.md for a loss, a trainer, a miner or a sampler."""
     if kind == "trainers":
         return _table(_beside_its_base(f"--trainer {name}"), "every-trainer-beside-metric_only")
     if kind == "miners":
         rows = [[f"`--loss {loss.strip('`')} {flags.strip('`')}`", "–", *row[:2]] for loss, flags, *row in of_losses()]
-        return _table([row for row in rows if re.search(rf"--batch_mining {name}[ `]", row[0])])
+        return _table([row for row in [*results("Every miner"), *rows] if re.search(rf"--batch_mining {name}[ `]", row[0])], "every-miner")
+    if kind == "samplers":
+        return _table([row for row in results("Every sampler") if re.search(rf"--data_sampler {name}[ `]", row[0])], "every-sampler")
     if kind != "losses":
         return []
     for loss, flags, recall, map_r, _ in of_losses():
@@ -160,9 +162,10 @@ def of_losses() -> list[list[str]]:
     return [row for row in results() if len(row) == 5 and row[1].startswith("`")]
 
 
-def results() -> list[list[str]]:
-    """The cells of every row of the tables of docs/methods_on_glyphs.md."""
-    lines = RESULTS.read_text(encoding="utf-8").splitlines()
+def results(section: str = "") -> list[list[str]]:
+    """The cells of every row of the tables of docs/methods_on_glyphs.md, or of one section alone."""
+    lines = RESULTS.read_text(encoding="utf-8").partition(f"\n## {section}\n" if section else "# ")[2]
+    lines = (lines.partition("\n## ")[0] if section else lines).splitlines()
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if line.startswith("| ")]
 
 

@@ -97,6 +97,13 @@ def test_every_loss_has_a_row_in_the_table_of_results(reference):
     assert sorted(rows) == sorted(criteria.REGISTRY.names()), "benchmarks/methods.py --only NAME makes one, for docs/methods_on_glyphs.md"
 
 
+@pytest.mark.parametrize("kind", ["miners", "samplers"])
+def test_every_miner_and_every_sampler_has_its_results(reference, kind):
+    sections = dict(re.findall(r"^## `(\w+)` .*\n([\s\S]*?)(?=^## |\Z)", reference.text(kind), re.MULTILINE))
+    lacking = [name for name in reference.names(kind) if not re.search(r"\| \d\d\.\d\d(?: ± \d\.\d\d)? \|", sections[name])]
+    assert not lacking, f"benchmarks/methods.py --{kind} makes them, for docs/methods_on_glyphs.md"
+
+
 def test_results_of_trainers_miners_and_the_memory_are_on_their_pages(reference):
     found = reference.results()
     pages = {kind: reference.text(kind) for kind in ("trainers", "miners")}
@@ -109,7 +116,7 @@ def test_results_of_trainers_miners_and_the_memory_are_on_their_pages(reference)
     rows = [row for row in found if "--memory_size" in row[0]]
     assert len(rows) >= 6 and all(f"| {' | '.join(row)} |" in memory for row in rows)
     distance = [row for row in reference.of_losses() if "--batch_mining distance" in row[1]]
-    assert len(distance) >= 5 and sections["miners"]["distance"].count("| `--loss ") == len(distance)
+    assert len(distance) >= 5 and sections["miners"]["distance"].count("| `--loss ") == len(distance) + 1, "and the row among the miners"
     assert f"| {distance[0][2]} | {distance[0][3]} |" in sections["miners"]["distance"]
 
 
