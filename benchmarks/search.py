@@ -40,6 +40,8 @@ TIED = 1_200  # samples of the check, many of them equal or at equal distances
 class Simple:
     """Neighbours of the queries of `space` by faiss; `run` is called as that of `metrics._search.Search`."""
 
+    unit = Search.unit
+
     def __init__(self, space, limits: Limits | None = None):
         self.space, self.limits, self.work = space, limits or Limits(), Work()
         self.ties = Ties(space, self.limits, self.work)
@@ -52,10 +54,10 @@ class Simple:
             self.reference[start : start + len(block), :d] = moved
             self.reference[start : start + len(block), d + 1] = -0.5 * (moved**2).sum(1)
 
-    def run(self, needs, progress=False):
+    def run(self, needs, progress=False, rows=None):
         """Yield `Neighbours` in blocks, in which each query comes once."""
-        size, deepest = self.space.size, int(max(np.max(need.depth) for need in needs))
-        todo = [(np.arange(size), min(deepest, FIRST) + 1 + MARGIN)]
+        deepest = int(max(np.max(need.depth) for need in needs))
+        todo = [(np.arange(self.space.size)[rows or slice(None)], min(deepest, FIRST) + 1 + MARGIN)]
         while todo:
             rows, width = todo.pop()
             width = min(width, self.space.reference_size)

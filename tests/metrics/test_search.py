@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import metrics
+from benchmarks import search
 from metrics._search import Limits, Search
 from tests.metrics._plain import RETRIEVAL, plain_per_query, random_space, ranked
 
@@ -200,3 +201,10 @@ def test_a_collapsed_space_does_not_take_a_distance_for_every_pair(equal):
     assert space.search.work.distances < 60 * 900, "and not the square of 900"
     for query in (0, 5, equal - 1, 899):
         assert found[query].tolist() == ranked(features[query], features, query)
+
+
+@pytest.mark.parametrize("task", [5, 400, "map_r", "mrr"])
+def test_the_searches_of_the_benchmark_find_the_same(task):
+    features, labels = random_space(n=400, classes=20, seed=3)
+    found = [search.result(make, features, labels, task)[0] for make in search.SEARCHES.values()]
+    assert all(np.array_equal(found[0], other, equal_nan=True) for other in found[1:])
