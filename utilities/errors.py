@@ -73,7 +73,8 @@ def terminable():
     """Inside, SIGTERM, with which clusters end a job, raises KeyboardInterrupt; a second one kills.
 
     Python drops what is raised while it forks a worker or frees an object: an interrupt lost there is raised again. A worker that SIGTERM
-    ends is an interrupt too. Outside the main thread, and in a program that handles SIGTERM itself, handlers stay as they are.
+    ends is an interrupt too. From an interrupt on, also outside, the end of a worker is no error of torch's: the program ends.
+    Outside the main thread, and in a program that handles SIGTERM itself, handlers stay as they are.
     """
     from utilities.loading import lost_worker  # which raises this module's errors
 
@@ -84,7 +85,7 @@ def terminable():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        handlers.setdefault(signal.SIGCHLD, signal.signal(signal.SIGCHLD, signal.SIG_DFL))  # that the workers end with the job is no news
+        _expect_the_end_of_workers()
         raise KeyboardInterrupt
 
     def dropped(unraisable):
@@ -103,11 +104,19 @@ def terminable():
     except RuntimeError as error:
         if (lost := lost_worker(error)) is None:
             raise
+        if isinstance(lost, KeyboardInterrupt):
+            _expect_the_end_of_workers()
         raise lost from None
     finally:
         sys.unraisablehook = before
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+def _expect_the_end_of_workers() -> None:
+    """Workers end with the program, some of them while its last objects are freed: torch's handler would call each a failure."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)  # SIG_DFL would have Python complain of a signal on its way
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ import random
 import re
 import signal
 import sys
+import time
 from typing import NamedTuple
 
 import numpy as np
@@ -144,8 +145,8 @@ class Loader(DataLoader):
         """The batches; where a worker is lost meanwhile, `lost_worker`'s error, and the others are ended."""
         try:
             yield from batches
-        except RuntimeError as error:
-            if (lost := lost_worker(error)) is None:
+        except (RuntimeError, ConnectionError, EOFError) as error:
+            if (lost := lost_worker(error) or _lost_in_mid_sentence(error)) is None:
                 raise
             self._iterator = None
             if hasattr(batches, "_shutdown_workers"):  # while one that is lost is known to torch, each end of any process is its error
@@ -165,6 +166,16 @@ def lost_worker(error: Exception) -> UserError | KeyboardInterrupt | None:
         f"a worker process that loads images was ended by the system{how}, mostly because memory, or the shared memory in /dev/shm, ran out: "
         "lower --kernels and --eval_kernels, or --bs. --resume goes on from the last whole epoch"
     )
+
+
+def _lost_in_mid_sentence(error: Exception) -> UserError | KeyboardInterrupt | None:
+    """`lost_worker`'s answer where the connection to a worker broke off: torch is told of its end a moment later."""
+    try:
+        if isinstance(error, (ConnectionError, EOFError)):
+            time.sleep(1)
+    except RuntimeError as told:
+        return lost_worker(told)
+    return None
 
 
 def _start_worker(_) -> None:

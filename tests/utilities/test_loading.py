@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from argparse import Namespace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import main
 import parameters
 from tests import builders
 from utilities import errors
-from utilities.loading import evaluation_loader, lost_worker, training_loader
+from utilities.loading import Loader, evaluation_loader, lost_worker, training_loader
 
 
 class Noisy(torch.utils.data.Dataset):
@@ -103,6 +104,25 @@ def test_another_error_of_the_loader_is_no_lost_worker():
     assert lost_worker(RuntimeError("out of luck")) is None
     with pytest.raises(RuntimeError, match="out of luck"), errors.one_line_errors():
         raise RuntimeError("out of luck")
+
+
+@pytest.mark.parametrize("broken", [ConnectionResetError("by peer"), EOFError(), ConnectionRefusedError()])
+def test_a_worker_lost_while_it_hands_over_a_batch(broken, monkeypatch):
+    """The connection breaks off first; then torch's handler of SIGCHLD speaks."""
+
+    def batches():
+        yield 1
+        raise broken
+
+    def told(seconds):
+        raise RuntimeError("DataLoader worker (pid 9) is killed by signal: Terminated. ")
+
+    loader = Loader(range(3))
+    with pytest.raises(type(broken)):  # a data set's own connection, and no worker is lost
+        list(loader._telling(batches()))
+    monkeypatch.setattr(time, "sleep", told)
+    with pytest.raises(KeyboardInterrupt):
+        list(loader._telling(batches()))
 
 
 DEADLY = """
