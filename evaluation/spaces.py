@@ -7,7 +7,7 @@ import numpy as np
 import metrics
 from evaluation import galleries
 from evaluation.galleries import taken
-from utilities.errors import UserError
+from utilities.errors import NotFinite, UserError
 from utilities.evaltypes import BARE as BARE
 from utilities.evaltypes import of_type
 from utilities.hyperbolic import Ball
@@ -337,6 +337,11 @@ def _projection(reference: np.ndarray, components: int):
     from sklearn.decomposition import PCA
 
     solver = "covariance_eigh" if len(reference) >= reference.shape[1] else "full"  # both exact; the first is fast on many rows
-    pca = PCA(components, svd_solver=solver).fit(reference.astype(np.float64))
+    try:
+        pca = PCA(components, svd_solver=solver).fit(reference.astype(np.float64))
+    except ValueError as error:
+        if np.isfinite(reference).all():
+            raise
+        raise NotFinite(f"--eval_pca {components}: the reference holds NaN or infinity, so no metric can be computed") from error
     mean, directions = pca.mean_.astype(np.float32), pca.components_.T.astype(np.float32)  # (D,), (D, components)
     return lambda features: (features - mean) @ directions

@@ -36,12 +36,27 @@ def data(tmp_path_factory):
     return builders.make_folder(tmp_path_factory.mktemp("folds") / "things", n_classes=12, n_images=5)
 
 
-@pytest.fixture(scope="module")
-def without_pictures():
-    """Drawing takes longer than the shortest trainings."""
-    import main
+@pytest.fixture(scope="session")
+def drawing():
+    """What draws a run's pictures and its curves, by owner and name."""
+    from evaluation import pictures
+    from runs.run import Run
 
+    return {(pictures, "draw"): pictures.draw, (Run, "plot"): Run.plot}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_pictures(request, drawing):
+    """Trainings in this process draw nothing: it takes longer than the shortest of them. Not in a module that says `PICTURES = True`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(main.outputs, "of_best_epoch", lambda run, embedded: None)
-        patch.setattr("runs.run.Run.plot", lambda run: None)
+        if not getattr(request.module, "PICTURES", False):
+            for owner, name in drawing:
+                patch.setattr(owner, name, lambda *about: [])
         yield
+
+
+@pytest.fixture
+def with_pictures(drawing, monkeypatch):
+    """For one test, trainings draw."""
+    for (owner, name), draw in drawing.items():
+        monkeypatch.setattr(owner, name, draw)

@@ -18,8 +18,6 @@ from tests import builders
 from utilities import load_run
 from utilities.errors import UserError
 
-pytestmark = pytest.mark.usefixtures("without_pictures")
-
 
 def flags(data, tmp_path, *more):
     return parameters.read([

@@ -64,7 +64,7 @@ def measured(file):
     return {"e_recall@1": float(np.mean(firsts)), **whole}
 
 
-def test_a_run_with_queries_and_a_gallery(with_roles, folder_data, tmp_path, capsys, monkeypatch):
+def test_a_run_with_queries_and_a_gallery(with_roles, folder_data, tmp_path, capsys, monkeypatch, with_pictures):
     shown = []
     monkeypatch.setattr(
         pictures, "nearest", lambda compared, *rest, of=pictures.nearest: shown.append((compared, of(compared, *rest))) or shown[-1][1]

@@ -27,7 +27,7 @@ def rows(folder):
         return list(csv.DictReader(file))
 
 
-def test_a_run_folder_is_complete(folder_data, tmp_path):
+def test_a_run_folder_is_complete(folder_data, tmp_path, with_pictures):
     run = main.main(flags(folder_data, tmp_path, "--check_untrained_accuracy"))
     assert run.folder == tmp_path / "runs" / "folder" / "Tiny_s3"
     for name in (

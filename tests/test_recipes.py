@@ -27,6 +27,7 @@ RECIPES = {  # what is added -> folder, heading, which of its Python blocks, fla
     ),
     "a sampler": ("datasampler", "Add a sampler in three steps", 0, ["--loss", "multisimilarity", "--data_sampler", "mine"]),
 }
+LISTED = {"the README's": "losses", "a miner": "miners", "a sampler": "samplers", "a training method": "trainers"}
 FLAG = {"a formula": "--loss_mine_scale", "a fusion": "--loss_mine_weight"}
 PLAIN = """
 import torch
@@ -86,11 +87,14 @@ def test_a_recipe_trains(house, recipe, folder_data, tmp_path):
             assert (tmp_path / "folder" / "Sample_Group_s1" / "CSV_Logs" / "Train_criterion.csv").exists()
         if recipe in FLAG:
             assert FLAG[recipe] in run(house, "--help").stdout
-        kind = {"criteria": "losses", "batch_mining": "miners", "datasampler": "samplers", "trainers": "trainers"}[folder]
-        assert "\nmine " in "\n" + run(house, "--list", kind).stdout
+        if recipe in LISTED:
+            assert "\nmine " in "\n" + run(house, "--list", LISTED[recipe]).stdout
     finally:
         plug_in.unlink()
-    assert "unknown" in run(house, *words).stderr
+
+
+def test_a_recipe_that_is_gone_is_unknown(house):
+    assert "unknown" in run(house, "--loss", "mine", "--batch_mining", "distance").stderr
 
 
 def test_the_program_that_uses_a_loss_runs(tmp_path):

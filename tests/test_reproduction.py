@@ -18,9 +18,6 @@ from utilities.errors import UserError
 DIFFS = "resume_training_config_diffs"
 
 
-pytestmark = pytest.mark.usefixtures("without_pictures")
-
-
 def flags(data, tmp_path, *more):
     return parameters.read([
         "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path / "runs"), *builders.SHORT_RUN,

@@ -18,8 +18,6 @@ from utilities.meter import learning_rates
 from utilities.optimisers import Warmup, build_optimizer, build_scheduler, parameter_groups
 from utilities.runtime import Runtime, random_states, set_random_states
 
-pytestmark = pytest.mark.usefixtures("without_pictures")
-
 RESUMED = {
     "bfloat16": ["--precision", "bfloat16"],
     "float16": ["--precision", "float16"],

@@ -140,7 +140,7 @@ def assert_same_run(one, many):
 
 
 @pytest.mark.long
-def test_a_whole_run_of_three_processes_is_that_of_one(data, tmp_path, without_pictures):
+def test_a_whole_run_of_three_processes_is_that_of_one(data, tmp_path):
     """14 images are 5, 5 and 4; the last batch of evaluation is short too."""
     one = main.main(parameters.read(words(data, tmp_path, "--savename", "One")))
     spawned(3, _processes.whole_run, words(data, tmp_path, "--savename", "Many", "--eval_bs", "9"))
@@ -293,7 +293,7 @@ LAST_LAYER = ["--freeze_backbone", "--augmentation", "none"]
 @pytest.mark.parametrize("more,of_one,gain,apart", [
     ([], ["--chunk_size", "56"], 0.3, 0.0), (LAST_LAYER, [], 0.1, 5e-4), (GENTLE, [], 0.1, 1e-3),
 ], ids=["the order of sums of two processes", "the last layer", "few gentle steps"])  # fmt: skip
-def test_a_whole_run_on_glyphs_is_that_of_one_process_to_the_third_digit(tmp_path, without_pictures, more, of_one, gain, apart):
+def test_a_whole_run_on_glyphs_is_that_of_one_process_to_the_third_digit(tmp_path, more, of_one, gain, apart):
     """All six epochs of the demonstration (but of the gentle steps), the whole table.
 
     Two processes add the gradients of two halves of the batch, as one does with --chunk_size 56: to the bit the same. The plain step adds in

@@ -9,8 +9,6 @@ from runs import checkpoint, load_run
 from tests.trainers import tiny
 from utilities.errors import UserError
 
-pytestmark = pytest.mark.usefixtures("without_pictures")
-
 
 def select(name, **flags):
     return architectures.select(name, **{"not_pretrained": True, "embed_dim": 8, "freeze_backbone": True, **flags})

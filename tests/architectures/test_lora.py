@@ -180,7 +180,6 @@ def test_what_cannot_be_is_one_line(name, flags, says):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.usefixtures("without_pictures")
 @pytest.mark.parametrize("flags", [["--lora_rank", "2", "--lora_alpha", "4"], ["--freeze_blocks", "11"]])
 def test_a_run_trains_a_part_says_so_and_comes_back(flags, data, tmp_path, capsys):
     vit = ["--arch", f"{VIT}_normalize", "--crop_size", "16", "--augmentation", "none", "--not_pretrained", "--head_init", "orthogonal"]

@@ -315,7 +315,6 @@ def test_checkpointing_and_layer_decay(name):
     assert rates[id(stem)] == 0.5 ** (len(blocks) + 1)
 
 
-@pytest.mark.usefixtures("without_pictures")
 def test_a_cascade_on_a_vit_trains_and_comes_back(data, tmp_path):
     flags = ["--arch", f"{VIT}_normalize", "--crop_size", "32", "--augmentation", "none", "--not_pretrained", "--n_epochs", "1"]
     run = tiny.run(data, tmp_path, "--trainer", "cascaded", *flags)

@@ -201,7 +201,6 @@ def test_what_cannot_work_is_refused_in_one_line(capsys):
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("without_pictures")
 def test_a_run_resumes_to_the_bit(data, tmp_path):
     """What is drawn goes on where it stopped; evaluated in the ball."""
     flags = ["--loss", "hier", "--loss_hier_n_proxies", "16", "--loss_hier_topk", "4", "--arch", "conv4", "--eval_space", "hyperbolic"]

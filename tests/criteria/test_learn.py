@@ -14,7 +14,6 @@ from tests import builders
 from utilities.errors import UserError
 from utilities.tuples import Pairs, Sets, Triplets
 
-pytestmark = pytest.mark.usefixtures("without_pictures")
 N_CLASSES, DIMENSIONS = 4, 6
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2, 0, 1])
 VALUES = {  # where the default leaves a formula flat on this batch, or gives the number no place

@@ -8,8 +8,6 @@ from runs import RunFolder, checkpoint
 from tests import builders
 from tests.trainers import tiny
 
-pytestmark = pytest.mark.usefixtures("without_pictures")
-
 
 @pytest.fixture(scope="module")
 def hierarchy(tmp_path_factory):

@@ -8,7 +8,7 @@ import evaluation
 import metrics
 from evaluation import spaces
 from tests.evaluation._made import Images, Network, by_hand, made_splits, options, runtime
-from utilities.errors import UserError
+from utilities.errors import NotFinite, UserError
 
 SPLITS = {"train": "evaluation", "val": "validation", "test": "testing"}
 
@@ -246,6 +246,13 @@ def test_eval_pca_is_fitted_once_on_the_reference(reference_set):
             all_names = [name for source in sources for name in names[source]]
             expected[split] = by_hand(project(points[split]), names[split], project(reference), all_names, own)
     assert_same(scores, expected)
+
+
+def test_eval_pca_of_embeddings_that_are_no_numbers_is_said_in_one_line():
+    network = Network()
+    network.weight[0] = torch.nan
+    with pytest.raises(NotFinite, match="--eval_pca 2: the reference holds NaN or infinity"):
+        evaluated(made_splits(), "--eval_pca", "2", network=network)
 
 
 def test_kmeans_is_seeded_with_the_run_or_apart_from_it():

@@ -11,7 +11,6 @@ from runs import checkpoint
 from tests import builders
 from utilities.errors import UserError
 
-pytestmark = pytest.mark.usefixtures("without_pictures")
 REST = ["--freeze_backbone", "--augmentation", "none"]
 
 

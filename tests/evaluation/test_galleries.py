@@ -256,7 +256,7 @@ def test_without_roles_nothing_is_said_and_nothing_else_is_measured(capsys):
 
 @pytest.mark.parametrize("reference_set", REFERENCES)
 @pytest.mark.parametrize("tester", ["global", "same_parent_label"])
-def test_pictures_show_gallery_neighbours(monkeypatch, tmp_path, reference_set, tester):
+def test_pictures_show_gallery_neighbours(monkeypatch, tmp_path, reference_set, tester, with_pictures):
     splits = splits_with_roles(10, everywhere=True)
     opt = options("--eval_reference_set", reference_set, "--tester", tester, "--eval_size_of_tsne", "30")
     network = Network()
@@ -294,7 +294,7 @@ def test_pictures_show_gallery_neighbours(monkeypatch, tmp_path, reference_set, 
     assert "queries and gallery" in charted["spectra"][0][-1]
 
 
-def test_pictures_are_drawn(tmp_path):
+def test_pictures_are_drawn(tmp_path, with_pictures):
     splits = splits_with_roles(9)
     opt = options("--splits_to_eval", "val", "test")
     embedded = evaluation.embed_all(Network(), evaluation.loaders(splits, opt), opt, runtime(opt))

@@ -51,7 +51,7 @@ def trained(folder_data, parent, loss, *more):
 
 
 @pytest.fixture(scope="module")
-def run(folder_data, tmp_path_factory, without_pictures):
+def run(folder_data, tmp_path_factory):
     made = trained(folder_data, tmp_path_factory.mktemp("runs"), "subcenter_arcface", "--loss_subcenter_arcface_n_centers", "2")
     main.main(parameters.read(["--evaluate", "--resume_from", str(made.folder), "--splits_to_eval", "train", "test", "--dump_embeddings"]))
     return made

@@ -82,7 +82,7 @@ def test_the_pretraining_images_are_compared_too(planted, tmp_path):
     assert not (tmp_path / "out" / "pairs.png").exists()
 
 
-def test_of_a_run_its_own_network_and_embedding(planted, tmp_path, capsys, without_pictures):
+def test_of_a_run_its_own_network_and_embedding(planted, tmp_path, capsys):
     run = main.main(parameters.read([
         "--dataset", "folder", "--dataset_folder_path", str(planted), "--save_path", str(tmp_path), "--arch", "conv4_normalize", "--embed_dim", "16",
         "--loss", "triplet", "--batch_mining", "semihard", "--bs", "8", "--n_epochs", "1", "--kernels", "0", "--evaluation_metrics", "e_recall@1",

@@ -14,6 +14,8 @@ from evaluation.outputs import _title
 from runs import plots
 from tests.evaluation._made import Network, made_splits, options, runtime
 
+PICTURES = True
+
 
 class Things:
     def __init__(self, labels, names=True):

@@ -129,7 +129,7 @@ def test_measured_again(run):
     assert not parameters.read(["--evaluate", "--resume_from", str(run.folder)]).dump_query_results, "no habit of the run's"
 
 
-def test_untrained_and_with_a_final_test(folder_data, tmp_path, without_pictures):
+def test_untrained_and_with_a_final_test(folder_data, tmp_path):
     untrained = main.main(flags(folder_data, tmp_path, "--n_epochs", "0"))
     file = read(untrained.folder / "query_results_test.npz")
     assert int(file["epoch"]) == 0 and file["hit"].mean() == pytest.approx(untrained.untrained(0)["test"]["e_recall@1"])

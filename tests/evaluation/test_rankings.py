@@ -129,7 +129,7 @@ def test_flags_that_cannot_work_are_refused_in_one_line(flags, words):
 
 
 # ----------------------------------------------------------------------------------------------------------------------- pictures
-def test_pictures_show_hyperbolic_neighbours_and_distances(monkeypatch, tmp_path):
+def test_pictures_show_hyperbolic_neighbours_and_distances(monkeypatch, tmp_path, with_pictures):
     (_, embedded), opt = scored("--eval_space", "hyperbolic", "--eval_space_c", "1", "--eval_size_of_tsne", "12", "--seed", "3")
     compared = spaces.compare(embedded, "discriminative", opt)["test"]
     x = compared.space.features.astype(np.float64)

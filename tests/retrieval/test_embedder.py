@@ -50,7 +50,7 @@ def test_paths_give_what_was_measured(run, embedder):
     assert np.abs(Embedder(run, "last")(dataset.paths) - expected).max() < 1e-6  # one epoch: the best is the last
 
 
-def test_the_networks_selected_checkpoint_counts(folder_data, tmp_path, without_pictures):
+def test_the_networks_selected_checkpoint_counts(folder_data, tmp_path):
     train(folder_data, tmp_path, "--seed", "1", "--n_epochs", "2", "--lr", "0.05")
     folder = tmp_path / "folder" / "Tiny_s1"
     paths = data.split(Embedder(folder), "test").paths
@@ -148,7 +148,7 @@ def test_small_grey_data_sets_take_images_of_any_size(more, side, tmp_path):
 
 
 @pytest.mark.long
-def test_a_run_on_glyphs_gives_what_was_measured(tmp_path, without_pictures):
+def test_a_run_on_glyphs_gives_what_was_measured(tmp_path):
     main.main(
         parameters.read(["--dataset", "glyphs", *builders.SHORT_RUN, "--n_epochs", "1", "--savename", "G", "--save_path", str(tmp_path)])
     )
@@ -156,7 +156,7 @@ def test_a_run_on_glyphs_gives_what_was_measured(tmp_path, without_pictures):
     np.testing.assert_allclose(Embedder(tmp_path / "glyphs" / "G")(dataset.paths), expected, atol=1e-6)
 
 
-def test_a_long_side_that_the_run_limits_is_limited(folder_data, tmp_path, without_pictures):
+def test_a_long_side_that_the_run_limits_is_limited(folder_data, tmp_path):
     train(folder_data, tmp_path, "--seed", "0", "--image_cache_side", "24")
     folder = tmp_path / "folder" / "Tiny_s0"
     expected, dataset = measured(folder)
@@ -167,7 +167,7 @@ def test_a_long_side_that_the_run_limits_is_limited(folder_data, tmp_path, witho
     assert np.array_equal(embedder(_images.decode(dataset.paths[0])), embedder(dataset.paths[:1])) and array.shape == (30, 40, 3)
 
 
-def test_a_fold_is_a_run_and_its_cross_validation_is_not(data, tmp_path, without_pictures):
+def test_a_fold_is_a_run_and_its_cross_validation_is_not(data, tmp_path):
     train(data, tmp_path, "--seed", "0", "--split_scheme", "class_disjoint", "--folds", "1")
     folder = tmp_path / "folder" / "Tiny_s0"
     with pytest.raises(UserError, match=r"cross-validation.*fold_0"):
@@ -184,7 +184,7 @@ def test_a_fold_is_a_run_and_its_cross_validation_is_not(data, tmp_path, without
     np.testing.assert_allclose(embedder(validation.paths), vectors, atol=1e-6)
 
 
-def test_a_network_with_several_embeddings_gives_the_one_asked_for(folder_data, tmp_path, without_pictures):
+def test_a_network_with_several_embeddings_gives_the_one_asked_for(folder_data, tmp_path):
     train(folder_data, tmp_path, "--seed", "0", "--trainer", "classifier", "--evaltypes", "discriminative", "classifier_logits")
     folder = tmp_path / "folder" / "Tiny_s0"
     dataset = data.split(Embedder(folder), "test")

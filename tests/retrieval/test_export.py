@@ -216,7 +216,7 @@ def test_a_network_that_no_lines_load_is_written_under_its_own_names(tmp_path, m
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", NETWORKS)
-def test_backbones_of_packages_load_in_plain_code(name, folder_data, tmp_path, without_pictures):
+def test_backbones_of_packages_load_in_plain_code(name, folder_data, tmp_path):
     arch, *more = NETWORKS[name]
     train(folder_data, tmp_path, "--arch", arch, "--not_pretrained", "--savename", "R", *more)
     run, out = tmp_path / "folder" / "R", tmp_path / "out"
@@ -236,7 +236,7 @@ def test_backbones_of_packages_load_in_plain_code(name, folder_data, tmp_path, w
 
 @pytest.mark.long
 @pytest.mark.parametrize("arch", ["resnet50_frozen_normalize", "googlenet_normalize", "densenet121", "timm:vit_tiny_patch16_224_normalize"])
-def test_onnx_and_plain_code_of_larger_networks(arch, folder_data, tmp_path, without_pictures):
+def test_onnx_and_plain_code_of_larger_networks(arch, folder_data, tmp_path):
     size = ["--crop_size", "64", "--resize_size", "72"]
     train(folder_data, tmp_path, "--arch", arch, "--not_pretrained", "--savename", "R", *size)
     run, out = tmp_path / "folder" / "R", tmp_path / "out"
@@ -247,7 +247,7 @@ def test_onnx_and_plain_code_of_larger_networks(arch, folder_data, tmp_path, wit
 
 
 @pytest.mark.long
-def test_bninception_loads_in_plain_code_and_heads_of_a_trainer_say_that_they_do_not(folder_data, tmp_path, without_pictures):
+def test_bninception_loads_in_plain_code_and_heads_of_a_trainer_say_that_they_do_not(folder_data, tmp_path):
     size = ["--crop_size", "64", "--resize_size", "64", "--not_pretrained"]
     train(folder_data, tmp_path, "--arch", "bninception_normalize", "--savename", "R", *size)
     run, out = tmp_path / "folder" / "R", tmp_path / "out"

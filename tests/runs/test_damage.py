@@ -30,12 +30,12 @@ def no_drawing(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def whole(folder_data, tmp_path_factory, without_pictures):
+def whole(folder_data, tmp_path_factory):
     return trained(folder_data, tmp_path_factory.mktemp("whole"), "--data_sampler", "d2_coreset", "--data_batchmatch_bigbs", "16")
 
 
 @pytest.fixture(scope="module")
-def crossed(data, tmp_path_factory, without_pictures):
+def crossed(data, tmp_path_factory):
     folds = ["--split_scheme", "class_disjoint", "--split_sets", "2", "--split_partitions", "2", "--final_test", "--n_epochs", "1"]
     return trained(data, tmp_path_factory.mktemp("crossed"), *folds)
 

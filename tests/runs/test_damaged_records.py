@@ -45,7 +45,9 @@ def spoil(path):
 
 
 @pytest.mark.parametrize("damage", [swap, spoil])
-def test_a_run_with_all_its_records_damaged_is_resumed_and_finished(folder_data, tmp_path, capsys, without_neighbours, damage):
+def test_a_run_with_all_its_records_damaged_is_resumed_and_finished(
+    folder_data, tmp_path, capsys, without_neighbours, damage, with_pictures
+):
     run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1"))
     for name in sorted(RECORDS, reverse=True):  # what lies in a folder before the folder
         damage(run.folder / name)
@@ -70,7 +72,9 @@ def without_neighbours(monkeypatch):
     monkeypatch.setattr(main.outputs, "of_best_epoch", lambda run, embedded: None)
 
 
-def test_a_finished_run_whose_curves_cannot_be_drawn_ends_well(folder_data, tmp_path, monkeypatch, capsys, without_neighbours):
+def test_a_finished_run_whose_curves_cannot_be_drawn_ends_well(
+    folder_data, tmp_path, monkeypatch, capsys, without_neighbours, with_pictures
+):
     def fail(folder):
         raise ValueError("no font")
 

@@ -85,7 +85,7 @@ def test_finished_is_judged_by_the_flags_to_go_on_with(old):
     assert not RunFolder(old).finished
 
 
-def test_the_folds_of_a_cross_validation(data, tmp_path, without_pictures):
+def test_the_folds_of_a_cross_validation(data, tmp_path):
     words = [
         "--dataset",
         "folder",

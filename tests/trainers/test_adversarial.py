@@ -14,8 +14,6 @@ from trainers.adversarial import OF_GENERATOR, random_triplets
 from utilities.errors import UserError
 from utilities.optimisers import build_optimizer
 
-pytestmark = pytest.mark.usefixtures("without_pictures")
-
 LABELS = [0, 0, 0, 1, 1, 2, 3, 3]
 
 

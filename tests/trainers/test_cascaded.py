@@ -18,8 +18,6 @@ from utilities.loading import Batch
 from utilities.optimisers import build_optimizer
 from utilities.tuples import Pairs
 
-pytestmark = pytest.mark.usefixtures("without_pictures")
-
 LABELS = [0, 0, 0, 1, 1, 1, 2, 2, 3]
 SIZES = ["--cascade_sizes", "4", "3", "5"]
 

@@ -11,8 +11,6 @@ import parameters
 from runs import RunFolder, checkpoint, load_run
 from tests.trainers import tiny
 
-pytestmark = pytest.mark.usefixtures("without_pictures")
-
 
 def cross_entropy(logits, labels, smoothing=0.0):
     """Mean over rows of minus the target distribution times the log probabilities."""

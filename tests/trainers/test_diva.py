@@ -15,8 +15,6 @@ from utilities.errors import UserError
 from utilities.optimisers import build_optimizer
 from utilities.tuples import Triplets
 
-pytestmark = pytest.mark.usefixtures("without_pictures")
-
 LABELS = [0, 0, 1, 2, 2, 3]
 FLAGS = ["--bs", "6", "--samples_per_class", "2", "--diva_queue", "2", "--diva_hidden", "3"]
 

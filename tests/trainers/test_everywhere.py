@@ -14,8 +14,6 @@ import trainers
 from runs import RunFolder, checkpoint, load_run
 from tests.trainers import tiny
 
-pytestmark = pytest.mark.usefixtures("without_pictures")
-
 CASCADE = ["--cascade_sizes", "6", "--cascade_percents", ".5"]
 EVERY = {  # name -> its flags, what of it is evaluated, a flag to search, its own where it has one of one value
     "metric_only": ([], [], ("views~INT_BAYESIAN~", "[1,2]")),

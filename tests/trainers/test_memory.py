@@ -17,8 +17,6 @@ from utilities.errors import UserError
 from utilities.runtime import Runtime
 from utilities.step import Step
 
-pytestmark = pytest.mark.usefixtures("without_pictures")
-
 
 @pytest.mark.parametrize("sizes", [[4, 4, 4, 4], [3, 5, 1, 7, 7], [7]])
 def test_the_queue_holds_the_last_rows(sizes):

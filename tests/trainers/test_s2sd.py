@@ -10,7 +10,6 @@ from runs import RunFolder, checkpoint, load_run
 from tests.trainers import tiny
 from utilities.step import Step, parse_weights
 
-pytestmark = pytest.mark.usefixtures("without_pictures")
 SMALL = ["--s2sd_dims", "5", "8"]
 
 

@@ -20,7 +20,6 @@ from utilities.loading import Batch
 from utilities.runtime import Runtime
 from utilities.step import Step
 
-pytestmark = pytest.mark.usefixtures("without_pictures")
 LABELS = [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
 FLAGS = ["--dataset", "glyphs", "--bs", "10", "--subset_mining", "maximum_loss", "--subset_size", "4"]
 

@@ -16,8 +16,6 @@ from utilities.loading import Batch
 from utilities.runtime import Runtime
 from utilities.step import Step, parse_weights
 
-pytestmark = pytest.mark.usefixtures("without_pictures")
-
 OWN_TRAINER = '''"""A classifier beside the criterion, which rests in the first epoch."""
 
 import torch

@@ -11,8 +11,6 @@ import parameters
 from runs import checkpoint, load_run
 from tests.trainers import tiny
 
-pytestmark = pytest.mark.usefixtures("without_pictures")
-
 
 def ntxent(embeddings, images, temperature):
     """Mean over ordered pairs of views of one image, by loops over lists: all other images are negatives."""

@@ -325,7 +325,7 @@ def test_draws_of_a_part_are_rows_of_those_of_the_batch(draw):
         assert torch.rand(()) == after
 
 
-def test_a_run_in_chunks_resumes_to_the_bit_and_is_recorded(data, tmp_path, without_pictures):
+def test_a_run_in_chunks_resumes_to_the_bit_and_is_recorded(data, tmp_path):
     def read(*more):
         return parameters.read([
             "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path), *builders.SHORT_RUN, "--loss", "margin",

@@ -145,7 +145,7 @@ with errors.one_line_errors():
 """
 
 
-def test_a_run_goes_on_after_its_worker_was_killed(folder_data, tmp_path, without_pictures):
+def test_a_run_goes_on_after_its_worker_was_killed(folder_data, tmp_path):
     argv = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), *builders.SHORT_RUN, *builders.SMALL, "--n_epochs", "3"]
     argv += ["--kernels", "1", "--eval_kernels", "0", "--save_path", str(tmp_path / "runs"), "--group", "Killed"]
     folder = tmp_path / "runs" / "folder" / "Killed_s1"

@@ -85,7 +85,7 @@ def test_imported_packages_are_recorded(monkeypatch, tmp_path):
     assert done.stdout.strip() == "['networkx'] True"
 
 
-def test_a_run_records_its_weights_and_data(folder_data, tmp_path, without_pictures):
+def test_a_run_records_its_weights_and_data(folder_data, tmp_path):
     argv = [
         "--dataset",
         "folder",

@@ -5,9 +5,7 @@ import hashlib
 import json
 import re
 import shutil
-import sys
 import time
-import types
 from pathlib import Path
 
 import pytest
@@ -20,6 +18,8 @@ from tests.builders import SHORT_RUN
 from tests.runs.records._wandb import offline_runs
 from tests.runs.records.test_online import offline_options
 from utilities import load_run
+
+PICTURES = True
 
 RECORDS = [word for word in SHORT_RUN if word != "--no_records"]
 
@@ -150,22 +150,12 @@ def test_artifacts_without_a_service_are_refused(capsys):
     assert "add --log_online" in capsys.readouterr().err
 
 
-def test_comet_takes_the_checkpoint_as_a_model(tmp_path, monkeypatch):
+def test_comet_takes_the_checkpoint_as_a_model(tmp_path, comet):
     from runs.records.online import online_sink
 
-    calls = []
-
-    class Experiment:
-        def __init__(self, **settings):
-            pass
-
-        def __getattr__(self, name):
-            return lambda *args, **kwargs: calls.append((name, args, kwargs))
-
-    monkeypatch.setitem(sys.modules, "comet_ml", types.SimpleNamespace(Experiment=Experiment, OfflineExperiment=Experiment))
     flags = offline_options(log_online=True, online_backend="comet_ml", log_artifacts=True)
     sink = online_sink(flags, tmp_path)
     sink.best({"rule": "r", "epoch": 1, "values": {}}, {"checkpoint_last.pth.tar": tmp_path / "best.pth.tar"})
     sink.close()
-    models = [(args, kwargs) for name, args, kwargs in calls if name == "log_model"]
+    models = [(args, kwargs) for name, args, kwargs in comet if name == "log_model"]
     assert models == [(("selected", str(tmp_path / "best.pth.tar")), {"file_name": "checkpoint_last.pth.tar", "overwrite": True})]

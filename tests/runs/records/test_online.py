@@ -95,18 +95,7 @@ def test_an_offline_wandb_run_holds_batches_spectra_and_pictures_and_is_continue
 
 
 @pytest.mark.parametrize("key", [None, "secret-key"])
-def test_comet_takes_the_same_rows(tmp_path, monkeypatch, capsys, key):
-    calls = []
-
-    class Experiment:
-        def __init__(self, **settings):
-            calls.append(("start", type(self).__name__, settings))
-
-        def __getattr__(self, name):
-            return lambda *args, **kwargs: calls.append((name, args, kwargs))
-
-    fake = types.SimpleNamespace(Experiment=Experiment, OfflineExperiment=type("OfflineExperiment", (Experiment,), {}))
-    monkeypatch.setitem(sys.modules, "comet_ml", fake)
+def test_comet_takes_the_same_rows(tmp_path, monkeypatch, capsys, comet, key):
     monkeypatch.delenv("COMET_API_KEY", raising=False)
     from runs.records.online import online_sink
 
@@ -116,12 +105,12 @@ def test_comet_takes_the_same_rows(tmp_path, monkeypatch, capsys, key):
     sink.arrays(1, "test", {"rho_spectrum@0": np.arange(3.0)})
     sink.picture(1, "sample_recoveries", tmp_path / "sample_recoveries.png")
     sink.close()
-    start = calls[0]
+    start = comet[0]
     assert start[1] == ("Experiment" if key else "OfflineExperiment") and start[2]["project_name"] == "P"
     collects = ("parse_args", "log_env_details", "log_env_host", "log_git_metadata", "log_git_patch", "log_code", "auto_output_logging")
     assert [start[2][name] for name in collects] == [False] * len(collects), "the command line may hold a key"
     assert start[2].get("api_key") == key and ("offline" in capsys.readouterr().out) == (key is None)
-    said = {name: [(args, kwargs) for called, args, kwargs in calls if called == name] for name, _, _ in calls}
+    said = {name: [(args, kwargs) for called, args, kwargs in comet if called == name] for name, _, _ in comet}
     assert said["log_parameters"] == [(({"lr": 0.1, "seed": 0},), {})], "the flags, and no key"
     assert said["set_name"] == [((tmp_path.name,), {})] and said["add_tag"] == [(("G",), {})]
     metrics = {(args[0], kwargs["step"]): (args[1], kwargs["epoch"]) for args, kwargs in said["log_metric"]}
@@ -302,28 +291,18 @@ def test_no_two_patterns_fit_one_name(names):
     assert hidden - {"epoch", "batch/step"} == ({"Train: *", "Val: *", "Test: *"} if names == "both" else set())
 
 
-def test_comet_which_hides_nothing_takes_each_value_once(tmp_path, monkeypatch):
-    calls = []
-
-    class Experiment:
-        def __init__(self, **settings):
-            pass
-
-        def __getattr__(self, name):
-            return lambda *args, **kwargs: calls.append((name, args, kwargs))
-
-    monkeypatch.setitem(sys.modules, "comet_ml", types.SimpleNamespace(Experiment=Experiment, OfflineExperiment=Experiment))
+def test_comet_which_hides_nothing_takes_each_value_once(tmp_path, comet):
     from runs.records.online import online_sink
 
     given = {}
     for names in ("both", "icml", "plain"):
-        calls.clear()
+        comet.clear()
         sink = online_sink(offline_options(log_online=True, online_backend="comet_ml", online_names=names), tmp_path)
         sink.write(rows(1))
         sink.arrays(1, "test", {"rho_spectrum@0": np.arange(3.0)})
         sink.close()
-        given[names] = [args[0] for name, args, _ in calls if name == "log_metric"]
-        given[names] += [kwargs["name"] for name, _, kwargs in calls if name == "log_histogram_3d"]
+        given[names] = [args[0] for name, args, _ in comet if name == "log_metric"]
+        given[names] += [kwargs["name"] for name, _, kwargs in comet if name == "log_histogram_3d"]
     assert given["both"] == given["icml"] and all(": " in name for name in given["icml"])
     assert len(given["plain"]) == len(given["icml"]) and all("/" in name and ": " not in name for name in given["plain"])
 
