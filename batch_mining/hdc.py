@@ -1,11 +1,9 @@
 """The hardest share of all positive and of all negative pairs (Yuan et al., Hard-Aware Deeply Cascaded Embedding, arXiv 1611.05720)."""
 
-import math
-
 import torch
 
 from batch_mining._miner import Miner
-from utilities.numbers import number
+from utilities.numbers import number, share_of
 from utilities.reference import Reference
 from utilities.tensors import pairwise_distances
 from utilities.tuples import Classes, Pairs
@@ -32,7 +30,7 @@ class BatchMiner(Miner):
         complete = Classes(labels, reference).complete[:, None]
         are_positive, are_negative = (mask & complete for mask in reference.masks(labels))
         numbers = torch.stack([are_positive.sum(), are_negative.sum()]).tolist()
-        kept = [max(math.ceil(self.percentage * number), min(number, 1)) for number in numbers]
+        kept = [max(share_of(self.percentage, number), min(number, 1)) for number in numbers]
         farthest = distances.masked_fill(~are_positive, -torch.inf).flatten().topk(kept[0], sorted=False).indices
         nearest = distances.masked_fill(~are_negative, torch.inf).flatten().topk(kept[1], largest=False, sorted=False).indices
         return Pairs(farthest // size, farthest % size, nearest // size, nearest % size)

@@ -22,10 +22,11 @@ class BatchMiner(DistanceMiner):
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """Exactly one triplet for every anchor that has a positive and a negative under the permuted labels."""
-        permuted = labels[torch.randperm(len(labels), device=labels.device)]
-        others = permuted
-        if not reference.plain:
-            others = reference.labels[torch.randperm(len(reference), device=labels.device)]
-            # an image has one label, wherever it lies
+        order = torch.randperm(max(len(labels), len(reference)), device=labels.device)  # a random one of any of its parts too
+        permuted, others = (
+            part.index_select(0, order.index_select(0, torch.nonzero_static(order < len(part), size=len(part)).squeeze(1)))
+            for part in (labels, reference.labels)
+        )
+        if not reference.plain and len(reference):  # an image has one label, wherever it lies
             permuted = torch.where(reference.own >= 0, others[reference.own.clamp(min=0)], permuted)
         return super().mine(embeddings, permuted, dataclasses.replace(reference, labels=others))

@@ -44,7 +44,10 @@ def select(name: str, opt=None, batchminer=None, **flags) -> torch.nn.Module:
         UnknownName: no such loss. UserError: an unknown flag, or a value that it does not take.
     """
     module = REGISTRY.module(name)
+    named = hasattr(opt, "batch_mining") or "batch_mining" in flags
     opt = REGISTRY.options(opt, **flags)
+    if batchminer is not None and not named:
+        opt.batch_mining = None  # the default is not the name of a miner that comes without one
     with_miner = takes_miner(name, opt)
     if with_miner and batchminer is None:
         allowed = getattr(module, "ALLOWED_MINING_OPS", None)

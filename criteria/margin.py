@@ -60,7 +60,7 @@ class Criterion(MetricCriterion):
         if not isinstance(self.beta, torch.Tensor):
             return self.beta
         beta = self.beta.to(dtype)
-        return beta if self.shared else beta.index_select(0, anchor_labels)
+        return beta if self.shared or not beta.ndim else beta.index_select(0, anchor_labels)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
@@ -75,7 +75,7 @@ class Criterion(MetricCriterion):
         regularisation = 0.0
         if isinstance(self.nu, torch.Tensor) or self.nu:
             of_triplets = betas.expand(len(terms)).sum() if isinstance(betas, torch.Tensor) else betas * len(terms)
-            regularisation = self.nu * of_triplets * (active > 0)  # nothing is active: the value is 0
+            regularisation = self.nu * of_triplets * (active > 0).to(batch.dtype)  # nothing is active: the value is 0
         self.stats = {"active_positives": active_share(far_positives.detach()), "active_negatives": active_share(near_negatives.detach())}
         if isinstance(self.beta, torch.Tensor):
             self.stats["beta"] = self.beta.detach().mean()

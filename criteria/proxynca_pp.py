@@ -34,11 +34,12 @@ class Criterion(ProxyCriterion):
     def __init__(self, opt):
         start = functools.partial(torch.nn.init.normal_, std=1 / 8)
         super().__init__(opt, opt.lr * opt.loss_proxynca_pp_lrmulti, start, pml_start=torch.nn.init.normal_)
-        given = opt.loss_proxynca_pp_softmax_scale
-        self.softmax_scale = opt.loss_proxynca_pp_scale**2 if given is None else given
+        self.softmax_scale = opt.loss_proxynca_pp_softmax_scale
+        self.scale = opt.loss_proxynca_pp_scale if self.softmax_scale is None else None
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
         similarities = self.cosines(batch)  # (B, C)
         self.note(similarities, labels)
-        return torch.nn.functional.cross_entropy(2 * self.softmax_scale * similarities, labels)  # = -|x - p|^2 but for a constant
+        factor = self.scale**2 if self.softmax_scale is None else self.softmax_scale
+        return torch.nn.functional.cross_entropy(2 * factor * similarities, labels)  # = -|x - p|^2 but for a constant

@@ -1,12 +1,10 @@
 """Globally hard triplets: every epoch a new set, of which the hardest by stored embeddings are kept; goes with the miner packaged."""
 
-import math
-
 import torch
 
 from datasampler._memory import CHUNK, StoringSampler
 from datasampler._triplets import TripletSampler
-from utilities.numbers import number
+from utilities.numbers import number, share_of
 
 USES_SAMPLES_PER_CLASS = False
 GUARANTEES_POSITIVES = True
@@ -31,7 +29,7 @@ class Sampler(TripletSampler, StoringSampler):
 
     def __init__(self, opt, image_dict: dict, image_list: list):
         super().__init__(opt, image_dict, image_list)
-        self.n_drawn, self.n_triplets = self.n_triplets, math.ceil(self.n_triplets * opt.data_hard_triplets_share)
+        self.n_drawn, self.n_triplets = self.n_triplets, share_of(opt.data_hard_triplets_share, self.n_triplets)
         self.require_batch(
             f"--data_fixed_triplets_n {opt.data_fixed_triplets_n} --data_hard_triplets_share {opt.data_hard_triplets_share:g}"
         )

@@ -146,6 +146,8 @@ def read_table(path: Path) -> list[list[str]]:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}): the data set needs it") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: byte {error.start} is no text in UTF-8: the file is damaged") from error
     lines = [line for line in lines if line]
     n_fields = len(lines[0].split()) if lines else 0
     rows = [line.split(maxsplit=n_fields - 1) for line in lines]
@@ -153,6 +155,17 @@ def read_table(path: Path) -> list[list[str]]:
         if len(row) != n_fields:
             raise UserError(f"{path}, row {number}: {len(row)} fields, expected {n_fields}: the file is damaged")
     return rows
+
+
+def typed(path: Path, rows: list[list[str]], start: int = 1, **kinds) -> list[tuple]:
+    """Rows of a table, the first of them row `start`, with each field as its kind, such as `image=int`, makes it."""
+    found = []
+    for number, row in enumerate(rows, start):
+        try:
+            found.append(tuple(kind(field) for kind, field in zip(kinds.values(), row, strict=True)))
+        except ValueError as error:
+            raise UserError(f"{path}, row {number}: {' '.join(row)!r}, expected {', '.join(kinds)}: the file is damaged") from error
+    return found
 
 
 def difference(name: str, module, opt, root: Path, reading: Reading, training: list[Image], testing: list[Image]) -> str | None:

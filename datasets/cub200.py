@@ -46,26 +46,24 @@ def read(opt, root: Path) -> Reading:
                 f"--cub_boxes needs the lists of the official release, and {root} has no {lists[0].name}: {DOWNLOAD.alternatives}"
             )
         return _layout.class_folders([root / "images" if (root / "images").is_dir() else root], opt, by_id=True)
-    files, labels = (dict(_layout.read_table(path)) for path in lists)
-    names = dict(_layout.read_table(root / "classes.txt")) if (root / "classes.txt").exists() else {}
-    rows = sorted((int(labels[image]), int(image), file) for image, file in files.items() if image in labels)
+    files = dict(_table(lists[0], image=int, file=str))
+    labels = dict(_table(lists[1], image=int, label=int))
+    names = dict(_table(root / "classes.txt", label=int, name=str)) if (root / "classes.txt").exists() else {}
+    rows = sorted((labels[image], image, file) for image, file in files.items() if image in labels)
     boxes = _boxes(root / "bounding_boxes.txt") if opt.cub_boxes else {}
     if opt.cub_boxes and any(image not in boxes for _, image, _ in rows):
         image = next(image for _, image, _ in rows if image not in boxes)
-        raise UserError(f"--cub_boxes: {root / 'bounding_boxes.txt'} has no box of image {image}, {files[str(image)]}: restore the file")
-    named = [(file, names.get(str(label), file.split("/")[0]), None, True, True, None, boxes.get(image)) for label, image, file in rows]
+        raise UserError(f"--cub_boxes: {root / 'bounding_boxes.txt'} has no box of image {image}, {files[image]}: restore the file")
+    named = [(file, names.get(label, file.split("/")[0]), None, True, True, None, boxes.get(image)) for label, image, file in rows]
     return _layout.listed(root / "images", named)
 
 
+def _table(path: Path, **kinds) -> list[tuple]:
+    """The rows of one of the lists. Raises UserError where it is missing or damaged."""
+    return _layout.typed(path, _layout.read_table(path), **kinds)
+
+
 def _boxes(path: Path) -> dict[int, tuple[float, float, float, float]]:
-    """The box of each image by its id, from rows of `id x y width height`. Raises UserError where the file is missing or damaged."""
-    boxes = {}
-    for number, row in enumerate(_layout.read_table(path), start=1):
-        try:
-            image, (x, y, width, height) = int(row[0]), map(float, row[1:])
-            boxes[image] = (x, y, x + width, y + height)
-        except ValueError as error:
-            raise UserError(
-                f"{path}, row {number}: {' '.join(row)!r}, expected image, x, y, width and height: the file is damaged"
-            ) from error
-    return boxes
+    """The box of each image by its id. Raises UserError where the file is missing or damaged."""
+    rows = _table(path, image=int, x=float, y=float, width=float, height=float)
+    return {image: (x, y, x + width, y + height) for image, x, y, width, height in rows}

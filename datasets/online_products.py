@@ -53,10 +53,10 @@ def read(opt, root: Path) -> Reading:
         header, *table = _layout.read_table(path) or [[]]
         if header != ["image_id", "class_id", "super_class_id", "path"]:
             raise UserError(f"{path} begins with {' '.join(header)!r}, expected 'image_id class_id super_class_id path'")
-        table = sorted(table, key=lambda row: (int(row[1]), int(row[0])))
-        for _, class_id, _, file in table:
+        table = _layout.typed(path, table, start=2, image_id=int, class_id=int, super_class_id=int, file=str)
+        for _, class_id, _, file in sorted(table, key=lambda row: (row[1], row[0])):
             category = file.split("/")[0].removesuffix("_final")
-            rows.append((file, f"{int(class_id):05d}.{category}", category))
+            rows.append((file, f"{class_id:05d}.{category}", category))
         if part == "train":
             train_classes = {class_name for _, class_name, _ in rows}
     reading = _layout.listed(folder, rows)

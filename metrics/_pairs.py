@@ -16,7 +16,6 @@ DRAWN = 2048  # drawn pairs whose distances are computed at once, in the cache
 COLLECTED = 20_000_000  # values that are sorted at once
 EXACT = 10**9  # pairs up to which products are of float64; of more they are of float32
 ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-5}  # of the largest squared norm: products are wrong by less
-TINY = np.finfo(np.float64).tiny
 
 
 class Tile(NamedTuple):
@@ -127,7 +126,7 @@ class Pairs:
             values = tile.values
             below += int((values < low).sum())
             values = values[(values >= low) & (values <= high)]
-            places = ((values.double() - low) * (BINS / max(high - low, TINY))).long().clamp_max_(BINS - 1)
+            places = ((values.double() - low) / ((high - low) or 1.0) * BINS).long().clamp_max_(BINS - 1)
             counts += torch.bincount(places, minlength=BINS).cpu().numpy()
         return below, counts
 

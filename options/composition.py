@@ -178,7 +178,7 @@ def _refuse_changes(folder: Path, opt: Options, saved: dict, explicit: dict) -> 
     differing = {
         name: f"--{name} {checks.shown(getattr(derived, name))} (saved: {checks.shown(saved[name])})"
         for name in sorted(given)
-        if getattr(derived, name) != saved[name] and not (name == "n_epochs" and given[name] > saved[name])
+        if getattr(derived, name) != saved[name] and not (name == "n_epochs" and not measures and given[name] > saved[name])
     }
     what = opt.job if measures else "resume"
     fixed = [text for name, text in differing.items() if opt.roles[name].forbids(saved[name], getattr(derived, name))]

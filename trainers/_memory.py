@@ -80,13 +80,15 @@ class Memory(Further):
     def value(self, trainer, outputs: dict, batch) -> torch.Tensor | None:
         """See `trainers._further.Further.loss`; None before `--memory_start`."""
         self.steps += 1
+        if len(outputs["embeddings"]) > self.queue.size:  # said in the first step, not in that of --memory_start
+            raise UserError(
+                f"--memory_size {self.queue.size} is less than the {len(outputs['embeddings'])} embeddings of a batch: it holds some batches"
+            )
         if self.steps <= self.start:
             return None
         if self.average is not None and KEYS not in outputs:
             raise UserError("--memory_ema: this --trainer calls the network itself and adds no further_outputs: leave it out")
         keys = outputs.get(KEYS, outputs["embeddings"]).detach()
-        if len(keys) > self.queue.size:
-            raise UserError(f"--memory_size {self.queue.size} is less than the {len(keys)} embeddings of a batch: it holds some batches")
         own = self.queue.put(keys, batch.labels)
         told = [part for part in (trainer.criterion, getattr(trainer.criterion, "batchminer", None)) if hasattr(part, "stats")]
         stats = [part.stats for part in told]

@@ -10,7 +10,7 @@ from trainers._trainer import METRIC_LOSS
 from trainers._trainer import Trainer as Base
 from utilities.criterion import given
 from utilities.errors import UserError
-from utilities.numbers import WIDEST, number, whole
+from utilities.numbers import WIDEST, number, share_of, whole
 from utilities.optimisers import embedding_rates
 from utilities.tensors import normalize, pair_distances, raise_half
 from utilities.tuples import Pairs, pairs_of_masks, positive_mask, same_class
@@ -111,7 +111,7 @@ def hardest(embeddings: torch.Tensor, pairs: Pairs, share: float) -> Pairs:
     """Of the positive pairs the farthest `share`, of the negative pairs the nearest, each rounded up, by distances of `embeddings` `(B, D)`."""
     kept = []
     for rows, columns, sign in ((pairs.anchors_p, pairs.positives, 1), (pairs.anchors_n, pairs.negatives, -1)):
-        count = math.ceil(share * len(rows))
+        count = share_of(share, len(rows))
         if count < len(rows):
             chosen = (sign * pair_distances(embeddings, rows, columns, squared=True)).topk(count, sorted=False).indices
             rows, columns = rows[chosen], columns[chosen]

@@ -87,3 +87,8 @@ def help_of(action: argparse.Action) -> str:
     if not rule:
         return action.help
     return f"{action.help[:-1]}; {rule})" if action.help.endswith(")") else f"{action.help} ({rule})"
+
+
+def share_of(share: float, number: int) -> int:
+    """How many a share of a number is, rounded up; what the share's binary form adds does not count: .07 of 100 is 7."""
+    return math.ceil(share * number * (1 - 1e-12))

@@ -17,7 +17,7 @@ from utilities.tuples import Pairs, Sets, Triplets
 NAMES = batch_mining.REGISTRY.names()
 DRAWING = {"distance", "rho_distance", "random_distance", "random", "intra_random", "npair", "parametric", "semihard", "softhard", "uniform_histogram"}  # fmt: skip
 OTHER_ORDER = {"angular"}  # within a batch it finds (a, p) and (p, a) together
-NOT_THE_SAME_DRAWS = {"random_distance", "intra_random"}  # random_distance permutes two lists; intra_random excludes a's own image
+NOT_THE_SAME_DRAWS = {"intra_random"}  # excludes a's own image
 FLAGS = {"multisimilarity": {"miner_multisimilarity_epsilon": 0.05}, "packaged": {}, "tripletmargin": {"miner_tripletmargin_margin": 0.5}}
 LABELS = [0, 0, 1, 2, 2, 3, 0, 0, 1]  # triplets too: (0, 0, 1), (2, 2, 3), (0, 0, 1)
 OTHERS = {

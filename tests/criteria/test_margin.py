@@ -72,6 +72,15 @@ def test_beta_is_in_one_group_without_decay(form, shape):
     assert (group["lr"], group["weight_decay"]) == (0.01, 0)
 
 
+def test_a_constant_beta_may_be_learned_as_a_hyperparameter():
+    x, labels = embeddings_of(MIXED), torch.tensor(MIXED)
+    given = mined("random", x, MIXED)
+    learned = criterion_of("margin", given, loss_margin_beta_constant=True, loss_margin_nu=0.3, loss_learn=["beta"])
+    shared = criterion_of("margin", given, loss_margin_beta_shared=True, loss_margin_nu=0.3)
+    torch.testing.assert_close(learned(x, labels), shared(x, labels))
+    torch.testing.assert_close(*(torch.autograd.grad(c(x, labels), c.beta)[0].sum() for c in (learned, shared)))
+
+
 def test_constant_beta_is_no_parameter():
     criterion = criterion_of("margin", [], loss_margin_beta_constant=True, loss_margin_beta=0.6)
     assert list(criterion.parameters()) == criterion.optim_dict_list == []

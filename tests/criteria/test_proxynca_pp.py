@@ -1,7 +1,9 @@
+import pytest
 import torch
 from pytorch_metric_learning.losses import ProxyNCALoss
 
 from tests.criteria._oracles import build, check_formula, check_gradient, check_peer, every_batch
+from utilities.errors import UserError
 
 
 def reference(scale):
@@ -31,6 +33,13 @@ def test_against_pytorch_metric_learning():
 def test_the_scale_as_the_package_states_it():
     check_peer("proxynca_pp", ProxyNCALoss(5, 6, softmax_scale=13.9843), "proxies", loss_proxynca_pp_softmax_scale=13.9843)
     check_formula("proxynca_pp", reference(2), "ragged", True, loss_proxynca_pp_softmax_scale=4.0, loss_proxynca_pp_scale=7.0)
+
+
+def test_the_scale_that_is_given_can_be_learned():
+    learned = build("proxynca_pp", loss_learn=["scale"])
+    assert learned.scale.requires_grad and float(learned.scale.detach()) == pytest.approx(3)
+    with pytest.raises(UserError, match="no such number to learn; it has softmax_scale"):
+        build("proxynca_pp", loss_learn=["scale"], loss_proxynca_pp_softmax_scale=9.0)
 
 
 def test_rate():

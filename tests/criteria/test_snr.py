@@ -54,6 +54,7 @@ def test_no_regularisation_with_the_miner_distance(capsys):
         out = capsys.readouterr().out
         assert out.count("\n") == 1
         assert "0.005" in out
+    assert criteria.select("snr", None, Fixed([])).reg_lambda == 0.005, "of a miner without a name"
     for miner, name in ((batch_mining.select("rho_distance"), "distance"), (Fixed([]), "random")):
         assert criteria.select("snr", None, miner, batch_mining=name).reg_lambda == 0.005
     assert capsys.readouterr().out == ""

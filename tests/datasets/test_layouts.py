@@ -172,6 +172,28 @@ def test_damaged_lists(tmp_path):
         datasets.select("cars196", None, tmp_path, allow_partial_dataset=True)
 
 
+@pytest.mark.parametrize(
+    "name,file,content,words",
+    [
+        ("cub200", "image_class_labels.txt", b"1 1\n2 x\n", "row 2: '2 x', expected image, label: the file is damaged"),
+        ("cub200", "images.txt", b"x 001.A/0.jpg\n", "row 1: 'x 001.A/0.jpg', expected image, file"),
+        ("cub200", "images.txt", b"1 001.A/0.jpg 3\n", "expected image, file"),
+        ("cub200", "classes.txt", b"1 001.A\n\xff 002.B\n", "classes.txt: byte 8 is no text in UTF-8"),
+        (
+            "online_products",
+            "Ebay_train.txt",
+            b"image_id class_id super_class_id path\n1 x 1 bicycle_final/1.JPG\n",
+            "row 2: '1 x 1 bicycle_final",
+        ),
+    ],
+)
+def test_a_damaged_list_is_one_line(tmp_path, name, file, content, words):
+    root = getattr(builders, f"make_{name}")(tmp_path, layout="official")
+    (root / file).write_bytes(content)
+    with pytest.raises(UserError, match=words):
+        datasets.select(name, None, tmp_path, allow_partial_dataset=True)
+
+
 def test_folder(tmp_path):
     root = builders.make_folder(tmp_path / "things", n_classes=5, n_images=3)
     splits = datasets.select("folder", dataset_folder_path=str(root), input_size=64)

@@ -103,8 +103,9 @@ def test_duplicates_ties_and_whole_numbers():
     assert_plain(np.concatenate([features, features]), np.concatenate([labels, labels]))
 
 
-def test_a_collapsed_space_matches_nothing_rightly():
-    measured = metrics.compute(NAMES, np.ones((40, 3)) * np.pi, np.arange(40) % 4)
+@pytest.mark.parametrize("value", [np.pi, 1, 0, 1e-160])  # the mean of which is exact but for the first: no distance has any rounding
+def test_a_collapsed_space_matches_nothing_rightly(value):
+    measured = metrics.compute(NAMES, np.full((40, 3), float(value)), np.arange(40) % 4)
     assert measured["fnmr@.01"] == measured["fnmr@.5"] == measured["c_fnmr@.1"] == 1.0
     assert measured["uniformity"] == measured["alignment"] == measured["opis"] == 0.0
 

@@ -124,7 +124,7 @@ def test_what_cannot_work_is_refused_in_one_line():
             trainer_of("--memory_size", "10", loss=loss)
     with pytest.raises(UserError, match="Alone takes no reference"):
         trainers.select("metric_only", parameters.read(["--dataset", "glyphs", "--memory_size", "9"]), Network(), Alone())
-    _, trainer = trainer_of("--memory_size", "3", "--memory_start", "0")
+    _, trainer = trainer_of("--memory_size", "3")
     with pytest.raises(UserError, match="--memory_size 3 is less than the 4 embeddings of a batch"):
         trainer.losses({"embeddings": torch.zeros(4, 2)}, shuffled(0))
 
