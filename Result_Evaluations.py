@@ -102,7 +102,7 @@ def program() -> ledger.Program:
 
 def _compared(found, of, sources, defaults, notes) -> tuple[dict, dict]:
     """Source -> matches with published runs, and data set -> its groups beside the ledger; what has no counterpart goes into the notes."""
-    matches, without = published.matches(found, [source for source in sources if source in published.SCRIPTS], parameters.read)
+    matches, without = published.matches(found, sources, parameters.read)
     ledgers, absent = published.from_ledger(of, program(), defaults, parameters.read) if published.LEDGER in sources else ({}, [])
     notes += without + absent
     return matches, ledgers

@@ -88,6 +88,8 @@ def difference(first: Outcomes, second: Outcomes, drawn: tuple[np.ndarray, np.nd
     draws = ours - theirs + moved[0] - moved[1]
     doubt = sum(part.variance**2 / part.freedom for part in parts if part.freedom) + by_classes**2 / max(len(first.sizes) - 1, 1)
     freedom = (by_classes + added) ** 2 / doubt if doubt else math.inf
+    # what is taken off for the interaction could leave less than the part that is known worst: no sum of variances has so little
+    freedom = max(freedom, min([part.freedom for part in parts if part.freedom] + [max(len(first.sizes) - 1, 1)]))
     widened = t_quantile(freedom) / t_quantile(math.inf) if freedom > 0 else math.nan
     tail = (1 - CONFIDENCE) / 2
     low, high = (value + (float(bound) - value) * widened for bound in np.quantile(draws, [tail, 1 - tail]))

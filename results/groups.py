@@ -265,9 +265,9 @@ class Untrained:
     runs: list[RecordedRun]
 
     def estimate(self, column: Column, ddof: int = 1) -> inference.Estimate:
-        """Mean and deviation over the seeds; of a seed that several groups have, the mean over its runs."""
+        """Mean and deviation over the seeds; of a seed that several groups have, the mean over its runs. Nothing was selected: no other rule has any."""
         seeds = {}
-        for run in self.runs:
+        for run in self.runs if column.how is None else ():
             at = np.flatnonzero(run.series.epochs == self.epoch)
             value = run.series.of(column.split, column.metric)[at[0]] if len(at) else np.nan
             if np.isfinite(value):

@@ -116,7 +116,7 @@ def of_run(run: RecordedRun, program: Program, defaults: dict | None = None) -> 
         "backbone": program.backbone(str(flags.get("arch", UNKNOWN)))
         .rpartition(":")[2]
         .partition(".")[0],  # a tag behind a dot names the weights
-        "dimensions": settings.shown(flags.get("embed_dim", UNKNOWN)),
+        "dimensions": settings.shown(flags.get("embed_dim", UNKNOWN) or run.environment.get("dimensions", UNKNOWN)),
         "crop": crop,
         "test_resize": resize,
         "batch": settings.shown(flags.get("bs", UNKNOWN)),

@@ -87,12 +87,17 @@ def _asked(methods: dict[str, Method], name: str, why: list[str]) -> Method:
 
 
 def _beside_best(found: list[Group], methods: dict[str, Method]) -> list[tuple[Method, Method]]:
-    """Each group beside the one with the highest R@1 among those that it may be ranked with."""
+    """Each group beside the one with the highest R@1 among those that it may be ranked with; one of several seeds, where there is any."""
     pairs = []
     for members in groups.pools(found, SELECTED).values():
-        there = sorted((methods[g.name] for g in members if g.name in methods), key=lambda one: -one.outcomes["hit"].means.mean())
+        there = sorted((methods[g.name] for g in members if g.name in methods), key=_rank)
         pairs += [(there[0], other) for other in there[1:] if there[0].queries.same(other.queries)]
     return pairs
+
+
+def _rank(method: Method) -> tuple:
+    means = method.outcomes["hit"].means
+    return len(means) < 2, -means.mean()
 
 
 def _methods(found: list[Group]) -> tuple[dict[str, Method], list[str]]:

@@ -99,11 +99,11 @@ class Match:
 def matches(groups: list[Group], sources: list[str], read) -> tuple[dict[str, list[Match]], list[str]]:
     """Source -> its matches, where there are any, and a note on each source that has none. `read`: parameters.read.
 
-    Raises UserError where none of the sources has one.
+    Raises UserError where none of the sources has one; the ledger, one of them, answers for itself.
     """
     found, notes = {}, []
     have = sorted({f"{g.dataset}/{g.flags.get('loss')}" for g in groups})
-    for source in sources:
+    for source in (source for source in sources if source != LEDGER):
         configurations = load(source)
         if here := match(groups, configurations, read):
             found[source] = here
@@ -111,7 +111,7 @@ def matches(groups: list[Group], sources: list[str], read) -> tuple[dict[str, li
             there = ", ".join(sorted({p.dataset for p in configurations}))
             none = f"nothing in common: no group ({', '.join(have)}) has a counterpart there"
             notes.append(f"--compare_to {source}: {none}; it has some on {there}")
-    if sources and not found:
+    if notes and not found and LEDGER not in sources:
         raise UserError("; ".join(notes))
     return found, notes
 
@@ -136,10 +136,7 @@ def counterparts(group: Group, configurations: list[Published], read) -> list[Pu
 def from_ledger(
     of: dict[str, list[Group]], program: ledger.Program, defaults: dict, read
 ) -> tuple[dict[str, ledger.Comparison], list[str]]:
-    """Data set -> its groups beside the ledger's figures, and a note on the data sets that it has nothing on.
-
-    Raises UserError where it has nothing on any.
-    """
+    """Data set -> its groups beside the ledger's figures, and a note on the data sets that it has nothing on."""
     configurations = [p for source in SCRIPTS for p in load(source)]
     names = {group: {p.group for p in counterparts(group, configurations, read)} for groups in of.values() for group in groups}
     found = {
@@ -150,10 +147,7 @@ def from_ledger(
     if not absent:
         return found, []
     there = ", ".join(dict.fromkeys(f"{f.dataset} ({f.column.metric})" for f in ledger.figures()))
-    note = f"--compare_to {LEDGER}: no figures on {', '.join(absent)} in a metric that was recorded; there are some on {there}"
-    if not found:
-        raise UserError(note)
-    return found, [note]
+    return found, [f"--compare_to {LEDGER}: no figures on {', '.join(absent)} in a metric that was recorded; there are some on {there}"]
 
 
 def _same_method(flags: dict, published: Published, read) -> bool:

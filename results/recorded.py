@@ -159,7 +159,7 @@ def environment(content: dict) -> dict[str, str]:
     """Of the content of environment.yaml versions, hardware, images and transforms, as the tables print them: title -> text."""
     packages, data = content.get("packages") or {}, content.get("data") or {}
     found = {name: str(packages[name]) for name in VERSIONS if name in packages}
-    found |= {name: str(content[name]) for name in ("cuda", "python", "weights") if content.get(name)}
+    found |= {name: str(content[name]) for name in ("cuda", "python", "weights", "dimensions") if content.get(name)}
     if content.get("git_commit"):
         found["commit"] = str(content["git_commit"])[:12]
     found["GPU"] = str(content.get("gpu") or content.get("device") or "unknown")

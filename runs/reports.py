@@ -101,6 +101,7 @@ def environment(runtime, data: dict, model) -> dict:
         "threads": torch.get_num_threads(),
         **({"processes": runtime.ranks.size} if runtime.ranks.size > 1 else {}),
         "weights": getattr(model, "weights_name", None),
+        **({"dimensions": model.embed_dim} if isinstance(getattr(model, "last_linear", None), torch.nn.Identity) else {}),  # --embed_dim 0
         **({"data_config": model.data_config} if hasattr(model, "data_config") else {}),
         **provenance.describe(getattr(model, "weights_file", None)),
         "data": data,

@@ -569,6 +569,18 @@ def test_untrained_networks_have_a_row_and_no_rank(tmp_path):
     assert {line["part"] for line in found[3:]} == {"before training"} and not any(line["R@1 [%] mark"] for line in found[2:])
 
 
+def test_an_untrained_network_has_no_optimism(tmp_path):
+    for seed in range(2):
+        before = [(0, split, "e_recall@1", 0.3) for split in ("val", "test")]
+        trained = [(epoch, split, "e_recall@1", 0.3 + 0.1 * epoch) for epoch in (1, 2) for split in ("val", "test")]
+        make_run(tmp_path / "runs", "A", seed, found=before + trained, epochs=2, use_tv_split=True)
+    run_main("--runs", tmp_path / "runs", "--out", tmp_path / "out")
+    (trained, untrained) = lines(tmp_path / "out" / "cub200_selected.csv")
+    assert untrained["group"] == "untrained network" and untrained["R@1 [%]"] == "30.00"
+    others = [name for name in untrained if name.startswith(("R@1, chosen on test", "optimism")) or "optimism" in name]
+    assert others and any(trained[name] for name in others) and not any(untrained[name] for name in others)
+
+
 def test_the_page_says_what_a_group_is_and_what_sets_it_apart(tmp_path):
     for group, flags in {
         "A": {}, "B": {"loss_margin_beta": 0.6}, "C": {"loss": "arcface", "lr": 1e-4}, "D": {"loss": "contrastive", "mine_pairs": True},

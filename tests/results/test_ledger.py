@@ -114,6 +114,8 @@ def test_the_same_conditions_give_difference_and_z(tmp_path, configurations):
         ({"bs": 56}, "batch 112 (ours: 56)"),
         ({"samples_per_class": 4}, "sampler class_random, 2 a class (ours: class_random, 4 a class)"),
         ({"embed_dim": 512}, "dimensions 128 (ours: 512)"),
+        ({"embed_dim": 0}, "dimensions 128 (ours: unknown)"),
+        ({"embed_dim": 0, "environment": {**RECORDED, "dimensions": 2048}}, "dimensions 128 (ours: 2048)"),
         ({"arch": "bninception_frozen_normalize"}, "backbone resnet50 (ours: bninception)"),
         ({"n_epochs": 40}, "epochs 150 (ours: 40)"),
         ({"n_epochs": 150, "iterations_per_epoch": 100, "patience": 200}, "epochs 150 (ours: 150 of 100 batches, patience 200)"),
@@ -178,16 +180,16 @@ def test_a_figure_of_the_last_epoch_is_compared_with_ours(configurations):
     assert ledger.differences(ours, last) == [] and published.rule(last) == "last" and published.rule(figure) == "best_on_test"
 
 
-def test_a_data_set_without_figures_is_said(tmp_path):
+def test_a_data_set_without_figures_is_said(tmp_path, capsys):
     for seed in range(2):
         make_run(tmp_path / "runs", "G", seed, epochs=2, dataset="glyphs")
         make_run(tmp_path / "both", "G", seed, epochs=2, dataset="glyphs")
         make_run(tmp_path / "both", "C", seed, epochs=2)
-    words = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--compare_to", "ledger"]
-    with pytest.raises(
-        Result_Evaluations.UserError,
-        match="--compare_to ledger: no figures on glyphs in a metric that was recorded; there are some on cub200",
-    ):
-        Result_Evaluations.main(Result_Evaluations.read(words))
-    Result_Evaluations.main(Result_Evaluations.read([*words[:1], str(tmp_path / "both"), *words[2:]]))
-    assert "no figures on glyphs" in (tmp_path / "out" / "index.html").read_text() and (tmp_path / "out" / "cub200_ledger.md").exists()
+    for folder in ("runs", "both"):
+        Result_Evaluations.main(
+            Result_Evaluations.read(["--runs", str(tmp_path / folder), "--out", str(tmp_path / f"of_{folder}"), "--compare_to", "ledger"])
+        )
+        note = "--compare_to ledger: no figures on glyphs in a metric that was recorded; there are some on cub200"
+        assert note in capsys.readouterr().out and note in (tmp_path / f"of_{folder}" / "index.html").read_text()
+        assert (tmp_path / f"of_{folder}" / "glyphs_selected.md").exists() and not (tmp_path / f"of_{folder}" / "glyphs_ledger.md").exists()
+    assert (tmp_path / "of_both" / "cub200_ledger.md").exists() and not (tmp_path / "of_runs" / "cub200_ledger.md").exists()

@@ -74,6 +74,18 @@ def test_each_group_beside_the_best(runs, tmp_path):
     assert "differences, query by query" in page and "cub200_paired" in {path.stem for path in tmp_path.glob("*.tex")}
 
 
+def test_a_group_of_one_seed_is_not_the_best(tmp_path):
+    for number, (group, quality) in enumerate({"CUB_A": 0.5, "CUB_B": 0.6, "CUB_Lucky": 0.9}.items()):
+        for seed in range(1 if group == "CUB_Lucky" else 3):
+            dump(make_run(tmp_path / "runs", group, seed, quality), outcomes(quality, seed, number))
+    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]))
+    found = lines(tmp_path / "out" / "cub200_paired.csv")
+    assert [(line["group"], line["minus"], line["seeds"]) for line in found] == [
+        ("CUB_B", "CUB_A", "3 / 3"),
+        ("CUB_B", "CUB_Lucky", "3 / 1"),
+    ]
+
+
 def test_pairs_that_are_asked_for(runs, tmp_path):
     (line,), _ = tables(runs, tmp_path, ["CUB_C", "CUB_A"])
     assert Result_Evaluations.read(["--paired", "a", "b", "--paired", "c", "d"]).paired == [["a", "b"], ["c", "d"]]
