@@ -19,7 +19,10 @@ SPECTRAL = "--loss margin --batch_mining rho_distance --miner_rho_distance_cp 0.
 
 
 @pytest.mark.parametrize("layout", ["official", "icml"])
-@pytest.mark.parametrize("line", [BASIC, ADVANCED, SPECTRAL], ids=["basic", "advanced", "spectral"])
+@pytest.mark.parametrize(
+    "line",
+    [pytest.param(BASIC, id="basic"), pytest.param(ADVANCED, id="advanced", marks=pytest.mark.long), pytest.param(SPECTRAL, id="spectral")],
+)
 def test_published_commands_pass_a_dry_run(tmp_path, line, layout):
     if layout == "icml" and line is not BASIC:
         pytest.skip("the layout is read alike for every command")

@@ -184,7 +184,7 @@ def file_of(folder):
     return folder / "file.npz"
 
 
-@pytest.mark.parametrize("n", [3, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.parametrize("n", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_what_several_processes_find_is_what_one_finds(n, tmp_path):
     file_of(tmp_path)
     spawned(n, all_of_it, tmp_path)
