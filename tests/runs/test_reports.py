@@ -99,7 +99,7 @@ try:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(30)
 except KeyboardInterrupt:
-    subprocess.run(["kill", str(multiprocessing.active_children()[0].pid)])  # sent by its parent, a worker of torch's takes it for its end
+    subprocess.run(["sh", "-c", f"kill {{multiprocessing.active_children()[0].pid}}"])  # sent by its parent, a worker of torch's takes it for its end
     time.sleep(0.5)
 """
 
