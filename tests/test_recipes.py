@@ -93,8 +93,9 @@ def test_a_recipe_trains(house, recipe, folder_data, tmp_path):
         plug_in.unlink()
 
 
-def test_a_recipe_that_is_gone_is_unknown(house):
-    assert "unknown" in run(house, "--loss", "mine", "--batch_mining", "distance").stderr
+@pytest.mark.parametrize("recipe", LISTED)
+def test_a_recipe_that_is_gone_is_unknown(house, recipe):
+    assert "unknown" in run(house, *RECIPES[recipe][-1]).stderr
 
 
 def test_the_program_that_uses_a_loss_runs(tmp_path):
