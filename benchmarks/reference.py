@@ -109,10 +109,10 @@ def main(arguments) -> None:
     reference = Reference.of(batch, labels[own], others, labels, own)
     names = arguments.only or NAMES
     steps = {name: steps_of(name, batch, labels[own], reference) for name in names}
-    for _, step in steps.values():  # threads and libraries take their memory before it is measured
-        step()
-        break
-    peaks = {name: peak(step) for name, (_, step) in steps.items()}
+    peaks = {}
+    for name, (_, step) in steps.items():
+        step()  # threads and libraries take their memory before it is measured
+        peaks[name] = peak(step)
     keep_freed()  # as a run does
     print(f"{torch.get_num_threads()} threads, B = {SIZE}, M = {OTHERS}, D = {DIMENSIONS}, {CLASSES} classes\n")
     print("| criterion | forward, ms | products | with backward, ms | products | peak, matrices |\n|-|-|-|-|-|-|")

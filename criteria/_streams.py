@@ -18,7 +18,7 @@ from utilities.tuples import spread
 BLOCK = {
     "cpu": 1 << 19,
     "cuda": 1 << 25,
-}  # numbers of a block `(B, columns)`, and of what is beside it: what two cores' caches hold; work for a GPU
+}  # numbers of a block `(B, columns)`: what two cores' caches hold; work for a GPU
 SHORT = 8  # a list of at most 1 / SHORT of all pairs is worth it
 CHUNK = 1 << 10  # pairs whose embeddings are looked up at once, for the cache
 LOG2E = 1 / math.log(2)
@@ -45,7 +45,6 @@ class Form(NamedTuple):
     scale: float | torch.Tensor
     value: Callable | None = None
     slope: Callable | None = None
-    pieces: int = 1  # of memory that `value` takes: 2 with `spare`
 
 
 PRODUCTS = Form(LOG2E)  # as they are, as powers of 2: exp is slow on a CPU
@@ -86,9 +85,9 @@ class _Blocks(NamedTuple):
     places: tuple[torch.Tensor, ...]  # theirs, counted along the rows of the block
 
     @classmethod
-    def of(cls, points: torch.Tensor, others: torch.Tensor, apart: Apart, pieces: int) -> "_Blocks":
-        """Of the products of `points` `(B, D)` with `others` `(M, D)`, met in so many pieces of memory."""
-        width = max(BLOCK.get(points.device.type, BLOCK["cuda"]) // max(len(points) * pieces, 1), 1)
+    def of(cls, points: torch.Tensor, others: torch.Tensor, apart: Apart) -> "_Blocks":
+        """Of the products of `points` `(B, D)` with `others` `(M, D)`."""
+        width = max(BLOCK.get(points.device.type, BLOCK["cuda"]) // max(len(points), 1), 1)
         starts, edges = range(0, len(others), width), [0, len(apart.columns)]
         if not starts:
             return cls(width, [], ())
@@ -119,24 +118,22 @@ class _LogSumExp(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, points, others, apart, penalties, bound, least, form):
-        ctx.blocks = _Blocks.of(points, others, apart, form.pieces if least is None else 2)
+        ctx.blocks = _Blocks.of(points, others, apart)
         ctx.form, ctx.penalties = form, penalties
         ctx.least = None if least is None else least[:, None] * LOG2E
-        share = math.ceil(math.log2(max(len(others), 1)) / 2)  # powers are added up in units between theirs and their sum's
-        bounded = bound is not None and least is None and bound * LOG2E + share < MOST
-        ones = points.new_full((len(others),), 2.0**-share if bounded else 1.0).split(ctx.blocks.width)
+        bounded = bound is not None and least is None and bound * LOG2E + math.log2(max(len(others), 1)) < MOST  # so is their sum
         low = -torch.finfo(points.dtype).max / 4
-        highest = points.new_full((len(points),), share if bounded else low)
+        highest = points.new_full((len(points),), 0.0 if bounded else low)
         sums, kept = torch.zeros_like(highest), torch.zeros_like(highest)
         picked = points.new_empty(len(apart.rows))
-        blocks = zip(ctx.blocks.products(points * form.scale, others), ctx.blocks.split(picked, penalties), ones, strict=False)
-        for (_, products, flat, spare), (places, found, left_out), one in blocks:
+        blocks = zip(ctx.blocks.products(points * form.scale, others), ctx.blocks.split(picked, penalties), strict=False)
+        for (_, products, flat, spare), (places, found, left_out) in blocks:
             torch.index_select(flat, 0, places, out=found)
             if form.value is not None:
                 form.value(products, spare)
             flat.index_add_(0, places, left_out)  # products are logits as powers of 2 from here
             if least is not None:
-                kept.addmv_(_above(products, ctx.least, spare), one)
+                kept.add_(_above(products, ctx.least, spare).sum(1))
             if not bounded:
                 raised = torch.maximum(highest, products.amax(1))  # what counts is above what does not
                 sums.mul_((highest - raised).exp2_())
@@ -145,7 +142,7 @@ class _LogSumExp(torch.autograd.Function):
             powers = products.exp2_()
             if least is not None:
                 powers.mul_(spare)
-            sums.addmv_(powers, one)
+            sums.add_(powers.sum(1))
         exponents = sums.log2().add_(highest).clamp_(min=low)
         ctx.save_for_backward(points, others, torch.where(exponents == low, -low, exponents))  # nothing has a share of nothing
         most = torch.where(highest == low, -torch.inf, highest / LOG2E)
@@ -184,15 +181,14 @@ class _Sum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, points, others, apart, form):
-        ctx.blocks, ctx.form = _Blocks.of(points, others, apart, form.pieces), form
+        ctx.blocks, ctx.form = _Blocks.of(points, others, apart), form
         total, active = points.new_zeros(len(points)), points.new_zeros(len(points))
-        ones = points.new_ones(len(others)).split(ctx.blocks.width)
-        blocks = zip(ctx.blocks.products(points * form.scale, others), ctx.blocks.places, ones, strict=False)
-        for (_, values, flat, spare), places, one in blocks:
+        blocks = zip(ctx.blocks.products(points * form.scale, others), ctx.blocks.places, strict=False)
+        for (_, values, flat, spare), places in blocks:
             form.value(values, spare)
             flat.index_fill_(0, places, 0.0)
-            total.addmv_(values, one)
-            active.addmv_(values.sign_(), one)
+            total.add_(values.sum(1))
+            active.add_(values.gt_(0).sum(1))
         ctx.save_for_backward(points, others)
         ctx.mark_non_differentiable(active)
         return total, active
@@ -272,6 +268,11 @@ def squared(points: torch.Tensor, others: torch.Tensor) -> tuple[torch.Tensor, t
     return torch.cat([-2 * points, lengths, torch.ones_like(lengths)], 1), torch.cat([others, torch.ones_like(of_others), of_others], 1)
 
 
+def beyond(limit: float | torch.Tensor, points: torch.Tensor, others: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """`(B, D + 1)` and `(M, D + 1)`, whose products are those of `points` `(B, D)` and `others` `(M, D)` less `limit`."""
+    return torch.cat([points, -limit * points.new_ones(len(points), 1)], 1), torch.cat([others, others.new_ones(len(others), 1)], 1)
+
+
 def near(margin: float, points: torch.Tensor, others: torch.Tensor) -> tuple[Form, torch.Tensor]:
     """[margin - d]+ of the products d^2 of `squared` `points` and `others`, in units `(B,)` that are given beside the form.
 
@@ -286,14 +287,13 @@ def near(margin: float, points: torch.Tensor, others: torch.Tensor) -> tuple[For
         return torch.pow(torch.nn.functional.threshold_(products, 1.0, cleared), -0.5, out=spare)  # a CPU's sqrt is three times as slow
 
     def value(products, spare):
-        products.mul_(inverse(products, spare, TINY))
-        torch.sub(margins, products, out=products).relu_()
+        torch.addcmul(margins, products, inverse(products, spare, TINY), value=-1, out=products).relu_()
 
     def slope(products, spare):
         inverses = inverse(products, spare, torch.inf)  # at 0, where a root has no slope, it is 0
         return inverses.mul_(torch.lt(products, margins.square(), out=products)).mul_(-0.5 / noise)
 
-    return Form(1 / noise, value, slope, pieces=2), units.squeeze(1)
+    return Form(1 / noise, value, slope), units.squeeze(1)
 
 
 def positive_pairs(points: torch.Tensor, others: torch.Tensor, apart: Apart) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -327,9 +327,13 @@ def pair_sums(points: torch.Tensor, reference: Reference, apart: Apart, of_posit
 
     `of_positives` `(P,)`: those of the positive pairs.
     """
-    points, others = points.detach(), reference.embeddings.detach()
+    return pair_totals(points.detach(), reference.embeddings.detach(), apart, of_positives.detach())
+
+
+def pair_totals(points: torch.Tensor, others: torch.Tensor, apart: Apart, of_positives: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """What `pair_sums` gives, with a graph, of the products of `points` `(B, D)` with `others` `(M, D)`."""
     rows, columns = apart.rows.index_select(0, apart.own), apart.columns.index_select(0, apart.own)
-    positive = of_positives.detach().sum()
+    positive = of_positives.sum()
     of_own = (points.index_select(0, rows) * others.index_select(0, columns)).sum()
     n_positives, n_negatives = (positive.new_full((), n) for n in (len(apart.positive), len(points) * len(others) - len(apart.rows)))
     return positive, n_positives, points.sum(0) @ others.sum(0) - positive - of_own, n_negatives

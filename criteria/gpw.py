@@ -9,6 +9,7 @@ import torch
 from criteria._pairs import PairCriterion, as_weights, log_sum_exp, pair_means, pair_sums, softplus
 from utilities.numbers import number
 from utilities.reference import Reference
+from utilities.tensors import normalize
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
@@ -45,15 +46,23 @@ class Criterion(PairCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        similarities, positives, negatives = self.cosine_pairs(batch, labels, reference)  # (B, M) each
+        _, (total, of_positives, of_negatives, *similarities) = self.compared(self.terms, batch, labels, reference, normalize)
+        _, n_positives, _, n_negatives = similarities
+        self.stats = {
+            "positive_weight": of_positives / n_positives.clamp(min=1),
+            "negative_weight": of_negatives / n_negatives.clamp(min=1),
+            **pair_means("similarity", similarities),
+        }
+        return total / len(batch)
+
+    def terms(self, unit, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
+        """Sums of the weighted cosines and of the weights of positives and of negatives; sums of the cosines."""
+        similarities = unit @ reference.embeddings.T  # (B, M)
         with torch.no_grad():
             of_positives, of_negatives = self.weights(self, similarities, positives, negatives)
-        self.stats = {
-            "positive_weight": (of_positives * positives).sum() / positives.sum().clamp(min=1),
-            "negative_weight": (of_negatives * negatives).sum() / negatives.sum().clamp(min=1),
-            **pair_means("similarity", pair_sums(similarities, positives, negatives)),
-        }
-        return ((of_negatives * negatives - of_positives * positives) * similarities).sum() / len(batch)
+            of_positives, of_negatives = of_positives * positives, of_negatives * negatives
+        total = ((of_negatives - of_positives) * similarities).sum()
+        return (), (total, of_positives.sum(), of_negatives.sum(), *pair_sums(similarities, positives, negatives))
 
     def contrastive(self, values, positives, negatives):
         """Slopes of sum_p -s + sum_n [s - threshold]+."""

@@ -2,10 +2,12 @@
 
 import torch
 
+from criteria import _streams
 from criteria._pairs import PairCriterion, chosen_mean, pair_means, pair_sums
 from criteria._reductions import Reduction
 from utilities.numbers import number
 from utilities.reference import Reference
+from utilities.tensors import normalize
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
@@ -35,9 +37,25 @@ class Criterion(PairCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
+        apart = self.streamed(labels, reference) if self.reduction.is_own else None
+        if apart is not None:
+            return self.stream(batch, reference, apart)
         similarities, positives, negatives = self.cosine_pairs(batch, labels, reference)  # (B, M) each
         below = torch.relu((1 - self.pos_eps) * chosen_mean(similarities, positives) - similarities)
         above = torch.relu(similarities - (1 + self.neg_eps) * chosen_mean(similarities, negatives))
         self.stats = pair_means("similarity", pair_sums(similarities, positives, negatives))
         of_pairs = self.reduction.of_pairs
         return of_pairs(below.square(), positives, labels) + of_pairs(above.square(), negatives, labels)
+
+    def stream(self, batch, reference, apart) -> torch.Tensor:
+        """The value of all pairs with a large reference."""
+        unit, reference = reference.mapped(normalize, batch)
+        found = _streams.positive_products(unit, reference.embeddings, apart)  # (P,)
+        totals = _streams.pair_totals(unit, reference.embeddings, apart, found)
+        positive_mean, negative_mean = (total / count.clamp(min=1) for total, count in (totals[:2], totals[2:]))
+        below = torch.relu((1 - self.pos_eps) * positive_mean - found)
+        above = _streams.beyond((1 + self.neg_eps) * negative_mean, unit, reference.embeddings)
+        form = _streams.Form(1, lambda products, spare: products.relu_().square_(), lambda products, spare: products.relu_().mul_(2))
+        squares, _ = _streams.sums(*above, apart, form)
+        self.stats = pair_means("similarity", [total.detach() for total in totals])
+        return below.square().sum() / totals[1].clamp(min=1) + squares.sum() / totals[3].clamp(min=1)

@@ -39,12 +39,21 @@ class Criterion(PairCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        positives, negatives = self.weighted_pairs(batch, labels, reference)  # (B, M) each
-        distances = pairwise_distances(batch, reference.embeddings)
-        nearness = self.neg_margin - distances
-        of_anchors, of_positives = log_sum_exp(nearness, negatives), log_sum_exp(nearness.T, negatives.T)  # (B,), (M,)
-        anchors, others = positive_pairs(positives)  # (P,) each
+        parts, sums = self.compared(self.terms, batch, labels, reference)
+        of_anchors, of_positives, distances, others, counts = parts
+        of_positives = of_positives.squeeze(0) if len(of_positives) == 1 else of_positives.logsumexp(0)
+        anchors = torch.arange(len(batch), device=batch.device).repeat_interleave(counts, output_size=len(others))
         near_negatives = torch.logaddexp(of_anchors.index_select(0, anchors), of_positives.index_select(0, others))
-        terms = torch.relu(take_pairs(distances, anchors, others) + near_negatives).square() / 2
-        self.stats = pair_means("distance", pair_sums(distances, positives, negatives))
+        self.stats = pair_means("distance", sums)
+        terms = torch.relu(distances + near_negatives).square() / 2
         return self.reduction(terms, anchors, labels) + 0 * batch.sum()  # distances of NaN are 0: it is to be seen
+
+    def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
+        """log sum exp over each anchor's negatives `(B,)` and, of these anchors, over each sample's `(1, M)`; the positive pairs' distances and
+        samples, anchor by anchor, `(P,)` each, and how many an anchor has; sums of the distances."""
+        distances = pairwise_distances(batch, reference.embeddings)  # (B, M)
+        nearness = self.neg_margin - distances
+        of_anchors, of_positives = log_sum_exp(nearness, negatives), log_sum_exp(nearness.T, negatives.T)
+        anchors, others = positive_pairs(positives)
+        found = of_anchors, of_positives[None], take_pairs(distances, anchors, others), others, positives.sum(1).long()
+        return found, pair_sums(distances, positives, negatives)

@@ -10,7 +10,7 @@ from criteria._pairs import PairCriterion, pair_means, pair_sums, positive_pairs
 from criteria._ranking import sums_per_anchor
 from utilities.numbers import number
 from utilities.reference import Reference
-from utilities.tensors import masked_mean
+from utilities.tensors import masked_mean, normalize
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
@@ -45,7 +45,13 @@ class Criterion(PairCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        similarities, positive_weights, negative_weights = self.cosine_pairs(batch, labels, reference)  # (B, M) each
+        (means, n_positives), similarities = self.compared(self.terms, batch, labels, reference, normalize)
+        self.stats = pair_means("similarity", similarities)
+        return masked_mean(means, n_positives > 0)
+
+    def terms(self, unit, labels, reference, positive_weights, negative_weights) -> tuple[tuple, tuple]:
+        """Of each anchor the mean cost and the number of its positives; sums of the cosines."""
+        similarities = unit @ reference.embeddings.T  # (B, M)
         anchors, positives = positive_pairs(positive_weights)  # (P,) each
         size = max(CHUNK // max(similarities.shape[1], 1), 1)
         parts = zip(anchors.split(size), positives.split(size), strict=True)
@@ -53,9 +59,9 @@ class Criterion(PairCriterion):
             [similarities.new_zeros(0), *(self._costs(similarities, negative_weights, *part, len(anchors) > size) for part in parts)]
         )  # (P,)
         n_positives = positive_weights.sum(1)
-        means = sums_per_anchor(costs, anchors, len(batch)) / n_positives.clamp(min=1)
-        self.stats = pair_means("similarity", pair_sums(similarities, positive_weights, negative_weights))
-        return masked_mean(means + 0 * similarities.sum(1), n_positives > 0)  # without a pair the graph is kept, and NaN is seen
+        means = sums_per_anchor(costs, anchors, len(unit)) / n_positives.clamp(min=1)
+        means = means + 0 * similarities.sum(1)  # without a pair the graph is kept, and NaN is seen
+        return (means, n_positives), pair_sums(similarities, positive_weights, negative_weights)
 
     def _costs(self, similarities, negative_weights, anchors, positives, several: bool) -> torch.Tensor:
         """What each of P' positive pairs costs; of several chunks the `(P', M)` sigmoids are computed anew in the backward pass."""

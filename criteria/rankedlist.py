@@ -49,15 +49,19 @@ class Criterion(PairCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        positives, negatives = self.weighted_pairs(batch, labels, reference)  # (B, M) each
-        distances = pairwise_distances(batch, reference.embeddings)
+        _, (total, *distances) = self.compared(self.terms, batch, labels, reference)
+        self.stats = pair_means("distance", distances)
+        return total / len(batch) + 0 * batch.sum()  # distances of NaN are 0: it is to be seen
+
+    def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
+        """The sum of all anchors' losses; sums of the distances."""
+        distances = pairwise_distances(batch, reference.embeddings)  # (B, M)
         far_positives = distances - (self.alpha - self.margin)
         near_negatives = self.alpha - distances
         positive_shares = _shares(far_positives.detach(), positives, self.pos_temperature)
         negative_shares = _shares(near_negatives.detach(), negatives, self.neg_temperature)
-        self.stats = pair_means("distance", pair_sums(distances, positives, negatives))
         terms = (1 - self.imbalance) * positive_shares * far_positives + self.imbalance * negative_shares * near_negatives
-        return terms.sum() / len(batch) + 0 * batch.sum()  # distances of NaN are 0: it is to be seen
+        return (), (terms.sum(), *pair_sums(distances, positives, negatives))
 
 
 def _shares(violations: torch.Tensor, chosen: torch.Tensor, temperature: float) -> torch.Tensor:

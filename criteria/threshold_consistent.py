@@ -5,9 +5,11 @@ The paper adds it to another loss; alone it is a contrastive loss on cosines.
 
 import torch
 
-from criteria._pairs import PairCriterion, as_weights, chosen_mean, pair_means, pair_sums
+from criteria import _streams
+from criteria._pairs import PairCriterion, as_weights, pair_means, pair_sums
 from utilities.numbers import number
 from utilities.reference import Reference
+from utilities.tensors import normalize
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
@@ -37,13 +39,34 @@ class Criterion(PairCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        similarities, positives, negatives = self.cosine_pairs(batch, labels, reference)  # (B, M) each
-        below = positives * as_weights(similarities <= self.pos_margin, batch)
-        above = negatives * as_weights(similarities >= self.neg_margin, batch)
+        apart = self.streamed(labels, reference)
+        if apart is None:
+            _, sums = self.compared(self.terms, batch, labels, reference, normalize)
+        else:
+            sums = self.stream(batch, reference, apart)
+        positive_sum, n_below, negative_sum, n_above, *similarities = sums
+        _, n_positives, _, n_negatives = similarities
         self.stats = {
-            "active_positive_share": below.sum() / positives.sum().clamp(min=1),
-            "active_negative_share": above.sum() / negatives.sum().clamp(min=1),
-            **pair_means("similarity", pair_sums(similarities, positives, negatives)),
+            "active_positive_share": n_below / n_positives.clamp(min=1),
+            "active_negative_share": n_above / n_negatives.clamp(min=1),
+            **pair_means("similarity", similarities),
         }
-        positive_part = chosen_mean(self.pos_margin - similarities, below)
-        return self.pos_weight * positive_part + self.neg_weight * chosen_mean(similarities - self.neg_margin, above)
+        return self.pos_weight * (positive_sum / n_below.clamp(min=1)) + self.neg_weight * (negative_sum / n_above.clamp(min=1))
+
+    def terms(self, unit, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
+        """Sums and numbers of the active violations, of positives and of negatives; sums of the cosines."""
+        similarities = unit @ reference.embeddings.T  # (B, M)
+        below = positives * as_weights(similarities <= self.pos_margin, unit)
+        above = negatives * as_weights(similarities >= self.neg_margin, unit)
+        positive_sum, negative_sum = ((self.pos_margin - similarities) * below).sum(), ((similarities - self.neg_margin) * above).sum()
+        return (), (positive_sum, below.sum(), negative_sum, above.sum(), *pair_sums(similarities, positives, negatives))
+
+    def stream(self, batch, reference, apart) -> tuple:
+        """The sums that `terms` gives, of all pairs with a large reference. A negative whose cosine is the margin itself is not counted."""
+        unit, reference = reference.mapped(normalize, batch)
+        form = _streams.Form(1, lambda products, spare: products.relu_(), lambda products, spare: products.gt_(0))
+        total, n_above = _streams.sums(*_streams.beyond(self.neg_margin, unit, reference.embeddings), apart, form)
+        found = _streams.positive_products(unit, reference.embeddings, apart)  # (P,)
+        below = as_weights(found <= self.pos_margin, unit)
+        positive_sum = ((self.pos_margin - found) * below).sum()
+        return (positive_sum, below.sum(), total.sum(), n_above.sum(), *_streams.pair_sums(unit, reference, apart, found))

@@ -6,11 +6,14 @@ import torch
 import batch_mining
 from criteria import _streams
 from tests.criteria import _reference_loops as loops
-from tests.criteria import test_reference
+from tests.criteria import test_intrapair_variance, test_reference, test_threshold_consistent
 from tests.criteria.test_reference import LABELS, OTHERS, check, given, step
 from utilities.reference import Reference
 
-STREAMING = ["circle", "contrastive", "multisimilarity", "ntxent", "snr_contrastive", "supcon", "tupletmargin"]
+STREAMING = [
+    *("circle", "contrastive", "intrapair_variance", "multisimilarity", "ntxent", "snr_contrastive"),
+    *("supcon", "threshold_consistent", "tupletmargin"),
+]
 every_name = pytest.mark.parametrize("name", STREAMING)
 
 
@@ -28,7 +31,17 @@ def contrastive(c, x, r, found, context):
     return loops.mean(far) + loops.mean(near)
 
 
-FORMULAS = {**loops.FORMULAS, "contrastive": contrastive}
+def of_pairs(slow):
+    """The loop of a loss's own test file in the form of `loops.FORMULAS`."""
+    return lambda c, x, r, found, context: slow(x, r, *found)
+
+
+FORMULAS = {
+    **loops.FORMULAS,
+    "contrastive": contrastive,
+    "intrapair_variance": of_pairs(test_intrapair_variance.slow),
+    "threshold_consistent": of_pairs(test_threshold_consistent.slow),
+}
 
 
 @pytest.fixture(params=[1, 3, 1000])
@@ -93,6 +106,9 @@ CASES = [
     ("ntxent", {"loss_ntxent_temperature": 0.01}),
     ("ntxent", {"loss_learn": ["temperature"], "loss_learn_per_class": True, "n_classes": 90}),
     ("supcon", {"loss_learn": ["temperature"]}),
+    ("threshold_consistent", {"loss_threshold_consistent_neg_margin": 0.1}),
+    ("threshold_consistent", {"loss_learn": ["pos_margin", "neg_margin"]}),
+    ("intrapair_variance", {"loss_intrapair_variance_neg_eps": 0.5}),
 ]
 
 
