@@ -65,6 +65,14 @@ def other(saved: dict, opt) -> dict:
     return {flag: getattr(opt, flag) for flag in flags if flag in saved and getattr(opt, flag) != saved[flag]}
 
 
+def unfit(opt) -> list[str]:
+    """The flags of photographs that are set, where the images of `opt.dataset` are shown whole and take none of them."""
+    if not hasattr(REGISTRY.module(opt.dataset), "IMAGE_SIZE"):
+        return []
+    cropped = opt.augmentation is not None and opt.augmentation not in _transforms.SHOWN_WHOLE
+    return [flag for flag in _transforms.OF_PHOTOGRAPHS if getattr(opt, flag)] + ["augmentation"] * cropped
+
+
 def locate(opt) -> Path:
     """The folder of the data set that the flags name, made or downloaded where that is asked for. Raises UserError where it is not there."""
     return _splits.locate(opt.dataset, REGISTRY.module(opt.dataset), opt, _source(REGISTRY.module(opt.dataset), opt))

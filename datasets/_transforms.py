@@ -39,6 +39,7 @@ PRESETS = {
     "none": Preset("centre", flip=False),
 }
 SHOWN_WHOLE = {"base": "shift", "shift": "shift", "none": "none"}  # presets of images that may be neither cropped nor mirrored
+OF_PHOTOGRAPHS = ("resize_size", "crop_scale", "crop_ratio", "image_cache_side")  # flags that images shown whole do not take
 
 
 class Steps:
@@ -87,7 +88,7 @@ def check(opt, whole: bool = False) -> None:
             raise UserError(
                 f"--augmentation {opt.augmentation} crops and mirrors: --dataset {opt.dataset} takes {', '.join(sorted(SHOWN_WHOLE))}"
             )
-        for flag in ("resize_size", "crop_scale", "crop_ratio", "image_cache_side"):
+        for flag in OF_PHOTOGRAPHS:
             if getattr(opt, flag):
                 raise UserError(f"--{flag}: images of --dataset {opt.dataset} are shown whole. Leave it out; --crop_size sets their size")
     for flag in ("resize_size", "crop_size"):

@@ -158,6 +158,9 @@ def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
     for name, value in _underived(saved).items():
         if name not in explicit and not (measures and name in ("dump_embeddings", "dump_query_results")):
             setattr(opt, name, value)
+    if opt.other_data:  # how the run's images were cropped and kept is nothing to images that are shown whole
+        for name in set(datasets.unfit(opt)) - set(explicit):
+            setattr(opt, name, layers.defaults[name])
     if opt.evaluate_all and "splits_to_eval" not in explicit:
         opt.splits_to_eval = ["test"]
     if not opt.other_data and not has_its_split_file(folder, opt.split_file):

@@ -2,12 +2,14 @@
 
 import importlib
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 import main
 import metrics
@@ -210,7 +212,18 @@ def test_a_run_is_measured_on_other_data(run, tmp_path, capsys):
     assert json.loads(file.read_text()) == written, "the same data, the same file"
     shuffled = again(run.folder, *argv, "--split_shuffle", "3")
     assert shuffled != scores and json.loads(file.read_text()) == written, "how other data are split is theirs, and told"
-    assert set(again(run.folder, "--dataset", "glyphs", "--splits_to_eval", "test")) == {"test"}
+
+
+def test_how_a_run_crops_is_nothing_to_images_that_are_shown_whole(run, tmp_path, capsys):
+    folder = shutil.copytree(run.folder, tmp_path / "cropped")
+    flags = yaml.safe_load((folder / "parameters.yaml").read_text())
+    flags |= {"augmentation": "big", "resize_size": 40, "crop_size": 36, "crop_scale": [0.4, 1.0]}
+    (folder / "parameters.yaml").write_text(yaml.safe_dump(flags))
+    argv = ("--dataset", "glyphs", "--splits_to_eval", "test")
+    assert set(again(folder, *argv)) == {"test"}
+    with pytest.raises(SystemExit):
+        again(folder, *argv, "--resize_size", "44")
+    assert "--resize_size: images of --dataset glyphs are shown whole. Leave it out" in capsys.readouterr().err
 
 
 def test_all_images_of_other_data_are_one_split(run, tmp_path, capsys):
