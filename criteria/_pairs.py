@@ -5,7 +5,7 @@ Pairs are chosen by weights 0 and 1 in the precision of the batch, not by boolea
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -44,15 +44,12 @@ class PairCriterion(MetricCriterion):
             positives, negatives = reference.masks(labels) if mined is None else mined
             return terms(points, labels, reference, as_weights(positives, points), as_weights(negatives, points))
 
-        size = max(CHUNK // max(len(reference), 1), 1)
+        size = anchors_at_once(len(reference))
         if reference.plain or size >= len(batch):
             return part(points, labels, reference, mined)
         anchors = reference.split(size)
         masks = [None] * len(anchors) if mined is None else zip(*(mask.split(size) for mask in mined), strict=True)
-        parts = [
-            part(*given) if keep else checkpoint(part, *given, use_reentrant=False, preserve_rng_state=False)
-            for given in zip(points.split(size), labels.split(size), anchors, masks, strict=True)
-        ]
+        parts = few_at_a_time(part, zip(points.split(size), labels.split(size), anchors, masks, strict=True), keep)
         values, sums = (zip(*columns, strict=True) for columns in zip(*parts, strict=True))
         return [torch.cat(column) for column in values], [torch.stack(column).sum(0) for column in sums]
 
@@ -72,6 +69,16 @@ class PairCriterion(MetricCriterion):
         positives, negatives = self.weighted_pairs(batch, labels, reference)
         unit, others = reference.mapped(normalize, batch)
         return unit @ others.embeddings.T, positives, negatives
+
+
+def anchors_at_once(n_others: int) -> int:
+    """How many anchors meet `n_others` samples of a large reference at once."""
+    return max(CHUNK // max(n_others, 1), 1)
+
+
+def few_at_a_time(part: Callable, given: Iterable[tuple], keep: bool = False) -> list:
+    """`part(*few)` of each `few` that is `given`; computed again in the backward pass unless `keep`."""
+    return [part(*few) if keep else checkpoint(part, *few, use_reentrant=False, preserve_rng_state=False) for few in given]
 
 
 def as_weights(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

@@ -7,6 +7,7 @@ import math
 
 import torch
 
+from criteria._pairs import anchors_at_once, few_at_a_time
 from criteria._sets import choice_terms, mean_norm, npair_terms, outweighed_share, warn_of_normalized
 from criteria._tuples import mean_term
 from utilities.criterion import MetricCriterion
@@ -46,13 +47,23 @@ class Criterion(MetricCriterion):
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
         anchors, positives, negatives = self.mine(batch, labels, reference)
-        npair = npair_terms(batch, reference, anchors, positives, negatives)  # (A,)
         squared_tangent = _squared_tangent(self.alpha)
         directions, others = reference.mapped(normalize, batch)
-        of_anchors, of_positives = directions.index_select(0, anchors), others.embeddings.index_select(0, positives)  # (A, D)
-        towards_negatives = (4 * squared_tangent * (of_anchors + of_positives)) @ others.embeddings.T  # (A, M)
-        towards_positive = 2 * (1 + squared_tangent) * (of_anchors * of_positives).sum(1, keepdim=True)  # (A, 1)
-        angular = choice_terms(towards_negatives.scatter(1, positives[:, None], towards_positive), positives, negatives)  # (A,)
+
+        def terms(anchors, positives, negatives):
+            npair = npair_terms(batch, reference, anchors, positives, negatives)  # (A,)
+            of_anchors, of_positives = directions.index_select(0, anchors), others.embeddings.index_select(0, positives)  # (A, D)
+            towards_negatives = (4 * squared_tangent * (of_anchors + of_positives)) @ others.embeddings.T  # (A, M)
+            towards_positive = 2 * (1 + squared_tangent) * (of_anchors * of_positives).sum(1, keepdim=True)  # (A, 1)
+            towards = towards_negatives.scatter(1, positives[:, None], towards_positive)
+            return npair, choice_terms(towards, positives, negatives)
+
+        if reference.plain:
+            npair, angular = terms(anchors, positives, negatives)
+        else:
+            size = anchors_at_once(len(reference))
+            parts = few_at_a_time(terms, zip(*(rows.split(size) for rows in (anchors, positives, negatives)), strict=True))
+            npair, angular = (torch.cat(column) for column in zip(*parts, strict=True))
         self.stats = {"outweighed_share": outweighed_share(npair), "wide_angle_share": outweighed_share(angular)}
         return mean_term(npair + self.npair_ang_weight * angular) + self.npair_l2 * mean_norm(batch)
 

@@ -1,9 +1,8 @@
 """Generalised lifted-structure loss (Hermans et al., In Defense of the Triplet Loss, arXiv 1703.07737)."""
 
 import torch
-from torch.utils.checkpoint import checkpoint
 
-from criteria import _pairs
+from criteria._pairs import anchors_at_once, few_at_a_time
 from criteria._sets import mean_norm, warn_of_normalized
 from criteria._tuples import active_share, mean_term
 from utilities.criterion import MetricCriterion
@@ -47,9 +46,8 @@ class Criterion(MetricCriterion):
         def part(anchors, positives, negatives):
             return self.terms(pairwise_distances(anchors, others), positives, negatives)
 
-        size = max(_pairs.CHUNK // max(len(others), 1), 1)
-        parts = zip(anchors.split(size), positives.split(size), negatives.split(size), strict=True)
-        return torch.cat([checkpoint(part, *given, use_reentrant=False, preserve_rng_state=False) for given in parts])
+        size = anchors_at_once(len(others))
+        return torch.cat(few_at_a_time(part, zip(*(rows.split(size) for rows in (anchors, positives, negatives)), strict=True)))
 
     def terms(self, distances, positives, negatives) -> torch.Tensor:
         """One term an anchor, `(A,)`, of distances and masks `(A, M)`."""

@@ -1,8 +1,12 @@
 """Neighbourhood components analysis (Goldberger et al., NeurIPS 2004)."""
 
+import dataclasses
+
 import torch
 
+from criteria import _streams
 from criteria._pairs import PairCriterion, log_sum_exp, pair_means, pair_sums
+from criteria._ranking import sums_per_anchor
 from utilities.numbers import number
 from utilities.reference import Reference
 from utilities.tensors import masked_mean
@@ -27,8 +31,15 @@ class Criterion(PairCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        centre = batch.mean(0)  # about it the same distances, less rounding
-        (losses, n_positives), distances = self.compared(self.terms, batch, labels, reference, lambda points: points - centre, keep=True)
+        mean, apart = batch.mean(0), self.streamed(labels, reference)
+
+        def centre(points):  # the same distances, less rounding
+            return points - mean
+
+        if apart is None:
+            (losses, n_positives), distances = self.compared(self.terms, batch, labels, reference, centre, keep=True)
+        else:
+            (losses, n_positives), distances = self.stream(*reference.mapped(centre, batch), apart)
         self.stats = pair_means("squared_distance", distances)
         return masked_mean(losses, n_positives > 0)
 
@@ -40,3 +51,12 @@ class Criterion(PairCriterion):
         everything = log_sum_exp(logits, torch.maximum(positives, negatives), reference.plain)
         losses = everything - log_sum_exp(logits, positives, reference.plain)  # (B,)
         return (losses, positives.sum(1)), pair_sums(distances, positives, negatives)
+
+    def stream(self, batch, reference, apart) -> tuple[tuple, tuple]:
+        """What `terms` gives, of all pairs with a large reference."""
+        points, others = _streams.squared(batch, reference.embeddings)
+        everything, logits, *_ = _streams.log_sum_exp(-self.scale * points, others, apart, positives=True)
+        losses = everything - _streams.sum_exp_per_anchor(logits, apart.anchors, len(batch))
+        n_positives = sums_per_anchor(torch.ones_like(logits), apart.anchors, len(batch))
+        distances = _streams.pair_sums(points, dataclasses.replace(reference, embeddings=others), apart, logits / -self.scale)
+        return (losses, n_positives), distances

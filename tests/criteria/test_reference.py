@@ -194,7 +194,9 @@ def test_half_precision_is_raised(name, kind):
 PAIR_CRITERIA = [name for name in COMPARING if issubclass(criteria.REGISTRY.module(name).Criterion, _pairs.PairCriterion)]
 
 
-@pytest.mark.parametrize(("name", "mine_pairs"), [("lifted", False), *((name, mined) for name in PAIR_CRITERIA for mined in (False, True))])
+@pytest.mark.parametrize(
+    ("name", "mine_pairs"), [("angular", False), ("lifted", False), *((name, mined) for name in PAIR_CRITERIA for mined in (False, True))]
+)
 @pytest.mark.parametrize("with_own", [False, True])
 def test_few_anchors_at_a_time_change_nothing(name, mine_pairs, with_own, monkeypatch):
     batch, labels, reference, others, own = given("more", with_own)

@@ -11,8 +11,8 @@ from tests.criteria.test_reference import LABELS, OTHERS, check, given, step
 from utilities.reference import Reference
 
 STREAMING = [
-    *("circle", "contrastive", "intrapair_variance", "multisimilarity", "ntxent", "snr_contrastive"),
-    *("supcon", "threshold_consistent", "tupletmargin"),
+    *("circle", "contrastive", "intrapair_variance", "multisimilarity", "nca", "ntxent"),
+    *("snr_contrastive", "supcon", "threshold_consistent", "tupletmargin"),
 ]
 every_name = pytest.mark.parametrize("name", STREAMING)
 
@@ -100,6 +100,8 @@ def check_against_the_matrix(criterion, batch, labels, form, monkeypatch):
 CASES = [
     *((name, {}) for name in STREAMING),
     ("multisimilarity", {"loss_multisimilarity_margin": float("inf")}),
+    ("nca", {"loss_nca_scale": 9.0}),
+    ("nca", {"loss_learn": ["scale"]}),
     ("multisimilarity", {"loss_learn": ["neg_weight", "thresh"], "loss_learn_per_class": True, "n_classes": 90}),
     ("contrastive", {"loss_contrastive_reduction": "nonzero", "loss_contrastive_neg_margin": 1.3}),
     ("snr_contrastive", {"loss_snr_contrastive_neg_margin": 1.9}),
