@@ -46,7 +46,7 @@ class BatchRow(NamedTuple):
 
 
 class Sink:
-    """A sink that takes nothing: the base of all others."""
+    """A sink that records nothing: the base of all others."""
 
     def write(self, rows: list[Row]) -> None:
         """Record the rows of one epoch."""
