@@ -27,7 +27,7 @@ def check(trainer: torch.nn.Module, opt, runtime) -> None:
 
 
 def fill(splits: dict, network: torch.nn.Module, opt, runtime) -> None:
-    """Set the features of the training data and of `--splits_to_eval`. The network must have its final backbone weights by now.
+    """Set the features of the training data and of `--splits_to_eval`. The network must have its weights already.
 
     Args:
         splits: what `datasets.select` gives. Under `--augmentation none` the training images are those of evaluation.

@@ -49,7 +49,7 @@ def _wrong(opt):
 
 
 def _selection(opt):
-    """The values that choose the best epoch, lower the rate or end the run are measured."""
+    """The metric that chooses the best epoch is evaluated and has one value; plateau and patience have validation data."""
     for name in opt.storage_metrics if opt.job == "train" else ():
         if name not in opt.evaluation_metrics:
             yield f"--storage_metrics {name} is not evaluated: add it to --evaluation_metrics ({' '.join(opt.evaluation_metrics)})"

@@ -41,7 +41,7 @@ class Options(Namespace):
         return {name: value for name, value in sorted(vars(self).items()) if name in self.roles and self.roles[name].saved}
 
     def measured(self) -> dict:
-        """Flag -> value of those that decide what an evaluation measures."""
+        """Flag -> value, of the flags that decide what an evaluation measures."""
         return {name: getattr(self, name) for name in sorted(self.roles.having(measured=True))}
 
     @property

@@ -33,7 +33,7 @@ class Progress(NamedTuple):
 class RunFolder:
     """The content of the folder `path`, of a run or of one fold.
 
-    `opt`: the flags with which the run is to go on; None: those that it was started with. A missing file raises UserError in
+    `opt`: the flags with which the run is to go on; None: those that it has saved. A missing file raises UserError in
     `flags`, `summary`, `selected`, `state` and `needs_test`; a damaged file does so everywhere.
     """
 
@@ -168,7 +168,7 @@ def fold_of(folder: Path) -> tuple[Path, list[int]] | None:
 
 
 def read_parameters(folder: Path | str) -> dict:
-    """The flags that a run was started with. Raises UserError where the folder holds none, or they are damaged."""
+    """The flags in a folder's parameters.yaml. Raises UserError where the folder holds none, or they are damaged."""
     path = Path(folder) / PARAMETERS
     if not path.exists():
         raise UserError(f"no run in {folder}: {path.name} is missing")

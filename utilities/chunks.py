@@ -134,7 +134,7 @@ def uses_batch_statistics(module: torch.nn.Module) -> bool:
 
 
 def running_statistics(module: torch.nn.Module, like: torch.nn.Module | None = None) -> list[torch.Tensor]:
-    """Running means and variances of the BatchNorm layers in training mode, or where `like`, of which `module` is a copy, has that mode."""
+    """Running means and variances of the BatchNorm layers in training mode. The modes are those of `like`, if `module` is a copy of it."""
     pairs = zip(module.modules(), module.modules() if like is None else like.modules(), strict=True)
     layers = [layer for layer, its in pairs if isinstance(layer, _BatchNorm) and its.training]
     return [value for layer in layers for value in (layer.running_mean, layer.running_var) if value is not None]

@@ -23,7 +23,8 @@ def _keywords(kind: type) -> tuple[bool, bool]:
 
 def takes_reference(kind: type) -> None:
     """Raises UserError where criteria of class `kind` take no reference: they compare no samples, or their `forward` does not name it."""
-    kind = next(base for base in kind.__mro__ if base.__module__ != parametrize.__name__)  # not parametrize's (learned numbers)
+    # Learned hyperparameters put a class of torch's parametrize in front.
+    kind = next(base for base in kind.__mro__ if base.__module__ != parametrize.__name__)
     package, _, name = kind.__module__.rpartition(".")
     if not getattr(sys.modules.get(kind.__module__), "COMPARES_SAMPLES", True):
         raise UserError(f"the criterion {name} compares no samples: it takes no reference, nor a memory; choose another loss")
@@ -94,7 +95,7 @@ def given(criterion: torch.nn.Module, mined):
 class MetricCriterion(torch.nn.Module):
     """Base of the criteria here. `stats`: name -> detached device scalar, averaged over an epoch by the logger.
 
-    A user's criterion may be a plain `torch.nn.Module` instead: `criteria.select` hangs the same hook on it.
+    A user's criterion may be a plain `torch.nn.Module` instead: `criteria.select` registers the same hook on it.
     """
 
     def __init__(self, batchminer=None):
@@ -104,7 +105,7 @@ class MetricCriterion(torch.nn.Module):
         self.register_forward_pre_hook(at_the_door, with_kwargs=True)
 
     def expect_classes(self, n_classes: int) -> None:
-        """From now on a label outside 0 ... n_classes - 1 raises ValueError; on a GPU, where a check costs time, in the first call."""
+        """From now on a label outside 0 ... n_classes - 1 raises ValueError; on a GPU, where checks stall the step, only in the first."""
         self.classes_expected, self.looked_at_labels = n_classes, False
         self.register_forward_pre_hook(_know_the_classes, with_kwargs=True)
 

@@ -1,7 +1,8 @@
 """Hyperbolic distances of embeddings that are tangent vectors at the origin of a Poincare ball.
 
-An embedding x, clipped to length r, stands for the point exp_0(x) = tanh(sqrt(c) |x|) x / (sqrt(c) |x|) of the ball of curvature -c. The distance
-2 / sqrt(c) artanh(sqrt(c) |(-x) (+) y|) of two such points is computed on the hyperboloid, where nothing is close to a border: with u = sqrt(c) x,
+An embedding x, clipped to length r, stands for the point exp_0(x) = tanh(sqrt(c) |x|) x / (sqrt(c) |x|) of the ball of curvature -c. The
+distance 2 / sqrt(c) artanh(sqrt(c) |(-x) (+) y|) of two such points is computed on the hyperboloid, which has no boundary to come close
+to: with u = sqrt(c) x,
 
     sinh^2(sqrt(c) d / 2) = sinh^2(|u| - |v|) + (|s| |t| - s.t) / 2,    s = sinh(2 |u|) u / |u|, t likewise of v.
 """
