@@ -59,7 +59,7 @@ def get_parser() -> argparse.ArgumentParser:
 
 
 def check(own, opt) -> None:
-    """Refuse what cannot be searched. Raises UserError."""
+    """Raise UserError for flags with which no search is possible."""
     for name in ("evaluate", "evaluate_ensemble", "aggregate_only", "resume_from", "list", "print_config"):
         if getattr(opt, name):
             raise UserError(f"--{name} is main.py's alone: a search continues when the same command is started again")
@@ -105,10 +105,10 @@ def search(argv: list[str]) -> Path | None:
 def trials_and_report(asked: Plan, train) -> Path:
     """Run trials until there are as many as asked for, and report. Returns the search folder.
 
-    `train`: runs the options of one run.
+    `train`: a function that does one run, of given options.
     """
     with Lock(asked.folder / ".study.lock"):
-        settings.changes(asked)  # first: a study of other flags is not damaged
+        settings.changes(asked)  # first: `open_study` would call the study of another search damaged
         study = studies.open_study(asked, "maximize" if metrics.higher_is_better(asked.opt.storage_metrics[0]) else "minimize")
         settings.settle(asked, len(studies.latest(study)))
     elsewhere = TrialLoop(study, asked, train).run()

@@ -1,9 +1,9 @@
 """Execute a file of runs, on one machine or many: `python Run_Script.py Revisit_Runs.sh --filter CUB_Margin --jobs 2 --gpus 0 1`.
 
-The file is plain shell: `name=value` lines, comments, and one `python main.py …` or `python Bayesian_Optimization.py …` a line. What
-is finished is skipped, what was interrupted goes on, and what fails is reported at the end, with its last error and its log, while
-the others run. Several runners may work on one file, on several machines too where their common disk passes locks on (NFS 4 does):
-logs and locks lie beside the run folders, in run_script/. On a disk without locks give each machine its own lines, by --lines or --filter.
+The file is plain shell: `name=value` lines, comments, and one `python main.py …` or `python Bayesian_Optimization.py …` a line. Finished
+runs are skipped and interrupted ones resumed. A failed run does not stop the others: it is reported at the end, with its last error and
+its log. Several runners may work on one file, on several machines too if their shared disk supports locks (NFS 4 does): logs and locks lie
+beside the run folders, in run_script/. On a disk without locks give each machine its own lines, by --lines or --filter.
 """
 
 import argparse
@@ -51,8 +51,8 @@ class Task:
     Attributes:
         program: the script that executes the line.
         folder: where the run lies, before a number is added for an existing folder.
-        folds: those that the line names: other lines and processes may work on others in the same folder; None: the line has the folder.
-        log, lock: the output of its processes, and what keeps other runners away.
+        folds: the folds that the line names; other lines and processes may work on others in the same folder. None: the whole folder.
+        log: file of the output of its processes. lock: keeps other runners away from the line.
         progress: how far the run has come, in words; set by `standing`.
     """
 
@@ -100,12 +100,12 @@ class Task:
         return FINISHED if finished else INTERRUPTED
 
     def outcome(self) -> tuple[str, str]:
-        """What became of the line when its process ended with status 0, in a word and in words."""
+        """(outcome, details in words) of the line when its process ended with status 0."""
         return FINISHED, "now"
 
 
 class SearchTask(Task):
-    """A line that searches: finished with as many trials as asked, their best parameters, and the reproductions of the best."""
+    """A line that searches: it is finished when all trials, the best parameters and the reproductions of the best are there."""
 
     TOLD_APART_BY, SAME_FOR_EVERY_SEED = "--group", "give --seeds one at a time"
 
@@ -118,7 +118,7 @@ class SearchTask(Task):
         return []  # several processes may work on one search
 
     def standing(self) -> str:
-        """As that of a run. Raises UserError where flags or ranges are not those of the search in the folder."""
+        """See `Task.standing`. Raises UserError where flags or ranges are not those of the search in the folder."""
         if not self.folder.is_dir() or not any(self.folder.iterdir()):
             return NEW
         settings.changes(self.plan)
@@ -126,7 +126,7 @@ class SearchTask(Task):
         return FINISHED if finished else INTERRUPTED
 
     def outcome(self) -> tuple[str, str]:
-        """As that of a run: a search ends well too where others still work on its last trials."""
+        """See `Task.outcome`. A search also ends with status 0 while other processes still work on its last trials."""
         standing = self.standing()
         return (FINISHED, "now") if standing == FINISHED else (RUNNING, f"{self.progress}: another process works on the rest")
 
@@ -209,7 +209,7 @@ def get_parser() -> argparse.ArgumentParser:
 
 
 def read_options(argv: list[str]) -> argparse.Namespace:
-    """Parse the command line. Raises UserError for what cannot be."""
+    """Parse the command line. Raises UserError for values that it cannot take."""
     place = argv.index("--") if "--" in argv else len(argv)
     parser = get_parser()
     parser.exits = False
@@ -235,7 +235,7 @@ def main(argv: list[str] | None = None) -> int:
         raise UserError(f"none of the {len(lines)} runs of {options.script} is chosen by --filter and --lines; --list shows them")
     tasks, refused = make_tasks(chosen)
     if options.list:
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # so that it may be cut by `head`
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` may close the pipe early
         print(listing(tasks))
         print("\n".join(f"{FAILED:18}line {line.number}: {reason}" for line, reason in refused), end="\n" if refused else "")
         return 1 if refused else 0
@@ -258,7 +258,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts this in the background has it ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background programs with SIGINT ignored
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with one_line_errors("Run_Script.py"):
         sys.exit(main())

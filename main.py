@@ -1,6 +1,6 @@
 """Train and evaluate one deep-metric-learning run: `python main.py --loss margin --batch_mining distance …`.
 
-This file holds only the order of things. Flags: parameters.py. Every method: the folder it is named after.
+This file holds only the order of the steps. Flags: parameters.py. Every method: the folder that is named after it.
 """
 
 import architectures
@@ -54,9 +54,9 @@ def train_epochs(run, loader, step, evaluated, to_evaluate, scheduler):
 
 
 def train(opt, began=lambda: None):
-    """Set up, train, evaluate, record. `began` is called once the run folder has taken the flags. Returns the finished `Run`."""
+    """Set up, train, evaluate, record. `began` is called once the run folder holds the flags. Returns the finished `Run`."""
     runtime = Runtime(opt).begin()
-    datasets.locate(opt)  # missing data are told before missing weights
+    datasets.locate(opt)  # missing data are reported before missing weights
     network = architectures.select(opt.arch, opt)
     splits = datasets.select(opt.dataset, opt, opt.source_path, **datasets.shape_for(network))
     opt.n_classes = splits["training"].n_classes  # the one option that the data decides
@@ -98,7 +98,7 @@ def evaluate_again(opt):
 
 
 def evaluate_ensemble(cross):
-    """The networks of all folds as one, on test. Returns {"test": {metric: value}}."""
+    """Evaluate the ensemble of all folds' networks on test. Returns {"test": {metric: value}}."""
     opt = ensemble.options(cross.opt)
     runtime, members = Runtime(opt).begin(), []
     for fold in cross.options(range(cross.n_folds)):  # one network in memory at a time
@@ -106,12 +106,12 @@ def evaluate_ensemble(cross):
         splits = datasets.select(opt.dataset, fold.but(label_level_train=0), opt.source_path, **datasets.shape_for(network))
         members.append(evaluation.embed_all(network, evaluation.loaders(splits, opt, runtime.ranks), opt, runtime)[ensemble.SPLIT])
     embedded = ensemble.join(members)
-    runtime.ranks.first(lambda: outputs.dump_asked(cross.meta.path, embedded, opt, epoch=-1))  # several networks' epochs
+    runtime.ranks.first(lambda: outputs.dump_asked(cross.meta.path, embedded, opt, epoch=-1))  # the networks may be of different epochs
     return evaluation.score(embedded, opt, runtime)
 
 
 def cross_validate(opt):
-    """Train each fold of `--split_scheme`, or measure it again, and what the folds give together. Returns the `CrossValidation`."""
+    """Train or evaluate each fold of `--split_scheme`, and write the results over the folds. Returns the `CrossValidation`."""
     cross = folds_of(opt, datasets.n_folds(opt))
     if opt.dry_run:
         return train(cross.options()[0])
@@ -132,7 +132,7 @@ def cross_validate(opt):
 
 
 def main(opt):
-    """What the flags ask for: a run or its evaluation, those of each fold, or one stage of a reproduction after the other; or splits."""
+    """Do what the flags ask for: train or evaluate a run or all folds, train the stages of a reproduction in turn, or make ooDML splits."""
     if opt.oodml_make:
         return oodml.make(opt)
     run = cross_validate if opt.is_cross_validation else evaluate_again if opt.job == "evaluate" else train

@@ -1,9 +1,11 @@
-"""The command line: the only parser of the program. options/composition.py puts files and saved runs beneath it, options/checks.py refuses what cannot work.
+"""The command line: the only parser of the program.
 
-Where a flag lives:
-  here                      what the run as a whole reads: schedule, optimiser, evaluation, records, resume
-  utilities/flags.py        what plug-ins of several folders read: --bs, --lr, --embed_dim, --loss, --batch_mining …
-  <folder>/_<helper>.py     what several plug-ins of one folder read: image sizes, weights of networks, storages of samplers
+options/composition.py adds files and saved runs, over which the command line wins; options/checks.py refuses flags that cannot work.
+
+Where a flag is declared:
+  here                      flags of the run as a whole: schedule, optimiser, evaluation, records, resume
+  utilities/flags.py        flags that plug-ins of several folders read: --bs, --lr, --embed_dim, --loss, --batch_mining …
+  <folder>/_<helper>.py     flags that several plug-ins of one folder read: image sizes, weights of networks, storages of samplers
   <folder>/<plug-in>.py     a plug-in's own, always --loss_<name>_…, --miner_<name>_…, --data_…, --arch_…, --dataset_…
 All end up in one flat namespace, `opt`; docs/flags.md lists them. A default of None is derived in `read`; the help says from what.
 """
@@ -48,7 +50,7 @@ class _Help(argparse.HelpFormatter):
 
 
 class _Parser(OneLineParser):
-    """Names the nearest flag that exists of an unknown one."""
+    """A parser that names the nearest existing flag for an unknown one."""
 
     def parse_args(self, args=None, namespace=None):
         namespace, rest = self.parse_known_args(args, namespace)
@@ -94,7 +96,7 @@ def basic_training_parameters(parser) -> None:
 
 
 def step_parameters(parser) -> None:
-    """How a step is made: chunks, warm-up, averages, what the machine does otherwise than plain float32."""
+    """The training step: chunks, warm-up, averages, and how the machine computes it."""
     group = roles.group(parser, "steps", roles.METHOD)
     group.add_argument("--chunk_size", type=whole(0, 10**6), default=0, metavar="C",
         help="images that go through the network at once: memory grows with C, not with --bs, and each step equals that of the whole batch, but "
@@ -158,7 +160,7 @@ def evaluation_parameters(parser) -> None:
 
 
 def _beside_the_values(group) -> None:
-    """Files beside the values, and jobs without training."""
+    """Files that an evaluation writes beside its values, and jobs without training."""
     group.add_argument("--eval_size_of_tsne", type=whole(0), default=0, metavar="N",
         help="draw a t-SNE of N images of each split beside the other pictures; 0: none").role = roles.RECORDS
     group.add_argument("--dump_embeddings", action="store_true",
@@ -220,7 +222,7 @@ def logging_parameters(parser) -> None:
 
 
 def run_parameters(parser) -> None:
-    """Configuration files, resume, and what ends before training."""
+    """Configuration files, resume, and flags that end the program before training."""
     group = roles.group(parser, "configuration and resume", roles.CONTROL)
     group.add_argument("--config", nargs="+", default=[], metavar="FILE",
         help="YAML files of `flag: value`, later ones win, the command line wins over all; a bare name is looked up in configs/")
@@ -289,7 +291,7 @@ def listing(kind: str) -> list[tuple[str, str]]:
 
 
 def answer(opt) -> str | None:
-    """What --list or --print_config asks for, as text; None where the flags ask for a run."""
+    """The text that --list or --print_config asks for; None where the flags ask for a run."""
     if opt.list is not None:
         rows = listing(opt.list)
         width = max(len(name) for name, _ in rows)

@@ -1,6 +1,6 @@
 """Evaluation: embed a split once, then compute every metric of every embedding type on it.
 
-What is compared with what: spaces.py. Pictures: pictures.py, charts.py. What is kept of the best epoch, and `--evaluate`: outputs.py.
+Queries and references: spaces.py. Pictures: pictures.py, charts.py. Files of the best epoch, and `--evaluate`: outputs.py.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ MAIN_EVALTYPE = "discriminative"  # the name of a network's one embedding
 
 
 class Embedded(NamedTuple):
-    """A split after the network: `features` evaltype -> `(N, D)` float32 array, `labels` `(N,)`, images in the data set's order."""
+    """An embedded split: `features` evaltype -> `(N, D)` float32 array, `labels` `(N,)`, images in the data set's order."""
 
     features: dict
     labels: np.ndarray
@@ -36,9 +36,10 @@ class Embedded(NamedTuple):
 
 
 def loaders(splits: dict, opt, ranks=None) -> dict:
-    """Loader of each split to embed, of what `datasets.select` gives: those of `--splits_to_eval`, and training where it is the reference.
+    """Loaders of the splits to embed: those of `--splits_to_eval`, and training where it is the reference.
 
-    `ranks`: of several processes, of which each embeds a part. Raises UserError where a split is not there, or lacks what the flags compare by.
+    `splits`: as `datasets.select` gives them. `ranks`: the processes, each of which embeds a part. Raises UserError where a split does not
+    exist, or lacks the names or roles that the flags compare by.
     """
     there = {"train": splits["evaluation"], "val": splits["validation"], "test": splits["testing"]}
     missing = [split for split in opt.splits_to_eval if there[split] is None]
@@ -51,7 +52,7 @@ def loaders(splits: dict, opt, ranks=None) -> dict:
 
 
 def check(model, loaders: dict, opt, runtime) -> None:
-    """Raise UserError, before anything is trained or measured, where network, data and the flags of the evaluation do not fit."""
+    """Raise UserError, before anything is trained or measured, where network, data and evaluation flags do not fit each other."""
     if not loaders:
         return
     there = _datasets(loaders)
@@ -101,7 +102,7 @@ def say_few_samples(name: str, metric_names: list[str], size: int, width: int) -
 
 
 def _outputs(embeddings, activations: dict, bare: bool) -> dict:
-    """Name -> `(B, D)` of what a network gave: its embeddings, or where `bare` its backbone's features. Raises UserError without those."""
+    """Name -> `(B, D)` of a network's output: its embeddings, or if `bare` its backbone's features. Raises UserError without those."""
     if not bare:
         return embeddings if isinstance(embeddings, dict) else {MAIN_EVALTYPE: embeddings}
     if spaces.BARE not in activations:
@@ -110,10 +111,10 @@ def _outputs(embeddings, activations: dict, bare: bool) -> dict:
 
 
 def embed(model: torch.nn.Module, loader, runtime, title: str = "", bare: bool = False, normalize: bool = True) -> Embedded:
-    """Embed all images of `loader`, in its order, into preallocated arrays; of several processes each its part, and all have all.
+    """Embed all images of `loader`, in its order, into preallocated arrays. Several processes embed a part each; all get all rows.
 
-    `title`: what the progress bar says. `bare`: the backbone's pooled features instead of the embedding. Without `normalize` the embedding
-    keeps the length that it has before the network brings it to 1. Raises UserError where the network has no such output.
+    `title`: of the progress bar. `bare`: the backbone's pooled features instead of the embedding. Without `normalize` the network does not
+    bring embeddings to unit length. Raises UserError where the network has no such output.
     """
     began = time.monotonic()
     was_training = model.training
@@ -167,18 +168,18 @@ def _unnormalised(model: torch.nn.Module):
 
 
 def _device(opt, runtime) -> torch.device:
-    """Where metrics are computed."""
+    """The device on which metrics are computed."""
     if opt.evaluate_on_gpu and runtime.device.type != "cuda":
         runtime.say_once("--evaluate_on_gpu: there is no CUDA device, the CPU searches and clusters")
     return runtime.device if opt.evaluate_on_gpu else torch.device("cpu")
 
 
 def score(embedded: dict, opt, runtime) -> dict:
-    """Every `--evaluation_metrics` of every `--evaltypes` of split -> Embedded, against `--eval_reference_set`, by `--tester`.
+    """All `--evaluation_metrics` of all `--evaltypes` of `embedded`, split -> Embedded, against `--eval_reference_set`, by `--tester`.
 
-    Returns split -> {metric: value}, names as in metrics.csv. With `--tester same_parent_label` the mean over the super-classes in which a
-    metric is defined: the others, such as those without a class of two for `map_r`, are left out; NaN where it is in none.
-    Of several processes each searches and clusters its part of the queries; all have the first one's values, which are those of one process.
+    Returns split -> {metric: value}, names as in metrics.csv. With `--tester same_parent_label` a value is the mean over the super-classes
+    in which the metric is defined (`map_r` needs a class of two images), NaN where there is none. Of several processes each searches and
+    clusters for its part of the queries; all return the first one's values, which are those of one process.
     """
     return runtime.ranks.share(_score(embedded, opt, runtime))
 
@@ -203,7 +204,7 @@ def _score(embedded: dict, opt, runtime) -> dict:
 
 
 def over_draws(draws, names: list[str], about: dict) -> dict:
-    """Metric -> value: the mean over `draws`, each a list of spaces, for metrics that search; of the first draw for the others."""
+    """Metric -> value. `draws`: lists of spaces. Metrics that search are means over all draws; the others are those of the first."""
     found, searching = [], [name for name in names if metrics.searches(name)]
     for parts in draws:
         values = [part.compute(searching if found else names, **about) for part in parts]
@@ -214,7 +215,7 @@ def over_draws(draws, names: list[str], about: dict) -> dict:
 
 
 def _further_draws(embedded: dict, split: str, evaltype: str, opt):
-    """The spaces of each draw but the first, where the gallery of the split, or of what it searches in, is drawn at random."""
+    """Yield the spaces of each draw but the first, where the gallery of the split, or of a split that it searches, is drawn at random."""
     concerned = {split, *spaces.sources_of(split, spaces.scored(embedded, opt), opt)}
     draws = {name: galleries.draws(embedded[name].dataset) for name in embedded if name in concerned}
     for number in range(1, max(map(len, draws.values()))):
@@ -234,7 +235,7 @@ def what_stays(metric_names: list[str], opt) -> list[str]:
 
 
 def _mean(values: list):
-    """Mean over super-classes, NaN left out; of arrays too, where a shorter one (a spectrum of few samples) goes on with zeros."""
+    """Mean over super-classes, NaN left out; of arrays too, where a shorter one (a spectrum of few samples) is padded with zeros."""
     if len(values) == 1:
         return values[0]
     if not np.ndim(values[0]):

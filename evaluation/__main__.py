@@ -1,18 +1,18 @@
-"""Measure embeddings from a file, of whatever program: `python -m evaluation FILE.npz --evaluation_metrics e_recall@1 map_r nmi`.
+"""Measure embeddings from a file of any program: `python -m evaluation FILE.npz --evaluation_metrics e_recall@1 map_r nmi`.
 
-The file holds `features` `(N, D)` and `labels` `(N,)`; with `reference_features` `(M, D)` and `reference_labels` `(M,)` the former are
-queries that search in the latter, where `exclude` `(N,)` may say which sample of the reference a query itself is (-1: none).
-`is_query` and `is_gallery` `(N,)` say instead which rows search in which, `sequence` `(N,)` which never find each other, `role_draws`
-`(D, N)` which are the gallery in each of D draws, over which what searches is the mean; the other rows ask. `groups` or `super_names`
-`(N,)`: super-classes, for metrics that compare these.
+The file holds `features` `(N, D)` and `labels` `(N,)`. With `reference_features` `(M, D)` and `reference_labels` `(M,)`, the features are
+queries that search the reference; `exclude` `(N,)` may give the row of the reference that is the query itself (-1: none). Instead of a
+reference, `is_query` and `is_gallery` `(N,)` may mark the rows that search and those that are searched. Rows of one `sequence` `(N,)` never
+find each other. `role_draws` `(D, N)` marks the gallery in each of D draws, whose other rows are the queries: metrics that search are means
+over the draws. `groups` or `super_names` `(N,)`: super-classes, for metrics that compare these.
 
-`python -m evaluation QUERIES.npz --gallery GALLERY.npz`: the queries of one file in the gallery of another. Both may be dumped by
-`--dump_embeddings`; a query does not find the image of its own path. Where both name their classes, they go by these.
+`python -m evaluation QUERIES.npz --gallery GALLERY.npz`: the queries of one file search the gallery of another. Both may be dumped by
+`--dump_embeddings`; a query does not find the image of its own path. Where both files name their classes, the names are compared.
 
-`python -m evaluation FEATURES.npy --labels LABELS.npy [--gallery GALLERY.npy --gallery_labels LABELS.npy]`: features `(N, D)` of an .npy file stay
-in it, a memory map of which one block at a time is read, and may be larger than memory.
+`python -m evaluation FEATURES.npy --labels LABELS.npy [--gallery GALLERY.npy --gallery_labels LABELS.npy]`: features `(N, D)` of an .npy
+file are memory-mapped and read one block at a time, so that they may be larger than memory.
 
-`torchrun --nproc_per_node N -m evaluation …` measures each of these with N processes, which search and cluster a part of the queries each.
+`torchrun --nproc_per_node N -m evaluation …` does any of these with N processes, each for a part of the queries.
 
 `python -m evaluation RUN --outliers` lists the training images of a run with --loss subcenter_arcface that lie far from their class.
 """
@@ -92,7 +92,7 @@ def opened(path: str, optional: tuple[str, ...]) -> tuple[dict, list[str]] | np.
 
 
 def read(path: str, optional: tuple[str, ...] = OF_REFERENCE + ROLES, labels: str | None = None, flag: str = "--labels") -> dict:
-    """The arrays of the file, by name. Raises UserError where it is none, or lacks what it must hold.
+    """The arrays of the file, by name. Raises UserError where it cannot be read, or lacks a required array.
 
     Args:
         labels: the file of the labels of an .npy file, which `flag` names.
@@ -117,7 +117,7 @@ def read(path: str, optional: tuple[str, ...] = OF_REFERENCE + ROLES, labels: st
 
 
 def read_queries(path: str, has_gallery: bool, with_names: bool = False, **labels: str | None) -> dict:
-    """See `read`, for `labels` too. Raises UserError also where an array needs a reference that is not there."""
+    """See `read`, also for `labels`. Raises UserError also where an array needs a reference and there is none."""
     arrays = read(path, (*OF_REFERENCE, *ROLES, *GROUPS, "flags", *NAMES * (has_gallery or with_names)), **labels)
     extra = next((name for name in arrays if name in OF_REFERENCE and not (has_gallery and name == "exclude")), None)
     if "reference_features" not in arrays and extra is not None:
@@ -139,7 +139,7 @@ def list_outliers(flags) -> list[outliers.Outlier]:
 
 
 def written_flags(arrays: dict) -> dict:
-    """The flags of the evaluation that wrote the file; none where it says nothing of them."""
+    """The flags of the evaluation that wrote the file; empty where the file does not hold them."""
     try:
         written = json.loads(str(arrays.get("flags", "{}")))
     except ValueError:
@@ -148,7 +148,7 @@ def written_flags(arrays: dict) -> dict:
 
 
 def take_ball(flags, arrays: dict) -> None:
-    """Under `--eval_space hyperbolic` give the flags of the ball that were not given the values with which the embeddings were written, if any."""
+    """Under `--eval_space hyperbolic`, set the unset flags of the ball to the values with which the embeddings were written, if known."""
     written = written_flags(arrays)
     for name in ("eval_space_c", "eval_space_clip_r") if flags.eval_space != "euclidean" else ():
         if getattr(flags, name) is None and isinstance(written.get(name), int | float):

@@ -11,11 +11,11 @@ from runs.plots import SPLIT_COLOURS
 
 TITLE_SIZE = 11  # points
 LEGEND_SIZE, LEGEND_WIDTH = 9, 160  # points: of the names beside a t-SNE
-ZERO = 1e-6  # of the largest singular value: what is smaller cannot be told from 0 in float32
+ZERO = 1e-6  # times the largest singular value: smaller ones cannot be told from 0 in float32
 SEPARATORS = " _-./"  # between the words of a name
 SAME, DIFFERENT = "#2a9d3a", "#d03030"
-SPECTRUM_ROWS, SPECTRUM_WORK = 8000, 4e9  # the most rows of a spectrum, and of rows times D squared
-PAIRS, BINS = 20_000, 80  # the most of each kind in the histograms, and their bars; fewer where few pairs differ
+SPECTRUM_ROWS, SPECTRUM_WORK = 8000, 4e9  # limits of a spectrum: rows, and rows times D squared
+PAIRS, BINS = 20_000, 80  # of histograms: most pairs of each kind, and most bars; fewer bars where few distances differ
 # Classes, or super-classes, in colour in a t-SNE; the others are grey.
 PALETTE = (
     "#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#17becf", "#bcbd22", "#000000", "#1b3a8f", "#ff9da7",
@@ -31,7 +31,7 @@ def text_width(text: str, size: float) -> float:
 
 
 def printable(text) -> str:
-    """`text` on one line: what cannot be printed is a space."""
+    """`text` on one line; unprintable characters become spaces."""
     return "".join(letter if letter.isprintable() else " " for letter in str(text))
 
 
@@ -58,7 +58,7 @@ def shortened(names, size: float, width: float) -> dict[str, str]:
 
 
 def spectra(path: Path, features: dict, seed: int, title: str) -> Path:
-    """Singular values of each split's embeddings, made to sum to 1, on a logarithmic scale; zeros are counted. Returns `path`.
+    """Plot the singular values of each split's embeddings, scaled to sum to 1, on a log scale; zeros are only counted. Returns `path`.
 
     Args:
         features: split -> `(N, D)`.
@@ -83,7 +83,7 @@ def spectra(path: Path, features: dict, seed: int, title: str) -> Path:
 
 
 def spectrum(features: np.ndarray, seed: int) -> np.ndarray:
-    """The metric `rho_spectrum@0` of `features` `(N, D)`: singular values that sum to 1, descending; of a sample of many rows."""
+    """The metric `rho_spectrum@0` of `features` `(N, D)`: singular values that sum to 1, descending; many rows are sampled."""
     most = max(min(SPECTRUM_ROWS, int(SPECTRUM_WORK / features.shape[1] ** 2)), features.shape[1])
     if len(features) > most:
         features = features[np.sort(np.random.default_rng(seed).choice(len(features), size=most, replace=False))]
@@ -98,12 +98,12 @@ def distances_of(features: np.ndarray, others: np.ndarray, ball=None) -> np.ndar
 
 
 def distances(path: Path, features: dict, labels: dict, parents: dict, seed: int, title: str, ball=None) -> Path:
-    """Histograms of the distances of pairs of one class and of two, one panel a split. Returns `path`.
+    """Histograms of the distances of same-class and of different-class pairs, one panel a split. Returns `path`.
 
     Args:
         features: split -> `(N, D)`. labels: split -> `(N,)`.
         parents: split -> super-classes `(N,)`, inside which pairs are taken; None: anywhere.
-        ball: whose distances are drawn, see `distances_of`.
+        ball: gives the distances, see `distances_of`.
     """
     from matplotlib.figure import Figure
 
@@ -129,9 +129,9 @@ def distances(path: Path, features: dict, labels: dict, parents: dict, seed: int
 
 
 def sample_pairs(labels: np.ndarray, seed: int, parents: np.ndarray | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Up to `PAIRS` random pairs of one class, all equally likely, and of two classes; `[(a, b), (a, b)]` indices.
+    """Up to `PAIRS` random same-class pairs, all equally likely, and up to `PAIRS` of different classes; `[(a, b), (a, b)]` indices.
 
-    With `parents` `(N,)` the two classes belong to one super-class.
+    With `parents` `(N,)` the different classes belong to one super-class.
     """
     generator = np.random.default_rng(seed)
     same = same_pairs(labels, PAIRS, generator)
@@ -141,7 +141,7 @@ def sample_pairs(labels: np.ndarray, seed: int, parents: np.ndarray | None = Non
 
 
 def same_pairs(labels: np.ndarray, count: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """`count` random pairs of one class, all equally likely, as indices `(count,)` of their two ends; none where no class has two."""
+    """`count` random same-class pairs, all equally likely, as indices `(count,)` of their two images; none where no class has two."""
     order = np.argsort(labels, kind="stable")  # class after class
     sizes = np.unique(labels, return_counts=True)[1]
     starts, others = np.repeat(np.cumsum(sizes) - sizes, sizes), np.repeat(sizes, sizes) - 1
@@ -155,13 +155,13 @@ def same_pairs(labels: np.ndarray, count: int, generator: np.random.Generator) -
 def tsne(
     path: Path, features: np.ndarray, labels: np.ndarray, size: int, seed: int, title: str, names=None, parents=None, ball=None
 ) -> bool:
-    """t-SNE of whole classes drawn at random, about `size` samples in all. Returns whether there were enough to draw.
+    """t-SNE of whole classes drawn at random, about `size` samples in all. Returns whether there were enough samples.
 
     Args:
         features: `(N, D)`. labels: `(N,)`.
         names: label -> name of the class.
-        parents: `(N,)` names of super-classes, which then have the colours; None: classes have them.
-        ball: whose distances it is of; None: Euclidean ones.
+        parents: `(N,)` names of super-classes, which are then coloured; None: classes are.
+        ball: gives the distances; None: Euclidean ones.
     """
     from matplotlib.figure import Figure
     from sklearn.manifold import TSNE
@@ -170,7 +170,7 @@ def tsne(
     if len(chosen) < 4:
         return False
     perplexity = min(30.0, (len(chosen) - 1) / 3)
-    # Not from the principal components: where all embeddings are equal they are NaN, on which scikit-learn's tree crashes.
+    # Not initialised by principal components: where all embeddings are equal these are NaN, on which scikit-learn's tree crashes.
     rows, metric = features[chosen], "euclidean"
     if ball is not None:
         points = torch.from_numpy(rows.astype(np.float64))

@@ -1,4 +1,4 @@
-"""The networks of all folds as one: their embeddings of the test images, each at unit length, side by side (arXiv 2003.08505)."""
+"""The ensemble of all folds' networks: their embeddings of the test images, at unit length, concatenated (arXiv 2003.08505)."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""--feature_cache: a backbone that rests sees each image once a run; afterwards its pooled features stand in the image's place."""
+"""--feature_cache: a frozen backbone embeds each image once a run; afterwards its pooled features replace the image."""
 
 import torch
 
@@ -27,7 +27,7 @@ def check(trainer: torch.nn.Module, opt, runtime) -> None:
 
 
 def fill(splits: dict, network: torch.nn.Module, opt, runtime) -> None:
-    """Give the data sets that are trained on, and those of `--splits_to_eval`, their features; the network has its weights by now.
+    """Set the features of the training data and of `--splits_to_eval`. The network must have its weights already.
 
     Args:
         splits: what `datasets.select` gives. Under `--augmentation none` the training images are those of evaluation.

@@ -19,7 +19,7 @@ GROUPS = ("groups", "super_names")  # super-classes: the first of them that the 
 
 
 class Embeddings(NamedTuple):
-    """A file's arrays, their place, and the roles of their rows."""
+    """A file's path, its arrays, and the roles of its rows."""
 
     path: str
     arrays: dict
@@ -27,22 +27,22 @@ class Embeddings(NamedTuple):
 
     @property
     def names(self) -> np.ndarray | None:
-        """`(N,)` of the classes; None where the file has numbers alone."""
+        """`(N,)` class name of each row; None where the file has only numbers."""
         labels = self.arrays["labels"]
         return self.arrays.get("class_names", labels if labels.dtype.kind == "U" else None)
 
 
 def _whole(arrays: dict) -> Space:
-    """All rows of a file in themselves."""
+    """The space in which all rows of a file search each other."""
     groups = next((arrays[name] for name in GROUPS if name in arrays), None)
     return Space(arrays["features"], arrays["labels"], query_sequences=arrays.get("sequence"), groups=groups)
 
 
 def space(path: str, arrays: dict, gallery_path: str | None = None, gallery: dict | None = None) -> tuple[Space, str, np.ndarray | None]:
-    """The space that is measured, a line on who searches where, and the rows of the file that are the queries; None: all.
+    """The space to measure, a line on its queries and reference, and the rows of the file that are the queries; None: all.
 
     Args:
-        arrays: name -> array, of a file with `features` and `labels`. gallery: those of the file in which its queries search.
+        arrays: name -> array, of a file with `features` and `labels`. gallery: the arrays of the file that its queries search.
 
     Raises UserError for arrays that do not fit each other.
     """
@@ -67,7 +67,7 @@ def draws(path: str, arrays: dict):
 
 
 def _checked(path: str, arrays: dict) -> Embeddings:
-    """A file's arrays once they fit each other."""
+    """A file's arrays as `Embeddings`. Raises UserError where they do not fit each other."""
     try:
         size = metrics.EmbeddingSpace(arrays["features"], arrays["labels"], query_sequences=arrays.get("sequence")).size
     except UserError as error:
@@ -102,7 +102,7 @@ def _of_role(file: Embeddings, role: str) -> np.ndarray:
 
 
 def in_itself(file: Embeddings) -> tuple[Space, str, np.ndarray]:
-    """The queries of a file in its gallery."""
+    """The queries of a file search its own gallery; returns as `space` does."""
     rows, kept = _of_role(file, "queries"), _of_role(file, "gallery")
     found, pool = _whole(file.arrays), file.roles.pool
     if pool is not None:
@@ -111,7 +111,7 @@ def in_itself(file: Embeddings) -> tuple[Space, str, np.ndarray]:
 
 
 def _in_another(queries: Embeddings, gallery: Embeddings) -> tuple[Space, str, np.ndarray]:
-    """The queries of a file in the gallery of another; class-wise numbers are of both, an image that is in both counted once."""
+    """The queries of a file search the gallery of another. Class-wise numbers are of both; an image that is in both counts once."""
     for file in (queries, gallery):
         if "reference_features" in file.arrays:
             raise UserError(f"{file.path}: it has reference_features, and --gallery names another reference: leave out one of them")
@@ -140,7 +140,7 @@ def _in_another(queries: Embeddings, gallery: Embeddings) -> tuple[Space, str, n
 
 
 def _joined(*parts: tuple[np.ndarray, np.ndarray]) -> np.ndarray | metrics.Stacked:
-    """The given rows of several arrays, one after the other; where one of them is in a file, they stay there."""
+    """The given rows of several arrays, concatenated; where an array is memory-mapped, without reading them."""
     if not any(metrics.is_mapped(features) for features, _ in parts):
         return np.concatenate([features[rows] for features, rows in parts])
     return metrics.Stacked(*((features, None if len(rows) == len(features) else rows) for features, rows in parts))
@@ -171,7 +171,7 @@ def _own(queries: Embeddings, gallery: Embeddings) -> np.ndarray:
 
 
 def _described(found: Space, roles: galleries.Roles | None) -> str:
-    """In words who searches where; `roles` of the one file, where there is one."""
+    """A line on the queries and the reference. `roles`: of the file, where one file holds both."""
     lone = int((found.findable()[0] == 0).sum())
     if roles is not None:
         return galleries.described(roles, len(found.gallery()[1]), "its gallery", lone)

@@ -1,7 +1,7 @@
 """Roles of a split's images: which are queries, which are its gallery, and which never find each other (sequences).
 
-A data set says so by `is_query` and `is_gallery`, bool `(N,)`, and `sequences`, whole numbers `(N,)` with -1 for none; where it does
-not, every image is both, of no sequence. `sequence_names`, number -> name, makes a sequence known across splits.
+A data set gives them as `is_query` and `is_gallery`, bool `(N,)`, and `sequences`, whole numbers `(N,)` with -1 for none. Where it does
+not, every image is query and gallery, of no sequence. `sequence_names`, number -> name, identifies a sequence across splits.
 """
 
 import copy
@@ -20,9 +20,9 @@ class Images(NamedTuple):
 
 
 class Roles(NamedTuple):
-    """Rows of a split: `queries`, `gallery`, and `either`, ascending; each None where it is all of them. `sequences` `(N,)` or None.
+    """Rows of a split, ascending: `queries`, `gallery`, and `either` of the two; None where that is all. `sequences` `(N,)` or None.
 
-    `names`: of the sequences, number -> name, or None. `draws`: galleries that are drawn, of which these are the roles of the first.
+    `names`: of the sequences, number -> name, or None. `draws`: number of drawn galleries; the roles are those of the first.
     """
 
     size: int
@@ -35,7 +35,7 @@ class Roles(NamedTuple):
 
     @property
     def differ(self) -> bool:
-        """Whether any image is not both."""
+        """Whether any image is not both query and gallery."""
         return self.queries is not None or self.gallery is not None
 
     @property
@@ -112,7 +112,7 @@ def taken(values, rows: np.ndarray | None):
 
 
 def places_in(kept: np.ndarray, size: int) -> np.ndarray:
-    """`(size + 1,)` where in `kept` each of `size` rows stands, -1 for none; the last place is for queries without a row, of index -1."""
+    """`(size + 1,)`: the position in `kept` of each of `size` rows, -1 for none. The extra last entry, -1, is for queries of index -1."""
     places = np.full(size + 1, -1)
     places[kept] = np.arange(len(kept))
     return places
@@ -149,7 +149,7 @@ def told(queries: int, searched: int, where: str, both: int, pool: int | None, s
 
 
 def dumped(roles: Roles) -> dict[str, np.ndarray]:
-    """What an .npz file of the embeddings says of roles, name -> `(N,)`: nothing where every image is both and of no sequence."""
+    """The roles as arrays for an .npz file of embeddings, name -> `(N,)`; empty where every image is both and of no sequence."""
     found = {}
     if roles.differ:
         rows = np.arange(roles.size)

@@ -16,9 +16,10 @@ from utilities.runtime import Runtime, random_states, set_random_states
 
 
 def recorded(splits: dict, loaders: dict, network, opt, runtime) -> dict:
-    """What environment.yaml says of the data; of a new run of `--split_scheme oodml` also how hard its split is for the untrained network.
+    """The data as environment.yaml describes them; for a new run of `--split_scheme oodml` also how hard its split is: its FID.
 
-    `fid` is that of the class means, as the authors' code has it and the published files; `fid_images` that of all images.
+    Both are of the untrained network's features: `fid` of the class means, as in the authors' code and the published files, `fid_images` of
+    all images.
     """
     data = outputs.about_data(splits, loaders, opt)
     if opt.split_scheme != _oodml.SCHEME or (opt.resume is not None and (run_folder(opt) / "environment.yaml").exists()):
@@ -40,7 +41,7 @@ def recorded(splits: dict, loaders: dict, network, opt, runtime) -> dict:
 
 
 def _pooled(splits: dict, network, opt, runtime) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """The backbone's pooled features `(N, F)` and the labels `(N,)` of all that trains or validates, and of test."""
+    """The backbone's pooled features `(N, F)` and the labels `(N,)` of training and validation together, and of test."""
     found = {}
     for split in ("evaluation", "validation", "testing"):
         if splits[split] is not None:

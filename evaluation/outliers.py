@@ -28,7 +28,7 @@ class Outlier(NamedTuple):
 
 
 def place(path: str) -> tuple[Path, Path]:
-    """(run folder, its file of embeddings) of either of them. Raises UserError where there is no such file, or it is of other images."""
+    """(run folder, its file of embeddings), from the path of either. Raises UserError where the file is missing, or of other images."""
     given = Path(path)
     file = given if given.suffix == ".npz" else given / EMBEDDINGS
     folder = next((parent for parent in file.parents if (parent / "parameters.yaml").exists()), file.parent)
@@ -41,7 +41,7 @@ def place(path: str) -> tuple[Path, Path]:
 
 
 def criterion(folder: Path) -> torch.nn.Module:
-    """The criterion of the checkpoint that the embeddings are of. Raises UserError where it has no several centres a class."""
+    """The criterion of the checkpoint that made the embeddings. Raises UserError where it does not have several centres a class."""
     run = RunFolder(folder)
     flags = Namespace(**run.flags)
     if not hasattr(criteria.REGISTRY.module(flags.loss).Criterion, METHOD):
@@ -51,7 +51,7 @@ def criterion(folder: Path) -> torch.nn.Module:
     state = checkpoint.read(path).get("criterion")
     try:
         rows, embed_dim = state["proxies"].shape
-        built = criteria.select(flags.loss, flags, n_classes=1, embed_dim=embed_dim)  # of one class: how many centres it has
+        built = criteria.select(flags.loss, flags, n_classes=1, embed_dim=embed_dim)  # one class, to learn its number of centres
         built = criteria.select(flags.loss, flags, n_classes=rows // built.per_class, embed_dim=embed_dim)
         built.load_state_dict(state)
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
@@ -60,14 +60,14 @@ def criterion(folder: Path) -> torch.nn.Module:
 
 
 def find(path: str, read, threshold: float) -> tuple[list[Outlier], int]:
-    """The outliers of a run, the farthest first, and of how many training images.
+    """The outliers of a run, the farthest first, and the number of training images.
 
     Args:
         path: the run folder, or a file of its training images' embeddings.
         read: path of the file -> its arrays by name.
-        threshold: degrees beyond which an image is one.
+        threshold: degrees beyond which an image is an outlier.
 
-    Raises UserError where the run has no such centres, or the embeddings are not those that its centres were trained beside.
+    Raises UserError where the run has no such centres, or the embeddings do not fit them.
     """
     folder, file = place(path)
     built, arrays = criterion(folder), read(str(file))

@@ -1,4 +1,4 @@
-"""What is kept of an evaluation: pictures and embeddings of the best epoch, and a finished run measured again (`--evaluate`)."""
+"""The files of an evaluation: pictures and embeddings of the best epoch, and a finished run measured again (`--evaluate`)."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ TITLE_WIDTH = 180  # points that a group's name may take in a title
 
 
 def on_test(run, splits: dict, runtime) -> dict:
-    """What the selected epoch's checkpoint of a run gives on test, and its queries' results. Returns {"test": {metric: value}}."""
+    """Evaluate the selected epoch's checkpoint on test, and write its queries' results if asked. Returns {"test": {metric: value}}."""
     opt = run.opt.but(splits_to_eval=["test"])
     network = runtime.place(RunFolder(run.folder).network(evaltypes=opt.evaltypes))
     loaders = evaluation.loaders(splits, opt, runtime.ranks)
@@ -31,7 +31,7 @@ def on_test(run, splits: dict, runtime) -> dict:
 
 
 def of_best_epoch(run, embedded: dict) -> None:
-    """Draw the pictures of the epoch just evaluated, unless `--no_records`, and write the files that are asked for."""
+    """Draw the pictures of the epoch just evaluated, unless `--no_records`, and write the files that the flags ask for."""
     if not run.opt.no_records:
         for path in pictures.draw(run.folder, embedded, run.selection.split, run.opt, _title(run.opt.group, run.epoch)):
             run.add_picture(path)
@@ -39,7 +39,7 @@ def of_best_epoch(run, embedded: dict) -> None:
 
 
 def of_untrained(run, epoch: int, scores: dict, embedded: dict) -> dict:
-    """Write the files that are asked for of the untrained network (epoch 0) where nothing is trained: the scores."""
+    """Where nothing is trained, write the files that the flags ask for, of the untrained network (epoch 0). Returns `scores`."""
     if run.writes and run.opt.n_epochs == 0 and epoch == 0:
         print("".join(f"written  {path}\n" for path in dump_asked(run.folder, embedded, run.opt, epoch)), end="")
     return scores
@@ -57,8 +57,8 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
     `python -m evaluation` reads such a file. It holds `features` `(N, D)` float32 as they were measured, after --eval_pca, `labels` `(N,)`,
     `flags`, the JSON of the evaluation's flags, and where the data set has them `paths`, `class_names`, `super_names`, `is_query`,
     `is_gallery`, `sequence` `(N,)` and `role_draws` `(D, N)` (not with --eval_pca, which differs from draw to draw). Under `--eval_space
-    hyperbolic` features are the tangent vectors, `points` `(N, D)` float32 those of the Poincare ball, which the flags name.
-    `instead`: the folder of a file whose name `folder` has already.
+    hyperbolic` features are the tangent vectors, and `points` `(N, D)` float32 are their points of the Poincare ball, which the flags name.
+    `instead`: the folder for a file whose name is taken in `folder`.
     """
     ball, measured = metrics.ball(opt), opt.measured()
     if ball is not None:
@@ -84,7 +84,7 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
 def again(model, loaders: dict, opt, runtime) -> dict:
     """Measure the best network of a finished run, print the table, and write `evaluation_<checkpoint>.json` and pictures beside the records.
 
-    Nothing that the training wrote is touched. Other flags, and other data, get another number, the same flags the same file.
+    Nothing that the training wrote is touched. The same flags and data write the same file again; others get a new number.
     Embeddings go beside the pictures of that number where the run has some already, or where they are of other data.
     Returns split -> {metric: value}.
     """
@@ -111,12 +111,12 @@ def again(model, loaders: dict, opt, runtime) -> dict:
 
 
 def _title(group: str, epoch: int) -> str:
-    """What the pictures are of, short enough to stand above them."""
+    """The title of the pictures, short enough to fit."""
     return f"{charts.fitted(group, charts.TITLE_SIZE, TITLE_WIDTH)}, epoch {epoch}"
 
 
 def _data(loaders: dict, opt) -> dict:
-    """What the data are that were measured: their name, where they lie, the fingerprint of their files, counts of each split."""
+    """The data that were measured: name, folder, fingerprint of the files, counts of each split."""
     there = {split: evaluation.without_seeds(loader.dataset) for split, loader in loaders.items()}
     one = next(iter(there.values()))
     return {
@@ -130,7 +130,7 @@ def _data(loaders: dict, opt) -> dict:
 
 
 def about_data(splits: dict, loaders: dict, opt) -> dict:
-    """`datasets.record`, and under `roles` who searches where in the splits that are measured, where they have queries and a gallery."""
+    """`datasets.record`, and under `roles` a line on each measured split that has queries and a gallery."""
     return {**datasets.record(splits), **_roles(loaders, opt)}
 
 
@@ -140,7 +140,7 @@ def _roles(loaders: dict, opt) -> dict:
 
 
 def table(scores: dict, column: str = "value") -> str:
-    """Text table of split -> {metric: value}; of an array its length is told."""
+    """Text table of split -> {metric: value}; of an array, its length alone."""
     numbers = {split: {name: value for name, value in values.items() if not np.ndim(value)} for split, values in scores.items()}
     arrays = ((split, name, value) for split, values in scores.items() for name, value in values.items() if np.ndim(value))
     lengths = [f"{split}  {name}: {len(value)} values" for split, name, value in arrays]

@@ -1,9 +1,10 @@
 """Near-duplicates between training and test images, and the metrics without them: `python -m evaluation.overlap RUN_OR_DATA ...`.
 
-RUN is a run folder: its data, its network; the metrics are those of its embedding. DATA is the folder of a data set (--dataset, by default one
-folder a class), measured by the features of --arch. Images are alike by the cosine of the backbone's features, less the training images' mean:
-unrelated ones then lie around 0 whatever the network, resized or re-encoded copies near 1. The metrics are of test images that search among
-test images (queries in their gallery), by classes, in all dimensions of the embedding, whatever the run's flags of `UNHEEDED` say.
+RUN is a run folder: its data and network are taken, and the metrics are those of its embedding. DATA is the folder of a data set
+(--dataset, by default one folder a class), measured by the features of --arch. The similarity of two images is the cosine of their
+backbone's features after the training images' mean is subtracted: unrelated images are then around 0 with any network, resized or
+re-encoded copies near 1. For the metrics, test images search among test images (queries in their gallery), by classes, in all dimensions of
+the embedding; the run's flags of `UNHEEDED` have no effect.
 """
 
 import argparse
@@ -34,7 +35,7 @@ from utilities.runtime import Runtime
 PROGRAM = "python -m evaluation.overlap"
 THRESHOLD = 0.95
 DEFAULT_METRICS = ["e_recall@1", "e_recall@2", "e_recall@4", "map_r"]
-MOST = 1_000_000  # pairs: with more the threshold tells nothing apart
+MOST = 1_000_000  # pairs; with more, the threshold is too low to be of use
 ROWS, COLUMNS = 1024, 65536  # of a block of similarities
 UNHEEDED = {  # flags of a run's evaluation that have no effect here -> their plain values
     "eval_reference_set": spaces.SELF, "tester": "global", "label_hierarchy_level": 0, "eval_pca": None, "eval_no_normalize": False,
@@ -102,7 +103,8 @@ class Task:
     """One run, or one folder of data.
 
     Attributes:
-        splits: what `datasets.select` gives, for the network that measures. measure(): the test embeddings and how they are called.
+        network: the run's network; None for a folder of data. backbone: the network whose features are compared.
+        seen: what `datasets.select` gives, for `backbone`.
     """
 
     def __init__(self, place: Path, flags):
@@ -128,7 +130,7 @@ class Task:
         ).eval()
 
     def _data(self, network) -> dict:
-        """The splits as a network takes them. Raises UserError where the data set cannot be read."""
+        """The splits, with the transforms of a network. Raises UserError where the data set cannot be read."""
         shape = datasets.shape_for(network)
         if self.is_run:
             return datasets.select(self.about.dataset, self.about, self.flags.source_path or self.about.source_path, **shape)
@@ -144,13 +146,13 @@ class Task:
         return {split: dataset for split, dataset in there.items() if dataset is not None and len(dataset)}
 
     def embed(self, network, dataset, title: str, bare: bool) -> dict[str, np.ndarray]:
-        """Features by name."""
+        """Name -> features `(N, D)`."""
         self.runtime.place(network)
         loader = evaluation_loader(dataset, self.about)
         return evaluation.embed(network, loader, self.runtime, title, bare).features
 
     def embeddings(self, features: np.ndarray) -> np.ndarray:
-        """What the metrics are of: a run's embedding of the test images, else their features."""
+        """The embeddings that are measured: a run's, of the test images; without a run, their features."""
         if not self.is_run:
             return features
         images = (self.seen if self.backbone is self.network else self._data(self.network))["testing"]
@@ -165,13 +167,13 @@ class Task:
 
     @property
     def unheeded(self) -> list[str]:
-        """The flags of the run's evaluation that the metrics here do not go by."""
+        """The flags of the run's evaluation that have no effect here, where they are set."""
         given = {name: getattr(self.about, name, plain) for name, plain in UNHEEDED.items() if self.is_run}
         return [f"--{name}" if value is True else f"--{name} {value}" for name, value in given.items() if value != UNHEEDED[name]]
 
     @property
     def out(self) -> Path:
-        """Where the files go."""
+        """The folder of the files."""
         if self.flags.out is not None:
             return Path(self.flags.out) / self.place.resolve().name if len(self.flags.what) > 1 else Path(self.flags.out)
         return self.place / "overlap" if self.is_run else Path(f"{self.place.resolve().name}_overlap")
@@ -188,7 +190,7 @@ def images_below(folder: Path, transform) -> ImageSet:
 
 
 def near_duplicates(test: np.ndarray, others: dict[str, np.ndarray], threshold: float) -> Found:
-    """Pairs whose cosine is at least `threshold`, after the mean of the first of `others` is taken away.
+    """Pairs whose cosine is at least `threshold`, after the mean of the first of `others` is subtracted.
 
     Args:
         test: `(N, F)` features. others: split -> `(M, F)`; the first is the training images'.
@@ -220,7 +222,7 @@ def near_duplicates(test: np.ndarray, others: dict[str, np.ndarray], threshold: 
 
 
 def without(names: list[str], features: np.ndarray, dataset, concerned: np.ndarray, **measured_by) -> tuple[dict, dict, int]:
-    """The metrics of the test images, those without the concerned ones, and how many queries these leave without an image of their class.
+    """The metrics of all test images, those without the concerned images, and how many queries then have no image of their class left.
 
     Args:
         dataset: the test images, whose queries search in their gallery. concerned: `(N,)` whether an image is left out, as query and as
@@ -235,7 +237,7 @@ def without(names: list[str], features: np.ndarray, dataset, concerned: np.ndarr
 
 
 def _both(names: list[str], features: np.ndarray, dataset, concerned: np.ndarray) -> tuple[spaces.Space, spaces.Space, int]:
-    """The space of the test images, that without the concerned ones, and how many queries this leaves alone; see `without`."""
+    """The space of all test images, that without the concerned ones, and how many queries are then alone in their class; see `without`."""
     labels = np.array([label for _, label in dataset.image_list])
     roles = galleries.of(dataset, len(labels))
     arrays = {"features": features, "labels": labels, "sequence": roles.sequences}
@@ -342,7 +344,7 @@ def _say(place: str, out: Path, content: dict) -> None:
 
 
 def main(argv: list[str] | None = None) -> list[dict]:
-    """Compare what is asked for. Returns what each overlap.json holds."""
+    """Run the command. Returns the content of each overlap.json."""
     flags = parser().parse_args(argv)
     for name in flags.evaluation_metrics:
         metrics.check(name)

@@ -18,9 +18,9 @@ CANDIDATES = 750  # queries among which the worst are looked for
 RIGHT, WRONG, QUERY, QUIET = "#2a9d3a", "#d03030", "#333333", "#666666"
 KEYS = [("same class", RIGHT), ("other class", WRONG)]
 TILE = 1.2 * 72  # points: the side of an image
-WIDTH, HEIGHT = 1.1, 1.47  # in tiles: what a tile takes with its two lines of text
+WIDTH, HEIGHT = 1.1, 1.47  # in tiles: the space of a tile with its two lines of text
 PIXELS = 240  # of an image's longer side: a tile has 120
-NAME_SIZES = (10, 7)  # the first where all names fit
+NAME_SIZES = (10, 7)  # the first at which all names fit
 HEADING, LEGEND, NOTE = 12, 10, 8  # font sizes
 
 
@@ -66,7 +66,7 @@ def _subset(dataset, rows: np.ndarray | None):
 
 
 def sample_queries(labels: np.ndarray, seed: int) -> np.ndarray:
-    """Indices of the queries shown, of as many classes as can be: the same in every epoch."""
+    """Indices of the queries shown, from as many classes as possible: the same in every epoch."""
     order = np.random.default_rng(seed).permutation(len(labels))
     firsts = np.sort(np.unique(labels[order], return_index=True)[1])  # where in `order` each class comes first
     return np.sort(np.concatenate([order[firsts], np.delete(order, firsts)])[:QUERIES])
@@ -80,10 +80,10 @@ def super_classes(embedded) -> np.ndarray | None:
 
 
 def searches(compared: spaces.Compared, queries: np.ndarray):
-    """What `queries` `(Q,)` search in, super-class by super-class where there are some, else all in one.
+    """The searches of `queries` `(Q,)`: one for each super-class where they search inside these, else one.
 
-    Yields for each part the places of its queries in `queries`, their `metrics.EmbeddingSpace`, and the indices of its reference in the
-    whole one.
+    Yields for each the positions of its queries in `queries`, their `metrics.EmbeddingSpace`, and the indices of its reference in the whole
+    reference.
     """
     space = compared.space
     size = len(space.gallery()[0])
@@ -95,7 +95,7 @@ def searches(compared: spaces.Compared, queries: np.ndarray):
 
 
 def worst_queries(compared: spaces.Compared, seed: int) -> tuple[np.ndarray, list[str]]:
-    """Queries with the lowest average precision, at most one a class, and a note on each; none where no class can be found.
+    """Queries with the lowest average precision, at most one a class, and a note on each; none where no query can find its class.
 
     Of `CANDIDATES` random queries. Average precision is a query's term of `map_r`; of two equal ones, the query whose first hit comes later
     is worse. The note gives both.
@@ -129,7 +129,7 @@ def recoveries(path: Path, images: tuple, compared: spaces.Compared, queries: np
     Args:
         images: the data sets of queries and reference: `(label, image (3, H, W), index)` by index; `original`, where there is such a
             method, is the image before the transform.
-        queries: `(Q,)` indices. notes: what is said beside each, two short lines.
+        queries: `(Q,)` indices. notes: the text beside each, two short lines.
     """
     from matplotlib.figure import Figure
 
@@ -194,7 +194,7 @@ def _image(dataset, index: int) -> np.ndarray:
 
 
 def _names(labels: set, names: dict | None) -> dict[int, dict]:
-    """label -> text and font size of what stands under its tiles, of one size in all the picture."""
+    """label -> text and font size of the name under its tiles; the size is the same in the whole picture."""
     texts = {label: charts.printable(names[label] if names else f"class {label}") for label in labels}
     fits = (size for size in NAME_SIZES if all(charts.text_width(text, size) <= TILE for text in texts.values()))
     size = next(fits, NAME_SIZES[-1])

@@ -23,7 +23,7 @@ def results(compared: spaces.Compared, rerank=None) -> dict[str, np.ndarray]:
 
 
 def write(path: Path, found: dict[str, np.ndarray], labels: np.ndarray, **about) -> Path:
-    """Write what was found, the labels `(N,)` and what is known `about` the queries; compressed: names of 60,000 images take 1 MB so."""
+    """Write what was found, the labels `(N,)` and what is known `about` the queries. Compressed, names of 60,000 images take 1 MB."""
     with replacing(path, "wb") as file:
         np.savez_compressed(file, **found, labels=labels, **about)
     return path

@@ -50,7 +50,7 @@ def _in_itself(space: spaces.Space) -> spaces.Space:
 
 
 def _least_others(metric: str) -> int | None:
-    """How many images of other classes a query needs to vary; None for a metric that varies without classes."""
+    """How many images of other classes a query needs for its value to vary; None for a metric that varies without classes."""
     head, _, parameter = metric.removesuffix("_macro").partition("@")
     if head in ("e_recall", "c_recall"):
         return int(parameter.partition("_")[0])  # with fewer a hit is among the first k wherever it lies
@@ -61,7 +61,7 @@ def _least_others(metric: str) -> int | None:
 
 
 def _way_out(split: str, within: bool, opt) -> str:
-    """What would give the split something to tell apart."""
+    """What to change so that the metric can vary on the split, in words."""
     if not within:
         same = "--use_tv_split --tv_split_by_samples" if not has_folds(vars(opt)) else "--split_scheme closed_set"
         return f"Take --eval_reference_set compared_to_self, or validate on the classes that train: {same}"

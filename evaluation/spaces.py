@@ -1,4 +1,4 @@
-"""What is compared with what: the queries of a split, the reference in which they search, and the labels that judge both."""
+"""The spaces of an evaluation: the queries of a split, the reference that they search, and the labels of both."""
 
 from typing import NamedTuple
 
@@ -14,17 +14,18 @@ from utilities.hyperbolic import Ball
 
 SELF, COMBINED, TRAINING = "compared_to_self", "compared_to_sets_combined", "compared_to_training_set"
 INSIDE_PARENTS = "same_parent_label"
-LEVELS = ("class_names", "super_labels")  # a data set's names of each --label_hierarchy_level
+LEVELS = ("class_names", "super_labels")  # where a data set keeps its names at each --label_hierarchy_level
 
 
 class Space(NamedTuple):
-    """Queries and what they search in.
+    """Queries and the reference that they search.
 
-    features `(N, D)`, labels `(N,)`: of the queries; reference `(M, D)`, reference_labels `(M,)`: of what they search in, None: in themselves.
-    exclude `(N,)`: index of each query in the reference, -1 where it is not there. query_sequences `(N,)`, reference_sequences `(M,)`:
-    images of one sequence never find each other. groups `(N,)`: super-classes of the queries, for metrics that compare these.
-    parents `(N,)`, reference_parents `(M,)`: super-classes inside which alone is searched. pool: what class-wise numbers are of, where
-    that is not the queries. Features are None before anything is embedded, and of a super-class whose images are all gallery.
+    features `(N, D)`, labels `(N,)`: of the queries. reference `(M, D)`, reference_labels `(M,)`: of the reference; None: the queries
+    search each other. exclude `(N,)`: index of each query in the reference, -1 where it is not there. query_sequences `(N,)`,
+    reference_sequences `(M,)`: images of one sequence never find each other. groups `(N,)`: super-classes of the queries, for metrics that
+    compare these.
+    parents `(N,)`, reference_parents `(M,)`: super-classes; a query searches only its own. pool: the images of class-wise numbers, where
+    these are not the queries. Features are None before anything is embedded, and for a super-class whose images are all gallery.
     """
 
     features: np.ndarray | None
@@ -40,11 +41,11 @@ class Space(NamedTuple):
     pool: "Space | None" = None
 
     def arguments(self) -> dict:
-        """Those of `metrics.compute` and `metrics.EmbeddingSpace`."""
+        """The arguments of `metrics.compute` and `metrics.EmbeddingSpace`."""
         return {name: value for name, value in self._asdict().items() if name not in ("parents", "reference_parents", "pool")}
 
     def compute(self, names: list[str], **about) -> dict:
-        """`metrics.compute`: neighbours are those of the queries, class-wise numbers the pool's."""
+        """`metrics.compute`: metrics that search are those of the queries, class-wise numbers those of the pool."""
         if self.pool is None:
             return metrics.compute(names, **self.arguments(), **about)
         of_queries = [name for name in names if metrics.searches(name)]
@@ -56,21 +57,21 @@ class Space(NamedTuple):
         return {name: found[name] for name in names}
 
     def whole(self) -> "Space":
-        """The images that class-wise numbers are of."""
+        """The space of the images of class-wise numbers."""
         return self if self.pool is None else self.pool
 
     def gallery(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What the queries search in: features `(M, D)`, labels `(M,)`, and the index `(N,)` of each query in them, -1 for none."""
+        """The reference of the queries: features `(M, D)`, labels `(M,)`, and the index `(N,)` of each query in them, -1 for none."""
         if self.reference_labels is None:
             return self.features, self.labels, np.arange(len(self.labels))
         return self.reference, self.reference_labels, self.exclude
 
     def gallery_sequences(self) -> np.ndarray | None:
-        """Sequences `(M,)` of what the queries search in."""
+        """Sequences `(M,)` of the reference; None without sequences."""
         return self.query_sequences if self.reference_labels is None else self.reference_sequences
 
     def findable(self) -> tuple[np.ndarray, np.ndarray]:
-        """`(N,)` images of its class, and images at all, that each query can find in its super-class; see `metrics.findable`."""
+        """How many images of its class, and how many at all, each query can find, `(N,)` each; see `metrics.findable`."""
         _, reference_labels, exclude = self.gallery()
         others = exclude, self.query_sequences, self.gallery_sequences()
         if self.parents is None:
@@ -80,7 +81,7 @@ class Space(NamedTuple):
         return metrics.findable(*classes, *others)[0], metrics.findable(self.parents, self.reference_parents, *others)[0]
 
     def part(self, rows: np.ndarray, kept: np.ndarray) -> "Space":
-        """The queries `rows` in the part `kept` of what they search in, both ascending indices."""
+        """The space of the queries `rows` and the part `kept` of their reference, both ascending indices."""
         found = Space(
             self.features[rows], self.labels[rows], query_sequences=taken(self.query_sequences, rows), groups=taken(self.groups, rows)
         )
@@ -93,11 +94,11 @@ class Space(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """A split and what it is compared with, not yet cut into super-classes.
+    """A split and its reference, not yet split into super-classes.
 
     names: label -> name, None where the data set knows none. sources: the splits whose images, one after the other, are the reference.
-    rows `(N,)`: which of the split's images the queries are, kept: of each source which are the reference, pool: which of the split's
-    images class-wise numbers are of, None where they are the queries'; None: all.
+    rows `(N,)`: the split's images that are queries; None: all. kept: for each source, its images that are in the reference; None: all.
+    pool: the split's images of class-wise numbers; None where these are the queries.
     """
 
     space: Space
@@ -110,7 +111,7 @@ class Compared(NamedTuple):
 
 
 def scored(splits, opt) -> list[str]:
-    """The splits to measure: all, but the training images only where --splits_to_eval names them; else they are a reference."""
+    """The splits to measure: all but training, unless --splits_to_eval names it; otherwise training is only a reference."""
     return [split for split in splits if split != "train" or "train" in opt.splits_to_eval]
 
 
@@ -172,7 +173,7 @@ def _grouping(opt) -> str | None:
 
 
 def _check_groups(datasets: dict, measured: list[str], opt, flag: str | None) -> None:
-    """Raise UserError for a metric that compares super-classes where there are not two, or beside a `flag` that goes by super-classes."""
+    """Raise UserError for a metric that compares super-classes where there are not two, or where `flag` uses super-classes already."""
     name = _grouping(opt)
     if name is None:
         return
@@ -190,25 +191,25 @@ def _check_groups(datasets: dict, measured: list[str], opt, flag: str | None) ->
 
 
 def check_components(components: int | None, size: int, width: int) -> None:
-    """Raise UserError for an `--eval_pca` that a reference of `size` x `width` does not have."""
+    """Raise UserError for an `--eval_pca` of more components than a reference of `size` x `width` has."""
     if components is not None and components > min(size, width):
         raise UserError(f"--eval_pca {components}: at most {min(size, width)}: the reference is {size} x {width}")
 
 
 def reference_sizes(sizes: dict, opt) -> set[int]:
-    """How many samples each of the references has. `sizes`: split -> how many it has, of all that are embedded."""
+    """The sizes of the references. `sizes`: embedded split -> how many of its samples can be in a reference."""
     measured = scored(sizes, opt)
     return {sum(sizes[source] for source in sources_of(split, measured, opt)) for split in measured}
 
 
 def build(embedded: dict, evaltype: str, opt) -> dict[str, list[Space]]:
-    """The spaces that each of the splits `scored` is measured in: one, or with `--tester same_parent_label` one a super-class."""
+    """Split -> its spaces, for the splits `scored`: one, or with `--tester same_parent_label` one for each super-class."""
     compared = compare(embedded, evaltype, opt)
     return {split: _inside_parents(compared[split].space) for split in scored(embedded, opt)}
 
 
 def compare(embedded: dict, evaltype: str, opt) -> dict[str, Compared]:
-    """What each split is compared with, as --eval_reference_set, --eval_pca, --label_hierarchy_level and --tester ask.
+    """Split -> what it is compared with, as --eval_reference_set, --eval_pca, --label_hierarchy_level and --tester ask.
 
     Args:
         embedded: split -> `evaluation.Embedded`, of the splits `scored` and of those that only serve as reference.
@@ -218,7 +219,7 @@ def compare(embedded: dict, evaltype: str, opt) -> dict[str, Compared]:
     compared, groups = {}, _codes(embedded, 1, opt)[0] if _grouping(opt) else {}
     for split, plan in plans(embedded, opt).items():
         key = tuple(plan.sources)
-        if plan.space.reference_labels is not None and key not in references:  # one array for all that search in it
+        if plan.space.reference_labels is not None and key not in references:  # shared by all splits that search it
             references[key] = _joined([taken(features[source], kept) for source, kept in zip(plan.sources, plan.kept, strict=True)])
         space = plan.space._replace(
             features=taken(features[split], plan.rows), reference=references.get(key), groups=taken(groups.get(split), plan.rows)
@@ -230,9 +231,9 @@ def compare(embedded: dict, evaltype: str, opt) -> dict[str, Compared]:
 
 
 def plans(images: dict, opt) -> dict[str, Compared]:
-    """Split -> who of it searches where, in a space without features. `images`: split -> anything with `labels` and `dataset`.
+    """Split -> its queries and reference, in a space without features yet. `images`: split -> anything with `labels` and `dataset`.
 
-    Raises UserError where the training images are the reference and are not there, or the data set lacks what is compared by.
+    Raises UserError where the training images are the reference but missing, or the data set lacks the names that are compared.
     """
     level, measured = opt.label_hierarchy_level, scored(images, opt)
     labels, names = _codes(images, level, opt)
@@ -261,7 +262,7 @@ def plans(images: dict, opt) -> dict[str, Compared]:
 
 
 def projected(embedded: dict, evaltype: str, opt) -> dict[str, np.ndarray]:
-    """Split -> features `(N', D)` of all its images as they are measured: their principal components, where --eval_pca asks for them."""
+    """Split -> features `(N', D)` of all its images as they are measured: under --eval_pca their principal components."""
     features = {split: of_type(e.features, evaltype) for split, e in embedded.items()}
     if opt.eval_pca is None:
         return features
@@ -311,13 +312,13 @@ def _codes(embedded: dict, level: int, opt) -> tuple[dict[str, np.ndarray], dict
     codes = {}
     for split, e in embedded.items():
         table = {label: numbers[str(name)] for label, name in tables[split].items()}
-        lookup = np.array([table.get(label, -1) for label in range(max(table) + 1)])  # names are Python strings: looked up one by one
+        lookup = np.array([table.get(label, -1) for label in range(max(table) + 1)])  # one look-up of names a label, not an image
         codes[split] = lookup[e.labels]
     return codes, dict.fromkeys(embedded, {number: name for name, number in numbers.items()})
 
 
 def _inside_parents(space: Space) -> list[Space]:
-    """The parts of a space that hold one super-class each, its queries and its reference; the whole where there are no super-classes."""
+    """A space for each super-class, with its queries and its reference; the whole space where there are no super-classes."""
     if space.parents is None:
         return [space]
     whole, parts = space.whole(), []
@@ -329,7 +330,7 @@ def _inside_parents(space: Space) -> list[Space]:
 
 
 def _projection(reference: np.ndarray, components: int):
-    """What takes features to the first principal components of `reference`.
+    """A function that projects features on the first principal components of `reference`.
 
     The components are centred and neither whitened nor brought to unit length: c_ metrics normalise them.
     """

@@ -1,7 +1,7 @@
 """The file of runs: plain shell with `name=value` lines, comments, and one `python main.py …` or `python Bayesian_Optimization.py …` a line.
 
-Words are those of `sh`: '…', "…", backslashes, a backslash at the end of a line, $name, ${name}, ${name:-default}, which are split at
-blanks unless they are quoted, ~/. What else means something to a shell (pipes, several commands a line, $(…)) is refused.
+Words are read as `sh` reads them: '…', "…", backslashes, a backslash at the end of a line, ~/, and $name, ${name}, ${name:-default}, whose
+values are split at blanks unless they are quoted. All other shell syntax (pipes, several commands a line, $(…)) is refused.
 """
 
 import os
@@ -23,7 +23,7 @@ class Line(NamedTuple):
 
     number: int
     argv: list[str]
-    program = "main.py"  # no field: a kind of line has one program
+    program = "main.py"  # no field: the same for all lines of a kind
 
     @property
     def command(self) -> str:
@@ -41,7 +41,7 @@ KINDS = {kind.program: kind for kind in (Line, SearchLine)}
 
 
 def read_lines(path: Path, variables: dict[str, str]) -> list[Line]:
-    """The runs of a file. `variables` stand above the assignments in it, the environment below, and are not split at blanks.
+    """The runs of a file. `variables` win over its assignments, these over the environment; `variables` are not split at blanks.
 
     Raises UserError where there is no such file, or a line is neither a comment, an assignment nor a run of one of the programs.
     """

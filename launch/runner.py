@@ -17,10 +17,10 @@ from tqdm import tqdm
 from launch import torchrun
 from utilities.errors import UserError
 
-POLL = 0.2  # seconds between looks at the running jobs
+POLL = 0.2  # seconds between checks of the running jobs
 GRACE = 60  # seconds that a run has to close its records after Ctrl-C
 
-# What can become of a line.
+# The outcomes of a line.
 NEW, INTERRUPTED, FINISHED, RUNNING, FAILED, STOPPED = "new", "interrupted", "finished", "running elsewhere", "failed", "stopped"
 
 
@@ -28,18 +28,18 @@ class Job:
     """A started run: a process of its own session, so that Ctrl-C on the terminal reaches the runner alone.
 
     Args:
-        task: as `Runner` takes them.
+        task: a `Run_Script.Task`.
         added: flags beside the line's own.
-        slot: the place of work that it takes.
+        slot: the number of the slot that it takes, of `Runner`'s `jobs`.
         nproc: processes of the run.
-        environment: of those; None: that of this process.
+        environment: of these processes; None: that of this process.
     """
 
     def __init__(self, task, added: list[str], slot: int, nproc: int = 1, environment: dict | None = None):
         self.task, self.slot, self.signalled, self.nproc = task, slot, False, nproc
         command = torchrun.command(nproc, [str(task.program), *task.line.argv, *added])
         task.log.parent.mkdir(parents=True, exist_ok=True)
-        self.offset = task.log.stat().st_size if task.log.exists() else 0  # what this attempt says stands after it
+        self.offset = task.log.stat().st_size if task.log.exists() else 0  # where this attempt's output begins
         with open(task.log, "a", encoding="utf-8") as log:
             log.write(f"\n$ {shlex.join(command)}    # {datetime.datetime.now():%Y-%m-%d %H:%M:%S}, {socket.gethostname()}\n")
             log.flush()
@@ -61,11 +61,11 @@ class Job:
 
 
 class Runner:
-    """Works a list of tasks off, `jobs` at a time.
+    """Runs a list of tasks, `jobs` at a time.
 
     Args:
         tasks: the lines of the file, as `Run_Script.Task`.
-        gpus: their numbers, given to the places of work in turn; empty: the lines' own --gpu.
+        gpus: their numbers, given to the `jobs` slots in turn; empty: the lines' own --gpu.
         dry: check each line by its program's --dry_run instead of running it.
         nproc: processes of each run, started by torchrun, each with a GPU of its own.
     """
@@ -106,7 +106,7 @@ class Runner:
                 self.note(FINISHED, task.name, f"before, {task.progress}")
             else:
                 if standing == NEW and not self.dry and task.folds is None and task.folder.is_dir():
-                    for path in task.folder.iterdir():  # hidden files: its run was killed before its first other one
+                    for path in task.folder.iterdir():  # only hidden files: its run was killed before it wrote others
                         path.unlink()
                     task.folder.rmdir()
                 job = Job(task, self.added(standing), self.free[-1], self.nproc, self.environment())
@@ -126,15 +126,15 @@ class Runner:
         return [*flags, "--resume"] if standing == INTERRUPTED else flags
 
     def environment(self) -> dict | None:
-        """That of the next run; None: that of this process."""
+        """The environment of the next run; None: that of this process."""
         return None if self.nproc == 1 else torchrun.environment(self.nproc, self._next_gpus(), self.jobs)
 
     def _next_gpus(self) -> list[int]:
-        """Those of the place of work that is taken next."""
+        """The GPUs of the slot that is taken next."""
         return self.gpus[self.free[-1] % len(self.gpus)] if self.gpus else []
 
     def end(self, job: Job) -> None:
-        """Take note of a run that ended, and free its place."""
+        """Record the outcome of a run that ended, and free its slot."""
         self.active.remove(job)
         self.free.append(job.slot)
         outcome, more = FAILED, f"{job.reason()}\n            log: {job.task.log}"
@@ -165,19 +165,19 @@ class Runner:
                 self.end(job)
 
     def note(self, outcome: str, name: str, more: str) -> None:
-        """Record what became of a line, and say it."""
+        """Record the outcome of a line, and print it."""
         self.outcomes[outcome].append(f"{name}: {more}")
         if self.bar is not None:
             self.bar.update()
         self.say(f"{outcome:9} {name}: {more}")
 
     def say(self, text: str) -> None:
-        """A line above the progress bar."""
+        """Print a line above the progress bar."""
         tqdm.write(text)
         sys.stdout.flush()
 
     def summary(self) -> str:
-        """How many lines came to what; the failures with their reasons."""
+        """How many lines had each outcome; the failures with their reasons."""
         counts = [f"{len(names)} {outcome}" for outcome, names in self.outcomes.items() if names]
         if self.waiting:
             counts.append(f"{len(self.waiting)} not started")

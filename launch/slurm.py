@@ -10,9 +10,9 @@ from utilities.errors import UserError
 
 
 def submit(commands: list[tuple[str, list[str]]], settings: dict[str, str], title: str, at_once: int | None, nproc: int = 1) -> bool:
-    """Give every run, (name, command), to Slurm as a job, and wait. Returns whether nothing failed.
+    """Submit every run, (name, command), to Slurm as a job, and wait. Returns whether nothing failed.
 
-    `settings`: of submitit, and `folder`, that of the logs; `title`: name of the jobs; `at_once`: how many run at a time, None: all;
+    `settings`: of submitit, and `folder`, for the logs; `title`: name of the jobs; `at_once`: how many run at a time, None: all;
     `nproc`: processes that a job's command starts itself, each on a GPU of the job's one node.
     Raises UserError where submitit is not installed.
     """

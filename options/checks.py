@@ -1,4 +1,4 @@
-"""What cannot work is refused before anything is loaded: each rule yields the value, the rule and the way out in one line."""
+"""Options that cannot work are refused before anything is loaded: each check yields value, rule and way out in one line."""
 
 import importlib.util
 
@@ -14,13 +14,13 @@ from utilities.step import parse_weights
 
 
 def check(opt) -> None:
-    """Refuse, in one line, what cannot work. Raises UserError."""
+    """Raise UserError, of one line, for options that cannot work."""
     for wrong in _wrong(opt):
         raise UserError(wrong)
 
 
 def _wrong(opt):
-    """What is wrong with the options, the first of it first; modules that check their own flags raise."""
+    """Yield a line for each mistake in the options; modules that check their own flags raise instead."""
     yield from _numbers(opt)
     architectures.check(opt.arch)
     datasets.check(opt)
@@ -49,7 +49,7 @@ def _wrong(opt):
 
 
 def _selection(opt):
-    """What chooses the best epoch, lowers the rate and ends the run is measured."""
+    """The metric that chooses the best epoch is evaluated and has one value; plateau and patience have validation data."""
     for name in opt.storage_metrics if opt.job == "train" else ():
         if name not in opt.evaluation_metrics:
             yield f"--storage_metrics {name} is not evaluated: add it to --evaluation_metrics ({' '.join(opt.evaluation_metrics)})"
@@ -69,12 +69,12 @@ def _needs_triplets(opt) -> bool:
 
 
 def _able(registry, constant: str) -> str:
-    """The plug-ins whose module says that it can, by a constant."""
+    """The names of the plug-ins whose module sets `constant`."""
     return ", ".join(name for name, module in registry.modules().items() if getattr(module, constant, False))
 
 
 def _triplets(opt, sampler):
-    """A sampler of triplets fills its batches; a miner that needs them gets them."""
+    """A sampler of triplets can fill its batches; a miner that needs triplets gets them."""
     gives = getattr(sampler, "GIVES_TRIPLETS", False)
     if gives and opt.bs % 3:
         yield f"--bs {opt.bs} is not a multiple of 3, and --data_sampler {opt.data_sampler} fills batches with whole triplets"
@@ -104,7 +104,7 @@ def _subset(opt, loss, sampler):
 
 
 def _features(opt):
-    """Features are computed once where they stay the same."""
+    """Features can be computed once only if they stay the same."""
     if opt.feature_cache and not opt.freeze_backbone:
         yield "--feature_cache keeps the features of a backbone that rests: add --freeze_backbone"
     if opt.feature_cache and opt.augmentation != "none":
@@ -113,7 +113,7 @@ def _features(opt):
 
 
 def _evaluation(opt):
-    """The splits to evaluate are there, and the one that chooses the best epoch is among them; the flags of distances and lists do something."""
+    """The splits to evaluate exist, with the one that chooses the best epoch; the flags of distances and result lists have an effect."""
     metrics.check_flags(opt)
     if opt.evaluate_all:
         if not opt.other_data:
@@ -132,7 +132,7 @@ def _evaluation(opt):
 
 
 def _folds(opt):
-    """What is asked of folds goes with a scheme that has them."""
+    """Flags for folds need a split scheme that has them."""
     for name in ("evaluate_ensemble", "aggregate_only"):
         if getattr(opt, name) and not opt.is_cross_validation:
             yield f"--{name} is for the folds of a cross-validation: --split_scheme half has none"
@@ -145,7 +145,7 @@ def _folds(opt):
 
 
 def _numbers(opt):
-    """What depends on several flags, or on the whole of a list; the range of a flag alone stands in its type."""
+    """Rules on several flags, or on a list as a whole; the range of a single flag is declared in its type."""
     if opt.fc_lr == 0 and opt.lr > 0:
         yield "--fc_lr 0 would leave the last layer as it starts: give a rate above 0, or -1 for --lr"
     if opt.scheduler == "plateau" and opt.gamma >= 1:

@@ -18,11 +18,19 @@ DEFAULT_METRICS = [
     "e_recall@1", "e_recall@2", "e_recall@4", "nmi", "f1", "mAP_1000", "mAP_lim", "mAP_c", "dists@intra", "dists@inter",
     "dists@intra_over_inter", "rho_spectrum@0", "rho_spectrum@-1", "rho_spectrum@1", "rho_spectrum@2", "rho_spectrum@10",
 ]  # fmt: skip
-DERIVED = {*FOLLOWS, "savename", "source_path", "augmentation", "evaluation_metrics", "splits_to_eval", "views"}  # what `_derive` decides
+DERIVED = {
+    *FOLLOWS,
+    "savename",
+    "source_path",
+    "augmentation",
+    "evaluation_metrics",
+    "splits_to_eval",
+    "views",
+}  # flags that `_derive` sets
 
 
 def compose(parser, argv: list[str] | None) -> Options:
-    """The options of a run; of a reproduction those of the first stage, and in `later` those of the others."""
+    """The options of a run; for a reproduction those of its first stage, with those of the other stages in `later`."""
     layers = Layers(parser, argv)
     opt = argparse.Namespace(**{**layers.defaults, **layers.explicit})
     for name in opt.config:
@@ -31,7 +39,7 @@ def compose(parser, argv: list[str] | None) -> Options:
 
 
 class Layers:
-    """What was given, each as flag -> value: `defaults`, the `files` of --config, and what the command line itself says, `explicit`."""
+    """The sources of the options, each as flag -> value: `defaults`, the `files` of --config, and `explicit`, the command line itself."""
 
     def __init__(self, parser, argv: list[str] | None):
         self.parser, self.roles = parser, roles.of(parser)
@@ -41,17 +49,17 @@ class Layers:
         self.files = {}
 
     def add_file(self, path: Path) -> None:
-        """Lay the flags of a --config file over those of the files before."""
+        """Add the flags of a --config file; they win over those of earlier files."""
         found = files.read(self.parser, path)
         is_saved = {"savename", "fc_lr", "lr", "eval_kernels", "kernels"} <= set(found)  # a run's parameters.yaml names every flag
         self.files |= _underived(found) if is_saved else found
 
     def resolved(self, saved: dict | None = None, explicit: dict | None = None) -> Options:
-        """The options that the layers give, checked. `saved`: a run's flags, above the files; `explicit`: for the command line's."""
+        """The options of all layers, checked. `saved`: a run's flags, which win over the files; `explicit`: replaces the command line's."""
         explicit = self.explicit if explicit is None else explicit
         below = {**self.files, **(saved or {})}
         if below.get("savename") == f"{below.get('group')}_s{below.get('seed')}":
-            del below["savename"]  # with another seed or group there is another
+            del below["savename"]  # it was derived: another seed or group makes another name
         opt = Options({**self.defaults, **below, **explicit}, self.roles)
         if opt.list is None:
             _resume(opt, explicit, self)
@@ -93,7 +101,7 @@ def _reproduction(layers: Layers, source: Path) -> Options:
 
 
 def _continued(layers: Layers) -> Options:
-    """The options of a run; of a reproduction with stages still to train, those of the first and in `later` the others."""
+    """The options of a run; for a reproduction with stages still to train those of the first, with those of the others in `later`."""
     opt = layers.resolved()
     stages = changes.stages_left(opt) if opt.list is None else []
     if not stages:
@@ -114,7 +122,7 @@ def _continued(layers: Layers) -> Options:
 
 
 def _staged(layers: Layers, folder: Path, stages: list, explicit: dict) -> Options:
-    """The options of the first of some stages of `runs.changes`; `later`: those of the others."""
+    """The options of the first of `stages`, as `runs.changes` gives them, with those of the others in `later`."""
     staged = []
     for until, flags in stages:
         opt = layers.resolved(_underived(layers.saved(folder, flags)), explicit)
@@ -129,7 +137,7 @@ def _staged(layers: Layers, folder: Path, stages: list, explicit: dict) -> Optio
 
 
 def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
-    """On resume the saved run's flags stand below the command line's; a difference is an error unless it is allowed."""
+    """On resume, take the saved run's flags; those of the command line win, but a difference is an error unless it is allowed."""
     measures = opt.job != "train"
     if opt.resume is None and (opt.resume_from is not None or measures):
         opt.resume = "latest"
@@ -137,7 +145,7 @@ def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
         return
     if opt.resume_from is None:
         _derive_savename(opt)
-    elif fold_of(Path(opt.resume_from)) is not None:  # one fold of a cross-validation: of that, this fold
+    elif fold_of(Path(opt.resume_from)) is not None:  # a fold's folder: its cross-validation, this fold alone
         folder, opt.folds = fold_of(Path(opt.resume_from))
         opt.resume_from = str(folder)
     folder = run_folder(opt)
@@ -151,14 +159,14 @@ def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
             raise UserError(f"{asked}: no run there (parameters.yaml is missing)")
         return
     saved = layers.saved(folder, RunFolder(folder).flags)
-    saved = {**{name: layers.defaults[name] for name in opt.roles.having(fixed="always")}, **saved}  # of a run older than the flag
+    saved = {**{name: layers.defaults[name] for name in opt.roles.having(fixed="always")}, **saved}  # a run may be older than a flag
     if opt.job == "evaluate":
         opt.other_data = datasets.other(saved, opt.but(**{**saved, **explicit}))
     _refuse_changes(folder, opt, saved, explicit)
     for name, value in _underived(saved).items():
         if name not in explicit and not (measures and name in ("dump_embeddings", "dump_query_results")):
             setattr(opt, name, value)
-    if opt.other_data:  # how the run's images were cropped and kept is nothing to images that are shown whole
+    if opt.other_data:  # the run's flags for cropping and caching do not apply to images that are shown whole
         for name in set(datasets.unfit(opt)) - set(explicit):
             setattr(opt, name, layers.defaults[name])
     if opt.evaluate_all and "splits_to_eval" not in explicit:
@@ -170,10 +178,10 @@ def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
 
 
 def _refuse_changes(folder: Path, opt: Options, saved: dict, explicit: dict) -> None:
-    """Raise UserError where the command line gives what differs from the saved flags, unless that is allowed, harmless, or more epochs."""
+    """Raise UserError where the command line differs from the saved flags, unless the change is allowed, harmless, or only adds epochs."""
     measures = opt.job != "train"
     free = {name for name, role in opt.roles.items() if not role.change or role.moves or (measures and role.measured)}
-    if opt.other_data:  # how those are split is their own; the folds are the run's
+    if opt.other_data:  # other data have a split of their own; the folds are the run's
         free |= {"dataset", *datasets.REGISTRY.flags()} - {"split_scheme", "split_sets", "split_partitions"}
     given = {name: value for name, value in explicit.items() if name in saved and name not in free}
     derived = opt.but(**{**saved, **given})  # so that `--savename group_plus_seed` equals its resolved value
@@ -201,7 +209,7 @@ def _derive_savename(opt: Options) -> None:
 
 
 def _derive(opt: Options) -> None:
-    """Give every default of None that stands for another flag its value."""
+    """Set the flags that are unset by default from other flags, the data set or the trainer."""
     _derive_savename(opt)
     dataset = datasets.REGISTRY.module(opt.dataset)
     if opt.source_path is None:

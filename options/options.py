@@ -1,4 +1,4 @@
-"""The options of a run: one flat namespace of flags, and what is asked of them beside single values."""
+"""The options of a run: one flat namespace of flags, and properties that depend on several flags."""
 
 import copy
 from argparse import Namespace
@@ -12,10 +12,10 @@ class Options(Namespace):
 
     Attributes:
         roles: flag -> `utilities.roles.Role`, of every flag there is.
-        fold: of a cross-validation the fold these options are of, from 0; else None.
-        until: of a stage of a reproduction the epochs, one number a fold, at which it ends; None: all of --n_epochs.
+        fold: the number, from 0, of the fold that these options are for; None outside a cross-validation.
+        until: the epochs, one number a fold, at which this stage of a reproduction ends; None: all of --n_epochs.
         later: the options of the stages after this one.
-        other_data: flag -> value of the data that `--evaluate` measures in place of the run's own; empty where these are measured.
+        other_data: flag -> value of the data that `--evaluate` measures in place of the run's own; empty where it measures the run's own.
     """
 
     __slots__ = ("roles", "fold", "until", "later", "other_data")  # not in `vars(opt)`, which are the flags
@@ -37,21 +37,21 @@ class Options(Namespace):
         return other
 
     def saved(self) -> dict:
-        """Flag -> resolved value, as parameters.yaml holds them: every flag of the run, nothing else, no key."""
+        """Flag -> resolved value, as parameters.yaml holds them: every flag of the run, nothing else, no API key."""
         return {name: value for name, value in sorted(vars(self).items()) if name in self.roles and self.roles[name].saved}
 
     def measured(self) -> dict:
-        """Flag -> value of those that decide what an evaluation measures."""
+        """Flag -> value, of the flags that decide what an evaluation measures."""
         return {name: getattr(self, name) for name in sorted(self.roles.having(measured=True))}
 
     @property
     def is_cross_validation(self) -> bool:
-        """Whether the split scheme makes folds. `half` makes none."""
+        """Whether the split scheme makes folds; `half` and `oodml` make none."""
         return has_folds(vars(self))
 
     @property
     def job(self) -> str:
-        """What is asked for: `train`, or what is done with a run that is there: `evaluate`, `evaluate_ensemble`, `aggregate_only`."""
+        """The job: `train`, or one on an existing run: `evaluate`, `evaluate_ensemble`, `aggregate_only`."""
         opt = self
         asked = {"evaluate": opt.evaluate, "evaluate_ensemble": opt.evaluate_ensemble, "aggregate_only": opt.aggregate_only, "train": True}
         return next(name for name, given in asked.items() if given)

@@ -8,7 +8,7 @@ from utilities.errors import OneLineParser, one_line_errors
 from utilities.numbers import number, whole
 
 PROGRAM = "python -m retrieval"
-TOLD = 5  # images that cannot be decoded, by name; the others are in a file
+TOLD = 5  # images that cannot be decoded and are printed by name; a file names all
 HELP_RUN = "a run folder, or that of a fold of a cross-validation"
 HELP_DEVICE = "where the network runs: cpu, cuda, cuda:1 … (default: the first GPU, else the CPU)"
 HELP_WHICH = "the checkpoint: best (of the selected epoch) or last (default: best)"

@@ -62,7 +62,7 @@ def check(out: str) -> None:
 
 
 def write(found: list[Found], out: str, preparation) -> None:
-    """Write them to `out`, as its ending says. `preparation`: how pictures for the page are read."""
+    """Write the neighbours to `out`, in the format of its ending. `preparation`: how pictures for the page are read."""
     ending = Path(out).suffix.lower()
     with replacing(out) as file:
         if ending == ".json":
@@ -74,7 +74,7 @@ def write(found: list[Found], out: str, preparation) -> None:
 
 
 def page(found: list[Found], preparation) -> str:
-    """One HTML page without any other file: each query, then its neighbours."""
+    """One self-contained HTML page: each query, then its neighbours."""
     sections = []
     for query in dict.fromkeys(one.query for one in found):
         own = [one for one in found if one.query == query]
@@ -96,6 +96,6 @@ def _figure(path: str, caption: str, preparation, kind: str = "") -> str:
     try:
         source = thumbnails.address(thumbnails.small(preparation.original(path), SIDE))
         picture = f'<img alt="{html.escape(Path(path).name)}" src="{source}">'
-    except UserError:  # taken away since it was indexed
+    except UserError:  # removed since it was indexed
         picture = '<div class="gone">no longer there</div>'
     return f"<figure{kind}>{picture}<figcaption>{caption}<br>{html.escape(path)}</figcaption></figure>"

@@ -32,7 +32,7 @@ def text(embedder, cosines: dict, lines: str | None, checkpoint: str, compared: 
 
     Args:
         cosines: format -> least cosine to the run. lines: the plain code of safetensors, None where there is none.
-        checkpoint: best or last. compared: on how many images.
+        checkpoint: best or last. compared: the number of images on which they were compared.
     """
     run = RunFolder(embedder.folder)
     environment = _environment(run)
@@ -64,7 +64,7 @@ def text(embedder, cosines: dict, lines: str | None, checkpoint: str, compared: 
 
 
 def _environment(run: RunFolder) -> dict:
-    """What environment.yaml holds; empty where it is missing or damaged: a card is still of use."""
+    """The content of environment.yaml; empty where it is missing or damaged, as a card is of use without it."""
     try:
         content = yaml.safe_load((run.path / "environment.yaml").read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
@@ -73,7 +73,7 @@ def _environment(run: RunFolder) -> dict:
 
 
 def _head(environment: dict) -> str:
-    """What the hub reads."""
+    """The YAML header, which the hub reads."""
     licence = (environment.get("data_config") or {}).get("license")
     about = {**({"license": licence} if licence else {}), "pipeline_tag": "image-feature-extraction"}
     about["tags"] = ["image-retrieval", "metric-learning", "embeddings"]
@@ -157,7 +157,7 @@ def _licence(environment: dict, opt) -> str:
 
 
 def _cell(value) -> str:
-    """A value as text that is no markup of its own: in one line, without bars, backticks and tags."""
+    """A value as text without markup: on one line, with bars, backticks and `<` replaced."""
     text = " ".join(str(value).split()) if not isinstance(value, list) else " ".join(map(str, value))
     return text.replace("|", "\\|").replace("`", "'").replace("<", "&lt;")
 

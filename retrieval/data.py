@@ -10,9 +10,9 @@ SPLITS = {"train": "evaluation", "val": "validation", "test": "testing"}
 
 
 def split(embedder, name: str):
-    """The data set of one split of the run that an `Embedder` is of, with the test transform.
+    """The data set of one split of an `Embedder`'s run, with the test transform.
 
-    Raises UserError where the data are not there, or the run has no such split.
+    Raises UserError where the data are missing, or the run has no such split.
     """
     opt = Namespace(**{**vars(embedder.opt), "label_level_train": 0})
     fold = fold_of(embedder.folder.resolve())

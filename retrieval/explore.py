@@ -18,15 +18,20 @@ from utilities.errors import UserError
 from utilities.files import replacing
 
 BINS = 100  # of the histogram of distances
-UNHEEDED = {"eval_reference_set": "compared_to_self", "tester": "global", "eval_space": "euclidean", "rerank": None}  # the plain values
+UNHEEDED = {
+    "eval_reference_set": "compared_to_self",
+    "tester": "global",
+    "eval_space": "euclidean",
+    "rerank": None,
+}  # flags that the page ignores -> their plain values
 
 
 class Shown(NamedTuple):
-    """What the page is about.
+    """The images that a page shows.
 
     features `(N, D)`; labels `(N,)`, and class_names, label -> name; supers: label -> name of the super-class, None where none are known;
-    paths: of the images, None where unknown; picture: place -> uint8 `(3, H, W)`, UserError for one that is not there; None without.
-    notes: on flags and roles that the page ignores.
+    paths: of the images, None where unknown; picture: a function, place -> uint8 `(3, H, W)`, which raises UserError for a missing image;
+    None without pictures. notes: on flags and roles that the page ignores.
     """
 
     title: str
@@ -69,7 +74,7 @@ def of_run(flags) -> Shown:
 
 
 def of_file(path: str) -> Shown:
-    """What an .npz file holds, as `--dump_embeddings` writes it. Pictures are those at its paths, where these are still there."""
+    """The content of an .npz file, as `--dump_embeddings` writes it. Pictures are read from its paths, where these still exist."""
     arrays = read(path, optional=("paths", "class_names", "super_names", *ROLES, "flags"))
     apart = {name: arrays.pop(name) for name in (*ROLES, "flags") if name in arrays}
     size = len(arrays["features"])
@@ -97,7 +102,7 @@ def _unheeded(has_roles: bool, flags: dict) -> tuple[str, ...]:
 
 
 def content(shown: Shown, flags) -> dict:
-    """What the page holds, as JSON and `explore_page.packed` arrays know it."""
+    """The content of the page, as JSON values and `explore_page.packed` arrays."""
     space = metrics.EmbeddingSpace(shown.features, shown.labels, progress=True)
     features, classes = space.features, sorted(set(shown.labels.tolist()))
     labels, size = space.labels, space.size
@@ -130,9 +135,9 @@ def content(shown: Shown, flags) -> dict:
 
 
 def _thumbnails(picture, size: int) -> tuple[Sheets | None, int]:
-    """Thumbnails of all images, None where none can be had, and how many are missing."""
+    """Thumbnails of all images, None where all are missing, and how many are missing."""
     sheets, missing = Sheets(size), 0
-    for place in tqdm(range(size), desc="thumbnails", unit="img", leave=False, disable=None):  # a file at a time
+    for place in tqdm(range(size), desc="thumbnails", unit="img", leave=False, disable=None):  # one image in memory at a time
         try:
             sheets.put(place, picture(place))
         except UserError:
@@ -141,7 +146,7 @@ def _thumbnails(picture, size: int) -> tuple[Sheets | None, int]:
 
 
 def confusions(labels: np.ndarray, nearest: np.ndarray) -> list[list]:
-    """[class, class of the nearest image, how many, share of the class's images], of those that differ; the most first."""
+    """[class, class of the nearest image, how many, share of the class's images], where the classes differ; the most frequent first."""
     there = nearest >= 0
     pairs_of, counts = np.unique(np.stack([labels[there], labels[nearest[there]]], axis=1), axis=0, return_counts=True)
     sizes = np.bincount(labels)
@@ -150,7 +155,7 @@ def confusions(labels: np.ndarray, nearest: np.ndarray) -> list[list]:
 
 
 def histogram(space: metrics.EmbeddingSpace, rates: list[float], seed: int) -> dict:
-    """Shares of the pairs of one class and of two in `BINS` bars from 0 to `most`, and `thresholds`: fmr, distance, fnmr (as the metric)."""
+    """Shares of same-class and different-class pairs in `BINS` bars from 0 to `most`, and `thresholds`: fmr, distance, fnmr (as metric)."""
     same, different, which = pairs.distances(space.features.astype(np.float32), space.labels, seed)
     most = float(max((kind.max() for kind in (same, different) if len(kind)), default=1.0)) or 1.0
     bars = [(np.histogram(kind, bins=BINS, range=(0, most))[0] / max(len(kind), 1)).tolist() for kind in (same, different)]

@@ -1,4 +1,4 @@
-"""The explorer's page: one HTML file with its data, style and script; it asks nothing of any address."""
+"""The explorer's page: one HTML file with its data, style and script; it loads nothing from any address."""
 
 import base64
 import html as markup
@@ -60,7 +60,7 @@ def packed(array: np.ndarray, kind) -> str:
 
 
 def html(content: dict) -> str:
-    """The page of what `explore.content` gives. Names and paths are data, which the script shows as text and never as markup."""
+    """The page of `explore.content`. Names and paths are data, which the script shows as text and never as markup."""
     inside = json.dumps(json_safe(content), allow_nan=False).replace("<", "\\u003c")
     style = (HERE / "explore.css").read_text(encoding="utf-8")
     script = "\n".join((HERE / name).read_text(encoding="utf-8") for name in SCRIPTS)

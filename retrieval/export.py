@@ -1,7 +1,7 @@
-"""A run's network for other programs: ONNX, TorchScript, torch.export, safetensors; each compared with the run before it is said to be done.
+"""A run's network for other programs: ONNX, TorchScript, torch.export, safetensors; each is compared with the run before it is kept.
 
 The programs take images uint8 `(batch, 3, H, W)`, RGB, any number of them, and give embeddings float32 `(batch, D)`. Scaling, colour order
-and normalisation are inside; what comes before, resizing and cropping, is in preprocessing.json.
+and normalisation are inside; resizing and cropping, which come before, are described in preprocessing.json.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ def export(flags) -> dict[str, float]:
 
 
 def _real_images(embedder: Embedder, given: list[str] | None) -> list:
-    """Some images to compare on: of those that are given, else of the run's test data, spread over them."""
+    """`IMAGES` images to compare on, spread evenly over those that are given, else over the run's test data."""
     if given is not None:
         paths = sources.listed(given)
     else:
@@ -78,12 +78,12 @@ def _merge(embedder: Embedder) -> None:
 
 
 def _compare(name: str, made, prepared: np.ndarray, expected: np.ndarray) -> float:
-    """The least cosine of what an export gives, of one image and of all at once, to what the run gives. Raises UserError below `COSINE`."""
+    """The least cosine of an export's embeddings, of one image alone and of all at once, to the run's. Raises UserError below `COSINE`."""
     least = 1.0
     for batch in (slice(0, 1), slice(None)):
         try:
             given = np.asarray(made(prepared[batch]), dtype=np.float64)
-        except Exception as error:  # of whatever runtime
+        except Exception as error:  # each runtime raises its own
             raise UserError(f"--format {name}: what was written cannot be run ({_line(error)}): {OTHERWISE}") from error
         if given.shape != expected[batch].shape or not np.isfinite(given).all():
             raise UserError(
@@ -102,7 +102,7 @@ def _line(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _exporting(name: str):
-    """Inside, torch says nothing, and what it cannot export is a UserError."""
+    """Inside, torch's warnings are silent, and a failed export raises UserError."""
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
@@ -111,12 +111,12 @@ def _exporting(name: str):
         raise
     except OSError:
         raise
-    except Exception as error:  # of tracing, of any layer
+    except Exception as error:  # tracing, or any layer, may raise anything
         raise UserError(f"--format {name}: this network cannot be written so ({_line(error)}): {OTHERWISE}") from error
 
 
 def _example(embedder: Embedder) -> tuple:
-    """Two images: of one the number would be taken for fixed."""
+    """Two images: with one, the number of images would be taken for fixed."""
     generator = torch.Generator().manual_seed(0)
     return (torch.randint(0, 256, (2, 3, *embedder.preparation.size), dtype=torch.uint8, generator=generator),)
 
@@ -126,7 +126,7 @@ def _any_number() -> dict:
 
 
 def torch_export(embedder: Embedder, folder: Path):
-    """Write model.pt2. Returns what it gives: images -> embeddings."""
+    """Write model.pt2. Returns it, loaded again, as a function: images -> embeddings."""
     with _exporting("torch_export"):
         program = torch.export.export(embedder.module, _example(embedder), dynamic_shapes=_any_number())
         torch.export.save(program, folder / "model.pt2")
@@ -135,7 +135,7 @@ def torch_export(embedder: Embedder, folder: Path):
 
 
 def torchscript(embedder: Embedder, folder: Path):
-    """Write model.pt, traced and frozen. Returns what it gives."""
+    """Write model.pt, traced and frozen. Returns it, loaded again, as a function: images -> embeddings."""
     if not hasattr(torch.jit, "trace"):
         raise UserError(f"--format torchscript: torch {torch.__version__} has dropped it: take torch_export")
     with _exporting("torchscript"):
@@ -146,7 +146,7 @@ def torchscript(embedder: Embedder, folder: Path):
 
 
 def onnx(embedder: Embedder, folder: Path):
-    """Write model.onnx, and weights beside it where they are too large for one file. Returns what onnxruntime makes of it."""
+    """Write model.onnx, with the weights beside it where they are too large for one file. Returns it as a function, run by onnxruntime."""
     try:
         import onnxruntime
         import onnxscript  # noqa: F401  what torch writes it with
@@ -165,9 +165,9 @@ def onnx(embedder: Embedder, folder: Path):
 
 
 def safetensors(embedder: Embedder, folder: Path):
-    """Write the weights alone, for the card's lines to load; of a network of this program's own, under its own names.
+    """Write the weights alone, as the card's lines of code load them; for a network that only this program can make, under its own names.
 
-    Returns the lines, None for such a network, and what they give, or the run's network.
+    Returns the lines, None for such a network, and a function, images -> embeddings: that of the lines, or the run's network.
     """
     from safetensors.torch import load_file, save_file
 
@@ -179,7 +179,7 @@ def safetensors(embedder: Embedder, folder: Path):
     with torch.no_grad():
         expected = embedder.module(images).numpy()
     for form in plain.forms(embedder):
-        with contextlib.suppress(Exception), warnings.catch_warnings():  # of whatever a package does with a name, a class, a layer's place
+        with contextlib.suppress(Exception), warnings.catch_warnings():  # a package may fail in any way; then the next form is tried
             warnings.simplefilter("ignore")
             write(form.state)
             made = plain.defined(form.code, folder)
@@ -194,7 +194,7 @@ FORMATS = {"onnx": onnx, "torchscript": torchscript, "torch_export": torch_expor
 
 
 def preprocessing(embedder: Embedder) -> dict:
-    """What has to be done to an image file before a program takes it, what happens inside, and what comes out."""
+    """The content of preprocessing.json: the steps from an image file to a program's input, the steps inside, and the output."""
     network, (height, width) = embedder.network, embedder.preparation.size
     return {
         "before": embedder.preparation.described(),
@@ -224,7 +224,7 @@ def _push(hub, flags) -> None:
     try:
         hub.create_repo(flags.push_to_hub, exist_ok=True)
         hub.upload_folder(repo_id=flags.push_to_hub, folder_path=str(flags.out))
-    except Exception as error:  # of the client and the transport below it, which change with their versions
+    except Exception as error:  # the errors of the client and its transport change with their versions
         raise UserError(
             f"--push_to_hub {flags.push_to_hub}: not uploaded ({_line(error)}). {flags.out} is whole; `huggingface-cli login` lets you in"
         ) from error

@@ -35,9 +35,9 @@ def replacing_folder(out):
 
 
 def _take_place(hidden: Path, out: Path) -> None:
-    mask = os.umask(0)  # the only way to ask for it
+    mask = os.umask(0)  # it can only be read by setting it
     os.umask(mask)
-    hidden.chmod(0o777 & ~mask)  # a temporary folder is its maker's alone
+    hidden.chmod(0o777 & ~mask)  # mkdtemp gives access to the owner alone
     before = hidden.with_name(f"{hidden.name}.before")
     if out.exists():
         out.rename(before)
@@ -46,7 +46,7 @@ def _take_place(hidden: Path, out: Path) -> None:
 
 
 def check_new(out) -> None:
-    """Raise UserError where there is something already."""
+    """Raise UserError where `out` exists, unless it is an empty folder."""
     out = Path(out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists: choose another --out, or delete it")

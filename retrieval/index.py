@@ -22,11 +22,11 @@ VECTORS, PATHS, FAISS, ABOUT, LEFT_OUT = "vectors.npy", "paths.csv", "index.fais
 BLOCK = 16384  # rows that are read at once
 LINKS, BUILDING, SEARCHING = 32, 128, 128  # of hnsw: links a vector, candidates while building and searching
 CODE = 4  # of ivfpq: dimensions a byte
-LEAST_IVFPQ = 10_000  # its codebooks are learned from 39 vectors a code, of 256 codes
+LEAST_IVFPQ = 10_000  # a codebook of 256 codes is learned from 39 vectors a code
 TRAINED_ON = 200_000  # the most vectors from which ivfpq learns
-PROBED = 32  # of ivfpq's cells, that a search looks into
-AGAIN = 10  # an approximate search measures so many times as many vectors exactly as it gives
-RECALL_AT, RECALL_QUERIES = 10, 200  # by which the recall is measured
+PROBED = 32  # cells of ivfpq in which a search looks
+AGAIN = 10  # an approximate search measures the exact distances of this many times as many vectors as it returns
+RECALL_AT, RECALL_QUERIES = 10, 200  # neighbours and queries with which the recall is measured
 
 
 class Index:
@@ -62,7 +62,7 @@ class Index:
         return len(self.paths)
 
     def embedder(self, run=None, **how) -> Embedder:
-        """The run's `Embedder`; `run`: where the run lies now. Raises UserError where its weights are others than the index's."""
+        """The run's `Embedder`; `run`: where the run lies now. Raises UserError where its weights or transform are not the index's."""
         run = run or self.about["run"]
         if not Path(run).is_dir():
             raise UserError(f"the run of this index is not in {run}: say with --run where it lies")
@@ -76,15 +76,15 @@ class Index:
     def search(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """The `k` nearest images of each of `queries` `(Q, D)`, fewer where there are no more: distances and rows, `(Q, k)` each.
 
-        Distances are Euclidean, of float64 differences; of equal ones the earlier image comes first. What an approximate index does not
-        find is row -1, at infinity.
+        Distances are Euclidean, of float64 differences; of equal ones the earlier image comes first. A neighbour that an approximate
+        index does not find is row -1, at infinity.
         """
         if self._faiss is None:
             self._faiss = _read(self.folder / FAISS, len(self))
         k = min(k, len(self))
         rows = np.sort(_candidates(self._faiss, queries, self.about["index"], k))  # (Q, K): equal distances in the order of rows
         distances = np.full(rows.shape, np.inf)
-        for place, (query, found) in enumerate(zip(queries, rows, strict=True)):  # a query at a time: K x D differences are in memory
+        for place, (query, found) in enumerate(zip(queries, rows, strict=True)):  # one query at a time: its K x D differences are in memory
             there = found >= 0
             distances[place, there] = np.sqrt(np.square(self.vectors[found[there]].astype(np.float64) - query).sum(1))
         order = np.argsort(distances, axis=1, kind="stable")[:, :k]
@@ -106,10 +106,10 @@ def _read(path: Path, images: int):
 
 
 def _candidates(index, queries: np.ndarray, kind: str, k: int) -> np.ndarray:
-    """Rows `(Q, K)`, K >= k, among which the nearest are; -1 for none."""
+    """The candidates for the nearest: rows `(Q, K)`, K >= k; -1 for none."""
     import faiss
 
-    width = min(k + 8 if kind == EXACT else max(AGAIN * k, 100), index.ntotal)  # exact: equal ones in float32 may not be so
+    width = min(k + 8 if kind == EXACT else max(AGAIN * k, 100), index.ntotal)  # exact: distances equal in float32 may differ in float64
     if kind == HNSW:
         index.hnsw.efSearch = max(SEARCHING, width)
     if kind == IVFPQ:
@@ -118,7 +118,7 @@ def _candidates(index, queries: np.ndarray, kind: str, k: int) -> np.ndarray:
 
 
 class _Vectors:
-    """`vectors.npy` as it grows: rows are appended, the head says at the end how many there are."""
+    """`vectors.npy` as it grows: rows are appended, and `close` writes their number into the header."""
 
     def __init__(self, path: Path, dimensions: int):
         self.file, self.dimensions, self.rows = open(path, "wb"), dimensions, 0  # noqa: SIM115  closed by `close`
@@ -127,7 +127,7 @@ class _Vectors:
     def _head(self) -> int:
         self.file.seek(0)
         about = {"descr": "<f4", "fortran_order": False, "shape": (self.rows, self.dimensions)}
-        np.lib.format.write_array_header_1_0(self.file, about)  # as long for any number of rows: numpy leaves room for it
+        np.lib.format.write_array_header_1_0(self.file, about)  # its length is the same for any number of rows: numpy pads it
         return self.file.tell()
 
     def append(self, vectors: np.ndarray) -> None:
@@ -140,7 +140,7 @@ class _Vectors:
 
 
 def _blocks(path: Path):
-    """The rows of a file of vectors, some at a time: read, as what a memory map has shown counts as the process's memory."""
+    """Yield the rows of a file of vectors in blocks. They are read, not mapped: a map's pages would count as the process's memory."""
     with open(path, "rb") as file:
         np.lib.format.read_magic(file)
         (rows, dimensions), *_ = np.lib.format.read_array_header_1_0(file)
@@ -150,7 +150,7 @@ def _blocks(path: Path):
 
 
 def check_place(out, add: bool) -> Index | None:
-    """The index that is added to, None for a new one. Raises UserError where there is one already, none yet, or something else."""
+    """The index to add to; None for a new one. Raises UserError where there is no index to add to, or no room for a new one."""
     out = Path(out)
     if add:
         return Index(out)
@@ -161,14 +161,14 @@ def check_place(out, add: bool) -> Index | None:
 
 
 def check_addition(old: Index, flags) -> None:
-    """Raise UserError where flags say of an index that is added to what it is not."""
+    """Raise UserError where flags contradict the index that is added to."""
     for flag, given in (("index", flags.index), ("evaltype", flags.evaltype), ("checkpoint", flags.checkpoint)):
         if given not in (None, "best", old.about[flag]):
             raise UserError(f"--{flag} {given}: the index in {old.folder} is of {old.about[flag]}: leave it out, or make another one")
 
 
 def build(embedder: Embedder, paths: list[str], out, kind: str = EXACT, checkpoint: str = "best", add: bool = False) -> dict:
-    """Embed the images at `paths` in a stream and write the index `out`; `add`: to what it holds, images that it has passed over.
+    """Embed the images at `paths` in a stream and write the index `out`; `add`: add to it, and skip images that it holds.
 
     Memory: vectors in faiss, N x D x 4 bytes, two batches of images, the paths. Returns the content of index.json, and under `left_out`
     path -> reason of the images that cannot be decoded.
@@ -210,13 +210,13 @@ def _fill(folder: Path, embedder: Embedder, paths: list[str], old: Index | None,
 
 
 def _write_faiss(folder: Path, kind: str, rows: int, dimensions: int) -> dict | None:
-    """Write the faiss index of a folder's vectors. Returns how many of the nearest it finds; None of an exact one."""
+    """Write the faiss index of a folder's vectors. Returns its recall; None for an exact one."""
     import faiss
 
     vectors = folder / VECTORS
     if kind == EXACT:
         index = faiss.IndexFlatL2(dimensions)
-        index.codes.resize(rows * dimensions * 4)  # room at once: as it grows, it holds itself twice
+        index.codes.resize(rows * dimensions * 4)  # reserve all memory: to grow, it would copy itself
         index.codes.resize(0)
     elif kind == HNSW:
         index = faiss.IndexHNSWFlat(dimensions, LINKS)
@@ -233,7 +233,10 @@ def _write_faiss(folder: Path, kind: str, rows: int, dimensions: int) -> dict | 
 
 
 def _ivfpq(vectors: Path, rows: int, dimensions: int):
-    """Cells of about the square root of the number of rows, and codes of a byte for four of the first principal components, mixed at random."""
+    """A trained IVF-PQ index of principal components, randomly rotated: a byte for four of them.
+
+    It has four times the square root of `rows` cells, but at least 39 rows a cell.
+    """
     import faiss
 
     codes = max(dimensions // CODE, 1)
@@ -256,9 +259,9 @@ def _rows(vectors: Path, chosen: np.ndarray) -> np.ndarray:
 
 
 def _recall(index, vectors: Path, kind: str, rows: int) -> dict:
-    """The share of the ten nearest images, itself left out, that the search finds, over random images of the index as queries.
+    """Recall@10: the share of a query's ten nearest images, itself left out, that the search finds. Queries are random images of the index.
 
-    What is as near as the tenth counts as found.
+    An image as near as the tenth counts as found.
     """
     chosen = np.sort(np.random.default_rng(1).choice(rows, size=min(rows, RECALL_QUERIES), replace=False))
     queries, at = _rows(vectors, chosen), min(RECALL_AT, rows - 1)

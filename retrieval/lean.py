@@ -1,6 +1,7 @@
-"""torchvision without torch's compiler, which it imports to ask a question and to mark one function: 170 MB and two seconds less.
+"""torchvision without torch's compiler: 170 MB and two seconds less.
 
-Search compiles nothing. What was marked as not to be compiled is then not marked; it gives the same.
+torchvision imports the compiler to ask whether it is supported, and to mark one function as not to be compiled. Search compiles nothing,
+so the function gives the same without the mark.
 """
 
 import importlib
@@ -13,7 +14,7 @@ COMPILER = "torch._dynamo.utils"
 
 
 def import_torchvision() -> None:
-    """Import torchvision and its transforms; the compiler comes when something uses it. Nothing changes where it is there already."""
+    """Import torchvision and its transforms; the compiler is imported on first use. Does nothing where either is imported already."""
     if "torchvision" in sys.modules or COMPILER in sys.modules:
         return
     stand_in = types.ModuleType(COMPILER)
@@ -30,7 +31,7 @@ def import_torchvision() -> None:
 
 
 def _unmarked(function=None, *_, **__):
-    """In place of the decorator `torch.compiler.disable`, with and without arguments."""
+    """Replaces the decorator `torch.compiler.disable`, with and without arguments."""
     return (lambda decorated: decorated) if function is None else function
 
 
@@ -43,8 +44,8 @@ def _is_compile_supported(device_type):
 
 
 def _of_the_compiler(name: str):
-    """Whatever else a version of torchvision asks for."""
-    if name.startswith("__"):  # the import system's questions
+    """Any other attribute that a version of torchvision asks for: imports the real compiler."""
+    if name.startswith("__"):  # the import system asks for these
         raise AttributeError(name)
     sys.modules.pop(COMPILER, None)
     return getattr(_compiler(), name)

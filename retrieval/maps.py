@@ -1,11 +1,11 @@
-"""Embeddings on a plane, for the eye: t-SNE of their principal components, of many images of a sample, beside which the others are placed."""
+"""Embeddings on a plane: t-SNE of their principal components; of many images, t-SNE of a sample, and the others placed among it."""
 
 import numpy as np
 
 COMPONENTS = 50  # principal components that t-SNE is given
 PERPLEXITY = 30
-BESIDE = 5  # sampled images between which another one is placed
-START = 1e-4  # deviation of t-SNE's start, as scikit-learn's own
+BESIDE = 5  # sampled images among which another one is placed
+START = 1e-4  # standard deviation of t-SNE's start, as in scikit-learn
 
 
 def places(features: np.ndarray, how: str, size: int, seed: int) -> tuple[np.ndarray, str]:
@@ -42,13 +42,13 @@ def _principal(features: np.ndarray, seed: int) -> np.ndarray:
 
     count = min(COMPONENTS, *features.shape)
     solver = "covariance_eigh" if features.shape[1] <= 4096 and len(features) >= features.shape[1] else "auto"
-    if not np.ptp(features, axis=0).any():  # all are equal: there is no direction
+    if not np.ptp(features, axis=0).any():  # all rows are equal: there are no components
         return np.zeros((len(features), count), dtype=np.float32)
     return PCA(count, svd_solver=solver, random_state=seed).fit_transform(features).astype(np.float32)
 
 
 def _beside(others: np.ndarray, sample: np.ndarray, arranged: np.ndarray) -> np.ndarray:
-    """The mean of the places of each one's nearest in the sample, weighted by 1 / squared distance; on an equal one's place."""
+    """For each of `others`, the mean place of its nearest in the sample, weighted by 1 / squared distance: the place of an equal one."""
     import faiss
 
     squared, nearest = faiss.knn(others, sample, min(BESIDE, len(sample)))

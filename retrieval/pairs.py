@@ -1,16 +1,16 @@
-"""Distances of pairs of one class and of two, for a histogram."""
+"""Distances of same-class and of different-class pairs, for a histogram."""
 
 import numpy as np
 
 from evaluation.charts import same_pairs
 
-ALL_UP_TO = 5000  # images of which every pair is measured; of more a sample
+ALL_UP_TO = 5000  # images: every pair is measured; of more images, a sample of pairs
 SAMPLED = 2_000_000  # pairs of each kind
 BLOCK = 1 << 16  # pairs whose differences are in memory at once
 
 
 def distances(features: np.ndarray, labels: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray, str]:
-    """Euclidean distances of pairs of one class `(P,)` and of two classes `(Q,)`, float32, and in words which pairs.
+    """Euclidean distances of same-class `(P,)` and different-class `(Q,)` pairs, float32, and in words which pairs these are.
 
     Args:
         features: `(N, D)`. labels: `(N,)` whole numbers.

@@ -1,8 +1,8 @@
 """A run's weights in other programs: at most ten lines of torch, torchvision, timm or pretrainedmodels that load its safetensors file.
 
-Of two forms the first that fits is written. Named: the package's own network with as many classes as there are dimensions, weights under its
-own names. Stacked: normalisation, backbone and the layers behind it one after the other, for hidden layers, LayerNorm, networks that do not
-end in one linear layer, and conv4.
+The first of two forms that fits is written. Named: the package's own network, with as many classes as the embedding has dimensions, and
+weights under the package's names. Stacked: normalisation, backbone and all further layers in sequence, for hidden layers, LayerNorm,
+networks that do not end in one linear layer, and conv4.
 """
 
 import math
@@ -25,7 +25,7 @@ class Plain(NamedTuple):
 
 
 class Backbone(NamedTuple):
-    """How a package makes one: what is imported, an expression, and what is done to it; `{}` stands for the variable."""
+    """How a package makes a backbone: imports, an expression, and statements that change it, in which `{}` stands for its variable."""
 
     imports: list[str]
     made: str
@@ -33,7 +33,7 @@ class Backbone(NamedTuple):
 
 
 def forms(embedder) -> list[Plain]:
-    """The forms that may fit, the simpler first; none for a network that only this program has."""
+    """The forms that may fit, the simpler first; none for a network that only this program can make."""
     network, opt = embedder.network, embedder.opt
     if isinstance(network, Evaluated):
         return []
@@ -53,7 +53,7 @@ def forms(embedder) -> list[Plain]:
 
 
 def _named(network, backbone: Backbone, about: str) -> Plain:
-    """The package's own network."""
+    """The named form: the package's own network."""
     state = {
         **network.backbone.state_dict(),
         **{f"{network.head}.{name}": value for name, value in network.last_linear.state_dict().items()},
@@ -79,7 +79,7 @@ def _named(network, backbone: Backbone, about: str) -> Plain:
 
 
 def _stacked(network, imports: list[str], lines: list[str], about: str) -> Plain:
-    """The layers one after the other."""
+    """The stacked form: the layers in sequence."""
     behind, named = [], []
     if not isinstance(network.layernorm, torch.nn.Identity):
         behind.append(torch.nn.LayerNorm(network.feature_dim))
@@ -104,7 +104,7 @@ def _stacked(network, imports: list[str], lines: list[str], about: str) -> Plain
 
 
 def _normalisation(network) -> torch.nn.BatchNorm2d:
-    """What a network does to the values of a pixel, from 0 to 255, as a layer in evaluation."""
+    """A network's scaling and normalisation of pixels from 0 to 255, as a layer in evaluation mode."""
     layer = torch.nn.BatchNorm2d(3)
     with torch.no_grad():
         layer.weight.copy_(network.scale.flatten() / 255 * math.sqrt(1 + layer.eps))  # its mean is 0, its variance 1

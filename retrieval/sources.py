@@ -7,14 +7,14 @@ from pathlib import Path
 import datasets
 from utilities.errors import UserError
 
-COLUMNS = ("path", "image", "file", "filename")  # of a CSV file, the first that is there
+COLUMNS = ("path", "image", "file", "filename")  # columns of a CSV file; the first that it has is read
 
 
 def listed(arguments: list[str]) -> list[str]:
     """Absolute paths of all images, in the order of the arguments, each once; folders in the order of their names.
 
-    Of a folder the files whose name ends as an image's does, hidden ones left out. Paths in a CSV file are relative to its folder.
-    Raises UserError for what is not there, and where there is no image at all.
+    A folder gives the files with an ending of images, hidden ones left out. Paths in a CSV file are relative to its folder.
+    Raises UserError for a missing file or folder, and where there is no image at all.
     """
     found = {}
     for argument in arguments:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import torch
 
-SHEET = 16  # thumbnails a side of a sheet: browsers take pictures of 16 x 64 pixels a side in any number
+SHEET = 16  # thumbnails a side of a sheet: browsers show any number of pictures of 16 x 64 pixels a side
 SIDES = ((8_000, 64), (16_000, 48), (40_000, 32), (math.inf, 24))  # up to how many images, pixels a side
 QUALITIES = (80, 65, 50, 35, 20)
 MOST_BYTES = 15_000_000  # of all sheets; a third more in base64
@@ -58,7 +58,7 @@ class Sheets:
         self.pixels[sheet, top : top + picture.shape[0], left : left + picture.shape[1]] = picture
 
     def addresses(self, most: int = MOST_BYTES) -> list[str]:
-        """Data addresses of the sheets, in the best quality that keeps them all within `most` bytes, else halved as often as it takes."""
+        """Data addresses of the sheets, in the best quality that keeps them within `most` bytes, else halved until one does."""
         import PIL.Image
 
         pictures = [PIL.Image.fromarray(sheet) for sheet in self.pixels]

@@ -1,4 +1,4 @@
-"""A run on disk: its folder, checkpoints, records, resume, folds, what the console says of it; and what it makes of images."""
+"""A run on disk: its folder, checkpoints, records, resume, folds, console output; and its embeddings of images."""
 
 from runs.embedder import Embedder
 from runs.folder import RunFolder, load_run

@@ -1,9 +1,9 @@
-"""What was changed while a run was interrupted, and what repeats it.
+"""The changes that were made to a run's flags when it was resumed, and the stages that reproduce it.
 
 With the first change a run folder gets configs/: `parameters.yaml`, the flags it began with, and for each change
 `resume_training_config_diffs_<epochs done>/parameters.yaml`, the flags that changed (in the folder of a cross-validation the epochs done
-in each fold, joined by `_`). The run's own parameters.yaml always holds what it goes by now. A reproduction with changes to come keeps
-its stages in configs/reproduction.yaml, so that it can be resumed like any other run.
+in each fold, joined by `_`). The run's own parameters.yaml always holds the present flags. A reproduction with changes to come keeps its
+stages in configs/reproduction.yaml, so that it can be resumed like any other run.
 """
 
 import re
@@ -23,7 +23,7 @@ _CHANGE = re.compile(r"resume_training_config_diffs_([0-9]{1,15}(?:_[0-9]{1,15})
 
 
 def record_changes(folder: Path, epochs: list[int], opt) -> None:
-    """Write to configs/ the flags that differ from those the run has, before `describe` replaces these.
+    """Write to configs/ the flags that differ from the run's saved ones, before `describe` overwrites these.
 
     An earlier change made at the same epochs is dropped, as nothing was trained with it. So is one made at later epochs (of any fold),
     which `--resume best` undoes. `epochs`: trained so far, one number a fold.
@@ -76,9 +76,9 @@ def _change_folder(folder: Path, epochs: list[int]) -> Path:
 
 # ----------------------------------------------------------------------------------------------------------- reproduction
 def stages(folder: Path, roles) -> list[tuple[list[int] | None, dict]]:
-    """What repeats a run: (epochs at which a stage ends, one a fold, None: at the last; flags), one stage more than there were changes.
+    """The stages that reproduce a run, one more than it had changes: (epochs at which a stage ends, one a fold, None: at the last; flags).
 
-    Flags that never count as a change, such as paths, are in all stages as they are now.
+    Flags that never count as a change, such as paths, have their present values in all stages.
     """
     flags, changes = history(folder)
     flags = {**flags, **{name: value for name, value in read_parameters(folder).items() if not roles[name].change or roles[name].moves}}
@@ -92,7 +92,7 @@ def stages(folder: Path, roles) -> list[tuple[list[int] | None, dict]]:
 
 
 def write_plan(folder: Path, opt) -> None:
-    """Keep the stages of a reproduction that begins in this folder, so that it can be resumed; nothing where there is but one."""
+    """Keep the stages of a reproduction that begins in this folder, so that it can be resumed. A single stage needs no plan."""
     path = folder / CONFIGS / PLAN
     if not opt.later or path.exists():
         return
@@ -102,7 +102,7 @@ def write_plan(folder: Path, opt) -> None:
 
 
 def stages_left(opt) -> list[tuple[list[int] | None, dict]]:
-    """On resume the `stages` that a reproduction still has to train; none of another run. Raises UserError for a damaged plan."""
+    """On resume, the `stages` that a reproduction still has to train; none for other runs. Raises UserError for a damaged plan."""
     path = run_folder(opt) / CONFIGS / PLAN
     if opt.resume is None or opt.job != "train" or not path.exists():
         return []
@@ -123,6 +123,6 @@ def _is_over(opt, until: list[int]) -> bool:
     """Whether every fold is trained up to its number of epochs, or was stopped before."""
     run = RunFolder(run_folder(opt), opt)
     folds = (opt.folds or range(len(until))) if opt.is_cross_validation else [None]
-    there = [fold for fold in folds if (fold or 0) < len(until)]  # of other numbers of folds the caller knows
+    there = [fold for fold in folds if (fold or 0) < len(until)]  # a plan for another number of folds is refused when its options are made
     progress = [((run if fold is None else run.fold(fold)).progress, until[fold or 0]) for fold in there]
     return all(stopped or epochs >= end for (epochs, stopped), end in progress)

@@ -37,7 +37,7 @@ def read(path: Path | str, lazily: bool = False) -> dict:
         raise UserError(f"no checkpoint at {path}") from error
     except Exception as error:
         if lazily:
-            return read(path)  # which says what is wrong with it: torch says that of lazy reading alone
+            return read(path)  # for its message: torch's says only that the file cannot be read lazily
         raise damaged(path, line(error)) from error
     if (wrong := wrong_part(content)) is not None:
         raise damaged(path, wrong)
@@ -51,18 +51,18 @@ def damaged(path: Path | str, why: str) -> UserError:
 
 
 def line(error: Exception) -> str:
-    """What an error says, in one line."""
+    """The last line of an error's message, shortened."""
     return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()[:200]
 
 
 def out_of_patience(content: dict, patience: int | None) -> bool:
-    """Whether a run was stopped by its `--patience`, and would be by this one too."""
+    """Whether a run was stopped by its `--patience`, and would be stopped by `patience` too."""
     run = content["run"]
     return run["stopped"] and patience is not None and content["epoch"] - (run["selected"]["epoch"] or 0) >= patience
 
 
 def with_or_without_average(content: dict, parts: dict) -> dict:
-    """What `read` gave, for a run in which a moving average of the network begins, from the network, or is no more kept."""
+    """`content`, as `read` gave it, for a run that starts a moving average, from the network's weights, or no longer keeps one."""
     if "trained" in parts and "trained" not in content:
         return {**content, "trained": content["state_dict"]}
     if "trained" in content and "trained" not in parts:
@@ -71,7 +71,7 @@ def with_or_without_average(content: dict, parts: dict) -> dict:
 
 
 def restore_network(path: Path | str, content: dict, network: torch.nn.Module) -> None:
-    """Put the weights that `read` gave of `path` into a network. Raises UserError where they are another network's."""
+    """Put the weights that `read` gave of `path` into a network. Raises UserError where they belong to another network."""
     try:
         network.load_state_dict(content["state_dict"])
     except Exception as error:

@@ -16,8 +16,8 @@ from utilities.errors import UserError
 from utilities.evaltypes import of_type
 from utilities.loading import kernels
 
-BATCHES = {"cpu": 16}  # images a batch, elsewhere 128: larger ones are not faster on a CPU, and hold more memory
-THREADS = 16  # that decode images; at most the CPUs there are
+BATCHES = {"cpu": 16}  # images a batch, elsewhere 128: on a CPU larger batches are not faster, and take more memory
+THREADS = 16  # threads that decode images, at most one per CPU
 
 
 class Embeddings(torch.nn.Module):
@@ -34,7 +34,7 @@ class Embeddings(torch.nn.Module):
 
 
 class Batch(NamedTuple):
-    """Some images of a stream: their places in it, their embeddings `(B, D)`, and (place, reason) of those that cannot be decoded."""
+    """A batch of a stream: positions of its images in the stream, embeddings `(B, D)`, and (position, reason) of undecodable images."""
 
     places: list[int]
     vectors: np.ndarray
@@ -42,7 +42,7 @@ class Batch(NamedTuple):
 
 
 class Embedder:
-    """What a finished run makes of images: `Embedder(folder)(images)` gives float32 `(N, D)`.
+    """Embeds images with a finished run: `Embedder(folder)(images)` gives float32 `(N, D)`.
 
     Images are paths, Pillow images, uint8 arrays `(H, W, 3)` or `(H, W)`, tensors `(3, H, W)`, uint8 or float in [0, 1]; one, several in a
     list, or a batch `(N, …)`. They are resized and cropped as the run's test images, and normalised by its network.
@@ -86,7 +86,7 @@ class Embedder:
         return vectors
 
     def stream(self, images, total: int | None = None):
-        """`Batch` by batch of any iterable of images, in its order; two batches are in memory at most.
+        """Yield a `Batch` at a time, of any iterable of images, in its order; at most two batches are in memory.
 
         `total`: how many there are, for a progress bar; None: without one.
         """
@@ -103,7 +103,7 @@ class Embedder:
                 ahead = following
 
     def _prepared(self, image):
-        """The image as the network takes it, or why it is none."""
+        """The image as the network takes it, or the reason why it cannot be decoded."""
         try:
             return self.preparation(image)
         except UserError as error:
@@ -121,7 +121,7 @@ class Embedder:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the weights, the transform and the embedding's name: equal ones give equal vectors."""
+        """SHA-256 of the weights, the transform and the embedding's name: runs with equal ones give equal vectors."""
         digest = hashlib.sha256(f"{self.preparation.text}\n{self.evaltype}\n{self.opt.arch}\n".encode())
         for name, value in self.network.state_dict().items():
             digest.update(name.encode())
@@ -130,7 +130,7 @@ class Embedder:
 
 
 def _device(device) -> torch.device:
-    """The device asked for. Raises UserError for what is none here."""
+    """The device asked for. Raises UserError where this machine does not have it."""
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -143,7 +143,7 @@ def _device(device) -> torch.device:
 
 
 def _as_list(images) -> list:
-    """One image, a list or a batch of them, as a list."""
+    """One image, a list of images, or a batch, as a list."""
     if isinstance(images, str) or hasattr(images, "__fspath__") or hasattr(images, "getexif"):  # a path, or Pillow's
         return [images]
     if torch.is_tensor(images):

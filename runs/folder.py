@@ -1,4 +1,4 @@
-"""A run folder on disk: where it lies, what it holds, how far its run is. Whoever asks whether a run is finished asks here."""
+"""A run folder on disk: its path, its content, its run's progress. The one place that decides whether a run is finished."""
 
 import functools
 import json
@@ -31,10 +31,10 @@ class Progress(NamedTuple):
 
 
 class RunFolder:
-    """What the folder `path`, of a run or of one fold, says.
+    """The content of the folder `path`, of a run or of one fold.
 
-    `opt`: the flags with which the run is to go on; None: those that it was started with. All properties but `flags` and `summary` are of a
-    folder that may lack any file; a damaged one raises UserError.
+    `opt`: the flags with which the run is to go on; None: those that it has saved. A missing file raises UserError in
+    `flags`, `summary`, `selected`, `state` and `needs_test`; a damaged file does so everywhere.
     """
 
     def __init__(self, path: Path | str, opt: Namespace | None = None):
@@ -50,7 +50,7 @@ class RunFolder:
 
     @property
     def is_cross_validation(self) -> bool:
-        """Whether its runs are the folds in it."""
+        """Whether this is the folder of a cross-validation, whose runs are the folds in it."""
         return (self.path / PARAMETERS).exists() and has_folds(self.flags)
 
     def fold(self, number: int) -> "RunFolder":
@@ -75,12 +75,12 @@ class RunFolder:
 
     @property
     def has_checkpoint(self) -> bool:
-        """Whether an epoch is on disk, trained or untrained."""
+        """Whether there is a checkpoint, of a trained or an untrained network."""
         return (self.path / checkpoint.LAST).exists()
 
     @property
     def state(self) -> dict:
-        """The last checkpoint's content, tensors read when they are asked for. Raises UserError where there is none."""
+        """The last checkpoint's content; tensors are read on first use. Raises UserError where there is none."""
         return checkpoint.read(self.path / checkpoint.LAST, lazily=True)
 
     @property
@@ -95,7 +95,7 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        """Whether all epochs are trained, or patience ran out. What `--final_test` adds is another question: `needs_test`."""
+        """Whether all epochs are trained, or patience ran out. It says nothing of `--final_test`: see `needs_test`."""
         if not (self.has_checkpoint and (self.path / SUMMARY).exists()):
             return False
         epochs, stopped = self.progress
@@ -103,7 +103,7 @@ class RunFolder:
 
     @property
     def needs_test(self) -> bool:
-        """Whether `--final_test` asks for a measurement that is not there: the selected epoch has no test values."""
+        """Whether `--final_test` asks for test values of the selected epoch, and there are none yet."""
         return bool(self._flag("final_test")) and self.selected["epoch"] is not None and "test" not in self.selected["values"]
 
     @property
@@ -117,7 +117,8 @@ class RunFolder:
     def network(self, which: str = "best", evaltypes: list[str] | None = None):
         """The network on the CPU, in evaluation mode, of the selected epoch (`best`, where one was evaluated) or of the `last`.
 
-        Where `evaltypes` (default: the run's `--evaltypes`) need the heads of its trainer, it gives a dict of embeddings, as in evaluation.
+        Where `evaltypes` (default: the run's `--evaltypes`) need the trainer's heads, the network gives a dict of embeddings, as in
+        evaluation.
 
         Raises UserError where there is no checkpoint, or `which` is neither.
         """
@@ -155,7 +156,7 @@ def load_run(folder: Path | str, which: str = "best"):
 
 
 def run_folder(opt) -> Path:
-    """Where a run of these flags lies, before a number is added for an existing folder; a fold's in that of its cross-validation."""
+    """The folder of a run with these flags, before a number is added where it exists; a fold's lies in that of its cross-validation."""
     folder = Path(opt.resume_from) if opt.resume_from else Path(opt.save_path) / opt.dataset / opt.savename
     return folder if opt.fold is None else folder / f"fold_{opt.fold}"
 
@@ -167,7 +168,7 @@ def fold_of(folder: Path) -> tuple[Path, list[int]] | None:
 
 
 def read_parameters(folder: Path | str) -> dict:
-    """The flags that a run was started with. Raises UserError where the folder holds none, or they are damaged."""
+    """The flags in a folder's parameters.yaml. Raises UserError where the folder holds none, or they are damaged."""
     path = Path(folder) / PARAMETERS
     if not path.exists():
         raise UserError(f"no run in {folder}: {path.name} is missing")
@@ -181,17 +182,17 @@ def read_parameters(folder: Path | str) -> dict:
 
 
 def read_yaml(path: Path):
-    """The content of a YAML file. Raises UserError where it cannot be read or is none."""
+    """The content of a YAML file. Raises UserError where it cannot be read or is no YAML."""
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
-    except Exception as error:  # of values that its own tags deny, PyYAML raises what comes
+    except Exception as error:  # PyYAML raises all kinds of errors for values that do not fit their tags
         raise UserError(f"{path} is damaged, no YAML: {' '.join(str(error).split())[:160]}") from error
 
 
 def read_json(path: Path):
-    """The content of a JSON file; None, which no run writes, where it cannot be read or is none."""
+    """The content of a JSON file; None, which no run writes, where it cannot be read or is no JSON."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -199,7 +200,7 @@ def read_json(path: Path):
 
 
 def measurement(path: Path, about: dict) -> Path:
-    """The file of a measurement: that of the same one (which holds `about`), else the first free of `path`.json, `path`_1.json, …"""
+    """The file of a measurement: the one that holds the same `about`, else the first free of `path`.json, `path`_1.json, …"""
     for file in alternatives(path, ".json"):
         content = read_json(file) if file.exists() else about
         if isinstance(content, dict) and {key: content.get(key) for key in about} == about:
@@ -221,18 +222,18 @@ def describe(folder: Path, opt) -> None:
 
 
 def has_its_split_file(folder: Path, split_file: str | None) -> bool:
-    """Whether a run's split file still holds what it held when the run began; so it is where the run has none."""
+    """Whether a run's split file still holds what it held when the run began; True where the run has none."""
     copy = folder / SPLIT_FILE
     if split_file is None or not copy.exists():
         return True
     try:
         return Path(split_file).expanduser().read_bytes() == copy.read_bytes()
-    except (OSError, ValueError, TypeError, RuntimeError):  # of a damaged parameters.yaml no path at all
+    except (OSError, ValueError, TypeError, RuntimeError):  # a damaged parameters.yaml may hold no path at all
         return False
 
 
 def json_safe(value):
-    """The value with None for numbers that JSON does not know."""
+    """The value, with None for numbers that JSON lacks (NaN and infinity)."""
     if isinstance(value, dict):
         return {key: json_safe(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,6 +1,7 @@
 """A cross-validation on disk: `<savename>/fold_0 …`, each a complete run folder, and `<savename>/meta/` with the results over all folds.
 
-Processes with `--folds` train their own folds of one folder; who finishes the last one makes the results, or `--aggregate_only`.
+Processes with `--folds` train their own folds of one folder. The process that finishes the last fold writes the results;
+`--aggregate_only` does so too.
 """
 
 import contextlib
@@ -22,7 +23,7 @@ class CrossValidation:
         self.asked = list(range(n_folds)) if opt.folds is None else sorted(opt.folds)
         self.folder = run_folder(opt)
         self.meta = Meta(self.folder, opt, n_folds)
-        self._epochs = None  # done in each fold before this process trained; None once the flags are written
+        self._epochs = None  # epochs of each fold before this process trains; None once the flags are written
 
     @property
     def results(self) -> dict:
@@ -30,14 +31,15 @@ class CrossValidation:
         return self.meta.results
 
     def fold(self, number: int) -> RunFolder:
-        """The folder of one fold, judged by the flags it goes on with."""
+        """The folder of one fold, with the flags that it goes on with."""
         return RunFolder(self.folder, self.opt).fold(number)
 
     @contextlib.contextmanager
     def started(self):
-        """Take the folder, or share it with other processes' folds. Inside, the folds are trained.
+        """Make the folder, or share it with other processes' folds. Inside, the folds are trained.
 
-        The flags of a new cross-validation are written at once, those of a resumed one by `began`. A folder made for nothing is removed.
+        The flags of a new cross-validation are written at once, those of a resumed one by `began`. A new folder in which no fold begins
+        is removed.
         """
         is_new = self.opt.resume is None or not self.folder.is_dir()
         is_own = is_new and self.opt.folds is None  # else other processes may be about to train their folds there
@@ -57,7 +59,7 @@ class CrossValidation:
             raise
 
     def began(self) -> None:
-        """Write the flags, once: called when the first fold has taken them, so that flags that do not fit leave everything as it is."""
+        """Write the flags, once: called when the first fold has accepted them, so that flags that do not fit change nothing on disk."""
         if self._epochs is None:
             return
         record_changes(self.folder, self._epochs, self.opt)
@@ -76,12 +78,12 @@ class CrossValidation:
     def _epochs_of(self, fold: int) -> int:
         """The epochs after which a fold goes on: those trained, or with `--resume best` those of its best checkpoint."""
         run = self.fold(fold)
-        if self.opt.resume == "best" and fold in self.asked and run.has_checkpoint:  # the last one may be what is damaged
+        if self.opt.resume == "best" and fold in self.asked and run.has_checkpoint:  # the last checkpoint may be the damaged one
             return run.selected["epoch"] or 0
         return run.progress.epochs
 
     def _shared(self, wanted: Path) -> Path:
-        """The first of `wanted`, `wanted_1` … where no fold of ours lies, and the others are of the same flags."""
+        """The first of `wanted`, `wanted_1` … that has none of the folds asked for, and whose flags are the same; made if it is new."""
         for folder in alternatives(wanted):
             if not folder.exists():
                 try:
@@ -100,14 +102,14 @@ class CrossValidation:
         return all(getattr(self.opt, name) == saved.get(name) for name in self.opt.roles.having(change=True) - {"savename"})
 
     def options(self, folds=None) -> list:
-        """The flags of each fold, which name it; of the folds asked for by `--folds` unless others are given."""
+        """The flags of each of `folds`, with its number; default: the folds that `--folds` asks for."""
         return [self.opt.of_fold(fold) for fold in (self.asked if folds is None else folds)]
 
     def to_train(self):
         """The flags of each fold that still has something to do, one after the other."""
         for opt in self.options():
             if opt.last_epoch == 0 and opt.until is not None:
-                continue  # of a reproduction: in this stage the fold had not begun
+                continue  # a reproduction: the fold had not begun in this stage
             if self.opt.resume == "latest" and opt.fold in self.done():
                 print(f"fold {opt.fold} of {self.n_folds} is finished")
                 continue
@@ -129,20 +131,23 @@ class CrossValidation:
 
     @property
     def joins_folds(self) -> bool:
-        """Whether `--final_test` measures the folds' networks as one too; they have no training set in common to compare that with."""
+        """Whether `--final_test` also evaluates the folds' networks as one ensemble.
+
+        Not against the training set (`compared_to_training_set`): the folds have none in common.
+        """
         comparable = self.opt.eval_reference_set != "compared_to_training_set"
         return self.opt.final_test and self.n_folds > 1 and self.opt.n_epochs > 0 and comparable
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is left to do: the folds asked for are done, and where no other is open, the meta results are those of all."""
+        """Whether nothing is left to do: the folds asked for are done, and once all folds are done, the meta results are those of all."""
         done = self.done()
         if len(done) < self.n_folds:
             return set(self.asked) <= set(done)
         return self.meta.is_current(done, self.joins_folds)
 
     def refuse_untrained(self) -> None:
-        """Raise UserError where `--evaluate_ensemble` would join networks that are not what the protocol trains."""
+        """Raise UserError where `--evaluate_ensemble` would join networks that are unfinished or untrained."""
         finished = self.finished()
         unfinished = [f"fold_{fold}" for fold in range(self.n_folds) if fold not in finished]
         if unfinished:

@@ -1,6 +1,6 @@
-"""Runs and folds as the processes know them that do not write, under torchrun: the same state, and nothing on disk.
+"""Runs and folds under torchrun, where the first process alone writes: the others have the same state and write nothing.
 
-What stands on the disk is asked by the first process alone, and said to the others: it may be just now writing what they would read.
+Only the first process reads the disk, and shares what it finds: the others might read a file that it is just writing.
 """
 
 import contextlib
@@ -15,23 +15,23 @@ from utilities.ranks import Ranks
 
 
 def run_of(opt, parts: dict, selection: Selection, ranks) -> Run:
-    """The run of this process: the first one's writes, the others follow it."""
+    """The run of this process: the first one's writes, the others' follow."""
     if ranks.size == 1:
         return Run(opt, parts, selection)
     return Leader(opt, parts, selection, ranks) if ranks.writes else Follower(opt, parts, selection, ranks)
 
 
 class OfSeveral(Run):
-    """What leader and followers do alike."""
+    """The common part of leader and followers."""
 
     def epochs(self):
-        """See `Run.epochs`; afterwards all wait until what the first process writes is there."""
+        """See `Run.epochs`; afterwards all wait until the first process has written its files."""
         yield from super().epochs()
         self.ranks.wait()
 
 
 class Leader(OfSeveral):
-    """The run of the first of several processes. The others restore what it has found, once it has."""
+    """The run of the first of several processes. The others restore the same checkpoint, after it."""
 
     def __init__(self, opt, parts: dict, selection: Selection, ranks):
         super().__init__(opt, parts, selection)
@@ -44,7 +44,7 @@ class Leader(OfSeveral):
 
 
 class Follower(OfSeveral):
-    """The run of another process: it is told the scores, and so knows the best epoch, patience and when to end."""
+    """The run of another process: it gets the scores, and so knows the best epoch, patience and when to end."""
 
     writes = False
 
@@ -54,7 +54,7 @@ class Follower(OfSeveral):
         self.batches = BatchLog()
 
     def start(self, environment: dict) -> None:
-        """Restore what the first process has restored, which is the folder's last checkpoint by now."""
+        """Restore the folder's last checkpoint, as the first process has done."""
         folder, self.resumed = self.ranks.share()
         self.folder = Path(folder)
         if (self.folder / checkpoint.LAST).exists():
@@ -96,7 +96,7 @@ class FoldsOfSeveral(CrossValidation):
     @contextlib.contextmanager
     def started(self):
         """See `CrossValidation.started`: the first process takes the folder."""
-        self.ranks.wait()  # until all have read what it held
+        self.ranks.wait()  # until all have read its present content
         with super().started() if self.ranks.writes else contextlib.nullcontext():
             self.folder, savename = self.ranks.share((self.folder, self.opt.savename))
             self.opt = self.opt.but(savename=savename)

@@ -17,7 +17,10 @@ SEPARATED, CONCATENATED = "separated", "concatenated"
 
 
 def over_folds(scores: list[dict]) -> dict:
-    """split -> metric -> `t_interval` and the folds' `values`, of what every fold has. `scores`: split -> {metric: number} of each fold."""
+    """split -> metric -> `t_interval` and the folds' `values`, of metrics that all folds have.
+
+    `scores`: split -> {metric: number} of each fold.
+    """
     table = {}
     for split, metrics in scores[0].items():
         common = [name for name in metrics if all(np.ndim(fold.get(split, {}).get(name, [])) == 0 for fold in scores)]
@@ -30,11 +33,11 @@ def over_folds(scores: list[dict]) -> dict:
 
 
 class Meta:
-    """The folder meta/ of the cross-validation in `folder`, of `n_folds` folds, which goes by the flags `opt`."""
+    """The folder meta/ of the cross-validation in `folder`, which has `n_folds` folds and the flags `opt`."""
 
     def __init__(self, folder: Path, opt, n_folds: int):
         self.folder, self.opt, self.n_folds = folder, opt, n_folds
-        self.results = {}  # name -> what was written there by this process
+        self.results = {}  # name -> results that this process wrote
         self._fold = RunFolder(folder, opt).fold
 
     def _epochs(self, folds: list[int]) -> list:
@@ -42,16 +45,16 @@ class Meta:
 
     @property
     def path(self) -> Path:
-        """The folder, made where it is not there."""
+        """The folder meta/, made if it is missing."""
         return as_folder(self.folder / "meta")
 
     def recorded(self, name: str, folds: list[int]) -> dict | None:
-        """The results under a name, where they are of these folds and of the epochs now selected."""
+        """The results under a name; None unless they are those of these folds at their presently selected epochs."""
         content = self._content(name)
         return content if (content.get("folds"), content.get("epochs")) == (folds, self._epochs(folds)) else None
 
     def _content(self, name: str) -> dict:
-        """The results under a name; empty where there are none, or damaged ones, which are made anew."""
+        """The results under a name; empty where there are none, or where they are damaged, so that they are made anew."""
         content = read_json(self.folder / "meta" / f"{name}.json")
         return content if fits(content, RESULTS) else {}
 
@@ -75,17 +78,17 @@ class Meta:
         self._write_table()
 
     def _untrained(self, folds: list[int]) -> dict:
-        """Epoch, -1 or 0, -> what the untrained networks of all folds give; empty without --check_untrained_accuracy."""
+        """Epoch (-1 or 0) -> results of the untrained networks of all folds; empty without --check_untrained_accuracy."""
         states = [self._fold(fold).state["run"]["untrained"] for fold in folds]
         return {epoch: over_folds([state[epoch] for state in states]) for epoch in states[0] if all(epoch in state for state in states)}
 
     def record_evaluation(self, folds: list[int], scores: list[dict]) -> None:
-        """Write what `--evaluate` measured in these folds, under a name and with the flags of its own."""
+        """Write what `--evaluate` measured in these folds, under a name of its own and with its flags."""
         about = {**self._about(folds), "other_data": self.opt.other_data or None}
         self._write(SEPARATED, about, over_folds(scores), f"evaluation_{SEPARATED}")
 
     def record_ensemble(self, scores: dict) -> None:
-        """Write what the folds' embeddings give together; where it was measured otherwise than in training, under a name of its own."""
+        """Write the ensemble's results; under a name of their own where they were measured with other flags than in training."""
         about, protocol = self._about(list(range(self.n_folds))), RunFolder(self.folder).flags
         # An ensemble is measured on test alone: which splits were asked for, and the batch size, do not matter.
         deciding = {flag for flag in about["flags"] if self.opt.roles[flag].compared} | {"evaluation_metrics"}
@@ -93,11 +96,11 @@ class Meta:
         self._write(CONCATENATED, about, over_folds([scores]), None if alike else f"evaluation_{CONCATENATED}")
 
     def _about(self, folds: list[int]) -> dict:
-        """What a measurement is of, and how it was made."""
+        """The description of a measurement: folds, epochs and flags."""
         return {"folds": folds, "epochs": self._epochs(folds), "flags": self.opt.measured()}
 
     def _write(self, kind: str, about: dict, values: dict, apart: str | None = None) -> None:
-        """Write results under their kind; those of another measurement than the protocol's under a name `apart`."""
+        """Write results under their kind; those of a measurement other than the protocol's under the name `apart`."""
         content = self.results[apart or kind] = {"embeddings": kind, **about, "values": values}
         path = measurement(self.path / apart, about) if apart else self.path / f"{kind}.json"
         if path.exists() and not self._content(path.stem):
@@ -117,7 +120,7 @@ class Meta:
                         writer.writerow([name, split, metric, found["mean"], error, low, high, len(content["folds"])])
 
     def _protocol(self) -> dict:
-        """Name -> folds and values of what the protocol asks for: the selected epochs apart and joined, the untrained networks apart."""
+        """Name -> folds and values of the protocol's results: selected epochs, separated and concatenated; untrained ones, separated."""
         found = {name: self.results[name] for name in (SEPARATED, CONCATENATED) if name in self.results}
         separated = self.results.get(SEPARATED, {})
         for epoch, values in separated.get("untrained", {}).items():

@@ -12,8 +12,8 @@ from utilities.errors import UserError
 
 SPLIT_COLOURS = {"train": "#8a8f98", "val": "#c2571a", "test": "#2b6ca3"}  # in every picture, of a run and of tables
 UNTRAINED = {-1: ("bare backbone", "s"), 0: ("untrained", "o")}  # epoch -> what was measured, and its marker
-INK = "#555555"  # of what is of no split
-COLUMNS = 3  # at most, of a sheet
+INK = "#555555"  # colour of marks that belong to no split
+COLUMNS = 3  # of plots on a sheet, at most
 
 
 def draw_curves(folder: Path) -> list[Path]:
@@ -28,7 +28,7 @@ def draw_curves(folder: Path) -> list[Path]:
         curves = groups.setdefault(_group(row["metric"]), {}).setdefault(row["metric"], {})
         curves.setdefault(row["split"], {})[int(row["epoch"])] = float(row["value"])
     selected, target, files = None, as_folder(folder / "Progression_Plots"), []
-    with contextlib.suppress(UserError):  # of a damaged summary no epoch is marked
+    with contextlib.suppress(UserError):  # with a damaged summary no epoch is marked
         selected = RunFolder(folder).selected["epoch"]
     for group, metrics in sorted(groups.items()):
         columns = min(len(metrics), COLUMNS)
@@ -47,7 +47,7 @@ def draw_curves(folder: Path) -> list[Path]:
 
 
 def _draw(axis, metric: str, curves: dict, selected: int | None) -> None:
-    """The curves of one metric, split -> {epoch: value}; untrained states are hollow points before them, joined to none."""
+    """The curves of one metric, split -> {epoch: value}; untrained states are hollow points before them, without a line."""
     for split in sorted(curves, key=[*SPLIT_COLOURS, *curves].index):
         colour, trained = SPLIT_COLOURS.get(split), sorted((e, value) for e, value in curves[split].items() if e not in UNTRAINED)
         if trained:
@@ -72,7 +72,7 @@ def _explain(figure) -> None:
     for axis in figure.axes:
         for handle, name in zip(*axis.get_legend_handles_labels(), strict=True):
             handles.setdefault(name, handle)
-    for name in {name for name, _ in UNTRAINED.values()} & set(handles):  # of every split: in a colour of none
+    for name in {name for name, _ in UNTRAINED.values()} & set(handles):  # they stand for every split, so they have no split's colour
         handles[name] = copy.copy(handles[name])
         handles[name].set_color(INK)
     names = sorted(handles, key=[*SPLIT_COLOURS, *handles].index)

@@ -1,4 +1,4 @@
-"""What a run says on the console: start-up summary, progress, the table at the end, errors in one line."""
+"""The console output of a run: start-up summary, progress, the table at the end, interruptions."""
 
 import contextlib
 import math
@@ -14,7 +14,7 @@ from utilities import provenance
 from utilities.errors import UserError, terminable
 from utilities.loading import kernels
 
-SHOW_EVERY = 10  # steps between looks at the loss by the progress bar: each waits for the device
+SHOW_EVERY = 10  # steps between updates of the loss in the progress bar: each waits for the device
 
 
 @contextlib.contextmanager
@@ -67,7 +67,7 @@ def start_up(opt, runtime, data: str, trainer, optimizer, sampler, selection) ->
 
 
 def partly(opt, model) -> list[str]:
-    """How much of the network trains where a part of its backbone rests, in words."""
+    """How many parameters train where a part of the backbone is frozen, in words."""
     if opt.freeze_blocks is None and not opt.lora_rank:
         return []
     total, rests = _size(model.parameters()), _size(model.at_rest())
@@ -80,7 +80,7 @@ def _size(parameters) -> int:
 
 
 def steps(opt) -> list[str]:
-    """What the flags change in a step or in what is evaluated, in words."""
+    """The changes that flags make to a step or to the evaluated network, in words."""
     said = {
         "chunk_size": f"in chunks of {opt.chunk_size} images" if opt.chunk_size < opt.bs else "",
         "warmup_epochs": f"rates rise linearly, step by step, over {opt.warmup_epochs} epochs to those of --scheduler {opt.scheduler}",
@@ -92,7 +92,7 @@ def steps(opt) -> list[str]:
 
 
 def environment(runtime, data: dict, model) -> dict:
-    """What environment.yaml holds: software, hardware, code, weights, transforms and counts as resolved."""
+    """The content of environment.yaml: software, hardware, code, weights, transforms and counts as resolved."""
     return {
         "python": platform.python_version(),
         "cuda": torch.version.cuda,
@@ -145,7 +145,7 @@ def dry_run(opt, step, training, evaluated: dict) -> None:
 
 
 def finish(run) -> None:
-    """Draw the curves, close the records, print the table of metrics before and after training and where things lie."""
+    """Draw the curves, close the records, print the table of metrics before and after training and the paths of pictures."""
     if run.epoch or run.state["untrained"]:
         run.plot()
     run.hand_over()
@@ -164,7 +164,7 @@ def finish(run) -> None:
 
 
 def finish_folds(cross) -> None:
-    """Print the table of a cross-validation's results and where they lie, or what is still to do."""
+    """Print the table of a cross-validation's results and their folder, or that folds are missing."""
     if cross.results:
         print(f"\n{cross.meta.path}: results over the folds\n\n{table(cross.meta.columns())}")
     else:

@@ -1,4 +1,4 @@
-"""A run on disk: its folder, records, checkpoints, what is best so far, and how it is picked up again."""
+"""A run on disk: its folder, records, checkpoints, best epoch so far, and how it is resumed."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ from utilities.locks import Lock
 from utilities.meter import BatchLog
 from utilities.optimisers import fitting, keeping_rates
 
-BEFORE_ALL = -2  # before the first epoch there is, -1
+BEFORE_ALL = -2  # an epoch before the first, which is -1
 
 
 class Selection:
@@ -66,14 +66,14 @@ class Run:
         self.batches = BatchLog(0 if opt.no_records else opt.log_every, parts["optimizer"], self._write_batches)
 
     def begin(self) -> None:
-        """Nothing is trained yet."""
+        """Set the state of a run that has trained nothing yet."""
         self.epoch = 0  # trained epochs
         self.state = {"best": {}, "selected": {"epoch": None, "values": {}}, "last": {}, "seconds": 0.0, "untrained": {}, "stopped": False}
         self._began, self.sinks = time.monotonic(), []
-        self.roles = {}  # split -> in words who is searched for and where, of splits with queries and a gallery
+        self.roles = {}  # split -> description of its queries and gallery, where it has such roles
 
     def start(self, environment: dict) -> None:
-        """Write what the run is, or restore it; open the records. Raises UserError where the folder is in use, the checkpoint unfit."""
+        """Describe the run on disk, or restore it; open the records. UserError if the folder is in use or the checkpoint does not fit."""
         self._lock = Lock(as_file(self.folder / ".lock"))
         if not self._lock.acquire(wait=False):
             raise UserError(f"another process trains in {self.folder}: wait for it, or choose another --savename")
@@ -83,7 +83,7 @@ class Run:
         last = self.folder / checkpoint.LAST
         if last.exists():
             self._restore(last if self.opt.resume == "latest" else self._best_checkpoint())
-        record_changes(self.folder, [self.epoch], self.opt)  # not before: flags that do not fit the checkpoint leave the run as it is
+        record_changes(self.folder, [self.epoch], self.opt)  # after `_restore`: flags that do not fit the checkpoint change nothing
         describe(self.folder, self.opt)
         if self.opt.fold is None:
             write_plan(self.folder, self.opt)
@@ -111,9 +111,9 @@ class Run:
         self.state["stopped"] = checkpoint.out_of_patience(content, self.opt.patience)
         self.batches.steps = self.state.get("steps", 0)  # older checkpoints have none
         if self.opt.resume == "best":
-            self._save(checkpoint.LAST)  # first: a kill between the two must not leave the folder without it
+            self._save(checkpoint.LAST)  # first: a run killed during the deletion must still have it
             for other in self.folder.glob("checkpoint_*.pth.tar"):
-                with contextlib.suppress(UserError):  # a damaged one stays: nothing goes by it
+                with contextlib.suppress(UserError):  # a damaged one stays: nothing reads it
                     if checkpoint.read(other, lazily=True)["epoch"] > self.epoch:
                         other.unlink()
 
@@ -123,7 +123,7 @@ class Run:
         return self.epoch >= self.opt.last_epoch or self.state["stopped"]
 
     def epochs(self):
-        """The epochs still to train, from 1 or from where the run stood."""
+        """The numbers of the epochs still to train."""
         while not self.finished:
             yield self.epoch + 1
 
@@ -158,7 +158,7 @@ class Run:
         Args:
             training: name -> epoch mean of loss, statistics, rates.
             scores: split -> {metric: value or array}; empty where this epoch was not evaluated.
-            draw: called where the epoch is the best so far, before its last checkpoint: a run that is killed meanwhile draws again.
+            draw: called for a new best epoch, before the last checkpoint is saved: a run that is killed meanwhile draws again.
         """
         self.batches.flush()
         steps = self.state["steps"] = self.batches.steps
@@ -181,10 +181,10 @@ class Run:
         if (self.selection.split, self.selection.metric) in improved:
             try:
                 draw()
-            except Exception as error:  # a picture is worth no run
+            except Exception as error:  # a picture never stops a run
                 print(f"the pictures of epoch {epoch} failed ({type(error).__name__}: {error}); the run goes on")
         self._summarise()
-        self._save(checkpoint.LAST)  # last: who finds all epochs in it finds the summary of them
+        self._save(checkpoint.LAST)  # last: where it has all epochs, the summary has them too
         if self.opt.plot_every and epoch % self.opt.plot_every == 0:
             self.plot()
 
@@ -208,10 +208,10 @@ class Run:
         return self.opt.final_test and self.opt.until is None and selected["epoch"] is not None and "test" not in selected["values"]
 
     def record_final(self, scores: dict) -> None:
-        """Record what the selected epoch's checkpoint gives on splits that were not evaluated in training."""
+        """Record the scores of the selected epoch's checkpoint on splits that were not evaluated in training."""
         selected = self.state["selected"]
         rows = self._metric_rows(selected["epoch"], scores)
-        later = self.batches.steps + self.epoch - selected["epoch"] + 1  # after what was written: W&B drops what comes too late
+        later = self.batches.steps + self.epoch - selected["epoch"] + 1  # after all rows so far: W&B drops earlier steps
         self._write([row._replace(step=later) for row in rows])
         selected["values"] = {**selected["values"], **_plain(scores)}
         self._summarise()
@@ -220,12 +220,12 @@ class Run:
         return self.folder / _checkpoint(self.selection.split, self.opt.evaltypes[0], self.opt.storage_metrics[0])
 
     def add_picture(self, path: Path) -> None:
-        """Let every sink take a picture."""
+        """Hand a picture to every sink."""
         for sink in self.sinks:
             sink.picture(self.epoch, path.stem, path)
 
     def hand_over(self) -> None:
-        """With `--log_artifacts` let every sink take the selected checkpoint, and what `load_run` needs beside it."""
+        """With `--log_artifacts`, hand every sink the selected checkpoint and the files that `load_run` needs beside it."""
         selected = self.state["selected"]
         if not self.opt.log_artifacts or selected["epoch"] is None:
             return
@@ -242,7 +242,7 @@ class Run:
             return
         try:
             draw_curves(self.folder)
-        except Exception as error:  # a picture is worth no run
+        except Exception as error:  # a picture never stops a run
             print(f"the curves failed ({type(error).__name__}: {error}); the run goes on")
 
     def close(self) -> None:
@@ -286,7 +286,7 @@ class Run:
         return improved
 
     def _save(self, name: str) -> None:
-        n_classes = getattr(self.opt, "n_classes", None)  # what the trainer's heads are made by
+        n_classes = getattr(self.opt, "n_classes", None)  # to build the trainer's heads again
         checkpoint.save(self.folder / name, self.parts, epoch=self.epoch, run=self.state, n_classes=n_classes)
 
     def _summarise(self) -> None:

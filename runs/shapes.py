@@ -1,14 +1,14 @@
-"""What the files of a run folder may hold: whoever reads one asks here whether it is as a run writes it.
+"""The shapes of what a run writes into the files of its folder; readers check the content by them.
 
-A shape is a type, a test, None, a tuple of shapes (any of them), `[shape]`, `{key type: shape}`, or `{name: shape, …}`, with other names
-too, and without one whose shape allows `...`.
+A shape is a type, a test, None, a tuple of shapes (any of them), `[shape]`, `{key type: shape}`, or `{name: shape, …}`. The last allows
+further names, and a name may be missing if its shape allows `...`.
 """
 
 import re
 
 import torch
 
-LARGEST = 2**53  # beyond, no epoch, step or measured value
+LARGEST = 2**53  # epochs, steps and measured whole numbers are below
 
 
 def fits(value, shape) -> bool:
@@ -29,12 +29,12 @@ def fits(value, shape) -> bool:
 
 
 def number(value) -> bool:
-    """An int or a float, also NaN; no truth value."""
+    """An int or a float, also NaN; no bool."""
     return isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < LARGEST)
 
 
 def count(value) -> bool:
-    """An int from 0."""
+    """An int of at least 0."""
     return number(value) and isinstance(value, int) and value >= 0
 
 
@@ -63,12 +63,12 @@ RUN = {  # the state of `runs.run.Run`
     "best": {str: {str: {"value": number, "epoch": count}}}, "selected": SELECTED, "last": SCORES, "seconds": number,
     "untrained": {str: SCORES}, "stopped": bool, "steps": (count, ...),
 }  # fmt: skip
-RANDOM_STATES = {  # what `utilities.runtime.random_states` gave; NumPy itself does not look whether the position is one
+RANDOM_STATES = {  # what `utilities.runtime.random_states` gave; NumPy does not check the position itself
     "python": lambda state: isinstance(state, list) and len(state) == 3,
     "numpy": lambda state: isinstance(state, list) and len(state) == 5 and count(state[2]) and state[2] <= 624,
     "torch": torch.Tensor, "cuda": [torch.Tensor],
 }  # fmt: skip
-CHECKPOINT = {  # of every checkpoint the first three are asked, the others where a run goes on with it
+CHECKPOINT = {  # every checkpoint has the first three; a run that resumes from it needs the others
     "epoch": count,
     "run": RUN,
     "state_dict": {str: torch.Tensor},
@@ -80,7 +80,7 @@ CHECKPOINT = {  # of every checkpoint the first three are asked, the others wher
 
 
 def wrong_part(content) -> str | None:
-    """What is wrong with the content of a checkpoint, in a few words; None where it may be one of a run."""
+    """What is wrong with the content of a checkpoint, in a few words; None where nothing is."""
     if not isinstance(content, dict):
         return f"it holds a {type(content).__name__}, no parts"
     wrong = [part for part, shape in CHECKPOINT.items() if not fits(content.get(part, ...), shape)]

@@ -2,7 +2,7 @@
 
 
 def __getattr__(name: str):
-    if name == "load_run":  # users' name for it; runs/ stands above, so it is looked up when it is asked for
+    if name == "load_run":  # users import it from here; runs/ imports utilities/, so it is imported on demand
         from runs import load_run
 
         return load_run

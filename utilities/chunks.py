@@ -1,7 +1,7 @@
 """Batches larger than memory: cached gradients (Gao et al., Scaling Deep Contrastive Learning Batch Size, arXiv 2101.06983).
 
-A trainer's `outputs` runs over chunks without a graph, `losses` gives the gradient of all outputs, and each chunk is run again, with the
-same random draws, to put its part of that gradient through. Memory grows with the chunk, not with the batch.
+First the trainer's `outputs` runs over all chunks without a graph, and `losses` gives the gradient of all outputs. Then each chunk runs
+again with the same random draws, and its part of that gradient is backpropagated. Memory grows with the chunk, not with the batch.
 """
 
 import contextlib
@@ -32,12 +32,12 @@ def set_draw_state(state: tuple, device: torch.device) -> None:
 
 
 class DrawsOfBatch(TorchFunctionMode):
-    """Inside, what is drawn for the images `start` to `stop` of a batch is drawn for all `total`, and their rows are taken.
+    """Inside, random numbers for the images `start` to `stop` of a batch are drawn for all `total` images, and the rows of those are taken.
 
-    Dropout and stochastic depth thus do to an image what they do where the batch is not cut. Draws without a row an image stay as they are.
+    Dropout and stochastic depth thus treat an image as in the uncut batch. Draws that do not have one row per image stay as they are.
     """
 
-    active = None  # that which is entered; one is at most
+    active = None  # the instance whose context is open; at most one is
 
     def __init__(self, start: int, stop: int, total: int):
         super().__init__()
@@ -52,14 +52,14 @@ class DrawsOfBatch(TorchFunctionMode):
         return super().__exit__(*error)
 
     def _whole(self, part: torch.Tensor, value: float = 1.0) -> torch.Tensor:
-        """A tensor as `part`, of the whole batch; of its order in memory too, by which torch draws."""
+        """A tensor like `part` with the rows of the whole batch, in the same memory format: torch draws in memory order."""
         whole = part.detach().new_full((self.total, *part.shape[1:]), value)
         if part.ndim == 4 and part.is_contiguous(memory_format=torch.channels_last) and not part.is_contiguous():
             whole = whole.contiguous(memory_format=torch.channels_last)
         return whole
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        """Draw for the whole batch where `func` draws a row an image."""
+        """Draw for the whole batch where `func` draws one row per image."""
         kwargs = kwargs or {}
         first = args[0] if args else kwargs.get("input")
         if func in BY_SIZE and args:
@@ -86,7 +86,7 @@ class DrawsOfBatch(TorchFunctionMode):
 
 
 def drawn_alike():
-    """Makes contexts in which is drawn as now, for what is computed again in the backward pass."""
+    """A factory of contexts that draw as the one open now does, for computations that are repeated in the backward pass."""
     mode = DrawsOfBatch.active
     if mode is None:
         return contextlib.nullcontext
@@ -95,13 +95,13 @@ def drawn_alike():
 
 
 class Once:
-    """`once(make)`: what a chunk's first run makes and its second must not make again, such as a momentum encoder's outputs."""
+    """`once(make)` calls `make` in a chunk's first run and returns the kept value in its second, such as a momentum encoder's outputs."""
 
     def __init__(self, device: torch.device):
         self.device, self.made, self.taken = device, [], None
 
     def __call__(self, make):
-        """What `make()` gave in the first run; the random draws after it are those of the first run too."""
+        """The value of `make()` in the first run; the second run goes on with the random states that the call left in the first."""
         if self.taken is None:
             self.made.append((make(), draw_state(self.device)))
             return self.made[-1][0]
@@ -110,13 +110,13 @@ class Once:
         return value
 
     def again(self) -> None:
-        """The second run begins."""
+        """Begin the second run."""
         self.taken, self.made = iter(self.made), []
 
 
 @contextlib.contextmanager
 def resting_statistics(module: torch.nn.Module):
-    """Inside, BatchNorm layers in training mode go on as ever, on copies of their running statistics."""
+    """Inside, BatchNorm layers in training mode update copies of their running statistics; the originals stay."""
     layers = [layer for layer in module.modules() if isinstance(layer, _BatchNorm) and layer.training]
     kept = [dict(layer._buffers) for layer in layers]
     for layer, buffers in zip(layers, kept, strict=True):
@@ -129,28 +129,28 @@ def resting_statistics(module: torch.nn.Module):
 
 
 def uses_batch_statistics(module: torch.nn.Module) -> bool:
-    """Whether a BatchNorm layer of `module` normalises by the images that it is given together."""
+    """Whether a BatchNorm layer of `module` normalises by batch statistics (training mode)."""
     return any(isinstance(layer, _BatchNorm) and layer.training for layer in module.modules())
 
 
 def running_statistics(module: torch.nn.Module, like: torch.nn.Module | None = None) -> list[torch.Tensor]:
-    """The running means and variances of the BatchNorm layers that move: in training mode, or in that of `like`, of which `module` is a copy."""
+    """Running means and variances of the BatchNorm layers in training mode. The modes are those of `like`, if `module` is a copy of it."""
     pairs = zip(module.modules(), module.modules() if like is None else like.modules(), strict=True)
     layers = [layer for layer, its in pairs if isinstance(layer, _BatchNorm) and its.training]
     return [value for layer in layers for value in (layer.running_mean, layer.running_var) if value is not None]
 
 
 class Chunks:
-    """The outputs of a batch, made by the trainer in chunks of `size` images, and the way of their gradient back.
+    """Computes the trainer's outputs of a batch in chunks of `size` images, and backpropagates their gradient.
 
-    Views of an image count as images. BatchNorm's running statistics move in the first run alone.
+    Views of an image count as images. BatchNorm's running statistics are updated in the first run alone.
     """
 
     def __init__(self, trainer, runtime, size: int):
         self.trainer, self.runtime, self.size = trainer, runtime, size
 
     def _run(self, number: int, state: tuple, once: Once) -> dict:
-        """Name, of nested outputs names -> tensor or other value, of one chunk."""
+        """The outputs of one chunk: path of names, as `flat` gives them -> tensor or other value."""
         start = number * self.size
         images = self.images[start : start + self.size]
         start += self.first
@@ -181,19 +181,19 @@ class Chunks:
         for number in range(-(-len(images) // self.size)):
             once = Once(device)
             self.runs.append((state, once))
-            with torch.set_grad_enabled(number == 0):  # which of them require a gradient? The graph goes at once
+            with torch.set_grad_enabled(number == 0):  # the first shows which outputs require one; its graph is freed at once
                 part = self._run(number, state, once)
             if number == 0:
                 wanted = [name for name, value in part.items() if torch.is_tensor(value) and value.requires_grad]
             parts.append({name: value.detach() if torch.is_tensor(value) else value for name, value in part.items()})
             if self.runtime.compiles:
-                state = draw_state(device)  # compiled code draws for its chunk
+                state = draw_state(device)  # compiled code draws for its chunk alone
         joined = {name: torch.cat([part[name] for part in parts]) if torch.is_tensor(value) else value for name, value in parts[0].items()}
         self.leaves = {name: joined[name].requires_grad_() for name in wanted}
         return nested(joined)
 
     def backward(self) -> None:
-        """Run each chunk again, and put the gradient that the leaves were given through it; where none was given, nothing runs."""
+        """Run each chunk again and backpropagate the gradient of its leaves; where no leaf has one, nothing runs."""
         device = self.runtime.device
         state, gradients = draw_state(device), {name: leaf.grad for name, leaf in self.leaves.items() if leaf.grad is not None}
         with resting_statistics(self.trainer):
@@ -208,7 +208,7 @@ class Chunks:
 
 
 def flat(outputs: dict, path: tuple = ()):
-    """Path of names -> value of nested dicts."""
+    """(Path of names, value) of each entry of nested dicts."""
     for name, value in outputs.items():
         if isinstance(value, dict):
             yield from flat(value, (*path, name))
@@ -217,7 +217,7 @@ def flat(outputs: dict, path: tuple = ()):
 
 
 def nested(flat: dict) -> dict:
-    """What `flat` was made of."""
+    """The nested dicts of which `flat` gave the entries: its inverse."""
     outputs = {}
     for path, value in flat.items():
         inner = outputs

@@ -1,4 +1,4 @@
-"""`--compile`: torch.compile of the network alone, and how often it was compiled anew."""
+"""`--compile`: torch.compile of the network alone, with a count of its recompilations."""
 
 import importlib.util
 
@@ -7,13 +7,13 @@ import torch
 from utilities.errors import UserError
 
 BACKEND = "inductor"
-MOST = 64  # graphs of one function: of training and evaluation, each size of a batch and chunk; beyond, torch would go on uncompiled in silence
+MOST = 64  # graphs of a function: training and evaluation, each batch and chunk size; beyond the limit torch silently runs uncompiled
 
 
 class Compiler:
     """Compiles networks and counts their graphs. Raises UserError where this machine has no compiler.
 
-    Every size of a batch gets its own graph: which one a batch goes through depends on nothing that came before, as resuming needs.
+    Each batch size gets its own graph: a batch's graph thus never depends on earlier batches, which a resumed run relies on.
     """
 
     def __init__(self, device: torch.device):
@@ -22,7 +22,7 @@ class Compiler:
             _check(device)
 
     def compile(self, network: torch.nn.Module) -> None:
-        """Compile it where it stands: `network(images)` goes through the graphs, its state dict keeps its names."""
+        """Compile the network in place: `network(images)` runs the graphs, its state dict keeps its names."""
         torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MOST)
         network.compile(backend=self._counted, dynamic=False)
 
@@ -33,7 +33,7 @@ class Compiler:
         return torch._dynamo.lookup_backend(BACKEND)(graph, inputs)
 
     def start_epoch(self, epoch: int) -> None:
-        """Begin an epoch. Before the second is said how many graphs the first took, its evaluation included; later ones are said as they come."""
+        """Begin an epoch. Before the second, print the graphs of the first, evaluation included; later ones are printed as they come."""
         self.epochs, self.epoch = self.epochs + 1 if epoch else 0, epoch
         if self.epochs == 2:
             print(f"--compile: {self.graphs} graphs")

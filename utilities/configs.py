@@ -26,7 +26,10 @@ def find(name: str) -> Path:
 
 
 def nodes(path: Path) -> dict[str, yaml.Node]:
-    """Flag -> its value in a file, before YAML makes `010` an octal number and `on` a truth of it. Raises UserError for another file."""
+    """Flag -> YAML node of its value, before YAML turns `010` into an octal number and `on` into True.
+
+    Raises UserError for a file that cannot be read, is no YAML mapping, or names a flag twice.
+    """
     try:
         root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What criteria share: full precision at the door, tuples from the miner, statistics for the logger."""
+"""The base of criteria: checks and raises inputs to full precision, asks the miner for tuples, keeps statistics for the logger."""
 
 import contextlib
 import functools
@@ -22,8 +22,9 @@ def _keywords(kind: type) -> tuple[bool, bool]:
 
 
 def takes_reference(kind: type) -> None:
-    """Raises UserError where criteria of the class `kind` take no reference: they compare no samples, or do not name it."""
-    kind = next(base for base in kind.__mro__ if base.__module__ != parametrize.__name__)  # of a criterion that learns hyperparameters
+    """Raises UserError where criteria of class `kind` take no reference: they compare no samples, or their `forward` does not name it."""
+    # Learned hyperparameters put a class of torch's parametrize in front.
+    kind = next(base for base in kind.__mro__ if base.__module__ != parametrize.__name__)
     package, _, name = kind.__module__.rpartition(".")
     if not getattr(sys.modules.get(kind.__module__), "COMPARES_SAMPLES", True):
         raise UserError(f"the criterion {name} compares no samples: it takes no reference, nor a memory; choose another loss")
@@ -66,7 +67,7 @@ def _know_the_classes(criterion: "MetricCriterion", args: tuple, kwargs: dict) -
 
 
 class Given:
-    """A miner that gives the tuples it was made with, whatever it is asked."""
+    """A miner that returns the tuples it was made with, whatever the batch."""
 
     def __init__(self, mined):
         self.mined, self.stats = mined, {}
@@ -78,10 +79,10 @@ class Given:
 
 @contextlib.contextmanager
 def given(criterion: torch.nn.Module, mined):
-    """Inside, a criterion works on these `Triplets` or `Pairs`, and so do the criteria that it consists of."""
+    """Inside, a criterion and the criteria inside it use these `Triplets` or `Pairs` instead of their miner's."""
     modules = [module for module in criterion.modules() if hasattr(module, "batchminer")]
     before = [{name: miner for name, miner in vars(module).items() if name == "batchminer"} for module in modules]
-    for module in modules:  # past `setattr`, which lets nothing else stand in for a miner that is a module itself
+    for module in modules:  # not by `setattr`: torch refuses a plain object in place of a miner that is a module
         vars(module)["batchminer"] = Given(mined)
     try:
         yield
@@ -94,7 +95,7 @@ def given(criterion: torch.nn.Module, mined):
 class MetricCriterion(torch.nn.Module):
     """Base of the criteria here. `stats`: name -> detached device scalar, averaged over an epoch by the logger.
 
-    A user's criterion may be a plain `torch.nn.Module` instead: `criteria.select` hangs the same hook on it.
+    A user's criterion may be a plain `torch.nn.Module` instead: `criteria.select` registers the same hook on it.
     """
 
     def __init__(self, batchminer=None):
@@ -104,19 +105,19 @@ class MetricCriterion(torch.nn.Module):
         self.register_forward_pre_hook(at_the_door, with_kwargs=True)
 
     def expect_classes(self, n_classes: int) -> None:
-        """From now on a call with a label outside 0 ... n_classes - 1 raises ValueError; on a GPU, where looking holds up the step, the first."""
+        """From now on a label outside 0 ... n_classes - 1 raises ValueError; on a GPU, where checks stall the step, only in the first."""
         self.classes_expected, self.looked_at_labels = n_classes, False
         self.register_forward_pre_hook(_know_the_classes, with_kwargs=True)
 
     def per_anchor(self, name: str, labels: torch.Tensor, dimensions: int = 1):
-        """The hyperparameter `name` for anchors with `labels` `(T,)`: one number, or `(T,)`, `(T, 1)` … where one a class is learned."""
+        """The hyperparameter `name` for anchors with `labels` `(T,)`: one number, or `(T,)`, `(T, 1)` … where each class has its own."""
         value = getattr(self, name)
         if not isinstance(value, torch.Tensor) or value.ndim == 0:
             return value
         return value.index_select(0, labels).view(-1, *[1] * (dimensions - 1))
 
     def mine(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference | None = None):
-        """What the miner makes of the batch: `Triplets`, `Pairs`, or the sets of a set miner."""
+        """The miner's tuples of the batch: `Triplets`, `Pairs`, or the sets of a set miner."""
         return tuples.Taken(self.batchminer)(batch, labels, reference)
 
     def triplets(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference | None = None) -> tuples.Triplets:

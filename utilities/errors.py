@@ -1,4 +1,4 @@
-"""Errors that are the user's to mend: one line, no traceback."""
+"""Errors that the user can mend: one line, no traceback."""
 
 import argparse
 import contextlib
@@ -32,12 +32,12 @@ class _BadValue(argparse.ArgumentError):
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """A command line whose mistakes are one line, without the usage, and exit status 2; where `exits` is set to False, UserError."""
+    """A parser that reports a mistake in one line, without the usage, and exits with status 2; with `exits = False` it raises UserError."""
 
     exits = True
 
     def _get_value(self, action, text):
-        """Also of a file's and a saved run's value. Refuses what no file can hold, and says by how much a number is out of range."""
+        """Convert a value, also of a file or a saved run. Refuses text that is not UTF-8, and numbers out of range, with the rule."""
         try:
             text.encode()
             return super()._get_value(action, text)
@@ -56,7 +56,7 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 def too_large(error: Exception) -> str | None:
-    """The line for memory that cannot be had, or a number beyond what a library takes; None for another error."""
+    """The message for a failed allocation, or for a number too large for a library; None for another error."""
     text = " ".join(str(error).split())
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or any(said in text for said in NO_MEMORY):
         return (
@@ -72,8 +72,8 @@ def too_large(error: Exception) -> str | None:
 def terminable():
     """Inside, SIGTERM, with which clusters end a job, raises KeyboardInterrupt; a second one kills.
 
-    Python drops what is raised while it forks a worker or frees an object: an interrupt lost there is raised again. A worker that SIGTERM
-    ends is an interrupt too. From an interrupt on, also outside, the end of a worker is no error of torch's: the program ends.
+    Python drops exceptions raised while it forks a worker or frees an object: an interrupt lost there is raised again. A worker ended by
+    SIGTERM is an interrupt too. After an interrupt, also outside this context, torch no longer reports workers that end with the program.
     Outside the main thread, and in a program that handles SIGTERM itself, handlers stay as they are.
     """
     from utilities.loading import lost_worker  # which raises this module's errors
@@ -89,12 +89,12 @@ def terminable():
         raise KeyboardInterrupt
 
     def dropped(unraisable):
-        if lost_worker(unraisable.exc_value) is not None:  # as a loader is freed; who waits for the worker is told too
+        if lost_worker(unraisable.exc_value) is not None:  # while a loader is freed; the code that waits for the worker gets the error too
             return
         if not issubclass(unraisable.exc_type, KeyboardInterrupt):
             return before(unraisable)
         signal.signal(signal.SIGTERM, interrupt)
-        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()  # not here: what this raises is dropped as well
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()  # later, as an exception of this hook is dropped as well
 
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         handlers[signal.SIGTERM] = signal.signal(signal.SIGTERM, interrupt)
@@ -114,9 +114,9 @@ def terminable():
 
 
 def _expect_the_end_of_workers() -> None:
-    """Workers end with the program, some of them while its last objects are freed: torch's handler would call each a failure."""
+    """Replace torch's SIGCHLD handler: workers end with the program, some while its last objects are freed, and it would report each."""
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)  # SIG_DFL would have Python complain of a signal on its way
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)  # with SIG_DFL Python complains of a pending signal
 
 
 @contextlib.contextmanager

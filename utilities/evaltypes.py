@@ -5,15 +5,16 @@ import torch
 
 from utilities.errors import UserError
 
-BARE = "pooled"  # the backbone's features, which stand for every embedding type where they are evaluated
-LEAST = 1e-12  # of a length that is divided by
+BARE = "pooled"  # the backbone's features; where they alone are evaluated, they replace every embedding type
+LEAST = 1e-12  # floor of norms in denominators
 
 
 def of_type(features: dict, evaltype: str):
-    """The embedding of one `--evaltypes` name: one of the network's, or `Combined_<a>_<b>-<w>-<w>`.
+    """The embedding of one `--evaltypes` name: one of the network's outputs, or `Combined_<a>_<b>-<w>-<w>`.
 
-    Each part of a combination is L2-normalised and weighted (1 unless given), and the parts are concatenated. The backbone's features stand
-    for every name. `features`: name -> `(N, D)`, arrays or tensors, and so is the result. Raises UserError for a name that is not there.
+    Each part of a combination is L2-normalised and weighted (1 unless given), and the parts are concatenated. Where `features` holds the
+    backbone's alone, every name gives these. `features`: name -> `(N, D)`, arrays or tensors, and so is the result. Raises UserError for
+    an unknown name.
     """
     if evaltype in features:
         return features[evaltype]
@@ -27,7 +28,7 @@ def of_type(features: dict, evaltype: str):
 
 
 def _parts(evaltype: str, known) -> list[tuple[str, float]]:
-    """(name, weight) of each part of a combination. Raises UserError where it is none of the `known` names."""
+    """(name, weight) of each part of a combination. Raises UserError for anything but a combination of `known` names."""
     if evaltype.startswith("Combined_"):
         names, *weights = evaltype.removeprefix("Combined_").split("-")
         parts, weights = _split_names(names, known), _weights(weights)
@@ -37,7 +38,7 @@ def _parts(evaltype: str, known) -> list[tuple[str, float]]:
 
 
 def _split_names(text: str, known) -> list[str] | None:
-    """`text` read as known names joined by underscores, which the names may hold themselves; None where it cannot be."""
+    """`text` split into known names, which may hold underscores, joined by underscores; None where it cannot be split."""
     for name in known:
         if text == name:
             return [name]
@@ -47,7 +48,7 @@ def _split_names(text: str, known) -> list[str] | None:
 
 
 def _weights(texts: list[str]) -> list[float] | None:
-    """The weights that `texts` say; None where one is none: above 0 and finite, in float32 too."""
+    """`texts` as weights; None unless all are above 0 and finite, in float32 too."""
     try:
         weights = [float(text) for text in texts]
     except ValueError:

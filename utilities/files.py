@@ -23,7 +23,7 @@ def replacing(path: Path | str, mode: str = "w"):
             yield file
             file.flush()
             os.fsync(file.fileno())
-        mask = os.umask(0)  # the only way to ask for it
+        mask = os.umask(0)  # it can only be read by setting it
         os.umask(mask)
         os.chmod(temporary, 0o666 & ~mask)
         os.replace(temporary, path)
@@ -37,7 +37,7 @@ def replacing(path: Path | str, mode: str = "w"):
 
 
 def alternatives(path: Path, ending: str = ""):
-    """`path`, then `path_1`, `path_2` …, each with `ending`: where the caller finds one free."""
+    """`path`, then `path_1`, `path_2` …, each with `ending`: the caller takes the first that is free."""
     yield from (path.with_name(f"{path.name}{f'_{number}' if number else ''}{ending}") for number in itertools.count())
 
 

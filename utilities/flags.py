@@ -1,4 +1,4 @@
-"""The flags that plug-ins of several folders read: here, as `select` in a foreign program needs their defaults too."""
+"""The flags that plug-ins of several folders read. `select`, called from another program, needs their defaults too."""
 
 from utilities import roles
 from utilities.numbers import WIDEST, number, whole
@@ -8,7 +8,7 @@ DERIVED = {"n_classes", "device", "fold", "other_data"}
 
 
 def has_folds(flags: dict) -> bool:
-    """Whether flags, of the command line or of a saved run, make a cross-validation: every `--split_scheme` but `half` and `oodml` has folds."""
+    """Whether the flags (of a command line or a saved run) ask for folds: every `--split_scheme` does but `half` and `oodml`."""
     return flags.get("split_scheme", "half") not in ("half", "oodml")
 
 

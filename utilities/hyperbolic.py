@@ -1,7 +1,8 @@
 """Hyperbolic distances of embeddings that are tangent vectors at the origin of a Poincare ball.
 
-An embedding x, clipped to length r, stands for the point exp_0(x) = tanh(sqrt(c) |x|) x / (sqrt(c) |x|) of the ball of curvature -c. The distance
-2 / sqrt(c) artanh(sqrt(c) |(-x) (+) y|) of two such points is computed on the hyperboloid, where nothing is close to a border: with u = sqrt(c) x,
+An embedding x, clipped to length r, stands for the point exp_0(x) = tanh(sqrt(c) |x|) x / (sqrt(c) |x|) of the ball of curvature -c. The
+distance 2 / sqrt(c) artanh(sqrt(c) |(-x) (+) y|) of two such points is computed on the hyperboloid, which has no boundary to come close
+to: with u = sqrt(c) x,
 
     sinh^2(sqrt(c) d / 2) = sinh^2(|u| - |v|) + (|s| |t| - s.t) / 2,    s = sinh(2 |u|) u / |u|, t likewise of v.
 """
@@ -12,11 +13,11 @@ import torch
 
 from utilities.tensors import normalize
 
-FARTHEST = 10.0  # sqrt(c) |x| counts up to here: tanh is 1 - 4e-9, and the products of two sinh of twice that stay within float32
+FARTHEST = 10.0  # sqrt(c) |x| is clipped here: tanh is 1 - 4e-9, and the product of two sinh(2 * FARTHEST) stays within float32
 
 
 def _root(x: torch.Tensor) -> torch.Tensor:
-    """Square root with gradient 0 at 0 and below, which counts as 0; NaN stays, so that it reaches the loss."""
+    """Square root; numbers below 0 count as 0, where the gradient is 0. NaN stays NaN, so that it reaches the loss."""
     none = x <= 0
     return torch.where(none, 0.0, torch.where(none, 1.0, x).sqrt())
 
@@ -32,7 +33,7 @@ class Ball:
     """The Poincare ball of curvature -c, and the sphere for c = 0.
 
     Args:
-        c: 0 or above; a number, or a tensor that is learned, above 0.
+        c: a number, 0 or above; or a tensor that is learned, above 0.
         clip_r: length to which embeddings are clipped.
     """
 
@@ -69,7 +70,7 @@ class Ball:
     def distances(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Distances `(B, M)` of embeddings `(B, D)` and `(M, D)`; for c = 0 the squared chords 2 - 2 cos.
 
-        By matrix product. What lies within its rounding error of 0 is 0; there the gradient is 0 too.
+        By matrix product. An angular part within its rounding error of 0 counts as 0, with gradient 0.
         """
         if self.flat:
             return 2 - 2 * normalize(x) @ normalize(y).T

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 CONFIDENCE = 0.95
-NEGLIGIBLE = 6.0  # standard errors, beyond which an error of the wrong sign has a chance below 1e-9 (scipy gives NaN for it from 7.6 on)
+NEGLIGIBLE = 6.0  # shift in standard errors beyond which a rejection with the wrong sign has a chance below 1e-9 (scipy: NaN from 7.6 on)
 
 
 def t_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
@@ -16,24 +16,26 @@ def t_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
 
 
 def two_sided(t: float, freedom: float) -> float:
-    """p of a t statistic."""
+    """Two-sided p-value of a t statistic."""
     from scipy.special import stdtr
 
     return float(2 * stdtr(freedom, -abs(t)))
 
 
 def t_power(shift: float, freedom: float, alpha: float = 1 - CONFIDENCE) -> float:
-    """Chance that a two-sided t-test rejects where the truth lies `shift` standard errors away: the noncentral t distribution."""
+    """Power of a two-sided t-test whose true mean lies `shift` standard errors from the null hypothesis (noncentral t distribution)."""
     from scipy.special import nctdtr
 
     bound, shift = t_quantile(freedom, 1 - alpha), abs(shift)
     wrong = nctdtr(freedom, shift, -bound) if shift < NEGLIGIBLE else 0.0
     missed = nctdtr(freedom, shift, bound)
-    return float(1 - (0.0 if math.isnan(missed) else missed) + wrong)  # scipy gives NaN for some shifts above 35, of which none is missed
+    return float(
+        1 - (0.0 if math.isnan(missed) else missed) + wrong
+    )  # scipy gives NaN for some shifts above 35, where the test always rejects
 
 
 def t_shift(power: float, freedom: float, alpha: float = 1 - CONFIDENCE) -> float:
-    """How many standard errors away the truth must lie for that power (`t_power`, without rejections of the wrong sign: below 1e-6)."""
+    """The shift in standard errors at which `t_power` is `power`, without rejections of the wrong sign (chance below 1e-6)."""
     from scipy.special import nctdtrinc
 
     return float(nctdtrinc(freedom, 1 - power, t_quantile(freedom, 1 - alpha)))

@@ -19,9 +19,9 @@ _LOST = re.compile(r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:is killed by
 
 
 class Batch(NamedTuple):
-    """What a training step takes: labels `(B,)`, images uint8 `(B, 3, H, W)`, their places in the data set `(B,)`.
+    """What a training step takes: labels `(B,)`, images uint8 `(B, 3, H, W)`, their indices in the data set `(B,)`.
 
-    Under torchrun a loader gives each process labels and images of its part of the batch, and the places of all.
+    Under torchrun a loader gives each process labels and images of its part of the batch, and the indices of the whole batch.
     """
 
     labels: torch.Tensor
@@ -30,7 +30,7 @@ class Batch(NamedTuple):
 
 
 class Items(list):
-    """The items of a part of a batch, with the indices of all of it."""
+    """The items of a part of a batch; `indices` are those of the whole batch."""
 
     indices = ()
 
@@ -47,12 +47,12 @@ class SeededBatch(list):
 
 
 class EpochBatches:
-    """A sampler's batches of one epoch, all drawn before the first is loaded: workers ask ahead, and the random stream must not depend on that.
+    """A sampler's batches of one epoch, all drawn before the first is loaded: the random stream must not depend on prefetching workers.
 
     Args:
         iterations: batches an epoch; None: the sampler's own number.
         views: how often a batch holds each image, augmented anew each time.
-        ranks: `utilities.ranks.Ranks` whose part of each batch is loaded; None: all of it.
+        ranks: this process's `utilities.ranks.Ranks`, of which only the part of each batch is loaded; None: the whole batch.
     """
 
     def __init__(self, sampler, iterations: int | None = None, views: int = 1, ranks=None):
@@ -76,17 +76,17 @@ class EpochBatches:
 
 
 class BatchesInOrder:
-    """The batches of a data set in its order that one process embeds: whole ones, one behind the other.
+    """The batches, in the data set's order, that one process embeds: consecutive whole batches.
 
     Attributes:
-        rows: the images that each process embeds, a slice each.
+        rows: the images that each process embeds, one slice per process.
     """
 
     def __init__(self, count: int, size: int, ranks):
         batches = -(-count // size)
         bounds = [min(-(-rank * batches // ranks.size) * size, count) for rank in range(ranks.size)] + [
             count
-        ]  # the first has one, if any has
+        ]  # rounded up: the first process has a batch if any has
         self.rows = [slice(*pair) for pair in zip(bounds, bounds[1:], strict=False)]
         self.mine, self.size = self.rows[ranks.rank], size
 
@@ -120,21 +120,21 @@ class SeededItems(Dataset):
             return [self.dataset[index] for index in batch] if part is None else self._part(batch, part)
 
     def _part(self, batch: SeededBatch, part: slice) -> Items:
-        """The items of a part, augmented as in the whole batch: what comes before draws too, unloaded where `pass_over` is there."""
+        """The items of a part, augmented as in the whole batch: earlier images draw too, unloaded if the data set has `pass_over`."""
         items, passes = Items(), getattr(self.dataset, "pass_over", None)
         items.indices = list(batch)
         for place, index in enumerate(batch):
             if part.start <= place < part.stop:
                 items.append(self.dataset[index])
             elif passes is None:
-                self.dataset[index]  # also behind the part: its draws may be of generators that live on
+                self.dataset[index]  # after the part too: it may draw from generators that outlive the batch
             elif place < part.start:
                 passes(index)
         return items
 
 
 class Loader(DataLoader):
-    """A loader that starts its workers from as little memory as may be, and says in one line that one is lost."""
+    """A loader that frees memory before it forks its workers, and reports a lost worker in one line."""
 
     def __iter__(self):
         if self.num_workers and self._iterator is None:  # there are no persistent workers yet
@@ -142,20 +142,20 @@ class Loader(DataLoader):
         return self._telling(super().__iter__())
 
     def _telling(self, batches):
-        """The batches; where a worker is lost meanwhile, `lost_worker`'s error, and the others are ended."""
+        """Yield the batches. Where a worker is lost, end the others and raise `lost_worker`'s error."""
         try:
             yield from batches
         except (RuntimeError, ConnectionError, EOFError) as error:
             if (lost := lost_worker(error) or _lost_in_mid_sentence(error)) is None:
                 raise
             self._iterator = None
-            if hasattr(batches, "_shutdown_workers"):  # while one that is lost is known to torch, each end of any process is its error
+            if hasattr(batches, "_shutdown_workers"):  # else torch reports the lost worker again when any process ends
                 batches._shutdown_workers()
             raise lost from None
 
 
 def lost_worker(error: Exception) -> UserError | KeyboardInterrupt | None:
-    """Of torch's error for a lost worker: an interrupt where SIGTERM ended it, with its job, else a UserError. None for other errors."""
+    """Translates torch's error for a lost worker: to an interrupt if SIGTERM ended it with its job, else a UserError. None for others."""
     killed = _LOST.search(str(error))
     if not isinstance(error, RuntimeError) or killed is None:
         return None
@@ -169,7 +169,7 @@ def lost_worker(error: Exception) -> UserError | KeyboardInterrupt | None:
 
 
 def _lost_in_mid_sentence(error: Exception) -> UserError | KeyboardInterrupt | None:
-    """`lost_worker`'s answer where the connection to a worker broke off: torch is told of its end a moment later."""
+    """`lost_worker` for a broken connection to a worker: torch learns of the worker's end, and raises, a moment later."""
     try:
         if isinstance(error, (ConnectionError, EOFError)):
             time.sleep(1)
@@ -179,7 +179,7 @@ def _lost_in_mid_sentence(error: Exception) -> UserError | KeyboardInterrupt | N
 
 
 def _start_worker(_) -> None:
-    """Ctrl-C is the training process's to handle, and that a job ends while a batch is handed over is no news."""
+    """Leave Ctrl-C to the training process, and print no traceback where the job ends while a batch is handed over."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     show = sys.excepthook
     sys.excepthook = lambda kind, *rest: None if issubclass(kind, (OSError, EOFError)) else show(kind, *rest)
@@ -191,7 +191,7 @@ def kernels(asked: int) -> int:
 
 
 def training_loader(dataset: Dataset, sampler, opt, views: int = 1, ranks=None) -> DataLoader:
-    """Loader of the batches that `sampler` puts together, with so many augmented views of each image; yields `Batch`.
+    """Loader of the batches that `sampler` puts together, with `views` augmented views of each image; yields `Batch`.
 
     `ranks`: the run's processes, each of which loads its part of every batch.
     """
@@ -200,7 +200,7 @@ def training_loader(dataset: Dataset, sampler, opt, views: int = 1, ranks=None) 
 
 
 def evaluation_loader(dataset: Dataset, opt, ranks=None) -> DataLoader:
-    """Loader of the data set in its order; yields `Batch`. Of several processes, `ranks`, each has its part of the batches."""
+    """Loader of the data set in its order; yields `Batch`. Of several processes (`ranks`) each loads its part of the batches."""
     if ranks is None or ranks.size == 1:
         return _loader(dataset, opt, opt.eval_kernels, False, batch_size=opt.eval_bs, shuffle=False)
     return _loader(dataset, opt, opt.eval_kernels, False, batch_sampler=BatchesInOrder(len(dataset), opt.eval_bs, ranks))
@@ -215,6 +215,6 @@ def _loader(dataset, opt, n_kernels, trains: bool, **batches) -> DataLoader:
         pin_memory=torch.cuda.is_available(),
         persistent_workers=n_kernels > 0 and trains,
         worker_init_fn=_start_worker,
-        generator=torch.Generator().manual_seed(opt.seed),  # its own: starting an epoch takes nothing from the training's stream
+        generator=torch.Generator().manual_seed(opt.seed),  # its own: starting an epoch draws nothing from the training's stream
         **batches,
     )

@@ -1,4 +1,4 @@
-"""Files that one process at a time holds: run folders, searches, lines of a file of runs."""
+"""File locks, each held by one process at a time: of run folders, searches, lines of a file of runs."""
 
 import fcntl
 import os
@@ -12,15 +12,15 @@ from utilities.errors import UserError
 class Lock:
     """A lock on a file, which the system releases when its process ends, however it ends.
 
-    A POSIX record lock (`lockf`): forked workers do not keep it, and within one process it excludes nobody. It reaches other machines where
-    their common disk passes such locks on (NFS 4; NFS 3 with lockd; Lustre mounted with `flock`). Without such locks it excludes nobody.
+    A POSIX record lock (`lockf`): forked workers do not keep it, and within one process it excludes nobody. It works across machines where
+    their shared disk supports such locks (NFS 4; NFS 3 with lockd; Lustre mounted with `flock`). On a disk without them it excludes nobody.
     """
 
     def __init__(self, path: Path):
         self.path, self._file = Path(path), None
 
     def acquire(self, wait: bool = True) -> bool:
-        """Take the lock; again is allowed. Returns False where another process has it and this one does not `wait`. Raises UserError."""
+        """Take the lock unless it is held already. Returns False where another process has it and not `wait`. Raises UserError."""
         if self._file is not None:
             return True
         try:
@@ -37,7 +37,7 @@ class Lock:
         return True
 
     def release(self) -> None:
-        """Let go; again is allowed."""
+        """Release the lock, if held."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -45,7 +45,7 @@ class Lock:
     def holder(self) -> str | None:
         """The other process that has the lock, in words; None where there is none."""
         if self._file is not None:
-            return None  # this process has it, and would lose it by closing the file once more
+            return None  # this process has it: to open the file again and close it would release the lock
         try:
             with open(self.path, "r+", encoding="utf-8") as file:
                 return None if _locked(file, wait=False) else file.read() or "another process"
@@ -61,7 +61,7 @@ class Lock:
 
 
 def _locked(file, wait: bool) -> bool:
-    """Lock an open file. False where another process has it; without waiting it is asked three times, as `holder` has it for a moment."""
+    """Lock an open file. False where another process has it; without waiting it is tried three times, as `holder` takes it for a moment."""
     for pause in (0.05, 0.05, 0):
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

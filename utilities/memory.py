@@ -1,7 +1,7 @@
-"""What becomes of freed memory. With glibc alone; elsewhere nothing changes.
+"""Keeps freed memory in the process, or returns it to the system. With glibc alone; elsewhere nothing changes.
 
-As it comes, glibc hands each freed activation back to the system, and the next step waits until every page of it is made and cleared
-anew: a third of a step's time, on a CPU, where torch has no cache of its own as it has on a GPU.
+By default glibc returns each freed activation to the system, and the next step waits while all its pages are mapped and zeroed again:
+a third of a step's time on a CPU, where torch has no cache of its own as it has on a GPU.
 """
 
 import contextlib
@@ -19,6 +19,6 @@ def keep_freed() -> None:
 
 
 def release_freed() -> None:
-    """What is free now goes back to the system. Before a fork: else each page of it is copied when it is next used."""
+    """Return free memory to the system. To be called before a fork: otherwise each free page is copied when it is next used."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

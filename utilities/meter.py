@@ -1,4 +1,4 @@
-"""What a step leaves behind: epoch means of loss, gradient norm and statistics, and with --log_every the values of single batches.
+"""The values of training steps: epoch means of loss, gradient norm and statistics, and with --log_every the values of single batches.
 
 Values stay on the device until an epoch, or a block of batches, is complete: no step waits for them.
 """
@@ -31,7 +31,7 @@ def peak_memory(device: torch.device) -> float:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)  # there in bytes, else in KiB
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)  # bytes on macOS, else KiB
 
 
 class BatchLog:
@@ -43,7 +43,7 @@ class BatchLog:
         self.start_epoch()
 
     def start_epoch(self) -> None:
-        """Throughput counts from here: what lay between two epochs is no training."""
+        """Measure throughput from here on: the time between two epochs is no training."""
         self._images, self._since = 0, time.monotonic()
 
     def take(self, values: dict, images: int) -> None:
@@ -63,7 +63,7 @@ class BatchLog:
             self.flush()
 
     def flush(self) -> None:
-        """Ask the device for what was kept, once, and hand it over."""
+        """Copy the kept values from the device, in one transfer, and hand them to `write`."""
         if not self._block:
             return
         block, self._block = self._block, []

@@ -1,15 +1,16 @@
 """Types of numeric flags that say what the flag allows: `type=whole(1)`, `type=number(above=0, most=1)`.
 
-The command line, --config files, saved runs, search bounds and `select(…, flag=value)` pass values through it, and the help prints it.
+The command line, --config files, saved runs, search bounds and `select(…, flag=value)` pass values through these types. The help prints
+the range.
 """
 
 import argparse
 import math
 import numbers
 
-LARGEST = 10**6  # of a number without a bound of its own: what is larger overflows in float32, where losses square and exponentiate
-MOST_64 = 2**63 - 1  # of a whole number without a bound of its own: seeds and sizes have 64 bits
-WIDEST = 2**16  # dimensions of a layer: beyond every published network, and a matrix of two such sides fills 17 GB
+LARGEST = 10**6  # default bound of a number: losses square and exponentiate, and larger ones overflow in float32
+MOST_64 = 2**63 - 1  # default bound of a whole number: seeds and sizes have 64 bits
+WIDEST = 2**16  # dimensions of a layer: more than any published network has; a square matrix of that side fills 17 GB
 
 
 class OutOfRange(argparse.ArgumentTypeError):
@@ -22,7 +23,7 @@ class Range:
     Args:
         kind: int or float.
         least, most: bounds that are allowed themselves. above, below: bounds that are not.
-        special: one value outside of them with a meaning of its own, as -1 for "as the other flag".
+        special: one value outside the bounds with a meaning of its own, such as -1 for "as the other flag".
         inf: infinity is allowed. NaN never is.
     """
 
@@ -90,5 +91,5 @@ def help_of(action: argparse.Action) -> str:
 
 
 def share_of(share: float, number: int) -> int:
-    """How many a share of a number is, rounded up; what the share's binary form adds does not count: .07 of 100 is 7."""
+    """`share * number`, rounded up, without the rounding error of binary floats: .07 of 100 is 7."""
     return math.ceil(share * number * (1 - 1e-12))

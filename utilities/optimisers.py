@@ -29,9 +29,9 @@ def parameter_groups(model, criterion, opt, further=()) -> list[dict]:
 
 
 def criterion_groups(criterion, opt, name: str = "criterion") -> list[dict]:
-    """Optimiser groups of a criterion: it gives `optim_dict_list`, or `lr`; what neither covers trains at `--lr`.
+    """Optimiser groups of a criterion: its `optim_dict_list`; all other parameters train at its `lr`, else at `--lr`.
 
-    The weight decay is `--loss_decay` unless a group says otherwise. Several groups are called `name` with a number behind it.
+    The weight decay is `--loss_decay` unless a group says otherwise. Several groups are called `<name>_<number>`, unless they have names.
     """
     own = [dict(group) for group in getattr(criterion, "optim_dict_list", None) or []]
     for group in own:
@@ -47,13 +47,13 @@ def criterion_groups(criterion, opt, name: str = "criterion") -> list[dict]:
 
 
 def embedding_rates(opt) -> dict:
-    """`lr` and `weight_decay` of layers that give embeddings: --fc_lr and --fc_decay, where they are not given those of the backbone."""
+    """`lr` and `weight_decay` of the embedding layers: --fc_lr and --fc_decay, by default those of the backbone."""
     fc_lr, fc_decay = getattr(opt, "fc_lr", -1), getattr(opt, "fc_decay", None)
     return {"lr": fc_lr if fc_lr > 0 else opt.lr, "weight_decay": opt.decay if fc_decay is None else fc_decay}
 
 
 def _without_decay(groups) -> list[dict]:
-    """Each group in two: without weight decay what has one dimension, which biases and the weights of norm layers have."""
+    """Split each group in two: parameters of one dimension or none (biases, weights of norm layers) get no weight decay."""
     found = []
     for group in groups:
         parameters = list(group["params"])
@@ -73,16 +73,16 @@ def build_optimizer(model, criterion, opt, further=()) -> torch.optim.Optimizer:
     }
     optimizer = kinds[opt.optim](parameter_groups(model, criterion, opt, further), lr=opt.lr, weight_decay=opt.decay)
     for group in optimizer.param_groups:
-        group["initial_lr"] = group["lr"]  # schedulers set it, all but plateau
+        group["initial_lr"] = group["lr"]  # all schedulers set it but plateau
     return optimizer
 
 
 @contextlib.contextmanager
 def keeping_rates(optimizer: torch.optim.Optimizer, schedule: "Schedule"):
-    """Inside, the states of optimiser and schedule are restored; afterwards rates and hyperparameters are those of the flags.
+    """For code that restores the states of optimiser and schedule: afterwards rates and hyperparameters are those of the flags.
 
-    A rate is what the schedule makes of the flags at that epoch; under `plateau`, which depends on what it saw, the restored one times the
-    change of the flag.
+    A rate is the schedule's for that epoch and the present flags. Under `plateau`, which depends on past scores, it is the restored rate
+    times the flag's new value over its old one.
     """
     wanted = [{name: value for name, value in group.items() if name not in ("params", "lr")} for group in optimizer.param_groups]
     yield
@@ -94,7 +94,10 @@ def keeping_rates(optimizer: torch.optim.Optimizer, schedule: "Schedule"):
 
 
 def fitting(state: dict, optimizer: torch.optim.Optimizer) -> dict:
-    """A saved optimiser state for an optimiser that may be of another kind: then only the rates are kept, and a line says so."""
+    """The saved optimiser `state`, changed where it does not fit `optimizer`; a printed line says so.
+
+    Where the names of the groups have changed, nothing is kept; where the kind of optimiser has, the rates alone.
+    """
     before, now, fresh = state["param_groups"], optimizer.param_groups, {**optimizer.state_dict(), "state": {}}
     names = [[group.get("name") for group in groups] for groups in (before, now)]
     numbers = sorted(number for group in before for number in group["params"])
@@ -110,7 +113,7 @@ def fitting(state: dict, optimizer: torch.optim.Optimizer) -> dict:
 
 
 def check_state(optimizer: torch.optim.Optimizer) -> None:
-    """Raise ValueError where the restored state of a parameter is not what the optimiser keeps: torch looks at it only in its next step."""
+    """Raise ValueError where the restored state of a parameter is not what the optimiser keeps: torch would fail only in its next step."""
     for group in optimizer.param_groups:
         needed = {"step", "exp_avg", "exp_avg_sq"} if "betas" in group else {"step", "square_avg"} if "alpha" in group else set()
         needed |= {"momentum_buffer"} if "alpha" in group and group.get("momentum") else set()
@@ -124,12 +127,12 @@ def check_state(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _kind(group: dict) -> tuple:
-    """What tells kinds of optimisers apart by their state: that of adam and adamw is the same, that of rmsprop another with momentum."""
+    """A key that is equal for optimisers of the same state: adam and adamw have one, rmsprop has another with momentum."""
     return {"betas", "alpha", "dampening"} & set(group), bool(group.get("momentum")) and "alpha" in group
 
 
 class Warmup:
-    """In the first `epochs` epochs of `batches` steps each step goes at the schedule's rates times a factor that rises linearly to 1.
+    """In the first `epochs` epochs of `batches` steps, the rates are the schedule's times a factor that rises linearly to 1, step by step.
 
     Between steps the rates are the schedule's own; `optimizer.warmup` is the latest factor, for the records.
     """
@@ -143,7 +146,7 @@ class Warmup:
 
     @contextlib.contextmanager
     def step(self, optimizer: torch.optim.Optimizer):
-        """Inside, the optimiser goes at the rates of the next step."""
+        """Inside, the optimiser has the rates of the next step."""
         self.steps += 1
         optimizer.warmup = min(self.steps / self.total, 1.0) if self.total else 1.0
         rates = [group["lr"] for group in optimizer.param_groups]
@@ -157,7 +160,8 @@ class Warmup:
 class Schedule:
     """The learning-rate schedule; `step(scores)` once an epoch.
 
-    `scheduler`: `LambdaLR`, the rates of the flags times a factor of the epoch; or `ReduceLROnPlateau`, by the `Selection` `watch`.
+    `scheduler`: `LambdaLR`, the rates of the flags times a factor of the epoch; or `ReduceLROnPlateau` on the metric of `watch`, a
+    `Selection`.
     """
 
     def __init__(self, scheduler, watch=None):
@@ -171,13 +175,13 @@ class Schedule:
             self.scheduler.step(self.watch.value(scores))
 
     def state_dict(self) -> dict:
-        """How far the schedule is. What the flags decide is left out, so that a run may go on with others."""
+        """The schedule's progress. Settings that the flags decide are left out, so that a run may go on with other flags."""
         state = self.scheduler.state_dict()
         names = {"last_epoch"} if self.watch is None else set(state) - {"factor", "patience", "mode"}
         return {name: state[name] for name in names if isinstance(state[name], (int, float, str, list, bool, type(None)))}
 
     def load_state_dict(self, state: dict) -> None:
-        """Restore what `state_dict` gave, also that of another schedule. Raises ValueError, KeyError where it is none."""
+        """Restore a `state_dict`, also that of another schedule. Raises ValueError or KeyError for anything else."""
         now = vars(self.scheduler)
         for name, value in state.items():
             if name in now and _shape(value) != _shape(now[name]):
@@ -196,7 +200,7 @@ class Schedule:
 
 
 def _shape(value):
-    """What two values of one entry of a schedule's state have in common."""
+    """The kind of an entry of a schedule's state; a restored value must be of the same kind as the present one."""
     if isinstance(value, list):
         return [_shape(item) for item in value]
     return "number" if isinstance(value, int | float) and not isinstance(value, bool) else type(value)
@@ -210,7 +214,7 @@ def build_scheduler(optimizer, opt, selection) -> Schedule:
         mode = "max" if selection.higher_is_better(selection.metric) else "min"
         plateau = lr_scheduler.ReduceLROnPlateau(optimizer, mode=mode, factor=opt.gamma, patience=opt.plateau_patience)
         return Schedule(plateau, watch=selection)
-    # Not MultiStepLR and CosineAnnealingLR, which make each rate from the one before: more epochs than planned would go on from 0.
+    # Not MultiStepLR and CosineAnnealingLR: they compute each rate from the previous one, so a run that is extended would go on from 0.
     factors = {
         "step": lambda epoch: opt.gamma ** sum(tau <= epoch for tau in opt.tau),
         "cosine": lambda epoch: (1 + math.cos(math.pi * min(epoch / max(opt.n_epochs, 1), 1))) / 2,

@@ -1,4 +1,4 @@
-"""The outputs of a batch that is cut over the processes of a run, and the way of their gradient back. The arithmetic: `utilities.ranks.Ranks`."""
+"""The outputs of a batch that is split over the processes of a run, and their backward pass. The arithmetic: `utilities.ranks.Ranks`."""
 
 import contextlib
 
@@ -9,12 +9,12 @@ from utilities.errors import UserError
 
 
 class Parts:
-    """Each process runs a trainer's `outputs` on its part of the batch; all have all rows, and the gradient goes back through the part.
+    """Each process runs a trainer's `outputs` on its part of the batch, gathers the rows of all parts, and backpropagates through its own.
 
     Args:
-        trainer: its `outputs` runs.
-        runtime: where and how.
-        chunks: how a part goes through the network where it is larger than `chunks.size`.
+        trainer: whose `outputs` runs.
+        runtime: device, precision and processes.
+        chunks: `utilities.chunks.Chunks`, which run a part that is larger than `chunks.size`.
     """
 
     def __init__(self, trainer, runtime, chunks):
@@ -45,7 +45,7 @@ class Parts:
         return nested({**found, **whole})
 
     def backward(self) -> None:
-        """Put the gradient that all rows were given through this process's part."""
+        """Backpropagate the gradient of all rows through this process's part."""
         pairs = [(value, self.runtime.ranks.sum_of(leaf.grad)) for value, leaf in self.pairs if leaf.grad is not None]
         if pairs:
             torch.autograd.backward(*zip(*pairs, strict=True))
@@ -56,7 +56,7 @@ class Parts:
 
 @contextlib.contextmanager
 def _draws_of_its_own(runtime):
-    """Compiled code draws for its part: inside, each process draws other numbers, and afterwards all have the same generators again."""
+    """Compiled code draws for its part alone: inside, each process draws other numbers; afterwards all have equal random states again."""
     if not runtime.compiles:
         yield
         return

@@ -16,8 +16,8 @@ NOT_ALONE = {  # classes of the package that are no loss of embeddings and label
     "ManifoldLoss": "takes no labels (--loss manifold does)",
     "VICRegLoss": "compares two views of the images and takes no labels (--loss vicreg does)",
 }
-MISREADS = {"ThresholdConsistentMarginLoss"}  # takes a reference, and looks its rows up in the batch
-OWN_PAIRS = {"NCALoss", "AngularLoss"}  # form pairs beside those they are told, so that no image can be left out
+MISREADS = {"ThresholdConsistentMarginLoss"}  # takes a reference, but looks its rows up in the batch
+OWN_PAIRS = {"NCALoss", "AngularLoss"}  # form pairs beyond those that they are given, so that no image can be left out
 
 
 def build(package: str, class_name: str | None, kwargs: list[str] | None, **defaults):
@@ -64,5 +64,5 @@ def _arguments(cls: type) -> list[str]:
         parameters = list(inspect.signature(base.__init__).parameters.values())[1:]
         names += [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in names]
         if all(p.kind is not p.VAR_KEYWORD for p in parameters):
-            break  # takes no more than it names: nothing reaches the bases
+            break  # no **kwargs: nothing is handed on to the bases
     return names

@@ -1,4 +1,4 @@
-"""What a run was made by: the code as it lay there, the packages, the file of weights."""
+"""What a run was made with: the code as it was on disk, the packages, the file of weights."""
 
 import contextlib
 import functools
@@ -10,22 +10,23 @@ import sys
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent
-# Recorded where they are installed, imported yet or not; of all others those that are imported when the run begins.
+# Recorded wherever they are installed, imported or not; any other package only if it is imported when the run begins.
 PACKAGES = (
     "torch", "torchvision", "timm", "pretrainedmodels", "faiss-gpu", "faiss-cpu", "numpy", "scipy", "scikit-learn", "pandas", "pillow",
     "wandb",
 )  # fmt: skip
 PLUG_INS = ("architectures", "batch_mining", "criteria", "datasampler", "datasets", "metrics", "trainers")
-OURS = (":(glob)*.py", *(f":(glob){folder}/*.py" for folder in PLUG_INS))  # new files that can change a run; runs and data may lie beside
+OURS = (":(glob)*.py", *(f":(glob){folder}/*.py" for folder in PLUG_INS))  # new files that can change a run; others may be runs and data
 
 
 def describe(weights: str | None = None, project: Path = PROJECT) -> dict:
-    """What environment.yaml says of code, packages and weights.
+    """Code, packages and weights, as environment.yaml records them.
 
     Returns:
-        packages: name -> version. git_commit: with `-dirty` where a file of it is changed; None where there is no git.
-        changed_files, untracked_files: name -> SHA-256 (None: gone) of what differs from the commit; of new files the Python ones in the
-        root and the plug-in folders alone. weights_sha256: of the file that the network began with; None without one.
+        packages: name -> version. git_commit: with `-dirty` where a tracked file is changed; None where there is no git.
+        changed_files, untracked_files: name -> SHA-256 (None: deleted) of the files that differ from the commit; untracked ones are
+        listed only if they are Python files in the root or a plug-in folder. weights_sha256: of the file that the network began with;
+        None without one.
     """
     return {
         "packages": packages(),
@@ -70,7 +71,7 @@ def _hashes(project: Path, listed: str | None) -> dict | None:
 
 
 def _git(project: Path, *words: str) -> str | None:
-    """What git says; None where it says no."""
+    """The output of a git command; None where it fails."""
     try:
         told = subprocess.run(["git", "-C", project, *words], capture_output=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -1,6 +1,6 @@
-"""The processes of one run under torchrun: who takes which images, how rows are joined and gradients are made those of one process.
+"""The processes of one run under torchrun: which images each takes, how rows are gathered, how gradients become those of one process.
 
-One process alone is the case in which nothing happens. gloo joins CPUs, NCCL GPUs; what is no tensor of a step goes through gloo.
+With one process nothing happens. gloo connects CPUs, NCCL GPUs; everything but the tensors of a step goes through gloo.
 """
 
 import contextlib
@@ -17,10 +17,10 @@ import torch.distributed as dist
 
 from utilities.errors import UserError, one_line_errors
 
-LONGEST = datetime.timedelta(days=7)  # one process measures and draws while the others wait
-BUCKET = 2**24  # gradients that are joined for one message
+LONGEST = datetime.timedelta(days=7)  # for which the others wait while one process measures and draws
+BUCKET = 2**24  # numbers of gradients that are joined into one message
 CLAIMED = "dml/first_error"  # the key under which the first process that fails says so
-A_MOMENT = 3.0  # seconds that the process with the error has to say it before those that lost it do
+A_MOMENT = 3.0  # seconds in which the process that failed can print its error before those that lost it print theirs
 
 
 class Lost(UserError):
@@ -28,7 +28,7 @@ class Lost(UserError):
 
 
 def _told(call):
-    """`call`, whose failure, for there is no other cause, is that another process is gone."""
+    """Wrap a collective `call`: its RuntimeError, unless memory ran out, can only mean that another process is gone, and becomes `Lost`."""
 
     @functools.wraps(call)
     def telling(*arguments, **named):
@@ -46,12 +46,12 @@ def _told(call):
 
 
 class Ranks:
-    """Which of how many processes this is.
+    """The rank of this process among those of the run, and what they exchange.
 
-    Both halves of a step have the gradients of one process. Each of N processes computes the same loss L(o, w) of all rows o of the
-    outputs, so that each has the whole gradient g = dL/dw of what the loss takes directly from the parameters w (class vectors, a last
-    layer), and of the rows the same d = dL/do. `sum_of` adds d over the processes: N d. Process p puts its own rows of that through its
-    part of the network, with Jacobian J_p: its parameters' gradient is g + N J_p^T d_p. `mean_` takes the mean over the processes:
+    A step has the gradients of one process. Each of N processes computes the same loss L(o, w) of all rows o of the outputs. So each has
+    the whole gradient g = dL/dw of the parameters w that the loss uses directly (class vectors, a last layer), and the same gradient
+    d = dL/do of the rows. `sum_of` adds d over the processes: N d. Process p backpropagates its own rows of that through its part of the
+    batch, with Jacobian J_p: its parameters' gradient is g + N J_p^T d_p. `mean_` takes the mean over the processes:
     1/N sum_p (g + N J_p^T d_p) = g + J^T d, the gradient of one process. Where rounding makes the losses of the processes differ (a GPU's
     sums), it is the gradient of their mean.
 
@@ -70,31 +70,34 @@ class Ranks:
 
     @property
     def gpu(self) -> str:
-        """This process's GPU: under torchrun its own, where there are as many."""
+        """This process's GPU: under torchrun one of its own, if there are enough."""
         rank = local_rank()
         return "cuda" if rank is None else f"cuda:{rank % max(torch.cuda.device_count(), 1)}"
 
     def part(self, total: int) -> slice:
-        """This process's rows of a batch of `total`: one behind the other, the sizes differ by at most 1. All, where there are fewer than processes."""
+        """This process's rows of a batch of `total`. The parts are consecutive, their sizes differ by at most 1.
+
+        With fewer rows than processes, each takes all rows.
+        """
         if total < self.size:
             return slice(0, total)
         return slice(*((rank * total // self.size) for rank in (self.rank, self.rank + 1)))
 
     def portions(self, total: int, unit: int = 1) -> list[slice]:
-        """Every process's rows of `total`, one behind the other, cut between units of `unit` rows; the last has what is left over too."""
+        """Every process's rows of `total`: consecutive, in whole units of `unit` rows; the last process also takes the remainder."""
         units = max(total // unit, 1)
         bounds = [*(rank * units // self.size * unit for rank in range(self.size)), total]
         return [slice(*pair) for pair in zip(bounds, bounds[1:], strict=False)]
 
     def cuts(self, total: int) -> bool:
-        """Whether a batch of `total` images is cut."""
+        """Whether a batch of `total` images is split over the processes."""
         return 1 < self.size <= total
 
     @_told
     def gather(self, rows: dict, total: int) -> dict:
-        """Name -> tensor `(total, …)` on every process, of name -> this process's rows of it, one message for all; no gradient.
+        """Gather `rows`, name -> this process's rows of a tensor, into name -> tensor `(total, …)` on every process; without gradient.
 
-        Each process has the same names, types and widths.
+        One message carries all tensors. Each process must have the same names, types and widths.
         """
         sizes = [(rank + 1) * total // self.size - rank * total // self.size for rank in range(self.size)]
         mine = sizes[self.rank]
@@ -112,14 +115,14 @@ class Ranks:
 
     @_told
     def sum_of(self, rows: torch.Tensor) -> torch.Tensor:
-        """The sum over the processes, of this process's rows: the backward of `gather`. `rows` `(total, …)` is written over."""
+        """Sum `rows` `(total, …)` over the processes, in place, and return this process's part: the backward pass of `gather`."""
         rows = rows.contiguous()
         dist.all_reduce(rows)
         return rows[self.part(len(rows))]
 
     @_told
     def mean_(self, tensors: list[torch.Tensor]) -> None:
-        """Put the mean over the processes in the place of each of `tensors`."""
+        """Replace each of `tensors` by its mean over the processes."""
         if self.size == 1:
             return
         for bucket in _buckets(tensors):
@@ -138,7 +141,7 @@ class Ranks:
         return box[0]
 
     def first(self, make):
-        """What `make()` gives on the first process, on all, or the UserError that it raises; the others do not call it."""
+        """Call `make()` on the first process alone; return its value, or raise its UserError, on all."""
         if self.size == 1:
             return make()
         value, error = self.share(_tried(make) if self.writes else None)
@@ -148,7 +151,7 @@ class Ranks:
 
     @_told
     def share_rows(self, array, rows: list[slice]) -> None:
-        """Fill a NumPy array `(N, …)` of which process r has `rows[r]`, on all."""
+        """Complete a NumPy array `(N, …)`, in place, on all processes; process r has the rows `rows[r]`."""
         if self.size == 1:
             return
         whole = torch.from_numpy(array)
@@ -158,16 +161,16 @@ class Ranks:
 
     @_told
     def wait(self) -> None:
-        """Until all processes are here."""
+        """Wait until all processes are here."""
         if self.size > 1:
             self.share()
             dist.all_reduce(torch.zeros(1))
 
     def same_draws(self, device: torch.device) -> None:
-        """Set the random generators to the first process's, with that of its own GPU."""
+        """Set all random generators to the first process's states, that of its GPU included."""
         if self.size == 1:
             return
-        from utilities.runtime import random_states, set_random_states  # which has one of these
+        from utilities.runtime import random_states, set_random_states  # here, as it imports this module
 
         states = random_states()
         mine = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
@@ -178,7 +181,7 @@ class Ranks:
 
 
 class Alone(Ranks):
-    """One process, whatever others there are: nothing is shared with them."""
+    """One process on its own: nothing is shared with others, even where there are some."""
 
     def __init__(self):
         self.rank, self.size = 0, 1
@@ -193,12 +196,12 @@ def _tried(make) -> tuple:
 
 
 def _as_bytes(rows: torch.Tensor) -> torch.Tensor:
-    """`(n, bytes)` uint8: what a row holds, to the bit."""
+    """`(n, bytes)` uint8: the bytes of each row."""
     return rows.detach().reshape(len(rows), -1).contiguous().view(torch.uint8)
 
 
 def _buckets(tensors: list[torch.Tensor]):
-    """The tensors in lists of one type and place, each of `BUCKET` numbers or of one tensor."""
+    """The tensors, in lists of one dtype and device, each of at most `BUCKET` numbers or of one tensor."""
     bucket, size, kind = [], 0, None
     for tensor in tensors:
         its = (tensor.dtype, tensor.device)
@@ -221,16 +224,16 @@ def _under_torchrun() -> bool:
 
 @contextlib.contextmanager
 def one_run(program: str = "main.py"):
-    """What a program does inside is one run, in one process or, under torchrun, in several; its errors are one line."""
+    """Inside, a program is one run, in one process or, under torchrun, in several. Its errors are printed in one line."""
     with one_line_errors(program), several_processes():
         yield
 
 
 @contextlib.contextmanager
 def several_processes():
-    """Inside, the processes that torchrun started are those of one run; where it started none, nothing.
+    """Inside, the processes that torchrun started form one run; without torchrun nothing happens.
 
-    All but the first are silent. An error is said once: by the process that has it, where several have it by one of them.
+    All but the first are silent. An error is printed once, by one of the processes that have it.
     """
     if not _under_torchrun():
         yield
@@ -264,7 +267,7 @@ def _join() -> None:
 
 
 def _end_with(torchrun: int) -> None:
-    """Interrupt this process as soon as torchrun's is gone, killed: nobody else would end it, or its run."""
+    """Interrupt this process as soon as torchrun's is gone: if torchrun was killed, nobody else would end the run."""
 
     def watch():
         while os.getppid() == torchrun:
@@ -275,10 +278,10 @@ def _end_with(torchrun: int) -> None:
 
 
 def _is_mine(error: BaseException) -> bool:
-    """Whether this process is the one that says the error: the first to ask, and one that lost another process asks late."""
+    """Whether this process prints the error: the first to ask does, and one that merely lost another process asks late."""
     if isinstance(error, Lost):
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # with which torchrun ends the rest, at this very moment
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun is sending it to the remaining processes
         time.sleep(A_MOMENT)
     try:
         return dist.distributed_c10d._get_default_store().add(CLAIMED, 1) == 1

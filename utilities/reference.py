@@ -13,7 +13,7 @@ class Reference:
     """Embeddings `(M, D)` and labels `(M,)` in which anchors find positives and negatives.
 
     `own` `(B,)` long is the row that is the anchor's own image, never its positive or negative; -1 where there is none.
-    `plain`: it is the batch itself, and its embeddings are the very tensor of the anchors.
+    `plain`: the reference is the batch itself, and its embeddings are the same tensor as the anchors'.
     """
 
     embeddings: torch.Tensor
@@ -23,7 +23,7 @@ class Reference:
 
     @classmethod
     def of(cls, batch, labels, reference=None, reference_labels=None, own=None) -> "Reference":
-        """What is given beside `batch` `(B, D)` and `labels` `(B,)`, else the batch itself. ValueError for shapes that do not fit."""
+        """The reference given with `batch` `(B, D)` and `labels` `(B,)`; without one, the batch itself. ValueError for wrong shapes."""
         if isinstance(reference, Reference):
             return reference
         if reference is None:
@@ -60,12 +60,12 @@ class Reference:
         return others if self.plain else self._without_own(others)
 
     def _without_own(self, mask: torch.Tensor) -> torch.Tensor:
-        """`mask` `(B, M)`, cleared in place where a column is the anchor's own image; never a second matrix."""
+        """`mask` `(B, M)`, set to False in place where a column is the anchor's own image: no second matrix is made."""
         if not len(self):
             return mask
         own = self.own.clamp(min=0)[:, None]
         return mask.scatter_(1, own, mask.gather(1, own) & (self.own < 0)[:, None])
 
     def split(self, size: int) -> list["Reference"]:
-        """The reference as up to `size` anchors at a time see it."""
+        """A reference for each `size` anchors in turn (the last may be fewer): `own` is split, the rest is shared."""
         return [dataclasses.replace(self, own=own, plain=False) for own in self.own.split(size)]

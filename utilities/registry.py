@@ -20,7 +20,7 @@ from utilities.numbers import OutOfRange, Range
 
 
 def unknown(kind: str, name: str, available) -> UnknownName:
-    """The one sentence for a name that does not exist: what was asked, the nearest match, what there is."""
+    """The error for a name that does not exist: the name, the nearest match, what is available."""
     available = sorted(available)
     return UnknownName(f"unknown {kind} {name!r}.{did_you_mean(name, available)} Available: {', '.join(available)}.")
 
@@ -32,7 +32,7 @@ def did_you_mean(name: str, available) -> str:
 
 
 class Registry:
-    """The plug-ins of the folder `package`, `"criteria"`; messages call one `kind`, `"loss"`; `role` is that of its flags."""
+    """The plug-ins of the folder `package` (`"criteria"`). Messages call one a `kind` (`"loss"`). `role` is the role of their flags."""
 
     def __init__(self, package: str, kind: str, role: roles.Role = roles.METHOD):
         self.package, self.kind, self.role = package, kind, role
@@ -62,7 +62,7 @@ class Registry:
         return {name: self.module(name) for name in self.names()}
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Let every plug-in declare its flags in a group of its own; before them the helpers (`_*.py`), for what several plug-ins read."""
+        """Let every plug-in declare its flags in a group of its own; first the helpers (`_*.py`), whose flags several of them read."""
         helpers = sorted(m.name for m in pkgutil.iter_modules([str(self.folder)]) if m.name.startswith("_"))
         for name in [*helpers, *self.names()]:
             module = importlib.import_module(f"{self.package}.{name}")
@@ -71,7 +71,7 @@ class Registry:
                 module.add_arguments(roles.group(parser, title, self.role))
 
     def flags(self, name: str | None = None) -> set[str]:
-        """The names of the flags that all of the folder declare, or one of its plug-ins alone."""
+        """The names of the flags that the plug-in `name` declares; without a name, those of the whole folder."""
         parser = argparse.ArgumentParser(add_help=False)
         if name is None:
             self.add_arguments(parser)
@@ -82,8 +82,8 @@ class Registry:
     def options(self, opt=None, **flags) -> argparse.Namespace:
         """The namespace that a plug-in reads: declared defaults, over them `opt`, over them `flags`.
 
-        So a foreign program that has no command line can say `select("triplet", loss_triplet_margin=.1)`.
-        Raises UserError for an undeclared flag, and for a value that is no choice or out of its flag's range.
+        Another program, which has no command line, can thus say `select("triplet", loss_triplet_margin=.1)`.
+        Raises UserError for an undeclared flag, and for a value that is not among its flag's choices or out of its range.
         """
         defaults, choices, ranges = _declared(self.package, self.kind, tuple(self.names()))
         known = set(defaults) | set(vars(opt) if opt is not None else ()) | shared_flags.DERIVED
@@ -110,7 +110,10 @@ class Registry:
 
 @functools.lru_cache(maxsize=32)
 def _declared(package: str, kind: str, names: tuple[str, ...]) -> tuple[dict, dict, dict]:
-    """Flag -> default, flag -> choices and flag -> `Range`, of the shared flags and of one folder's plug-ins (`names`: so that a new file is seen)."""
+    """Flag -> default, flag -> choices and flag -> `Range`, of the shared flags and of one folder's plug-ins.
+
+    `names` is part of the cache's key, so that a new file is seen.
+    """
     parser = argparse.ArgumentParser(add_help=False)
     shared_flags.add_arguments(parser)
     Registry(package, kind).add_arguments(parser)

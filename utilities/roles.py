@@ -1,7 +1,7 @@
 """The role of a flag: what resume, reproduction, grouping, search and tables may do with it.
 
-A flag has the role of its group (`group.role = DATA`) or its own (`group.add_argument("--kernels", …).role = PLACE`). What a plug-in
-declares is of the method, or of the data in datasets/.
+A flag has the role of its group (`group.role = DATA`) or its own (`group.add_argument("--kernels", …).role = PLACE`). The flags of a
+plug-in have the role "method", in datasets/ the role "data".
 """
 
 import dataclasses
@@ -9,17 +9,17 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Role:
-    """What holds for the flags of one role.
+    """The rules for the flags of one role.
 
     Attributes:
         name: the role, as docs/flags.md prints it.
-        saved: it is part of what a run is, and stands in parameters.yaml.
+        saved: the flag is a property of the run, and is written to parameters.yaml.
         change: a run that goes on with another value needs --resume_allow_changes, and records the change.
-        fixed: "always": no continuation may have another value; "first": the first of its values stays.
-        moves: its value says where something lies, whose content is held to elsewhere: on resume another value is no change.
-        compared: runs that differ in it are different configurations.
-        measured: it decides what an evaluation measures, and --evaluate may have another value than the training.
-        searched: a search may vary it.
+        fixed: "always": no continuation may have another value; "first": the first of the flag's values must stay.
+        moves: the value is a location, whose content is checked elsewhere: another value on resume is no change.
+        compared: runs that differ in the flag are different configurations.
+        measured: the flag decides what an evaluation measures, and --evaluate may have another value than the training.
+        searched: a search may vary the flag.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Role:
     searched: bool = True
 
     def but(self, **changes) -> "Role":
-        """This role, but for some of its rules."""
+        """A copy of this role with some rules changed."""
         return dataclasses.replace(self, **changes)
 
     def forbids(self, before, now) -> bool:
@@ -52,7 +52,7 @@ CONTROL = RECORDS.but(name="control", saved=False)  # what this one command is a
 
 
 class Roles(dict):
-    """Flag -> its role. A flag that is not declared here, such as that of another clone's plug-in, is of the method."""
+    """Flag -> its role. A flag that is not declared here, such as that of another clone's plug-in, has the role METHOD."""
 
     def __missing__(self, flag: str) -> Role:
         return METHOD

@@ -13,7 +13,7 @@ from utilities.errors import NotFinite, UserError
 from utilities.ranks import Ranks, local_rank
 from utilities.tensors import raise_half
 
-CHECK_EVERY = 25  # steps between looks at the loss on a GPU, where each look waits for the device
+CHECK_EVERY = 25  # steps between checks of the loss on a GPU, where each check waits for the device
 
 
 class NonFiniteLoss(NotFinite):
@@ -74,7 +74,7 @@ class Runtime:
         self.start_epoch(0)
 
     def begin(self) -> "Runtime":
-        """Make this process that of a run: seed all generators, deterministic cuDNN, on a CPU keep freed memory. Returns itself."""
+        """Prepare this process for a run: seed all generators, deterministic cuDNN, on a CPU keep freed memory. Returns itself."""
         self.ranks.wait()  # until all have read their flags: the first process is about to write the folder that holds them
         seed_everything(self.seed)
         torch.backends.cudnn.deterministic = True
@@ -119,7 +119,7 @@ class Runtime:
         return f"cpu ({torch.get_num_threads()} threads; no CUDA device here){among}"
 
     def place(self, network: torch.nn.Module) -> torch.nn.Module:
-        """The network itself, on this device, under `--channels_last` and `--compile` as they ask; its state's names stay."""
+        """Put the network on this device, with `--sync_bn`, `--channels_last`, `--compile`. Returns it; its state dict keeps its names."""
         if self.sync_bn:
             network = torch.nn.SyncBatchNorm.convert_sync_batchnorm(network)
         network.to(self.device)
@@ -131,7 +131,7 @@ class Runtime:
 
     @contextlib.contextmanager
     def exact_products(self):
-        """Context of mining and loss: under `--tf32` their products are float32's. Those of the loss's backward pass are not."""
+        """Context of mining and loss: under `--tf32` their matrix products are full float32. Those of the loss's backward pass are not."""
         if self.tf32:
             torch.backends.cuda.matmul.allow_tf32 = False
         try:
@@ -141,12 +141,12 @@ class Runtime:
                 torch.backends.cuda.matmul.allow_tf32 = True
 
     def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor on this runtime's device, copied without waiting where the memory is pinned; images in the network's order in memory."""
+        """The tensor on this runtime's device, copied without waiting where the memory is pinned; images in the network's memory format."""
         layout = torch.channels_last if self.channels_last and tensor.ndim == 4 else torch.preserve_format
         return tensor.to(self.device, non_blocking=True, memory_format=layout)
 
     def full(self, output):
-        """Outputs as mining and loss take them: half precision raised to float32, of a dict each entry."""
+        """Outputs as mining and loss take them: half precision raised to float32, in a dict each entry."""
         if isinstance(output, dict):
             return {name: self.full(value) for name, value in output.items()}
         return raise_half(output) if torch.is_tensor(output) else output
@@ -162,7 +162,7 @@ class Runtime:
     def step(self, loss: torch.Tensor, optimizer: torch.optim.Optimizer, *further) -> torch.Tensor:
         """Backward pass and optimiser step. Returns the gradient's norm, a device scalar.
 
-        `further` are called after the loss's backward pass, to put gradients through what it did not reach.
+        `further` are called after the loss's backward pass, to backpropagate through the parts that it did not reach.
 
         Raises NonFiniteLoss, on a GPU up to `CHECK_EVERY` steps late, with the step at which it began.
         """

@@ -14,7 +14,7 @@ METRIC_LOSS = "metric_loss"  # a trainer's loss to which memory and regularisers
 
 
 class Done(NamedTuple):
-    """What a step leaves on the device: the minimised sum `loss`, its parts by name, the gradient's norm; and the number of images."""
+    """The result of a step, on the device: the minimised sum `loss`, its parts by name, the gradient's norm; and the number of images."""
 
     loss: torch.Tensor
     losses: dict
@@ -23,7 +23,7 @@ class Done(NamedTuple):
 
 
 def parse_weights(words: list[str]) -> dict[str, float]:
-    """`["metric_loss=1", "classifier_loss=.5"]` -> name -> weight. Raises UserError for a word that says no weight."""
+    """`["metric_loss=1", "classifier_loss=.5"]` -> name -> weight. Raises UserError for a word without a weight."""
     weights = {}
     for word in words:
         name, _, text = word.partition("=")
@@ -37,9 +37,9 @@ def parse_weights(words: list[str]) -> dict[str, float]:
 
 
 class RestingBackbone:
-    """In the first `epochs` the network's `backbone` rests: no gradients, evaluation mode, its statistics and dropout too.
+    """Freezes the network's `backbone` in the first `epochs` epochs: no gradients, and evaluation mode for BatchNorm and dropout.
 
-    Raises UserError where there is no backbone, or nothing but it.
+    Raises UserError where there is no backbone, or nothing else to train.
     """
 
     def __init__(self, network: torch.nn.Module, epochs: int):
@@ -50,13 +50,13 @@ class RestingBackbone:
             raise UserError(f"--warmup_head_epochs {epochs}: --embed_dim 0 leaves no layers behind the backbone that could train")
 
     def end(self) -> None:
-        """Wake what rested."""
+        """Unfreeze what `begin` froze."""
         for parameter in self.resting:
             parameter.requires_grad_(True)
         self.resting = []
 
     def begin(self, epoch: int) -> None:
-        """Let it rest, where `epoch`, counted from 1, is one of the first."""
+        """Freeze the backbone if `epoch`, counted from 1, is one of the first."""
         if epoch <= self.epochs:
             self.resting = [parameter for parameter in self.backbone.parameters() if parameter.requires_grad]
             for parameter in self.resting:
@@ -65,7 +65,7 @@ class RestingBackbone:
 
 
 def build_step(opt, trainer, optimizer, runtime, sampler, average=None) -> "Step":
-    """The step that the flags ask for. `average`: of the network's weights, under `--ema_decay`."""
+    """The step that the flags ask for. `average`: the moving average of the network's weights, under `--ema_decay`."""
     if average is not None:
         runtime.place(average.network)
     return Step(
@@ -80,16 +80,16 @@ class Step:
 
     Args:
         optimizer: of all the trainer's networks and its criterion.
-        sampler: is handed the batch's embeddings.
+        sampler: gets the batch's embeddings after each step.
         weights: name -> weight of a loss in the sum, as `--loss_weights` asks; else the trainer's own, else 1.
         chunk_size: images that go through the network at once, see `utilities.chunks`; 0: the whole batch.
-        average: of the network's weights, a `trainers._averaging.MovingAverage`.
+        average: the moving average of the network's weights, a `trainers._averaging.MovingAverage`.
 
     Attributes:
-        evaluated: the network that is measured, the average where there is one.
-        parts: name -> what checkpoints hold: `model` is what is measured; under an average `trained` is what is trained.
+        evaluated: the network that is evaluated: the average where there is one.
+        parts: name -> object whose state checkpoints hold. `model`: the evaluated network; with an average, `trained`: the trained one.
 
-    Raises UserError for a weight of a loss that the trainer says it does not have.
+    Raises UserError for a weight of a loss that the trainer does not declare.
     """
 
     def __init__(self, trainer, optimizer, runtime, sampler, weights: dict, chunk_size=0, *, warmup=None, resting=None, average=None):
@@ -138,14 +138,14 @@ class Step:
             raise UserError(f"the trainer's parameter {lost} requires a gradient and is in no optimiser group: return it from param_groups")
 
     def end_epoch(self) -> None:
-        """End an epoch: raise NonFiniteLoss where a loss was none, and give all processes the same running statistics."""
+        """End an epoch: raise NonFiniteLoss where a loss was not finite, and give all processes the same running statistics."""
         self.runtime.check_finite()
         averaged = [] if self.average is None else running_statistics(self.average.network, like=self.trainer.network)
         self.runtime.ranks.mean_(running_statistics(self.trainer) + averaged)
 
     def __call__(self, batch) -> Done:
         """Forward, losses, backward, update."""
-        if (subset := getattr(self.trainer, "subset", None)) is not None:  # of the batch, what is trained on
+        if (subset := getattr(self.trainer, "subset", None)) is not None:  # chooses the part of the batch that is trained on
             batch = subset(self.trainer, batch, self.runtime)
         outputs, losses, loss = self.forward(batch)
         with self.warmup.step(self.optimizer):
@@ -159,9 +159,9 @@ class Step:
         return Done(loss.detach(), {name: part.detach() for name, part in losses.items()}, gradient_norm, len(batch.indices))
 
     def _outputs(self, images: torch.Tensor, total: int) -> dict:
-        """The trainer's outputs in full precision; `way_back`: what puts their gradient through the network after the loss's own backward.
+        """The trainer's outputs in full precision. `images`: all `total` of the batch, or this process's part of them.
 
-        `images`: all `total` of the batch, or this process's part of them.
+        Sets `way_back`, the functions that backpropagate through the network after the loss's own backward pass.
         """
         ranks = self.runtime.ranks
         if ranks.cuts(total):
@@ -176,7 +176,11 @@ class Step:
         return self.runtime.full(outputs)
 
     def forward(self, batch) -> tuple[dict, dict, torch.Tensor]:
-        """The outputs in full precision, the losses by name, their weighted sum. Raises UserError for a weight of no loss."""
+        """The outputs in full precision, the losses by name, their weighted sum.
+
+        Raises UserError for the weight of an unknown loss, for a loss with a name that the records use, where every weight is 0, and for
+        an addition to the metric loss that the trainer never uses.
+        """
         total = len(batch.indices)
         batch = batch._replace(labels=self.runtime.to_device(batch.labels))
         if len(batch.labels) < total:
@@ -186,7 +190,7 @@ class Step:
             losses = self.trainer.losses(outputs, batch)
         if self.trainer.LOSSES is None:
             self._refuse_unknown(losses)
-        later = METRIC_LOSS in (self.trainer.LOSSES or ()) and METRIC_LOSS not in losses  # in another phase than this
+        later = METRIC_LOSS in (self.trainer.LOSSES or ()) and METRIC_LOSS not in losses  # it comes in another phase
         if idle := next((further.FLAG for further in self.further.values() if not (further.used or later)), None):
             raise UserError(f"{idle} has no effect with this --trainer, which does not ask for metric_losses: leave it out")
         if taken := {"loss", "gradient_norm"} & set(losses):

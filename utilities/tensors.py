@@ -24,8 +24,8 @@ def safe_sqrt(x: torch.Tensor) -> torch.Tensor:
 def squared_distances(x: torch.Tensor, y: torch.Tensor | None = None) -> torch.Tensor:
     """Squared Euclidean distances `(B, B')` between the rows of `x` `(B, D)` and `y` `(B', D)` (default: `x`).
 
-    By matrix product. What lies within its rounding error of 0 is 0, so that equal points are exactly 0 apart;
-    in float64, which only tests use, by differences, exact.
+    By matrix product; a value within its rounding error of 0 becomes 0, so that equal points are exactly 0 apart.
+    In float64, which only tests use, by differences, exact.
     """
     other = x if y is None else y
     if x.dtype == torch.float64:
@@ -64,7 +64,7 @@ def pair_distances(
 
 
 def masked_mean(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Mean of `values` where `mask`, without a host synchronisation; a zero that keeps the graph where nothing is."""
+    """Mean of `values` where `mask`, without a host synchronisation; where the mask is empty, a zero that keeps the graph."""
     return torch.where(mask, values, 0.0).sum() / mask.sum().clamp(min=1)
 
 

@@ -37,7 +37,7 @@ def positive_mask(labels: torch.Tensor) -> torch.Tensor:
 
 
 def from_user(tuples, device) -> "Triplets | Pairs":
-    """What a miner returned as `Triplets` or `Pairs`, also a list of `(a, p, n)`. Raises TypeError for anything else."""
+    """A miner's result, which may be a list of `(a, p, n)`, as `Triplets` or `Pairs`. Raises TypeError for anything else."""
     if isinstance(tuples, (Triplets, Pairs)):
         return tuples
     if isinstance(tuples, tuple) and all(isinstance(part, torch.Tensor) for part in tuples) and len(tuples) in (3, 4):
@@ -49,13 +49,13 @@ def from_user(tuples, device) -> "Triplets | Pairs":
 
 
 class Taken:
-    """A miner as criteria see it: it returns `Triplets`, `Pairs` or sets, whatever form the miner gives. All else is the miner's."""
+    """A miner as criteria see it: it returns `Triplets`, `Pairs` or sets, whatever the miner gives. Other attributes are the miner's."""
 
     def __init__(self, miner):
         self.miner = miner
 
     def __call__(self, batch: torch.Tensor, labels: torch.Tensor, reference=None):
-        """The miner's tuples, of rows of `reference` (default: the batch). TypeError for no tuples, UserError for a refused reference."""
+        """The miner's tuples, with partners in `reference` (default: the batch). UserError if it takes none, TypeError for no tuples."""
         compared = {}
         if reference is not None and not reference.plain:
             if "reference" not in inspect.signature(self.miner).parameters:
@@ -67,7 +67,7 @@ class Taken:
         return mined if hasattr(mined, "_fields") else from_user(mined, batch.device)
 
     def __getattr__(self, name: str):
-        if name == "miner":  # of a copy in the making
+        if name == "miner":  # while a copy is made, before it has one
             raise AttributeError(name)
         return getattr(self.miner, name)
 
@@ -84,7 +84,7 @@ def as_pairs(tuples: "Triplets | Pairs") -> Pairs:
 
 
 def as_triplets(tuples: "Triplets | Pairs") -> Triplets:
-    """Pairs become triplets: every positive pair meets every negative pair of its anchor. Their number is asked of the device."""
+    """Pairs become triplets: every positive pair meets every negative pair of its anchor. Waits for the device."""
     _not_sets(tuples)
     if isinstance(tuples, Triplets):
         return tuples
@@ -116,7 +116,7 @@ class Sets(NamedTuple):
 
 
 def spread(counts: torch.Tensor, total: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Owner i occurs `counts[i]` times, numbered from 0: `(owners, numbers)`, each `(total,)`; `total` is asked of the device if unset."""
+    """`(owners, numbers)`, each `(total,)`: owner i occurs `counts[i]` times, numbered from 0. Without `total` it waits for the device."""
     total = int(counts.sum()) if total is None else total
     owners = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts, output_size=total)
     before = torch.cumsum(counts, 0) - counts
@@ -124,7 +124,7 @@ def spread(counts: torch.Tensor, total: int | None = None) -> tuple[torch.Tensor
 
 
 def pairs_of_masks(positives: torch.Tensor, negatives: torch.Tensor) -> Pairs:
-    """The True entries of two boolean `(B, M)` masks (row = anchor). Both numbers are asked of the device at once."""
+    """The True entries of two boolean `(B, M)` masks (row = anchor). Waits for the device once."""
     sizes = torch.stack([positives.sum(), negatives.sum()]).tolist()
     positive_pairs, negative_pairs = (
         torch.nonzero_static(mask, size=size).T.contiguous() for mask, size in zip((positives, negatives), sizes, strict=True)
@@ -133,11 +133,11 @@ def pairs_of_masks(positives: torch.Tensor, negatives: torch.Tensor) -> Pairs:
 
 
 class Classes:
-    """The classes of a reference, laid side by side by one sort: partners are numbered and drawn without a `(B, M)` matrix.
+    """A reference sorted by class, in which positives and negatives are numbered and drawn without a `(B, M)` matrix.
 
     Args:
         labels: `(B,)`, of the anchors.
-        reference: what they find partners in, `utilities.reference.Reference`; default: the batch itself.
+        reference: the `utilities.reference.Reference` that holds the partners; default: the batch itself.
 
     Attributes:
         order: `(M,)`, the samples of the reference, class after class.
@@ -150,7 +150,7 @@ class Classes:
         self.reference = None if reference is None or reference.plain else reference
         others = labels if self.reference is None else reference.labels
         self.size, self.places = len(others), torch.arange(len(labels), device=labels.device)
-        if not self.size:  # nothing to find: no anchor is complete, and what is looked up all the same is row 0
+        if not self.size:  # empty: no anchor is complete, and lookups that are made all the same find row 0
             others = labels.new_zeros(1)
         self.sorted_labels, self.order = torch.sort(others, stable=True)
         ranks = torch.empty_like(self.order).scatter_(0, self.order, torch.arange(len(others), device=labels.device))
@@ -173,7 +173,7 @@ class Classes:
         return starts, counts if self.size else torch.zeros_like(counts)
 
     def anchors(self) -> torch.Tensor:
-        """Anchors that have a positive and a negative, `(A,)`: the one size that is asked of the device."""
+        """Anchors that have a positive and a negative, `(A,)`. The only method that waits for the device."""
         return self.complete.nonzero().squeeze(1)
 
     def positives(self, anchors: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
@@ -201,16 +201,22 @@ class Classes:
         return self.negatives(anchors, below(self.n_negatives[anchors]))
 
     def draw_strangers(self, anchors: torch.Tensor, negatives: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Uniform samples of the class of neither `anchors` nor `negatives` `(T,)`, and `(T,)`: is there one? Else it is arbitrary."""
+        """Samples `(T,)`, drawn uniformly, of another class than `anchors` and `negatives` `(T,)`; and `(T,)`: whether there is one.
+
+        Where there is none, the sample is arbitrary.
+        """
         starts, counts = self._block(self.others[negatives])
         block = self.starts[anchors], self.counts[anchors]
-        other = starts, torch.where(starts == block[0], counts - block[1], counts)  # one class, or none of the anchor's: skipped once
+        other = (
+            starts,
+            torch.where(starts == block[0], counts - block[1], counts),
+        )  # same class, or the anchor's is empty: skip the block once
         available = self.size - block[1] - other[1]
         return self._at(_past_both(below(available), block, other)), available > 0
 
 
 def _past(places: torch.Tensor, starts: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-    """`places` counted without the `counts` places from `starts` on -> places among all; each `(T,)`."""
+    """Places among all, of `places` that are counted without a block: the `counts` places from `starts` on. Each `(T,)`."""
     return places + torch.where(places < starts, 0, counts)
 
 

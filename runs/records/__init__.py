@@ -1,7 +1,7 @@
 """Records of a run: every sink, a file of this folder, gets the same rows, values of an epoch or, with --log_every, of a batch.
 
 Names: `test/e_recall@1` everywhere, but the files of a group have those of the ICML pipeline, and the online service has both, or one of
-them by `--online_names`. Of one batch: `batch/loss`. Pictures: `pictures/spectrum`.
+them by `--online_names`. Values of one batch: `batch/loss`. Pictures: `pictures/spectrum`.
 """
 
 from typing import NamedTuple
@@ -46,7 +46,7 @@ class BatchRow(NamedTuple):
 
 
 class Sink:
-    """A sink that takes nothing: the base of all others."""
+    """A sink that records nothing: the base of all others."""
 
     def write(self, rows: list[Row]) -> None:
         """Record the rows of one epoch."""

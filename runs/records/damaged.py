@@ -1,4 +1,4 @@
-"""Records are never worth a run: a record that is damaged is renamed, and the run goes on without it."""
+"""A damaged record never stops a run: it is renamed, and the run goes on without it."""
 
 import os
 from pathlib import Path
@@ -27,7 +27,7 @@ def as_folder(path: Path) -> Path:
 
 
 def as_file(path: Path) -> Path:
-    """Set `path` aside where it is there and no file, so that a file can have the name. Returns `path`."""
+    """Set `path` aside where it exists and is no file, so that a file can have the name. Returns `path`."""
     if os.path.lexists(path) and not path.is_file():
         set_aside(path, "no file")
     return path

@@ -14,7 +14,7 @@ _ARRAYS = re.compile(rf"(?:{'|'.join(SPLIT_TITLES)})_(-?\d+)\.npz")
 def read_rows(path: Path, fields: tuple[str, ...] | None = None) -> list[dict]:
     """The complete rows of a CSV file with the columns `fields` (None: any after `epoch`), none where it is missing.
 
-    A last line that a crash cut short is dropped. Raises ValueError, which tells how, where the file is damaged.
+    A last line that a crash cut short is dropped. Raises ValueError, with the reason, where the file is damaged.
     """
     if not path.exists():
         return []
@@ -43,7 +43,7 @@ def _check(row: dict, number: int) -> None:
         try:
             if column in ("epoch", "step"):
                 int(value)
-            elif column not in ("split", "metric", "name") and value:  # empty: of a group's metrics this one is not there
+            elif column not in ("split", "metric", "name") and value:  # empty: the epoch lacks this metric of the group
                 float(value)
         except ValueError as error:
             raise ValueError(f"line {number} has {value[:20]!r} for {column}") from error

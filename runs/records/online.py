@@ -19,12 +19,12 @@ from runs.records.damaged import as_file, as_folder, set_aside
 from utilities.errors import UserError
 
 OPEN_WITHIN = 10  # seconds that a run waits for its service at the start; after that it trains while the service still starts
-GIVEN_UP_AFTER = 30  # seconds since its start that a service gets which has not opened when the run ends
-CLOSE_WITHIN = 60  # seconds that the run waits at the end for what is still to be sent to one that has
+GIVEN_UP_AFTER = 30  # seconds since the start after which an ending run gives up a service that has not opened
+CLOSE_WITHIN = 60  # seconds that an ending run waits until an open service has everything
 ARTIFACT_WITHIN = 1800  # the same with --log_artifacts, which sends a checkpoint at the end
 MOST_WAITING = 10_000  # calls that wait for a service; more are dropped
 _RUN_ID = re.compile(rb"[A-Za-z0-9_-]{1,64}")
-# What Comet would collect of its own accord: the command line, which may hold a key, the code and its changes, the console, the machine.
+# What Comet collects by default: the command line, which may hold a key, the code and its changes, the console, the machine.
 COMET_COLLECTS_NOTHING = dict.fromkeys(
     (
         "log_code", "log_graph", "log_git_metadata", "log_git_patch", "parse_args", "auto_param_logging", "auto_metric_logging",
@@ -44,7 +44,7 @@ def online_sink(opt, folder: Path) -> Sink:
         except ImportError as error:
             raise UserError("--online_backend comet_ml needs the package: pip install comet_ml") from error
         return Background(lambda: Comet(opt, folder), close_within=_close_within(opt))
-    with contextlib.suppress(ImportError):  # Wandb itself says so; here, so that no worker process is forked in the middle of it
+    with contextlib.suppress(ImportError):  # Wandb reports it; imported here, so that no worker is forked during the import
         importlib.import_module("wandb")
     return Background(lambda: Wandb(opt, folder), close_within=_close_within(opt))
 
@@ -54,10 +54,10 @@ def _close_within(opt) -> float:
 
 
 class Background:
-    """Another sink, made by `open_sink`, on a thread of its own: training goes on while that one waits for its service.
+    """Runs another sink, made by `open_sink`, on a thread of its own: training goes on while that sink waits for its service.
 
-    Here `open_within` seconds are waited for it. In `close` a service that never opened is given up `given_up_after` seconds after the
-    start, and one that has gets `close_within` seconds for what is still on its way.
+    The constructor waits up to `open_within` seconds until the service is open. `close` gives up a service that is not open
+    `given_up_after` seconds after the start; an open one gets `close_within` seconds for calls that are still waiting.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Background:
             self._dropped = True
 
     def __getattr__(self, method: str):
-        """What a sink can do, done later by the other one."""
+        """A method of the other sink, which is called later, on its thread."""
         if method.startswith("_"):
             raise AttributeError(method)
         return functools.partial(self._later, method)
@@ -104,7 +104,7 @@ class Background:
 
 
 def _never_fatal(method):
-    """After the first failure say so in one line and go quiet: local records are complete without the service."""
+    """Wrap a method: its first failure is printed in one line and turns the sink off. Local records are complete without it."""
 
     @functools.wraps(method)
     def guarded(self, *args, **kwargs):
@@ -120,9 +120,9 @@ def _never_fatal(method):
 
 
 class _Service(Sink):
-    """What the services share: names of values, and what describes a run.
+    """The common part of the services: names of values, and the description of a run.
 
-    HIDES: it can keep a value of which it draws nothing; else `--online_names both` is `icml` there, and nothing is drawn twice.
+    HIDES: the service can keep a value without drawing it. If not, `--online_names both` means `icml`, so that nothing is drawn twice.
     """
 
     HIDES = False
@@ -131,7 +131,7 @@ class _Service(Sink):
         self.run, self._opt, self._folder = None, opt, folder
 
     def _names(self, row: Row) -> list[str]:
-        """Under which a value is logged."""
+        """The names under which a value is logged."""
         names = {"icml": [row.title], "plain": [row.name], "both": [row.title, row.name]}[self._opt.online_names]
         return names if self.HIDES else names[:1]
 
@@ -159,12 +159,12 @@ def _configuration(opt, folder: Path) -> dict:
 class Wandb(_Service):
     """A W&B run in `<run>/wandb`, offline where there are no credentials; the same run is continued on resume.
 
-    W&B takes rows in the order of its own step only, and drops what comes again after a resume. Ours is the number of batches
+    W&B takes rows only in the order of its step, and drops rows that come again after a resume. Our step is the number of batches
     trained so far plus that of epochs, so that epochs and batches share one order and a resumed run goes on in it.
 
-    Curves go by epoch, `batch/` by batch; the two counters make no panels. With `--online_names both` the ICML pipeline's names make none
-    either: the plain ones do, a section a split. The pictures of the selected epoch are also the rows of one table, `pictures/table`,
-    which W&B joins over the runs of a group.
+    The x axis of curves is the epoch, of `batch/` the batch; the two counters make no panels. With `--online_names both` the ICML
+    pipeline's names make none either: the plain ones do, a section a split. The pictures of the selected epoch are also the rows of one
+    table, `pictures/table`, which W&B joins over the runs of a group.
     """
 
     HIDES = True
@@ -226,7 +226,7 @@ class Wandb(_Service):
         import wandb
 
         self.run.log({f"pictures/{name}": wandb.Image(str(path)), "epoch": epoch}, step=self._step)
-        self._drawn.append((epoch, name, wandb.Image(str(path))))  # another one: W&B ties an image to the place where it is logged
+        self._drawn.append((epoch, name, wandb.Image(str(path))))  # a second object: W&B ties an image to the key under which it is logged
 
     @_never_fatal
     def selected(self, rule: str, epoch: int, values: dict) -> None:
@@ -254,7 +254,10 @@ class Wandb(_Service):
 
 
 def _define_panels(run, names: str) -> None:
-    """What goes by epoch or by batch, and what makes no panel. No pattern covers another's names: of several W&B takes any one."""
+    """Tell W&B which values go by epoch, which by batch, and which make no panel.
+
+    No two patterns match the same name: of several matches W&B takes any one.
+    """
     for split, title in SPLIT_TITLES.items():
         if names != "plain":
             run.define_metric(f"{title}: *", step_metric="epoch", hidden=names == "both")

@@ -9,7 +9,7 @@ from runs.records import BatchRow, Row, Sink
 from runs.records.damaged import as_file, set_aside
 
 EPOCHS, BATCHES = ["epoch", "split", "metric", "value"], ["epoch", "step", "name", "value"]  # columns
-_BESIDE = ("-journal", "-wal", "-shm")  # SQLite's own files beside a database, which would spoil another one of that name
+_BESIDE = ("-journal", "-wal", "-shm")  # SQLite's own files beside a database, which would spoil a new database of that name
 
 
 def _quoted(name: str) -> str:
@@ -19,8 +19,8 @@ def _quoted(name: str) -> str:
 class Database(Sink):
     """Tables named after the groups, with columns epoch, split, metric, value.
 
-    SQLite ignores case in names: of groups whose names differ in case alone, the first one written has the plain name (within one epoch
-    capitals come first), the next ones are numbered: `discriminative_mAP`, `discriminative_map (2)`.
+    SQLite ignores case in names. Of groups whose names differ in case alone, the first one written gets the plain name (within one epoch
+    capitals come first), and the next ones are numbered: `discriminative_mAP`, `discriminative_map (2)`.
     """
 
     def __init__(self, folder: Path):
@@ -46,7 +46,7 @@ class Database(Sink):
         return [name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")]
 
     def _table(self, connection, group: str) -> str:
-        """The name of a group's table, which is made if it is not there."""
+        """The name of a group's table, which is made if it is missing."""
         there = self._tables(connection)
         taken = {name.lower() for name in there}
         for name in itertools.chain([group], (f"{group} ({number})" for number in itertools.count(2))):

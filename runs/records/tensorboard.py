@@ -8,9 +8,9 @@ from runs.records.damaged import as_folder, set_aside
 
 
 class EventFiles(Sink):
-    """Scalars and the histograms of arrays as `<split>/<metric>`, `pictures/<name>`, all by epoch; `batch/<name>` by step.
+    """Scalars and histograms of arrays as `<split>/<metric>`, `pictures/<name>`, all by epoch; `batch/<name>` by step.
 
-    Batches lie in a folder of their own, `batches`: TensorBoard cuts all curves of a folder at one number, here epochs, there steps.
+    Batches have a folder of their own, `batches`: on resume TensorBoard cuts all curves of a folder at one number, an epoch or a step.
     """
 
     def __init__(self, folder: Path):
@@ -39,9 +39,9 @@ class EventFiles(Sink):
         writer.flush()
 
     def cut(self, epoch: int, step: int = 0) -> None:
-        self._purge = {"": epoch + 1, "batches": step + 1}  # from there on TensorBoard drops what an earlier process wrote
+        self._purge = {"": epoch + 1, "batches": step + 1}  # TensorBoard drops an earlier process's values from there on
         blocking = next((path for path in self.folder.rglob("*tfevents*") if path.is_dir()), None)
-        if blocking is not None:  # TensorBoard skips what is damaged inside a file, and ends at a folder of such a name
+        if blocking is not None:  # TensorBoard skips damaged parts of a file, but stops at a folder of such a name
             set_aside(self.folder, f"{blocking.name} is a folder")
 
     def arrays(self, epoch: int, split: str, values: dict) -> None:
@@ -64,7 +64,7 @@ class EventFiles(Sink):
 
 
 def _wait_for_a_later_name(folder: Path) -> None:
-    """Returns once a new event file of `folder` would be read after those that lie there; after 2 s anyway, where the clock was set back.
+    """Wait until the name of a new event file sorts after those in `folder`; at most 2 s, in case the clock was set back.
 
     TensorBoard reads the files of a folder in the order of their names: `events.out.tfevents.<second>.<host>.<process>.<counter>`.
     Within a second neither process nor counter ("10" < "9") tells which was first, so that second has to pass.
