@@ -7,7 +7,7 @@ selection.py  what choosing the epoch on test is worth
 seeds.py      how many seeds a difference needs; how stable the order of the groups is
 progressions.py  out-of-distribution progressions
 beside.py     our values beside published ones
-notes.py      what several of them say below
+notes.py      notes below tables, shared by several
 """
 
 from results.tables.beside import comparison, from_ledger

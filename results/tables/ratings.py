@@ -1,4 +1,4 @@
-"""Groups x metrics: of one data set, of all, one by one what is in no mean, and every run's values, all settings."""
+"""Groups x metrics of one data set and of all; the runs that are in no mean; every run's values; all settings."""
 
 import csv
 import math
@@ -82,7 +82,7 @@ def shared(found: list[Group], shown: dict[str, list[Column]], how: str, ddof: i
 
 
 def left_out(found: list[Group], shown: list[Column]) -> Table | None:
-    """Runs that no mean holds, one by one, with what they recorded; None where there are none."""
+    """The runs that are in no mean, one by one, with what they recorded; None where there are none."""
     rows = [(group, run, reason) for group in found for run, reason in group.left_out]
     if not rows:
         return None

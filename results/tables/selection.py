@@ -16,7 +16,7 @@ EPOCH_DIGITS = 1
 
 
 def optimism(found: list[Group], shown: list[Column], ddof: int) -> Table | None:
-    """The values of test at the epoch chosen on validation and at that chosen on test, a part of the table a metric.
+    """The test values at the epochs chosen on validation and on test, one part of the table per metric.
 
     None where no group has both.
     """
