@@ -32,7 +32,7 @@ FARTHEST = 2**62  # in place of a parameter of more than 18 digits: beyond any r
 
 
 class Parameter(NamedTuple):
-    """What may stand behind the @ of a name that is declared as `<head>@<kind>`: a pattern, the rule in words, an example, its number."""
+    """The parameter after the @ of a name declared as `<head>@<kind>`: pattern, rule in words, example, conversion to a number."""
 
     pattern: str
     rule: str
@@ -146,7 +146,7 @@ def listing() -> list[tuple[str, str]]:
 
 
 def _usable(device) -> str:
-    """The device, or the CPU, with one printed line, in place of a missing GPU. Raises UserError for what is no device."""
+    """The device, or, for a missing GPU, the CPU with one printed line. Raises UserError for anything that is not a device."""
     try:
         kind = torch.device(device).type
     except (RuntimeError, TypeError) as error:
@@ -177,13 +177,13 @@ def compute(
         groups: `(N,)` super-class of each query, integers or names; for metrics that compare super-classes.
         progress: show a bar on long searches.
         uncounted: value of a retrieval metric where no query counts, each being alone in its class.
-        ball: a `utilities.hyperbolic.Ball`: neighbours are found by its distances of the points for which the features stand. Metrics that
-            do not search, and the `c_` ones, are Euclidean all the same.
-        rerank: a `KReciprocal` or an `AlphaExpansion`, of whose lists the ranking metrics then are, the `c_` ones too.
+        ball: a `utilities.hyperbolic.Ball`: neighbours are found by its distances between the points that the features represent. Metrics
+            that do not search, and the `c_` ones, stay Euclidean.
+        rerank: a `KReciprocal` or an `AlphaExpansion`: retrieval metrics, the `c_` ones too, are computed on its re-ranked lists.
         query_sequences: `(N,)` whole numbers, -1 for none, or names: a query does not find the samples of its own sequence.
             With a reference, `reference_sequences` `(M,)` beside it.
         ranks: a `utilities.ranks.Ranks` whose processes all call this with the same arguments: each searches and clusters its part of the
-            queries, on its own device, and all have the values of one process.
+            queries on its own device, and all return the values that one process would.
 
     Returns:
         Name -> float, or an array for `rho_spectrum@0`, in the order of `names`.
@@ -218,7 +218,7 @@ def per_query(names: list[str], space: EmbeddingSpace) -> dict[str, np.ndarray]:
 
 
 def findable(labels, reference_labels=None, exclude=None, query_sequences=None, reference_sequences=None) -> tuple[np.ndarray, np.ndarray]:
-    """`(N,)` samples of its class, and samples at all, that each query can find; arguments as in `compute`."""
+    """`(N,)` each: how many samples of its class, and of any class, each query can find; arguments as in `compute`."""
     reference = None if reference_labels is None else np.zeros((len(reference_labels), 1), np.float32)
     given = {"query_sequences": query_sequences, "reference_sequences": reference_sequences}
     space = EmbeddingSpace(np.zeros((len(labels), 1), np.float32), labels, reference, reference_labels, exclude=exclude, **given)
