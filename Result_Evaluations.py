@@ -101,7 +101,7 @@ def program() -> ledger.Program:
 
 
 def _compared(found, of, sources, defaults, notes) -> tuple[dict, dict]:
-    """Source -> matches with published runs, and data set -> its groups beside the ledger; what has no counterpart goes into the notes."""
+    """Source -> matches with published runs, and data set -> its groups beside the ledger; appends to `notes` what has no counterpart."""
     matches, without = published.matches(found, sources, parameters.read)
     ledgers, absent = published.from_ledger(of, program(), defaults, parameters.read) if published.LEDGER in sources else ({}, [])
     notes += without + absent

@@ -157,7 +157,7 @@ def faiss_kmeans(features, labels) -> None:
 
 
 def has_faiss_gpu() -> bool:
-    """Whether faiss is there, was built for GPUs and sees one."""
+    """Whether faiss is installed, was built for GPUs and sees one."""
     try:
         import faiss
     except ImportError:

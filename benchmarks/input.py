@@ -132,7 +132,7 @@ def rates(split: str, splits: dict, options) -> None:
 
 
 def steps(split: str, splits: dict) -> None:
-    """Print what one image costs in this process: decoding it or copying it from the cache, and its transform."""
+    """Print the cost of one image in this process: decoding it or copying it from the cache, and its transform."""
 
     def microseconds(function, items) -> float:
         start = time.process_time()

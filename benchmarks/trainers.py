@@ -33,7 +33,7 @@ MORE = {  # name -> variants beside that without flags
 
 
 def batch_of(size: int, side: int) -> Batch:
-    """Two views of size / 2 images, two of each class; the second views behind the first."""
+    """Two views of size / 2 images, two of each class; the second views follow the first."""
     numbers = torch.arange(size // 2)
     images = torch.randint(0, 256, (len(numbers) * 2, 3, side, side), dtype=torch.uint8)
     return Batch((numbers // 2 % CLASSES).repeat(2), images, numbers.repeat(2))

@@ -120,7 +120,7 @@ def with_sections(markdown: str) -> str:
 
 
 def unreferenced(text: str) -> str:
-    """Escape what `<name>[_frozen][_normalize]` has outside code: it is no reference link."""
+    """Escape the brackets of `<name>[_frozen][_normalize]` outside code, which Markdown would read as a reference link."""
     return "".join(part if part.startswith("`") else part.replace("][", "]\\[") for part in re.split(r"(`[^`\n]*`)", text))
 
 

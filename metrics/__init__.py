@@ -1,7 +1,7 @@
 """Metrics of an embedding space: one file a family, whose `Metric.NAMES` are names for `--evaluation_metrics`.
 
 A name is `<head>[@<parameter>[_<suffix>]]`. Retrieval and clustering metrics also come as `c_<name>` (on features at unit length; `e_recall`
-becomes `c_recall`), retrieval metrics with the suffix `_macro` (mean of the classes' means). `_metric.py` says what a file holds.
+becomes `c_recall`), retrieval metrics with the suffix `_macro` (mean of the classes' means). `_metric.py` describes such a file.
 """
 
 import math
@@ -226,7 +226,7 @@ def findable(labels, reference_labels=None, exclude=None, query_sequences=None, 
 
 
 def query_results(space: EmbeddingSpace) -> dict[str, np.ndarray]:
-    """What each query of a space finds, `(N,)` each.
+    """Results of each query of a space, `(N,)` each.
 
     hit: whether its nearest neighbour is of its class (uint8). ap_at_r: its term of `map_r`, NaN where it is alone in its class (float64).
     first_hit: rank of the nearest sample of its class, 0 where there is none (int32).

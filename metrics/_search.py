@@ -40,7 +40,7 @@ class Limits:
 
 @dataclass
 class Work:
-    """What a search has done so far."""
+    """Counts of the work that a search has done so far."""
 
     scores: int = 0  # computed in float32
     held: int = 0  # most candidates in memory at once
@@ -378,4 +378,4 @@ class Candidates(NamedTuple):
     keys: np.ndarray  # (P,)
     offsets: np.ndarray  # (B,) first key of each query
     counts: np.ndarray  # (B,) keys of each query
-    surely: np.ndarray  # (B,) how many of them are above the cut whatever the rounding
+    surely: np.ndarray  # (B,) how many of them are above the cut despite rounding

@@ -61,7 +61,7 @@ def _notes(table: Table) -> str:
 
 
 def _remark(letter: str, remark: str) -> str:
-    """A remark below its table; a long one is folded behind its beginning."""
+    """A remark below its table; of a long one only the beginning is shown until it is unfolded."""
     text = html.escape(remark)
     if len(remark) <= LONG:
         return f"<li><sup>{letter}</sup> {text}</li>"

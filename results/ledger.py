@@ -115,7 +115,7 @@ def of_run(run: RecordedRun, program: Program, defaults: dict | None = None) -> 
         "pretraining": _pretraining(run, flags, program),
         "backbone": program.backbone(str(flags.get("arch", UNKNOWN)))
         .rpartition(":")[2]
-        .partition(".")[0],  # a tag behind a dot names the weights
+        .partition(".")[0],  # a tag after the dot names the weights
         "dimensions": settings.shown(flags.get("embed_dim", UNKNOWN) or run.environment.get("dimensions", UNKNOWN)),
         "crop": crop,
         "test_resize": resize,
@@ -186,7 +186,7 @@ def _selection(run: RecordedRun, flags: dict) -> str:
 
 
 def differences(ours: dict[str, str], figure: Figure) -> list[str]:
-    """The conditions in which a group and a figure are not known to be alike, in words; empty where they may stand beside each other."""
+    """The conditions in which a group and a figure differ or may differ, in words; empty where they may be compared."""
     theirs = dict(figure.conditions)
     if theirs["selection"] == LAST:
         theirs["selection"] = ours["selection"]  # every run has a last epoch

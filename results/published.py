@@ -89,7 +89,7 @@ def _commands(name: str) -> dict[str, list[str]]:
 
 @dataclass
 class Match:
-    """A group and its published counterpart; `differences` are flags in which they are not alike."""
+    """A group and its published counterpart; `differences`: flags in which they differ."""
 
     group: Group
     published: Published

@@ -48,7 +48,7 @@ EMPTY = Series(np.empty(0, dtype=np.int64), [], np.empty((0, 0)))
 
 @dataclass
 class OverFolds:
-    """What a cross-validation's meta/<kind>.json holds: results over these folds, at these epochs, measured with these flags."""
+    """Content of a cross-validation's meta/<kind>.json: results over these folds, at these epochs, measured with these flags."""
 
     folds: list[int]
     epochs: list[int]
@@ -58,7 +58,7 @@ class OverFolds:
 
 @dataclass(eq=False)
 class RecordedRun:
-    """One run: what it is, what it recorded, and, where it does not count, why."""
+    """One run: its identity, what it recorded, and, where it does not count, why."""
 
     name: str
     where: str  # the run's folder, or its address at W&B

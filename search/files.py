@@ -1,4 +1,4 @@
-"""Reading what a search wrote into its folder. A damaged file is one clear line."""
+"""Reading what a search wrote into its folder. A damaged file is reported in one clear line."""
 
 import contextlib
 import csv

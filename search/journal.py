@@ -32,7 +32,7 @@ def open_journal(folder: Path, name: str, left: dict):
     try:
         storage = JournalStorage(journal.JournalFileBackend(str(path)))
         trials = trials_of(storage, name)
-    except Exception as error:  # whatever the engine stumbles over
+    except Exception as error:  # the engine raises errors of many kinds for a damaged file
         raise _damaged(path, f"it is not a journal of a search ({type(error).__name__}: {error})") from error
     check(path, trials, left)
     lock = journal.JournalFileSymlinkLock(str(path))  # the engine's own lock: no process is in the middle of a line

@@ -1,4 +1,4 @@
-"""What a search was started with, kept in its folder: what a later start may change, and what it may not."""
+"""The flags and ranges that a search was started with, kept in its folder; which of them a later start may change."""
 
 import yaml
 

@@ -135,7 +135,7 @@ def _refuse_both(ranges, values, where: str) -> None:
 
 
 def _ranges(written: list[tuple[str, list[str]]], parser, actions: dict, where: str) -> dict[str, Range]:
-    """flag -> range of what is written in one place. Raises UserError."""
+    """flag -> range, for the ranges written in one place. Raises UserError."""
     ranges = {}
     for key, values in written:
         found = _range(key, values, parser, actions, f"{where}: {key}")
@@ -210,7 +210,7 @@ class Flags:
 
     def __init__(self, command: Command, read, folder: Path):
         self.ranges, self._read = command.ranges, read
-        self._originals = {}  # path of what is read -> name of the file that it stands for
+        self._originals = {}  # path of the file that is read -> name of the file that the user gave
         for number, (name, nodes) in enumerate(command.files.items()):
             path = name if nodes is None else str(folder / f"{number}_{Path(name).stem}.yaml")
             self._originals[path] = name
@@ -240,7 +240,7 @@ class Flags:
         choices = {flag: found.values for flag, found in self.ranges.items() if found.kind == "CHOICE"}
         highs = {flag: found.values[1] for flag, found in self.ranges.items() if flag not in choices}
         lows = {flag: self.ranges[flag].values[0] for flag in highs}
-        read, errors = [], {}  # (values, flags) of what works; (flag, choice) -> error of one that does not
+        read, errors = [], {}  # (values, flags) of the combinations that work; (flag, value) -> error of those that do not
         for combination in itertools.islice(itertools.product(*choices.values()), MOST_COMBINATIONS):
             values = lows | dict(zip(choices, combination, strict=True))
             try:

@@ -16,7 +16,7 @@ ATTEMPTS = 4  # how often a trial's process may be killed before it counts as fa
 
 
 def quiet() -> None:
-    """Let Optuna speak only of what is wrong."""
+    """Let Optuna print errors only."""
     import warnings
 
     import optuna
@@ -164,7 +164,7 @@ def put_back(study, trial, killed: bool = True) -> bool:
 
 
 def collect_lost(study, hosts: list[str]) -> list[str]:
-    """Put back the trials of dead processes; call it under the lock. Returns what runs elsewhere, in words."""
+    """Put back the trials of dead processes; call it under the lock. Returns descriptions of the trials that run elsewhere."""
     import optuna
 
     optuna.storages.fail_stale_trials(study)  # by the heartbeats of a database; does nothing with a journal

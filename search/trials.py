@@ -59,7 +59,7 @@ class TrialLoop:
         self._current = None
 
     def run(self) -> list[str]:
-        """Run trials until there are as many as were asked for, with new tables after each. Returns what other processes run, in words."""
+        """Run trials until there are as many as asked for, with new tables after each. Returns descriptions of those in other processes."""
         from optuna.trial import TrialState
 
         try:

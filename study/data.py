@@ -133,7 +133,7 @@ def read(folder: Path) -> list[Emoji]:
 
 
 def on_white(image) -> np.ndarray:
-    """A picture `(64, 64, 3)` uint8, white behind what is transparent."""
+    """A picture `(64, 64, 3)` uint8, transparency on white."""
     from PIL import Image
 
     image = image.convert("RGBA")

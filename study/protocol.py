@@ -129,7 +129,7 @@ def stages(data: Data) -> dict[str, list[str]]:
 
 
 def script(chosen: dict[str, str]) -> str:
-    """The text of Study_Runs.sh. `chosen`: variable -> value; what is not there has the middle value and says so."""
+    """The text of Study_Runs.sh. `chosen`: variable -> value; a missing one gets the middle value and a mark."""
     parts = [OPENING]
     for data in DATA:
         parts.append(f"\n# ============================== {data.name}\n")

@@ -57,7 +57,7 @@ RUNS = [BASE, PUBLISHED, NO_FLIPS, Loss(True, PUBLISHED_FLIP), *(Loss(pull, flip
 
 
 class Result(NamedTuple):
-    """What a run measures for each seed, `(S,)` each, and the embeddings `(S, 60, 2)` of training and test points."""
+    """Measurements of a run for each seed, `(S,)` each, and the embeddings `(S, 60, 2)` of training and test points."""
 
     sigma_2: np.ndarray
     spread: np.ndarray
@@ -178,7 +178,7 @@ def _cell(values: np.ndarray, sign: str) -> str:
 
 
 def contributions(results: dict[Loss, Result]) -> str:
-    """What dropping the pull term and what flipping contribute, as differences of runs of the same seed."""
+    """The contributions of dropping the pull term and of flipping, as differences of runs of the same seed, in Markdown."""
     base, published, no_flips = results[BASE], results[PUBLISHED], results[NO_FLIPS]
     whole = (published.sigma_2 - base.sigma_2).mean()
     lines = [

@@ -1,4 +1,4 @@
-"""What stands below a table: selection, seeds, significance, clustering noise, shared settings; and small parts of tables."""
+"""Notes below tables: selection, seeds, significance, clustering noise, shared settings; and small parts of tables."""
 
 from results import columns, groups, inference, settings
 from results.columns import SELECTED, SELECTIONS, Column

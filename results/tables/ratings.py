@@ -121,7 +121,7 @@ def values(found: list[Group], shown: dict[str, list[Column]], folder: Path) -> 
 
 
 def conditions(found: list[Group], defaults: dict | None = None) -> Table:
-    """All settings: the value most groups share, and the groups that differ. What varies is first, what nobody set is folded.
+    """All settings: the value most groups share, and the groups that differ. Those that vary come first; those that nobody set are folded.
 
     Args:
         defaults: flag -> default of main.py; without them nothing is folded.

@@ -1,4 +1,4 @@
-"""What choosing the epoch on the test set is worth: both selections of every metric, and their difference, the optimism."""
+"""The gain of choosing the epoch on the test set: both selections of every metric, and their difference, the optimism."""
 
 import math
 

@@ -85,7 +85,7 @@ def regularised(found: list[Group], shown: list[Column], ddof: int) -> Table | N
 
 
 def _all_pairs(shown: list[Column], tests: dict) -> list[str]:
-    """One note on the direction of all pairs: what no pair shows by itself, many may show together."""
+    """One note on the direction of all pairs together, which may be significant where no single pair is."""
     told = []
     for c in shown:
         above, below, p = inference.sign_test([other.mean - one.mean for one, other in tests[c]])
