@@ -196,7 +196,7 @@ def by(of: Column, how: str) -> Column:
 
 
 def has_both(run: RecordedRun) -> bool:
-    """Whether a run has both an epoch chosen on validation and test values at all those epochs, to choose on test."""
+    """Whether a run has an epoch chosen on validation and, measured as often, test values from which one can be chosen on test."""
     return selection_split(run) == "val" and _tested_throughout(run)
 
 

@@ -64,7 +64,7 @@ def find_folders(root: Path | str, skipped: list[str] | None = None) -> list[Pat
 
 
 def read_folder(folder: Path) -> RecordedRun:
-    """The run in one folder. An unreadable or missing file becomes its problem; if it is environment.yaml or in meta/, at most a note."""
+    """The run in one folder. Without flags or metrics, or with an unreadable file, it has a problem; environment.yaml and meta/ give notes."""
     folder = Path(folder)
     fold = FOLD.fullmatch(folder.name)
     base = folder.parent if fold else folder

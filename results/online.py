@@ -75,7 +75,7 @@ def _series(history: list[dict], config: dict, notes: list[str]) -> Series:
     evaltypes = words(config.get("evaltypes") or [])
     rows = [(_epoch(row, number), key, value) for number, row in enumerate(history) for key, value in row.items() if _is_number(value)]
     names = {key: _metric(key, evaltypes) for key in {key for _, key, _ in rows}}
-    # A run with plain names also logs each value under its older name.
+    # A run with plain names may log each value under its older name as well: the plain one counts.
     plain = {(epoch, names[key][0]) for epoch, key, _ in rows if PLAIN_KEY.fullmatch(key)}
     rows = [
         (epoch, *names[key], value)

@@ -230,7 +230,7 @@ def ranked(found: list[Group], of: Column, folder: Path) -> str | None:
     places = [i for i, row in enumerate(rows) if isinstance(row, tuple)]
     figure, axis = _lines(found, [(group, e, f"{e.mean:.{of.digits}f}") for group, e in dots], places, len(rows))
     for place, (group, estimate) in zip(places, dots, strict=True):
-        deviation = None if math.isnan(estimate.deviation) else estimate.deviation  # a cap at the mean would read as 0
+        deviation = None if math.isnan(estimate.deviation) else estimate.deviation  # no bar: a cap at the mean would read as 0
         colours = {"color": _colour(group), "ecolor": "0.45"}
         axis.errorbar(estimate.mean, place, xerr=deviation, fmt="o", elinewidth=1, capsize=2, markersize=5, **colours)
     for place, row in enumerate(rows):

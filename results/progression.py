@@ -62,7 +62,7 @@ def shared_splits(methods: list[Method]) -> list[str]:
 def areas(method: Method, splits: list[str], c: Column) -> np.ndarray:
     """Areas `(n,)`, one per seed common to all splits: mean height of its curve over the FIDs (trapezoids), in the metric's printed unit.
 
-    NaN where there are fewer than two FIDs.
+    NaN where there are fewer than two distinct FIDs.
     """
     fids = np.array([method.fids[split] for split in splits])
     each = [dict(zip(method.groups[s].seeds, method.groups[s].values(c, SELECTED), strict=True)) for s in splits]

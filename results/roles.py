@@ -10,7 +10,7 @@ from utilities.roles import DATA, Roles
 
 _declared = Roles()
 METHOD = re.compile(r"(loss|batch_mining|mine_pairs|loss_(?!(?:decay|weights)$).+|miner_.+)")  # a group's method, not a setting
-ALSO_FREE = {"weights", "precision"}  # may be a local copy of the published weights; affects speed
+ALSO_FREE = {"weights", "precision"}  # weights may be a local copy of the published ones; precision decides how fast
 # Printed with every table, title -> settings, in this order. All others are in the table of settings, and are marked where a group differs.
 PRINTED = {
     "data": ("dataset", "images", "roles", "cub_boxes", "vehicleid_protocol", "vehicleid_list"),
