@@ -169,7 +169,7 @@ def compute(
         names: metric names, e.g. `["e_recall@1", "c_map_r", "nmi"]`; see `listing()`.
         features: `(N, D)` numpy or torch, any type of real numbers: the queries. labels: `(N,)` of any integer type, or names.
         reference: `(M, D)` features to search in, with `reference_labels` `(M,)`. Default: the queries themselves, each left out
-            of its own neighbours by its index. Metrics that are no retrieval metrics (clusterings, pairs, spectra) look at the queries alone.
+            of its own neighbours by its index. All but retrieval metrics (clusterings, pairs, spectra) use the queries alone.
         clusters: `(N,)` a clustering to measure instead of k-means with as many clusters as there are classes.
         seed: of k-means; a list of seeds makes nmi, ami and f1 the mean over as many clusterings.
         device: of the search and of k-means; a missing GPU is replaced by the CPU, with one printed line.

@@ -7,7 +7,7 @@ import numpy as np
 from metrics import _pairs
 from metrics._metric import Metric as Base
 
-SAMPLE = 10**7  # pairs of each kind that are drawn where there are more
+SAMPLE = 10**7  # pairs that are drawn of each kind that has more
 CONFIDENCE = 0.95
 
 

@@ -57,12 +57,12 @@ class Group:
 
     @property
     def folds(self) -> list[int]:
-        """The folds that each seed is averaged over; empty where the runs are no cross-validations."""
+        """The folds that each seed is averaged over; empty unless the runs are cross-validations."""
         return sorted({run.fold for run in self.counted if run.fold is not None}) if self.n_folds > 1 else []
 
     @property
     def n_folds(self) -> int:
-        """How many folds the split scheme makes; 0 where the runs are no cross-validations."""
+        """How many folds the split scheme makes; 0 unless the runs are cross-validations."""
         there = [run for run in self.counted or self.runs if run.fold is not None]
         if not there:
             return 0

@@ -100,7 +100,7 @@ def pooled(estimates: list[Estimate]) -> Estimate:
 
 
 def holm(p_values) -> np.ndarray:
-    """Holm's step-down adjustment; NaN entries are no tests and stay NaN."""
+    """Holm's step-down adjustment; NaN entries are not tested and stay NaN."""
     p_values = np.asarray(p_values, dtype=np.float64)
     adjusted = np.full(p_values.shape, np.nan)
     tested = np.flatnonzero(~np.isnan(p_values))

@@ -29,7 +29,7 @@ TEST_LINES = (  # the fixed coordinate (0: x, 1: y) and the range of the other
     (0, (0.2, 0.4)), (0, (0.55, 0.85)), (1, (0.4, 0.6)), (1, (0.7, 0.9)),
 )  # fmt: skip
 FIXED_AT = 0.2
-POINTS, KEPT = 100, 15  # evenly spaced points a line, and how many of them, at random, a class has
+POINTS, KEPT = 100, 15  # evenly spaced points of a line, and how many of them a class gets at random
 MARGIN, RATE, BATCH, ITERATIONS = 0.1, 0.03, 24, 200
 FORMATS = (".png", ".pdf")
 FLIPS = (0.01, 0.1, 0.2, 0.5)  # further flip probabilities, beside the published one

@@ -91,7 +91,7 @@ def _words(seeds: float | None) -> str:
 def ranks(found: list[Group], c: Column) -> Table | None:
     """How often each group is first, over its seeds and over a bootstrap of them, and its ranks on validation and on test.
 
-    None where there are no two groups of two seeds.
+    None unless two groups have two seeds.
     """
     table = Table(
         f"{found[0].dataset}_ranks", f"{found[0].dataset}: how stable the order by {c.title} is",
