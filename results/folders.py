@@ -64,7 +64,7 @@ def find_folders(root: Path | str, skipped: list[str] | None = None) -> list[Pat
 
 
 def read_folder(folder: Path) -> RecordedRun:
-    """The run in one folder. Its problem: missing flags or metrics, or an unreadable file. An unreadable environment.yaml or meta/ is a note."""
+    """The run in one folder. Its problem: missing flags or metrics, an unreadable file; of environment.yaml and meta/ only a note."""
     folder = Path(folder)
     fold = FOLD.fullmatch(folder.name)
     base = folder.parent if fold else folder
