@@ -1,6 +1,6 @@
 """Runs -> tables, figures and a page: `python Result_Evaluations.py --runs Training_Results --out Result_Tables`.
 
-This file holds the command line and the order of things; the rooms are in results/.
+This file holds the command line and the order of things; the modules are in results/.
 """
 
 import argparse
@@ -83,7 +83,7 @@ def main(opt: argparse.Namespace, api=None) -> Path:
         part: [(plots.progressed(*own, c, out), caption.format(c.title)) for c in firsts[own[0]]] for part, own in progressions.items()
     }
     notes += [f"{group.dataset}/{group.name} is not averaged: {group.refused}" for group in found if group.refused]
-    on_page = {part: made for part, made in parts.items() if part != ALL or len(names) > 1}  # of one data set the page speaks once
+    on_page = {part: made for part, made in parts.items() if part != ALL or len(names) > 1}  # with one data set it would be shown twice
     curves = {dataset: own[0] for dataset, own in shown.items() if own}
     page.write(out / "index.html", on_page, figures, found, curves, notes)
     _report(found, parts, notes, out)
@@ -93,7 +93,7 @@ def main(opt: argparse.Namespace, api=None) -> Path:
 
 
 def program() -> ledger.Program:
-    """What the ledger asks the plug-ins of networks and data."""
+    """The functions of the plug-ins (networks, data sets) that the ledger needs."""
     import architectures
     import datasets
 
@@ -101,7 +101,7 @@ def program() -> ledger.Program:
 
 
 def _compared(found, of, sources, defaults, notes) -> tuple[dict, dict]:
-    """Source -> matches with published runs, and data set -> its groups beside the ledger; what has no counterpart goes into the notes."""
+    """Source -> matches with published runs, and data set -> its groups beside the ledger; appends to `notes` what has no counterpart."""
     matches, without = published.matches(found, sources, parameters.read)
     ledgers, absent = published.from_ledger(of, program(), defaults, parameters.read) if published.LEDGER in sources else ({}, [])
     notes += without + absent
@@ -136,12 +136,12 @@ def _structure(of) -> list[columns.Column]:
 
 
 def _together(*parts) -> list[columns.Column]:
-    """Columns one after the other, each once: --metrics may name what describes the space, too."""
+    """The columns of all parts, each once: --metrics may also name columns that describe the space."""
     return list(dict.fromkeys(c for part in parts for c in part))
 
 
 def _two(of, shown, how) -> list[columns.Column]:
-    """The columns of the shared table: the first metric, by both selections where there are both, and NMI, as in the paper, else the second."""
+    """The columns of the shared table: the first metric, by both selections where available, and NMI as in the paper, else the second."""
     nmi = [c for c in shown[1:] if c.metric.rpartition("/")[2] == "nmi"]
     return columns.with_both(shown[:1] + (nmi or shown[1:2])[:1], _counted(of), how)
 
@@ -151,7 +151,7 @@ def _counted(of) -> list[RecordedRun]:
 
 
 def _of_pairs(of, shown, quantities) -> list[columns.Column]:
-    """The columns of the table with and without rho_distance: the first metric, by both selections where there are both, MAP@R and rho."""
+    """The columns of the table with and without rho_distance: the first metric, by both selections where available, MAP@R and rho."""
     map_r = [c for c in shown[1:] if c.metric.rpartition("/")[2] == "map_r"]
     first = [c for c in columns.with_both(shown[:1], _counted(of), SELECTED) if c.higher is not None]
     return _together(first, map_r, [c for c in quantities if c.metric == "rho_spectrum@2"])
@@ -198,7 +198,7 @@ def _figures(of, shown, pairs, out) -> list[tuple[str, str]]:
 
 
 def _name_methods(found) -> None:
-    """Give the groups of the ICML paper's runs its names of methods, and those whose loss mines nothing no miner."""
+    """Set the ICML paper's names of methods on the groups of its runs, and the miner to `-` where the loss mines nothing."""
     import criteria
 
     names = published.methods()
@@ -219,14 +219,14 @@ def _folder(name: str) -> Path:
 
 
 def _defaults() -> dict:
-    """Flag -> default of main.py; of those that other flags or the data set decide it is `unknown`."""
+    """Flag -> default of main.py; `unknown` for flags that other flags or the data set decide."""
     from options import composition
 
     return {**vars(parameters.get_parser().parse_args([])), **dict.fromkeys(composition.DERIVED, "unknown")}
 
 
 def _report(found, parts, notes, out) -> None:
-    """What was made, and what a reader must know before trusting it, on the console."""
+    """Print what was made, and what a reader must know before trusting it."""
     for dataset in groups.of_datasets(found):
         print(formats.to_markdown(parts[dataset][0], intervals=False))
     left_out = [run for group in found for run, _ in group.left_out]
@@ -241,4 +241,4 @@ if __name__ == "__main__":
     with one_line_errors(PROGRAM):
         main(read())
     sys.stdout.flush()
-    os._exit(0)  # the ordinary end unloads torch's CUDA libraries, for which memory grows by 150 MB beyond all that was needed before
+    os._exit(0)  # a normal exit unloads torch's CUDA libraries, which takes 150 MB on top of the peak memory

@@ -1,4 +1,4 @@
-"""What several benchmarks measure with: a step of the program, and medians of works that are done in turn."""
+"""Shared by several benchmarks: a training step of the program, and median times of functions that are called in turn."""
 
 import statistics
 import time
@@ -49,7 +49,7 @@ def training(opt, runtime, network, dataset) -> tuple:
 
 
 def seconds(work) -> float:
-    """Of one call, by the device's own clock where there is a GPU: what it still does for earlier ones does not count."""
+    """Seconds of one call, by the device's own clock where there is a GPU, so that work queued before it does not count."""
     if not torch.cuda.is_available():
         began = time.perf_counter()
         work()

@@ -1,8 +1,8 @@
 """Memory and time of a step in chunks: B = 4,000 in chunks of 200 beside plain steps of 200 and of 4,000. On a GPU where there is one.
 
-Each step runs in a process of its own, whose largest memory after the step, less that before it, is what counts. The goals: at most 1.3
-times the memory of a plain step of 200 plus the outputs and what the loss makes of them, and at most 2.1 times the time of the plain step
-of 4,000 (here: of twenty plain steps of 200, where that does not fit).
+Each step runs in a process of its own; its memory is the peak after the step, less that before it. The goals: at most 1.3 times the memory
+of a plain step of 200 plus the outputs and what the loss makes of them, and at most 2.1 times the time of the plain step of 4,000 (or of
+twenty plain steps of 200, where that does not fit).
 """
 
 import argparse
@@ -24,7 +24,7 @@ from utilities.numbers import whole  # noqa: E402
 
 
 def measure(arch: str, loss: str, side: int, bs: int, chunk: int, steps: int, forward: bool = True) -> dict:
-    """Peak MiB above the start, and seconds a step. Without `forward` the loss alone on outputs that are there."""
+    """Peak MiB above the start, and seconds a step. Without `forward`: of the loss alone, on random outputs."""
     flags = "--loss", loss, "--embed_dim", "128", "--bs", str(bs), "--chunk_size", str(chunk), "--crop_size", str(side)
     step, _ = built(arch, *flags)
     runtime, trainer = step.runtime, step.trainer

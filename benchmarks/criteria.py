@@ -2,8 +2,8 @@
 
     python benchmarks/criteria.py --sizes 112 512 [--only margin semihard …] [--threads 2]
 
-D = 128, two samples a class, unit vectors, as many classes as a batch of 512 holds. Three criteria are held against our own
-multisimilarity step instead, where the peer's cost grows beyond measure.
+D = 128, two samples a class, unit vectors, as many classes as a batch of 512 holds. Three criteria are compared with our own
+multisimilarity step instead, because the peer's cost grows beyond measure.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from utilities.errors import OneLineParser  # noqa: E402
 from utilities.numbers import whole  # noqa: E402
 
 DIMENSIONS, CLASSES = 128, 256
-OWN = "multisimilarity"  # what holds where there is no peer
+OWN = "multisimilarity"  # what ours are compared with where there is no peer
 # name of the case: loss, miner or None, factor allowed at B = 112, at B = 512; the loss and miner of pytorch-metric-learning, or None
 CASES = {
     "margin": ("margin", "distance", 0.3, 0.15, lambda losses, miners: (losses.MarginLoss(learn_beta=True, num_classes=CLASSES), miners.DistanceWeightedMiner())),

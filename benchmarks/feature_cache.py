@@ -1,7 +1,8 @@
 """An epoch of a head on cached features (--feature_cache), and the evaluation after it, at CUB200's size: random features and weights.
 
-`python benchmarks/feature_cache.py [--epochs 3] [--kernels 0]`: 5,864 training and 5,924 test images of 100 classes each, ResNet-50 with its
-backbone at rest, margin loss with distance mining, the metric list of the ICML pipeline. Beside it: what one batch of images costs.
+`python benchmarks/feature_cache.py [--epochs 3] [--kernels 0]`: 5,864 training and 5,924 test images of 100 classes each, ResNet-50 with a
+frozen backbone, margin loss with distance mining, the metric list of the ICML pipeline. Beside it: the backbone's time for one batch of
+images.
 """
 
 import statistics

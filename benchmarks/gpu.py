@@ -1,12 +1,13 @@
-"""What a GPU does with it: steps, loader, metrics, chunks, equal runs. One table a part, in markdown.
+"""The program on a GPU: steps, loader, metrics, chunks, equal runs. Prints one Markdown table a part.
 
     python benchmarks/gpu.py                                 # all of it; some minutes
     python benchmarks/gpu.py --only steps chunks
     python benchmarks/gpu.py --small --device cpu            # a tiny network, few steps: does it run?
 
-steps: ResNet50 and ViT-S/16 beside a bare loop of the same network, loss and optimiser, in turns (goal: at most 1.05 of it). loader: images
-a second beside what the step needs. metrics: the ICML list at SOP's size beside a search and a k-means of faiss on the GPU, where it has
-them, else of torch (goals: 3 s, and at most 1.5 times). chunks: see benchmarks/chunks.py. determinism: two equal runs in float32.
+steps: ResNet50 and ViT-S/16 beside a bare loop of the same network, loss and optimiser, in turns (goal: at most 1.05 times its time).
+loader: images a second, beside what the step needs. metrics: the ICML list at SOP's size beside a search and a k-means on the GPU, of faiss
+if it was built for GPUs, else of torch (goals: 3 s, and at most 1.5 times). chunks: see benchmarks/chunks.py. determinism: two equal runs
+in float32.
 """
 
 import copy
@@ -41,7 +42,7 @@ STEPS_GOAL, SECONDS_GOAL, METRICS_GOAL, CHUNKS_GOAL = 1.05, 3.0, 1.5, 1.3
 
 
 def table(title: str, heads: tuple, rows: list) -> None:
-    """Print a markdown table, numbers with three digits that count."""
+    """Print a Markdown table, numbers with four significant digits."""
     cells = [[f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
     print(f"\n## {title}\n\n| {' | '.join(heads)} |\n|{'-|' * len(heads)}")
     print("\n".join(f"| {' | '.join(row)} |" for row in cells), flush=True)
@@ -59,7 +60,7 @@ def with_batch(arch: str, bs: int, *flags):
 
 
 def bare(trainer, runtime, opt, batch):
-    """The loop that anybody writes, on copies of network and criterion."""
+    """A step of a plain training loop, on copies of network and criterion."""
     network, criterion = copy.deepcopy(trainer.network), copy.deepcopy(trainer.criterion)
     optimizer = build_optimizer(network, criterion, opt)
 
@@ -156,7 +157,7 @@ def faiss_kmeans(features, labels) -> None:
 
 
 def has_faiss_gpu() -> bool:
-    """Whether faiss is there, was built for GPUs and sees one."""
+    """Whether faiss is installed, was built for GPUs and sees one."""
     try:
         import faiss
     except ImportError:

@@ -1,9 +1,9 @@
 """Images a second of one worker process, against the classic pipeline, from 500 x 375 JPEG files. Prints a table.
 
 `python benchmarks/input.py [--images 960] [--repeats 5]`: the files are made from scikit-learn's two sample photographs. Classic: Pillow
-decodes, RandomResizedCrop 224 (or Resize 256, CenterCrop 224), flip, ToTensor, Normalize, float batches. Both sides run in turns, each
-in a `DataLoader` with one worker on one thread. Scaling and normalising, which the network does here on its own device, are measured too.
-Here: as the files lie, from --image_cache, and from it with --image_cache_side; and what the steps of an image from the cache take.
+decodes, RandomResizedCrop 224 (or Resize 256, CenterCrop 224), flip, ToTensor, Normalize, float batches. Both sides run in turns, each in a
+`DataLoader` with one worker on one thread. Scaling and normalising, which the network does here on its own device, are measured too. Here:
+decoded from the files, from --image_cache, and from it with --image_cache_side; and the cost of reading and transforming an image in each.
 """
 
 import os
@@ -79,10 +79,10 @@ def processor_seconds(pid: int) -> float:
 
 
 def images_per_second(dataset, batch_size) -> tuple[float, float]:
-    """The second epoch of a loader with one worker that lives on, from its second batch: images a second of the clock, and a second of the
+    """(images a second of the clock, images a second of the worker's processor time) of a loader with one worker that lives on.
 
-    worker's processor time, which other work on the machine leaves nearly as it is. In the first epoch the worker touches the cache's pages
-    for the first time.
+    Measured in the second epoch, from its second batch: in the first epoch the worker touches the cache's pages for the first time.
+    Other work on the machine hardly changes the processor time.
     """
     loader = torch.utils.data.DataLoader(dataset, batch_size=batch_size, num_workers=1, drop_last=True, persistent_workers=True)
     for _ in loader:
@@ -92,7 +92,7 @@ def images_per_second(dataset, batch_size) -> tuple[float, float]:
     next(batches)
     start, processor = time.perf_counter(), processor_seconds(worker)
     count = sum(len(next(batches)[1]) for _ in range(len(loader) - 1))
-    ahead = loader.prefetch_factor * batch_size  # loaded before the clock began, as those that are loaded when the last is awaited are not
+    ahead = loader.prefetch_factor * batch_size  # these were loaded before the clock began; at the epoch's end none are loaded ahead
     return count / (time.perf_counter() - start), (count - ahead) / max(processor_seconds(worker) - processor, 1e-9)
 
 
@@ -132,7 +132,7 @@ def rates(split: str, splits: dict, options) -> None:
 
 
 def steps(split: str, splits: dict) -> None:
-    """Print what one image costs in this process: decoding it or copying it from the cache, and its transform."""
+    """Print the cost of one image in this process: decoding it or copying it from the cache, and its transform."""
 
     def microseconds(function, items) -> float:
         start = time.process_time()

@@ -1,6 +1,6 @@
 """Overhead of the training loop: an epoch of main.py (evaluation excluded) beside a bare loop over tensors in memory.
 
-Same network, batches' shape, loss and optimiser; two threads; the two alternate, medians of the epochs are compared.
+Same network, batch shape, loss and optimiser, torch's default threads (printed). The two loops alternate; the median epochs are compared.
 """
 
 import statistics
@@ -26,7 +26,7 @@ FLAGS = "--config demo_glyphs --no_train_metrics --kernels 1"
 
 
 def built():
-    """Everything that `main.train_one_epoch` takes after the epoch: loader, step, options."""
+    """The arguments of `main.train_one_epoch` after the epoch: loader, step, options."""
     opt = parameters.read([*FLAGS.split(), "--save_path", tempfile.mkdtemp()])
     runtime = Runtime(opt).begin()
     model = architectures.select(opt.arch, opt)

@@ -3,8 +3,9 @@
     python benchmarks/mapped.py                     # 4,200,000 x 128 float32, 2.15 GB, in a process that may take 0.9 GB
     python benchmarks/mapped.py --metrics nmi --rows 500000 --limit 500
 
-The process may take `--limit` MB beyond what it has once it is loaded (RLIMIT_DATA: memory of its own, as `ulimit -d`; pages of a map, which the system drops
-as it likes, are no such memory): more is a MemoryError. Features are class centre + noise, written block by block.
+The process may take `--limit` MB beyond what it has once it is loaded; more is a MemoryError. The limit is RLIMIT_DATA, as `ulimit -d`: it
+counts the process's own memory, not the pages of a map, which the system may drop. Features are class centre + noise, written block by
+block.
 """
 
 import resource
@@ -28,7 +29,7 @@ BLOCK = 65536
 
 
 def write(folder: Path, name: str, rows: int, dimensions: int, classes: int, seed: int) -> list[str]:
-    """Files of `rows` float32 features and their labels, whose classes have the same centres for each seed."""
+    """Write `rows` float32 features and their labels; the classes have the same centres for each seed. Returns the two files."""
     centres = np.random.default_rng(0).standard_normal((classes, dimensions), dtype=np.float32)
     rng = np.random.default_rng(seed)
     labels = np.arange(rows) % classes

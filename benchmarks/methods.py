@@ -1,12 +1,12 @@
 """Every criterion on the embedded characters: `python benchmarks/methods.py`, and its table in docs/methods_on_glyphs.md.
 
-Each is trained for three epochs with a suitable miner and rate, conv4, seeds 0, 1, 2, through main.py; runs that are finished are not
-repeated. `--peers` trains at least ten of them once more, with the same network start, seeds and batches, through
-pytorch-metric-learning's own implementation, over five seeds, and gives the paired difference; class vectors start where ours do. With
-`--own_starts` those losses that have class vectors are compared each from its own start. `--trainers`: every trainer beside metric_only with
-the same loss; `--miners`, `--samplers`: each of them with a loss that suits it; `--memory`: small batches with and without cross-batch memory,
-from late in the training on (`settled`) or from its start (`early`);
-`--backbones`: conv4 and a small vision transformer from random weights, cosine and hyperbolic, plain and as a cascade (docs/backbones_on_glyphs.md).
+Each is trained for three epochs with a suitable miner and rate, conv4, seeds 0, 1, 2, through main.py; finished runs are not repeated.
+`--peers` trains at least ten of them once more through pytorch-metric-learning's own implementation, with the same initial network, seeds
+and batches, over five seeds, and gives the paired difference; class vectors start where ours do. With `--own_starts` the losses with class
+vectors are compared each from its own start. `--trainers`: every trainer beside metric_only with the same loss. `--miners`, `--samplers`:
+each of them with a loss that suits it. `--memory`: small batches with and without a cross-batch memory, which starts late in the training
+(`settled`) or after the first of three epochs (`early`). `--backbones`: conv4 and a small vision transformer from random weights, cosine
+and hyperbolic, plain and as a cascade (docs/backbones_on_glyphs.md).
 """
 
 import argparse
@@ -84,10 +84,10 @@ PEERS = {  # ours -> how pytorch-metric-learning computes the same; none of them
     "softmax": lambda pml, o, n, d: (pml.NormalizedSoftmaxLoss(n, d, temperature=o.loss_softmax_temperature), None),
     "supcon": lambda pml, o, n, d: (pml.SupConLoss(temperature=o.loss_supcon_temperature), None),
 }  # fmt: skip
-WITH_VECTORS = ("arcface", "cosface", "proxyanchor", "proxynca_pp", "softmax")  # of these losses the start is a matter of the program
+WITH_VECTORS = ("arcface", "cosface", "proxyanchor", "proxynca_pp", "softmax")  # each program starts their class vectors in its own way
 MARGIN = f"--loss margin {METHODS['margin']}"
 TWO_VIEWS = "--bs 56 --iterations_per_epoch 35"  # 112 embeddings a batch and 35 batches an epoch, as in the other runs
-TRAINERS = {  # name -> what metric_only has too, what the trainer has besides, embeddings that it is measured by besides its own
+TRAINERS = {  # name -> flags shared with metric_only, the trainer's own flags, further embeddings to measure
     "classifier": ("--loss multisimilarity", "--classifier_lr 0.01", []),
     "s2sd": ("--loss multisimilarity", "--s2sd_dims 128 256 512", []),
     "unsupervised": ("--loss ntxent --loss_ntxent_temperature 0.1", TWO_VIEWS, []),
@@ -96,7 +96,7 @@ TRAINERS = {  # name -> what metric_only has too, what the trainer has besides, 
     "diva": (MARGIN, TWO_VIEWS, ["shared", "intra", "selfsimilarity", "Combined_discriminative_shared_intra_selfsimilarity-1-1-1-1"]),
 }
 PAIRS, TRIPLETS = "--loss contrastive --batch_mining", "--loss triplet --batch_mining"
-MINERS = {  # name -> its loss and flags; lifted and npair have theirs among the losses
+MINERS = {  # name -> its loss and flags; lifted and npair are run with their losses
     "none": f"{PAIRS} none --loss_contrastive_reduction nonzero",
     "hdc": f"{PAIRS} hdc",
     "multisimilarity": f"{PAIRS} multisimilarity",
@@ -134,12 +134,12 @@ SAMPLERS = {  # name -> its loss and flags
 }
 SMALL_BATCHES = "--bs 28 --iterations_per_epoch 35"  # as many steps an epoch as with 112
 OF_MEMORY = {"multisimilarity": "", "ntxent": "--loss_ntxent_temperature 0.1"}
-MEMORIES = {  # when the memory begins: flags of both runs, the memory's, and of each loss
+MEMORIES = {  # start of the memory -> flags of both runs, the memory's flags, loss -> its flags
     "early": (
         SMALL_BATCHES, "--memory_size 512 --memory_start 35",
         {"contrastive": "--batch_mining distance", **OF_MEMORY, "margin": METHODS["margin"]},
     ),
-    "settled": (  # at a tenth of the rate, when the weights move slowly
+    "settled": (  # the memory starts with a tenth of the rate, when the weights move slowly
         f"{SMALL_BATCHES} --n_epochs 9 --save_interval 9 --scheduler step --tau 5 --gamma 0.1", "--memory_size 1024 --memory_start 175",
         {"contrastive": "--batch_mining none --loss_contrastive_reduction nonzero", **OF_MEMORY},
     ),
@@ -155,7 +155,7 @@ BACKBONES = {  # name -> its arch, its own flags, those of its cascade; all with
 
 
 class Peer(torch.nn.Module):
-    """pytorch-metric-learning's loss in the shape of a criterion, its class vectors started where ours start, or on `own_start` its own way."""
+    """pytorch-metric-learning's loss as a criterion. Its class vectors start where ours start, or with `own_start` its own way."""
 
     def __init__(self, ours: torch.nn.Module, theirs: torch.nn.Module, epsilon: float | None, own_start: bool):
         super().__init__()
@@ -179,14 +179,14 @@ def options(loss: str, seed: int, save_path: str, group: str):
 
 @contextlib.contextmanager
 def computed_by_the_peer(loss: str, own_start: bool):
-    """While it lasts, main.py trains with pytorch-metric-learning's loss where it would with ours."""
+    """Context in which main.py trains with pytorch-metric-learning's loss instead of ours."""
     from pytorch_metric_learning import losses
 
     ours = criteria.select
 
     def select(name, opt, batchminer, **flags):
         mine = ours(name, opt, batchminer, **flags)
-        with torch.random.fork_rng():  # what their start draws must not change the batches
+        with torch.random.fork_rng():  # random numbers of their start must not change the batches
             return Peer(mine, *PEERS[loss](losses, opt, opt.n_classes, opt.embed_dim), own_start)
 
     criteria.select = select
@@ -197,7 +197,7 @@ def computed_by_the_peer(loss: str, own_start: bool):
 
 
 def result(loss: str, seed: int, save_path: str, peer: str = "") -> tuple[float, float, float]:
-    """Test e_recall@1, map_r and seconds after the last epoch; the run is made where it is not there yet.
+    """Test e_recall@1, map_r and seconds after the last epoch; a missing run is made first.
 
     `peer`: "" is ours, "pml" the package's from our start, "pml_own_start" from its own.
     """
@@ -210,7 +210,7 @@ def result(loss: str, seed: int, save_path: str, peer: str = "") -> tuple[float,
 
 
 def measured(flags: str, seed: int, save_path: str) -> tuple[dict, float]:
-    """(embedding -> test e_recall@1 and map_r, seconds) of the run with the common flags and `flags`; it is made where it is not there yet."""
+    """(embedding -> test e_recall@1 and map_r, seconds) of the run with the common flags and `flags`; a missing run is made first."""
     group = re.sub(r"\W+", "_", flags).strip("_")
     words = [*f"{COMMON} {flags} --seed {seed} --group {group} --resume --save_path".split(), save_path]
     opt = parameters.read(words)
@@ -249,7 +249,7 @@ def peer_table(names: list[str], seeds: range, save_path: str, peer: str) -> Non
 
 
 def rows_of(first: str, flags: str, seeds: range, save_path: str, of_one: int | None = None) -> None:
-    """The rows of one setting, one an embedding, whose name stands in the second column; `of_one` stands there where there is one."""
+    """Print the rows of a setting, one per embedding, with its name in the second column; of a single embedding `of_one` stands there."""
     told, seconds = zip(*[measured(flags, seed, save_path) for seed in seeds], strict=True)
     for embedding in told[0]:
         recall, map_r = zip(*[values[embedding] for values in told], strict=True)
@@ -261,7 +261,7 @@ def rows_of(first: str, flags: str, seeds: range, save_path: str, of_one: int | 
 
 
 def trainer_table(names: list[str], seeds: range, save_path: str) -> None:
-    """Every trainer below metric_only with the same loss."""
+    """Every trainer below the row of metric_only with the same loss."""
     print("| flags besides the common ones | embedding | e_recall@1 | map_r | seconds |\n|-|-|-|-|-|")
     for shared in dict.fromkeys(TRAINERS[name][0] for name in names):
         rows_of(f"`{shared}`", shared, seeds, save_path)
@@ -290,7 +290,7 @@ def memory_table(kind: str, names: list[str] | None, seeds: range, save_path: st
 
 
 def backbone_table(names: list[str], seeds: range, save_path: str) -> None:
-    """Each backbone, cosine and hyperbolic, plain and as a cascade, whose losses take pairs: hyperbolic loss takes none."""
+    """Each backbone, cosine and hyperbolic, plain and as a cascade. A cascade hands pairs to its loss; hyperbolic loss takes none."""
     print("| flags besides the common ones | seeds | e_recall@1 | map_r | seconds |\n|-|-|-|-|-|")
     for name in names:
         arch, own, cascade = BACKBONES[name]

@@ -3,11 +3,11 @@
     python benchmarks/metrics.py --size cub sop            # the ICML default list, and the Reality Check's metrics
     python benchmarks/metrics.py --size million            # e_recall and map_r of 1,000,000 x 128 (long: see below)
 
-Every contestant runs in a process of its own, the data made there from the same seed; memory is what its peak resident set
-lies above the resident set with data and packages loaded. On a shared machine trust the ratios of CPU seconds most.
+Every contestant runs in a process of its own, with data made there from the same seed; memory is its peak resident set less the
+resident set with data and packages loaded. On a shared machine trust the ratios of CPU seconds most.
 
-Floor, on two cores of 80 to 110 GFLOP/s in float32. All scores of 60,502 x 60,502 at 128 dimensions, each once, are 0.47 TFLOP, 2 to 3 s;
-comparing and sorting them brings the ranks to 3 s at least. 20 k-means iterations with 11,316 centroids are 3.5 TFLOP, about 17 s; with
+Floor, on two cores of 80 to 110 GFLOP/s in float32. All scores of 60,502 x 60,502 at 128 dimensions, each computed once, are 0.47 TFLOP,
+2 to 3 s; with comparing and sorting, ranks take 3 s at least. 20 k-means iterations with 11,316 centroids are 3.5 TFLOP, about 17 s; with
 only the centroids that moved 2 to 3 s. At 1,000,000 the scores are 128 TFLOP, each once, and cost 16 minutes, comparing them another 6.
 """
 

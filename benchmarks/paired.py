@@ -1,11 +1,11 @@
-"""The paired bootstrap of results/bootstrap.py: its time at SOP's size, and how often its 95 % interval holds the true difference.
+"""The paired bootstrap of results/bootstrap.py: its time at SOP's size, and how often its 95 % interval contains the true difference.
 
     python benchmarks/paired.py --time                     # 10,000 draws, 60,502 queries in 11,316 classes, 2 methods x 5 seeds
     python benchmarks/paired.py --coverage                 # 1,000 simulations of each kind of runs
 
-Simulated hits: the logit of a query is the sum of a mean, a normal effect of its class, of itself, of the method in its class, of the seed, and
-of the seed in its class; classes have 2 to 200 queries (lognormal). The true difference is that of the populations of classes and seeds. Beside
-it stands the plain percentile interval of a draw of classes with the seeds drawn inside, nothing stretched or widened.
+Simulated hits: the logit of a query is a mean plus normal effects of its class, the query, the method within the class, the seed, and the
+seed within the class; classes have 2 to 200 queries (lognormal). The true difference is that over the populations of classes and seeds.
+Beside it stands the plain percentile interval: classes are drawn, seeds drawn inside them, and nothing is scaled or widened.
 """
 
 import sys
@@ -33,7 +33,7 @@ KINDS = {
     "10 seeds": {"seeds": 10},
 }
 EFFECTS = {"of_seed": 0.1, "of_class": 1.0, "between": 0.3, "both": 0.3}
-MEAN, BETTER = 0.5, 0.1  # logits: of the first method, and how much the second has more
+MEAN, BETTER = 0.5, 0.1  # logits: of the first method, and the gain of the second
 
 
 def simulated(generator, classes: int = 100, seeds: int = 5, **effects) -> list[bootstrap.Outcomes]:
@@ -63,13 +63,13 @@ def truth(**effects) -> float:
 
 
 def percentile(first, second, drawn, generator) -> tuple[float, float]:
-    """The plain interval."""
+    """The plain percentile interval."""
     seeds = [one[np.arange(len(one))[:, None], generator.integers(0, one.shape[1], one.shape)].mean(1) for one in drawn]
     return tuple(np.quantile(seeds[0] - seeds[1], [0.025, 0.975]))
 
 
 def coverage(simulations: int, draws: int) -> None:
-    """Print how often the intervals hold the truth, and how wide they are."""
+    """Print how often the intervals contain the truth, and how wide they are."""
     print(
         f"{simulations:,} simulations, {draws:,} draws each: share of intervals that hold the true difference, and their mean width in points"
     )

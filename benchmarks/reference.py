@@ -1,14 +1,15 @@
-"""Criteria that compare a batch with a large reference, such as a memory: milliseconds, and the same in units of the one matrix product.
+"""Criteria that compare a batch with a large reference, such as a memory: milliseconds, also in units of one matrix product.
 
     python benchmarks/reference.py [--only ntxent contrastive …] [--threads 2]
 
 B = 512 against M = 50,000 rows of D = 128, unit vectors of 1,000 classes, each anchor's own image in the reference. The unit is
-`batch @ reference.T`, a new matrix in freed memory, taken in turn with each criterion; with one thread the times are processor time. Memory
-is what the resident set grew by, in matrices `(B, M)` of 102 MB. What is mined is there already: one triplet an anchor, or its sets; mining is not in the figures. Contrastive takes all pairs.
+`batch @ reference.T`, a new matrix in freed memory, timed in turn with each criterion; with one thread the times are processor time.
+Memory is the growth of the resident set, in matrices `(B, M)` of 102 MB. Mining is not in the figures: what a miner finds is prepared, one
+triplet an anchor, or its sets. Contrastive takes all pairs.
 
-Floor. The forward pass needs that product, where all pairs count; the backward pass one more, for the gradient of the batch (the
-reference, a memory, wants none), and a third where nothing is kept and the product is made again. Besides it each pass over a
-matrix of 25.6 million numbers costs about a thirtieth of the product on a CPU, its exponentials two such passes.
+Floor. Where all pairs count, the forward pass needs that product. The backward pass needs one more, for the gradient of the batch (the
+reference, a memory, needs none), and a third where the product is not kept but made again. Besides, each pass over a matrix of
+25.6 million numbers costs about a thirtieth of the product on a CPU, its exponentials two such passes.
 """
 
 import argparse
@@ -38,7 +39,7 @@ NAMES = [name for name, module in criteria.REGISTRY.modules().items() if getattr
 
 
 class Mined:
-    """A miner whose tuples are there already, of the kind that a criterion takes."""
+    """A miner whose tuples are prepared, of the kind that a criterion takes."""
 
     stats: dict = {}
 
@@ -77,7 +78,7 @@ def steps_of(name: str, batch, labels, reference) -> tuple:
 
 
 def peak(step) -> float:
-    """Matrices by which the resident set grew in a step. Blocks of 1 MB and more come from the system and go back to it meanwhile."""
+    """Growth of the resident set in a step, in matrices. Blocks of 1 MB and more are then taken from the system and returned to it."""
     ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**20)
     release_freed()
     release_freed()
@@ -88,7 +89,7 @@ def peak(step) -> float:
 
 
 def in_turn(functions: list, repeats: int) -> list[float]:
-    """Median milliseconds of each function, taken in turn; with one thread of processor time, which other work on the machine leaves as it is."""
+    """Median milliseconds of each function, called in turn; with one thread of processor time, which other work leaves as it is."""
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     taken = [[] for _ in functions]
     for repeat in range(repeats + 1):

@@ -1,7 +1,7 @@
 """Peak memory and time of `python -m retrieval index`: `python benchmarks/retrieval_memory.py RUN --images 100000`.
 
-The command runs as it stands, in a process of its own, on a folder of so many PNG files of random pixels, of which 1,000 are distinct and the others links:
-each is decoded and embedded anew. On Linux.
+The command runs unchanged, in a process of its own, on a folder of so many PNG files of random pixels. 1,000 are distinct, the others links
+to them; each is decoded and embedded anew. On Linux.
 """
 
 import os
@@ -42,7 +42,7 @@ from retrieval.__main__ import main
 main(sys.argv[2:])
 with open("/proc/self/status") as status, open(sys.argv[1], "w") as file:
     file.write(next(line for line in status if line.startswith("VmHWM")))
-"""  # what a parent learns of its child (ru_maxrss) has the parent's own memory in it
+"""  # ru_maxrss of a child, as its parent reads it, includes the parent's own memory
 
 
 def measure(words: list[str], note: Path) -> tuple[float, float, str]:
@@ -55,7 +55,7 @@ def measure(words: list[str], note: Path) -> tuple[float, float, str]:
 
 
 def main(argv: list[str] | None = None) -> tuple[float, float]:
-    """Peaks in MB: of a hundred images, and of all."""
+    """Peak MB for a hundred images, and for all."""
     parser = OneLineParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
     parser.add_argument("run", help="a run folder")
     parser.add_argument("--images", type=whole(101), default=100_000, help="how many (default: 100,000)")

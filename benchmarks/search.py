@@ -3,10 +3,11 @@
     python benchmarks/search.py                            # CUB's and SOP's size
     python benchmarks/search.py --size large --repeats 1   # 200,000 x 128, minutes
 
-`search` is metrics/_search.py. `simple` lets faiss find the nearest few more than are needed in float32, puts near ties in the order of their
-float64 distances with the same `Ties`, and where the float32 bound does not prove its cut searches again for four times as many. `faiss` is the
-bare call for as many, without proof or exact order; `one-sided` computes each score of a pair of a set in itself from both sides. Tasks: the `k` nearest in their exact order, or the values of a metric. On a shared
-machine trust the ratios of CPU seconds most.
+`search` is metrics/_search.py. `simple` lets faiss find a few more neighbours than needed in float32, orders near ties by their float64
+distances with the same `Ties`, and searches again for four times as many where the float32 error bound does not prove that these suffice.
+`faiss` is the bare call for as many, without proof or exact order. `one-sided` is `search` without the symmetry of a set that searches in
+itself: the score of each pair is computed from both sides. Tasks: the `k` nearest in their exact order, or the values of a metric. On a
+shared machine trust the ratios of CPU seconds most.
 """
 
 import statistics
@@ -27,7 +28,7 @@ from utilities.errors import OneLineParser  # noqa: E402
 from utilities.numbers import whole  # noqa: E402
 
 MARGIN = 16  # neighbours beyond those that are needed
-FIRST = 1024  # needed ones that the first attempt goes for, where a metric needs more or all
+FIRST = 1024  # most needed ones that the first attempt asks for, even if a metric needs more
 SIZES = {
     "cub": (5_924, "cub", [1024, "mAP_1000", "map_r", "mAP", "mrr"]),
     "half": (30_000, "sop", [10, "mAP_1000"]),
@@ -73,7 +74,7 @@ class Simple:
             yield found
 
     def _nearest(self, rows, width, needs):
-        """(scores, columns, relevant `(B, W)`, counts `(B,)`) of queries, the rounding errors of their scores, and which are proved to suffice."""
+        """(scores, columns, relevant `(B, W)`, counts `(B,)`) of queries, rounding errors of the scores, and which provably suffice."""
         import faiss
 
         space = self.space
@@ -102,7 +103,7 @@ class Simple:
 
 
 def one_sided(space):
-    """Each score of a pair computed from both sides."""
+    """The search with the score of each pair computed from both sides."""
     space.is_self_search = False
     return Search(space)
 
@@ -111,7 +112,7 @@ SEARCHES = {"search": Search, "simple": Simple, "one-sided": one_sided}
 
 
 def result(make, features, labels, task):
-    """What a search gives, and its `Work`."""
+    """The result of a search, and its `Work`."""
     space = metrics.EmbeddingSpace(features, labels)
     space.search = make(space)
     found = space.neighbours(task) if isinstance(task, int) else metrics.per_query([task], space)[task]
@@ -125,7 +126,7 @@ def bare(features, task) -> None:
 
 
 def timed(call):
-    """What a call gives, and its (seconds, CPU seconds, MB that its peak lies above the memory before)."""
+    """A call's result, and its (seconds, CPU seconds, MB of its peak above the memory before)."""
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")
     before = memory("VmRSS")

@@ -1,6 +1,7 @@
 """How long Result_Evaluations.py takes for many runs, and how much memory: `python benchmarks/tables.py` (targets: 20 s, 1 GB for 340 runs).
 
-The runs are synthetic, in the shape of the ICML paper's: 68 groups of five seeds on three data sets, 150 epochs, 15 metrics on three splits.
+The runs are synthetic, in the shape of the ICML paper's: 68 groups of five seeds on three data sets, 150 epochs, 15 metrics on three
+splits.
 """
 
 import resource
@@ -21,7 +22,7 @@ DATASETS, SEEDS = ("cub200", "cars196", "online_products"), 5
 
 
 def make(root: Path, runs: int, epochs: int, is_bare: bool = False) -> int:
-    """Write run folders below `root`, two of three data sets with validation. Returns how many.
+    """Write run folders below `root`, on three data sets, two of them with validation. Returns how many.
 
     `is_bare`: they did not record their weights and transforms, which are then read off their flags.
     """
@@ -46,7 +47,7 @@ def make(root: Path, runs: int, epochs: int, is_bare: bool = False) -> int:
 
 
 def main() -> None:
-    """Make the runs, evaluate them in a process of their own, print what it took."""
+    """Make the runs, evaluate them in a separate process, print its time and memory."""
     parser = OneLineParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--runs", type=whole(1), default=340, help="how many run folders (default: 340)")
     parser.add_argument("--epochs", type=whole(2), default=150, help="recorded epochs a run (default: 150)")

@@ -1,8 +1,8 @@
 """Each trainer's step beside that of metric_only, on the same batch: `python benchmarks/trainers.py`.
 
-The batch holds two views of --bs / 2 images, two images a class; losses, optimiser and network are the same, the steps alternate, medians
-are compared. Beside it stands the floor: how many forward passes of the network a step takes, with a gradient and without one, and how
-many multiplications all its layers and products take, forward and backward, in those of metric_only's step. A memory fills as it goes.
+The batch holds two views of --bs / 2 images, two images a class. Losses, optimiser and network are the same; the steps alternate, and
+medians are compared. Beside them stands the floor: the forward passes of the network in a step, with and without a gradient, and the
+multiplications of all its layers and products, forward and backward, relative to those of metric_only's step. A memory fills meanwhile.
 """
 
 import sys
@@ -22,7 +22,7 @@ from utilities.numbers import whole  # noqa: E402
 from utilities.step import Step  # noqa: E402
 
 METRIC_ONLY = "metric_only", ()
-MORE = {  # name -> further ways of training than that without flags
+MORE = {  # name -> variants beside that without flags
     "metric_only": [
         ("--memory_size", "8192", "--memory_start", "0"),
         ("--memory_size", "8192", "--memory_start", "0", "--memory_ema", ".999"),
@@ -33,7 +33,7 @@ MORE = {  # name -> further ways of training than that without flags
 
 
 def batch_of(size: int, side: int) -> Batch:
-    """Two views of size / 2 images, two of each class; the second views behind the first."""
+    """Two views of size / 2 images, two of each class; the second views follow the first."""
     numbers = torch.arange(size // 2)
     images = torch.randint(0, 256, (len(numbers) * 2, 3, side, side), dtype=torch.uint8)
     return Batch((numbers // 2 % CLASSES).repeat(2), images, numbers.repeat(2))

@@ -1,4 +1,4 @@
-"""Write docs/flags.md from the parser: `python docs/generate_flags.py`. A test holds the file to it."""
+"""Write docs/flags.md from the parser: `python docs/generate_flags.py`. A test checks that it is up to date."""
 
 import argparse
 import sys

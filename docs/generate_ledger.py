@@ -1,4 +1,4 @@
-"""Write docs/ledger.md from docs/published/ledger.csv: `python docs/generate_ledger.py`. A test holds the file to it."""
+"""Write docs/ledger.md from docs/published/ledger.csv: `python docs/generate_ledger.py`. A test checks that it is up to date."""
 
 import math
 import sys
@@ -44,7 +44,7 @@ def text() -> str:
 
 
 def _conditions(conditions: tuple[tuple[str, str], ...]) -> str:
-    """All but the data set, what is not stated last."""
+    """All conditions but the data set; those not stated come last."""
     stated = [f"{ledger.CONDITIONS[name]} {value}" for name, value in conditions if value != ledger.NOT_STATED and name != "dataset"]
     silent = [ledger.CONDITIONS[name] for name, value in conditions if value == ledger.NOT_STATED]
     return "; ".join(stated) + f"; *not stated*: {', '.join(silent)}" * bool(silent)

@@ -1,4 +1,4 @@
-"""Write docs/methods.md from the plug-ins' captions: `python docs/generate_methods.py`. A test holds the file to it."""
+"""Write docs/methods.md from the plug-ins' captions: `python docs/generate_methods.py`. A test checks that it is up to date."""
 
 import re
 import sys

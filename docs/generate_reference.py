@@ -65,7 +65,7 @@ def _registry(kind: str):
 
 
 def _method(kind: str, name: str, module) -> list[str]:
-    """Heading, caption with its paper, formula, what the module says beside it."""
+    """Heading, caption with its paper, formula, and the rest of the docstrings of class and module."""
     caption, _, beside = inspect.getdoc(module).partition("\n")
     of_class = getattr(module, CLASSES[kind], None)
     formula, _, more = (inspect.getdoc(of_class) or "").partition("\n\n")
@@ -81,7 +81,7 @@ def _method(kind: str, name: str, module) -> list[str]:
 
 
 def _prose(text: str) -> list[str]:
-    """Paragraphs; what is indented, such as a list of arguments, keeps its lines."""
+    """Paragraphs; those with indented lines, such as a list of arguments, keep their lines."""
     lines = []
     for paragraph in text.strip().split("\n\n"):
         if re.search(r"^\s", paragraph, re.MULTILINE):
@@ -92,14 +92,14 @@ def _prose(text: str) -> list[str]:
 
 
 def plain(text: str) -> str:
-    """Text of a docstring with nothing that Markdown would read as its own, but for what stands in backticks; arXiv numbers are links."""
+    """A docstring's text escaped for Markdown except in backticks; arXiv numbers become links."""
     parts = re.split(r"(`[^`]*`)", text)
     escaped = "".join(part if part.startswith("`") else SPECIAL.sub(r"\\\1", part).replace("\\<", "&lt;") for part in parts)
     return re.sub(r"arXiv (\d{4}\.\d{4,5})", r"[arXiv \1](https://arxiv.org/abs/\1)", escaped)
 
 
 def _needs(module) -> str:
-    """What a loss asks of the command beside its own flags."""
+    """What a loss requires of the command beside its own flags."""
     miner = "Needs a miner, `--batch_mining`" if module.REQUIRES_BATCHMINER else "Takes no miner"
     allowed = module.ALLOWED_MINING_OPS
     miner += f": {', '.join(f'`{name}`' for name in allowed)}" if module.REQUIRES_BATCHMINER and allowed else ""
@@ -129,7 +129,7 @@ def _results(kind: str, name: str) -> list[str]:
 
 
 def _memory() -> list[str]:
-    """What a cross-batch memory, which works with several trainers, gives."""
+    """The section of the cross-batch memory, which works with several trainers."""
     table = _table(_beside_its_base("--memory_size"), "cross-batch-memory-on-small-batches")
     about = "Each batch is also compared with the last N embeddings: [training_methods.md](training_methods.md#cross-batch-memory---memory_size-n)."
     return ["## Cross-batch memory, `--memory_size N` { #memory }", "", about, "", *table]
@@ -143,7 +143,7 @@ def _table(rows: list[list[str]], place: str = "") -> list[str]:
 
 
 def _beside_its_base(flag: str) -> list[list[str]]:
-    """The rows with a flag, each behind that of the same flags without it."""
+    """The rows with a flag, each after the row of the same flags without it."""
     rows, base, shown = [], None, None
     for row in results():
         base = base if row[0].startswith("the same with") else row
@@ -158,7 +158,7 @@ def _given(flags: str) -> str:
 
 
 def of_losses() -> list[list[str]]:
-    """The rows of the table of losses: name, flags, e_recall@1, map_r, seconds. Those beside other packages have numbers in place of flags."""
+    """The rows of the table of losses: name, flags, e_recall@1, map_r, seconds; not those that compare with other packages."""
     return [row for row in results() if len(row) == 5 and row[1].startswith("`")]
 
 

@@ -1,6 +1,6 @@
-"""What `make docs` does beside MkDocs: pages that lie outside docs/ or are made from the code, links of a repository as links of a site.
+"""MkDocs hooks of `make docs`: pages that lie outside docs/ or are made from the code; repository links become links of the site.
 
-The pages stay as GitHub shows them: this turns what the two read differently. A link to a file that is no page leads to a copy of it.
+The pages stay as GitHub shows them; the hooks convert what MkDocs reads differently. A link to a file that is not a page leads to a copy.
 """
 
 import posixpath
@@ -47,7 +47,7 @@ def on_files(files, config):
     for name, on_site in OUTSIDE.items():
         files.append(File.generated(config, on_site, abs_src_path=str(ROOT / name)))
     for kind in generate_reference.KINDS:
-        content = re.sub(r"\]\((?=[\w-]+\.md)", "](../", generate_reference.text(kind))  # its links go by docs/
+        content = re.sub(r"\]\((?=[\w-]+\.md)", "](../", generate_reference.text(kind))  # its links are relative to docs/
         files.append(File.generated(config, f"{METHODS}/{kind}.md", content=content))
     linked = set()
     for file in files.documentation_pages():
@@ -63,7 +63,7 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Links as the site has them, lists as Python-Markdown reads them; each method of the list leads to its section."""
+    """Convert links for the site and lists for Python-Markdown; in methods.md each method links to its section."""
     uri = page.file.src_uri
     if uri == "methods.md":
         markdown = with_sections(markdown)
@@ -120,12 +120,12 @@ def with_sections(markdown: str) -> str:
 
 
 def unreferenced(text: str) -> str:
-    """`<name>[_frozen][_normalize]` outside code is no link to a section."""
+    """Escape the brackets of `<name>[_frozen][_normalize]` outside code, which Markdown would read as a reference link."""
     return "".join(part if part.startswith("`") else part.replace("][", "]\\[") for part in re.split(r"(`[^`\n]*`)", text))
 
 
 def indented(markdown: str) -> str:
-    """What belongs to a numbered item: GitHub asks for three spaces, Python-Markdown for four."""
+    """Indent the content of numbered items by four spaces, as Python-Markdown needs; GitHub needs three."""
     lines, inside = [], False
     for line in markdown.split("\n"):
         if line and not line.startswith(" "):
@@ -135,7 +135,7 @@ def indented(markdown: str) -> str:
 
 
 def lists(text: str) -> str:
-    """A list that follows a paragraph at once: Python-Markdown wants an empty line before it."""
+    """Insert an empty line between a paragraph and a list right after it, as Python-Markdown needs."""
     lines = []
     for line in text.split("\n"):
         starts = LISTED.match(line) and lines and lines[-1].strip() and not lines[-1].startswith(" ") and not LISTED.match(lines[-1])

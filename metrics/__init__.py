@@ -1,7 +1,7 @@
 """Metrics of an embedding space: one file a family, whose `Metric.NAMES` are names for `--evaluation_metrics`.
 
 A name is `<head>[@<parameter>[_<suffix>]]`. Retrieval and clustering metrics also come as `c_<name>` (on features at unit length; `e_recall`
-becomes `c_recall`), retrieval metrics with the suffix `_macro` (mean of the classes' means). `_metric.py` says what a file holds.
+becomes `c_recall`), retrieval metrics with the suffix `_macro` (mean of the classes' means). `_metric.py` describes such a file.
 """
 
 import math
@@ -32,7 +32,7 @@ FARTHEST = 2**62  # in place of a parameter of more than 18 digits: beyond any r
 
 
 class Parameter(NamedTuple):
-    """What may stand behind the @ of a name that is declared as `<head>@<kind>`: a pattern, the rule in words, an example, its number."""
+    """The parameter after the @ of a name declared as `<head>@<kind>`: pattern, rule in words, example, conversion to a number."""
 
     pattern: str
     rule: str
@@ -146,7 +146,7 @@ def listing() -> list[tuple[str, str]]:
 
 
 def _usable(device) -> str:
-    """The device, or the CPU, with one printed line, in place of a missing GPU. Raises UserError for what is no device."""
+    """The device, or, for a missing GPU, the CPU with one printed line. Raises UserError for anything that is not a device."""
     try:
         kind = torch.device(device).type
     except (RuntimeError, TypeError) as error:
@@ -169,7 +169,7 @@ def compute(
         names: metric names, e.g. `["e_recall@1", "c_map_r", "nmi"]`; see `listing()`.
         features: `(N, D)` numpy or torch, any type of real numbers: the queries. labels: `(N,)` of any integer type, or names.
         reference: `(M, D)` features to search in, with `reference_labels` `(M,)`. Default: the queries themselves, each left out
-            of its own neighbours by its index. Metrics that are no retrieval metrics (clusterings, pairs, spectra) look at the queries alone.
+            of its own neighbours by its index. All but retrieval metrics (clusterings, pairs, spectra) use the queries alone.
         clusters: `(N,)` a clustering to measure instead of k-means with as many clusters as there are classes.
         seed: of k-means; a list of seeds makes nmi, ami and f1 the mean over as many clusterings.
         device: of the search and of k-means; a missing GPU is replaced by the CPU, with one printed line.
@@ -177,13 +177,13 @@ def compute(
         groups: `(N,)` super-class of each query, integers or names; for metrics that compare super-classes.
         progress: show a bar on long searches.
         uncounted: value of a retrieval metric where no query counts, each being alone in its class.
-        ball: a `utilities.hyperbolic.Ball`: neighbours are found by its distances of the points for which the features stand. Metrics that
-            do not search, and the `c_` ones, are Euclidean all the same.
-        rerank: a `KReciprocal` or an `AlphaExpansion`, of whose lists the ranking metrics then are, the `c_` ones too.
+        ball: a `utilities.hyperbolic.Ball`: neighbours are found by its distances between the points that the features represent. Metrics
+            that do not search, and the `c_` ones, stay Euclidean.
+        rerank: a `KReciprocal` or an `AlphaExpansion`: retrieval metrics, the `c_` ones too, are computed on its re-ranked lists.
         query_sequences: `(N,)` whole numbers, -1 for none, or names: a query does not find the samples of its own sequence.
             With a reference, `reference_sequences` `(M,)` beside it.
         ranks: a `utilities.ranks.Ranks` whose processes all call this with the same arguments: each searches and clusters its part of the
-            queries, on its own device, and all have the values of one process.
+            queries on its own device, and all return the values that one process would.
 
     Returns:
         Name -> float, or an array for `rho_spectrum@0`, in the order of `names`.
@@ -218,7 +218,7 @@ def per_query(names: list[str], space: EmbeddingSpace) -> dict[str, np.ndarray]:
 
 
 def findable(labels, reference_labels=None, exclude=None, query_sequences=None, reference_sequences=None) -> tuple[np.ndarray, np.ndarray]:
-    """`(N,)` samples of its class, and samples at all, that each query can find; arguments as in `compute`."""
+    """`(N,)` each: how many samples of its class, and of any class, each query can find; arguments as in `compute`."""
     reference = None if reference_labels is None else np.zeros((len(reference_labels), 1), np.float32)
     given = {"query_sequences": query_sequences, "reference_sequences": reference_sequences}
     space = EmbeddingSpace(np.zeros((len(labels), 1), np.float32), labels, reference, reference_labels, exclude=exclude, **given)
@@ -226,7 +226,7 @@ def findable(labels, reference_labels=None, exclude=None, query_sequences=None, 
 
 
 def query_results(space: EmbeddingSpace) -> dict[str, np.ndarray]:
-    """What each query of a space finds, `(N,)` each.
+    """Results of each query of a space, `(N,)` each.
 
     hit: whether its nearest neighbour is of its class (uint8). ap_at_r: its term of `map_r`, NaN where it is alone in its class (float64).
     first_hit: rank of the nearest sample of its class, 0 where there is none (int32).

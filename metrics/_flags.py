@@ -6,7 +6,7 @@ from utilities.hyperbolic import Ball
 from utilities.numbers import number, whole
 
 HYPERBOLIC = "hyperbolic"
-LOSSES = ("hyperbolic", "hier")  # whose flags say the ball in which their embeddings lie
+LOSSES = ("hyperbolic", "hier")  # their flags define the ball in which their embeddings lie
 C, CLIP_R = 0.1, 2.3  # their defaults
 RERANK = {"rerank_k1": 20, "rerank_k2": 6, "rerank_lambda": 0.3, "rerank_n": 50, "rerank_alpha": 3.0}  # the flags of --rerank
 ALPHA_QE = ("rerank_n", "rerank_alpha")  # those of them that belong to alpha_qe
@@ -59,7 +59,7 @@ def add_arguments(group) -> None:
 
 
 def ball(opt) -> Ball | None:
-    """The ball of `--eval_space hyperbolic`; None where neighbours are Euclidean, as in a run of before the flag."""
+    """The ball of `--eval_space hyperbolic`; None where neighbours are Euclidean, as in runs from before the flag."""
     if getattr(opt, "eval_space", "euclidean") != HYPERBOLIC:
         return None
     loss = getattr(opt, "loss", None)
@@ -68,7 +68,7 @@ def ball(opt) -> Ball | None:
 
 
 def reranking(opt) -> KReciprocal | AlphaExpansion | None:
-    """What `--rerank` asks for."""
+    """The re-ranker that `--rerank` asks for; None without."""
     if getattr(opt, "rerank", None) is None:
         return None
     if opt.rerank == "alpha_qe":

@@ -7,7 +7,7 @@ from utilities.errors import UserError
 
 
 def as_numpy(values) -> np.ndarray:
-    """Of a tensor, on whatever device, or of anything that numpy takes."""
+    """A numpy array of a tensor on any device, or of anything that numpy takes."""
     return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
 
 
@@ -21,7 +21,7 @@ def as_exclude(exclude, size: int, reference_size: int) -> np.ndarray:
 
 
 def as_sequences(sequences, size: int, name: str) -> np.ndarray:
-    """`(N,)` of whole numbers, or of names; a negative number, None and "" say: of no sequence. Raises UserError for anything else."""
+    """`(N,)` whole numbers, or names; a negative number, None or "" means no sequence. Raises UserError for anything else."""
     sequences = as_numpy(sequences)
     if sequences.dtype.kind == "O":  # None among numbers or names
         given = [one for one in sequences.reshape(-1).tolist() if one is not None]
@@ -48,7 +48,7 @@ def numbered(query_sequences: np.ndarray, reference_sequences: np.ndarray) -> tu
 
 
 def findable(labels, reference_labels, exclude, sequences) -> tuple[np.ndarray, np.ndarray]:
-    """`(N,)` samples of its class, and samples at all, that each query can find.
+    """`(N,)` each: how many samples of its class, and of any class, each query can find.
 
     Args:
         labels, reference_labels: `(N,)`, `(M,)` numbers from 0. exclude: `(N,)`, -1 for none. sequences: as `numbered` gives them, or None.

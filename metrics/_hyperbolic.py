@@ -1,9 +1,9 @@
-"""An embedding space whose neighbours are those of the hyperbolic distance. The features are tangent vectors at the ball's origin.
+"""An embedding space whose neighbours are found by the hyperbolic distance. The features are tangent vectors at the ball's origin.
 
-On the hyperboloid the order of distances is that of the Lorentz product time_q time_r - space_q.space_r. Queries (space, -time), each at any
-length, and references (space, time) with one more coordinate that gives all of them the same distance from a centre, have Euclidean
-distances in that order: the exact search of `_search.py` stays as it is, and orders near ties by the hyperbolic distance itself.
-Everything else, k-means, spectrum, dists and the metrics on unit vectors, is Euclidean, of the tangent vectors.
+On the hyperboloid, distances are ordered as the Lorentz product time_q time_r - space_q.space_r. The search needs Euclidean distances in
+this order. So a query becomes (space, -time), scaled to any length, and a reference (space, time) with one more coordinate, which gives
+all references the same distance from a centre. The exact search of `_search.py` then works unchanged, and orders near ties by the
+hyperbolic distance itself. Everything else (k-means, spectrum, dists, metrics on unit vectors) is Euclidean, of the tangent vectors.
 """
 
 from functools import cached_property
@@ -17,7 +17,7 @@ from utilities.hyperbolic import Ball
 
 
 def space_of(ball: Ball | None, *arguments, **named) -> EmbeddingSpace:
-    """`EmbeddingSpace(*arguments, **named)`, with the distances of `ball` where one is given; those of c = 0 are of unit vectors."""
+    """`EmbeddingSpace(*arguments, **named)`, with the distances of `ball` if one is given; for c = 0 they are those of unit vectors."""
     space = EmbeddingSpace(*arguments, **named)
     return space if ball is None else space.view(HyperbolicSpace, ball=ball)
 
@@ -47,19 +47,19 @@ class HyperbolicSpace(EmbeddingSpace):
 
 
 class _Lorentz(HyperbolicSpace):
-    """What the search sees: the rows described above, `(R, D + 2)`."""
+    """The rows that the search compares, as described above, `(R, D + 2)`."""
 
     is_self_search = False  # queries and references are other rows
 
     def queries(self, rows) -> np.ndarray:
-        """The queries' rows, as long as the references' distance from their centre."""
+        """The queries' rows, scaled to the length `reach`."""
         points = self._points(super().queries(rows))
         points[:, -1] *= -1
         points *= (self.reach / np.sqrt((points**2).sum(1)))[:, None]
         return np.concatenate([points, np.zeros((len(points), 1))], 1)
 
     def references(self, rows) -> np.ndarray:
-        """The references' rows, all at the distance `reach` from their centre, which is the origin."""
+        """The references' rows, all at the distance `reach` from their centre, which is moved to the origin."""
         points = self._points(super().references(rows)) - self.centre
         return np.concatenate([points, np.sqrt(np.maximum(self.reach**2 - (points**2).sum(1, keepdims=True), 0.0))], 1)
 
@@ -73,7 +73,7 @@ class _Lorentz(HyperbolicSpace):
 
 
 def _lorentz(space: HyperbolicSpace) -> _Lorentz:
-    """The rows of a space, with their centre and the farthest of them from it."""
+    """The rows of a space, with their mean as `centre` and the largest distance from it as `reach`."""
     lorentz = space.view(_Lorentz, of=space, dimensions=space.dimensions + 2)
     lorentz.centre = sum(lorentz._points(block).sum(0) for _, block in space.reference_blocks()) / space.reference_size
     farthest = max(float(((lorentz._points(block) - lorentz.centre) ** 2).sum(1).max()) for _, block in space.reference_blocks())

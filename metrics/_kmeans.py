@@ -1,4 +1,4 @@
-"""k-means of `faiss.Kmeans` (20 iterations, seeded, all samples; its start, its rule for empty clusters) with fewer distances.
+"""k-means as in `faiss.Kmeans` (20 iterations, seeded, all samples; its start, its rule for empty clusters) with fewer distances.
 
 After a few iterations most centroids no longer move. A sample whose centroid did not move can only change to one that moved; a
 sample whose centroid moved needs all centroids only if no moved one is as near as its own was. So each iteration compares all
@@ -16,14 +16,14 @@ from utilities.ranks import Alone, Ranks
 ITERATIONS = 20
 PUSH = 1 / 1024  # relative distance of the halves of a split cluster, as in faiss
 TILE = 16_000_000  # distances that torch holds at once
-FAISS_ROWS = 4096  # queries of one matrix product of faiss, by which its rounding goes
+FAISS_ROWS = 4096  # rows of one matrix product of faiss, on which its rounding depends
 
 
 def kmeans(features: np.ndarray | Converted, n_clusters: int, seed: int = 0, device: str = "cpu", ranks: Ranks | None = None) -> np.ndarray:
     """The cluster `(N,)` int64 of each row of `features` `(N, D)` float32; no more clusters than rows.
 
-    Of features in a file one block at a time is read, and the clusters' means are summed block by block, in float64. Each of several
-    processes compares its part of the rows with the centroids; the centroids are the first one's.
+    Features in a file are read one block at a time, and the clusters' means are summed block by block, in float64. With several processes,
+    each compares its part of the rows with the centroids, which are those of the first process.
     """
     ranks = ranks or Alone()
     n_clusters = min(n_clusters, len(features))
@@ -65,7 +65,7 @@ def start(size: int, seed: int) -> np.ndarray:
 
 
 def updated(features: np.ndarray, centroids: np.ndarray, assigned: np.ndarray) -> np.ndarray:
-    """The means `(K, D)` of the clusters. An empty one takes half of another, drawn in proportion to its samples but one."""
+    """The means `(K, D)` of the clusters. An empty cluster takes half of another, drawn in proportion to that one's size minus 1."""
     size, n_clusters = len(features), len(centroids)
     counts = np.bincount(assigned, minlength=n_clusters).astype(np.float32)
     order = np.argsort(assigned, kind="stable")
@@ -105,7 +105,7 @@ def sums(features: Converted, assigned: np.ndarray, n_clusters: int) -> np.ndarr
 
 
 def in_blocks(nearest):
-    """`nearest` of features of which one block at a time is read."""
+    """`nearest` for features that are read one block at a time."""
 
     def read(features, centroids):
         if isinstance(features, np.ndarray):
@@ -118,7 +118,7 @@ def in_blocks(nearest):
 
 
 def of_parts(nearest, step, ranks: Ranks, features: np.ndarray | Converted, centroids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What `nearest` finds, each of several processes for its rows, cut where one process alone would cut them: to the bit the same."""
+    """`nearest`, each of several processes for its rows, split where one process alone would split them: the same to the bit."""
     whole = isinstance(features, np.ndarray)
     rows = ranks.portions(len(features), step(len(centroids)) if whole else features.block)
     mine = rows[ranks.rank]

@@ -30,7 +30,7 @@ class Stacked:
 
 
 class Converted:
-    """Rows `(N, D)` as `read(rows)` gives them, in float32: `block` of them at a time."""
+    """Rows `(N, D)` in float32 as `read(rows)` gives them; users read `block` of them at a time."""
 
     def __init__(self, read, shape: tuple[int, int], block: int):
         self.read, self.shape, self.block = read, shape, block

@@ -2,7 +2,7 @@
 
 A file declares `NAMES`, name -> caption. A name may take a parameter: `e_recall@k` a whole number of at least 1, `rho_spectrum@m` any whole
 number, `fnmr@fmr` a number between 0 and 1, and a suffix may follow, `e_recall@k_worst10`; every other `@...` is part of the name. `c_` and
-`_macro` variants come by themselves.
+`_macro` variants are added by `VARIANTS`.
 """
 
 import math
@@ -21,7 +21,7 @@ class Hits(NamedTuple):
 
     queries `(H,)`: row of the hit's query, ascending. ranks `(H,)`: 1 for the nearest sample, ascending within a query.
     orders `(H,)`: 1 for a query's first hit, 2 for its second. relevant `(Q,)`: samples of the query's class that can be found,
-    the query and its sequence left out. sizes `(Q,)`: the same, the query counted in where it is in the reference.
+    the query and its sequence left out. sizes `(Q,)`: the same, plus the query itself where it is in the reference.
     """
 
     queries: np.ndarray
@@ -107,7 +107,7 @@ class RetrievalMetric(Metric):
 
 
 def part_means(values: np.ndarray, parts: np.ndarray) -> np.ndarray:
-    """Mean of `values` `(Q,)` in each part, `(P,)`, in the order of the numbers `parts` `(Q,)`; equal values have that value as their mean."""
+    """Mean of `values` `(Q,)` in each part, `(P,)`, in the order of the numbers `parts` `(Q,)`; of equal values exactly that value."""
     order = np.argsort(parts, kind="stable")
     parts, values = parts[order], values[order]
     first = np.flatnonzero(np.diff(parts, prepend=-1))

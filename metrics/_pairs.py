@@ -1,7 +1,7 @@
-"""Distances of all pairs of a space's queries, streamed in tiles: no more than a few of them are in memory.
+"""Distances of all pairs of a space's queries, streamed in tiles, of which only a few are in memory.
 
-The queries are taken class by class, so that the pairs of one class lie in a band along the diagonal and all tiles beyond it hold pairs of
-different classes alone.
+The queries are sorted by class. So the pairs of one class lie in a band along the diagonal, and all tiles beyond it hold only pairs of
+different classes.
 """
 
 from functools import cached_property
@@ -12,10 +12,10 @@ import torch
 
 ROWS, COLUMNS = 1024, 4096  # of a tile: 32 MB in float64
 BINS = 2**16
-DRAWN = 2048  # drawn pairs whose distances are computed at once, in the cache
+DRAWN = 2048  # drawn pairs whose distances are computed at once, to fit the cache
 COLLECTED = 20_000_000  # values that are sorted at once
-EXACT = 10**9  # pairs up to which products are of float64; of more they are of float32
-ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-5}  # of the largest squared norm: products are wrong by less
+EXACT = 10**9  # up to so many pairs, products are in float64; beyond, in float32
+ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-5}  # bound of the error of products, relative to the largest squared norm
 
 
 class Tile(NamedTuple):
@@ -39,8 +39,8 @@ class Pairs:
     """The pairs i < j of the queries of an `EmbeddingSpace`.
 
     Attributes:
-        labels: `(N,)` classes, ascending. same, other: how many pairs are of one class, and of two. exact: they are so few that all are
-            compared in float64. tolerance: squared distances that differ by less are equal.
+        labels: `(N,)` classes, ascending. same, other: number of pairs of one class, and of two. exact: whether there are few enough pairs
+            to compare all in float64. tolerance: squared distances that differ by less count as equal.
     """
 
     def __init__(self, space):
@@ -64,7 +64,7 @@ class Pairs:
         return torch.from_numpy(self.space.queries(self.order[start:stop]) - self.mean).to(self.device, self.dtype)
 
     def tiles(self, same: bool | None = None):
-        """The tiles of all pairs: those of one class (`same`), of two classes (False), or all of them (None)."""
+        """The tiles of the pairs: of one class (`same` True), of two classes (False), or of all (None)."""
         for row in range(0, self.size, ROWS):
             stop = min(row + ROWS, self.size)
             features, band = self._features(row, stop), int(self.ends[stop - 1])
@@ -98,11 +98,11 @@ class Pairs:
         return [float(own[min(max(rank - before, 0), len(own) - 1)]) for own, rank, before in zip(ordered, ranks, below, strict=True)]
 
     def _bounds(self, rank: int) -> tuple[float, float, int]:
-        """Bounds of the squared distance at `rank`, and at most how many pairs lie between; 0 where the bounds agree up to `tolerance`."""
+        """Bounds of the squared distance at `rank`, and the most pairs that can lie between; 0 if the bounds agree up to `tolerance`."""
         low, high, (below, counts) = *self._range, self._coarse
         while True:
             place = min(int(np.searchsorted(below + np.cumsum(counts), rank, side="right")), BINS - 1)
-            width, slack = (high - low) / BINS, self.tolerance / 4  # what falls into a neighbouring bin by rounding
+            width, slack = (high - low) / BINS, self.tolerance / 4  # values may fall into a neighbouring bin by rounding
             low, high = low + place * width - slack, low + (place + 1) * width + slack
             if high - low <= self.tolerance:
                 return low, high, 0
@@ -135,7 +135,7 @@ class Pairs:
         generator = np.random.default_rng(seed)
         starts = np.searchsorted(self.labels, self.labels)  # (N,) where each query's class begins
         sizes = self.ends - starts
-        partners = np.cumsum(sizes - 1 if same else self.size - sizes)  # of the queries up to each
+        partners = np.cumsum(sizes - 1 if same else self.size - sizes)  # pairs of the queries up to each
         found = []
         for start in range(0, count, COLLECTED // 20):
             drawn = generator.integers(0, partners[-1], min(COLLECTED // 20, count - start))

@@ -13,9 +13,9 @@ from metrics._hyperbolic import HyperbolicSpace, space_of
 from metrics._search import Need, Neighbours, Search
 from metrics._space import EmbeddingSpace
 
-NUMBERS = 1 << 24  # of a matrix (queries, reference) that exist at once, in float64
+NUMBERS = 1 << 24  # float64 numbers of a matrix (queries, reference) that exist at once
 ROWS = 64  # queries whose lists are handed on at once
-DIGITS = 12  # of a final distance, from 0 to 1: what differs by less is rounding, and a tie
+DIGITS = 12  # decimals of a final distance, from 0 to 1: smaller differences are rounding, so ties
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class KReciprocal:
     """k-reciprocal re-ranking (Zhong et al., Re-ranking Person Re-identification with k-reciprocal Encoding, CVPR 2017, arXiv 1701.08398).
 
     The final distance is (1 - weight) Jaccard distance of the encodings + weight d^2 / (largest d^2 of the query). All samples, queries and
-    reference, are nodes, each once; a node is the first of its own k1 + 1 and k2 nearest, whatever its duplicates. As in the authors' code, a
-    candidate's neighbours join where more than (not at least) two thirds of them are shared.
+    reference, are nodes, each once; a node comes first among its own k1 + 1 and k2 nearest, even before duplicates. As in the authors'
+    code, a candidate's neighbours are added where more than (not at least) two thirds of them are shared.
     """
 
     k1: int = 20
@@ -66,14 +66,14 @@ class KReciprocal:
         return Reranked(space, self._encodings(nodes, farthest), of_queries, farthest[of_queries], self.weight)
 
     def _encodings(self, nodes: EmbeddingSpace, farthest: np.ndarray):
-        """Sparse `(T, T)`: of each node the weights of its neighbours, which sum to 1."""
+        """Sparse `(T, T)`: row i holds the weights of the neighbours of node i, which sum to 1."""
         from scipy import sparse
 
         size = nodes.size
         depth = max(min(max(self.k1, self.k2 - 1), size - 1), 1)
         nearest = np.concatenate([np.arange(size)[:, None], nodes.neighbours(depth)], 1)  # (T, 1 + depth)
         wide, narrow = _reciprocal(nearest[:, : self.k1 + 1]), _reciprocal(nearest[:, : int(np.around(self.k1 / 2)) + 1])
-        shared = wide.multiply(wide @ narrow.T).tocsr()  # of a node and its neighbour: how many of the neighbour's are the node's too
+        shared = wide.multiply(wide @ narrow.T).tocsr()  # of a node and its neighbour: how many neighbours of the latter the node has too
         shared.data = (3 * shared.data > 2 * narrow.sum(1).A1[shared.indices]).astype(np.int32)
         shared.eliminate_zeros()
         members = (wide + shared @ narrow).tocsr()
@@ -123,7 +123,7 @@ def _squared_distances(space: EmbeddingSpace, rows: np.ndarray) -> np.ndarray:
         if isinstance(space, HyperbolicSpace):
             squared = space.ball.squared_distances(queries, reference)
         else:
-            one, other = queries - queries.mean(0), reference - queries.mean(0)  # around 0, where products round least
+            one, other = queries - queries.mean(0), reference - queries.mean(0)  # centred, so that products round least
             rows = torch.cat([-2 * one, one.square().sum(1, keepdim=True), torch.ones_like(one[:, :1])], 1)
             squared = rows @ torch.cat([other, torch.ones_like(other[:, :1]), other.square().sum(1, keepdim=True)], 1).T
         found[:, start : start + len(block)] = squared.clamp_(min=0).cpu().numpy()
@@ -131,7 +131,7 @@ def _squared_distances(space: EmbeddingSpace, rows: np.ndarray) -> np.ndarray:
 
 
 def _step(width: int) -> int:
-    """Rows with at most `NUMBERS` of a matrix of `width` columns. What their products round goes by which rows are together."""
+    """Rows of a matrix of `width` columns with at most `NUMBERS` numbers. Products round by which rows are computed together."""
     return max(NUMBERS // max(width, 1), 1)
 
 
@@ -177,7 +177,7 @@ class Reranked:
         with bar:
             for rows in _row_blocks(asked, space.reference_size):
                 squared = _squared_distances(space, rows)
-                squared = squared[:, places] if copies else squared  # equal samples have one distance, whatever the product rounds
+                squared = squared[:, places] if copies else squared  # equal samples have one distance, despite rounding
                 for part in np.array_split(np.arange(len(rows)), -(-len(rows) // ROWS)):
                     lists = [self._list(rows[i], squared[i], depths[rows[i]]) for i in part]  # each has its own length
                     yield self._neighbours(rows[part], lists)

@@ -35,12 +35,12 @@ class Limits:
     waiting: int = 32_000_000  # candidates that wait for later blocks (10 bytes each)
     sample: int = 1024  # reference samples from which the score at a depth is estimated
     pairs: int = 256  # relevant samples of a query whose scores set its cut; a larger class sets none
-    few: int = 32  # near ties for each reference sample from which on equal samples are looked for
+    few: int = 32  # near ties per reference sample, above which equal samples are looked for
 
 
 @dataclass
 class Work:
-    """What a search has done so far."""
+    """Counts of the work that a search has done so far."""
 
     scores: int = 0  # computed in float32
     held: int = 0  # most candidates in memory at once
@@ -50,7 +50,7 @@ class Work:
 
 
 class Need(NamedTuple):
-    """Depth `(N,)` to which each query's neighbours matter, and what of them: the "first" hit, "all" hits, or "every" neighbour."""
+    """Depth `(N,)` to which each query's neighbours matter, and which of them: the "first" hit, "all" hits, or "every" neighbour."""
 
     depth: np.ndarray
     what: str
@@ -70,7 +70,7 @@ class Neighbours(NamedTuple):
 
 
 def _product(queries: torch.Tensor, reference: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-    """Scores `(B, W)` of queries `(B, D + 2)` with references `(W, D + 2)` in true float32, as the bound of the rounding error wants it."""
+    """Scores `(B, W)` of queries `(B, D + 2)` with references `(W, D + 2)` in full float32, no TF32, as the rounding bound assumes."""
     precision = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
@@ -90,18 +90,18 @@ class Search:
         limits: sizes of blocks and buffers.
     """
 
-    unit = 1  # queries that several processes leave together
+    unit = 1  # queries are split over processes in multiples of it
 
     def __init__(self, space, limits: Limits | None = None):
         self.space, self.limits, self.work = space, limits or Limits(), Work()
         self.ties = Ties(space, self.limits, self.work)
         self.device = torch.device(space.device)
-        self.in_numpy = self.device.type == "cpu"  # what numpy finds faster than torch; the ranks are the same
+        self.in_numpy = self.device.type == "cpu"  # there numpy is faster than torch; the ranks are the same
         m, d = space.reference_size, space.dimensions
         self.mean = sum(block.sum(0) for _, block in space.reference_blocks()) / max(m, 1)  # (D,)
         moved_norms = np.concatenate([np.sqrt(((block - self.mean) ** 2).sum(1)) for _, block in space.reference_blocks()] or [np.zeros(0)])
         self.scale = 1.0 / (moved_norms.max(initial=0.0) or 1.0)
-        self.reference = None  # (M, D + 2) as `_moved` gives them; None: of a reference in a file, made when needed
+        self.reference = None  # (M, D + 2), see `_moved`; None: a reference in a file, whose rows are made when needed
         if not space.mapped:
             self.reference = torch.empty(m, d + 2, dtype=torch.float32)
             for start, block in space.reference_blocks():
@@ -131,7 +131,7 @@ class Search:
                 yield from self._sorted(block, candidates, done, depths, every)
 
     def _blocks(self, needs: list[Need], rows: slice):
-        """Yield (block, its candidates, the queries `(B,)` for which they suffice) until they sufficed once for each query of `rows`."""
+        """Yield (block, its candidates, the queries `(B,)` for which they suffice) until they have sufficed for each query of `rows`."""
         limits = self.limits
         todo = []  # (rows, how often they were searched)
         begin, size = rows.start, rows.stop
@@ -228,7 +228,7 @@ class Search:
         return block.sampled
 
     def _scores_at(self, block: "Block", need: Need, hits: np.ndarray, attempt: int) -> np.ndarray:
-        """Estimated score `(B,)` at the need's depth, rather too low; `LOWEST` where `hits` are the higher cuts. Lower each `attempt`."""
+        """Estimated score `(B,)` at the need's depth, erring low, lower each `attempt`; `LOWEST` where the cuts `hits` are higher."""
         scores = np.full(len(block.rows), LOWEST, dtype=np.float32)
         m, s = self.space.reference_size, len(self.sample)
         expected = (need.depth[block.rows] + 1) * (s / m)  # rank in the sample; + 1: the query itself may be in it
@@ -252,7 +252,7 @@ class Search:
         farthest = nearest.copy()
         ends = np.cumsum(taken)
         start = 0
-        while start < len(rows):  # about 65,536 pairs at a time, of what is read from a file fewer, to bound memory
+        while start < len(rows):  # about 65,536 pairs at a time, fewer from a file, to bound memory
             stop = max(start + 1, int(np.searchsorted(ends, (ends[start - 1] if start else 0) + min(65536, space.block), side="right")))
             taken_here = taken[start:stop]
             row = np.repeat(np.arange(start, stop), taken_here)
@@ -269,7 +269,7 @@ class Search:
                 farthest[row[first]] = np.minimum.reduceat(scores, first)
             start = stop
         farthest[sizes > taken] = LOWEST
-        nearest[(sizes > taken) & np.isinf(nearest)] = LOWEST  # all that were looked at are of the query's sequence
+        nearest[(sizes > taken) & np.isinf(nearest)] = LOWEST  # all samples looked at are of the query's sequence
         return nearest, farthest
 
     def _pair_scores(self, block: "Block", row: torch.Tensor, column: torch.Tensor) -> np.ndarray:
@@ -321,7 +321,7 @@ class Search:
         """Candidates from the (rows `(P,)` uint16, keys `(P,)`) of several tiles."""
         row, keys = (np.concatenate(parts) for parts in zip(*found, strict=True))
         if len(found) > 1:
-            order = np.argsort(row, kind="stable")  # 16 bits: numpy sorts by counting
+            order = np.argsort(row, kind="stable")  # of 16 bits numpy sorts by radix
             row, keys = row[order], keys[order]
         counts = np.bincount(row, minlength=len(block.rows))
         sure = as_keys(block.cuts + 2 * block.noise, 0)[row] + COLUMN  # the last key of that score
@@ -329,7 +329,7 @@ class Search:
         return Candidates(keys, np.cumsum(counts) - counts, counts, surely)
 
     def _sorted(self, block, candidates, done, depths, every):
-        """Yield `Neighbours` of the queries that are done, to the depths `(N,)` and a little beyond, in groups of similar numbers of candidates."""
+        """Yield `Neighbours` of the done queries, to the depths `(N,)` and a little beyond, grouped by similar candidate counts."""
         chosen = np.flatnonzero(done)
         chosen = chosen[np.argsort(candidates.counts[chosen], kind="stable")]
         counts = candidates.counts[chosen]
@@ -347,7 +347,7 @@ class Search:
             keys.sort(axis=1)
             rows, scores, noise = block.rows[group], scores_of(keys), 2 * block.noise[group]
             last = np.maximum(np.minimum(depths[rows], candidates.counts[group]).astype(np.int64) - 1, 0)  # (Q,) slots
-            with np.errstate(invalid="ignore"):  # what lies farther below the last one needed comes after it whatever the rounding
+            with np.errstate(invalid="ignore"):  # scores further below the last needed one rank after it despite rounding
                 filled &= scores >= np.nextafter(scores[np.arange(len(rows)), last] - noise, -np.inf, dtype=np.float32)[:, None]
             counts_here = filled.sum(1)
             kept = slice(counts_here.max(initial=0))
@@ -378,4 +378,4 @@ class Candidates(NamedTuple):
     keys: np.ndarray  # (P,)
     offsets: np.ndarray  # (B,) first key of each query
     counts: np.ndarray  # (B,) keys of each query
-    surely: np.ndarray  # (B,) how many of them are above the cut whatever the rounding
+    surely: np.ndarray  # (B,) how many of them are above the cut despite rounding

@@ -1,4 +1,4 @@
-"""An embedding space and what several metrics share of it, each computed once and on demand."""
+"""An embedding space, and quantities of it that several metrics share, each computed once and on demand."""
 
 import hashlib
 from functools import cached_property
@@ -14,11 +14,11 @@ from utilities.errors import NotFinite, UserError
 from utilities.ranks import Alone
 
 BLOCK = 65536  # rows turned to float64 at once
-PAIRS = 2048  # pairs whose distances are computed at once, in the cache
+PAIRS = 2048  # pairs whose distances are computed at once, to fit the cache
 
 
 def as_array(values, name: str) -> np.ndarray:
-    """numpy `(N, D)` of a tensor or array of real numbers; half types become float32, whole numbers float64. What is mapped is not copied.
+    """numpy `(N, D)` of a tensor or array of real numbers; half types become float32, whole numbers float64. Memory maps are not copied.
 
     Raises UserError for another shape, other types, NaN and infinity.
     """
@@ -115,7 +115,7 @@ class EmbeddingSpace:
         return _hidden.numbered(of_queries, _hidden.as_sequences(of_reference, self.reference_size, "reference_sequences"))
 
     def normalised(self) -> "EmbeddingSpace":
-        """The space of the same features at unit length; itself where they are so already, up to the rounding of float32."""
+        """The space of the same features at unit length; this space itself if they are so already, up to the rounding of float32."""
         norms = self._norms(self.features)
         reference_norms = norms if self.own_reference else self._norms(self.reference)
         tolerance = 8 * np.finfo(np.float32).eps
@@ -152,7 +152,7 @@ class EmbeddingSpace:
             yield start, self.references(slice(start, start + self.block))
 
     def squared_distances(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Squared float64 distances `(P,)` from queries `rows` to reference samples `columns`, by differences: ties stay ties."""
+        """Squared float64 distances `(P,)` from queries `rows` to reference samples `columns`, from differences, so that ties stay ties."""
         distances = np.empty(len(rows))
         for start in range(0, len(rows), PAIRS):
             part = slice(start, start + PAIRS)
@@ -160,7 +160,7 @@ class EmbeddingSpace:
         return distances
 
     def remember(self, key: str, compute):
-        """`compute()`, once for this space and key: what the metrics of one file share."""
+        """`compute()`, called once for this space and key, to share results among the metrics of one file."""
         if key not in self._remembered:
             self._remembered[key] = compute()
         return self._remembered[key]
@@ -168,7 +168,7 @@ class EmbeddingSpace:
     @cached_property
     def places(self) -> np.ndarray:
         """`(M,)` for each reference sample the first one with the same features, which may be itself."""
-        if self.mapped:  # 128 bits stand for a row: those of different rows are never equal in practice
+        if self.mapped:  # a hash of 128 bits stands for a row: different rows do not collide in practice
             blocks = (self.reference[start : start + self.block] for start in range(0, self.reference_size, self.block))
             rows = b"".join(hashlib.blake2b(row.tobytes(), digest_size=16).digest() for block in blocks for row in block)
             rows = np.frombuffer(rows, np.dtype((np.void, 16)))
@@ -243,7 +243,7 @@ class EmbeddingSpace:
         return self._scores
 
     def _needs(self, metrics) -> list[Need]:
-        """At most one need of each kind, with each query's greatest depth, cut to the neighbours that there are."""
+        """At most one need of each kind, with each query's greatest depth, capped at the number of its neighbours."""
         needs = {}
         for metric in metrics:
             depth = np.minimum(metric.depth(self.relevant, self.sizes), self.visible)
@@ -268,7 +268,7 @@ class EmbeddingSpace:
 
     @cached_property
     def clusterings(self) -> list[np.ndarray]:
-        """Clusterings `(N,)`: the one that was given, else k-means of the queries with as many clusters as they have classes, one a seed."""
+        """Clusterings `(N,)`: the given one, else one k-means per seed of the queries, with as many clusters as they have classes."""
         if self.given_clusters is not None:
             return [self.given_clusters]
         if self.mapped:
@@ -284,7 +284,7 @@ class EmbeddingSpace:
 
     @cached_property
     def singular_values(self) -> np.ndarray:
-        """min(N, D) singular values of the queries, float64, descending: of R of a QR decomposition built block by block."""
+        """min(N, D) singular values of the queries, float64, descending; from R of a QR decomposition built block by block."""
         upper = np.empty((0, self.dimensions))
         for start in range(0, self.size, self.block):
             block = torch.from_numpy(np.concatenate([upper, self.queries(slice(start, start + self.block))]))

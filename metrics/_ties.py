@@ -6,8 +6,8 @@ import numpy as np
 class Ties:
     """The second, exact pass of a search. Equal distances are ordered by the index in the reference, the lower one first.
 
-    In a collapsed space most samples are equal, and each query ties with all of them. Once many neighbours had to be ordered,
-    equal samples are therefore found once: in the order of their index they need no sorting, and they share one distance.
+    In a collapsed space most samples are equal, and each query ties with all of them. So once many neighbours have been reordered, equal
+    samples are identified: in the order of their index they need no sorting, and their distance is computed once.
     """
 
     def __init__(self, space, limits, work):
@@ -56,7 +56,7 @@ class Ties:
         relevant[position] = relevant[position][order]
 
     def _shared_distances(self, queries, row, column) -> np.ndarray:
-        """Squared distances `(P,)` from `queries[row]` to `column`; one for all equal samples, where that is less work."""
+        """Squared distances `(P,)` from `queries[row]` to `column`; computed once for equal samples, where that is less work."""
         place = self.space.places[column]
         known = np.zeros(self.space.reference_size, dtype=bool)
         known[place] = True

@@ -46,15 +46,15 @@ class Triangle:
             self.search.set_cuts(block, self.needs, 0)
             self.cuts[block.rows] = block.cuts
             expected += float((self.search.sampled(block) >= block.cuts[:, None]).sum()) * self.size / len(self.search.sample)
-            block.queries = block.sampled = None  # computed again in the block's turn: all of them take as much memory as the input
+            block.queries = block.sampled = None  # computed again in the block's turn: kept, they would take as much memory as the input
             self.blocks.append(block)
             self.waiting[start] = []
-        # Half way through, half of all candidates are found, and half of these wait; pruning leaves no more than the deepest need.
+        # Half way through, half of all candidates are found, and half of these wait; pruning leaves no more than the deepest need asks for.
         deepest = float(np.maximum.reduce([need.depth for need in self.needs]).sum())
         return min(expected / 4, deepest) <= self.limits.waiting
 
     def _candidates(self, block):
-        """The block's candidates; None where they, or those that wait, are too many (ties, which no depth bounds)."""
+        """The block's candidates; None where the candidates, found or waiting, are too many (ties, which no depth bounds)."""
         search, first = self.search, int(block.rows[0])
         block.queries = search.ready(block.rows).queries
         cuts = torch.from_numpy(block.cuts).to(search.device)[:, None]
@@ -79,7 +79,7 @@ class Triangle:
         """Let candidates among the scores `(B, W)` of the queries from `first` on wait for the queries from `start` on."""
         stop, rows = start + scores.shape[1], self.limits.rows
         row, column, kept = self.search.where(scores, torch.from_numpy(self.cuts[start:stop]).to(self.search.device)[None, :])
-        order = np.argsort(column.astype(np.uint16), kind="stable")  # 16 bits: numpy sorts by counting
+        order = np.argsort(column.astype(np.uint16), kind="stable")  # of 16 bits numpy sorts by radix
         column, keys = column[order] + start, as_keys(kept, row + first)[order]
         bounds = np.searchsorted(column, np.arange(start, stop + rows, rows))
         for base, begin, end in zip(range(start, stop, rows), bounds, bounds[1:], strict=False):

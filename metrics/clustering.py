@@ -102,8 +102,8 @@ def f1(table: Contingency) -> float:
 class Metric(Base):
     """Agreement of the classes with k-means clusters, as many as there are classes, or with the `clusters` that were given.
 
-    k-means depends on its start. main.py seeds one start with the run's --seed, as published, so that deviations over seeds hold the chance
-    of the start; with --eval_kmeans_starts N the value is the mean over the starts 0 to N-1, the same in every run.
+    k-means depends on its start. main.py seeds one start with the run's --seed, as published, so that deviations over seeds include the
+    chance of the start; with --eval_kmeans_starts N the value is the mean over the starts 0 to N-1, the same in every run.
     """
 
     NAMES = {

@@ -21,7 +21,7 @@ def mean_distance(sums: np.ndarray, squares: np.ndarray, counts: np.ndarray) -> 
 
 
 class Metric(Base):
-    """Mean over classes of two or more of the mean cosine distance within; mean cosine distance between normalised class means.
+    """Mean over classes of two or more of the mean cosine distance within a class; mean cosine distance between normalised class means.
 
     NaN where nothing is left to average: no class of two, one class only. The ratio is NaN where the class means coincide.
     """

@@ -7,7 +7,7 @@ import numpy as np
 from metrics import _pairs
 from metrics._metric import Metric as Base
 
-SAMPLE = 10**7  # pairs of each kind that are drawn where there are more
+SAMPLE = 10**7  # pairs that are drawn of each kind that has more
 CONFIDENCE = 0.95
 
 
@@ -22,13 +22,13 @@ class Rate(NamedTuple):
 class Metric(Base):
     """Share of the pairs of one class that do not match at the threshold at which a share `fmr` of the pairs of two classes does.
 
-    Pairs of queries, each once. With n pairs of two classes, the threshold is the distance below which the nearest floor(fmr n) of them lie;
-    a pair matches that lies below it. One at that very distance does not, so that never more than `fmr` match falsely: a collapsed space
-    has 1. NaN where there is no pair of either kind.
+    Each pair of queries counts once. With n pairs of two classes, the threshold is the distance below which the nearest floor(fmr n) of them
+    lie. A pair matches if its distance is below the threshold. A pair at the threshold does not match, so that at most a share `fmr` match
+    falsely; a collapsed space has 1. NaN where there are no pairs of one class, or none of two.
 
-    All pairs up to 10^9, those of 44,721 queries. Of more, `SAMPLE` pairs of two classes are drawn with a fixed seed (and so many of one class,
-    where there are more than that); `_low` and `_high` are then the ends of the 95 % interval of what all pairs would give: the threshold's
-    by order statistics, the share's by Clopper and Pearson, each at 97.5 % where both were drawn. One line is printed, too.
+    Up to 10^9 pairs, those of 44,721 queries, all are compared. Beyond, `SAMPLE` pairs of two classes are drawn with a fixed seed (and as many
+    of one class, where there are more). `_low` and `_high` are then the ends of the 95 % interval of the value over all pairs: for the
+    threshold by order statistics, for the share by Clopper and Pearson, each at 97.5 % where both were drawn. This prints one line.
     """
 
     NAMES = {
@@ -45,7 +45,7 @@ class Metric(Base):
 
 
 def operating_point(space, fmr: float) -> tuple[float, float]:
-    """The distance below which the nearest share `fmr` of the pairs of two classes lie, and `fnmr@fmr` of a space; NaN without pairs of either kind."""
+    """The distance below which the nearest share `fmr` of the pairs of two classes lie, and `fnmr@fmr`; NaN if either kind has no pairs."""
     pairs = _pairs.of(space)
     if not pairs.same or not pairs.other:
         return float("nan"), float("nan")
@@ -69,7 +69,7 @@ def _rate(space, fmr: float) -> Rate:
 
 
 def thresholds(pairs, fmrs: tuple[float, ...]) -> list[float]:
-    """The squared distances below which the nearest shares `fmrs` of the pairs of two classes lie; of more than 10^9 pairs those of a sample."""
+    """The squared distances below which the nearest shares `fmrs` of the pairs of two classes lie; beyond 10^9 pairs, of a sample."""
 
     def compute():
         if pairs.exact:
@@ -80,17 +80,17 @@ def thresholds(pairs, fmrs: tuple[float, ...]) -> list[float]:
 
 
 def _rank(fmr: float, count: int) -> int:
-    """How many of `count` pairs may match falsely: floor(fmr count), in which .29 of 100 is 29."""
+    """How many of `count` pairs may match falsely: floor(fmr count), safe from rounding, so that .29 of 100 is 29."""
     return int(fmr * count * (1 + 1e-12))
 
 
 def others(pairs) -> np.ndarray:
-    """Squared distances `(SAMPLE,)` of the pairs of two classes that are drawn, ascending."""
+    """Squared distances `(SAMPLE,)` of the drawn pairs of two classes, ascending."""
     return pairs.space.remember("sampled others", lambda: pairs.sample(False, SAMPLE))
 
 
 def sampled(pairs, fmr: float) -> Rate:
-    """The share with its interval, of drawn pairs."""
+    """The share and its interval from drawn pairs."""
     from scipy.special import bdtrik, betaincinv
 
     drawn_same = pairs.same > SAMPLE

@@ -17,7 +17,7 @@ class Metric(Recall):
     VARIANTS = ("cosine",)
 
     def value(self, space) -> float:
-        """The gap. Raises UserError where the queries have not two super-classes."""
+        """The gap. Raises UserError where the queries have fewer than two super-classes."""
         if space.groups is None or space.groups.max() == 0:
             there = "a single super-class" if space.groups is not None else "no super-classes"
             name = self.name.replace("@k", f"@{self.parameter}")

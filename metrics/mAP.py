@@ -15,7 +15,7 @@ class Metric(RetrievalMetric):
     """sum_{i <= depth} P(i) rel(i) / n_c, depth = n_c for `mAP_c`; n_c = samples of the query's class in the reference.
 
     The highest value is (n_c - 1)/n_c where the query is one of the reference; a query alone in its class has 0. The mean
-    over queries is published as mAP; it is no mean over classes, whatever its name says. See `map_r` for a metric that reaches 1.
+    over queries is published as mAP; despite its name, it is not a mean over classes. See `map_r` for a metric that reaches 1.
     """
 
     NAMES = {

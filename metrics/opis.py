@@ -1,4 +1,4 @@
-"""Operating-point inconsistency score: how unlike one threshold serves the classes (Zhang et al., ICLR 2024, arXiv 2307.04047)."""
+"""Operating-point inconsistency score: how unevenly one threshold serves the classes (Zhang et al., ICLR 2024, arXiv 2307.04047)."""
 
 import numpy as np
 import torch
@@ -6,19 +6,19 @@ import torch
 from metrics import _pairs, fnmr
 from metrics._metric import Metric as Base
 
-RATES = (0.1, 0.01)  # false match rates between which thresholds are judged, the paper's calibration range
+RATES = (0.1, 0.01)  # false match rates at the ends of the paper's calibration range
 THRESHOLDS = 101  # evenly spaced in the range, both ends among them
 
 
 class Metric(Base):
     """Mean over the thresholds t of the calibration range of the variance over classes of the utility U_c(t).
 
-    U_c is the paper's F-score with c = 1, the harmonic mean of sensitivity and specificity: of the pairs of class c the share that match,
-    of the pairs with one end in class c the share that do not. A pair matches whose cosine similarity is above t. Thresholds are evenly
-    spaced in similarity between those at which 10 % and 1 % of all pairs of two classes match. Queries at unit length, each pair once;
-    classes of a single query have no sensitivity and are left out. NaN where no class, or no other, is left.
+    U_c is the paper's F-score with c = 1, the harmonic mean of sensitivity (share of the pairs within class c that match) and specificity
+    (share of the pairs with one end in class c that do not). A pair matches if its cosine similarity is above t. Thresholds are evenly
+    spaced in similarity between those at which 10 % and 1 % of all pairs of two classes match. Queries are at unit length, each pair counts
+    once; classes of a single query have no sensitivity and are left out. NaN where there are no pairs of one class, or none of two.
 
-    All pairs are counted; where they are more than 10^9, with products in float32, and the range's ends are of a sample (see fnmr).
+    All pairs are counted. With more than 10^9, products are in float32, and the ends of the range come from a sample (see fnmr).
     """
 
     NAMES = {"opis": "variance over classes of the utility of one threshold, mean over those at which 1 to 10 % of other-class pairs match"}

@@ -9,7 +9,7 @@ SHARE = 0.1
 
 
 class Metric(Recall):
-    """Mean over the tenth of the queries' classes with the lowest recall (of C classes ceil(C / 10), at least one) of the class's recall.
+    """Mean recall of the tenth of the queries' classes where it is lowest (ceil(C / 10) of C classes, at least one).
 
     A class's recall is the mean over its queries; a query alone in its class counts as 0, as it does in `e_recall@k`.
     """

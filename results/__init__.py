@@ -1,14 +1,14 @@
-"""From runs to tables, plots and a page: the rooms behind Result_Evaluations.py.
+"""From runs to tables, plots and a page: the modules behind Result_Evaluations.py.
 
 collect.py      run folders (folders.py) and W&B projects (online.py) -> `RecordedRun` (recorded.py)
-roles.py        what a flag is to the tables: compared, setting, method, published, printed
-settings.py     what runs and groups share beside their method
+roles.py        how the tables treat a flag: compared, setting, method, published, printed
+settings.py     the settings that runs and groups share, apart from their method
 groups.py       runs -> groups of seeds: what counts, what is left out and why, which groups may be ranked with each other
 columns.py      metric names -> columns with split, title, unit, direction; the value of a run by a selection rule
 inference.py    means, deviations, Welch's test with Holm's correction, intervals of differences, correlations, z-scores
 tables/         groups -> tables
 formats.py      a table -> .tex, .md, .csv; html_tables.py: its HTML
-ledger.py       docs/published/ledger.csv and the conditions of runs -> which numbers may stand beside each other
+ledger.py       docs/published/ledger.csv and the conditions of runs -> which numbers may be compared
 published.py    our groups beside the published figures of their methods and of their conditions
 progression.py  groups -> methods on the splits of an out-of-distribution progression
 plots.py        figures as PDF and PNG; labels.py: names beside their points

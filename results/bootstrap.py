@@ -1,15 +1,15 @@
-"""The interval of the difference of two methods, from what each query of each of their runs found: classes and seeds both are drawn.
+"""Bootstrap interval of the difference of two methods, from the per-query results of their runs; both classes and seeds are resampled.
 
-The population: classes as those of the test set, and training runs of the two methods with other seeds. Both methods search with the same
-queries, so a draw takes the same classes for both (paired), as many as there are, with replacement, and of each method's seeds as many as there
-are. A mean over queries becomes a ratio: the classes' sums over the classes' sizes.
+Population: classes like those of the test set, and training runs of the two methods with other seeds. Both methods search with the same
+queries, so a draw takes the same classes for both (paired), as many as there are, with replacement; and of each method's seeds as many as
+there are. A mean over queries becomes a ratio: the classes' sums over the classes' sizes.
 
-Few seeds are the crux. The spread of five means contains, beside that of the seeds, what classes and queries add to it by chance, which the draw
-of classes holds already; and drawing 5 of 5 seeds gives 4/5 of their variance, with quantiles of a normal distribution. So (1) what the seeds
-add is their variance over the number of seeds, less the part that is the interaction of seeds and classes (two-way analysis of variance), not
-below 0; the drawn means are stretched to it; (2) the quantiles of the draws are moved away from the difference by the quotient of Student's t
-and the normal quantile, with the degrees of freedom of both parts (Satterthwaite). benchmarks/paired.py measures the coverage:
-94 to 96 % for 2 to 10 seeds and 30 or 100 classes, where plain percentiles hold the truth in 90 to 98 %.
+Few seeds are the crux, for two reasons. The spread of five means includes what classes and queries add by chance, which the draw of classes
+already covers; and drawing 5 of 5 seeds gives only 4/5 of their variance, with normal quantiles. So (1) the seeds contribute their variance
+over the number of seeds, less the part due to the interaction of seeds and classes (two-way analysis of variance), at least 0, and the drawn
+means are scaled to it; (2) the quantiles of the draws are moved away from the difference by the ratio of Student's t quantile to the normal
+one, with the combined degrees of freedom of seeds and classes (Satterthwaite). benchmarks/paired.py measures the coverage:
+94 to 96 % for 2 to 10 seeds and 30 or 100 classes, where plain percentiles contain the truth in 90 to 98 %.
 """
 
 import math
@@ -20,11 +20,11 @@ import numpy as np
 from utilities.intervals import CONFIDENCE, t_quantile
 
 DRAWS = 10_000
-BLOCK = 250  # draws at once: their weights of 11,316 classes are 23 MB
+BLOCK = 250  # draws at once: their weights for 11,316 classes take 23 MB
 
 
 class Outcomes(NamedTuple):
-    """Sums over the queries of each class, `(S, C)`, in the runs of S seeds; `sizes` `(C,)`: queries that count."""
+    """Sums over the queries of each class, `(S, C)`, for the runs of S seeds; `sizes` `(C,)`: queries that count."""
 
     sums: np.ndarray
     sizes: np.ndarray
@@ -36,7 +36,7 @@ class Outcomes(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """Difference of two methods' means, its 95 % interval, its standard error, and the degrees of freedom that the seeds leave it."""
+    """Difference of two methods' means, 95 % interval, standard error and degrees of freedom (of seeds and classes together)."""
 
     value: float
     low: float
@@ -49,7 +49,7 @@ def class_outcomes(values: list[np.ndarray], classes: np.ndarray) -> Outcomes:
     """Outcomes of runs.
 
     Args:
-        values: of each run `(N,)`, NaN for queries that do not count, which are the same in all.
+        values: one array `(N,)` per run; NaN for queries that do not count, the same ones in all runs.
         classes: `(N,)` classes of the queries, numbered from 0.
     """
     counted = ~np.isnan(values[0])
@@ -60,7 +60,7 @@ def class_outcomes(values: list[np.ndarray], classes: np.ndarray) -> Outcomes:
 
 
 def drawn_means(parts: list[Outcomes], draws: int = DRAWS, seed: int = 0) -> list[np.ndarray]:
-    """`(draws, S)` of each of several outcomes on the same C classes: the runs' means over the classes of each draw."""
+    """For each of several outcomes on the same C classes `(draws, S)`: the runs' means over the classes of each draw."""
     generator = np.random.default_rng(seed)
     n = len(parts[0].sizes)
     columns = np.concatenate([np.concatenate([part.sums, part.sizes[None]]) for part in parts]).T.copy()  # (C, sum of S + 1)
@@ -75,7 +75,7 @@ def drawn_means(parts: list[Outcomes], draws: int = DRAWS, seed: int = 0) -> lis
 
 
 def difference(first: Outcomes, second: Outcomes, drawn: tuple[np.ndarray, np.ndarray], seed: int = 0) -> Difference:
-    """First - second, whose `drawn_means` are `drawn`, with its interval; of one seed a method, over classes alone."""
+    """First - second with its interval; `drawn`: the `drawn_means` of both. With one seed per method, the interval covers classes alone."""
     value = float(first.means.mean() - second.means.mean())
     ours, theirs = (one.mean(1) for one in drawn)
     by_classes = float((ours - theirs).var(ddof=1))
@@ -88,7 +88,7 @@ def difference(first: Outcomes, second: Outcomes, drawn: tuple[np.ndarray, np.nd
     draws = ours - theirs + moved[0] - moved[1]
     doubt = sum(part.variance**2 / part.freedom for part in parts if part.freedom) + by_classes**2 / max(len(first.sizes) - 1, 1)
     freedom = (by_classes + added) ** 2 / doubt if doubt else math.inf
-    # what is taken off for the interaction could leave less than the part that is known worst: no sum of variances has so little
+    # Subtracting the interaction could leave fewer degrees of freedom than the smallest component has, which no sum of variances has.
     freedom = max(freedom, min([part.freedom for part in parts if part.freedom] + [max(len(first.sizes) - 1, 1)]))
     widened = t_quantile(freedom) / t_quantile(math.inf) if freedom > 0 else math.nan
     tail = (1 - CONFIDENCE) / 2
@@ -97,7 +97,7 @@ def difference(first: Outcomes, second: Outcomes, drawn: tuple[np.ndarray, np.nd
 
 
 class Seeds(NamedTuple):
-    """Of the mean over the seeds: its variance by the spread of their means, of that the part of the interaction with classes; freedom."""
+    """One method's mean over its seeds: variance by the spread of their means, the part due to interaction with classes, freedom."""
 
     variance: float
     interaction: float
@@ -109,14 +109,14 @@ def _seeds(outcomes: Outcomes) -> Seeds:
     if count < 2:
         return Seeds(0.0, 0.0, 0)
     means = outcomes.means
-    shares = (outcomes.sums - means[:, None] * outcomes.sizes) / outcomes.sizes.sum()  # (S, C): what each class adds to a mean
+    shares = (outcomes.sums - means[:, None] * outcomes.sizes) / outcomes.sizes.sum()  # (S, C): contribution of each class to a mean
     residuals = shares - shares.mean(0)
     interaction = float((residuals**2).sum()) * n / max(n - 1, 1) / ((count - 1) * count)
     return Seeds(float(means.var(ddof=1)) / count, interaction, count - 1)
 
 
 def _drawn_seeds(outcomes: Outcomes, draws: int, generator) -> np.ndarray:
-    """`(draws,)` means of as many seeds as there are, drawn with replacement, less the mean of all; with the variance of a mean of so many."""
+    """`(draws,)` means of as many seeds as there are, with replacement, less their overall mean; scaled to the variance of such means."""
     means = outcomes.means - outcomes.means.mean()
     count = len(means)
     if count < 2:

@@ -28,13 +28,13 @@ SELECTIONS = {
 }
 
 
-ON_VALIDATION, OPTIMISM = "on_validation", "optimism"  # rules that only single columns follow
+ON_VALIDATION, OPTIMISM = "on_validation", "optimism"  # rules of single columns, never of a whole table
 RULES = {ON_VALIDATION: " chosen on validation", BEST_ON_TEST: " chosen on test", OPTIMISM: " optimism"}
 
 
 @dataclass(frozen=True)
 class Column:
-    """One metric on one split. `higher` is None where there is no better and worse; `how` is a rule of its own, whatever the table's is."""
+    """One metric on one split. `higher` is None where neither direction is better; `how` overrides the table's selection rule."""
 
     split: str
     metric: str
@@ -44,22 +44,22 @@ class Column:
 
     @property
     def title(self) -> str:
-        """What a table's head says, the split named where it is not test."""
+        """The column's heading; it names the split unless that is test."""
         return title(self.metric) + ("" if self.split == "test" else f" ({self.split})") + RULES.get(self.how, "")
 
     @property
     def unit(self) -> str:
-        """What the numbers are, in words."""
+        """The title with its unit."""
         return f"{self.title} in %" if self.percent else self.title
 
     @property
     def scale(self) -> float:
-        """From recorded to printed numbers."""
+        """Factor from recorded to printed numbers."""
         return 100.0 if self.percent else 1.0
 
     @property
     def digits(self) -> int:
-        """Decimals that are printed."""
+        """Printed decimals."""
         return 2 if self.percent else 3
 
 
@@ -75,7 +75,7 @@ def title(metric: str) -> str:
 
 @functools.cache
 def direction(metric: str) -> bool | None:
-    """Whether higher is better; None for what is no metric of an embedding space, such as a loss."""
+    """Whether higher is better; None for quantities that are no metric of an embedding space, such as a loss."""
     try:
         return metrics.higher_is_better(metric.rpartition("/")[2])
     except UserError:
@@ -83,12 +83,12 @@ def direction(metric: str) -> bool | None:
 
 
 def is_structure(metric: str) -> bool:
-    """Whether a metric describes the space and does not rate it: dists, rho, alignment, uniformity."""
+    """Whether a metric describes the space rather than rates it: dists, rho, alignment, uniformity."""
     return metrics.group(metric.rpartition("/")[2]) in ("dists", "rho_spectrum", "alignment", "uniformity")
 
 
 def is_clustered(metric: str) -> bool:
-    """Whether a metric measures a k-means clustering, and so holds the chance of its start."""
+    """Whether a metric measures a k-means clustering, and so depends on its random start."""
     return metric.rpartition("/")[2].removeprefix("c_") in ("nmi", "ami", "f1")
 
 
@@ -105,7 +105,7 @@ def recorded(runs: list[RecordedRun]) -> dict[tuple[str, str], None]:
 
 
 def performance(available) -> list[Column]:
-    """The columns that rate a space, on test, or where there is no test on validation."""
+    """The columns that rate a space: on test, else on validation, else on training data."""
     for split in ("test", "val", "train"):
         found = [column(s, metric) for s, metric in available if s == split and not is_structure(metric) and direction(metric) is not None]
         if found:
@@ -120,7 +120,7 @@ def _order(metric: str):
 
 
 def structure(available) -> list[Column]:
-    """All columns that describe the space, the ICML paper's first; on the training data as there, else on test."""
+    """All columns that describe the space, the ICML paper's first: on training data as in that paper, else on test, else on validation."""
     for split in ("train", "test", "val"):
         found = [metric for s, metric in available if s == split and is_structure(metric)]
         if found:
@@ -130,15 +130,15 @@ def structure(available) -> list[Column]:
 
 
 def principal(quantities: list[Column]) -> list[Column]:
-    """Of the columns that describe the space the ICML paper's; without any, the first few. The others mostly repeat them."""
+    """The ICML paper's columns among those that describe the space, else the first few; the others are mostly redundant."""
     return [c for c in quantities if c.metric.rpartition("/")[2] in STRUCTURE] or quantities[: len(STRUCTURE)]
 
 
 def parse(name: str, available) -> Column:
-    """The column that `metric` or `split/metric` means. Without a split: test, else validation, else training.
+    """The column that `metric` or `split/metric` names. Without a split: test, else validation, else training.
 
     Raises:
-        UserError: no run recorded it; the nearest recorded name is given.
+        UserError: no run recorded it; the message names those recorded.
     """
     head, _, rest = name.partition("/")
     splits = (head,) if head in SPLIT_TITLES else ("test", "val", "train")
@@ -190,13 +190,13 @@ def best_row(run: RecordedRun, split: str, metric: str) -> int | None:
 
 
 def by(of: Column, how: str) -> Column:
-    """The same metric by a rule of its own: chosen on validation, chosen on test, or by how much the second is better."""
+    """The same metric by its own rule: `on_validation`, `best_on_test`, or `optimism`, by how much the second is better than the first."""
     own = column(of.split, of.metric)
     return replace(own, how=how, higher=None if how == OPTIMISM else own.higher)
 
 
 def has_both(run: RecordedRun) -> bool:
-    """Whether there are both: an epoch chosen on validation, and test at every epoch to choose from."""
+    """Whether a run has an epoch chosen on validation and, measured as often, test values from which one can be chosen on test."""
     return selection_split(run) == "val" and _tested_throughout(run)
 
 
@@ -206,7 +206,7 @@ def first_on_test(shown: list[Column]) -> Column | None:
 
 
 def with_both(shown: list[Column], runs: list[RecordedRun], how: str) -> list[Column]:
-    """The columns, behind the first of test its values by the other rules and the optimism, where a run has both selections."""
+    """The columns; where a run has both selections, the first test column is followed by its values by the other rules and the optimism."""
     first = first_on_test(shown)
     if first is None or not any(map(has_both, runs)):
         return shown
@@ -241,7 +241,7 @@ def _row(run: RecordedRun, how: str, of: Column | None = None) -> int | None:
 
 
 def epoch(run: RecordedRun, how: str) -> float:
-    """The epoch that a selection takes by the run's selection metric; NaN where there is none."""
+    """The epoch that the rule `how` selects by the run's selection metric; NaN where there is none."""
     row = _row(run, how)
     return float("nan") if row is None else float(run.series.epochs[row])
 

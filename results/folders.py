@@ -34,7 +34,7 @@ from utilities.errors import UserError
 
 PARAMETERS, METRICS = "parameters.yaml", "CSV_Logs/metrics.csv"
 COLUMNS = ["epoch", "split", "metric", "value"]
-SEARCH = "_search"  # folders of hyper-parameter searches end so: their trials differ by design
+SEARCH = "_search"  # ending of search folders, whose trials differ by design
 _YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml reads hundreds of files in a second, plain PyYAML in many
 
 
@@ -64,7 +64,7 @@ def find_folders(root: Path | str, skipped: list[str] | None = None) -> list[Pat
 
 
 def read_folder(folder: Path) -> RecordedRun:
-    """The run in one folder. A file that cannot be read is its problem; environment.yaml and meta/ are not worth a run: a note."""
+    """The run in one folder. Its problem: missing flags or metrics, an unreadable file; of environment.yaml and meta/ only a note."""
     folder = Path(folder)
     fold = FOLD.fullmatch(folder.name)
     base = folder.parent if fold else folder
@@ -98,7 +98,10 @@ def _flags(run: RecordedRun, path: Path) -> None:
 
 
 def _changes(folder: Path) -> str:
-    """The flags that were changed on resume, with the epochs after which; more epochs are no change where the rate does not follow them."""
+    """The flags changed on resume, each with the epoch after which it changed.
+
+    Another number of epochs counts only with the cosine schedule, whose learning rates depend on it.
+    """
     if not (folder / CHANGES).is_dir():
         return "no"
     try:
@@ -119,7 +122,7 @@ def _series(run: RecordedRun, path: Path) -> None:
 def read_metrics(path: Path) -> tuple[Series, bool]:
     """The rows of a metrics.csv, and whether a crash cut its last line short. Numbers are read back exactly.
 
-    Raises what `UNREADABLE` holds where it is no epoch,split,metric,value table. (csv: importing pandas costs half a second and 40 MB.)
+    Raises one of `UNREADABLE` unless it is a table epoch,split,metric,value. (Not by pandas, whose import costs half a second and 40 MB.)
     """
     content = path.read_bytes()
     end = content.rfind(b"\n") + 1

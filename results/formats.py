@@ -10,9 +10,9 @@ from pathlib import Path
 
 from utilities.files import replacing
 
-SMALL = "‡"  # behind a number whose difference is smaller than what the seeds there can show
-LONG_TEXT = r"p{.22\linewidth}"  # LaTeX's column of a text that is broken into lines
-NOISY = "†"  # behind the head of a column whose numbers hold clustering noise
+SMALL = "‡"  # after a number: the difference is smaller than its seeds can show
+LONG_TEXT = r"p{.22\linewidth}"  # LaTeX column of wrapped text
+NOISY = "†"  # after a heading: the column's numbers contain clustering noise
 
 
 @dataclass
@@ -20,11 +20,11 @@ class Cell:
     """A number with its deviation, or a text.
 
     `mark`: `best`, `close` (not significantly worse), or empty. `interval`: of the difference to the best, in the number's unit. `is_small`:
-    that difference, or the number where it is one itself, is smaller than what the seeds there can show.
+    that difference, or the number if it is itself a difference, is smaller than its seeds can show.
     """
 
     value: float = math.nan
-    deviation: float | None = None  # None: a number that has none
+    deviation: float | None = None  # None: no deviation
     mark: str = ""
     digits: int = 2
     text: str | None = None
@@ -53,23 +53,23 @@ class Cell:
 
 @dataclass
 class Table:
-    """`rows` are lists of cells under `head`; `remarks` holds, for each row, what stands beside it; `notes` what stands below.
+    """`rows` are lists of cells under `head`; `remarks` holds the footnotes of each row, `notes` the text below the table.
 
-    `parts` names for each row the part of the table in which it stands; rows of one part follow each other.
+    `parts` names the part of the table that each row belongs to; rows of one part are consecutive.
     """
 
-    name: str  # of its files
+    name: str  # stem of its files
     title: str
     head: list[str]
     rows: list[list[Cell]] = field(default_factory=list)
     remarks: list[list[str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    spread: str = "deviation"  # what stands behind a number's ±
+    spread: str = "deviation"  # what the number after ± is
     parts: list[str] = field(default_factory=list)
     noisy: set[str] = field(default_factory=set)  # heads that are marked by `NOISY`
     apart: set[str] = field(default_factory=set)  # heads of columns that only the page and the .csv show
     wide: set[str] = field(default_factory=set)  # heads of columns of long texts, which LaTeX breaks into lines
-    folded: list[int] = field(default_factory=list)  # rows that only the .csv shows at once
+    folded: list[int] = field(default_factory=list)  # rows folded on the page and put in a note of .md and .tex
     folded_title: str = ""
 
     def add(self, cells: list[Cell], remarks: list[str] = (), part: str = "") -> None:
@@ -86,7 +86,7 @@ class Table:
 
     @property
     def printed(self) -> "Table":
-        """What .md and .tex show: without the columns that stand `apart`, and with the folded rows in a note."""
+        """The table as .md and .tex show it: without the `apart` columns, and with the folded rows in a note."""
         columns = [i for i, name in enumerate(self.head) if name not in self.apart]
         there = [i for i in range(len(self.rows)) if i not in self.folded]
         pairs = ", ".join(f"{self.rows[i][0].mean_text} {self.rows[i][1].mean_text}" for i in self.folded)
@@ -101,12 +101,12 @@ class Table:
         )
 
     def blocks(self) -> list[tuple[str, list[int]]]:
-        """(part, its rows), in order."""
+        """(part, indices of its rows), in order."""
         return [(part, list(rows)) for part, rows in itertools.groupby(range(len(self.rows)), lambda row: self.parts[row])]
 
 
 def file_name(name: str) -> str:
-    """A name without what a path or an address cannot hold: the data set is a part of it, and is named by users."""
+    """A name made safe for paths and URLs: it contains the name of the data set, which users choose."""
     return re.sub(r"[^\w.$-]+", "-", name)
 
 
@@ -114,7 +114,7 @@ def to_markdown(table: Table, intervals: bool = True) -> str:
     """As GitHub's Markdown: best bold, not significantly worse underlined, remarks as lettered notes below.
 
     Args:
-        intervals: print those of the differences to the best, too.
+        intervals: also print the intervals of the differences to the best.
     """
     table = table.printed
     letters = lettered(table)
@@ -148,9 +148,9 @@ def _markdown_cell(cell: Cell, intervals: bool) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """One column a number: mean, deviation (or what stands behind ±), mark and interval apart; part, remarks and notes come last."""
+    """One value per column: mean, deviation (or what follows ±), mark and interval are separate; part, remarks and notes come last."""
     made = []  # (head, cell of each row as text)
-    for i in sorted(range(len(table.head)), key=lambda i: table.head[i] in table.apart):  # what .md and .tex have, too, comes first
+    for i in sorted(range(len(table.head)), key=lambda i: table.head[i] in table.apart):  # columns that .md and .tex also have come first
         name, cells = table.head[i], [row[i] for row in table.rows]
         made.append((name, ["" if cell.mean_text == "-" else cell.mean_text for cell in cells]))
         if any(cell.deviation is not None for cell in cells):
@@ -197,7 +197,7 @@ def tex_escaped(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    r"""A line after `\\` or a rule, which would take a bracket or a star at its beginning for their own."""
+    r"""A line after `\\` or a rule; `{}` keeps LaTeX from reading a bracket or star at its beginning as their argument."""
     return "{}" * text.lstrip().startswith(("[", "*")) + text
 
 
@@ -219,7 +219,7 @@ def to_tex(table: Table) -> str:
                 shown[0] += f"$^{{{','.join(letters[r] for r in table.remarks[row])}}}$"
             lines.append(_line(" & ".join(shown)) + r" \\")
             intervals = [cell.interval_text for cell in table.rows[row]]
-            if any(intervals):  # a line of their own: beside the numbers no page would be wide enough
+            if any(intervals):  # on a separate line: beside the numbers they would not fit the page
                 lines.append(" & ".join(rf"{{\scriptsize ${text}$}}" if text else "" for text in intervals) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}", r"\par\smallskip\footnotesize\raggedright"]
     lines += [_line(tex_escaped(note)) + r" \\" for note in table.notes] + footnotes

@@ -19,7 +19,7 @@ UNTRAINED = {-1: "untrained backbone", 0: "untrained network"}  # epochs of --ch
 class Group:
     """Runs of one configuration on one data set.
 
-    `seeds` holds what counts: seed -> its runs, one a fold. `left_out` holds (run, reason). `refused` says why nothing is averaged.
+    `seeds` holds the runs that count: seed -> one run per fold. `left_out` holds (run, reason). `refused` says why nothing is averaged.
     """
 
     dataset: str
@@ -29,8 +29,8 @@ class Group:
     left_out: list[tuple[RecordedRun, str]] = field(default_factory=list)
     refused: str | None = None
     settings: dict[str, str] = field(default_factory=dict)
-    differs: list[str] = field(default_factory=list)  # from the settings most groups share
-    about_meta: list[str] = field(default_factory=list)  # what is amiss with the results over folds
+    differs: list[str] = field(default_factory=list)  # settings unlike those that most groups share
+    about_meta: list[str] = field(default_factory=list)  # problems of the results over folds
     method: str = ""  # as published, for shared tables and plots
     miner: str | None = None  # `-` where the loss mines nothing, whatever --batch_mining says; None: as --batch_mining says
     _known: dict = field(default_factory=dict, repr=False)  # values by column and rule: tables and figures ask for them many times
@@ -42,7 +42,7 @@ class Group:
 
     @property
     def flags(self) -> dict:
-        """The flags of its first run, of those that count where one does."""
+        """The flags of its first run that counts, or of its first run if none does."""
         return (self.counted or self.runs)[0].flags
 
     @property
@@ -57,12 +57,12 @@ class Group:
 
     @property
     def folds(self) -> list[int]:
-        """The folds that each seed is averaged over; empty where the runs are no cross-validations."""
+        """The folds that each seed is averaged over; empty unless the runs are cross-validations."""
         return sorted({run.fold for run in self.counted if run.fold is not None}) if self.n_folds > 1 else []
 
     @property
     def n_folds(self) -> int:
-        """How many folds the split scheme makes; 0 where the runs are no cross-validations."""
+        """How many folds the split scheme makes; 0 unless the runs are cross-validations."""
         there = [run for run in self.counted or self.runs if run.fold is not None]
         if not there:
             return 0
@@ -76,20 +76,20 @@ class Group:
 
     @property
     def seeds_text(self) -> str:
-        """How many seeds count, of how many there are; of cross-validations also over how many folds each."""
+        """How many seeds count, out of how many were run; for cross-validations also the number of folds."""
         count = f"{len(self.seeds)}" + (f" of {self.n_run}" if len(self.seeds) < self.n_run else "")
         return count + (f" x {_folds_text(len(self.folds))}" if self.folds else "")
 
     @property
     def remarks(self) -> list[str]:
-        """What stands beside the group in a table: that folds were averaged, why it is not averaged, what was left out, what differs."""
+        """Footnotes of the group in a table: that folds were averaged, why it is not averaged, what was left out, what differs."""
         mean = f"the mean of {_folds_text(len(self.folds))}, separated"
         folded = f"{mean}; intervals, concatenated embeddings: {self.dataset}_cross_validation"
         return [f"cross-validation: a seed's number is {folded}"] * bool(self.folds) + self.own_remarks
 
     @property
     def own_remarks(self) -> list[str]:
-        """The same without the words on folds, for the table of cross-validations."""
+        """The remarks without the one on averaged folds, for the table of cross-validations."""
         apart = [f"unlike the others: {'; '.join(self.differs)}"] * bool(self.differs)
         if self.refused:
             return [f"not averaged: {self.refused}", *apart]
@@ -98,14 +98,14 @@ class Group:
         return [f"left out: {run.name} ({reason})" for run, reason in self.left_out] + missing + apart
 
     def joined(self, column: Column) -> np.ndarray:
-        """One printed number a seed, of the concatenated embeddings of its folds; NaN where it was not measured at the selected epochs."""
+        """One printed number per seed, for the concatenated embeddings of its folds; NaN where not measured at the selected epochs."""
         over = [runs[0].meta.get(CONCATENATED) for runs in self.seeds.values()]
         used = [content and not _is_stale(runs, content) for runs, content in zip(self.seeds.values(), over, strict=True)]
         key = (column.split, column.metric)
         return np.array([o.means.get(key, np.nan) * column.scale if use else np.nan for o, use in zip(over, used, strict=True)])
 
     def values(self, column: Column, how: str) -> np.ndarray:
-        """One printed number a seed, the mean over its folds; NaN where a run has none."""
+        """One printed number per seed, the mean over its folds; NaN where a run has none."""
         if (column, how) not in self._known:
             recorded = [[columns.value(run, column, how) * column.scale for run in runs] for runs in self.seeds.values()]
             self._known[column, how] = np.array([np.mean(values) for values in recorded])
@@ -118,7 +118,7 @@ class Group:
         return self._known[column, how, ddof]
 
     def fewer(self, estimates: list[tuple[str, inference.Estimate]]) -> list[str]:
-        """Which of a row's numbers, (title, estimate), are means of fewer seeds than count, in words."""
+        """Remarks that name which of a row's numbers, (title, estimate), are means of fewer seeds than the group counts."""
         titles = {}
         for title, estimate in estimates:
             if 0 < estimate.count < len(self.seeds):
@@ -126,7 +126,7 @@ class Group:
         return [f"{', '.join(names)}: mean of {count} of {len(self.seeds)} seeds" for count, names in titles.items()]
 
     def epochs(self, how: str, ddof: int = 1) -> inference.Estimate:
-        """Mean and deviation over the seeds of the selected epoch, itself the mean over the folds."""
+        """Mean and deviation over the seeds of the selected epoch; each seed's is the mean over its folds."""
         return inference.estimate([np.mean([columns.epoch(run, how) for run in runs]) for runs in self.seeds.values()], ddof)
 
 
@@ -135,7 +135,7 @@ def _folds_text(count: int) -> str:
 
 
 def _is_stale(runs: list[RecordedRun], joined: OverFolds) -> bool:
-    """Whether results over folds are of other folds or epochs than those that count."""
+    """Whether the results over folds come from other folds or epochs than the runs that count."""
     return [(run.fold, columns.epoch(run, SELECTED)) for run in runs] != list(zip(joined.folds, joined.epochs, strict=False))
 
 
@@ -237,8 +237,8 @@ def usual_order(names) -> list[str]:
 def pools(found: list[Group], how: str) -> dict[str, list[Group]]:
     """Title -> the groups of one data set that may be ranked with each other, the largest part first.
 
-    Apart are groups selected on validation and on test (where `how` is `selected`), and groups with different image counts; unrecorded
-    counts are taken to be the most frequent ones. Groups without a run that counts are in the first part.
+    Kept apart are groups selected on validation from those selected on test (where `how` is `selected`), and groups with different image
+    counts; an unrecorded count is taken to be the most frequent one. Groups without a run that counts are in the first part.
     """
     counted = [group for group in found if group.counted]
     images = Counter(group.settings["images"] for group in counted if "images" in group.settings)
@@ -258,14 +258,17 @@ def pools(found: list[Group], how: str) -> dict[str, list[Group]]:
 
 @dataclass
 class Untrained:
-    """The networks of some groups before training: their mean over seeds, at one epoch of `UNTRAINED`."""
+    """The networks of some groups before training, at one epoch of `UNTRAINED`."""
 
     title: str
     epoch: int
     runs: list[RecordedRun]
 
     def estimate(self, column: Column, ddof: int = 1) -> inference.Estimate:
-        """Mean and deviation over the seeds; of a seed that several groups have, the mean over its runs. Nothing was selected: no other rule has any."""
+        """Mean and deviation over the seeds; a seed that several groups share counts once, with the mean over its runs.
+
+        Empty for a column with a selection rule of its own: before training there is no epoch to select.
+        """
         seeds = {}
         for run in self.runs if column.how is None else ():
             at = np.flatnonzero(run.series.epochs == self.epoch)
@@ -276,7 +279,7 @@ class Untrained:
 
 
 def untrained(found: list[Group]) -> list[Untrained]:
-    """What --check_untrained_accuracy measured in the runs that count, one entry an epoch and, where there are several, network."""
+    """Measurements of --check_untrained_accuracy in the runs that count, one entry per epoch and network."""
     members = {}
     for run in (run for group in found for run in group.counted):
         for epoch in UNTRAINED:
@@ -301,13 +304,13 @@ def twins(groups: list[Group]) -> list[tuple[Group, Group]]:
     for alike, regularised in of_miner["rho_distance"].items():
         plain = of_miner["distance"].get(alike, [])
         for group in regularised if plain else []:
-            named = [other for other in plain if other.label == group.label.removeprefix("R-")]  # of several alike that of the same name
+            named = [other for other in plain if other.label == group.label.removeprefix("R-")]  # of several, that of the same name
             pairs.append(((named or plain)[0], group))
     return pairs
 
 
 def units(found: list[Group]) -> list[int]:
-    """A number a group, the same for twins: a method with and without rho_distance is no two independent observations."""
+    """One number per group, the same for twins: a method with and without rho_distance is not two independent observations."""
     numbers = list(range(len(found)))
     for plain, regularised in twins(found):
         numbers[found.index(regularised)] = numbers[found.index(plain)]
@@ -315,6 +318,6 @@ def units(found: list[Group]) -> list[int]:
 
 
 def label_alike(groups: list[Group]) -> dict[tuple[str, str], str]:
-    """(data set, group) -> label for shared tables; a label that two groups of a data set would share gives way to their names."""
+    """(data set, group) -> label for shared tables; groups of one data set whose labels would coincide are shown by their names."""
     times = Counter((group.dataset, group.label) for group in groups)
     return {(g.dataset, g.name): g.label if times[g.dataset, g.label] == 1 else g.name for g in groups}

@@ -1,4 +1,4 @@
-"""A table as a sortable table of the page."""
+"""A table as a sortable HTML table."""
 
 import html
 import math
@@ -6,15 +6,15 @@ import math
 from results.formats import NOISY, SMALL, Cell, Table, file_name, lettered
 
 SETTINGS_NOTE, MARKED_NOTE = "Settings (", "Marked: "  # beginnings of notes that the page folds
-SHORT = 14  # characters of a cell that are never broken
-LONG = 200  # characters of a remark that the page shows unasked
+SHORT = 14  # a text cell of at most so many characters is not wrapped
+LONG = 200  # characters of a remark that are shown before it is unfolded
 
 
 def to_html(table: Table, address) -> str:
     """The table with its remarks and notes. Numbers carry their full value to sort by; each part is sorted by itself.
 
     Args:
-        address: a run's place -> its address seen from the page.
+        address: a run's location -> its address relative to the page.
     """
     letters = lettered(table)
     name = html.escape(file_name(table.name))
@@ -61,7 +61,7 @@ def _notes(table: Table) -> str:
 
 
 def _remark(letter: str, remark: str) -> str:
-    """A remark below its table; a long one is folded behind its beginning."""
+    """A remark below its table; of a long one only the beginning is shown until it is unfolded."""
     text = html.escape(remark)
     if len(remark) <= LONG:
         return f"<li><sup>{letter}</sup> {text}</li>"
@@ -70,7 +70,7 @@ def _remark(letter: str, remark: str) -> str:
 
 
 def _cell(cell: Cell, address, is_apart: bool) -> str:
-    """A cell of the body but the first; numbers carry their value to sort by."""
+    """Any cell of a body row but the first; numbers carry their value to sort by."""
     key = f' data-value="{float(cell.value)!r}"' if cell.text is None and math.isfinite(cell.value) else ""
     words = "" if cell.text is None else "text short" if len(cell.text) <= SHORT else "text"
     return f"<td{key}{_kind(words, 'apart' * is_apart)}>{_shown(cell, address, False)}</td>"
@@ -81,7 +81,7 @@ def _kind(*classes: str) -> str:
 
 
 def _shown(cell: Cell, address, breaks: bool) -> str:
-    """What a cell shows; `breaks`: a name that may be cut at its underscores on a narrow screen."""
+    """The content of a cell; `breaks`: a long name may wrap after its underscores on a narrow screen."""
     text = html.escape(cell.mean_text)
     text = text.replace("_", "_<wbr>") if breaks else text
     if cell.link:

@@ -1,4 +1,4 @@
-"""Numbers from numbers: means and deviations, which groups are as good as the best and how far from it, correlations, z-scores."""
+"""Statistics: means and deviations, which groups are as good as the best and how far from it, correlations, z-scores."""
 
 import bisect
 import math
@@ -9,9 +9,9 @@ import numpy as np
 from utilities.intervals import t_power, t_quantile, t_shift, two_sided
 
 ALPHA = 0.05
-SEEDS_TO_UNDERLINE = 5  # with fewer, what is three deviations worse is mostly not significantly worse
+SEEDS_TO_UNDERLINE = 5  # with fewer, a mean three deviations worse is mostly not significantly worse
 GROUPS_TO_CORRELATE = 5  # with fewer, chance alone gives coefficients near 1
-POWER = 0.8  # chance that a difference is shown, from which on it counts as one that the seeds can show
+POWER = 0.8  # power from which a difference counts as one that the seeds can show
 MOST_SEEDS = 10**6
 
 
@@ -69,9 +69,9 @@ def power(true: float, first: Estimate, second: Estimate) -> float:
 
 
 def seeds_needed(true: float, deviation: float) -> int | None:
-    """The least number of seeds a group with which a true difference of two groups of that deviation is shown with a power of `POWER`.
+    """The least number of seeds per group that shows a true difference of two groups of that deviation with a power of `POWER`.
 
-    None where the deviation is not known, or more than `MOST_SEEDS` were needed.
+    None where the deviation is not known, or more than `MOST_SEEDS` would be needed.
     """
 
     def is_enough(count: int) -> bool:
@@ -92,7 +92,7 @@ def least_shown(first: Estimate, second: Estimate) -> float:
 
 
 def pooled(estimates: list[Estimate]) -> Estimate:
-    """The deviation that groups have in common, weighted by their degrees of freedom; its count is that of a group with as many."""
+    """The pooled deviation of groups, weighted by their degrees of freedom; `count` is the sum of these plus 1, `mean` is NaN."""
     known = [e for e in estimates if e.count > 1 and math.isfinite(e.deviation)]
     freedom = sum(e.count - 1 for e in known)
     deviation = math.sqrt(sum((e.count - 1) * e.deviation**2 for e in known) / freedom) if freedom else math.nan
@@ -100,7 +100,7 @@ def pooled(estimates: list[Estimate]) -> Estimate:
 
 
 def holm(p_values) -> np.ndarray:
-    """Holm's step-down adjustment; NaN entries are no tests and stay NaN."""
+    """Holm's step-down adjustment; NaN entries are not tested and stay NaN."""
     p_values = np.asarray(p_values, dtype=np.float64)
     adjusted = np.full(p_values.shape, np.nan)
     tested = np.flatnonzero(~np.isnan(p_values))
@@ -122,8 +122,8 @@ def sign_test(differences) -> tuple[int, int, float]:
 class Place(NamedTuple):
     """A group in a ranking.
 
-    `mark`: `best`, `close` (underlined) or empty. `interval`: 95 %, of its difference to the best, None where none. `is_small`: the seeds
-    there show a true difference of that size with less than `POWER`.
+    `mark`: `best`, `close` (underlined) or empty. `interval`: 95 %, of its difference to the best, or None. `is_small`: its seeds and
+    those of the best show a true difference of that size with less than `POWER`.
     """
 
     mark: str = ""
@@ -151,7 +151,7 @@ def ranked(estimates: list[Estimate], higher: bool | None, alpha: float = ALPHA)
 
 
 def is_small(first: Estimate, second: Estimate) -> bool:
-    """Whether a true difference of the size of that of two means is one that their seeds show with less than `POWER`."""
+    """Whether the seeds of two means would show a true difference of the size found with less than `POWER`."""
     return power(first.mean - second.mean, first, second) < POWER
 
 
@@ -193,7 +193,7 @@ def correlation(x, y, units=None) -> Correlation:
 
     Args:
         x, y: `(n,)` numbers of the groups.
-        units: `(n,)` whole numbers; groups of the same one are no independent observations and count as one, with their mean.
+        units: `(n,)` whole numbers; groups with the same number are not independent and count as one, with their mean.
     """
     x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     both = np.isfinite(x) & np.isfinite(y)

@@ -1,7 +1,7 @@
-"""The ledger: the conditions under which a number was made, of runs and of published figures, and which numbers share them.
+"""The ledger: the conditions of runs and of published figures, and which numbers share them.
 
-The published figures are docs/published/ledger.csv, each with its source. What a source does not state is `not stated` there, and counts
-as differing: nobody can know that it is the same.
+docs/published/ledger.csv holds the published figures, each with its source. A condition that the source does not give is `not stated`
+and counts as differing: nobody can know that it is the same.
 """
 
 import csv
@@ -24,17 +24,17 @@ CONDITIONS = {  # column of the ledger -> its title
     "crop": "crop", "test_resize": "test resize", "batch": "batch", "sampler": "sampler", "epochs": "epochs", "selection": "epoch selected on",
     "seeds": "seeds",
 }  # fmt: skip
-TEST, BY_CLASSES, BY_SAMPLES = "test", "validation by classes", "validation by samples"  # what selected an epoch
+TEST, BY_CLASSES, BY_SAMPLES = "test", "validation by classes", "validation by samples"  # data that selected the epoch
 LAST, UNTRAINED = "last", "nothing, untrained"
-OF_SAMPLES = ("closed_set", "index")  # split schemes whose validation has the classes of training
+OF_SAMPLES = ("closed_set", "index")  # split schemes whose validation images are of training classes
 CROP, RESIZE = (re.compile(rf"{name}\(size=[\[(]?(\d+)(?:, (\d+))?") for name in ("CenterCrop", "Resize"))
 
 
 class Program(NamedTuple):
-    """What the program knows of networks and data, as the caller hands it in; the tables import no plug-ins.
+    """Functions on networks and data that the caller passes in, because the tables import no plug-ins.
 
-    `weights`: --arch -> the name of the weights that it loads by itself, None where it has none. `backbone`: --arch -> it without its
-    traits. `sizes`: flags -> crop and resize of test images, None where they are not known.
+    `weights`: --arch -> name of the pretrained weights that it loads by default, None where it has none. `backbone`: --arch -> --arch
+    without its traits, such as `_frozen`. `sizes`: flags -> crop and resize of test images, None where unknown.
     """
 
     weights: Callable[[str], str | None]
@@ -48,7 +48,7 @@ class Figure:
 
     Args:
         conditions: as `CONDITIONS` names them, texts.
-        group: of the run in our scripts that repeats it; empty where there is none.
+        group: group of the run in our scripts that reproduces it; empty where there is none.
         text: the value with as many digits as its source gives.
     """
 
@@ -69,7 +69,7 @@ class Figure:
 
     @property
     def seeds(self) -> int:
-        """How many seeds its mean is of; 1 where its source does not say."""
+        """The number of seeds behind its mean; 1 where the source does not give it."""
         stated = self.condition("seeds")
         return int(stated) if stated.isdigit() else 1
 
@@ -95,7 +95,7 @@ def _figure(row: dict) -> Figure:
 
 
 def of_group(group: Group, program: Program, defaults: dict | None = None) -> dict[str, str]:
-    """The conditions of a group's runs, texts as in the ledger; where its runs differ (in weights, for one) all of them.
+    """The conditions of a group's runs, worded as in the ledger; where its runs differ (in weights, say), all values.
 
     Args:
         defaults: flag -> default of main.py, for flags that the runs were recorded without.
@@ -115,7 +115,7 @@ def of_run(run: RecordedRun, program: Program, defaults: dict | None = None) -> 
         "pretraining": _pretraining(run, flags, program),
         "backbone": program.backbone(str(flags.get("arch", UNKNOWN)))
         .rpartition(":")[2]
-        .partition(".")[0],  # a tag behind a dot names the weights
+        .partition(".")[0],  # a tag after the dot names the weights
         "dimensions": settings.shown(flags.get("embed_dim", UNKNOWN) or run.environment.get("dimensions", UNKNOWN)),
         "crop": crop,
         "test_resize": resize,
@@ -130,7 +130,7 @@ def _split(flags: dict, defaults: dict) -> str:
     """The scheme (`half`: the field's own split) and every flag of the data that is not at its default, boxes aside."""
     unread = roles.without_effect(flags) | {"dataset", "dataset_name", "split_scheme", "use_tv_split"}
     names = sorted(name for name in roles.of_data(flags) if name not in unread and not name.endswith("_boxes"))
-    always = {"tv_split_perc"}  # how much is cut for validation, where any is
+    always = {"tv_split_perc"}  # the share of validation is always named where there is one
     told = [
         f"{name} {settings.shown(flags[name])}" for name in names
         if name in always or settings.shown(flags[name]) not in (*settings.UNSET, settings.shown(defaults.get(name)))
@@ -139,14 +139,14 @@ def _split(flags: dict, defaults: dict) -> str:
 
 
 def _boxes(flags: dict) -> str:
-    """Whether images are cut by bounding boxes; what a file of --dataset csv says of that is not known here."""
+    """Whether images are cropped to bounding boxes; unknown for --dataset csv, whose file may have boxes."""
     if any(value for name, value in flags.items() if name.endswith("_boxes")):
         return "yes"
     return UNKNOWN if flags.get("dataset") == "csv" else "no"
 
 
 def _pretraining(run: RecordedRun, flags: dict, program: Program) -> str:
-    """The weights' name as the run recorded it, else as its flags decide it: without either of the two flags it is the published one."""
+    """The name of the weights as recorded, else from the flags: without --not_pretrained and --weights they are the published ones."""
     if recorded := run.environment.get("weights"):
         return recorded
     if flags.get("not_pretrained"):
@@ -157,7 +157,7 @@ def _pretraining(run: RecordedRun, flags: dict, program: Program) -> str:
 
 
 def _sizes(run: RecordedRun, flags: dict, program: Program) -> tuple[str, str]:
-    """Crop and resize of the test images: as recorded, else as the flags decide them for networks that take 224 pixels."""
+    """Crop and resize of the test images: as recorded, else from the flags for networks with an input of 224 pixels."""
     if recorded := run.environment.get("transforms, testing"):
         found = [pattern.search(recorded) for pattern in (CROP, RESIZE)]
         return tuple(_size(match) if match else "none" for match in found)
@@ -186,7 +186,7 @@ def _selection(run: RecordedRun, flags: dict) -> str:
 
 
 def differences(ours: dict[str, str], figure: Figure) -> list[str]:
-    """The conditions in which a group and a figure are not known to be alike, in words; empty where they may stand beside each other."""
+    """The conditions in which a group and a figure differ or may differ, in words; empty where they may be compared."""
     theirs = dict(figure.conditions)
     if theirs["selection"] == LAST:
         theirs["selection"] = ours["selection"]  # every run has a last epoch
@@ -197,7 +197,7 @@ def differences(ours: dict[str, str], figure: Figure) -> list[str]:
 
 @dataclass
 class Refused:
-    """Published figures of one source, metric and conditions that some groups must not stand beside, and what differs."""
+    """Published figures of one source, metric and set of conditions that must not be compared with some groups, and what differs."""
 
     groups: list[Group]
     figures: list[Figure]
@@ -206,7 +206,7 @@ class Refused:
 
 @dataclass
 class Comparison:
-    """The groups of a data set and the published figures that may stand beside them, and those that may not."""
+    """The groups of a data set with the published figures they may be compared with, and the figures they may not."""
 
     beside: list[tuple[Group, Figure]]
     refused: list[Refused]
@@ -216,8 +216,8 @@ def compare(found: list[Group], program: Program, defaults: dict, own=None) -> C
     """The groups of one data set beside the ledger's figures in the metrics that they recorded.
 
     Args:
-        own: (group, figure) -> whether the figure is of the group's own method; a group that shares the conditions of such figures stands
-            beside those alone, any other one beside all that share its conditions.
+        own: (group, figure) -> whether the figure is of the group's own method. A group that shares the conditions of such figures is
+            compared with these alone, any other group with all figures that share its conditions.
     """
     recorded = columns.recorded([run for group in found for run in group.runs])
     there = [f for f in figures() if f.dataset == found[0].dataset and (f.column.split, f.column.metric) in recorded]

@@ -1,4 +1,4 @@
-"""Runs of W&B projects -> `RecordedRun`, those that the ICML 2020 pipeline logged included."""
+"""Runs of W&B projects -> `RecordedRun`, including those logged by the ICML 2020 pipeline."""
 
 import math
 import re
@@ -13,7 +13,7 @@ from utilities.errors import UserError
 PLAIN_KEY = re.compile(r"(train|val|test)/(.+)$")  # `test/e_recall@1`, unless --online_names icml
 KEY = re.compile(r"(Train|Val|Test): (?:(.+): )?(.+)$")  # `Test: discriminative_e_recall: e_recall@1`
 SPLITS = {title: split for split, title in SPLIT_TITLES.items()}
-TRAINING_GROUPS = ("criterion", "miner", "rate")  # logged online without the group before the slash
+TRAINING_GROUPS = ("criterion", "miner", "rate")  # `criterion/loss` is logged as `Train: criterion: loss`
 
 
 def wandb_api():
@@ -29,7 +29,7 @@ def wandb_api():
 
 
 def read_project(path: str, api) -> list[RecordedRun]:
-    """The runs of the W&B project `entity/project`, which `api` gives: `wandb.Api()`, or what has its `runs(path)`.
+    """The runs of the W&B project `entity/project`. `api`: `wandb.Api()`, or any object with its `runs(path)`.
 
     Raises UserError where the project cannot be read.
     """
@@ -53,7 +53,7 @@ def _read(online, path: str) -> RecordedRun:
     given = {"group": getattr(online, "group", None), **{k: v for k, v in config.items() if v is not None}}
     group, seed = identity(given, base if fold else name)
     where = getattr(online, "url", None) or f"https://wandb.ai/{path}/runs/{getattr(online, 'id', name)}"
-    flags = {CHANGED: "no", **config}  # W&B keeps the last flags alone: what was changed before is not known there
+    flags = {CHANGED: "no", **config}  # W&B keeps only the last flags, so earlier changes are unknown
     run = RecordedRun(name, where, dataset_of(config) or "unknown", group, seed, int(fold[1]) if fold else None, flags, problem=problem)
     if isinstance(recorded, dict):
         run.environment = environment(recorded)
@@ -75,7 +75,7 @@ def _series(history: list[dict], config: dict, notes: list[str]) -> Series:
     evaltypes = words(config.get("evaltypes") or [])
     rows = [(_epoch(row, number), key, value) for number, row in enumerate(history) for key, value in row.items() if _is_number(value)]
     names = {key: _metric(key, evaltypes) for key in {key for _, key, _ in rows}}
-    # Where there are plain names, each value is there again under its older one.
+    # A run with plain names may log each value under its older name as well: the plain one counts.
     plain = {(epoch, names[key][0]) for epoch, key, _ in rows if PLAIN_KEY.fullmatch(key)}
     rows = [
         (epoch, *names[key], value)

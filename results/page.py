@@ -16,7 +16,7 @@ from results.html_tables import to_html
 from runs.plots import SPLIT_COLOURS
 from utilities.files import replacing
 
-WIDTH, HEIGHT, LEFT, BOTTOM = 300, 170, 34, 18  # of a curve's drawing, in its own units
+WIDTH, HEIGHT, LEFT, BOTTOM = 300, 170, 34, 18  # of the drawing of learning curves, in SVG units
 
 STYLE, SCRIPT = (Path(__file__).with_suffix(ending).read_text(encoding="utf-8") for ending in (".css", ".js"))
 
@@ -30,8 +30,8 @@ def write(
     Args:
         tables: part of the page -> its tables. Parts named after data sets also hold their figures and curves.
         figures: part -> (file name without ending, caption); the PNG lies beside the page and goes into it.
-        curves: data set -> the metric whose course over the epochs is drawn for every group; none of a data set without numbers.
-        notes: what a reader has to know first: skipped folders, groups that are not averaged.
+        curves: data set -> the metric of its learning curves; a data set without numbers is absent.
+        notes: warnings at the top of the page: skipped folders, groups that are not averaged.
     """
     parts = [part for part in tables if tables[part]]
     runs = [run for group in found for run in group.runs]
@@ -41,7 +41,7 @@ def write(
     body = []
 
     def address(where: str) -> str:
-        """A run's place, seen from the page: a relative path, or its address at W&B."""
+        """A run's location relative to the page, or its address at W&B."""
         return where if "://" in where else Path(os.path.relpath(where, path.parent)).as_posix()
 
     for part in parts:
@@ -84,7 +84,7 @@ def _run_list(found: list[Group], address) -> str:
 
 
 def _curves(found: list[Group], curve: Column) -> str:
-    """One small drawing a group, all on the same scale: a line a run and split, a dot at the selected epoch."""
+    """One small plot per group, all on the same scale: one line per run and split, a dot at the selected epoch."""
     series = [run.series for group in found for run in group.runs]
     splits = [split for split in SPLIT_COLOURS if any((split, curve.metric) in one.keys for one in series)]
     everything = np.concatenate([[], *(one.of(split, curve.metric) for one in series for split in splits)])

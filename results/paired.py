@@ -25,13 +25,13 @@ PLAIN = {
     "label_hierarchy_level": 0,
     "eval_space": "euclidean",
     "rerank": None,
-}  # what embeddings of test alone suffice for
+}  # settings under which the test embeddings alone give the query results
 ROLES = ("is_query", "is_gallery", "sequence")  # as `--dump_embeddings` writes them
 DIGITS = 2
 
 
 class Queries(NamedTuple):
-    """What the queries of one run found: class and file of each `(N,)` (`files` None where unknown), its values by name, how it was measured."""
+    """Query results of one run: class and file of each query `(N,)` (`files` None if unknown), values by name, measurement's flags."""
 
     classes: np.ndarray
     files: np.ndarray | None
@@ -39,13 +39,13 @@ class Queries(NamedTuple):
     flags: dict
 
     def same(self, other: "Queries") -> bool:
-        """Whether the queries are the same images, wherever they lie."""
+        """Whether the queries are the same images, in whatever folder."""
         files = self.files is None or other.files is None or np.array_equal(self.files, other.files)
         return files and np.array_equal(self.classes, other.classes)
 
 
 class Method(NamedTuple):
-    """The runs of a group that have such files: `outcomes` by name of value; one of the runs' queries; how it was measured."""
+    """A group's runs that have query results: `outcomes` by name of value, and the queries of one of the runs."""
 
     group: Group
     outcomes: dict[str, bootstrap.Outcomes]
@@ -53,9 +53,9 @@ class Method(NamedTuple):
 
 
 def add(parts: dict[str, list[Table]], of: dict[str, list[Group]], asked: list[list[str]]) -> list[str]:
-    """Append to each data set's tables that of the pairs `asked` (names of groups), or of each group beside the best. Returns notes.
+    """Append to each data set's tables one of the pairs `asked` (names of groups), else of each group and the best one. Returns notes.
 
-    Raises UserError where a pair that is asked for is not there, or cannot be compared.
+    Raises UserError where a requested pair is missing or cannot be compared.
     """
     notes, left = [], {tuple(pair) for pair in asked}
     for dataset, found in of.items():
@@ -87,7 +87,7 @@ def _asked(methods: dict[str, Method], name: str, why: list[str]) -> Method:
 
 
 def _beside_best(found: list[Group], methods: dict[str, Method]) -> list[tuple[Method, Method]]:
-    """Each group beside the one with the highest R@1 among those that it may be ranked with; one of several seeds, where there is any."""
+    """Each group paired with that of the highest R@1 among those it may be ranked with; groups of several seeds go before those of one."""
     pairs = []
     for members in groups.pools(found, SELECTED).values():
         there = sorted((methods[g.name] for g in members if g.name in methods), key=_rank)
@@ -101,7 +101,7 @@ def _rank(method: Method) -> tuple:
 
 
 def _methods(found: list[Group]) -> tuple[dict[str, Method], list[str]]:
-    """Group -> what its runs' queries found, where they have files of it; and in words why some have none that counts."""
+    """Group -> the query results of its runs, where these have files of them; and notes on seeds that cannot be compared."""
     methods, notes = {}, []
     for group in found:
         seeds = []
@@ -120,7 +120,7 @@ def _methods(found: list[Group]) -> tuple[dict[str, Method], list[str]]:
 
 
 def _method(group: Group, seeds: list[list[Queries]]) -> Method:
-    """The outcomes of a group, of a seed the mean over its folds."""
+    """The outcomes of a group; a seed's values are the means over its folds."""
     first = seeds[0][0]
     classes = np.unique(first.classes, return_inverse=True)[1].reshape(-1)
     values = {name: [np.mean([fold.values[name] for fold in folds], axis=0) for folds in seeds] for name in MEASURED}
@@ -128,7 +128,10 @@ def _method(group: Group, seeds: list[list[Queries]]) -> Method:
 
 
 def _read(run: RecordedRun) -> Queries | None:
-    """What a run's queries found on test; None where it has no such file. Raises ValueError where it is of another epoch, or of no use."""
+    """The query results of a run on test; None where it has no file of them.
+
+    Raises ValueError where the file is of another epoch than the selected one, or has embeddings that do not suffice.
+    """
     evaltypes = run.flags.get("evaltypes") or ["discriminative"]
     ending = f"_{SPLIT}.npz" if len(evaltypes) == 1 else f"_{SPLIT}_{evaltypes[0]}.npz"
     path = next((p for kind in (WRITTEN, EMBEDDED) if "://" not in run.where and (p := Path(run.where) / (kind + ending)).exists()), None)
@@ -156,7 +159,10 @@ def _read(run: RecordedRun) -> Queries | None:
 
 
 def table(dataset: str, pairs: list[tuple[Method, Method]], must: bool = False, draws: int = bootstrap.DRAWS) -> Table:
-    """Differences of pairs of methods with the paired interval and Welch's. `must`: a pair of other queries raises UserError."""
+    """Differences of pairs of methods with the paired interval and Welch's. `must`: the user asked for these pairs.
+
+    Raises UserError for a pair whose queries differ.
+    """
     ends = [f"{title} paired {end}" for title in MEASURED.values() for end in ("low", "high")]
     heads = [head for title in MEASURED.values() for head in (f"{title} difference [%]", f"{title} paired 95 %", f"{title} Welch 95 %")]
     made = Table(
@@ -190,12 +196,12 @@ def table(dataset: str, pairs: list[tuple[Method, Method]], must: bool = False, 
 
 
 def _drawn(methods: list[Method], draws: int) -> dict[tuple[str, str], np.ndarray]:
-    """(group, value) -> `bootstrap.drawn_means`; all of one set of queries share the draws."""
+    """(group, value) -> `bootstrap.drawn_means`; methods with the same queries share the draws."""
     drawn, left = {}, list({method.group.name: method for method in methods}.values())
     while left:
         alike = [method for method in left if method.queries.same(left[0].queries)]
         left = [method for method in left if not any(method is one for one in alike)]
-        for name in MEASURED:  # the same seed and, but for classes of one image, the same classes: values share their draws, too
+        for name in MEASURED:  # values share the draws, too: same random seed, same classes except those of one image
             found = bootstrap.drawn_means([method.outcomes[name] for method in alike], draws)
             drawn |= {(method.group.name, name): means for method, means in zip(alike, found, strict=True)}
     return drawn
@@ -206,7 +212,7 @@ def _bounds(interval: tuple[float, float] | None) -> str:
 
 
 def _remarks(first: Method, second: Method) -> list[str]:
-    """What a reader must know of a pair."""
+    """Remarks on a pair: a method has one seed only, or the two were measured with different flags."""
     alone = [method.group.name for method in (first, second) if len(method.outcomes["hit"].sums) < 2]
     ours, theirs = (roles.measured(method.queries.flags) for method in (first, second))
     differing = [f"--{flag} {ours[flag]} and {theirs[flag]}" for flag in sorted(set(ours) & set(theirs)) if ours[flag] != theirs[flag]]

@@ -1,4 +1,4 @@
-"""Figures, each as PDF and PNG: the paper's, relations of metrics, their correlation matrix, recall against rho; ranked groups; both selections; progressions."""
+"""Figures, each as PDF and PNG: relations and correlations of metrics, recall against rho, ranked groups, both selections, progressions."""
 
 import math
 from pathlib import Path
@@ -12,14 +12,14 @@ from results.groups import Group
 from results.labels import place_labels
 from results.progression import Method
 
-BASE, REGULARISED = "#2b6ca3", "#c2571a"  # colours of methods as they are, and with rho_distance
+BASE, REGULARISED = "#2b6ca3", "#c2571a"  # colours of plain methods, and of those with rho_distance
 DPI = 130
 BESIDE_TITLE = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "ncols": 2, "borderaxespad": 0.2}
-FEWER = "*"  # behind the label of a mean of fewer seeds than were run
+FEWER = "*"  # after the label of a mean of fewer seeds than were run
 
 STYLE = {
     "pdf.fonttype": 42, "font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "grid.color": "0.88",
-    "text.parse_math": False,  # names are drawn as they are: of two dollar signs matplotlib would make a formula
+    "text.parse_math": False,  # names are literal: matplotlib reads text between dollar signs as a formula
 }  # fmt: skip
 
 
@@ -36,7 +36,7 @@ def _figure(width: float, height: float):
 
 
 def save(figure, folder: Path, name: str) -> str:
-    """Write `name`.pdf and `name`.png. Returns the name, as files can have it."""
+    """Write `name`.pdf and `name`.png. Returns the name made safe for files."""
     name = file_name(name)
     figure.savefig(folder / f"{name}.pdf")
     figure.savefig(folder / f"{name}.png", dpi=DPI)
@@ -44,7 +44,7 @@ def save(figure, folder: Path, name: str) -> str:
 
 
 def _room(figure, left: float = 0.75, right: float = 0.2, bottom: float = 0.6, top: float = 0.45) -> None:
-    """Margins in inches: a tight bounding box or a layout engine would draw every figure twice."""
+    """Set margins in inches: a tight bounding box or a layout engine would draw every figure twice."""
     width, height = figure.get_size_inches()
     figure.subplots_adjust(left=left / width, right=1 - right / width, bottom=bottom / height, top=1 - top / height)
 
@@ -55,13 +55,13 @@ def _width(texts: list[str], size: float) -> float:
 
 
 def _points(found: list[Group], x: Column, y: Column):
-    """The groups that have both, their estimates in x and y."""
+    """(group, its estimates in x and y) of the groups that have both."""
     pairs = [(g, g.estimate(x, SELECTED), g.estimate(y, SELECTED)) for g in found]
     return [(g, a, b) for g, a, b in pairs if math.isfinite(a.mean) and math.isfinite(b.mean)]
 
 
 def _labels(found: list[Group], shown: list[tuple]) -> tuple[list[str], bool]:
-    """Labels of the groups in `shown`, (group, its estimates ...), marked where a mean is of fewer seeds than were run; and if any is."""
+    """Labels of `shown`, (group, its estimates ...), marked where a mean is of fewer seeds than were run; and whether any is."""
     labels = groups.label_alike(found)
     marked = [_is_partial(*one) for one in shown]
     return [labels[g.dataset, g.name] + FEWER * mark for (g, *_), mark in zip(shown, marked, strict=True)], any(marked)
@@ -84,7 +84,7 @@ def _colour(group: Group) -> str:
 
 
 def _scatter(axis, points) -> None:
-    """Means with one deviation each way, hollow where of fewer seeds than were run, and the straight line of least squares."""
+    """Means with bars of one deviation, hollow if of fewer seeds than were run, and the least-squares line."""
     xs, ys = np.array([x.mean for _, x, _ in points]), np.array([y.mean for _, _, y in points])
     spreads = np.nan_to_num([(x.deviation, y.deviation) for _, x, y in points])
     colours = np.array([_colour(group) for group, *_ in points])
@@ -104,7 +104,7 @@ def _scatter(axis, points) -> None:
 
 
 def _legend(axis, colours, **where) -> None:
-    """What the colours mean, where there are both: beside the title, because inside it would lie on a point, an error bar or a long bar."""
+    """Legend of the two colours, where both occur. It is beside the title: inside the axes it would cover a point or an error bar."""
     if set(colours) == {BASE, REGULARISED}:
         for colour, name in ((BASE, "as it is"), (REGULARISED, "with rho_distance")):
             axis.plot([], [], "o", color=colour, label=name, markersize=5)
@@ -112,7 +112,7 @@ def _legend(axis, colours, **where) -> None:
 
 
 def _coefficient(result: inference.Correlation) -> str:
-    """Pearson's r in words; of few groups none, because it would say nothing."""
+    """Pearson's r as text; none for few groups, where it would mean nothing."""
     n = f"{result.count} group{'s' * (result.count != 1)}"
     if math.isfinite(result.pearson):
         return f"r = {result.pearson:+.2f} over {n}"
@@ -120,14 +120,14 @@ def _coefficient(result: inference.Correlation) -> str:
 
 
 def _lines(found: list[Group], rows: list[tuple], places, count: int):
-    """A figure of `count` lines, the lowest first: of each of `rows`, (group, its estimates ..., text at its end), label and text.
+    """A figure of `count` lines, the lowest first, with label and end text of each of `rows`, (group, its estimates ..., end text).
 
     Returns figure and axis.
     """
     names, marked = _labels(found, [row[:-1] for row in rows])
     figure = _figure(6.2 + _width(names, 9), 0.27 * count + 1.1)
     axis = figure.subplots()
-    _room(figure, _width(names, 9) + 0.2, right=0.55)  # the texts stand there
+    _room(figure, _width(names, 9) + 0.2, right=0.55)  # room for the end texts
     for place, (*_, text) in zip(places, rows, strict=True):
         axis.annotate(text, (1, place), xycoords=("axes fraction", "data"), xytext=(4, 0), textcoords="offset points", fontsize=8, va="center", annotation_clip=False)  # fmt: skip
     axis.set_yticks(places, names, fontsize=9)
@@ -138,7 +138,7 @@ def _lines(found: list[Group], rows: list[tuple], places, count: int):
 
 
 def relations(found: list[Group], y: Column, xs: list[Column], folder: Path) -> str | None:
-    """One panel a quantity: `y` against each of `xs`, with Pearson's coefficient. None where no group has both."""
+    """One panel per quantity: `y` against each of `xs`, with Pearson's coefficient. None where no group has both."""
     panels = [(x, points) for x in xs if (points := _points(found, x, y))]
     if not panels:
         return None
@@ -150,7 +150,7 @@ def relations(found: list[Group], y: Column, xs: list[Column], folder: Path) -> 
         axis.set_title(_coefficient(tables.correlation(found, x, y)), fontsize=10)
     axes[0, 0].set_ylabel(y.unit)
     colours = [_colour(group) for _, points in panels for group, *_ in points]
-    # Below all panels: beside its title a figure of one panel has no room.
+    # Below all panels: a figure of one panel has no room beside its title.
     _legend(axes[0, 0], colours, loc="lower left", bbox_to_anchor=(0.0, 0.0), bbox_transform=figure.transFigure)
     figure.suptitle(f"{found[0].dataset}: {y.title} against the structure of the space", x=0.02, ha="left", fontsize=11)
     _explain(figure, any(_is_partial(*point) for _, points in panels for point in points), "hollow:")
@@ -215,9 +215,9 @@ def labelled(found: list[Group], x: Column, y: Column, folder: Path, name: str) 
 
 
 def ranked(found: list[Group], of: Column, folder: Path) -> str | None:
-    """One metric's means, best on top, with deviations; groups that must not be ranked together one below the other. None where none has it.
+    """Means of one metric with deviations, best on top, in separate parts where groups must not be ranked together. None where none has it.
 
-    Dots, not bars: their axis need not start at 0, where groups that differ by a few points of sixty would look alike.
+    Dots, not bars: their axis need not start at 0, where differences of a few points in sixty could not be seen.
     """
     parts, rows = groups.pools(found, SELECTED), []
     for part, members in reversed(parts.items()):
@@ -230,7 +230,7 @@ def ranked(found: list[Group], of: Column, folder: Path) -> str | None:
     places = [i for i, row in enumerate(rows) if isinstance(row, tuple)]
     figure, axis = _lines(found, [(group, e, f"{e.mean:.{of.digits}f}") for group, e in dots], places, len(rows))
     for place, (group, estimate) in zip(places, dots, strict=True):
-        deviation = None if math.isnan(estimate.deviation) else estimate.deviation  # none: a cap at the mean would read as 0
+        deviation = None if math.isnan(estimate.deviation) else estimate.deviation  # no bar: a cap at the mean would read as 0
         colours = {"color": _colour(group), "ecolor": "0.45"}
         axis.errorbar(estimate.mean, place, xerr=deviation, fmt="o", elinewidth=1, capsize=2, markersize=5, **colours)
     for place, row in enumerate(rows):
@@ -244,7 +244,7 @@ def ranked(found: list[Group], of: Column, folder: Path) -> str | None:
 
 
 def optimism(found: list[Group], of: Column, folder: Path) -> str | None:
-    """The test value of both selections, a line from one to the other a group, the best on top. None where no group has both."""
+    """The test values of both selections, joined by a line per group, the best on top. None where no group has both."""
     rules = [columns.by(of, rule) for rule in (ON_VALIDATION, BEST_ON_TEST, OPTIMISM)]
     rows = [(group, *(group.estimate(rule, SELECTED) for rule in rules)) for group in found if group.has_both]
     rows = sorted((row for row in rows if math.isfinite(row[3].mean)), key=lambda row: row[1].mean, reverse=of.higher is False)
@@ -263,7 +263,7 @@ def optimism(found: list[Group], of: Column, folder: Path) -> str | None:
 
 
 def progressed(name: str, methods: list[Method], of: Column, folder: Path) -> str:
-    """A metric against the FID of the splits of an out-of-distribution progression, a line a method with one deviation as a band."""
+    """A metric against the FID of the splits of an out-of-distribution progression, one line per method with a band of one deviation."""
     import matplotlib
 
     figure = _figure(7.6, 4.4 + 0.2 * (len(methods) // 3))

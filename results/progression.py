@@ -1,4 +1,4 @@
-"""Out-of-distribution progressions (Milbich et al., arXiv 2107.09562): a method's metric on splits that are ever harder, by their FID."""
+"""Out-of-distribution progressions (Milbich et al., arXiv 2107.09562): a method's metric on ever harder splits, by FID."""
 
 import os
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Method:
 
 
 def find(found: list[Group]) -> dict[str, list[Method]]:
-    """Progression -> its methods with two splits or more. Groups are of one method where only the split's number tells their flags apart."""
+    """Progression -> its methods with two splits or more. Groups belong to one method if their flags differ in the split's number alone."""
     members = {}
     for group in found:
         name, fid = progression_of(group.flags, group.dataset), _fid(group)
@@ -41,13 +41,13 @@ def find(found: list[Group]) -> dict[str, list[Method]]:
 
 
 def _fid(group: Group) -> float | None:
-    """The mean over the runs that recorded it: it is of the split and the backbone, and theirs are the same."""
+    """The mean over the runs that recorded it: it depends on split and backbone alone, which these runs share."""
     there = [run.fid for run in group.counted if run.fid is not None and np.isfinite(run.fid)]
     return float(np.mean(there)) if there else None
 
 
 def _common_name(names: list[str]) -> str:
-    """What the names of a method's groups have in common: `Margin_ood_1`, `Margin_ood_2` are `Margin_ood`."""
+    """The common beginning of the names of a method's groups: `Margin_ood_1`, `Margin_ood_2` give `Margin_ood`."""
     if len(set(names)) == 1:
         return names[0]
     return os.path.commonprefix(names).rstrip("_-. 0123456789") or names[0]
@@ -60,7 +60,10 @@ def shared_splits(methods: list[Method]) -> list[str]:
 
 
 def areas(method: Method, splits: list[str], c: Column) -> np.ndarray:
-    """Areas `(n,)`, one a seed that all splits have: the mean height of its curve over the FIDs (trapezoids), in the metric's printed unit."""
+    """Areas `(n,)`, one per seed common to all splits: mean height of its curve over the FIDs (trapezoids), in the metric's printed unit.
+
+    NaN where there are fewer than two distinct FIDs.
+    """
     fids = np.array([method.fids[split] for split in splits])
     each = [dict(zip(method.groups[s].seeds, method.groups[s].values(c, SELECTED), strict=True)) for s in splits]
     seeds = sorted(set.intersection(*map(set, each)), key=str)

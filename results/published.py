@@ -1,4 +1,4 @@
-"""Published values beside our own: the ledger's figures of the runs that our scripts repeat, whose flags the scripts have."""
+"""Published values beside our own: the ledger's figures that our run scripts reproduce; the scripts give their flags."""
 
 import csv
 import math
@@ -15,7 +15,7 @@ from results.settings import shown
 from utilities.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
-SCRIPTS = {"published": "Revisit_Runs.sh", "mlrc": "MLRC_Runs.sh"}  # source -> the runs that repeat it
+SCRIPTS = {"published": "Revisit_Runs.sh", "mlrc": "MLRC_Runs.sh"}  # source -> the script that reproduces it
 LEDGER = "ledger"
 SOURCES = (*SCRIPTS, LEDGER)
 FOLDED = ("mlrc",)  # splits of the ledger that have folds
@@ -47,7 +47,7 @@ class Published:
         return self.words[self.words.index(name) + 1] if name in self.words else None
 
     def flags(self, read) -> dict:
-        """All flags as resolved by `read`, parameters.read."""
+        """All flags as resolved by `read` (parameters.read)."""
         if not self._flags:
             opt = read(self.words)
             self._flags = {name: value for name, value in vars(opt).items() if name in opt.roles}
@@ -55,7 +55,7 @@ class Published:
 
 
 def load(source: str) -> list[Published]:
-    """The published configurations of `published` (ICML 2020) or `mlrc`: what the ledger has of the runs in its script."""
+    """The published configurations of `published` (ICML 2020) or `mlrc`: the ledger's figures of the runs in its script."""
     commands, rho = _commands(SCRIPTS[source]), {row["group"]: float(row["rho"]) for row in _revisit_runs()}
     figures = {}
     for figure in ledger.figures():
@@ -89,7 +89,7 @@ def _commands(name: str) -> dict[str, list[str]]:
 
 @dataclass
 class Match:
-    """A group and its published counterpart; `differences` are flags in which they are not alike."""
+    """A group and its published counterpart; `differences`: flags in which they differ."""
 
     group: Group
     published: Published
@@ -99,7 +99,7 @@ class Match:
 def matches(groups: list[Group], sources: list[str], read) -> tuple[dict[str, list[Match]], list[str]]:
     """Source -> its matches, where there are any, and a note on each source that has none. `read`: parameters.read.
 
-    Raises UserError where none of the sources has one; the ledger, one of them, answers for itself.
+    Raises UserError where none of the sources has a match, unless the ledger is among them, which reports by itself.
     """
     found, notes = {}, []
     have = sorted({f"{g.dataset}/{g.flags.get('loss')}" for g in groups})
@@ -127,7 +127,7 @@ def match(groups: list[Group], configurations: list[Published], read) -> list[Ma
 
 
 def counterparts(group: Group, configurations: list[Published], read) -> list[Published]:
-    """Of the published configurations those of a group's method on its data set; where one has the group's name, that one."""
+    """The published configurations of the group's method on its data set; if one has the group's name, that one alone."""
     alike = [p for p in configurations if p.dataset == group.dataset and p.flag("--loss") == str(group.flags.get("loss"))]
     named = [p for p in alike if p.group == group.name]
     return named or [p for p in alike if _same_method(group.flags, p, read)]
@@ -136,7 +136,7 @@ def counterparts(group: Group, configurations: list[Published], read) -> list[Pu
 def from_ledger(
     of: dict[str, list[Group]], program: ledger.Program, defaults: dict, read
 ) -> tuple[dict[str, ledger.Comparison], list[str]]:
-    """Data set -> its groups beside the ledger's figures, and a note on the data sets that it has nothing on."""
+    """Data set -> its groups beside the ledger's figures, and a note on the data sets without figures."""
     configurations = [p for source in SCRIPTS for p in load(source)]
     names = {group: {p.group for p in counterparts(group, configurations, read)} for groups in of.values() for group in groups}
     found = {
@@ -158,10 +158,10 @@ def _same_method(flags: dict, published: Published, read) -> bool:
 
 
 def _differences(flags: dict, published: Published, read) -> list[str]:
-    """Flags of a run that differ from the published ones; of methods' flags only those of its own loss and miner."""
+    """Flags of a run that differ from the published ones; of the flags of methods, those of its own loss and miner alone."""
     theirs = published.flags(read)
     of_method = roles.method(theirs)
-    if not published.flag("--batch_mining"):  # a loss that mines nothing: whatever the flag says
+    if not published.flag("--batch_mining"):  # the loss mines nothing, so the flag has no effect
         of_method.pop("batch_mining", None)
     relevant = roles.published({**roles.settings(theirs), **of_method})
     return [
@@ -172,22 +172,22 @@ def _differences(flags: dict, published: Published, read) -> list[str]:
 
 
 def rule(figure: ledger.Figure) -> str:
-    """The selection rule under which ours compares."""
+    """Our selection rule that corresponds to the figure's."""
     return {ledger.TEST: BEST_ON_TEST, ledger.LAST: LAST}.get(figure.condition("selection"), SELECTED)
 
 
 def compare(group: Group, figure: ledger.Figure) -> tuple[inference.Estimate, inference.Comparison]:
-    """Our estimate, with ddof 0 as the published one, and its comparison."""
+    """Our estimate, with ddof 0 like the published one, and its comparison (by deviations with ddof 1)."""
     theirs = inference.with_ddof_1(figure.value, figure.deviation, figure.seeds, ddof=0)
     ours = group.joined(figure.column) if joined(group, figure) else group.values(figure.column, rule(figure))
     return inference.estimate(ours, ddof=0), inference.compare(inference.estimate(ours), theirs)
 
 
 def is_joined(figure: ledger.Figure) -> bool:
-    """Whether it is of several folds' concatenated embeddings: what is measured on test over folds."""
+    """Whether the figure is of the folds' concatenated embeddings, as test values over folds are."""
     return figure.column.split == "test" and figure.condition("split") in FOLDED
 
 
 def joined(group: Group, figure: ledger.Figure) -> bool:
-    """Whether the concatenated embeddings of our folds are what compares, and were measured."""
+    """Whether the figure asks for the concatenated embeddings of our folds, and these were measured."""
     return is_joined(figure) and bool(np.isfinite(group.joined(figure.column)).any())

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-CHANGED = "changed_on_resume"  # beside a run's flags: runs that differ in it are not averaged
+CHANGED = "changed_on_resume"  # added to a run's flags: runs that differ in it are not averaged
 FOLD = re.compile(r"fold_(\d+)$")
 WHOLE_NUMBERS, LISTS_OF_NAMES = ("seed", "n_epochs", "patience", "split_sets", "embed_dim"), ("evaltypes", "storage_metrics")  # flags
-# What reading a file that holds something else than it should can raise.
+# Errors of reading a damaged file, or one with unexpected content.
 UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, IndexError, csv.Error)
-VERSIONS = ("torch", "torchvision", "faiss-gpu", "faiss-cpu", "scikit-learn")  # packages that are told with the settings
+VERSIONS = ("torch", "torchvision", "faiss-gpu", "faiss-cpu", "scikit-learn")  # packages whose versions are among the settings
 
 
 class Series:
@@ -32,7 +32,7 @@ class Series:
 
     @classmethod
     def from_rows(cls, epochs, splits, metrics, values) -> "Series":
-        """From the long form, four sequences of equal length; of rows that occur twice the last one counts."""
+        """From the long form, four sequences of equal length; of duplicate rows the last one counts."""
         steps, row = np.unique(np.array(epochs, dtype=np.int32), return_inverse=True)
         pairs = list(zip(splits, metrics, strict=True))
         there = set(pairs)
@@ -48,7 +48,7 @@ EMPTY = Series(np.empty(0, dtype=np.int64), [], np.empty((0, 0)))
 
 @dataclass
 class OverFolds:
-    """What a cross-validation's meta/<kind>.json holds: results over these folds, at these epochs, measured with these flags."""
+    """Content of a cross-validation's meta/<kind>.json: results over these folds, at these epochs, measured with these flags."""
 
     folds: list[int]
     epochs: list[int]
@@ -58,7 +58,7 @@ class OverFolds:
 
 @dataclass(eq=False)
 class RecordedRun:
-    """One run: what it is, what it recorded, and, where it does not count, why."""
+    """One run: its identity, what it recorded, and, where it does not count, why."""
 
     name: str
     where: str  # the run's folder, or its address at W&B
@@ -72,17 +72,17 @@ class RecordedRun:
     problem: str | None = None  # failed or short
     notes: list[str] = field(default_factory=list)
     selected_epoch: int | None = None  # as summary.json names it
-    fid: float | None = None  # Frechet distance of its split's training and test images, of a split of an out-of-distribution progression
-    meta: dict[str, OverFolds] = field(default_factory=dict)  # of a fold: kind of embeddings -> the results over all folds
+    fid: float | None = None  # Frechet distance of training and test images, for a split of an out-of-distribution progression
+    meta: dict[str, OverFolds] = field(default_factory=dict)  # for a fold: kind of embeddings -> the results over all folds
 
     @property
     def whole(self) -> str:
-        """The name of the fold's cross-validation; of any other run its own."""
+        """The name of the fold's cross-validation; for any other run its own."""
         return self.name if self.fold is None else self.name.rpartition("/")[0]
 
 
 def typed(flags: dict) -> dict:
-    """Flags with whole numbers and lists of names where tables count on them. Raises ValueError that names the flag."""
+    """The flags, with whole numbers and lists of names where the tables rely on them. Raises ValueError that names the flag."""
     found = dict(flags)
     for names, read, what in ((WHOLE_NUMBERS, whole, "no whole number"), (LISTS_OF_NAMES, words, "no list of names")):
         for name in names:
@@ -103,14 +103,14 @@ def whole(value) -> int:
 
 
 def words(value) -> list[str]:
-    """A list of names; of one name alone that. Raises TypeError."""
+    """A list of names; a single name becomes a list of one. Raises TypeError."""
     names = [value] if isinstance(value, str) else list(value)
     "".join(names)
     return names
 
 
 def dataset_of(flags: dict) -> str | None:
-    """The name of a run's data set: --dataset_name, of `folder` or `csv` else that of its path, else --dataset; None where nothing names it.
+    """The name of a run's data set: --dataset_name, else for `folder` or `csv` that of its path, else --dataset; None if none is given.
 
     Each split of an out-of-distribution progression is a data set of its own.
     """
@@ -121,12 +121,12 @@ def dataset_of(flags: dict) -> str | None:
 
 
 def _of_progression(flags: dict) -> str:
-    """What tells the splits of an out-of-distribution progression apart: their classes differ, and so no table may hold two of them."""
+    """The suffix that tells the splits of an out-of-distribution progression apart: their classes differ, so no table may mix them."""
     return f"_oodml_{flags.get('oodml_id')}" if flags.get("split_scheme") == "oodml" else ""
 
 
 def progression_of(flags: dict, dataset: str) -> str | None:
-    """Of the data set that one split of a progression is, the progression's name; None of any other."""
+    """The name of the progression of which this data set is one split; None for any other data set."""
     return dataset.removesuffix(_of_progression(flags)) if _of_progression(flags) else None
 
 
@@ -138,7 +138,7 @@ def identity(flags: dict, name: str) -> tuple[str, int | None]:
 
 
 def judge(run: RecordedRun) -> None:
-    """Say what keeps a run from counting: nothing recorded, or fewer epochs than planned."""
+    """Set what keeps a run from counting: nothing recorded, or fewer epochs than planned unless --patience ended it."""
     planned, patience, chosen = run.flags.get("n_epochs"), run.flags.get("patience"), run.selected_epoch
     if run.problem or (planned == 0 and len(run.series.epochs)):
         return
@@ -156,7 +156,7 @@ def said(error: Exception, most: int = 120) -> str:
 
 
 def environment(content: dict) -> dict[str, str]:
-    """Of the content of environment.yaml versions, hardware, images and transforms, as the tables print them: title -> text."""
+    """Versions, hardware, images and transforms from the content of environment.yaml, as the tables print them: title -> text."""
     packages, data = content.get("packages") or {}, content.get("data") or {}
     found = {name: str(packages[name]) for name in VERSIONS if name in packages}
     found |= {name: str(content[name]) for name in ("cuda", "python", "weights", "dimensions") if content.get(name)}

@@ -1,6 +1,6 @@
-"""What the tables do with a flag: compare it within a group, count it to the settings or the method, hold it against a published one, print it.
+"""How the tables treat a flag: compare it within a group, count it as setting or method, hold it against a published one, print it.
 
-One function a question. The roles (utilities/roles.py) come from Result_Evaluations.py, which calls `know`.
+One function per question. The roles (utilities/roles.py) come from Result_Evaluations.py, which calls `know`.
 """
 
 import re
@@ -9,9 +9,9 @@ from utilities.flags import has_folds
 from utilities.roles import DATA, Roles
 
 _declared = Roles()
-METHOD = re.compile(r"(loss|batch_mining|mine_pairs|loss_(?!(?:decay|weights)$).+|miner_.+)")  # what a group is, not a setting it shares
-ALSO_FREE = {"weights", "precision"}  # a copy of the published weights under a path of one's own; how fast
-# Printed with every table, title -> settings, in this order; all others are in the table of settings, and are marked where a group differs.
+METHOD = re.compile(r"(loss|batch_mining|mine_pairs|loss_(?!(?:decay|weights)$).+|miner_.+)")  # a group's method, not a setting
+ALSO_FREE = {"weights", "precision"}  # weights may be a local copy of the published ones; precision decides how fast
+# Printed with every table, title -> settings, in this order. All others are in the table of settings, and are marked where a group differs.
 PRINTED = {
     "data": ("dataset", "images", "roles", "cub_boxes", "vehicleid_protocol", "vehicleid_list"),
     "split": (
@@ -49,17 +49,17 @@ def compared(flags: dict) -> dict:
 
 
 def of_data(flags: dict) -> dict:
-    """Of the compared flags those that decide what data a run has, and how they are split."""
+    """The compared flags that decide a run's data and how they are split."""
     return {name: value for name, value in compared(flags).items() if _declared[name].name == DATA.name}
 
 
 def settings(flags: dict) -> dict:
-    """The compared flags that are no part of the method: groups share them, or are marked where they differ."""
+    """The compared flags that are not part of the method: groups share them, or are marked where they differ."""
     return {name: value for name, value in compared(flags).items() if not METHOD.fullmatch(name)}
 
 
 def method(flags: dict) -> dict:
-    """Of the compared flags those of the loss and the miner that the run used."""
+    """The compared flags of the loss and the miner that the run used."""
     own = (f"loss_{flags.get('loss')}_", f"miner_{flags.get('batch_mining')}_")
     return {
         name: value

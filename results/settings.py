@@ -1,11 +1,11 @@
-"""Settings: what runs and groups share beside their method (flags, data, versions, hardware), and where they differ."""
+"""Settings (flags, data, versions, hardware) that runs and groups share apart from their method, and where they differ."""
 
 from collections import Counter
 
 from results import columns, roles
 from results.recorded import RecordedRun
 
-UNUSED = "not used"  # of a flag that the run's --split_scheme does not read
+UNUSED = "not used"  # a flag that the run's --dataset or --split_scheme does not read
 UNSET = ("None", "False", "", UNUSED)  # not worth printing where all share it
 UNKNOWN = "unknown"
 
@@ -31,13 +31,13 @@ def of_run(run: RecordedRun, defaults: dict | None = None) -> dict[str, str]:
 
 
 def together(found: list[dict[str, str]]) -> dict[str, str]:
-    """The settings of several runs in one: where they differ (versions, hardware), all values."""
+    """The settings of several runs merged: where they differ (versions, hardware), all values."""
     names = {name: None for one in found for name in one}
     return {name: " | ".join(sorted({one.get(name, UNKNOWN) for one in found})) for name in names}
 
 
 def differing_flags(runs: list[RecordedRun], defaults: dict) -> list[str]:
-    """The compared flags in which runs differ, with values and runs; a flag that a run was recorded without has its default."""
+    """The compared flags in which runs differ, with values and runs; a flag that was not recorded with a run has its default."""
     found = []
     for flag in sorted(roles.compared({flag: None for run in runs for flag in run.flags})):
         holders = {}
@@ -53,7 +53,7 @@ def _few(names: list[str]) -> str:
 
 
 def shared(found: list[dict[str, str]]) -> dict[str, str]:
-    """Of the settings of several groups each one's most frequent value, in the order of printing."""
+    """The most frequent value of each setting over several groups, in the order of printing."""
     names = list({name: None for one in found for name in one})
     order = {name: i for i, name in enumerate(name for names in roles.PRINTED.values() for name in names)}
     names.sort(key=lambda name: (order.get(name, len(order)), name))
@@ -66,7 +66,7 @@ def own(one: dict[str, str], name: str, common: str) -> str:
 
 
 def differences(one: dict[str, str], common: dict[str, str]) -> list[str]:
-    """Where a group differs from the most frequent values, in words; flags that its split scheme does not read are left out."""
+    """Where a group differs from the most frequent values, in words; flags that its data set or split scheme does not read are left out."""
     return [f"{name} {value} (others: {most})" for name, most in common.items() if (value := own(one, name, most)) not in (most, UNUSED)]
 
 
@@ -81,7 +81,7 @@ def printed(found: list[dict[str, str]]) -> str:
 
 
 def left_alone(found: list[dict[str, str]], defaults: dict) -> set[str]:
-    """The flags that no group set: all have the default, or do not read it."""
+    """The flags that no group set: in every group at the default, or not read."""
     return {
         name
         for name, default in defaults.items()
@@ -91,7 +91,7 @@ def left_alone(found: list[dict[str, str]], defaults: dict) -> set[str]:
 
 
 def varied(found: list[dict], common: dict[str, str]) -> list[str]:
-    """One text a group, what sets it apart: flags of its method that vary among the groups of that method, and settings unlike most groups'.
+    """One text per group, what sets it apart: flags of its method that vary among the groups of that method, and settings unlike most.
 
     Args:
         found: the flags of each group.

@@ -1,4 +1,4 @@
-"""Reading what a search wrote into its folder. A damaged file is one clear line."""
+"""Reading what a search wrote into its folder. A damaged file is reported in one clear line."""
 
 import contextlib
 import csv
@@ -13,7 +13,7 @@ TABLE, BEST = "trials.csv", "best_parameters.yaml"
 
 @contextlib.contextmanager
 def undamaged(path: Path, way_out: str):
-    """Inside, a file is read and taken apart; what fails there becomes a UserError that ends in `way_out`."""
+    """Context in which a file is read and parsed; any failure becomes a UserError that ends in `way_out`."""
     try:
         yield
     except (OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError, csv.Error) as error:

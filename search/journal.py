@@ -1,7 +1,7 @@
-"""The file that a study is kept in, and whether a study still knows the trials that its search has left.
+"""The file of a study, and a check that a study still knows the trials whose results lie in the search's folder.
 
-A journal grows by a line for each thing that happens. One that lost lines looks like a smaller study, and trials that are finished would
-be forgotten: it is compared with what lies beside it before anything is written.
+A journal grows by one line per event. A journal that lost lines looks like a smaller study, and would forget finished trials. So it is
+compared with the trial folders and trials.csv beside it before anything is written.
 """
 
 import math
@@ -14,7 +14,7 @@ JOURNAL = "journal.log"
 
 
 def left_in(folder: Path) -> dict[str, float | None]:
-    """Trial -> value (None: not known to be finished) of a search's folder. Read it before the study: processes write into that one first."""
+    """Trial -> value (None: not known to be finished) of a search's folder. Read it before the study: processes write there first."""
     found = dict.fromkeys(path.name for path in folder.glob("trial_*") if path.name.removeprefix("trial_").isdigit())
     return found | {row["trial"]: float(row["value"]) if row["state"] == "complete" else None for row in read_table(folder)}
 
@@ -22,7 +22,7 @@ def left_in(folder: Path) -> dict[str, float | None]:
 def open_journal(folder: Path, name: str, left: dict):
     """The storage of the study `name` in a search's folder, made if it is not there. Call it under the search's lock, after `left_in`.
 
-    Raises UserError where the file is no journal, or lacks a trial: nothing was changed then.
+    Raises UserError where the file is no journal, or lacks a trial: nothing has been changed then.
     """
     from optuna.storages import JournalStorage, journal
 
@@ -32,10 +32,10 @@ def open_journal(folder: Path, name: str, left: dict):
     try:
         storage = JournalStorage(journal.JournalFileBackend(str(path)))
         trials = trials_of(storage, name)
-    except Exception as error:  # whatever the engine stumbles over
+    except Exception as error:  # the engine raises errors of many kinds for a damaged file
         raise _damaged(path, f"it is not a journal of a search ({type(error).__name__}: {error})") from error
     check(path, trials, left)
-    lock = journal.JournalFileSymlinkLock(str(path))  # the engine's own: nobody is just writing a line
+    lock = journal.JournalFileSymlinkLock(str(path))  # the engine's own lock: no process is in the middle of a line
     lock.acquire()
     try:
         content = path.read_bytes()
@@ -57,7 +57,7 @@ def trials_of(storage, name: str) -> list:
 
 
 def check(where, attempts: list, left: dict) -> None:
-    """Refuse a study, kept `where` in words, whose `attempts` lack one of the trials `left` (`left_in`), or the value of a finished one.
+    """Refuse a study whose `attempts` lack a trial of `left` (`left_in`), or the value of a finished one; `where` names it in the message.
 
     Raises UserError with the first that is missing.
     """

@@ -1,4 +1,4 @@
-"""What a search was asked for, in one piece: what its other parts go by."""
+"""The resolved command of a search, which its other parts read."""
 
 import argparse
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from runs.run import named
 from search.space import Flags, Range
 
-FULL, REPRODUCTIONS = 20, 10  # trials from which a search is one to report, and then the default of --reproductions
+FULL, REPRODUCTIONS = 20, 10  # from FULL trials on, --reproductions is 10 by default
 
 
 class Plan(NamedTuple):
@@ -22,9 +22,9 @@ class Plan(NamedTuple):
         fixed: those that are the same in every trial.
     """
 
-    SETS = frozenset({"savename", "group", "splits_to_eval"})  # no field: flags that the search itself gives its runs
+    SETS = frozenset({"savename", "group", "splits_to_eval"})  # not a field: flags that the search itself sets for its runs
 
-    INPUTS = frozenset({"source_path", "weights_cache"})  # likewise: places without which a run cannot start
+    INPUTS = frozenset({"source_path", "weights_cache"})  # likewise: paths without which a run cannot start
 
     own: argparse.Namespace
     ranges: dict[str, Range]
@@ -40,7 +40,7 @@ class Plan(NamedTuple):
 
     @property
     def reproductions(self) -> int:
-        """How many reproductions of the best one are."""
+        """How many reproductions of the best trial are asked for."""
         return (REPRODUCTIONS if self.trials >= FULL else 0) if self.own.reproductions is None else self.own.reproductions
 
     @property
@@ -50,15 +50,15 @@ class Plan(NamedTuple):
 
     @property
     def folder(self) -> Path:
-        """Where the search lies."""
+        """The folder of the search."""
         return Path(self.opt.save_path) / self.opt.dataset / self.savename
 
     @property
     def metric(self) -> str:
-        """Name of the metric that selects, as files have it."""
+        """Name of the metric that selects trials, as in files."""
         return named(self.opt.evaltypes[0], self.opt.storage_metrics[0], self.opt.evaltypes)
 
     def read(self, values: dict, name: str, *more: str):
-        """The flags of a run in the search's folder; it looks at validation data alone, unless the command says otherwise."""
+        """The flags of a run in the search's folder; it is evaluated on validation data alone, unless the command says otherwise."""
         splits = [] if "splits_to_eval" in self.given else ["--splits_to_eval", "val"]
         return self.flags.read(values, f"--savename={self.savename}/{name}", *more, *splits)

@@ -1,4 +1,4 @@
-"""What a search leaves at its end: pictures, and the best trial reproduced with other seeds; and how far a search has come."""
+"""What a search leaves at its end: plots, and the best trial reproduced with other seeds; and how far a search has come."""
 
 import json
 import sys
@@ -54,7 +54,7 @@ def draw(study, folder: Path, metric: str) -> list[Path]:
     import matplotlib.pyplot as plt
     from optuna.visualization import matplotlib as pictures
 
-    shown = optuna.create_study(direction=study.direction)  # whose trials have our numbers, not those of attempts
+    shown = optuna.create_study(direction=study.direction)  # its trials are numbered as ours, which count no attempts
     shown.add_trials([trial for trial in studies.latest(study) if trial.state.is_finished()])
     done = shown.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
     if not done:
@@ -78,7 +78,7 @@ def draw(study, folder: Path, metric: str) -> list[Path]:
             _make_readable(figure, {"Trial", *(flag for flag, found in ranges.items() if hasattr(found, "step") and found.step == 1)})
             figure.savefig(folder / "plots" / f"{name}.png", dpi=120, bbox_inches="tight")
             files.append(folder / "plots" / f"{name}.png")
-        except Exception as error:  # a picture of the drawing package's is not worth a search
+        except Exception as error:  # a plot that fails must not end a search
             print(f"WARNING: the {name} plot cannot be drawn: {type(error).__name__}: {error}", file=sys.stderr)
         plt.close("all")
     return files
@@ -111,7 +111,7 @@ def _make_readable(figure, whole: set[str]) -> None:
 def reproduce(study, plan, train) -> dict | None:
     """Run the best trial again with seeds seed + 1, seed + 2 …, the trial itself not counted, and measure these on test.
 
-    What was already run is taken as it is. Returns the content of reproductions.yaml; None while another process is at it.
+    Finished reproductions are not run again. Returns the content of reproductions.yaml; None while another process reproduces.
     """
     lock = Lock(plan.folder / ".reproductions.lock")
     if not lock.acquire(wait=False):

@@ -1,4 +1,4 @@
-"""What a search was started with, kept in its folder: what a later start may change, and what it may not."""
+"""The flags and ranges that a search was started with, kept in its folder; which of them a later start may change."""
 
 import yaml
 
@@ -10,7 +10,7 @@ FILE = "search.yaml"
 
 
 def settle(plan, trials: int) -> None:
-    """Compare with the search in the folder, if there is one, and write down what it is now; changes are kept in configs/.
+    """Compare with the search in the folder, if there is one, and record the present settings; changes are kept in configs/.
 
     `trials`: how many there are already. Raises UserError as `changes`.
     """
@@ -25,7 +25,7 @@ def settle(plan, trials: int) -> None:
 
 
 def changes(plan) -> dict:
-    """Flag -> [before, now] of what differs from the search in the folder; writes nothing.
+    """Flag -> [before, now] of the flags and ranges that differ from the search in the folder; writes nothing.
 
     Raises UserError where search.yaml is damaged, a range was narrowed or is of another kind, or a flag differs without
     --resume_allow_changes.

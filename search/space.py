@@ -1,4 +1,4 @@
-"""What is searched: `--flag~BAYESIAN~ [0,1]` on the command line or `flag~BAYESIAN~: [0, 1]` in a file, and everything else.
+"""The searched flags, `--flag~BAYESIAN~ [0,1]` on the command line or `flag~BAYESIAN~: [0, 1]` in a file, and all other flags.
 
 Suffixes: BAYESIAN (float, linear), LOG_BAYESIAN (float, logarithmic), INT_BAYESIAN (whole numbers), CHOICE (one of several).
 """
@@ -62,12 +62,12 @@ class Range(NamedTuple):
 
 
 class Command(NamedTuple):
-    """What a search was asked for.
+    """The command line of a search, taken apart.
 
     Attributes:
         ranges: flag -> its range.
         rest: arguments for the main program's parser, without the ranges and --config.
-        files: what --config names -> the lines that are part of a trial's flags; None: all.
+        files: name in --config -> those of its lines that are flags of a trial; None: all.
         given: the flags that the command line or a file gives a value.
     """
 
@@ -135,7 +135,7 @@ def _refuse_both(ranges, values, where: str) -> None:
 
 
 def _ranges(written: list[tuple[str, list[str]]], parser, actions: dict, where: str) -> dict[str, Range]:
-    """flag -> range of what is written in one place. Raises UserError."""
+    """flag -> range, for the ranges written in one place. Raises UserError."""
     ranges = {}
     for key, values in written:
         found = _range(key, values, parser, actions, f"{where}: {key}")
@@ -205,12 +205,12 @@ class Flags:
     Args:
         command: the search's.
         read: the main program's `resolve(argv)`.
-        folder: where files that held more than a trial's flags are written without it.
+        folder: gets copies of those files that held more than a trial's flags, without the rest.
     """
 
     def __init__(self, command: Command, read, folder: Path):
         self.ranges, self._read = command.ranges, read
-        self._originals = {}  # path of what is read -> name of the file that it stands for
+        self._originals = {}  # path of the file that is read -> name of the file that the user gave
         for number, (name, nodes) in enumerate(command.files.items()):
             path = name if nodes is None else str(folder / f"{number}_{Path(name).stem}.yaml")
             self._originals[path] = name
@@ -235,12 +235,12 @@ class Flags:
 
         Returns the flags of one combination that works, and those of them that are the same in every combination.
 
-        Raises UserError where an end is refused, or a choice in every combination with the other choices.
+        Raises UserError where an end is refused, or a choice with every combination of the other choices.
         """
         choices = {flag: found.values for flag, found in self.ranges.items() if found.kind == "CHOICE"}
         highs = {flag: found.values[1] for flag, found in self.ranges.items() if flag not in choices}
         lows = {flag: self.ranges[flag].values[0] for flag in highs}
-        read, errors = [], {}  # (values, flags) of what works; (flag, choice) -> error of one that does not
+        read, errors = [], {}  # (values, flags) of the combinations that work; (flag, value) -> error of those that do not
         for combination in itertools.islice(itertools.product(*choices.values()), MOST_COMBINATIONS):
             values = lows | dict(zip(choices, combination, strict=True))
             try:

@@ -16,7 +16,7 @@ ATTEMPTS = 4  # how often a trial's process may be killed before it counts as fa
 
 
 def quiet() -> None:
-    """Let Optuna speak only of what is wrong."""
+    """Let Optuna print errors only."""
     import warnings
 
     import optuna
@@ -28,7 +28,7 @@ def quiet() -> None:
 def open_study(plan, direction: str):
     """Open the study in --study_storage, or in a journal in the search's folder; or make it. `direction`: `maximize` or `minimize`.
 
-    Raises UserError for a database that cannot be reached, or a study from which something is missing: nothing was changed then.
+    Raises UserError for a database that cannot be reached, or a study that lacks trials; nothing has been changed then.
     """
     import optuna
 
@@ -58,9 +58,9 @@ def _database(url: str, heartbeat: int):
 
 
 def sampler_of(space: dict, seed: int):
-    """Optuna's quasi-random sampler for the first trials, then its Gaussian process, both over the ranges of today.
+    """Optuna's quasi-random sampler for the first trials, then its Gaussian process, both over the current ranges.
 
-    (Optuna would drop a flag whose range was widened from what it models.)
+    (Optuna by itself would no longer model a flag whose range was widened.)
     """
     import optuna
 
@@ -87,7 +87,7 @@ def sampler_of(space: dict, seed: int):
 
 # ------------------------------------------------------------------------------------------------- who works on a trial
 def here() -> dict:
-    """What a trial keeps about the process that works on it."""
+    """What a trial records about the process that works on it."""
     return {"host": socket.gethostname(), "process": os.getpid(), "boot": _boot(), "started": _started(os.getpid())}
 
 
@@ -95,11 +95,11 @@ def lost(attributes: dict, hosts: list[str] = ()) -> bool | None:
     """Whether the process that worked on a trial is gone; None where this host cannot know.
 
     Args:
-        attributes: the trial's.
+        attributes: the trial's user attributes.
         hosts: hosts that are known to be gone for good.
     """
     if "host" not in attributes or attributes["host"] in hosts:
-        return True  # without a host: its process died, under the lock that the caller holds now, before it could say who it is
+        return True  # no host: its process died under the lock, which the caller holds now, before it could record itself
     if attributes["host"] != socket.gethostname():
         return None
     return (attributes.get("boot"), attributes.get("started")) != (_boot(), _started(attributes.get("process")))
@@ -112,7 +112,7 @@ def _boot() -> str:
 
 
 def _started(process: int | None) -> str:
-    """When a process began, so that another one with its number is told apart; `gone` where it has ended."""
+    """When a process began, which tells it from a later one with the same number; `gone` where it has ended."""
     with contextlib.suppress(OSError):
         state, *fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
         return "gone" if state in "ZX" else fields[18]
@@ -124,7 +124,7 @@ def _started(process: int | None) -> str:
 
 # ------------------------------------------------------------------------------------------------------ trials in order
 def folder_name(study, trial) -> str:
-    """`trial_<i>`; a continued trial keeps its first one's, so that i counts trials and not attempts."""
+    """`trial_<i>`; a continuation keeps the name of the first attempt, so that i counts trials and not attempts."""
     if "folder" in trial.user_attrs:
         return trial.user_attrs["folder"]
     continued = sum("continues" in other.user_attrs for other in study.get_trials(deepcopy=False) if other.number < trial.number)
@@ -132,7 +132,7 @@ def folder_name(study, trial) -> str:
 
 
 def latest(study) -> list:
-    """Of every trial its last attempt, in the order of their first ones."""
+    """The last attempt of every trial, in the order of their first attempts."""
     trials = study.get_trials(deepcopy=False)
     superseded = {trial.user_attrs["continues"] for trial in trials if "continues" in trial.user_attrs}
     kept = [trial for trial in trials if trial.number not in superseded]
@@ -142,7 +142,7 @@ def latest(study) -> list:
 def put_back(study, trial, killed: bool = True) -> bool:
     """End an attempt and queue the trial's continuation, with the same values in the same folder.
 
-    Returns False where its processes were killed too often: then it counts as failed. One that was stopped is always continued.
+    Returns False where its processes were killed too often: the trial then counts as failed. A stopped one is always continued.
     """
     import optuna
 
@@ -164,10 +164,10 @@ def put_back(study, trial, killed: bool = True) -> bool:
 
 
 def collect_lost(study, hosts: list[str]) -> list[str]:
-    """Put back the trials of dead processes; call it under the lock. Returns what runs elsewhere, in words."""
+    """Put back the trials of dead processes; call it under the lock. Returns descriptions of the trials that run elsewhere."""
     import optuna
 
-    optuna.storages.fail_stale_trials(study)  # a database's heartbeats; nothing with a journal
+    optuna.storages.fail_stale_trials(study)  # by the heartbeats of a database; does nothing with a journal
     elsewhere = []
     for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
         attributes = trial.user_attrs

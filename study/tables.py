@@ -2,8 +2,8 @@
 
     python study/tables.py --runs Training_Results --write docs/study.md
 
-A thin client of results/, which groups and tests. Of a data set whose runs are not all finished no number is shown: a part of a study
-is no small study, as which part is there was not drawn at random.
+A thin client of results/, which groups runs and tests differences. No number is shown for a data set whose runs are not all finished: the
+finished part was not drawn at random, so it is no smaller study.
 """
 
 import math
@@ -30,13 +30,13 @@ from utilities.numbers import whole  # noqa: E402
 R_AT_1, MAP_R, RHO = columns.column("test", "e_recall@1"), columns.column("test", "map_r"), columns.column("train", "rho_spectrum@2")
 ON_VALIDATION = columns.column("val", "e_recall@1")
 ASKED = (0.5, 1.0, 2.0)  # points: the differences whose number of seeds is stated
-RESTS = {"val": 0.5, "train": 1.0}  # points of R@1: a pilot has converged where no later epoch is better by more, on either
+RESTS = {"val": 0.5, "train": 1.0}  # points of R@1: the pilot has converged once the best so far rises by no more on either split
 MARKS = ("<!-- results: written by study/tables.py -->", "<!-- end of results -->")
 
 
 # -------------------------------------------------------------------------------------------------------------------- numbers
 def sign_flips(differences: np.ndarray, draws: int, rng: np.random.Generator) -> float:
-    """Two-sided p of the mean of paired differences, any shape: each is as likely to be its opposite, where there is no effect."""
+    """Two-sided p of the mean of paired differences of any shape, by flipping signs: without an effect both signs are equally likely."""
     flat = np.ravel(differences)
     signs = rng.integers(0, 2, (draws, flat.size)) * 2 - 1
     reached = np.abs(signs @ flat) >= abs(flat.sum()) * (1 - 1e-12)  # the same sum in another order may differ by rounding
@@ -44,7 +44,7 @@ def sign_flips(differences: np.ndarray, draws: int, rng: np.random.Generator) ->
 
 
 def shuffled_f(values: np.ndarray, draws: int, rng: np.random.Generator) -> float:
-    """p of one-way analysis of variance of `values` `(groups, seeds)`, by shuffling all of them over the groups."""
+    """p of one-way analysis of variance of `values` `(groups, seeds)`, by shuffling all values over the groups."""
 
     def between(of: np.ndarray) -> np.ndarray:  # with the total fixed, the F statistic rises with the spread of the means
         return of.mean(axis=-1).var(axis=-1)
@@ -54,11 +54,11 @@ def shuffled_f(values: np.ndarray, draws: int, rng: np.random.Generator) -> floa
 
 
 def bootstrap(x: list[np.ndarray], y: list[np.ndarray], units: list[int], draws: int, rng: np.random.Generator) -> tuple[float, float]:
-    """95 % interval of Pearson's coefficient over the groups' means: losses are drawn, with their twins, and seeds within each group.
+    """95 % interval of Pearson's coefficient over the groups' means, by resampling losses, with their twins, and seeds within each group.
 
     Args:
-        x, y: of each group `(seeds,)`, of the same runs.
-        units: of each group a number, the same for twins.
+        x, y: one array `(seeds,)` per group, of the same runs.
+        units: one number per group, the same for twins.
     """
     names = np.unique(units)
     members = [np.flatnonzero(np.asarray(units) == name) for name in names]
@@ -93,13 +93,13 @@ def finished(found: list[Group], data: Data) -> int:
 
 
 def pairs(found: list[Group], data: Data) -> list[tuple[Group, Group]]:
-    """Each loss with a miner: without and with rho_distance."""
+    """Each loss with a miner: its groups without and with rho_distance."""
     of = {group.name: group for group in found}
     return [(of[f"{data.name}_{m.name}"], of[f"{data.name}reg_{m.name}"]) for m in MINED]
 
 
 def joint(found: list[Group], data: Data, draws: int) -> Table:
-    """All losses together: what rho_distance changes."""
+    """The effect of rho_distance on all losses together."""
     table = Table(
         f"{data.name}_joint",
         f"{data.name}: rho_distance, all losses together",
@@ -122,7 +122,7 @@ def joint(found: list[Group], data: Data, draws: int) -> Table:
 
 
 def methods_differ(found: list[Group], data: Data, draws: int) -> str:
-    """One sentence a metric: whether the losses without rho_distance differ, and by how much."""
+    """One sentence per metric: whether the losses without rho_distance differ, and by how much."""
     plain = [group for group in of_data(found, data) if group.name.startswith(f"{data.name}_")]
     told = []
     for column in (R_AT_1, MAP_R):
@@ -160,7 +160,7 @@ def correlations(found: list[Group], data: Data, draws: int) -> Table:
 
 
 def optimism(found: list[Group], data: Data) -> str:
-    """One sentence: what the epoch chosen on test seems to be worth."""
+    """One sentence: by how much the epoch chosen on test looks better."""
     gaps = []
     for column in (R_AT_1, MAP_R):
         each = [(group.values(column, BEST_ON_TEST) - group.values(column, SELECTED)).mean() for group in of_data(found, data)]
@@ -169,7 +169,7 @@ def optimism(found: list[Group], data: Data) -> str:
 
 
 def power(deviation: float) -> Table:
-    """How many seeds a group differences of R@1 need, by a deviation in points."""
+    """How many seeds per group differences of R@1 need, given a deviation in points."""
     table = Table("power", "Seeds a group for a power of 80 %", ["difference of two groups", "seeds"])
     for difference in ASKED:
         count = inference.seeds_needed(difference, deviation)
@@ -179,7 +179,7 @@ def power(deviation: float) -> Table:
 
 
 def pilot(runs: list, data: Data) -> list[str]:
-    """The pilot's curves, the epochs that follow from them, and the power of the study; what is missing, where it is not finished."""
+    """The pilot's curves, the epochs that follow from them, and the power of the study; if it is not finished, what is missing."""
     names = [f"Pilot_{data.name}_{name}" for name in protocol.PILOT]
     there = [run for run in runs if run.group in names and run.seed in protocol.PILOT_SEEDS and run.problem is None]
     wanted = len(names) * len(protocol.PILOT_SEEDS)
@@ -192,7 +192,7 @@ def pilot(runs: list, data: Data) -> list[str]:
     values = {c: np.array([[_at(run, c, epoch) for epoch in epochs] for run in there]) for c in keys}  # (runs, epochs)
     for place, epoch in enumerate(epochs):
         table.add([_text(f"{epoch:g}"), *[Cell(values[c][:, place].mean(), digits=c.digits) for c in keys]])
-    best = {c.split: np.maximum.accumulate(values[c], axis=1) for c in keys[:2]}  # so far: on validation, what would be selected
+    best = {c.split: np.maximum.accumulate(values[c], axis=1) for c in keys[:2]}  # so far; on validation, what would be selected
     curve, means = best["val"], {split: so_far.mean(axis=0) for split, so_far in best.items()}
     rests = int(np.flatnonzero(np.all([mean >= mean[-1] - RESTS[split] for split, mean in means.items()], axis=0))[0])
     deviations = [curve[[run.group == name for run in there], rests].std(ddof=1) for name in names]
@@ -243,7 +243,7 @@ def part(runs: list, found: list[Group], data: Data, chosen: dict[str, str], dra
 
 
 def figure(there: list[Group], data: Data, folder: Path) -> str:
-    """Write R@1 on test against rho of training, one point a group, to `folder`. Returns the line that shows it."""
+    """Write R@1 on test against rho of training, one point per group, to `folder`. Returns the Markdown line that shows it."""
     name = f"study_{data.name.lower()}.png"
     with tempfile.TemporaryDirectory() as made:
         drawn = plots.relation(there, RHO, R_AT_1, Path(made))

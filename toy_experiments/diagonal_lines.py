@@ -25,15 +25,15 @@ from utilities.errors import OneLineParser, UserError, one_line_errors  # noqa: 
 from utilities.numbers import whole  # noqa: E402
 
 TRAIN_LINES = ((0.1, 0.3), (0.35, 0.55), (0.6, 0.8), (0.85, 1.05))  # x = y from … to …
-TEST_LINES = (  # the fixed coordinate (0: x, 1: y) and where the other runs
+TEST_LINES = (  # the fixed coordinate (0: x, 1: y) and the range of the other
     (0, (0.2, 0.4)), (0, (0.55, 0.85)), (1, (0.4, 0.6)), (1, (0.7, 0.9)),
 )  # fmt: skip
 FIXED_AT = 0.2
-POINTS, KEPT = 100, 15  # evenly spaced points a line, and how many of them, at random, a class has
+POINTS, KEPT = 100, 15  # evenly spaced points of a line, and how many of them a class gets at random
 MARGIN, RATE, BATCH, ITERATIONS = 0.1, 0.03, 24, 200
 FORMATS = (".png", ".pdf")
 FLIPS = (0.01, 0.1, 0.2, 0.5)  # further flip probabilities, beside the published one
-LEVEL = 0.05  # of p, below which a difference is called told from chance
+LEVEL = 0.05  # of p, below which a difference counts as more than chance
 PUBLISHED_FLIP = 0.001
 MEASURES = {"sigma_2": "second singular value", "spread": "spread of test classes", "recall": "test R@1"}
 
@@ -57,7 +57,7 @@ RUNS = [BASE, PUBLISHED, NO_FLIPS, Loss(True, PUBLISHED_FLIP), *(Loss(pull, flip
 
 
 class Result(NamedTuple):
-    """What a run measures for each seed, `(S,)` each, and the embeddings `(S, 60, 2)` of training and test points."""
+    """Measurements of a run for each seed, `(S,)` each, and the embeddings `(S, 60, 2)` of training and test points."""
 
     sigma_2: np.ndarray
     spread: np.ndarray
@@ -99,7 +99,7 @@ def network() -> torch.nn.Sequential:
 def contrastive(embeddings: torch.Tensor, labels: torch.Tensor, loss: Loss, draws: torch.Tensor) -> torch.Tensor:
     """Contrastive loss over all valid triplets of each of S batches, `(S,)`: mean d_ap + mean [margin - d_an]+.
 
-    A flipped triplet has its positive in the place of its negative.
+    In a flipped triplet the positive replaces the negative.
 
     Args:
         embeddings: `(S, B, 2)`. labels: `(S, B)`.
@@ -118,10 +118,10 @@ def contrastive(embeddings: torch.Tensor, labels: torch.Tensor, loss: Loss, draw
 
 
 def train(loss: Loss, seeds: list[int], iterations: int = ITERATIONS) -> Result:
-    """Train one network a seed, all of them at once, and measure them.
+    """Train one network per seed, all at once, and measure them.
 
-    Every seed has a generator of its own for points, weights, batches and flips, so that its run is the same among others as alone,
-    and starts alike whatever the loss.
+    Every seed has its own generator for points, weights, batches and flips. So its run is the same alone as among others, and starts from
+    the same state whatever the loss.
     """
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     points = torch.stack([training_points(generator)[0] for generator in generators])  # (S, 60, 2)
@@ -173,12 +173,12 @@ def table(results: dict[Loss, Result]) -> str:
 
 
 def _cell(values: np.ndarray, sign: str) -> str:
-    """The mean of `(S,)` values, and their deviation where there are two; `sign`: `+` to show that of a positive mean."""
+    """The mean of `(S,)` values, with their deviation for two or more; `sign`: `+` to show the sign of a positive mean."""
     return f"{values.mean():{sign}.3f}" + (f" ± {values.std(ddof=1):.3f}" if len(values) > 1 else "")
 
 
 def contributions(results: dict[Loss, Result]) -> str:
-    """What dropping the pull term and what flipping contribute, as differences of runs of the same seed."""
+    """The contributions of dropping the pull term and of flipping, as differences of runs of the same seed, in Markdown."""
     base, published, no_flips = results[BASE], results[PUBLISHED], results[NO_FLIPS]
     whole = (published.sigma_2 - base.sigma_2).mean()
     lines = [
@@ -218,7 +218,7 @@ def contributions(results: dict[Loss, Result]) -> str:
 
 
 def _told_apart(of_flips: float, of_recall: dict[str, float]) -> list[str]:
-    """What the seeds tell from chance, of the published flips and of test R@1, by the p of the changes."""
+    """Sentences on whether the published flips, and any change of test R@1, differ from chance, by the p of the changes."""
     smallest = min(of_recall, key=of_recall.get)
     flips = "is told from chance" if of_flips < LEVEL else "is not told from chance"
     changed = "No change moves test R@1" if of_recall[smallest] >= LEVEL else "Test R@1 moves"
@@ -322,7 +322,7 @@ def _counted(seeds: list[int]) -> str:
 
 
 def read_options(argv: list[str] | None) -> argparse.Namespace:
-    """Parse the command line, and make the folders of its files. Raises UserError for what cannot be, before anything is trained."""
+    """Parse the command line, and make the folders of its files. Raises UserError for impossible values, before anything is trained."""
     about = {"description": __doc__.partition("\n")[0], "formatter_class": argparse.ArgumentDefaultsHelpFormatter}
     parser = OneLineParser(allow_abbrev=False, **about)
     parser.add_argument("--seeds", type=whole(0), nargs="+", default=list(range(20)), help="one network each; the first is drawn")

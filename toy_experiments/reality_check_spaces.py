@@ -4,9 +4,9 @@
 
 Each class is a square in the plane, evenly filled. In all three spaces almost every sample has its own class as its nearest
 neighbour (R@1) and k-means finds the classes (NMI, F1). But the squares nearly touch in the first space, and lie far apart in the
-last: a sample at an edge has many strangers among its R nearest, which only R-precision and MAP@R see. After Musgrave et al.,
-arXiv 2003.08505; the points here are our own. Now and then k-means, which starts once, from random samples, misses the classes
-even where they lie far apart (--seed 0): NMI and F1 then fall for a reason that is not in the space at all.
+last. In the first, a sample at an edge has many samples of other classes among its R nearest, which only R-precision and MAP@R see.
+After Musgrave et al., arXiv 2003.08505; the points here are our own. k-means starts once, from random samples, and now and then misses
+the classes even where they lie far apart (--seed 0): NMI and F1 then fall for a reason that is not in the space at all.
 """
 
 import argparse

@@ -3,11 +3,11 @@
 ratings.py    groups x metrics, of one data set and of all; runs that are in no mean; runs.csv; settings
 space.py      the structure of the embedding space, its correlations with the metrics, rho_distance beside distance
 folds.py      cross-validations
-selection.py  what choosing the epoch on test is worth
+selection.py  the gain of choosing the epoch on test
 seeds.py      how many seeds a difference needs; how stable the order of the groups is
 progressions.py  out-of-distribution progressions
 beside.py     our values beside published ones
-notes.py      what several of them say below
+notes.py      notes below tables, shared by several
 """
 
 from results.tables.beside import comparison, from_ledger

@@ -41,7 +41,7 @@ def comparison(matches: list[published.Match], source: str, found: list[Group] |
 
 
 def _other_selection(matches: list[published.Match], values: list[Column], source: str) -> list[Column]:
-    """Our values of test by the selection that is not the published one, and the optimism, where we have both."""
+    """Our test values by the selection that the published ones did not use, and the optimism, where we have both."""
     runs = [run for match in matches for run in match.group.counted]
     rules = (ON_VALIDATION if source == "published" else BEST_ON_TEST, OPTIMISM)
     return [columns.by(c, rule) for c in values for rule in rules if c.split == "test"] * any(map(columns.has_both, runs))
@@ -81,7 +81,7 @@ def _row(table: Table, match: published.Match, shown: list[Column], with_rho: bo
 
 
 def _cited(figure: ledger.Figure) -> str:
-    """Its source without where in it: docs/ledger.md has the whole."""
+    """The figure's source without the place in it, which docs/ledger.md gives."""
     return figure.source.partition(":")[0]
 
 

@@ -19,13 +19,13 @@ KINDS = (SEPARATED, CONCATENATED)
 def cross_validation(found: list[Group], shown: list[Column]) -> Table | None:
     """The results over folds, separated and concatenated, with 95 % intervals; None where no group is a cross-validation.
 
-    Separated: the folds' embeddings, each measured by itself, and the mean of that. Concatenated: as one embedding.
+    Separated: each fold's embeddings are measured by themselves, and the results averaged. Concatenated: measured as one embedding.
     """
     everyone, found = found, [group for group in found if group.folds]
     if not found:
         return None
     chosen = [columns.column(columns.selection_split(run), columns.selection_metric(run)) for run in (g.counted[0] for g in found)]
-    wanted = [*dict.fromkeys(c for c in chosen if c not in shown), *shown]  # by what it was selected, too
+    wanted = [*dict.fromkeys(c for c in chosen if c not in shown), *shown]  # also the metrics that selected the epochs
     shown = [c for c in wanted if any(np.isfinite(_over_folds(g, kind, c)).any() for g in found for kind in KINDS)]
     titles = ["group", "embeddings", "cross-validations", "folds", *map(head, shown), "interval over"]
     table = Table(f"{found[0].dataset}_cross_validation", f"{found[0].dataset}: cross-validations", titles, spread="95 % interval")
@@ -52,7 +52,7 @@ def cross_validation(found: list[Group], shown: list[Column]) -> Table | None:
 
 
 def _about(group: Group, kind: str, is_there: bool) -> tuple[list[Cell], Cell]:
-    """The cells before and behind a row's numbers: embeddings, cross-validations, folds; over what the interval is."""
+    """The cells before a row's numbers (embeddings, cross-validations, folds), and the one after them (what the interval is over)."""
     count = len(group.seeds)
     width = (group.counted[0].flags.get("embed_dim") or 0) * (group.n_folds if kind == CONCATENATED else 1)
     what = f"{kind}, {width} dimensions" if width and is_there else kind
@@ -67,7 +67,7 @@ def _places(members: list[Group], kind: str, column: Column) -> list[inference.P
 
 
 def _interval(group: Group, kind: str, column: Column, place: inference.Place) -> Cell:
-    """Mean and half the 95 % interval over the cross-validations, of a single one over its folds; empty where one was not measured."""
+    """Mean and half the 95 % interval over the cross-validations, for a single one over its folds; empty where one was not measured."""
     values = _over_folds(group, kind, column)
     if len(values) == 1 and kind == SEPARATED:
         values = np.array([columns.value(run, column, SELECTED) * column.scale for run in group.counted])
@@ -79,7 +79,7 @@ def _interval(group: Group, kind: str, column: Column, place: inference.Place) -
 
 
 def _not_measured(group: Group, shown: list[Column]) -> list[str]:
-    """Of which cross-validations the concatenated embeddings were not measured, and what does it."""
+    """A remark on the cross-validations whose concatenated embeddings were not measured, and how to measure them."""
     lacking = np.isnan([group.joined(c) for c in shown]).all(0)
     names = [runs[0].whole for runs, lacks in zip(group.seeds.values(), lacking, strict=True) if lacks]
     if not names:
@@ -89,5 +89,5 @@ def _not_measured(group: Group, shown: list[Column]) -> list[str]:
 
 
 def _over_folds(group: Group, kind: str, column: Column) -> np.ndarray:
-    """One number a cross-validation."""
+    """One number per cross-validation."""
     return group.values(column, SELECTED) if kind == SEPARATED else group.joined(column)

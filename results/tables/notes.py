@@ -1,4 +1,4 @@
-"""What stands below a table: selection, seeds, significance, clustering noise, shared settings; and small parts of tables."""
+"""Notes below tables: selection, seeds, significance, clustering noise, shared settings; and small parts of tables."""
 
 from results import columns, groups, inference, settings
 from results.columns import SELECTED, SELECTIONS, Column
@@ -39,10 +39,10 @@ def head(column: Column) -> str:
 
 
 def about(found: list[Group], how: str, ddof: int, where: str | None = "column") -> list[str]:
-    """What a table says of its numbers: epochs, seeds, deviation; where it ranks, significance; shared settings.
+    """Notes on a table's numbers: epochs, seeds and deviation; if it ranks, significance; shared settings.
 
     Args:
-        where: within what the table ranks; None where it does not.
+        where: what the table ranks within, such as `column`; None where it does not rank.
     """
     selection = f"{SELECTIONS[how]}; selected: {rules(found)}" if how == SELECTED else SELECTIONS[how]
     folded = any(group.folds for group in found)
@@ -58,7 +58,7 @@ def about(found: list[Group], how: str, ddof: int, where: str | None = "column")
 
 
 def rules(found: list[Group]) -> str:
-    """How the epoch was selected, in words; where that differs between data sets, of each."""
+    """How the epoch was selected, in words; for each data set where they differ."""
     of = {}
     for dataset, there in groups.of_datasets(found).items():
         of.setdefault(settings.shared([group.settings for group in there]).get("selection", ""), []).append(dataset)
@@ -73,7 +73,7 @@ def seeds(found: list[Group]) -> str:
 
 
 def shared_settings(found: list[Group]) -> list[str]:
-    """One note a data set: the settings that its groups share."""
+    """One note per data set: the settings that its groups share."""
     return [
         f"{SETTINGS_NOTE}{name}) of all groups but those marked: {settings.printed([group.settings for group in there])}."
         for name, there in groups.of_datasets(found).items()
@@ -81,7 +81,7 @@ def shared_settings(found: list[Group]) -> list[str]:
 
 
 def mark_noise(table: Table, found: list[Group], heads: dict[str, Column]) -> None:
-    """Mark the columns that measure a k-means clustering, and say how many starts they are of.
+    """Mark the columns that measure a k-means clustering, and note how many starts they average.
 
     Args:
         heads: head -> its column.
@@ -94,12 +94,12 @@ def mark_noise(table: Table, found: list[Group], heads: dict[str, Column]) -> No
 
 
 def fewer(group: Group, shown: list[Column], how: str) -> list[str]:
-    """Which of a group's means are of fewer seeds than count, in words."""
+    """Remarks that name which of a group's means are of fewer seeds than the group counts."""
     return group.fewer([(c.title, group.estimate(c, how)) for c in shown])
 
 
 def marked(found: list[Group], shown: list[Column]) -> list[str]:
-    """The remarks of groups that have no row of their own, one note a remark."""
+    """The remarks of groups that have no row of their own, one note per remark."""
     holders = {}
     for group in found:
         for remark in group.remarks + fewer(group, shown, SELECTED):

@@ -12,7 +12,7 @@ FID_DIGITS = 1
 
 
 def progressed(name: str, methods: list[progression.Method], c: Column, ddof: int) -> Table:
-    """Methods x splits of one progression, the splits that all methods have, by rising FID, and the area under each method's curve."""
+    """Methods x splits of one progression (those that all methods have, by rising FID), and the area under each method's curve."""
     splits = progression.shared_splits(methods)
     shown = columns.with_both([c], [run for method in methods for split in splits for run in method.groups[split].counted], SELECTED)
     areas = {one: [progression.areas(method, splits, one) for method in methods] for one in shown}

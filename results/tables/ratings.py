@@ -1,4 +1,4 @@
-"""Groups x metrics: of one data set, of all, one by one what is in no mean, and every run's values, all settings."""
+"""Groups x metrics of one data set and of all; the runs that are in no mean; every run's values; all settings."""
 
 import csv
 import math
@@ -82,7 +82,7 @@ def shared(found: list[Group], shown: dict[str, list[Column]], how: str, ddof: i
 
 
 def left_out(found: list[Group], shown: list[Column]) -> Table | None:
-    """Runs that no mean holds, one by one, with what they recorded; None where there are none."""
+    """The runs that are in no mean, one by one, with what they recorded; None where there are none."""
     rows = [(group, run, reason) for group in found for run, reason in group.left_out]
     if not rows:
         return None
@@ -121,7 +121,7 @@ def values(found: list[Group], shown: dict[str, list[Column]], folder: Path) -> 
 
 
 def conditions(found: list[Group], defaults: dict | None = None) -> Table:
-    """All settings: the value most groups share, and the groups that differ. What varies is first, what nobody set is folded.
+    """All settings: the value most groups share, and the groups that differ. Those that vary come first; those that nobody set are folded.
 
     Args:
         defaults: flag -> default of main.py; without them nothing is folded.

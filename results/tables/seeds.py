@@ -17,7 +17,7 @@ SPREAD_DIGITS = 2
 
 
 def power(found: list[Group], c: Column, plan: float | None = None) -> Table | None:
-    """How many seeds a group the differences `POINTS`, and `plan`, need by the deviations there; None where no group has a deviation.
+    """How many seeds per group the differences `POINTS` and `plan` need, by the groups' deviations; None where no group has one.
 
     Args:
         c: the metric.
@@ -61,7 +61,7 @@ def _needed(estimate: inference.Estimate, wanted: list[float]) -> list[Cell]:
 
 
 def spread_of_deviation(count: int) -> tuple[float, float]:
-    """Between which multiples of a deviation of `count` values the true one lies, at 95 % (chi-squared distribution)."""
+    """95 % interval of the true deviation, in multiples of a deviation over `count` values (chi-squared distribution)."""
     from scipy.special import chdtri
 
     freedom = count - 1
@@ -69,7 +69,7 @@ def spread_of_deviation(count: int) -> tuple[float, float]:
 
 
 def plan(found: list[Group], c: Column, points: float) -> str:
-    """In words: how many seeds a group a difference of so many points needs."""
+    """One sentence: how many seeds per group a difference of `points` points needs."""
     estimates = {group.name: group.estimate(c, SELECTED) for group in found}
     known = {name: e for name, e in estimates.items() if e.count > 1}
     if not known:
@@ -91,7 +91,7 @@ def _words(seeds: float | None) -> str:
 def ranks(found: list[Group], c: Column) -> Table | None:
     """How often each group is first, over its seeds and over a bootstrap of them, and its ranks on validation and on test.
 
-    None where there are no two groups of two seeds.
+    None unless two groups have two seeds.
     """
     table = Table(
         f"{found[0].dataset}_ranks", f"{found[0].dataset}: how stable the order by {c.title} is",
@@ -128,20 +128,20 @@ def ranks(found: list[Group], c: Column) -> Table | None:
 
 
 def rank(values: np.ndarray, higher: bool) -> np.ndarray:
-    """1 for the best, NaN for a missing value; equals have the rank of the first of them."""
+    """1 for the best, NaN for a missing value; ties share the better rank."""
     better = values[None] > values[:, None] if higher else values[None] < values[:, None]
     return np.where(np.isfinite(values), 1.0 + better.sum(1), np.nan)
 
 
 def first_over_seeds(found: list[Group], c: Column) -> np.ndarray | None:
-    """The share of the seeds common to all groups at which each is the best, `(n,)`; None where they have none in common."""
+    """`(n,)`: the share of the seeds common to all groups at which each group is the best; None where they have none in common."""
     each = [dict(zip(group.seeds, group.values(c, SELECTED), strict=True)) for group in found]
     common = set.intersection(*({seed for seed, value in values.items() if np.isfinite(value)} for values in each))
     return _shares(np.array([[values[seed] for values in each] for seed in sorted(common, key=str)]), c.higher) if common else None
 
 
 def first_in_bootstrap(found: list[Group], c: Column, draws: int = DRAWS) -> np.ndarray:
-    """The share of the draws of seeds, with replacement, in which each group's mean is the best, `(n,)`."""
+    """`(n,)`: the share of the draws of seeds, with replacement, in which each group's mean is the best."""
     rng, means = np.random.default_rng(SEED), []
     for group in found:
         values = group.values(c, SELECTED)
@@ -151,7 +151,7 @@ def first_in_bootstrap(found: list[Group], c: Column, draws: int = DRAWS) -> np.
 
 
 def _shares(values: np.ndarray, higher: bool) -> np.ndarray:
-    """Of `values` `(m, n)` the share of the rows in which each column is the best; equals share a row."""
+    """The share of the rows of `values` `(m, n)` in which each column is the best; ties share a row."""
     best = values == (values.max(1) if higher else values.min(1))[:, None]
     return (best / best.sum(1, keepdims=True)).mean(0)
 

@@ -1,4 +1,4 @@
-"""What choosing the epoch on the test set is worth: both selections of every metric, and their difference, the optimism."""
+"""The gain of choosing the epoch on the test set: both selections of every metric, and their difference, the optimism."""
 
 import math
 
@@ -16,7 +16,7 @@ EPOCH_DIGITS = 1
 
 
 def optimism(found: list[Group], shown: list[Column], ddof: int) -> Table | None:
-    """The values of test at the epoch chosen on validation and at that chosen on test, a part of the table a metric.
+    """The test values at the epochs chosen on validation and on test, one part of the table per metric.
 
     None where no group has both.
     """

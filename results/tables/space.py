@@ -1,4 +1,4 @@
-"""The structure of the embedding space, what goes with it, and the miner that changes it."""
+"""The structure of the embedding space, its correlation with the metrics, and the effect of the miner rho_distance on it."""
 
 from results import groups, inference
 from results.columns import BEST_ON_TEST, SELECTED, Column
@@ -26,7 +26,7 @@ def correlation(found: list[Group], a: Column, b: Column, how: str = SELECTED) -
 
 
 def correlations(found: list[Group], of: Column, with_: list[Column]) -> Table:
-    """Correlation over a data set's groups of one metric with others, at the selected epoch; beside it that at the epoch chosen on test."""
+    """Correlation of one metric with others over a data set's groups, at the selected epoch and beside it at the epoch chosen on test."""
     dataset, titles = found[0].dataset, ["quantity", "Pearson", "p", "Spearman", "groups"]
     both = [group for group in found if group.has_both]
     table = Table(
@@ -85,7 +85,7 @@ def regularised(found: list[Group], shown: list[Column], ddof: int) -> Table | N
 
 
 def _all_pairs(shown: list[Column], tests: dict) -> list[str]:
-    """One note on the direction of all pairs: what no pair shows by itself, many may show together."""
+    """One note on the direction of all pairs together, which may be significant where no single pair is."""
     told = []
     for c in shown:
         above, below, p = inference.sign_test([other.mean - one.mean for one, other in tests[c]])
