@@ -111,8 +111,11 @@ class RunFolder:
         """CSV_Logs/metrics.csv as a pandas DataFrame with the columns epoch, split, metric, value; empty where there is none."""
         import pandas as pd
 
-        path = self.path / METRICS
-        return pd.read_csv(path) if path.exists() else pd.DataFrame(columns=["epoch", "split", "metric", "value"])
+        path, columns = self.path / METRICS, ["epoch", "split", "metric", "value"]
+        try:
+            return pd.read_csv(path, dtype={"value": float})[columns] if path.exists() else pd.DataFrame(columns=columns)
+        except (OSError, ValueError, KeyError) as error:  # pandas' own errors are ValueErrors
+            raise UserError(f"{path} is damaged: {' '.join(str(error).split())[:160]}") from error
 
     def network(self, which: str = "best", evaltypes: list[str] | None = None):
         """The network on the CPU, in evaluation mode, of the selected epoch (`best`, where one was evaluated) or of the `last`.

@@ -67,6 +67,15 @@ def test_a_folder_without_a_run(tmp_path):
             ask()
 
 
+@pytest.mark.parametrize("content", [b"", b"epoch,split\n1,test\n", b"epoch,split,metric,value\n1,test,map_r,high\n", b'"', b"\xff\xfe"])
+def test_damaged_metrics_are_one_line(old, content):
+    path = old / "CSV_Logs" / "metrics.csv"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="metrics.csv is damaged: ") as told:
+        _ = RunFolder(old).metrics
+    assert "\n" not in str(told.value)
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"selected": 1}', '{"selected": {"rule": "", "epoch": 1, "values": 3}}', "\x00"])
 def test_a_damaged_summary_is_one_line(tmp_path, content):
     (tmp_path / "summary.json").write_text(content)
