@@ -42,7 +42,7 @@ class Criterion(MetricCriterion):
         return mean_term(terms) + self.l2 * mean_norm(batch)
 
     def few_at_a_time(self, anchors, others, positives, negatives) -> torch.Tensor:
-        """The terms `(A,)` of anchors `(A, D)` against others `(M, D)`, whose distances are made anew in the backward pass."""
+        """The terms `(A,)` of anchors `(A, D)` against others `(M, D)`; the backward pass recomputes the distances."""
 
         def part(anchors, positives, negatives):
             return self.terms(pairwise_distances(anchors, others), positives, negatives)

@@ -27,13 +27,13 @@ class Criterion(PairCriterion):
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        centre = batch.mean(0)  # about it the same distances, less rounding
+        centre = batch.mean(0)  # centring leaves the distances and lessens their rounding error
         (losses, n_positives), distances = self.compared(self.terms, batch, labels, reference, lambda points: points - centre, keep=True)
         self.stats = pair_means("squared_distance", distances)
         return masked_mean(losses, n_positives > 0)
 
     def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
-        """Of each anchor its loss and its number of positives; sums of the squared distances."""
+        """Each anchor's loss and number of positives; sums of the squared distances."""
         norms, others = reference.mapped(lambda points: points.square().sum(1), batch)
         distances = torch.addmm(norms[:, None] + others.embeddings, batch, reference.embeddings.T, alpha=-2)  # (B, M), squared
         logits = -self.scale * distances
