@@ -58,9 +58,8 @@ def apart(labels: torch.Tensor, reference: Reference) -> Apart | None:
     first = torch.searchsorted(sorted_labels, others)
     counts = torch.searchsorted(sorted_labels, others, right=True) - first
     have_own = reference.own >= 0
-    own_labels = torch.cat([reference.labels, labels[:1]]).index_select(
-        0, reference.own.clamp(min=0)
-    )  # an arbitrary label where an anchor has no own image
+    # an arbitrary label where an anchor has no own image
+    own_labels = torch.cat([reference.labels, labels[:1]]).index_select(0, reference.own.clamp(min=0))
     strange = have_own & (own_labels != labels)
     n_same, n_own, n_strange = torch.stack([counts.sum(), have_own.sum(), strange.sum()]).tolist()
     n_positives = n_same - n_own + n_strange

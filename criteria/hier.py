@@ -92,7 +92,7 @@ def _know_the_width(batch: torch.Tensor, ancestors: torch.Tensor) -> None:
 
 
 def reciprocal_triplets(closeness: torch.Tensor, topk: int, per_anchor: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Indices i, j, k `(T,)`: j is a reciprocal nearest neighbour of i by `closeness` `(N, N)`, k is not, nor i. Both are drawn uniformly."""
+    """Indices i, j, k `(T,)`: j a reciprocal nearest neighbour of i by `closeness` `(N, N)`, k neither that nor i; both drawn uniformly."""
     nearest = closeness.topk(min(topk, len(closeness)), dim=1).indices
     near = torch.zeros_like(closeness, dtype=torch.bool).scatter_(1, nearest, True)
     own = torch.eye(len(closeness), dtype=torch.bool, device=closeness.device)

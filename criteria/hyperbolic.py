@@ -49,9 +49,8 @@ class Criterion(PairCriterion):
         anchors = torch.repeat_interleave(n_positives, output_size=len(losses))  # (P,)
         groups = views_of(labels).index_select(0, anchors) * len(reference) + views  # (i, j) of each positive pair
         ordered = groups.sort().values
-        sizes = torch.searchsorted(ordered, groups, right=True) - torch.searchsorted(
-            ordered, groups
-        )  # the counts of unique, which would wait for the device
+        # the counts of torch.unique, which would wait for the device
+        sizes = torch.searchsorted(ordered, groups, right=True) - torch.searchsorted(ordered, groups)
         return (losses / sizes).sum()
 
     def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
