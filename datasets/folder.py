@@ -4,10 +4,10 @@ The layout is recognised by the content of X:
 
   X/<class>/<images>            all visible subfolders are classes; the first half, sorted by name, trains
   X/<super>/<class>/<images>    the same with super-classes; a class is called <super>/<class>
-  X/train/…, X/test/…           either of the two in each part; X/val/…, where it is there, validates
-  X/train/…, X/query/…, X/gallery/…   the same where test images have roles: those in query are searched for in gallery
+  X/train/…, X/test/…           either of the two in each part; X/val/…, where it exists, is for validation
+  X/train/…, X/query/…, X/gallery/…   the same where test images have roles: the query images are searched for in the gallery
 
-What could be read in two ways is refused.
+Ambiguous layouts are refused.
 """
 
 from pathlib import Path
