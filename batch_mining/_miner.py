@@ -65,7 +65,7 @@ class Miner:
 
 
 def drawn(weights: torch.Tensor, otherwise: torch.Tensor) -> torch.Tensor:
-    """One column index a row, `(R,)`, with probability proportional to the non-negative `weights` `(R, C)`, boolean or float.
+    """One column index per row, `(R,)`, with probability proportional to the non-negative `weights` `(R, C)`, boolean or float.
 
     Inverts the cumulative sum: one random number per row. Rows whose weights are all 0 take `otherwise` `(R,)`.
     """

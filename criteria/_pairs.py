@@ -1,4 +1,4 @@
-"""What the criteria on all pairs of a batch share: pairs as weights, sums over them, soft histograms, statistics.
+"""Base of the criteria on all pairs of a batch: pairs as weights, sums over them, soft histograms, statistics.
 
 Pairs are chosen by weights 0 and 1 in the precision of the batch, not by boolean masks: on a CPU a product or a sum of two
 `(B, M)` matrices costs a small part of what `where`, `masked_fill` or a mask's cast costs, and needs no mask in its backward.

@@ -52,7 +52,7 @@ class Criterion(MetricCriterion):
         return torch.cat([checkpoint(part, *given, use_reentrant=False, preserve_rng_state=False) for given in parts])
 
     def terms(self, distances, positives, negatives) -> torch.Tensor:
-        """One term an anchor, `(A,)`, of distances and masks `(A, M)`."""
+        """One term per anchor, `(A,)`, from distances and masks `(A, M)`."""
         far_positives = masked_logsumexp(distances, positives)  # (A,)
         near_negatives = masked_logsumexp(self.neg_margin - distances, negatives)  # (A,)
         return torch.relu(far_positives + near_negatives)

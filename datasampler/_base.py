@@ -1,4 +1,4 @@
-"""What all batch samplers share: the data as index arrays, draws within classes, the calls of the training loop as no-ops."""
+"""Base of the batch samplers: the data as index arrays, draws within classes, the calls of the training loop as no-ops."""
 
 from collections.abc import Iterator
 

@@ -211,11 +211,11 @@ class CoresetSampler(MemorySampler):
 
     def draw_pools(self) -> torch.Tensor:
         """Indices `(batches, P)`, distinct in a row, in random order."""
-        # One permutation a batch: draws without replacement for all rows at once would need a matrix of batches and images.
+        # One permutation per batch: drawing without replacement for all rows at once would need a matrix of batches and images.
         return torch.stack([self.images[torch.randperm(len(self.images))[: self.pool_size]] for _ in range(len(self))])
 
     def first_anchors(self, embeddings: torch.Tensor) -> tuple[torch.Tensor, object]:
-        """First anchor of each pool `(b,)`, and whatever `next_anchors` needs, from `embeddings` `(b, P, D)`."""
+        """First anchor of each pool `(b,)`, and a context that is passed to `next_anchors`, from `embeddings` `(b, P, D)`."""
         raise NotImplementedError
 
     def next_anchors(self, nearest: torch.Tensor, taken: torch.Tensor, context) -> torch.Tensor:

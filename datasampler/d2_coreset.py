@@ -51,7 +51,7 @@ class Sampler(CoresetSampler):
         return (embeddings - draws).square().sum(2).argmin(1), log_densities
 
     def next_anchors(self, nearest: torch.Tensor, taken: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
-        """One draw a pool, `(b,)`."""
+        """One draw per pool, `(b,)`."""
         log_weights = (context + torch.special.xlogy(self.power, nearest)).masked_fill_(taken, -torch.inf)
         no_distance = (log_weights == -torch.inf).all(1, keepdim=True)
         log_weights = torch.where(no_distance, context.masked_fill(taken, -torch.inf), log_weights)

@@ -212,18 +212,18 @@ class ImageSet(torch.utils.data.Dataset):
         image_list: list of `(path, class)`, in the order of the indices.
         image_dict: class -> list of `[path, index]`.
         avail_classes, n_classes: the labels, 0..C-1 in training and where `labels` is None, and their number C.
-        class_names, super_labels: label -> name of the class, and of what it belongs to (None where that is not known).
+        class_names, super_labels: label -> name of the class, and of its super-class (None where that is not known).
         paths: of all images.
-        counts: images, classes, and classes with a single image.
-        name, split, root: the data set, which of its splits, where it was found.
-        partial: None, or in which way the data set differs from the published one. notes: what else is worth saying at the start.
-        is_query, is_gallery: bool `(N,)`: which images ask, and which are found. sequences: long `(N,)`, the number of an image's sequence,
-            -1 for an image without, and sequence_names, number -> name; None where no image has one.
-        role_draws: bool `(D, N)`, the gallery of each of D random draws, whose other images ask: what is measured is the mean over the
-            draws, and `is_query`, `is_gallery` are those of the first. None where the roles are not drawn.
-        boxes: float32 `(N, 4)`, what `Image.box` says, NaN for a whole image; None where all are whole.
+        counts: numbers of images, classes, and classes with a single image.
+        name, split, root: the data set's name, which of its splits this is, the folder where it was found.
+        partial: None, or a text on how the data set differs from the published one. notes: further notes to print at the start.
+        is_query, is_gallery: bool `(N,)`, the images' roles. sequences: int64 `(N,)`, the number of an image's sequence, -1 for none;
+            sequence_names: number -> name. Both None where no image has a sequence.
+        role_draws: bool `(D, N)`, the gallery of each of D random draws; the other images are queries. Metrics are means over the draws;
+            `is_query` and `is_gallery` are those of the first. None where the roles are not drawn.
+        boxes: float32 `(N, 4)` of `Image.box`, NaN for a whole image; None where no image has a box.
         fingerprint: `sha256` of all names and sizes of the data set, `files` and `bytes`.
-        features: None, or `(N, F)`: items hold an image's row of these in its place.
+        features: None, or `(N, F)`: items then hold an image's row of these in place of the image.
     """
 
     @uncollected()

@@ -106,7 +106,7 @@ class Trainer(torch.nn.Module):
         return {name: value for outputs in made for name, value in outputs.items()}
 
     def once(self, make):
-        """`make()`, called only once a chunk: under `--chunk_size` a chunk's `outputs` run twice.
+        """`make()`, called only once per chunk: under `--chunk_size` a chunk's `outputs` run twice.
 
         For the parts of `outputs` without a gradient that must not run again, such as momentum encoders and anything else with a state of
         its own. BatchNorm's running statistics need no such care.
