@@ -43,7 +43,8 @@ def hyperparameters(name: str, module, criterion: torch.nn.Module) -> dict[str, 
     """The learnable hyperparameters of a criterion: its float flags, by the flag's name without the prefix.
 
     The criterion holds each in the attribute of that name, or of the name that the module's `ATTRIBUTES` gives. Learning rates are not
-    among them, nor are the module's `FIXED`, which get no gradient: the formula uses them in comparisons or constants only.
+    among them, nor are the module's `FIXED`, by which the formula has no true derivative: it uses them in comparisons, in constants or
+    in random draws.
     """
     parser, prefix = argparse.ArgumentParser(), f"loss_{name}_"
     getattr(module, "add_arguments", lambda parser: None)(parser)
