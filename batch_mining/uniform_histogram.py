@@ -30,7 +30,7 @@ def add_arguments(group) -> None:
 class BatchMiner(Miner):
     """Pairs drawn with replacement from every bin of distance; positive and negative pairs have bins of their own.
 
-    Embeddings are not normalised. Pairs of samples that have only positives or only negatives take part.
+    The miner does not normalise embeddings. Pairs of samples that have only positives or only negatives take part.
     """
 
     def __init__(self, opt):
