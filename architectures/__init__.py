@@ -1,10 +1,10 @@
 """Networks: one file a family, the file name is the head of `--arch`, any torchvision or pretrainedmodels constructor, and `timm:<name>`.
 
-The grammar of a name is `<backbone>[_<trait>]…`, traits in any order. It is read once, here; everybody else asks the network
+The grammar of a name is `<backbone>[_<trait>]…`, traits in any order. It is parsed only here; other code reads the network's attributes
 (`network.normalizes`, `network.frozen`, `network.input_size` …).
 
-A module's class is `Network(opt, name)`, a `torch.nn.Module`: `forward(images) -> (embeddings, features)`. `embed_dim` says how wide its
-embeddings are; of one whose `embeddings` are a dict of several, `embed_dims` (name -> dimensions) where they differ.
+A module's class is `Network(opt, name)`, a `torch.nn.Module`: `forward(images) -> (embeddings, features)`. `embed_dim` is the width of its
+embeddings. A network whose `embeddings` are a dict of different widths has `embed_dims` (name -> dimensions).
 """
 
 import argparse
@@ -18,11 +18,11 @@ from utilities.errors import UnknownName, UserError
 from utilities.registry import Registry, unknown
 
 REGISTRY = Registry("architectures", "architecture")
-# BatchNorm keeps its running statistics; LayerNorm of the pooled features; embeddings of unit length.
+# fixed running statistics of BatchNorm; LayerNorm on the pooled features; embeddings of unit length
 TRAITS = ("frozen", "layernorm", "normalize")
-SOURCES = {"tv": _torchvision, "ptm": _pretrainedmodels}  # in the order in which an unmarked name is looked up
-MARKED = {**SOURCES, "timm": _timm}  # timm takes seconds to import: for names that say it alone
-LISTED = (  # what --list says besides the families of this folder
+SOURCES = {"tv": _torchvision, "ptm": _pretrainedmodels}  # in the order in which a name without a prefix is looked up
+MARKED = {**SOURCES, "timm": _timm}  # timm takes seconds to import: only for names with its prefix
+LISTED = (  # lines of --list beside the families of this folder
     (
         "<name>",
         "any classification network of torchvision, else of pretrainedmodels, by its constructor's name; tv:<name> and ptm:<name> choose the package",
@@ -51,7 +51,7 @@ def parse(name: str) -> Name:
     """Read `<backbone>[_frozen][_layernorm][_normalize]…`; the backbone's own name may hold underscores (`vit_b_16_frozen`).
 
     Raises:
-        UnknownName: no such backbone, or something behind it that is no trait.
+        UnknownName: no such backbone, or it is followed by something that is not a trait.
     """
     backbone, traits = _apart(str(name))
     if _module_of(backbone) is None:
@@ -60,7 +60,7 @@ def parse(name: str) -> Name:
 
 
 def _apart(name: str) -> tuple[str, set[str]]:
-    """A name's backbone and its traits, whether there is such a backbone or not."""
+    """A name's backbone and its traits; does not check that the backbone exists."""
     backbone, traits = name, set()
     while backbone.rpartition("_")[2] in TRAITS:
         backbone, _, trait = backbone.rpartition("_")
@@ -69,14 +69,14 @@ def _apart(name: str) -> tuple[str, set[str]]:
 
 
 def without_traits(name: str) -> str:
-    """The backbone that a name begins with, its package's mark included; nothing is looked up."""
+    """A name's backbone with its package's prefix, without its traits; does not check that it exists."""
     return _apart(name)[0]
 
 
 def published_weights(name: str) -> str | None:
     """The name of the weights that `select` loads unless a flag says otherwise.
 
-    None: there are none, the backbone is not known, or its package is not there.
+    None: there are none, the backbone is unknown, or its package is not installed.
     """
     backbone = without_traits(name)
     try:
@@ -97,11 +97,11 @@ def select(name: str, opt=None, *, crop_size: int | None = None, **flags) -> tor
 
     Args:
         opt: the shared namespace; what it lacks takes its declared default.
-        crop_size: side of the images to come, over `opt.crop_size`; tables of positions (of timm's networks) are made for it.
+        crop_size: side of the images, overrides `opt.crop_size`; position embeddings (of timm's networks) are made for it.
         flags: single flags that override `opt`, e.g. `embed_dim=512`, `not_pretrained=True`.
 
     Raises:
-        UnknownName: no such backbone or trait. UserError: weights that cannot be had or do not fit, or an unknown flag.
+        UnknownName: no such backbone or trait. UserError: weights that cannot be loaded or do not fit, or an unknown flag.
     """
     parsed = parse(name)
     opt = REGISTRY.options(opt, **flags)
@@ -136,7 +136,7 @@ def _unknown(name: str, backbone: str) -> UnknownName:
         if _module_of("_".join(words[:count])) is not None:
             wrong = next(word for word in words[count:] if word not in TRAITS)
             if source == "timm" and not difflib.get_close_matches(wrong, TRAITS, n=1):
-                break  # rather a word of a tag
+                break  # more likely part of a tag
             return unknown(f"trait of architecture {name!r}:", wrong, TRAITS)
     if marked and source == "timm":
         return _timm.unknown(backbone, constructor)

@@ -1,4 +1,4 @@
-"""What of a backbone trains: all of it, what lies behind its first blocks, or low-rank updates of its attention alone (LoRA)."""
+"""The trained part of a backbone: all of it, all but its first blocks, or only low-rank updates of its attention (LoRA)."""
 
 import math
 from typing import NamedTuple
@@ -9,15 +9,15 @@ from torch.nn.utils import parametrize
 from architectures import _blocks
 from utilities.errors import UserError
 
-STEMS = ("patch_embed", "conv_proj")  # the patch embedding, as timm and torchvision call it
-ATTENTION = ("attention", "attn")  # in the names of the classes
+STEMS = ("patch_embed", "conv_proj")  # the patch embedding in timm and in torchvision
+ATTENTION = ("attention", "attn")  # parts of the class names of attention layers
 PROJECTIONS = ("qkv", "q", "k", "v", "kv", "q_proj", "k_proj", "v_proj", "proj", "out_proj")
 PACKED = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")  # of torch.nn.MultiheadAttention
 MARK, ORIGINAL = ".parametrizations.", ".original"
 
 
 class Resting(NamedTuple):
-    """What of a backbone rests: the names of its parameters, and of the modules that stay in evaluation mode ("" is the backbone)."""
+    """The untrained part of a backbone: names of its parameters, and of the modules that stay in evaluation mode ("" is the backbone)."""
 
     parameters: frozenset = frozenset()
     modules: tuple = ()
@@ -26,7 +26,7 @@ class Resting(NamedTuple):
 class LowRank(torch.nn.Module):
     """W + alpha / r · up · down, a weight with an update of rank r (Hu et al., LoRA, arXiv 2106.09685); `up` starts at 0.
 
-    `down` is `(r, in)`, `up` `(out, r)`; `scale`, alpha / r, is stored with them so that a state dict can be merged without the flags.
+    `down` is `(r, in)`, `up` is `(out, r)`. `scale` = alpha / r is stored too, so that a state dict can be merged without the flags.
     """
 
     def __init__(self, weight: torch.Tensor, rank: int, alpha: float):
@@ -37,7 +37,7 @@ class LowRank(torch.nn.Module):
         torch.nn.init.kaiming_uniform_(self.down, a=math.sqrt(5))
 
     def forward(self, weight: torch.Tensor) -> torch.Tensor:
-        """The updated weight, `(out, in)` as `weight`."""
+        """The updated weight, `(out, in)` like `weight`."""
         return updated(weight, self.up, self.down, self.scale)
 
 
@@ -47,9 +47,11 @@ def updated(weight, up, down, scale) -> torch.Tensor:
 
 
 def adapt(network, opt) -> Resting:
-    """Put the low-rank updates of --lora_rank into the network's backbone. Returns what rests by it, --freeze_blocks or --freeze_backbone.
+    """Add the low-rank updates of --lora_rank to the backbone. Returns the part that this or another flag leaves untrained.
 
-    Raises UserError where two of them are asked for, or the backbone has no such parts.
+    The other flags are --freeze_blocks and --freeze_backbone.
+
+    Raises UserError where two of these flags are given, or the backbone has no such parts.
     """
     asked = {
         "--freeze_backbone": opt.freeze_backbone, f"--freeze_blocks {opt.freeze_blocks}": opt.freeze_blocks is not None,
@@ -71,7 +73,10 @@ def adapt(network, opt) -> Resting:
 
 
 def first_blocks(network, count: int) -> Resting:
-    """The patch embedding, or what else lies before the first block, and the first `count` blocks with what follows each."""
+    """The parts that --freeze_blocks leaves untrained: the patch embedding and the first `count` blocks with the layers after each.
+
+    Backbones without a patch embedding: all layers before the first block.
+    """
     backbone, blocks = network.backbone, network.blocks()
     if not blocks:
         raise UserError(f"--freeze_blocks {count}: --arch {network.name} has no blocks; ViTs and ResNets have: leave it out")
@@ -90,7 +95,7 @@ def first_blocks(network, count: int) -> Resting:
 
 
 def _modules_of(backbone: torch.nn.Module, resting: set) -> tuple:
-    """The outermost modules all of whose parameters rest."""
+    """The outermost modules all of whose parameters are in `resting`."""
     found = []
     for path, module in backbone.named_modules():
         if any(path == outer or path.startswith(f"{outer}.") for outer in found):
@@ -102,7 +107,7 @@ def _modules_of(backbone: torch.nn.Module, resting: set) -> tuple:
 
 
 def attention_weights(backbone: torch.nn.Module) -> list[tuple[torch.nn.Module, str]]:
-    """(module, name of its weight) of the query, key, value and projection layers of every attention; fused ones are one weight."""
+    """(module, name of its weight) of every attention's query, key, value and projection layers; a fused weight counts as one."""
     found = []
     for module in backbone.modules():
         if isinstance(module, torch.nn.MultiheadAttention):
@@ -115,7 +120,7 @@ def attention_weights(backbone: torch.nn.Module) -> list[tuple[torch.nn.Module, 
 
 
 def add_low_rank(network, rank: int, alpha: float) -> None:
-    """Give every attention weight of the backbone an update of this rank. Raises UserError where there is none, or it is too small."""
+    """Add an update of this rank to every attention weight. Raises UserError where there is none, or one is smaller than the rank."""
     weights = attention_weights(network.backbone)
     if not weights:
         raise UserError(f"--lora_rank {rank}: --arch {network.name} has no attention layers that could be updated; ViTs have: leave it out")
@@ -129,7 +134,7 @@ def add_low_rank(network, rank: int, alpha: float) -> None:
 
 
 def merge(backbone: torch.nn.Module) -> None:
-    """Make plain weights of the updated ones, in place."""
+    """Merge the low-rank updates into plain weights, in place."""
     for module in list(backbone.modules()):
         for name in list(getattr(module, "parametrizations", {})):
             if any(isinstance(part, LowRank) for part in module.parametrizations[name]):
@@ -137,7 +142,7 @@ def merge(backbone: torch.nn.Module) -> None:
 
 
 def merged(state: dict) -> dict:
-    """A state dict with its low-rank updates, if it has any, merged into the weights; the same one where it has none."""
+    """A state dict with its low-rank updates merged into the weights; the same object where it has none."""
     bases = [key.removesuffix(ORIGINAL) for key in state if MARK in key and key.endswith(ORIGINAL)]
     if not bases:
         return state

@@ -1,4 +1,4 @@
-"""The blocks of a backbone, in the order of their depth: rates that fall with depth, activations that are computed again."""
+"""The blocks of a backbone in order of depth, for layer-wise learning rates and gradient checkpointing."""
 
 import contextlib
 
@@ -11,7 +11,7 @@ STAGES = ("layer1", "layer2", "layer3", "layer4")
 
 
 def of_backbone(backbone: torch.nn.Module) -> list[torch.nn.Module]:
-    """Encoder layers of a ViT, residual blocks of a ResNet, else the modules with children in `features`; empty where there are none."""
+    """Encoder layers of a ViT, residual blocks of a ResNet, else the modules in `features` that have children; empty without any."""
     layers = getattr(getattr(backbone, "encoder", None), "layers", None)
     if isinstance(layers, torch.nn.Sequential):
         return list(layers)
@@ -21,7 +21,7 @@ def of_backbone(backbone: torch.nn.Module) -> list[torch.nn.Module]:
 
 
 def _unrolled(module):
-    """The modules of nested Sequentials, one after the other."""
+    """The modules of nested Sequentials, in order."""
     if type(module) is torch.nn.Sequential:
         for child in module:
             yield from _unrolled(child)
@@ -30,9 +30,9 @@ def _unrolled(module):
 
 
 def by_depth(backbone: torch.nn.Module, blocks: list[torch.nn.Module]) -> dict[int, list[torch.nn.Parameter]]:
-    """Depth, counted from the end, -> parameters: 0 behind the last block, 1 the last block, len(blocks) + 1 what lies before the first.
+    """Depth, counted from the end, -> parameters: 0 after the last block, 1 the last block, len(blocks) + 1 before the first block.
 
-    What lies between two blocks is as deep as the first of them.
+    Layers between two blocks have the depth of the first of them.
     """
     block_of = {id(parameter): number for number, block in enumerate(blocks) for parameter in block.parameters()}
     depth, found = len(blocks) + 1, {}
@@ -46,11 +46,11 @@ def by_depth(backbone: torch.nn.Module, blocks: list[torch.nn.Module]) -> dict[i
 
 
 def recomputed(function, module: torch.nn.Module, *args, **kwargs):
-    """`function(*args)` of a `module` whose activations are not kept: in the backward pass they are computed again, as they were.
+    """`function(*args)` of a `module` without keeping its activations: the backward pass recomputes them.
 
-    Random draws are the same; BatchNorm's running statistics move in the first run alone.
+    Random draws are the same in both runs; BatchNorm's running statistics move in the first run only.
     """
-    if not torch.is_grad_enabled():  # a module in evaluation mode may hold low-rank updates, or stand before what trains
+    if not torch.is_grad_enabled():  # not `module.training`: in evaluation mode it may hold low-rank updates, or precede trained layers
         return function(*args, **kwargs)
     alike = drawn_alike()
     return checkpoint(
@@ -65,11 +65,11 @@ def _second_run(module: torch.nn.Module, alike):
 
 
 class Recomputing:
-    """A module's `forward` through `recomputed`; copied with its module."""
+    """A module's `forward` through `recomputed`; an object, so that a deep copy of the module is bound to the copy."""
 
     def __init__(self, module: torch.nn.Module):
         self.module, self.forward = module, module.forward
 
     def __call__(self, *args, **kwargs):
-        """As the module's own."""
+        """The module's own `forward`."""
         return recomputed(self.forward, self.module, *args, **kwargs)

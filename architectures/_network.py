@@ -1,4 +1,4 @@
-"""What every network shares: input as the weights need it, embedding layer, traits, stages, optimiser groups."""
+"""Base of the networks: input preparation, embedding layer, traits, stages, optimiser groups."""
 
 import contextlib
 import functools
@@ -54,7 +54,7 @@ def add_arguments(group) -> None:
 
 
 def _partial_training(group) -> None:
-    """What of the backbone trains, how it pools, how the embedding layer starts."""
+    """Declare the flags of partial training, pooling and the embedding layer's start."""
     group.add_argument(
         "--freeze_blocks", type=whole(0, 1000), default=None, metavar="N",
         help="the patch embedding (of other networks what lies before the first block) and the first N blocks rest, in evaluation mode; 0: the patch "
@@ -79,7 +79,7 @@ def _partial_training(group) -> None:
 
 
 class Pooled(dict):
-    """The activations of a network that was given its pooled features: `{"pooled": (B, F)}`, and no other."""
+    """The activations of a network that got pooled features as its input: `{"pooled": (B, F)}` only."""
 
     def __missing__(self, key):
         raise UserError(f"--feature_cache keeps the pooled features alone, and {key!r} is asked for: leave it out")
@@ -88,26 +88,26 @@ class Pooled(dict):
 class Network(torch.nn.Module):
     """Base of the networks here: backbone without its classifier, then `last_linear`, the embedding layer.
 
-    Scaling, colour order and normalisation happen here, on the images' device, with buffers that stay out of the state dict.
+    Images are scaled, reordered in colour and normalised here, on their device; the buffers for this are not in the state dict.
 
     Args:
         opt: the shared namespace; read are embed_dim, embed_hidden, head_init, freeze_backbone, freeze_blocks, lora_rank, lora_alpha,
             not_pretrained, weights, weights_cache.
         name: the parsed `--arch`.
-        backbone: images as it needs them -> pooled features `(B, feature_dim)`.
-        feature_dim: how many features it gives.
-        pretrained: where its ImageNet weights are; None where there are none.
+        backbone: prepared images -> pooled features `(B, feature_dim)`.
+        feature_dim: number of pooled features.
+        pretrained: source of its ImageNet weights; None where there are none.
         input_size: side in pixels of the images its weights were trained on.
         mean, std: three numbers each, in the backbone's colour order and range.
         input_space: "RGB" or "BGR". input_range: the value of white, 1 or 255.
         head: prefix of the classifier's keys in the backbone's published state dict.
         interpolation: how images are resized for it, "bilinear" or "bicubic".
 
-    Attributes: the arguments, `name` (the whole), `constructor`, `embed_dim` (what comes out), `frozen`, `normalizes`, `backbone_rests`,
-    `weights_name`, `weights_file` (of --weights), `resting` (what of the backbone rests).
+    Attributes: the arguments, `name` (the whole), `constructor`, `embed_dim` (width of the embeddings), `frozen`, `normalizes`,
+    `backbone_rests`, `weights_name`, `weights_file` (of --weights), `resting` (the untrained part of the backbone).
 
-    STAGES: name -> module of the backbone whose output is that stage's map, in the order in which they run; where `STAGES_ARE_INPUTS`, it
-    is the module's input. None are known of a backbone without them.
+    STAGES: name -> module of the backbone whose output (with `STAGES_ARE_INPUTS`: input) is that stage's map, in the order in which they
+    run; empty where no stages are known.
     """
 
     STAGES = {}
@@ -150,12 +150,11 @@ class Network(torch.nn.Module):
         self.train()
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, dict]:
-        """Embed `images` `(B, 3, H, W)`, RGB, uint8 or float in [0, 1]; where the backbone rests also their pooled features `(B, feature_dim)`.
+        """Embed `images` `(B, 3, H, W)`, RGB, uint8 or float in [0, 1]; under --freeze_backbone also pooled features `(B, feature_dim)`.
 
         Returns:
-            embeddings `(B, embed_dim)`, and the earlier activations: `pooled` `(B, feature_dim)`, the bare backbone's output,
-            where the backbone is known to have one, `spatial` `(B, C, h, w)`, the map before pooling, and `stages` where they were asked
-            for (`give_stages`).
+            embeddings `(B, embed_dim)`, and the earlier activations: `pooled` `(B, feature_dim)`, the bare backbone's output; `spatial`
+            `(B, C, h, w)`, the map before pooling, where the backbone is known to have one; `stages` after `give_stages`.
 
         Raises ValueError for images of another shape, UserError for a size that the backbone cannot take.
         """
@@ -171,14 +170,14 @@ class Network(torch.nn.Module):
         return self.embed(features["pooled"]), features
 
     def embed(self, pooled: torch.Tensor) -> torch.Tensor:
-        """The embeddings `(B, embed_dim)` of pooled features `(B, feature_dim)`: LayerNorm if asked for, the layers behind it, and unit length."""
+        """The embeddings `(B, embed_dim)` of pooled features `(B, feature_dim)`; LayerNorm before and unit length after by the traits."""
         embeddings = self.last_linear(self.hidden(self.layernorm(pooled)))
         return normalize(raise_half(embeddings)) if self.normalizes else embeddings
 
     def give_stages(self, names: list[str]) -> list[int]:
-        """From now on the features hold `stages`, a list of the `(B, C)` means over the maps of these stages: of STAGES, or any module's.
+        """Add `stages` to the features of `forward`: a list of the means `(B, C)` over the maps of these stages of STAGES, or any modules.
 
-        Returns their widths C, of a look at one blank image. Raises UserError for a name that the backbone does not have.
+        Returns their widths C, found by embedding one blank image. Raises UserError for a name that the backbone does not have.
         """
         modules = dict(self.backbone.named_modules())
         self._stages, self._stage_names = {}, list(names)
@@ -227,7 +226,7 @@ class Network(torch.nn.Module):
         return _blocks.of_backbone(self.backbone)
 
     def keep_no_activations(self) -> None:
-        """From now on activations inside the blocks are computed again in the backward pass. Raises UserError where there are no blocks."""
+        """Recompute activations inside the blocks in the backward pass from now on. Raises UserError where there are no blocks."""
         blocks = self.blocks()
         if not blocks:
             raise UserError(
@@ -241,11 +240,11 @@ class Network(torch.nn.Module):
         return key
 
     def published_state(self, state: dict) -> dict:
-        """A state dict of the backbone as its own modules have it; the keys are those of `published_key`."""
+        """A state dict of the backbone, converted to the names and shapes of its modules; its keys come from `published_key`."""
         return state
 
     def merge(self) -> "Network":
-        """Make the low-rank updates of --lora_rank part of the weights, which then have the names of a network without; nothing rests after it."""
+        """Merge the low-rank updates of --lora_rank into the weights. Their names are then those without LoRA, and all of them train."""
         _adaptation.merge(self.backbone)
         self.resting = _adaptation.Resting()
         return self.requires_grad_(True)
@@ -266,9 +265,9 @@ class Network(torch.nn.Module):
         return UserError(f"{self.name} takes images of {size} x {size} pixels, not {height} x {width}: --crop_size {size}")
 
     def train(self, mode: bool = True) -> "Network":
-        """As ever, but BatchNorm layers of a `_frozen` network stay in eval mode, as does what of the backbone rests.
+        """As in torch, but BatchNorm layers of a `_frozen` network and the untrained part of the backbone stay in eval mode.
 
-        The affine weights of the former train, as published.
+        The affine weights of these BatchNorm layers train, as published.
         """
         super().train(mode)
         if self.frozen:
@@ -280,7 +279,7 @@ class Network(torch.nn.Module):
         return self
 
     def requires_grad_(self, requires_grad: bool = True) -> "Network":
-        """As ever, but what of the backbone rests has no gradient, through every phase of a trainer."""
+        """As in torch, but the untrained part of the backbone never gets a gradient, in any phase of a trainer."""
         super().requires_grad_(requires_grad)
         self._let_rest()
         return self
@@ -300,7 +299,7 @@ class Network(torch.nn.Module):
         torch.nn.init.zeros_(self.last_linear.bias)
 
     def param_groups(self, opt) -> list[dict]:
-        """Optimiser groups, every parameter in exactly one: the backbone unless it rests, the layers behind it at --fc_lr and --fc_decay.
+        """Optimiser groups, every trained parameter in exactly one: the backbone, and the layers behind it at --fc_lr and --fc_decay.
 
         Where these are not given (--fc_lr at most 0, --fc_decay None), the backbone's rates hold for all.
         """
@@ -312,7 +311,7 @@ class Network(torch.nn.Module):
         return [group for group in groups if group["params"]]
 
     def _backbone_groups(self, opt) -> list[dict]:
-        """One group, or under --layer_decay one for each depth, named by it; without what rests."""
+        """One group, or under --layer_decay one for each depth, named by it; without untrained parameters."""
         rests = {id(parameter) for parameter in self.at_rest()}
         if self.backbone_rests or getattr(opt, "layer_decay", 1.0) == 1:
             return [{"name": "backbone", "params": [p for p in self.backbone.parameters() if id(p) not in rests], "lr": opt.lr}]

@@ -11,8 +11,8 @@ from architectures._torchvision import CLASSES, current_key, cut_classifier
 from architectures._weights import Pretrained
 from utilities.errors import UserError
 
-POOLS = ("avgpool", "avg_pool", "avgpool_1a", "global_pool")  # the last pooling, made for one image size
-RENAMED = {  # the package loads torchvision's files first and renames the layers then
+POOLS = ("avgpool", "avg_pool", "avgpool_1a", "global_pool")  # names of the last pooling, which is made for one image size
+RENAMED = {  # the package loads torchvision's files and renames the layers afterwards
     "alexnet": {"features.": "_features.", "classifier.1.": "linear0.", "classifier.4.": "linear1."},
     "vgg": {"features.": "_features.", "classifier.0.": "linear0.", "classifier.3.": "linear1."},
 }
@@ -36,7 +36,7 @@ def names() -> tuple[str, ...]:
 
 
 def separate(backbone: torch.nn.Module) -> torch.nn.Module:
-    """A copy with weights of its own: all ResNeXt of the package share one body, drawn at import."""
+    """A copy with newly drawn weights: all ResNeXts of the package share one body, initialised at import."""
     backbone = copy.deepcopy(backbone)
     for module in backbone.modules():
         if hasattr(module, "reset_parameters"):
@@ -45,13 +45,13 @@ def separate(backbone: torch.nn.Module) -> torch.nn.Module:
 
 
 def weights_of(constructor: str) -> str:
-    """The name of the published weights: those of ImageNet, where there are several."""
+    """The name of the published weights; of several, those of ImageNet."""
     published = package().pretrained_settings[constructor]
     return "imagenet" if "imagenet" in published else next(iter(published))
 
 
 class Network(_network.Network):
-    """A pretrainedmodels constructor without its classifier, its last pooling over the whole map whatever the image size."""
+    """A pretrainedmodels constructor without its classifier; the last pooling covers the whole map for every image size."""
 
     def __init__(self, opt, name):
         try:
@@ -61,7 +61,7 @@ class Network(_network.Network):
         weights_name = weights_of(name.constructor)
         settings = pretrainedmodels.pretrained_settings[name.constructor][weights_name]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it calls torchvision in the words of ten years ago
+            warnings.simplefilter("ignore")  # it uses deprecated arguments of torchvision
             backbone = getattr(pretrainedmodels, name.constructor)(num_classes=CLASSES, pretrained=None)
         if name.constructor.startswith("resnext"):
             backbone = separate(backbone)
@@ -69,7 +69,7 @@ class Network(_network.Network):
         for child in POOLS:
             if isinstance(getattr(backbone, child, None), torch.nn.AvgPool2d):
                 setattr(backbone, child, torch.nn.AdaptiveAvgPool2d(1))
-        if hasattr(backbone, "test_time_pool"):  # dpn pools otherwise in eval mode than in training
+        if hasattr(backbone, "test_time_pool"):  # dpn pools differently in eval mode and in training
             backbone.test_time_pool = False
         if hasattr(backbone, "aux_logits"):  # inceptionv3 would give a second output in training
             backbone.aux_logits, backbone.AuxLogits = False, None

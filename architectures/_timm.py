@@ -1,6 +1,6 @@
 """Any network of timm, by its name there, tag included: `timm:vit_small_patch16_224.dino`.
 
-Input size, mean, deviation and interpolation are those of timm's data config. timm is imported when such a name is read.
+Input size, mean, deviation and interpolation are those of timm's data config. timm is imported only for such a name.
 """
 
 import contextlib
@@ -20,9 +20,9 @@ from utilities.errors import UnknownName, UserError
 FIND = "python -c \"import timm; print(*timm.list_models('vit*', pretrained=True))\""
 RECORDED = ("input_size", "mean", "std", "interpolation", "crop_pct", "crop_mode", "license")  # of the data config, in environment.yaml
 GEM_POWER, GEM_LEAST = 3.0, 1e-6
-ROOTS = ("blocks", "stages", "layers")  # where timm's networks keep their blocks, or stages of blocks
+ROOTS = ("blocks", "stages", "layers")  # attributes of timm's networks that hold blocks, or stages of blocks
 REGNET_BLOCK = re.compile(r"b\d+")
-# Layers of efficientnet-pytorch and efficientnet-lite-pytorch, whose blocks are counted through, and as timm calls them.
+# Layer names of efficientnet-pytorch and efficientnet-lite-pytorch, whose blocks are numbered across stages -> those of timm
 FOREIGN_BLOCK = re.compile(r"_blocks\.(\d+)\.(.+)")
 FOREIGN_STEM = {"_conv_stem.": "conv_stem.", "_bn0.": "bn1.", "_conv_head.": "conv_head.", "_bn1.": "bn2.", "_fc.": "classifier."}
 FOREIGN_EXPANDING = {
@@ -68,7 +68,7 @@ def data_config(constructor: str):
 
 
 def published(config) -> Pretrained | None:
-    """Where the weights are; None without any."""
+    """Source of the weights; None without any."""
     name = f"{config.architecture}.{config.tag}" if config.tag else config.architecture
     if config.hf_hub_id:
         return Pretrained(name, f"hf-hub:{config.hf_hub_id}", hashed=False, fetch=functools.partial(fetch, config))
@@ -85,7 +85,7 @@ def weights_of(constructor: str) -> str | None:
 
 
 def fetch(config, cache: str | None) -> dict:
-    """The state dict on the hub, from the cache or the network. Raises OSError where it can be had from neither."""
+    """The state dict on the hub, from the cache or the network. Raises OSError where neither has it."""
     import huggingface_hub
     from timm.models import load_state_dict_from_hf
 
@@ -99,20 +99,20 @@ def fetch(config, cache: str | None) -> dict:
         _reach(huggingface_hub.constants.ENDPOINT)
     try:
         return load_state_dict_from_hf(config.hf_hub_id, cache_dir=cache, weights_only=True, **more)
-    except Exception as error:  # of the hub's client and of the transport below it, which changes with its versions
+    except Exception as error:  # the hub's client and its transport raise many kinds, which change with its versions
         raise OSError(str(error).strip() or type(error).__name__) from error
 
 
 def _files(named: str | None) -> list[str]:
-    """What a network's weights may be called on the hub."""
+    """Possible file names of a network's weights on the hub."""
     if not named:
         return ["model.safetensors", "pytorch_model.bin"]
     return [named.replace("pytorch_model", "model").rpartition(".")[0] + _weights.SAFE, named]
 
 
 def _reach(host: str) -> None:
-    """Raise OSError where the host does not answer: the hub's client would try again for most of a minute."""
-    with contextlib.suppress(urllib.error.HTTPError):  # an answer too
+    """Raise OSError where the host does not answer: the hub's client would retry for most of a minute."""
+    with contextlib.suppress(urllib.error.HTTPError):  # is an answer too
         urllib.request.urlopen(urllib.request.Request(host, method="HEAD"), timeout=_weights.TIMEOUT).close()
 
 
@@ -120,7 +120,7 @@ class GeneralisedMean(torch.nn.Module):
     """(mean of x^p)^(1/p) over a map `(B, C, h, w)` or `(B, h, w, C)`, p = 3 (Radenović et al., arXiv 1711.02512).
 
     Args:
-        pooling: timm's pooling in whose place it stands, whose output it has the shape of.
+        pooling: timm's pooling that it replaces; the output has the same shape.
     """
 
     def __init__(self, pooling: torch.nn.Module, channels_last: bool):
@@ -134,7 +134,7 @@ class GeneralisedMean(torch.nn.Module):
 
 
 def build(name, config, size: int | None) -> torch.nn.Module:
-    """The backbone without its classifier, random, for images of `size` where it has a table of positions."""
+    """The backbone without its classifier, with random weights; `size`: side of the images, for networks of a fixed input size."""
     arguments = {"img_size": size} if size is not None else {}
     try:
         return package().create_model(name.constructor, pretrained=False, num_classes=0, **arguments)
@@ -145,7 +145,7 @@ def build(name, config, size: int | None) -> torch.nn.Module:
 
 
 def set_pool(backbone: torch.nn.Module, name: str, pool: str) -> None:
-    """Pool otherwise. Raises UserError where the network does not allow it."""
+    """Replace the pooling by `pool`. Raises UserError where the network does not allow it."""
     refused = UserError(f"--pool {pool}: {name} does not pool so: leave it out, or take {'avg' if pool == 'token' else 'token or avg'}")
     if pool == "gem":
         layers = [(path, layer) for path, layer in backbone.named_modules() if type(layer).__name__ == "SelectAdaptivePool2d"]
@@ -165,7 +165,7 @@ def set_pool(backbone: torch.nn.Module, name: str, pool: str) -> None:
 
 
 class Network(_network.Network):
-    """A network of timm without its classifier; `pooled` is what `forward_head(…, pre_logits=True)` gives.
+    """A network of timm without its classifier; `pooled` is the result of `forward_head(…, pre_logits=True)`.
 
     Attributes: `data_config` (name -> value, for the records).
     """
@@ -202,7 +202,7 @@ class Network(_network.Network):
         self.STAGES = {stage: stage for stage in stages if stage in parts}
 
     def published_state(self, state: dict) -> dict:
-        """See the base: other programs' names and tables of other sizes, as timm itself converts them."""
+        """See the base: names of other programs and position embeddings of other sizes, converted by timm's own function."""
         own = self.backbone.state_dict()
         if all(key in state and state[key].shape == value.shape for key, value in own.items()):
             return state
@@ -211,12 +211,12 @@ class Network(_network.Network):
         convert = getattr(sys.modules[type(self.backbone).__module__], "checkpoint_filter_fn", None)
         if convert is not None:
             state = convert(dict(state), self.backbone)
-        if getattr(self.backbone, "attn_pool", self) is None:  # --pool has taken the place of a pooling with weights
+        if getattr(self.backbone, "attn_pool", self) is None:  # --pool has replaced a pooling with weights
             state = {key: value for key, value in state.items() if not key.startswith("attn_pool.")}
         return state
 
     def blocks(self) -> list[torch.nn.Module]:
-        """See the base: children of `blocks`, of the stages that have such, or as those of torchvision."""
+        """See the base: as in torchvision's networks, else the blocks in `blocks`, `stages` or `layers`, else in a RegNet's s1 to s4."""
         found = _blocks.of_backbone(self.backbone)
         for root in ROOTS if not found else ():
             if isinstance(module := getattr(self.backbone, root, None), torch.nn.Sequential | torch.nn.ModuleList):
@@ -246,7 +246,7 @@ def _side(patch_size) -> int:
 
 
 def _leaves(module: torch.nn.Module):
-    """The blocks in stages of stages."""
+    """The blocks in nested stages."""
     children = dict(module.named_children())
     if isinstance(module, torch.nn.Sequential | torch.nn.ModuleList) or (children and all(map(REGNET_BLOCK.fullmatch, children))):
         for child in children.values():
@@ -258,7 +258,7 @@ def _leaves(module: torch.nn.Module):
 
 
 def renamed_efficientnet(state: dict, backbone: torch.nn.Module) -> dict:
-    """A state dict of efficientnet-pytorch or efficientnet-lite-pytorch, in the names of timm's EfficientNets."""
+    """A state dict of efficientnet-pytorch or efficientnet-lite-pytorch with the names of timm's EfficientNets."""
     places = [
         (f"blocks.{stage}.{number}.", hasattr(block, "conv_pwl"))
         for stage, blocks in enumerate(backbone.blocks)

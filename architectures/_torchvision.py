@@ -12,29 +12,30 @@ from architectures._weights import Pretrained
 from utilities.errors import UserError
 
 CLASSES = 1000
-STAGED = ("ResNet", "GoogLeNet", "Inception3", "RegNet")  # classes whose children, one after the other up to `avgpool`, give the map
-STAGES = {  # class -> where its maps are about to be halved, and the last one
+STAGED = ("ResNet", "GoogLeNet", "Inception3", "RegNet")  # classes whose children, run in order up to `avgpool`, give the map
+STAGES = {  # class -> the last module before each halving of the map, and the last of all
     "ResNet": ("layer1", "layer2", "layer3", "layer4"),
     "GoogLeNet": ("conv3", "inception3b", "inception4e", "inception5b"),
     "Inception3": ("Conv2d_4a_3x3", "Mixed_5d", "Mixed_6e", "Mixed_7c"),
     "RegNet": ("trunk_output.block1", "trunk_output.block2", "trunk_output.block3", "trunk_output.block4"),
 }
-HALVES = (0.5, 0.5, 0.5)  # ported from TensorFlow; torchvision reaches them from ImageNet's by `transform_input`
-DENSE_LAYER = re.compile(r"^(.*denselayer\d+\.(?:norm|relu|conv))\.([12]\.)")  # published keys are older than the ban on dots in names
+HALVES = (0.5, 0.5, 0.5)  # of weights ported from TensorFlow; torchvision converts ImageNet's to them by `transform_input`
+# published keys have dots in layer names, which torch forbids today
+DENSE_LAYER = re.compile(r"^(.*denselayer\d+\.(?:norm|relu|conv))\.([12]\.)")
 
 
 @functools.cache
 def names() -> tuple[str, ...]:
-    """The constructors' names; networks for detection, segmentation, video and quantised ones are left out."""
+    """The constructors' names, without networks for detection, segmentation and video, and without quantised ones."""
     import torchvision
 
     return tuple(torchvision.models.list_models(module=torchvision.models))
 
 
 def cut_classifier(backbone: torch.nn.Module, classes: int) -> tuple[str, int]:
-    """Replace the layer that gives the logits by an identity: the last linear one, or 1x1 convolution, of `classes` outputs.
+    """Replace the layer of the logits by an identity: the last linear layer, or 1x1 convolution, with `classes` outputs.
 
-    Returns its name and how many features it takes.
+    Returns its name and its number of input features.
     """
     for name, module in reversed(list(backbone.named_modules())):
         if isinstance(module, torch.nn.Linear) and module.out_features == classes:
@@ -59,7 +60,7 @@ def published(constructor: str):
 
 @functools.cache
 def weights_of(constructor: str) -> str | None:
-    """The name of the published weights; None without any. Found in torchvision's source where it can be: the import takes 1.6 s and 160 MB."""
+    """The name of the published weights; None without any. Searches torchvision's source first, as its import takes 1.6 s and 160 MB."""
     spec = importlib.util.find_spec("torchvision")
     of_constructor = re.compile(rf"_Weights\.IMAGENET1K_V1\)\)\ndef {re.escape(constructor)}\(")
     for path in Path(spec.origin).parent.glob("models/*.py") if spec else ():
@@ -70,7 +71,7 @@ def weights_of(constructor: str) -> str | None:
 
 
 def current_key(key: str) -> str:
-    """A key of a published file, as torchvision's modules are called today."""
+    """A key of a published file, with the names of today's torchvision."""
     return DENSE_LAYER.sub(r"\1\2", key)
 
 
@@ -86,11 +87,11 @@ class Network(_network.Network):
         mean, std = (transforms.mean, transforms.std) if weights else (_network.IMAGENET_MEAN, _network.IMAGENET_STD)
         arguments = {}
         if name.constructor in ("googlenet", "inception_v3"):
-            # torchvision's own random start is so small that images all look alike until BatchNorm has seen some (never if frozen)
+            # torchvision's random weights are so small that all images have nearly equal features until BatchNorm adapts (never if frozen)
             arguments = {"aux_logits": False, "transform_input": False, "init_weights": False}
             mean, std = HALVES, HALVES
         if name.constructor.startswith("vit_"):
-            arguments = {"image_size": input_size}  # its table of positions is made for one size
+            arguments = {"image_size": input_size}  # its position embedding is made for one size
         backbone = torchvision.models.get_model(name.constructor, weights=None, **arguments)
         head, feature_dim = cut_classifier(backbone, CLASSES)
         pretrained = Pretrained(weights.name, weights.url, hashed=True) if weights else None
@@ -99,11 +100,11 @@ class Network(_network.Network):
         self.STAGES = {stage: stage for stage in STAGES.get(type(backbone).__name__, ())}
 
     def published_key(self, key: str) -> str:
-        """See the base: DenseNet's files hold old names."""
+        """See the base: DenseNet's files have old names."""
         return current_key(key)
 
     def extract(self, images: torch.Tensor) -> dict:
-        """`pooled`, and `spatial` for the families that run stage after stage."""
+        """`pooled`, and `spatial` for the classes in STAGED."""
         if self.fixed_size and images.shape[2:] != (self.input_size, self.input_size):
             raise self.wrong_size(images)
         if type(self.backbone).__name__ not in STAGED:
@@ -114,6 +115,6 @@ class Network(_network.Network):
                 break
             spatial = module(spatial)
         pooled = module(spatial).flatten(1)
-        for _, module in stages:  # dropout where there is one, and the identity in the classifier's place
+        for _, module in stages:  # dropout, if any, and the identity in place of the classifier
             pooled = module(pooled)
         return {"pooled": pooled, "spatial": spatial}

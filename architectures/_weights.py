@@ -15,10 +15,10 @@ import torch
 from architectures import _adaptation
 from utilities.errors import UserError
 
-TIMEOUT = 20  # seconds that a silent host gets
-WRAPPERS = ("module.", "_orig_mod.", "model.")  # what DataParallel, compile and other programs put before every key
+TIMEOUT = 20  # seconds without an answer
+WRAPPERS = ("module.", "_orig_mod.", "model.")  # prefixes of all keys by DataParallel, compile and other programs
 CLASSIFIERS = ("fc", "last_linear", "last_conv", "classifier", "head", "heads", "head_dist", "aux1", "aux2", "AuxLogits", "aux_logits")
-CONTAINERS = ("state_dict", "model_state_dict", "model")  # under which checkpoints keep the network
+CONTAINERS = ("state_dict", "model_state_dict", "model")  # keys under which checkpoints hold the network's state dict
 SAFE = ".safetensors"
 UNREADABLE = (OSError, RuntimeError, ValueError, EOFError, KeyError, pickle.UnpicklingError)
 
@@ -26,7 +26,7 @@ UNREADABLE = (OSError, RuntimeError, ValueError, EOFError, KeyError, pickle.Unpi
 class Pretrained(NamedTuple):
     """Weights that a package publishes. `hashed`: the file's name holds the start of its SHA-256 sum.
 
-    `fetch`: where they are no file at `url`: folder of --weights_cache or None -> state dict.
+    `fetch`: for weights that are not a file at `url`: folder of --weights_cache or None -> state dict.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Pretrained(NamedTuple):
 
 
 def fill(network, opt, pretrained: Pretrained | None) -> str:
-    """Give `network` its initial weights: of `--weights`, else none with `--not_pretrained`, else the package's.
+    """Give `network` its initial weights: those of `--weights`, else random ones with `--not_pretrained`, else the package's.
 
     Returns the weights' name for the records: that of the package, the file's path, or `random`.
     """
@@ -62,13 +62,13 @@ def _read(path) -> dict:
 
 
 def content_of(path: str) -> dict:
-    """The tensors of a `.safetensors` file, else of a pickle. Raises one of UNREADABLE where it is none."""
+    """The tensors of a `.safetensors` file, else of a pickle. Raises one of UNREADABLE for any other file."""
     if not path.endswith(SAFE):
         try:
             return torch.load(path, map_location="cpu", weights_only=True)
         except (OSError, RuntimeError, MemoryError):
             raise
-        except Exception as error:  # of bytes that are no pickle comes what they happen to say
+        except Exception as error:  # bytes that are not a pickle raise many kinds
             forbidden = re.search(r"GLOBAL (\S+)", str(error))
             raise ValueError(
                 f"it holds {forbidden[1]}, and tensors alone are read" if forbidden else "it is no file of torch.save"
@@ -82,7 +82,7 @@ def content_of(path: str) -> dict:
 
 
 def _download(name: str, pretrained: Pretrained, cache) -> dict:
-    """The published state dict, from the cache or the network. Raises UserError where it can be had from neither."""
+    """The published state dict, from the cache or the network. Raises UserError where neither has it."""
     folder = os.path.expanduser(cache) if cache else os.path.join(torch.hub.get_dir(), "checkpoints")
     file = os.path.join(folder, os.path.basename(pretrained.url))
     try:
@@ -104,7 +104,7 @@ def _download(name: str, pretrained: Pretrained, cache) -> dict:
 
 @contextmanager
 def _patience(seconds: float):
-    """Sockets opened inside give up after so many silent seconds: torch's downloader sets no limit of its own."""
+    """Context in which sockets time out after `seconds` without an answer, as torch's downloader sets no limit."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(seconds)
     try:
@@ -118,7 +118,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _load(network, content, source: str) -> None:
-    """Load what a file holds: a state dict of the bare backbone, or of a whole network of this program.
+    """Load a file's content: a state dict of the bare backbone, or of a whole network of this program.
 
     Raises UserError where it is neither, or a state dict of another backbone.
     """
@@ -148,7 +148,7 @@ def _load(network, content, source: str) -> None:
 
 
 def _load_embedding_layer(network, state: dict, source: str) -> None:
-    """The layers behind the backbone, where they have the shapes of this network's."""
+    """Load the layers behind the backbone, if all have the shapes of this network's; else print that they start random."""
     for part in ("hidden", "last_linear"):
         layers, given = getattr(network, part), _under(state, f"{part}.")
         if {key: value.shape for key, value in given.items()} != {key: value.shape for key, value in layers.state_dict().items()}:
@@ -174,7 +174,7 @@ def _without_wrappers(state: dict) -> dict:
 
 
 def _under(state: dict, prefix: str) -> dict:
-    """The entries below `prefix`, without it; the modules' versions, by which torch mends old formats, come along."""
+    """The entries below `prefix`, without it, and the modules' versions, by which torch converts old formats."""
     entries = {key[len(prefix) :]: value for key, value in state.items() if key.startswith(prefix)}
     if not hasattr(state, "_metadata"):
         return entries

@@ -6,7 +6,7 @@ from architectures import _pretrainedmodels
 class Network(_pretrainedmodels.Network):
     """1024 features; `spatial` is `(B, 1024, H / 32, W / 32)`."""
 
-    # its blocks are joined between modules: what is told here is the module that takes the joined map
+    # branches are concatenated between modules, so a stage is named by the module that takes the concatenated map
     STAGES = {
         "conv2": "inception_3a_1x1", "inception_3c": "inception_4a_1x1", "inception_4e": "inception_5a_1x1", "inception_5b": "global_pool",
     }  # fmt: skip

@@ -12,12 +12,12 @@ SMALLEST = 2**BLOCKS  # pixels: every block halves the side
 class Network(_network.Network):
     """Images of 48 x 48 leave the blocks as 3 x 3 maps, flattened to 576 features; other sizes are pooled to 3 x 3."""
 
-    STAGES = {f"block{number}": str(4 * number - 1) for number in range(1, BLOCKS + 1)}  # the rectified map that leaves the block
+    STAGES = {f"block{number}": str(4 * number - 1) for number in range(1, BLOCKS + 1)}  # the block's output, after the ReLU
 
     def __init__(self, opt, name):
         layers, channels = [], 3
         for _ in range(BLOCKS):
-            # the maximum of rectified values is the rectified maximum: pooled first, a quarter of the values is rectified
+            # max-pooling and ReLU commute: pooling first leaves a quarter of the values to rectify
             layers += [torch.nn.Conv2d(channels, WIDTH, 3, padding=1), torch.nn.BatchNorm2d(WIDTH)]
             layers += [torch.nn.MaxPool2d(2), torch.nn.ReLU(inplace=True)]
             channels = WIDTH
@@ -27,11 +27,11 @@ class Network(_network.Network):
     recomputes = False
 
     def blocks(self) -> list[torch.nn.Module]:
-        """Convolution, normalisation, pooling and rectification are a block."""
+        """See the base: a block is convolution, BatchNorm, pooling and ReLU."""
         return [self.backbone[start : start + 4] for start in range(0, len(self.backbone), 4)]
 
     def keep_no_activations(self) -> None:
-        """See the base: here blocks are parts of one sequence."""
+        """See the base: here blocks are slices of one Sequential, not modules of it."""
         self.recomputes = True
 
     def extract(self, images: torch.Tensor) -> dict:

@@ -15,8 +15,8 @@ class DistanceMiner(Miner):
     """One triplet an anchor: a random positive, a negative with probability proportional to the inverse density of its distance.
 
     Args:
-        lower_cutoff: nearer negatives count as this far.
-        upper_cutoff: farther negatives are left out, but for anchors that have no other; None: no limit.
+        lower_cutoff: nearer negatives are treated as being at this distance.
+        upper_cutoff: farther negatives are left out, unless the anchor has no others; None: no limit.
     """
 
     def __init__(self, lower_cutoff: float, upper_cutoff: float | None):
@@ -40,7 +40,7 @@ class DistanceMiner(Miner):
     def partners(
         self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference
     ) -> tuple[Classes, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The `Classes`, a positive and a negative of every sample, each `(B,)`, squared distances `(B, M)`."""
+        """The `Classes`, a drawn positive and negative of every sample, each `(B,)`, squared distances `(B, M)`."""
         classes = Classes(labels, reference)
         unit, units = reference.mapped(normalize, embeddings)
         squared = squared_distances(unit, units.embeddings)

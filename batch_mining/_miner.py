@@ -1,4 +1,4 @@
-"""What miners share: full precision at the door, the number of mined tuples, weighted draws."""
+"""Base of the miners: full precision for half-precision input, the number of mined tuples, weighted draws."""
 
 import inspect
 
@@ -10,7 +10,7 @@ from utilities.tensors import raise_half
 
 
 class Miner:
-    """Base of the miners here: a subclass gives `mine(embeddings, labels, reference)`, or without `reference` mines in batches alone.
+    """Base of the miners: a subclass defines `mine(embeddings, labels, reference)`; without `reference` it can mine only within batches.
 
     `stats`: name -> detached device scalar, averaged over an epoch by the logger.
     """
@@ -25,7 +25,7 @@ class Miner:
         self.stats = {}
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference):
-        """Tuples of `embeddings` `(B, D)`, float32 or float64, with `labels` `(B,)`, as anchors of a reference that is never empty."""
+        """Tuples whose anchors are `embeddings` `(B, D)`, float32 or float64, with `labels` `(B,)`. `reference` is never empty."""
         raise NotImplementedError
 
     @torch.no_grad()
@@ -33,8 +33,8 @@ class Miner:
         """Mine embeddings `batch` `(B, D)` with `labels` `(B,)`. Draws from torch's global generator.
 
         Args:
-            reference: where positives and negatives are looked for, `(M, D)` with `reference_labels` `(M,)`; default: the batch.
-            own: `(B,)`, the row of the reference that is the anchor's own image, neither its positive nor its negative; -1: not there.
+            reference: embeddings `(M, D)` with `reference_labels` `(M,)` that hold the positives and negatives; default: the batch.
+            own: `(B,)`, row of the anchor's own image in the reference, neither its positive nor its negative; -1: not there.
 
         Raises UserError where a user's miner takes no reference, ValueError where a reference does not fit.
         """
@@ -50,7 +50,7 @@ class Miner:
         return mined
 
     def _mine_in(self, batch: torch.Tensor, labels: torch.Tensor, *given):
-        """What is mined in a reference that the caller gave."""
+        """Tuples from a reference given by the caller."""
         if not self.takes_reference:
             raise UserError(
                 f"the miner {type(self).__name__} takes no reference: its mine(embeddings, labels) lacks a third argument, reference"
@@ -58,16 +58,16 @@ class Miner:
         reference = Reference.of(batch, labels, *given)
         if len(reference):
             return self.mine(batch, labels, reference)
-        # An empty one is mined as a single row that is everybody's own image: no miner needs a rule of its own for it.
+        # An empty reference becomes a single row that is every anchor's own image, so that no miner needs a rule for this case.
         nothing = Reference(batch.new_zeros(1, batch.shape[1]), labels.new_zeros(1), torch.zeros_like(labels), False)
         mined = self.mine(batch, labels, nothing)
         return type(mined)(*(column[:, :0] if column.ndim == 2 else column for column in mined))
 
 
 def drawn(weights: torch.Tensor, otherwise: torch.Tensor) -> torch.Tensor:
-    """One column index a row, `(R,)`, with probability proportional to the non-negative `weights` `(R, C)`, boolean or float.
+    """One column index per row, `(R,)`, with probability proportional to the non-negative `weights` `(R, C)`, boolean or float.
 
-    By the inverse of the cumulative sum: one random number a row. Rows whose weights are all 0 take `otherwise` `(R,)`.
+    Inverts the cumulative sum: one random number per row. Rows whose weights are all 0 take `otherwise` `(R,)`.
     """
     weights = weights.float() if weights.dtype == torch.bool else weights
     cumulative = weights.cumsum(1)
@@ -78,5 +78,5 @@ def drawn(weights: torch.Tensor, otherwise: torch.Tensor) -> torch.Tensor:
 
 
 def hard_share(positive_distances: torch.Tensor, negative_distances: torch.Tensor) -> torch.Tensor:
-    """Share of triplets whose negative is nearer than their positive; 0 of none."""
+    """Share of triplets whose negative is nearer than their positive; 0 without triplets."""
     return (negative_distances < positive_distances).sum() / max(len(positive_distances), 1)

@@ -13,7 +13,7 @@ class BatchMiner(Miner):
     """Every (a, p, n), a and p two samples of one class, n of another one."""
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
-        """Each valid triplet once, anchor by anchor."""
+        """Each valid triplet once, sorted by anchor."""
         classes = Classes(labels, reference)
         anchors, numbers = spread(classes.n_positives * classes.n_negatives)
         of_anchor = classes.n_negatives[anchors]

@@ -29,15 +29,15 @@ class BatchMiner(Miner):
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """Each triplet with a wider angle once.
 
-        Two sizes are asked of the device, of the positive pairs and of the triplets: rows for pairs that do not exist would take
-        O(B^3) memory.
+        Waits for the device to learn the numbers of positive pairs and of triplets: rows for pairs that do not exist would take O(B^3)
+        memory.
         """
         embeddings, reference = reference.mapped(normalize, embeddings)
         are_positive, are_negative = reference.masks(labels)
         # (P, 2); within the batch the rule is the same for (a, p) and (p, a)
         pairs = (are_positive.triu() if reference.plain else are_positive).nonzero()
         found = []
-        # chunks of pairs: all of them against all negatives would take O(B^3) memory where classes are large
+        # in chunks: all pairs against all negatives would take O(B^3) memory where classes are large
         for anchors, positives in (chunk.unbind(1) for chunk in pairs.split(max(1, CHUNK // len(reference)))):
             differences = embeddings[anchors] - reference.embeddings[positives]
             centres = (embeddings[anchors] + reference.embeddings[positives]) / 2

@@ -34,9 +34,9 @@ def add_arguments(group) -> None:
 
 
 class BatchMiner(Miner):
-    """Pairs by two strategies, on distances of the embeddings as they are; the definitions of pytorch-metric-learning's BatchEasyHardMiner.
+    """Pairs by two strategies, on distances of the given embeddings; the definitions of pytorch-metric-learning's BatchEasyHardMiner.
 
-    An anchor that lacks what one strategy asks for gives no pairs, but where the other takes all: those are independent of it.
+    An anchor for which one strategy finds no pair gives no pairs at all, unless a strategy is "all": then the two are independent.
     Raises UserError for two strategies that do not go together, and for an empty range.
     """
 
@@ -54,7 +54,7 @@ class BatchMiner(Miner):
                 raise UserError(f"--miner_easy_hard_{kind}_range {limits[0]:g} {limits[1]:g}: from a distance to a larger one")
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Pairs:
-        """One pair of each kind an anchor at most, but where a strategy is all."""
+        """At most one pair of each kind per anchor, unless the strategy is "all"."""
         distances = pairwise_distances(embeddings, reference.embeddings)  # (B, M)
         positives, negatives = reference.masks(labels)
         if self.pos == "semihard":
@@ -78,7 +78,7 @@ class BatchMiner(Miner):
 
 
 def _one(distances: torch.Tensor, allowed: torch.Tensor, limits: list | None, farthest: bool) -> torch.Tensor:
-    """Mask `(B, M)` of the nearest or farthest of the `allowed` `(B, M)` within the limits: one a row, none where none is."""
+    """Mask `(B, M)` of the nearest or farthest of the `allowed` `(B, M)` within the limits: at most one per row."""
     if limits is not None:
         allowed = allowed & (distances >= limits[0]) & (distances <= limits[1])
     candidates = distances.masked_fill(~allowed, -torch.inf if farthest else torch.inf)
@@ -87,5 +87,5 @@ def _one(distances: torch.Tensor, allowed: torch.Tensor, limits: list | None, fa
 
 
 def _distance_of(chosen: torch.Tensor, distances: torch.Tensor) -> torch.Tensor:
-    """The distance `(B, 1)` of the one that is chosen in each row; 0 where none is."""
+    """Distance `(B, 1)` of each row's chosen entry; 0 where none is chosen."""
     return torch.where(chosen, distances, 0.0).sum(1, keepdim=True)

@@ -17,7 +17,7 @@ def add_arguments(group) -> None:
 
 
 class BatchMiner(Miner):
-    """Of the batch's positive pairs the farthest, of its negative pairs the nearest; the share is rounded up, so at least one."""
+    """The farthest share of the positive pairs and the nearest share of the negative pairs, rounded up: at least one of each."""
 
     def __init__(self, opt):
         super().__init__()

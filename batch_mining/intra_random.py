@@ -12,15 +12,16 @@ YIELDS = "triplets"
 class BatchMiner(Miner):
     """B triplets: a class of the batch drawn uniformly, then a, p, n from it with replacement. None of them is a valid triplet.
 
-    With a reference a is an anchor of the class that has others of it there, p and n are two of these, drawn with replacement.
+    With a reference, classes without other images in it are left out: a is an anchor of the class, and p and n are drawn with replacement
+    from a's positives in the reference.
     """
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
-        """B triplets, whatever the batch; with a reference none where it has no other image of any class of the batch."""
+        """B triplets, whatever the batch; none where a reference holds no other image of any class of the batch."""
         classes = Classes(labels, reference)
         if not reference.plain:
             return _with_a_reference(labels, classes)
-        begins = classes.starts[classes.order] == classes.places  # (B,), at each place of the order: does a class begin?
+        begins = classes.starts[classes.order] == classes.places  # (B,), whether a class begins at each place of the order
         numbers = begins.cumsum(0)  # (B,), 1, 1, 2, 2, ...: the class at each place
         chosen = below(numbers[-1].expand(len(labels)))
         members = classes.order[torch.searchsorted(numbers, chosen + 1)]  # the first of each chosen class

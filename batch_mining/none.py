@@ -10,9 +10,9 @@ YIELDS = "pairs"
 
 
 class BatchMiner(Miner):
-    """All pairs, those of samples that have no positive or no negative included.
+    """All pairs, including those of samples that have no positive or no negative.
 
-    `EVERY_PAIR`: a criterion need not be given them as a list.
+    `EVERY_PAIR`: a criterion may form all pairs itself, without this miner's list.
     """
 
     EVERY_PAIR = True

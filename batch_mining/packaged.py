@@ -8,14 +8,15 @@ from utilities.reference import Reference
 from utilities.tuples import Triplets
 
 YIELDS = "triplets"
-NEEDS_TRIPLETS = True  # goes with samplers that lay triplets one behind the other
+NEEDS_TRIPLETS = True  # needs a sampler whose batches are consecutive triplets
 
 
 class BatchMiner(Miner):
     """Triplet t is (3t, 3t + 1, 3t + 2).
 
-    With a reference positive and negative are the own images of those rows there; a triplet that it does not hold is left out.
-    Raises UserError for a batch that is not made of triplets; on a GPU, where looking holds up the step, labels are looked at once.
+    With a reference, positive and negative are the reference's rows of those two images; a triplet that it does not hold is left out.
+    Raises UserError for a batch that is not made of triplets. On a GPU only the first batch's labels are checked, as that waits for the
+    device.
     """
 
     def __init__(self, opt=None):
@@ -39,7 +40,7 @@ class BatchMiner(Miner):
 
 
 def _in_reference(labels, reference: Reference, anchors, positives, negatives) -> Triplets:
-    """The triplets of which the reference has positive and negative, neither of them the anchor's own image, with its labels."""
+    """The triplets whose positive and negative are in the reference, are not the anchor's own image, and fit by the reference's labels."""
     own, positives, negatives = reference.own[anchors], reference.own[positives], reference.own[negatives]
     there = (positives >= 0) & (negatives >= 0) & (positives != own) & (negatives != own)
     there &= (reference.labels[positives.clamp(min=0)] == labels[anchors]) & (reference.labels[negatives.clamp(min=0)] != labels[anchors])

@@ -23,10 +23,10 @@ def add_arguments(group) -> None:
 
 
 class BatchMiner(Miner):
-    """One triplet an anchor: a random positive, a negative with the probability of its distance's bin.
+    """One triplet an anchor: a random positive, a negative with probability proportional to that of its distance's bin.
 
-    Negatives outside the support have probability 0; an anchor whose negatives all have it draws uniformly. A mode gives every
-    bin the same probability, up to its limits of distance. `distribution`: `(bins,)`.
+    Negatives outside the support have probability 0; an anchor with only such negatives draws uniformly. A mode gives every bin
+    within its limits of distance the same probability. `distribution`: `(bins,)`.
     """
 
     def __init__(self, opt):
@@ -39,9 +39,9 @@ class BatchMiner(Miner):
         self.limits = max(lowest, low), min(highest, high)
 
     def set_distribution(self, p) -> None:
-        """Give the bins, equally wide from the first to the last point of the support, the probabilities `p` `(bins,)`.
+        """Set the bins' probabilities to `p` `(bins,)`; the bins divide the support into equal widths.
 
-        They need not sum to 1. The limits of the mode no longer hold. Raises ValueError where `p` is no distribution.
+        They need not sum to 1. The limits of the mode no longer hold. Raises ValueError where `p` is not a distribution.
         """
         p = torch.as_tensor(p, dtype=torch.float64).detach().clone()
         if p.ndim != 1 or not len(p) or not bool(torch.isfinite(p).all() & (p >= 0).all() & (p.sum() > 0)):

@@ -6,7 +6,7 @@ from batch_mining._miner import Miner
 from utilities import pml, tuples
 from utilities.reference import Reference
 
-YIELDS = "triplets"  # or pairs, as the class gives them: losses take both
+YIELDS = "triplets"  # or pairs, depending on the class: losses take both
 
 
 def add_arguments(group) -> None:
@@ -22,9 +22,9 @@ def add_arguments(group) -> None:
 
 
 class BatchMiner(Miner):
-    """What the class mines, as `Triplets` or `Pairs`.
+    """Tuples of the package's miner, as `Triplets` or `Pairs`.
 
-    The package knows no own image in a reference: what it mines with one is left out.
+    The package does not know an anchor's own image in a reference: tuples that contain it are removed.
     """
 
     def __init__(self, opt):
@@ -33,7 +33,7 @@ class BatchMiner(Miner):
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> tuples.Triplets | tuples.Pairs:
         """Tuples by the rules of that package, on the device of `embeddings`."""
-        # a copy: where both labels are one tensor, that package takes row i of the reference for anchor i
+        # a copy: where both labels are one tensor, the package takes row i of the reference for anchor i itself
         compared = () if reference.plain else (reference.embeddings, reference.labels.clone())
         mined = tuple(torch.as_tensor(part, dtype=torch.long) for part in self.miner(embeddings, labels, *compared))
         mined = tuples.from_user(mined, embeddings.device)
@@ -41,7 +41,7 @@ class BatchMiner(Miner):
 
 
 def _without_own(mined: tuples.Triplets | tuples.Pairs, own: torch.Tensor) -> tuples.Triplets | tuples.Pairs:
-    """The tuples that hold no anchor's own image `own` `(B,)`."""
+    """The tuples that do not contain the anchor's own image, row `own` `(B,)` of the reference."""
     if isinstance(mined, tuples.Triplets):
         kept = ((own[mined.anchors] != mined.positives) & (own[mined.anchors] != mined.negatives)).nonzero().squeeze(1)
         return tuples.Triplets(*(column[kept] for column in mined))

@@ -28,11 +28,11 @@ class BatchMiner(Miner):
         self.per_anchor = opt.miner_random_per_anchor
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
-        """No list of all triplets is made: an anchor is drawn by how many it has, then its positive and its negative."""
+        """Does not list all triplets: draws an anchor in proportion to its number of triplets, then its positive and its negative."""
         classes = Classes(labels, reference)
         if self.per_anchor is None:
             ends = (classes.n_positives * classes.n_negatives).cumsum(0)  # (B,)
-            total = int(ends[-1])  # the one size synchronisation
+            total = int(ends[-1])  # the one wait for the device
             draws = torch.randint(max(total, 1), (len(labels) if total else 0,), device=labels.device)
             anchors = torch.searchsorted(ends, draws, right=True)
         else:

@@ -15,18 +15,19 @@ YIELDS = "triplets"
 
 
 class BatchMiner(DistanceMiner):
-    """What the distance miner gives when every sample has the label of another one."""
+    """The distance miner on randomly permuted labels."""
 
     def __init__(self, opt):
         super().__init__(opt.miner_distance_lower_cutoff, opt.miner_distance_upper_cutoff)
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """Exactly one triplet for every anchor that has a positive and a negative under the permuted labels."""
-        order = torch.randperm(max(len(labels), len(reference)), device=labels.device)  # a random one of any of its parts too
+        # one order for both: restricted to the shorter of them it is a random permutation too
+        order = torch.randperm(max(len(labels), len(reference)), device=labels.device)
         permuted, others = (
             part.index_select(0, order.index_select(0, torch.nonzero_static(order < len(part), size=len(part)).squeeze(1)))
             for part in (labels, reference.labels)
         )
-        if not reference.plain and len(reference):  # an image has one label, wherever it lies
+        if not reference.plain and len(reference):  # an image has the same label in batch and reference
             permuted = torch.where(reference.own >= 0, others[reference.own.clamp(min=0)], permuted)
         return super().mine(embeddings, permuted, dataclasses.replace(reference, labels=others))

@@ -1,7 +1,7 @@
 """Distance-weighted negatives, of which some are positives: rho-regularisation (Roth et al., arXiv 2002.08473).
 
 With probability `cp` an anchor gives (a, a, p): a sample of its own class is pushed away, which keeps more directions of the
-embedding space in use. With a reference its second sample is the anchor's own image there; an anchor without one pushes nothing of its own class away.
+embedding space in use. With a reference the second a is the anchor's own image there; an anchor without one gives no such triplet.
 """
 
 import torch

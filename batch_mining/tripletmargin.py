@@ -25,8 +25,8 @@ def add_arguments(group) -> None:
 class BatchMiner(Miner):
     """Every valid triplet of the chosen type.
 
-    The negatives of an anchor are sorted by distance: those that a positive takes are a stretch of them, so that memory beyond
-    the triplets themselves is O(B M).
+    An anchor's negatives are sorted by distance, so those that fit a positive are a contiguous range. Memory beyond the triplets
+    themselves is O(B M).
     """
 
     def __init__(self, opt):
@@ -35,7 +35,7 @@ class BatchMiner(Miner):
         self.type = opt.miner_tripletmargin_type
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
-        """Each triplet of the type once, anchor by anchor."""
+        """Each triplet of the type once, sorted by anchor."""
         size = len(reference)
         are_positive, are_negative = reference.masks(labels)
         distances = pairwise_distances(embeddings, reference.embeddings)  # (B, M)

@@ -28,9 +28,9 @@ def add_arguments(group) -> None:
 
 
 class BatchMiner(Miner):
-    """Positive pairs and negative pairs, each with bins of its own over its distances, drawn from every bin with replacement.
+    """Pairs drawn with replacement from every bin of distance; positive and negative pairs have bins of their own.
 
-    Distances are those of the embeddings as they are. Pairs of samples that have only positives or only negatives take part.
+    The miner does not normalise embeddings. Pairs of samples that have only positives or only negatives take part.
     """
 
     def __init__(self, opt):
@@ -39,11 +39,11 @@ class BatchMiner(Miner):
         self.per_bin = opt.miner_uniform_histogram_pos_per_bin, opt.miner_uniform_histogram_neg_per_bin
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Pairs:
-        """So many pairs of each kind from each bin; a pair may come several times."""
+        """The set number of pairs of each kind from each bin; a pair may occur several times."""
         distances = pairwise_distances(embeddings, reference.embeddings)  # (B, M)
         pairs = pairs_of_masks(*reference.masks(labels))
         kinds = [self._sorted(distances[anchors, others]) for anchors, others in (pairs[:2], pairs[2:])]
-        n_filled = torch.stack([(sizes > 0).sum() for _, sizes in kinds]).tolist()  # asked of the device, as the number of pairs
+        n_filled = torch.stack([(sizes > 0).sum() for _, sizes in kinds]).tolist()  # waits for the device, as do the numbers of pairs
         drawn = ()
         for anchors, others, kind, n, count in zip(pairs[::2], pairs[1::2], kinds, n_filled, self.per_bin, strict=True):
             chosen = _drawn(*kind, n, count)
@@ -51,7 +51,7 @@ class BatchMiner(Miner):
         return Pairs(*drawn)
 
     def _sorted(self, distances: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Places in `distances` `(P,)`, bin after bin, and the bins' sizes `(n_bins,)`."""
+        """Indices into `distances` `(P,)`, sorted by bin, and the bins' sizes `(n_bins,)`."""
         sizes = torch.zeros(self.n_bins, dtype=torch.long, device=distances.device)
         if not len(distances):
             return torch.zeros_like(distances, dtype=torch.long), sizes
@@ -59,11 +59,11 @@ class BatchMiner(Miner):
         low, high = distances.aminmax()
         bins = torch.searchsorted(edges, (distances - low) / (high - low).clamp(min=torch.finfo(distances.dtype).tiny), right=True)
         bins, order = torch.sort((bins - 1).clamp(max=self.n_bins - 1), stable=True)
-        return order, sizes.scatter_add_(0, bins, torch.ones_like(bins))  # bincount would ask the device for the largest
+        return order, sizes.scatter_add_(0, bins, torch.ones_like(bins))  # bincount would wait for the device
 
 
 def _drawn(order: torch.Tensor, sizes: torch.Tensor, n_filled: int, count: int) -> torch.Tensor:
-    """`count` of the places `order` `(P,)` from each of the `n_filled` bins that have any, bin after bin."""
+    """`count` draws from the indices `order` `(P,)` of each of the `n_filled` bins that are not empty, sorted by bin."""
     starts = sizes.cumsum(0) - sizes
     filled = torch.nonzero_static(sizes, size=n_filled)  # (filled bins, 1)
     return order[(starts[filled] + below(sizes[filled].expand(-1, count))).flatten()]

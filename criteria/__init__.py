@@ -19,13 +19,13 @@ REGISTRY = Registry("criteria", "loss")
 
 
 def takes_miner(name: str, opt) -> bool:
-    """Is the criterion handed a miner: because it requires one, or under `--mine_pairs`?"""
+    """Whether the criterion is given a miner: because it requires one, or under `--mine_pairs`."""
     module = REGISTRY.module(name)
     return getattr(module, "REQUIRES_BATCHMINER", False) or (getattr(module, "MINES_PAIRS", False) and opt.mine_pairs)
 
 
 def takes_tuples(name: str) -> bool:
-    """Does the criterion work on any triplets or pairs it is given: mined ones, or those of `--mine_pairs`?"""
+    """Whether the criterion works on the triplets or pairs of any miner, required or of `--mine_pairs`."""
     module = REGISTRY.module(name)
     takes_any = getattr(module, "REQUIRES_BATCHMINER", False) and getattr(module, "ALLOWED_MINING_OPS", None) is None
     return takes_any or getattr(module, "MINES_PAIRS", False)
@@ -36,25 +36,25 @@ def select(name: str, opt=None, batchminer=None, **flags) -> torch.nn.Module:
 
     Args:
         opt: the shared namespace; what it lacks takes its declared default.
-        batchminer: what mines tuples, where the criterion requires or takes one; default: `opt.batch_mining`, or the first one that
-            the criterion allows.
+        batchminer: the miner, where the criterion requires or takes one; default: `opt.batch_mining`, or the first miner that the
+            criterion allows.
         flags: single flags that override `opt`, e.g. `loss_triplet_margin=.1`, `n_classes=100`, `embed_dim=128`.
 
     Raises:
-        UnknownName: no such loss. UserError: an unknown flag, or a value that it does not take.
+        UnknownName: no such loss. UserError: an unknown flag, or a value that the flag does not allow.
     """
     module = REGISTRY.module(name)
     named = hasattr(opt, "batch_mining") or "batch_mining" in flags
     opt = REGISTRY.options(opt, **flags)
     if batchminer is not None and not named:
-        opt.batch_mining = None  # the default is not the name of a miner that comes without one
+        opt.batch_mining = None  # the default name need not be that of the miner passed
     with_miner = takes_miner(name, opt)
     if with_miner and batchminer is None:
         allowed = getattr(module, "ALLOWED_MINING_OPS", None)
         miner = opt.batch_mining if allowed is None or opt.batch_mining in allowed else allowed[0]
         batchminer = batch_mining.select(miner, opt)
     if with_miner and not issubclass(module.Criterion, MetricCriterion):
-        batchminer = Taken(batchminer)  # a plain module asks the miner itself, which may be a user's that returns lists
+        batchminer = Taken(batchminer)  # a plain module calls the miner itself, and a user's miner may return lists
     criterion = module.Criterion(opt, batchminer) if with_miner else module.Criterion(opt)
     if at_the_door not in criterion._forward_pre_hooks.values():
         criterion.register_forward_pre_hook(at_the_door, with_kwargs=True)

@@ -22,7 +22,7 @@ def add_arguments(group) -> None:
 
 
 class Positive(torch.nn.Module):
-    """A parametrisation by softplus: the value of a trained number that begins at 0 is positive, and begins at exactly `start`.
+    """Softplus parametrisation of a positive value: the trained number starts at 0, where the value is exactly `start`.
 
     Args:
         start: above `least`.
@@ -40,10 +40,11 @@ class Positive(torch.nn.Module):
 
 
 def hyperparameters(name: str, module, criterion: torch.nn.Module) -> dict[str, Range]:
-    """What of a criterion can be learned: the floats among its flags that its formula reads, by the flag's name without the prefix.
+    """The learnable hyperparameters of a criterion: its float flags, by the flag's name without the prefix.
 
-    Its attribute has that name, or the one that the module's `ATTRIBUTES` gives. Rates are none, as an optimiser reads them, nor are the
-    module's `FIXED`, on which the formula depends by comparisons alone.
+    The criterion holds each in the attribute of that name, or of the name that the module's `ATTRIBUTES` gives. Learning rates are not
+    among them, nor are the module's `FIXED`, by which the formula has no true derivative: it uses them in comparisons, in constants or
+    in random draws.
     """
     parser, prefix = argparse.ArgumentParser(), f"loss_{name}_"
     getattr(module, "add_arguments", lambda parser: None)(parser)
@@ -65,7 +66,8 @@ def attribute(module, hyper: str) -> str:
 def make_learnable(name: str, module, criterion: torch.nn.Module, opt) -> None:
     """Turn the hyperparameters `--loss_learn` of the criterion `name` into parameters, recorded among its `stats`.
 
-    Raises UserError for a name that is none, for a value on its bound, and where the formula has no anchor whose class could count.
+    Raises UserError for an unknown name, for a value that is infinite or at its bound, and for a value per class where the formula has no
+    anchors whose class could decide.
     """
     known, per_class = hyperparameters(name, module, criterion), getattr(module, "PER_CLASS", ())
     learned = []
@@ -88,7 +90,7 @@ def make_learnable(name: str, module, criterion: torch.nn.Module, opt) -> None:
 
 
 def _parameter(criterion: torch.nn.Module, hyper: str, its_range: Range, size: tuple) -> torch.nn.Parameter:
-    """Replace the number `hyper` of a criterion by a parameter of `size` that keeps to the lower bound 0 of its range, or above."""
+    """Replace the number `hyper` of a criterion by a parameter of `size`, which keeps to a lower bound of its range that is at least 0."""
     start = float(vars(criterion).pop(hyper))
     lower = its_range.least if its_range.least is not None else its_range.above
     if not math.isfinite(start):
@@ -104,6 +106,6 @@ def _parameter(criterion: torch.nn.Module, hyper: str, its_range: Range, size: t
 
 
 def _note(attributes: dict, criterion: torch.nn.Module, args, loss) -> None:
-    """Forward hook: the learned values, their mean where there is one a class, are among the criterion's `stats`."""
+    """Forward hook: adds the learned values (their mean where there is one per class) to the criterion's `stats`."""
     values = {name: getattr(criterion, held).detach().mean() for name, held in attributes.items()}
     criterion.stats = {**getattr(criterion, "stats", {}), **values}

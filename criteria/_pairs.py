@@ -1,4 +1,4 @@
-"""What the criteria on all pairs of a batch share: pairs as weights, sums over them, soft histograms, statistics.
+"""Base of the criteria on all pairs of a batch: pairs as weights, sums over them, soft histograms, statistics.
 
 Pairs are chosen by weights 0 and 1 in the precision of the batch, not by boolean masks: on a CPU a product or a sum of two
 `(B, M)` matrices costs a small part of what `where`, `masked_fill` or a mask's cast costs, and needs no mask in its backward.
@@ -15,11 +15,11 @@ from utilities.criterion import MetricCriterion
 from utilities.reference import Reference
 from utilities.tensors import normalize
 
-CHUNK = 1 << 21  # numbers of a matrix `(B, M)` that are worked on at once, where the reference is not the batch
+CHUNK = 1 << 21  # entries of a matrix `(B, M)` computed at once, where the reference is not the batch
 
 
 class PairCriterion(MetricCriterion):
-    """Base of the criteria on all pairs of batch and reference, or on a miner's distinct ones where it is given one."""
+    """Base of the criteria on all pairs of batch and reference or, given a miner, on its distinct pairs."""
 
     def compared(
         self,
@@ -30,12 +30,13 @@ class PairCriterion(MetricCriterion):
         mapping: Callable | None = None,
         keep: bool = False,
     ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """What `terms` makes of anchors and reference, each `mapping` of its embeddings (default: as they are).
+        """Results of `terms` for all anchors, after `mapping` the embeddings of batch and reference (default: as they are).
 
-        `terms(batch (B, D), labels (B,), reference, positives (B, M), negatives (B, M))`, with the pairs as weights 0 and 1 in the precision of
-        `batch`, returns two tuples: values anchor by anchor, which are joined, and sums over all anchors, which are added up. A large
-        reference is met by a few anchors at a time, and again in the backward pass, so that no `(B, M)` matrix is kept; with `keep` what
-        `terms` leave for the backward pass is kept, for those that leave one or two.
+        `terms(batch (B, D), labels (B,), reference, positives (B, M), negatives (B, M))`, with the pairs as weights 0 and 1 in the
+        precision of `batch`, returns two tuples: values of each anchor, which are concatenated, and sums over all anchors, which are
+        added up. With a large reference `terms` is called for a few anchors at a time, and again in the backward pass, so that no
+        `(B, M)` matrix is kept. With `keep` it is not called again: what autograd saves stays, for `terms` that save only one or two
+        matrices.
         """
         mined = None if self.batchminer is None else self.pair_masks(batch, labels, reference)
         points, reference = (batch, reference) if mapping is None else reference.mapped(mapping, batch)
@@ -54,7 +55,10 @@ class PairCriterion(MetricCriterion):
         return [torch.cat(column) for column in values], [torch.stack(column).sum(0) for column in sums]
 
     def streamed(self, labels: torch.Tensor, reference: Reference) -> _streams.Apart | None:
-        """What is no negative where all of a reference counts, whose negatives are then met as `_streams` does; None where they are not."""
+        """The pairs that are not negatives, for a sum over the negatives by `_streams`.
+
+        None where `_streams` does not serve: the reference is the batch, a miner chooses the pairs, or the listed pairs would be many.
+        """
         return None if reference.plain or self.batchminer is not None else _streams.apart(labels, reference)
 
     def weighted_pairs(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference) -> tuple[torch.Tensor, torch.Tensor]:
@@ -87,7 +91,7 @@ def as_weights(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 class _LogSumExp(torch.autograd.Function):
-    """`log_sum_exp` in few passes over the matrix, all in place, one matrix kept. By powers of 2: exp is slow on a CPU where it underflows."""
+    """`log_sum_exp` in few in-place passes over the matrix; keeps one matrix. Uses exp2, as exp is slow on a CPU where it underflows."""
 
     @staticmethod
     def forward(ctx, values, weights):
@@ -108,8 +112,8 @@ class _LogSumExp(torch.autograd.Function):
 def log_sum_exp(values: torch.Tensor, weights: torch.Tensor, of_batch: bool = True) -> torch.Tensor:
     """log sum exp `(B,)` over the entries of each row of `values` `(B, M)` whose weight is 1.
 
-    A row without any gives a value so low that its exp is 0, and that two of them still add up: callers leave such rows out.
-    `of_batch`: M is about B, and torch's own function will do.
+    A row without any gives a value so low that its exp is 0; the sum of two such values is still finite. Callers leave such rows out.
+    `of_batch`: M is about B, where torch's own function is quick enough.
     """
     if not of_batch and values.shape[1]:
         return _LogSumExp.apply(values, weights)
@@ -123,7 +127,7 @@ def softplus(values: torch.Tensor) -> torch.Tensor:
 
 
 def chosen_mean(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Mean of `values` where `weights` are 1; a zero that keeps the graph where none is. `values` are finite throughout."""
+    """Mean of `values` where `weights` are 1; where none is, 0 with a graph. All `values` must be finite."""
     return (values * weights).sum() / weights.sum().clamp(min=1)
 
 
@@ -134,7 +138,7 @@ def pair_sums(values: torch.Tensor, positives: torch.Tensor, negatives: torch.Te
 
 
 def pair_means(name: str, sums) -> dict:
-    """`{"positive_<name>", "negative_<name>"}`: the means of the four `pair_sums`, for `stats`; 0 of none."""
+    """`{"positive_<name>", "negative_<name>"}`: the two means of the four `pair_sums`, for `stats`; 0 without pairs."""
     positive, n_positives, negative, n_negatives = sums
     return {f"positive_{name}": positive / n_positives.clamp(min=1), f"negative_{name}": negative / n_negatives.clamp(min=1)}
 
@@ -143,12 +147,12 @@ def soft_counts(positions: torch.Tensor, positives: torch.Tensor, negatives: tor
     """Linear soft histograms `(B, 2, n_nodes)` of each row's positives and negatives.
 
     Args:
-        positions: `(B, M)` in [0, n_nodes - 1]; node k stands at k, a pair shares its 1 between its two nearest nodes.
+        positions: `(B, M)` in [0, n_nodes - 1]; node k stands at k, a pair splits its weight 1 between the two nearest nodes.
         positives, negatives: weights `(B, M)`, 0 or 1, of the pairs that count.
     """
-    lower = positions.detach().floor().clamp_(max=n_nodes - 2).nan_to_num_(0.0)  # NaN is to reach the loss, not an index
+    lower = positions.detach().floor().clamp_(max=n_nodes - 2).nan_to_num_(0.0)  # NaN must reach the loss, not an index
     above = positions - lower  # (B, M), the share of the upper node
-    # 0 positive, 1 negative, 2 no pair: a third histogram that is dropped; what an ablation miner chose as both counts as positive
+    # 0 positive, 1 negative, 2 no pair: a third histogram, dropped. A pair that an ablation miner chose as both counts as positive
     third = (2 - 2 * positives - negatives).clamp(min=0)
     nodes = lower.add_(third, alpha=n_nodes).long()
     counts = positions.new_zeros(len(positions), 3 * n_nodes)
@@ -157,6 +161,6 @@ def soft_counts(positions: torch.Tensor, positives: torch.Tensor, negatives: tor
 
 
 def positive_pairs(positives: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Anchors and positives, each `(P,)`, of weights `(B, M)`, anchor by anchor. P is the one size asked of the device."""
+    """Anchors and positives, each `(P,)`, of weights `(B, M)`, sorted by anchor. Waits for the device once, for P."""
     anchors, others = positives.nonzero().unbind(1)
     return anchors, others

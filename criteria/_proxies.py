@@ -1,4 +1,4 @@
-"""What the criteria with trained vectors of the classes share: the vectors, their optimiser group, what the logger hears."""
+"""Base of the criteria with trained class vectors: the vectors, their optimiser group, logged statistics."""
 
 import torch
 
@@ -8,7 +8,7 @@ from utilities.tensors import normalize
 
 
 def add_arguments(group) -> None:
-    """Declare the start that all class vectors share."""
+    """Declare the flag that all losses with class vectors share: how the vectors are initialised."""
     group.add_argument(
         "--loss_vectors_start",
         default="icml",
@@ -28,15 +28,15 @@ def _know_the_width(criterion: "ProxyCriterion", args: tuple, kwargs: dict) -> N
 
 
 class ProxyCriterion(MetricCriterion):
-    """Base of criteria that train one vector a class, or several (class-major: those of class 0 first).
+    """Base of criteria that train one or several vectors per class (class-major: those of class 0 first).
 
     Args:
         lr: learning rate of the vectors.
         start: initialises the parameter in place, given `(C * per_class, D)`; default: uniform in +-1/sqrt(D).
         pml_start: the same under `--loss_vectors_start pml`; default: a unit normal, drawn as columns `(D, C * per_class)`.
-        n_vectors: their number, where they are not those of classes.
+        n_vectors: number of vectors, where they do not belong to classes.
 
-    Raises UserError where `opt` has no count of classes or no size of the embedding.
+    Raises UserError where `opt` lacks `n_classes` or `embed_dim`.
     """
 
     def __init__(self, opt, lr: float, start=None, per_class: int = 1, pml_start=None, n_vectors: int | None = None):
@@ -64,7 +64,7 @@ class ProxyCriterion(MetricCriterion):
         return normalize(batch) @ self.unit_proxies(batch).T
 
     def unit_centres(self, batch: torch.Tensor) -> torch.Tensor:
-        """The vectors at unit length `(per_class, C, D)`: classes before the last, as reductions over few neighbours are slow."""
+        """The vectors at unit length `(per_class, C, D)`: a reduction over `per_class` is slow where its entries are adjacent in memory."""
         return self.unit_proxies(batch).view(self.n_classes, self.per_class, -1).transpose(0, 1).contiguous()
 
     def centre_cosines(self, batch: torch.Tensor, centres: torch.Tensor) -> torch.Tensor:
@@ -83,7 +83,7 @@ class ProxyCriterion(MetricCriterion):
 
 
 def spread_of_centres(centres: torch.Tensor) -> torch.Tensor:
-    """sum_c sum_{t<u} sqrt(2 + 1e-5 - 2 w_ct.w_cu) / (C K (K - 1)) of unit centres `(K, C, D)`; never all classes against all."""
+    """sum_c sum_{t<u} sqrt(2 + 1e-5 - 2 w_ct.w_cu) / (C K (K - 1)) of unit centres `(K, C, D)`, without products across classes."""
     per_class, n_classes = centres.shape[:2]
     first, second = torch.triu_indices(per_class, per_class, 1, device=centres.device)
     cosines = (centres.index_select(0, first) * centres.index_select(0, second)).sum(2)  # (K (K - 1) / 2, C)
@@ -96,7 +96,7 @@ def _uniform(proxies: torch.Tensor) -> None:
 
 
 def in_columns(start, proxies: torch.Tensor) -> None:
-    """Apply `start` to `(D, C * per_class)` and turn the result over: the same draws, and the fan, of a package that holds columns."""
+    """Apply `start` to a `(D, C * per_class)` tensor and transpose: the same draws and fan as in a package whose vectors are columns."""
     columns = torch.empty(proxies.shape[::-1], dtype=proxies.dtype, device=proxies.device)
     start(columns)
     proxies.copy_(columns.T)

@@ -1,17 +1,17 @@
-"""Soft ranks for the losses on rankings, in chunks that the backward pass computes anew."""
+"""Soft ranks for the losses on rankings, in chunks that the backward pass recomputes."""
 
 import torch
 
 from utilities.reference import Reference
 
-CHUNK = 1 << 21  # numbers in flight: positive pairs of a chunk times the size of the reference
+CHUNK = 1 << 21  # entries computed at once: positive pairs of a chunk times the size of the reference
 
 
 class SoftRanks(torch.autograd.Function):
     """Soft rank of positive p in the list of anchor q, its own image o left out: 1 + sum_{j not o, p} sigma((s_qj - s_qp) / T).
 
-    `apply(similarities (B, M), anchors (P,), positives (P,), left_out (P,), temperature, among)` -> ranks `(1, P)` in the whole list;
-    with weights `among` `(B, M)`, `(2, P)`: below them the ranks among the samples whose weight in the anchor's row is 1.
+    `apply(similarities (B, M), anchors (P,), positives (P,), left_out (P,), temperature, among)` -> ranks `(1, P)` in the whole list.
+    With weights `among` `(B, M)` it is `(2, P)`: the second row holds the ranks among the samples whose weight in the anchor's row is 1.
     The P x M sigmoids exist a chunk at a time, forward and backward, so memory is O(B M + P).
     """
 
@@ -47,14 +47,14 @@ class SoftRanks(torch.autograd.Function):
 
 
 def soft_ranks(similarities, anchors, positives, own, temperature, among=None) -> torch.Tensor:
-    """`SoftRanks`, with a gradient of the temperature too where it is learned."""
+    """`SoftRanks`; a learned temperature gets a gradient too."""
     if isinstance(temperature, torch.Tensor):
         return SoftRanks.apply(similarities / temperature, anchors, positives, own, 1.0, among)
     return SoftRanks.apply(similarities, anchors, positives, own, temperature, among)
 
 
 def left_out(reference: Reference, anchors: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
-    """What of the reference is not in the list of each pair's anchor, `(P,)`: its own image; without one the pair's positive, no rival either."""
+    """The column `(P,)` left out of each pair's list: the anchor's own image or, without one, the positive, which is no rival either."""
     own = reference.own.index_select(0, anchors)
     return torch.where(own < 0, positives, own)
 

@@ -34,7 +34,7 @@ def add_arguments(group) -> None:
 class Reduction:
     """The reduction of `opt.loss_reduction`; where it is unset, `own`: "mean" or "nonzero".
 
-    Raises UserError where the class weights cannot be read, or are not one a class.
+    Raises UserError where the class weights cannot be read, or their number is not that of the classes.
     """
 
     def __init__(self, opt, own: str = "mean"):
@@ -45,7 +45,7 @@ class Reduction:
             self.weights = read_weights(opt.loss_class_weights, getattr(opt, "n_classes", None))
 
     def __call__(self, terms: torch.Tensor, anchors: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Scalar of non-negative `terms` `(T,)` of tuples with `anchors` `(T,)`, rows of a batch with `labels` `(B,)`; 0 of none."""
+        """Scalar of non-negative `terms` `(T,)` of tuples with `anchors` `(T,)`, rows of a batch with `labels` `(B,)`; 0 without terms."""
         if self.how in ("mean", "nonzero"):
             return mean_term(terms, self.how)
         if self.how == "sum":
@@ -70,7 +70,7 @@ class Reduction:
 
 
 def read_weights(path: str, n_classes: int | None) -> torch.Tensor:
-    """The numbers of a text file, `(C,)`. Raises UserError, in one line, where it has none, too few, too many, or a negative one."""
+    """Class weights `(C,)` from a text file. Raises UserError unless it holds `n_classes` finite numbers of at least 0."""
     try:
         with open(path, encoding="utf-8") as file:
             weights = torch.tensor([float(word) for word in file.read().split()], dtype=torch.float64)

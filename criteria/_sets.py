@@ -1,4 +1,4 @@
-"""What losses on sets share: the choice among negatives, the norm they hold down, a word on normalised networks."""
+"""Shared by the losses on sets: the cross-entropy over negatives, the penalised norm, the warning about normalised embeddings."""
 
 import math
 import sys
@@ -10,7 +10,7 @@ from utilities.tensors import safe_sqrt
 
 
 def warn_of_normalized(loss: str, opt) -> None:
-    """One line where the network gives unit vectors, for which a loss on raw embeddings is not meant."""
+    """Print a one-line warning where the network gives unit vectors but the loss is meant for raw embeddings."""
     if "normalize" in opt.arch.split("_")[1:]:
         print(f"warning: --loss {loss} is meant for embeddings of any length, --arch {opt.arch} normalises them", file=sys.stderr)
 
@@ -18,7 +18,7 @@ def warn_of_normalized(loss: str, opt) -> None:
 def choice_terms(exponents: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
     """log(1 + sum_n exp(e_an - e_ap)), `(A,)`, of `exponents` `(A, M)`, `positives` `(A,)` long, `negatives` boolean `(A, M)`.
 
-    It is the cross-entropy of choosing the positive among itself and the negatives.
+    It is the cross-entropy of picking the positive out of the positive and the negatives.
     """
     candidates = negatives.scatter(1, positives[:, None], True)  # (A, M)
     exponents = exponents.masked_fill(~candidates, torch.finfo(exponents.dtype).min)

@@ -1,7 +1,7 @@
-"""All negatives of a large reference, such as a memory, met a few columns at a time: no matrix `(B, M)` is made, kept or masked.
+"""Sums over all negatives of a large reference, such as a memory, a block of columns at a time: no `(B, M)` matrix is made, kept or masked.
 
-What is no negative, positives and own images, is a list of pairs, short beside `(B, M)`; see `Apart`. A block of columns stays in a CPU's
-cache, so that what is done to it costs little beside the product that makes it. The backward pass makes the products again.
+The other pairs (positives and own images) are listed in `Apart`, which is short beside `(B, M)`. A block stays in a CPU's cache, so
+element-wise work costs little beside the matrix product. The backward pass recomputes the products.
 """
 
 import math
@@ -18,28 +18,29 @@ from utilities.tuples import spread
 BLOCK = {
     "cpu": 1 << 19,
     "cuda": 1 << 25,
-}  # numbers of a block `(B, columns)`: what two cores' caches hold; work for a GPU
-SHORT = 8  # a list of at most 1 / SHORT of all pairs is worth it
-CHUNK = 1 << 10  # pairs whose embeddings are looked up at once, for the cache
+}  # entries of a block `(B, columns)`: on a CPU what the caches of two cores hold, on a GPU enough to keep it busy
+SHORT = 8  # blocks are used where `Apart` lists at most 1 / SHORT of all pairs
+CHUNK = 1 << 10  # pairs whose embeddings are gathered at once, to stay in the cache
 LOG2E = 1 / math.log(2)
-MOST = 126  # of exponents of 2: beyond it, up or down, float32 loses digits
-TINY = 1e-24  # of squared distances, and their rounding: no division by 0
+MOST = 126  # largest absolute exponent of 2 at which float32 keeps all its digits
+TINY = 1e-24  # floor of squared distances and of their rounding error, against division by 0
 
 
 class Apart(NamedTuple):
-    """The pairs that are no negatives, positives and the anchors' own images, `(Q,)`, by column."""
+    """The Q pairs that are not negatives: positives and the anchors' own images, sorted by column."""
 
-    rows: torch.Tensor
-    columns: torch.Tensor
-    positive: torch.Tensor  # which of them are positives, (P,)
-    own: torch.Tensor  # which are own images, the others
-    anchors: torch.Tensor  # of the positives, (P,)
+    rows: torch.Tensor  # (Q,)
+    columns: torch.Tensor  # (Q,)
+    positive: torch.Tensor  # indices of the positives among the Q pairs, (P,)
+    own: torch.Tensor  # indices of the own images, (Q - P,)
+    anchors: torch.Tensor  # rows of the positives, (P,)
 
 
 class Form(NamedTuple):
-    """What becomes of a block of products `(B, columns)` times `scale`, a number or `(B, 1)`.
+    """Element-wise function of a block of products `(B, columns)` times `scale`, a number or `(B, 1)`.
 
-    `value(products, spare)` works in place, `slope(products, spare)` gives its derivative by the products themselves, in either piece of memory.
+    `value(products, spare)` works in place. `slope(products, spare)` returns the derivative by the unscaled products: for `sums` that of
+    the value, in either tensor; for `log_sum_exp` that of the logit, in `spare`, with `products` left as they are.
     """
 
     scale: float | torch.Tensor
@@ -47,19 +48,18 @@ class Form(NamedTuple):
     slope: Callable | None = None
 
 
-PRODUCTS = Form(LOG2E)  # as they are, as powers of 2: exp is slow on a CPU
+PRODUCTS = Form(LOG2E)  # the products are the logits, to base 2: exp is slower than exp2 on a CPU
 
 
 def apart(labels: torch.Tensor, reference: Reference) -> Apart | None:
-    """The pairs of anchors with `labels` `(B,)` that are no negatives; None where these are many. Asks the device once, for all numbers."""
+    """The pairs of anchors with `labels` `(B,)` that are not negatives; None where they are many. Waits for the device once."""
     sorted_labels, by_label = labels.sort(stable=True)
-    others, by_other = reference.labels.sort(stable=True)  # in order they are quickly looked up
+    others, by_other = reference.labels.sort(stable=True)  # sorted queries make searchsorted quicker
     first = torch.searchsorted(sorted_labels, others)
     counts = torch.searchsorted(sorted_labels, others, right=True) - first
     have_own = reference.own >= 0
-    own_labels = torch.cat([reference.labels, labels[:1]]).index_select(
-        0, reference.own.clamp(min=0)
-    )  # whatever is there where there is none
+    # an arbitrary label where an anchor has no own image
+    own_labels = torch.cat([reference.labels, labels[:1]]).index_select(0, reference.own.clamp(min=0))
     strange = have_own & (own_labels != labels)
     n_same, n_own, n_strange = torch.stack([counts.sum(), have_own.sum(), strange.sum()]).tolist()
     n_positives = n_same - n_own + n_strange
@@ -78,31 +78,34 @@ def apart(labels: torch.Tensor, reference: Reference) -> Apart | None:
 
 
 class _Blocks(NamedTuple):
-    """Blocks of `width` columns, the last of what is left; what is made once for all of them costs each nothing."""
+    """Blocks of `width` columns, the last one perhaps narrower. Computed once, for the forward and the backward pass."""
 
     width: int
-    sizes: list[int]  # how many pairs of `Apart` lie in each
-    places: tuple[torch.Tensor, ...]  # theirs, counted along the rows of the block
+    sizes: list[int]  # number of pairs of `Apart` in each block
+    places: tuple[torch.Tensor, ...]  # their indices in each flattened block
 
     @classmethod
     def of(cls, points: torch.Tensor, others: torch.Tensor, apart: Apart) -> "_Blocks":
-        """Of the products of `points` `(B, D)` with `others` `(M, D)`."""
+        """The blocks of the products of `points` `(B, D)` with `others` `(M, D)`."""
         width = max(BLOCK.get(points.device.type, BLOCK["cuda"]) // max(len(points), 1), 1)
         starts, edges = range(0, len(others), width), [0, len(apart.columns)]
         if not starts:
             return cls(width, [], ())
-        if len(starts) > 1:  # the one place where a reference wider than a block asks the device again
+        if len(starts) > 1:  # the second and last wait for the device, only where the reference is wider than a block
             edges = torch.searchsorted(apart.columns, torch.arange(0, len(others) + width, width, device=points.device)).tolist()
         sizes = [last - first for first, last in zip(edges, edges[1:], strict=False)][: len(starts)]
         widths = torch.where(apart.columns < starts[-1], width, len(others) - starts[-1])
         return cls(width, sizes, (apart.rows * widths + apart.columns % width).split(sizes))
 
     def split(self, *of_pairs: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-        """Of each block its places, and what of each of `of_pairs` `(Q,)` belongs to them."""
+        """Of each block its `places` and their entries of each of `of_pairs` `(Q,)`."""
         return zip(self.places, *(values.split(self.sizes) for values in of_pairs), strict=True)
 
     def products(self, points: torch.Tensor, others: torch.Tensor) -> Iterator[tuple]:
-        """Of each block its columns `(D, columns)`, the products `(B, columns)`, all their memory, spare memory; the next block has both again."""
+        """Of each block its columns `(D, columns)`, the products `(B, columns)`, their flat memory, spare memory shaped like the products.
+
+        All blocks share these two pieces of memory. The flat one has the size of the widest block.
+        """
         n_points, parts = points.shape[0], others.T.split(self.width, 1) if self.sizes else ()
         room = points.new_empty(2, n_points * min(self.width, others.shape[0]))
         flat, sized = room[0], None
@@ -114,14 +117,14 @@ class _Blocks(NamedTuple):
 
 
 class _LogSumExp(torch.autograd.Function):
-    """See `log_sum_exp`. Where no bound is known, the sums so far are kept in units of the greatest power so far."""
+    """See `log_sum_exp`. Without a bound, the running sums are relative to the largest exponent so far."""
 
     @staticmethod
     def forward(ctx, points, others, apart, penalties, bound, least, form):
         ctx.blocks = _Blocks.of(points, others, apart)
         ctx.form, ctx.penalties = form, penalties
         ctx.least = None if least is None else least[:, None] * LOG2E
-        bounded = bound is not None and least is None and bound * LOG2E + math.log2(max(len(others), 1)) < MOST  # so is their sum
+        bounded = bound is not None and least is None and bound * LOG2E + math.log2(max(len(others), 1)) < MOST  # for their sum
         low = -torch.finfo(points.dtype).max / 4
         highest = points.new_full((len(points),), 0.0 if bounded else low)
         sums, kept = torch.zeros_like(highest), torch.zeros_like(highest)
@@ -131,11 +134,11 @@ class _LogSumExp(torch.autograd.Function):
             torch.index_select(flat, 0, places, out=found)
             if form.value is not None:
                 form.value(products, spare)
-            flat.index_add_(0, places, left_out)  # products are logits as powers of 2 from here
+            flat.index_add_(0, places, left_out)  # from here `products` holds logits to base 2
             if least is not None:
                 kept.add_(_above(products, ctx.least, spare).sum(1))
             if not bounded:
-                raised = torch.maximum(highest, products.amax(1))  # what counts is above what does not
+                raised = torch.maximum(highest, products.amax(1))  # over all logits: those that count are the largest
                 sums.mul_((highest - raised).exp2_())
                 highest = raised
                 products.sub_(highest.unsqueeze(1))
@@ -144,7 +147,7 @@ class _LogSumExp(torch.autograd.Function):
                 powers.mul_(spare)
             sums.add_(powers.sum(1))
         exponents = sums.log2().add_(highest).clamp_(min=low)
-        ctx.save_for_backward(points, others, torch.where(exponents == low, -low, exponents))  # nothing has a share of nothing
+        ctx.save_for_backward(points, others, torch.where(exponents == low, -low, exponents))  # shares of an empty sum are 0
         most = torch.where(highest == low, -torch.inf, highest / LOG2E)
         ctx.mark_non_differentiable(most, kept)
         return exponents / LOG2E, picked / form.scale, most, kept
@@ -172,7 +175,7 @@ class _LogSumExp(torch.autograd.Function):
 
 
 def _above(values: torch.Tensor, least: torch.Tensor | float, out: torch.Tensor) -> torch.Tensor:
-    """1 where a value is above `least`, else 0, in its precision: a product with them is quicker than a mask."""
+    """1 where a value is above `least`, else 0, in the precision of `out`: multiplying is quicker than masking."""
     return torch.gt(values, least, out=out)
 
 
@@ -208,7 +211,7 @@ class _Sum(torch.autograd.Function):
 
 
 def _gradients(ctx, points: torch.Tensor, others: torch.Tensor, weights: Callable, *of_pairs: torch.Tensor) -> tuple:
-    """By `points` and, where they want one, by `others`; `weights` makes of scaled products the derivative by the products."""
+    """Gradients of `points` and, if needed, of `others`; `weights` turns a block of scaled products into the gradient of the products."""
     of_points = torch.zeros_like(points)
     of_others = torch.empty_like(others) if ctx.needs_input_grad[1] else None
     parts = repeat(None) if of_others is None else of_others.split(ctx.blocks.width)
@@ -235,14 +238,14 @@ def log_sum_exp(
     Args:
         apart: the pairs that are left out.
         positives: whether the positives count too.
-        bound: what no logit exceeds, up or down, where it is known.
-        least: `(B,)`: only logits above it count; all of them where it is None.
-        form: its values are logits as powers of 2, that is, times `LOG2E`.
+        bound: a bound on the logits' absolute values, where one is known.
+        least: `(B,)`: only logits above it count; default: all. Not together with a `form` that has a slope.
+        form: its values are logits to base 2, that is, times `LOG2E`.
 
     Returns:
-        `(B,)`; the products of the positive pairs, `(P,)`; the greatest logit `(B,)`, above `least` or not; how many are above `least`, `(B,)`.
-        The last two only where there is a `least`; they are constants for the gradient. Without a logit a value so low that its exp is 0, and
-        -inf.
+        log sum exp `(B,)`; products of the positive pairs `(P,)`; largest logit `(B,)`, above `least` or not; number of logits above
+        `least` `(B,)`. The last two are valid only with a `least`, and constants for the gradient. An anchor without a logit has a log
+        sum exp so low that its exp is 0, and -inf as its largest logit.
     """
     penalties = points.new_full(apart.rows.shape, -torch.inf)
     if positives:
@@ -252,9 +255,9 @@ def log_sum_exp(
 
 
 def sums(points: torch.Tensor, others: torch.Tensor, apart: Apart, form: Form) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sum `(B,)` over each anchor's negatives of `form` of the products of `points` `(B, D)` with `others` `(M, D)`, and how many are above 0.
+    """Sum over each anchor's negatives of `form` of the products of `points` `(B, D)` with `others` `(M, D)`; how many values are above 0.
 
-    The form gives nothing below 0.
+    Both are `(B,)`. The values of `form` must not be negative.
     """
     return _Sum.apply(points, others, apart, form)
 
@@ -262,7 +265,7 @@ def sums(points: torch.Tensor, others: torch.Tensor, apart: Apart, form: Form) -
 def squared(points: torch.Tensor, others: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """`(B, D + 2)` and `(M, D + 2)`, whose products are the squared distances of `points` `(B, D)` and `others` `(M, D)`, up to rounding.
 
-    The last column but one of the second is 1.
+    The last column but one of the second is 1; its last is the squared length.
     """
     lengths, of_others = (torch.linalg.vector_norm(part, dim=1, keepdim=True).square() for part in (points, others))
     return torch.cat([-2 * points, lengths, torch.ones_like(lengths)], 1), torch.cat([others, torch.ones_like(of_others), of_others], 1)
@@ -274,9 +277,10 @@ def beyond(limit: float | torch.Tensor, points: torch.Tensor, others: torch.Tens
 
 
 def near(margin: float, points: torch.Tensor, others: torch.Tensor) -> tuple[Form, torch.Tensor]:
-    """[margin - d]+ of the products d^2 of `squared` `points` and `others`, in units `(B,)` that are given beside the form.
+    """The form [margin - d]+ of the products d^2 of `points` and `others` from `squared`, and the units `(B,)` of its values.
 
-    What may be but the products' rounding, as in `utilities.tensors.squared_distances`, is 0. The units are the roots of that rounding.
+    The unit is the square root of the rounding error of d^2. A d^2 within that error counts as 0, as in
+    `utilities.tensors.squared_distances`.
     """
     longest = others.detach()[:, -1].amax() if len(others) else 0.0
     noise = (8 * torch.finfo(points.dtype).eps * (points.detach()[:, -2:-1] + longest)).clamp(min=TINY)
@@ -284,20 +288,20 @@ def near(margin: float, points: torch.Tensor, others: torch.Tensor) -> tuple[For
     margins = max(margin, 0.0) / units
 
     def inverse(products, spare, cleared):
-        return torch.pow(torch.nn.functional.threshold_(products, 1.0, cleared), -0.5, out=spare)  # a CPU's sqrt is three times as slow
+        return torch.pow(torch.nn.functional.threshold_(products, 1.0, cleared), -0.5, out=spare)  # three times as quick as sqrt on a CPU
 
     def value(products, spare):
         torch.addcmul(margins, products, inverse(products, spare, TINY), value=-1, out=products).relu_()
 
     def slope(products, spare):
-        inverses = inverse(products, spare, torch.inf)  # at 0, where a root has no slope, it is 0
+        inverses = inverse(products, spare, torch.inf)  # slope 0 at d = 0, where the square root has none
         return inverses.mul_(torch.lt(products, margins.square(), out=products)).mul_(-0.5 / noise)
 
     return Form(1 / noise, value, slope), units.squeeze(1)
 
 
 def positive_pairs(points: torch.Tensor, others: torch.Tensor, apart: Apart) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """The positive pairs' rows of `points` `(B, D)` and of `others` `(M, D)`, some at a time."""
+    """Embeddings of the positive pairs from `points` `(B, D)` and `others` `(M, D)`, `CHUNK` pairs at a time."""
     partners = apart.columns.index_select(0, apart.positive)
     for rows, columns in zip(apart.anchors.split(CHUNK), partners.split(CHUNK), strict=True):
         yield points.index_select(0, rows), others.index_select(0, columns)
@@ -314,7 +318,7 @@ def positive_distances(points: torch.Tensor, others: torch.Tensor, apart: Apart)
 
 
 def sum_exp_per_anchor(values: torch.Tensor, anchors: torch.Tensor, n_anchors: int) -> torch.Tensor:
-    """log sum exp `(B,)` of the `values` `(P,)` of each anchor; without one a value so low that its exp is 0."""
+    """log sum exp `(B,)` of the `values` `(P,)` of each anchor; for an anchor without values it is so low that its exp is 0."""
     low = values.new_full((n_anchors,), -torch.finfo(values.dtype).max / 4)
     highest = low.scatter_reduce(0, anchors, values.detach(), "amax")
     total = sums_per_anchor((values - highest.index_select(0, anchors)).exp(), anchors, n_anchors)
@@ -323,15 +327,15 @@ def sum_exp_per_anchor(values: torch.Tensor, anchors: torch.Tensor, n_anchors: i
 
 
 def pair_sums(points: torch.Tensor, reference: Reference, apart: Apart, of_positives: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Of the products of `points` `(B, D)` with the reference, detached, what `criteria._pairs.pair_sums` gives of their matrix.
+    """`criteria._pairs.pair_sums` of the products of `points` `(B, D)` with the reference, without their matrix; detached.
 
-    `of_positives` `(P,)`: those of the positive pairs.
+    `of_positives` `(P,)`: the products of the positive pairs.
     """
     return pair_totals(points.detach(), reference.embeddings.detach(), apart, of_positives.detach())
 
 
 def pair_totals(points: torch.Tensor, others: torch.Tensor, apart: Apart, of_positives: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """What `pair_sums` gives, with a graph, of the products of `points` `(B, D)` with `others` `(M, D)`."""
+    """`pair_sums` of the products of `points` `(B, D)` with `others` `(M, D)`, with a graph."""
     rows, columns = apart.rows.index_select(0, apart.own), apart.columns.index_select(0, apart.own)
     positive = of_positives.sum()
     of_own = (points.index_select(0, rows) * others.index_select(0, columns)).sum()

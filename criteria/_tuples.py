@@ -1,4 +1,4 @@
-"""What losses on tuples share: the distances of mined pairs, means over all or over the active terms."""
+"""Shared by the losses on tuples: the distances of mined pairs, means over all or over the active terms."""
 
 import torch
 
@@ -17,7 +17,7 @@ def tuple_distances(
 
 
 def mean_term(terms: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
-    """Mean of non-negative `terms` `(T,)`, over all (`"mean"`) or those that are not 0 (`"nonzero"`); of none a 0 with a graph."""
+    """Mean of non-negative `terms` `(T,)`, over all (`"mean"`) or those that are not 0 (`"nonzero"`); without terms 0, with a graph."""
     if reduction == "nonzero":
         return terms.sum() / (terms > 0).sum().clamp(min=1)
     return terms.sum() / max(len(terms), 1)

@@ -1,6 +1,6 @@
 """ArcFace, additive angular margin (Deng et al., CVPR 2019, arXiv 1801.07698).
 
-The ICML 2020 pipeline's published rows had no effective margin, and its cosines below 0 no gradient; this is the paper's form.
+In the ICML 2020 pipeline's published rows the margin had no effect and cosines below 0 got no gradient; this is the paper's form.
 """
 
 import torch

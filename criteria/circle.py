@@ -48,7 +48,7 @@ class Criterion(PairCriterion):
         return masked_mean(losses, counted)
 
     def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
-        """Of each anchor its loss and its numbers of positives and of negatives; sums of the similarities."""
+        """Each anchor's loss and its numbers of positives and of negatives; sums of the similarities."""
         similarities = batch @ reference.embeddings.T  # (B, M)
         values = similarities.detach()
         m, gamma = (self.per_anchor(name, labels, 2) for name in PER_CLASS)
@@ -58,7 +58,7 @@ class Criterion(PairCriterion):
         return (softplus(exponents), positives.sum(1), negatives.sum(1)), pair_sums(similarities, positives, negatives)
 
     def stream(self, batch, reference, apart) -> tuple[tuple, tuple]:
-        """What `terms` gives, of all pairs with a large reference."""
+        """The result of `terms` for all pairs with a large reference."""
         unit, reference = reference.mapped(normalize, batch)
 
         scale = math.sqrt(self.gamma * _streams.LOG2E)

@@ -47,13 +47,17 @@ class Criterion(MetricCriterion):
         return positive_part + self.reduction(near_negatives, pairs.anchors_n, labels)
 
     def streamed(self, labels, reference) -> _streams.Apart | None:
-        """What is no negative where every pair with a large reference counts; None where the miner's pairs, or a learned margin, are needed."""
+        """The pairs that are not negatives, for a sum over all pairs with a large reference by `_streams`.
+
+        None where `_streams` does not serve: the reference is the batch, the miner does not take every pair, a margin is learned, the
+        reduction is neither "mean" nor "nonzero", or the listed pairs would be many.
+        """
         every = getattr(self.batchminer, "EVERY_PAIR", False) and not reference.plain and self.reduction.how in ("mean", "nonzero")
         learned = isinstance(self.pos_margin, torch.Tensor) or isinstance(self.neg_margin, torch.Tensor)
         return _streams.apart(labels, reference) if every and not learned else None
 
     def stream(self, batch, labels, reference, apart) -> torch.Tensor:
-        """The value of all pairs with a large reference."""
+        """The loss over all pairs with a large reference."""
         distances = safe_sqrt(_streams.positive_distances(batch, reference.embeddings, apart))  # (P,)
         far_positives = torch.relu(distances - self.pos_margin)
         points, others = _streams.squared(batch, reference.embeddings)

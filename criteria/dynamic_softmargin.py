@@ -1,8 +1,8 @@
 """Dynamic soft margin (Zhang & Rusinkiewicz, Learning Local Descriptors with a CDF-based Dynamic Soft Margin, ICCV 2019).
 
-As in the official code: the weights are constants for the gradient, a batch enters the histogram by shares, whose ends are its first and
-last node. In pytorch-metric-learning the weights, and through the histogram former batches, have a gradient, a batch enters by its counts
-(its momentum is larger the more triplets there are), and the last node is missing.
+As in the official code: the weights are constants for the gradient, and a batch enters the histogram as shares that sum to 1. The first and
+last node lie at the ends of the range. In pytorch-metric-learning the weights have a gradient, which through the histogram reaches former
+batches too; a batch enters as counts, so that more triplets mean a larger momentum; and the last node is missing.
 """
 
 import torch
@@ -32,7 +32,7 @@ def add_arguments(group) -> None:
 class Criterion(MetricCriterion):
     """mean over triplets of w (d_ap - d_an), distances of unit vectors, w the share of triplets, over time, that are easier.
 
-    w is the distribution function of d_ap - d_an at its node. The moving histogram `(nbins,)` is a buffer: part of the state.
+    w is the distribution function of d_ap - d_an at its node, from a moving histogram `(nbins,)`. That is a buffer: part of the state.
     """
 
     def __init__(self, opt, batchminer):
@@ -53,7 +53,7 @@ class Criterion(MetricCriterion):
 
     @torch.no_grad()
     def weights(self, differences: torch.Tensor) -> torch.Tensor:
-        """Weights `(T,)` of `differences` `(T,)`, which first enter the histogram, each shared by its two nearest nodes."""
+        """Weights `(T,)` of `differences` `(T,)`. These enter the histogram first, each split between its two nearest nodes."""
         if not len(differences):
             return differences
         positions = (differences + LARGEST).mul((self.nbins - 1) / (2 * LARGEST)).clamp(0, self.nbins - 1).nan_to_num(0.0)
@@ -61,7 +61,7 @@ class Criterion(MetricCriterion):
         above = positions - lower
         counts = differences.new_zeros(self.nbins).scatter_add(0, lower.long(), 1 - above).scatter_add(0, lower.long() + 1, above)
         before = self.histogram.to(differences)
-        kept = (1 - self.momentum) * (before.sum() > 0).to(before)  # the first batch is the whole histogram
+        kept = (1 - self.momentum) * (before.sum() > 0).to(before)  # before the first batch the histogram is empty
         moved = kept * before + (1 - kept) * counts / len(differences)
         self.histogram = moved.to(self.histogram)
         return (moved / moved.sum()).cumsum(0).index_select(0, positions.long())

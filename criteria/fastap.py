@@ -32,7 +32,7 @@ class Criterion(PairCriterion):
         return masked_mean(1 - average_precisions, n_positives > 0)
 
     def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
-        """Of each anchor its average precision and its number of positives; sums of the squared distances."""
+        """Each anchor's average precision and number of positives; sums of the squared distances."""
         distances = (2 - 2 * (batch @ reference.embeddings.T)).clamp(0, 4)  # (B, M), squared
         counts = soft_counts(distances * (self.num_bins / 4), positives, negatives, self.num_bins + 1)  # (B, 2, nodes)
         cumulative = counts.cumsum(2)

@@ -1,7 +1,8 @@
 """General pair weighting (Wang et al., CVPR 2019, arXiv 1904.06627): cosines times weights that are constants for the gradient.
 
-The paper's view of pair losses: a weight is a loss's slope by that cosine, so the gradient here is that of the loss the weights are
-named after, while the value is the weighted sum itself and may be negative. pytorch-metric-learning's GenericPairLoss is its empty base.
+The paper's view of pair losses: a pair's weight is the derivative of a loss by the pair's cosine. The gradient here is that of the loss
+that the weights are named after; the value is the weighted sum itself and may be negative. pytorch-metric-learning has only an abstract
+base, GenericPairLoss.
 """
 
 import torch
@@ -14,7 +15,7 @@ from utilities.tensors import normalize
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = None
-FIXED = ("pos_scale", "neg_scale", "threshold", "margin")  # in weights that are constants for the gradient
+FIXED = ("pos_scale", "neg_scale", "threshold", "margin")  # they enter the weights only, which are constants for the gradient
 MINES_PAIRS = True
 
 
@@ -56,7 +57,7 @@ class Criterion(PairCriterion):
         return total / len(batch)
 
     def terms(self, unit, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
-        """Sums of the weighted cosines and of the weights of positives and of negatives; sums of the cosines."""
+        """Sum of the weighted cosines, sums of the positives' and of the negatives' weights; sums of the cosines."""
         similarities = unit @ reference.embeddings.T  # (B, M)
         with torch.no_grad():
             of_positives, of_negatives = self.weights(self, similarities, positives, negatives)
@@ -69,7 +70,7 @@ class Criterion(PairCriterion):
         return torch.ones_like(values), as_weights(values > self.threshold, values)
 
     def triplet(self, values, positives, negatives):
-        """Slopes of sum over triplets of [s_an - s_ap + margin]+: how many are violated, counted in sorted rows."""
+        """Slopes of sum over triplets of [s_an - s_ap + margin]+: each pair's number of violated triplets, counted in sorted rows."""
         far = torch.finfo(values.dtype).max / 4
         sorted_negatives = (values * negatives - far * (1 - negatives)).sort(1).values
         sorted_positives = (values * positives + far * (1 - positives)).sort(1).values
@@ -92,7 +93,7 @@ class Criterion(PairCriterion):
         return active * rising, active * torch.exp((values - near_negatives[:, None]).clamp(max=0))
 
     def multisimilarity(self, values, positives, negatives):
-        """Slopes of 1/pos_scale log(1 + sum_p exp(-pos_scale (s - threshold))) and its mirror, without that loss's choice of pairs."""
+        """Slopes of 1/pos_scale log(1 + sum_p exp(-pos_scale (s - threshold))) and its mirror, without that loss's selection of pairs."""
         positive_exponents, negative_exponents = self.pos_scale * (self.threshold - values), self.neg_scale * (values - self.threshold)
         of_positives = positive_exponents - softplus(log_sum_exp(positive_exponents, positives))[:, None]
         of_negatives = negative_exponents - softplus(log_sum_exp(negative_exponents, negatives))[:, None]

@@ -1,8 +1,8 @@
 """HIER beside any loss (Kim et al., HIER: Metric Learning Beyond Class Labels via Hierarchical Regularization, CVPR 2023, arXiv 2212.14258).
 
-Proxies of no class are the ancestors in a hierarchy that is drawn in the Poincare ball. As in the authors' code, a sample is one of its own
-`topk` nearest and those of its class come first among them. Unlike there, an anchor with one reciprocal neighbour takes part and no anchor
-is its own k; gradients are plain (there those of the ball's points are rescaled by the metric) and distances exact up to the border.
+Proxies without classes are the ancestors in a hierarchy in the Poincare ball. As in the authors' code, a sample counts among its own `topk`
+nearest, and samples of its class come first among them. Unlike there, an anchor with one reciprocal neighbour takes part, and no anchor is
+its own k; gradients are Euclidean (there those of the ball's points are rescaled by the metric), and distances exact up to the border.
 """
 
 import math
@@ -20,10 +20,10 @@ REQUIRES_BATCHMINER = False  # the base makes its own where it needs one
 REQUIRES_OPTIM = True
 ALLOWED_MINING_OPS = None
 COMPARES_SAMPLES = False  # its terms are distances of samples to its proxies
-FIXED = ("tau", "c", "clip_r")  # the straight-through gradient is no derivative by what decides the draws
+FIXED = ("tau", "c", "clip_r")  # they shape the random draws, where the straight-through gradient is not a true derivative
 
-ALIKE = 1e6  # added to the closeness of two samples of one class: no distance is as large
-CHUNK = 1 << 18  # numbers of a matrix (triplets, proxies) that are worked on at once
+ALIKE = 1e6  # added to the closeness of two samples of one class; larger than any distance
+CHUNK = 1 << 18  # entries of a matrix (triplets, proxies) computed at once
 
 
 def add_arguments(group) -> None:
@@ -46,8 +46,8 @@ class Criterion(MetricCriterion):
     """base + weight * (R of the embeddings + R of the proxies themselves).
 
     R is the mean over triplets (i, j, k), j a reciprocal neighbour of i and k not, of [d(i, r_ij) - d(i, r_ijk) + margin]+
-    + [d(j, r_ij) - d(j, r_ijk) + margin]+ + [d(k, r_ijk) - d(k, r_ij) + margin]+, 0 where r_ij is r_ijk. These lowest common ancestors are drawn
-    by straight-through Gumbel softmax of -max(d(i, r), d(j, r)) / tau over the proxies r, and of the maximum of three.
+    + [d(j, r_ij) - d(j, r_ijk) + margin]+ + [d(k, r_ijk) - d(k, r_ij) + margin]+, 0 where r_ij is r_ijk. The lowest common ancestor r_ij is
+    drawn from the proxies r by straight-through Gumbel softmax of -max(d(i, r), d(j, r)) / tau; r_ijk likewise, of the maximum of three.
     """
 
     def __init__(self, opt):
@@ -81,7 +81,7 @@ class Criterion(MetricCriterion):
         return loss + self.weight * (of_samples + of_proxies)
 
     def regulariser(self, distances: torch.Tensor, closeness: torch.Tensor) -> torch.Tensor:
-        """R of N points, of their `distances` `(N, P)` to the proxies and their `closeness` `(N, N)` to each other."""
+        """R of N points, given their `distances` `(N, P)` to the proxies and their `closeness` `(N, N)` to each other."""
         margin = self.margin.to(distances) if isinstance(self.margin, torch.Tensor) else distances.new_full((), self.margin)
         return _Hierarchy.apply(distances, *reciprocal_triplets(closeness, self.topk, self.per_anchor), margin, self.tau)
 
@@ -92,20 +92,20 @@ def _know_the_width(batch: torch.Tensor, ancestors: torch.Tensor) -> None:
 
 
 def reciprocal_triplets(closeness: torch.Tensor, topk: int, per_anchor: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Indices i, j, k `(T,)`: j among the reciprocal nearest of i by `closeness` `(N, N)`, k neither among them nor i, both drawn uniformly."""
+    """Indices i, j, k `(T,)`: j a reciprocal nearest neighbour of i by `closeness` `(N, N)`, k neither that nor i; both drawn uniformly."""
     nearest = closeness.topk(min(topk, len(closeness)), dim=1).indices
     near = torch.zeros_like(closeness, dtype=torch.bool).scatter_(1, nearest, True)
     own = torch.eye(len(closeness), dtype=torch.bool, device=closeness.device)
     reciprocal = near & near.T
     j, have_j = _drawn(reciprocal & ~own, per_anchor)
     k, have_k = _drawn(~reciprocal & ~own, per_anchor)
-    anchors = (have_j & have_k).nonzero().squeeze(1)  # a size, as that of a mined batch
+    anchors = (have_j & have_k).nonzero().squeeze(1)  # waits for the device, for its size
     i = anchors[:, None].expand(-1, per_anchor).reshape(-1)
     return i, j.index_select(0, anchors).reshape(-1), k.index_select(0, anchors).reshape(-1)
 
 
 def _drawn(mask: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """For each row of `mask` `(N, N)` `count` columns `(N, count)` drawn uniformly, with replacement, where it is True; and whether it is anywhere."""
+    """For each row of `mask` `(N, N)` `count` True columns `(N, count)`, drawn uniformly with replacement; whether it has any `(N,)`."""
     places = mask.cumsum(1)
     sizes = places[:, -1:]
     draws = torch.rand(len(mask), count, dtype=torch.float32, device=mask.device)
@@ -114,16 +114,16 @@ def _drawn(mask: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def gumbel(size: tuple, like: torch.Tensor) -> torch.Tensor:
-    """Standard Gumbel noise in the precision of `like`, drawn in float32: in every precision the same."""
+    """Standard Gumbel noise in the precision of `like`, drawn in float32, so that every precision gets the same."""
     draws = torch.rand(size, dtype=torch.float32, device=like.device).clamp_(min=torch.finfo(torch.float32).tiny)
-    return draws.log_().neg_().log_().neg_().to(like.dtype)  # of rand: exponential_ takes five times as long on a CPU
+    return draws.log_().neg_().log_().neg_().to(like.dtype)  # from rand, as exponential_ takes five times as long on a CPU
 
 
 class _Hierarchy(torch.autograd.Function):
-    """R, a few triplets at a time, and its gradient with it: no matrix (triplets, proxies) is kept.
+    """R, a few triplets at a time. The forward pass computes the gradient too, so that no matrix (triplets, proxies) is kept.
 
-    `apply(distances (N, P), i (T,), j (T,), k (T,), margin, tau)`. The gradient is that of the straight-through form: a drawn ancestor is the
-    one-hot vector in the value, and the softmax of the same noise in the derivative.
+    `apply(distances (N, P), i (T,), j (T,), k (T,), margin, tau)`. The gradient is straight-through: a drawn ancestor is a one-hot vector
+    in the value, and the softmax with the same noise in the derivative.
     """
 
     @staticmethod
@@ -146,11 +146,11 @@ class _Hierarchy(torch.autograd.Function):
             total += torch.where(near != far, terms.relu(), 0.0).sum()
             pulls = active.to(a.dtype)
             pulls = torch.cat([pulls[:, :2], -pulls[:, 2:]], 1)  # d loss / d (x at near - x at far)
-            up = pulls[:, :1] * a + pulls[:, 1:2] * b + pulls[:, 2:] * c  # what each proxy would add as r_ij; as r_ijk the opposite
+            up = pulls[:, :1] * a + pulls[:, 1:2] * b + pulls[:, 2:] * c  # gradient of each proxy's share in r_ij; in r_ijk its negative
             slope_two, slope_three = _through_softmax(two, up), -_through_softmax(three, up)
             of_margin += active.sum()
             by_three = _share(c, of_two) * slope_three
-            slope_two = slope_two + slope_three - by_three  # of the maximum of two, directly and through that of three
+            slope_two = slope_two + slope_three - by_three  # gradient of the maximum of two, directly and through that of three
             by_one = _share(a, b) * slope_two
             chosen = torch.zeros_like(a).scatter_(1, near, 1.0).scatter_add_(1, far, torch.full_like(near, -1, dtype=a.dtype))
             for rows, pull, slope in zip(chunk, pulls.unbind(1), (by_one, slope_two - by_one, by_three), strict=True):

@@ -24,7 +24,7 @@ def add_arguments(group) -> None:
 class Criterion(PairCriterion):
     """Probability that a negative pair is more similar than a positive one: sum_r h-_r sum_{q<=r} h+_q, soft histograms.
 
-    Of the pairs of a batch, or of all pairs of an anchor and a sample of the reference.
+    Over the pairs of a batch, or over all pairs of an anchor and a sample of the reference.
     """
 
     def __init__(self, opt):
@@ -39,8 +39,8 @@ class Criterion(PairCriterion):
         return densities[1] @ densities[0].cumsum(0)
 
     def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
-        """The soft histograms of the anchors together; sums of the similarities."""
-        # (B, M): within a batch each pair twice, which the division by counts undoes
+        """The soft histograms, summed over the anchors; sums of the similarities."""
+        # (B, M): within a batch each pair counts twice, which the division by counts undoes
         similarities = (batch @ reference.embeddings.T).clamp(-1, 1)
         counts = soft_counts((similarities + 1) * ((self.n_nodes - 1) / 2), positives, negatives, self.n_nodes)
         return (), (counts.sum(0), *pair_sums(similarities, positives, negatives))

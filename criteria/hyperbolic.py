@@ -1,7 +1,8 @@
 """Hyperbolic contrastive loss (Hyp-ViT; Ermolov et al., Hyperbolic Vision Transformers, CVPR 2022, arXiv 2203.10833).
 
-The network gives tangent vectors: it has no `_normalize`. Distances are exact up to the ball's border, where the authors' code pulls points
-back to .999 of its radius; for the default c and clip_r, which stay far from it, they are the same but for its 1e-5 in two denominators.
+The network gives tangent vectors, so its name has no `_normalize`. Distances are exact up to the ball's border, where the authors' code
+pulls points back to .999 of its radius. With the default c and clip_r points stay far from the border, and distances differ only by the
+1e-5 that their code adds to two denominators.
 """
 
 import torch
@@ -32,8 +33,8 @@ class Criterion(PairCriterion):
     """Sum over ordered pairs of views (i, j) of the mean over classes of the cross-entropy of x_i against x_j and the others' x_i and x_j.
 
     The logits are -distance / T, the target is the own class's x_j. View i of a class is its i-th image in the batch; a class with fewer
-    images takes part in the views that it has. Compared with a reference, x_j are its views, and the mean is over the anchors that are view i
-    of the batch; the others' x_i are those of the view that the anchor's own row is, or all negatives where it has no row there.
+    images takes part in the views that it has. With a reference, x_j are its views, and the mean is over the anchors that are view i of the
+    batch. The others' x_i are then the negatives in the view of the anchor's own image in the reference, or all negatives without one.
     """
 
     def __init__(self, opt):
@@ -48,13 +49,12 @@ class Criterion(PairCriterion):
         anchors = torch.repeat_interleave(n_positives, output_size=len(losses))  # (P,)
         groups = views_of(labels).index_select(0, anchors) * len(reference) + views  # (i, j) of each positive pair
         ordered = groups.sort().values
-        sizes = torch.searchsorted(ordered, groups, right=True) - torch.searchsorted(
-            ordered, groups
-        )  # as unique has, which waits for the device
+        # the counts of torch.unique, which would wait for the device
+        sizes = torch.searchsorted(ordered, groups, right=True) - torch.searchsorted(ordered, groups)
         return (losses / sizes).sum()
 
     def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
-        """Of each positive pair the cross-entropy and its view j, of each anchor the number of them; sums of the distances."""
+        """Each positive pair's cross-entropy and view j, each anchor's number of positives; sums of the distances."""
         ball = Ball(self.c, self.clip_r)
         distances = ball.distances(batch, reference.embeddings)  # (B, M); of the sphere 2 - 2 cos
         logits = -distances / (2 * self.temperature if ball.flat else self.temperature)
@@ -73,7 +73,7 @@ class Criterion(PairCriterion):
 
 
 def views_of(labels: torch.Tensor) -> torch.Tensor:
-    """Of each label `(B,)` how many equal ones stand before it."""
+    """For each label `(B,)` the number of equal ones before it."""
     order = torch.argsort(labels, stable=True)
     ranked = labels.index_select(0, order)
     places = torch.arange(len(labels), device=labels.device)
@@ -84,8 +84,8 @@ def views_of(labels: torch.Tensor) -> torch.Tensor:
 
 
 def _masses(logits: torch.Tensor, negatives: torch.Tensor, views: torch.Tensor) -> torch.Tensor:
-    """log sum exp `(B, V)` over each anchor's negatives in each view, of `logits` `(B, M)`; so low where there is none that exp gives 0."""
-    n_views = int(views.max()) + 1 if len(views) else 0  # a size, as that of a mined batch
+    """log sum exp `(B, V)` over each anchor's negatives in each view, of `logits` `(B, M)`; without negatives so low that its exp is 0."""
+    n_views = int(views.max()) + 1 if len(views) else 0  # waits for the device, for a size
     lowest = torch.finfo(logits.dtype).min / 4
     chosen = torch.where(negatives > 0, logits, lowest)
     index = views.expand_as(logits)

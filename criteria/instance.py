@@ -1,7 +1,8 @@
 """Instance loss (Zheng et al., Dual-Path Convolutional Image-Text Embeddings, TOMM 2020, arXiv 1711.05535): a linear classifier.
 
-Each class, in the paper each image with its texts, has a class vector, and neither is normalised. pytorch-metric-learning's InstanceLoss
-has the batch's own embeddings for vectors, and with repeated labels takes the row of the label's rank for its class.
+Each class (in the paper each image with its texts) has a class vector. Neither embeddings nor class vectors are normalised.
+pytorch-metric-learning's InstanceLoss takes the batch's own embeddings as the vectors; with repeated labels it takes the row at the label's
+rank as the class.
 """
 
 import torch

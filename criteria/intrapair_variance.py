@@ -48,7 +48,7 @@ class Criterion(PairCriterion):
         return of_pairs(below.square(), positives, labels) + of_pairs(above.square(), negatives, labels)
 
     def stream(self, batch, reference, apart) -> torch.Tensor:
-        """The value of all pairs with a large reference."""
+        """The loss over all pairs with a large reference."""
         unit, reference = reference.mapped(normalize, batch)
         found = _streams.positive_products(unit, reference.embeddings, apart)  # (P,)
         totals = _streams.pair_totals(unit, reference.embeddings, apart, found)

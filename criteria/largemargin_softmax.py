@@ -37,7 +37,7 @@ def add_arguments(group) -> None:
 class Criterion(ProxyCriterion):
     """Cross-entropy of scale |w_c| |x| cos t_c, psi(t) for cos t at the own class, psi(t) = (-1)^k cos(margin t) - 2 k.
 
-    Lengths of embeddings and of class weights count: it is meant for networks that do not normalise.
+    The lengths of embeddings and of class weights matter: the loss is meant for networks that do not normalise.
     """
 
     def __init__(self, opt):

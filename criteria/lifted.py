@@ -41,7 +41,7 @@ class Criterion(MetricCriterion):
         return mean_term(terms) + self.l2 * mean_norm(batch)
 
     def few_at_a_time(self, anchors, others, positives, negatives) -> torch.Tensor:
-        """The terms `(A,)` of anchors `(A, D)` against others `(M, D)`, whose distances are made anew in the backward pass."""
+        """The terms `(A,)` of anchors `(A, D)` against others `(M, D)`; the backward pass recomputes the distances."""
 
         def part(anchors, positives, negatives):
             return self.terms(pairwise_distances(anchors, others), positives, negatives)
@@ -50,7 +50,7 @@ class Criterion(MetricCriterion):
         return torch.cat(few_at_a_time(part, zip(*(rows.split(size) for rows in (anchors, positives, negatives)), strict=True)))
 
     def terms(self, distances, positives, negatives) -> torch.Tensor:
-        """One term an anchor, `(A,)`, of distances and masks `(A, M)`."""
+        """One term per anchor, `(A,)`, from distances and masks `(A, M)`."""
         far_positives = masked_logsumexp(distances, positives)  # (A,)
         near_negatives = masked_logsumexp(self.neg_margin - distances, negatives)  # (A,)
         return torch.relu(far_positives + near_negatives)

@@ -28,8 +28,8 @@ def add_arguments(group) -> None:
 class Criterion(PairCriterion):
     """mean over positive pairs (i, j) of [d_ij + log(sum exp(neg_margin - d_ik) + sum exp(neg_margin - d_lj))]+^2 / 2.
 
-    The first sum goes over the negatives k of i, the second over the anchors l whose negative j is: on a batch alone those are the
-    negatives of j. Both orders of a pair count, which changes no mean. A pair without any negative gives 0.
+    The first sum is over the negatives k of i, the second over the anchors l of which j is a negative; without a separate reference these
+    are the negatives of j. Both orders of a pair count, which does not change the mean. A pair without any negative gives 0.
     """
 
     def __init__(self, opt, batchminer=None):
@@ -46,11 +46,11 @@ class Criterion(PairCriterion):
         near_negatives = torch.logaddexp(of_anchors.index_select(0, anchors), of_positives.index_select(0, others))
         self.stats = pair_means("distance", sums)
         terms = torch.relu(distances + near_negatives).square() / 2
-        return self.reduction(terms, anchors, labels) + 0 * batch.sum()  # distances of NaN are 0: it is to be seen
+        return self.reduction(terms, anchors, labels) + 0 * batch.sum()  # NaN embeddings give distances of 0: NaN must reach the loss
 
     def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
-        """log sum exp over each anchor's negatives `(B,)` and, of these anchors, over each sample's `(1, M)`; the positive pairs' distances and
-        samples, anchor by anchor, `(P,)` each, and how many an anchor has; sums of the distances."""
+        """log sum exp over each anchor's negatives `(B,)`, and over the given anchors of which a sample is a negative `(1, M)`; distances
+        and samples of the positive pairs, sorted by anchor, `(P,)` each; number of positives per anchor `(B,)`; sums of the distances."""
         distances = pairwise_distances(batch, reference.embeddings)  # (B, M)
         nearness = self.neg_margin - distances
         of_anchors, of_positives = log_sum_exp(nearness, negatives), log_sum_exp(nearness.T, negatives.T)

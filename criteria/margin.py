@@ -1,7 +1,7 @@
 """Margin loss with a learned boundary between positives and negatives (Wu et al., Sampling Matters, arXiv 1706.07567).
 
-Divided by the active terms of both kinds, as the paper's code does; the code of the published runs counted a triplet once where
-both of its terms were active.
+The sum is divided by the number of active terms of both kinds, as in the paper's code. The code of the published runs counted a triplet
+once where both of its terms were active.
 """
 
 import torch
@@ -33,7 +33,7 @@ def add_arguments(group) -> None:
 class Criterion(MetricCriterion):
     """sum_T ([d_ap - b_a + margin]+ + [b_a - d_an + margin]+ + nu b_a) / number of active terms, b_a = beta of the anchor's class.
 
-    `--loss_reduction`: a term is the two hinges of a triplet, their reduction plus nu times the triplets' mean b_a.
+    With `--loss_reduction` a term is the sum of a triplet's two hinges; nu times the triplets' mean b_a is added to the reduced terms.
 
     `beta`: parameter `(n_classes,)`, `(1,)` where it is shared, a number where it is constant. It has no weight decay.
     """
@@ -75,7 +75,7 @@ class Criterion(MetricCriterion):
         regularisation = 0.0
         if isinstance(self.nu, torch.Tensor) or self.nu:
             of_triplets = betas.expand(len(terms)).sum() if isinstance(betas, torch.Tensor) else betas * len(terms)
-            regularisation = self.nu * of_triplets * (active > 0).to(batch.dtype)  # nothing is active: the value is 0
+            regularisation = self.nu * of_triplets * (active > 0).to(batch.dtype)  # without active terms the loss is 0
         self.stats = {"active_positives": active_share(far_positives.detach()), "active_negatives": active_share(near_negatives.detach())}
         if isinstance(self.beta, torch.Tensor):
             self.stats["beta"] = self.beta.detach().mean()

@@ -1,6 +1,6 @@
 """Multi-similarity loss (Wang et al., CVPR 2019, arXiv 1904.06627).
 
-Divided by the batch size as in the official code; the ICML 2020 pipeline divided by the anchors that kept pairs.
+The sum is divided by the batch size as in the official code; the ICML 2020 pipeline divided by the number of anchors that kept pairs.
 """
 
 import math
@@ -48,9 +48,9 @@ def add_arguments(group) -> None:
 class Criterion(PairCriterion):
     """sum over anchors of 1/pos_weight log(1 + sum_p exp(-pos_weight (s - thresh))) and its mirror for negatives, over B.
 
-    An anchor keeps the negatives with s + margin > its least similar positive, the positives with s - margin < its most
-    similar negative; one that lacks either kind gives 0. With an infinite margin nothing is compared: every pair is kept, and an
-    anchor that lacks one kind still gives the term of the other, as the official code without its miner does.
+    An anchor keeps the negatives with s + margin > its least similar positive and the positives with s - margin < its most similar
+    negative; an anchor without positives or without negatives gives 0. With an infinite margin every pair is kept, and such an anchor
+    gives the term of the kind it has, as in the official code without its miner.
     """
 
     def __init__(self, opt, batchminer=None):
@@ -76,7 +76,7 @@ class Criterion(PairCriterion):
         return losses.mean()
 
     def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
-        """The loss of each anchor; the numbers of kept pairs and sums of the similarities."""
+        """Each anchor's loss; the numbers of kept pairs, sums of the similarities."""
         similarities = batch @ reference.embeddings.T  # (B, M)
         kept_positives, kept_negatives = self.kept(similarities.detach(), positives, negatives, self.per_anchor("margin", labels, 2))
         thresh, pos_weight, neg_weight = (self.per_anchor(name, labels, 2) for name in ("thresh", "pos_weight", "neg_weight"))
@@ -86,20 +86,20 @@ class Criterion(PairCriterion):
         return (losses,), (kept_positives.sum(), kept_negatives.sum(), *pair_sums(similarities, positives, negatives))
 
     def kept(self, values: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor, margin) -> tuple[torch.Tensor, torch.Tensor]:
-        """The pairs of weights `(B, M)` that the comparison of similarities `values` `(B, M)` within `margin` keeps."""
+        """`positives` and `negatives`, weights `(B, M)`, of the pairs that similarities `values` `(B, M)` and `margin` keep."""
         if (not isinstance(margin, torch.Tensor) and margin == math.inf) or not values.shape[1]:  # nothing to compare
             return positives, negatives
-        far = torch.finfo(values.dtype).max / 4  # beyond every similarity, as inf is beyond every similarity with its margin
+        far = torch.finfo(values.dtype).max / 4  # beyond every similarity
         least_similar_positive = (values + (1 - positives) * far).amin(1, keepdim=True)
         most_similar_negative = (values - (1 - negatives) * far).amax(1, keepdim=True)
-        # without a positive no negative is kept, and the other way round: both terms are then log 1
+        # without a positive no negative is kept, and vice versa: both terms are then log 1
         least_similar_positive.masked_fill_(positives.sum(1, keepdim=True) == 0, torch.inf)
         most_similar_negative.masked_fill_(negatives.sum(1, keepdim=True) == 0, -torch.inf)
         kept_positives = positives * as_weights(values - margin < most_similar_negative, values)
         return kept_positives, negatives * as_weights(values + margin > least_similar_positive, values)
 
     def stream(self, batch, labels, reference, apart) -> tuple[torch.Tensor, tuple]:
-        """What `terms` gives, of all pairs with a large reference."""
+        """The result of `terms` for all pairs with a large reference."""
         others, anchors, n_anchors = reference.embeddings, apart.anchors, len(batch)
         thresh, pos_weight, neg_weight = (self.per_anchor(name, labels) for name in ("thresh", "pos_weight", "neg_weight"))
         least = None

@@ -33,7 +33,7 @@ class Criterion(PairCriterion):
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
         mean, apart = batch.mean(0), self.streamed(labels, reference)
 
-        def centre(points):  # the same distances, less rounding
+        def centre(points):  # leaves the distances, lessens their rounding error
             return points - mean
 
         if apart is None:
@@ -44,7 +44,7 @@ class Criterion(PairCriterion):
         return masked_mean(losses, n_positives > 0)
 
     def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
-        """Of each anchor its loss and its number of positives; sums of the squared distances."""
+        """Each anchor's loss and number of positives; sums of the squared distances."""
         norms, others = reference.mapped(lambda points: points.square().sum(1), batch)
         distances = torch.addmm(norms[:, None] + others.embeddings, batch, reference.embeddings.T, alpha=-2)  # (B, M), squared
         logits = -self.scale * distances

@@ -1,6 +1,6 @@
 """N-pair loss (Sohn, Improved Deep Metric Learning with Multi-class N-pair Loss Objective, NIPS 2016).
 
-All samples of other classes are negatives of an anchor, not one a class as in the paper.
+All samples of other classes are negatives of an anchor, not one per class as in the paper.
 """
 
 import torch

@@ -41,13 +41,13 @@ class Criterion(PairCriterion):
         """The loss of each positive pair; sums of the similarities."""
         similarities = batch @ reference.embeddings.T  # (B, M)
         logits = similarities / self.per_anchor("temperature", labels, 2)
-        negative_mass = log_sum_exp(logits, negatives, reference.plain)  # (B,), once an anchor, whatever its number of positives
+        negative_mass = log_sum_exp(logits, negatives, reference.plain)  # (B,), once per anchor, not per positive pair
         anchors, others = positive_pairs(positives)  # (P,) each
         losses = softplus(negative_mass.index_select(0, anchors) - take_pairs(logits, anchors, others))  # (P,)
         return (losses,), pair_sums(similarities, positives, negatives)
 
     def stream(self, batch, labels, reference, apart) -> tuple[torch.Tensor, tuple]:
-        """What `terms` gives, of all pairs with a large reference."""
+        """The result of `terms` for all pairs with a large reference."""
         unit, reference = reference.mapped(normalize, batch)
         points = unit / self.per_anchor("temperature", labels, 2)
         bound = None if isinstance(self.temperature, torch.Tensor) else 1 / self.temperature

@@ -12,7 +12,7 @@ from utilities.tuples import pairs_of_masks
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
 ALLOWED_MINING_OPS = None
-_NO_REFERENCE = ("ref_emb is not supported", "indices_tuple is not supported")  # as the package says it
+_NO_REFERENCE = ("ref_emb is not supported", "indices_tuple is not supported")  # the package's own messages
 
 
 def add_arguments(group) -> None:
@@ -33,8 +33,8 @@ def add_arguments(group) -> None:
 class Criterion(MetricCriterion):
     """The loss `--loss_pml_class`, on all tuples that it forms by itself.
 
-    With a reference that holds anchors' own images it is told all pairs but these, as the package knows no own images: a class that
-    would draw some of its triplets then takes them all.
+    The package does not know own images: with a reference that holds them, the loss is given all other pairs as tuples. A class that would
+    sample its triplets then takes them all.
     """
 
     def __init__(self, opt):
@@ -48,14 +48,14 @@ class Criterion(MetricCriterion):
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`.
 
-        Raises UserError for a reference where the class takes none, or can leave out no own image.
+        Raises UserError for a reference where the class takes none, or cannot leave out own images.
         """
         loss = self.loss(batch, labels) if reference.plain else self.with_reference(batch, labels, reference)
-        # its zero for a batch without tuples reaches the embeddings alone
+        # without tuples the package returns a zero with a gradient for the embeddings only, not for the loss's parameters
         return loss + sum((0.0 * parameter.sum() for parameter in self.loss.parameters()), 0.0 * batch.sum())
 
     def with_reference(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference) -> torch.Tensor:
-        """Its loss through `ref_emb`, plus a zero that reaches all of the reference."""
+        """The package's loss with `ref_emb`, plus a zero that gives the whole reference a gradient."""
         name = type(self.loss).__name__
         tuples = None
         if bool((reference.own >= 0).any()):

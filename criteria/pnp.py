@@ -16,7 +16,7 @@ REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = None
 
-CHUNK = 1 << 21  # sigmoids in flight: positive pairs of a chunk times the samples of the reference
+CHUNK = 1 << 21  # sigmoids computed at once: positive pairs of a chunk times the samples of the reference
 
 
 def add_arguments(group) -> None:
@@ -50,7 +50,7 @@ class Criterion(PairCriterion):
         return masked_mean(means, n_positives > 0)
 
     def terms(self, unit, labels, reference, positive_weights, negative_weights) -> tuple[tuple, tuple]:
-        """Of each anchor the mean cost and the number of its positives; sums of the cosines."""
+        """Each anchor's mean cost and number of positives; sums of the cosines."""
         similarities = unit @ reference.embeddings.T  # (B, M)
         anchors, positives = positive_pairs(positive_weights)  # (P,) each
         size = max(CHUNK // max(similarities.shape[1], 1), 1)
@@ -60,11 +60,11 @@ class Criterion(PairCriterion):
         )  # (P,)
         n_positives = positive_weights.sum(1)
         means = sums_per_anchor(costs, anchors, len(unit)) / n_positives.clamp(min=1)
-        means = means + 0 * similarities.sum(1)  # without a pair the graph is kept, and NaN is seen
+        means = means + 0 * similarities.sum(1)  # a graph even without pairs, and NaN reaches the loss
         return (means, n_positives), pair_sums(similarities, positive_weights, negative_weights)
 
     def _costs(self, similarities, negative_weights, anchors, positives, several: bool) -> torch.Tensor:
-        """What each of P' positive pairs costs; of several chunks the `(P', M)` sigmoids are computed anew in the backward pass."""
+        """Cost `(P',)` of each positive pair; with several chunks the backward pass recomputes the `(P', M)` sigmoids."""
         given = (similarities, negative_weights, anchors, positives, self.temperature)
         count = checkpoint(_before, *given, use_reentrant=False, preserve_rng_state=False) if several else _before(*given)
         match self.variant:

@@ -1,7 +1,7 @@
 """Quadruplet loss (Chen et al., Beyond Triplet Loss, arXiv 1704.01719).
 
-The fourth sample is of neither the anchor's nor the negative's class, as in the paper; the code of the published runs only
-excluded the negative itself. Distances are not squared, as in that code.
+The fourth sample is of neither the anchor's nor the negative's class, as in the paper; the code of the published runs excluded only
+the negative itself. Distances are not squared, as in that code.
 """
 
 import torch
@@ -30,7 +30,7 @@ def add_arguments(group) -> None:
 class Criterion(MetricCriterion):
     """mean_T [d_ap - d_an + alpha_1]+ + mean_T [d_ap - d_nm + alpha_2]+, m a random sample of a third class.
 
-    m is a sample of the reference, as p and n are. Triplets that find no third class there drop out of the second mean.
+    m is a sample of the reference, as p and n are. Triplets for which it holds no third class are left out of the second mean.
     """
 
     def __init__(self, opt, batchminer):
@@ -40,7 +40,10 @@ class Criterion(MetricCriterion):
         self.reduction = Reduction(opt)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`. Draws m from torch's global generator."""
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`.
+
+        Draws m from torch's global generator.
+        """
         anchors, positives, negatives = self.triplets(batch, labels, reference)
         strangers, exist = Classes(labels, reference).draw_strangers(anchors, negatives)  # (T,) each
         d_ap, d_an, d_nm = self.distances(batch, reference, anchors, positives, negatives, strangers)
@@ -58,7 +61,7 @@ class Criterion(MetricCriterion):
         return self.reduction(with_negative, anchors, labels) + of_strangers
 
     def distances(self, batch, reference: Reference, anchors, positives, negatives, strangers) -> tuple[torch.Tensor, ...]:
-        """d_ap, d_an and d_nm, `(T,)` each. Within a reference no `(M, M)` matrix is made: its pairs are taken by their differences."""
+        """d_ap, d_an and d_nm, `(T,)` each. Within a reference d_nm comes from differences of embeddings, without an `(M, M)` matrix."""
         if reference.plain:
             rows, columns = torch.cat([anchors, anchors, negatives]), torch.cat([positives, negatives, strangers])
             return pair_distances(batch, rows, columns).view(3, -1).unbind()

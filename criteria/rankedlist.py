@@ -1,7 +1,7 @@
 """Ranked list loss (Wang et al., CVPR 2019, arXiv 1903.03238).
 
-A pair's share among an anchor's active pairs is a constant for the gradient, as in the paper, where it is the size of the pair's
-gradient; pytorch-metric-learning differentiates it, adds 1e-5 to every weight of the divisor and leaves out negatives at distance 0.
+A pair's weight among an anchor's active pairs is a constant for the gradient, as in the paper, where it is the size of the pair's
+gradient. pytorch-metric-learning differentiates the weight, adds 1e-5 to every weight in the divisor and omits negatives at distance 0.
 """
 
 import torch
@@ -51,7 +51,7 @@ class Criterion(PairCriterion):
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
         _, (total, *distances) = self.compared(self.terms, batch, labels, reference)
         self.stats = pair_means("distance", distances)
-        return total / len(batch) + 0 * batch.sum()  # distances of NaN are 0: it is to be seen
+        return total / len(batch) + 0 * batch.sum()  # NaN embeddings give distances of 0: NaN must reach the loss
 
     def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
         """The sum of all anchors' losses; sums of the distances."""

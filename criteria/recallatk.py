@@ -1,7 +1,7 @@
 """Recall@k surrogate (Patel et al., CVPR 2022, arXiv 2108.11179).
 
-The query is no member of its own list; the official code ranks it too. SiMix mixes every pair of a class; the official code has the pairs of 3,
-4 and 6 images a class written out.
+The query is not in its own list; the official code ranks it too. SiMix mixes every pair of a class; the official code lists the pairs by
+hand, for 3, 4 and 6 images per class.
 """
 
 import torch
@@ -43,7 +43,8 @@ def add_arguments(group) -> None:
 class Criterion(PairCriterion):
     """1 - mean over ks and anchors with a positive of min(k, sum_p sigma((k - rank_p) / T2)) / min(k, positives).
 
-    With `simix` the batch is the images and the virtual ones. What is compared with another reference, such as a memory, is not mixed.
+    With `simix` the batch is the images and the virtual ones. A batch that is compared with another reference, such as a memory, is not
+    mixed.
     """
 
     def __init__(self, opt):
@@ -68,10 +69,10 @@ class Criterion(PairCriterion):
         return masked_mean(misses, n_positives > 0)
 
     def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
-        """Of each anchor 1 - its mean recall and its number of positives; sums of the similarities."""
+        """Each anchor's 1 - mean recall and number of positives; sums of the similarities."""
         similarities = batch @ reference.embeddings.T  # (B, M)
         sums, n_positives = pair_sums(similarities, positives, negatives), positives.sum(1, keepdim=True)
-        ks = [batch.new_full((), k) for k in self.ks if k < len(reference)]  # made on the device: a list would have to be sent there
+        ks = [batch.new_full((), k) for k in self.ks if k < len(reference)]  # filled on the device: a list would have to be copied there
         if not ks:
             return (0.0 * similarities.sum(1), n_positives.squeeze(1)), sums
         ks = torch.stack(ks)  # (K,)
@@ -86,7 +87,7 @@ class Criterion(PairCriterion):
 def mixed(batch: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Embeddings `(B, D)` and labels `(B,)`, followed by a x_i + (1 - a) x_j of every pair i < j of a class, each with its own a.
 
-    Similarities are inner products: those of a virtual image are the convex combinations of those of the two.
+    Similarities are inner products, so those of a virtual image are the convex combinations of those of x_i and x_j.
     """
     first, second = (labels[:, None] == labels[None, :]).triu(1).nonzero().unbind(1)  # (P,) each
     shares = torch.rand(len(first), 1, dtype=torch.float32, device=batch.device).to(batch.dtype)

@@ -1,7 +1,7 @@
 """Smooth-AP (Brown et al., ECCV 2020, arXiv 2007.12163): average precision with sigmoids for steps.
 
-In any order of classes and with any number of samples a class; the official code wants equal classes in sequence. The query is
-no member of its own list; the official code ranks it too, among its own positives.
+Classes may come in any order and have any number of samples; the official code wants classes of equal size, one after the other. The
+query is not in its own list; the official code ranks it too, among its own positives.
 """
 
 import torch
@@ -38,7 +38,7 @@ class Criterion(PairCriterion):
         return masked_mean(1 - average_precisions, n_positives > 0)
 
     def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
-        """Of each anchor its average precision and its number of positives; sums of the similarities."""
+        """Each anchor's average precision and number of positives; sums of the similarities."""
         similarities = batch @ reference.embeddings.T  # (B, M)
         anchors, others = positive_pairs(positives)  # (P,) each
         own = _ranking.left_out(reference, anchors, others)

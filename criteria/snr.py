@@ -30,7 +30,8 @@ def add_arguments(group) -> None:
 class Criterion(MetricCriterion):
     """sum_T [D_ap - D_an + margin]+ / number active + reg_lambda mean_T |sum of x_a|, D(a, b) = var(x_a - x_b) / var(x_a).
 
-    Variances are unbiased, over the dimensions of an embedding: the signal and the regularised sum are the anchor's, wherever b is from.
+    Variances are unbiased, over the dimensions of an embedding. The signal var(x_a) and the regularised sum are the anchor's; b may come
+    from another reference.
     """
 
     def __init__(self, opt, batchminer):
@@ -46,7 +47,7 @@ class Criterion(MetricCriterion):
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
         anchors, positives, negatives = self.triplets(batch, labels, reference)
-        # a variance of differences is a squared distance of these, (B, D) and (M, D)
+        # var(x_a - x_b) (D - 1) is the squared distance of centred embeddings, (B, D) and (M, D)
         centred, others = reference.mapped(lambda points: points - points.mean(1, keepdim=True), batch)
         freedom = max(batch.shape[1] - 1, 1)
         signals = (centred.square().sum(1) / freedom).clamp(min=FLOOR).index_select(0, anchors)  # (T,)

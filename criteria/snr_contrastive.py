@@ -37,7 +37,7 @@ def add_arguments(group) -> None:
 class Criterion(PairCriterion):
     """D(a, b) = var(x_a - x_b) / var(x_a): mean of the active [D_ap - pos_margin]+ and of the active [neg_margin - D_an]+.
 
-    The variance below the line and the regularised sums are the anchors', wherever b is from.
+    The denominator and the regularised sums are the anchors'; b may come from another reference.
     """
 
     def __init__(self, opt, batchminer=None):
@@ -72,15 +72,15 @@ class Criterion(PairCriterion):
         return isinstance(self.pos_margin, torch.Tensor) or isinstance(self.neg_margin, torch.Tensor)
 
     def stream(self, batch, reference, apart) -> tuple:
-        """The sums that `terms` gives, of all pairs with a large reference."""
+        """The sums of `terms` for all pairs with a large reference."""
         centred, reference = reference.mapped(centre, batch)
         scales = 1 / signals(centred)  # (B, 1)
         points, others = _streams.squared(centred, reference.embeddings)
         points = points * scales
         violated = -points
-        violated[:, -2] += self.neg_margin  # times 1, so that the products are neg_margin - D
+        violated[:, -2] += self.neg_margin  # the matching column of `others` is 1, so the products are neg_margin - D
 
-        def value(products, spare):  # no distance is below 0, but for rounding
+        def value(products, spare):  # with a margin of 0 or less no negative is active: a distance below 0 is rounding
             return products.relu_() if self.neg_margin > 0 else products.mul_(0)
 
         form = _streams.Form(1, value, lambda products, spare: value(products, spare).sign_())
@@ -92,7 +92,7 @@ class Criterion(PairCriterion):
         return (violations.sum(), (violations > 0).sum(), total.sum(), n_active.sum(), *of_pairs)
 
     def reduced(self, batch, labels, reference) -> torch.Tensor:
-        """The reduction `--loss_reduction` of the positives' violations plus that of the negatives'."""
+        """The violations of the positives, reduced by `--loss_reduction`, plus those of the negatives."""
         chosen = self.weighted_pairs(batch, labels, reference)
         centred, others = reference.mapped(centre, batch)
         distances = snr_distances(centred, others)
@@ -100,7 +100,7 @@ class Criterion(PairCriterion):
         return sum(self.reduction.of_pairs(values, weights, labels) for values, weights in zip(violations, chosen, strict=True))
 
     def terms(self, centred, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
-        """Sums and numbers of the active violations, of positives and of negatives; sums of the distances."""
+        """Sum and number of the active violations, of positives and of negatives; sums of the distances."""
         distances = snr_distances(centred, reference)
         sums = []
         for violations, chosen in ((distances - self.pos_margin, positives), (self.neg_margin - distances, negatives)):

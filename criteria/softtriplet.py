@@ -16,7 +16,7 @@ REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone
 ALLOWED_MINING_OPS = None
-ATTRIBUTES = {"lambda": "scale"}  # Python reserves the word
+ATTRIBUTES = {"lambda": "scale"}  # `lambda` is a Python keyword
 
 
 def add_arguments(group) -> None:
@@ -36,11 +36,11 @@ def add_arguments(group) -> None:
 class Criterion(ProxyCriterion):
     """Cross-entropy of lambda (S - margin_delta at the own class), S_c = sum_k softmax_k(s_ck / gamma) s_ck, + reg_weight * reg.
 
-    reg = sum_c sum_{t<u} sqrt(2 + 1e-5 - 2 w_ct.w_cu) / (C K (K - 1)); none for one centre a class.
+    reg = sum_c sum_{t<u} sqrt(2 + 1e-5 - 2 w_ct.w_cu) / (C K (K - 1)); none with one centre per class.
     """
 
     def __init__(self, opt):
-        start = functools.partial(torch.nn.init.kaiming_uniform_, a=math.sqrt(5))  # the fan is D, there C * n_centroids
+        start = functools.partial(torch.nn.init.kaiming_uniform_, a=math.sqrt(5))  # its fan is D here, C * n_centroids in the package
         there = functools.partial(in_columns, start)
         super().__init__(opt, opt.lr * opt.loss_softtriplet_lrmulti, start, opt.loss_softtriplet_n_centroids, there)
         self.margin_delta = opt.loss_softtriplet_margin_delta

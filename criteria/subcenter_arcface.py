@@ -12,7 +12,7 @@ REQUIRES_OPTIM = True
 COMPARES_SAMPLES = False  # with class vectors alone
 ALLOWED_MINING_OPS = None
 
-CHUNK = 4096  # samples whose centres are laid out at once
+CHUNK = 4096  # samples whose class centres are gathered at once
 
 
 def add_arguments(group) -> None:
@@ -44,12 +44,12 @@ class Criterion(ProxyCriterion):
 
     @torch.no_grad()
     def angles_to_dominant(self, batch: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Degrees `(B,)` of each embedding to the dominant centre of its class: that which is nearest to most of the class's samples.
+        """Angle `(B,)` in degrees of each embedding to its class's dominant centre, the one nearest to most of the class's samples.
 
-        Of equally many the first counts. `batch` `(B, D)` should hold all samples of a class.
+        Of tied centres the first is taken. `batch` `(B, D)` should hold all samples of a class.
         """
         centres = self.unit_proxies(batch).view(self.n_classes, self.per_class, -1)
-        parts = zip(normalize(batch).split(CHUNK), labels.split(CHUNK), strict=True)  # never all samples against all classes
+        parts = zip(normalize(batch).split(CHUNK), labels.split(CHUNK), strict=True)  # without products across classes
         to_own = torch.cat([torch.einsum("nd,nkd->nk", part, centres.index_select(0, own)) for part, own in parts])  # (B, K)
         cells = labels * self.per_class + to_own.argmax(1)
         counts = torch.bincount(cells, minlength=self.n_classes * self.per_class).view(self.n_classes, self.per_class)

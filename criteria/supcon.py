@@ -39,7 +39,7 @@ class Criterion(PairCriterion):
         return masked_mean(losses, n_positives > 0)
 
     def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
-        """Of each anchor its loss and its number of positives; sums of the similarities."""
+        """Each anchor's loss and number of positives; sums of the similarities."""
         similarities = batch @ reference.embeddings.T  # (B, M)
         logits = similarities / self.per_anchor("temperature", labels, 2)
         n_positives = positives.sum(1)
@@ -48,7 +48,7 @@ class Criterion(PairCriterion):
         return (losses, n_positives), pair_sums(similarities, positives, negatives)
 
     def stream(self, batch, labels, reference, apart) -> tuple[tuple, tuple]:
-        """What `terms` gives, of all pairs with a large reference."""
+        """The result of `terms` for all pairs with a large reference."""
         unit, reference = reference.mapped(normalize, batch)
         points = unit / self.per_anchor("temperature", labels, 2)
         bound = None if isinstance(self.temperature, torch.Tensor) else 1 / self.temperature

@@ -54,7 +54,7 @@ class Criterion(PairCriterion):
         return self.pos_weight * (positive_sum / n_below.clamp(min=1)) + self.neg_weight * (negative_sum / n_above.clamp(min=1))
 
     def terms(self, unit, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
-        """Sums and numbers of the active violations, of positives and of negatives; sums of the cosines."""
+        """Sum and number of the active violations, of positives and of negatives; sums of the cosines."""
         similarities = unit @ reference.embeddings.T  # (B, M)
         below = positives * as_weights(similarities <= self.pos_margin, unit)
         above = negatives * as_weights(similarities >= self.neg_margin, unit)
@@ -62,7 +62,7 @@ class Criterion(PairCriterion):
         return (), (positive_sum, below.sum(), negative_sum, above.sum(), *pair_sums(similarities, positives, negatives))
 
     def stream(self, batch, reference, apart) -> tuple:
-        """The sums that `terms` gives, of all pairs with a large reference. A negative whose cosine is the margin itself is not counted."""
+        """The sums of `terms` for all pairs with a large reference, but a negative whose cosine equals neg_margin is not counted."""
         unit, reference = reference.mapped(normalize, batch)
         form = _streams.Form(1, lambda products, spare: products.relu_(), lambda products, spare: products.gt_(0))
         total, n_above = _streams.sums(*_streams.beyond(self.neg_margin, unit, reference.embeddings), apart, form)

@@ -1,6 +1,6 @@
 """Tuplet margin loss (Yu & Tao, Deep Metric Learning with Tuplet Margin Loss, ICCV 2019).
 
-Every positive pair meets all negatives of its anchor, as in pytorch-metric-learning; the paper draws one of each other class.
+Every positive pair is compared with all negatives of its anchor, as in pytorch-metric-learning; the paper draws one of each other class.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """VICReg, variance-invariance-covariance (Bardes et al., ICLR 2022, arXiv 2105.04906), on two views of every image.
 
-As in the official code and pytorch-metric-learning: the invariance is a mean over dimensions, where the paper's formula has a sum, and
-the variance the mean of the two views', where it has their sum.
+As in the official code and pytorch-metric-learning, the invariance is a mean over dimensions and the variance term the mean over the two
+views; the paper's formulas have sums.
 """
 
 import torch
@@ -29,8 +29,8 @@ def add_arguments(group) -> None:
 class Criterion(MetricCriterion):
     """invariance mean (z - z')^2 + variance (v(Z) + v(Z')) / 2 + covariance (c(Z) + c(Z')).
 
-    v(Z) = mean over dimensions of [1 - sqrt(var + eps)]+; c(Z) = sum of the squared covariances off the diagonal / D. Of the two
-    samples of a label the first in the batch belongs to Z.
+    v(Z) = mean over dimensions of [1 - sqrt(var + eps)]+; c(Z) = sum of the squared covariances off the diagonal / D. Of a label's two
+    samples the first in the batch belongs to Z, the second to Z'.
     """
 
     def __init__(self, opt):
@@ -45,7 +45,7 @@ class Criterion(MetricCriterion):
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, each of which occurs twice.
 
-        Raises UserError where one does not; on a GPU, where looking holds up the step, at the first call.
+        Raises UserError where a label does not; on a GPU it checks the first call only, as the check waits for the device.
         """
         order = torch.argsort(labels, stable=True)
         if labels.device.type == "cpu" or not self.looked:

@@ -3,12 +3,12 @@
 A module's class is `Sampler(opt, image_dict, image_list)`, a `torch.utils.data.Sampler`: `__iter__` yields lists of `opt.bs`
 indices, `__len__` is the number of batches an epoch. The constant `USES_SAMPLES_PER_CLASS` says whether `--bs` has to be a
 multiple of `--samples_per_class`; `GUARANTEES_POSITIVES` whether every batch holds two images of one class where the classes
-have them (and `--samples_per_class` is above 1). `GIVES_TRIPLETS`, where it is declared: batches are triplets one behind the other.
+have them (and `--samples_per_class` is above 1). The optional `GIVES_TRIPLETS` says that batches are consecutive triplets.
 
-Where it has them, the training calls `set_super_labels(mapping)` and `create_storage(loader, model, device)` once before the
+If a sampler has them, training calls `set_super_labels(mapping)` and `create_storage(loader, model, device)` once before the
 first epoch (the latter where `requires_storage`), `precompute_indices()` at the start of each epoch,
 `replace_storage_entries(embeddings, indices)` after each step, and `state_dict()` / `load_state_dict(state)` for checkpoints.
-The samplers here have all of them (`_base.py`), a user's needs none.
+The samplers here have all of them (`_base.py`); a user's sampler needs none.
 """
 
 from types import MethodType
@@ -37,8 +37,8 @@ def select(name: str, opt, image_dict: dict, image_list: list, **flags):
 def for_training(opt, dataset, by_class: bool = True):
     """The sampler of `--data_sampler` over a training set, with all the calls of the training loop.
 
-    Where not `by_class`, it knows of no labels: each image is a class of its own, of which a batch takes one.
-    Those that a user's sampler lacks do nothing, so that the loop has no branch.
+    Without `by_class` the sampler sees no labels: each image is a class of its own, and a batch takes one image per class.
+    Calls that a user's sampler lacks are added as no-ops, so that the loop needs no branches.
     """
     classes, super_labels = dataset.image_dict, dataset.super_labels
     if not by_class:

@@ -1,4 +1,4 @@
-"""What all batch samplers share: the data as index arrays, draws within classes, the calls of the training loop as no-ops."""
+"""Base of the batch samplers: the data as index arrays, draws within classes, the calls of the training loop as no-ops."""
 
 from collections.abc import Iterator
 
@@ -8,22 +8,22 @@ from utilities.errors import UserError
 
 
 def add_arguments(group) -> None:
-    """Declare the flags of the published pipeline that steer nothing."""
+    """Declare the flags of the published pipeline that have no effect."""
     group.add_argument("--data_sim_measure", default="euclidean", help="accepted from old scripts, steers nothing: distances are Euclidean")
     group.add_argument("--data_idx_full_prec", action="store_true", help="accepted from old scripts, steers nothing: precision is full")
 
 
 def random_below(bounds: torch.Tensor) -> torch.Tensor:
     """Integers drawn uniformly from 0 to `bounds` - 1, shape of `bounds` (long, positive)."""
-    # A remainder of 62 random bits: a float in [0, 1) times a bound can round up to the bound.
+    # The remainder of 62 random bits, as a float in [0, 1) times a bound can round up to the bound.
     return torch.randint(1 << 62, bounds.shape) % bounds
 
 
 def draw_within(sizes: torch.Tensor, count: int) -> torch.Tensor:
     """`count` positions `(R, count)` below each of `sizes` `(R,)`: distinct where the size allows.
 
-    A size below `count` gives each of its positions once and repeats for the rest. Floyd's algorithm, on all rows at once: its
-    loop runs over the few images a class gives to a batch.
+    A size below `count` gives each of its positions once, then repeats. Floyd's algorithm on all rows at once: the loop runs over
+    `count`, the few images of a class in a batch.
     """
     filled = sizes.clamp(min=count)
     drawn = torch.empty(len(sizes), count, dtype=torch.long)
@@ -36,7 +36,7 @@ def draw_within(sizes: torch.Tensor, count: int) -> torch.Tensor:
 
 
 class BatchSampler(torch.utils.data.Sampler):
-    """Base of the samplers here: a subclass gives `draw_epoch`.
+    """Base of the samplers here: a subclass defines `draw_epoch`.
 
     Args:
         opt: reads `bs`, and `samples_per_class` where the subclass calls `split_batch`.
@@ -99,8 +99,8 @@ class BatchSampler(torch.utils.data.Sampler):
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[list[int]]:
-        # A generator on purpose: a data loader with workers asks for the iterator twice, one without workers once. The epoch is
-        # drawn with the first batch, so both draw it once.
+        # A generator on purpose: a data loader with workers calls this twice, one without workers once. The epoch is drawn with the
+        # first batch, so once in either case.
         for batch in self.draw_epoch():
             yield batch.tolist()
 
@@ -117,10 +117,10 @@ class BatchSampler(torch.utils.data.Sampler):
         """Choose the batches of the next epoch from the storage; only samplers with `requires_storage` do."""
 
     def replace_storage_entries(self, embeddings: torch.Tensor, indices: torch.Tensor) -> None:
-        """Take in the embeddings of a training step; only samplers with `requires_storage` do."""
+        """Store the embeddings of a training step; only samplers with `requires_storage` do."""
 
     def state_dict(self) -> dict:
-        """What a checkpoint has to keep: tensors by name, nothing for samplers without a storage."""
+        """State for a checkpoint: tensors by name, empty for samplers without state."""
         return {}
 
     def load_state_dict(self, state: dict) -> None:

@@ -1,7 +1,7 @@
-"""What the samplers with a memory share: stored embeddings of the training set, pools, the choice of an epoch's batches.
+"""Base of the samplers with a memory: stored embeddings of the training set, pools, the choice of an epoch's batches.
 
-Roth et al., arXiv 2002.08473. Positions are positions in the pool they were chosen from and become indices through that very
-pool; the published code mapped them through another one.
+Roth et al., arXiv 2002.08473. Positions in a pool are mapped to image indices through that same pool; the published code mapped them
+through another one.
 """
 
 import torch
@@ -11,7 +11,7 @@ from utilities.errors import UserError
 from utilities.numbers import WIDEST, number, whole
 from utilities.tensors import raise_half, squared_distances
 
-CHUNK = 2**22  # entries of the largest tensor of a chunk of pools: faster than large chunks, and bounded memory
+CHUNK = 2**22  # entries of the largest tensor of a chunk of pools: bounds the memory, and is faster than larger chunks
 
 
 def add_arguments(group) -> None:
@@ -44,9 +44,9 @@ def pool_distances(embeddings: torch.Tensor) -> torch.Tensor:
 
 
 class StoringSampler(BatchSampler):
-    """Keeps an embedding of every training image. A subclass gives `precompute_indices`, which sets `epoch`.
+    """Keeps an embedding of every training image. A subclass defines `precompute_indices`, which sets `epoch`.
 
-    The storage lies where the embeddings come from, so that an update does not wait for the device.
+    The storage stays on the embeddings' device, so that an update does not wait for the device.
 
     Raises UserError for a storage update that does not converge.
     """
@@ -97,13 +97,13 @@ class StoringSampler(BatchSampler):
 
     @torch.no_grad()
     def replace_storage_entries(self, embeddings: torch.Tensor, indices: torch.Tensor) -> None:
-        """Take in `embeddings` `(B, D)` of the images `indices` `(B,)`; of an image that comes twice the last one counts.
+        """Store `embeddings` `(B, D)` of the images `indices` `(B,)`; of an image that occurs twice the last embedding counts.
 
         Does nothing under `--data_storage_no_update`.
         """
         if not self.update_storage:
             return
-        self.storage = self.require_storage().to(embeddings.device)  # a storage from a checkpoint may lie elsewhere
+        self.storage = self.require_storage().to(embeddings.device)  # a storage from a checkpoint may be on another device
         indices = torch.as_tensor(indices).to(embeddings.device, non_blocking=True)
         same = indices[:, None] == indices[None, :]  # (B, B)
         last = len(indices) - 1 - same.flip(1).int().argmax(1)  # equal rows write equal values: deterministic on every device
@@ -136,7 +136,7 @@ class StoringSampler(BatchSampler):
         return {} if self.storage is None else {"storage": self.storage}
 
     def load_state_dict(self, state: dict) -> None:
-        """Take over a storage. Raises ValueError where it belongs to other data."""
+        """Load a storage. Raises ValueError where it has another number of images, width or precision."""
         storage = state.get("storage")
         if (
             self.storage is not None
@@ -152,7 +152,7 @@ class StoringSampler(BatchSampler):
 
 
 class MemorySampler(StoringSampler):
-    """Chooses the batches of an epoch from pools, by the stored embeddings. A subclass gives `draw_pools` and `choose`.
+    """Chooses the batches of an epoch from pools, by the stored embeddings. A subclass defines `draw_pools` and `choose`.
 
     Raises UserError for a pool that is smaller than what is chosen from it.
     """
@@ -179,7 +179,7 @@ class MemorySampler(StoringSampler):
 
     def entries(self, pool_size: int, stored: torch.Tensor) -> int:
         """Entries of the largest tensor that choosing one batch takes, for embeddings like `stored` `(N, D)`."""
-        # Distances in float64 are taken by differences.
+        # Distances in float64 are computed from differences, of D entries each.
         return pool_size**2 * (stored.shape[1] if stored.dtype == torch.float64 else 1)
 
     @torch.no_grad()
@@ -198,9 +198,9 @@ class MemorySampler(StoringSampler):
 
 
 class CoresetSampler(MemorySampler):
-    """Anchors one after the other from a pool of distinct samples, each joined by others of its whole class.
+    """Chooses anchors one by one from a pool of distinct samples, and adds samples of each anchor's whole class.
 
-    A subclass gives `first_anchors` and `next_anchors`.
+    A subclass defines `first_anchors` and `next_anchors`.
     """
 
     def __init__(self, opt, image_dict: dict, image_list: list):
@@ -211,11 +211,11 @@ class CoresetSampler(MemorySampler):
 
     def draw_pools(self) -> torch.Tensor:
         """Indices `(batches, P)`, distinct in a row, in random order."""
-        # One permutation a batch: draws without replacement for all rows at once would need a matrix of batches and images.
+        # One permutation per batch: drawing without replacement for all rows at once would need a matrix of batches and images.
         return torch.stack([self.images[torch.randperm(len(self.images))[: self.pool_size]] for _ in range(len(self))])
 
     def first_anchors(self, embeddings: torch.Tensor) -> tuple[torch.Tensor, object]:
-        """First anchor of each pool `(b,)`, and whatever `next_anchors` needs, from `embeddings` `(b, P, D)`."""
+        """First anchor of each pool `(b,)`, and a context that is passed to `next_anchors`, from `embeddings` `(b, P, D)`."""
         raise NotImplementedError
 
     def next_anchors(self, nearest: torch.Tensor, taken: torch.Tensor, context) -> torch.Tensor:
@@ -223,7 +223,7 @@ class CoresetSampler(MemorySampler):
 
         Args:
             nearest: squared distance of each sample to the nearest anchor so far, `(b, P)`.
-            taken: is it an anchor already? `(b, P)`.
+            taken: whether a sample is an anchor already, `(b, P)`.
             context: the second value of `first_anchors`.
         """
         raise NotImplementedError
@@ -236,7 +236,7 @@ class CoresetSampler(MemorySampler):
         anchors = [first]
         nearest = torch.full_like(distances[:, 0], torch.inf)  # (b, P)
         taken = torch.zeros_like(nearest, dtype=torch.bool)
-        # A loop over the anchors: each depends on those before it. All pools of the chunk take the step together.
+        # A loop over the anchors, as each depends on those before it; all pools of the chunk at once.
         for _ in range(self.classes_per_batch - 1):
             nearest = torch.minimum(nearest, distances[pools, anchors[-1]])
             taken[pools, anchors[-1]] = True
@@ -244,9 +244,9 @@ class CoresetSampler(MemorySampler):
         return torch.stack(anchors, dim=1)
 
     def with_partners(self, anchors: torch.Tensor) -> torch.Tensor:
-        """Join each of `anchors` `(b, bs / m)` by m - 1 others of its class: indices `(b, bs)`, the anchor first in its group.
+        """Add m - 1 others of its class to each of `anchors` `(b, bs / m)`: indices `(b, bs)`, the anchor first in its group.
 
-        A class that has too few gives repeats, of the anchor itself where it is alone.
+        A class that has too few others repeats them; an anchor that is alone in its class is itself repeated.
         """
         rows = anchors.flatten()
         classes, places = self.class_of[rows], self.place_of[rows]
@@ -262,11 +262,11 @@ class CoresetSampler(MemorySampler):
 
 
 class BatchMatchSampler(MemorySampler):
-    """Of several random candidate batches of a pool, the one whose statistics are nearest to the pool's.
+    """Of several random candidate batches from a pool, takes the one whose statistics are nearest to the pool's.
 
-    As published, classes are drawn uniformly and with replacement, whatever their size: those of the pool among all, those of a
-    candidate among the pool's. A class brings a group of m images, distinct where it has them (published: with replacement, so
-    that a pair could be one image twice). A subclass gives `score`.
+    As published, classes are drawn uniformly with replacement, whatever their size: a pool's from all classes, a candidate's from the
+    pool's. Each drawn class gives m images, distinct where it has them (published: with replacement, so that a pair could be one
+    image twice). A subclass defines `score`.
     """
 
     def __init__(self, opt, image_dict: dict, image_list: list):
@@ -277,11 +277,11 @@ class BatchMatchSampler(MemorySampler):
             raise UserError(f"--data_batchmatch_ncomps {self.n_candidates} has to be 1 or more, --bs {self.batch_size} 2 or more.")
 
     def draw_pools(self) -> torch.Tensor:
-        """Indices `(batches, P)`, the m of a group next to each other; P is the largest multiple of m within bigbs."""
+        """Indices `(batches, P)`, the m of a group next to each other; P is the largest multiple of m up to the pool size."""
         return self.groups_of(torch.randint(len(self.classes), (len(self), self.pool_size // self.samples_per_class)))
 
     def draw_candidates(self, pools: torch.Tensor) -> torch.Tensor:
-        """Positions in the `pools` `(b, P)`, `(b, candidates, bs)`: of each class drawn, one of its groups in the pool."""
+        """Positions in the `pools` `(b, P)`, `(b, candidates, bs)`: one group of each drawn class in the pool."""
         m = self.samples_per_class
         classes, groups = self.class_of[pools[:, ::m]].sort(stable=True, dim=1)  # (b, G) each, a pool's classes side by side
         n_groups = classes.shape[1]
@@ -300,7 +300,7 @@ class BatchMatchSampler(MemorySampler):
         return max(super().entries(pool_size, stored), candidates)
 
     def score(self, embeddings: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
-        """How far each of `candidates` `(b, candidates, bs)` is from its pool `embeddings` `(b, P, D)`: `(b, candidates)`."""
+        """Distances `(b, candidates)` of each of `candidates` `(b, candidates, bs)` from its pool `embeddings` `(b, P, D)`."""
         raise NotImplementedError
 
     def choose(self, pools: torch.Tensor, embeddings: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What the samplers of triplets share: sets of (a, p, n) drawn from the data, batches of them one behind the other."""
+"""Base of the samplers of triplets: sets of (a, p, n) drawn from the data, batches of consecutive triplets."""
 
 import torch
 
@@ -18,7 +18,7 @@ def add_arguments(group) -> None:
 
 
 class TripletSampler(BatchSampler):
-    """Base of the samplers whose batches are bs / 3 triplets; `n_triplets` are those of an epoch, of which the last few may be left out.
+    """Base of the samplers whose batches are bs / 3 triplets. An epoch has `n_triplets`; those that do not fill a batch are left out.
 
     Raises UserError for a --bs that is no multiple of 3, and for data without a triplet.
     """
@@ -36,23 +36,23 @@ class TripletSampler(BatchSampler):
         self.n_triplets = opt.data_fixed_triplets_n
 
     def require_batch(self, given: str) -> None:
-        """UserError where an epoch's triplets, as the flags `given` say, fill no batch."""
+        """UserError, naming the flags `given`, where an epoch's triplets do not fill one batch."""
         if len(self) < 1:
             raise UserError(f"{given}: {self.n_triplets} triplets do not fill one batch of --bs {self.batch_size}: raise it or lower --bs.")
 
     def draw_triplets(self, n: int) -> torch.Tensor:
-        """Indices `(n, 3)`: two classes at random, two images of the one, one of the other."""
+        """Indices `(n, 3)`: of two random classes, two images of the first and one of the second."""
         positive = self.able[torch.randint(len(self.able), (n,))]
         negative = torch.randint(len(self.classes) - 1, (n,))
         negative += negative >= positive
         pairs = self.images_of(positive[:, None], draw_within(self.class_sizes[positive], 2))
-        turned = torch.rand(n, 1, dtype=torch.float32) < 0.5  # draw_within gives a set, whose order is not at random
+        turned = torch.rand(n, 1, dtype=torch.float32) < 0.5  # the order within a set from draw_within is not random
         pairs = torch.where(turned, pairs.flip(1), pairs)
         others = self.images_of(negative, random_below(self.class_sizes[negative]))
         return torch.cat([pairs, others[:, None]], 1)
 
     def shuffled(self, triplets: torch.Tensor) -> torch.Tensor:
-        """Batches `(batches, bs)` of `triplets` `(n, 3)` in random order, each triplet's three images one behind the other."""
+        """Batches `(batches, bs)` of `triplets` `(n, 3)` in random order, each triplet's three images consecutive."""
         order = torch.randperm(len(triplets))[: len(self) * (self.batch_size // 3)]
         return triplets[order].view(len(self), self.batch_size)
 

@@ -11,9 +11,9 @@ GUARANTEES_POSITIVES = True
 class Sampler(BatchSampler):
     """Batches go through random permutations of the classes, so that over an epoch class counts differ by one at most.
 
-    Images are distinct where the class has m; a smaller class gives all of its images and repeats for the rest.
-    pytorch-metric-learning's MPerClassSampler can hold a class twice in a batch where two passes meet; here a batch takes the
-    rest of one pass and, of the next, classes that it does not hold yet.
+    Images are distinct where the class has m; a smaller class gives all of its images, then repeats. Where two permutations meet,
+    pytorch-metric-learning's MPerClassSampler can put a class twice into a batch; here the batch takes the rest of one permutation
+    and then classes of the next one that it does not hold yet.
 
     Raises UserError for fewer classes than bs/m.
     """
@@ -28,10 +28,10 @@ class Sampler(BatchSampler):
         n_classes, per_batch = len(self.classes), self.classes_per_batch
         needed = len(self) * per_batch
         passes, drawn = [], 0
-        # A loop over passes, not over batches: how a pass may begin depends on how the one before ended.
+        # A loop over permutations, not batches: the start of one depends on the end of the one before.
         while drawn < needed:
             order = torch.randperm(n_classes)
-            open_places = -drawn % per_batch  # of the batch in which the last pass ended
+            open_places = -drawn % per_batch  # in the batch in which the last permutation ended
             if open_places:
                 ended_with = passes[-1][open_places - per_batch :]  # the classes that this batch holds already
                 free = ~torch.isin(order, ended_with)

@@ -11,7 +11,7 @@ GUARANTEES_POSITIVES = True
 class Sampler(BatchSampler):
     """bs/m classes drawn with replacement, then m images each with replacement, as in the published runs.
 
-    A class can fill two places and an image be its own positive; `class_balanced` has neither.
+    A class can occur twice in a batch, and an image can be its own positive; `class_balanced` avoids both.
     """
 
     def __init__(self, opt, image_dict: dict, image_list: list):

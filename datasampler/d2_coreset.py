@@ -21,8 +21,8 @@ class Sampler(CoresetSampler):
     """First anchor: nearest to a draw from the pool's Gaussian, with covariance (1 - .1) S + .1 tr(S)/D I.
 
     Next anchors: with probability proportional to Gaussian density * (min squared distance to the chosen)^lambda. The published
-    code summed the distances to the chosen anchors; the minimum is what D2 sampling means. Where every sample left coincides
-    with an anchor, the density alone decides.
+    code summed the distances to the chosen anchors; D2 sampling takes the minimum. Where every remaining sample coincides with an
+    anchor, the density alone decides.
     """
 
     def __init__(self, opt, image_dict: dict, image_list: list):
@@ -51,10 +51,10 @@ class Sampler(CoresetSampler):
         return (embeddings - draws).square().sum(2).argmin(1), log_densities
 
     def next_anchors(self, nearest: torch.Tensor, taken: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
-        """One draw a pool, `(b,)`."""
+        """One draw per pool, `(b,)`."""
         log_weights = (context + torch.special.xlogy(self.power, nearest)).masked_fill_(taken, -torch.inf)
         no_distance = (log_weights == -torch.inf).all(1, keepdim=True)
         log_weights = torch.where(no_distance, context.masked_fill(taken, -torch.inf), log_weights)
-        # An exponential race in logarithms: densities of 128 dimensions span more than a float's exponent.
+        # The Gumbel-max trick, in logarithms: densities in 128 dimensions span more than a float's exponent.
         times = torch.empty_like(log_weights).exponential_().clamp_(min=torch.finfo(log_weights.dtype).tiny)
         return (log_weights - times.log()).argmax(1)

@@ -13,7 +13,7 @@ WASSERSTEIN_WEIGHT = 75
 def histograms(distances: torch.Tensor, low: torch.Tensor, width: torch.Tensor) -> torch.Tensor:
     """Shares `(..., BINS)` of `distances` `(..., T)` in bins of `width` from `low`, both `(..., 1)`.
 
-    What lies outside goes to the nearest bin.
+    Values outside go to the nearest bin.
     """
     smallest = torch.finfo(distances.dtype).tiny
     bins = ((distances - low) / width.clamp(min=smallest)).clamp_(0, BINS - 1).long()
@@ -25,8 +25,8 @@ class Sampler(BatchMatchSampler):
     """|m - m_pool| + |s - s_pool| + 75 * Wasserstein distance between the histograms of pairwise distances.
 
     m and s are the vectors `(D,)` of the embeddings' means and (biased) standard deviations, |.| is the Euclidean norm.
-    Histograms have 50 bins between the pool's smallest and largest distance; their shares are weights over the bin centres. The
-    published code took the heights of the histograms as samples. Distances are those of distinct places i < j.
+    Histograms have 50 bins between the pool's smallest and largest distance; the Wasserstein distance takes their shares as weights
+    of the bin centres, where the published code took the heights as samples. Distances are those of distinct positions i < j.
     """
 
     def score(self, embeddings: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:

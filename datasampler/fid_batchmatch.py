@@ -13,18 +13,18 @@ class Sampler(BatchMatchSampler):
 
     def score(self, embeddings: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
         """Squared Frechet distances `(b, candidates)`; see the base class."""
-        embeddings = embeddings.double()  # the root of a rounding error of 1e-7 is 3e-4, once for every empty direction
+        embeddings = embeddings.double()  # the root of a rounding error of 1e-7 is 3e-4, for each direction without variance
         batches, size, dim = len(embeddings), candidates.shape[2], embeddings.shape[2]
         pool_mean = embeddings.mean(1, keepdim=True)  # (b, 1, D)
         pool = (embeddings - pool_mean) / (embeddings.shape[1] - 1) ** 0.5
         members = embeddings.gather(1, candidates.flatten(1)[..., None].expand(-1, -1, dim)).view(batches, -1, size, dim)
         means = members.mean(2)  # (b, candidates, D)
         centred = (members - means[:, :, None]) / (size - 1) ** 0.5  # S = centred^T centred
-        # The trace needs the eigenvalues alone, and any F with F F^T = S_pool gives those of S_pool^1/2 S S_pool^1/2.
+        # The trace needs eigenvalues only, and F^T S F with any F F^T = S_pool has those of S_pool^1/2 S S_pool^1/2.
         variances, axes = torch.linalg.eigh(pool.mT @ pool)
         factor = axes * variances.clamp(min=0).sqrt()[:, None, :]  # (b, D, D)
         mixed = centred @ factor[:, None]  # (b, candidates, size, D)
-        products = mixed @ mixed.mT if size < dim else mixed.mT @ mixed  # the smaller one has the same eigenvalues but zeros
+        products = mixed @ mixed.mT if size < dim else mixed.mT @ mixed  # the smaller one has the same non-zero eigenvalues
         root_traces = torch.linalg.eigvalsh(products).clamp(min=0).sqrt().sum(-1)
         traces = pool.square().sum((1, 2))[:, None] + centred.square().sum((2, 3))
         return (means - pool_mean).square().sum(2) + traces - 2 * root_traces

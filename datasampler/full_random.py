@@ -10,9 +10,9 @@ GUARANTEES_POSITIVES = True
 
 
 class Sampler(BatchSampler):
-    """Classes uniform, then an image of it: balanced over classes, not over images.
+    """A uniformly drawn class, then one of its images, for each place: balanced over classes, not over images.
 
-    The last slot takes the class before it, so one positive pair exists; it is a pair of two images where the class has two.
+    The last place takes the class of the one before, so that a positive pair exists; its images are distinct where the class has two.
     """
 
     def __init__(self, opt, image_dict: dict, image_list: list):

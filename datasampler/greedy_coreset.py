@@ -10,7 +10,7 @@ from utilities.tensors import chosen_uniformly
 
 USES_SAMPLES_PER_CLASS = True
 GUARANTEES_POSITIVES = True
-SOFT_SHARE = 0.03  # of the pool, that the softened variant draws from
+SOFT_SHARE = 0.03  # share of the pool from which the softened variant draws
 
 
 def add_arguments(group) -> None:
@@ -25,7 +25,7 @@ def add_arguments(group) -> None:
 
 
 class Sampler(CoresetSampler):
-    """The first anchor is random, each next one the sample farthest from its nearest anchor."""
+    """The first anchor is random; each next one is the sample farthest from its nearest anchor."""
 
     def __init__(self, opt, image_dict: dict, image_list: list):
         super().__init__(opt, image_dict, image_list)
@@ -33,15 +33,15 @@ class Sampler(CoresetSampler):
         self.softened = opt.data_gc_softened
 
     def first_anchors(self, embeddings: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """The first of each pool, `(b,)`: pools are in random order."""
+        """The first sample of each pool, `(b,)`: a random one, as pools are in random order."""
         return torch.zeros(len(embeddings), dtype=torch.long, device=embeddings.device), None
 
     def next_anchors(self, nearest: torch.Tensor, taken: torch.Tensor, context) -> torch.Tensor:
-        """The farthest of each pool `(b,)`, or one of the farthest; among equals the pool's random order decides."""
+        """The farthest sample of each pool `(b,)`, or one of the farthest; the pool's random order breaks ties."""
         distances = nearest.sqrt()
         distances = torch.where(distances > self.limit, distances, 0.0).masked_fill_(taken, -1.0)
         if not self.softened:
             return distances.argmax(1)
         farthest = distances.topk(math.ceil(SOFT_SHARE * distances.shape[1]), dim=1)
-        ranks = chosen_uniformly(farthest.values >= 0)  # fewer than 3 % may be left
+        ranks = chosen_uniformly(farthest.values >= 0)  # fewer than 3 % of the pool may be left
         return farthest.indices.gather(1, ranks[:, None]).squeeze(1)

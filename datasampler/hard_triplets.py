@@ -22,9 +22,9 @@ def add_arguments(group) -> None:
 
 
 class Sampler(TripletSampler, StoringSampler):
-    """Every epoch --data_fixed_triplets_n triplets are drawn, and those with the largest d_ap - d_an stay: bs / 3 of them a batch.
+    """Every epoch draws --data_fixed_triplets_n triplets and keeps those with the largest d_ap - d_an; a batch has bs / 3 of them.
 
-    Distances are those of the stored embeddings, which every step renews for its images.
+    Distances are those of the stored embeddings, which every step updates for its images.
     """
 
     def __init__(self, opt, image_dict: dict, image_list: list):

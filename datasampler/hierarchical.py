@@ -11,10 +11,10 @@ CHUNK = 2**22  # entries of the matrix of batches and classes that are sorted at
 
 
 class Sampler(BatchSampler):
-    """bs/m distinct classes with m images each, from as few super-classes as it takes: negatives look alike.
+    """bs/m distinct classes with m images each, from as few super-classes as possible, so that negatives look alike.
 
-    A batch begins with the super-class of a class drawn uniformly, so that large super-classes come as often as their share of
-    the classes; where its classes are used up, the next super-class is drawn likewise among the rest.
+    A batch starts with a super-class drawn in proportion to its number of classes; when its classes are used up, the next super-class is
+    drawn likewise from the rest.
 
     Raises UserError for fewer classes than bs/m, and where the data set has no super labels.
     """
@@ -44,11 +44,10 @@ class Sampler(BatchSampler):
         classes = []
         # A loop over chunks of batches: the keys of all batches at once would fill the memory for many classes and small batches.
         for batches in torch.arange(len(self)).split(max(1, CHUNK // len(self.classes))):
-            # Arrival times with the shares as rates: their order is that of weighted draws without replacement.
+            # Exponential arrival times with the shares as rates: their order is that of weighted draws without replacement.
             arrivals = torch.empty(len(batches), len(shares), dtype=torch.float32).exponential_() / shares
             ranks = arrivals.argsort(1).argsort(1)  # (batches, S)
-            keys = ranks[:, self.super_of] + 0.5 * torch.rand(
-                len(batches), len(self.classes), dtype=torch.float32
-            )  # super-classes never interleave
+            # noise below 1, so that super-classes never interleave
+            keys = ranks[:, self.super_of] + 0.5 * torch.rand(len(batches), len(self.classes), dtype=torch.float32)
             classes.append(keys.topk(self.classes_per_batch, largest=False).indices)
         return self.groups_of(torch.cat(classes))

@@ -11,7 +11,7 @@ GUARANTEES_POSITIVES = False
 class Sampler(BatchSampler):
     """A permutation of all images in batches of bs. Where bs does not divide their number, the rest is a last, smaller batch.
 
-    Nothing makes two images of one class meet in a batch: meant for criteria with proxies or class weights.
+    A batch need not hold two images of one class: meant for criteria with proxies or class weights.
     """
 
     def draw_epoch(self) -> tuple[torch.Tensor, ...]:

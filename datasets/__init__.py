@@ -1,12 +1,12 @@
 """Data sets: one file each, the file name is the value of `--dataset`.
 
 A module says how to read its images; finding, splitting, counting and transforming are the same for all (`_layout.py`, `_splits.py`,
-`_transforms.py`). It holds `read(opt, root) -> Reading` (images in class order, and which classes train where that is not the first
-half) and either `FOLDERS`, `recognises(root)`, `EXPECTED`, `PUBLISHED`, `DOWNLOAD`, or `prepare(opt, source) -> root`. Small grey images
-of one size, shown whole and kept in memory, have `IMAGE_SIZE`. Optional: `check(opt)`, `default_source_path()`, `DEFAULT_AUGMENTATION`,
-`validation_groups(names)` (the lists of training classes of which each is cut for validation), `has_validation(opt)`, `published(opt)`
-(where the counts depend on flags), `role_draws(opt, images)` (random galleries of the test images, bool `(D, N)`, or None),
-`EVALUATION_METRICS` (those that papers publish for the set). Roles, sequences and boxes are said by each `_images.Image`.
+`_transforms.py`). It defines `read(opt, root) -> Reading` (images in class order, and the training classes where these are not the first
+half) and either `FOLDERS`, `recognises(root)`, `EXPECTED`, `PUBLISHED`, `DOWNLOAD`, or `prepare(opt, source) -> root`. `IMAGE_SIZE` says
+that the images are small, grey and of this one size; they are shown whole and kept in memory. Optional: `check(opt)`,
+`default_source_path()`, `DEFAULT_AUGMENTATION`, `validation_groups(names)` (lists of training classes; each list is cut for validation),
+`has_validation(opt)`, `published(opt)` (where the counts depend on flags), `role_draws(opt, images)` (random galleries of the test images,
+bool `(D, N)`, or None), `EVALUATION_METRICS` (those that papers publish for the set). An `_images.Image` holds its roles, sequence and box.
 """
 
 from argparse import Namespace
@@ -39,12 +39,12 @@ def has_validation(opt) -> bool:
 
 
 def sizes(flags: dict, input_size: int | None = None) -> tuple | None:
-    """Side of the crop of the test images, and what they are resized to before it, as the flags of a run have it.
+    """Side of the test images' crop, and the size they are resized to before it, by the flags of a run.
 
-    None: images that are shown whole, and flags that name no known data set or augmentation.
+    None for images that are shown whole, and for flags that name no known data set or augmentation.
 
     Args:
-        input_size: side that the network takes; None: 224.
+        input_size: side of the network's input; None: 224.
     """
     name = flags.get("dataset")
     if name not in REGISTRY.names() or hasattr(REGISTRY.module(name), "IMAGE_SIZE"):
@@ -54,10 +54,10 @@ def sizes(flags: dict, input_size: int | None = None) -> tuple | None:
 
 
 def other(saved: dict, opt) -> dict:
-    """Where the flags name other data than those that a run was made with: the flags of the data that differ, and their values; else {}.
+    """The flags of the data whose values in `opt` differ from a run's, and these values; {} where `opt` names the data of the run.
 
     Args:
-        saved: the run's flags. Which data a flag names, its plug-in declares: the set's name, and what is read by that set alone.
+        saved: the run's flags. The flags of the data are `dataset` and those that the data sets' plug-ins declare.
     """
     if all(saved.get(flag, getattr(opt, flag)) == getattr(opt, flag) for flag in {"dataset", *REGISTRY.flags(opt.dataset)}):
         return {}
@@ -66,7 +66,7 @@ def other(saved: dict, opt) -> dict:
 
 
 def unfit(opt) -> list[str]:
-    """The flags of photographs that are set, where the images of `opt.dataset` are shown whole and take none of them."""
+    """The flags set in `opt` that apply to photographs only, where the images of `opt.dataset` are shown whole; else none."""
     if not hasattr(REGISTRY.module(opt.dataset), "IMAGE_SIZE"):
         return []
     cropped = opt.augmentation is not None and opt.augmentation not in _transforms.SHOWN_WHOLE
@@ -74,7 +74,7 @@ def unfit(opt) -> list[str]:
 
 
 def locate(opt) -> Path:
-    """The folder of the data set that the flags name, made or downloaded where that is asked for. Raises UserError where it is not there."""
+    """The folder of the flags' data set, made or downloaded where the flags ask for it. Raises UserError where it is missing."""
     return _splits.locate(opt.dataset, REGISTRY.module(opt.dataset), opt, _source(REGISTRY.module(opt.dataset), opt))
 
 
@@ -96,8 +96,9 @@ def select(
         flags: single flags that override `opt`, e.g. `use_tv_split=True`.
 
     Returns:
-        Split (with `--evaluate_all` testing alone, the others None) -> `datasets._images.ImageSet`, with `image_dict`, `image_list`, `avail_classes`, `n_classes`, `class_names`, `super_labels`,
-        `paths`, `counts`, `transforms_as_resolved`; item `(label, image uint8 (3, H, W), index)`.
+        Split (with `--evaluate_all` testing alone, the others None) -> `datasets._images.ImageSet`, with `image_dict`, `image_list`,
+        `avail_classes`, `n_classes`, `class_names`, `super_labels`, `paths`, `counts`, `transforms_as_resolved`; item
+        `(label, image uint8 (3, H, W), index)`.
 
     Raises:
         UnknownName: no such data set. UserError: it is missing, incomplete or damaged, or a flag or fold is unknown or impossible.
@@ -110,21 +111,21 @@ def select(
 
 
 def shape_for(network) -> dict:
-    """What `select` must know of a network: the side of its images, and how they are resized for it."""
+    """The arguments of `select` that depend on a network: the side of its images, and how they are resized for it."""
     return {"input_size": network.input_size, "interpolation": getattr(network, "interpolation", None)}
 
 
 def preparation(opt, network) -> _own.Preparation:
-    """How a run of these flags reads and transforms its test images: `preparation(path or image)`, uint8 `(3, H, W)`, for images of one's own.
+    """The reading and test transform of a run with these flags, for the user's images: `preparation(path or image)`, uint8 `(3, H, W)`.
 
-    Raises UserError as `select` for flags that are none of a data set's.
+    Raises UserError, as `select`, for unknown flags.
     """
     opt = REGISTRY.options(opt)
     return _own.Preparation(opt, getattr(REGISTRY.module(opt.dataset), "IMAGE_SIZE", None), **shape_for(network))
 
 
 def describe(splits: dict) -> str:
-    """The data set in a few lines: where it was found, counts of each split, what is odd about it."""
+    """The data set in a few lines: where it was found, counts of each split, notes on peculiarities."""
     training = splits["training"]
     lines = [f"{training.name} in {training.root}"]
     for split in ("training", "validation", "testing"):
@@ -138,7 +139,7 @@ def describe(splits: dict) -> str:
 
 
 def _roles(split) -> str:
-    """The roles of a split's images in words; empty where all images ask and are found."""
+    """The roles of a split's images in words; empty where all images are queries and in the gallery."""
     if not split.roles:
         return ""
     drawn = f", drawn anew {split.role_draws.shape[0]} times" if split.role_draws is not None else ""
@@ -146,7 +147,7 @@ def _roles(split) -> str:
 
 
 def record(splits: dict) -> dict:
-    """The same for a file: counts and resolved transforms of each split, and whether the data set is partial."""
+    """The content of `describe` for a file, with the resolved transforms of each split and the fingerprint."""
     there = {split: dataset for split, dataset in splits.items() if dataset is not None}
     return {
         "name": splits["training"].name,

@@ -1,12 +1,12 @@
 """Decoded images on disk, shared by runs and processes: --image_cache, --image_cache_side.
 
-A data set has a folder of its own below --image_cache, by its place, the side and the decoders. There `images-*.bin` holds the pixels, one
-image after the other as it lay in memory, and `index.jsonl` a line each: name, the source's size and time of change, shape, strides,
-offset. Both only grow, the pixels reach the disk before their lines, and one process at a time writes: however it ends, each line's pixels
-are whole.
+Each combination of data set folder, side and decoders has a folder of its own below --image_cache. There `images-*.bin` holds the pixels,
+image after image in their memory layout, and `index.jsonl` one line per image: name, the source's size and time of change, shape, strides,
+offset. Both files only grow, pixels reach the disk before their lines, and one process writes at a time. So each line's pixels are
+complete, however that process ends.
 
-The cache is filled before training, not image by image as they are asked for: one process writes with a lock and a progress bar, and the
-workers only read.
+The cache is filled before training, not when an image is first loaded: one process writes, with a lock and a progress bar, and the workers
+only read.
 """
 
 import hashlib
@@ -32,11 +32,11 @@ from utilities.locks import Lock
 from utilities.numbers import whole
 from utilities.roles import DATA, PLACE
 
-VERSION = 1  # of the layout: raise it when a change below alters what is written
+VERSION = 1  # of the layout: raise it when a change below alters the files
 INDEX, LOCK = "index.jsonl", "lock"
-CHUNK = 64  # images that are in memory at once, and reach the disk together
+CHUNK = 64  # images that are in memory at once and written together
 THREADS = 16
-LEFT_FREE = 1 << 30  # bytes of the disk that the cache does not take: the run's own files may lie there
+LEFT_FREE = 1 << 30  # bytes of the disk that the cache leaves free, as the run's own files may lie there
 
 
 def add_arguments(group) -> None:
@@ -54,11 +54,11 @@ def add_arguments(group) -> None:
 
 
 class Reader:
-    """`reader(path)`: the image as uint8 `(C, H, W)`, decoded, its long side limited; from the cache where that has it.
+    """`reader(path)`: the decoded image, uint8 `(C, H, W)`, its long side limited; from the cache where it is there.
 
     Args:
         decode: path -> uint8 `(C, H, W)`.
-        side: the longest side in pixels; 0: as it is.
+        side: limit of the long side in pixels; 0: none.
     """
 
     def __init__(self, decode, side: int = 0):
@@ -77,32 +77,32 @@ class Reader:
         from torchvision.transforms.v2 import functional
 
         smaller = functional.resize(image, list(self._limited(*image.shape[1:])))
-        return smaller.permute(1, 2, 0).contiguous().permute(2, 0, 1)  # in memory as decoded images are, and those of the cache
+        return smaller.permute(1, 2, 0).contiguous().permute(2, 0, 1)  # the memory layout of decoded and cached images
 
     def size(self, path: str) -> tuple[int, int]:
-        """(height, width) of what it gives, without decoding."""
+        """(height, width) of `self(path)`, without decoding."""
         height, width = _images.size(path)
         longest = max(height, width)
         return self._limited(height, width) if self.side and longest > self.side else (height, width)
 
     def _limited(self, *lengths: int) -> tuple[int, int]:
-        """Height and width with the longer one brought to the side."""
+        """Height and width, scaled so that the longer one is `side`."""
         return tuple(max(round(length * self.side / max(lengths)), 1) for length in lengths)
 
     @property
     def text(self) -> str:
-        """What it does to an image beside decoding, as a step before those of a transform; empty for nothing."""
+        """The resizing, written as a step before those of the transform; empty without a limit."""
         return f"LongSide({self.side}); " if self.side else ""
 
 
 def reader(opt, name: str, root, files, grey: bool = False) -> Reader:
-    """How the images of a data set are read under the flags; the cache is filled now.
+    """The reader of a data set's images under the flags; fills the cache.
 
     Args:
         files: the data set's `_files.Files`.
         grey: read them as `(1, H, W)`, not as `(3, H, W)`.
 
-    Raises UserError where `--image_cache` is no folder.
+    Raises UserError where `--image_cache` is not a folder.
     """
     read = Reader(_images.grey if grey else _images.decode, opt.image_cache_side)
     if opt.image_cache is None:
@@ -126,12 +126,12 @@ class Entry(NamedTuple):
     size: int
     changed: int
     shape: list[int]
-    strides: list[int]  # resizing chooses its kernel by them, and images that were turned have others
+    strides: list[int]  # resizing chooses its kernel by them; images rotated by their EXIF data have other ones
     offset: int
 
     @property
     def end(self) -> int:
-        """Where the pixels end."""
+        """Offset of the end of the pixels."""
         return self.offset + math.prod(self.shape)
 
 
@@ -139,7 +139,7 @@ class Cache:
     """The decoded images of one data set.
 
     Args:
-        folder: where they lie. about: what they depend on beside their sources, for the eye.
+        folder: the cache's folder. about: what the pixels depend on beside their sources, recorded for a human reader.
     """
 
     def __init__(self, folder: Path, about: dict):
@@ -147,24 +147,24 @@ class Cache:
         self._clear()
 
     def _clear(self) -> None:
-        self.data, self.entries, self.valid_bytes = None, {}, 0  # file of the pixels, name -> Entry, the index's bytes that are whole
+        self.data, self.entries, self.valid_bytes = None, {}, 0  # file of the pixels; name -> Entry; valid bytes of the index
         self._places, self._pixels = {}, None  # path -> (shape, strides, offset); all pixels as one tensor on the memory map
 
     def get(self, path: str) -> torch.Tensor | None:
-        """The image, a copy, with the strides of a decoded one; None where it is not here."""
+        """A copy of the image with the strides of a decoded one; None where it is not in the cache."""
         place = self._places.get(path)
         if place is None:
             return None
         if self._pixels is None and not self._map():
-            self._places = {}  # taken away: the sources are still there
+            self._places = {}  # the cache was removed: images are read from their sources
             return None
-        return self._pixels.as_strided(*place).clone()  # as nobody can write to the map
+        return self._pixels.as_strided(*place).clone()  # as the map is read-only
 
     def __getstate__(self):
-        return {**vars(self), "_pixels": None}  # a process that is not forked maps the file itself
+        return {**vars(self), "_pixels": None}  # a spawned process maps the file itself
 
     def _map(self) -> bool:
-        """Map the pixels into memory. False where they cannot be had."""
+        """Map the pixels into memory. False where the file cannot be mapped."""
         try:
             pixels = np.memmap(self.folder / self.data, dtype=np.uint8, mode="r")
         except (OSError, ValueError):
@@ -175,12 +175,12 @@ class Cache:
         return True
 
     def fill(self, files, read) -> None:
-        """Decode what is missing or has changed, and map the whole. Other processes that fill it are waited for.
+        """Decode images that are missing or have changed, and map all pixels. Waits for another process that writes the cache.
 
-        Where it cannot be written it stays as it is: the images that it lacks are decoded as they are asked for, which is said.
+        If the cache cannot be written, it prints a warning, and missing images are decoded whenever they are loaded.
 
         Args:
-            files: the data set's `_files.Files`. read: path -> uint8 `(C, H, W)`, UserError where that cannot be decoded.
+            files: the data set's `_files.Files`. read: path -> uint8 `(C, H, W)`, UserError for a file that cannot be decoded.
         """
         wanted = {files.name(path): (path, stat) for path, stat in zip(files.paths, files.stats, strict=True) if stat[0]}
         lock = Lock(self.folder / LOCK)
@@ -201,7 +201,7 @@ class Cache:
         finally:
             lock.release()
         lacking = self._lacking(wanted)
-        known = {}  # most images share their shape: tuples of numbers, one a shape, are little to carry into every worker
+        known = {}  # one tuple per shape, as most images share theirs: less to copy to every worker
         for name, (path, _) in wanted.items():
             if name not in lacking:
                 shape, strides = (known.setdefault(numbers, numbers) for numbers in map(tuple, self.entries[name][2:4]))
@@ -211,17 +211,17 @@ class Cache:
             self._places = {}
 
     def _lacking(self, wanted: dict) -> set[str]:
-        """The names of `wanted` that are not here as their sources are now."""
+        """The names of `wanted` that are missing, or whose source has changed."""
         return {name for name, (_, stat) in wanted.items() if name not in self.entries or self.entries[name][:2] != stat}
 
     def _wait(self, lock: Lock) -> None:
-        """Take the lock, and say so where another process has it."""
+        """Take the lock; print a line where another process has it."""
         if not lock.acquire(wait=False):
             print(f"image cache {self.folder}: {lock.holder() or 'another process'} writes it, this one waits")
             lock.acquire()
 
     def _load(self) -> None:
-        """Read the index: what is behind its last whole line, and lines whose pixels are not there, do not count."""
+        """Read the index up to its last valid line: one that is complete and whose pixels are there."""
         self._clear()
         try:
             first, *lines = (self.folder / INDEX).read_bytes().splitlines(keepends=True)
@@ -243,7 +243,7 @@ class Cache:
             self.valid_bytes += len(line)
 
     def _write(self, wanted: dict, read) -> None:
-        """Decode and append what is lacking; into a new file where most of the old one is of no use. Raises OSError, UserError."""
+        """Decode and append missing images; into a new file where most of the old one is outdated. Raises OSError, UserError."""
         lacking = self._lacking(wanted)
         if not lacking:
             return
@@ -256,7 +256,7 @@ class Cache:
         todo = [(name, *wanted[name]) for name in wanted if name in lacking]
         with open(self.folder / self.data, "r+b", buffering=0) as data, open(self.folder / INDEX, "r+b", buffering=0) as index:
             try:
-                data.seek(self._end)  # behind it may lie what a process that was killed wrote
+                data.seek(self._end)  # a killed process may have written beyond it
                 index.seek(self.valid_bytes)
                 index.truncate()
                 self._append(data, index, todo, read)
@@ -272,7 +272,7 @@ class Cache:
         return max((entry.end for entry in self.entries.values()), default=0)
 
     def _begin_anew(self) -> None:
-        """An empty file of pixels under a new name, for those who map the old one keep it; then the index of it."""
+        """Create an empty file of pixels and its index. The file's name is new, as other processes may still map the old one."""
         self._clear()
         data = f"images-{secrets.token_hex(4)}.bin"
         with open(self.folder / data, "xb"):
@@ -286,13 +286,13 @@ class Cache:
         self.data, self.valid_bytes = data, len(header.encode())
 
     def _append(self, data, index, todo: list, read) -> None:
-        """Decode chunk after chunk: pixels to the disk, then their lines."""
+        """Decode by chunks: first the pixels are written to the disk, then their lines."""
         from tqdm import tqdm
 
         def pixels(item):
             try:
                 return read(item[1]).clone()  # dense
-            except UserError:  # told where the image is asked for, which may be never
+            except UserError:  # raised again if the image is ever loaded
                 return None
 
         with ThreadPoolExecutor(max(kernels(THREADS), 1)) as pool, tqdm(

@@ -1,7 +1,7 @@
-"""Class names of Cars196 in the order of the official ids, for layouts whose folders bear names alone.
+"""Class names of Cars196 in the order of the official ids, for layouts whose folders have names without ids.
 
-Makes are sorted but models within a make are not, so that sorted names give the same halves and other ids. A slash, which no folder
-name can hold, is a hyphen here.
+Makes are sorted but models within a make are not, so sorted names give the same halves but other ids. A slash, which no folder name can
+hold, is a hyphen here.
 """
 
 NAMES = [

@@ -1,7 +1,6 @@
-"""Where the bytes of an image lie: in a file of their own, or within a tar file.
+"""The bytes of an image: in a file of their own, or within a tar file.
 
-What lies in a tar file has an address in the place of a path, `<tar>#<offset>+<size>/<name>`: it says all that reading takes, and any image
-is read by one seek.
+An image in a tar file has an address in place of a path, `<tar>#<offset>+<size>/<name>`, from which it is read with one seek.
 """
 
 import io
@@ -10,12 +9,12 @@ import re
 
 import numpy as np
 
-MARK = ".tar#"  # what tells an address from a path
+MARK = ".tar#"  # distinguishes an address from a path
 ADDRESS = re.compile(r"(.*\.tar)#(\d+)\+(\d+)/", re.DOTALL)
 
 
 def address(tar: str, offset: int, size: int, name: str) -> str:
-    """The address of `size` bytes from `offset` on, which the tar file calls `name`. `tar` ends with `.tar`."""
+    """The address of the tar file's member `name`, `size` bytes from `offset` on. `tar` ends with `.tar`."""
     return f"{tar}#{offset}+{size}/{name}"
 
 
@@ -38,7 +37,7 @@ def read(path: str) -> np.ndarray:
 
 
 def opened(path: str):
-    """What Pillow opens: the path, or a file object on the bytes. Raises OSError as `read`."""
+    """An argument for Pillow's `open`: the path, or a file object on the bytes. Raises OSError as `read`."""
     return path if place(path) is None else io.BytesIO(read(path).tobytes())
 
 

@@ -1,4 +1,4 @@
-"""Fetching a data set: resumable, MD5-checked, unpacked beside its place and then renamed into it."""
+"""Fetching a data set: resumable, MD5-checked, unpacked to a temporary folder that is then renamed."""
 
 import hashlib
 import os
@@ -15,8 +15,8 @@ TIMEOUT = 30  # seconds without an answer
 
 @dataclass(frozen=True)
 class Archive:
-    """One file to fetch: its name, MD5 (None where none is published) and where it may be had, tried in turn. What is no archive is kept
-    as it is."""
+    """One file to fetch: its name, MD5 (None where none is published) and URLs, tried in turn. A file that is not an archive is kept as
+    it is."""
 
     file: str
     md5: str | None
@@ -25,7 +25,7 @@ class Archive:
 
 @dataclass(frozen=True)
 class Source:
-    """What a data set is fetched from: the folder it becomes, its archives, and in words where else it may be had."""
+    """Source of a data set: the folder it is unpacked to, its archives, and in words other places to get it from."""
 
     folder: str
     archives: tuple[Archive, ...]
@@ -35,7 +35,7 @@ class Source:
 def fetch(name: str, source: Source, into: Path) -> Path:
     """Fetch and unpack the data set to `into/<source.folder>`. Returns that folder.
 
-    What was fetched of a file stays as `<file>.part` when the connection breaks or the program is stopped; the next call goes on from
+    When the connection breaks or the program is stopped, the fetched part of a file stays as `<file>.part`, and the next call resumes
     there. Raises UserError where no source answers, the MD5 differs, or `into` cannot be written.
     """
     target = into / source.folder
@@ -62,13 +62,13 @@ def fetch(name: str, source: Source, into: Path) -> Path:
 
 
 def _payload(staging: Path, folder: str) -> Path:
-    """The data set within what was unpacked: the folder of its own name where the archives hold it, else everything."""
-    os.chmod(staging, 0o755)  # mkdtemp's folders are the user's alone
+    """The data set's folder among the unpacked files: the one of its name where the archives hold it, else the whole."""
+    os.chmod(staging, 0o755)  # mkdtemp makes folders that only the user can read
     return staging / folder if (staging / folder).is_dir() else staging
 
 
 def _fetch_file(name: str, archive: Archive, source: Source, into: Path) -> Path:
-    """The archive as a whole file with the right MD5."""
+    """Path of the archive, complete and with the right MD5."""
     file, part = into / archive.file, into / f"{archive.file}.part"
     if file.exists() and archive.md5 in (None, _md5(file)):
         return file
@@ -77,7 +77,7 @@ def _fetch_file(name: str, archive: Archive, source: Source, into: Path) -> Path
         begun = part.exists()
         try:
             _resume(url, part, archive.file)
-            if begun and archive.md5 not in (None, _md5(part)):  # what was there before is perhaps of another file
+            if begun and archive.md5 not in (None, _md5(part)):  # the earlier part may be of another file
                 part.unlink()
                 _resume(url, part, archive.file)
         except _NoAnswerError as error:
@@ -94,11 +94,11 @@ def _fetch_file(name: str, archive: Archive, source: Source, into: Path) -> Path
 
 
 class _NoAnswerError(Exception):
-    """The host, not the disk: it is not there, says no, or the connection broke."""
+    """A failure of the host, not of the disk: it cannot be reached, refuses, or the connection broke."""
 
 
 def _resume(url: str, part: Path, label: str) -> None:
-    """Fetch `url` to `part`, from where `part` ends; a broken connection is taken up again as long as that brings something."""
+    """Fetch `url` to `part`, from the end of `part`; after a broken connection it tries again as long as it gets further bytes."""
     while True:
         before = _size(part)
         error = _NoAnswerError("the connection broke")
@@ -116,14 +116,14 @@ def _size(part: Path) -> int:
 
 
 def _transfer(url: str, part: Path, start: int, label: str) -> bool:
-    """One request for what follows byte `start`. Returns whether the file is complete. Raises _NoAnswerError."""
+    """One request for the bytes from `start` on. Returns whether the file is complete. Raises _NoAnswerError."""
     from tqdm import tqdm
 
     response = _open(url, start)
     if response is None:
         return True
     with response:
-        resumes = getattr(response, "status", None) == 206  # without it (ftp, or a host that knows no ranges) the file starts anew
+        resumes = getattr(response, "status", None) == 206  # else (ftp, or a host without ranges) the file starts anew
         length = response.headers.get("Content-Length")
         position = start if resumes else 0
         total = position + int(length) if length is not None else None
@@ -137,7 +137,7 @@ def _transfer(url: str, part: Path, start: int, label: str) -> bool:
 
 
 def _open(url: str, start: int):
-    """The answer to a request for what follows byte `start`; None where nothing does. Raises _NoAnswerError."""
+    """The response to a request for the bytes from `start` on; None where there are none. Raises _NoAnswerError."""
     import http.client
     import urllib.error
     import urllib.request
@@ -146,7 +146,7 @@ def _open(url: str, start: int):
     try:
         response = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
-        if error.code == 416 and start:  # the file is complete, or too long, which the MD5 tells
+        if error.code == 416 and start:  # the file is complete, or too long: the MD5 decides
             return None
         raise _NoAnswerError(f"HTTP {error.code} {error.reason}") from error
     except (OSError, http.client.HTTPException) as error:

@@ -1,4 +1,4 @@
-"""What the files of a data set say without being decoded: a fingerprint, byte-identical copies, transparency."""
+"""Checks of a data set's files without decoding them: a fingerprint, byte-identical copies, transparency."""
 
 import hashlib
 import json
@@ -13,11 +13,11 @@ from datasets._images import Image
 from utilities.errors import UserError
 from utilities.files import replacing
 
-PIECE = 4096  # bytes from the middle of a file, which tell most files of one size apart
-MOST_FILES = 50_000  # of equal sizes, that are looked at
-MOST_BYTES = 1 << 30  # of files that are alike in the middle, that are read whole
-KEPT_FROM = 2_000  # so many files of equal sizes are worth a file in the cache
-SAMPLE = 64  # files that are asked whether they have transparency
+PIECE = 4096  # bytes from the middle of a file, enough to tell most files of one size apart
+MOST_FILES = 50_000  # files of equal sizes that are compared
+MOST_BYTES = 1 << 30  # bytes that are read to compare whole files with equal pieces
+KEPT_FROM = 2_000  # number of files of equal sizes from which the result is cached
+SAMPLE = 64  # files that are checked for transparency
 THREADS, CHUNK = 16, 256  # files a thread takes at a time
 CACHE = "deep-metric-learning-pipeline"
 
@@ -31,15 +31,15 @@ class Files:
     """The files of a data set.
 
     Args:
-        images: all of them. root: the data set's folder: names are told, and hashed, from there.
+        images: all of them. root: the data set's folder; names are relative to it, in messages and hashes.
     """
 
     def __init__(self, images: list[Image], root: Path):
-        self.root, self.paths = str(root), list(dict.fromkeys(image.path for image in images))  # of two boxes in one image it is the same
+        self.root, self.paths = str(root), list(dict.fromkeys(image.path for image in images))  # images with several boxes count once
         self.stats = _of_each(_stat, self.paths)
 
     def name(self, path: str) -> str:
-        """What a file is called, wherever the data set lies."""
+        """A file's path relative to the data set's folder."""
         prefix = self.root + os.sep
         return path.removeprefix(prefix) if path.startswith(prefix) else os.path.relpath(path, self.root)
 
@@ -48,15 +48,15 @@ class Files:
         return hashlib.sha256(os.fsencode("".join(lines))).hexdigest()
 
     def fingerprint(self) -> dict:
-        """SHA-256 of the sorted names and sizes, and how many files and bytes there are: the same wherever the data set lies."""
+        """SHA-256 of the sorted names and sizes, and the numbers of files and bytes; independent of the data set's location."""
         sizes = [size for size, _ in self.stats]
         return {"sha256": self._digest(sizes), "files": len(sizes), "bytes": sum(sizes)}
 
     def copies(self) -> tuple[list[list[str]], int]:
-        """Groups of paths whose files are the same byte for byte, and how many files could have a copy but were not looked at.
+        """Groups of paths whose files are the same byte for byte, and the number of files that may have copies but were not compared.
 
-        Files of equal size are compared by a piece, those of equal pieces as a whole. What was found in a large set is kept in the
-        cache, until a name, size or time of change there differs.
+        Files of equal size are compared by a piece, those with equal pieces as a whole. For a large set the result is cached until a
+        name, size or time of change differs.
         """
         sizes = Counter(size for size, _ in self.stats)
         alike = [path for path, (size, _) in zip(self.paths, self.stats, strict=True) if sizes[size] > 1 and size > 0]
@@ -73,11 +73,11 @@ class Files:
             with replacing(kept) as file:
                 json.dump({"groups": [[self.name(path) for path in group] for group in groups], "left": left}, file)
         except (OSError, UserError, UnicodeEncodeError):
-            pass  # then it is looked for again
+            pass  # the next run compares them again
         return groups, left
 
     def transparent(self) -> str | None:
-        """The first of a sample of files, spread over all that may have it, with an alpha channel or a transparent colour."""
+        """The first file with an alpha channel or a transparent colour, in a sample spread over all files whose format allows it."""
         import PIL.Image
 
         may = [path for path in self.paths if not path.lower().endswith((".jpg", ".jpeg", ".bmp", ".ppm", ".pgm"))]
@@ -87,12 +87,12 @@ class Files:
                     if image.has_transparency_data:
                         return path
             except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError):
-                continue  # told when it is decoded
+                continue  # reported when it is decoded
         return None
 
 
 def _of_each(function, paths: list[str]) -> list:
-    """`[function(path) for path in paths]`, where there are many by several threads: a network drive answers many at once."""
+    """`[function(path) for path in paths]`, with threads where there are many: a network drive answers several requests at once."""
     chunks = [paths[start : start + CHUNK] for start in range(0, len(paths), CHUNK)]
     if len(chunks) < 2:
         return [function(path) for path in paths]
@@ -104,12 +104,12 @@ def _stat(path: str) -> tuple[int, int]:
     """Size in bytes and time of change in nanoseconds."""
     try:
         return _content.stat(path)
-    except OSError:  # gone since it was listed: told when it is decoded
+    except OSError:  # removed since it was listed: reported when it is decoded
         return 0, 0
 
 
 def _piece(path: str) -> bytes:
-    """What stands in the middle of a file, and its size; empty where it cannot be read."""
+    """A file's size and the bytes from its middle; empty where it cannot be read."""
     try:
         file, begin, size = _content.place(path) or (path, 0, None)
         with open(file, "rb") as file:
@@ -128,7 +128,7 @@ def _whole(path: str) -> bytes:
 
 
 def _copies(alike: list[str]) -> tuple[list[list[str]], int]:
-    """See `Files.copies`; `alike`: the paths of files that share their size with another."""
+    """See `Files.copies`; `alike` are the paths of files that share their size with another."""
     looked_at = alike[:MOST_FILES]
     candidates = [path for group in _groups(looked_at, _of_each(_piece, looked_at)) for path in group]
     ends = accumulate(size for size, _ in _of_each(_stat, candidates))
@@ -138,7 +138,7 @@ def _copies(alike: list[str]) -> tuple[list[list[str]], int]:
 
 
 def _groups(paths: list[str], keys) -> list[list[str]]:
-    """The paths of equal keys, where these are no fewer than two."""
+    """Groups of at least two paths with equal keys; empty keys are left out."""
     found = {}
     for path, key in zip(paths, keys, strict=True):
         if key:
@@ -147,10 +147,10 @@ def _groups(paths: list[str], keys) -> list[list[str]]:
 
 
 def told(groups: list[list[str]], left: int, splits: dict[str, list[Image] | None]) -> str | None:
-    """One line on copies that lie in several classes, or in test and in what trains or validates; None where there are none.
+    """One line on copies in several classes, or in test and in training or validation; None where there are none.
 
     Args:
-        groups, left: what `Files.copies` gives.
+        groups, left: the result of `Files.copies`.
         splits: `training`, `validation`, `testing` -> images.
     """
     place = {image.path: (image.class_name, split == "testing") for split, images in splits.items() for image in images or ()}

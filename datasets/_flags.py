@@ -1,4 +1,4 @@
-"""The flags that every data set reads: where it lies, how it is split, how its images are augmented."""
+"""The flags that every data set reads: its location, its split, the augmentation of its images."""
 
 from utilities.numbers import number, whole
 from utilities.roles import DATA, METHOD, PLACE
@@ -31,7 +31,7 @@ def add_arguments(group) -> None:
 
 
 def _split(group) -> None:
-    """How training, validation and test are made."""
+    """Declare the flags of the division into training, validation and test."""
     group.add_argument(
         "--label_level_train", type=whole(), default=0, choices=[0, 1],
         help="which labels training goes by: 0 the classes, 1 the super-classes (online_products, inshop, inaturalist2018, glyphs, csv, shards, folder X/<super>/<class>/); "
@@ -85,7 +85,7 @@ def _split(group) -> None:
 
 
 def _images(group) -> None:
-    """How images are resized, cropped and augmented."""
+    """Declare the flags of resizing, cropping and augmentation."""
     group.add_argument(
         "--augmentation", default=None, choices=["base", "adv", "big", "red", "mlrc", "plain", "shift", "none"],
         help="training transform (default: base; glyphs: shift). base: RandomResizedCrop, flip; adv: base with grey and colour jitter; "

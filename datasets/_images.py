@@ -1,4 +1,4 @@
-"""A split as a torch data set: decoding, labels, counts."""
+"""A split as a torch `Dataset`: decoding, labels, counts."""
 
 import contextlib
 import functools
@@ -16,15 +16,15 @@ from datasets import _content
 from utilities.errors import UserError
 
 JPEG_MAGIC = (0xFF, 0xD8)
-JPEG_PACKAGES = ("torchvision", "torchcodec")  # torchvision means to drop its decoders in favour of torchcodec's
+JPEG_PACKAGES = ("torchvision", "torchcodec")  # torchvision plans to drop its decoders in favour of torchcodec's
 MOST_16 = 2**16 - 1  # white in 16 bits
-WITH_EXIF_IN_FRONT = ("JPEG", "MPO", "BMP", "WEBP")  # of the others the pixels may come first
-SIDEWAYS = (5, 6, 7, 8)  # EXIF's turns by a quarter
+WITH_EXIF_IN_FRONT = ("JPEG", "MPO", "BMP", "WEBP")  # in other formats the EXIF data may follow the pixels
+SIDEWAYS = (5, 6, 7, 8)  # EXIF orientations that swap height and width
 
 
 @contextlib.contextmanager
 def uncollected():
-    """Without garbage collection, also as a decorator: it goes over all objects again and again while hundreds of thousands are made."""
+    """Context manager and decorator that turns garbage collection off: it is slow while hundreds of thousands of objects are made."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -38,9 +38,9 @@ class Image(NamedTuple):
     """One image of a data set, as its module reads it.
 
     Attributes:
-        is_query, is_gallery: its roles where it is evaluated: whether it asks, and whether it is found.
-        sequence: images of one sequence are never each other's neighbours; None: of no sequence.
-        box: x_1, y_1, x_2, y_2 in pixels of the file, to which it is cropped when it is read; None: the whole image.
+        is_query, is_gallery: its roles in evaluation.
+        sequence: images of one sequence are never each other's neighbours; None: no sequence.
+        box: x_1, y_1, x_2, y_2 in pixels of the file, to which the image is cropped; None: the whole image.
     """
 
     path: str
@@ -55,8 +55,8 @@ class Image(NamedTuple):
 def decode(path: str) -> torch.Tensor:
     """The image at `path` as uint8 `(3, H, W)`, RGB.
 
-    Grey images are repeated, palettes looked up, CMYK is converted, 16 bits a channel are scaled to 8; white stands behind transparent
-    images, and they are turned as their EXIF data say.
+    Grey images get three equal channels, palettes and CMYK are converted to RGB, 16 bits a channel are scaled to 8, transparent images
+    get a white background, and images are rotated by their EXIF data.
     Raises UserError, naming the file, where it is missing or cannot be decoded.
     """
     try:
@@ -65,14 +65,14 @@ def decode(path: str) -> torch.Tensor:
         raise UserError(f"image {path} cannot be read ({error.strerror or error}): restore it") from error
     decode_jpeg = _jpeg_decoder() if tuple(data[:2]) == JPEG_MAGIC else None
     if decode_jpeg is not None:
-        # RuntimeError: a kind of JPEG that the decoder does not know, or a broken file: Pillow decides, and says what is wrong
+        # RuntimeError: an unsupported kind of JPEG, or a broken file. Pillow tries next, and its error says what is wrong
         with contextlib.suppress(RuntimeError):
             return decode_jpeg(torch.from_numpy(data))
     return torch.from_numpy(_with_pillow(path, "RGB")).permute(2, 0, 1)
 
 
 def size(path: str) -> tuple[int, int]:
-    """(height, width) of what `decode` gives, of which the head of the file tells. Raises UserError where it does not."""
+    """(height, width) of `decode(path)`: from the file's header if Pillow can read it, else by decoding. Raises UserError as `decode`."""
     import PIL.ExifTags
     import PIL.Image
 
@@ -90,15 +90,15 @@ def size(path: str) -> tuple[int, int]:
 
 @functools.cache
 def _jpeg_decoder():
-    """torchvision's decoder to RGB, torchcodec's where torchvision has dropped its own; None where neither is there: Pillow does the work.
+    """The RGB decoder of torchvision or, where it has dropped its own, of torchcodec; None where both lack one, and Pillow decodes.
 
-    The two are one code, which spares the copies of Pillow's way to a tensor. The pixels of all three are the same: all are libjpeg-turbo.
+    Both save the copies between Pillow's image and a tensor. Pixels are the same in all three, which use libjpeg-turbo.
     """
     return _decoder_of(jpeg_package())
 
 
 def _decoder_of(package: str | None):
-    """bytes as uint8 `(N,)` -> uint8 `(3, H, W)`; RuntimeError for what the package does not know."""
+    """A function from bytes, uint8 `(N,)`, to uint8 `(3, H, W)`; it raises RuntimeError for unsupported files."""
     if package == "torchvision":
         from torchvision.io import ImageReadMode, decode_jpeg
 
@@ -106,22 +106,22 @@ def _decoder_of(package: str | None):
     if package == "torchcodec":
         from torchcodec.decoders import decode_jpeg
 
-        return functools.partial(decode_jpeg, mode="RGB")  # always turned as EXIF data say
+        return functools.partial(decode_jpeg, mode="RGB")  # always rotates by the EXIF data
     return None
 
 
 @functools.cache
 def jpeg_package() -> str | None:
-    """The package that decodes JPEG files: the first that can."""
+    """The first package of `JPEG_PACKAGES` that can decode; None where none can."""
     for package in JPEG_PACKAGES:
-        with contextlib.suppress(ImportError, OSError, RuntimeError):  # not there; or without its libraries
+        with contextlib.suppress(ImportError, OSError, RuntimeError):  # not installed, or its libraries are missing
             _decoder_of(package)
             return package
     return None
 
 
 def decoders() -> str:
-    """What the pixels of decoded images come from, with versions."""
+    """Names and versions of the packages that decode images."""
     import PIL
 
     packages = [sys.modules[jpeg_package()]] if jpeg_package() else []
@@ -135,21 +135,21 @@ def _with_pillow(path: str, mode: str) -> np.ndarray:
     try:
         with PIL.Image.open(_content.opened(path)) as image:
             plain = _plain(image)
-            return np.array(plain if plain.mode == mode else plain.convert(mode))  # each copy costs a fifth of decoding
+            return np.array(plain if plain.mode == mode else plain.convert(mode))  # avoids a copy: each costs a fifth of the decoding time
     except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError) as error:
         reason = "no known image format" if isinstance(error, PIL.UnidentifiedImageError) else error
         raise UserError(f"image {path} cannot be decoded ({reason}, {_content.stat(path)[0]} bytes): restore or remove it") from error
 
 
 def _plain(image):
-    """The Pillow image upright, opaque and of 8 bits a channel. Raises ValueError for numbers whose white is not known."""
+    """The Pillow image, upright, opaque and with 8 bits a channel. Raises ValueError for pixel types whose white value is unknown."""
     import PIL.ExifTags
     import PIL.Image
     import PIL.ImageOps
 
-    with contextlib.suppress(ValueError, KeyError, TypeError, struct.error):  # damaged EXIF data turn nothing
-        image.load()  # some formats have their EXIF data behind the pixels
-        if image.getexif().get(PIL.ExifTags.Base.Orientation, 1) != 1:  # else it would be a copy
+    with contextlib.suppress(ValueError, KeyError, TypeError, struct.error):  # damaged EXIF data: no rotation
+        image.load()  # in some formats the EXIF data follow the pixels
+        if image.getexif().get(PIL.ExifTags.Base.Orientation, 1) != 1:  # for 1 it would only copy
             image = PIL.ImageOps.exif_transpose(image)
     if image.mode.startswith(("I", "F")):
         values = np.asarray(image)
@@ -169,24 +169,24 @@ def grey(path: str) -> torch.Tensor:
 
 def decode_grey(paths: list[str], read=grey) -> torch.Tensor:
     """All images at once, uint8 `(N, 1, H, W)`: for small grey images of one size, which are kept in memory."""
-    return torch.stack([read(path) for path in paths])  # one file at a time: each is a file
+    return torch.stack([read(path) for path in paths])  # one at a time
 
 
 def crop(image: torch.Tensor, box, path: str, scale: tuple[float, float] = (1.0, 1.0)) -> torch.Tensor:
-    """What lies in `box` of `image` `(C, H, W)`, a dense copy laid out as decoded images are: `(C, H', W')`.
+    """The part of `image` `(C, H, W)` within `box`: a dense copy `(C, H', W')` with the memory layout of decoded images.
 
     Args:
-        box: x_1, y_1, x_2, y_2 in pixels of the file, rounded; what lies beyond the border is left out.
-        scale: height and width of `image` by those of the file.
+        box: x_1, y_1, x_2, y_2 in pixels of the file, rounded; parts beyond the border are left out.
+        scale: height and width of `image` divided by those of the file.
 
-    Raises UserError, naming `path`, for a box that lies beside the image.
+    Raises UserError, naming `path`, for a box outside the image.
     """
     top, bottom, left, right = _edges(box, *image.shape[1:], path, scale)
     return image[:, top:bottom, left:right].permute(1, 2, 0).contiguous().permute(2, 0, 1)
 
 
 def _edges(box, height: int, width: int, path: str, scale: tuple[float, float]) -> tuple[int, int, int, int]:
-    """Top, bottom, left and right of a box in an image of this size, one pixel at least each way."""
+    """Top, bottom, left and right of a box in an image of this size, at least one pixel high and wide."""
     ends = []
     for first, last, length, by in ((box[1], box[3], height, scale[0]), (box[0], box[2], width, scale[1])):
         begin, end = max(round(float(first) * by), 0), min(round(float(last) * by), length)
@@ -204,26 +204,26 @@ class ImageSet(torch.utils.data.Dataset):
     Args:
         images: the split's images, those of a class together, classes in order: they get the labels 0..C-1, unless `labels` gives others.
         transform: from uint8 `(3, H, W)` to the same.
-        pixels: the images decoded, uint8 `(N, 1 or 3, H, W)`; None: decode each when it is asked for.
+        pixels: the decoded images, uint8 `(N, 1 or 3, H, W)`; None: each is decoded whenever it is loaded.
         labels: class name -> label, of all classes that occur; for splits that share their classes.
-        read: path -> image before the transform, uint8 `(3, H, W)`; `before`: what it does beside decoding, in words.
+        read: path -> image before the transform, uint8 `(3, H, W)`; `before`: its steps beside decoding, in words.
 
     Attributes:
         image_list: list of `(path, class)`, in the order of the indices.
         image_dict: class -> list of `[path, index]`.
         avail_classes, n_classes: the labels, 0..C-1 in training and where `labels` is None, and their number C.
-        class_names, super_labels: label -> name of the class, and of what it belongs to (None where that is not known).
+        class_names, super_labels: label -> name of the class, and of its super-class (None where that is not known).
         paths: of all images.
-        counts: images, classes, and classes with a single image.
-        name, split, root: the data set, which of its splits, where it was found.
-        partial: None, or in which way the data set differs from the published one. notes: what else is worth saying at the start.
-        is_query, is_gallery: bool `(N,)`: which images ask, and which are found. sequences: long `(N,)`, the number of an image's sequence,
-            -1 for an image without, and sequence_names, number -> name; None where no image has one.
-        role_draws: bool `(D, N)`, the gallery of each of D random draws, whose other images ask: what is measured is the mean over the
-            draws, and `is_query`, `is_gallery` are those of the first. None where the roles are not drawn.
-        boxes: float32 `(N, 4)`, what `Image.box` says, NaN for a whole image; None where all are whole.
+        counts: numbers of images, classes, and classes with a single image.
+        name, split, root: the data set's name, which of its splits this is, the folder where it was found.
+        partial: None, or a text on how the data set differs from the published one. notes: further notes to print at the start.
+        is_query, is_gallery: bool `(N,)`, the images' roles. sequences: int64 `(N,)`, the number of an image's sequence, -1 for none;
+            sequence_names: number -> name. Both None where no image has a sequence.
+        role_draws: bool `(D, N)`, the gallery of each of D random draws; the other images are queries. Metrics are means over the draws;
+            `is_query` and `is_gallery` are those of the first. None where the roles are not drawn.
+        boxes: float32 `(N, 4)` of `Image.box`, NaN for a whole image; None where no image has a box.
         fingerprint: `sha256` of all names and sizes of the data set, `files` and `bytes`.
-        features: None, or `(N, F)`: items hold an image's row of these in its place.
+        features: None, or `(N, F)`: items then hold an image's row of these in place of the image.
     """
 
     @uncollected()
@@ -251,12 +251,12 @@ class ImageSet(torch.utils.data.Dataset):
         self.counts = {"images": len(images), "classes": self.n_classes, "single_image_classes": sum(n == 1 for n in sizes.values())}
 
     def draw_roles(self, draws: np.ndarray) -> None:
-        """Give the images the roles of random draws, bool `(D, N)`: the gallery of each."""
+        """Set the roles from random galleries, bool `(D, N)`, one row a draw; the other images are queries."""
         self.role_draws, self.is_gallery, self.is_query = draws, draws[0], ~draws[0]
 
     @property
     def roles(self) -> dict[str, int]:
-        """How many images ask and how many are found, where not all do both; else empty."""
+        """Numbers of queries and of gallery images; empty where all images are both."""
         if self.is_query.all() and self.is_gallery.all():
             return {}
         drawn = {} if self.role_draws is None else {"draws": len(self.role_draws)}
@@ -276,9 +276,9 @@ class ImageSet(torch.utils.data.Dataset):
         return self.image_list[index][1], image, index
 
     def pass_over(self, index: int) -> None:
-        """Draw what `[index]` draws, and load nothing: under torchrun for the images of a batch that another process loads.
+        """Make the random draws of `[index]` without loading it: under torchrun for a batch's images that another process loads.
 
-        The transform runs on an image without pixels: what it draws may depend on the image's size, and depends on nothing else.
+        The transform runs on an image without pixels, as its draws may depend on the image's size, and on nothing else.
         """
         if self.features is None:
             self.transform(torch.empty(3, *self._size(index), dtype=torch.uint8, device="meta"))
@@ -300,8 +300,8 @@ class ImageSet(torch.utils.data.Dataset):
         return None if self.boxes is None or math.isnan(self.boxes[index, 0]) else self.boxes[index]
 
     def _scale(self, path: str, shape) -> tuple[float, float]:
-        """Height and width of an image as it is read by those of its file."""
-        if not getattr(self.read, "side", 0):  # no limit: it is read as it is
+        """Height and width of an image as read, divided by those of its file."""
+        if not getattr(self.read, "side", 0):  # no limit of the long side: not resized
             return 1.0, 1.0
         return tuple(length / of_file for length, of_file in zip(shape, size(path), strict=True))
 
@@ -316,7 +316,7 @@ class ImageSet(torch.utils.data.Dataset):
 
 
 def _sequences(images: list[Image]) -> tuple[np.ndarray, dict[int, str]] | tuple[None, None]:
-    """The number of each image's sequence, long `(N,)`, by order of appearance, -1 for none, and number -> name; None where no image has one."""
+    """Each image's sequence as a number, int64 `(N,)`, in order of appearance, -1 for none; number -> name. Both None without sequences."""
     numbers = {None: -1}
     found = np.fromiter((numbers.setdefault(image.sequence, len(numbers) - 1) for image in images), np.int64, len(images))
     del numbers[None]
@@ -324,7 +324,7 @@ def _sequences(images: list[Image]) -> tuple[np.ndarray, dict[int, str]] | tuple
 
 
 def _boxes(images: list[Image]) -> np.ndarray | None:
-    """The boxes, float32 `(N, 4)`, NaN for a whole image; None where all are whole."""
+    """The boxes, float32 `(N, 4)`, NaN for a whole image; None where no image has one."""
     if all(image.box is None for image in images):
         return None
     return np.array([(math.nan,) * 4 if image.box is None else image.box for image in images], dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Finding a data set on disk, listing its class folders, and holding what was found against the published counts."""
+"""Finding a data set on disk, listing its class folders, and comparing its counts with the published ones."""
 
 import os
 import re
@@ -9,19 +9,21 @@ from datasets._images import Image
 from utilities.errors import UserError
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
-NUMBERED = re.compile(r"\d+\.")  # class folders that bear their official id: 001.Black_footed_Albatross
+NUMBERED = re.compile(r"\d+\.")  # class folders with their official id: 001.Black_footed_Albatross
 
 
 @dataclass
 class Reading:
-    """What a data set's module found: its images, those of a class together, classes in their order."""
+    """The images that a data set's module found, those of a class together, classes in order."""
 
     images: list[Image]
     train_classes: set[str] | None = None  # None: the first half of the classes
-    split_of: list[str] | None = None  # train, val or test of each image, where the data set itself says so; without test, val is it too
+    split_of: list[str] | None = (
+        None  # train, val or test of each image, where the data set has its own split; without test, val is the test set too
+    )
     missing: list[str] = field(default_factory=list)  # listed files that are not there
     notes: list[str] = field(default_factory=list)
-    made: bool = False  # by this program: neither copies nor transparency are looked for
+    made: bool = False  # made by this program: no check for copies and transparency
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Published:
     """Counts of training and test, as published.
 
     Attributes:
-        query, gallery: images and classes of these, where the test set has roles.
+        query, gallery: numbers of images and of classes, where the test set has roles.
     """
 
     classes: tuple[int, int]
@@ -46,7 +48,7 @@ class Published:
 
 
 def _counted(training: list[Image], testing: list[Image], has_roles: bool) -> Published:
-    """The counts of what was found."""
+    """The counts of the images found."""
     roles = [[image for image in testing if image.is_query], [image for image in testing if image.is_gallery]] if has_roles else []
     (of_training, of_test, *of_roles) = (
         (len(images), len({image.class_name for image in images})) for images in (training, testing, *roles)
@@ -63,7 +65,7 @@ def find(name: str, module, source: Path) -> Path | None:
 
 
 def not_found(name: str, module, source: Path) -> UserError:
-    """The error that says what was expected where, and how to get it."""
+    """The error that says what is expected, where, and how to get it."""
     looked = ", ".join(str(source / folder) for folder in module.FOLDERS)
     return UserError(
         f"--dataset {name}: not found in {looked} nor in {source} itself. Expected: {module.EXPECTED}. Pass its parent folder as --source, "
@@ -72,7 +74,7 @@ def not_found(name: str, module, source: Path) -> UserError:
 
 
 def visible(folder: Path) -> list[os.DirEntry]:
-    """What lies in `folder`, sorted by name, without hidden files and what archives leave behind."""
+    """The entries of `folder`, sorted by name, without hidden files and the `__MACOSX` of archives."""
     with os.scandir(folder) as entries:
         return sorted((e for e in entries if not e.name.startswith(".") and e.name != "__MACOSX"), key=lambda e: e.name)
 
@@ -90,12 +92,12 @@ def image_files(folder: Path) -> list[str]:
 def class_folders(folders: list[Path], opt, order=None, by_id: bool = False) -> Reading:
     """One class a subfolder; subfolders of the same name in several `folders` are one class.
 
-    Subfolders that hold files but no image are no classes. An empty one is an error, or left out with a note under
+    Subfolders that hold files but no image are not classes. An empty one is an error, or left out with a note under
     `--allow_partial_dataset`.
 
     Args:
         order: sort key of the class names; default: the name.
-        by_id: the data set's class folders bear their ids, `001.name`: they come in this order, and others are none of the data set.
+        by_id: the class folders' names begin with their ids, `001.name`: they are sorted by id, and other folders are ignored.
     """
     names = sorted({e.name for folder in folders for e in visible(folder) if e.is_dir()}, key=order)
     numbered = [name for name in names if by_id and NUMBERED.match(name)]
@@ -120,20 +122,20 @@ def class_folders(folders: list[Path], opt, order=None, by_id: bool = False) -> 
 
 
 def listed(folder: Path, rows: list[tuple]) -> Reading:
-    """Images from a data set's own list: rows of what an `Image` holds, its path below `folder`, in class order."""
+    """Images from a data set's own list: rows of the fields of an `Image`, paths relative to `folder`, in class order."""
     there = existing(folder, (row[0] for row in rows))
     images = [Image(os.path.join(folder, path), *row) for path, *row in rows if path in there]
     return Reading(images, missing=[os.path.join(folder, row[0]) for row in rows if row[0] not in there])
 
 
 def existing(folder: Path, paths) -> set[str]:
-    """Those of many paths below `folder`, or absolute ones, that are there: one look into each folder, not one for each file."""
+    """Those of many paths, absolute or relative to `folder`, that exist. Lists each folder once instead of looking up each file."""
     folders = {path.rpartition("/")[0] for path in paths}
     return {os.path.join(sub, file) for sub in folders if os.path.isdir(folder / sub) for file in os.listdir(folder / sub)}
 
 
 def by_label(labels: list[str]) -> list[int]:
-    """Indices that bring classes in the order of their labels, by number where all are whole numbers; those of one class as they stand."""
+    """Indices that sort by label, as numbers where all are whole numbers; within a class the order stays."""
     names = set(labels)
     key = int if all(name.isdecimal() for name in names) else str
     place = {name: number for number, name in enumerate(sorted(names, key=lambda name: (key(name), name)))}
@@ -158,7 +160,7 @@ def read_table(path: Path) -> list[list[str]]:
 
 
 def typed(path: Path, rows: list[list[str]], start: int = 1, **kinds) -> list[tuple]:
-    """Rows of a table, the first of them row `start`, with each field as its kind, such as `image=int`, makes it."""
+    """Rows of a table, the first of them row `start`, with each field converted by its kind, such as `image=int`."""
     found = []
     for number, row in enumerate(rows, start):
         try:
@@ -169,7 +171,7 @@ def typed(path: Path, rows: list[list[str]], start: int = 1, **kinds) -> list[tu
 
 
 def difference(name: str, module, opt, root: Path, reading: Reading, training: list[Image], testing: list[Image]) -> str | None:
-    """In which way the data set differs from the published one, or from its own list; None where it does not."""
+    """A text on how the data set differs from the published one, or from its own list; None where it does not."""
     published = module.published(opt) if hasattr(module, "published") else getattr(module, "PUBLISHED", None)
     found = None if published is None else _counted(training, testing, published.query is not None)
     if found == published and not reading.missing:

@@ -73,7 +73,7 @@ def check(opt) -> None:
 
 
 def of_file(opt) -> dict:
-    """The split that the flags name: `train` and `test`, lists of class names, and what else the file says of it. Raises UserError."""
+    """The split that the flags name: `train` and `test`, lists of class names, and the file's other entries. Raises UserError."""
     path = Path(opt.oodml_file).expanduser()
     splits = read(path)
     split = splits.get(opt.oodml_id, splits.get(str(opt.oodml_id)))
@@ -102,14 +102,14 @@ def read(path: Path) -> dict:
 
 
 def write(path: Path, splits: dict) -> None:
-    """Write such a file. Raises UserError where it cannot be written."""
+    """Write a file of splits. Raises UserError where it cannot be written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, "wb") as file:
         pickle.dump(splits, file, protocol=2)
 
 
 class _PlainData(pickle.Unpickler):
-    """Lists, dictionaries, tuples, strings and numbers, also those of NumPy; a pickle that names anything else is refused, not run."""
+    """Loads lists, dictionaries, tuples, strings and numbers, also NumPy's; a pickle that names anything else is refused, not run."""
 
     def find_class(self, module: str, name: str):
         known = {
@@ -141,7 +141,7 @@ def _scalar(kind: _Kind, data: bytes):
 
 
 def _encoded(text: str, encoding: str) -> bytes:
-    """How pickles of protocol 2 hold bytes."""
+    """Bytes from the text that stands for them in pickles of protocol 2."""
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"it holds bytes in the encoding {encoding!r}")
     return text.encode("latin1")
@@ -150,8 +150,8 @@ def _encoded(text: str, encoding: str) -> bytes:
 def parts(classes: dict[str, list[Image]], opt) -> tuple[dict, None, dict]:
     """The training and the test classes of the split, in the data set's order; classes that it does not name are left out.
 
-    A class goes by its name, else by that of its images' folder, else by what stands before the `_` of their names, as the products of
-    Stanford Online Products do in the published files. Raises UserError for a class that is not there, and for one named twice.
+    The file may name a class by its name, by its images' folder, or by the part of their file names before the `_`, as the published files
+    do for Stanford Online Products. Raises UserError for an unknown class, and for one named twice.
     """
     split, maps = of_file(opt), _names(classes)
     part_of = {}
@@ -175,7 +175,7 @@ def parts(classes: dict[str, list[Image]], opt) -> tuple[dict, None, dict]:
 
 
 def _names(classes: dict[str, list[Image]]) -> list[dict[str, str]]:
-    """What may stand for a class -> its name: the names themselves, then folders, then beginnings of file names, where one class has them."""
+    """Maps from aliases to class names: the names themselves, then folders, then beginnings of file names; only unique aliases."""
     ways = [
         lambda name, images: name,
         lambda name, images: os.path.basename(os.path.dirname(images[0].path)),

@@ -1,4 +1,4 @@
-"""Images of one's own, read and transformed as the test images of a run."""
+"""The user's own images, read and transformed like the test images of a run."""
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ class Preparation:
         input_size, interpolation: see `datasets.select`.
 
     Attributes:
-        size: (height, width) of what it gives. steps: the transform's steps; `text` says them all.
+        size: (height, width) of the result. steps: the transform's steps; `text` lists them with the reading.
     """
 
     def __init__(self, opt, image_size: int | None, input_size: int | None, interpolation: str | None):
@@ -26,7 +26,7 @@ class Preparation:
         self.grey = image_size is not None
         self.read = _cache.Reader(_images.grey if self.grey else _images.decode, opt.image_cache_side)
         self.transform = _transforms.build(opt, input_size, image_size, interpolation)[1]
-        if self.grey and not self.transform.steps:  # the data set's own images have the size; others are brought to it
+        if self.grey and not self.transform.steps:  # the data set's images have this size; others are resized to it
             by = v2.InterpolationMode(interpolation or "bilinear")
             self.transform = _transforms.Steps([v2.Resize((image_size, image_size), interpolation=by)])
         self.steps = self.transform.steps
@@ -34,11 +34,11 @@ class Preparation:
 
     @property
     def text(self) -> str:
-        """What it does, in words."""
+        """All steps, in words."""
         return ("Grey; " if self.grey else "") + self.read.text + self.transform.text
 
     def described(self) -> list[dict]:
-        """Its steps for another program to follow, in their order."""
+        """The steps in order, for use by another program."""
         steps = [{"decode": "RGB, 8 bits a channel, turned as EXIF data say, white behind transparent parts"}]
         steps += [{"grey": "Y = 0.299 R + 0.587 G + 0.114 B, in all three channels"}] if self.grey else []
         steps += [{"limit_long_side": self.read.side, "interpolation": "bilinear", "antialias": True}] if self.read.side else []
@@ -52,7 +52,7 @@ class Preparation:
         return steps
 
     def original(self, image) -> torch.Tensor:
-        """The image before the transform, uint8 `(3, H, W)`. Raises UserError where it cannot be decoded, or is none."""
+        """The image before the transform, uint8 `(3, H, W)`. Raises UserError where it cannot be decoded, or is not an image."""
         pixels = self.read(str(image)) if isinstance(image, str) or hasattr(image, "__fspath__") else self._pixels(image)
         return pixels.repeat(3, 1, 1) if len(pixels) == 1 else pixels
 
@@ -61,7 +61,7 @@ class Preparation:
         return self.transform(self.original(image))
 
     def _pixels(self, image) -> torch.Tensor:
-        """uint8 `(1 or 3, H, W)` of an image in memory, its long side limited as that of a file."""
+        """uint8 `(1 or 3, H, W)` of an image in memory, its long side limited like that of a file."""
         import PIL.Image
 
         if not isinstance(image, PIL.Image.Image):

@@ -1,7 +1,7 @@
-"""How images are divided into training, validation and test, fold by fold: `--split_scheme`, for every data set alike.
+"""Division of the images into training, validation and test, fold by fold: `--split_scheme`, the same for every data set.
 
-A scheme is a function of counts and flags alone; it gives for each fold the indices that train, validate and test. `half`, which knows no
-folds, lies in `_splits.py`.
+A scheme is a function of counts and flags only; it gives each fold's indices of training, validation and test. `half`, which has no folds,
+is in `_splits.py`.
 """
 
 import difflib
@@ -31,12 +31,12 @@ class Fold(NamedTuple):
 
 
 def share(count: int, part: float) -> int:
-    """How many of `count` the share `part` is, rounded down (but .29 of 100 is 29, whatever the floats say)."""
+    """The share `part` of `count`, rounded down, up to float error: .29 of 100 is 29."""
     return int(count * part + 1e-6)
 
 
 def count(opt) -> int:
-    """How many folds the flags make."""
+    """The number of folds that the flags make."""
     return opt.split_sets if opt.split_scheme in BY_CLASSES or opt.split_scheme in BY_IMAGES else 1
 
 
@@ -77,9 +77,9 @@ def check(opt) -> None:
 
 
 def mixed(names: list[str], seed: int | None) -> list[int]:
-    """The indices of `names` in the order in which they are cut: as they stand, or mixed by `--split_shuffle`.
+    """The indices of `names` in the order in which they are cut: unchanged, or shuffled by `--split_shuffle`.
 
-    Sorted by a hash of seed and name: the same with every version of every package, and a name more moves no other.
+    The order is that of a hash of seed and name: independent of package versions, and unchanged for the others when a name is added.
     """
     order = range(len(names))
     if seed is None:
@@ -89,15 +89,15 @@ def mixed(names: list[str], seed: int | None) -> list[int]:
 
 
 def image_names(images: list[Image]) -> list[str]:
-    """What the images are mixed by: not where the data set lies."""
+    """The names by which images are shuffled; independent of the data set's location."""
     return [f"{image.class_name}/{os.path.basename(image.path)}" for image in images]
 
 
 def class_disjoint(n: int, opt) -> list[Fold]:
     """Test is `[n * start, n * (start + size))`, wrapping round the end; the others, in order, are cut into equal parts.
 
-    Bounds are rounded down, as in `half`. The first parts get one more where they cannot be equal. Fold i validates on part i and trains
-    on all other parts.
+    Bounds are rounded down, as in `half`. Where the parts cannot be equal, the first ones get one more. Fold i validates on part i and
+    trains on all other parts.
     """
     begin, end = share(n, opt.split_test_start), share(n, opt.split_test_start + opt.split_test_size)
     testing, rest = _wrapped(n, begin, end - begin)
@@ -106,9 +106,10 @@ def class_disjoint(n: int, opt) -> list[Fold]:
 
 
 def mlrc(n: int, opt) -> list[Fold]:
-    """The Reality Check's folds (arXiv 2003.08505): fold p trains from class p/P of those that are not test, and validates on what follows.
+    """The Reality Check's folds (arXiv 2003.08505): fold p of P trains from position p/P of the non-test classes on, wrapping round.
 
-    Every fold trains on equally many classes, also where the parts are not equal: then a few classes never validate.
+    It validates on the classes that follow. Every fold trains on equally many classes; where the parts are not equal, a few classes never
+    validate.
     """
     partitions, kept = opt.split_partitions, 1 - opt.split_test_size
     testing, rest = _wrapped(n, share(n, opt.split_test_start), share(n, opt.split_test_size))
@@ -122,11 +123,11 @@ def mlrc(n: int, opt) -> list[Fold]:
 
 
 def closed_set(sizes: np.ndarray, opt) -> list[Fold]:
-    """Folds of images, each class divided like the whole: the rule of `class_disjoint` within every class of `sizes` images.
+    """Folds of images: the rule of `class_disjoint` within every class of `sizes` images.
 
-    The images that are not test are dealt to the parts in turn, from class to class, so that both the parts of a class and the parts as a
-    whole are equal to within one image. Every class trains in every fold: at least one of its images is not test, and where that is the
-    only one it never validates.
+    The images that are not test are dealt to the parts in turn, across classes, so that the parts of a class and the parts as a whole are
+    equal to within one image. Every class trains in every fold: at least one of its images is not test, and where only one is not, it
+    never validates.
     """
     begin = np.floor(sizes * opt.split_test_start + 1e-6).astype(np.int64)
     n_testing = np.floor(sizes * (opt.split_test_start + opt.split_test_size) + 1e-6).astype(np.int64) - begin
@@ -142,27 +143,27 @@ def closed_set(sizes: np.ndarray, opt) -> list[Fold]:
 
 
 def index(sizes: np.ndarray, opt) -> list[Fold]:
-    """The rule of `class_disjoint` for images, in class order and whatever their class."""
+    """The rule of `class_disjoint` for images in class order, regardless of their class."""
     return class_disjoint(int(sizes.sum()), opt)
 
 
 BY_CLASSES = {"class_disjoint": class_disjoint, "mlrc": mlrc}
-BY_IMAGES = {"closed_set": closed_set, "index": index}  # there a class has the same label in all splits
+BY_IMAGES = {"closed_set": closed_set, "index": index}  # with these a class has the same label in all splits
 
 
 def _wrapped(n: int, begin: int, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """`length` of the numbers below `n` from `begin` on, wrapping round the end, and the others; both ascending."""
+    """`length` numbers below `n` from `begin` on, wrapping round the end, and the others; both ascending."""
     chosen = (np.arange(n) - begin) % n < length if n else np.zeros(0, dtype=bool)
     return np.flatnonzero(chosen), np.flatnonzero(~chosen)
 
 
 def _moved(found: list[Fold], names: list[str], opt, keeps_test: bool, groups: np.ndarray | None = None) -> list[Fold]:
-    """The folds with what `--split_shuffle` puts in each place.
+    """The folds after the permutation of `--split_shuffle`.
 
     Args:
-        found: folds of places in the order as it is.
-        names: what lies at each place. groups: places of equal number, which is ascending, change among themselves alone.
-        keeps_test: what tests stays where it is.
+        found: folds of positions in the unshuffled order.
+        names: the name at each position. groups: ascending numbers; positions are permuted only within a group of equal numbers.
+        keeps_test: the test set is left unchanged.
     """
     if opt.split_shuffle is None:
         return found
@@ -179,7 +180,7 @@ def divide(classes: Classes, opt, fold: int, root: Path | str, keeps_test: bool 
     """The training, validation and test images of one fold, in the data set's order.
 
     Args:
-        keeps_test: `--split_shuffle` mixes what is not test alone, as the data set has a published split.
+        keeps_test: `--split_shuffle` leaves the test set unchanged, as the data set has a published split.
 
     Raises UserError where the flags leave one of them empty, there is no such fold, or the split file does not fit.
     """
@@ -192,7 +193,7 @@ def divide(classes: Classes, opt, fold: int, root: Path | str, keeps_test: bool 
 
 
 def folds(classes: Classes, images: list[Image], opt, root: Path | str = "", keeps_test: bool = False) -> list[Fold]:
-    """Every fold's indices in `images`, which are those of `classes` in order. Raises UserError as `divide`."""
+    """Every fold's indices in `images`, the images of `classes` in order. Raises UserError as `divide`."""
     if opt.split_scheme == "predefined":
         return [_predefined(classes, images, opt.split_file, root)]
     sizes = np.array([len(of_class) for of_class in classes.values()], dtype=np.int64)
@@ -230,7 +231,7 @@ def _refuse_empty(found: list[Fold], n: int, units: str, opt) -> None:
 
 
 def _verify(found: list[Fold], n: int) -> None:
-    """What every scheme promises: splits disjoint in each fold, validation disjoint over folds, test the same in all."""
+    """Assert what every scheme promises: splits disjoint in each fold, validation disjoint over folds, test the same in all."""
     validated = np.zeros(n, dtype=np.int64)
     for fold in found:
         times = np.zeros(n, dtype=np.int64)
@@ -245,7 +246,7 @@ def _verify(found: list[Fold], n: int) -> None:
 
 
 def read_split_file(path: str) -> dict[str, list[str]]:
-    """Split -> names of `--split_file`. Raises UserError where it is missing, no JSON, or not of that form."""
+    """Split -> names, from `--split_file`. Raises UserError where it is missing, not JSON, or has another form."""
     try:
         content = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: endless nesting, or ~somebody without a home
@@ -261,7 +262,7 @@ def read_split_file(path: str) -> dict[str, list[str]]:
 
 
 def _predefined(classes: Classes, images: list[Image], path: str, root: Path | str) -> Fold:
-    """The one fold of a split file. An entry is a class, or an image by its path, absolute or below `root`. What none names is left out."""
+    """The one fold of a split file. An entry is a class, or an image's path, absolute or below `root`. Images not named are left out."""
     numbers = {os.path.normpath(image.path): i for i, image in enumerate(images)}
     split_of = np.full(len(images), -1)
     content = read_split_file(path)
@@ -286,7 +287,7 @@ def _predefined(classes: Classes, images: list[Image], path: str, root: Path | s
 
 
 def common_labels(parts) -> dict[str, int]:
-    """Class name -> label for all splits of a fold: those that train first, so that training's labels are 0..C-1."""
+    """Class name -> label for all splits of a fold, training classes first, so that their labels are 0..C-1."""
     labels = {}
     for images in parts:
         for image in images or ():

@@ -1,8 +1,8 @@
-"""How far test classes lie from training classes, and how ever harder splits are made of them (ooDML, arXiv 2107.09562)."""
+"""Distance of test classes from training classes, and progressions of ever harder splits (ooDML, arXiv 2107.09562)."""
 
 import numpy as np
 
-KEPT_OUT, KEPT_OUT_EASIER = 5, 30  # of the classes swapped last, which are not swapped back, as in the authors' code
+KEPT_OUT, KEPT_OUT_EASIER = 5, 30  # number of the last swapped classes that are not swapped back, as in the authors' code
 
 
 def fid(training: np.ndarray, testing: np.ndarray) -> float:
@@ -17,7 +17,7 @@ def fid(training: np.ndarray, testing: np.ndarray) -> float:
 
 
 def _gaussian(features: np.ndarray, chunk: int = 4096) -> tuple[np.ndarray, np.ndarray]:
-    """The mean `(D,)` of features `(N, D)`, and `F` with `F^T F` their covariance; of one row that is zero."""
+    """The mean `(D,)` of features `(N, D)`, and `F` with `F^T F` their covariance, zero for a single row."""
     count, width = features.shape
     mean = features.mean(axis=0, dtype=np.float64)
     if count <= width:
@@ -38,17 +38,17 @@ def class_means(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def progression(training: np.ndarray, testing: np.ndarray, swaps: int, removed: float = 0.0) -> list[dict]:
-    """Ever harder splits, the given one first, as the paper makes them by class means.
+    """Ever harder splits, the given one first, made from class means as in the paper.
 
-    Each step takes the training classes that lie nearest to the mean of test, against that of training, and the test classes for which it
-    is the other way round, and swaps them. Where a step raises the FID of the class means no more, steps leave such classes out instead.
+    Each step swaps the training classes that are nearest to the mean of test, relative to that of training, with the test classes that are
+    nearest to the mean of training. Once a swap no longer raises the FID of the class means, the steps leave such classes out instead.
 
     Args:
         training, testing: means `(C, D)`, `(C', D)` of the classes, which are numbered 0..C-1 and C..C+C'-1.
-        swaps: classes of each side that a step moves. removed: greatest share of either side's classes that is left out in the end.
+        swaps: number of classes of each side that a step moves. removed: greatest share of either side's classes left out in the end.
 
     Returns:
-        `train` and `test` (ascending numbers of classes), `fid`, `swapped`, `removed` (classes of each side) of each split.
+        Each split's `train` and `test` (ascending class numbers), `fid`, and `swapped` and `removed` (numbers of classes of each side).
     """
     means = np.concatenate([training, testing]).astype(np.float64)
     sides = [list(range(len(training))), list(range(len(training), len(means)))]
@@ -72,9 +72,9 @@ def progression(training: np.ndarray, testing: np.ndarray, swaps: int, removed: 
 
 
 def easier(training: np.ndarray, testing: np.ndarray, swaps: int) -> list[dict]:
-    """Splits that are easier than the given one, the easiest first: the swaps of `progression` turned round, as long as the FID falls.
+    """Splits that are easier than the given one, the easiest first: the swaps of `progression` reversed, as long as the FID falls.
 
-    As there, without the given split; `swapped` counts below 0.
+    Arguments and result are those of `progression`, without the given split; `swapped` is negative.
     """
     means = np.concatenate([training, testing]).astype(np.float64)
     sides = [list(range(len(training))), list(range(len(training), len(means)))]
@@ -94,7 +94,7 @@ def _step(means: np.ndarray, sides: list[list[int]], swapped: int, removed: int)
 
 
 def _orders(means: np.ndarray, sides: list[list[int]]) -> list[list[int]]:
-    """Places in each side, those first that lie nearest to the other side's mean and farthest from their own's."""
+    """Positions in each side, sorted by the distance to the other side's mean less that to their own."""
     centres = [means[side].mean(axis=0) for side in sides]
     orders = []
     for own in (0, 1):
@@ -106,10 +106,10 @@ def _orders(means: np.ndarray, sides: list[list[int]]) -> list[list[int]]:
 def _swapped(
     sides: list[list[int]], swaps: int, recent: tuple[list, list], orders: list[list[int]], kept_out: int
 ) -> list[list[int]] | None:
-    """The sides after `swaps` pairs have changed places; None where too few are free to.
+    """The sides after `swaps` pairs of classes have been swapped; None where too few may be.
 
     Args:
-        orders: places of each side, those first that are to change. recent: places that have changed, per side; it grows.
+        orders: positions in each side, in the order in which they are swapped. recent: positions swapped so far, per side; appended to.
     """
     moved = [list(side) for side in sides]
     for k in range(swaps):
@@ -123,12 +123,12 @@ def _swapped(
 
 
 def evenly(steps: list[dict], count: int) -> list[dict]:
-    """`count` of the splits, as evenly spaced in FID as there are, first and last included; all where there are no more."""
+    """`count` of the splits, as evenly spaced in FID as possible, first and last included; all of them where there are no more."""
     if len(steps) <= count:
         return steps
     values, chosen = np.array([step["fid"] for step in steps]), []
     for place, wanted in enumerate(np.linspace(values[0], values[-1], count)):
-        free = np.arange(len(steps) - (count - 1 - place))  # enough are left for those to come
+        free = np.arange(len(steps) - (count - 1 - place))  # leaves enough for the remaining choices
         free = free[free > (chosen[-1] if chosen else -1)]
         chosen.append(int(free[np.abs(values[free] - wanted).argmin()]))
     return [steps[i] for i in chosen]

@@ -1,6 +1,6 @@
-"""From what a data set's module read to the four splits: the same code for all of them.
+"""From the images that a data set's module read to the four splits: the same code for all data sets.
 
-`half`, the field's habit, is here; the schemes with folds are in `_schemes.py`.
+`half`, the field's convention, is here; the schemes with folds are in `_schemes.py`.
 """
 
 import sys
@@ -14,7 +14,7 @@ from utilities.flags import has_folds
 
 
 def check(opt, module) -> None:
-    """Refuse what cannot work before anything is read. Raises UserError."""
+    """Refuse impossible flags before anything is read. Raises UserError."""
     _schemes.check(opt)
     if opt.use_tv_split and not 0 < opt.tv_split_perc < 1:
         raise UserError(f"--tv_split_perc {opt.tv_split_perc:g}: expected a share between 0 and 1, both excluded")
@@ -29,8 +29,8 @@ def check(opt, module) -> None:
 def parts(classes: Classes, reading: _layout.Reading, opt, keeps_test: bool) -> tuple[Classes, Classes | None, Classes]:
     """Training, validation (where the data set has its own) and test, before the flags cut validation from training.
 
-    By the data set's folders where these say so, by its list of training classes, else by the field's habit: the first half of the
-    classes trains.
+    By the data set's folders where these name the splits, else by its list of training classes, else by the field's convention: the first
+    half of the classes trains.
     """
     if reading.split_of is not None:
         by_part = {part: {} for part in _schemes.SPLITS}
@@ -57,8 +57,8 @@ def cut_by_classes(training: Classes, opt, groups: list[list[str]] | None = None
     """The first `--tv_split_perc` of the classes of each group trains, the others validate. Both come in the order of `training`.
 
     Args:
-        groups: of the classes' names, each in the order in which it is cut; None: all are one, as they stand. Those of which nothing
-            would train, as they are too small, are cut together.
+        groups: lists of class names, each in the order in which it is cut; None: one list of all classes, in their order. Groups too small
+            to have a training class are cut together.
     """
     names, kept = list(training), set()
     large = [group for group in groups or [names] if share(len(group), opt.tv_split_perc)]
@@ -75,7 +75,7 @@ def cut_by_classes(training: Classes, opt, groups: list[list[str]] | None = None
 
 
 def cut_by_samples(training: Classes, opt) -> tuple[Classes, Classes]:
-    """The first `--tv_split_perc` of each class's images trains, at least one; the others validate: of a class with one image none."""
+    """The first `--tv_split_perc` of each class's images trains, at least one; the others validate. A class with one image only trains."""
     first, rest = {}, {}
     for name, images in training.items():
         order = _schemes.mixed(_schemes.image_names(images), opt.split_shuffle)
@@ -90,7 +90,7 @@ def cut_by_samples(training: Classes, opt) -> tuple[Classes, Classes]:
 
 
 def _divided(classes: Classes, published: tuple, reading, module, opt, fold: int, root: Path) -> tuple[list, list | None, list]:
-    """The images that train, validate and test, by `--split_scheme`. `published`: what `parts` gives."""
+    """The training, validation and test images by `--split_scheme`. `published`: the result of `parts`."""
     if has_folds(vars(opt)):
         if reading.split_of is not None and opt.split_scheme != "predefined":
             raise UserError(f"--split_scheme {opt.split_scheme}: {root} has its own split, train and test. Take half, or predefined")
@@ -105,7 +105,7 @@ def _divided(classes: Classes, published: tuple, reading, module, opt, fold: int
 
 
 def _without_roles(images: list | None, reading, opt) -> list | None:
-    """The images, all with both roles where a scheme divides the classes anew: query and gallery are those of the data set's own test set."""
+    """The images; with both roles for each where a scheme divides the classes anew, as roles belong to the data set's own test set."""
     if images is None or opt.split_scheme in ("half", "predefined") or all(image.is_query and image.is_gallery for image in images):
         return images
     note = (
@@ -116,7 +116,7 @@ def _without_roles(images: list | None, reading, opt) -> list | None:
 
 
 def of_super_classes(images: list, name: str) -> list:
-    """The images in their order, their super-classes as classes. Raises UserError where they have none, or are all of one."""
+    """The images in their order, with their super-classes as classes. Raises UserError where there are none, or only one."""
     supers = {image.super_name for image in images}
     if None in supers:
         raise UserError(
@@ -129,7 +129,7 @@ def of_super_classes(images: list, name: str) -> list:
 
 
 def _has_split(module) -> bool:
-    """Whether there is a published split, which no flag but those of a scheme's test set may move."""
+    """Whether there is a published split, whose test set only the flags of a scheme's test set may change."""
     return hasattr(module, "PUBLISHED")
 
 
@@ -188,7 +188,7 @@ def build(
 
 
 def _notes(reading, files: _files.Files, splits: dict, opt) -> list[str]:
-    """What is worth saying of the data at the start, one line each."""
+    """Notes on the data to print at the start, one line each."""
     notes = list(reading.notes)
     if opt.split_scheme == _oodml.SCHEME:
         by_file = _oodml.of_file(opt).get("fid")
@@ -206,7 +206,7 @@ def _notes(reading, files: _files.Files, splits: dict, opt) -> list[str]:
 
 
 def locate(name: str, module, opt, source: Path) -> Path:
-    """The data set's folder: made or named by the module itself, found under `source`, or downloaded to there."""
+    """The data set's folder: made or named by the module itself, found under `source`, or downloaded to it."""
     if hasattr(module, "prepare"):
         return module.prepare(opt, source)
     root = _layout.find(name, module, source)

@@ -1,4 +1,4 @@
-"""The training and test transforms: presets of `--augmentation`, what overrides them, and what they come to.
+"""The training and test transforms: presets of `--augmentation`, the flags that override them, and the resulting steps.
 
 All work on uint8 tensors `(3, H, W)` with torchvision's v2 kernels, whose antialiased resize is Pillow's to within rounding, and
 draw from torch's global generator in the order of the classic pipeline: same seed, same crop.
@@ -16,12 +16,12 @@ MAX_SHIFT = 2  # pixels
 
 
 class Preset(NamedTuple):
-    """What one value of `--augmentation` means."""
+    """The transform of one value of `--augmentation`."""
 
     crop: str  # random_resized, random, shift or centre
     crop_size: int | None = None  # None: the network's input size
-    resize_first: bool = False  # training images get the test transform's resize before they are cropped
-    resize: int | tuple[int, int] | None = None  # None: 256, or as much more than the crop as 256 is more than 224
+    resize_first: bool = False  # training images are resized like test images before the crop
+    resize: int | tuple[int, int] | None = None  # None: 256, or for other crops the same ratio as 256 : 224
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     jitter: bool = False  # grey in one of five images, and brightness, contrast, saturation, hue by up to .2
@@ -43,7 +43,7 @@ OF_PHOTOGRAPHS = ("resize_size", "crop_scale", "crop_ratio", "image_cache_side")
 
 
 class Steps:
-    """Transforms one after the other; `text` says them as they are resolved."""
+    """Transforms applied in turn; `text` lists them with their values."""
 
     def __init__(self, steps: list):
         self.steps = steps
@@ -77,7 +77,7 @@ class ShiftedCrop:
 
 
 def check(opt, whole: bool = False) -> None:
-    """Refuse values that no image could satisfy. Raises UserError.
+    """Refuse values that are impossible for any image. Raises UserError.
 
     Args:
         whole: the data set's images are small and shown whole, never cropped or mirrored.
@@ -110,7 +110,7 @@ def build(opt, input_size: int | None = None, image_size: int | None = None, int
     Args:
         input_size: side that the network expects; None: 224, or the images' own where they are shown whole.
         image_size: side of images that are shown whole; None: photographs of any size.
-        interpolation: by which every resize goes, as torchvision names it ("bilinear", which None means too; "bicubic").
+        interpolation: that of every resize, as torchvision names it: "bilinear" (also None) or "bicubic".
     """
     from torchvision.transforms import v2
 
@@ -143,7 +143,7 @@ def build(opt, input_size: int | None = None, image_size: int | None = None, int
 
 
 def sizes(opt, input_size: int | None = None) -> tuple[int, int | tuple[int, int]]:
-    """Side of the crop, and what images are resized to before it, for a network of `input_size` (None: 224)."""
+    """Side of the crop, and the size that images are resized to before it, for a network of `input_size` (None: 224)."""
     preset = PRESETS[opt.augmentation or "base"]
     size = opt.crop_size or preset.crop_size or input_size or CLASSIC_INPUT
     return size, opt.resize_size or preset.resize or _test_resize(size)

@@ -18,7 +18,7 @@ DOWNLOAD = _download.Source(
     alternatives="the first host is often gone: cars196.tar from https://www.dropbox.com/s/zi2o92hzqekbmef/cars196.tar, or the re-pack "
     "https://www.kaggle.com/datasets/jutrera/stanford-car-dataset-by-classes-folder",
 )
-HALVES = (("train", "test"), ("cars_train", "cars_test"))  # of the photographs; each class has images in both, and all belong to it
+HALVES = (("train", "test"), ("cars_train", "cars_test"))  # each class has images in both halves, and all of them are used
 
 
 def _roots(root: Path) -> list[Path]:
@@ -42,9 +42,9 @@ def recognises(root: Path) -> bool:
 
 
 def validation_groups(names: list[str]) -> list[list[str]]:
-    """Validation is cut from the classes in the order of their names, as the ICML code has them.
+    """Validation is cut from the classes in the order of their names, as in the ICML code.
 
-    By the official ids two of 78 would differ: Chrysler's models are not sorted there, and the cut at 78 falls among them.
+    By the official ids two of the 78 training classes would differ: Chrysler's models are not sorted there, and the cut falls among them.
     """
     return [sorted(names)]
 

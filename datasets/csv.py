@@ -1,13 +1,13 @@
 """Any images that a table names: --dataset_csv FILE, with split, roles, boxes and sequences, in the format of open-metric-learning.
 
-A row is an image, or what lies in one box of it. Columns, of which the last three lines may be left out; further ones are left alone:
+A row is an image, or one box of it. Columns; those of the last three lines are optional, and further ones are ignored:
 
   label, path, split             the class; the image, from --source or from the table's folder; train or validation
   is_query, is_gallery           roles of validation rows (True or False; without the columns all have both)
   x_1, y_1, x_2, y_2             a box in pixels, to which the image is cropped
   category, sequence             the super-class; images of one sequence are never each other's neighbours
 
-Validation rows of labels that training does not have are the test set; those of labels that it has validate.
+Validation rows whose label is not in training are the test set; those whose label is in training are for validation.
 """
 
 import csv
@@ -45,13 +45,13 @@ def check(opt) -> None:
 
 
 def has_validation(opt) -> bool:
-    """Whether there are validation rows of labels that train. Raises UserError as `read`."""
+    """Whether there are validation rows with training labels. Raises UserError as `read`."""
     path = Path(opt.dataset_csv or "").expanduser()
     return path.is_file() and "val" in _splits_of(_table(path))
 
 
 def prepare(opt, source: Path) -> Path:
-    """The folder from which the paths go: `source` where it holds the first image that is there, else the table's own."""
+    """The folder that the paths are relative to, `source` or the table's own: the first image found in either decides."""
     path = Path(opt.dataset_csv).expanduser()
     if not path.is_file():
         raise UserError(f"--dataset_csv {path}: no such file")
@@ -98,7 +98,7 @@ def read(opt, root: Path) -> Reading:
 
 
 def _notes(splits: list[str]) -> list[str]:
-    """What is worth saying of how the validation rows were taken."""
+    """Notes on the use of the validation rows."""
     if "val" not in splits:
         return []
     if "test" not in splits:
@@ -109,7 +109,7 @@ def _notes(splits: list[str]) -> list[str]:
 
 
 def _table(path: Path) -> dict[str, list]:
-    """Column -> its values as they stand (007 is not 7), empty where a row says nothing. Raises UserError where it is no such table."""
+    """Column -> its values as strings (007 is not 7), empty where a row has none. Raises UserError where it is not such a table."""
     try:
         found = path.stat()
         return _parsed(str(path), found.st_size, found.st_mtime_ns)
@@ -123,7 +123,7 @@ def _parsed(path: str, size: int, changed: int) -> dict[str, list]:
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             header, *rows = [row for row in csv.reader(file) if row]
-    except (ValueError, csv.Error) as error:  # ValueError: nothing in it, or no text
+    except (ValueError, csv.Error) as error:  # ValueError: empty, or not text
         raise UserError(f"--dataset_csv {path}: no table of comma-separated values ({error})") from error
     header = [name.strip() for name in header]
     lacking = [name for name in NEEDED if name not in header] or [name for name in BOX if name not in header and set(BOX) & set(header)]
@@ -155,7 +155,7 @@ def _splits_of(table: dict[str, list]) -> list[str]:
 
 
 def _role(path: Path, table: dict[str, list], column: str) -> list[bool]:
-    """Whether each row has a role; training rows, and all where there is no such column, have it."""
+    """Whether each row has a role: all training rows do, and all rows without such a column."""
     if column not in table:
         return [True] * len(table["path"])
     role = []

@@ -1,13 +1,13 @@
 """Any images in one folder a class: --dataset_folder_path X, where X/<class>/<images>; also X/<super>/<class>/, X/train and X/test, X/query and X/gallery.
 
-Which of these X has is told by what lies there:
+The layout is recognised by the content of X:
 
   X/<class>/<images>            all visible subfolders are classes; the first half, sorted by name, trains
   X/<super>/<class>/<images>    the same with super-classes; a class is called <super>/<class>
-  X/train/…, X/test/…           either of the two in each part; X/val/…, where it is there, validates
-  X/train/…, X/query/…, X/gallery/…   the same where test images have roles: those in query are searched for in gallery
+  X/train/…, X/test/…           either of the two in each part; X/val/…, where it exists, is for validation
+  X/train/…, X/query/…, X/gallery/…   the same where test images have roles: the query images are searched for in the gallery
 
-What could be read in two ways is refused.
+Ambiguous layouts are refused.
 """
 
 from pathlib import Path
@@ -40,7 +40,7 @@ def check(opt) -> None:
 
 
 def has_validation(opt) -> bool:
-    """Whether the folder has a part that validates. Raises UserError as `read`."""
+    """Whether the folder has a validation part. Raises UserError as `read`."""
     root = Path(opt.dataset_folder_path or "").expanduser()
     return bool(opt.dataset_folder_path) and root.is_dir() and "val" in _parts(root)
 
@@ -54,7 +54,7 @@ def prepare(opt, source: Path) -> Path:
 
 
 def read(opt, root: Path) -> Reading:
-    """The images of every class, classes sorted by name. Raises UserError for a layout that could be read in two ways."""
+    """The images of every class, classes sorted by name. Raises UserError for an ambiguous layout."""
     parts = _parts(root)
     if not parts:
         reading = _classes(root, opt, _has_super_classes([root]))
@@ -70,7 +70,7 @@ def read(opt, root: Path) -> Reading:
 
 
 def _of_parts(root: Path, parts: list[str], opt) -> Reading:
-    """The classes of X/train, X/test and X/val, and which image lies in which."""
+    """The classes of the folder's parts, and the split of each image."""
     has_super_classes = _has_super_classes([root / part for part in parts])
     readings = {part: _classes(root / part, opt, has_super_classes) for part in parts}
     for part, reading in readings.items():
@@ -87,7 +87,7 @@ def _of_parts(root: Path, parts: list[str], opt) -> Reading:
 
 
 def _with_role(image: Image, part: str) -> Image:
-    """The image of a part with its role: what lies in query asks, what lies in gallery is found."""
+    """The image with the role of its part: query or gallery only, in the parts of these names."""
     return image._replace(is_query=part == "query", is_gallery=part == "gallery") if part in SPLIT else image
 
 
@@ -100,12 +100,12 @@ def _classes(folder: Path, opt, has_super_classes: bool) -> Reading:
         found = _layout.class_folders([above], opt)
         reading.images += [image._replace(class_name=f"{above.name}/{image.class_name}", super_name=above.name) for image in found.images]
         reading.notes += found.notes
-    reading.images.sort(key=lambda image: image.class_name)  # stable: `a b/c` comes before `a/c`, wherever their folders stand
+    reading.images.sort(key=lambda image: image.class_name)  # stable; by the whole name `a b/c` comes before `a/c`, unlike their folders
     return reading
 
 
 def _parts(root: Path) -> list[str]:
-    """Those of `PARTS` whose folders are the split of the data; none where `root` holds classes. Raises UserError."""
+    """Those of `PARTS` whose folders make up the split; none where `root` holds classes. Raises UserError where it is ambiguous."""
     there = {folder.name: folder for folder in _content(root)[1]}
     named = [part for part in PARTS if part in there and not _content(there[part])[0] and _content(there[part])[1]]
     if not named:
@@ -129,7 +129,7 @@ def _parts(root: Path) -> list[str]:
 
 
 def _has_super_classes(folders: list[Path]) -> bool:
-    """Whether the images lie two levels below the folders and not one. Raises UserError where they do both, or lie deeper."""
+    """Whether the images lie two levels below the folders, not one. Raises UserError where they lie at both levels, or deeper."""
     direct, below = [], []
     for folder in folders:
         for sub in _content(folder)[1]:
@@ -147,7 +147,7 @@ def _has_super_classes(folders: list[Path]) -> bool:
 
 
 def _content(folder: Path) -> tuple[bool, list[Path]]:
-    """Whether an image lies in a folder, and its visible subfolders, sorted by name."""
+    """Whether a folder holds an image itself; its visible subfolders, sorted by name."""
     entries = _layout.visible(folder)
     return any(map(_layout.is_image, entries)), [folder / entry.name for entry in entries if entry.is_dir()]
 

@@ -2,8 +2,8 @@
 
 Classes are the characters that all 16 text faces of matplotlib cover (DejaVu Sans, Sans Mono, Serif and STIXGeneral, four styles
 each), one image a face: white on black, 36 pixels, centred. A character that looks like an earlier one in any of the faces, as the
-Greek Alpha like the Latin A, is left out, so that no two classes share an image. The first half of the classes trains, the other half
-is never seen in training. Super labels are the scripts.
+Greek Alpha like the Latin A, is left out, so that no two classes share an image. The first half of the classes trains, the second
+tests. Super labels are the scripts.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ DEFAULT_AUGMENTATION = "shift"  # letters may not be mirrored: b would be d
 FONT_SIZE = 36
 VERSION = 1  # of the rendering: raise it when a change below alters an image
 MANIFEST = "manifest.json"
-LETTERS_AND_DIGITS = ("Lu", "Ll", "Lt", "Lo", "Nd")  # Unicode categories; Lm, the small raised marks, are no letters of a text
+LETTERS_AND_DIGITS = ("Lu", "Ll", "Lt", "Lo", "Nd")  # Unicode categories; not Lm, small raised marks
 FACES = (
     *(f"DejaVu{family}{style}" for family in ("Sans", "SansMono") for style in ("", "-Bold", "-Oblique", "-BoldOblique")),
     *(f"DejaVuSerif{style}" for style in ("", "-Bold", "-Italic", "-BoldItalic")),
@@ -52,7 +52,7 @@ def prepare(opt, source: Path) -> Path:
         source.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=".glyphs-", dir=source))
         _render(temporary, fingerprint)
-        os.chmod(temporary, 0o755)  # mkdtemp's folders are the user's alone
+        os.chmod(temporary, 0o755)  # mkdtemp makes folders that only the user can read
         _put_in_place(temporary, root, fingerprint)
     except OSError as error:
         raise UserError(f"glyphs cannot be written to {source} ({error.strerror or error}): choose another --source_path") from error
@@ -68,7 +68,7 @@ def _put_in_place(rendered: Path, root: Path, fingerprint: str) -> None:
         try:
             rendered.rename(root)
             return
-        except OSError:  # `root` is there and not empty
+        except OSError:  # `root` exists and is not empty
             if _is_current(root, fingerprint):
                 return
             aside = Path(tempfile.mkdtemp(prefix=".glyphs-old-", dir=root.parent))
@@ -82,7 +82,7 @@ def _put_in_place(rendered: Path, root: Path, fingerprint: str) -> None:
 
 
 def _is_current(root: Path, fingerprint: str) -> bool:
-    """Whether `root` holds the images of this rendering, all of them."""
+    """Whether `root` holds all images of the current rendering."""
     try:
         manifest = json.loads((root / MANIFEST).read_text(encoding="utf-8"))
         characters = manifest["characters"]
@@ -105,7 +105,7 @@ def _face_files() -> list[Path]:
 
 
 def _fingerprint() -> str:
-    """What the images depend on: this code's version and the faces. (FreeType's version is recorded only: caches may be shared.)"""
+    """Hash of this code's version and the faces. FreeType's version is only recorded, as caches may be shared."""
     digest = hashlib.sha256(f"{VERSION} {IMAGE_SIZE} {FONT_SIZE} {LETTERS_AND_DIGITS}".encode())
     for file in _face_files():
         digest.update(file.read_bytes())
@@ -113,7 +113,7 @@ def _fingerprint() -> str:
 
 
 def covered_characters() -> list[str]:
-    """The letters and digits that every face has, in the order of their code points."""
+    """The letters and digits that every face has, in code point order."""
     from matplotlib.ft2font import FT2Font
 
     common = set.intersection(*(set(FT2Font(str(file)).get_charmap()) for file in _face_files()))
@@ -131,7 +131,7 @@ def draw(character: str, font) -> np.ndarray:
 
 
 def distinct(drawings: dict[str, list[np.ndarray]]) -> list[str]:
-    """The characters that in no face look like an earlier one that is kept."""
+    """The characters whose images, in all faces, differ from those of the characters kept before."""
     seen, kept = set(), []
     for character, images in drawings.items():
         keys = {image.tobytes() for image in images}
@@ -163,7 +163,7 @@ def _folder(character: str) -> str:
 
 
 def script(character: str) -> str:
-    """The script of a letter; `digit` for digits, `other` for the few letters that belong to none (as the click letters do)."""
+    """The script of a letter; `digit` for digits, `other` for the few letters without a script, such as the click letters."""
     if unicodedata.category(character) == "Nd":
         return "digit"
     words = unicodedata.name(character, "").lower().split()

@@ -47,7 +47,7 @@ def read(opt, root: Path) -> Reading:
         path = _list(root, part)
         for number, row in enumerate(_layout.read_table(path), start=1):
             entry = " ".join(row)
-            fields = entry.split("/")[-3:]  # a list may say the folder, or begin below it
+            fields = entry.split("/")[-3:]  # paths may begin with the folder of the images, or below it
             if len(fields) < 3:
                 raise UserError(f"{path}, row {number}: {entry!r}, expected {IMAGES}/<super>/<id>/<image>")
             name = "/".join(fields[:2])
@@ -64,6 +64,6 @@ def read(opt, root: Path) -> Reading:
 
 
 def _order(name: str) -> tuple:
-    """Species by their ids, which count over all super-classes."""
+    """Sort key: species by their ids, which are unique across super-classes."""
     number = name.partition("/")[2]
     return (0, int(number), name) if number.isdecimal() else (1, 0, name)

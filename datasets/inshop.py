@@ -24,7 +24,7 @@ EVALUATION_METRICS = ["e_recall@1", "e_recall@10", "e_recall@20", "e_recall@30",
 COLUMNS = ["image_name", "item_id", "evaluation_status"]
 STATUS = ("train", "query", "gallery")
 ITEM = re.compile(r"id_(\d+)")
-IMAGES = ("img", "Img/img", "Img", "img_highres", "Img/img_highres")  # where `img/` of the list may lie
+IMAGES = ("img", "Img/img", "Img", "img_highres", "Img/img_highres")  # possible places of the list's `img/`
 
 
 def _list(root: Path) -> Path:
@@ -37,7 +37,7 @@ def recognises(root: Path) -> bool:
 
 
 def read(opt, root: Path) -> Reading:
-    """The images in the order of their items' ids; the list says which train, ask and are found."""
+    """The images in the order of their items' ids; the list says which are training, query and gallery images."""
     path = _list(root)
     rows, notes = _rows(path, opt)
     items = {}
@@ -62,7 +62,7 @@ def _is_training(row: tuple) -> bool:
 
 
 def _rows(path: Path, opt) -> tuple[list[list[str]], list[str]]:
-    """The rows of the list behind its two first ones, and notes. Raises UserError where it is no such list, or cut short."""
+    """The rows of the list after the first two, and notes. Raises UserError where it is not such a list, or cut short."""
     try:
         first, header, *lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
         count = int(first[0])

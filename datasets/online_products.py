@@ -37,7 +37,7 @@ def recognises(root: Path) -> bool:
 
 
 def validation_groups(names: list[str]) -> list[list[str]]:
-    """Validation is cut inside each of the 12 categories, as in the ICML code: ids are ordered by category, which `00001.bicycle` names."""
+    """Validation is cut within each of the 12 categories, as in the ICML code; class names hold the category, as `00001.bicycle`."""
     groups = {}
     for name in names:
         groups.setdefault(name.partition(".")[2], []).append(name)

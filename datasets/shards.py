@@ -1,8 +1,8 @@
 """Images in tar files: --dataset_shards 'data-{000..015}.tar', WebDataset shards of <key>.jpg with <key>.cls or <key>.json.
 
 The class of an image is the text of its `.cls`, or in its `.json` the value of `label`, `cls` or `class`; `category` there is the super-class.
-Each shard is read through once, in a stream, and what it holds is written beside it as `<shard>.index.json`; it is read anew when its size
-or time of change differ. Images are read by their offsets, in any order.
+Each shard is scanned once, as a stream, and its index written beside it as `<shard>.index.json`; it is scanned anew when its size or time
+of change differs. Images are read by their offsets, in any order.
 """
 
 import itertools
@@ -19,8 +19,8 @@ from utilities.errors import UserError
 from utilities.files import replacing
 from utilities.roles import DATA
 
-VERSION = 1  # of the index: raise it when a change below alters what is written
-BLOCK = 512  # bytes, of which a tar file is made
+VERSION = 1  # of the index: raise it when a change below alters it
+BLOCK = 512  # bytes of a tar file's block
 LABELS = ("label", "cls", "class")  # keys of a .json that name the class
 MOST_BRACES = 10**6  # shards
 LARGEST = 1 << 20  # bytes of a .cls or .json
@@ -45,7 +45,7 @@ def check(opt) -> None:
 
 
 def prepare(opt, source: Path) -> Path:
-    """The folder of the first shard, which lies below the working folder or else below `source`."""
+    """The folder of the first shard, looked for below the working folder, then below `source`."""
     first = expand(opt.dataset_shards)[0]
     for place in (Path(), source):
         if (place / first).is_file():
@@ -80,7 +80,7 @@ def read(opt, root: Path) -> Reading:
 
 
 def expand(pattern: str) -> list[str]:
-    """The names that a pattern with braces stands for: `{000..015}` counts, as wide as it is written, `{a,b}` lists. Raises UserError."""
+    """The names of a pattern with braces: `{000..015}` counts, padded with zeros as written; `{a,b}` lists. Raises UserError."""
     pieces = []
     for text in re.split(r"(\{[^{}]*\})", os.path.expanduser(pattern)):
         counted = re.fullmatch(r"\{(\d+)\.\.(\d+)\}", text)
@@ -106,11 +106,11 @@ def expand(pattern: str) -> list[str]:
     return names
 
 
-COLUMNS = ("keys", "offsets", "sizes", "labels", "categories")  # of an index, an entry an image
+COLUMNS = ("keys", "offsets", "sizes", "labels", "categories")  # columns of an index, one entry per image
 
 
 def _index(shard: str) -> dict:
-    """What a shard holds, by its index where that is current; else it is read through and the index written. Raises UserError."""
+    """A shard's content, from its index where that is current; else the shard is scanned and the index written. Raises UserError."""
     path = Path(f"{shard}.index.json")
     try:
         found = os.stat(shard)
@@ -135,7 +135,7 @@ def _index(shard: str) -> dict:
 
 
 def _scanned(shard: str) -> dict:
-    """The images of a shard with their offsets and labels, by one pass through it; an image's label may come before or behind it."""
+    """The images of a shard with their offsets and labels, in one pass; an image's label may come before or after it."""
     images, labels, categories = {}, {}, {}
     for member, data in _members(shard):
         folder, _, base = member.name.rpartition("/")
@@ -172,14 +172,14 @@ def _parsed(shard: str, name: str, data: bytes) -> dict:
 
 
 def _members(shard: str):
-    """Each file of a tar with a function that gives its bytes. Raises UserError, naming the shard, for one that is damaged or cut short."""
+    """Each file of a tar with a function that returns its bytes. Raises UserError, naming the shard, where it is damaged or cut short."""
     import tarfile
 
     try:
         with open(shard, "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
             end = 0
             while (member := archive.next()) is not None:
-                archive.members = []  # else it keeps all
+                archive.members = []  # else tarfile keeps them all in memory
                 end = member.offset_data + -(-member.size // BLOCK) * BLOCK if member.isreg() else archive.offset
                 if member.isreg() and not os.path.basename(member.name).startswith("."):
                     yield member, lambda member=member: _bytes(file, member)

@@ -14,7 +14,7 @@ FOLDERS = ("vehicleid", "VehicleID_V1.0", "VehicleID", "PKU-VehicleID")
 LISTS = "train_test_split"
 EXPECTED = f"image/0000001.jpg, …, and {LISTS}/train_list.txt, test_list_800.txt (1600, 2400): image and vehicle in each line"
 TRAINING = (13164, 113346)  # vehicles, images
-TEST_IMAGES = {800: 6493, 1600: 13377, 2400: 19777}  # by the vehicles of a list
+TEST_IMAGES = {800: 6493, 1600: 13377, 2400: 19777}  # number of vehicles of a list -> its images
 PUBLISHED = {n: Published(classes=(TRAINING[0], n), images=(TRAINING[1], images)) for n, images in TEST_IMAGES.items()}
 DOWNLOAD = _download.Source(
     folder="vehicleid",
@@ -22,7 +22,7 @@ DOWNLOAD = _download.Source(
     alternatives="VehicleID on request, for research, from https://www.pkuml.org/resources/pku-vehicleid.html",
 )
 EVALUATION_METRICS = ["e_recall@1", "e_recall@5"]
-DRAWS = 10  # galleries that a re-identification result is the mean of
+DRAWS = 10  # random galleries over which a re-identification result is averaged
 
 
 def add_arguments(group) -> None:
@@ -69,15 +69,15 @@ def read(opt, root: Path) -> Reading:
 
 
 def role_draws(opt, images: list[Image]) -> np.ndarray | None:
-    """The galleries of `--vehicleid_protocol reid`, bool `(10, N)`; None where the list is one set.
+    """The galleries of `--vehicleid_protocol reid`, bool `(10, N)`; None under `set`.
 
-    They do not depend on --seed: all runs are measured by the same ten.
+    They do not depend on --seed: all runs are measured with the same ten.
     """
     return None if opt.vehicleid_protocol == "set" else draw_galleries([image.class_name for image in images])
 
 
 def draw_galleries(labels: list, n_draws: int = DRAWS, seed: int = 0) -> np.ndarray:
-    """One random image of each class in each draw, bool `(n_draws, N)`; `labels`: of N images, those of a class together or not."""
+    """One random image of each class in each draw, bool `(n_draws, N)`, from the `labels` of N images in any order."""
     generator = np.random.default_rng(seed)
     members = {}
     for index, label in enumerate(labels):

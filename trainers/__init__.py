@@ -1,8 +1,8 @@
 """Training methods: one file a method, the file name is the value of `--trainer`.
 
-A module's class is `Trainer(opt, network, criterion)`, a subclass of `trainers.Base` or of that shape; it says what happens in a step,
-in two halves: `outputs(images)` for each image, `losses(outputs, batch)` for the whole batch. What it evaluates beside the network's
-embeddings stands in `build_heads` (`_heads.Heads`).
+A module's class is `Trainer(opt, network, criterion)`, a subclass of `trainers.Base` or of that shape. It defines a training step in two
+halves: `outputs(images)` for each image, `losses(outputs, batch)` for the whole batch. Layers whose outputs are evaluated beside the
+network's embeddings are made by `build_heads` (`_heads.Heads`).
 """
 
 from types import MethodType
@@ -57,19 +57,19 @@ def select(name: str, opt, network, criterion, **flags):
 
 
 def views(name: str) -> int:
-    """How many augmentations of each image a method takes where `--views` does not say."""
+    """Number of augmented views of each image that a method takes unless `--views` is given."""
     return getattr(REGISTRY.module(name).Trainer, "VIEWS", Base.VIEWS)
 
 
 def check(opt) -> None:
-    """Refuse, before anything is loaded, what the method cannot honour: its module's `check(opt)`. Raises UserError, UnknownName."""
+    """Refuse flags that the method cannot honour, by its module's `check(opt)`, before loading. Raises UserError, UnknownName."""
     getattr(REGISTRY.module(opt.trainer), "check", lambda opt: None)(opt)
     if opt.views > 1 and opt.augmentation == "none":
         raise UserError(f"--views {opt.views} with --augmentation none: the views of an image would be equal. Choose an augmentation")
 
 
 def evaluated_network(opt, network: torch.nn.Module, state: dict | None, evaltypes: list[str]) -> torch.nn.Module:
-    """What evaluation embeds with, of a saved run: its network, with the heads of its trainer where `evaltypes` need them.
+    """A saved run's network for evaluation, with the heads of its trainer where `evaltypes` need them.
 
     Args:
         opt: the run's flags, and `n_classes`.

@@ -41,12 +41,12 @@ def add_arguments(group) -> None:
 
 
 def check(opt) -> None:
-    """Refuse a `--classifier_loss` that cannot be built, or takes no logits and labels. Raises UserError."""
+    """Refuse a `--classifier_loss` that cannot be built or does not take logits and labels. Raises UserError."""
     try:
         loss_of(opt)
     except UserError:
         if not any(word.startswith("weight=") for word in opt.classifier_kwargs or ()):
-            raise  # weights of classes are held against the classes when these are known
+            raise  # class weights are checked once the number of classes is known
 
 
 class Classifier(_heads.Heads):
@@ -62,7 +62,7 @@ class Classifier(_heads.Heads):
         )
 
     def logits(self, outputs: dict) -> torch.Tensor:
-        """`(B, C)` of a trainer's `outputs`."""
+        """Logits `(B, C)` of a trainer's `outputs`."""
         if self.on_pooled and "pooled" not in outputs:
             raise UserError("--classifier_input pooled: the network gives no 'pooled' among its features. Take embeddings")
         return self.linear(outputs["pooled"] if self.on_pooled else outputs["embeddings"])
@@ -73,16 +73,16 @@ class Classifier(_heads.Heads):
 
 
 def param_group(classifier: Classifier, opt) -> dict:
-    """Its optimiser group, at `--classifier_lr` and `--decay`."""
-    lr = opt.lr if opt.classifier_lr is None else opt.classifier_lr  # None: of a program that has read no command line
+    """The classifier's optimiser group, at `--classifier_lr` and `--decay`."""
+    lr = opt.lr if opt.classifier_lr is None else opt.classifier_lr  # None where no command line was read
     return {"params": list(classifier.parameters()), "lr": lr, "name": "classifier"}
 
 
 def loss_of(opt, n_classes: int = 5) -> torch.nn.Module:
-    """`--classifier_loss` with `--classifier_kwargs`, tried on logits of so many classes.
+    """`--classifier_loss` with `--classifier_kwargs`, tried on logits of `n_classes` classes.
 
     Raises:
-        UserError: no such class, arguments that it does not take, or it gives no finite scalar of logits and labels.
+        UserError: no such class, arguments that it does not take, or no finite scalar from logits and labels.
     """
     classes = {
         name: member
@@ -99,14 +99,14 @@ def loss_of(opt, n_classes: int = 5) -> torch.nn.Module:
         for key, value in parse_kwargs(opt.classifier_kwargs).items()
     }
     given = " ".join([name, *(["--classifier_kwargs", *opt.classifier_kwargs] if opt.classifier_kwargs else [])])
-    rows = 3 if n_classes != 3 else 4  # other than the classes, so that what takes (B, C) twice cannot be broadcast
+    rows = 3 if n_classes != 3 else 4  # not the number of classes, so that a loss that takes (B, C) twice cannot broadcast the labels
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch says of some shapes what is refused here
+            warnings.simplefilter("ignore")  # torch warns of some shapes that are refused here
             loss = classes[name](**arguments)
             value = loss(torch.zeros(rows, n_classes), torch.arange(rows) % n_classes)
         fits = isinstance(value, torch.Tensor) and value.ndim == 0 and bool(value.isfinite())
-    except Exception as error:  # whatever a class of torch says of arguments that it does not take
+    except Exception as error:  # classes of torch raise many kinds for arguments that they do not take
         raise UserError(
             f"--classifier_loss {given} cannot take logits (B, C) and labels (B,): {str(error).splitlines()[0][:160]}"
         ) from error

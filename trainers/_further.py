@@ -10,8 +10,8 @@ class Further(torch.nn.Module):
         weight: of the loss in the step's sum, unless `--loss_weights` says otherwise.
 
     Attributes:
-        NAME: the loss's name. FLAG: what asks for it.
-        used: has a trainer asked for it?
+        NAME: the loss's name. FLAG: the flag that turns it on.
+        used: whether a trainer has called `loss`.
     """
 
     NAME, FLAG = "", ""
@@ -21,16 +21,16 @@ class Further(torch.nn.Module):
         self.weight, self.used = weight, False
 
     def outputs(self, images: torch.Tensor, choose) -> dict:
-        """What it needs of each image beside the trainer's own outputs; `choose` picks one of a network's several embeddings."""
+        """Outputs for each image that it needs beside the trainer's own; `choose` picks one of a network's several embeddings."""
         return {}
 
     def loss(self, trainer, outputs: dict, batch) -> torch.Tensor | None:
-        """The scalar; None while there is none. See `trainers._trainer.Trainer.losses` for `outputs` and `batch`."""
+        """The loss, a scalar; None while there is none. See `trainers._trainer.Trainer.losses` for `outputs` and `batch`."""
         self.used = True
         return self.value(trainer, outputs, batch)
 
     def value(self, trainer, outputs: dict, batch) -> torch.Tensor | None:
-        """What `loss` gives."""
+        """The result of `loss`."""
         raise NotImplementedError
 
     def after_step(self, network: torch.nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""Layers of a trainer behind the network whose outputs are evaluated too: the contract, and the network with them as evaluation sees it."""
+"""A trainer's layers behind the network whose outputs are evaluated too: their interface, and the network with them for evaluation."""
 
 import torch
 
@@ -9,25 +9,25 @@ MAIN_EMBEDDING = "discriminative"  # the name of a network's one embedding
 
 
 class Heads(torch.nn.Module):
-    """What a trainer puts behind its network and lets be evaluated: `--evaltypes` may name what `forward` gives.
+    """A trainer's layers behind its network that are evaluated: `--evaltypes` may name the outputs of `forward`.
 
-    A trainer's `build_heads(opt, network)` makes it; the base then holds it as `evaluated_heads`, so that it is moved, trained and
-    checkpointed as the trainer's own. A saved run builds it again from its flags, `opt.n_classes` and the network.
+    A trainer's `build_heads(opt, network)` makes them; the base holds them as `evaluated_heads`, so that they are moved, trained and
+    checkpointed as the trainer's own. A saved run builds them again from its flags, `opt.n_classes` and the network.
 
     Attributes:
-        CHANGES_MAIN: it replaces the network's embedding, `discriminative`; False: it adds others, and who asks for
-            `discriminative` alone gets the bare network.
-        embed_dim: where it changes the main embedding: its width.
-        normalizes: where it is there, `--eval_no_normalize` sets it to False for a while, as it does with the network's.
+        CHANGES_MAIN: whether they replace the network's embedding, `discriminative`. False: they add others, and for `discriminative`
+            alone the bare network is evaluated.
+        embed_dim: width of the main embedding, where they replace it.
+        normalizes: optional; `--eval_no_normalize` sets it to False during evaluation, as it does with the network's.
     """
 
     CHANGES_MAIN = False
 
     def forward(self, embeddings: dict, features: dict) -> dict:
-        """Name -> `(B, D)` of what it adds or replaces.
+        """Name -> `(B, D)` of the embeddings that it adds or replaces.
 
         Args:
-            embeddings: name -> `(B, D)` of the network, as it was trained: of unit length where it normalises.
+            embeddings: name -> `(B, D)` from the network, as in training: of unit length where the network normalises.
             features: the network's earlier activations, such as `pooled` `(B, F)`.
         """
         raise NotImplementedError
@@ -36,7 +36,7 @@ class Heads(torch.nn.Module):
 class Evaluated(torch.nn.Module):
     """A network with heads behind it, of the same shape: `images -> (embeddings, features)`.
 
-    `embeddings` is a dict of all there are, or where `evaltypes` names the main embedding alone, that as a tensor. Any other
+    `embeddings` is a dict of all embeddings or, where `evaltypes` names the main embedding only, that one as a tensor. Any other
     attribute is the network's.
     """
 
@@ -62,7 +62,7 @@ class Evaluated(torch.nn.Module):
 
     @property
     def normalizes(self) -> bool:
-        """Whether the embeddings are brought to unit length; may be set, as that of a network."""
+        """Whether the embeddings are brought to unit length; can be set, like a network's."""
         return self.network.normalizes
 
     @normalizes.setter
@@ -76,19 +76,19 @@ class Evaluated(torch.nn.Module):
         embeddings, features = self.network(images)
         embeddings = embeddings if isinstance(embeddings, dict) else {MAIN_EMBEDDING: embeddings}
         as_trained = embeddings
-        if self.trained_normalized and not self.network.normalizes:  # the heads have learned on unit vectors
+        if self.trained_normalized and not self.network.normalizes:  # the heads were trained on unit vectors
             as_trained = {name: normalize(raise_half(embedding)) for name, embedding in embeddings.items()}
         embeddings = {**embeddings, **self.heads(as_trained, features)}
         return (embeddings[MAIN_EMBEDDING] if self.main_alone and MAIN_EMBEDDING in embeddings else embeddings), features
 
 
 def main_of(embeddings: dict, evaltypes: list[str]) -> torch.Tensor:
-    """The one embedding of several that a trainer trains: the first of `evaltypes` that is there, else the first."""
+    """The one of several embeddings that a trainer trains: the first of `evaltypes` that exists, else the first."""
     return embeddings[next((name for name in evaltypes if name in embeddings), next(iter(embeddings)))]
 
 
 def feature_width(network: torch.nn.Module) -> int:
-    """Dimensions of a network's pooled features. Raises UserError where it does not tell them."""
+    """Dimensions of a network's pooled features. Raises UserError where the network has no attribute for them."""
     width = getattr(network, "feature_dim", None) or getattr(getattr(network, "last_linear", None), "in_features", None)
     if width is None:
         raise UserError(
@@ -104,12 +104,12 @@ def embedding_width(network: torch.nn.Module, opt) -> int:
 
 
 def names_main_alone(evaltypes: list[str]) -> bool:
-    """Whether nothing but the main embedding is asked for."""
+    """Whether `evaltypes` names the main embedding only."""
     return set(evaltypes) <= {MAIN_EMBEDDING}
 
 
 def evaluated(network: torch.nn.Module, heads: Heads | None, evaltypes: list[str]) -> torch.nn.Module:
-    """The network as `evaltypes` ask for it: itself where there are no heads, or these add only what is not asked for."""
+    """The network that gives the embeddings of `evaltypes`: with the heads, unless there are none or their outputs are not asked for."""
     if heads is None or (not heads.CHANGES_MAIN and names_main_alone(evaltypes)):
         return network
     return Evaluated(network, heads, evaltypes)

@@ -10,7 +10,7 @@ from utilities.errors import UserError
 from utilities.numbers import number, whole
 
 NAME = "memory_loss"
-KEYS = "memory_keys"  # what a moving average of the network makes of the images, beside the network's own embeddings
+KEYS = "memory_keys"  # the name of a moving average's embeddings among the outputs
 
 
 def add_arguments(group) -> None:
@@ -30,7 +30,7 @@ def add_arguments(group) -> None:
 
 
 class Queue:
-    """The last N rows that were put in, with their labels; it begins empty.
+    """The last N rows that were put in, with their labels; empty at the start.
 
     Args:
         size: N.
@@ -43,7 +43,7 @@ class Queue:
         """Write `rows` `(B, D)` with `labels` `(B,)` over the oldest. Returns their places in `content`, `(B,)`. B is at most N."""
         if self.rows is None:
             self.rows, self.labels = rows.new_empty(0, rows.shape[1]), labels.new_empty(0)
-        self.rows, self.labels = self.rows.to(rows), self.labels.to(labels.device)  # once, after a resume on another device
+        self.rows, self.labels = self.rows.to(rows), self.labels.to(labels.device)  # no copy, but after a resume on another device
         places = torch.arange(self.next, self.next + len(rows), device=rows.device) % self.size
         missing = min(self.next + len(rows), self.size) - len(self.rows)
         if missing > 0:
@@ -55,9 +55,9 @@ class Queue:
 
 
 class Memory(Further):
-    """`memory_loss`: the criterion on the batch's embeddings against the memory, in which the batch has just been written.
+    """`memory_loss`: the criterion on the batch's embeddings against the memory, after the batch has been written to it.
 
-    Older embeddings of an image are its positives, as in the paper; the one just written is the anchor's own and never is.
+    Older embeddings of an image are its positives, as in the paper; the one just written is the anchor's own image, never a positive.
     """
 
     NAME, FLAG = NAME, "--memory_size"
@@ -80,7 +80,7 @@ class Memory(Further):
     def value(self, trainer, outputs: dict, batch) -> torch.Tensor | None:
         """See `trainers._further.Further.loss`; None before `--memory_start`."""
         self.steps += 1
-        if len(outputs["embeddings"]) > self.queue.size:  # said in the first step, not in that of --memory_start
+        if len(outputs["embeddings"]) > self.queue.size:  # raised in the first step, not only at --memory_start
             raise UserError(
                 f"--memory_size {self.queue.size} is less than the {len(outputs['embeddings'])} embeddings of a batch: it holds some batches"
             )
@@ -94,7 +94,7 @@ class Memory(Further):
         stats = [part.stats for part in told]
         value = trainer.metric_loss(outputs, batch, reference=self.queue.rows, reference_labels=self.queue.labels, own=own)
         for part, of_batch in zip(told, stats, strict=True):
-            part.stats = of_batch  # the records go on telling of the batch
+            part.stats = of_batch  # records keep the statistics of the batch
         return value
 
     def after_step(self, network: torch.nn.Module) -> None:
@@ -103,11 +103,11 @@ class Memory(Further):
             self.average.update(network)
 
     def get_extra_state(self) -> dict:
-        """The queue and how far it is, for checkpoints."""
+        """The queue and the counts of steps and places, for checkpoints."""
         queue = self.queue
         return {"steps": self.steps, "next": queue.next, "rows": queue.rows, "labels": queue.labels}
 
     def set_extra_state(self, state: dict) -> None:
-        """Restore what `get_extra_state` gave."""
+        """Restore the state from `get_extra_state`."""
         self.steps = state["steps"]
         self.queue.next, self.queue.rows, self.queue.labels = state["next"], state["rows"], state["labels"]

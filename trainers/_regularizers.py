@@ -65,7 +65,7 @@ def regular_face(vectors: torch.Tensor, per_class: int = 1) -> torch.Tensor:
 
 
 class EmbedRegularizer(Further):
-    """`embed_regularizer`: of the embeddings that the step goes by."""
+    """`embed_regularizer`: of the embeddings that the step trains."""
 
     NAME, FLAG = EMBEDDINGS, "--embed_regularizer"
 

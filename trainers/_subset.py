@@ -1,4 +1,4 @@
-"""Subset mining: a step trains on the one of several random subsets of its batch that has the highest loss; the miner mines in that."""
+"""Subset mining: of several random subsets of a batch, the step trains on the one with the highest loss; the miner mines within it."""
 
 from types import MethodType
 
@@ -22,11 +22,11 @@ def add_arguments(group) -> None:
 class MaximumLoss:
     """`subset(trainer, batch, runtime)`: the part of the batch that is trained on.
 
-    Its price is one forward pass of the whole batch without a gradient, in training mode, and one wait for the device. That pass
-    leaves no trace but in the random stream: buffers, such as the statistics of BatchNorm, are what they were.
+    It costs one forward pass of the whole batch without a gradient, in training mode, and one wait for the device. That pass changes
+    only the state of the random generators: buffers, such as BatchNorm's statistics, are restored.
 
     Args:
-        size: images of a subset. A smaller batch, such as the last one of an epoch, is trained on whole.
+        size: images of a subset. A batch that is not larger, such as the last one of an epoch, is trained on whole.
         trials: random subsets that are tried.
     """
 
@@ -35,24 +35,24 @@ class MaximumLoss:
 
     @classmethod
     def of(cls, opt) -> "MaximumLoss | None":
-        """What the flags ask for; None: no subset mining."""
+        """By the flags; None: no subset mining."""
         return None if opt.subset_mining is None else cls(opt.subset_size, opt.subset_trials)
 
     @torch.no_grad()
     def __call__(self, trainer, batch, runtime):
         """The subset with the highest value of the trainer's `metric_loss`, the criterion with its own miner; rows keep their order."""
-        images = len(batch.images) // trainer.VIEWS  # whose further views lie behind them, in the same order
+        images = len(batch.images) // trainer.VIEWS  # their further views follow, in the same order
         if images <= self.size:
             return batch
         labels = batch.labels[:images].cpu()
         subsets = [draw_groups(labels, self.size) for _ in range(self.trials)]
         subsets = [torch.cat([places + images * view for view in range(trainer.VIEWS)]) for places in subsets]
         best = int(torch.stack(self.values(trainer, batch, runtime, subsets)).argmax())
-        chosen = subsets[runtime.ranks.share(best)]  # where two are alike, rounding must not give two processes different ones
+        chosen = subsets[runtime.ranks.share(best)]  # shared, as rounding could make processes choose differently between equal subsets
         return type(batch)(*(part[chosen.to(part.device)] for part in batch))
 
     def values(self, trainer, batch, runtime, subsets: list) -> list[torch.Tensor]:
-        """The loss of each of `subsets`, places `(n,)` in the batch."""
+        """The loss of each of `subsets`, positions `(n,)` in the batch."""
         before = [(buffer, buffer.clone()) for buffer in trainer.buffers()]
         with runtime.autocast():
             outputs = trainer.outputs(runtime.to_device(batch.images))
@@ -69,9 +69,9 @@ class MaximumLoss:
 
 
 def draw_groups(labels: torch.Tensor, size: int) -> torch.Tensor:
-    """Places `(size,)`, ascending, of whole classes of `labels` `(B,)` in random order, each that still fits; size is below B.
+    """Ascending positions `(size,)` in `labels` `(B,)`: whole classes, drawn in random order as long as they fit; size is below B.
 
-    Where none fits any more, the rest is a random part of the first class that is left.
+    The remaining places get a random part of the first class that did not fit.
     """
     classes = Classes(labels)
     firsts = classes.order[(classes.starts[classes.order] == classes.places).nonzero().squeeze(1)]  # an image of each class

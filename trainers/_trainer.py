@@ -1,4 +1,4 @@
-"""What all trainers share: the network's outputs, the criterion's call, optimiser groups of further networks."""
+"""Base of the trainers: the network's outputs, the criterion's call, optimiser groups of further networks."""
 
 import functools
 
@@ -27,19 +27,19 @@ def add_arguments(group) -> None:
 
 
 def further_losses(opt, network, criterion) -> torch.nn.ModuleList:
-    """What flags add to the criterion's loss, each a `trainers._further.Further`."""
+    """The losses that flags add to the criterion's, each a `trainers._further.Further`."""
     kinds = {"memory_size": Memory, "embed_regularizer": EmbedRegularizer, "weight_regularizer": WeightRegularizer}
     return torch.nn.ModuleList(kind(opt, network, criterion) for flag, kind in kinds.items() if getattr(opt, flag, None))
 
 
 def width(network: torch.nn.Module, opt) -> int:
-    """Dimensions of the embedding that a trainer trains: by a network's `embed_dims` (name -> dimensions), else its `embed_dim`."""
+    """Dimensions of the embedding that a trainer trains, from a network's `embed_dims` (name -> dimensions), else its `embed_dim`."""
     widths = getattr(network, "embed_dims", None)
     return _heads.main_of(widths, [*getattr(opt, "evaltypes", []), MAIN_EMBEDDING]) if widths else network.embed_dim
 
 
 class Trainer(torch.nn.Module):
-    """What happens in a step, in two halves, so that a step may be cut into chunks and over processes.
+    """A training step in two halves, so that it can be divided into chunks and over processes.
 
     Further networks (heads, a generator, a moving average) are submodules: they are moved, checkpointed and counted like the network.
 
@@ -49,10 +49,10 @@ class Trainer(torch.nn.Module):
         criterion: `criterion(batch, labels, **kwargs) -> scalar`.
 
     Attributes:
-        VIEWS: augmented views of every image that a batch holds; `--views` wins.
-        LABELS: whether training looks at labels; False: samplers draw each image as a class of its own.
+        VIEWS: number of augmented views of every image in a batch; `--views` wins.
+        LABELS: whether training uses labels; False: samplers treat each image as a class of its own.
         WEIGHTS: name -> weight of a loss in the step's sum where it is not 1; `--loss_weights` wins.
-        LOSSES: the names that `losses` may give in any phase; None: not told before they come.
+        LOSSES: the names that `losses` may return in any phase; None: not known beforehand.
     """
 
     VIEWS = 1
@@ -73,58 +73,62 @@ class Trainer(torch.nn.Module):
     def build_heads(cls, opt, network: torch.nn.Module) -> "_heads.Heads | None":
         """Layers behind the network whose outputs `--evaltypes` may name, made from flags, `opt.n_classes` and the network; None: none.
 
-        A trainer finds them as `evaluated_heads`; a saved run, which has neither criterion nor data, calls this to have them again.
+        A trainer holds them as `evaluated_heads`; a saved run, which has neither criterion nor data, builds them again by this.
         """
         return None
 
     def evaluated(self, network: torch.nn.Module | None = None) -> torch.nn.Module:
-        """What evaluation embeds with, `images -> (embeddings, features)`: `network` (default: the trained one), with the heads where `--evaltypes` need them."""
+        """The network for evaluation, `images -> (embeddings, features)`: `network`, with the heads where `--evaltypes` need them.
+
+        Default: the trained network.
+        """
         return _heads.evaluated(self.network if network is None else network, getattr(self, HEADS, None), getattr(self, "evaltypes", []))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """The embeddings `(B, D)` that the step goes by, as samplers with a memory store them."""
+        """The embeddings `(B, D)` that the step trains, as samplers with a memory store them."""
         return self.outputs(images)["embeddings"]
 
     def outputs(self, images: torch.Tensor) -> dict:
-        """The half of each image, in the chosen precision: entry i of every tensor depends on image i alone.
+        """The half per image, in the chosen precision: entry i of every tensor depends on image i only.
 
         Args:
             images: uint8 `(B, 3, H, W)`.
 
         Returns:
-            "embeddings" `(B, D)`, where the network has them "pooled" `(B, F)`; of a network that gives several embeddings each by its
-            name too, "embeddings" being the first of `--evaltypes` that it gives, else its first.
+            "embeddings" `(B, D)`, and "pooled" `(B, F)` where the network has pooled features. A network with several embeddings adds each
+            by its name; "embeddings" is then the first of `--evaltypes` that it has, else its first.
         """
         return {**self.named(*self.network(images)), **self.further_outputs(images)}
 
     def further_outputs(self, images: torch.Tensor) -> dict:
-        """What memory and regularisers need of each image beside the trainer's own outputs; a trainer that calls its network itself adds it."""
+        """Outputs per image that memory and regularisers need; a trainer that calls its network itself has to add them."""
         made = [self.once(functools.partial(further.outputs, images, self.trained)) for further in self.further]
         return {name: value for outputs in made for name, value in outputs.items()}
 
     def once(self, make):
-        """`make()`, for what `outputs` makes without a gradient and may not make again: under `--chunk_size` a chunk's outputs run twice.
+        """`make()`, called only once per chunk: under `--chunk_size` a chunk's `outputs` run twice.
 
-        Momentum encoders and whatever has a state of its own go through here; BatchNorm's running statistics need no such care.
+        For the parts of `outputs` without a gradient that must not run again, such as momentum encoders and anything else with a state of
+        its own. BatchNorm's running statistics need no such care.
         """
         return make() if self.once_a_chunk is None else self.once_a_chunk(make)
 
     def trained(self, embeddings):
-        """Of a network's embeddings, `(B, D)` or a dict of several, the one that the step goes by."""
+        """The embedding that the step trains, from a network's embeddings, `(B, D)` or a dict of several."""
         return _heads.main_of(embeddings, self.evaltypes) if isinstance(embeddings, dict) else embeddings
 
     def named(self, embeddings, features: dict) -> dict:
-        """What a network gave, as `outputs` has it."""
+        """A network's embeddings and features in the form of `outputs`."""
         outputs = {"pooled": features["pooled"]} if "pooled" in features else {}
         if isinstance(embeddings, dict):
             outputs = embeddings | outputs
         return {**outputs, "embeddings": self.trained(embeddings)}
 
     def losses(self, outputs: dict, batch) -> dict:
-        """The half of the batch, in float32: name -> scalar over the whole batch. The step minimises their weighted sum.
+        """The half per batch, in float32: name -> scalar over the whole batch. The step minimises their weighted sum.
 
         Args:
-            outputs: what `outputs` gave, of all images.
+            outputs: the result of `outputs` for all images.
             batch: `utilities.loading.Batch(labels, images, indices)`.
         """
         raise NotImplementedError
@@ -137,7 +141,7 @@ class Trainer(torch.nn.Module):
         )  # fmt: skip
 
     def metric_losses(self, outputs: dict, batch) -> dict:
-        """`metric_loss` and what flags add to it: what a trainer that trains the criterion on the embeddings puts among its losses."""
+        """`metric_loss` and the losses that flags add to it, for trainers that train the criterion on the embeddings."""
         losses = {METRIC_LOSS: self.metric_loss(outputs, batch)}
         for further in self.further:
             value = further.loss(self, outputs, batch)
@@ -155,10 +159,10 @@ class Trainer(torch.nn.Module):
         return [{"params": self.own_parameters(), "name": "trainer"}]
 
     def start_epoch(self, epoch: int) -> None:
-        """Called before each epoch, counted from 1: phases."""
+        """Called before each epoch, counted from 1, for methods with phases."""
 
     def after_step(self) -> None:
-        """Called after each optimiser step: moving averages, queues."""
+        """Called after each optimiser step, for moving averages and queues."""
 
 
 class OwnState:
@@ -180,6 +184,6 @@ class OwnState:
         return {name: value for name, value in self.trainer.state_dict().items() if not name.startswith(self._OTHERS)}
 
     def load_state_dict(self, state: dict) -> None:
-        """Restore what `state_dict` gave. Raises RuntimeError where it does not fit."""
+        """Restore the state from `state_dict`. Raises RuntimeError where it does not fit."""
         theirs = {name: value for name, value in self.trainer.state_dict().items() if name.startswith(self._OTHERS)}
         self.trainer.load_state_dict({**theirs, **state})

@@ -48,7 +48,7 @@ def check(opt) -> None:
 
 
 def takes_rows(loss: str) -> bool:
-    """Does a criterion look at each embedding alone, beside class vectors?"""
+    """Whether a criterion compares each embedding with class vectors only."""
     module = criteria.REGISTRY.module(loss)
     return module.REQUIRES_OPTIM and not getattr(module, "COMPARES_SAMPLES", True)
 
@@ -61,12 +61,12 @@ def classifies(opt) -> bool:
 class Trainer(Base):
     """Random triplets (a, p, n) of a batch; n~ = G(f_a, f_p, f_n) of their pooled features is embedded by the network's own last layers.
 
-    metric_loss = L(x, y); synth_loss = L on the triplets (a, p, n~) as they are; of the generator, with d Euclidean and v^ of unit length:
+    metric_loss = L(x, y); synth_loss = L on all the triplets (a, p, n~). Losses of the generator, with d Euclidean and v^ of unit length:
     g_hard_loss = mean squared error of n~^ and f_a^, g_reg_loss of n~^ and f_n^, g_adv_loss = mean [d(x_a, x_n~) - d(x_a, x_p) - margin]+.
-    classifier_loss, where it is given a weight, is that of the trainer classifier, with its flags.
+    classifier_loss, if its weight is given, is that of the trainer classifier, with its flags.
 
-    The generator's losses reach the generator alone, synth_loss and the others the network and the criterion alone, as in the paper,
-    whose two minimisations are over different parameters. pytorch-metric-learning lets each loss reach all.
+    The generator's losses train only the generator; synth_loss and the others train only the network and the criterion, as in the paper,
+    whose two minimisations are over different parameters. In pytorch-metric-learning each loss trains all of them.
     """
 
     WEIGHTS = {SYNTH_LOSS: 0.1, **dict.fromkeys(OF_GENERATOR, 0.1)}
@@ -93,17 +93,17 @@ class Trainer(Base):
         return _classifier.Classifier(opt, network) if classifies(opt) else None
 
     def start_epoch(self, epoch: int) -> None:
-        """The phase: without the generator, the generator alone, or both. A network that rests keeps its BatchNorm's averages too."""
+        """Set the phase: without the generator, the generator alone, or both. A frozen network's BatchNorm averages stay too."""
         self.generates = epoch > self.metric_epochs
         self.rests = self.generates and epoch <= self.metric_epochs + self.generator_epochs
         if self.rests:
             self.network.eval()
             for resting_too in (self.criterion, getattr(self.criterion, "batchminer", None)):
                 if hasattr(resting_too, "stats"):
-                    resting_too.stats = {}  # else the last of the epoch before would be recorded as this one's
+                    resting_too.stats = {}  # else those of the last epoch would be recorded for this one
 
     def outputs(self, images: torch.Tensor) -> dict:
-        """See the base; without a graph where the network rests."""
+        """See the base; without a graph where the network is frozen."""
         with torch.no_grad() if self.rests else contextlib.nullcontext():
             outputs = super().outputs(images)
             return outputs if self.classifier_loss is None else {**outputs, _classifier.LOGITS: self.evaluated_heads.logits(outputs)}
@@ -124,13 +124,13 @@ class Trainer(Base):
         losses = {}
         if self.classifier_loss is not None:
             losses[CLASSIFIER_LOSS] = self.classifier_loss(outputs[_classifier.LOGITS], batch.labels)
-        return {**losses, **self.metric_losses(outputs, batch)}  # last: the criterion's statistics are those of the images
+        return {**losses, **self.metric_losses(outputs, batch)}  # last, so that the criterion's statistics are those of the real images
 
     def _negatives(self, pooled: torch.Tensor, triplets: Triplets) -> torch.Tensor:
         """G of the triplets' pooled features: `(T, F)`."""
         first, *others = self.generator
         parts = zip(first.weight.chunk(3, dim=1), triplets, strict=True)
-        # [f_a, f_p, f_n] W^T, each image through its part of W once, however many triplets it is in
+        # [f_a, f_p, f_n] W^T; each image is multiplied by each part of W once, however many triplets it is in
         hidden = first.bias + sum(linear(pooled, weight).index_select(0, rows) for weight, rows in parts)
         for layer in others:
             hidden = layer(hidden)
@@ -144,7 +144,7 @@ class Trainer(Base):
         embeddings = outputs["embeddings"]
         own = embeddings.index_select(0, anchors)
         violations = torch.relu(_distances(own, embedded) - _distances(own, embeddings.index_select(0, positives)) - self.margin)  # (T,)
-        count = max(len(anchors), 1)  # no mean(): of no triplets it is NaN
+        count = max(len(anchors), 1)  # not mean(), which is NaN without triplets
         return {
             "g_hard_loss": mse_loss(synthetic, unit.index_select(0, anchors), reduction="sum") / (count * unit.shape[1]),
             "g_reg_loss": mse_loss(synthetic, unit.index_select(0, real), reduction="sum") / (count * unit.shape[1]),
@@ -156,13 +156,13 @@ class Trainer(Base):
         anchors, positives, negatives = triplets
         if not len(anchors):
             return embeddings.sum() * 0
-        if not self.takes_tuples:  # class vectors: every row of every triplet counts
+        if not self.takes_tuples:  # class vectors: each sample of each triplet counts
             rows = torch.cat([anchors, positives])
             return self.criterion(
                 batch=torch.cat([embeddings.index_select(0, rows), synthetic]), labels=labels[torch.cat([rows, negatives])]
             )
         mined = Triplets(anchors, positives, len(labels) + torch.arange(len(anchors), device=labels.device))
-        with given(self.criterion, mined):  # compared with a reference: no matrix of T x T
+        with given(self.criterion, mined):  # n~ in a reference, not in the batch: avoids a T x T matrix
             return self.criterion(
                 batch=embeddings, labels=labels, reference=torch.cat([embeddings, synthetic]),
                 reference_labels=torch.cat([labels, labels[negatives]]), own=torch.arange(len(labels), device=labels.device),
@@ -175,7 +175,7 @@ class Trainer(Base):
 
 
 def random_triplets(labels: torch.Tensor, at_most: int) -> Triplets:
-    """Each anchor's triplets where there are `at_most` or fewer, else so many of them, drawn uniformly with replacement."""
+    """All of an anchor's triplets if they are at most `at_most`, else that many, drawn uniformly with replacement."""
     classes = Classes(labels)
     possible = torch.where(classes.complete, classes.n_positives * classes.n_negatives, 0)  # (B,)
     anchors, numbers = spread(possible.clamp(max=at_most))
@@ -190,7 +190,7 @@ def random_triplets(labels: torch.Tensor, at_most: int) -> Triplets:
 
 @contextlib.contextmanager
 def resting(module: torch.nn.Module):
-    """Inside, what is computed gives the module's parameters no gradient."""
+    """Context in which the module's parameters get no gradient."""
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     for parameter in trained:
         parameter.requires_grad_(False)

@@ -41,7 +41,7 @@ def check(opt) -> None:
 
 
 class Levels(Heads):
-    """A linear layer on each stage's pooled features. The main embedding is the levels side by side, over sqrt(K)."""
+    """A linear layer on each stage's pooled features. The main embedding concatenates the K levels and divides them by sqrt(K)."""
 
     CHANGES_MAIN = True
 
@@ -51,7 +51,7 @@ class Levels(Heads):
         self.embed_dim, self.normalizes = sum(sizes), normalizes
 
     def forward(self, embeddings: dict, features: dict) -> dict:
-        """`level_1` … `(B, size)`, of unit length where the network normalises, and what they make together `(B, sum of sizes)`."""
+        """`level_1` … `(B, size)`, of unit length where the network normalises, and the main embedding `(B, sum of sizes)`."""
         levels = [layer(stage) for layer, stage in zip(self.layers, features["stages"], strict=True)]
         levels = [normalize(raise_half(level)) for level in levels] if self.normalizes else levels
         joined = torch.cat(levels, 1) / math.sqrt(len(levels))
@@ -59,11 +59,11 @@ class Levels(Heads):
 
 
 class Trainer(Base):
-    """metric_loss_l = the criterion on the pairs of level l, whose embedding they are measured and compared in.
+    """metric_loss_l = the criterion on the pairs of level l, which are chosen and compared in that level's embedding.
 
-    Level 1 takes the hardest share of all pairs (all of them, by default), level l that of the pairs which level l - 1 kept: of the
-    positive pairs the farthest, of the negative pairs the nearest, the share rounded up. All levels have one criterion; its miner is not
-    asked. The network's own embedding layer is not trained, nor evaluated.
+    Level 1 takes the hardest share of all pairs (all of them, by default), level l the hardest share of those that level l - 1 kept: of
+    the positive pairs the farthest, of the negative pairs the nearest, the share rounded up. All levels have one criterion; its miner is
+    not used. The network's own embedding layer is neither trained nor evaluated.
     """
 
     def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
@@ -86,13 +86,13 @@ class Trainer(Base):
         return Levels(network.give_stages(stages), sizes, network.normalizes)
 
     def outputs(self, images: torch.Tensor) -> dict:
-        """`level_1` … and, as `embeddings`, what they make together."""
+        """`level_1` … and the main embedding, as `embeddings`."""
         embeddings, features = self.network(images)
         levels = self.evaluated_heads({MAIN_EMBEDDING: embeddings}, features)
         return {"embeddings": levels.pop(MAIN_EMBEDDING), **levels, "pooled": features["pooled"]}
 
     def losses(self, outputs: dict, batch) -> dict:
-        """One scalar a level."""
+        """One scalar per level."""
         same, losses = same_class(batch.labels), {}
         pairs = pairs_of_masks(positive_mask(batch.labels), ~same)
         for depth, (name, share) in enumerate(zip(self.LOSSES, self.shares, strict=True), start=1):
@@ -108,7 +108,7 @@ class Trainer(Base):
 
 
 def hardest(embeddings: torch.Tensor, pairs: Pairs, share: float) -> Pairs:
-    """Of the positive pairs the farthest `share`, of the negative pairs the nearest, each rounded up, by distances of `embeddings` `(B, D)`."""
+    """The farthest `share` of the positive and the nearest of the negative pairs, rounded up, by distances of `embeddings` `(B, D)`."""
     kept = []
     for rows, columns, sign in ((pairs.anchors_p, pairs.positives, 1), (pairs.anchors_n, pairs.negatives, -1)):
         count = share_of(share, len(rows))

@@ -31,7 +31,7 @@ class Trainer(Base):
         return _classifier.Classifier(opt, network)
 
     def outputs(self, images: torch.Tensor) -> dict:
-        """And `classifier_logits` `(B, C)`."""
+        """The base's outputs and `classifier_logits` `(B, C)`."""
         outputs = super().outputs(images)
         return {**outputs, LOGITS: self.evaluated_heads.logits(outputs)}
 

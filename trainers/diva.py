@@ -18,7 +18,7 @@ from utilities.optimisers import criterion_groups, embedding_rates
 from utilities.tensors import normalize, raise_half
 from utilities.tuples import Classes, Triplets
 
-OTHERS = ("shared", "intra", "selfsimilarity")  # beside the network's own
+OTHERS = ("shared", "intra", "selfsimilarity")  # embeddings beside the network's own
 EMBEDDINGS = (MAIN_EMBEDDING, *OTHERS)
 DECORRELATION = "decorrelation_loss"
 FARTHEST = 2 - 1e-4  # of two points on the unit sphere; the density of distances is 0 at 2
@@ -70,7 +70,7 @@ def rhos(words: list[str]) -> dict[tuple[str, str], float]:
 
 
 class Embeddings(Heads):
-    """A linear layer on the pooled features for each embedding but the network's own, of its size; of unit length where it normalises."""
+    """The other embeddings: linear layers on the pooled features, as wide as the network's, of unit length where it normalises."""
 
     def __init__(self, network: torch.nn.Module):
         super().__init__()
@@ -84,7 +84,7 @@ class Embeddings(Heads):
 
 
 class Keys(torch.nn.Module):
-    """Images -> unit keys `(B, D)`: the embedding `selfsimilarity` of a network, by that layer."""
+    """Images -> unit keys `(B, D)`: the embedding `selfsimilarity`, by its `layer` on the network's pooled features."""
 
     def __init__(self, network: torch.nn.Module, layer: torch.nn.Module):
         super().__init__()
@@ -98,15 +98,15 @@ class Keys(torch.nn.Module):
 class Trainer(Base):
     """metric_loss = L on `discriminative`, the network's embedding; each of the others has a loss of its own.
 
-    shared_loss: L on random triplets of three classes, anchor, positive and negative; intra_loss: on those of one class (miner
-    intra_random), each by a criterion of its own. selfsimilarity_loss: cross-entropy of [q.k, w_j q.k_j] / T with target q.k: q and
-    k are of unit length, k is the key of another view of q's image by a moving average of the network, k_j are the keys of past batches;
-    w_j is the inverse density of the distance of q and k_j, over its sum of all q, as in the authors' code.
-    decorrelation_loss: minus the sum over pairs of rho times the mean of (t p)^2, t a unit embedding, p the unit prediction of it from
-    another by two layers; these learn to predict, the embeddings, behind a gradient reversal, not to be predicted.
+    shared_loss: L on random triplets whose anchor, positive and negative are of three classes; intra_loss: L on triplets of one class
+    (miner intra_random); each with a criterion of its own. selfsimilarity_loss: cross-entropy of [q.k, w_j q.k_j] / T with target q.k. q
+    and k are of unit length; k is the key of another view of q's image, from a moving average of the network; k_j are the keys of past
+    batches. w_j is the inverse density of the distance of q and k_j, divided by its sum over all q, as in the authors' code.
+    decorrelation_loss: minus the sum over pairs of rho times the mean of (t p)^2, t a unit embedding, p its unit prediction from another
+    embedding by two layers. These layers learn to predict; the embeddings, behind a gradient reversal, learn not to be predictable.
 
-    As with every trainer all views of an image are trained on, and each view's key serves another; the authors embed one view and take
-    its key of a second. The queue starts empty; theirs is filled before training.
+    As in every trainer all views of an image are trained on, and each view's key is used by another view; the authors embed one view and
+    take the key from a second. The queue starts empty; theirs is filled before training.
     """
 
     VIEWS = 2
@@ -136,7 +136,7 @@ class Trainer(Base):
         return Embeddings(network)
 
     def _keys(self) -> Keys:
-        """What the moving average follows."""
+        """The network that the moving average follows."""
         return Keys(self.network, self.evaluated_heads.layers["selfsimilarity"])
 
     def outputs(self, images: torch.Tensor) -> dict:
@@ -168,14 +168,15 @@ class Trainer(Base):
         return cross_entropy(logits, torch.zeros(len(queries), dtype=torch.long, device=queries.device))
 
     def weights(self, similarities: torch.Tensor) -> torch.Tensor:
-        """Inverse density `(B, N)` of the distances that cosines `(B, N)` stand for; those of a key sum to 1 over the queries."""
+        """Inverse density `(B, N)` of the distances of cosines `(B, N)`, normalised to sum 1 over the queries for each key."""
         size = self.queue.shape[1]
         squared = (2 - 2 * similarities).clamp(min=self.lower_cutoff**2, max=FARTHEST**2)
         # log w = (2 - D) log d - (D - 3)/2 log(1 - d^2/4), as the miner distance has it
         logs = (2 - size) / 2 * squared.log() - (size - 3) / 2 * (1 - squared / 4).log()
         near = squared <= self.upper_cutoff**2
         logs = torch.where(near | ~near.any(0), logs, -torch.inf)
-        return torch.where(near.any(0), torch.softmax(logs, 0), 1 / len(similarities))  # all too far: alike, as in the authors' code
+        # a key that is too far from all queries has equal weights, as in the authors' code
+        return torch.where(near.any(0), torch.softmax(logs, 0), 1 / len(similarities))
 
     def decorrelation_loss(self, embeddings: dict) -> torch.Tensor:
         """Minus rho times the mean squared product of each embedding and its prediction from another."""
@@ -188,21 +189,21 @@ class Trainer(Base):
 
     @torch.no_grad()
     def after_step(self) -> None:
-        """The moving average follows; the batch's keys take the place of the oldest."""
+        """Update the moving average; the batch's keys replace the oldest ones."""
         self.average.update(self._keys())
         places = (self.enqueued + torch.arange(len(self.keys), device=self.queue.device)) % len(self.queue)
         self.queue.index_copy_(0, places, self.keys.to(self.queue.dtype))
         self.enqueued += len(self.keys)
 
     def param_groups(self, opt) -> list[dict]:
-        """The embedding layers as the network's own, the further criteria, and at --lr the layers that predict."""
+        """The embedding layers at the rates of the network's own, the further criteria, and at --lr the predictors."""
         further = [group for name, criterion in self.criteria.items() for group in criterion_groups(criterion, opt, f"{name}_criterion")]
         layers = {"params": list(self.evaluated_heads.parameters()), "name": "embeddings", **embedding_rates(opt)}
         return [layers, *further, {"params": list(self.predictors.parameters()), "name": "decorrelation"}]
 
 
 class Reversed(torch.autograd.Function):
-    """The identity, whose gradient is reversed."""
+    """Gradient reversal: the identity, whose gradient is negated."""
 
     @staticmethod
     def forward(ctx, rows):
@@ -221,10 +222,10 @@ def predictor(size: int, hidden: int) -> torch.nn.Sequential:
 
 
 def three_classes(labels: torch.Tensor) -> Triplets:
-    """For each sample another of a second class and one of a third, drawn uniformly; none where there are no three classes."""
+    """For each sample one of a second and one of a third class, drawn uniformly; no triplets with fewer than three classes."""
     classes = Classes(labels)
     anchors = (classes.n_negatives > 0).nonzero().squeeze(1)
     positives = classes.draw_negatives(anchors)
     negatives, there = classes.draw_strangers(anchors, positives)
-    there = there.nonzero().squeeze(1)  # asked of the device once, as by three masks it is three times
+    there = there.nonzero().squeeze(1)  # one wait for the device; masking the three columns would be three
     return Triplets(anchors[there], positives[there], negatives[there])

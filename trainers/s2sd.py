@@ -1,7 +1,7 @@
 """The embedding learns from wider ones of the same backbone: simultaneous similarity-based self-distillation (Roth et al., arXiv 2009.08348).
 
-As the authors' code, but for one thing: similarities are those of the embedding as the network gives it, so that a network without
-`_normalize` is distilled as it is measured; the code brings it to unit length first. With `_normalize` the two are the same.
+It differs from the authors' code in one point: similarities are those of the embedding as the network gives it, so that a network without
+`_normalize` is distilled as it is evaluated; their code brings it to unit length first. With `_normalize` the two are the same.
 """
 
 import torch
@@ -17,7 +17,7 @@ from utilities.optimisers import criterion_groups
 from utilities.tensors import normalize
 
 TARGET_LOSS, DISTILL_LOSS, FEATURE_LOSS = "target_loss", "distill_loss", "feature_loss"
-HEAD = "s2sd_head_"  # and its number: the name of a head's output, before it is brought to unit length
+HEAD = "s2sd_head_"  # followed by a number: the name of a head's output, before it is brought to unit length
 FEATURES = "s2sd_features"
 
 
@@ -76,7 +76,7 @@ class Trainer(Base):
         self.targets = torch.nn.ModuleList(criteria.select(target, opt, embed_dim=dimension) for dimension in opt.s2sd_dims)
 
     def _map_width(self, opt) -> int:
-        """Channels of the map before pooling, which one blank image tells. Raises UserError where the network gives none."""
+        """Channels of the map before pooling, found by embedding one blank image. Raises UserError where the network gives no map."""
         parameter, was_training = next(self.network.parameters()), self.network.training
         side = getattr(opt, "crop_size", None) or self.network.input_size
         self.network.eval()
@@ -91,7 +91,7 @@ class Trainer(Base):
         return features["spatial"].shape[1]
 
     def outputs(self, images: torch.Tensor) -> dict:
-        """And the features that the heads see, `s2sd_features` `(B, F)`, with what each makes of them, `s2sd_head_<i>` `(B, D_i)`."""
+        """The base's outputs, the heads' input `s2sd_features` `(B, F)`, and the heads' outputs `s2sd_head_<i>` `(B, D_i)`."""
         embeddings, activations = self.network(images)
         outputs = {**self.named(embeddings, activations), **self.further_outputs(images)}
         if self.pools_both:
@@ -124,18 +124,18 @@ class Trainer(Base):
         return self.temperature**2 / len(similarities) * kl_div(given, wanted, reduction="sum")
 
     def param_groups(self, opt) -> list[dict]:
-        """The heads at `--lr` and `--decay`, each target criterion as the criterion of --loss would be."""
+        """The heads at `--lr` and `--decay`; each target criterion like the criterion of --loss."""
         groups = [{"params": list(self.heads.parameters()), "name": "s2sd_heads"}]
         for i, target in enumerate(self.targets):
             groups += criterion_groups(target, opt, f"s2sd_target_{i}")
         return groups
 
     def after_step(self) -> None:
-        """Counts the steps, as the delay of feature_loss goes by them."""
+        """Count the steps, which delay feature_loss."""
         self.steps += 1
 
     def get_extra_state(self) -> torch.Tensor:
-        """The number of steps, for checkpoints: no buffer, which a step on a GPU would have to wait for."""
+        """The number of steps, for checkpoints. Not a buffer, as reading one on a GPU would wait for the device."""
         return torch.tensor(self.steps)
 
     def set_extra_state(self, state: torch.Tensor) -> None:

@@ -19,8 +19,8 @@ def check(opt) -> None:
 class Trainer(Base):
     """`metric_loss` = the criterion on the embeddings of all views, an image's number in the data set as its label.
 
-    Samplers that go by class are shown every image as a class of its own, `--samples_per_class` 1: a batch holds --bs images, and
-    --views embeddings of each. Evaluation goes by the true labels.
+    Samplers that draw by class get every image as a class of its own, `--samples_per_class` 1: a batch holds --bs images, and --views
+    embeddings of each. Evaluation uses the true labels.
     """
 
     VIEWS = 2
@@ -29,7 +29,7 @@ class Trainer(Base):
 
     def __init__(self, opt, network, criterion):
         super().__init__(opt, network, criterion)
-        self.VIEWS = max(self.VIEWS, type(self).VIEWS)  # flags resolved for another method say 1; who asks for 1 was refused before
+        self.VIEWS = max(self.VIEWS, type(self).VIEWS)  # flags resolved for another method have 1; a user's own 1 is refused in `check`
         if has_class_vectors(criterion, opt):
             hint = ": --loss_margin_beta_shared has one beta for all" if opt.loss == "margin" else ""
             raise UserError(
@@ -43,7 +43,7 @@ class Trainer(Base):
 
 
 def has_class_vectors(criterion, opt) -> bool:
-    """Whether a criterion has parameters of each class: it expects labels below a number, or is a package's that takes `num_classes`."""
+    """Whether a criterion has parameters per class: it expects labels below a number, or the package's class takes `num_classes`."""
     compares = getattr(criteria.REGISTRY.module(opt.loss), "COMPARES_SAMPLES", True)
     if not compares or getattr(criterion, "classes_expected", None) is not None:
         return True
