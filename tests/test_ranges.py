@@ -89,18 +89,21 @@ def test_help_names_the_range(flag):
 EXTREMES = [
     (flag, value)
     for flag, action in FLAGS.items()
-    for value in {action.type.least, action.type.most, action.type.special, *([-LARGEST, LARGEST] if not action.type.rule else [])}
+    for value in dict.fromkeys(
+        [action.type.least, action.type.most, action.type.special, *([-LARGEST, LARGEST] if not action.type.rule else [])]
+    )
     if value is not None and flag not in ("iterations_per_epoch", "kernels", "eval_kernels", "resize_size", "crop_size")
 ]
 
 
-def test_extremes_pass_a_dry_run_or_end_in_one_line(folder_data, tmp_path, capsys):
-    """Some of them, others each time: all of them take minutes."""
+@pytest.mark.parametrize("n", [25, pytest.param(len(EXTREMES), marks=pytest.mark.long)])
+def test_extremes_pass_a_dry_run_or_end_in_one_line(n, folder_data, tmp_path, capsys):
+    """Some of them, the same each time; all of them take minutes."""
     base = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), "--save_path", str(tmp_path), "--arch", "conv4_normalize",
             "--embed_dim", "8", "--bs", "8", "--kernels", "0", "--resize_size", "36", "--crop_size", "32", "--evaluation_metrics", "e_recall@1",
             "--n_epochs", "1", "--dry_run"]  # fmt: skip
     ended = []
-    for flag, value in random.Random().sample(EXTREMES, 25):
+    for flag, value in random.Random(1).sample(EXTREMES, n):
         try:
             with one_line_errors():
                 main.main(parsed([*base, *readers(flag), *words(flag, str(value))]))
