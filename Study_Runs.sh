@@ -14,20 +14,20 @@ datapath=${datapath:-./Datasets}  # what `make study-data` filled, without space
 emoji=${emoji:-emoji_1008}  # emoji: all classes
 
 # ============================== Emoji
-rate_emoji_contrastive="--lr 0.0001"  # not chosen yet
-rate_emoji_triplet="--lr 0.0001"  # not chosen yet
-rate_emoji_margin="--lr 0.0001"  # not chosen yet
-rate_emoji_quadruplet="--lr 0.0001"  # not chosen yet
-rate_emoji_snr="--lr 0.0001"  # not chosen yet
-rate_emoji_ms="--lr 0.0001"  # not chosen yet
-rate_emoji_softmax="--lr 0.0001 --loss_softmax_lr 0.005"  # not chosen yet
-rate_emoji_arcface="--lr 0.0001 --loss_arcface_lr 0.005"  # not chosen yet
-rate_emoji_proxyanchor="--lr 0.0001"  # not chosen yet
-cp_emoji_contrastive=0.2  # not chosen yet
-cp_emoji_triplet=0.2  # not chosen yet
-cp_emoji_margin=0.2  # not chosen yet
-cp_emoji_quadruplet=0.2  # not chosen yet
-cp_emoji_snr=0.2  # not chosen yet
+rate_emoji_contrastive="--lr 0.00003"
+rate_emoji_triplet="--lr 0.0001"
+rate_emoji_margin="--lr 0.0001"
+rate_emoji_quadruplet="--lr 0.0001"
+rate_emoji_snr="--lr 0.0003"
+rate_emoji_ms="--lr 0.0003"
+rate_emoji_softmax="--lr 0.0001 --loss_softmax_lr 0.005"
+rate_emoji_arcface="--lr 0.0001 --loss_arcface_lr 0.005"
+rate_emoji_proxyanchor="--lr 0.0001"
+cp_emoji_contrastive=0.2
+cp_emoji_triplet=0.2
+cp_emoji_margin=0.1
+cp_emoji_quadruplet=0.1
+cp_emoji_snr=0.2
 
 # Emoji, pilot: how many epochs, and how far seeds differ (training and validation classes)
 python main.py --config study_emoji --dataset_folder_path $datapath/$emoji --weights $datapath/efficientnet_lite0.safetensors --project Study --group Pilot_Emoji_Margin --seed 10 --loss margin --loss_margin_beta 0.6 --batch_mining distance --lr 0.0001 --n_epochs 80 --splits_to_eval train val
@@ -156,20 +156,20 @@ python main.py --config study_emoji --dataset_folder_path $datapath/$emoji --wei
 python main.py --config study_emoji --dataset_folder_path $datapath/$emoji --weights $datapath/efficientnet_lite0.safetensors --project Study --group Emoji_ProxyAnchor --seed 4 --loss proxyanchor $rate_emoji_proxyanchor
 
 # ============================== Glyphs
-rate_glyphs_contrastive="--lr 0.001"  # not chosen yet
-rate_glyphs_triplet="--lr 0.001"  # not chosen yet
-rate_glyphs_margin="--lr 0.001"  # not chosen yet
-rate_glyphs_quadruplet="--lr 0.001"  # not chosen yet
-rate_glyphs_snr="--lr 0.001"  # not chosen yet
-rate_glyphs_ms="--lr 0.001"  # not chosen yet
-rate_glyphs_softmax="--lr 0.001 --loss_softmax_lr 0.05"  # not chosen yet
-rate_glyphs_arcface="--lr 0.001 --loss_arcface_lr 0.05"  # not chosen yet
-rate_glyphs_proxyanchor="--lr 0.001"  # not chosen yet
-cp_glyphs_contrastive=0.2  # not chosen yet
-cp_glyphs_triplet=0.2  # not chosen yet
-cp_glyphs_margin=0.2  # not chosen yet
-cp_glyphs_quadruplet=0.2  # not chosen yet
-cp_glyphs_snr=0.2  # not chosen yet
+rate_glyphs_contrastive="--lr 0.003"
+rate_glyphs_triplet="--lr 0.001"
+rate_glyphs_margin="--lr 0.003"
+rate_glyphs_quadruplet="--lr 0.001"
+rate_glyphs_snr="--lr 0.001"
+rate_glyphs_ms="--lr 0.003"
+rate_glyphs_softmax="--lr 0.003 --loss_softmax_lr 0.15"
+rate_glyphs_arcface="--lr 0.0003 --loss_arcface_lr 0.015"
+rate_glyphs_proxyanchor="--lr 0.001"
+cp_glyphs_contrastive=0.1
+cp_glyphs_triplet=0.1
+cp_glyphs_margin=0.1
+cp_glyphs_quadruplet=0.2
+cp_glyphs_snr=0.1
 
 # Glyphs, pilot: how many epochs, and how far seeds differ (training and validation classes)
 python main.py --config study_glyphs --project Study --group Pilot_Glyphs_Margin --seed 10 --loss margin --loss_margin_beta 0.6 --batch_mining distance --lr 0.001 --n_epochs 30 --splits_to_eval train val
