@@ -143,6 +143,21 @@ def pair_means(name: str, sums) -> dict:
     return {f"positive_{name}": positive / n_positives.clamp(min=1), f"negative_{name}": negative / n_negatives.clamp(min=1)}
 
 
+def active_means(name: str, sums) -> tuple[torch.Tensor, torch.Tensor, dict]:
+    """Means of the active violations of positives and of negatives, and the shares of active pairs with `pair_means`, for `stats`.
+
+    `sums`: sum and number of the active violations, of positives and of negatives, and the four `pair_sums`.
+    """
+    positive_sum, active_positives, negative_sum, active_negatives, *of_pairs = sums
+    _, n_positives, _, n_negatives = of_pairs
+    stats = {
+        "active_positive_share": active_positives / n_positives.clamp(min=1),
+        "active_negative_share": active_negatives / n_negatives.clamp(min=1),
+        **pair_means(name, of_pairs),
+    }
+    return positive_sum / active_positives.clamp(min=1), negative_sum / active_negatives.clamp(min=1), stats
+
+
 def soft_counts(positions: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor, n_nodes: int) -> torch.Tensor:
     """Linear soft histograms `(B, 2, n_nodes)` of each row's positives and negatives.
 

@@ -5,7 +5,7 @@ import dataclasses
 import torch
 
 from criteria import _streams
-from criteria._pairs import PairCriterion, as_weights, pair_means, pair_sums
+from criteria._pairs import PairCriterion, active_means, as_weights, pair_sums
 from criteria._reductions import Reduction
 from utilities.numbers import number
 from utilities.reference import Reference
@@ -54,17 +54,8 @@ class Criterion(PairCriterion):
             _, sums = self.compared(self.terms, batch, labels, reference, centre)
         else:
             sums = self.stream(batch, reference, apart)
-        positive_sum, active_positives, negative_sum, active_negatives, *distances = sums
-        _, n_positives, _, n_negatives = distances
-        self.stats = {
-            "active_positive_share": active_positives / n_positives.clamp(min=1),
-            "active_negative_share": active_negatives / n_negatives.clamp(min=1),
-            **pair_means("snr_distance", distances),
-        }
-        if self.reduction.is_own:
-            loss = positive_sum / active_positives.clamp(min=1) + negative_sum / active_negatives.clamp(min=1)
-        else:
-            loss = self.reduced(batch, labels, reference)
+        positive_mean, negative_mean, self.stats = active_means("snr_distance", sums)
+        loss = positive_mean + negative_mean if self.reduction.is_own else self.reduced(batch, labels, reference)
         return loss + self.regularizer_weight * batch.sum(1).abs().mean()
 
     def learns(self) -> bool:

@@ -6,7 +6,7 @@ The paper adds it to another loss; alone it is a contrastive loss on cosines.
 import torch
 
 from criteria import _streams
-from criteria._pairs import PairCriterion, as_weights, pair_means, pair_sums
+from criteria._pairs import PairCriterion, active_means, as_weights, pair_sums
 from utilities.numbers import number
 from utilities.reference import Reference
 from utilities.tensors import normalize
@@ -44,14 +44,8 @@ class Criterion(PairCriterion):
             _, sums = self.compared(self.terms, batch, labels, reference, normalize)
         else:
             sums = self.stream(batch, reference, apart)
-        positive_sum, n_below, negative_sum, n_above, *similarities = sums
-        _, n_positives, _, n_negatives = similarities
-        self.stats = {
-            "active_positive_share": n_below / n_positives.clamp(min=1),
-            "active_negative_share": n_above / n_negatives.clamp(min=1),
-            **pair_means("similarity", similarities),
-        }
-        return self.pos_weight * (positive_sum / n_below.clamp(min=1)) + self.neg_weight * (negative_sum / n_above.clamp(min=1))
+        positive_mean, negative_mean, self.stats = active_means("similarity", sums)
+        return self.pos_weight * positive_mean + self.neg_weight * negative_mean
 
     def terms(self, unit, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
         """Sum and number of the active violations, of positives and of negatives; sums of the cosines."""
