@@ -120,14 +120,14 @@ class _LogSumExp(torch.autograd.Function):
     """See `log_sum_exp`. Without a bound, the running sums are relative to the largest exponent so far."""
 
     @staticmethod
-    def forward(ctx, points, others, apart, penalties, bound, least, form):
+    def forward(ctx, points, others, apart, penalties, bound, least, mean, form):
         ctx.blocks = _Blocks.of(points, others, apart)
         ctx.form, ctx.penalties = form, penalties
         ctx.least = None if least is None else least[:, None] * LOG2E
-        bounded = bound is not None and least is None and bound * LOG2E + math.log2(max(len(others), 1)) < MOST  # for their sum
+        bounded = bound is not None and least is None and fits(bound, len(others))
         low = -torch.finfo(points.dtype).max / 4
         highest = points.new_full((len(points),), 0.0 if bounded else low)
-        sums, kept = torch.zeros_like(highest), torch.zeros_like(highest)
+        sums, kept, weighted = (torch.zeros_like(highest) for _ in range(3))
         picked = points.new_empty(len(apart.rows))
         blocks = zip(ctx.blocks.products(points * form.scale, others), ctx.blocks.split(picked, penalties), strict=False)
         for (_, products, flat, spare), (places, found, left_out) in blocks:
@@ -137,20 +137,27 @@ class _LogSumExp(torch.autograd.Function):
             flat.index_add_(0, places, left_out)  # from here `products` holds logits to base 2
             if least is not None:
                 kept.add_(_above(products, ctx.least, spare).sum(1))
+            exponents = products
             if not bounded:
                 raised = torch.maximum(highest, products.amax(1))  # over all logits: those that count are the largest
-                sums.mul_((highest - raised).exp2_())
-                highest = raised
-                products.sub_(highest.unsqueeze(1))
-            powers = products.exp2_()
+                lowered, highest = (highest - raised).exp2_(), raised
+                sums.mul_(lowered)
+                weighted.mul_(lowered)
+                exponents = torch.sub(products, highest.unsqueeze(1), out=spare if mean else products)
+            powers = torch.exp2(exponents, out=spare if mean else products)
             if least is not None:
                 powers.mul_(spare)
             sums.add_(powers.sum(1))
+            if mean:
+                powers.mul_(products).view(-1).index_fill_(0, places, 0.0)  # their logits are -inf
+                weighted.add_(powers.sum(1))
         exponents = sums.log2().add_(highest).clamp_(min=low)
         ctx.save_for_backward(points, others, torch.where(exponents == low, -low, exponents))  # shares of an empty sum are 0
         most = torch.where(highest == low, -torch.inf, highest / LOG2E)
-        ctx.mark_non_differentiable(most, kept)
-        return exponents / LOG2E, picked / form.scale, most, kept
+        means = weighted / torch.where(sums == 0, LOG2E, sums * LOG2E)
+        ctx.mark_non_differentiable(most, kept, means)
+        scales = form.scale[apart.rows, 0] if isinstance(form.scale, torch.Tensor) else form.scale
+        return exponents / LOG2E, picked / scales, most, kept, means
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -171,7 +178,12 @@ class _LogSumExp(torch.autograd.Function):
             flat.index_add_(0, places, of_picked)
             return shares
 
-        return *_gradients(ctx, points, others, weights, ctx.penalties, of_pairs), *[None] * 5
+        return *_gradients(ctx, points, others, weights, ctx.penalties, of_pairs), *[None] * 6
+
+
+def fits(bound: float, n: int) -> bool:
+    """Whether float32 holds the sum of `n` exponentials of logits of at most `bound`, and of their inverses, with all its digits."""
+    return bound * LOG2E + math.log2(max(n, 1)) < MOST
 
 
 def _above(values: torch.Tensor, least: torch.Tensor | float, out: torch.Tensor) -> torch.Tensor:
@@ -231,8 +243,9 @@ def log_sum_exp(
     positives: bool = False,
     bound: float | None = None,
     least: torch.Tensor | None = None,
+    mean: bool = False,
     form: Form = PRODUCTS,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """log sum exp over each anchor's negatives of `form` of the products of `points` `(B, D)` with `others` `(M, D)`.
 
     Args:
@@ -240,18 +253,25 @@ def log_sum_exp(
         positives: whether the positives count too.
         bound: a bound on the logits' absolute values, where one is known.
         least: `(B,)`: only logits above it count; default: all. Not together with a `form` that has a slope.
+        mean: whether to average the logits too. Not together with `positives` or `least`.
         form: its values are logits to base 2, that is, times `LOG2E`.
 
     Returns:
         log sum exp `(B,)`; products of the positive pairs `(P,)`; largest logit `(B,)`, above `least` or not; number of logits above
-        `least` `(B,)`. The last two are valid only with a `least`, and constants for the gradient. An anchor without a logit has a log
-        sum exp so low that its exp is 0, and -inf as its largest logit.
+        `least` `(B,)`; mean of the logits `(B,)`, weighted by their softmax. The last three are constants for the gradient, the largest
+        and the number are valid only with a `least`. An anchor without a logit has a log sum exp so low that its exp is 0, -inf as its
+        largest logit and 0 as its mean.
     """
     penalties = points.new_full(apart.rows.shape, -torch.inf)
     if positives:
         penalties.index_fill_(0, apart.positive, 0.0)
-    total, picked, most, kept = _LogSumExp.apply(points, others, apart, penalties, bound, least, form)
-    return total, picked.index_select(0, apart.positive), most, kept
+    total, picked, *constants = _LogSumExp.apply(points, others, apart, penalties, bound, least, mean, form)
+    return total, picked.index_select(0, apart.positive), *constants
+
+
+def with_gradient(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """`values`, a constant, with the gradient of `like`."""
+    return values + (like - like.detach())
 
 
 def sums(points: torch.Tensor, others: torch.Tensor, apart: Apart, form: Form) -> tuple[torch.Tensor, torch.Tensor]:
@@ -276,14 +296,19 @@ def beyond(limit: float | torch.Tensor, points: torch.Tensor, others: torch.Tens
     return torch.cat([points, -limit * points.new_ones(len(points), 1)], 1), torch.cat([others, others.new_ones(len(others), 1)], 1)
 
 
+def rounding_error(points: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+    """Bound `(B, 1)` on the rounding error of the products of `points` and `others` from `squared`, at least `TINY`."""
+    longest = others.detach()[:, -1].amax() if len(others) else 0.0
+    return (8 * torch.finfo(points.dtype).eps * (points.detach()[:, -2:-1] + longest)).clamp(min=TINY)
+
+
 def near(margin: float, points: torch.Tensor, others: torch.Tensor) -> tuple[Form, torch.Tensor]:
     """The form [margin - d]+ of the products d^2 of `points` and `others` from `squared`, and the units `(B,)` of its values.
 
     The unit is the square root of the rounding error of d^2. A d^2 within that error counts as 0, as in
     `utilities.tensors.squared_distances`.
     """
-    longest = others.detach()[:, -1].amax() if len(others) else 0.0
-    noise = (8 * torch.finfo(points.dtype).eps * (points.detach()[:, -2:-1] + longest)).clamp(min=TINY)
+    noise = rounding_error(points, others)
     units = noise.sqrt()
     margins = max(margin, 0.0) / units
 

@@ -108,7 +108,7 @@ class Criterion(PairCriterion):
             lowest = batch.new_full((n_anchors,), torch.inf).scatter_reduce(0, anchors, found, "amin")
             least = ((lowest - self.margin) * neg_weight).detach()
         points = self.per_anchor("neg_weight", labels, 2) * batch
-        logits, of_positives, most, n_kept = _streams.log_sum_exp(points, others, apart, least=least)
+        logits, of_positives, most, n_kept, _ = _streams.log_sum_exp(points, others, apart, least=least)
         of_positives = of_positives / self.per_anchor("neg_weight", labels[anchors])  # (P,)
         kept = torch.ones_like(of_positives)
         if self.margin != math.inf:

@@ -26,7 +26,8 @@ OF_CRITERIA = {
     **dict.fromkeys(("lifted_original", "ntxent", "pnp", "recallatk", "smoothap", "tupletmargin"), 1),  # of the positive pairs
 }
 IN_BLOCKS = {  # against a reference in which positives are few, and many: the size that decides it, see criteria/_streams.py, and their own
-    **dict.fromkeys(("circle", "intrapair_variance", "nca", "snr_contrastive", "supcon", "threshold_consistent"), (1, 1)),
+    **dict.fromkeys(("circle", "gpw", "intrapair_variance", "nca"), (1, 1)),
+    **dict.fromkeys(("rankedlist", "snr_contrastive", "supcon", "threshold_consistent"), (1, 1)),
     **dict.fromkeys(("ntxent", "tupletmargin"), (1, 2)),
     "multisimilarity": (2, 1),  # of the positives that it keeps
 }

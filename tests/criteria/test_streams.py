@@ -6,13 +6,13 @@ import torch
 import batch_mining
 from criteria import _streams
 from tests.criteria import _reference_loops as loops
-from tests.criteria import test_intrapair_variance, test_reference, test_threshold_consistent
+from tests.criteria import test_gpw, test_intrapair_variance, test_rankedlist, test_reference, test_threshold_consistent
 from tests.criteria.test_reference import LABELS, OTHERS, check, given, step
 from utilities.reference import Reference
 
 STREAMING = [
-    *("circle", "contrastive", "intrapair_variance", "multisimilarity", "nca", "ntxent"),
-    *("snr_contrastive", "supcon", "threshold_consistent", "tupletmargin"),
+    *("circle", "contrastive", "gpw", "intrapair_variance", "multisimilarity", "nca", "ntxent"),
+    *("rankedlist", "snr_contrastive", "supcon", "threshold_consistent", "tupletmargin"),
 ]
 every_name = pytest.mark.parametrize("name", STREAMING)
 
@@ -39,7 +39,9 @@ def of_pairs(slow):
 FORMULAS = {
     **loops.FORMULAS,
     "contrastive": contrastive,
+    "gpw": of_pairs(test_gpw.slow("multisimilarity")),
     "intrapair_variance": of_pairs(test_intrapair_variance.slow),
+    "rankedlist": of_pairs(test_rankedlist.slow),
     "threshold_consistent": of_pairs(test_threshold_consistent.slow),
 }
 
@@ -103,6 +105,13 @@ CASES = [
     ("nca", {"loss_nca_scale": 9.0}),
     ("nca", {"loss_learn": ["scale"]}),
     ("multisimilarity", {"loss_learn": ["neg_weight", "thresh"], "loss_learn_per_class": True, "n_classes": 90}),
+    ("gpw", {"loss_gpw_weights": "contrastive"}),
+    ("gpw", {"loss_gpw_weights": "contrastive", "loss_gpw_threshold": -0.2}),
+    ("gpw", {"loss_gpw_weights": "lifted"}),
+    ("gpw", {"loss_gpw_neg_scale": 300.0}),  # the running sums are relative to the largest exponent
+    ("gpw", {"loss_gpw_neg_scale": 3.0, "loss_gpw_pos_scale": 30.0, "loss_gpw_threshold": 0.1}),
+    ("rankedlist", {"loss_rankedlist_alpha": 1.5, "loss_rankedlist_pos_temperature": 2.0, "loss_rankedlist_imbalance": 0.3}),
+    ("rankedlist", {"loss_rankedlist_alpha": 0.8, "loss_rankedlist_neg_temperature": 30.0}),  # most anchors have no active negative
     ("contrastive", {"loss_contrastive_reduction": "nonzero", "loss_contrastive_neg_margin": 1.3}),
     ("snr_contrastive", {"loss_snr_contrastive_neg_margin": 1.9}),
     ("ntxent", {"loss_ntxent_temperature": 0.01}),
