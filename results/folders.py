@@ -31,11 +31,11 @@ from runs.changes import CONFIGS as CHANGES
 from runs.changes import history
 from runs.meta import CONCATENATED, SEPARATED
 from utilities.errors import UserError
+from utilities.files import YAML
 
 PARAMETERS, METRICS = "parameters.yaml", "CSV_Logs/metrics.csv"
 COLUMNS = ["epoch", "split", "metric", "value"]
 SEARCH = "_search"  # ending of search folders, whose trials differ by design
-_YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml reads hundreds of files in a second, plain PyYAML in many
 
 
 def find_folders(root: Path | str, skipped: list[str] | None = None) -> list[Path]:
@@ -89,7 +89,7 @@ def read_folder(folder: Path) -> RecordedRun:
 
 
 def _flags(run: RecordedRun, path: Path) -> None:
-    content = yaml.load(path.read_bytes(), Loader=_YAML)
+    content = yaml.load(path.read_bytes(), Loader=YAML)
     flags = typed({str(name): value for name, value in content.items()})
     base = path.parent.parent if run.fold is not None else path.parent
     run.group, run.seed = identity(flags, base.name)
@@ -146,7 +146,7 @@ def _summary(run: RecordedRun, path: Path) -> None:
 
 
 def _environment(run: RecordedRun, path: Path) -> None:
-    content = yaml.load(path.read_bytes(), Loader=_YAML)
+    content = yaml.load(path.read_bytes(), Loader=YAML)
     run.environment = environment(content)
     fid = ((content.get("data") or {}).get("oodml") or {}).get("fid")
     run.fid = None if fid is None else float(fid)

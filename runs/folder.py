@@ -15,7 +15,7 @@ import trainers
 from runs import checkpoint
 from runs.shapes import FLAGS, SELECTED, fits
 from utilities.errors import UserError
-from utilities.files import alternatives, replacing
+from utilities.files import YAML, alternatives, replacing
 from utilities.flags import has_folds
 
 PARAMETERS, SUMMARY, INFO = "parameters.yaml", "summary.json", "Parameter_Info.txt"
@@ -187,7 +187,7 @@ def read_parameters(folder: Path | str) -> dict:
 def read_yaml(path: Path):
     """The content of a YAML file. Raises UserError where it cannot be read or is no YAML."""
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.load(path.read_text(encoding="utf-8"), YAML)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
     except Exception as error:  # PyYAML raises all kinds of errors for values that do not fit their tags

@@ -27,13 +27,14 @@ SHORT_RUN = [
 
 
 def dry_run(words, capsys):
-    """Watch a command of main.py pass its dry run on small images."""
+    """Watch a command of main.py pass its dry run on small images. Returns what it printed."""
     import main
     import parameters
 
     main.main(parameters.read([*words, *SMALL, "--dry_run"]))
     said = capsys.readouterr().out
     assert "dry run: one batch of" in said and "loss nan" not in said, said
+    return said
 
 
 def picture(seed, size=(40, 30)):

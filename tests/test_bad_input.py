@@ -12,8 +12,8 @@ from tests import builders
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def run(*words, **environment):
-    # Small images and no workers: these are whole program starts.
+def run(*words, records=False, **environment):
+    # Small images, no workers, no pictures: these are whole program starts.
     base = [
         "--arch",
         "conv4_normalize",
@@ -26,6 +26,7 @@ def run(*words, **environment):
         "--evaluation_metrics",
         "e_recall@1",
         "--no_train_metrics",
+        *([] if records else ["--no_records"]),
     ]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")}
     return subprocess.run(
@@ -88,11 +89,11 @@ def test_an_unwritable_save_path(tmp_path):
 def test_logging_online_without_credentials_goes_offline_and_no_key_is_kept(tmp_path):
     data = builders.make_folder(tmp_path / "data", n_classes=4, n_images=8)
     words = ["--dataset", "folder", "--dataset_folder_path", data, "--save_path", tmp_path / "runs", "--log_online"]
-    told = run(*words, HOME=str(tmp_path))
+    told = run(*words, records=True, HOME=str(tmp_path))
     assert told.returncode == 0, told.stderr
     assert told.stdout.count("no W&B credentials") == 1
     key = "0123456789abcdef" * 2 + "01234567"
-    told = run(*words, "--wandb_key", key, "--group", "Keyed", HOME=str(tmp_path), WANDB_MODE="offline")
+    told = run(*words, "--wandb_key", key, "--group", "Keyed", records=True, HOME=str(tmp_path), WANDB_MODE="offline")
     assert told.returncode == 0, told.stderr
     folder = tmp_path / "runs" / "folder" / "Keyed_s1"
     assert list(folder.glob("wandb/offline-run-*/*.wandb"))
@@ -106,7 +107,7 @@ def test_logging_online_without_credentials_goes_offline_and_no_key_is_kept(tmp_
 def test_two_processes_at_once_get_two_folders(tmp_path):
     data = builders.make_folder(tmp_path / "data", n_classes=4, n_images=8)
     words = [sys.executable, "main.py", "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path / "runs"), "--arch",
-             "conv4_normalize", "--kernels", "0", "--n_epochs", "1", "--bs", "8", "--evaluation_metrics", "e_recall@1", "--no_train_metrics"]  # fmt: skip
+             "conv4_normalize", "--kernels", "0", "--n_epochs", "1", "--bs", "8", "--evaluation_metrics", "e_recall@1", "--no_train_metrics", "--no_records"]  # fmt: skip
     both = [subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL) for _ in range(2)]
     assert [process.wait() for process in both] == [0, 0]
     assert sorted(p.name for p in (tmp_path / "runs" / "folder").iterdir()) == ["Sample_Group_s1", "Sample_Group_s1_1"]

@@ -27,8 +27,13 @@ RECIPES = {  # what is added -> folder, heading, which of its Python blocks, fla
     ),
     "a sampler": ("datasampler", "Add a sampler in three steps", 0, ["--loss", "multisimilarity", "--data_sampler", "mine"]),
 }
-LISTED = {"the README's": "losses", "a miner": "miners", "a sampler": "samplers", "a training method": "trainers"}
-FLAG = {"a formula": "--loss_mine_scale", "a fusion": "--loss_mine_weight"}
+LISTED = {"a formula": "losses", "a miner": "miners", "a sampler": "samplers", "a training method": "trainers"}
+TELL = f"""
+import parameters
+parameters.get_parser().print_help()
+for kind in {list(LISTED.values())}:
+    print(parameters.answer(parameters.read(["--list", kind])))
+"""
 PLAIN = """
 import torch
 
@@ -69,6 +74,14 @@ def run(house, *words):
     return subprocess.run([sys.executable, "main.py", *map(str, words)], cwd=house, capture_output=True, text=True, env=environment)
 
 
+def plug_in(house, recipe):
+    """The recipe's file, written where it belongs."""
+    folder, title, number, _ = RECIPES[recipe]
+    file = house / folder / "mine.py"
+    file.write_text(code_of(title, number), encoding="utf-8")
+    return file
+
+
 def train(house, folder_data, tmp_path, words):
     common = ["--dataset", "folder", "--dataset_folder_path", folder_data, "--arch", "conv4_normalize", "--n_epochs", "1", "--bs", "8"]
     return run(house, *common, "--kernels", "0", "--evaluation_metrics", "e_recall@1", "--save_path", tmp_path, "--decay", "0", *words)
@@ -76,26 +89,35 @@ def train(house, folder_data, tmp_path, words):
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_trains(house, recipe, folder_data, tmp_path):
-    folder, title, number, words = RECIPES[recipe]
-    plug_in = house / folder / "mine.py"
-    plug_in.write_text(code_of(title, number), encoding="utf-8")
+    folder, _, _, words = RECIPES[recipe]
+    recorded = folder == "criteria" and recipe != "the README's"  # whose loss has no statistics
+    file = plug_in(house, recipe)
     try:
-        told = train(house, folder_data, tmp_path, words)
+        told = train(house, folder_data, tmp_path, words if recorded else [*words, "--no_records"])
         assert told.returncode == 0, told.stderr
         assert "rate 0.25" in told.stdout or recipe != "a fusion", "the inner loss keeps its own learning rate"
-        if folder == "criteria" and recipe != "the README's":  # whose loss has no statistics
+        if recorded:
             assert (tmp_path / "folder" / "Sample_Group_s1" / "CSV_Logs" / "Train_criterion.csv").exists()
-        if recipe in FLAG:
-            assert FLAG[recipe] in run(house, "--help").stdout
-        if recipe in LISTED:
-            assert "\nmine " in "\n" + run(house, "--list", LISTED[recipe]).stdout
     finally:
-        plug_in.unlink()
+        file.unlink()
 
 
-@pytest.mark.parametrize("recipe", LISTED)
-def test_a_recipe_that_is_gone_is_unknown(house, recipe):
-    assert "unknown" in run(house, *RECIPES[recipe][-1]).stderr
+def test_recipes_are_listed_with_their_flags_and_once_gone_are_unknown(house):
+    def told(*words):
+        return subprocess.run([sys.executable, *words], cwd=house, capture_output=True, text=True)
+
+    files = [plug_in(house, recipe) for recipe in LISTED]
+    try:
+        said = told("-c", TELL).stdout
+        assert said.count("\nmine ") == len(LISTED) and "--loss_mine_scale" in said, said[-3000:]
+        files.append(plug_in(house, "a fusion"))
+        assert "--loss_mine_weight" in told("main.py", "--help").stdout
+    finally:
+        for file in set(files):
+            file.unlink()
+    for recipe in LISTED:
+        folder, _, _, words = RECIPES[recipe]
+        assert "unknown" in run(house, *words).stderr, folder
 
 
 def test_the_program_that_uses_a_loss_runs(tmp_path):

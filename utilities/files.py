@@ -6,7 +6,11 @@ import os
 import tempfile
 from pathlib import Path
 
+import yaml
+
 from utilities.errors import UserError
+
+YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml reads hundreds of files in a second, plain PyYAML in many
 
 
 @contextlib.contextmanager

@@ -44,8 +44,11 @@ def packages() -> dict[str, str]:
     versions = {}
     for package in (*PACKAGES, *sorted(others - set(PACKAGES), key=str.lower)):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[package] = importlib.metadata.version(package)
+            versions[package] = _version(package)
     return versions
+
+
+_version = functools.cache(importlib.metadata.version)  # of the process, however many runs it makes
 
 
 @functools.cache

@@ -53,13 +53,13 @@ class Registry:
 
     def module(self, name: str):
         """The plug-in's module. Raises UnknownName for a name that the folder does not hold."""
-        if name not in self.names():
-            raise unknown(self.kind, name, self.names())
+        if name not in (available := self.names()):
+            raise unknown(self.kind, name, available)
         return importlib.import_module(f"{self.package}.{name}")
 
     def modules(self) -> dict:
         """Name -> module, of all plug-ins."""
-        return {name: self.module(name) for name in self.names()}
+        return {name: importlib.import_module(f"{self.package}.{name}") for name in self.names()}
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Let every plug-in declare its flags in a group of its own; first the helpers (`_*.py`), whose flags several of them read."""
