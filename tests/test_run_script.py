@@ -208,7 +208,7 @@ def run_script(*argv):
     return subprocess.run([sys.executable, "Run_Script.py", *map(str, argv)], cwd=ROOT, capture_output=True, text=True)
 
 
-def test_the_whole_way(folder_data, tmp_path):
+def test_the_whole_way(folder_data, tmp_path, capsys):
     script = runs_file(folder_data, tmp_path)
     told = run_script(script, "--jobs", "2")
     assert told.returncode == 1, told.stderr
@@ -220,8 +220,9 @@ def test_the_whole_way(folder_data, tmp_path):
     )
     again = run_script(script, "--filter", "Good")
     assert again.returncode == 0 and "before, 1 epochs" in again.stdout
-    listed = run_script(script, "--list")
-    assert "finished          folder/Good_s0" in listed.stdout and "new               folder/Bad_s0" in listed.stdout
+    Run_Script.main([str(script), "--list"])
+    listed = capsys.readouterr().out
+    assert "finished          folder/Good_s0" in listed and "new               folder/Bad_s0" in listed
     assert sorted(path.name for path in (tmp_path / "out" / "folder").iterdir()) == ["Good_s0", "run_script"]
     assert {"Bad_s0.log", "Good_s0.log"} <= {path.name for path in (tmp_path / "out" / "folder" / "run_script").iterdir()}
 
@@ -231,7 +232,7 @@ def test_mistakes_are_one_line():
     assert told.returncode == 2 and told.stderr.count("\n") == 1 and "no file of runs" in told.stderr
 
 
-def test_an_interrupted_cross_validation_is_finished(folder_data, tmp_path):
+def test_an_interrupted_cross_validation_is_finished(folder_data, tmp_path, capsys):
     task = small(folder_data, tmp_path, *FOLDS)
     main.main(parameters.read([*task.line.argv, "--folds", "0"]))
     script = tmp_path / "runs.sh"
@@ -240,7 +241,8 @@ def test_an_interrupted_cross_validation_is_finished(folder_data, tmp_path):
     assert told.returncode == 0 and "started   folder/Tiny_s0, after 1 of 2 folds" in told.stdout, told.stdout + told.stderr
     assert "fold 0 of 2 is finished" in task.log.read_text()
     assert (task.folder / "meta" / "separated.json").exists() and (task.folder / "meta" / "concatenated.json").exists()
-    assert "finished          folder/Tiny_s0" in run_script(script, "--list").stdout
+    Run_Script.main([str(script), "--list"])
+    assert "finished          folder/Tiny_s0" in capsys.readouterr().out
 
 
 @pytest.mark.long
