@@ -113,6 +113,8 @@ def evaluate_ensemble(cross):
 def cross_validate(opt):
     """Train or evaluate each fold of `--split_scheme`, and write the results over the folds. Returns the `CrossValidation`."""
     cross = folds_of(opt, datasets.n_folds(opt))
+    if opt.job == "train" and opt.resume is None:
+        evaluation.check_folds(cross.options())
     if opt.dry_run:
         return train(cross.options()[0])
     if opt.job == "evaluate":

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+import datasets
 import metrics
 from evaluation import galleries, selectable, spaces
 from evaluation.spaces import of_type
@@ -49,6 +50,16 @@ def loaders(splits: dict, opt, ranks=None) -> dict:
     chosen = {split: dataset for split, dataset in there.items() if split in wanted}
     spaces.check(chosen, opt)
     return {split: evaluation_loader(dataset, opt, ranks) for split, dataset in chosen.items()}
+
+
+def check_folds(folds: list) -> None:
+    """Raise UserError, before the first fold trains, where the data of one cannot choose its epoch. `folds`: the flags of each."""
+    for opt in folds:
+        there = _datasets(loaders(datasets.select(opt.dataset, opt, opt.source_path), opt))
+        try:
+            selectable.check(there, opt)
+        except UserError as error:
+            raise UserError(f"fold {opt.fold}, counted from 0: {error}") from error
 
 
 def check(model, loaders: dict, opt, runtime) -> None:

@@ -32,7 +32,7 @@ def check(datasets: dict, opt) -> None:
         )  # fmt: skip
         way_out = "Make more images queries and gallery (is_query, is_gallery), or choose another metric by --storage_metrics"
     else:
-        why = f"{'validation' if split == 'val' else 'test, without validation data'}, has "
+        why = f"{'validation' if split == 'val' else 'test, without validation data,'} has "
         if hits.any():
             n = len(np.unique(space.gallery()[1]))
             why += f"{n} class{'es' * (n != 1)}, and a query at most {max(seen - hits)} images of others: {least} or more are needed"

@@ -352,3 +352,11 @@ def test_a_run_keeps_its_split_file(data, tmp_path, capsys):
             assert message.count("\n") == 1 and f"--split_file {copy}" in message
     main.main(parameters.read(["--resume_from", str(cross.folder), "--n_epochs", "2", "--split_file", str(copy)]))
     assert cross.fold(0).progress.epochs == 2
+
+
+@pytest.mark.parametrize("more", [[], ["--dry_run"]])
+def test_data_of_a_later_fold_that_cannot_choose_an_epoch_are_refused_before_the_first_trains(data, tmp_path, more):
+    opt = flags(data, tmp_path, "--split_partitions", "4", "--split_sets", "4", *more)  # of six classes: the third fold validates on one
+    with pytest.raises(UserError, match=r"^fold 2, counted from 0: map_r on val .* validation has 1 class, "):
+        main.main(opt)
+    assert not (tmp_path / "runs").exists()

@@ -61,7 +61,7 @@ MOMENTS = {
 def data(tmp_path_factory):
     from tests import builders
 
-    return builders.make_folder(tmp_path_factory.mktemp("kill") / "things", n_classes=12, n_images=12)
+    return builders.make_folder(tmp_path_factory.mktemp("kill") / "things", n_classes=16, n_images=12)
 
 
 @pytest.mark.parametrize(
