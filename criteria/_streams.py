@@ -181,6 +181,45 @@ class _LogSumExp(torch.autograd.Function):
         return *_gradients(ctx, points, others, weights, ctx.penalties, of_pairs), *[None] * 6
 
 
+class _BothLogSumExp(torch.autograd.Function):
+    """See `both_log_sum_exp`. A block holds whole columns; of the rows the running sums are relative to the largest exponent so far."""
+
+    @staticmethod
+    def forward(ctx, points, others, apart, form):
+        ctx.blocks, ctx.form = _Blocks.of(points, others, apart), form
+        low = -torch.finfo(points.dtype).max / 4
+        highest = points.new_full((len(points),), low)
+        sums, of_others = torch.zeros_like(highest), []
+        for (_, products, flat, spare), places in zip(ctx.blocks.products(points * form.scale, others), ctx.blocks.places, strict=False):
+            form.value(products, spare)
+            flat.index_fill_(0, places, -torch.inf)
+            raised = torch.maximum(highest, products.amax(1))
+            powers = torch.sub(products, raised.unsqueeze(1), out=spare).exp2_()
+            sums, highest = sums.mul_((highest - raised).exp2_()).add_(powers.sum(1)), raised
+            tops = products.amax(0).clamp_(min=low)
+            of_others.append(products.sub_(tops).exp2_().sum(0).log2_().add_(tops).clamp_(min=low))
+        exponents = sums.log2_().add_(highest).clamp_(min=low), torch.cat([highest[:0], *of_others])
+        ctx.save_for_backward(points, others, *(torch.where(part == low, -low, part) for part in exponents))  # shares of an empty sum are 0
+        return tuple(part / LOG2E for part in exponents)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, of_rows, of_columns):
+        points, others, rows, columns = ctx.saved_tensors
+        rows, of_rows = rows[:, None], of_rows[:, None]
+        parts = zip(columns.split(ctx.blocks.width), of_columns.split(ctx.blocks.width), strict=True)
+
+        def weights(products, flat, spare, places):
+            columns, of_columns = next(parts)
+            slopes = ctx.form.slope(products, spare)
+            ctx.form.value(products, spare)
+            flat.index_fill_(0, places, -torch.inf)
+            shares = (products - rows).exp2_().mul_(of_rows)
+            return shares.add_(products.sub_(columns).exp2_().mul_(of_columns)).mul_(slopes)
+
+        return *_gradients(ctx, points, others, weights), None, None
+
+
 def fits(bound: float, n: int) -> bool:
     """Whether float32 holds the sum of `n` exponentials of logits of at most `bound`, and of their inverses, with all its digits."""
     return bound * LOG2E + math.log2(max(n, 1)) < MOST
@@ -269,6 +308,14 @@ def log_sum_exp(
     return total, picked.index_select(0, apart.positive), *constants
 
 
+def both_log_sum_exp(points: torch.Tensor, others: torch.Tensor, apart: Apart, form: Form) -> tuple[torch.Tensor, torch.Tensor]:
+    """log sum exp of `form` as of `log_sum_exp`, over each anchor's negatives `(B,)`, and over the anchors of which a sample is one `(M,)`.
+
+    `form` has a slope, and its value leaves `spare` as it is.
+    """
+    return _BothLogSumExp.apply(points, others, apart, form)
+
+
 def with_gradient(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """`values`, a constant, with the gradient of `like`."""
     return values + (like - like.detach())
@@ -323,6 +370,22 @@ def near(margin: float, points: torch.Tensor, others: torch.Tensor) -> tuple[For
         return inverses.mul_(torch.lt(products, margins.square(), out=products)).mul_(-0.5 / noise)
 
     return Form(1 / noise, value, slope), units.squeeze(1)
+
+
+def closeness(limit: float, scale: float, points: torch.Tensor, others: torch.Tensor) -> Form:
+    """The form scale (limit - d) of the products d^2 of `points` and `others` from `squared`, as logits to base 2; see `near`."""
+    noise = rounding_error(points, others)
+    steps, highest = scale * LOG2E * noise.sqrt(), torch.full_like(noise, scale * LOG2E * limit)
+
+    def value(products, spare):
+        distances = torch.nn.functional.threshold_(products, 1.0, 0.0).sqrt_()
+        torch.addcmul(highest, distances, steps, value=-1, out=products)
+
+    def slope(products, spare):
+        inverses = torch.clamp(products, min=1, out=spare).pow_(-0.5)
+        return inverses.mul_(products > 1).mul_(-scale / 2 * noise.rsqrt())  # slope 0 at d = 0, as in `near`
+
+    return Form(1 / noise, value, slope)
 
 
 def positive_pairs(points: torch.Tensor, others: torch.Tensor, apart: Apart) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

@@ -82,8 +82,13 @@ class Criterion(PairCriterion):
         gives the gradient.
         """
         points, others = _streams.squared(batch, reference.embeddings)
-        form = self.form(_streams.rounding_error(points, others))
-        bound = self.neg_temperature * self.alpha
+        every = _streams.closeness(self.alpha, self.neg_temperature, points, others)
+
+        def value(products, spare):
+            every.value(products, spare)
+            torch.nn.functional.threshold_(products, 0.0, -1e30)  # whose exponential is 0
+
+        form, bound = every._replace(value=value), self.neg_temperature * self.alpha
         logits, *_, means = _streams.log_sum_exp(points, others, apart, bound=bound, mean=True, form=form)
         near_negatives = _streams.with_gradient(means, logits).sum() / self.neg_temperature
         squares = _streams.positive_distances(batch, reference.embeddings, apart)  # (P,)
@@ -94,22 +99,6 @@ class Criterion(PairCriterion):
         positive_shares = active * torch.exp(exponents - totals.index_select(0, apart.anchors))
         total = (1 - self.imbalance) * (positive_shares * far_positives).sum() + self.imbalance * near_negatives
         return total, *_streams.pair_sums(points, dataclasses.replace(reference, embeddings=others), apart, squares)
-
-    def form(self, noise) -> _streams.Form:
-        """neg_temperature (alpha - d) of the products d^2, where it is above 0; a d^2 within its rounding error `noise` `(B, 1)` is 0."""
-        scale = self.neg_temperature * _streams.LOG2E
-        steps, highest = scale * noise.sqrt(), torch.full_like(noise, scale * self.alpha)
-
-        def value(products, spare):
-            distances = torch.nn.functional.threshold_(products, 1.0, 0.0).sqrt_()
-            torch.addcmul(highest, distances, steps, value=-1, out=products)
-            torch.nn.functional.threshold_(products, 0.0, -1e30)  # whose exponential is 0
-
-        def slope(products, spare):
-            inverses = torch.clamp(products, min=1, out=spare).pow_(-0.5)
-            return inverses.mul_(products > 1).mul_(-self.neg_temperature / 2 * noise.rsqrt())  # slope 0 at d = 0, as in `_streams.near`
-
-        return _streams.Form(1 / noise, value, slope)
 
 
 def _shares(violations: torch.Tensor, chosen: torch.Tensor, temperature: float) -> torch.Tensor:

@@ -29,6 +29,7 @@ IN_BLOCKS = {  # against a reference in which positives are few, and many: the s
     **dict.fromkeys(("circle", "gpw", "intrapair_variance", "nca"), (1, 1)),
     **dict.fromkeys(("rankedlist", "snr_contrastive", "supcon", "threshold_consistent"), (1, 1)),
     **dict.fromkeys(("ntxent", "tupletmargin"), (1, 2)),
+    "lifted_original": (1, 2),
     "multisimilarity": (2, 1),  # of the positives that it keeps
 }
 OF_TRAINERS = {"adversarial": 1, "cascaded": 3, "diva": 2, "s2sd": 1}  # beside the miner's: their own triplets, pairs, a head's miner

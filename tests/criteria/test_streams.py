@@ -6,12 +6,19 @@ import torch
 import batch_mining
 from criteria import _streams
 from tests.criteria import _reference_loops as loops
-from tests.criteria import test_gpw, test_intrapair_variance, test_rankedlist, test_reference, test_threshold_consistent
+from tests.criteria import (
+    test_gpw,
+    test_intrapair_variance,
+    test_lifted_original,
+    test_rankedlist,
+    test_reference,
+    test_threshold_consistent,
+)
 from tests.criteria.test_reference import LABELS, OTHERS, check, given, step
 from utilities.reference import Reference
 
 STREAMING = [
-    *("circle", "contrastive", "gpw", "intrapair_variance", "multisimilarity", "nca", "ntxent"),
+    *("circle", "contrastive", "gpw", "intrapair_variance", "lifted_original", "multisimilarity", "nca", "ntxent"),
     *("rankedlist", "snr_contrastive", "supcon", "threshold_consistent", "tupletmargin"),
 ]
 every_name = pytest.mark.parametrize("name", STREAMING)
@@ -41,6 +48,7 @@ FORMULAS = {
     "contrastive": contrastive,
     "gpw": of_pairs(test_gpw.slow("multisimilarity")),
     "intrapair_variance": of_pairs(test_intrapair_variance.slow),
+    "lifted_original": of_pairs(test_lifted_original.slow),
     "rankedlist": of_pairs(test_rankedlist.slow),
     "threshold_consistent": of_pairs(test_threshold_consistent.slow),
 }
@@ -105,6 +113,7 @@ CASES = [
     ("nca", {"loss_nca_scale": 9.0}),
     ("nca", {"loss_learn": ["scale"]}),
     ("multisimilarity", {"loss_learn": ["neg_weight", "thresh"], "loss_learn_per_class": True, "n_classes": 90}),
+    ("lifted_original", {"loss_lifted_original_neg_margin": 0.3}),
     ("gpw", {"loss_gpw_weights": "contrastive"}),
     ("gpw", {"loss_gpw_weights": "contrastive", "loss_gpw_threshold": -0.2}),
     ("gpw", {"loss_gpw_weights": "lifted"}),
