@@ -2,7 +2,7 @@
 
 import torch
 
-from criteria import _streams
+from criteria import _forms, _streams
 from criteria._reductions import Reduction
 from criteria._tuples import active_share, tuple_distances
 from utilities.criterion import MetricCriterion
@@ -60,8 +60,8 @@ class Criterion(MetricCriterion):
         """The loss over all pairs with a large reference."""
         distances = safe_sqrt(_streams.positive_distances(batch, reference.embeddings, apart))  # (P,)
         far_positives = torch.relu(distances - self.pos_margin)
-        points, others = _streams.squared(batch, reference.embeddings)
-        form, units = _streams.near(self.neg_margin, points, others)
+        points, others = _forms.squared(batch, reference.embeddings)
+        form, units = _forms.near(self.neg_margin, points, others)
         total, n_active = _streams.sums(points, others, apart, form)
         total, n_active = (total * units).sum(), n_active.sum()
         n_negatives = max(len(batch) * len(reference) - len(apart.rows), 1)

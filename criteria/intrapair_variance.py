@@ -2,7 +2,7 @@
 
 import torch
 
-from criteria import _streams
+from criteria import _forms, _streams
 from criteria._pairs import PairCriterion, chosen_mean, pair_means, pair_sums
 from criteria._reductions import Reduction
 from utilities.numbers import number
@@ -54,7 +54,7 @@ class Criterion(PairCriterion):
         totals = _streams.pair_totals(unit, reference.embeddings, apart, found)
         positive_mean, negative_mean = (total / count.clamp(min=1) for total, count in (totals[:2], totals[2:]))
         below = torch.relu((1 - self.pos_eps) * positive_mean - found)
-        above = _streams.beyond((1 + self.neg_eps) * negative_mean, unit, reference.embeddings)
+        above = _forms.beyond((1 + self.neg_eps) * negative_mean, unit, reference.embeddings)
         form = _streams.Form(1, lambda products, spare: products.relu_().square_(), lambda products, spare: products.relu_().mul_(2))
         squares, _ = _streams.sums(*above, apart, form)
         self.stats = pair_means("similarity", [total.detach() for total in totals])

@@ -4,7 +4,7 @@ import dataclasses
 
 import torch
 
-from criteria import _streams
+from criteria import _forms, _streams
 from criteria._pairs import PairCriterion, log_sum_exp, pair_means, pair_sums, positive_pairs
 from criteria._reductions import Reduction
 from utilities.numbers import number
@@ -61,8 +61,8 @@ class Criterion(PairCriterion):
 
     def stream(self, batch, reference, apart) -> tuple[torch.Tensor, torch.Tensor, tuple]:
         """What `in_matrix` gives, of all pairs with a large reference."""
-        points, others = _streams.squared(batch, reference.embeddings)
-        form = _streams.closeness(self.neg_margin, 1.0, points, others)
+        points, others = _forms.squared(batch, reference.embeddings)
+        form = _forms.closeness(self.neg_margin, 1.0, points, others)
         of_anchors, of_samples = _streams.both_log_sum_exp(points, others, apart, form)
         samples = apart.columns.index_select(0, apart.positive)
         near_negatives = torch.logaddexp(of_anchors.index_select(0, apart.anchors), of_samples.index_select(0, samples))

@@ -4,7 +4,7 @@ import dataclasses
 
 import torch
 
-from criteria import _streams
+from criteria import _forms, _streams
 from criteria._pairs import PairCriterion, log_sum_exp, pair_means, pair_sums
 from criteria._ranking import sums_per_anchor
 from utilities.numbers import number
@@ -54,7 +54,7 @@ class Criterion(PairCriterion):
 
     def stream(self, batch, reference, apart) -> tuple[tuple, tuple]:
         """What `terms` gives, of all pairs with a large reference."""
-        points, others = _streams.squared(batch, reference.embeddings)
+        points, others = _forms.squared(batch, reference.embeddings)
         everything, logits, *_ = _streams.log_sum_exp(-self.scale * points, others, apart, positives=True)
         losses = everything - _streams.sum_exp_per_anchor(logits, apart.anchors, len(batch))
         n_positives = sums_per_anchor(torch.ones_like(logits), apart.anchors, len(batch))

@@ -8,7 +8,7 @@ import dataclasses
 
 import torch
 
-from criteria import _streams
+from criteria import _forms, _streams
 from criteria._pairs import PairCriterion, as_weights, pair_means, pair_sums
 from utilities.numbers import number
 from utilities.reference import Reference
@@ -81,8 +81,8 @@ class Criterion(PairCriterion):
         The weights of an anchor's negatives are the slopes of log sum exp(neg_temperature [alpha - d_an]+) / neg_temperature, which so
         gives the gradient.
         """
-        points, others = _streams.squared(batch, reference.embeddings)
-        every = _streams.closeness(self.alpha, self.neg_temperature, points, others)
+        points, others = _forms.squared(batch, reference.embeddings)
+        every = _forms.closeness(self.alpha, self.neg_temperature, points, others)
 
         def value(products, spare):
             every.value(products, spare)

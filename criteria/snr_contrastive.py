@@ -4,7 +4,7 @@ import dataclasses
 
 import torch
 
-from criteria import _streams
+from criteria import _forms, _streams
 from criteria._pairs import PairCriterion, active_means, as_weights, pair_sums
 from criteria._reductions import Reduction
 from utilities.numbers import number
@@ -66,7 +66,7 @@ class Criterion(PairCriterion):
         """The sums of `terms` for all pairs with a large reference."""
         centred, reference = reference.mapped(centre, batch)
         scales = 1 / signals(centred)  # (B, 1)
-        points, others = _streams.squared(centred, reference.embeddings)
+        points, others = _forms.squared(centred, reference.embeddings)
         points = points * scales
         violated = -points
         violated[:, -2] += self.neg_margin  # the matching column of `others` is 1, so the products are neg_margin - D

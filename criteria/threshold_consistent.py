@@ -5,7 +5,7 @@ The paper adds it to another loss; alone it is a contrastive loss on cosines.
 
 import torch
 
-from criteria import _streams
+from criteria import _forms, _streams
 from criteria._pairs import PairCriterion, active_means, as_weights, pair_sums
 from utilities.numbers import number
 from utilities.reference import Reference
@@ -59,7 +59,7 @@ class Criterion(PairCriterion):
         """The sums of `terms` for all pairs with a large reference, but a negative whose cosine equals neg_margin is not counted."""
         unit, reference = reference.mapped(normalize, batch)
         form = _streams.Form(1, lambda products, spare: products.relu_(), lambda products, spare: products.gt_(0))
-        total, n_above = _streams.sums(*_streams.beyond(self.neg_margin, unit, reference.embeddings), apart, form)
+        total, n_above = _streams.sums(*_forms.beyond(self.neg_margin, unit, reference.embeddings), apart, form)
         found = _streams.positive_products(unit, reference.embeddings, apart)  # (P,)
         below = as_weights(found <= self.pos_margin, unit)
         positive_sum = ((self.pos_margin - found) * below).sum()
