@@ -37,7 +37,7 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
     add("--paired", nargs=2, action="append", default=[], metavar=("GROUP_A", "GROUP_B"), help=help_paired)
     help_ddof = "deviations divide by seeds - ddof, 0 or 1 (default: 1); beside published values always 0, as theirs"
     add("--ddof", type=whole(0, 1), default=1, help=help_ddof)
-    help_plan = "say how many seeds a group show a difference of DELTA points of the first metric, by the deviations of these runs"
+    help_plan = "print how many seeds per group show a difference of DELTA points in the first metric, given the deviations of these runs"
     add("--plan", type=number(above=0), default=None, metavar="DELTA", help=help_plan)
     opt = parser.parse_args(argv)
     opt.runs = opt.runs or ([] if opt.project else ["Training_Results"])

@@ -6,7 +6,7 @@ Where a flag is declared:
   here                      flags of the run as a whole: schedule, optimiser, evaluation, records, resume
   utilities/flags.py        flags that plug-ins of several folders read: --bs, --lr, --embed_dim, --loss, --batch_mining …
   <folder>/_<helper>.py     flags that several plug-ins of one folder read: image sizes, weights of networks, storages of samplers
-  <folder>/<plug-in>.py     a plug-in's own, always --loss_<name>_…, --miner_<name>_…, --data_…, --arch_…, --dataset_…
+  <folder>/<plug-in>.py     a plug-in's own, with its name in front: --loss_<name>_…, --miner_<name>_…, --data_…, --<trainer>_…, --<data set>_…
 All end up in one flat namespace, `opt`; docs/flags.md lists them. A default of None is derived in `read`; the help says from what.
 """
 
@@ -100,7 +100,7 @@ def step_parameters(parser) -> None:
     group = roles.group(parser, "steps", roles.METHOD)
     group.add_argument("--chunk_size", type=whole(0, 10**6), default=0, metavar="C",
         help="images that go through the network at once: memory grows with C, not with --bs, and each step equals that of the whole batch, but "
-        "for BatchNorm's batch statistics; at least --bs, or 0: the whole batch at once")
+        "for BatchNorm's batch statistics; 0, or --bs and more: the whole batch at once")
     group.add_argument("--ema_decay", type=number(0, below=1), metavar="DECAY",
         help="keep a moving average of the network's weights and of BatchNorm's statistics with this decay a step, such as .999: it is evaluated and "
         "chosen, and checkpoints hold it as the network, beside the trained one (unset: the trained one is)")
@@ -117,7 +117,7 @@ def step_parameters(parser) -> None:
     group.add_argument("--compile", action="store_true",
         help="torch.compile the network; graphs compiled after the first epoch are counted and said")
     group.add_argument("--tf32", action="store_true",
-        help="on a GPU multiply matrices of float32 with TensorFloat-32; not in mining and loss")
+        help="on a GPU multiply matrices of float32 with TensorFloat-32, as PyTorch's convolutions do anyway; not in mining and loss")
 
 
 def evaluation_parameters(parser) -> None:

@@ -72,6 +72,10 @@ def make_learnable(name: str, module, criterion: torch.nn.Module, opt) -> None:
     known, per_class = hyperparameters(name, module, criterion), getattr(module, "PER_CLASS", ())
     learned = []
     for hyper in opt.loss_learn:
+        if hyper in getattr(module, "FIXED", ()):
+            raise UserError(
+                f"--loss_learn {hyper}: --loss {name} has no derivative by it: it is used in comparisons, constants or random draws"
+            )
         if hyper not in known:
             names = ", ".join(sorted(known)) or "none"
             raise UserError(f"--loss_learn {hyper}: --loss {name} has no such number to learn; it has {names}")

@@ -15,8 +15,7 @@ from utilities.reference import Reference
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
 ALLOWED_MINING_OPS = None
-FIXED = ("margin",)
-PER_CLASS = ("pos_weight", "neg_weight", "thresh")
+PER_CLASS = ("pos_weight", "neg_weight", "margin", "thresh")
 MINES_PAIRS = True
 
 
@@ -73,7 +72,13 @@ class Criterion(PairCriterion):
             "kept_negative_share": kept_negatives / n_negatives.clamp(min=1),
             **pair_means("similarity", similarities),
         }
+        if isinstance(self.margin, torch.Tensor):  # learned: it only decides which pairs count, so its gradient is 0
+            losses = losses + 0 * self.per_anchor("margin", labels)
         return losses.mean()
+
+    @property
+    def _compares(self) -> bool:
+        return isinstance(self.margin, torch.Tensor) or self.margin != math.inf
 
     def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
         """Each anchor's loss; the numbers of kept pairs, sums of the similarities."""
@@ -87,7 +92,7 @@ class Criterion(PairCriterion):
 
     def kept(self, values: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor, margin) -> tuple[torch.Tensor, torch.Tensor]:
         """`positives` and `negatives`, weights `(B, M)`, of the pairs that similarities `values` `(B, M)` and `margin` keep."""
-        if (not isinstance(margin, torch.Tensor) and margin == math.inf) or not values.shape[1]:  # nothing to compare
+        if not self._compares or not values.shape[1]:
             return positives, negatives
         far = torch.finfo(values.dtype).max / 4  # beyond every similarity
         least_similar_positive = (values + (1 - positives) * far).amin(1, keepdim=True)
@@ -103,16 +108,17 @@ class Criterion(PairCriterion):
         others, anchors, n_anchors = reference.embeddings, apart.anchors, len(batch)
         thresh, pos_weight, neg_weight = (self.per_anchor(name, labels) for name in ("thresh", "pos_weight", "neg_weight"))
         least = None
-        if self.margin != math.inf:
+        if self._compares:
             found = _streams.positive_products(batch.detach(), others.detach(), apart)  # (P,)
             lowest = batch.new_full((n_anchors,), torch.inf).scatter_reduce(0, anchors, found, "amin")
-            least = ((lowest - self.margin) * neg_weight).detach()
+            least = ((lowest - self.per_anchor("margin", labels)) * neg_weight).detach()
         points = self.per_anchor("neg_weight", labels, 2) * batch
         logits, of_positives, most, n_kept, _ = _streams.log_sum_exp(points, others, apart, least=least)
         of_positives = of_positives / self.per_anchor("neg_weight", labels[anchors])  # (P,)
         kept = torch.ones_like(of_positives)
-        if self.margin != math.inf:
-            kept = as_weights(of_positives.detach() - self.margin < (most / neg_weight).index_select(0, anchors), batch)
+        if self._compares:
+            margin = self.per_anchor("margin", labels[anchors])
+            kept = as_weights(of_positives.detach() - margin < (most / neg_weight).index_select(0, anchors), batch)
         exponents = self.per_anchor("pos_weight", labels[anchors]) * (self.per_anchor("thresh", labels[anchors]) - of_positives)
         rows = kept.nonzero().squeeze(1)
         positive_terms = softplus(_streams.sum_exp_per_anchor(exponents[rows], anchors[rows], n_anchors))

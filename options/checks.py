@@ -1,6 +1,7 @@
 """Options that cannot work are refused before anything is loaded: each check yields value, rule and way out in one line."""
 
 import importlib.util
+from pathlib import Path
 
 import architectures
 import batch_mining
@@ -161,6 +162,8 @@ def _numbers(opt):
             f"--gpu {shown(opt.gpu)}: a process trains on one GPU. One run on all of them: CUDA_VISIBLE_DEVICES={','.join(map(str, opt.gpu))} "
             f"torchrun --nproc_per_node {len(opt.gpu)} main.py …; a run on each: Run_Script.py --gpus {shown(opt.gpu)}"
         )
+    if opt.savename in ("", ".") or ".." in Path(opt.savename).parts:
+        yield f"--savename {opt.savename!r} is no name of a folder below <save_path>/<dataset>: leave it out, or name one"
     if opt.sync_bn and opt.chunk_size:
         yield f"--sync_bn --chunk_size {opt.chunk_size}: BatchNorm would take its statistics from one chunk of each process: leave one out"
 
@@ -169,9 +172,10 @@ def _mining(opt, loss):
     """The pairing of loss and miner, by what the one allows and the other yields."""
     if opt.mine_pairs and not getattr(loss, "MINES_PAIRS", False):
         yield f"--mine_pairs: --loss {opt.loss} does not work on all pairs of a batch; these do: {_able(criteria.REGISTRY, 'MINES_PAIRS')}"
+    miner = batch_mining.REGISTRY.module(opt.batch_mining)  # first: a misspelt name is an error for losses without a miner, too
     if not getattr(loss, "REQUIRES_BATCHMINER", False) and not opt.mine_pairs:
         return
-    miner, allowed = batch_mining.REGISTRY.module(opt.batch_mining), getattr(loss, "ALLOWED_MINING_OPS", None)
+    allowed = getattr(loss, "ALLOWED_MINING_OPS", None)
     if allowed is None and getattr(miner, "YIELDS", "triplets") == "sets":
         yield f"--batch_mining {opt.batch_mining} yields sets, which --loss {opt.loss} does not take: choose a miner of triplets or pairs, such as distance"
     if allowed is not None and opt.batch_mining not in allowed:

@@ -58,8 +58,8 @@ class Layers:
         """The options of all layers, checked. `saved`: a run's flags, which win over the files; `explicit`: replaces the command line's."""
         explicit = self.explicit if explicit is None else explicit
         below = {**self.files, **(saved or {})}
-        if below.get("savename") == f"{below.get('group')}_s{below.get('seed')}":
-            del below["savename"]  # it was derived: another seed or group makes another name
+        if _is_derived(below, explicit):
+            del below["savename"]  # another seed or group makes another name, and a new run another number
         opt = Options({**self.defaults, **below, **explicit}, self.roles)
         if opt.list is None:
             _resume(opt, explicit, self)
@@ -72,8 +72,15 @@ class Layers:
         return files.passed(self.parser, folder / PARAMETERS, flags)
 
 
+def _is_derived(flags: dict, explicit: dict) -> bool:
+    """Whether the saved name of a run is made of its group and seed. That of a numbered folder is kept to resume it."""
+    plain, name = f"{flags.get('group')}_s{flags.get('seed')}", flags.get("savename") or ""
+    resumes = explicit.get("resume") is not None and not {"group", "seed"} & explicit.keys()
+    return name == plain or (not resumes and name.startswith(f"{plain}_") and name.removeprefix(f"{plain}_").isdecimal())
+
+
 def _underived(flags: dict) -> dict:
-    """Unset saved flags that equal their source flag, so that they follow its new value."""
+    """The saved flags, but unset where they equal their source flag: they then follow its new value."""
     unset = [name for name, source in FOLLOWS.items() if name in flags and flags[name] == flags.get(source)]
     if flags.get("trainer") in trainers.REGISTRY.names() and flags.get("views") == trainers.views(flags["trainer"]):
         unset.append("views")

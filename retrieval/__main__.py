@@ -69,7 +69,7 @@ def _export_flags(add) -> None:
     add("--format", nargs="+", choices=["onnx", "torchscript", "torch_export", "safetensors"], required=True, help=help_format)
     help_images = "images on which the export is compared with the run: files, folders, CSV (default: test images of the run's data)"
     add("--images", nargs="+", default=None, metavar="IMAGES", help=help_images)
-    help_push = "upload the folder to this repository of the Hugging Face Hub, as `huggingface-cli login` allows"
+    help_push = "upload the folder to this repository of the Hugging Face Hub, as `hf auth login` allows"
     add("--push_to_hub", default=None, metavar="REPO", help=help_push)
     add("--checkpoint", choices=["best", "last"], default="best", help=HELP_WHICH)
     add("--evaltype", default=None, metavar="NAME", help=HELP_EVALTYPE)

@@ -226,6 +226,6 @@ def _push(hub, flags) -> None:
         hub.upload_folder(repo_id=flags.push_to_hub, folder_path=str(flags.out))
     except Exception as error:  # the errors of the client and its transport change with their versions
         raise UserError(
-            f"--push_to_hub {flags.push_to_hub}: not uploaded ({_line(error)}). {flags.out} is whole; `huggingface-cli login` lets you in"
+            f"--push_to_hub {flags.push_to_hub}: not uploaded ({_line(error)}). {flags.out} is whole; `hf auth login` lets you in"
         ) from error
     print(f"uploaded to {flags.push_to_hub}")

@@ -10,8 +10,10 @@ from tqdm import tqdm
 
 import datasets
 import trainers
+from runs.folder import run_folder
 from utilities import provenance
 from utilities.errors import UserError, terminable
+from utilities.files import refuse_unwritable
 from utilities.loading import kernels
 
 SHOW_EVERY = 10  # steps between updates of the loss in the progress bar: each waits for the device
@@ -141,6 +143,7 @@ def dry_run(opt, step, training, evaluated: dict) -> None:
     images = step(batch).images
     for loader in evaluated.values():
         next(iter(loader))
+    refuse_unwritable(run_folder(opt))
     print(f"dry run: one batch of {images} images gives loss {loss.item():.4f}; nothing was written")
 
 

@@ -62,6 +62,8 @@ class Run:
         if opt.resume is not None and not self.resumed:
             print(f"--resume: no run in {wanted}: this is a new one")
         self.folder = wanted if self.resumed else new_folder(wanted, numbered=opt.fold is None)
+        if opt.fold is None and not self.resumed:  # the folder may have got a number
+            self.opt = opt.but(savename=str(Path(opt.savename).with_name(self.folder.name)))
         self.begin()
         self.batches = BatchLog(0 if opt.no_records else opt.log_every, parts["optimizer"], self._write_batches)
 
@@ -98,7 +100,7 @@ class Run:
         self.sinks = records.open_sinks(self.opt, self.folder)
         if self.resumed:
             for sink in self.sinks:
-                sink.cut(self.epoch if last.exists() else BEFORE_ALL, self.batches.steps)
+                sink.cut(self.epoch if last.exists() else BEFORE_ALL, self.batches.steps, tested=not self.lacks_final_test)
 
     def _restore(self, path: Path) -> None:
         """Load; with `--resume best`, delete later checkpoints."""
@@ -110,6 +112,8 @@ class Run:
         self.epoch, self.state = content["epoch"], content["run"]
         self.state["stopped"] = checkpoint.out_of_patience(content, self.opt.patience)
         self.batches.steps = self.state.get("steps", 0)  # older checkpoints have none
+        if not self.finished and "test" not in self.opt.splits_to_eval:
+            self.state["selected"]["values"].pop("test", None)  # of a shorter run's `--final_test`: another epoch may be selected yet
         if self.opt.resume == "best":
             self._save(checkpoint.LAST)  # first: a run killed during the deletion must still have it
             for other in self.folder.glob("checkpoint_*.pth.tar"):
@@ -165,9 +169,7 @@ class Run:
         groups = {name: "loss" if name.endswith("_loss") else name.partition("/")[0] for name in training}
         rows = [records.Row(epoch, "train", groups[name], name, value, steps) for name, value in training.items()]
         self._write(rows + self._metric_rows(epoch, scores))
-        for split, values in scores.items():
-            for sink in self.sinks:
-                sink.arrays(epoch, split, {name: value for name, value in values.items() if not _is_scalar(value)})
+        self._write_arrays(epoch, scores)
         self.epoch = epoch
         improved = self._update_best(epoch, scores)
         self._count_seconds()
@@ -213,8 +215,11 @@ class Run:
         rows = self._metric_rows(selected["epoch"], scores)
         later = self.batches.steps + self.epoch - selected["epoch"] + 1  # after all rows so far: W&B drops earlier steps
         self._write([row._replace(step=later) for row in rows])
+        self._write_arrays(selected["epoch"], scores)
         selected["values"] = {**selected["values"], **_plain(scores)}
+        self._count_seconds()
         self._summarise()
+        self._save(checkpoint.LAST)
 
     def _best_checkpoint(self) -> Path:
         return self.folder / _checkpoint(self.selection.split, self.opt.evaltypes[0], self.opt.storage_metrics[0])
@@ -256,6 +261,11 @@ class Run:
     def _write(self, rows: list) -> None:
         for sink in self.sinks:
             sink.write(rows)
+
+    def _write_arrays(self, epoch: int, scores: dict) -> None:
+        for split, values in scores.items():
+            for sink in self.sinks:
+                sink.arrays(epoch, split, {name: value for name, value in values.items() if not _is_scalar(value)})
 
     def _write_batches(self, batches: list[tuple[int, dict]]) -> None:
         rows = [records.BatchRow(self.epoch + 1, step, name, value) for step, values in batches for name, value in values.items()]

@@ -3,7 +3,7 @@
     python study/tables.py --runs Training_Results --write docs/study.md
 
 A thin client of results/, which groups runs and tests differences. No number is shown for a data set whose runs are not all finished: the
-finished part was not drawn at random, so it is no smaller study.
+finished part was not drawn at random, so it is no smaller study. Without any run of a data set, its part of the page stays as it is.
 """
 
 import itertools
@@ -32,7 +32,7 @@ R_AT_1, MAP_R, RHO = columns.column("test", "e_recall@1"), columns.column("test"
 ON_VALIDATION = columns.column("val", "e_recall@1")
 ASKED = (0.5, 1.0, 2.0)  # points: the differences whose number of seeds is stated
 RESTS = {"val": 0.5, "train": 1.0}  # points of R@1: the pilot has converged once the best so far rises by no more on either split
-MARKS = ("<!-- results: written by study/tables.py -->", "<!-- end of results -->")
+MARKS = ("<!-- results of {}: written by study/tables.py -->", "<!-- end of the results of {} -->")  # of a data set's part of the page
 
 
 # -------------------------------------------------------------------------------------------------------------------- numbers
@@ -274,23 +274,25 @@ def _unlike(there: list[Group], data: Data, chosen: dict[str, str]) -> list[str]
     return wrong
 
 
-def section(runs: list, chosen: dict[str, str], draws: int, folder: Path | None = None) -> str:
-    """The results section, as Markdown. `folder` gets the figures (None: there are none)."""
+def sections(runs: list, chosen: dict[str, str], draws: int, folder: Path | None = None) -> dict[str, str]:
+    """Data set -> its results, as Markdown, for those with a run. `folder` gets the figures (None: there are none)."""
     import parameters
 
     roles.know(parameters.declared_roles())
     stages = [run for run in runs if run.group.partition("_")[0] not in ("Pilot", "Rate", "Cp")]
     found = groups.build(stages) if stages else []
-    return "\n\n".join(part(runs, found, data, chosen, draws, folder) for data in protocol.DATA)
+    begun = [data for data in protocol.DATA if any(data.name in run.group for run in runs)]  # of any stage
+    return {data.name: part(runs, found, data, chosen, draws, folder) for data in begun}
 
 
-def put(page: Path, text: str) -> None:
-    """Write the text between the page's marks. Raises UserError where it has none."""
+def put(page: Path, name: str, text: str) -> None:
+    """Write a data set's results between its marks on the page. Raises UserError where it has none."""
     before = page.read_text(encoding="utf-8") if page.exists() else ""
-    if not all(before.count(mark) == 1 for mark in MARKS):
-        raise UserError(f"--write {page}: the page holds no lines {MARKS[0]} and {MARKS[1]}: add them where the results are to stand")
-    head, rest = before.split(MARKS[0])
-    page.write_text(f"{head}{MARKS[0]}\n\n{text}\n\n{MARKS[1]}{rest.split(MARKS[1])[1]}", encoding="utf-8")
+    start, end = (mark.format(name) for mark in MARKS)
+    if not before.count(start) == before.count(end) == 1:
+        raise UserError(f"--write {page}: the page holds no lines {start} and {end}: add them where the results are to stand")
+    head, rest = before.split(start)
+    page.write_text(f"{head}{start}\n\n{text}\n\n{end}{rest.split(end)[1]}", encoding="utf-8")
 
 
 def main(argv=None) -> None:
@@ -302,19 +304,21 @@ def main(argv=None) -> None:
         type=Path,
         default=None,
         metavar="PAGE",
-        help="page that gets the results between its marks, and figures beside it (unset: print)",
+        help="page that gets the results between its marks, and figures beside it; without it they are printed",
     )
     parser.add_argument("--draws", type=whole(100, 10**6), default=10_000, help="of permutations and of the bootstrap")
     options = parser.parse_args(argv)
     runs, _ = collect.collect(options.runs, [])
-    text = section(
-        runs, protocol.choices(protocol.SCRIPT.read_text(encoding="utf-8")), options.draws, options.write and options.write.parent
-    )
-    if options.write is None:
-        print(text)
-    else:
-        put(options.write, text)
-        print(f"{options.write}: results written")
+    chosen = protocol.choices(protocol.SCRIPT.read_text(encoding="utf-8"))
+    found = sections(runs, chosen, options.draws, options.write and options.write.parent)
+    for name in [data.name for data in protocol.DATA if data.name not in found]:
+        print(f"{name}: no run of it in {', '.join(options.runs)}" + ("; its results stay as they are" if options.write else ""))
+    for name, text in found.items():
+        if options.write is None:
+            print(text)
+        else:
+            put(options.write, name, text)
+            print(f"{options.write}: results of {name} written")
 
 
 if __name__ == "__main__":

@@ -285,6 +285,10 @@ def test_half_has_no_folds_and_a_final_test(data, tmp_path, capsys):
     run = main.main(flags(data, tmp_path, *more))
     assert set(read(run.folder / "summary.json")["selected"]["values"]) == {"val", "test"}
     assert set(read(run.folder / "summary.json")["last"]) == {"val"}
+    for wrong in (["--savename", ""], ["--savename", "../elsewhere"]):
+        with pytest.raises(SystemExit):
+            flags(data, tmp_path, "--split_scheme", "half", *wrong)
+        assert "--savename" in capsys.readouterr().err
     for wrong in (["--folds", "0"], ["--aggregate_only"], ["--evaluate_ensemble"]):
         with pytest.raises(SystemExit):
             flags(data, tmp_path, "--split_scheme", "half", *wrong)
@@ -293,6 +297,48 @@ def test_half_has_no_folds_and_a_final_test(data, tmp_path, capsys):
         with pytest.raises(SystemExit):
             flags(data, tmp_path, "--folds", *wrong)
         assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_resume_measures_the_final_test_once(data, tmp_path):
+    recorded = flags(
+        data, tmp_path, "--split_scheme", "half", "--use_tv_split", "--tv_split_perc", "0.5", "--splits_to_eval", "val", "--final_test"
+    )
+    recorded = recorded.but(no_records=False, evaluation_metrics=["map_r", "e_recall@1", "rho_spectrum@0"], savename="Once")
+
+    def tests_of(folder):
+        assert (folder / "Arrays/test_0001.npz").exists() or (folder / "Arrays/test_0002.npz").exists()
+        tables = sorted(path.name for path in (folder / "CSV_Logs").glob("Test_*.csv"))
+        return [
+            line
+            for name in ["metrics.csv", *tables]
+            for line in (folder / "CSV_Logs" / name).read_text().splitlines()
+            if "train" not in line and "val" not in line
+        ]
+
+    def resumed(*words):
+        return tests_of(main.main(parameters.read(["--resume_from", str(run.folder), *words])).folder)
+
+    run = main.main(recorded.but(n_epochs=1))
+    tested = tests_of(run.folder)
+    assert sum(",test,e_recall@1," in line for line in tested) == 1
+    assert resumed() == tested
+    content = torch.load(run.folder / "checkpoint_last.pth.tar", weights_only=False)
+    del content["run"]["selected"]["values"]["test"]
+    torch.save(content, run.folder / "checkpoint_last.pth.tar")  # as after a kill between the rows and the checkpoint
+    assert resumed() == tested
+    whole = main.main(recorded.but(group="Whole", savename="Whole_s1"))
+    assert resumed("--n_epochs", "2") == tests_of(whole.folder)
+    again = main.main(parameters.read(["--config", str(whole.folder / "parameters.yaml")]))
+    assert again.folder.name == "Whole_s1_1" and read(again.folder / "summary.json")["parameters"]["savename"] == "Whole_s1_1"
+    config = ["--config", str(again.folder / "parameters.yaml")]
+    assert parameters.read([*config, "--resume"]).savename == "Whole_s1_1"
+    assert parameters.read(config).savename == "Whole_s1" and parameters.read([*config, "--seed", "2", "--resume"]).savename == "Whole_s2"
+
+
+def test_a_dry_run_says_that_the_folder_cannot_be_made(data, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot make the run folder"):
+        main.main(flags(data, tmp_path, "--dry_run", "--save_path", str(tmp_path / "file")))
 
 
 def test_dry_run_and_configuration(data, tmp_path):

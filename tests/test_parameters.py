@@ -68,6 +68,7 @@ def test_source_is_an_alias():
         (["--samples_per_class", "1"], ["--samples_per_class 1", "positives"]),
         (["--loss", "triplet", "--batch_mining", "npair"], ["npair", "sets"]),
         (["--loss", "npair", "--batch_mining", "distance"], ["does not go with", "npair"]),
+        (["--loss", "softmax", "--batch_mining", "distnce"], ["distnce", "distance"]),
         (["--loss", "softmax", "--mine_pairs"], ["--mine_pairs", "multisimilarity"]),
         (["--los", "margin"], ["unrecognized argument --los", "--loss"]),
         (["--tv_split_perc", "1.5", "--use_tv_split"], ["--tv_split_perc 1.5"]),

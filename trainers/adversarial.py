@@ -30,7 +30,7 @@ def add_arguments(group) -> None:
         "--adversarial_triplets_per_anchor", type=whole(1, 10**6), default=100,
         help="random triplets of an anchor, at most, of which the generator makes negatives",
     )  # fmt: skip
-    help_margin = "g_adv_loss is 0 where a synthetic negative is farther from the anchor than the positive by no more than this"
+    help_margin = "g_adv_loss is above 0 only where a synthetic negative is farther from the anchor than the positive by more than this"
     group.add_argument("--adversarial_margin", type=number(), default=0.2, help=help_margin)
     group.add_argument("--adversarial_metric_epochs", type=whole(0), default=0, help="first epochs, without the generator")
     help_generator = "epochs after those in which the generator learns alone; network and criterion rest"

@@ -45,6 +45,16 @@ def alternatives(path: Path, ending: str = ""):
     yield from (path.with_name(f"{path.name}{f'_{number}' if number else ''}{ending}") for number in itertools.count())
 
 
+def refuse_unwritable(wanted: Path) -> None:
+    """Raise UserError where the folder `wanted` could not be made, or written to. Leaves nothing behind."""
+    there = next(path for path in (wanted, *wanted.parents) if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise UserError(f"cannot make the run folder {wanted}: {error.strerror}. Choose another --save_path") from error
+
+
 def new_folder(wanted: Path, numbered: bool = True) -> Path:
     """Make `wanted`, or `wanted_1`, `wanted_2` … if it exists: atomically, so that two processes at once get two folders.
 

@@ -54,8 +54,8 @@ class Sink:
     def write_batches(self, rows: list[BatchRow]) -> None:
         """Record the rows of some batches, in the order of their steps."""
 
-    def cut(self, epoch: int, step: int = 0) -> None:
-        """On resume, drop all rows after `epoch`, which ended with the batch `step`."""
+    def cut(self, epoch: int, step: int = 0, tested: bool = True) -> None:
+        """On resume, drop all rows after `epoch`, which ended with the batch `step`; without `tested` those of test, too."""
 
     def arrays(self, epoch: int, split: str, values: dict) -> None:
         """Record array-valued metrics, name -> numpy array."""

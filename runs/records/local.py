@@ -8,7 +8,7 @@ from runs.records import SPLIT_TITLES, BatchRow, Row, Sink
 from runs.records.damaged import as_file, as_folder, set_aside
 from utilities.files import replacing
 
-_ARRAYS = re.compile(rf"(?:{'|'.join(SPLIT_TITLES)})_(-?\d+)\.npz")
+_ARRAYS = re.compile(rf"({'|'.join(SPLIT_TITLES)})_(-?\d+)\.npz")
 
 
 def read_rows(path: Path, fields: tuple[str, ...] | None = None) -> list[dict]:
@@ -78,9 +78,11 @@ class _LongForm(Sink):
     def __init__(self, folder: Path):
         self.path = as_file(as_folder(folder / "CSV_Logs") / self.NAME)
 
-    def cut(self, epoch: int, step: int = 0) -> None:
+    def cut(self, epoch: int, step: int = 0, tested: bool = True) -> None:
         if self.path.exists():
-            _write(self.path, self.FIELDS, [row for row in _sound_rows(self.path, self.FIELDS) or [] if int(row["epoch"]) <= epoch])
+            rows = _sound_rows(self.path, self.FIELDS) or []
+            kept = [row for row in rows if int(row["epoch"]) <= epoch and (tested or row.get("split") != "test")]
+            _write(self.path, self.FIELDS, kept)
 
     def _append(self, lines) -> None:
         if not self.path.exists():
@@ -136,11 +138,13 @@ class GroupFiles(Sink):
             with open(path, "a", encoding="utf-8", newline="") as file:
                 csv.DictWriter(file, fields, restval="", lineterminator="\n").writerow({"epoch": epoch, **values})
 
-    def cut(self, epoch: int, step: int = 0) -> None:
-        for path in sorted(path for title in SPLIT_TITLES.values() for path in self.folder.glob(f"{title}_*.csv")):
-            rows = _sound_rows(path)
-            if rows:
-                _write(path, list(rows[0]), [row for row in rows if int(row["epoch"]) <= epoch])
+    def cut(self, epoch: int, step: int = 0, tested: bool = True) -> None:
+        for split, title in SPLIT_TITLES.items():
+            for path in sorted(self.folder.glob(f"{title}_*.csv")):
+                rows = _sound_rows(path)
+                if rows:
+                    kept = [row for row in rows if int(row["epoch"]) <= epoch and (tested or split != "test")]
+                    _write(path, list(rows[0]), kept)
 
 
 class ArrayFiles(Sink):
@@ -157,8 +161,9 @@ class ArrayFiles(Sink):
             with replacing(path, "wb") as file:
                 np.savez(file, **values)
 
-    def cut(self, epoch: int, step: int = 0) -> None:
+    def cut(self, epoch: int, step: int = 0, tested: bool = True) -> None:
         for path in self.folder.glob("*.npz"):
             ours = _ARRAYS.fullmatch(path.name)
-            if ours and int(ours[1]) > epoch and as_file(path).exists():
+            dropped = ours and (int(ours[2]) > epoch or (ours[1] == "test" and not tested))
+            if dropped and as_file(path).exists():
                 path.unlink()

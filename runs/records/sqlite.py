@@ -75,11 +75,13 @@ class Database(Sink):
 
         self._take(insert)
 
-    def cut(self, epoch: int, step: int = 0) -> None:
+    def cut(self, epoch: int, step: int = 0, tested: bool = True) -> None:
         def drop_later(connection):
             self._check(connection)
             for table in self._tables(connection):
                 connection.execute(f"delete from {_quoted(table)} where epoch > ?", (epoch,))
+                if not tested and table != "batches":
+                    connection.execute(f"delete from {_quoted(table)} where split = 'test'")
 
         if self.path.exists():
             self._take(drop_later)

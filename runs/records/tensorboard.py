@@ -38,7 +38,7 @@ class EventFiles(Sink):
             writer.add_scalar(f"batch/{row.name}", row.value, row.step)
         writer.flush()
 
-    def cut(self, epoch: int, step: int = 0) -> None:
+    def cut(self, epoch: int, step: int = 0, tested: bool = True) -> None:
         self._purge = {"": epoch + 1, "batches": step + 1}  # TensorBoard drops an earlier process's values from there on
         blocking = next((path for path in self.folder.rglob("*tfevents*") if path.is_dir()), None)
         if blocking is not None:  # TensorBoard skips damaged parts of a file, but stops at a folder of such a name

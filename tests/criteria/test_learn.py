@@ -178,6 +178,7 @@ def test_groups_and_statistics():
         ({"loss": "triplet", "loss_learn": ["margn"]}, "margn: --loss triplet has no such number to learn; it has margin"),
         ({"loss": "proxyanchor", "loss_learn": ["alpha"], "loss_learn_per_class": True}, "alpha of --loss proxyanchor has no value an anchor"),
         ({"loss": "margin", "loss_learn": ["nu"], "loss_margin_nu": 0.0}, "nu: it starts at its bound 0 and could not move"),
+        ({"loss": "hier", "loss_learn": ["tau"]}, "tau: --loss hier has no derivative by it"),
         ({"loss": "fastap", "loss_learn": ["num_bins"]}, "num_bins: --loss fastap has no such number to learn; it has none"),
     ],
 )  # fmt: skip

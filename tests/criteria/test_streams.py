@@ -112,7 +112,7 @@ CASES = [
     ("multisimilarity", {"loss_multisimilarity_margin": float("inf")}),
     ("nca", {"loss_nca_scale": 9.0}),
     ("nca", {"loss_learn": ["scale"]}),
-    ("multisimilarity", {"loss_learn": ["neg_weight", "thresh"], "loss_learn_per_class": True, "n_classes": 90}),
+    ("multisimilarity", {"loss_learn": ["neg_weight", "thresh", "margin"], "loss_learn_per_class": True, "n_classes": 90}),
     ("lifted_original", {"loss_lifted_original_neg_margin": 0.3}),
     ("gpw", {"loss_gpw_weights": "contrastive"}),
     ("gpw", {"loss_gpw_weights": "contrastive", "loss_gpw_threshold": -0.2}),
