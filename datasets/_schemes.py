@@ -8,6 +8,7 @@ import difflib
 import hashlib
 import json
 import os
+from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -263,16 +264,19 @@ def read_split_file(path: str) -> dict[str, list[str]]:
 
 def _predefined(classes: Classes, images: list[Image], path: str, root: Path | str) -> Fold:
     """The one fold of a split file. An entry is a class, or an image's path, absolute or below `root`. Images not named are left out."""
-    numbers = {os.path.normpath(image.path): i for i, image in enumerate(images)}
+    of_class, of_path = defaultdict(list), defaultdict(list)  # a file with several boxes is several images
+    for i, image in enumerate(images):
+        of_class[image.class_name].append(i)
+        of_path[os.path.normpath(image.path)].append(i)
     split_of = np.full(len(images), -1)
     content = read_split_file(path)
     for number, split in enumerate(SPLITS):
         for name in content.get(split, ()):
             if name in classes:
-                found = [numbers[os.path.normpath(image.path)] for image in classes[name]]
+                found = of_class[name]
             else:
-                found = [numbers.get(os.path.normpath(os.path.join(root, name)), -1)]
-                if found == [-1]:
+                found = of_path.get(os.path.normpath(os.path.join(root, name)), [])
+                if not found:
                     nearest = difflib.get_close_matches(name, classes, n=1)
                     hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
                     raise UserError(f"--split_file {path}: {split} names {name!r}, no class and no image of the data set.{hint}")

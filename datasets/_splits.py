@@ -12,6 +12,8 @@ from datasets._schemes import Classes, share
 from utilities.errors import UserError
 from utilities.flags import has_folds
 
+KEEP_ROLES = ("half", "predefined")  # schemes whose test set is the data set's own
+
 
 def check(opt, module) -> None:
     """Refuse impossible flags before anything is read. Raises UserError."""
@@ -106,13 +108,18 @@ def _divided(classes: Classes, published: tuple, reading, module, opt, fold: int
 
 def _without_roles(images: list | None, reading, opt) -> list | None:
     """The images; with both roles for each where a scheme divides the classes anew, as roles belong to the data set's own test set."""
-    if images is None or opt.split_scheme in ("half", "predefined") or all(image.is_query and image.is_gallery for image in images):
+    if images is None or opt.split_scheme in KEEP_ROLES or all(image.is_query and image.is_gallery for image in images):
         return images
+    _told_without_roles(reading, opt)
+    return [image._replace(is_query=True, is_gallery=True) for image in images]
+
+
+def _told_without_roles(reading, opt) -> None:
+    """Note, once, that the data set's roles are not used."""
     note = (
         f"--split_scheme {opt.split_scheme}: query and gallery are those of the data set's own test set; here all images ask and are found"
     )
     reading.notes += [note] if note not in reading.notes else []
-    return [image._replace(is_query=True, is_gallery=True) for image in images]
 
 
 def of_super_classes(images: list, name: str) -> list:
@@ -161,6 +168,9 @@ def build(
     else:
         training, validation, testing = _divided(classes, published, reading, module, opt, fold, root)
         training, validation, testing = (_without_roles(images, reading, opt) for images in (training, validation, testing))
+    draws = module.role_draws(opt, testing) if hasattr(module, "role_draws") else None
+    if draws is not None and opt.split_scheme not in KEEP_ROLES:
+        draws = _told_without_roles(reading, opt)
     files = _files.Files(reading.images, root)
     notes = _notes(reading, files, {"training": training, "validation": validation, "testing": testing}, opt)
     fingerprint = files.fingerprint()
@@ -182,7 +192,7 @@ def build(
         splits[split] = None if images is None else ImageSet(images, transform, pixels, name, split, root, numbers, read, read.text)
         if images is not None:
             splits[split].partial, splits[split].notes, splits[split].fingerprint = partial, notes, fingerprint
-            if split == "testing" and hasattr(module, "role_draws") and (draws := module.role_draws(opt, images)) is not None:
+            if split == "testing" and draws is not None:
                 splits[split].draw_roles(draws)
     return splits
 
@@ -201,7 +211,7 @@ def _notes(reading, files: _files.Files, splits: dict, opt) -> list[str]:
         transparent = files.transparent()
         if transparent is not None:
             notes.append(f"there are images with transparency: white stands behind them, as behind {transparent}")
-        notes.append(_files.told(*files.copies(), splits))
+        notes += [_files.repeated(splits), _files.told(*files.copies(), splits)]
     return [note for note in notes if note is not None]
 
 

@@ -23,6 +23,7 @@ from utilities.roles import DATA
 
 NEEDED, ROLES, BOX = ("label", "path", "split"), ("is_query", "is_gallery"), ("x_1", "y_1", "x_2", "y_2")
 KNOWN = {*NEEDED, *ROLES, *BOX, "category", "sequence"}
+MISSING = ("", "nan", "none", "null", "<na>")  # as programs write it
 TRUTH = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 
 
@@ -134,9 +135,12 @@ def _parsed(path: str, size: int, changed: int) -> dict[str, list]:
         raise UserError(f"--dataset_csv {path}, row {short}: {len(rows[short - 2])} fields, its first row has {len(header)}: it is damaged")
     columns = zip(*rows, strict=True) if rows else [()] * len(header)
     table = {name: [value.strip() for value in column] for name, column in zip(header, columns, strict=True) if name in KNOWN}
+    for name in {"category", "sequence"} & set(table):
+        table[name] = ["" if value.lower() in MISSING else value for value in table[name]]
     for name in NEEDED:
         if "" in table[name]:
             raise UserError(f"--dataset_csv {path}, row {table[name].index('') + 2}: no {name}")
+    table["path"] = [os.path.normpath(path) for path in table["path"]]
     other = next((i for i, split in enumerate(table["split"]) if split not in ("train", "validation")), None)
     if other is not None:
         raise UserError(f"--dataset_csv {path}, row {other + 2}: split {table['split'][other]!r}, expected train or validation")
@@ -174,7 +178,7 @@ def _boxes(path: Path, table: dict[str, list]) -> list[tuple | None] | None:
     boxes = []
     for row, values in enumerate(zip(*(table[name] for name in BOX), strict=True), start=2):
         try:
-            box = tuple(map(float, values)) if any(values) else None
+            box = tuple(map(float, values)) if any(value.lower() not in MISSING for value in values) else None
         except ValueError:
             box = ()
         if box is not None and not (len(box) == 4 and 0 <= box[0] < box[2] < float("inf") and 0 <= box[1] < box[3] < float("inf")):

@@ -11,7 +11,10 @@ from results.columns import SELECTED, Column
 from results.recorded import OverFolds, RecordedRun
 from runs.meta import CONCATENATED, SEPARATED
 
-DATASET_PREFIX = re.compile(r"^(?:MLRC_)?(?:cub200|cub256|cub|cars196|cars|car|online_products|sop|glyphs|emoji)(reg)?[_-]", re.IGNORECASE)
+DATASET_PREFIX = re.compile(
+    r"^(?:MLRC_)?(?:cub200|cub256|cub|cars196|cars|car|online_products|sop|inshop|inaturalist(?:2018)?|vehicleid|glyphs|emoji)(reg)?[_-]",
+    re.IGNORECASE,
+)
 UNTRAINED = {-1: "untrained backbone", 0: "untrained network"}  # epochs of --check_untrained_accuracy
 
 

@@ -13,6 +13,7 @@ from results.columns import SELECTED
 from results.formats import Cell, Table
 from results.groups import Group
 from results.recorded import UNREADABLE, RecordedRun, said
+from results.tables import notes
 from results.tables.notes import text
 from utilities.errors import UserError
 from utilities.registry import unknown
@@ -57,7 +58,7 @@ def add(parts: dict[str, list[Table]], of: dict[str, list[Group]], asked: list[l
 
     Raises UserError where a requested pair is missing or cannot be compared.
     """
-    notes, left = [], {tuple(pair) for pair in asked}
+    lines, left = [], {tuple(pair) for pair in asked}
     for dataset, found in of.items():
         names = {group.name for group in found}
         here = [pair for pair in asked if set(pair) <= names]
@@ -66,7 +67,7 @@ def add(parts: dict[str, list[Table]], of: dict[str, list[Group]], asked: list[l
             continue
         wanted = [group for group in found if not asked or any(group.name in pair for pair in here)]
         methods, why = _methods(wanted)
-        notes += [f"{dataset}: {line}" for line in why]
+        lines += [f"{dataset}: {line}" for line in why]
         pairs = [tuple(_asked(methods, name, why) for name in pair) for pair in here] if asked else _beside_best(found, methods)
         if pairs:
             parts[dataset].append(table(dataset, pairs, must=bool(asked)))
@@ -76,7 +77,7 @@ def add(parts: dict[str, list[Table]], of: dict[str, list[Group]], asked: list[l
         if missing:
             raise unknown("group", missing[0], known)
         raise UserError(f"--paired {' '.join(pair)}: no data set has runs of both groups")
-    return notes
+    return lines
 
 
 def _asked(methods: dict[str, Method], name: str, why: list[str]) -> Method:
@@ -184,6 +185,7 @@ def table(dataset: str, pairs: list[tuple[Method, Method]], must: bool = False, 
         made.add(
             [text(first.group.name), text(second.group.name), text(" / ".join(map(str, counts))), *shown, *bounds], _remarks(first, second)
         )
+    found = list({method.group.name: method.group for pair in pairs for method in pair}.values())
     made.notes = [
         f"Paired 95 %: interval of the difference by {draws:,} draws of classes, the same for both methods, and of each method's seeds inside "
         "them; what the seeds add is their variance without that of classes and queries, with Student's t for few of them (results/bootstrap.py). "
@@ -191,6 +193,8 @@ def table(dataset: str, pairs: list[tuple[Method, Method]], must: bool = False, 
         "An interval on one side of 0 is a difference at 5 % for one pair alone: of many pairs some are so by chance.",
         *["Of each part that may be ranked, the group with the highest R@1 beside each other one. --paired GROUP_A GROUP_B: these two."]
         * (not must),
+        f"Epochs: selected epoch; {notes.rules(found)}.",
+        *notes.shared_settings(found),
     ]
     return made
 
@@ -217,4 +221,7 @@ def _remarks(first: Method, second: Method) -> list[str]:
     ours, theirs = (roles.measured(method.queries.flags) for method in (first, second))
     differing = [f"--{flag} {ours[flag]} and {theirs[flag]}" for flag in sorted(set(ours) & set(theirs)) if ours[flag] != theirs[flag]]
     remarks = [f"of {' and '.join(alone)} there is one seed: the interval does not hold what another seed would change"] if alone else []
-    return remarks + [f"measured differently: {', '.join(differing)}"] * bool(differing)
+    remarks += [f"measured differently: {', '.join(differing)}"] * bool(differing)
+    chosen = [columns.selection_split(method.group.counted[0]) for method in (first, second)]
+    remarks += [f"epochs chosen on {' and on '.join(chosen)}: not to be ranked with each other"] * (chosen[0] != chosen[1])
+    return remarks + [f"{method.group.name}: {remark}" for method in (first, second) for remark in method.group.own_remarks]

@@ -110,8 +110,10 @@ def _data(environment: dict, opt) -> str:
         (split, f"{counts[split].get('images', 0):,}", f"{counts[split].get('classes', 0):,}")
         for split in ("training", "validation", "testing") if isinstance(counts.get(split), dict)
     ]  # fmt: skip
-    partial = f"\n\nPartial: {_cell(data['partial'])}" if data.get("partial") else ""
-    return f"`{_cell(data.get('name') or opt.dataset)}`\n\n{_table(('split', 'images', 'classes'), rows)}{partial}"
+    notes = [f"Partial: {_cell(data['partial'])}"] if data.get("partial") else []
+    if any("Box; " in str(steps) for steps in (data.get("transforms") or {}).values()):
+        notes.append("In training and evaluation images were cropped to their boxes, before all other steps: crop yours, too.")
+    return "\n\n".join([f"`{_cell(data.get('name') or opt.dataset)}`", _table(("split", "images", "classes"), rows), *notes])
 
 
 def _flags(opt) -> list[tuple[str, str]]:

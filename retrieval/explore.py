@@ -68,9 +68,17 @@ def of_run(flags) -> Shown:
     title = f"{getattr(embedder.opt, 'group', '')}: {flags.split} of {dataset.name}"
     notes = _unheeded(galleries.of(dataset, len(labels)).restrict, vars(embedder.opt))
     return Shown(
-        title, embedder(dataset.paths, progress=True), labels, dataset.class_names,
+        title, _embedded(embedder, dataset), labels, dataset.class_names,
         None if None in supers or len(supers) < 2 else dataset.super_labels, dataset.paths, dataset.original, notes,
     )  # fmt: skip
+
+
+def _embedded(embedder: Embedder, dataset) -> np.ndarray:
+    """Embeddings `(N, D)` of the images as the run's evaluation shows them: of their boxes, where they have them."""
+    if dataset.boxes is None:
+        return embedder(dataset.paths, progress=True)
+    cut = map(dataset.original, range(len(dataset)))
+    return np.concatenate([batch.vectors for batch in embedder.stream(cut, total=len(dataset))])
 
 
 def of_file(path: str) -> Shown:

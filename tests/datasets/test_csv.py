@@ -1,6 +1,7 @@
 """--dataset csv: the format of open-metric-learning, its roles, boxes and sequences; what is said of a table that is none; and how quick it is."""
 
 import csv
+import json
 import time
 
 import numpy as np
@@ -79,11 +80,42 @@ def test_two_boxes_of_one_image_are_two_images(tmp_path):
     rows = table(tmp_path, n_images=2, **box)
     for row in rows:
         row["path"] = rows[0]["path"]
+    for number, row in enumerate(rows):
+        row["y_2"] = 10 - number / 10
     rows[-1]["x_1"] = 3
     splits = read(write(tmp_path / "df.csv", rows))
+    assert not any("same images" in note for note in splits["training"].notes)
     assert len(splits["training"]) == len(splits["testing"]) == 4 and splits["training"].fingerprint["files"] == 1
     assert not any("copies" in note for note in splits["training"].notes)
-    assert splits["testing"].original(3).shape == (3, 10, 3)
+    assert splits["testing"].original(3).shape == (3, 9, 3)
+    split = tmp_path / "split.json"
+    split.write_text(json.dumps({"train": ["2", "11"], "test": ["10", "3"]}))
+    divided = read(tmp_path / "df.csv", split_scheme="predefined", split_file=str(split))
+    for part, labels in (("training", ("2", "11")), ("testing", ("10", "3"))):
+        expected = {label: sorted(float(row["y_2"]) for row in rows if str(row["label"]) == label) for label in labels}
+        found = {label: [] for label in labels}
+        for (_, label), box in zip(divided[part].image_list, divided[part].boxes.tolist(), strict=True):
+            found[divided[part].class_names[label]].append(box[3])
+        assert {label: sorted(tops) for label, tops in found.items()} == {label: pytest.approx(tops) for label, tops in expected.items()}
+
+
+def test_the_same_image_twice_is_told(tmp_path):
+    rows = table(tmp_path)
+    twice = [
+        {**rows[-1], "is_query": True, "is_gallery": False},
+        {**rows[0], "label": 3, "split": "validation", "is_query": True, "is_gallery": True},
+    ]
+    (note,) = [note for note in read(write(tmp_path / "df.csv", rows + twice))["training"].notes if "same images" in note]
+    assert "twice in one split, so that they find themselves: 1; in test and in training or validation: 1, as" in note
+    assert note.endswith(rows[0]["path"])
+
+
+def test_missing_values_as_pandas_writes_them_and_untidy_paths(tmp_path):
+    rows = table(tmp_path, sequence="nan", category="None", x_1="nan", y_1="NaN", x_2="", y_2="nan")
+    for row in rows:
+        row["path"] = row["path"].replace("/", "//")
+    testing = read(write(tmp_path / "df.csv", rows))["testing"]
+    assert testing.sequences is None and testing.boxes is None and set(testing.super_labels.values()) == {None} and len(testing) == 6
 
 
 def test_labels_are_texts_and_come_by_number_or_by_name(tmp_path):

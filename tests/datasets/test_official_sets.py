@@ -139,6 +139,9 @@ def test_vehicleid_draws_one_image_of_each_vehicle_ten_times(tmp_path, monkeypat
     again = select("vehicleid", tmp_path, seed=7)["testing"].role_draws
     assert (again == draws).all(), "the draws are of the protocol, not of the run"
     assert "drawn anew 10 times" in datasets.describe(select("vehicleid", tmp_path))
+    anew = select("vehicleid", tmp_path, split_scheme="class_disjoint", split_partitions=2, split_sets=2, fold=0)
+    assert anew["testing"].role_draws is None and anew["testing"].roles == {}
+    assert any("query and gallery are those of the data set's own test set" in note for note in anew["training"].notes)
 
 
 def test_galleries_are_drawn_uniformly():

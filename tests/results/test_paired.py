@@ -90,6 +90,18 @@ def test_pairs_that_are_asked_for(runs, tmp_path):
     (line,), _ = tables(runs, tmp_path, ["CUB_C", "CUB_A"])
     assert Result_Evaluations.read(["--paired", "a", "b", "--paired", "c", "d"]).paired == [["a", "b"], ["c", "d"]]
     assert (line["group"], line["minus"]) == ("CUB_C", "CUB_A") and float(line["R@1 difference [%]"]) < 0
+    assert "not to be ranked" not in line["remarks"]
+    written = (tmp_path / "cub200_paired.md").read_text()
+    assert "Epochs: selected epoch; epoch with the highest" in written and "- Settings (cub200) of all groups but those marked: " in written
+
+
+def test_a_pair_of_unlike_groups_says_what_differs(tmp_path):
+    for number, (group, more) in enumerate({"CUB_A": {}, "CUB_B": {"lr": 0.1, "use_tv_split": True}}.items()):
+        for seed in range(2):
+            found = [(1, "test", "e_recall@1", 0.6)] + [(1, "val", "e_recall@1", 0.6)] * bool(more)
+            dump(make_run(tmp_path / "runs", group, seed, epochs=1, found=found, **more), outcomes(0.6, seed, number))
+    (line,), _ = tables(tmp_path / "runs", tmp_path / "out", ["CUB_A", "CUB_B"])
+    assert "epochs chosen on test and on val: not to be ranked with each other" in line["remarks"] and "lr 0.1" in line["remarks"]
 
 
 @pytest.mark.parametrize(

@@ -269,3 +269,24 @@ def test_a_lone_split_or_one_without_fid_is_no_progression(progressions, tmp_pat
         for run in group.runs:
             run.fid = None
     assert not progression.find(found)
+
+
+def test_a_progression_ranks_no_epochs_chosen_on_test_beside_those_chosen_on_validation(tmp_path):
+    for loss, validation in (("margin", ()), ("triplet", ([0.5, 0.4],)), ("contrastive", ([0.5, 0.4],))):
+        for split, fid in ((1, 20.0), (2, 40.0)):
+            for seed in (0, 1):
+                folder = make_run(
+                    tmp_path, loss.title(), seed, epochs=2, found=curves([0.7 + 0.01 * seed - 0.01 * split, 0.6], *validation), name=f"{loss}_{split}_s{seed}",
+                    loss=loss, split_scheme="oodml", oodml_file="cub.pkl", oodml_id=split,
+                )  # fmt: skip
+                path = folder / "environment.yaml"
+                content = yaml.safe_load(path.read_text()) if path.exists() else {}
+                path.write_text(yaml.safe_dump({**content, "data": {**(content.get("data") or {}), "oodml": {"fid": fid}}}))
+    ((name, methods),) = progression.find(groups.build(collect.collect([str(tmp_path)], [])[0])).items()
+    table = tables.progressed(name, methods, R1, 1)
+    assert dict(zip([row[0].text for row in table.rows], table.parts, strict=True)) == {
+        "Contrastive": "selected on val", "Triplet": "selected on val", "Margin": "selected on test",
+    }  # fmt: skip
+    area = {row[0].text: row[2] for row in table.rows}
+    assert area["Margin"].interval is None and any(area[name].interval for name in ("Contrastive", "Triplet"))
+    assert "areas in a part of the table" in table.notes[1] and table.notes[-1].startswith("Settings (")

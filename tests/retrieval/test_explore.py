@@ -13,7 +13,9 @@ import torch
 from PIL import Image
 from sklearn.metrics import pairwise_distances
 
+import main
 import metrics
+import parameters
 from metrics import fnmr
 from retrieval import __main__ as retrieval
 from retrieval import explore, maps, pairs, thumbnails
@@ -329,3 +331,19 @@ def test_mistakes_are_one_line_and_status_2(words, told, run, tmp_path, capsys):
     assert stop.value.code == 2 and line.count("\n") == 1 and told in line, line
     with pytest.raises(UserError):
         explore.of_file(str(tmp_path / "none.npz"))
+
+
+def test_boxes_are_embedded_as_in_the_runs_own_evaluation(tmp_path):
+    rows = ["label,path,split,x_1,y_1,x_2,y_2"]
+    for place in range(16):
+        builders.write_image(tmp_path / f"{place // 2}.png", place, (60, 50))
+        rows.append(f"{place // 4},{place // 2}.png,{'train' if place < 8 else 'validation'},{place % 2 * 20},5,{30 + place % 2 * 25},45")
+    (tmp_path / "df.csv").write_text("\n".join(rows))
+    words = ["--dataset", "csv", "--dataset_csv", str(tmp_path / "df.csv"), *builders.SHORT_RUN, "--resize_size", "40", "--crop_size", "36"]
+    run = main.main(
+        parameters.read([*words, "--image_cache_side", "44", "--n_epochs", "1", "--dump_embeddings", "--save_path", str(tmp_path / "runs")])
+    )
+    shown = explore.of_run(SimpleNamespace(source=run.folder, checkpoint="best", device="cpu", batch_size=3, evaltype=None, split="test"))
+    own = np.load(next(run.folder.glob("embeddings_test*.npz")))["features"]
+    assert np.allclose(shown.features, own, atol=1e-5)
+    assert np.abs(np.diff(own.reshape(-1, 2, own.shape[1]), axis=1)).max() > 1e-3, "two boxes of one file"

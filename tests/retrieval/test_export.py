@@ -17,7 +17,7 @@ from torchvision.transforms import v2
 import architectures
 import parameters
 from retrieval import __main__ as retrieval
-from retrieval import data, export, plain
+from retrieval import card, data, export, plain
 from runs import Embedder, load_run
 from runs.embedder import Embeddings
 from tests.retrieval.conftest import train
@@ -109,6 +109,12 @@ def test_the_card_says_what_the_run_was(run, exported):
         for metric, value in values.items():
             assert f"| {split} | {metric} | {value:.4f} |" in text
     assert "| testing | 24 | 4 |" in text and "random weights" in text and "`--loss` | margin" in text and "model.onnx | 1.000000" in text
+
+
+def test_the_card_names_boxes_alone_where_there_are_some():
+    opt = SimpleNamespace(dataset="csv")
+    told = {box: card._data({"data": {"name": "csv", "transforms": {"testing": f"{box}Resize(size=40)"}}}, opt) for box in ("", "Box; ")}
+    assert "boxes" in told["Box; "] and "boxes" not in told[""]
 
 
 def test_preprocessing_json_is_enough_to_prepare_an_image(run, exported):
