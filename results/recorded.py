@@ -72,9 +72,7 @@ class RecordedRun:
     problem: str | None = None  # failed or short
     notes: list[str] = field(default_factory=list)
     selected_epoch: int | None = None  # as summary.json names it
-    fid: float | None = (
-        None  # Frechet distance of training and test classes by their means, for a split of an out-of-distribution progression
-    )
+    fid: float | None = None  # of a split of an out-of-distribution progression: Frechet distance of training and test classes
     meta: dict[str, OverFolds] = field(default_factory=dict)  # for a fold: kind of embeddings -> the results over all folds
 
     @property

@@ -225,6 +225,16 @@ def test_ranks_without_common_seeds_and_of_lone_groups(tmp_path):
     assert "- where the groups have no seeds in common" in table.notes[0] and tables.ranks(found[:1], R1) is None
 
 
+def make_progressed(root, loss, split, fid, seed, found):
+    """A run of a method on one split of a progression."""
+    folder = make_run(
+        root, loss.title(), seed, epochs=2, found=found, name=f"{loss}_{split}_s{seed}", loss=loss, split_scheme="oodml", oodml_file="cub.pkl", oodml_id=split,
+    )  # fmt: skip
+    path = folder / "environment.yaml"
+    content = yaml.safe_load(path.read_text()) if path.exists() else {}
+    path.write_text(yaml.safe_dump({**content, "data": {**(content.get("data") or {}), "oodml": {"fid": fid}}}))
+
+
 @pytest.fixture(scope="module")
 def progressions(tmp_path_factory):
     root = tmp_path_factory.mktemp("progression")
@@ -232,13 +242,7 @@ def progressions(tmp_path_factory):
         for split, fid in ((3, 100.0), (1, 20.0), (2, 40.0)) + (((4, 200.0),) if loss == "margin" else ()):
             for seed in (0, 1):
                 value = 0.7 + 0.01 * seed - drop * fid / 100
-                folder = make_run(
-                    root, loss.title(), seed, epochs=2, found=curves([value, value + 0.02], [0.5, 0.4]), name=f"{loss}_{split}_s{seed}", loss=loss,
-                    split_scheme="oodml", oodml_file="cub.pkl", oodml_id=split,
-                )  # fmt: skip
-                path = folder / "environment.yaml"
-                content = yaml.safe_load(path.read_text()) if path.exists() else {}
-                path.write_text(yaml.safe_dump({**content, "data": {**(content.get("data") or {}), "oodml": {"fid": fid}}}))
+                make_progressed(root, loss, split, fid, seed, curves([value, value + 0.02], [0.5, 0.4]))
     return root
 
 
@@ -275,13 +279,7 @@ def test_a_progression_ranks_no_epochs_chosen_on_test_beside_those_chosen_on_val
     for loss, validation in (("margin", ()), ("triplet", ([0.5, 0.4],)), ("contrastive", ([0.5, 0.4],))):
         for split, fid in ((1, 20.0), (2, 40.0)):
             for seed in (0, 1):
-                folder = make_run(
-                    tmp_path, loss.title(), seed, epochs=2, found=curves([0.7 + 0.01 * seed - 0.01 * split, 0.6], *validation), name=f"{loss}_{split}_s{seed}",
-                    loss=loss, split_scheme="oodml", oodml_file="cub.pkl", oodml_id=split,
-                )  # fmt: skip
-                path = folder / "environment.yaml"
-                content = yaml.safe_load(path.read_text()) if path.exists() else {}
-                path.write_text(yaml.safe_dump({**content, "data": {**(content.get("data") or {}), "oodml": {"fid": fid}}}))
+                make_progressed(tmp_path, loss, split, fid, seed, curves([0.7 + 0.01 * seed - 0.01 * split, 0.6], *validation))
     ((name, methods),) = progression.find(groups.build(collect.collect([str(tmp_path)], [])[0])).items()
     table = tables.progressed(name, methods, R1, 1)
     assert dict(zip([row[0].text for row in table.rows], table.parts, strict=True)) == {
