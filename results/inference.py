@@ -161,6 +161,7 @@ class Comparison(NamedTuple):
     difference: float
     z: float
     assumed: bool  # our own deviation is unknown (one seed) and taken to be the published one
+    is_small: bool  # see `is_small`
 
 
 def compare(ours: Estimate, published: Estimate) -> Comparison:
@@ -169,9 +170,9 @@ def compare(ours: Estimate, published: Estimate) -> Comparison:
     assumed = ours.count == 1
     deviation = published.deviation if assumed else ours.deviation
     if ours.count == 0 or math.isnan(deviation) or math.isnan(published.deviation):
-        return Comparison(difference, math.nan, False)
+        return Comparison(difference, math.nan, False, False)
     error = math.sqrt(deviation**2 / ours.count + published.deviation**2 / published.count)
-    return Comparison(difference, difference / error if error else math.nan, assumed)
+    return Comparison(difference, difference / error if error else math.nan, assumed, is_small(ours, published))
 
 
 def with_ddof_1(mean: float, deviation: float, count: int, ddof: int) -> Estimate:

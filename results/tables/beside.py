@@ -31,7 +31,7 @@ def comparison(matches: list[published.Match], source: str, found: list[Group] |
     is_assumed = [_row(table, match, values, with_rho, both) for match in matches]
     table.notes = [
         published.ABOUT[source] + ".",
-        Z.format(ASSUMED * any(is_assumed)),
+        f"{Z.format(ASSUMED * any(is_assumed))} {notes.TOO_SMALL}",
         *["Where a row's note says that the published code differed, z compares two different losses."] * (source == "published"),
         *["rho published is over D - 1 singular values (the paper's CPU code), ours over D: the two differ a little for that alone."]
         * with_rho,
@@ -63,7 +63,7 @@ def _row(table: Table, match: published.Match, shown: list[Column], with_rho: bo
             remarks = ["ours on test: separated, concatenated was not measured"]
         cells += [
             number(ours, column), Cell(figure.value, figure.deviation, digits=column.digits),
-            Cell(against.difference, digits=column.digits, sign=True), Cell(against.z, digits=2, sign=True),
+            Cell(against.difference, digits=column.digits, sign=True, is_small=against.is_small), Cell(against.z, digits=2, sign=True),
         ]  # fmt: skip
     if with_rho:
         rho = group.estimate(columns.column("train", "rho_spectrum@2"), BEST_ON_TEST)  # as in the paper
@@ -102,7 +102,7 @@ def from_ledger(made: ledger.Comparison, found: list[Group]) -> Table:
         c = figure.column
         cells = [
             text(group.name), text(group.seeds_text), text(head(c)), number(ours, c), text(figure.method), Cell(figure.value, figure.deviation, digits=c.digits),
-            Cell(against.difference, digits=c.digits, sign=True), Cell(against.z, sign=True), text("none"), text(_cited(figure)),
+            Cell(against.difference, digits=c.digits, sign=True, is_small=against.is_small), Cell(against.z, sign=True), text("none"), text(_cited(figure)),
         ]  # fmt: skip
         table.add(cells, group.remarks + group.fewer([(c.title, ours)]) + [figure.note] * bool(figure.note), "the same conditions")
     for one in made.refused:
@@ -117,7 +117,7 @@ def from_ledger(made: ledger.Comparison, found: list[Group]) -> Table:
         f"A group stands beside figures of the same conditions alone ({', '.join(ledger.CONDITIONS.values())}): that of its own method where there is one, "
         "else all. Of the other figures it is said what differs, and no difference is given; what a source does not state counts as differing. "
         "Every figure with its conditions: docs/ledger.md.",
-        f"Ours: the epoch selected as the published one was, deviations with ddof 0. {Z.format(ASSUMED * assumed)}",
+        f"Ours: the epoch selected as the published one was, deviations with ddof 0. {Z.format(ASSUMED * assumed)} {notes.TOO_SMALL}",
         *notes.shared_settings(found),
     ]
     return table

@@ -116,6 +116,7 @@ def test_compare():
         and result.z == pytest.approx(0.91 / math.sqrt(0.16 / 5 + theirs.deviation**2 / 5))
         and not result.assumed
     )
+    assert [inference.compare(ours._replace(mean=theirs.mean + more), theirs).is_small for more in (0.01, 3)] == [True, False]
     alone = inference.compare(Estimate(64, math.nan, 1), theirs)
     assert alone.assumed and alone.z == pytest.approx(0.91 / math.sqrt(theirs.deviation**2 * 1.2))
     assert math.isnan(inference.compare(ours, Estimate(63, math.nan, 1)).z)
