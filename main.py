@@ -140,7 +140,7 @@ def main(opt):
     run = cross_validate if opt.is_cross_validation else evaluate_again if opt.job == "evaluate" else train
     result = run(opt)
     for stage in [] if opt.dry_run else opt.later:
-        result = run(stage.but(resume="latest", resume_from=str(result.folder)))
+        result = run(stage.but(resume="latest", resume_from=str(result.folder), savename=result.opt.savename))
     return result
 
 

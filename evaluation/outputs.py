@@ -14,17 +14,19 @@ from runs import checkpoint, reports
 from runs.folder import RunFolder, json_safe, measurement, run_folder
 from runs.records.damaged import as_folder
 from utilities.files import replacing
+from utilities.runtime import random_states, set_random_states
 
 TITLE_WIDTH = 180  # points that a group's name may take in a title
 
 
 def on_test(run, splits: dict, runtime) -> dict:
     """Evaluate the selected epoch's checkpoint on test, and write its queries' results if asked. Returns {"test": {metric: value}}."""
-    opt = run.opt.but(splits_to_eval=["test"])
+    opt, states = run.opt.but(splits_to_eval=["test"]), random_states()
     network = runtime.place(RunFolder(run.folder).network(evaltypes=opt.evaltypes))
     loaders = evaluation.loaders(splits, opt, runtime.ranks)
     run.roles |= evaluation.roles(loaders, opt)
     scores, embedded = evaluation.evaluate(network, loaders, opt, runtime)
+    set_random_states(states)  # a run that later gets more epochs draws as one that had them from the start
     if run.writes and opt.dump_query_results:
         queries.dump(run.folder, embedded, opt, run.state["selected"]["epoch"])
     return scores

@@ -328,6 +328,7 @@ def test_resume_measures_the_final_test_once(data, tmp_path):
     assert resumed() == tested
     whole = main.main(recorded.but(group="Whole", savename="Whole_s1"))
     assert resumed("--n_epochs", "2") == tests_of(whole.folder)
+    assert rows(run.folder) == rows(whole.folder)
     again = main.main(parameters.read(["--config", str(whole.folder / "parameters.yaml")]))
     assert again.folder.name == "Whole_s1_1" and read(again.folder / "summary.json")["parameters"]["savename"] == "Whole_s1_1"
     config = ["--config", str(again.folder / "parameters.yaml")]
