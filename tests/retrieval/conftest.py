@@ -8,7 +8,7 @@ from tests import builders
 
 
 def train(data, place, *more):
-    """A run of one short epoch on images resized to 40, cropped to 36 pixels. Returns its folder."""
+    """A run of one short epoch on images resized to 40, cropped to 36 pixels. Returns the `Run`."""
     words = [
         "--dataset", "folder", "--dataset_folder_path", str(data), *builders.SHORT_RUN, "--resize_size", "40", "--crop_size", "36",
         "--n_epochs", "1", "--save_path", str(place), "--group", "Tiny", *more,
@@ -22,7 +22,6 @@ def run(folder_data, tmp_path_factory):
     patch = pytest.MonkeyPatch()
     patch.setattr(main.outputs, "of_best_epoch", lambda run, embedded: None)
     try:
-        train(folder_data, tmp_path_factory.mktemp("runs"), "--seed", "0")
+        return train(folder_data, tmp_path_factory.mktemp("runs"), "--seed", "0").folder
     finally:
         patch.undo()
-    return next(tmp_path_factory.getbasetemp().glob("runs*/folder/Tiny_s0"))
