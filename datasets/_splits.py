@@ -110,11 +110,11 @@ def _without_roles(images: list | None, reading, opt) -> list | None:
     """The images; with both roles for each where a scheme divides the classes anew, as roles belong to the data set's own test set."""
     if images is None or opt.split_scheme in KEEP_ROLES or all(image.is_query and image.is_gallery for image in images):
         return images
-    _told_without_roles(reading, opt)
+    _tell_without_roles(reading, opt)
     return [image._replace(is_query=True, is_gallery=True) for image in images]
 
 
-def _told_without_roles(reading, opt) -> None:
+def _tell_without_roles(reading, opt) -> None:
     """Note, once, that the data set's roles are not used."""
     note = (
         f"--split_scheme {opt.split_scheme}: query and gallery are those of the data set's own test set; here all images ask and are found"
@@ -169,8 +169,9 @@ def build(
         training, validation, testing = _divided(classes, published, reading, module, opt, fold, root)
         training, validation, testing = (_without_roles(images, reading, opt) for images in (training, validation, testing))
     draws = module.role_draws(opt, testing) if hasattr(module, "role_draws") else None
-    if draws is not None and opt.split_scheme not in KEEP_ROLES:
-        draws = _told_without_roles(reading, opt)
+    if draws is not None and not (opt.evaluate_all or opt.split_scheme in KEEP_ROLES):
+        _tell_without_roles(reading, opt)
+        draws = None
     files = _files.Files(reading.images, root)
     notes = _notes(reading, files, {"training": training, "validation": validation, "testing": testing}, opt)
     fingerprint = files.fingerprint()

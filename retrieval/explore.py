@@ -77,8 +77,7 @@ def _embedded(embedder: Embedder, dataset) -> np.ndarray:
     """Embeddings `(N, D)` of the images as the run's evaluation shows them: of their boxes, where they have them."""
     if dataset.boxes is None:
         return embedder(dataset.paths, progress=True)
-    cut = map(dataset.original, range(len(dataset)))
-    return np.concatenate([batch.vectors for batch in embedder.stream(cut, total=len(dataset))])
+    return embedder.embed(map(dataset.original, range(len(dataset))), len(dataset), progress=True)
 
 
 def of_file(path: str) -> Shown:

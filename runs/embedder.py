@@ -78,8 +78,12 @@ class Embedder:
     def __call__(self, images, progress: bool = False) -> np.ndarray:
         """float32 `(N, D)` of `images`, in their order. Raises UserError, naming the file, for one that cannot be decoded."""
         images = _as_list(images)
-        vectors = np.empty((len(images), self.dimensions), dtype=np.float32)
-        for batch in self.stream(images, total=len(images) if progress else None):
+        return self.embed(images, len(images), progress)
+
+    def embed(self, images, count: int, progress: bool = False) -> np.ndarray:
+        """As a call, of any iterable of `count` images, two batches of which are in memory at most."""
+        vectors = np.empty((count, self.dimensions), dtype=np.float32)
+        for batch in self.stream(images, total=count if progress else None):
             if batch.refused:
                 raise UserError(batch.refused[0][1])
             vectors[batch.places] = batch.vectors
