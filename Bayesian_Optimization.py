@@ -25,10 +25,10 @@ from search import study as studies
 from search.plan import FULL, REPRODUCTIONS, Plan
 from search.together import Together
 from search.trials import TrialLoop
+from training.ranks import one_run
 from utilities.errors import OneLineParser, UserError
 from utilities.locks import Lock
 from utilities.numbers import whole
-from utilities.ranks import one_run
 
 PROGRAM = "Bayesian_Optimization.py"
 

@@ -17,12 +17,12 @@ from runs import RunFolder, reports
 from runs.folder import run_folder
 from runs.follow import Selection, folds_of, run_of
 from trainers import OwnState
-from utilities.loading import evaluation_loader, training_loader
-from utilities.meter import EpochMeter
-from utilities.optimisers import build_optimizer, build_scheduler
-from utilities.ranks import one_run
-from utilities.runtime import Runtime
-from utilities.step import build_step
+from training.loading import evaluation_loader, training_loader
+from training.meter import EpochMeter
+from training.optimisers import build_optimizer, build_scheduler
+from training.ranks import one_run
+from training.runtime import Runtime
+from training.step import build_step
 
 
 def build_trainer(opt, network, runtime):

@@ -5,7 +5,8 @@ import contextlib
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from utilities.chunks import drawn_alike, resting_statistics
+from utilities.batchnorm import resting_statistics
+from utilities.draws import drawn_alike
 
 STAGES = ("layer1", "layer2", "layer3", "layer4")
 

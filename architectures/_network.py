@@ -9,7 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from architectures import _adaptation, _blocks, _weights
 from utilities.errors import UserError
 from utilities.numbers import WIDEST, number, whole
-from utilities.optimisers import embedding_rates
+from utilities.parameter_groups import embedding_rates
 from utilities.roles import PLACE
 from utilities.tensors import normalize, raise_half
 

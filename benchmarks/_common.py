@@ -9,10 +9,10 @@ import architectures
 import datasampler
 import main
 import parameters
-from utilities.loading import training_loader
-from utilities.optimisers import build_optimizer
-from utilities.runtime import Runtime
-from utilities.step import Step
+from training.loading import training_loader
+from training.optimisers import build_optimizer
+from training.runtime import Runtime
+from training.step import Step
 
 CLASSES = 100
 

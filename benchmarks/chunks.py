@@ -18,8 +18,8 @@ import torch  # noqa: E402
 
 from benchmarks._common import CLASSES, built  # noqa: E402
 from benchmarks.metrics import memory  # noqa: E402
+from training.loading import Batch  # noqa: E402
 from utilities.errors import OneLineParser  # noqa: E402
-from utilities.loading import Batch  # noqa: E402
 from utilities.numbers import whole  # noqa: E402
 
 

@@ -20,9 +20,9 @@ import main  # noqa: E402
 import parameters  # noqa: E402
 from benchmarks._common import training  # noqa: E402
 from datasets._images import Image, ImageSet  # noqa: E402
+from training.runtime import Runtime  # noqa: E402
 from utilities.errors import OneLineParser  # noqa: E402
 from utilities.numbers import whole  # noqa: E402
-from utilities.runtime import Runtime  # noqa: E402
 
 SIZES = {"training": 5864, "testing": 5924}
 FLAGS = "--dataset cub200 --not_pretrained --freeze_backbone --augmentation none --feature_cache"

@@ -29,10 +29,10 @@ from benchmarks import chunks  # noqa: E402
 from benchmarks._common import CLASSES, built, medians  # noqa: E402
 from benchmarks.input import make_files, variants  # noqa: E402
 from benchmarks.metrics import ICML_LIST, data  # noqa: E402
+from training.loading import Batch, training_loader  # noqa: E402
+from training.optimisers import build_optimizer  # noqa: E402
 from utilities.errors import OneLineParser  # noqa: E402
-from utilities.loading import Batch, training_loader  # noqa: E402
 from utilities.numbers import WIDEST, whole  # noqa: E402
-from utilities.optimisers import build_optimizer  # noqa: E402
 
 NETWORKS, SIZES = ("resnet50_frozen_normalize", "timm:vit_small_patch16_224_normalize"), (112, 512)
 SMALL_NETWORKS, SMALL_SIZES = ("conv4_frozen_normalize",), (8, 16)

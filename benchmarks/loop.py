@@ -18,9 +18,9 @@ import datasets  # noqa: E402
 import main  # noqa: E402
 import parameters  # noqa: E402
 from benchmarks._common import training  # noqa: E402
+from training.runtime import Runtime  # noqa: E402
 from utilities.errors import OneLineParser  # noqa: E402
 from utilities.numbers import whole  # noqa: E402
-from utilities.runtime import Runtime  # noqa: E402
 
 FLAGS = "--config demo_glyphs --no_train_metrics --kernels 1"
 

@@ -27,8 +27,8 @@ import torch  # noqa: E402
 import batch_mining  # noqa: E402
 import criteria  # noqa: E402
 from benchmarks.metrics import memory  # noqa: E402
+from training.memory import keep_freed, release_freed  # noqa: E402
 from utilities.errors import OneLineParser  # noqa: E402
-from utilities.memory import keep_freed, release_freed  # noqa: E402
 from utilities.numbers import whole  # noqa: E402
 from utilities.reference import Reference  # noqa: E402
 from utilities.tuples import Classes, Sets, Triplets  # noqa: E402

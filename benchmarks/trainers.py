@@ -16,10 +16,10 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 import trainers  # noqa: E402
 from benchmarks._common import CLASSES, built, medians  # noqa: E402
+from training.loading import Batch  # noqa: E402
+from training.step import Step  # noqa: E402
 from utilities.errors import OneLineParser  # noqa: E402
-from utilities.loading import Batch  # noqa: E402
 from utilities.numbers import whole  # noqa: E402
-from utilities.step import Step  # noqa: E402
 
 METRIC_ONLY = "metric_only", ()
 MORE = {  # name -> variants beside that without flags

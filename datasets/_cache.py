@@ -27,9 +27,9 @@ import torch
 from datasets import _images
 from utilities.errors import UserError
 from utilities.files import replacing
-from utilities.loading import kernels
 from utilities.locks import Lock
 from utilities.numbers import whole
+from utilities.processes import kernels
 from utilities.roles import DATA, PLACE
 
 VERSION = 1  # of the layout: raise it when a change below alters the files

@@ -19,8 +19,8 @@ import metrics
 from evaluation import galleries, selectable, spaces
 from evaluation.spaces import of_type
 from runs.run import named
+from training.loading import SeededItems, evaluation_loader
 from utilities.errors import UserError
-from utilities.loading import SeededItems, evaluation_loader
 
 __all__ = ["Embedded", "embed", "embed_all", "evaluate", "loaders", "of_type", "roles", "score", "without_seeds"]
 

@@ -31,10 +31,10 @@ import metrics
 from evaluation import from_files, outliers, outputs, queries
 from evaluation.from_files import GROUPS, NAMES, OF_REFERENCE, ROLES
 from evaluation.galleries import taken
+from training.ranks import Ranks, one_run
 from utilities.errors import OneLineParser, UserError
 from utilities.files import replacing
 from utilities.numbers import number, whole
-from utilities.ranks import Ranks, one_run
 
 PROGRAM = "python -m evaluation"
 DEFAULT_METRICS = ["e_recall@1", "e_recall@2", "e_recall@4", "precision@1", "r_precision", "map_r", "nmi"]

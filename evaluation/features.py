@@ -4,8 +4,8 @@ import torch
 
 import evaluation
 from evaluation import spaces
+from training.loading import evaluation_loader
 from utilities.errors import UserError
-from utilities.loading import evaluation_loader
 
 
 def check(trainer: torch.nn.Module, opt, runtime) -> None:

@@ -10,9 +10,10 @@ import evaluation
 from datasets import _oodml, _shift
 from evaluation import outputs, spaces
 from runs.folder import run_folder
+from training.loading import evaluation_loader
+from training.random_state import random_states, set_random_states
+from training.runtime import Runtime
 from utilities.errors import UserError
-from utilities.loading import evaluation_loader
-from utilities.runtime import Runtime, random_states, set_random_states
 
 
 def recorded(splits: dict, loaders: dict, network, opt, runtime) -> dict:

@@ -13,8 +13,8 @@ from evaluation import charts, galleries, pictures, queries, spaces
 from runs import checkpoint, reports
 from runs.folder import RunFolder, json_safe, measurement, run_folder
 from runs.records.damaged import as_folder
+from training.random_state import random_states, set_random_states
 from utilities.files import replacing
-from utilities.runtime import random_states, set_random_states
 
 TITLE_WIDTH = 180  # points that a group's name may take in a title
 

@@ -26,11 +26,11 @@ from datasets._layout import SUFFIXES
 from evaluation import charts, from_files, galleries, outputs, pictures, spaces
 from runs import reports
 from runs.folder import PARAMETERS, RunFolder
+from training.loading import evaluation_loader
+from training.runtime import Runtime
 from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.files import replacing
-from utilities.loading import evaluation_loader
 from utilities.numbers import number, whole
-from utilities.runtime import Runtime
 
 PROGRAM = "python -m evaluation.overlap"
 THRESHOLD = 0.95

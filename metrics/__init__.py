@@ -182,7 +182,7 @@ def compute(
         rerank: a `KReciprocal` or an `AlphaExpansion`: retrieval metrics, the `c_` ones too, are computed on its re-ranked lists.
         query_sequences: `(N,)` whole numbers, -1 for none, or names: a query does not find the samples of its own sequence.
             With a reference, `reference_sequences` `(M,)` beside it.
-        ranks: a `utilities.ranks.Ranks` whose processes all call this with the same arguments: each searches and clusters its part of the
+        ranks: a `training.ranks.Ranks` whose processes all call this with the same arguments: each searches and clusters its part of the
             queries on its own device, and all return the values that one process would.
 
     Returns:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from metrics._mapped import Converted
-from utilities.ranks import Alone, Ranks
+from utilities.processes import Alone
 
 ITERATIONS = 20
 PUSH = 1 / 1024  # relative distance of the halves of a split cluster, as in faiss
@@ -19,7 +19,7 @@ TILE = 16_000_000  # distances that torch holds at once
 FAISS_ROWS = 4096  # rows of one matrix product of faiss, on which its rounding depends
 
 
-def kmeans(features: np.ndarray | Converted, n_clusters: int, seed: int = 0, device: str = "cpu", ranks: Ranks | None = None) -> np.ndarray:
+def kmeans(features: np.ndarray | Converted, n_clusters: int, seed: int = 0, device: str = "cpu", ranks: Alone | None = None) -> np.ndarray:
     """The cluster `(N,)` int64 of each row of `features` `(N, D)` float32; no more clusters than rows.
 
     Features in a file are read one block at a time, and the clusters' means are summed block by block, in float64. With several processes,
@@ -117,7 +117,7 @@ def in_blocks(nearest):
     return read
 
 
-def of_parts(nearest, step, ranks: Ranks, features: np.ndarray | Converted, centroids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def of_parts(nearest, step, ranks: Alone, features: np.ndarray | Converted, centroids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """`nearest`, each of several processes for its rows, split where one process alone would split them: the same to the bit."""
     whole = isinstance(features, np.ndarray)
     rows = ranks.portions(len(features), step(len(centroids)) if whole else features.block)

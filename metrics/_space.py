@@ -11,7 +11,7 @@ from metrics import _hidden, _kmeans, _mapped
 from metrics._metric import Hits
 from metrics._search import Need, Search
 from utilities.errors import NotFinite, UserError
-from utilities.ranks import Alone
+from utilities.processes import Alone
 
 BLOCK = 65536  # rows turned to float64 at once
 PAIRS = 2048  # pairs whose distances are computed at once, to fit the cache

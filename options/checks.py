@@ -11,7 +11,7 @@ import datasets
 import metrics
 import trainers
 from utilities.errors import UserError
-from utilities.step import parse_weights
+from utilities.words import parse_weights
 
 
 def check(opt) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from retrieval.folders import check_new, replacing_folder
 from runs import Embedder
 from runs.folder import read_json
-from utilities import memory
+from training import memory
 from utilities.errors import UserError
 
 EXACT, HNSW, IVFPQ = KINDS = ("exact", "hnsw", "ivfpq")

@@ -5,10 +5,10 @@ from pathlib import Path
 import torch
 
 from runs.shapes import wrong_part
+from training.optimisers import check_state
+from training.random_state import random_states, set_random_states
 from utilities.errors import UserError
 from utilities.files import replacing
-from utilities.optimisers import check_state
-from utilities.runtime import random_states, set_random_states
 
 LAST = "checkpoint_last.pth.tar"
 

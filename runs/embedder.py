@@ -14,7 +14,7 @@ import datasets
 from runs.folder import RunFolder
 from utilities.errors import UserError
 from utilities.evaltypes import of_type
-from utilities.loading import kernels
+from utilities.processes import kernels
 
 BATCHES = {"cpu": 16}  # images a batch, elsewhere 128: on a CPU larger batches are not faster, and take more memory
 THREADS = 16  # threads that decode images, at most one per CPU

@@ -10,8 +10,8 @@ from runs import checkpoint
 from runs.folds import CrossValidation
 from runs.meta import Meta
 from runs.run import Run, Selection
-from utilities.meter import BatchLog
-from utilities.ranks import Ranks
+from training.meter import BatchLog
+from training.ranks import Ranks
 
 
 def run_of(opt, parts: dict, selection: Selection, ranks) -> Run:

@@ -14,7 +14,7 @@ from runs.folder import run_folder
 from utilities import provenance
 from utilities.errors import UserError, terminable
 from utilities.files import refuse_unwritable
-from utilities.loading import kernels
+from utilities.processes import kernels
 
 SHOW_EVERY = 10  # steps between updates of the loss in the progress bar: each waits for the device
 

@@ -12,11 +12,11 @@ from runs import checkpoint, records
 from runs.changes import record_changes, write_plan
 from runs.folder import INFO, PARAMETERS, SUMMARY, describe, json_safe, run_folder
 from runs.records.damaged import as_file
+from training.meter import BatchLog
+from training.optimisers import fitting, keeping_rates
 from utilities.errors import UserError
 from utilities.files import new_folder, replacing
 from utilities.locks import Lock
-from utilities.meter import BatchLog
-from utilities.optimisers import fitting, keeping_rates
 
 BEFORE_ALL = -2  # an epoch before the first, which is -1
 

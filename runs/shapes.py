@@ -63,7 +63,7 @@ RUN = {  # the state of `runs.run.Run`
     "best": {str: {str: {"value": number, "epoch": count}}}, "selected": SELECTED, "last": SCORES, "seconds": number,
     "untrained": {str: SCORES}, "stopped": bool, "steps": (count, ...),
 }  # fmt: skip
-RANDOM_STATES = {  # what `utilities.runtime.random_states` gave; NumPy does not check the position itself
+RANDOM_STATES = {  # what `training.runtime.random_states` gave; NumPy does not check the position itself
     "python": lambda state: isinstance(state, list) and len(state) == 3,
     "numpy": lambda state: isinstance(state, list) and len(state) == 5 and count(state[2]) and state[2] <= 624,
     "torch": torch.Tensor, "cuda": [torch.Tensor],

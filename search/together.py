@@ -5,8 +5,8 @@ import gc
 
 import torch
 
+from training.ranks import Ranks
 from utilities.errors import NotFinite
-from utilities.ranks import Ranks
 
 
 class Together:

@@ -11,9 +11,9 @@ from runs.folder import RunFolder
 from runs.meta import over_folds
 from search import study as studies
 from search.tables import write_tables
+from training.ranks import Lost
 from utilities.errors import NotFinite, UserError
 from utilities.locks import Lock
-from utilities.ranks import Lost
 
 
 class TrialFailed(Exception):

@@ -10,13 +10,13 @@ from unittest import mock
 import torch
 
 import batch_mining
-from tests.utilities import test_chunks
-from utilities.ranks import Alone
+from tests.training import test_chunks
+from utilities.processes import Alone
 
 
 @contextlib.contextmanager
 def alone():
-    with mock.patch("utilities.runtime.Ranks", Alone):
+    with mock.patch("training.runtime.Ranks", Alone):
         yield
 
 

@@ -11,9 +11,9 @@ import torch
 
 import main
 import parameters
-from utilities import step
+from training import step
+from training.ranks import several_processes
 from utilities.errors import UserError, one_line_errors
-from utilities.ranks import several_processes
 
 rank, at, how = os.environ.get("FAIL", "-1:0:").split(":")
 steps, plain = [], step.Step.__call__

@@ -20,7 +20,7 @@ from utilities import flags as shared_flags
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = [
     path
-    for pattern in ("main.py", "parameters.py", "options/*.py", "runs/**/*.py", "utilities/**/*.py", "criteria/*.py", "batch_mining/*.py", "datasampler/*.py",
+    for pattern in ("main.py", "parameters.py", "options/*.py", "runs/**/*.py", "utilities/**/*.py", "training/*.py", "criteria/*.py", "batch_mining/*.py", "datasampler/*.py",
                     "architectures/*.py", "trainers/*.py", "datasets/*.py", "metrics/*.py", "evaluation/*.py")
     for path in ROOT.glob(pattern)
 ]  # fmt: skip

@@ -11,6 +11,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from tests.utilities.test_chunks import WAYS, Network, of_loss, rounding, trained
 from torch.overrides import TorchFunctionMode
 
 import batch_mining
@@ -20,8 +21,7 @@ from tests import _processes
 from tests.criteria.test_registry_wide import N_CLASSES, build, run
 from tests.datasampler.made import draw, make_sampler
 from tests.test_host_reads import CRITERIA, MINERS, OF_CRITERIA, OF_MINERS, labels_of, reference, unit
-from tests.utilities.test_chunks import WAYS, Network, of_loss, rounding, trained
-from utilities.runtime import Runtime
+from training.runtime import Runtime
 from utilities.tuples import Pairs
 
 EXACT = {"rtol": 1e-8, "atol": 1e-10}

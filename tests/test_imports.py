@@ -1,4 +1,4 @@
-"""The floors of the house: utilities < plug-in folders < runs < evaluation, options < parameters < main and the other scripts."""
+"""The floors of the house: utilities < plug-in folders < training < runs < evaluation, options < parameters < main and the other scripts."""
 
 import ast
 from pathlib import Path
@@ -7,18 +7,21 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PLUG_INS = ["criteria", "batch_mining", "datasampler", "architectures", "datasets", "metrics"]
+BELOW_TRAINING = {*PLUG_INS, "trainers", "utilities"}
+BELOW_RUNS = {*BELOW_TRAINING, "training"}
 ALLOWED = {
     "utilities": {"utilities"},
     **{folder: {folder, "utilities"} for folder in PLUG_INS},
     "criteria": {"criteria", "batch_mining", "utilities"},
     "trainers": {"trainers", "criteria", "batch_mining", "utilities"},
-    "runs": {"runs", *PLUG_INS, "trainers", "utilities"},
-    "evaluation": {"evaluation", "runs", *PLUG_INS, "trainers", "utilities"},
-    "retrieval": {"retrieval", "evaluation", "runs", *PLUG_INS, "trainers", "utilities"},
-    "options": {"options", "runs", *PLUG_INS, "trainers", "utilities"},
-    "results": {"results", "runs", "metrics", "utilities"},
-    "search": {"search", "runs", "utilities"},
-    "launch": {"launch", "runs", "utilities"},
+    "training": {"training", *BELOW_TRAINING},
+    "runs": {"runs", *BELOW_RUNS},
+    "evaluation": {"evaluation", "runs", *BELOW_RUNS},
+    "options": {"options", "runs", *BELOW_RUNS},
+    "retrieval": {"retrieval", "evaluation", "runs", *BELOW_RUNS},
+    "results": {"results", "runs", *BELOW_RUNS},
+    "search": {"search", "runs", *BELOW_RUNS},
+    "launch": {"launch", "runs", *BELOW_RUNS},
 }
 SCRIPTS = {
     "main",

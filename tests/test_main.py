@@ -122,7 +122,7 @@ def test_load_run_gives_network_and_options_back(folder_data, tmp_path):
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(folder_data, tmp_path, monkeypatch):
-    from utilities.runtime import NonFiniteLoss, Runtime
+    from training.runtime import NonFiniteLoss, Runtime
 
     run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1"))
     good = (run.folder / checkpoint.LAST).read_bytes()

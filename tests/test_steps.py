@@ -11,12 +11,14 @@ import main
 import parameters
 from runs import RunFolder, checkpoint
 from tests import builders
-from utilities import compiling, load_run
-from utilities.chunks import DrawsOfBatch
+from training import compiling
+from training.meter import learning_rates
+from training.optimisers import Warmup, build_optimizer, build_scheduler, parameter_groups
+from training.random_state import random_states, set_random_states
+from training.runtime import Runtime
+from utilities import load_run
+from utilities.draws import DrawsOfBatch
 from utilities.errors import UserError
-from utilities.meter import learning_rates
-from utilities.optimisers import Warmup, build_optimizer, build_scheduler, parameter_groups
-from utilities.runtime import Runtime, random_states, set_random_states
 
 RESUMED = {
     "bfloat16": ["--precision", "bfloat16"],
@@ -93,7 +95,7 @@ def test_the_scaler_of_float16_is_kept(data, tmp_path):
 
 # ------------------------------------------------------------------------------------------------------------------- averages
 def test_the_average_is_evaluated_and_kept_beside_the_trained_network(data, tmp_path, monkeypatch):
-    from utilities.step import Step
+    from training.step import Step
 
     trained, seen = [], []
     real, measure = Step.__call__, main.evaluation.evaluate

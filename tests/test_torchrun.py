@@ -21,10 +21,10 @@ from datasets import _cache, _images, _transforms
 from runs import RunFolder, checkpoint
 from tests import _processes, builders
 from tests._processes import spawned
+from training.loading import BatchesInOrder, training_loader
+from training.ranks import Ranks
 from utilities.errors import UserError
-from utilities.loading import BatchesInOrder, training_loader
 from utilities.locks import Lock
-from utilities.ranks import Ranks
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -165,7 +165,7 @@ def test_what_cannot_be_is_refused(more, said):
 
 
 def test_too_many_processes_are_refused(monkeypatch):
-    from utilities import runtime
+    from training import runtime
 
     monkeypatch.setattr(runtime, "Ranks", lambda: Of(0, 4))
     with pytest.raises(UserError, match="--bs 2 is less than torchrun's 4 processes"):

@@ -19,10 +19,11 @@ from metrics._search import Limits
 from tests._processes import alone, spawned
 from tests.evaluation._made import Network, made_splits, options
 from tests.metrics._plain import random_space
+from training.ranks import Ranks
+from training.runtime import Runtime
 from utilities.errors import NotFinite
 from utilities.hyperbolic import Ball
-from utilities.ranks import Alone, Ranks
-from utilities.runtime import Runtime
+from utilities.processes import Alone
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = [name.replace("@k", "@2").replace("@m", "@1").replace("@fmr", "@.1") for name, _ in metrics.listing()]

@@ -13,14 +13,14 @@ from trainers import _heads
 from trainers._averaging import MovingAverage
 from trainers._heads import Heads
 from trainers._subset import MaximumLoss
-from trainers._trainer import HEADS, OwnState, further_losses, width
+from trainers._trainer import HEADS, METRIC_LOSS, OwnState, further_losses, width
 from trainers._trainer import Trainer as Base
 from utilities.errors import UserError
 from utilities.registry import Registry
 
 REGISTRY = Registry("trainers", "trainer")
 
-__all__ = ["REGISTRY", "Base", "Heads", "OwnState", "average_of", "check", "evaluated_network", "select", "views", "width"]
+__all__ = ["METRIC_LOSS", "REGISTRY", "Base", "Heads", "OwnState", "average_of", "check", "evaluated_network", "select", "views", "width"]
 
 
 def average_of(network, opt) -> MovingAverage | None:

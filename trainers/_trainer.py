@@ -9,8 +9,8 @@ from trainers._heads import MAIN_EMBEDDING
 from trainers._memory import Memory
 from trainers._regularizers import EmbedRegularizer, WeightRegularizer
 from utilities.numbers import whole
-from utilities.step import METRIC_LOSS
 
+METRIC_LOSS = "metric_loss"  # a trainer's loss to which memory and regularisers are added
 HEADS = "evaluated_heads"  # a trainer's attribute, and the prefix of their state in a checkpoint
 
 
@@ -59,7 +59,7 @@ class Trainer(torch.nn.Module):
     LABELS = True
     WEIGHTS = {}
     LOSSES = None
-    once_a_chunk = None  # `utilities.chunks.Once` while a batch is run in chunks
+    once_a_chunk = None  # `training.chunks.Once` while a batch is run in chunks
 
     def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
         super().__init__()
@@ -129,7 +129,7 @@ class Trainer(torch.nn.Module):
 
         Args:
             outputs: the result of `outputs` for all images.
-            batch: `utilities.loading.Batch(labels, images, indices)`.
+            batch: `training.loading.Batch(labels, images, indices)`.
         """
         raise NotImplementedError
 

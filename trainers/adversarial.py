@@ -13,9 +13,9 @@ from trainers._trainer import Trainer as Base
 from utilities.criterion import given
 from utilities.errors import UserError
 from utilities.numbers import WIDEST, number, whole
-from utilities.step import parse_weights
 from utilities.tensors import normalize, safe_sqrt
 from utilities.tuples import Classes, Triplets, below, spread
+from utilities.words import parse_weights
 
 OF_GENERATOR = ("g_hard_loss", "g_reg_loss", "g_adv_loss")
 SYNTH_LOSS = "synth_loss"

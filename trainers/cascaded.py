@@ -11,7 +11,7 @@ from trainers._trainer import Trainer as Base
 from utilities.criterion import given
 from utilities.errors import UserError
 from utilities.numbers import WIDEST, number, share_of, whole
-from utilities.optimisers import embedding_rates
+from utilities.parameter_groups import embedding_rates
 from utilities.tensors import normalize, pair_distances, raise_half
 from utilities.tuples import Pairs, pairs_of_masks, positive_mask, same_class
 

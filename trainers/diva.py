@@ -14,7 +14,7 @@ from trainers._trainer import Trainer as Base
 from utilities.criterion import given
 from utilities.errors import UserError
 from utilities.numbers import WIDEST, number, whole
-from utilities.optimisers import criterion_groups, embedding_rates
+from utilities.parameter_groups import criterion_groups, embedding_rates
 from utilities.tensors import normalize, raise_half
 from utilities.tuples import Classes, Triplets
 

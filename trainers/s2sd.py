@@ -13,7 +13,7 @@ from trainers._trainer import METRIC_LOSS
 from trainers._trainer import Trainer as Base
 from utilities.errors import UserError
 from utilities.numbers import WIDEST, number, whole
-from utilities.optimisers import criterion_groups
+from utilities.parameter_groups import criterion_groups
 from utilities.tensors import normalize
 
 TARGET_LOSS, DISTILL_LOSS, FEATURE_LOSS = "target_loss", "distill_loss", "feature_loss"

@@ -1,4 +1,4 @@
-"""What every folder may use: registry, errors, files, flags, tensors, tuples, criterion base, runtime, loading. Imports no other folder."""
+"""What every folder may use: registry, errors, files, flags, tensors, tuples, the criteria's base. Imports no other folder."""
 
 
 def __getattr__(name: str):

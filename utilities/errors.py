@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import os
+import re
 import signal
 import sys
 import threading
@@ -10,6 +11,7 @@ import threading
 from utilities.numbers import OutOfRange
 
 NO_MEMORY = ("can't allocate memory", "not enough memory", "CUDA out of memory", "Storage size calculation overflowed")  # torch's words
+_LOST_WORKER = re.compile(r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:is killed by signal: ([^.]*)|exited unexpectedly)")
 
 
 class UserError(Exception):
@@ -68,6 +70,20 @@ def too_large(error: Exception) -> str | None:
     return None
 
 
+def lost_worker(error: Exception) -> UserError | KeyboardInterrupt | None:
+    """Translates torch's error for a lost worker: to an interrupt if SIGTERM ended it with its job, else a UserError. None for others."""
+    killed = _LOST_WORKER.search(str(error))
+    if not isinstance(error, RuntimeError) or killed is None:
+        return None
+    if killed[1] and killed[1].startswith("Terminated"):
+        return KeyboardInterrupt()
+    how = f" ({killed[1].strip(' .')})" if killed[1] else ""
+    return UserError(
+        f"a worker process that loads images was ended by the system{how}, mostly because memory, or the shared memory in /dev/shm, ran out: "
+        "lower --kernels and --eval_kernels, or --bs. --resume goes on from the last whole epoch"
+    )
+
+
 @contextlib.contextmanager
 def terminable():
     """Inside, SIGTERM, with which clusters end a job, raises KeyboardInterrupt; a second one kills.
@@ -76,8 +92,6 @@ def terminable():
     SIGTERM is an interrupt too. After an interrupt, also outside this context, torch no longer reports workers that end with the program.
     Outside the main thread, and in a program that handles SIGTERM itself, handlers stay as they are.
     """
-    from utilities.loading import lost_worker  # which raises this module's errors
-
     handlers, before, program = {}, sys.unraisablehook, os.getpid()
 
     def interrupt(number, frame):

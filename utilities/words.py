@@ -1,6 +1,7 @@
-"""`key=value` words of the command line as arguments of a class."""
+"""`key=value` words of the command line: arguments of a class, weights of losses."""
 
 import ast
+import math
 
 from utilities.errors import UserError
 
@@ -19,3 +20,17 @@ def parse_kwargs(words: list[str] | None) -> dict:
         except (ValueError, SyntaxError):
             parsed[key] = _WORDS.get(value.lower(), value)
     return parsed
+
+
+def parse_weights(words: list[str]) -> dict[str, float]:
+    """`["metric_loss=1", "classifier_loss=.5"]` -> name -> weight. Raises UserError for a word without a weight."""
+    weights = {}
+    for word in words:
+        name, _, text = word.partition("=")
+        try:
+            weights[name] = float(text)
+        except ValueError:
+            weights[name] = math.nan
+        if not name or not math.isfinite(weights[name]):
+            raise UserError(f"--loss_weights {word}: expected NAME=W, such as metric_loss=0.5")
+    return weights

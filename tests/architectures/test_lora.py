@@ -10,8 +10,8 @@ import parameters
 from architectures import _adaptation
 from runs import checkpoint, load_run
 from tests.trainers import tiny
+from training.optimisers import build_optimizer
 from utilities.errors import UserError
-from utilities.optimisers import build_optimizer
 
 VIT = "timm:vit_tiny_patch16_224"
 ATTENTION = ("attn.qkv.weight", "attn.proj.weight")

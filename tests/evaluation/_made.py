@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 import parameters
-from utilities.runtime import Runtime
+from training.runtime import Runtime
 
 
 class Images(torch.utils.data.Dataset):

@@ -19,9 +19,9 @@ from retrieval import data
 from runs import Embedder, load_run
 from tests import builders
 from tests.retrieval.conftest import train
+from training.loading import evaluation_loader
+from training.runtime import Runtime
 from utilities.errors import UserError
-from utilities.loading import evaluation_loader
-from utilities.runtime import Runtime
 
 
 @pytest.fixture(scope="module")

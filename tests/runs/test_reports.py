@@ -90,7 +90,7 @@ LATE = """
 import multiprocessing, os, signal, subprocess, sys, time
 sys.path.insert(0, {root!r})
 from utilities.errors import terminable
-from utilities.loading import Loader
+from training.loading import Loader
 
 batches = iter(Loader(range(8), num_workers=1))
 next(batches)

@@ -19,8 +19,8 @@ from runs.folder import run_folder
 from search import report
 from search import study as studies
 from search.journal import JOURNAL
+from training.runtime import NonFiniteLoss
 from utilities.errors import UserError
-from utilities.runtime import NonFiniteLoss
 
 
 def command(data, tmp_path, *more, group="Tiny"):

@@ -11,8 +11,8 @@ import parameters
 from runs import RunFolder, checkpoint, load_run
 from tests.trainers import tiny
 from trainers.adversarial import OF_GENERATOR, random_triplets
+from training.optimisers import build_optimizer
 from utilities.errors import UserError
-from utilities.optimisers import build_optimizer
 
 LABELS = [0, 0, 0, 1, 1, 2, 3, 3]
 

@@ -13,9 +13,9 @@ import parameters
 from runs import RunFolder, checkpoint, load_run
 from tests.trainers import tiny
 from trainers.cascaded import hardest
+from training.loading import Batch
+from training.optimisers import build_optimizer
 from utilities.errors import UserError
-from utilities.loading import Batch
-from utilities.optimisers import build_optimizer
 from utilities.tuples import Pairs
 
 LABELS = [0, 0, 0, 1, 1, 1, 2, 2, 3]

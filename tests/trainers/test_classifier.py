@@ -150,8 +150,9 @@ def test_runs_resume_and_are_measured_by_their_logits(data, tmp_path):
 
 def test_without_the_metric_loss_it_is_plain_classification(data, tmp_path, capsys):
     """The criterion, though infinite, leaves no trace: the network moves as by cross-entropy alone."""
-    from utilities.runtime import Runtime
-    from utilities.step import Step, parse_weights
+    from training.runtime import Runtime
+    from training.step import Step
+    from utilities.words import parse_weights
 
     trainer, opt = tiny.trainer(
         "classifier", "--loss_weights", "metric_loss=0", "--loss", "proxyanchor", "--optim", "sgd", "--lr", ".1", "--loss_decay", "1"

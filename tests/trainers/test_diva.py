@@ -11,8 +11,8 @@ import parameters
 from runs import RunFolder, checkpoint, load_run
 from tests.trainers import tiny
 from trainers.diva import EMBEDDINGS, OTHERS, rhos, three_classes
+from training.optimisers import build_optimizer
 from utilities.errors import UserError
-from utilities.optimisers import build_optimizer
 from utilities.tuples import Triplets
 
 LABELS = [0, 0, 1, 2, 2, 3]

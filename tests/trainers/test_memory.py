@@ -13,9 +13,9 @@ from tests import builders
 from tests.trainers.test_trainers import Network, Recording, batch
 from trainers._averaging import MovingAverage
 from trainers._memory import KEYS, Queue
+from training.runtime import Runtime
+from training.step import Step
 from utilities.errors import UserError
-from utilities.runtime import Runtime
-from utilities.step import Step
 
 
 @pytest.mark.parametrize("sizes", [[4, 4, 4, 4], [3, 5, 1, 7, 7], [7]])

@@ -8,7 +8,8 @@ import torch
 import parameters
 from runs import RunFolder, checkpoint, load_run
 from tests.trainers import tiny
-from utilities.step import Step, parse_weights
+from training.step import Step
+from utilities.words import parse_weights
 
 SMALL = ["--s2sd_dims", "5", "8"]
 
@@ -85,7 +86,7 @@ def test_gradients():
 
 
 def step_of(opt, trainer):
-    from utilities.runtime import Runtime
+    from training.runtime import Runtime
 
     sampler = type("Sampler", (), {"replace_storage_entries": lambda *a: None, "precompute_indices": lambda self: None})()
     groups = list(tiny.groups(opt, trainer).values())

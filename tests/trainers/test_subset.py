@@ -16,9 +16,9 @@ from runs import checkpoint
 from tests import builders
 from tests.batch_mining._reference import assert_drawn_with
 from trainers import _subset
-from utilities.loading import Batch
-from utilities.runtime import Runtime
-from utilities.step import Step
+from training.loading import Batch
+from training.runtime import Runtime
+from training.step import Step
 
 LABELS = [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
 FLAGS = ["--dataset", "glyphs", "--bs", "10", "--subset_mining", "maximum_loss", "--subset_size", "4"]

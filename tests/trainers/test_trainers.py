@@ -11,10 +11,11 @@ import parameters
 import trainers
 from runs import RunFolder, checkpoint
 from tests import builders
+from training.loading import Batch
+from training.runtime import Runtime
+from training.step import Step
 from utilities.errors import UserError
-from utilities.loading import Batch
-from utilities.runtime import Runtime
-from utilities.step import Step, parse_weights
+from utilities.words import parse_weights
 
 OWN_TRAINER = '''"""A classifier beside the criterion, which rests in the first epoch."""
 
@@ -175,7 +176,7 @@ class TwoLosses(trainers.Base):
 
 @pytest.mark.parametrize("weights", [{}, {"sum_loss": 0.25}, {"sum_loss": 2.0, "square_loss": 0.0}])
 def test_a_step_minimises_the_weighted_sum(weights):
-    from utilities.runtime import Runtime
+    from training.runtime import Runtime
 
     opt = parameters.read(["--dataset", "glyphs", "--evaltypes", "first"])
     trainer, reference = TwoLosses(opt, Network(), Criterion()), Network()
@@ -259,7 +260,7 @@ class Views(trainers.Base):
 def test_a_batch_holds_the_views_that_a_trainer_asks_for(data, tmp_path):
     import datasampler
     import datasets
-    from utilities.loading import training_loader
+    from training.loading import training_loader
 
     opt = read(data, tmp_path)
     splits = datasets.select(opt.dataset, opt, opt.source_path, 32)
@@ -286,7 +287,7 @@ class Forgetful(trainers.Base):
 
 
 def test_what_would_never_train_and_names_of_the_records_are_refused():
-    from utilities.runtime import Runtime
+    from training.runtime import Runtime
 
     opt = parameters.read(["--dataset", "glyphs"])
     trainer = Forgetful(opt, Network(), Criterion())

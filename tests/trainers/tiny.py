@@ -11,9 +11,9 @@ import parameters
 import trainers
 from runs import RunFolder, checkpoint
 from tests import builders
+from training.loading import Batch
+from training.optimisers import build_optimizer
 from utilities.errors import UserError
-from utilities.loading import Batch
-from utilities.optimisers import build_optimizer
 
 
 class Network(torch.nn.Module):

@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from utilities import loading, memory
-from utilities.runtime import Runtime
+from training import loading, memory
+from training.runtime import Runtime
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = """
 import resource
 import torch
-from utilities import memory
+from training import memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

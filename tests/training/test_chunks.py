@@ -15,12 +15,14 @@ import trainers
 from runs import checkpoint
 from tests import builders
 from tests.trainers.test_memory import Against
-from utilities.chunks import DrawsOfBatch, resting_statistics
+from training.loading import Batch
+from training.optimisers import build_optimizer
+from training.random_state import random_states, set_random_states
+from training.runtime import Runtime
+from training.step import Step
+from utilities.batchnorm import resting_statistics
+from utilities.draws import DrawsOfBatch
 from utilities.errors import UserError
-from utilities.loading import Batch
-from utilities.optimisers import build_optimizer
-from utilities.runtime import Runtime, random_states, set_random_states
-from utilities.step import Step
 
 N, CLASSES, WIDTH = 12, 6, 6
 NEEDED = {"pml": ["--loss_pml_class", "ContrastiveLoss"]}  # what a criterion cannot guess

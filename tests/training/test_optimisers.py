@@ -5,8 +5,8 @@ from argparse import Namespace
 import pytest
 import torch
 
+from training.optimisers import build_optimizer, build_scheduler, parameter_groups
 from utilities.errors import UserError
-from utilities.optimisers import build_optimizer, build_scheduler, parameter_groups
 
 
 def options(**flags):

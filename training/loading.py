@@ -1,8 +1,6 @@
 """Data loaders whose batches and augmentations depend on the seed alone, not on the number of workers."""
 
-import os
 import random
-import re
 import signal
 import sys
 import time
@@ -12,10 +10,9 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_info
 
-from utilities import memory
-from utilities.errors import UserError
-
-_LOST = re.compile(r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:is killed by signal: ([^.]*)|exited unexpectedly)")
+from training import memory
+from utilities.errors import UserError, lost_worker
+from utilities.processes import kernels
 
 
 class Batch(NamedTuple):
@@ -52,7 +49,7 @@ class EpochBatches:
     Args:
         iterations: batches an epoch; None: the sampler's own number.
         views: how often a batch holds each image, augmented anew each time.
-        ranks: this process's `utilities.ranks.Ranks`, of which only the part of each batch is loaded; None: the whole batch.
+        ranks: this process's `training.ranks.Ranks`, of which only the part of each batch is loaded; None: the whole batch.
     """
 
     def __init__(self, sampler, iterations: int | None = None, views: int = 1, ranks=None):
@@ -154,20 +151,6 @@ class Loader(DataLoader):
             raise lost from None
 
 
-def lost_worker(error: Exception) -> UserError | KeyboardInterrupt | None:
-    """Translates torch's error for a lost worker: to an interrupt if SIGTERM ended it with its job, else a UserError. None for others."""
-    killed = _LOST.search(str(error))
-    if not isinstance(error, RuntimeError) or killed is None:
-        return None
-    if killed[1] and killed[1].startswith("Terminated"):
-        return KeyboardInterrupt()
-    how = f" ({killed[1].strip(' .')})" if killed[1] else ""
-    return UserError(
-        f"a worker process that loads images was ended by the system{how}, mostly because memory, or the shared memory in /dev/shm, ran out: "
-        "lower --kernels and --eval_kernels, or --bs. --resume goes on from the last whole epoch"
-    )
-
-
 def _lost_in_mid_sentence(error: Exception) -> UserError | KeyboardInterrupt | None:
     """`lost_worker` for a broken connection to a worker: torch learns of the worker's end, and raises, a moment later."""
     try:
@@ -183,11 +166,6 @@ def _start_worker(_) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     show = sys.excepthook
     sys.excepthook = lambda kind, *rest: None if issubclass(kind, (OSError, EOFError)) else show(kind, *rest)
-
-
-def kernels(asked: int) -> int:
-    """Worker processes: what was asked, at most the CPUs this process may use."""
-    return min(asked, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 def training_loader(dataset: Dataset, sampler, opt, views: int = 1, ranks=None) -> DataLoader:

@@ -12,8 +12,9 @@ import torch
 import main
 import parameters
 from tests import builders
+from training.loading import Loader, evaluation_loader, training_loader
 from utilities import errors
-from utilities.loading import Loader, evaluation_loader, lost_worker, training_loader
+from utilities.errors import lost_worker
 
 
 class Noisy(torch.utils.data.Dataset):

@@ -1,10 +1,12 @@
-"""The outputs of a batch that is split over the processes of a run, and their backward pass. The arithmetic: `utilities.ranks.Ranks`."""
+"""The outputs of a batch that is split over the processes of a run, and their backward pass. The arithmetic: `training.ranks.Ranks`."""
 
 import contextlib
 
 import torch
 
-from utilities.chunks import DrawsOfBatch, draw_state, flat, nested, set_draw_state
+from training.chunks import flat, nested
+from training.random_state import draw_state, set_draw_state
+from utilities.draws import DrawsOfBatch
 from utilities.errors import UserError
 
 
@@ -14,7 +16,7 @@ class Parts:
     Args:
         trainer: whose `outputs` runs.
         runtime: device, precision and processes.
-        chunks: `utilities.chunks.Chunks`, which run a part that is larger than `chunks.size`.
+        chunks: `training.chunks.Chunks`, which run a part that is larger than `chunks.size`.
     """
 
     def __init__(self, trainer, runtime, chunks):

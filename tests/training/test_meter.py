@@ -5,8 +5,8 @@ import torch
 
 import batch_mining
 import criteria
-from utilities.meter import BLOCK, BatchLog, EpochMeter, statistics
-from utilities.step import Done
+from training.meter import BLOCK, BatchLog, EpochMeter, statistics
+from training.step import Done
 
 LABELS = torch.arange(4).repeat_interleave(4)
 MINED = {"angular": "npair", "npair": "npair", "lifted": "lifted"}
@@ -84,7 +84,7 @@ def test_a_step_never_waits_for_the_device(no_waiting, every):
 
 def test_every_nth_batch_is_kept_with_all_that_is_asked_for(monkeypatch):
     clock = iter(range(1000))
-    monkeypatch.setattr("utilities.meter.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("training.meter.time.monotonic", lambda: next(clock))
     written, criterion = [], Counting()
     optimizer = torch.optim.SGD([{"params": [torch.nn.Parameter(torch.zeros(1))], "name": "network", "lr": 0.125}])
     log = BatchLog(3, optimizer, written.extend)

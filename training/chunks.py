@@ -7,91 +7,11 @@ again with the same random draws, and its part of that gradient is backpropagate
 import contextlib
 
 import torch
-from torch.nn import functional
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.overrides import TorchFunctionMode
 
+from training.random_state import draw_state, set_draw_state
+from utilities.batchnorm import resting_statistics
+from utilities.draws import DrawsOfBatch
 from utilities.errors import UserError
-
-DROPOUTS = (functional.dropout, functional.dropout1d, functional.dropout2d, functional.dropout3d)
-IN_PLACE = (torch.Tensor.bernoulli_, torch.Tensor.uniform_, torch.Tensor.normal_)
-BY_SIZE = (torch.rand, torch.randn)
-ALIKE = (torch.rand_like, torch.randn_like, torch.bernoulli)
-
-
-def draw_state(device: torch.device) -> tuple:
-    """The states of torch's generators, of the CPU and of `device`."""
-    return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-
-
-def set_draw_state(state: tuple, device: torch.device) -> None:
-    """Restore what `draw_state` gave."""
-    torch.set_rng_state(state[0])
-    if state[1] is not None:
-        torch.cuda.set_rng_state(state[1], device)
-
-
-class DrawsOfBatch(TorchFunctionMode):
-    """Inside, random numbers for the images `start` to `stop` of a batch are drawn for all `total` images, and the rows of those are taken.
-
-    Dropout and stochastic depth thus treat an image as in the uncut batch. Draws that do not have one row per image stay as they are.
-    """
-
-    active = None  # the instance whose context is open; at most one is
-
-    def __init__(self, start: int, stop: int, total: int):
-        super().__init__()
-        self.rows, self.size, self.total = slice(start, stop), stop - start, total
-
-    def __enter__(self):
-        DrawsOfBatch.active = self
-        return super().__enter__()
-
-    def __exit__(self, *error):
-        DrawsOfBatch.active = None
-        return super().__exit__(*error)
-
-    def _whole(self, part: torch.Tensor, value: float = 1.0) -> torch.Tensor:
-        """A tensor like `part` with the rows of the whole batch, in the same memory format: torch draws in memory order."""
-        whole = part.detach().new_full((self.total, *part.shape[1:]), value)
-        if part.ndim == 4 and part.is_contiguous(memory_format=torch.channels_last) and not part.is_contiguous():
-            whole = whole.contiguous(memory_format=torch.channels_last)
-        return whole
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        """Draw for the whole batch where `func` draws one row per image."""
-        kwargs = kwargs or {}
-        first = args[0] if args else kwargs.get("input")
-        if func in BY_SIZE and args:
-            size = first if isinstance(first, tuple | list) else args
-            return func(self.total, *size[1:], **kwargs)[self.rows] if size and size[0] == self.size else func(*args, **kwargs)
-        if not torch.is_tensor(first) or first.ndim == 0 or len(first) != self.size:
-            return func(*args, **kwargs)
-        if func in DROPOUTS:
-            return self._dropout(func, *args, **kwargs)
-        if func in IN_PLACE:
-            return first.copy_(func(self._whole(first), *args[1:], **kwargs)[self.rows])
-        if func in ALIKE:
-            whole = self._whole(first)
-            if func is torch.bernoulli:
-                whole[self.rows] = first
-            return func(whole, *args[1:], **kwargs)[self.rows]
-        return func(*args, **kwargs)
-
-    def _dropout(self, func, input, p=0.5, training=True, inplace=False):  # noqa: A002  named as torch's
-        if not training or p == 0:
-            return func(input, p, training, inplace)
-        mask = func(self._whole(input), p, True)[self.rows]
-        return input.mul_(mask) if inplace else input * mask
-
-
-def drawn_alike():
-    """A factory of contexts that draw as the one open now does, for computations that are repeated in the backward pass."""
-    mode = DrawsOfBatch.active
-    if mode is None:
-        return contextlib.nullcontext
-    start, stop, total = mode.rows.start, mode.rows.stop, mode.total
-    return lambda: DrawsOfBatch(start, stop, total) if DrawsOfBatch.active is None else contextlib.nullcontext()
 
 
 class Once:
@@ -112,32 +32,6 @@ class Once:
     def again(self) -> None:
         """Begin the second run."""
         self.taken, self.made = iter(self.made), []
-
-
-@contextlib.contextmanager
-def resting_statistics(module: torch.nn.Module):
-    """Inside, BatchNorm layers in training mode update copies of their running statistics; the originals stay."""
-    layers = [layer for layer in module.modules() if isinstance(layer, _BatchNorm) and layer.training]
-    kept = [dict(layer._buffers) for layer in layers]
-    for layer, buffers in zip(layers, kept, strict=True):
-        layer._buffers.update({name: None if buffer is None else buffer.clone() for name, buffer in buffers.items()})
-    try:
-        yield
-    finally:
-        for layer, buffers in zip(layers, kept, strict=True):
-            layer._buffers.update(buffers)
-
-
-def uses_batch_statistics(module: torch.nn.Module) -> bool:
-    """Whether a BatchNorm layer of `module` normalises by batch statistics (training mode)."""
-    return any(isinstance(layer, _BatchNorm) and layer.training for layer in module.modules())
-
-
-def running_statistics(module: torch.nn.Module, like: torch.nn.Module | None = None) -> list[torch.Tensor]:
-    """Running means and variances of the BatchNorm layers in training mode. The modes are those of `like`, if `module` is a copy of it."""
-    pairs = zip(module.modules(), module.modules() if like is None else like.modules(), strict=True)
-    layers = [layer for layer, its in pairs if isinstance(layer, _BatchNorm) and its.training]
-    return [value for layer in layers for value in (layer.running_mean, layer.running_var) if value is not None]
 
 
 class Chunks:

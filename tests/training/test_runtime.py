@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from training.random_state import random_states, seed_everything, set_random_states
+from training.runtime import NonFiniteLoss, Runtime
 from utilities.errors import NotFinite
-from utilities.runtime import NonFiniteLoss, Runtime, random_states, seed_everything, set_random_states
 
 
 def runtime(**flags):

@@ -15,7 +15,9 @@ import time
 import torch
 import torch.distributed as dist
 
+from training.random_state import random_states, set_random_states
 from utilities.errors import UserError, one_line_errors
+from utilities.processes import Alone
 
 LONGEST = datetime.timedelta(days=7)  # for which the others wait while one process measures and draws
 BUCKET = 2**24  # numbers of gradients that are joined into one message
@@ -45,7 +47,7 @@ def _told(call):
     return telling
 
 
-class Ranks:
+class Ranks(Alone):
     """The rank of this process among those of the run, and what they exchange.
 
     A step has the gradients of one process. Each of N processes computes the same loss L(o, w) of all rows o of the outputs. So each has
@@ -64,34 +66,10 @@ class Ranks:
         self.rank, self.size = (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
 
     @property
-    def writes(self) -> bool:
-        """Whether this is the process that writes folder, records, checkpoints, pictures and console."""
-        return self.rank == 0
-
-    @property
     def gpu(self) -> str:
         """This process's GPU: under torchrun one of its own, if there are enough."""
         rank = local_rank()
         return "cuda" if rank is None else f"cuda:{rank % max(torch.cuda.device_count(), 1)}"
-
-    def part(self, total: int) -> slice:
-        """This process's rows of a batch of `total`. The parts are consecutive, their sizes differ by at most 1.
-
-        With fewer rows than processes, each takes all rows.
-        """
-        if total < self.size:
-            return slice(0, total)
-        return slice(*((rank * total // self.size) for rank in (self.rank, self.rank + 1)))
-
-    def portions(self, total: int, unit: int = 1) -> list[slice]:
-        """Every process's rows of `total`: consecutive, in whole units of `unit` rows; the last process also takes the remainder."""
-        units = max(total // unit, 1)
-        bounds = [*(rank * units // self.size * unit for rank in range(self.size)), total]
-        return [slice(*pair) for pair in zip(bounds, bounds[1:], strict=False)]
-
-    def cuts(self, total: int) -> bool:
-        """Whether a batch of `total` images is split over the processes."""
-        return 1 < self.size <= total
 
     @_told
     def gather(self, rows: dict, total: int) -> dict:
@@ -170,21 +148,12 @@ class Ranks:
         """Set all random generators to the first process's states, that of its GPU included."""
         if self.size == 1:
             return
-        from utilities.runtime import random_states, set_random_states  # here, as it imports this module
-
         states = random_states()
         mine = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
         states, theirs = self.share(({**states, "cuda": []}, mine))
         set_random_states(states)
         if mine is not None:
             torch.cuda.set_rng_state(theirs, device)
-
-
-class Alone(Ranks):
-    """One process on its own: nothing is shared with others, even where there are some."""
-
-    def __init__(self):
-        self.rank, self.size = 0, 1
 
 
 def _tried(make) -> tuple:

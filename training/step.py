@@ -1,16 +1,16 @@
 """One training step: a trainer's outputs and losses, their weighted sum, the optimiser, the sampler's memory."""
 
-import math
 from typing import NamedTuple
 
 import torch
 
-from utilities.chunks import Chunks, running_statistics, uses_batch_statistics
+from trainers import METRIC_LOSS
+from training.chunks import Chunks
+from training.optimisers import Warmup
+from training.parts import Parts
+from utilities.batchnorm import running_statistics, uses_batch_statistics
 from utilities.errors import UserError
-from utilities.optimisers import Warmup
-from utilities.parts import Parts
-
-METRIC_LOSS = "metric_loss"  # a trainer's loss to which memory and regularisers are added
+from utilities.words import parse_weights
 
 
 class Done(NamedTuple):
@@ -20,20 +20,6 @@ class Done(NamedTuple):
     losses: dict
     gradient_norm: torch.Tensor
     images: int
-
-
-def parse_weights(words: list[str]) -> dict[str, float]:
-    """`["metric_loss=1", "classifier_loss=.5"]` -> name -> weight. Raises UserError for a word without a weight."""
-    weights = {}
-    for word in words:
-        name, _, text = word.partition("=")
-        try:
-            weights[name] = float(text)
-        except ValueError:
-            weights[name] = math.nan
-        if not name or not math.isfinite(weights[name]):
-            raise UserError(f"--loss_weights {word}: expected NAME=W, such as metric_loss=0.5")
-    return weights
 
 
 class RestingBackbone:
@@ -82,7 +68,7 @@ class Step:
         optimizer: of all the trainer's networks and its criterion.
         sampler: gets the batch's embeddings after each step.
         weights: name -> weight of a loss in the sum, as `--loss_weights` asks; else the trainer's own, else 1.
-        chunk_size: images that go through the network at once, see `utilities.chunks`; 0: the whole batch.
+        chunk_size: images that go through the network at once, see `training.chunks`; 0: the whole batch.
         average: the moving average of the network's weights, a `trainers._averaging.MovingAverage`.
 
     Attributes:

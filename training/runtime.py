@@ -2,15 +2,14 @@
 
 import contextlib
 import functools
-import random
 
-import numpy as np
 import torch
 
-from utilities import memory
-from utilities.compiling import Compiler
+from training import memory
+from training.compiling import Compiler
+from training.random_state import seed_everything
+from training.ranks import Ranks, local_rank
 from utilities.errors import NotFinite, UserError
-from utilities.ranks import Ranks, local_rank
 from utilities.tensors import raise_half
 
 CHECK_EVERY = 25  # steps between checks of the loss on a GPU, where each check waits for the device
@@ -18,36 +17,6 @@ CHECK_EVERY = 25  # steps between checks of the loss on a GPU, where each check 
 
 class NonFiniteLoss(NotFinite):
     """The loss became NaN or infinite; the message gives epoch, step and value."""
-
-
-def seed_everything(seed: int) -> None:
-    """Seed Python, NumPy and torch (all devices). Workers are seeded batch by batch (utilities/loading.py)."""
-    random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002  plug-ins of users may draw from NumPy's global generator
-    torch.manual_seed(seed)
-
-
-def random_states() -> dict:
-    """The states of all random generators, as a checkpoint holds them (loadable with `weights_only=True`)."""
-    version, words, gauss = random.getstate()
-    name, keys, position, has_gauss, cached = np.random.get_state()  # noqa: NPY002
-    return {
-        "python": [version, list(words), gauss],
-        "numpy": [name, torch.from_numpy(keys.astype(np.int64)), position, has_gauss, cached],
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-    }
-
-
-def set_random_states(states: dict) -> None:
-    """Restore what `random_states` gave."""
-    version, words, gauss = states["python"]
-    random.setstate((version, tuple(words), gauss))
-    name, keys, position, has_gauss, cached = states["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, cached))  # noqa: NPY002
-    torch.set_rng_state(states["torch"])
-    if states["cuda"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(states["cuda"])
 
 
 class Runtime:
