@@ -16,7 +16,7 @@ from evaluation import ensemble, features, oodml, outputs
 from runs import RunFolder, reports
 from runs.folder import run_folder
 from runs.follow import Selection, folds_of, run_of
-from trainers import OwnState
+from trainers import TrainerState
 from training.loading import evaluation_loader, training_loader
 from training.meter import EpochMeter
 from training.optimisers import build_optimizer, build_scheduler
@@ -75,7 +75,7 @@ def train(opt, began=lambda: None):
         return reports.dry_run(opt, step, training, to_evaluate)
 
     sampler.create_storage(evaluation_loader(splits["evaluation"], opt), trainer, runtime.device)
-    run = run_of(opt, {**step.parts, "scheduler": scheduler, **OwnState.part(trainer)}, selection, runtime.ranks)
+    run = run_of(opt, {**step.parts, "scheduler": scheduler, **TrainerState.part(trainer)}, selection, runtime.ranks)
     run.start(reports.environment(runtime, oodml.recorded(splits, to_evaluate, network, opt, runtime), network))
     began()
     with reports.interruptible(run):

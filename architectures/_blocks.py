@@ -6,7 +6,6 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from utilities.batchnorm import resting_statistics
-from utilities.draws import drawn_alike
 
 STAGES = ("layer1", "layer2", "layer3", "layer4")
 
@@ -53,16 +52,9 @@ def recomputed(function, module: torch.nn.Module, *args, **kwargs):
     """
     if not torch.is_grad_enabled():  # not `module.training`: in evaluation mode it may hold low-rank updates, or precede trained layers
         return function(*args, **kwargs)
-    alike = drawn_alike()
     return checkpoint(
-        function, *args, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), _second_run(module, alike)), **kwargs
+        function, *args, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), resting_statistics(module)), **kwargs
     )
-
-
-@contextlib.contextmanager
-def _second_run(module: torch.nn.Module, alike):
-    with resting_statistics(module), alike():
-        yield
 
 
 class Recomputing:

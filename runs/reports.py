@@ -54,7 +54,7 @@ def start_up(opt, runtime, data: str, trainer, optimizer, sampler, selection) ->
     miner = f" with miner {opt.batch_mining}" if getattr(criterion, "batchminer", None) is not None else ""
     lines.append(("criterion", f"{opt.loss}{miner}"))
     lines += [("trainer", opt.trainer)] if opt.trainer != "metric_only" else []
-    lines += [("beside it", f"{further.NAME}, {further.FLAG} {getattr(opt, further.FLAG[2:])}") for further in trainer.further]
+    lines += [("beside it", f"{added.NAME}, {added.FLAG} {getattr(opt, added.FLAG[2:])}") for added in trainer.added_losses]
     batches = opt.iterations_per_epoch or len(sampler)
     lines.append(("batches", f"{opt.bs} images by {opt.data_sampler}, {batches} an epoch, {opt.n_epochs} epochs"))
     lines += [("steps", text) for text in steps(opt)]

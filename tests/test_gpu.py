@@ -5,13 +5,11 @@ What is compared draws its random numbers on the CPU, in float64. Some cases run
 
 import contextlib
 import copy
-import functools
 import warnings
 
 import numpy as np
 import pytest
 import torch
-from tests.utilities.test_chunks import WAYS, Network, of_loss, rounding, trained
 from torch.overrides import TorchFunctionMode
 
 import batch_mining
@@ -21,6 +19,7 @@ from tests import _processes
 from tests.criteria.test_registry_wide import N_CLASSES, build, run
 from tests.datasampler.made import draw, make_sampler
 from tests.test_host_reads import CRITERIA, MINERS, OF_CRITERIA, OF_MINERS, labels_of, reference, unit
+from tests.training.test_chunks import WAYS, Network, of_loss, rounding, trained
 from training.runtime import Runtime
 from utilities.tuples import Pairs
 
@@ -168,13 +167,13 @@ def test_a_step_waits_for_no_more_than_its_criterion(put, name, device):
 
 def _pinned(made):
     """Batches as the loader gives them."""
-    from tests.utilities.test_chunks import batches
+    from tests.training.test_chunks import batches
 
     for batch in batches(made.VIEWS, 1):
         yield type(batch)(*(part.pin_memory() if torch.cuda.is_available() else part for part in batch))
 
 
-quiet = functools.partial(Network, False, False)  # draws nothing
+quiet = Network  # draws nothing
 
 
 @pytest.mark.parametrize("chunk_size", [0, 5])

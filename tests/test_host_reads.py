@@ -5,13 +5,13 @@ A number that is not 0 (criteria, trainers) or 1 (miners) stands below with its 
 
 import pytest
 import torch
-from tests.utilities.test_chunks import WAYS, batches, of_loss, trained
 from torch._subclasses import FakeTensorMode
 
 import batch_mining
 import criteria
 from tests.criteria.test_registry_wide import ADAPTERS, N_CLASSES, build, points, run
 from tests.pretend_gpu import GPU, pretend_gpu
+from tests.training.test_chunks import WAYS, batches, of_loss, trained
 
 OF_MINERS = {
     "angular": 2,  # of the positive pairs, then of the triplets: a row for every pair that could be would take O(B^3) memory

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from tests.utilities.test_chunks import WAYS, of_loss
 
 import batch_mining
 import criteria
 import parameters
 from tests import _processes
 from tests._processes import spawned
+from tests.training.test_chunks import WAYS, of_loss
 from utilities.errors import UserError
 
 MEMORY = ["--memory_size", "30", "--memory_start", "1"]

@@ -13,14 +13,27 @@ from trainers import _heads
 from trainers._averaging import MovingAverage
 from trainers._heads import Heads
 from trainers._subset import MaximumLoss
-from trainers._trainer import HEADS, METRIC_LOSS, OwnState, further_losses, width
+from trainers._trainer import HEADS, METRIC_LOSS, TrainerState, build_added_losses, evaluated_embeddings, width
 from trainers._trainer import Trainer as Base
 from utilities.errors import UserError
 from utilities.registry import Registry
 
 REGISTRY = Registry("trainers", "trainer")
 
-__all__ = ["METRIC_LOSS", "REGISTRY", "Base", "Heads", "OwnState", "average_of", "check", "evaluated_network", "select", "views", "width"]
+__all__ = [
+    "METRIC_LOSS",
+    "REGISTRY",
+    "Base",
+    "Heads",
+    "TrainerState",
+    "average_of",
+    "check",
+    "evaluated_embeddings",
+    "evaluated_network",
+    "select",
+    "views",
+    "width",
+]
 
 
 def average_of(network, opt) -> MovingAverage | None:
@@ -40,8 +53,8 @@ def select(name: str, opt, network, criterion, **flags):
     """
     opt = REGISTRY.options(opt, **flags)
     trainer = REGISTRY.module(name).Trainer(opt, network, criterion)
-    if not hasattr(trainer, "further"):  # a user's plain module
-        trainer.further = further_losses(opt, network, criterion)
+    if not hasattr(trainer, "added_losses"):  # a user's plain module
+        trainer.added_losses = build_added_losses(opt, network, criterion)
     for call in ("VIEWS", "LABELS", "WEIGHTS", "LOSSES", "once_a_chunk"):
         if not hasattr(trainer, call):
             setattr(trainer, call, getattr(Base, call))
@@ -52,7 +65,7 @@ def select(name: str, opt, network, criterion, **flags):
     for call in ("param_groups", "start_epoch", "after_step", "own_parameters", "evaluated", "once"):
         if not hasattr(trainer, call):
             setattr(trainer, call, MethodType(getattr(Base, call), trainer))
-    trainer.subset = MaximumLoss.of(opt)
+    trainer.subset = MaximumLoss.from_flags(opt)
     return trainer
 
 

@@ -65,11 +65,11 @@ class Classifier(_heads.Heads):
         """Logits `(B, C)` of a trainer's `outputs`."""
         if self.on_pooled and "pooled" not in outputs:
             raise UserError("--classifier_input pooled: the network gives no 'pooled' among its features. Take embeddings")
-        return self.linear(outputs["pooled"] if self.on_pooled else outputs["embeddings"])
+        return self.linear(outputs["pooled"] if self.on_pooled else outputs["evaluated"])
 
     def forward(self, embeddings: dict, features: dict) -> dict:
         """See `trainers.Heads`."""
-        return {LOGITS: self.logits({**features, "embeddings": _heads.main_of(embeddings, self.evaltypes)})}
+        return {LOGITS: self.logits({**features, "evaluated": _heads.main_of(embeddings, self.evaltypes)})}
 
 
 def param_group(classifier: Classifier, opt) -> dict:

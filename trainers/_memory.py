@@ -3,8 +3,8 @@
 import torch
 
 import criteria
+from trainers._added_losses import AddedLoss
 from trainers._averaging import MovingAverage
-from trainers._further import Further
 from utilities.criterion import takes_reference
 from utilities.errors import UserError
 from utilities.numbers import number, whole
@@ -54,7 +54,7 @@ class Queue:
         return places
 
 
-class Memory(Further):
+class Memory(AddedLoss):
     """`memory_loss`: the criterion on the batch's embeddings against the memory, after the batch has been written to it.
 
     Older embeddings of an image are its positives, as in the paper; the one just written is the anchor's own image, never a positive.
@@ -70,15 +70,15 @@ class Memory(Further):
         self.start, self.steps, self.queue = opt.memory_start, 0, Queue(opt.memory_size)
         self.average = None if opt.memory_ema is None else MovingAverage(network, opt.memory_ema)
 
-    def outputs(self, images: torch.Tensor, choose) -> dict:
+    def outputs(self, images: torch.Tensor, named) -> dict:
         """The keys `(B, D)` of a moving average, where there is one."""
         if self.average is None:
             return {}
         with torch.no_grad():
-            return {KEYS: choose(self.average(images)[0])}
+            return {KEYS: named(*self.average(images))["embeddings"]}
 
-    def value(self, trainer, outputs: dict, batch) -> torch.Tensor | None:
-        """See `trainers._further.Further.loss`; None before `--memory_start`."""
+    def loss(self, trainer, outputs: dict, batch) -> torch.Tensor | None:
+        """See `trainers._added_losses.AddedLoss.loss`; None before `--memory_start`."""
         self.steps += 1
         if len(outputs["embeddings"]) > self.queue.size:  # raised in the first step, not only at --memory_start
             raise UserError(
@@ -87,14 +87,14 @@ class Memory(Further):
         if self.steps <= self.start:
             return None
         if self.average is not None and KEYS not in outputs:
-            raise UserError("--memory_ema: this --trainer calls the network itself and adds no further_outputs: leave it out")
+            raise UserError("--memory_ema: this --trainer calls the network itself and does not add `added_outputs(images)`: leave it out")
         keys = outputs.get(KEYS, outputs["embeddings"]).detach()
         own = self.queue.put(keys, batch.labels)
-        told = [part for part in (trainer.criterion, getattr(trainer.criterion, "batchminer", None)) if hasattr(part, "stats")]
-        stats = [part.stats for part in told]
+        recorded = [part for part in (trainer.criterion, getattr(trainer.criterion, "batchminer", None)) if hasattr(part, "stats")]
+        stats = [part.stats for part in recorded]
         value = trainer.metric_loss(outputs, batch, reference=self.queue.rows, reference_labels=self.queue.labels, own=own)
-        for part, of_batch in zip(told, stats, strict=True):
-            part.stats = of_batch  # records keep the statistics of the batch
+        for part, of_batch in zip(recorded, stats, strict=True):
+            part.stats = of_batch  # not those of the comparison with the memory
         return value
 
     def after_step(self, network: torch.nn.Module) -> None:

@@ -7,7 +7,7 @@
 import torch
 
 from criteria._proxies import ProxyCriterion, spread_of_centres
-from trainers._further import Further
+from trainers._added_losses import AddedLoss
 from utilities.errors import UserError
 from utilities.numbers import number
 from utilities.tensors import normalize, safe_sqrt
@@ -64,7 +64,7 @@ def regular_face(vectors: torch.Tensor, per_class: int = 1) -> torch.Tensor:
     return (unit @ unit.T).masked_fill(same_class(classes), -torch.inf).amax(1).mean()
 
 
-class EmbedRegularizer(Further):
+class EmbedRegularizer(AddedLoss):
     """`embed_regularizer`: of the embeddings that the step trains."""
 
     NAME, FLAG = EMBEDDINGS, "--embed_regularizer"
@@ -76,13 +76,13 @@ class EmbedRegularizer(Further):
         if self.kind == "lp" and self.p == 2 and "normalize" in opt.arch.split("_")[1:]:
             raise UserError(f"--embed_regularizer lp: the embeddings of --arch {opt.arch} have length 1: take a network without _normalize")
 
-    def value(self, trainer, outputs: dict, batch) -> torch.Tensor:
-        """See `trainers._further.Further.loss`."""
+    def loss(self, trainer, outputs: dict, batch) -> torch.Tensor:
+        """See `trainers._added_losses.AddedLoss.loss`."""
         embeddings = outputs["embeddings"]
         return zero_mean(embeddings) if self.kind == "zero_mean" else lp(embeddings, self.p, self.power)
 
 
-class WeightRegularizer(Further):
+class WeightRegularizer(AddedLoss):
     """`weight_regularizer`: of the class vectors of the criterion."""
 
     NAME, FLAG = CLASS_VECTORS, "--weight_regularizer"
@@ -97,8 +97,8 @@ class WeightRegularizer(Further):
         if self.kind == "regular_face" and criterion.n_classes < 2:
             raise UserError("--weight_regularizer regular_face compares classes: there is one alone")
 
-    def value(self, trainer, outputs: dict, batch) -> torch.Tensor:
-        """See `trainers._further.Further.loss`."""
+    def loss(self, trainer, outputs: dict, batch) -> torch.Tensor:
+        """See `trainers._added_losses.AddedLoss.loss`."""
         vectors = trainer.criterion.proxies
         if self.kind == "sparse_centers":
             return spread_of_centres(trainer.criterion.unit_centres(outputs["embeddings"]))

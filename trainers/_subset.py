@@ -34,7 +34,7 @@ class MaximumLoss:
         self.size, self.trials = size, trials
 
     @classmethod
-    def of(cls, opt) -> "MaximumLoss | None":
+    def from_flags(cls, opt) -> "MaximumLoss | None":
         """By the flags; None: no subset mining."""
         return None if opt.subset_mining is None else cls(opt.subset_size, opt.subset_trials)
 

@@ -1,6 +1,7 @@
 """Base of the trainers: the network's outputs, the criterion's call, optimiser groups of further networks."""
 
 import functools
+import re
 
 import torch
 
@@ -26,10 +27,15 @@ def add_arguments(group) -> None:
     )  # fmt: skip
 
 
-def further_losses(opt, network, criterion) -> torch.nn.ModuleList:
-    """The losses that flags add to the criterion's, each a `trainers._further.Further`."""
+def build_added_losses(opt, network, criterion) -> torch.nn.ModuleList:
+    """The losses that flags add to the criterion's, each a `trainers._added_losses.AddedLoss`."""
     kinds = {"memory_size": Memory, "embed_regularizer": EmbedRegularizer, "weight_regularizer": WeightRegularizer}
     return torch.nn.ModuleList(kind(opt, network, criterion) for flag, kind in kinds.items() if getattr(opt, flag, None))
+
+
+def evaluated_embeddings(outputs: dict) -> torch.Tensor:
+    """The evaluated embeddings `(B, D)` among a trainer's outputs; a user's trainer may give "embeddings" alone."""
+    return outputs.get("evaluated", outputs["embeddings"])
 
 
 def width(network: torch.nn.Module, opt) -> int:
@@ -65,7 +71,7 @@ class Trainer(torch.nn.Module):
         super().__init__()
         self.network, self.criterion = network, criterion
         self.evaltypes = [*getattr(opt, "evaltypes", []), MAIN_EMBEDDING]
-        self.further = further_losses(opt, network, criterion)
+        self.added_losses = build_added_losses(opt, network, criterion)
         self.evaluated_heads = self.build_heads(opt, network)
         self.VIEWS = getattr(opt, "views", None) or self.VIEWS
 
@@ -85,8 +91,8 @@ class Trainer(torch.nn.Module):
         return _heads.evaluated(self.network if network is None else network, getattr(self, HEADS, None), getattr(self, "evaltypes", []))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """The embeddings `(B, D)` that the step trains, as samplers with a memory store them."""
-        return self.outputs(images)["embeddings"]
+        """The evaluated embeddings `(B, D)`, as samplers with a memory store them."""
+        return evaluated_embeddings(self.outputs(images))
 
     def outputs(self, images: torch.Tensor) -> dict:
         """The half per image, in the chosen precision: entry i of every tensor depends on image i only.
@@ -95,14 +101,13 @@ class Trainer(torch.nn.Module):
             images: uint8 `(B, 3, H, W)`.
 
         Returns:
-            "embeddings" `(B, D)`, and "pooled" `(B, F)` where the network has pooled features. A network with several embeddings adds each
-            by its name; "embeddings" is then the first of `--evaltypes` that it has, else its first.
+            What `named` gives, and what memory and regularisers need.
         """
-        return {**self.named(*self.network(images)), **self.further_outputs(images)}
+        return {**self.named(*self.network(images)), **self.added_outputs(images)}
 
-    def further_outputs(self, images: torch.Tensor) -> dict:
+    def added_outputs(self, images: torch.Tensor) -> dict:
         """Outputs per image that memory and regularisers need; a trainer that calls its network itself has to add them."""
-        made = [self.once(functools.partial(further.outputs, images, self.trained)) for further in self.further]
+        made = [self.once(functools.partial(added.outputs, images, self.named)) for added in self.added_losses]
         return {name: value for outputs in made for name, value in outputs.items()}
 
     def once(self, make):
@@ -113,25 +118,44 @@ class Trainer(torch.nn.Module):
         """
         return make() if self.once_a_chunk is None else self.once_a_chunk(make)
 
-    def trained(self, embeddings):
-        """The embedding that the step trains, from a network's embeddings, `(B, D)` or a dict of several."""
-        return _heads.main_of(embeddings, self.evaltypes) if isinstance(embeddings, dict) else embeddings
-
     def named(self, embeddings, features: dict) -> dict:
-        """A network's embeddings and features in the form of `outputs`."""
+        """What a network gives, in the form of `outputs`: the one place that decides what losses see and what is evaluated.
+
+        Args:
+            embeddings: `(B, D)`, or a dict of several.
+            features: the network's earlier activations.
+
+        Returns:
+            "embeddings" `(B, D)`, which the losses compare; "evaluated" `(B, D)`, the main embedding of evaluation, here the same; "pooled"
+            `(B, F)` where the network has pooled features. Several embeddings are added by their names; the main one is the first of
+            `--evaltypes` that is among them, else their first.
+        """
         outputs = {"pooled": features["pooled"]} if "pooled" in features else {}
         if isinstance(embeddings, dict):
             outputs = embeddings | outputs
-        return {**outputs, "embeddings": self.trained(embeddings)}
+            embeddings = _heads.main_of(embeddings, self.evaltypes)
+        return {**outputs, "embeddings": embeddings, "evaluated": embeddings}
 
     def losses(self, outputs: dict, batch) -> dict:
         """The half per batch, in float32: name -> scalar over the whole batch. The step minimises their weighted sum.
+
+        Here the criterion on the embeddings, and what flags add to it.
 
         Args:
             outputs: the result of `outputs` for all images.
             batch: `training.loading.Batch(labels, images, indices)`.
         """
-        raise NotImplementedError
+        losses = {METRIC_LOSS: self.metric_loss(outputs, batch)}
+        for added in self.added_losses:
+            added.used = True
+            value = added.loss(self, outputs, batch)
+            if value is not None:
+                losses[added.NAME] = value
+        return losses
+
+    def metric_losses(self, outputs: dict, batch) -> dict:
+        """`losses` of this base, by the name that trainers of earlier versions call."""
+        return Trainer.losses(self, outputs, batch)
 
     def metric_loss(self, outputs: dict, batch, **reference) -> torch.Tensor:
         """The criterion on the embeddings, against another `reference` than the batch where one is given."""
@@ -139,15 +163,6 @@ class Trainer(torch.nn.Module):
             batch=outputs["embeddings"], labels=batch.labels, f_embed=getattr(self.network, "last_linear", None),
             batch_features=outputs.get("pooled"), **reference,
         )  # fmt: skip
-
-    def metric_losses(self, outputs: dict, batch) -> dict:
-        """`metric_loss` and the losses that flags add to it, for trainers that train the criterion on the embeddings."""
-        losses = {METRIC_LOSS: self.metric_loss(outputs, batch)}
-        for further in self.further:
-            value = further.loss(self, outputs, batch)
-            if value is not None:
-                losses[further.NAME] = value
-        return losses
 
     def own_parameters(self) -> list[torch.nn.Parameter]:
         """The trainable parameters of further networks: neither the network's nor the criterion's."""
@@ -165,7 +180,7 @@ class Trainer(torch.nn.Module):
         """Called after each optimiser step, for moving averages and queues."""
 
 
-class OwnState:
+class TrainerState:
     """The state of a trainer beside its network and its criterion, which checkpoints hold under names of their own."""
 
     _OTHERS = ("network.", "criterion.")
@@ -176,8 +191,8 @@ class OwnState:
     @classmethod
     def part(cls, trainer) -> dict:
         """`{"trainer": …}` for a checkpoint; empty where the trainer has no state of its own."""
-        own = cls(trainer)
-        return {"trainer": own} if own.state_dict() else {}
+        state = cls(trainer)
+        return {"trainer": state} if state.state_dict() else {}
 
     def state_dict(self) -> dict:
         """Name -> tensor of the further networks and buffers."""
@@ -185,5 +200,6 @@ class OwnState:
 
     def load_state_dict(self, state: dict) -> None:
         """Restore the state from `state_dict`. Raises RuntimeError where it does not fit."""
-        theirs = {name: value for name, value in self.trainer.state_dict().items() if name.startswith(self._OTHERS)}
-        self.trainer.load_state_dict({**theirs, **state})
+        others = {name: value for name, value in self.trainer.state_dict().items() if name.startswith(self._OTHERS)}
+        state = {re.sub(r"^further\.", "added_losses.", name): value for name, value in state.items()}  # their name until version 0.2.1
+        self.trainer.load_state_dict({**others, **state})

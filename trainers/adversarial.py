@@ -17,7 +17,7 @@ from utilities.tensors import normalize, safe_sqrt
 from utilities.tuples import Classes, Triplets, below, spread
 from utilities.words import parse_weights
 
-OF_GENERATOR = ("g_hard_loss", "g_reg_loss", "g_adv_loss")
+GENERATOR_LOSSES = ("g_hard_loss", "g_reg_loss", "g_adv_loss")
 SYNTH_LOSS = "synth_loss"
 
 
@@ -69,8 +69,8 @@ class Trainer(Base):
     whose two minimisations are over different parameters. In pytorch-metric-learning each loss trains all of them.
     """
 
-    WEIGHTS = {SYNTH_LOSS: 0.1, **dict.fromkeys(OF_GENERATOR, 0.1)}
-    LOSSES = (METRIC_LOSS, SYNTH_LOSS, *OF_GENERATOR, CLASSIFIER_LOSS)
+    WEIGHTS = {SYNTH_LOSS: 0.1, **dict.fromkeys(GENERATOR_LOSSES, 0.1)}
+    LOSSES = (METRIC_LOSS, SYNTH_LOSS, *GENERATOR_LOSSES, CLASSIFIER_LOSS)
 
     def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
         check(opt)
@@ -98,9 +98,9 @@ class Trainer(Base):
         self.rests = self.generates and epoch <= self.metric_epochs + self.generator_epochs
         if self.rests:
             self.network.eval()
-            for resting_too in (self.criterion, getattr(self.criterion, "batchminer", None)):
-                if hasattr(resting_too, "stats"):
-                    resting_too.stats = {}  # else those of the last epoch would be recorded for this one
+            for part in (self.criterion, getattr(self.criterion, "batchminer", None)):
+                if hasattr(part, "stats"):
+                    part.stats = {}  # else those of the last epoch would be recorded for this one
 
     def outputs(self, images: torch.Tensor) -> dict:
         """See the base; without a graph where the network is frozen."""
@@ -111,20 +111,20 @@ class Trainer(Base):
     def losses(self, outputs: dict, batch) -> dict:
         """The losses of the phase."""
         if not self.generates:
-            return self._of_network(outputs, batch)
+            return self._network_losses(outputs, batch)
         triplets = random_triplets(batch.labels, self.at_most)
         negatives = self._negatives(outputs["pooled"].detach(), triplets)
-        losses = self._of_generator({name: value.detach() for name, value in outputs.items()}, triplets, negatives)
+        losses = self._generator_losses({name: value.detach() for name, value in outputs.items()}, triplets, negatives)
         if self.rests:
             return losses
-        losses[SYNTH_LOSS] = self._synth_loss(outputs["embeddings"], batch.labels, triplets, self.network.embed(negatives.detach()))
-        return {**losses, **self._of_network(outputs, batch)}
+        losses[SYNTH_LOSS] = self._synth_loss(outputs["embeddings"], batch.labels, triplets, self._embedded(negatives.detach()))
+        return {**losses, **self._network_losses(outputs, batch)}
 
-    def _of_network(self, outputs: dict, batch) -> dict:
+    def _network_losses(self, outputs: dict, batch) -> dict:
         losses = {}
         if self.classifier_loss is not None:
             losses[CLASSIFIER_LOSS] = self.classifier_loss(outputs[_classifier.LOGITS], batch.labels)
-        return {**losses, **self.metric_losses(outputs, batch)}  # last, so that the criterion's statistics are those of the real images
+        return {**losses, **super().losses(outputs, batch)}  # last, so that the criterion's statistics are those of the real images
 
     def _negatives(self, pooled: torch.Tensor, triplets: Triplets) -> torch.Tensor:
         """G of the triplets' pooled features: `(T, F)`."""
@@ -136,11 +136,15 @@ class Trainer(Base):
             hidden = layer(hidden)
         return hidden
 
-    def _of_generator(self, outputs: dict, triplets: Triplets, negatives: torch.Tensor) -> dict:
+    def _embedded(self, pooled: torch.Tensor) -> torch.Tensor:
+        """The embeddings `(T, D)`, as losses see them, of pooled features `(T, F)`."""
+        return self.named(self.network.embed(pooled), {})["embeddings"]
+
+    def _generator_losses(self, outputs: dict, triplets: Triplets, negatives: torch.Tensor) -> dict:
         anchors, positives, real = triplets
         unit, synthetic = normalize(outputs["pooled"]), normalize(negatives)
         with resting(self.network):
-            embedded = self.network.embed(negatives)  # (T, D)
+            embedded = self._embedded(negatives)  # (T, D)
         embeddings = outputs["embeddings"]
         own = embeddings.index_select(0, anchors)
         violations = torch.relu(_distances(own, embedded) - _distances(own, embeddings.index_select(0, positives)) - self.margin)  # (T,)

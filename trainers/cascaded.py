@@ -89,7 +89,7 @@ class Trainer(Base):
         """`level_1` … and the main embedding, as `embeddings`."""
         embeddings, features = self.network(images)
         levels = self.evaluated_heads({MAIN_EMBEDDING: embeddings}, features)
-        return {"embeddings": levels.pop(MAIN_EMBEDDING), **levels, "pooled": features["pooled"]}
+        return {**self.named(levels.pop(MAIN_EMBEDDING), features), **levels}
 
     def losses(self, outputs: dict, batch) -> dict:
         """One scalar per level."""

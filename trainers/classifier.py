@@ -37,7 +37,7 @@ class Trainer(Base):
 
     def losses(self, outputs: dict, batch) -> dict:
         """See `trainers._trainer.Trainer.losses`."""
-        return {**self.metric_losses(outputs, batch), CLASSIFIER_LOSS: self.classifier_loss(outputs[LOGITS], batch.labels)}
+        return {**super().losses(outputs, batch), CLASSIFIER_LOSS: self.classifier_loss(outputs[LOGITS], batch.labels)}
 
     def param_groups(self, opt) -> list[dict]:
         """The classifier at `--classifier_lr` and `--decay`."""

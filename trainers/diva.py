@@ -157,7 +157,7 @@ class Trainer(Base):
         of_other_views = self.keys.roll(-(len(self.keys) // self.VIEWS), 0)
         losses["selfsimilarity_loss"] = self.selfsimilarity_loss(normalize(outputs["selfsimilarity"]), of_other_views)
         losses[DECORRELATION] = self.decorrelation_loss({MAIN_EMBEDDING: outputs["embeddings"], **{name: outputs[name] for name in OTHERS}})
-        return {**losses, **self.metric_losses(outputs, batch)}
+        return {**losses, **super().losses(outputs, batch)}
 
     def selfsimilarity_loss(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
         """InfoNCE of unit `queries` `(B, D)` and their `keys` `(B, D)` against the queue."""

@@ -8,7 +8,3 @@ class Trainer(Base):
     """One scalar, `metric_loss`: the criterion on the batch."""
 
     LOSSES = (METRIC_LOSS,)
-
-    def losses(self, outputs: dict, batch) -> dict:
-        """See `trainers._trainer.Trainer.losses`."""
-        return self.metric_losses(outputs, batch)

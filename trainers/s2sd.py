@@ -93,7 +93,7 @@ class Trainer(Base):
     def outputs(self, images: torch.Tensor) -> dict:
         """The base's outputs, the heads' input `s2sd_features` `(B, F)`, and the heads' outputs `s2sd_head_<i>` `(B, D_i)`."""
         embeddings, activations = self.network(images)
-        outputs = {**self.named(embeddings, activations), **self.further_outputs(images)}
+        outputs = {**self.named(embeddings, activations), **self.added_outputs(images)}
         if self.pools_both:
             features = activations["spatial"].mean((2, 3)) + activations["spatial"].amax((2, 3))
         elif "pooled" in outputs:
@@ -109,7 +109,7 @@ class Trainer(Base):
         about = {"batch_features": outputs.get("pooled"), "f_embed": getattr(self.network, "last_linear", None)}
         values = [loss(batch=h, labels=batch.labels, **about) for loss, h in zip(self.targets, targets, strict=True)]
         losses = {
-            **self.metric_losses(outputs, batch),
+            **super().losses(outputs, batch),
             TARGET_LOSS: torch.stack(values).mean(),
             DISTILL_LOSS: torch.stack([self._distilled(similarities, h) for h in targets]).mean(),
         }

@@ -39,7 +39,7 @@ class Trainer(Base):
 
     def losses(self, outputs: dict, batch) -> dict:
         """See `trainers._trainer.Trainer.losses`."""
-        return self.metric_losses(outputs, batch._replace(labels=batch.indices.to(batch.labels.device)))
+        return super().losses(outputs, batch._replace(labels=batch.indices.to(batch.labels.device)))
 
 
 def has_class_vectors(criterion, opt) -> bool:

@@ -4,13 +4,10 @@ First the trainer's `outputs` runs over all chunks without a graph, and `losses`
 again with the same random draws, and its part of that gradient is backpropagated. Memory grows with the chunk, not with the batch.
 """
 
-import contextlib
-
 import torch
 
-from training.random_state import draw_state, set_draw_state
+from training.random_state import draw_state, same_state, set_draw_state
 from utilities.batchnorm import resting_statistics
-from utilities.draws import DrawsOfBatch
 from utilities.errors import UserError
 
 
@@ -37,7 +34,8 @@ class Once:
 class Chunks:
     """Computes the trainer's outputs of a batch in chunks of `size` images, and backpropagates their gradient.
 
-    Views of an image count as images. BatchNorm's running statistics are updated in the first run alone.
+    Views of an image count as images. Each chunk draws its own random numbers, the same in both of its runs. BatchNorm's running
+    statistics are updated in the first run alone.
     """
 
     def __init__(self, trainer, runtime, size: int):
@@ -47,12 +45,10 @@ class Chunks:
         """The outputs of one chunk: path of names, as `flat` gives them -> tensor or other value."""
         start = number * self.size
         images = self.images[start : start + self.size]
-        start += self.first
         set_draw_state(state, self.runtime.device)
         self.trainer.once_a_chunk = once
-        draws = contextlib.nullcontext() if self.runtime.compiles else DrawsOfBatch(start, start + len(images), self.total)
         try:
-            with self.runtime.autocast(), draws:
+            with self.runtime.autocast():
                 outputs = self.trainer.outputs(self.runtime.to_device(images))
         finally:
             self.trainer.once_a_chunk = None
@@ -64,14 +60,11 @@ class Chunks:
                 )
         return outputs
 
-    def outputs(self, images: torch.Tensor, first: int = 0, total: int | None = None) -> dict:
-        """The trainer's outputs of all `images`, as leaves of the graph where they require a gradient.
-
-        `first`, `total`: where `images` are a part of a batch, the place of the first in it, and how many it has.
-        """
+    def outputs(self, images: torch.Tensor) -> dict:
+        """The trainer's outputs of all `images`, as leaves of the graph where they require a gradient."""
         self.images, device = images, self.runtime.device
-        self.first, self.total = first, len(images) if total is None else total
-        self.runs, parts, state = [], [], draw_state(device)
+        self.runs, parts = [], []
+        state = before = draw_state(device)
         for number in range(-(-len(images) // self.size)):
             once = Once(device)
             self.runs.append((state, once))
@@ -80,8 +73,11 @@ class Chunks:
             if number == 0:
                 wanted = [name for name, value in part.items() if torch.is_tensor(value) and value.requires_grad]
             parts.append({name: value.detach() if torch.is_tensor(value) else value for name, value in part.items()})
-            if self.runtime.compiles:
-                state = draw_state(device)  # compiled code draws for its chunk alone
+            state = draw_state(device)
+        if not same_state(before, state):
+            self.runtime.say_once(
+                f"--chunk_size {self.size}: dropout and stochastic depth draw for each chunk: numbers differ from those of the plain step"
+            )
         joined = {name: torch.cat([part[name] for part in parts]) if torch.is_tensor(value) else value for name, value in parts[0].items()}
         self.leaves = {name: joined[name].requires_grad_() for name in wanted}
         return nested(joined)

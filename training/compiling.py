@@ -7,7 +7,7 @@ import torch
 from utilities.errors import UserError
 
 BACKEND = "inductor"
-MOST = 64  # graphs of a function: training and evaluation, each batch and chunk size; beyond the limit torch silently runs uncompiled
+GRAPH_LIMIT = 64  # graphs of a function: training and evaluation, each batch and chunk size; beyond it torch silently runs uncompiled
 
 
 class Compiler:
@@ -23,7 +23,7 @@ class Compiler:
 
     def compile(self, network: torch.nn.Module) -> None:
         """Compile the network in place: `network(images)` runs the graphs, its state dict keeps its names."""
-        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MOST)
+        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, GRAPH_LIMIT)
         network.compile(backend=self._counted, dynamic=False)
 
     def _counted(self, graph, inputs):

@@ -136,14 +136,14 @@ class Loader(DataLoader):
     def __iter__(self):
         if self.num_workers and self._iterator is None:  # there are no persistent workers yet
             memory.release_freed()
-        return self._telling(super().__iter__())
+        return self._reporting_lost_workers(super().__iter__())
 
-    def _telling(self, batches):
+    def _reporting_lost_workers(self, batches):
         """Yield the batches. Where a worker is lost, end the others and raise `lost_worker`'s error."""
         try:
             yield from batches
         except (RuntimeError, ConnectionError, EOFError) as error:
-            if (lost := lost_worker(error) or _lost_in_mid_sentence(error)) is None:
+            if (lost := lost_worker(error) or _lost_while_receiving(error)) is None:
                 raise
             self._iterator = None
             if hasattr(batches, "_shutdown_workers"):  # else torch reports the lost worker again when any process ends
@@ -151,13 +151,13 @@ class Loader(DataLoader):
             raise lost from None
 
 
-def _lost_in_mid_sentence(error: Exception) -> UserError | KeyboardInterrupt | None:
+def _lost_while_receiving(error: Exception) -> UserError | KeyboardInterrupt | None:
     """`lost_worker` for a broken connection to a worker: torch learns of the worker's end, and raises, a moment later."""
     try:
         if isinstance(error, (ConnectionError, EOFError)):
             time.sleep(1)
-    except RuntimeError as told:
-        return lost_worker(told)
+    except RuntimeError as late:
+        return lost_worker(late)
     return None
 
 

@@ -81,7 +81,7 @@ class EpochMeter:
         self.images, self.began = 0, time.monotonic()
 
     def add(self, done) -> None:
-        """Take one step's values, a `training.step.Done`. Its losses are recorded by name where there are several."""
+        """Take one step's values, a `training.step.StepResult`. Its losses are recorded by name where there are several."""
         self.latest = done.loss
         parts = done.losses if len(done.losses) > 1 else {}
         values = {"loss": self.latest, **parts, "gradient_norm": done.gradient_norm, **statistics(self.criterion)}

@@ -5,8 +5,7 @@ import contextlib
 import torch
 
 from training.chunks import flat, nested
-from training.random_state import draw_state, set_draw_state
-from utilities.draws import DrawsOfBatch
+from training.random_state import draw_state, same_state
 from utilities.errors import UserError
 
 
@@ -22,21 +21,20 @@ class Parts:
     def __init__(self, trainer, runtime, chunks):
         self.trainer, self.runtime, self.chunks = trainer, runtime, chunks
 
-    def _run(self, images: torch.Tensor, rows: slice, total: int) -> tuple[dict, bool]:
+    def _run(self, images: torch.Tensor) -> tuple[dict, bool]:
         """The outputs of the part, and whether they were made in chunks."""
         runtime = self.runtime
         if 0 < self.chunks.size < len(images):
-            return self.chunks.outputs(images, rows.start, total), True
-        with runtime.autocast(), contextlib.nullcontext() if runtime.compiles else DrawsOfBatch(rows.start, rows.stop, total):
+            return self.chunks.outputs(images), True
+        with runtime.autocast():
             outputs = self.trainer.outputs(runtime.to_device(images))
         return runtime.full(outputs), False
 
     def outputs(self, images: torch.Tensor, total: int) -> dict:
         """The trainer's outputs of all `total` images, of which `images` are this process's, as leaves of the graph where they require a gradient."""
         ranks = self.runtime.ranks
-        rows = ranks.part(total)
-        with _draws_of_its_own(self.runtime):
-            outputs, self.chunked = self._run(images, rows, total)
+        with self._own_draws():
+            outputs, self.chunked = self._run(images)
         found = dict(flat(outputs))
         tensors = {name: value for name, value in found.items() if torch.is_tensor(value)}
         for name, value in tensors.items():
@@ -46,6 +44,21 @@ class Parts:
         self.pairs = [(value, whole[name].requires_grad_()) for name, value in tensors.items() if value.requires_grad]
         return nested({**found, **whole})
 
+    @contextlib.contextmanager
+    def _own_draws(self):
+        """Inside, each process draws other random numbers in each step; afterwards all have the random states from before again."""
+        runtime = self.runtime
+        with torch.random.fork_rng([runtime.device] if runtime.device.type == "cuda" else []):
+            seed = int(torch.randint(2**62, ()))  # equal on all processes, and in all steps in which the losses draw nothing
+            torch.manual_seed(seed + runtime.steps * runtime.ranks.size + runtime.ranks.rank)
+            before = draw_state(runtime.device)
+            yield
+            if not same_state(before, draw_state(runtime.device)):
+                runtime.say_once(
+                    f"torchrun, {runtime.ranks.size} processes: dropout and stochastic depth draw for each process's part of the batch: "
+                    "numbers differ from those of one process"
+                )
+
     def backward(self) -> None:
         """Backpropagate the gradient of all rows through this process's part."""
         pairs = [(value, self.runtime.ranks.sum_of(leaf.grad)) for value, leaf in self.pairs if leaf.grad is not None]
@@ -54,16 +67,3 @@ class Parts:
         self.pairs = []
         if self.chunked:
             self.chunks.backward()
-
-
-@contextlib.contextmanager
-def _draws_of_its_own(runtime):
-    """Compiled code draws for its part alone: inside, each process draws other numbers; afterwards all have equal random states again."""
-    if not runtime.compiles:
-        yield
-        return
-    seed = int(torch.randint(2**62, ()))
-    state = draw_state(runtime.device)
-    torch.manual_seed(seed + runtime.ranks.rank)
-    yield
-    set_draw_state(state, runtime.device)

@@ -41,6 +41,11 @@ def draw_state(device: torch.device) -> tuple:
     return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
 
 
+def same_state(one: tuple, other: tuple) -> bool:
+    """Whether two states of `draw_state` are equal: nothing was drawn in between."""
+    return all(a is None or torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
 def set_draw_state(state: tuple, device: torch.device) -> None:
     """Restore what `draw_state` gave."""
     torch.set_rng_state(state[0])

@@ -19,21 +19,21 @@ from training.random_state import random_states, set_random_states
 from utilities.errors import UserError, one_line_errors
 from utilities.processes import Alone
 
-LONGEST = datetime.timedelta(days=7)  # for which the others wait while one process measures and draws
-BUCKET = 2**24  # numbers of gradients that are joined into one message
-CLAIMED = "dml/first_error"  # the key under which the first process that fails says so
-A_MOMENT = 3.0  # seconds in which the process that failed can print its error before those that lost it print theirs
+TIMEOUT = datetime.timedelta(days=7)  # the others wait while one process measures and draws, however long that takes
+BUCKET_SIZE = 2**24  # numbers of gradients that are joined into one message
+FIRST_ERROR = "dml/first_error"  # key of torchrun's store: how many processes have asked to print an error
+GRACE_SECONDS = 3.0  # in which the process that failed prints its error, before those that lost it print theirs
 
 
 class Lost(UserError):
     """Another process of the run is gone."""
 
 
-def _told(call):
+def _raising_lost(call):
     """Wrap a collective `call`: its RuntimeError, unless memory ran out, can only mean that another process is gone, and becomes `Lost`."""
 
     @functools.wraps(call)
-    def telling(*arguments, **named):
+    def wrapped(*arguments, **named):
         try:
             return call(*arguments, **named)
         except RuntimeError as error:
@@ -44,7 +44,7 @@ def _told(call):
                 "with as many processes as you like"
             ) from error
 
-    return telling
+    return wrapped
 
 
 class Ranks(Alone):
@@ -71,7 +71,7 @@ class Ranks(Alone):
         rank = local_rank()
         return "cuda" if rank is None else f"cuda:{rank % max(torch.cuda.device_count(), 1)}"
 
-    @_told
+    @_raising_lost
     def gather(self, rows: dict, total: int) -> dict:
         """Gather `rows`, name -> this process's rows of a tensor, into name -> tensor `(total, …)` on every process; without gradient.
 
@@ -91,14 +91,14 @@ class Ranks(Alone):
             for (name, value), column in zip(rows.items(), columns, strict=True)
         }
 
-    @_told
+    @_raising_lost
     def sum_of(self, rows: torch.Tensor) -> torch.Tensor:
         """Sum `rows` `(total, …)` over the processes, in place, and return this process's part: the backward pass of `gather`."""
         rows = rows.contiguous()
         dist.all_reduce(rows)
         return rows[self.part(len(rows))]
 
-    @_told
+    @_raising_lost
     def mean_(self, tensors: list[torch.Tensor]) -> None:
         """Replace each of `tensors` by its mean over the processes."""
         if self.size == 1:
@@ -109,7 +109,7 @@ class Ranks(Alone):
             for tensor, part in zip(bucket, joined.split([tensor.numel() for tensor in bucket]), strict=True):
                 tensor.copy_(part.view_as(tensor))
 
-    @_told
+    @_raising_lost
     def share(self, value=None):
         """The first process's `value`, on all."""
         if self.size == 1:
@@ -127,7 +127,7 @@ class Ranks(Alone):
             raise error
         return value
 
-    @_told
+    @_raising_lost
     def share_rows(self, array, rows: list[slice]) -> None:
         """Complete a NumPy array `(N, …)`, in place, on all processes; process r has the rows `rows[r]`."""
         if self.size == 1:
@@ -137,7 +137,7 @@ class Ranks(Alone):
             if part.stop > part.start:
                 dist.broadcast(whole[part], src=rank)
 
-    @_told
+    @_raising_lost
     def wait(self) -> None:
         """Wait until all processes are here."""
         if self.size > 1:
@@ -170,11 +170,11 @@ def _as_bytes(rows: torch.Tensor) -> torch.Tensor:
 
 
 def _buckets(tensors: list[torch.Tensor]):
-    """The tensors, in lists of one dtype and device, each of at most `BUCKET` numbers or of one tensor."""
+    """The tensors, in lists of one dtype and device, each of at most `BUCKET_SIZE` numbers or of one tensor."""
     bucket, size, kind = [], 0, None
     for tensor in tensors:
         its = (tensor.dtype, tensor.device)
-        if bucket and (its != kind or size + tensor.numel() > BUCKET):
+        if bucket and (its != kind or size + tensor.numel() > BUCKET_SIZE):
             yield bucket
             bucket, size = [], 0
         bucket, size, kind = [*bucket, tensor], size + tensor.numel(), its
@@ -208,20 +208,22 @@ def several_processes():
         yield
         return
     _join()
-    _end_with(os.getppid())
+    _end_when_gone(os.getppid())
     out, err = sys.stdout, sys.stderr
-    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+    with open(os.devnull, "w", encoding="utf-8") as devnull:
         if dist.get_rank() > 0:
-            sys.stdout = sys.stderr = nowhere
+            sys.stdout = sys.stderr = devnull
         try:
             yield
             dist.destroy_process_group()
         except (Exception, KeyboardInterrupt) as error:
             sys.stdout, sys.stderr = out, err
-            if not _is_mine(error):
+            if not _claims_error(error):
                 with contextlib.suppress(Exception):
                     out.flush()
-                os._exit(130 if isinstance(error, KeyboardInterrupt) else 2)  # without waiting for a peer that is gone
+                os._exit(
+                    130 if isinstance(error, KeyboardInterrupt) else 2
+                )  # a normal exit would wait in the group's threads for the lost peer
             raise
         finally:
             sys.stdout, sys.stderr = out, err
@@ -232,11 +234,11 @@ def _join() -> None:
     gpus, here = torch.cuda.device_count(), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     if gpus:
         torch.cuda.set_device(local_rank() % gpus)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if gpus >= here else "gloo", timeout=LONGEST)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if gpus >= here else "gloo", timeout=TIMEOUT)
 
 
-def _end_with(torchrun: int) -> None:
-    """Interrupt this process as soon as torchrun's is gone: if torchrun was killed, nobody else would end the run."""
+def _end_when_gone(torchrun: int) -> None:
+    """End this process when torchrun's, of this number, is gone: if torchrun was killed, nobody else would end the run."""
 
     def watch():
         while os.getppid() == torchrun:
@@ -246,13 +248,13 @@ def _end_with(torchrun: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _is_mine(error: BaseException) -> bool:
+def _claims_error(error: BaseException) -> bool:
     """Whether this process prints the error: the first to ask does, and one that merely lost another process asks late."""
     if isinstance(error, Lost):
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun is sending it to the remaining processes
-        time.sleep(A_MOMENT)
+        time.sleep(GRACE_SECONDS)
     try:
-        return dist.distributed_c10d._get_default_store().add(CLAIMED, 1) == 1
+        return dist.distributed_c10d._get_default_store().add(FIRST_ERROR, 1) == 1
     except Exception:  # the store has gone with torchrun, or with the first process
         return not isinstance(error, Lost)

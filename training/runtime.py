@@ -124,26 +124,26 @@ class Runtime:
         """Forget the previous epoch's count of steps."""
         if self.compiles:
             self.compiler.start_epoch(epoch)
-        self._epoch, self._step = epoch, 0
+        self._epoch, self.steps = epoch, 0
         self._bad_step = torch.full((), -1, device=self.device)
         self._bad_value = torch.zeros((), device=self.device)
 
-    def step(self, loss: torch.Tensor, optimizer: torch.optim.Optimizer, *further) -> torch.Tensor:
+    def step(self, loss: torch.Tensor, optimizer: torch.optim.Optimizer, *backward_calls) -> torch.Tensor:
         """Backward pass and optimiser step. Returns the gradient's norm, a device scalar.
 
-        `further` are called after the loss's backward pass, to backpropagate through the parts that it did not reach.
+        `backward_calls` are called after the loss's backward pass, to backpropagate through the parts that it did not reach.
 
         Raises NonFiniteLoss, on a GPU up to `CHECK_EVERY` steps late, with the step at which it began.
         """
-        self._step += 1
+        self.steps += 1
         first = ~torch.isfinite(loss.detach()) & (self._bad_step < 0)
-        self._bad_step = torch.where(first, self._step, self._bad_step)
+        self._bad_step = torch.where(first, self.steps, self._bad_step)
         self._bad_value = torch.where(first, loss.detach(), self._bad_value)
-        if self._step % self._check_every == 0:
+        if self.steps % self._check_every == 0:
             self.check_finite()
         optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()
-        for backward in further:
+        for backward in backward_calls:
             backward()
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         self.ranks.mean_([p.grad for p in parameters])

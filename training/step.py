@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import torch
 
-from trainers import METRIC_LOSS
+from trainers import METRIC_LOSS, evaluated_embeddings
 from training.chunks import Chunks
 from training.optimisers import Warmup
 from training.parts import Parts
@@ -13,7 +13,7 @@ from utilities.errors import UserError
 from utilities.words import parse_weights
 
 
-class Done(NamedTuple):
+class StepResult(NamedTuple):
     """The result of a step, on the device: the minimised sum `loss`, its parts by name, the gradient's norm; and the number of images."""
 
     loss: torch.Tensor
@@ -80,7 +80,7 @@ class Step:
 
     def __init__(self, trainer, optimizer, runtime, sampler, weights: dict, chunk_size=0, *, warmup=None, resting=None, average=None):
         self.trainer, self.optimizer, self.runtime, self.sampler = trainer, optimizer, runtime, sampler
-        self.chunks, self.way_back = Chunks(trainer, runtime, chunk_size), ()
+        self.chunks, self.backward_calls = Chunks(trainer, runtime, chunk_size), ()
         self.parts_of_batch = Parts(trainer, runtime, self.chunks)
         self.warmup, self.resting, self.average = warmup or Warmup(0, 0), resting or RestingBackbone(trainer.network, 0), average
         self.evaluated, trained = (trainer.network, {}) if average is None else (average.network, {"trained": trainer.network})
@@ -88,10 +88,11 @@ class Step:
             "model": self.evaluated, "criterion": trainer.criterion, "optimizer": optimizer, "scaler": getattr(runtime, "scaler", None),
             "sampler": sampler, **trained,
         }  # fmt: skip
-        self.further = {further.NAME: further for further in trainer.further}
-        self.asked, self.weights = set(weights), {**trainer.WEIGHTS, **{n: f.weight for n, f in self.further.items()}, **weights}
+        self.added_losses = {added.NAME: added for added in trainer.added_losses}
+        added_weights = {name: added.weight for name, added in self.added_losses.items()}
+        self.asked, self.weights = set(weights), {**trainer.WEIGHTS, **added_weights, **weights}
         if trainer.LOSSES is not None:
-            self._refuse_unknown([*trainer.LOSSES, *self.further])
+            self._refuse_unknown([*trainer.LOSSES, *self.added_losses])
 
     def _refuse_unknown(self, names) -> None:
         unknown = sorted(self.asked - {*names, *self.trainer.WEIGHTS})
@@ -129,34 +130,34 @@ class Step:
         averaged = [] if self.average is None else running_statistics(self.average.network, like=self.trainer.network)
         self.runtime.ranks.mean_(running_statistics(self.trainer) + averaged)
 
-    def __call__(self, batch) -> Done:
+    def __call__(self, batch) -> StepResult:
         """Forward, losses, backward, update."""
         if (subset := getattr(self.trainer, "subset", None)) is not None:  # chooses the part of the batch that is trained on
             batch = subset(self.trainer, batch, self.runtime)
         outputs, losses, loss = self.forward(batch)
         with self.warmup.step(self.optimizer):
-            gradient_norm = self.runtime.step(loss, self.optimizer, *self.way_back)
-        self.sampler.replace_storage_entries(outputs["embeddings"].detach(), batch.indices)
+            gradient_norm = self.runtime.step(loss, self.optimizer, *self.backward_calls)
+        self.sampler.replace_storage_entries(evaluated_embeddings(outputs).detach(), batch.indices)
         self.trainer.after_step()
-        for further in self.further.values():
-            further.after_step(self.trainer.network)
+        for added in self.added_losses.values():
+            added.after_step(self.trainer.network)
         if self.average is not None:
             self.average.update(self.trainer.network)
-        return Done(loss.detach(), {name: part.detach() for name, part in losses.items()}, gradient_norm, len(batch.indices))
+        return StepResult(loss.detach(), {name: part.detach() for name, part in losses.items()}, gradient_norm, len(batch.indices))
 
     def _outputs(self, images: torch.Tensor, total: int) -> dict:
         """The trainer's outputs in full precision. `images`: all `total` of the batch, or this process's part of them.
 
-        Sets `way_back`, the functions that backpropagate through the network after the loss's own backward pass.
+        Sets `backward_calls`, the functions that backpropagate through the network after the loss's own backward pass.
         """
         ranks = self.runtime.ranks
         if ranks.cuts(total):
-            self.way_back = (self.parts_of_batch.backward,)
+            self.backward_calls = (self.parts_of_batch.backward,)
             return self.parts_of_batch.outputs(images[ranks.part(total)] if len(images) == total else images, total)
         if 0 < self.chunks.size < len(images):
-            self.way_back = (self.chunks.backward,)
+            self.backward_calls = (self.chunks.backward,)
             return self.chunks.outputs(images)
-        self.way_back = ()
+        self.backward_calls = ()
         with self.runtime.autocast():
             outputs = self.trainer.outputs(self.runtime.to_device(images))
         return self.runtime.full(outputs)
@@ -177,8 +178,8 @@ class Step:
         if self.trainer.LOSSES is None:
             self._refuse_unknown(losses)
         later = METRIC_LOSS in (self.trainer.LOSSES or ()) and METRIC_LOSS not in losses  # it comes in another phase
-        if idle := next((further.FLAG for further in self.further.values() if not (further.used or later)), None):
-            raise UserError(f"{idle} has no effect with this --trainer, which does not ask for metric_losses: leave it out")
+        if idle := next((added.FLAG for added in self.added_losses.values() if not (added.used or later)), None):
+            raise UserError(f"{idle} has no effect with this --trainer, whose losses do not call the base's: leave it out")
         if taken := {"loss", "gradient_norm"} & set(losses):
             raise UserError(f"a trainer's loss cannot be called {min(taken)!r}: the records have that name already")
         counted = {name: part for name, part in losses.items() if self.weights.get(name, 1) != 0}  # 0 times infinity is no number

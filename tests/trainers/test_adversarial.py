@@ -10,7 +10,7 @@ import main
 import parameters
 from runs import RunFolder, checkpoint, load_run
 from tests.trainers import tiny
-from trainers.adversarial import OF_GENERATOR, random_triplets
+from trainers.adversarial import GENERATOR_LOSSES, random_triplets
 from training.optimisers import build_optimizer
 from utilities.errors import UserError
 
@@ -58,7 +58,7 @@ def test_the_losses_of_the_generator_are_those_of_plain_loops(normalizes, at_mos
         hard.append(mean_squared(unit(synthetic[t].tolist()), unit(pooled[a])))
         reg.append(mean_squared(unit(synthetic[t].tolist()), unit(pooled[n])))
         adv.append(max(distance(embeddings[a], embedded[t]) - distance(embeddings[a], embeddings[p]) - margin, 0))
-    for name, terms in zip(OF_GENERATOR, (hard, reg, adv), strict=True):
+    for name, terms in zip(GENERATOR_LOSSES, (hard, reg, adv), strict=True):
         assert losses[name].item() == pytest.approx(sum(terms) / len(terms), rel=1e-10), name
     assert any(adv) and (all(adv) or at_most > 3) and len(hard) == (3 * 7 if at_most == 3 else 3 * 2 * 5 + 2 * 6 + 2 * 6)
 
@@ -121,7 +121,7 @@ def test_each_loss_reaches_its_own_parameters_alone():
     generator = {f"generator.{name}" for name, _ in trainer.generator.named_parameters()}
     network = {f"network.{name}" for name, _ in trainer.network.named_parameters()}
     reached = {name: tiny.gradients(loss, trainer) for name, loss in losses.items()}
-    for name in OF_GENERATOR:
+    for name in GENERATOR_LOSSES:
         assert reached[name] == generator, name
     assert all(p.requires_grad for p in trainer.parameters())
     # the backbone's bias stands before a BatchNorm, the last layer's bias cancels in distances of images alone
@@ -152,7 +152,7 @@ def test_phases_what_rests_has_no_gradient_and_batch_norm_rests_too():
         if epoch in (2, 3):
             assert trainer.criterion.stats == {} and not trainer.network.training and trainer.generator.training
     alone = {"metric_loss", "classifier_loss"}, {"network", "criterion", "evaluated_heads"}, True
-    generator = set(OF_GENERATOR), {"generator"}, False
+    generator = set(GENERATOR_LOSSES), {"generator"}, False
     both = set(trainer.LOSSES), {"network", "criterion", "evaluated_heads", "generator"}, True
     assert seen == {1: alone, 2: generator, 3: generator, 4: both}
     opt.loss_weights = []
@@ -167,7 +167,7 @@ def test_a_batch_without_triplets_costs_nothing_and_keeps_the_graph():
         trainer, _ = tiny.trainer("adversarial", "--loss", loss)
         batch = tiny.batch([0, 1, 2])
         losses = trainer.losses(trainer.outputs(batch.images), batch)
-        for name in (*OF_GENERATOR, "synth_loss"):
+        for name in (*GENERATOR_LOSSES, "synth_loss"):
             assert losses[name].item() == 0 and losses[name].requires_grad
         sum(losses.values()).backward()
 
@@ -178,9 +178,9 @@ def test_it_trains_resumes_and_is_evaluated_again(data, tmp_path):
     flags += ["--evaltypes", "discriminative", "classifier_logits"]
     run = tiny.assert_resumes(data, tmp_path, *flags)
     rows = {(row.epoch, row.metric): row.value for row in RunFolder(run.folder).metrics.itertuples() if row.split == "train"}
-    weights = {"metric_loss": 2, "classifier_loss": 0.5, **dict.fromkeys(("synth_loss", *OF_GENERATOR), 0.1)}
+    weights = {"metric_loss": 2, "classifier_loss": 0.5, **dict.fromkeys(("synth_loss", *GENERATOR_LOSSES), 0.1)}
     assert rows[3, "loss"] == pytest.approx(sum(weight * rows[3, name] for name, weight in weights.items()), rel=1e-4)
-    assert rows[2, "loss"] == pytest.approx(0.1 * sum(rows[2, name] for name in OF_GENERATOR), rel=1e-4) and (1, "g_adv_loss") not in rows
+    assert rows[2, "loss"] == pytest.approx(0.1 * sum(rows[2, name] for name in GENERATOR_LOSSES), rel=1e-4) and (1, "g_adv_loss") not in rows
     state = checkpoint.read(run.folder / checkpoint.LAST)
     assert {"generator.0.weight", "generator.4.bias", "evaluated_heads.linear.weight"} <= set(state["trainer"])
     network = load_run(run.folder)[0]

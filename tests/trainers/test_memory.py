@@ -102,7 +102,7 @@ def test_weights_and_the_moving_average():
     torch.testing.assert_close(total, losses["metric_loss"] + 0.5 * losses["memory_loss"])
     assert torch.equal(outputs[KEYS], outputs["embeddings"]) and not outputs[KEYS].requires_grad
     done = step(shuffled(1))
-    average = trainer.further[0].average
+    average = trainer.added_losses[0].average
     for old, new, kept in zip(before, trainer.network.parameters(), average.network.parameters(), strict=True):
         assert not torch.equal(old, new)
         torch.testing.assert_close(kept, 0.9 * old + 0.1 * new)
@@ -156,7 +156,7 @@ def test_a_run_resumes_to_the_bit(data, tmp_path, further):
     one, two = (checkpoint.read(run.folder / checkpoint.LAST) for run in (whole, resumed))
     for part in ("state_dict", "criterion"):
         assert all(torch.equal(one[part][name], two[part][name]) for name in one[part]), part
-    memories = [content["trainer"]["further.0._extra_state"] for content in (one, two)]
+    memories = [content["trainer"]["added_losses.0._extra_state"] for content in (one, two)]
     assert all(torch.equal(memories[0][name], memories[1][name]) for name in ("rows", "labels"))
     assert len(memories[0]["rows"]) == 20 and memories[0]["steps"] == 6 and memories[0]["next"] == memories[1]["next"]
     names = set(RunFolder(whole.folder).metrics["metric"])

@@ -81,7 +81,7 @@ def test_they_are_losses_of_a_step_with_their_weights():
     torch.testing.assert_close(losses["embed_regularizer"], outputs["first"].square().sum(1).mean())
     theirs = regularizers.SparseCentersRegularizer(num_classes=3, centers_per_class=2)
     torch.testing.assert_close(losses["weight_regularizer"], theirs(trainer.criterion.proxies), rtol=1e-3, atol=0)  # other epsilons
-    assert [part.weight for part in trainer.further] == [1, 0.3]
+    assert [part.weight for part in trainer.added_losses] == [1, 0.3]
 
 
 def test_what_cannot_work_is_refused_in_one_line():

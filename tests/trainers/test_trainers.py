@@ -124,7 +124,7 @@ def test_a_network_of_several_embeddings_is_trained_by_one_of_them(evaltypes, ch
     opt = parameters.read(["--dataset", "glyphs", "--evaltypes", *evaltypes])
     trainer = trainers.select("metric_only", opt, network, criterion)
     outputs = trainer.outputs(batch().images)
-    assert torch.equal(outputs["embeddings"], outputs[chosen]) and set(outputs) == {"embeddings", "pooled", "first", "second"}
+    assert torch.equal(outputs["embeddings"], outputs[chosen]) and set(outputs) == {"embeddings", "evaluated", "pooled", "first", "second"}
     trainer.losses(outputs, batch())
     assert torch.equal(criterion.seen, outputs[chosen]) and torch.equal(trainer(batch().images), outputs[chosen])
 

@@ -21,7 +21,6 @@ from training.random_state import random_states, set_random_states
 from training.runtime import Runtime
 from training.step import Step
 from utilities.batchnorm import resting_statistics
-from utilities.draws import DrawsOfBatch
 from utilities.errors import UserError
 
 N, CLASSES, WIDTH = 12, 6, 6
@@ -55,12 +54,12 @@ def states():
 
 
 class Network(torch.nn.Module):
-    """Dropout of three kinds, stochastic depth, noise; two layers of its own, two stages."""
+    """Two layers of its own, two stages; with `noise` dropout of three kinds, stochastic depth, draws."""
 
     embed_dim, feature_dim, input_size, normalizes, name = WIDTH, 5, 4, False, "noisy"
     STAGES = {"map": "norm", "hidden": "hidden"}
 
-    def __init__(self, norm=False, noise=True):
+    def __init__(self, norm=False, noise=False):
         super().__init__()
         self.backbone = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, padding=1), torch.nn.Tanh())
         self.norm = torch.nn.BatchNorm2d(4) if norm else torch.nn.Identity()
@@ -84,6 +83,13 @@ class Network(torch.nn.Module):
             x = x + 0.1 * torch.rand_like(x) + 0.1 * torch.bernoulli(torch.full_like(x, 0.3))
         pooled = torch.tanh(self.hidden(x.flatten(1)))
         return self.embed(pooled), {"pooled": pooled, "spatial": spatial, "stages": [spatial.mean((2, 3)), pooled]}
+
+
+class Noisy(Network):
+    """The same with its noise."""
+
+    def __init__(self):
+        super().__init__(noise=True)
 
 
 class Sampler:
@@ -249,7 +255,7 @@ def test_batch_statistics_move_once_a_chunk_and_are_said(average, capsys):
     made, step, _, _ = trained(4, "--loss", "contrastive", *average, norm=True, steps=1)
     assert "BatchNorm takes its batch statistics from each chunk" in capsys.readouterr().out
     reference = trained(4, "--loss", "contrastive", *average, norm=True, steps=0)[0]
-    averages = [trainer.further[0].average.network for trainer in (made, reference) if average]
+    averages = [trainer.added_losses[0].average.network for trainer in (made, reference) if average]
     torch.manual_seed(1)
     for batch in batches(steps=1):
         parts = [reference.outputs(images) for images in batch.images.split(4)]
@@ -263,7 +269,7 @@ def test_batch_statistics_move_once_a_chunk_and_are_said(average, capsys):
 def test_a_momentum_encoder_runs_once_a_chunk():
     made, step, _, _ = trained(4, "--loss", "contrastive", "--memory_size", "20", "--memory_start", "0", "--memory_ema", ".5", steps=0)
     calls = []
-    average, network = made.further[0].average, made.network
+    average, network = made.added_losses[0].average, made.network
     average.register_forward_hook(lambda *_: calls.append("average"))
     network.register_forward_hook(lambda *_: calls.append("network"))
     for batch in batches(steps=2):
@@ -275,12 +281,12 @@ def test_a_momentum_encoder_runs_once_a_chunk():
 def test_the_keys_of_diva_are_made_once_a_chunk(flags):
     made, step, _, _ = trained(6, "--trainer", "diva", *flags, "--loss", "contrastive", steps=0)
     calls = []
-    for average in (made.average, *(further.average for further in made.further)):
+    for average in (made.average, *(further.average for further in made.added_losses)):
         average.register_forward_hook(lambda *_: calls.append("average"))
     made.network.register_forward_hook(lambda *_: calls.append("network"))
     for batch in batches(made.VIEWS, steps=2):
         step(batch)
-    assert calls.count("average") == 2 * 4 * (1 + len(made.further)) and calls.count("network") == 2 * 4 * 2
+    assert calls.count("average") == 2 * 4 * (1 + len(made.added_losses)) and calls.count("network") == 2 * 4 * 2
     assert made.enqueued == 2 * 2 * N and len(made.queue) == 4 * N
 
 
@@ -310,21 +316,20 @@ def test_statistics_rest_and_normalise_all_the_same():
     assert torch.equal(resting, other(x)) and layer.num_batches_tracked == 0 and torch.equal(layer.running_mean, torch.zeros(3))
 
 
-@pytest.mark.parametrize("draw", [
-    lambda x: torch.nn.functional.dropout(x, 0.4), lambda x: torch.nn.functional.dropout(x.clone(), 0.4, inplace=True),
-    lambda x: torch.nn.functional.dropout2d(x, 0.4), lambda x: torchvision.ops.stochastic_depth(x, 0.5, "row"),
-    lambda x: torch.rand_like(x), lambda x: torch.randn(len(x), 3), lambda x: torch.rand((len(x), 3)), lambda x: torch.empty_like(x).normal_(),
-    lambda x: torch.bernoulli(torch.sigmoid(x)), lambda x: torch.nn.functional.dropout(x.contiguous(memory_format=torch.channels_last), 0.4),
-])  # fmt: skip
-def test_draws_of_a_part_are_rows_of_those_of_the_batch(draw):
-    x = torch.randn(9, 8, 4, 4, generator=torch.Generator().manual_seed(2))
-    torch.manual_seed(3)
-    whole, after = draw(x), torch.rand(())
-    for start, stop in ((0, 4), (4, 8), (8, 9)):
-        torch.manual_seed(3)
-        with DrawsOfBatch(start, stop, 9):
-            assert torch.equal(draw(x[start:stop]), whole[start:stop])
-        assert torch.rand(()) == after
+def test_each_chunk_draws_for_itself_the_same_in_both_of_its_runs(capsys):
+    """The reference: the chunks one after the other, whose graphs are kept, and one backward pass through all."""
+    cut = trained(5, "--loss", "margin", network=Noisy, steps=1)[0]
+    whole, step, _, _ = trained(0, "--loss", "margin", network=Noisy, steps=0)
+    batch = next(batches(steps=1))
+    torch.manual_seed(1)
+    parts = [whole.outputs(images) for images in batch.images.split(5)]
+    outputs = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    step.runtime.step(sum(whole.losses(outputs, batch).values()), step.optimizer)
+    for a, b in zip(whole.network.parameters(), cut.network.parameters(), strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-10, atol=1e-11)
+    assert capsys.readouterr().out.count("--chunk_size 5: dropout and stochastic depth draw for each chunk") == 1
+    trained(5, "--loss", "margin", steps=1)
+    assert "dropout" not in capsys.readouterr().out
 
 
 def test_a_run_in_chunks_resumes_to_the_bit_and_is_recorded(data, tmp_path):

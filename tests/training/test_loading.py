@@ -120,10 +120,10 @@ def test_a_worker_lost_while_it_hands_over_a_batch(broken, monkeypatch):
 
     loader = Loader(range(3))
     with pytest.raises(type(broken)):  # a data set's own connection, and no worker is lost
-        list(loader._telling(batches()))
+        list(loader._reporting_lost_workers(batches()))
     monkeypatch.setattr(time, "sleep", told)
     with pytest.raises(KeyboardInterrupt):
-        list(loader._telling(batches()))
+        list(loader._reporting_lost_workers(batches()))
 
 
 DEADLY = """

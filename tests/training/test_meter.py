@@ -6,7 +6,7 @@ import torch
 import batch_mining
 import criteria
 from training.meter import BLOCK, BatchLog, EpochMeter, statistics
-from training.step import Done
+from training.step import StepResult
 
 LABELS = torch.arange(4).repeat_interleave(4)
 MINED = {"angular": "npair", "npair": "npair", "lifted": "lifted"}
@@ -28,7 +28,7 @@ def means_are_those_of_each_batch(criterion):
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.25)
     for number, embeddings in enumerate(batches()):
         loss = criterion(embeddings.requires_grad_(), LABELS)
-        meter.add(Done(loss.detach(), {"metric_loss": loss.detach()}, torch.tensor(float(number)), len(LABELS)))
+        meter.add(StepResult(loss.detach(), {"metric_loss": loss.detach()}, torch.tensor(float(number)), len(LABELS)))
         seen.append({"loss": loss.item(), **{name: float(value) for name, value in statistics(criterion).items()}})
     means = meter.means(optimizer)
     assert means["gradient_norm"] == 1.0 and means["rate/0"] == 0.25
@@ -79,7 +79,7 @@ def test_a_step_never_waits_for_the_device(no_waiting, every):
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
     meter = EpochMeter(Counting(), BatchLog(every, optimizer, write=None))
     for _ in range(BLOCK - 1):
-        meter.add(Done(torch.ones(()), {}, torch.ones(()), 4))
+        meter.add(StepResult(torch.ones(()), {}, torch.ones(()), 4))
 
 
 def test_every_nth_batch_is_kept_with_all_that_is_asked_for(monkeypatch):
@@ -91,7 +91,7 @@ def test_every_nth_batch_is_kept_with_all_that_is_asked_for(monkeypatch):
     meter = EpochMeter(criterion, log)
     for step in range(1, 8):
         criterion.stats["share"].fill_(step / 10)
-        meter.add(Done(torch.tensor(1 / step, dtype=torch.float64), {}, torch.tensor(2.0 * step), 10))
+        meter.add(StepResult(torch.tensor(1 / step, dtype=torch.float64), {}, torch.tensor(2.0 * step), 10))
     assert written == []
     log.flush()
     assert [step for step, _ in written] == [3, 6] and log.steps == 7

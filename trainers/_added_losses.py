@@ -1,9 +1,9 @@
-"""A loss that flags add to the criterion's in any trainer that asks for `metric_losses`."""
+"""A loss that flags add to the criterion's in any trainer that calls the base's `losses`."""
 
 import torch
 
 
-class Further(torch.nn.Module):
+class AddedLoss(torch.nn.Module):
     """Base of memory and regularisers.
 
     Args:
@@ -11,7 +11,7 @@ class Further(torch.nn.Module):
 
     Attributes:
         NAME: the loss's name. FLAG: the flag that turns it on.
-        used: whether a trainer has called `loss`.
+        used: whether a trainer has asked for the loss.
     """
 
     NAME, FLAG = "", ""
@@ -20,17 +20,12 @@ class Further(torch.nn.Module):
         super().__init__()
         self.weight, self.used = weight, False
 
-    def outputs(self, images: torch.Tensor, choose) -> dict:
-        """Outputs for each image that it needs beside the trainer's own; `choose` picks one of a network's several embeddings."""
+    def outputs(self, images: torch.Tensor, named) -> dict:
+        """Outputs for each image that it needs beside the trainer's own; `named`: the trainer's `Trainer.named`."""
         return {}
 
     def loss(self, trainer, outputs: dict, batch) -> torch.Tensor | None:
         """The loss, a scalar; None while there is none. See `trainers._trainer.Trainer.losses` for `outputs` and `batch`."""
-        self.used = True
-        return self.value(trainer, outputs, batch)
-
-    def value(self, trainer, outputs: dict, batch) -> torch.Tensor | None:
-        """The result of `loss`."""
         raise NotImplementedError
 
     def after_step(self, network: torch.nn.Module) -> None:
