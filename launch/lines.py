@@ -1,4 +1,4 @@
-"""The file of runs: plain shell with `name=value` lines, comments, and one `python main.py …` or `python Bayesian_Optimization.py …` a line.
+"""The file of runs: plain shell with `name=value` lines, comments, and one `python main.py …` or `python -m search …` a line.
 
 Words are read as `sh` reads them: '…', "…", backslashes, a backslash at the end of a line, ~/, and $name, ${name}, ${name:-default}, whose
 values are split at blanks unless they are quoted. All other shell syntax (pipes, several commands a line, $(…)) is refused.
@@ -23,21 +23,21 @@ class Line(NamedTuple):
 
     number: int
     argv: list[str]
-    program = "main.py"  # no field: the same for all lines of a kind
+    program = ("main.py",)  # no field: the same for all lines of a kind
 
     @property
     def command(self) -> str:
         """The command as a shell takes it."""
-        return shlex.join(["python", self.program, *self.argv])
+        return shlex.join(["python", *self.program, *self.argv])
 
 
 class SearchLine(Line):
     """One search of a file."""
 
-    program = "Bayesian_Optimization.py"
+    program = ("-m", "search")
 
 
-KINDS = {kind.program: kind for kind in (Line, SearchLine)}
+KINDS = (Line, SearchLine)
 
 
 def read_lines(path: Path, variables: dict[str, str]) -> list[Line]:
@@ -104,10 +104,13 @@ def _expanded(line: str, known: dict[str, str], whole: Container[str]) -> str:
 
 def _line(number: int, words: list[str]) -> Line:
     """The run of a command. Raises ValueError for another command."""
-    if len(words) < 2 or not re.fullmatch(r"python[\d.]*", Path(words[0]).name) or Path(words[1]).name not in KINDS:
-        programs = " or ".join(f"python {name} …" for name in KINDS)
-        raise ValueError(f"expected a comment, name=value, {programs}, not {' '.join(words)[:60]!r}")
-    return KINDS[Path(words[1]).name](number, words[2:])
+    if re.fullmatch(r"python[\d.]*", Path(words[0]).name):
+        for kind in KINDS:
+            *options, name = kind.program
+            if words[1 : len(options) + 1] == options and Path("".join(words[len(options) + 1 : len(options) + 2])).name == name:
+                return kind(number, words[len(kind.program) + 1 :])
+    programs = " or ".join(f"python {' '.join(kind.program)} …" for kind in KINDS)
+    raise ValueError(f"expected a comment, name=value, {programs}, not {' '.join(words)[:60]!r}")
 
 
 def select_lines(lines: list[Line], options) -> list[Line]:
@@ -121,7 +124,7 @@ def select_lines(lines: list[Line], options) -> list[Line]:
         for seed in options.seeds or [None]:
             argv = [*_without(line.argv, "--seed"), "--seed", str(seed)] if seed is not None else list(line.argv)
             argv += options.added
-            chosen.setdefault((line.program, *argv), line._replace(argv=argv))
+            chosen.setdefault((*line.program, *argv), line._replace(argv=argv))
     return list(chosen.values())
 
 

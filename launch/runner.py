@@ -28,7 +28,7 @@ class Job:
     """A started run: a process of its own session, so that Ctrl-C on the terminal reaches the runner alone.
 
     Args:
-        task: a `Run_Script.Task`.
+        task: a `launch.__main__.Task`.
         added: flags beside the line's own.
         slot: the number of the slot that it takes, of `Runner`'s `jobs`.
         nproc: processes of the run.
@@ -37,7 +37,7 @@ class Job:
 
     def __init__(self, task, added: list[str], slot: int, nproc: int = 1, environment: dict | None = None):
         self.task, self.slot, self.signalled, self.nproc = task, slot, False, nproc
-        command = torchrun.command(nproc, [str(task.program), *task.line.argv, *added])
+        command = torchrun.command(nproc, [*task.program, *task.line.argv, *added])
         task.log.parent.mkdir(parents=True, exist_ok=True)
         self.offset = task.log.stat().st_size if task.log.exists() else 0  # where this attempt's output begins
         with open(task.log, "a", encoding="utf-8") as log:
@@ -64,7 +64,7 @@ class Runner:
     """Runs a list of tasks, `jobs` at a time.
 
     Args:
-        tasks: the lines of the file, as `Run_Script.Task`.
+        tasks: the lines of the file, as `launch.__main__.Task`.
         gpus: their numbers, given to the `jobs` slots in turn; empty: the lines' own --gpu.
         dry: check each line by its program's --dry_run instead of running it.
         nproc: processes of each run, started by torchrun, each with a GPU of its own.

@@ -160,7 +160,7 @@ def _numbers(opt):
     if len(opt.gpu) > 1:
         yield (
             f"--gpu {shown(opt.gpu)}: a process trains on one GPU. One run on all of them: CUDA_VISIBLE_DEVICES={','.join(map(str, opt.gpu))} "
-            f"torchrun --nproc_per_node {len(opt.gpu)} main.py …; a run on each: Run_Script.py --gpus {shown(opt.gpu)}"
+            f"torchrun --nproc_per_node {len(opt.gpu)} main.py …; a run on each: python -m launch … --gpus {shown(opt.gpu)}"
         )
     if opt.savename in ("", ".") or ".." in Path(opt.savename).parts:
         yield f"--savename {opt.savename!r} is no name of a folder below <save_path>/<dataset>: leave it out, or name one"

@@ -15,7 +15,7 @@ from results.settings import shown
 from utilities.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
-SCRIPTS = {"published": "Revisit_Runs.sh", "mlrc": "MLRC_Runs.sh"}  # source -> the script that reproduces it
+SCRIPTS = {"published": "Revisit_Runs.sh", "mlrc": "experiments/MLRC_Runs.sh"}  # source -> the script that reproduces it
 LEDGER = "ledger"
 SOURCES = (*SCRIPTS, LEDGER)
 FOLDED = ("mlrc",)  # splits of the ledger that have folds

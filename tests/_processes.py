@@ -123,9 +123,9 @@ def whole_run(rank, words):
 
 
 def programs(rank, commands):
-    """What command lines ask for, one after the other: (main.py or Bayesian_Optimization.py, words) each. Without pictures, which take longer."""
-    import Bayesian_Optimization
+    """What command lines ask for, one after the other: (main.py or search, words) each. Without pictures, which take longer."""
+    from search import __main__ as searcher
 
     with mock.patch("evaluation.pictures.draw", lambda *given: []), mock.patch("search.report.draw", lambda *given: []):
         for program, words in commands:
-            Bayesian_Optimization.search(words) if program != "main.py" else whole_run(rank, words)
+            searcher.search(words) if program != "main.py" else whole_run(rank, words)

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-import Bayesian_Optimization
 import evaluation.__main__
 import main
 import parameters
 import Result_Evaluations
 import retrieval.__main__
-import Run_Script
 from evaluation import overlap
+from launch import __main__ as launcher
+from search import __main__ as searcher
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -116,20 +116,27 @@ def test_a_quoted_command_parses(page, command, run_folder, tmp_path, monkeypatc
         return
     if program == "-m":
         program, *words = words
-        modules = {"evaluation": evaluation.__main__, "evaluation.overlap": overlap, "retrieval": retrieval.__main__}
-        assert modules[program].parser().parse_args(words)
+        if not words or "…" in words:  # its name in a sentence
+            assert (ROOT / program / "__main__.py").is_file()
+            return
+        if program == "search":
+            assert searcher.plan(words, tmp_path)
+        elif program == "launch":
+            assert (ROOT / launcher.read_options(words).script).is_file()
+        elif program.startswith("experiments."):
+            source = (ROOT / f"{program.replace('.', '/')}.py").read_text(encoding="utf-8")
+            assert not [word for word in words if word.startswith("--") and f'"{word}"' not in source]
+        else:
+            modules = {"evaluation": evaluation.__main__, "evaluation.overlap": overlap, "retrieval": retrieval.__main__}
+            assert modules[program].parser().parse_args(words)
         return
     assert (ROOT / program).is_file()
     if "--help" in words:
         return
     if program == "main.py":
         parameters.read(words)
-    elif program == "Bayesian_Optimization.py":
-        assert Bayesian_Optimization.plan(words, tmp_path)
     elif program == "Result_Evaluations.py":
         assert Result_Evaluations.read(words).runs
-    elif program == "Run_Script.py":
-        assert (ROOT / Run_Script.read_options(words).script).is_file()
     else:  # generators, benchmarks, toy experiments: their flags, as they are declared
         source = (ROOT / program).read_text(encoding="utf-8")
         assert not [word for word in words if word.startswith("--") and f'"{word}"' not in source]

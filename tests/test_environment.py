@@ -1,4 +1,4 @@
-"""requirements*.txt, constraints.txt, environment.yml, pyproject.toml, the Makefile and docs/installation.md say the same."""
+"""requirements.txt, requirements/, pyproject.toml, the Makefile and docs/installation.md say the same."""
 
 import re
 import shutil
@@ -9,14 +9,15 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-import yaml
 from packaging.requirements import Requirement
-from packaging.version import Version
 
 from tests.test_imports import imported
 
 ROOT = Path(__file__).resolve().parent.parent
-FILES = sorted(path.name for path in ROOT.glob("requirements*.txt"))
+FILES = [
+    "requirements.txt",
+    *(f"requirements/{path.name}" for path in sorted((ROOT / "requirements").glob("*.txt")) if path.stem != "constraints"),
+]
 NOT_TRIED = {"comet-ml", "submitit"}  # no test has them, so there is no version that passed
 INSTALLATION = (ROOT / "docs" / "installation.md").read_text(encoding="utf-8")
 
@@ -37,12 +38,12 @@ def packages(name):
     return [Requirement(line) for line in lines(name)]
 
 
-PINS = {canonical(pin.name): next(iter(pin.specifier)).version for pin in packages("constraints.txt")}
+PINS = {canonical(pin.name): next(iter(pin.specifier)).version for pin in packages("requirements/constraints.txt")}
 
 
 def test_the_constraints_are_exact_one_a_package():
-    assert len(PINS) == len(packages("constraints.txt")) > 100
-    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines("constraints.txt"))
+    assert len(PINS) == len(packages("requirements/constraints.txt")) > 100
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines("requirements/constraints.txt"))
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -64,29 +65,16 @@ def test_one_package_has_one_bound():
 
 def test_the_list_without_gpu_libraries_is_the_other_one_but_for_faiss():
     of_gpu, of_cpu = (
-        [line for line in lines(name) if not line.startswith("faiss")] for name in ("requirements.txt", "requirements-cpu.txt")
+        [line for line in lines(name) if not line.startswith("faiss")] for name in ("requirements.txt", "requirements/cpu.txt")
     )
     assert of_gpu == of_cpu
     cpu_faiss = [str(package) for package in packages("requirements.txt") if package.name == "faiss-cpu"][0].partition(";")[0].strip()
-    assert [line for line in lines("requirements-cpu.txt") if line.startswith("faiss")] == [cpu_faiss]
-
-
-def test_conda_installs_requirements_txt():
-    content = yaml.safe_load(text("environment.yml"))
-    conda = [Requirement(line.replace("=", "==", 1)) for line in content["dependencies"] if isinstance(line, str)]
-    (pip,) = [line["pip"] for line in content["dependencies"] if isinstance(line, dict)]
-    assert pip == ["-r requirements.txt", "-c constraints.txt"] and "pip" in {package.name for package in conda}
-    listed = {canonical(package.name) for name in FILES for package in packages(name)}
-    assert not [package for package in conda if package.name in listed], "one way in"
-    python = next(package for package in conda if package.name == "python")
-    least = tomllib.loads(text("pyproject.toml"))["project"]["requires-python"]
-    assert Requirement(f"python{least}").specifier.contains(next(iter(python.specifier)).version)
-    assert f"conda activate {content['name']}" in INSTALLATION and "conda env create -f environment.yml" in INSTALLATION
+    assert [line for line in lines("requirements/cpu.txt") if line.startswith("faiss")] == [cpu_faiss]
 
 
 def test_uv_leaves_the_environment_to_requirements_txt():
     assert tomllib.loads(text("pyproject.toml"))["tool"]["uv"] == {"managed": False}  # uv sync would empty .venv otherwise
-    assert "uv pip install -r requirements.txt -c constraints.txt" in INSTALLATION
+    assert "uv pip install -r requirements.txt -c requirements/constraints.txt" in INSTALLATION
 
 
 @pytest.mark.skipif(shutil.which("uv") is None, reason="uv is not installed")
@@ -102,14 +90,14 @@ def test_uv_reads_the_requirements():
         "-r",
         "requirements.txt",
         "-c",
-        "constraints.txt",
+        "requirements/constraints.txt",
     ]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
 def test_installation_md_names_every_file_and_package():
-    assert not [name for name in [*FILES, "constraints.txt", "environment.yml"] if name not in INSTALLATION]
+    assert not [name for name in [*FILES, "requirements/constraints.txt"] if name not in INSTALLATION]
     assert not [str(package) for name in FILES for package in packages(name) if package.name not in INSTALLATION]
 
 
@@ -162,25 +150,16 @@ def test_the_demo_says_the_sizes_before_it_downloads(torch, size):
 def test_the_demo_without_gpu_libraries_installs_none():
     (plain,) = [line for line in said_by_make("demo") if "pip install" in line]
     (cpu,) = [line for line in said_by_make("demo", "TORCH=cpu", "TORCH_INDEX=https://mirror.example/cpu") if "pip install" in line]
-    assert "-r requirements-dev.txt -c constraints.txt" in plain and "index" not in plain
-    assert "-r requirements-cpu.txt -r .venv/dev.txt --extra-index-url https://mirror.example/cpu -c constraints.txt" in cpu
-    assert "requirements-dev.txt" not in cpu and "requirements.txt" not in cpu, "which ask for faiss-gpu"
+    assert "-r requirements.txt -r requirements/dev.txt -c requirements/constraints.txt" in plain and "index" not in plain
+    assert (
+        "-r requirements/cpu.txt -r requirements/dev.txt --extra-index-url https://mirror.example/cpu -c requirements/constraints.txt"
+        in cpu
+    )
+    assert "requirements.txt" not in cpu, "which asks for faiss-gpu"
     gpu_alone = {"faiss-gpu", "triton", "nvidia"}
     assert not [
-        package for package in packages("requirements-cpu.txt") if package.name.split("-")[0] in gpu_alone or package.name in gpu_alone
+        package for package in packages("requirements/cpu.txt") if package.name.split("-")[0] in gpu_alone or package.name in gpu_alone
     ]
-
-
-def test_the_development_packages_come_without_the_gpu_list(tmp_path):
-    """The line of the Makefile that writes them, in a folder of its own."""
-    (line,) = [line for line in said_by_make("environment", "TORCH=cpu") if "dev.txt" in line and "grep" in line]
-    (tmp_path / ".venv").mkdir()
-    shutil.copy(ROOT / "requirements-dev.txt", tmp_path)
-    subprocess.run(line, shell=True, cwd=tmp_path, check=True)
-    written = (tmp_path / ".venv" / "dev.txt").read_text().splitlines()
-    assert [line for line in written if not line.startswith("-")] == lines("requirements-dev.txt")
-    assert [line for line in written if line.startswith("-")] == ["-r ../requirements-docs.txt"]
-    assert Version(PINS["faiss-cpu"]) >= Version("1.10")
 
 
 def test_another_choice_than_the_two_is_refused():

@@ -7,13 +7,13 @@ import pytest
 import yaml
 
 import parameters
-import Run_Script
+from launch import __main__ as launcher
 from launch.lines import read_lines
 from tests import builders
 from tests.datasets import layouts
 
 ROOT = Path(__file__).resolve().parent.parent
-SCRIPT = ROOT / "Frontier_Runs.sh"
+SCRIPT = ROOT / "experiments/Frontier_Runs.sh"
 SETS = ("cub200", "cars196", "online_products", "inshop")
 SOURCES = {  # beginning of a preset's name -> paper and repository
     "hyp_dino": ("2203.10833", "htdt/hyp_metric"),
@@ -133,7 +133,7 @@ def test_every_preset_is_run_with_five_seeds(capsys, tmp_path):
     lines = read_lines(SCRIPT, {"datapath": "DATA"})
     presets = [line.argv[line.argv.index("--config") + 1] for line in lines]
     assert {name: presets.count(name) for name in presets} == dict.fromkeys(FACTS, 5)
-    status = Run_Script.main([str(SCRIPT), "--list", "--", "--save_path", str(tmp_path)])
+    status = launcher.main([str(SCRIPT), "--list", "--", "--save_path", str(tmp_path)])
     told = capsys.readouterr().out
     assert status == 0 and "failed" not in told and told.count("python main.py --config") == 5 * len(FACTS)
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-import Bayesian_Optimization
 import main
 import parameters
 import Result_Evaluations
-import Run_Script
+from launch import __main__ as launcher
 from options import composition
+from search import __main__ as searcher
 from tests import builders
 from utilities import load_run
 
@@ -28,14 +28,14 @@ FOLDS = 2  # of the page's four, where a line does not name them
 def commands(program):
     """The words behind `python <program>` of every such line, in the page's order."""
     lines = [line for info, content in BLOCKS if info == "sh" for line in content.replace("\\\n", " ").splitlines()]
-    return [shlex.split(line)[2:] for line in lines if line.startswith(f"python {program} ")]
+    return [shlex.split(line)[1 + len(program.split()) :] for line in lines if line.startswith(f"python {program} ")]
 
 
 def name_of(words):
     return words[words.index("--savename") + 1] if "--savename" in words else None
 
 
-MAIN, SEARCHES = commands("main.py"), commands("Bayesian_Optimization.py")
+MAIN, SEARCHES = commands("main.py"), commands("-m search")
 WORK_ON_A_RUN = [words for words in MAIN if ON_A_RUN & set(words)]
 REPEAT = [words for words in MAIN if any(word.endswith("/parameters.yaml") for word in words)]
 NEW = [words for words in MAIN if words not in WORK_ON_A_RUN + REPEAT]
@@ -52,7 +52,7 @@ def test_every_old_command_has_one_here():
             told.append([len(old), 0])
             counted += len(old)
         elif info == "sh" and told:
-            told[-1][1] += len(re.findall(r"^python (?:main|Bayesian_Optimization)\.py", content, flags=re.MULTILINE))
+            told[-1][1] += len(re.findall(r"^python (?:main\.py|-m search)", content, flags=re.MULTILINE))
     assert counted >= 32 and all(here >= old for old, here in told), told
     assert len(MAIN) >= counted - len(SEARCHES)
 
@@ -60,7 +60,7 @@ def test_every_old_command_has_one_here():
 def test_every_flag_of_the_tables_exists():
     known = {
         option
-        for parser in (parameters, Bayesian_Optimization)
+        for parser in (parameters, searcher)
         for action in parser.get_parser()._actions
         for option in action.option_strings
     }
@@ -83,7 +83,7 @@ def test_the_values_of_the_tables_are_accepted():
 
 
 def test_the_reality_check_lines_are_those_of_its_script():
-    script = (ROOT / "MLRC_Runs.sh").read_text(encoding="utf-8")
+    script = (ROOT / "experiments/MLRC_Runs.sh").read_text(encoding="utf-8")
     of_script = [
         parameters.read(shlex.split(line)[2:]) for line in script.splitlines() if "_Contrastive " in line and line.startswith("python")
     ]
@@ -95,9 +95,9 @@ def test_the_reality_check_lines_are_those_of_its_script():
 
 
 def test_the_other_scripts_read_theirs():
-    (tables,), (script,) = commands("Result_Evaluations.py"), commands("Run_Script.py")
+    (tables,), (script,) = commands("Result_Evaluations.py"), commands("-m launch")
     assert Result_Evaluations.read(tables).compare_to == ["mlrc"]
-    assert Run_Script.read_options(script).seeds == list(range(10))
+    assert launcher.read_options(script).seeds == list(range(10))
 
 
 # ------------------------------------------------------------------------------------------------------------ the commands
@@ -201,7 +201,7 @@ def test_what_works_on_a_run_does(words, started):
 
 @pytest.mark.parametrize("words", SEARCHES, ids=ids)
 def test_a_search_passes_a_dry_run(words, capsys):
-    assert Bayesian_Optimization.search([*words, *SMALL, "--dry_run"]) is None
+    assert searcher.search([*words, *SMALL, "--dry_run"]) is None
     said = capsys.readouterr().out
     assert "dry run: one batch of 128 images" in said and "for map_r on validation" in said
     assert said.count("BAYESIAN~: [") == (4 if "ms_miner" in words[-1] else 1)

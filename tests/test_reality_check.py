@@ -16,10 +16,10 @@ import pytest
 import yaml
 from scipy.stats import t
 
-import Bayesian_Optimization
 import datasets
-import Run_Script
+from launch import __main__ as launcher
 from runs import RunFolder
+from search import __main__ as searcher
 from tests import builders
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,7 +33,7 @@ WHOLE = f"{FEW} --patience 2"  # images, crops and records as the preset has the
 
 def command(group):
     """The line of a method in MLRC_Runs.sh, word for word."""
-    lines = (ROOT / "MLRC_Runs.sh").read_text().splitlines()
+    lines = (ROOT / "experiments/MLRC_Runs.sh").read_text().splitlines()
     return next(line for line in lines if f"--group {group} " in line)
 
 
@@ -55,7 +55,7 @@ class Protocol:
         self.words = [*words, *more.split(), "--save_path", str(path / "runs")]
         self.said = python(self.words, ROOT)
         self.patience = int(self.words[self.words.index("--patience") + 1])
-        self.line = Run_Script.Task(Run_Script.Line(1, self.words[2:]))
+        self.line = launcher.Task(launcher.Line(1, self.words[2:]))
         self.path, self.folder = path, path / "runs" / "cub200" / f"{GROUP}_s0"
         self.folds = [self.folder / f"fold_{fold}" for fold in range(4)]
         self.summaries = [json.loads((fold / "summary.json").read_text()) for fold in self.folds]
@@ -187,7 +187,7 @@ def test_the_report_says_what_meta_says(protocol):
 
 def test_the_line_is_finished_and_not_run_again(protocol):
     assert protocol.line.folder == protocol.folder
-    assert (protocol.line.standing(), protocol.line.progress) == (Run_Script.FINISHED, "4 folds")
+    assert (protocol.line.standing(), protocol.line.progress) == (launcher.FINISHED, "4 folds")
 
 
 # ---------------------------------------------------------------------------------------------------- the other settings
@@ -208,10 +208,10 @@ def test_a_search_by_the_preset_leaves_test_to_the_reproductions(tmp_path, capsy
     builders.make_cub200(tmp_path, n_classes=20, n_images=4)
     words = re.sub(r"--loss_contrastive_neg_margin \S+", "", command(GROUP).replace("$datapath", str(tmp_path))).split()[2:]
     argv = [*words, "--loss_contrastive_neg_margin~BAYESIAN~", "-0.2,2", "--save_path", str(tmp_path / "runs"), *builders.SMALL]
-    plan = Bayesian_Optimization.plan(argv, tmp_path)
+    plan = searcher.plan(argv, tmp_path)
     trial = plan.flags.read({"loss_contrastive_neg_margin": 0.5})
     assert (trial.split_scheme, trial.splits_to_eval, trial.final_test) == ("mlrc", ["val"], False)
     again = plan.flags.read({"loss_contrastive_neg_margin": 0.5}, "--final_test")
     assert again.final_test and {**vars(again), "final_test": False} == vars(trial)
-    assert Bayesian_Optimization.search([*argv, "--dry_run"]) is None
+    assert searcher.search([*argv, "--dry_run"]) is None
     assert "dry run: one batch of 32 images" in capsys.readouterr().out and not (tmp_path / "runs").exists()

@@ -6,9 +6,9 @@ import pytest
 
 import main
 import parameters
-import Run_Script
+from launch import __main__ as launcher
 
-SCRIPT = Path(__file__).resolve().parent.parent / "Rho_Sweep.sh"
+SCRIPT = Path(__file__).resolve().parent.parent / "experiments/Rho_Sweep.sh"
 SEEDS = [0, 1, 2]
 MINERS = {"Glyphs": "distance", "Glyphsreg": "rho_distance"}
 OF_A_METHOD = {"loss", "group", "savename", "seed", "batch_mining"}
@@ -18,7 +18,7 @@ OF_A_METHOD = {"loss", "group", "savename", "seed", "batch_mining"}
 def runs():
     """(method, `Glyphs` or `Glyphsreg`) -> flags of its runs in the order of seeds."""
     found = {}
-    for line in Run_Script.read_lines(SCRIPT, {}):
+    for line in launcher.read_lines(SCRIPT, {}):
         opt = parameters.read(line.argv)
         kind, _, method = opt.group.partition("_")
         found.setdefault((method, kind), []).append(opt.saved())
@@ -62,7 +62,7 @@ def test_methods_are_all_different_and_share_the_protocol(runs):
 
 @pytest.mark.parametrize("kind", MINERS)
 def test_a_line_passes_a_dry_run(kind, capsys):
-    line = next(line for line in Run_Script.read_lines(SCRIPT, {}) if f"{kind}_SNR" in line.argv)
+    line = next(line for line in launcher.read_lines(SCRIPT, {}) if f"{kind}_SNR" in line.argv)
     main.main(parameters.read([*line.argv, "--dry_run", "--kernels", "0"]))
     said = capsys.readouterr().out
     assert "dry run: one batch of 112 images" in said and "loss nan" not in said

@@ -1,4 +1,4 @@
-"""Run_Script.py: where a line's run lies, how far it has come, and the whole way from file to finished runs."""
+"""python -m launch: where a line's run lies, how far it has come, and the whole way from file to finished runs."""
 
 import json
 import os
@@ -12,12 +12,12 @@ import pytest
 import torch
 import yaml
 
-import Bayesian_Optimization
 import main
 import parameters
-import Run_Script
+from launch import __main__ as launcher
 from runs import checkpoint
 from runs.folder import run_folder
+from search import __main__ as searcher
 from tests.launch.stand_ins import search_task, small, standing
 from utilities.errors import UserError
 from utilities.locks import Lock
@@ -28,9 +28,9 @@ ROOT = Path(__file__).resolve().parent.parent
 def test_two_lines_for_one_folder_are_refused_and_bad_flags_do_not_stop_the_others(tmp_path):
     line = ["--group", "A", "--save_path", str(tmp_path), "--dataset", "glyphs"]
     with pytest.raises(UserError, match="lines 4 and 9 both write to"):
-        Run_Script.make_tasks([Run_Script.Line(4, line), Run_Script.Line(9, [*line, "--lr", "1"])])
+        launcher.make_tasks([launcher.Line(4, line), launcher.Line(9, [*line, "--lr", "1"])])
     others = [["--loss", "tripplet"], ["--lr", "much"], ["--bs", "1"]]
-    good, refused = Run_Script.make_tasks([Run_Script.Line(number, argv) for number, argv in enumerate([line, *others], 1)])
+    good, refused = launcher.make_tasks([launcher.Line(number, argv) for number, argv in enumerate([line, *others], 1)])
     assert len(good) == 1 and [line.number for line, _ in refused] == [2, 3, 4]
     said = ["Did you mean 'triplet'", "invalid float value: 'much'", "--bs 1"]
     assert all(words in reason and "\n" not in reason for words, (_, reason) in zip(said, refused, strict=True)), refused
@@ -41,23 +41,23 @@ def test_how_a_run_stands(folder_data, tmp_path):
     def task(*more):
         return small(folder_data, tmp_path, *more)
 
-    assert task().standing() == Run_Script.NEW
+    assert task().standing() == launcher.NEW
     run = main.main(task("--n_epochs", "1").opt)
     assert run.folder == task().folder and task().name == "folder/Tiny_s0"
-    assert task("--n_epochs", "1").standing() == Run_Script.FINISHED
+    assert task("--n_epochs", "1").standing() == launcher.FINISHED
     more = task("--n_epochs", "2")
-    assert standing(more) == (Run_Script.INTERRUPTED, "after epoch 1")
+    assert standing(more) == (launcher.INTERRUPTED, "after epoch 1")
     with pytest.raises(UserError, match=r"--lr 0.5 \(saved"):
         task("--n_epochs", "1", "--lr", "0.5").standing()
     content = checkpoint.read(run.folder / checkpoint.LAST)
     content["run"]["stopped"] = True  # as --patience leaves it
     torch.save(content, run.folder / checkpoint.LAST)
-    assert more.standing() == Run_Script.FINISHED
+    assert more.standing() == launcher.FINISHED
     (run.folder / checkpoint.LAST).write_bytes(b"broken")
     with pytest.raises(UserError, match="damaged"):
         more.standing()
     (run.folder / checkpoint.LAST).unlink()
-    assert more.standing() == Run_Script.INTERRUPTED, "killed within its first epoch"
+    assert more.standing() == launcher.INTERRUPTED, "killed within its first epoch"
     (run.folder / "parameters.yaml").unlink()
     with pytest.raises(UserError, match="holds no run"):
         more.standing()
@@ -71,10 +71,10 @@ def test_how_a_run_with_a_final_test_stands(folder_data, tmp_path):
         return small(folder_data, tmp_path, "--use_tv_split", "--tv_split_perc", "0.5", "--splits_to_eval", "val", "--n_epochs", "1", *more)
 
     run = main.main(task().opt)
-    assert standing(task()) == (Run_Script.FINISHED, "1 epochs")
-    assert standing(task("--final_test")) == (Run_Script.INTERRUPTED, "1 epochs"), "trained, but killed before its test"
+    assert standing(task()) == (launcher.FINISHED, "1 epochs")
+    assert standing(task("--final_test")) == (launcher.INTERRUPTED, "1 epochs"), "trained, but killed before its test"
     main.main(parameters.read(["--resume_from", str(run.folder), "--final_test"]))
-    assert standing(task("--final_test")) == (Run_Script.FINISHED, "1 epochs")
+    assert standing(task("--final_test")) == (launcher.FINISHED, "1 epochs")
     (run.folder / "summary.json").write_text("{")
     with pytest.raises(UserError, match="summary.json is damaged"):
         task("--final_test").standing()
@@ -84,14 +84,14 @@ def test_how_a_cross_validation_stands(folder_data, tmp_path):
     def task(*more):
         return small(folder_data, tmp_path, *FOLDS, *more)
 
-    assert task().standing() == Run_Script.NEW
+    assert task().standing() == launcher.NEW
     main.main(task("--folds", "0").opt)
-    assert standing(task()) == (Run_Script.INTERRUPTED, "after 1 of 2 folds")
-    assert standing(task("--folds", "0")) == (Run_Script.FINISHED, "1 folds"), "the other fold is somebody else's"
-    assert standing(task("--folds", "1")) == (Run_Script.INTERRUPTED, "after 0 of 1 folds"), "its folder is there: it is joined by --resume"
+    assert standing(task()) == (launcher.INTERRUPTED, "after 1 of 2 folds")
+    assert standing(task("--folds", "0")) == (launcher.FINISHED, "1 folds"), "the other fold is somebody else's"
+    assert standing(task("--folds", "1")) == (launcher.INTERRUPTED, "after 0 of 1 folds"), "its folder is there: it is joined by --resume"
     cross = main.main(parameters.read([*task("--folds", "1").line.argv, "--resume"]))
-    assert cross.folder == task().folder and standing(task()) == (Run_Script.FINISHED, "2 folds")
-    assert standing(task("--n_epochs", "2")) == (Run_Script.INTERRUPTED, "after 0 of 2 folds")
+    assert cross.folder == task().folder and standing(task()) == (launcher.FINISHED, "2 folds")
+    assert standing(task("--n_epochs", "2")) == (launcher.INTERRUPTED, "after 0 of 2 folds")
     with pytest.raises(UserError, match=r"--lr 0.5 \(saved"):
         task("--lr", "0.5").standing()
 
@@ -101,19 +101,19 @@ def test_how_a_cross_validation_stands(folder_data, tmp_path):
         change(path)
         found = standing(task())
         path.write_bytes(whole)
-        assert standing(task()) == (Run_Script.FINISHED, "2 folds")
+        assert standing(task()) == (launcher.FINISHED, "2 folds")
         return found
 
     meta, summary = cross.folder / "meta", cross.folder / "fold_1" / "summary.json"
     for name in ("separated", "concatenated"):
-        assert without(meta / f"{name}.json", Path.unlink) == (Run_Script.INTERRUPTED, "after 2 of 2 folds")
+        assert without(meta / f"{name}.json", Path.unlink) == (launcher.INTERRUPTED, "after 2 of 2 folds")
     of_other_epochs = lambda path: path.write_text(path.read_text().replace('"epochs": [\n  1,', '"epochs": [\n  7,'))  # noqa: E731
-    assert without(meta / "concatenated.json", of_other_epochs)[0] == Run_Script.INTERRUPTED
+    assert without(meta / "concatenated.json", of_other_epochs)[0] == launcher.INTERRUPTED
     of_validation = lambda path: path.write_text(path.read_text().replace('"test": {', '"tests": {'))  # noqa: E731
-    assert without(meta / "separated.json", of_validation)[0] == Run_Script.INTERRUPTED
-    assert without(summary, of_validation) == (Run_Script.INTERRUPTED, "after 1 of 2 folds"), "a fold that was not measured on test"
-    assert without(summary, Path.unlink) == (Run_Script.INTERRUPTED, "after 1 of 2 folds")
-    assert without(cross.folder / "fold_0" / checkpoint.LAST, Path.unlink) == (Run_Script.INTERRUPTED, "after 1 of 2 folds")
+    assert without(meta / "separated.json", of_validation)[0] == launcher.INTERRUPTED
+    assert without(summary, of_validation) == (launcher.INTERRUPTED, "after 1 of 2 folds"), "a fold that was not measured on test"
+    assert without(summary, Path.unlink) == (launcher.INTERRUPTED, "after 1 of 2 folds")
+    assert without(cross.folder / "fold_0" / checkpoint.LAST, Path.unlink) == (launcher.INTERRUPTED, "after 1 of 2 folds")
 
     (cross.folder / "parameters.yaml").unlink()
     with pytest.raises(UserError, match="holds no run"):
@@ -122,14 +122,14 @@ def test_how_a_cross_validation_stands(folder_data, tmp_path):
 
 def test_lines_may_share_a_cross_validation_by_its_folds(folder_data, tmp_path):
     def line(number, *more):
-        return Run_Script.Line(number, small(folder_data, tmp_path, *FOLDS, *more).line.argv)
+        return launcher.Line(number, small(folder_data, tmp_path, *FOLDS, *more).line.argv)
 
-    first, second = Run_Script.make_tasks([line(1, "--folds", "1"), line(2, "--folds", "0")])[0]
+    first, second = launcher.make_tasks([line(1, "--folds", "1"), line(2, "--folds", "0")])[0]
     assert first.folder == second.folder and first.lock.path != second.lock.path and first.log != second.log
     assert first.name == "folder/Tiny_s0.folds_1"
     for other in (["--folds", "0", "1"], []):
         with pytest.raises(UserError, match="lines 1 and 3 both write to"):
-            Run_Script.make_tasks([line(1, "--folds", "1"), line(3, *other)])
+            launcher.make_tasks([line(1, "--folds", "1"), line(3, *other)])
 
 
 def test_how_a_search_stands(folder_data, tmp_path, monkeypatch):
@@ -145,26 +145,26 @@ def test_how_a_search_stands(folder_data, tmp_path, monkeypatch):
         return search_task(folder_data, tmp_path, *more)
 
     folder = tmp_path / "folder" / "Tiny_search"
-    assert standing(task(6, 2)) == (Run_Script.NEW, "") and task(6, 2).name == "folder/Tiny_search"
-    Bayesian_Optimization.search(task(6, 0).line.argv)
+    assert standing(task(6, 2)) == (launcher.NEW, "") and task(6, 2).name == "folder/Tiny_search"
+    searcher.search(task(6, 0).line.argv)
     assert ",fail," in (folder / "trials.csv").read_text(), "failed trials count among those asked for"
-    assert standing(task(6, 0)) == standing(task(4, 0)) == (Run_Script.FINISHED, "6 trials")
-    assert standing(task(8, 0)) == (Run_Script.INTERRUPTED, "after 6 of 8 trials")
-    assert standing(task(6, 2)) == (Run_Script.INTERRUPTED, "after 6 of 6 trials and 0 of 2 reproductions")
-    assert task(6, 2).outcome()[0] == Run_Script.RUNNING, "it ended because others work on what is left"
+    assert standing(task(6, 0)) == standing(task(4, 0)) == (launcher.FINISHED, "6 trials")
+    assert standing(task(8, 0)) == (launcher.INTERRUPTED, "after 6 of 8 trials")
+    assert standing(task(6, 2)) == (launcher.INTERRUPTED, "after 6 of 6 trials and 0 of 2 reproductions")
+    assert task(6, 2).outcome()[0] == launcher.RUNNING, "it ended because others work on what is left"
     before = sorted(folder.rglob("*"))
     task(6, 2).standing()
     assert sorted(folder.rglob("*")) == before, "looking changes nothing"
-    Bayesian_Optimization.search(task(6, 2).line.argv)
-    assert standing(task(6, 2)) == (Run_Script.FINISHED, "6 trials and 2 of 2 reproductions") and task(6, 2).outcome() == (
+    searcher.search(task(6, 2).line.argv)
+    assert standing(task(6, 2)) == (launcher.FINISHED, "6 trials and 2 of 2 reproductions") and task(6, 2).outcome() == (
         "finished",
         "now",
     )
     again = yaml.safe_load((folder / "reproductions.yaml").read_text())
     (folder / "reproductions.yaml").write_text(yaml.safe_dump({**again, "trial": "trial_77"}))
-    assert task(6, 2).standing() == Run_Script.INTERRUPTED, "reproductions of what is no longer the best"
+    assert task(6, 2).standing() == launcher.INTERRUPTED, "reproductions of what is no longer the best"
     (folder / "best_parameters.yaml").unlink()
-    assert task(6, 0).standing() == Run_Script.INTERRUPTED
+    assert task(6, 0).standing() == launcher.INTERRUPTED
     with pytest.raises(UserError, match="--bs 8 .before: 4."):
         task(6, 0, "--bs", "8").standing()
 
@@ -172,25 +172,25 @@ def test_how_a_search_stands(folder_data, tmp_path, monkeypatch):
 @pytest.mark.parametrize("argv", [["--jobs", "0"], ["--gpus", "-1"], ["--filter", "("], ["--slurm", "partition"]])
 def test_options_that_cannot_be(argv):
     with pytest.raises(UserError, match=argv[0]):
-        Run_Script.read_options(["runs.sh", *argv])
+        launcher.read_options(["runs.sh", *argv])
 
 
 def test_lines_of_searches(folder_data, tmp_path):
-    lines = Run_Script.read_lines(ROOT / "MLRC_Searches.sh", {"datapath": "/data"})
+    lines = launcher.read_lines(ROOT / "experiments/MLRC_Searches.sh", {"datapath": "/data"})
     assert (
-        len(lines) == 56 and {line.program for line in lines} == {"Bayesian_Optimization.py"} and lines[0].command.startswith("python Bay")
+        len(lines) == 56 and {line.program for line in lines} == {("-m", "search")} and lines[0].command.startswith("python -m search")
     )
-    task = Run_Script.make_tasks(lines[:1])[0][0]
-    assert task.name == "cub200/MLRC_CUB_Contrastive_search" and task.program.name == "Bayesian_Optimization.py"
+    task = launcher.make_tasks(lines[:1])[0][0]
+    assert task.name == "cub200/MLRC_CUB_Contrastive_search" and task.program == ["-m", "search"]
     argv = search_task(folder_data, tmp_path, 1, 0).line.argv
-    kept, refused = Run_Script.make_tasks(
-        [Run_Script.SearchLine(4, [*argv, "--final_test"]), Run_Script.SearchLine(5, ["--lr~BAYESIAN~", "1,0"])]
+    kept, refused = launcher.make_tasks(
+        [launcher.SearchLine(4, [*argv, "--final_test"]), launcher.SearchLine(5, ["--lr~BAYESIAN~", "1,0"])]
     )
     assert not kept and "no trial may see" in refused[0][1] and "swapped" in refused[1][1]
     with pytest.raises(UserError, match="lines 1 and 2 both write to .*Tiny_search: give them different --group$"):
-        Run_Script.make_tasks([Run_Script.SearchLine(1, argv), Run_Script.SearchLine(2, [*argv, "--bs", "8"])])
+        launcher.make_tasks([launcher.SearchLine(1, argv), launcher.SearchLine(2, [*argv, "--bs", "8"])])
     with pytest.raises(UserError, match="line 1 writes to .*Tiny_search with every seed: give --seeds one at a time$"):
-        Run_Script.make_tasks([Run_Script.SearchLine(1, [*argv, "--seed", seed]) for seed in ("1", "2")])
+        launcher.make_tasks([launcher.SearchLine(1, [*argv, "--seed", seed]) for seed in ("1", "2")])
 
 
 # ------------------------------------------------------------------------------------------------------- the real program
@@ -205,7 +205,7 @@ def runs_file(folder_data, tmp_path, epochs=1):
 
 
 def run_script(*argv):
-    return subprocess.run([sys.executable, "Run_Script.py", *map(str, argv)], cwd=ROOT, capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-m", "launch", *map(str, argv)], cwd=ROOT, capture_output=True, text=True)
 
 
 def test_the_whole_way(folder_data, tmp_path, capsys):
@@ -220,7 +220,7 @@ def test_the_whole_way(folder_data, tmp_path, capsys):
     )
     again = run_script(script, "--filter", "Good")
     assert again.returncode == 0 and "before, 1 epochs" in again.stdout
-    Run_Script.main([str(script), "--list"])
+    launcher.main([str(script), "--list"])
     listed = capsys.readouterr().out
     assert "finished          folder/Good_s0" in listed and "new               folder/Bad_s0" in listed
     assert sorted(path.name for path in (tmp_path / "out" / "folder").iterdir()) == ["Good_s0", "run_script"]
@@ -241,7 +241,7 @@ def test_an_interrupted_cross_validation_is_finished(folder_data, tmp_path, caps
     assert told.returncode == 0 and "started   folder/Tiny_s0, after 1 of 2 folds" in told.stdout, told.stdout + told.stderr
     assert "fold 0 of 2 is finished" in task.log.read_text()
     assert (task.folder / "meta" / "separated.json").exists() and (task.folder / "meta" / "concatenated.json").exists()
-    Run_Script.main([str(script), "--list"])
+    launcher.main([str(script), "--list"])
     assert "finished          folder/Tiny_s0" in capsys.readouterr().out
 
 
@@ -263,7 +263,7 @@ def test_a_search_is_run_and_then_left_alone(folder_data, tmp_path):
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_stopped_runner_goes_on_where_it_was(folder_data, tmp_path, sign):
     script = runs_file(folder_data, tmp_path, epochs=60)
-    command = [sys.executable, "Run_Script.py", str(script), "--filter", "Good"]
+    command = [sys.executable, "-m", "launch", str(script), "--filter", "Good"]
     last = tmp_path / "out" / "folder" / "Good_s0" / checkpoint.LAST
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as first:
         while not last.exists():

@@ -56,7 +56,7 @@ def best_values(method, setting):
     return value
 
 
-REVISIT, MLRC = runs_of("Revisit_Runs.sh"), runs_of("MLRC_Runs.sh")
+REVISIT, MLRC = runs_of("Revisit_Runs.sh"), runs_of("experiments/MLRC_Runs.sh")
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from utilities.numbers import LARGEST, MOST_64, Range
 
 ROOT = Path(__file__).resolve().parent.parent
 BAD = ["nan", "inf", "-inf", "-1", "0", "1e308", str(10**30), "x", ""]
-FOLDERS = ("", "benchmarks", "docs", "study", "toy_experiments", "evaluation")
+FOLDERS = ("", "benchmarks", "docs", "experiments/study", "toy_experiments", "evaluation", "launch", "search")
 SCRIPTS = [
     path.relative_to(ROOT).as_posix()
     for folder in FOLDERS
@@ -65,7 +65,7 @@ def parsed(parser, capsys, *words):
 
 
 def test_the_scripts_with_flags_are_found():
-    assert {"Run_Script.py", "Bayesian_Optimization.py", "Result_Evaluations.py", "evaluation/__main__.py"} < set(SCRIPTS)
+    assert {"launch/__main__.py", "search/__main__.py", "Result_Evaluations.py", "evaluation/__main__.py"} < set(SCRIPTS)
     assert {"toy_experiments/diagonal_lines.py", "benchmarks/metrics.py"} < set(SCRIPTS) and "main.py" not in SCRIPTS
 
 

@@ -139,9 +139,9 @@ def test_the_python_page_names_what_there_is():
 
 # --------------------------------------------------------------------------------------------------------------- the hooks
 def test_links_of_the_repository_become_those_of_the_site(hooks):
-    text = '[a](../README.md#x) [b](../Rho_Sweep.sh) `[c](../README.md)`\n\n```\n[d](../README.md)\n```\n[e](https://x.y/z) [f](#g) <img src="../pictures/p.png">'
+    text = '[a](../README.md#x) [b](../experiments/Rho_Sweep.sh) `[c](../README.md)`\n\n```\n[d](../README.md)\n```\n[e](https://x.y/z) [f](#g) <img src="../pictures/p.png">'
     turned = hooks.relinked(text, "docs/tutorials/t.md".replace("tutorials/", ""))
-    assert "[a](readme.md#x) [b](files/Rho_Sweep.sh)" in turned and "```\n[d](../README.md)\n```" in turned
+    assert "[a](readme.md#x) [b](files/experiments/Rho_Sweep.sh)" in turned and "```\n[d](../README.md)\n```" in turned
     assert "[e](https://x.y/z) [f](#g)" in turned
     deeper = hooks.relinked('[a](../../README.md) [b](../data.md) <img src="../pictures/p.png">', "docs/tutorials/t.md")
     assert deeper == '[a](../readme.md) [b](../data.md) <img src="../pictures/p.png">'

@@ -67,7 +67,7 @@ def searched(data, folder, trials, reproductions):
     words = common(data, folder)
     del words[words.index("--lr") : words.index("--lr") + 2]
     counts = ["--bayesian_optimization_n_iter", trials, "--reproductions", reproductions]
-    return ("Bayesian_Optimization.py", [*words, *SEARCH, *counts])
+    return ("search", [*words, *SEARCH, *counts])
 
 
 def commands(data, folder):

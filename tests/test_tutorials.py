@@ -120,9 +120,9 @@ def test_compare_two_methods(place, capsys):
     differ = {flag for words in lines for flag in words if flag.startswith("--")} - set.intersection(*({*words} for words in lines))
     assert differ <= {"--batch_mining"}, "the two lines are one protocol"
     seeds = commands("compare_two_methods")[2]
-    assert seeds[:3] == ["python", "Run_Script.py", "compare.sh"]
+    assert seeds[:4] == ["python", "-m", "launch", "compare.sh"]
     for words in lines:
-        for seed in seeds[4:6]:
+        for seed in seeds[5:7]:
             main.main(parameters.read([*smaller(words[2:], place), "--seed", seed]))
     (tables,) = [words[2:] for words in commands("compare_two_methods") if words[1] == "Result_Evaluations.py"]
     out = Result_Evaluations.main(Result_Evaluations.read(tables))
@@ -131,10 +131,10 @@ def test_compare_two_methods(place, capsys):
 
 
 def test_the_searches_of_a_comparison_have_one_budget(place):
-    import Bayesian_Optimization
+    from search import __main__ as searcher
 
-    searches = [smaller(words[2:], place) for words in commands("compare_two_methods") if words[1] == "Bayesian_Optimization.py"]
-    assert len(searches) == 2 and all(Bayesian_Optimization.plan(words, place) for words in searches)
+    searches = [smaller(words[3:], place) for words in commands("compare_two_methods") if words[1:3] == ["-m", "search"]]
+    assert len(searches) == 2 and all(searcher.plan(words, place) for words in searches)
     assert len({words[words.index("--bayesian_optimization_n_iter") + 1] for words in searches}) == 1
 
 
@@ -231,7 +231,7 @@ def test_several_gpus(place):
 @pytest.mark.long
 def test_the_runs_of_a_comparison_are_started_by_its_script(place):
     clone = clone_of("compare_two_methods", place)
-    (words,) = [words for words in commands("compare_two_methods") if words[1] == "Run_Script.py"]
+    (words,) = [words for words in commands("compare_two_methods") if words[1:3] == ["-m", "launch"]]
     shell([*words[: words.index("--seeds") + 2]], clone)
     runs = {path.parent.name for path in (clone / "Training_Results" / "folder").glob("*/summary.json")}
     assert runs == {"Triplet_s0", "MultiSimilarity_s0"}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import Run_Script
+from launch import __main__ as launcher
 from launch.lines import Line, read_lines, select_lines
 from utilities.errors import UserError
 
@@ -72,7 +72,7 @@ def test_what_is_no_run_is_refused_with_its_line(tmp_path, text, message):
 
 
 @pytest.mark.parametrize(
-    ("name", "count"), [("Revisit_Runs.sh", 335), ("MLRC_Runs.sh", 56), ("MLRC_Searches.sh", 56), ("Rho_Sweep.sh", 48)]
+    ("name", "count"), [("Revisit_Runs.sh", 335), ("experiments/MLRC_Runs.sh", 56), ("experiments/MLRC_Searches.sh", 56), ("experiments/Rho_Sweep.sh", 48)]
 )
 def test_the_shipped_scripts_are_read_as_a_shell_reads_them(name, count):
     """Every line, against Python's own reading of it, which knows no variables: the scripts have one."""
@@ -82,12 +82,12 @@ def test_the_shipped_scripts_are_read_as_a_shell_reads_them(name, count):
         if line.startswith("python ")
     ]
     found = read_lines(ROOT / name, {"datapath": "/the data"})
-    assert [(line.number, [line.program, *line.argv]) for line in found] == expected and len(found) == count
+    assert [(line.number, [*line.program, *line.argv]) for line in found] == expected and len(found) == count
 
 
 def chosen(*argv):
     lines = [Line(n, ["--group", group, "--seed", str(seed)]) for n, (group, seed) in enumerate([("A", 0), ("A", 1), ("B", 0)], 1)]
-    return [(line.number, line.argv) for line in select_lines(lines, Run_Script.read_options(["runs.sh", *argv]))]
+    return [(line.number, line.argv) for line in select_lines(lines, launcher.read_options(["runs.sh", *argv]))]
 
 
 def test_choosing_lines():

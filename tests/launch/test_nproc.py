@@ -8,7 +8,7 @@ import types
 import pytest
 
 import launch.runner
-import Run_Script
+from launch import __main__ as launcher
 from launch import slurm, torchrun
 from tests.launch.test_runner import tasks
 from utilities.errors import UserError
@@ -33,12 +33,12 @@ while len(list(Path(flags["--save_path"]).glob("?-?"))) < 4 and time.monotonic()
 def test_runs_of_two_processes_side_by_side(tmp_path, monkeypatch):
     """Each has its own port and GPUs; one process's error is the run's reason."""
     (tmp_path / "main.py").write_text(STAND_IN)
-    monkeypatch.setattr(Run_Script, "ROOT", tmp_path)
+    monkeypatch.setattr(launcher, "ROOT", tmp_path)
     monkeypatch.setattr(launch.runner, "POLL", 0.02)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,6,5,4")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(16))
-    runner = Run_Script.Runner(tasks(tmp_path, "A", "B", "Fails"), jobs=2, gpus=[0, 1, 2, 3], nproc=2)
+    runner = launcher.Runner(tasks(tmp_path, "A", "B", "Fails"), jobs=2, gpus=[0, 1, 2, 3], nproc=2)
     runner.run()
     assert len(runner.outcomes["finished"]) == 2, runner.summary()
     said = sorted(path.read_text() for path in tmp_path.glob("?-?"))
@@ -60,12 +60,12 @@ def test_gpus_and_jobs_go_by_processes(tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     assert torchrun.environment(2, [], 1)["OMP_NUM_THREADS"] == "5"
     made = []
-    monkeypatch.setattr(Run_Script, "Runner", lambda *arguments: made.append(arguments) or types.SimpleNamespace(
+    monkeypatch.setattr(launcher, "Runner", lambda *arguments: made.append(arguments) or types.SimpleNamespace(
         run=lambda: None, summary=lambda: "", outcomes={"failed": []}))  # fmt: skip
     script = tmp_path / "runs.sh"
     script.write_text(f"python main.py --dataset glyphs --save_path {tmp_path}\n")
     for more in (["--gpus", "0", "1", "2", "3"], ["--gpus", "0", "1", "--jobs", "3"], []):
-        Run_Script.main([str(script), "--nproc", "2", *more])
+        launcher.main([str(script), "--nproc", "2", *more])
     assert [arguments[1:] for arguments in made] == [(2, [0, 1, 2, 3], False, 2), (3, [0, 1], False, 2), (1, [], False, 2)]
 
 
@@ -129,15 +129,15 @@ def test_a_job_of_slurm_asks_for_its_processes(tmp_path, monkeypatch):
     script = tmp_path / "runs.sh"
     script.write_text(f"python main.py --dataset glyphs --save_path {tmp_path} --seed 4\n")
     words = [str(script), "--nproc", "4", "--slurm", "slurm_partition=gpu", "--jobs", "2"]
-    assert Run_Script.main(words) == 0
+    assert launcher.main(words) == 0
     assert asked.settings == {
         "name": "runs", "gpus_per_node": 4, "tasks_per_node": 1, "cpus_per_task": 4, "slurm_array_parallelism": 2, "slurm_partition": "gpu",
     }  # fmt: skip
     (command,) = asked.commands
     assert command[command.index("--nproc") + 1] == "4" and command[command.index("--seeds") + 1] == "4"
-    assert Run_Script.main([*words, "cpus_per_task=32", "gpus_per_node=8"][:4] + ["--slurm", "cpus_per_task=32"]) == 0
+    assert launcher.main([*words, "cpus_per_task=32", "gpus_per_node=8"][:4] + ["--slurm", "cpus_per_task=32"]) == 0
     assert asked.settings["cpus_per_task"] == 32
-    assert Run_Script.main([str(script), "--slurm"]) == 0
+    assert launcher.main([str(script), "--slurm"]) == 0
     assert asked.settings["gpus_per_node"] == 1 and "tasks_per_node" not in asked.settings and "--nproc" not in asked.commands[-1]
 
 
@@ -174,7 +174,7 @@ def test_a_run_of_two_processes_as_a_job_of_slurm(folder_data, tmp_path, monkeyp
         f"python main.py --dataset folder --dataset_folder_path {folder_data} --save_path {tmp_path / 'out'} --arch conv4_frozen_normalize "
         "--embed_dim 8 --bs 8 --kernels 0 --loss margin --n_epochs 1 --no_records --evaluation_metrics e_recall@1 --plot_every 0 --group Job\n"
     )
-    assert Run_Script.main([str(script), "--nproc", "2", "--slurm", f"folder={tmp_path / 'jobs'}", "timeout_min=5"]) == 0
+    assert launcher.main([str(script), "--nproc", "2", "--slurm", f"folder={tmp_path / 'jobs'}", "timeout_min=5"]) == 0
     submitted = (tmp_path / "submitted.sh").read_text()
     assert (
         "#SBATCH --gpus-per-node=2" in submitted and "#SBATCH --ntasks-per-node=1" in submitted and "#SBATCH --cpus-per-task=2" in submitted

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import Run_Script
+from launch import __main__ as launcher
 from tests.launch.stand_ins import search_task, stand_in  # noqa: F401  `stand_in` is a fixture
 from utilities.locks import Lock
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 def tasks(path, *groups):
     return [
-        Run_Script.Task(Run_Script.Line(n, ["--group", group, "--save_path", str(path), "--dataset", "glyphs"]))
+        launcher.Task(launcher.Line(n, ["--group", group, "--save_path", str(path), "--dataset", "glyphs"]))
         for n, group in enumerate(groups, 1)
     ]
 
@@ -33,7 +33,7 @@ def held(path):
 
 
 def test_one_failure_does_not_stop_the_others(stand_in):  # noqa: F811
-    runner = Run_Script.Runner(tasks(stand_in, "A", "Fails", "Dies", "B"), jobs=2, gpus=[])
+    runner = launcher.Runner(tasks(stand_in, "A", "Fails", "Dies", "B"), jobs=2, gpus=[])
     runner.run()
     seen = (stand_in / "seen.txt").read_text()
     assert "--group A " in seen and "--group B " in seen and len(runner.outcomes["finished"]) == 2
@@ -52,26 +52,26 @@ def test_the_reason_is_that_of_the_latest_attempt(stand_in):  # noqa: F811
     folder = stand_in / "glyphs" / "run_script"
     folder.mkdir(parents=True)
     (folder / "Dies_s1.log").write_text("RuntimeError: of last week\n")
-    runner = Run_Script.Runner(tasks(stand_in, "Dies"), jobs=1, gpus=[])
+    runner = launcher.Runner(tasks(stand_in, "Dies"), jobs=1, gpus=[])
     runner.run()
     assert "last week" not in runner.summary() and "device cpu" not in runner.summary().splitlines()[0]
 
 
 def test_jobs_share_the_gpus_in_turn(stand_in):  # noqa: F811
-    runner = Run_Script.Runner(tasks(stand_in, *"ABCDEF"), jobs=2, gpus=[4, 7])
+    runner = launcher.Runner(tasks(stand_in, *"ABCDEF"), jobs=2, gpus=[4, 7])
     runner.run()
     used = [line.split()[-2:] for line in (stand_in / "seen.txt").read_text().splitlines()]
     assert sorted(set(map(tuple, used))) == [("--gpu", "4"), ("--gpu", "7")]
 
 
 def test_what_is_finished_or_worked_on_is_left_alone_and_the_interrupted_resumed(stand_in, monkeypatch):  # noqa: F811
-    standings = {"A_s1": Run_Script.FINISHED, "B_s1": Run_Script.INTERRUPTED, "C_s1": Run_Script.NEW, "D_s1": Run_Script.NEW}
-    monkeypatch.setattr(Run_Script.Task, "standing", lambda task: standings[task.folder.name])
+    standings = {"A_s1": launcher.FINISHED, "B_s1": launcher.INTERRUPTED, "C_s1": launcher.NEW, "D_s1": launcher.NEW}
+    monkeypatch.setattr(launcher.Task, "standing", lambda task: standings[task.folder.name])
     some = tasks(stand_in, *"ABCD")
     some[2].folder.mkdir(parents=True)  # of a run that was killed before its first file
     (some[2].folder / ".lock").touch()
     with held(some[3].lock.path) as other:
-        runner = Run_Script.Runner(some, jobs=1, gpus=[])
+        runner = launcher.Runner(some, jobs=1, gpus=[])
         runner.run()
         other.kill()
     seen = (stand_in / "seen.txt").read_text().splitlines()
@@ -85,23 +85,23 @@ def test_what_runs_without_a_runner_is_left_alone(stand_in, fold):  # noqa: F811
     """A run that was started by hand, or that has outlived its runner, holds its own folder."""
     (task,) = tasks(stand_in, "A")
     with held(task.folder / f"{fold}.lock") as other:
-        runner = Run_Script.Runner([task], jobs=1, gpus=[])
+        runner = launcher.Runner([task], jobs=1, gpus=[])
         runner.run()
-        assert f"process {other.pid} on" in Run_Script.listing([task])
+        assert f"process {other.pid} on" in launcher.listing([task])
         other.kill()
     assert len(runner.outcomes["running elsewhere"]) == 1 and str(other.pid) in runner.outcomes["running elsewhere"][0]
     assert not (stand_in / "seen.txt").exists()
 
 
 def test_a_dry_run_takes_no_lock_and_skips_nothing(stand_in, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(Run_Script.Task, "standing", lambda task: Run_Script.FINISHED)
+    monkeypatch.setattr(launcher.Task, "standing", lambda task: launcher.FINISHED)
     monkeypatch.setattr(Lock, "acquire", lambda lock, wait: pytest.fail("a lock"))
-    Run_Script.Runner(tasks(stand_in, "A"), jobs=1, gpus=[], dry=True).run()
+    launcher.Runner(tasks(stand_in, "A"), jobs=1, gpus=[], dry=True).run()
     assert (stand_in / "seen.txt").read_text().split()[-1] == "--dry_run"
 
 
 def test_ctrl_c_lets_the_runs_close_and_starts_no_more(stand_in):  # noqa: F811
-    runner = Run_Script.Runner(tasks(stand_in, "Slow1", "Slow2", "A"), jobs=2, gpus=[])
+    runner = launcher.Runner(tasks(stand_in, "Slow1", "Slow2", "A"), jobs=2, gpus=[])
 
     def interrupt():
         logs = [stand_in / "glyphs" / "run_script" / f"Slow{n}_s1.log" for n in (1, 2)]
@@ -126,7 +126,7 @@ def test_ctrl_c_lets_the_runs_close_and_starts_no_more(stand_in):  # noqa: F811
 def test_searches_are_run_by_their_program(stand_in, folder_data, monkeypatch):  # noqa: F811
     task = search_task(folder_data, stand_in, 1, 0)
     (stand_in / "main.py").unlink()
-    monkeypatch.setattr(Run_Script.SearchTask, "outcome", lambda task: (Run_Script.FINISHED, "now"))
-    runner = Run_Script.Runner([task], jobs=1, gpus=[])
+    monkeypatch.setattr(launcher.SearchTask, "outcome", lambda task: (launcher.FINISHED, "now"))
+    runner = launcher.Runner([task], jobs=1, gpus=[])
     runner.run()
     assert runner.outcomes["finished"] == ["folder/Tiny_search: now"] and "--lr~LOG_BAYESIAN~" in (stand_in / "seen.txt").read_text()

@@ -5,8 +5,8 @@ import json
 import pytest
 import yaml
 
-import Bayesian_Optimization
-import Run_Script
+from launch import __main__ as launcher
+from search import __main__ as searcher
 from search import report
 from search.journal import JOURNAL
 from tests.search.test_search import RANGES, command, trained, trials_of  # noqa: F401  `trained` is a fixture
@@ -18,7 +18,7 @@ def searched(folder_data, tmp_path, trained, monkeypatch):  # noqa: F811
     """The command of a search with three trials and a reproduction, its folder, and its runs, emptied."""
     monkeypatch.setattr(report, "draw", lambda *_: [])  # takes longer than all else
     argv = command(folder_data, tmp_path, *RANGES, "--bayesian_optimization_n_iter", "3", "--reproductions", "1")
-    folder = Bayesian_Optimization.search(argv)
+    folder = searcher.search(argv)
     trained.clear()
     return argv, folder, trained
 
@@ -27,7 +27,7 @@ def refused(argv, folder, said, what=""):
     """A search is refused in one line, and not a byte of its folder is changed."""
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     with pytest.raises(UserError, match=said) as error:
-        Bayesian_Optimization.search(argv)
+        searcher.search(argv)
     after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert before == after and "\n" not in str(error.value), what
     return str(error.value)
@@ -64,7 +64,7 @@ def test_a_journal_that_lost_something_is_refused(searched, capsys):
     path.unlink()
     assert "--study_storage" in refused(argv, folder, "does not know trial_0")
     path.write_bytes(data + b'{"op_code":4,"torn')  # a process was killed as it wrote: nothing is lost with that
-    Bayesian_Optimization.search(argv)
+    searcher.search(argv)
     assert not runs and path.read_bytes().startswith(data) and b'"torn' not in path.read_bytes()
     assert "its last line was cut off" in capsys.readouterr().out
 
@@ -87,7 +87,7 @@ def test_the_journal_is_compared_with_folders_and_table(searched, gone):
     (folder / JOURNAL).write_bytes(b"".join(lines[: place(lines, CREATE_TRIAL)[-1]]))
     refused(argv, folder, "does not know trial_2")
     (folder / JOURNAL).write_bytes(journal)
-    Bayesian_Optimization.search([*argv, "--reproductions", "0"])
+    searcher.search([*argv, "--reproductions", "0"])
     assert [row["state"] for row in trials_of(folder)] == ["complete"] * 3
 
 
@@ -100,10 +100,10 @@ def test_a_folder_that_somebody_else_makes_meanwhile_is_left_alone(folder_data, 
 
     monkeypatch.setattr(main, "main", train)
     argv = command(folder_data, tmp_path, *RANGES, "--bayesian_optimization_n_iter", "3")
-    folder = Bayesian_Optimization.search(argv)
+    folder = searcher.search(argv)
     found = [(row["state"], "somebody else" in row["reason"]) for row in trials_of(folder)]
     assert found == [("complete", False), ("fail", True), ("complete", False)]
-    Bayesian_Optimization.search(argv)
+    searcher.search(argv)
     assert not list((folder / "trial_1").iterdir())
 
 
@@ -127,12 +127,12 @@ def test_damaged_settings(searched):
     path = folder / "search.yaml"
     more = [lambda text: "flags: {}\nranges:\n", lambda text: text[: text.rindex("- ")]]  # as a full disk leaves it
     whole = path.read_text()
-    tried(path, JUNK + more, lambda: Bayesian_Optimization.search(argv))
+    tried(path, JUNK + more, lambda: searcher.search(argv))
     path.write_text("")
     with pytest.raises(UserError, match="search.yaml is damaged"):
-        Run_Script.SearchTask(Run_Script.SearchLine(1, argv)).standing()
+        launcher.SearchTask(launcher.SearchLine(1, argv)).standing()
     path.unlink()
-    Bayesian_Optimization.search(argv)
+    searcher.search(argv)
     assert path.read_text() == whole
 
 
@@ -144,10 +144,10 @@ def test_damaged_reproductions(searched):
     tried(path, JUNK + more, lambda: report.how_far(folder, 3, 1))
     path.write_text("")
     with pytest.raises(UserError, match="reproductions.yaml is damaged"):
-        Bayesian_Optimization.search(argv)
+        searcher.search(argv)
     assert not runs
     path.unlink()
-    Bayesian_Optimization.search(argv)
+    searcher.search(argv)
     assert yaml.safe_load(path.read_text())["runs"].keys() == whole["runs"].keys()
 
 
@@ -156,6 +156,6 @@ def test_a_damaged_table(searched):
     path = folder / "trials.csv"
     whole = path.read_text()
     damages = [lambda text: "\0\n\0", lambda text: "trial,value\ntrial_0,1\n", lambda text: text.replace("complete,0.", "complete,x", 1)]
-    tried(path, damages, lambda: Bayesian_Optimization.search(argv))
-    Bayesian_Optimization.search(argv)
+    tried(path, damages, lambda: searcher.search(argv))
+    searcher.search(argv)
     assert path.read_text() == whole

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.long
 
 def start(data, save_path, *more):
     words = [
-        sys.executable, "Bayesian_Optimization.py", "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(save_path),
+        sys.executable, "-m", "search", "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(save_path),
         "--arch", "conv4_normalize", "--embed_dim", "8", "--loss", "triplet", "--batch_mining", "semihard", "--bs", "8", "--n_epochs", "3",
         "--iterations_per_epoch", "4", "--kernels", "0", "--evaluation_metrics", "map_r", "--storage_metrics", "map_r", "--use_tv_split",
         "--tv_split_perc", "0.5", "--no_records", "--plot_every", "0", "--group", "Shared", "--lr~LOG_BAYESIAN~", "[1e-4,1e-2]",

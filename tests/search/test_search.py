@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import yaml
 
-import Bayesian_Optimization
 import main
 import metrics
 import parameters
 from runs.folder import run_folder
+from search import __main__ as searcher
 from search import report
 from search import study as studies
 from search.journal import JOURNAL
@@ -64,7 +64,7 @@ def trained(monkeypatch):
 
 def test_a_search_leaves_everything(folder_data, tmp_path):
     argv = command(folder_data, tmp_path, *RANGES, "--bayesian_optimization_n_iter", "3", "--reproductions", "2")
-    folder = Bayesian_Optimization.search(argv)
+    folder = searcher.search(argv)
     assert folder == tmp_path / "runs" / "folder" / "Tiny_search"
     rows = trials_of(folder)
     assert [row["trial"] for row in rows] == ["trial_0", "trial_1", "trial_2"] and {row["state"] for row in rows} == {"complete"}
@@ -101,7 +101,7 @@ def test_a_search_leaves_everything(folder_data, tmp_path):
 def test_a_search_goes_on(folder_data, tmp_path, trained):
     def search(n, *more, ranges=RANGES):
         argv = command(folder_data, tmp_path, *ranges, "--bayesian_optimization_n_iter", str(n), *more)
-        return Bayesian_Optimization.search(argv)
+        return searcher.search(argv)
 
     folder = search(3, "--reproductions", "2")
     rows = trials_of(folder)
@@ -135,7 +135,7 @@ def test_a_trial_fails_with_its_reason_and_the_search_goes_on(folder_data, tmp_p
 
     monkeypatch.setattr(main, "main", train)
     argv = command(folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "3", "--reproductions", "0")
-    rows = trials_of(Bayesian_Optimization.search(argv))
+    rows = trials_of(searcher.search(argv))
     assert [row["state"] for row in rows] == ["complete", "fail", "complete"]
     assert rows[1]["reason"] == "the loss is nan at epoch 1, step 2" and rows[1]["value"] == ""
 
@@ -148,7 +148,7 @@ def test_a_network_that_gives_no_numbers_fails_its_trial(folder_data, tmp_path, 
 
     monkeypatch.setattr(main, "main", train)
     argv = command(folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "2", "--reproductions", "0")
-    rows = trials_of(Bayesian_Optimization.search(argv))
+    rows = trials_of(searcher.search(argv))
     assert [row["state"] for row in rows] == ["fail", "complete"] and "NaN or infinity" in rows[0]["reason"]
 
 
@@ -162,8 +162,8 @@ def test_a_trial_that_always_ends_in_an_error_is_not_tried_for_ever(folder_data,
     argv = command(folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "2", "--reproductions", "0")
     for _ in range(studies.ATTEMPTS):
         with pytest.raises(RuntimeError):
-            Bayesian_Optimization.search(argv)
-    assert [row["state"] for row in trials_of(Bayesian_Optimization.search(argv))] == ["fail", "complete"]
+            searcher.search(argv)
+    assert [row["state"] for row in trials_of(searcher.search(argv))] == ["fail", "complete"]
 
 
 def test_a_real_non_finite_loss_fails_the_trial(folder_data, tmp_path, monkeypatch):
@@ -173,7 +173,7 @@ def test_a_real_non_finite_loss_fails_the_trial(folder_data, tmp_path, monkeypat
         folder_data, tmp_path, "--iterations_per_epoch", "6", "--lr~BAYESIAN~", "[0.1,0.5]", "--bayesian_optimization_n_iter", "2"
     )
     with pytest.raises(UserError, match="no trial .* succeeded"):
-        Bayesian_Optimization.search(argv)
+        searcher.search(argv)
     rows = trials_of(tmp_path / "runs" / "folder" / "Tiny_search")
     assert [row["state"] for row in rows] == ["fail", "fail"] and all("the loss is" in row["reason"] for row in rows)
 
@@ -188,8 +188,8 @@ def test_a_stopped_trial_is_continued(folder_data, tmp_path, monkeypatch, traine
     monkeypatch.setattr(main, "main", train)
     argv = command(folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "3", "--reproductions", "0")
     with pytest.raises(type(stop) if isinstance(stop, BaseException) else stop):
-        Bayesian_Optimization.search(argv)
-    folder = Bayesian_Optimization.search(argv)
+        searcher.search(argv)
+    folder = searcher.search(argv)
     assert [run[:2] for run in trained] == [
         ("Tiny_search/trial_0", None), ("Tiny_search/trial_1", None), ("Tiny_search/trial_1", "latest"), ("Tiny_search/trial_2", None),
     ]  # fmt: skip
@@ -211,8 +211,8 @@ def test_a_trial_that_kills_its_process_is_not_tried_for_ever(folder_data, tmp_p
     monkeypatch.setattr(studies, "put_back", lambda study, trial, killed=True: real(study, trial, killed=True))
     for _ in range(studies.ATTEMPTS):
         with pytest.raises(KeyboardInterrupt):
-            Bayesian_Optimization.search(argv)
-    rows = trials_of(Bayesian_Optimization.search(argv))
+            searcher.search(argv)
+    rows = trials_of(searcher.search(argv))
     assert [(row["trial"], row["state"], row["attempts"]) for row in rows] == [
         ("trial_0", "fail", str(studies.ATTEMPTS)), ("trial_1", "complete", "1"),
     ]  # fmt: skip
@@ -223,7 +223,7 @@ def test_choices_and_a_database(folder_data, tmp_path, trained):
     url = f"sqlite:///{tmp_path / 'study.db'}"
     ranges = ["--optim~CHOICE~", "[adam,sgd]", "--plateau_patience~INT_BAYESIAN~", "[1,9]"]
     argv = command(folder_data, tmp_path, *ranges, "--bayesian_optimization_n_iter", "3", "--reproductions", "0", "--study_storage", url)
-    folder = Bayesian_Optimization.search(argv)
+    folder = searcher.search(argv)
     rows = trials_of(folder)
     assert (
         len(rows) == 3
@@ -232,7 +232,7 @@ def test_choices_and_a_database(folder_data, tmp_path, trained):
     )
     assert not (folder / JOURNAL).exists()
     with pytest.raises(UserError, match="--study_storage"):
-        Bayesian_Optimization.search([*argv[:-1], "nosuch://nowhere"])
+        searcher.search([*argv[:-1], "nosuch://nowhere"])
 
 
 @pytest.mark.parametrize(
@@ -248,19 +248,19 @@ def test_choices_and_a_database(folder_data, tmp_path, trained):
 )
 def test_what_cannot_be_searched(folder_data, tmp_path, more, said):
     with pytest.raises(UserError, match=said):
-        Bayesian_Optimization.search(command(folder_data, tmp_path, *RANGES, *more))
+        searcher.search(command(folder_data, tmp_path, *RANGES, *more))
     assert not (tmp_path / "runs").exists()
 
 
 def test_a_search_without_validation_is_refused(folder_data, tmp_path):
     argv = [word for word in command(folder_data, tmp_path, *RANGES) if word != "--use_tv_split"]
     with pytest.raises(UserError, match="validation"):
-        Bayesian_Optimization.search(argv)
+        searcher.search(argv)
     assert not (tmp_path / "runs").exists()
 
 
 def test_a_dry_run_writes_nothing(folder_data, tmp_path, capsys):
-    assert Bayesian_Optimization.search(command(folder_data, tmp_path, *RANGES, "--dry_run")) is None
+    assert searcher.search(command(folder_data, tmp_path, *RANGES, "--dry_run")) is None
     assert "dry run" in capsys.readouterr().out and not (tmp_path / "runs").exists()
 
 
@@ -268,7 +268,7 @@ def test_a_dry_run_writes_nothing(folder_data, tmp_path, capsys):
 def test_folds(folder_data, tmp_path):
     argv = [word for word in command(folder_data, tmp_path, *RANGES[:2]) if word not in ("--use_tv_split", "--tv_split_perc", "0.5")]
     more = ["--split_scheme", "class_disjoint", "--split_partitions", "2", "--split_sets", "2", "--bayesian_optimization_n_iter", "1"]
-    folder = Bayesian_Optimization.search([*argv, *more, "--reproductions", "1"])
+    folder = searcher.search([*argv, *more, "--reproductions", "1"])
     (row,) = trials_of(folder)
     assert float(row["value"]) == pytest.approx(statistics.fmean(value_of(folder / "trial_0" / f"fold_{i}") for i in range(2)))
     results = yaml.safe_load((folder / "reproductions.yaml").read_text())["results"]
@@ -281,12 +281,12 @@ def test_folds(folder_data, tmp_path):
 )
 def test_a_short_search_is_not_reproduced_unless_asked(folder_data, tmp_path, trials, more, count):
     argv = command(folder_data, tmp_path, *RANGES, "--bayesian_optimization_n_iter", str(trials), *more)
-    assert Bayesian_Optimization.plan(argv, tmp_path).reproductions == count
+    assert searcher.plan(argv, tmp_path).reproductions == count
 
 
 def test_the_default_of_reproductions_is_said(folder_data, tmp_path, trained, monkeypatch, capsys):
     monkeypatch.setattr(report, "draw", lambda *_: [])
-    folder = Bayesian_Optimization.search(command(folder_data, tmp_path, *RANGES, "--bayesian_optimization_n_iter", "2"))
+    folder = searcher.search(command(folder_data, tmp_path, *RANGES, "--bayesian_optimization_n_iter", "2"))
     assert len(trained) == 2 and not (folder / "reproductions.yaml").exists()
     assert "0 reproductions, the default for 2 trials: --reproductions N makes more" in capsys.readouterr().out.splitlines()
 

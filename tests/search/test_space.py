@@ -166,7 +166,7 @@ def test_the_parsers_own_type_checks_both_bounds():
             space.parse(["--rate~BAYESIAN~", bounds], parser)
 
 
-SEARCH_LINES = (ROOT / "MLRC_Searches.sh").read_text().splitlines()
+SEARCH_LINES = (ROOT / "experiments/MLRC_Searches.sh").read_text().splitlines()
 SEARCHES = [line for line in SEARCH_LINES if line.startswith("python")]
 METHODS = [line.removeprefix("# ").partition(": published best")[0] for line in SEARCH_LINES if ": published best" in line]
 SETTINGS = {"mlrc_cub200": "cub200", "mlrc_cars196": "cars196", "mlrc_sop": "online_products", "mlrc_cub200_bs256": "cub200_bs256"}
@@ -186,24 +186,24 @@ def published_searches():
 
 def test_every_published_search_has_its_bounds(tmp_path):
     searched, rows = published_searches()
-    lines = {(method, SETTINGS[shlex.split(line)[3]]): line for method, line in zip(METHODS, SEARCHES, strict=True)}
+    lines = {(method, SETTINGS[shlex.split(line)[4]]): line for method, line in zip(METHODS, SEARCHES, strict=True)}
     for key, bounds in searched.items():
-        assert np.allclose(sorted(found.values for found in parse(*shlex.split(lines[key])[2:]).ranges.values()), bounds, rtol=1e-8), key
+        assert np.allclose(sorted(found.values for found in parse(*shlex.split(lines[key])[3:]).ranges.values()), bounds, rtol=1e-8), key
     swept = set(lines) - set(searched)
     assert swept == {("FastAP", setting) for setting in ("cub200", "cars196", "online_products")}
     assert len(SEARCHES) == len(searched) + len(swept) == 14 * 4
     assert sum(line.count("BAYESIAN~ ") for line in SEARCHES) == len(rows) + len(swept)
-    import Bayesian_Optimization
+    from search import __main__ as searcher
 
     published = {(row["method"], row["setting"], row["parameter"]): (float(row["low"]), float(row["high"])) for row in rows}
     for line in SEARCHES:
-        program, *argv = shlex.split(line)[1:]
-        own, rest = Bayesian_Optimization.get_parser().parse_known_args(argv)
-        assert (program, own.bayesian_optimization_n_iter, own.reproductions) == ("Bayesian_Optimization.py", 50, 10)
+        program, argv = shlex.split(line)[1:3], shlex.split(line)[3:]
+        own, rest = searcher.get_parser().parse_known_args(argv)
+        assert (program, own.bayesian_optimization_n_iter, own.reproductions) == (["-m", "search"], 50, 10)
         command = parse(*rest)
         flags = space.Flags(command, parameters.resolve, tmp_path)
         opt, _ = flags.check()
-        Bayesian_Optimization.check(own, opt)
+        searcher.check(own, opt)
         for end in (0, 1):  # the criterion itself takes both ends
             opt = flags.read({flag: found.values[end] for flag, found in command.ranges.items()})
             opt.n_classes = 5

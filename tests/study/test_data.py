@@ -1,4 +1,4 @@
-"""study/data.py on tiny packages: what is kept, how it is laid out, what is refused, the weights under timm's names."""
+"""experiments/study/data.py on tiny packages: what is kept, how it is laid out, what is refused, the weights under timm's names."""
 
 import csv
 import hashlib
@@ -16,7 +16,7 @@ from PIL import Image
 import architectures
 import datasets
 import parameters
-from study import data
+from experiments.study import data
 from tests.architectures.test_timm import _foreign_efficientnet
 from utilities.errors import UserError
 

@@ -9,9 +9,9 @@ import torch
 
 import main
 import parameters
-import Run_Script
+from experiments.study import protocol
+from launch import __main__ as launcher
 from results import collect
-from study import protocol
 from tests import builders
 from tests.results.made import make_run
 from utilities.errors import UserError
@@ -34,7 +34,7 @@ OF_A_METHOD = {
 def runs():
     """Group -> flags of its runs, in the order of the lines."""
     found = {}
-    for line in Run_Script.read_lines(protocol.SCRIPT, {}):
+    for line in launcher.read_lines(protocol.SCRIPT, {}):
         opt = parameters.read(line.argv)
         found.setdefault(opt.group, []).append(opt.saved())
     return found
@@ -136,7 +136,7 @@ def test_choices_are_written_kept_and_not_changed(tmp_path, capsys):
     text = script.read_text()
     assert protocol.choices(text) == {"rate_emoji_arcface": "0.0003"}
     assert 'rate_emoji_arcface="--lr 0.0003 --loss_arcface_lr 0.015"\n' in text
-    finals = [line for line in Run_Script.read_lines(script, {}) if "Emoji_ArcFace" in line.argv]
+    finals = [line for line in launcher.read_lines(script, {}) if "Emoji_ArcFace" in line.argv]
     assert len(finals) == 5 and all(parameters.read(line.argv).lr == 0.0003 for line in finals)
     protocol.main(["--script", str(script)])
     assert script.read_text() == text
@@ -166,7 +166,7 @@ GROUPS = ["Emojireg_SNR", "Emoji_ArcFace", "Cp_Emoji_Quadruplet_0.4", "Glyphsreg
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_line_passes_a_dry_run(group, datapath, capsys):
-    line = next(line for line in Run_Script.read_lines(protocol.SCRIPT, {"datapath": str(datapath)}) if group in line.argv)
+    line = next(line for line in launcher.read_lines(protocol.SCRIPT, {"datapath": str(datapath)}) if group in line.argv)
     main.main(parameters.read([*line.argv, "--dry_run"]))
     said = capsys.readouterr().out
     assert "dry run: one batch of 112 images" in said and "loss nan" not in said
@@ -176,7 +176,7 @@ def test_a_line_passes_a_dry_run(group, datapath, capsys):
 @pytest.mark.long
 def test_every_line_passes_a_dry_run(datapath, capsys):
     done = set()
-    for line in Run_Script.read_lines(protocol.SCRIPT, {"datapath": str(datapath)}):
+    for line in launcher.read_lines(protocol.SCRIPT, {"datapath": str(datapath)}):
         opt = parameters.read([*line.argv, "--dry_run"])
         if opt.group not in done:  # seeds alike
             done.add(opt.group)

@@ -1,4 +1,4 @@
-"""study/tables.py: its numbers against slow ones, nothing shown of a part of a study, the page's marks."""
+"""experiments/study/tables.py: its numbers against slow ones, nothing shown of a part of a study, the page's marks."""
 
 import itertools
 from types import SimpleNamespace
@@ -8,8 +8,8 @@ import pytest
 import scipy.stats
 
 import parameters
+from experiments.study import protocol, tables
 from results import collect, groups, roles
-from study import protocol, tables
 from tests.results.made import make_run
 from utilities.errors import UserError
 

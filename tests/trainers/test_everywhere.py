@@ -7,11 +7,11 @@ import pytest
 import torch
 import yaml
 
-import Bayesian_Optimization
 import main
 import parameters
 import trainers
 from runs import RunFolder, checkpoint, load_run
+from search import __main__ as searcher
 from tests.trainers import tiny
 
 CASCADE = ["--cascade_sizes", "6", "--cascade_percents", ".5"]
@@ -90,7 +90,7 @@ def test_a_flag_of_it_is_searched(name, data, tmp_path, monkeypatch):
     words = [*flags_of(name), "--n_epochs", "1", "--use_tv_split", "--tv_split_perc", ".5", "--seed", "3"]
     searched = flag.partition("~")[0]
     words += [f"--{flag}", values, "--bayesian_optimization_n_iter", "2", "--reproductions", "0"]
-    folder = Bayesian_Optimization.search(tiny.words(data, tmp_path, *words))
+    folder = searcher.search(tiny.words(data, tmp_path, *words))
     with open(folder / "trials.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["state"] for row in rows] == ["complete"] * 2

@@ -1,6 +1,6 @@
 """The methods, stages and lines of Study_Runs.sh, and what its search runs chose (docs/study.md).
 
-    python study/protocol.py --choose Training_Results
+    python -m experiments.study.protocol --choose Training_Results
 
 reads the runs of the search and writes what they chose into Study_Runs.sh; without --choose the file is made anew with the choices
 that stand in it. Everything is chosen on validation classes: no run before the last stage measures the test classes.
@@ -8,16 +8,13 @@ that stand in it. Everything is chosen on validation classes: no run before the 
 
 import argparse
 import re
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+from utilities.errors import OneLineParser, UserError, one_line_errors
 
-from utilities.errors import OneLineParser, UserError, one_line_errors  # noqa: E402
-
-SCRIPT = ROOT / "Study_Runs.sh"
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "experiments/Study_Runs.sh"
 
 
 class Method(NamedTuple):
@@ -73,14 +70,14 @@ OPENING = """\
 #!/bin/sh
 # 9 losses, those with a miner with and without rho_distance, x 5 seeds, on emoji (pretrained network) and glyphs (random weights)
 #
-# Questions, protocol and results: docs/study.md. `make study-data` fetches the data. This file is written by study/protocol.py. In order:
-#   python Run_Script.py Study_Runs.sh --jobs 2 --filter "group Pilot"
-#   python Run_Script.py Study_Runs.sh --jobs 2 --filter "group Rate"
-#   python study/protocol.py --choose Training_Results
-#   python Run_Script.py Study_Runs.sh --jobs 2 --filter "group Cp"
-#   python study/protocol.py --choose Training_Results
-#   python Run_Script.py Study_Runs.sh --jobs 2 --filter "group (Emoji|Glyphs)"
-#   python study/tables.py --runs Training_Results --write docs/study.md
+# Questions, protocol and results: docs/study.md. `make study-data` fetches the data. This file is written by experiments/study/protocol.py. In order:
+#   python -m launch experiments/Study_Runs.sh --jobs 2 --filter "group Pilot"
+#   python -m launch experiments/Study_Runs.sh --jobs 2 --filter "group Rate"
+#   python -m experiments.study.protocol --choose Training_Results
+#   python -m launch experiments/Study_Runs.sh --jobs 2 --filter "group Cp"
+#   python -m experiments.study.protocol --choose Training_Results
+#   python -m launch experiments/Study_Runs.sh --jobs 2 --filter "group (Emoji|Glyphs)"
+#   python -m experiments.study.tables --runs Training_Results --write docs/study.md
 # with OMP_NUM_THREADS=1. With all classes, on a GPU: emoji=emoji before each, and -- --gpu 0 --save_path … behind.
 datapath=${datapath:-./Datasets}  # what `make study-data` filled, without spaces
 emoji=${emoji:-emoji_1008}  # emoji: all classes
@@ -176,7 +173,7 @@ def choose(runs: list) -> tuple[dict[str, str], list[str]]:
 
 def main(argv=None) -> None:
     """Write Study_Runs.sh."""
-    parser = OneLineParser(prog="study/protocol.py", allow_abbrev=False, description=__doc__.partition("\n")[0])
+    parser = OneLineParser(prog="experiments.study.protocol", allow_abbrev=False, description=__doc__.partition("\n")[0])
     parser.add_argument("--choose", nargs="+", default=[], metavar="FOLDER", help="folders of runs: write what the search runs chose")
     parser.add_argument("--script", type=Path, default=SCRIPT, help=argparse.SUPPRESS)  # tests write to another
     options = parser.parse_args(argv)
@@ -198,5 +195,5 @@ def main(argv=None) -> None:
 
 
 if __name__ == "__main__":
-    with one_line_errors("study/protocol.py"):
+    with one_line_errors("experiments.study.protocol"):
         main()

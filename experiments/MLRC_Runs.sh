@@ -2,8 +2,8 @@
 # 14 methods x 4 settings of the Reality Check
 #
 # One run a line. To train all of them, two at a time, without the finished ones:
-#   python Run_Script.py MLRC_Runs.sh --jobs 2 --gpus 0 1
-# To train some of them and log to W&B too: python Run_Script.py MLRC_Runs.sh --filter MLRC_CUB_ -- --log_online
+#   python -m launch experiments/MLRC_Runs.sh --jobs 2 --gpus 0 1
+# To train some of them and log to W&B too: python -m launch experiments/MLRC_Runs.sh --filter MLRC_CUB_ -- --log_online
 #
 # The 14 methods of "A Metric Learning Reality Check" (arXiv 2003.08505) in its 4 settings, with its best hyperparameters: in the
 # full precision of its searches (docs/published/mlrc_search.csv), and where it did not search as printed (mlrc_hyperparameters.csv,
@@ -17,8 +17,8 @@
 # with replacement.
 # A line trains 4 folds, <savename>/fold_0 to fold_3; <savename>/meta holds the mean of their test results (separated, 128
 # dimensions) and the result of their joined embeddings (concatenated, 512 dimensions). Two machines that share
-# ./Training_Results: python Run_Script.py MLRC_Runs.sh -- --folds 0 1 on the one, -- --folds 2 3 on the other
-# Reproductions: python Run_Script.py MLRC_Runs.sh --seeds 0 1 2 3 4 5 6 7 8 9
+# ./Training_Results: python -m launch experiments/MLRC_Runs.sh -- --folds 0 1 on the one, -- --folds 2 3 on the other
+# Reproductions: python -m launch experiments/MLRC_Runs.sh --seeds 0 1 2 3 4 5 6 7 8 9
 datapath=${datapath:-./Datasets}  # parent folder of cub200, cars196 and online_products, without spaces
 
 # ============================== cub200

@@ -1,14 +1,14 @@
 #!/bin/sh
 # 9 losses, those with a miner with and without rho_distance, x 5 seeds, on emoji (pretrained network) and glyphs (random weights)
 #
-# Questions, protocol and results: docs/study.md. `make study-data` fetches the data. This file is written by study/protocol.py. In order:
-#   python Run_Script.py Study_Runs.sh --jobs 2 --filter "group Pilot"
-#   python Run_Script.py Study_Runs.sh --jobs 2 --filter "group Rate"
-#   python study/protocol.py --choose Training_Results
-#   python Run_Script.py Study_Runs.sh --jobs 2 --filter "group Cp"
-#   python study/protocol.py --choose Training_Results
-#   python Run_Script.py Study_Runs.sh --jobs 2 --filter "group (Emoji|Glyphs)"
-#   python study/tables.py --runs Training_Results --write docs/study.md
+# Questions, protocol and results: docs/study.md. `make study-data` fetches the data. This file is written by experiments/study/protocol.py. In order:
+#   python -m launch experiments/Study_Runs.sh --jobs 2 --filter "group Pilot"
+#   python -m launch experiments/Study_Runs.sh --jobs 2 --filter "group Rate"
+#   python -m experiments.study.protocol --choose Training_Results
+#   python -m launch experiments/Study_Runs.sh --jobs 2 --filter "group Cp"
+#   python -m experiments.study.protocol --choose Training_Results
+#   python -m launch experiments/Study_Runs.sh --jobs 2 --filter "group (Emoji|Glyphs)"
+#   python -m experiments.study.tables --runs Training_Results --write docs/study.md
 # with OMP_NUM_THREADS=1. With all classes, on a GPU: emoji=emoji before each, and -- --gpu 0 --save_path … behind.
 datapath=${datapath:-./Datasets}  # what `make study-data` filled, without spaces
 emoji=${emoji:-emoji_1008}  # emoji: all classes

@@ -5,9 +5,9 @@
 # Metric Learning" (ICML 2020, arXiv 2002.08473). --batch_mining rho_distance is the distance miner, except that with probability
 # --miner_rho_distance_cp it takes a sample of the anchor's own class for the negative. Only this differs within a pair. The runs,
 # then tables and figures (results: docs/rho_sweep.md):
-#   python Run_Script.py Rho_Sweep.sh --jobs 2
+#   python -m launch experiments/Rho_Sweep.sh --jobs 2
 #   python Result_Evaluations.py --runs Training_Results/glyphs --out Result_Tables/rho_sweep
-# Common settings: configs/rho_glyphs.yaml. Longer training: python Run_Script.py Rho_Sweep.sh -- --n_epochs 20
+# Common settings: configs/rho_glyphs.yaml. Longer training: python -m launch experiments/Rho_Sweep.sh -- --n_epochs 20
 
 # Contrastive
 python main.py --config rho_glyphs --project RhoSweep --group Glyphs_Contrastive --seed 0 --loss contrastive --batch_mining distance

@@ -1,6 +1,6 @@
 """The results of Study_Runs.sh: tables, a joint test, correlations with their bootstrap, power, figures; written into docs/study.md.
 
-    python study/tables.py --runs Training_Results --write docs/study.md
+    python -m experiments.study.tables --runs Training_Results --write docs/study.md
 
 A thin client of results/, which groups runs and tests differences. No number is shown for a data set whose runs are not all finished: the
 finished part was not drawn at random, so it is no smaller study. Without any run of a data set, its part of the page stays as it is.
@@ -9,30 +9,27 @@ finished part was not drawn at random, so it is no smaller study. Without any ru
 import itertools
 import math
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+from experiments.study import protocol
+from experiments.study.protocol import METHODS, MINED, Data
+from results import collect, columns, formats, groups, inference, plots, roles, tables
+from results.columns import BEST_ON_TEST, LAST, SELECTED
+from results.formats import Cell, Table
+from results.groups import Group
+from utilities.errors import OneLineParser, UserError, one_line_errors
+from utilities.intervals import t_quantile
+from utilities.numbers import whole
 
-from results import collect, columns, formats, groups, inference, plots, roles, tables  # noqa: E402
-from results.columns import BEST_ON_TEST, LAST, SELECTED  # noqa: E402
-from results.formats import Cell, Table  # noqa: E402
-from results.groups import Group  # noqa: E402
-from study import protocol  # noqa: E402
-from study.protocol import METHODS, MINED, Data  # noqa: E402
-from utilities.errors import OneLineParser, UserError, one_line_errors  # noqa: E402
-from utilities.intervals import t_quantile  # noqa: E402
-from utilities.numbers import whole  # noqa: E402
-
+ROOT = Path(__file__).resolve().parents[2]
 R_AT_1, MAP_R, RHO = columns.column("test", "e_recall@1"), columns.column("test", "map_r"), columns.column("train", "rho_spectrum@2")
 ON_VALIDATION = columns.column("val", "e_recall@1")
 ASKED = (0.5, 1.0, 2.0)  # points: the differences whose number of seeds is stated
 RESTS = {"val": 0.5, "train": 1.0}  # points of R@1: the pilot has converged once the best so far rises by no more on either split
-MARKS = ("<!-- results of {}: written by study/tables.py -->", "<!-- end of the results of {} -->")  # of a data set's part of the page
+MARKS = ("<!-- results of {}: written by experiments/study/tables.py -->", "<!-- end of the results of {} -->")  # of a data set's part of the page
 
 
 # -------------------------------------------------------------------------------------------------------------------- numbers
@@ -297,7 +294,7 @@ def put(page: Path, name: str, text: str) -> None:
 
 def main(argv=None) -> None:
     """Read the runs, write or print the section."""
-    parser = OneLineParser(prog="study/tables.py", allow_abbrev=False, description=__doc__.partition("\n")[0])
+    parser = OneLineParser(prog="experiments.study.tables", allow_abbrev=False, description=__doc__.partition("\n")[0])
     parser.add_argument("--runs", nargs="+", default=["Training_Results"], metavar="FOLDER", help="folders with the study's runs")
     parser.add_argument(
         "--write",
@@ -322,5 +319,5 @@ def main(argv=None) -> None:
 
 
 if __name__ == "__main__":
-    with one_line_errors("study/tables.py"):
+    with one_line_errors("experiments.study.tables"):
         main()

@@ -1,4 +1,4 @@
-"""Search over any flags of main.py: `python Bayesian_Optimization.py --loss triplet --loss_triplet_margin~BAYESIAN~ [0,1] --use_tv_split …`.
+"""Search over any flags of main.py: `python -m search --loss triplet --loss_triplet_margin~BAYESIAN~ [0,1] --use_tv_split …`.
 
 A range stands behind the flag's suffix, on the command line or in a --config file (`loss_triplet_margin~BAYESIAN~: [0, 1]`):
   ~BAYESIAN~ [low,high]      a number        ~LOG_BAYESIAN~ [low,high]   a number, on a logarithmic scale
@@ -30,14 +30,14 @@ from utilities.errors import OneLineParser, UserError
 from utilities.locks import Lock
 from utilities.numbers import whole
 
-PROGRAM = "Bayesian_Optimization.py"
+PROGRAM = "search"
 
 
 def get_parser() -> argparse.ArgumentParser:
     """The search's own flags; all others are main.py's."""
     parser = OneLineParser(
         prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
-        usage=f"python {PROGRAM} [main.py's flags] --<flag>~BAYESIAN~ [low,high] …",
+        usage="python -m search [main.py's flags] --<flag>~BAYESIAN~ [low,high] …",
     )  # fmt: skip
     add = parser.add_argument
     add(

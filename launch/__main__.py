@@ -1,6 +1,6 @@
-"""Execute a file of runs, on one machine or many: `python Run_Script.py Revisit_Runs.sh --filter CUB_Margin --jobs 2 --gpus 0 1`.
+"""Execute a file of runs, on one machine or many: `python -m launch Revisit_Runs.sh --filter CUB_Margin --jobs 2 --gpus 0 1`.
 
-The file is plain shell: `name=value` lines, comments, and one `python main.py …` or `python Bayesian_Optimization.py …` a line. Finished
+The file is plain shell: `name=value` lines, comments, and one `python main.py …` or `python -m search …` a line. Finished
 runs are skipped and interrupted ones resumed. A failed run does not stop the others: it is reported at the end, with its last error and
 its log. Several runners may work on one file, on several machines too if their shared disk supports locks (NFS 4 does): logs and locks lie
 beside the run folders, in run_script/. On a disk without locks give each machine its own lines, by --lines or --filter.
@@ -15,7 +15,6 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-import Bayesian_Optimization
 import datasets
 import parameters
 from launch import slurm
@@ -23,12 +22,13 @@ from launch.lines import Line, SearchLine, read_lines, select_lines
 from launch.runner import FAILED, FINISHED, INTERRUPTED, NEW, RUNNING, Runner
 from runs.folder import RunFolder, run_folder
 from runs.folds import CrossValidation
+from search import __main__ as searching
 from search import report, settings
 from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.locks import Lock
 from utilities.numbers import whole
 
-ROOT = Path(__file__).resolve().parent
+ROOT = Path(__file__).resolve().parent.parent
 LOGS = "run_script"  # the folder of logs and locks, beside the run folders
 
 
@@ -49,7 +49,7 @@ class Task:
     """A line with its flags resolved: where its run lies, and how far it is. Raises UserError for flags that its program refuses.
 
     Attributes:
-        program: the script that executes the line.
+        program: what Python is called with to execute the line, before its flags.
         folder: where the run lies, before a number is added for an existing folder.
         folds: the folds that the line names; other lines and processes may work on others in the same folder. None: the whole folder.
         log: file of the output of its processes. lock: keeps other runners away from the line.
@@ -59,7 +59,8 @@ class Task:
     TOLD_APART_BY, SAME_FOR_EVERY_SEED = "--group or --seed", "leave out --savename"
 
     def __init__(self, line: Line):
-        self.line, self.program, self.progress = line, ROOT / line.program, ""
+        self.line, self.progress = line, ""
+        self.program = [str(ROOT / name) if name.endswith(".py") else name for name in line.program]
         self.opt, self.folder, self.folds = self._resolve()
         name = self.folder.name + ("" if self.folds is None else f".folds_{'_'.join(map(str, sorted(self.folds)))}")
         self.name = f"{self.opt.dataset}/{name}"
@@ -111,7 +112,7 @@ class SearchTask(Task):
 
     def _resolve(self) -> tuple[argparse.Namespace, Path, None]:
         with tempfile.TemporaryDirectory() as files:
-            self.plan = Bayesian_Optimization.plan(self.line.argv, Path(files))
+            self.plan = searching.plan(self.line.argv, Path(files))
         return self.plan.opt, self.plan.folder, None
 
     def _run_locks(self) -> list[Lock]:
@@ -175,7 +176,7 @@ def listing(tasks: list[Task]) -> str:
 def own_command(task: Task, options) -> list[str]:
     """The command by which this script runs one task: what a job of --slurm executes."""
     chosen = f"--lines {task.line.number} --seeds {task.opt.seed}".split()
-    command = [sys.executable, str(Path(__file__).resolve()), options.script, *chosen]
+    command = [sys.executable, "-m", "launch", options.script, *chosen]
     command += ["--datapath", options.datapath] if options.datapath is not None else []
     command += ["--nproc", str(options.nproc)] if options.nproc > 1 else []
     return [*command, *["--dry_run"] * options.dry_run, "--", *options.added]
@@ -184,8 +185,8 @@ def own_command(task: Task, options) -> list[str]:
 def get_parser() -> argparse.ArgumentParser:
     """The flags of this script; those after `--` are added to every run."""
     parser = OneLineParser(
-        prog="Run_Script.py", allow_abbrev=False, description="Execute a file of runs: skip the finished, resume the interrupted, report the failed.",
-        epilog="Flags after -- are added to every run: python Run_Script.py Revisit_Runs.sh -- --log_online --save_path /data/runs",
+        prog="launch", allow_abbrev=False, description="Execute a file of runs: skip the finished, resume the interrupted, report the failed.",
+        epilog="Flags after -- are added to every run: python -m launch Revisit_Runs.sh -- --log_online --save_path /data/runs",
     )  # fmt: skip
     add, several = parser.add_argument, {"nargs": "+", "default": []}
     add("script", help="file of runs, such as Revisit_Runs.sh")
@@ -260,5 +261,5 @@ def main(argv: list[str] | None = None) -> int:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background programs with SIGINT ignored
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with one_line_errors("Run_Script.py"):
+    with one_line_errors("launch"):
         sys.exit(main())

@@ -2,8 +2,8 @@
 # The recipes of the frontier x the four sets x 5 seeds
 #
 # One run a line. To train all of them, two at a time, without the finished ones:
-#   python Run_Script.py Frontier_Runs.sh --jobs 2 --gpus 0 1
-# To train some of them and log to W&B too: python Run_Script.py Frontier_Runs.sh --filter CUB_HIER -- --log_online
+#   python -m launch experiments/Frontier_Runs.sh --jobs 2 --gpus 0 1
+# To train some of them and log to W&B too: python -m launch experiments/Frontier_Runs.sh --filter CUB_HIER -- --log_online
 #
 # Each line is a preset of configs/, whose first lines give paper, code, conditions, and where the two differ: docs/recipes.md. Above
 # each block: the published R@1 in percent, which holds under its own backbone, pretraining and dimensions: such figures never stand in

@@ -1,0 +1,1 @@
+"""Published experiments to run again, and studies of our own."""

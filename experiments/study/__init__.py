@@ -1,0 +1,1 @@
+"""The study of docs/study.md: its data, its runs, its tables."""
