@@ -23,8 +23,9 @@ import datasets
 import metrics
 import trainers
 from options import composition
+from options import help as help_pages
 from utilities import flags as shared_flags
-from utilities import numbers, roles
+from utilities import roles
 from utilities.errors import OneLineParser, UserError
 from utilities.numbers import number, whole
 from utilities.registry import unknown
@@ -36,19 +37,6 @@ REGISTRIES = {  # in the order in which their flags are listed
 LISTS = ("losses", "miners", "samplers", "architectures", "datasets", "trainers", "metrics")
 
 
-class _Help(argparse.HelpFormatter):
-    """Help with every default, wrapped at 120 columns."""
-
-    def __init__(self, prog):
-        super().__init__(prog, max_help_position=42, width=120)
-
-    def _get_help_string(self, action):
-        if isinstance(action, argparse._StoreTrueAction) or action.default in (None, argparse.SUPPRESS) or "%(default)" in action.help:
-            return numbers.help_of(action)
-        shown = " ".join(map(str, action.default)) if isinstance(action.default, list) else "%(default)s"
-        return f"{numbers.help_of(action)} (default: {shown or 'none'})"
-
-
 class _Parser(OneLineParser):
     """A parser that names the nearest existing flag for an unknown one."""
 
@@ -57,9 +45,13 @@ class _Parser(OneLineParser):
         if rest:
             known = [option for action in self._actions for option in action.option_strings]
             nearest = difflib.get_close_matches(rest[0].partition("=")[0], known, n=1)
-            hint = f" Did you mean {nearest[0]}?" if nearest and rest[0].startswith("-") else " --help lists all flags."
+            hint = f" Did you mean {nearest[0]}?" if nearest and rest[0].startswith("-") else f" --find {rest[0].strip('-')} searches."
             self.error(f"unrecognized argument {rest[0]}.{hint}")
         return namespace
+
+
+def _schedule(name: str) -> str:
+    return {"multistep": "step"}.get(name, name)  # as older versions called it
 
 
 # fmt: off
@@ -70,8 +62,9 @@ def basic_training_parameters(parser) -> None:
         help="epochs to train; 0: the untrained network alone, evaluated by --check_untrained_accuracy, or its embeddings by --dump_embeddings, what its queries find by --dump_query_results")
     group.add_argument("--iterations_per_epoch", type=whole(1, 10**5),
         help="batches an epoch (unset: as many as the sampler says, about images / --bs)")
-    group.add_argument("--scheduler", default="step", choices=["step", "multistep", "cosine", "plateau", "none"],
-        help="learning-rate schedule: step and multistep multiply by --gamma at the epochs --tau, cosine falls to 0 over --n_epochs, plateau multiplies by --gamma when the selection metric rests")
+    group.add_argument("--scheduler", default="step", choices=["step", "cosine", "plateau", "none"],
+        type=_schedule,
+        help="learning-rate schedule: step multiplies by --gamma at the epochs --tau, cosine falls to 0 over --n_epochs, plateau multiplies by --gamma when the selection metric rests")
     group.add_argument("--gamma", type=number(above=0, most=1), default=0.3, help="factor of the learning-rate schedule")
     group.add_argument("--tau", type=whole(1), nargs="+", default=[1000],
         help="one or more epochs after which `step` multiplies the rate by --gamma")
@@ -238,6 +231,10 @@ def run_parameters(parser) -> None:
     group.add_argument("--aggregate_only", action="store_true", help="do not train: make the meta results of the folds that are finished")
     group.add_argument("--dry_run", action="store_true",
         help="build everything, take one batch through it, and stop: exit 0 means that the run would start")
+    group.add_argument("-h", "--help", action=help_pages.Help, nargs=argparse.REMAINDER, default=argparse.SUPPRESS, metavar="WORD",
+        help="print the flags of every day and exit; with WORD those of a group, of a plug-in (loss margin), one flag, or all")
+    group.add_argument("--find", metavar="WORD", help="print the flags whose name or text holds WORD and exit")
+    group.add_argument("--explain", action="store_true", help="print every flag that differs from its default, with the place where it was set, and exit")
     group.add_argument("--list", choices=LISTS, help="print the plug-ins of one kind with their captions and exit")
 
 # fmt: on
@@ -245,10 +242,8 @@ def run_parameters(parser) -> None:
 
 def get_parser() -> argparse.ArgumentParser:
     """The parser with every flag of the program and of its plug-ins."""
-    parser = _Parser(
-        prog="main.py", formatter_class=_Help, allow_abbrev=False, description="Deep metric learning: train, evaluate, record, resume.",
-        usage="python main.py [flags]    (--help: every flag; --list losses: the losses; docs/flags.md)",
-    )  # fmt: skip
+    parser = _Parser(prog="main.py", formatter_class=help_pages.Formatter, allow_abbrev=False, add_help=False, usage="python main.py [flags]")
+    parser.plug_ins = {f"{registry.kind} {name}": module for registry in REGISTRIES.values() for name, module in registry.modules().items()}
     shared_flags.add_arguments(parser)
     for declare in (basic_training_parameters, step_parameters, evaluation_parameters, logging_parameters, run_parameters):
         declare(parser)
@@ -291,7 +286,11 @@ def listing(kind: str) -> list[tuple[str, str]]:
 
 
 def answer(opt) -> str | None:
-    """The text that --list or --print_config asks for; None where the flags ask for a run."""
+    """The text that --list, --find, --explain or --print_config asks for; None where the flags ask for a run."""
+    if opt.find is not None:
+        return help_pages.find(get_parser(), opt.find)
+    if opt.explain:
+        return help_pages.explain(opt)
     if opt.list is not None:
         rows = listing(opt.list)
         width = max(len(name) for name, _ in rows)

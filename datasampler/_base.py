@@ -1,5 +1,6 @@
 """Base of the batch samplers: the data as index arrays, draws within classes, the calls of the training loop as no-ops."""
 
+import argparse
 from collections.abc import Iterator
 
 import torch
@@ -9,8 +10,8 @@ from utilities.errors import UserError
 
 def add_arguments(group) -> None:
     """Declare the flags of the published pipeline that have no effect."""
-    group.add_argument("--data_sim_measure", default="euclidean", help="accepted from old scripts, steers nothing: distances are Euclidean")
-    group.add_argument("--data_idx_full_prec", action="store_true", help="accepted from old scripts, steers nothing: precision is full")
+    group.add_argument("--data_sim_measure", default="euclidean", help=argparse.SUPPRESS)
+    group.add_argument("--data_idx_full_prec", action="store_true", help=argparse.SUPPRESS)  # old scripts have them
 
 
 def random_below(bounds: torch.Tensor) -> torch.Tensor:

@@ -46,13 +46,14 @@ class Layers:
         self.defaults = vars(parser.parse_args([]))
         silent = argparse.Namespace(**{action.dest: argparse.SUPPRESS for action in parser._actions if action.dest != "help"})
         self.explicit = {name: value for name, value in vars(parser.parse_args(argv, silent)).items() if value is not argparse.SUPPRESS}
-        self.files = {}
+        self.files, self.file_of = {}, {}
 
     def add_file(self, path: Path) -> None:
         """Add the flags of a --config file; they win over those of earlier files."""
         found = files.read(self.parser, path)
         is_saved = {"savename", "fc_lr", "lr", "eval_kernels", "kernels"} <= set(found)  # a run's parameters.yaml names every flag
         self.files |= _underived(found) if is_saved else found
+        self.file_of |= dict.fromkeys(found, f"--config {path}")
 
     def resolved(self, saved: dict | None = None, explicit: dict | None = None) -> Options:
         """The options of all layers, checked. `saved`: a run's flags, which win over the files; `explicit`: replaces the command line's."""
@@ -61,11 +62,17 @@ class Layers:
         if _is_derived(below, explicit):
             del below["savename"]  # another seed or group makes another name, and a new run another number
         opt = Options({**self.defaults, **below, **explicit}, self.roles)
-        if opt.list is None:
+        if opt.list is None and opt.find is None:
             _resume(opt, explicit, self)
             _derive(opt)
             checks.check(opt)
+            opt.set_by = self._set_by(opt, explicit)
         return opt
+
+    def _set_by(self, opt: Options, explicit: dict) -> dict[str, str]:
+        places = {**self.file_of, **dict.fromkeys(explicit, "command line")}
+        otherwise = "derived" if opt.resume is None else f"derived, or the run {run_folder(opt)}"
+        return {name: places.get(name, otherwise) for name, value in opt.saved().items() if value != self.defaults[name]}
 
     def saved(self, folder: Path, flags: dict) -> dict:
         """Flags of the run in `folder` as options, each passed through its flag's type. Raises UserError for a damaged value."""
@@ -110,7 +117,7 @@ def _reproduction(layers: Layers, source: Path) -> Options:
 def _continued(layers: Layers) -> Options:
     """The options of a run; for a reproduction with stages still to train those of the first, with those of the others in `later`."""
     opt = layers.resolved()
-    stages = changes.stages_left(opt) if opt.list is None else []
+    stages = changes.stages_left(opt) if opt.list is None and opt.find is None else []
     if not stages:
         return opt
     folder = run_folder(opt)
@@ -230,6 +237,10 @@ def _derive(opt: Options) -> None:
             setattr(opt, name, getattr(opt, source))
     if opt.views is None:
         opt.views = trainers.views(opt.trainer)
+    weighed = {word.partition("=")[0] for word in opt.loss_weights}
+    for name, role in opt.roles.items():
+        if role.weighs and getattr(opt, name) not in (None, 1) and role.weighs not in weighed:
+            opt.loss_weights = [*opt.loss_weights, f"{role.weighs}={getattr(opt, name):g}"]
     if opt.splits_to_eval is None:
         validation = ["val"] * datasets.has_validation(opt)
         opt.splits_to_eval = (validation or ["test"]) if opt.is_cross_validation else ["train", *validation, "test"]

@@ -89,7 +89,7 @@ def test_a_preset_has_the_authors_settings(name, opts):
     assert (opt.dataset, opt.bs, opt.lr, opt.decay, opt.n_epochs, opt.embed_dim) == (dataset_of(name), bs, lr, decay, epochs, width)
     assert opt.iterations_per_epoch == batches and (per_class is None or opt.samples_per_class == per_class)
     assert (opt.data_sampler == "shuffle") == (per_class is None) and bs % (per_class or 1) == 0
-    lowered = [epoch for epoch in opt.tau if epoch <= epochs] if opt.scheduler in ("step", "multistep") else []
+    lowered = [epoch for epoch in opt.tau if epoch <= epochs] if opt.scheduler == "step" else []
     assert lowered == list(tau or [])
     written = set(yaml.safe_load((ROOT / "configs" / f"{name}.yaml").read_text(encoding="utf-8")))
     assert {"dataset", "arch", "loss", "lr", "decay", "n_epochs", "bs", "optim", "evaluation_metrics"} <= written

@@ -1,5 +1,6 @@
 """The command line: defaults of the ICML pipeline, one-line errors, configuration files, lists."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,8 @@ import pytest
 import yaml
 
 import parameters
+from options import help as help_pages
+from utilities.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
 ICML = {
@@ -170,9 +173,59 @@ def test_reading_has_no_side_effects(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_help_names_every_flag_with_its_default():
-    text = parameters.get_parser().format_help()
-    assert "--loss_margin_beta_lr" in text and "(default: 0.0005)" in text and "(default: None)" not in text
+def printed(capsys, *words):
+    """What main.py prints for flags that end the program before training, and its status."""
+    try:
+        print(parameters.answer(parameters.read(list(words))))
+        status = 0
+    except SystemExit as stop:
+        status = stop.code
+    captured = capsys.readouterr()
+    return captured.out + captured.err, status or 0
+
+
+def test_help_has_a_first_screen_and_pages(capsys):
+    parser = parameters.get_parser()
+    groups = help_pages.groups(parser)
+    first, status = printed(capsys, "--help")
+    assert status == 0 and len(first.splitlines()) <= 45 and max(map(len, first.splitlines())) <= 120
+    assert all(f"  --{name}" in first for name in help_pages.EVERYDAY) and len(help_pages.EVERYDAY) == 25
+    assert all(title in " ".join(first.split()) for title in groups if title not in parser.plug_ins)
+    whole, _ = printed(capsys, "--help", "all")
+    assert [line for line in whole.splitlines() if line.endswith(":") and line[0] != " "] == [f"{title}:" for title in groups], "each once"
+    shown = {action.dest for actions in groups.values() for action in actions}
+    assert {word[2:] for word in re.findall(r"^  (--\w+)", whole, re.MULTILINE)} | {"help"} == shown
+    assert "(default: 0.0005)" in whole and "(default: None)" not in whole and "data_sim_measure" not in whole
+    margin, _ = printed(capsys, "--help", "loss", "margin")
+    assert "1706.07567" in margin and margin.count("\n  --loss_margin_") == 6 and "--lr" not in margin
+    assert printed(capsys, "--help", "--seed") == printed(capsys, "--help", "seed") and "at least 0" in printed(capsys, "-h", "seed")[0]
+    assert "--nmi" not in printed(capsys, "--help", "evaluation")[0] and "--eval_pca" in printed(capsys, "--help", "evaluation")[0]
+    assert "no flags of its own" in printed(capsys, "--help", "miner", "lifted")[0]
+    wrong, status = printed(capsys, "--help", "margn")
+    assert status == 2 and wrong.count("\n") == 1 and "Did you mean --help loss margin?" in wrong
+
+
+def test_find_searches_names_and_texts(capsys):
+    found, status = printed(capsys, "--find", "Curvature")
+    assert status == 0 and {"--eval_space_c", "--loss_hier_c"} <= set(re.findall(r"--\w+", found)) and "--lr" not in found
+    with pytest.raises(UserError, match="no such word"):
+        parameters.answer(parameters.read(["--find", "no such word"]))
+
+
+def test_explain_says_where_a_value_was_set(tmp_path, capsys):
+    (tmp_path / "mine.yaml").write_text("lr: 0.01\nbs: 16\n")
+    said, _ = printed(capsys, "--explain", "--config", str(tmp_path / "mine.yaml"), "--bs", "32", "--dataset", "cub200")
+    rows = {line.split()[0]: (line.split()[1], line.split(None, 2)[2]) for line in said.splitlines()}
+    assert rows["--lr"] == ("0.01", f"--config {tmp_path / 'mine.yaml'}") and rows["--bs"] == ("32", "command line")
+    assert rows["--fc_lr"] == ("0.01", "derived") and rows["--eval_bs"][0] == "32" and "--dataset" not in rows
+
+
+def test_flags_of_older_versions_weigh_losses(tmp_path):
+    old = tmp_path / "old.yaml"
+    old.write_text("memory_size: 10\nmemory_weight: 0.5\nembed_regularizer_weight: 1.0\nscheduler: multistep\n")
+    opt = parameters.read(["--config", str(old)])
+    assert (opt.loss_weights, opt.scheduler) == (["memory_loss=0.5"], "step") and "memory_weight" not in opt.saved()
+    assert parameters.read(["--memory_weight", "2", "--loss_weights", "memory_loss=3"]).loss_weights == ["memory_loss=3"]
 
 
 def test_a_reader_who_stops_reading_is_no_error():

@@ -4,10 +4,7 @@ import torch
 
 
 class AddedLoss(torch.nn.Module):
-    """Base of memory and regularisers.
-
-    Args:
-        weight: of the loss in the step's sum, unless `--loss_weights` says otherwise.
+    """Base of memory and regularisers. `--loss_weights NAME=W` weighs the loss in the step's sum.
 
     Attributes:
         NAME: the loss's name. FLAG: the flag that turns it on.
@@ -16,9 +13,9 @@ class AddedLoss(torch.nn.Module):
 
     NAME, FLAG = "", ""
 
-    def __init__(self, weight: float):
+    def __init__(self):
         super().__init__()
-        self.weight, self.used = weight, False
+        self.used = False
 
     def outputs(self, images: torch.Tensor, named) -> dict:
         """Outputs for each image that it needs beside the trainer's own; `named`: the trainer's `Trainer.named`."""

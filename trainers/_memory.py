@@ -1,10 +1,13 @@
 """Cross-batch memory (Wang et al., Cross-Batch Memory for Embedding Learning, CVPR 2020, arXiv 1912.06798)."""
 
+import argparse
+
 import torch
 
 import criteria
 from trainers._added_losses import AddedLoss
 from trainers._averaging import MovingAverage
+from utilities import roles
 from utilities.criterion import takes_reference
 from utilities.errors import UserError
 from utilities.numbers import number, whole
@@ -22,7 +25,7 @@ def add_arguments(group) -> None:
     group.add_argument(
         "--memory_start", type=whole(0), default=1000, help="the step, counted from 0, from which on the memory fills and counts"
     )
-    group.add_argument("--memory_weight", type=number(0), default=1.0, help="weight of memory_loss; --loss_weights memory_loss=W wins")
+    group.add_argument("--memory_weight", type=number(0), help=argparse.SUPPRESS).role = roles.weight_of(NAME)
     group.add_argument(
         "--memory_ema", type=number(0, below=1), default=None, metavar="DECAY",
         help="fill the memory with embeddings of a moving average of the network with this decay, such as .999 (unset: with the network's own)",
@@ -63,7 +66,7 @@ class Memory(AddedLoss):
     NAME, FLAG = NAME, "--memory_size"
 
     def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
-        super().__init__(opt.memory_weight)
+        super().__init__()
         if not getattr(criteria.REGISTRY.module(opt.loss), "COMPARES_SAMPLES", True):
             raise UserError(f"--memory_size {opt.memory_size}: --loss {opt.loss} compares no samples that a memory could hold")
         takes_reference(type(criterion))

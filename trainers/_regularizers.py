@@ -4,10 +4,13 @@
 `regular_face`: Zhao et al., RegularFace, CVPR 2019; `sparse_centers`: Qian et al., SoftTriple, ICCV 2019, arXiv 1909.05235.
 """
 
+import argparse
+
 import torch
 
 from criteria._proxies import ProxyCriterion, spread_of_centres
 from trainers._added_losses import AddedLoss
+from utilities import roles
 from utilities.errors import UserError
 from utilities.numbers import number
 from utilities.tensors import normalize, safe_sqrt
@@ -22,9 +25,7 @@ def add_arguments(group) -> None:
         "--embed_regularizer", choices=["lp", "zero_mean"], default=None,
         help="add to the loss the mean over embeddings x of |x|_p^power (lp) or |sum_d x_d| (zero_mean)",
     )  # fmt: skip
-    group.add_argument(
-        "--embed_regularizer_weight", type=number(0), default=1.0, help="its weight; --loss_weights embed_regularizer=W wins"
-    )
+    group.add_argument("--embed_regularizer_weight", type=number(0), help=argparse.SUPPRESS).role = roles.weight_of(EMBEDDINGS)
     group.add_argument("--embed_regularizer_p", type=number(1), default=2.0, help="norm of lp")
     group.add_argument("--embed_regularizer_power", type=number(above=0), default=1.0, help="power of the norm in lp")
     group.add_argument(
@@ -32,9 +33,7 @@ def add_arguments(group) -> None:
         help="add to the loss, of the class vectors w: mean_c (|w_c|^2 - their mean)^2 / 4 (center_invariant), the mean over classes of the cosine "
         "to the nearest other class (regular_face), the distances between the centres of a class (sparse_centers)",
     )  # fmt: skip
-    group.add_argument(
-        "--weight_regularizer_weight", type=number(0), default=1.0, help="its weight; --loss_weights weight_regularizer=W wins"
-    )
+    group.add_argument("--weight_regularizer_weight", type=number(0), help=argparse.SUPPRESS).role = roles.weight_of(CLASS_VECTORS)
 
 
 def lp(embeddings: torch.Tensor, p: float, power: float) -> torch.Tensor:
@@ -70,7 +69,7 @@ class EmbedRegularizer(AddedLoss):
     NAME, FLAG = EMBEDDINGS, "--embed_regularizer"
 
     def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
-        super().__init__(opt.embed_regularizer_weight)
+        super().__init__()
         self.kind = opt.embed_regularizer
         self.p, self.power = opt.embed_regularizer_p, opt.embed_regularizer_power
         if self.kind == "lp" and self.p == 2 and "normalize" in opt.arch.split("_")[1:]:
@@ -88,7 +87,7 @@ class WeightRegularizer(AddedLoss):
     NAME, FLAG = CLASS_VECTORS, "--weight_regularizer"
 
     def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
-        super().__init__(opt.weight_regularizer_weight)
+        super().__init__()
         self.kind = opt.weight_regularizer
         if not isinstance(criterion, ProxyCriterion):
             raise UserError(f"--weight_regularizer {self.kind}: --loss {opt.loss} trains no class vectors")

@@ -184,7 +184,7 @@ def _shape(value):
 
 
 def build_scheduler(optimizer, opt, selection) -> Schedule:
-    """`--scheduler`: step and multistep at `--tau`, cosine over `--n_epochs`, plateau on the metric of `selection`, or none."""
+    """`--scheduler`: step at `--tau`, cosine over `--n_epochs`, plateau on the metric of `selection`, or none."""
     from torch.optim import lr_scheduler
 
     if opt.scheduler == "plateau":
@@ -197,4 +197,4 @@ def build_scheduler(optimizer, opt, selection) -> Schedule:
         "cosine": lambda epoch: (1 + math.cos(math.pi * min(epoch / max(opt.n_epochs, 1), 1))) / 2,
         "none": lambda epoch: 1.0,
     }
-    return Schedule(lr_scheduler.LambdaLR(optimizer, factors["step" if opt.scheduler == "multistep" else opt.scheduler]))
+    return Schedule(lr_scheduler.LambdaLR(optimizer, factors[opt.scheduler]))

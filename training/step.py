@@ -89,8 +89,7 @@ class Step:
             "sampler": sampler, **trained,
         }  # fmt: skip
         self.added_losses = {added.NAME: added for added in trainer.added_losses}
-        added_weights = {name: added.weight for name, added in self.added_losses.items()}
-        self.asked, self.weights = set(weights), {**trainer.WEIGHTS, **added_weights, **weights}
+        self.asked, self.weights = set(weights), {**trainer.WEIGHTS, **weights}
         if trainer.LOSSES is not None:
             self._refuse_unknown([*trainer.LOSSES, *self.added_losses])
 

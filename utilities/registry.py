@@ -67,7 +67,7 @@ class Registry:
         for name in [*helpers, *self.names()]:
             module = importlib.import_module(f"{self.package}.{name}")
             if hasattr(module, "add_arguments"):
-                title = f"all of {self.package}" if name in helpers else f"{self.kind} {name}"
+                title = self.package if name in helpers else f"{self.kind} {name}"
                 module.add_arguments(roles.group(parser, title, self.role))
 
     def flags(self, name: str | None = None) -> set[str]:

@@ -20,6 +20,7 @@ class Role:
         compared: runs that differ in the flag are different configurations.
         measured: the flag decides what an evaluation measures, and --evaluate may have another value than the training.
         searched: a search may vary the flag.
+        weighs: the name in --loss_weights that this flag of older versions gives a weight.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Role:
     compared: bool = True
     measured: bool = False
     searched: bool = True
+    weighs: str | None = None
 
     def but(self, **changes) -> "Role":
         """A copy of this role with some rules changed."""
@@ -51,6 +53,11 @@ PLACE = RECORDS.but(name="place")  # paths, devices, workers
 CONTROL = RECORDS.but(name="control", saved=False)  # what this one command is asked to do
 
 
+def weight_of(name: str) -> Role:
+    """The role of a flag of older versions that weighed a loss: its value becomes `name=W` in --loss_weights."""
+    return METHOD.but(saved=False, searched=False, weighs=name)
+
+
 class Roles(dict):
     """Flag -> its role. A flag that is not declared here, such as that of another clone's plug-in, has the role METHOD."""
 
@@ -63,7 +70,9 @@ class Roles(dict):
 
 
 def group(parser, title: str, role: Role):
-    """A new argument group of `parser` for flags of one role."""
+    """The argument group `title` of `parser`, for flags of one role; made where it is not there yet."""
+    if (known := next((group for group in parser._action_groups if group.title == title), None)) is not None:
+        return known
     added = parser.add_argument_group(title)
     added.role = role
     return added
@@ -77,6 +86,6 @@ def of(parser, default: Role | None = None) -> Roles:
             role = getattr(action, "role", None) or getattr(group, "role", default)
             if role is None and action.dest != "help":
                 raise LookupError(f"--{action.dest} has no role: give its group one")
-            if role is not None:
+            if role is not None and action.dest != "help":
                 roles[action.dest] = role
     return roles

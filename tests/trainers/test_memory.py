@@ -93,10 +93,10 @@ def _embed(network, images):
 
 
 def test_weights_and_the_moving_average():
-    opt, trainer = trainer_of("--memory_size", "10", "--memory_start", "0", "--memory_weight", ".5", "--memory_ema", ".9")
+    opt, trainer = trainer_of("--memory_size", "10", "--memory_start", "0", "--loss_weights", "memory_loss=.5", "--memory_ema", ".9")
     trainer.float()
     optimizer = torch.optim.SGD([p for p in trainer.parameters() if p.requires_grad], lr=1e-4)
-    step = Step(trainer, optimizer, Runtime(opt), Recording(), {})
+    step = Step(trainer, optimizer, Runtime(opt), Recording(), {"memory_loss": 0.5})
     before = [p.detach().clone() for p in trainer.network.parameters()]
     outputs, losses, total = step.forward(shuffled(0))
     torch.testing.assert_close(total, losses["metric_loss"] + 0.5 * losses["memory_loss"])

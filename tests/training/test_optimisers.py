@@ -64,7 +64,7 @@ class Watching:
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("step", [0.1, 0.05, 0.05, 0.05]), ("multistep", [0.1, 0.05, 0.05, 0.05]), ("none", [0.1] * 4), ("cosine", [0.0853553, 0.05, 0.0146447, 0.0]),
+    [("step", [0.1, 0.05, 0.05, 0.05]), ("none", [0.1] * 4), ("cosine", [0.0853553, 0.05, 0.0146447, 0.0]),
      ("plateau", [0.1, 0.05, 0.05, 0.025])],
 )  # fmt: skip
 def test_schedules(name, expected):

@@ -58,7 +58,7 @@ def test_flags_stand_in_groups(registry):
     registry.add_arguments(parser)
     assert vars(parser.parse_args([])) == {"toy_seed": 7, "toy_ball_radius": 0.5, "toy_ball_colour": "red"}
     titles = [group.title for group in parser._action_groups]
-    assert titles[-2:] == ["all of made_toys", "toy ball"]
+    assert titles[-2:] == ["made_toys", "toy ball"]
 
 
 def test_options_are_defaults_then_namespace_then_flags(registry):

@@ -1,0 +1,131 @@
+"""What `--help`, `--help WORD …`, `--find WORD` and `--explain` print."""
+
+import argparse
+import difflib
+import textwrap
+
+from utilities import numbers
+from utilities.errors import UserError
+
+WIDTH = 120
+EVERYDAY = (  # in the order of the first screen
+    "dataset", "source_path", "arch", "embed_dim", "not_pretrained", "trainer", "loss", "batch_mining", "data_sampler", "bs", "samples_per_class",
+    "n_epochs", "lr", "optim", "scheduler", "use_tv_split", "evaluation_metrics", "storage_metrics", "seed", "gpu", "save_path", "group", "config",
+    "resume", "dry_run",
+)  # fmt: skip
+MORE = """\
+--help GROUP, --help loss margin, --help FLAG, --help all   flags of a group, of a plug-in, one flag, all of them
+--find WORD       flags whose name or text holds WORD
+--list KIND       losses, miners, samplers, architectures, datasets, trainers, metrics
+--explain         every flag that differs from its default, and where it was set"""
+
+
+class Formatter(argparse.HelpFormatter):
+    """Help with every default and range."""
+
+    def __init__(self, prog):
+        super().__init__(prog, max_help_position=42, width=WIDTH)
+
+    def _get_default_metavar_for_optional(self, action):
+        return {"int": "N", "float": "X"}.get(getattr(action.type, "__name__", None), "NAME")
+
+    def _get_help_string(self, action):
+        text = numbers.help_of(action)
+        if isinstance(action, argparse._StoreTrueAction) or action.default in (None, argparse.SUPPRESS) or "%(default)" in action.help:
+            return text
+        return f"{text} (default: {_default(action) or 'none'})"
+
+
+class Help(argparse.Action):
+    """`--help [WORD …]`: print the page of these words and exit. The parser's `plug_ins`: heading -> module, as `page` takes them."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        """Print and exit; an unknown word is one line and status 2."""
+        try:
+            print(page(parser, parser.plug_ins, values))
+        except UserError as error:
+            parser.error(str(error))
+        parser.exit()
+
+
+def groups(parser) -> dict[str, list]:
+    """Heading -> its flags, without those that are only read from old scripts."""
+    shown = {g.title: [action for action in g._group_actions if action.help is not argparse.SUPPRESS] for g in parser._action_groups}
+    return {title: actions for title, actions in shown.items() if actions and title != "options"}
+
+
+def page(parser, plug_ins: dict, words: list[str]) -> str:
+    """The help for `words`: none, `all`, a group, a plug-in such as `loss margin`, or a flag.
+
+    Args:
+        plug_ins: heading of a plug-in's flags, such as "loss margin" -> its module.
+
+    Raises UserError for a name that there is not.
+    """
+    asked, shown = " ".join(words).lstrip("-"), groups(parser)
+    flags = {action.dest: title for title, actions in shown.items() for action in actions}
+    flag = asked.replace("-", "_")
+    if not words:
+        return _first_screen(shown, plug_ins)
+    if asked == "all":
+        return "\n\n".join(_section(title, actions) for title, actions in shown.items())
+    if asked in plug_ins:
+        own = _section(asked, shown[asked]) if asked in shown else f"{asked} has no flags of its own"
+        return f"{plug_ins[asked].__doc__.strip()}\n\n{own}"
+    if asked in shown:
+        return _section(asked, shown[asked])
+    if flag in flags:
+        return _section(flags[flag], [action for action in shown[flags[flag]] if action.dest == flag])
+    headings = {name.rpartition(" ")[2]: name for name in plug_ins}
+    nearest = difflib.get_close_matches(flag, [*shown, *headings, *flags], n=1)
+    hint = f" Did you mean --help {headings.get(nearest[0], nearest[0])}?" if nearest else ""
+    raise UserError(f"--help {asked}: no group, plug-in or flag.{hint} --help lists the groups, --find {words[-1]} searches all texts")
+
+
+def find(parser, word: str) -> str:
+    """The flags whose name or help holds `word`, below their headings. Raises UserError where there is none."""
+    found = {
+        title: [action for action in actions if word.lstrip("-").lower() in f"{action.dest} {numbers.help_of(action)}".lower()]
+        for title, actions in groups(parser).items()
+    }
+    if not any(found.values()):
+        raise UserError(f"--find {word}: in no flag's name or text")
+    return "\n\n".join(_section(title, actions) for title, actions in found.items() if actions)
+
+
+def explain(opt) -> str:
+    """Every flag whose value is not its default, with the value and the place where it was set, `opt.set_by`."""
+    rows = [(f"--{name}", _shown(getattr(opt, name)), place) for name, place in sorted(opt.set_by.items())]
+    if not rows:
+        return "every flag has its default"
+    names, values = (min(max(len(row[column]) for row in rows), 60) for column in (0, 1))
+    return "\n".join(f"{name:{names}}  {value:{values}}  {place}" for name, value, place in rows)
+
+
+def _first_screen(shown: dict, plug_ins: dict) -> str:
+    flags = {action.dest: action for actions in shown.values() for action in actions}
+    lines = ["usage: python main.py [flags]", "", "flags of every day (default)"]
+    for name in EVERYDAY:
+        action = flags[name]
+        default = f" ({_default(action)})" if _default(action) else ""
+        text = textwrap.shorten(action.help.partition(";")[0].partition(" (--list")[0], WIDTH - 51, placeholder=" …")
+        lines.append(f"  {textwrap.shorten(action.option_strings[0] + default, 46, placeholder=' …'):46} {text}")
+    titles = ", ".join(title for title in shown if title not in plug_ins)
+    return "\n".join([*lines, "", *textwrap.wrap(f"groups: {titles}", WIDTH), "", MORE])
+
+
+def _section(title: str, actions: list) -> str:
+    formatter = Formatter("main.py")
+    formatter.start_section(title)
+    formatter.add_arguments(actions)
+    formatter.end_section()
+    return formatter.format_help().strip()
+
+
+def _default(action) -> str:
+    off = isinstance(action, argparse._StoreTrueAction) or action.default in (None, argparse.SUPPRESS, [])
+    return "" if off else _shown(action.default)
+
+
+def _shown(value) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
