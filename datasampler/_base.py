@@ -7,6 +7,8 @@ import torch
 
 from utilities.errors import UserError
 
+CHUNK = 2**22  # entries of the largest tensor while an epoch is chosen: bounds the memory, and is faster than larger ones
+
 
 def add_arguments(group) -> None:
     """Declare the flags of the published pipeline that have no effect."""

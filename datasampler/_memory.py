@@ -6,12 +6,10 @@ through another one.
 
 import torch
 
-from datasampler._base import BatchSampler, draw_within, random_below
+from datasampler._base import CHUNK, BatchSampler, draw_within, random_below
 from utilities.errors import UserError
 from utilities.numbers import WIDEST, number, whole
 from utilities.tensors import raise_half, squared_distances
-
-CHUNK = 2**22  # entries of the largest tensor of a chunk of pools: bounds the memory, and is faster than larger chunks
 
 
 def add_arguments(group) -> None:
@@ -47,8 +45,6 @@ class StoringSampler(BatchSampler):
     """Keeps an embedding of every training image. A subclass defines `precompute_indices`, which sets `epoch`.
 
     The storage stays on the embeddings' device, so that an update does not wait for the device.
-
-    Raises UserError for a storage update that does not converge.
     """
 
     requires_storage = True
@@ -58,8 +54,6 @@ class StoringSampler(BatchSampler):
         self.projected_dim = opt.data_sampler_lowproj_dim
         self.update_storage = not opt.data_storage_no_update
         self.update_rate = opt.data_mb_lr * (1 - max(opt.data_mb_mom, 0))
-        if opt.data_mb_mom > 1 or not 0 <= opt.data_mb_lr <= 1:
-            raise UserError(f"--data_mb_mom {opt.data_mb_mom} has to be 1 or less, --data_mb_lr {opt.data_mb_lr} between 0 and 1.")
         self.storage = None  # (number of images, D)
         self.epoch = None  # (batches, bs)
 
@@ -273,8 +267,8 @@ class BatchMatchSampler(MemorySampler):
         super().__init__(opt, image_dict, image_list)
         self.require_pool(self.batch_size)
         self.n_candidates = opt.data_batchmatch_ncomps
-        if self.n_candidates < 1 or self.batch_size < 2:
-            raise UserError(f"--data_batchmatch_ncomps {self.n_candidates} has to be 1 or more, --bs {self.batch_size} 2 or more.")
+        if self.batch_size < 2:
+            raise UserError(f"--bs {self.batch_size}: one image has no spread to match the pool's: 2 or more.")
 
     def draw_pools(self) -> torch.Tensor:
         """Indices `(batches, P)`, the m of a group next to each other; P is the largest multiple of m up to the pool size."""
@@ -298,6 +292,12 @@ class BatchMatchSampler(MemorySampler):
         """Entries of the largest tensor, which can be that of the candidates; see the base class."""
         candidates = self.n_candidates * self.batch_size * max(self.batch_size, stored.shape[1])
         return max(super().entries(pool_size, stored), candidates)
+
+    @staticmethod
+    def members(embeddings: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
+        """Embeddings `(b, candidates, bs, D)` of the `candidates`."""
+        rows = embeddings.gather(1, candidates.flatten(1)[..., None].expand(-1, -1, embeddings.shape[2]))
+        return rows.view(*candidates.shape, -1)
 
     def score(self, embeddings: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
         """Distances `(b, candidates)` of each of `candidates` `(b, candidates, bs)` from its pool `embeddings` `(b, P, D)`."""

@@ -3,7 +3,6 @@
 import torch
 
 from datasampler._memory import CoresetSampler
-from utilities.errors import UserError
 from utilities.numbers import number
 from utilities.tensors import FLOOR
 
@@ -28,8 +27,6 @@ class Sampler(CoresetSampler):
     def __init__(self, opt, image_dict: dict, image_list: list):
         super().__init__(opt, image_dict, image_list)
         self.power = opt.data_d2_coreset_lambda
-        if self.power < 0:
-            raise UserError(f"--data_d2_coreset_lambda {self.power} draws copies of what is chosen: 0 or more.")
 
     def gaussian(self, embeddings: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """One draw from each pool's Gaussian `(b, 1, D)`; log densities of its samples `(b, P)`, up to a constant."""

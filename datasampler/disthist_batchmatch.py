@@ -43,8 +43,7 @@ class Sampler(BatchMatchSampler):
         shares = histograms(batches, low[..., None], width[..., None])
         differences = shares - histograms(pool, low, width)[:, None]
         wasserstein = differences.cumsum(-1).abs().sum(-1) * width  # (b, candidates)
-        members = embeddings.gather(1, candidates.flatten(1)[..., None].expand(-1, -1, embeddings.shape[2]))
-        members = members.view(*candidates.shape, -1)  # (b, candidates, bs, D)
+        members = self.members(embeddings, candidates)
         means = (members.mean(2) - embeddings.mean(1, keepdim=True)).norm(dim=2)  # (b, candidates)
         deviations = (members.std(2, correction=0) - embeddings.std(1, correction=0, keepdim=True)).norm(dim=2)
         return means + deviations + WASSERSTEIN_WEIGHT * wasserstein

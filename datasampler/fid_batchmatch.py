@@ -14,10 +14,10 @@ class Sampler(BatchMatchSampler):
     def score(self, embeddings: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
         """Squared Frechet distances `(b, candidates)`; see the base class."""
         embeddings = embeddings.double()  # the root of a rounding error of 1e-7 is 3e-4, for each direction without variance
-        batches, size, dim = len(embeddings), candidates.shape[2], embeddings.shape[2]
+        size, dim = candidates.shape[2], embeddings.shape[2]
         pool_mean = embeddings.mean(1, keepdim=True)  # (b, 1, D)
         pool = (embeddings - pool_mean) / (embeddings.shape[1] - 1) ** 0.5
-        members = embeddings.gather(1, candidates.flatten(1)[..., None].expand(-1, -1, dim)).view(batches, -1, size, dim)
+        members = self.members(embeddings, candidates)
         means = members.mean(2)  # (b, candidates, D)
         centred = (members - means[:, :, None]) / (size - 1) ** 0.5  # S = centred^T centred
         # The trace needs eigenvalues only, and F^T S F with any F F^T = S_pool has those of S_pool^1/2 S S_pool^1/2.

@@ -2,7 +2,8 @@
 
 import torch
 
-from datasampler._memory import CHUNK, StoringSampler
+from datasampler._base import CHUNK
+from datasampler._memory import StoringSampler
 from datasampler._triplets import TripletSampler
 from utilities.numbers import number, share_of
 

@@ -2,12 +2,11 @@
 
 import torch
 
-from datasampler._base import BatchSampler
+from datasampler._base import CHUNK, BatchSampler
 from utilities.errors import UserError
 
 USES_SAMPLES_PER_CLASS = True
 GUARANTEES_POSITIVES = True
-CHUNK = 2**22  # entries of the matrix of batches and classes that are sorted at a time
 
 
 class Sampler(BatchSampler):

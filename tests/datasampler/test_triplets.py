@@ -7,7 +7,6 @@ import re
 import pytest
 import torch
 
-import datasampler
 import main
 import parameters
 from runs import checkpoint
@@ -22,10 +21,6 @@ SIZES = [5, 1, 3, 2, 6]
 
 def triplets_of(batches):
     return [tuple(triplet) for triplet in batches.view(-1, 3).tolist()]
-
-
-def test_the_registry_knows_them():
-    assert [name for name in datasampler.REGISTRY.names() if getattr(datasampler.REGISTRY.module(name), "GIVES_TRIPLETS", False)] == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -56,18 +51,13 @@ def test_classes_then_images_are_drawn_alike():
 
 
 def test_the_fixed_set_is_that_of_the_seed_and_every_epoch_goes_through_it():
+    before = torch.get_rng_state()
     one, same, other = (make_sampler("fixed_triplets", SIZES, bs=6, data_fixed_triplets_n=20, seed=seed) for seed in (3, 3, 4))
+    assert torch.equal(torch.get_rng_state(), before), "the training's stream is left alone"
     assert torch.equal(one.triplets, same.triplets) and not torch.equal(one.triplets, other.triplets)
     epochs = [triplets_of(draw(one)) for _ in range(3)]
     assert all(sorted(epoch) == sorted(triplets_of(one.triplets)) for epoch in epochs)
     assert epochs[0] != epochs[1] != epochs[2]
-
-
-def test_drawing_the_set_takes_nothing_from_the_training_stream():
-    torch.manual_seed(0)
-    before = torch.get_rng_state()
-    make_sampler("fixed_triplets", SIZES, bs=6)
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
@@ -94,27 +84,19 @@ def test_a_step_renews_what_is_hard():
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(
-    ("sizes", "flags", "message"),
-    [
+def test_what_cannot_work_is_one_line(name):
+    for sizes, flags, message in (
         ([4, 4], {"bs": 8}, "--bs 8 is not a multiple of 3"),
         ([1, 1, 1], {"bs": 3}, "no triplet: of their 3 classes 0 have two images"),
         ([9], {"bs": 3}, "no triplet: of their 1 classes 1 have two images"),
         ([4, 4], {"bs": 6, "data_fixed_triplets_n": 1}, "--data_fixed_triplets_n 1.*: 1 triplets do not fill one batch of --bs 6"),
-    ],
-    ids=str,
-)
-def test_what_cannot_work_is_one_line(name, sizes, flags, message):
-    with pytest.raises(UserError, match=message) as error:
-        make_sampler(name, sizes, **flags)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_smallest_data(name):
+    ):
+        with pytest.raises(UserError, match=message) as error:
+            make_sampler(name, sizes, **flags)
+        assert "\n" not in str(error.value)
     labels = labels_of([2, 1]).tolist()
     sampler = make_sampler(name, [2, 1], bs=3, data_fixed_triplets_n=200, data_hard_triplets_share=1.0)
-    assert set(triplets_of(draw(sampler))) == {t for t in itertools.permutations(range(3)) if labels[t[2]] == 1}
+    assert set(triplets_of(draw(sampler))) == {t for t in itertools.permutations(range(3)) if labels[t[2]] == 1}, "the smallest data"
 
 
 def test_a_set_of_other_data_is_refused_and_one_of_another_size_left():

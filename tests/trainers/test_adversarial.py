@@ -172,41 +172,10 @@ def test_a_batch_without_triplets_costs_nothing_and_keeps_the_graph():
         sum(losses.values()).backward()
 
 
-def test_it_trains_resumes_and_is_evaluated_again(data, tmp_path):
-    flags = ["--trainer", "adversarial", "--adversarial_metric_epochs", "1", "--adversarial_generator_epochs", "1"]
-    flags += ["--adversarial_triplets_per_anchor", "3", "--loss_weights", "classifier_loss=.5", "metric_loss=2"]
-    flags += ["--evaltypes", "discriminative", "classifier_logits"]
-    run = tiny.assert_resumes(data, tmp_path, *flags)
-    rows = {(row.epoch, row.metric): row.value for row in RunFolder(run.folder).metrics.itertuples() if row.split == "train"}
-    weights = {"metric_loss": 2, "classifier_loss": 0.5, **dict.fromkeys(("synth_loss", *GENERATOR_LOSSES), 0.1)}
-    assert rows[3, "loss"] == pytest.approx(sum(weight * rows[3, name] for name, weight in weights.items()), rel=1e-4)
-    assert rows[2, "loss"] == pytest.approx(0.1 * sum(rows[2, name] for name in GENERATOR_LOSSES), rel=1e-4) and (1, "g_adv_loss") not in rows
-    state = checkpoint.read(run.folder / checkpoint.LAST)
-    assert {"generator.0.weight", "generator.4.bias", "evaluated_heads.linear.weight"} <= set(state["trainer"])
-    network = load_run(run.folder)[0]
-    assert network.embed_dim == 8 and not network.training
-    assert set(network(torch.zeros(2, 3, 16, 16, dtype=torch.uint8))[0]) == {"discriminative", "classifier_logits"}
-    again = main.main(parameters.read(["--evaluate", "--resume_from", str(run.folder)]))
-    for metric, value in state["run"]["selected"]["values"]["test"].items():
-        assert again["test"][metric] == pytest.approx(value)
 
 
-def test_phases_of_a_run_leave_what_rests_as_it_is(data, tmp_path):
-    flags = ["--trainer", "adversarial", "--adversarial_metric_epochs", "1", "--adversarial_generator_epochs", "1", "--loss", "margin"]
-    one = main.main(tiny.read(data, tmp_path, *flags, "--n_epochs", "1"))
-    before = checkpoint.read(one.folder / checkpoint.LAST)
-    main.main(parameters.read(["--resume_from", str(one.folder), "--n_epochs", "2"]))
-    after = checkpoint.read(one.folder / checkpoint.LAST)
-    for part in ("state_dict", "criterion"):
-        assert all(torch.equal(before[part][name], after[part][name]) for name in before[part])
-    assert not torch.equal(before["trainer"]["generator.0.weight"], after["trainer"]["generator.0.weight"])
 
 
-def test_a_memory_waits_for_the_phases_in_which_there_is_a_metric_loss(data, tmp_path):
-    flags = ["--trainer", "adversarial", "--adversarial_generator_epochs", "1", "--memory_size", "24", "--memory_start", "0"]
-    run = tiny.assert_resumes(data, tmp_path, *flags, epochs=2)
-    rows = RunFolder(run.folder).metrics
-    assert set(rows[rows.metric == "memory_loss"].epoch) == set(rows[rows.metric == "metric_loss"].epoch) == {2}
 
 
 def test_what_it_cannot_train_is_refused_in_one_line(data, tmp_path, capsys):
@@ -225,6 +194,3 @@ def test_what_it_cannot_train_is_refused_in_one_line(data, tmp_path, capsys):
         main.main(tiny.read(data, tmp_path, "--trainer", "adversarial", "--loss_weights", "g_loss=1", "--dry_run"))
 
 
-def test_dry_run(data, tmp_path, capsys):
-    main.main(tiny.read(data, tmp_path, "--trainer", "adversarial", "--dry_run"))
-    assert "dry run: one batch of" in capsys.readouterr().out and not (tmp_path / "runs").exists()

@@ -142,21 +142,6 @@ def test_gradients_and_optimiser_groups():
     assert (levels["lr"], levels["weight_decay"], len(levels["params"])) == (0.5, 0.25, 6)
 
 
-def test_it_trains_resumes_and_is_evaluated_again(data, tmp_path):
-    flags = ["--trainer", "cascaded", *SIZES, "--evaltypes", "discriminative", "level_1", "level_3", "Combined_level_1_level_2"]
-    run = tiny.assert_resumes(data, tmp_path, *flags, "--loss", "margin")
-    values = {(row.split, row.metric) for row in RunFolder(run.folder).metrics.itertuples()}
-    for name in ("discriminative", "level_1", "level_3", "Combined_level_1_level_2"):
-        assert ("test", f"{name}/map_r") in values
-    assert {("train", f"metric_loss_{level}") for level in (1, 2, 3)} <= values
-    loaded = load_run(run.folder)[0]
-    embeddings = loaded(torch.zeros(2, 3, 16, 16, dtype=torch.uint8))[0]
-    assert {name: tuple(rows.shape) for name, rows in embeddings.items()} == {
-        "discriminative": (2, 12), "level_1": (2, 4), "level_2": (2, 3), "level_3": (2, 5)
-    }  # fmt: skip
-    again = main.main(parameters.read(["--evaluate", "--resume_from", str(run.folder)]))
-    selected = checkpoint.read(run.folder / checkpoint.LAST)["run"]["selected"]["values"]["test"]
-    assert again["test"] == {metric: pytest.approx(value) for metric, value in selected.items()}
 
 
 def test_the_joined_embedding_alone_is_what_a_plain_run_evaluates(data, tmp_path):
@@ -199,6 +184,3 @@ def test_what_it_cannot_train_is_refused_in_one_line(data, tmp_path, capsys):
         tiny.trainer("cascaded", "--loss", "triplet")
 
 
-def test_dry_run(data, tmp_path, capsys):
-    main.main(tiny.read(data, tmp_path, "--trainer", "cascaded", "--cascade_stages", "block2", "block3", "5", "--dry_run"))
-    assert "dry run: one batch of" in capsys.readouterr().out and not (tmp_path / "runs").exists()

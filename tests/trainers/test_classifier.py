@@ -116,36 +116,8 @@ def test_what_cannot_be_the_loss_is_one_line_before_anything_is_loaded(flags, ma
         parameters.resolve(["--dataset", "glyphs", "--trainer", "classifier", *flags])
 
 
-def test_every_loss_of_torch_is_taken_or_refused_in_one_line():
-    from utilities.errors import UserError
-
-    taken = set()
-    for name in [name for name in dir(torch.nn) if name.endswith("Loss")]:
-        try:
-            parameters.resolve(["--dataset", "glyphs", "--trainer", "classifier", "--classifier_loss", name])
-            taken.add(name)
-        except UserError as error:
-            assert "\n" not in str(error)
-    assert taken == {"CrossEntropyLoss", "MultiMarginLoss"}
 
 
-def test_runs_resume_and_are_measured_by_their_logits(data, tmp_path):
-    flags = ["--evaltypes", "discriminative", "classifier_logits", "--classifier_input", "pooled"]
-    run = tiny.assert_resumes(data, tmp_path, "--trainer", "classifier", *flags, epochs=2)
-    network, opt = load_run(run.folder)
-    embeddings, features = network(torch.randint(0, 256, (2, 3, 48, 48), dtype=torch.uint8))
-    state = checkpoint.read(run.folder / run.state["selected"]["checkpoint"])["trainer"]
-    weight, bias = (state[f"evaluated_heads.linear.{name}"] for name in ("weight", "bias"))
-    assert torch.allclose(embeddings["classifier_logits"], features["pooled"] @ weight.T + bias, atol=1e-6)
-    assert weight.shape == (6, 576) and opt.classifier_lr == opt.lr
-    values = json.loads((run.folder / "summary.json").read_text())["selected"]["values"]
-    assert "classifier_logits/map_r" in values["test"]
-    again = tiny.measured(run, "--dump_embeddings")
-    assert {split: pytest.approx(scores) for split, scores in again.items()} == values
-    assert np.load(run.folder / "embeddings_test_classifier_logits.npz")["features"].shape == (30, 6)
-    recorded = RunFolder(run.folder).metrics
-    rows = {(row.epoch, row.metric): row.value for row in recorded.itertuples() if row.split == "train"}
-    assert rows[1, "loss"] == pytest.approx(rows[1, "metric_loss"] + rows[1, "classifier_loss"], rel=1e-5)
 
 
 def test_without_the_metric_loss_it_is_plain_classification(data, tmp_path, capsys):

@@ -209,29 +209,8 @@ def test_a_batch_of_one_class_costs_nothing_and_keeps_the_graph():
     assert isinstance(trainer.miners["intra"](torch.zeros(12, 4), batch.labels), Triplets)
 
 
-def test_it_trains_resumes_and_is_evaluated_again(data, tmp_path):
-    joined = "Combined_discriminative_shared_intra_selfsimilarity-.5-1-1-1"
-    flags = ["--trainer", "diva", "--diva_queue", "3", "--evaltypes", "discriminative", "shared", joined, "--loss", "margin"]
-    run = tiny.assert_resumes(data, tmp_path, *flags)
-    rows = {(row.epoch, row.split, row.metric): row.value for row in RunFolder(run.folder).metrics.itertuples()}
-    assert all((3, "test", f"{name}/map_r") in rows for name in ("discriminative", "shared", joined))
-    weights = {**dict.fromkeys(("metric_loss", "decorrelation_loss"), 1), **{f"{name}_loss": 0.3 for name in OTHERS}}
-    assert rows[3, "train", "loss"] == pytest.approx(sum(w * rows[3, "train", name] for name, w in weights.items()), rel=1e-3)
-    state = checkpoint.read(run.folder / checkpoint.LAST)
-    assert state["trainer"]["queue"].shape == (3 * 8 * 2, 8) and state["trainer"]["enqueued"] == 3 * 2 * 16
-    assert not torch.equal(state["trainer"]["average.network.network.last_linear.weight"], state["state_dict"]["last_linear.weight"])
-    embeddings = load_run(run.folder)[0](torch.zeros(2, 3, 32, 32, dtype=torch.uint8))[0]
-    assert {name: tuple(rows.shape) for name, rows in embeddings.items()} == dict.fromkeys(EMBEDDINGS, (2, 8))
-    again = main.main(parameters.read(["--evaluate", "--resume_from", str(run.folder)]))
-    assert again["test"] == {metric: pytest.approx(value) for metric, value in state["run"]["selected"]["values"]["test"].items()}
 
 
-def test_folds_and_their_ensemble(data, tmp_path):
-    flags = ["--trainer", "diva", "--diva_queue", "2", "--evaltypes", "discriminative", "Combined_shared_intra", "--n_epochs", "1"]
-    cross = main.main(tiny.read(data, tmp_path, *flags, "--split_scheme", "class_disjoint", "--split_partitions", "2", "--split_sets", "2"))
-    main.main(parameters.read(["--evaluate_ensemble", "--resume_from", str(cross.folder)]))
-    together = json.loads((cross.folder / "meta" / "concatenated.json").read_text())
-    assert {"discriminative/map_r", "Combined_shared_intra/map_r"} <= set(together["values"]["test"])
 
 
 def test_what_it_cannot_train_is_refused_in_one_line(data, tmp_path, capsys):
@@ -260,6 +239,3 @@ def test_with_three_views_each_serves_the_next():
     assert all(torch.equal(seen[0][i], outputs["keys"][(i + 6) % 18]) for i in range(18)) and len(trainer.queue) == 2 * 6 * 3
 
 
-def test_dry_run(data, tmp_path, capsys):
-    main.main(tiny.read(data, tmp_path, "--trainer", "diva", "--dry_run"))
-    assert "dry run: one batch of 16 images" in capsys.readouterr().out and not (tmp_path / "runs").exists()

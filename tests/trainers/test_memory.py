@@ -142,22 +142,3 @@ def test_a_trainer_that_does_not_ask_for_it_is_refused():
         Step(trainer, None, Runtime(opt), Recording(), {}).forward(batch())
 
 
-@pytest.mark.parametrize("further", [[], ["--memory_ema", ".9"]], ids=["own keys", "averaged keys"])
-def test_a_run_resumes_to_the_bit(data, tmp_path, further):
-    def read(*more):
-        return parameters.read([
-            "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path), *builders.SHORT_RUN, "--loss", "margin",
-            "--memory_size", "20", "--memory_start", "1", *further, *more,
-        ])  # fmt: skip
-
-    whole = main.main(read("--n_epochs", "3", "--savename", "Whole"))
-    main.main(read("--n_epochs", "2", "--savename", "Resumed"))
-    resumed = main.main(parameters.read(["--resume_from", str(whole.folder.parent / "Resumed"), "--n_epochs", "3"]))
-    one, two = (checkpoint.read(run.folder / checkpoint.LAST) for run in (whole, resumed))
-    for part in ("state_dict", "criterion"):
-        assert all(torch.equal(one[part][name], two[part][name]) for name in one[part]), part
-    memories = [content["trainer"]["added_losses.0._extra_state"] for content in (one, two)]
-    assert all(torch.equal(memories[0][name], memories[1][name]) for name in ("rows", "labels"))
-    assert len(memories[0]["rows"]) == 20 and memories[0]["steps"] == 6 and memories[0]["next"] == memories[1]["next"]
-    names = set(RunFolder(whole.folder).metrics["metric"])
-    assert {"metric_loss", "memory_loss"} <= names

@@ -173,15 +173,3 @@ def test_finding_the_map_leaves_the_network_as_it_was(data, tmp_path, capsys):
     assert "dry run: one batch of" in capsys.readouterr().out
 
 
-def test_runs_resume_and_are_measured_by_the_network_alone(data, tmp_path):
-    """The delay ends in the second epoch: a resumed run knows how many steps there were."""
-    flags = [*SMALL, "--loss", "margin", "--s2sd_features", "--s2sd_features_after", "3"]
-    run = tiny.assert_resumes(data, tmp_path, "--trainer", "s2sd", *flags, epochs=2)
-    state = checkpoint.read(run.folder / checkpoint.LAST)["trainer"]
-    assert int(state["_extra_state"]) == 4 and {"heads.0.0.weight", "targets.1.beta"} <= set(state)
-    rows = RunFolder(run.folder).metrics
-    assert set(rows[rows.metric == "feature_loss"].epoch) == {2} and set(rows[rows.metric == "distill_loss"].epoch) == {1, 2}
-    network, _ = load_run(run.folder)
-    assert network(torch.zeros(1, 3, 48, 48))[0].shape == (1, 8)
-    again = tiny.measured(run)
-    assert again["test"]["map_r"] == pytest.approx(run.state["selected"]["values"]["test"]["map_r"])

@@ -117,11 +117,6 @@ def test_the_subset_with_the_highest_loss_is_trained_on(monkeypatch):
         assert step.trainer.network.passes == [(10, True, False), (4, True, True)]
 
 
-def test_the_number_of_trials(monkeypatch):
-    tried, draw = [], _subset.draw_groups
-    monkeypatch.setattr(_subset, "draw_groups", lambda labels, size: tried.append(draw(labels, size)) or tried[-1])
-    step_of("--subset_trials", "11")(batch_of())
-    assert len(tried) == 11
 
 
 def test_the_miner_of_the_criterion_mines_in_each_subset_and_then_in_the_chosen_one():
@@ -148,10 +143,6 @@ def test_a_small_batch_is_trained_on_whole(size):
     assert step(batch_of(LABELS[:size])).images == size and len(step.trainer.network.passes) == 1
 
 
-def test_without_the_flag_there_is_none():
-    opt = parameters.read(["--dataset", "glyphs", "--loss", "contrastive"])
-    trainer = trainers.select("metric_only", opt, Network(), criteria.select("contrastive", opt))
-    assert trainer.subset is None
 
 
 def test_a_users_plain_trainer(monkeypatch):
@@ -201,33 +192,5 @@ def test_what_cannot_work_is_one_line(words, message, capsys):
     assert stop.value.code == 2 and re.search(message, said) and "\n" not in said, said
 
 
-def test_other_samplers_and_losses_take_any_size():
-    for words in (
-        ["--data_sampler", "shuffle"],
-        ["--data_sampler", "fixed_triplets", "--bs", "12"],
-        ["--loss", "softmax", "--subset_size", "2"],
-    ):
-        assert parameters.read([*FLAGS, *words]).subset_mining
 
 
-def test_a_run_trains_and_resumes_bit_for_bit(data, tmp_path):
-    base = [
-        "--dataset",
-        "folder",
-        "--dataset_folder_path",
-        str(data),
-        *builders.SHORT_RUN,
-        "--loss",
-        "margin",
-        "--batch_mining",
-        "distance",
-    ]
-    contents = []
-    for folder, epochs in ((tmp_path / "whole", [2]), (tmp_path / "halves", [1, 2])):
-        for number, n_epochs in enumerate(epochs):
-            words = [*base, "--save_path", str(folder), "--savename", "run", "--n_epochs", str(n_epochs)]
-            words += ["--bs", "8", "--samples_per_class", "2", "--subset_mining", "maximum_loss", "--subset_size", "4"]
-            run = main.main(parameters.read([*words, "--resume", "--resume_allow_changes"] if number else words))
-        contents.append(torch.load(run.folder / checkpoint.LAST, weights_only=True))
-    one, other = (content["state_dict"] for content in contents)
-    assert all(torch.equal(one[name], other[name]) for name in one)

@@ -41,9 +41,6 @@ def test_the_criterion_takes_views_of_one_image_as_a_class(views):
     assert tiny.gradients(losses["metric_loss"], trainer) == network
 
 
-def test_every_parameter_is_in_one_group():
-    trainer, opt = tiny.trainer("unsupervised", "--loss", "margin", "--loss_margin_beta_shared")
-    assert set(tiny.groups(opt, trainer)) == {"network", "criterion"}
 
 
 @pytest.mark.parametrize("sampler", ["class_random", "class_balanced", "shuffle", "full_random"])
@@ -101,15 +98,6 @@ def test_refused_before_anything_is_loaded(flags, match):
         parameters.resolve(["--dataset", "glyphs", "--trainer", "unsupervised", "--loss", "ntxent", *flags])
 
 
-def test_runs_resume_and_are_measured_by_the_labels(data, tmp_path, capsys):
-    flags = ["--loss", "ntxent", "--views", "3"]
-    run = tiny.assert_resumes(data, tmp_path, "--trainer", "unsupervised", *flags, epochs=2)
-    assert load_run(run.folder)[1].views == 3 and "trainer" not in checkpoint.read(run.folder / checkpoint.LAST)
-    again = tiny.measured(run)
-    assert again["test"]["map_r"] == pytest.approx(run.state["selected"]["values"]["test"]["map_r"])
-    capsys.readouterr()
-    tiny.run(data, tmp_path, "--trainer", "unsupervised", *flags, "--dry_run")
-    assert "dry run: one batch of 24 images" in capsys.readouterr().out
 
 
 def test_views_are_a_flag_of_every_trainer(data, tmp_path, capsys):

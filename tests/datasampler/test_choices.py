@@ -1,0 +1,209 @@
+"""How the samplers with a memory choose, against loops: coresets' anchors, batches most like their pool."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.linalg import sqrtm
+from scipy.stats import chisquare, multivariate_normal, wasserstein_distance
+
+from tests.datasampler.made import SIZES, draw, make_sampler, spied
+
+FLAGS = {"bs": 12, "samples_per_class": 2, "data_batchmatch_bigbs": 40}
+
+
+def random(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+
+
+def d2(**flags):
+    return make_sampler("d2_coreset", SIZES, **FLAGS, **flags)
+
+
+def shrunk_covariance(pool):
+    """10 % of it replaced by the mean variance on the diagonal."""
+    covariance = np.cov(pool.T)
+    return pool.mean(0), 0.9 * covariance + 0.1 * np.trace(covariance) / len(covariance) * np.eye(len(covariance))
+
+
+# ------------------------------------------------------------------------------------------------------------------------ d2_coreset
+def test_the_gaussian_is_that_of_the_pool():
+    for size, dim in ((20, 3), (5, 8)):
+        pools = random(2, size, dim) * torch.linspace(0.2, 3, dim)
+        _, log_densities = d2().gaussian(pools)
+        for pool, ours in zip(pools.numpy(), log_densities.numpy(), strict=True):
+            expected = multivariate_normal(*shrunk_covariance(pool)).logpdf(pool)
+            np.testing.assert_allclose(ours - ours[0], expected - expected[0], rtol=1e-8)
+    pool = random(10, 3) * torch.tensor([0.5, 1, 2])
+    torch.manual_seed(0)
+    draws, _ = d2().gaussian(pool.expand(40000, -1, -1))
+    means, covariance = shrunk_covariance(pool.numpy())
+    np.testing.assert_allclose(draws.mean((0, 1)), means, atol=0.05)
+    np.testing.assert_allclose(np.cov(draws[:, 0].T), covariance, atol=0.12)
+
+
+def test_the_first_anchor_is_nearest_to_the_draw():
+    sampler, pools = d2(), random(30, 15, 4)
+    torch.manual_seed(2)
+    draws, _ = sampler.gaussian(pools)
+    torch.manual_seed(2)
+    first, _ = sampler.first_anchors(pools)
+    assert torch.equal(first, torch.cdist(draws, pools)[:, 0].argmin(1))
+
+
+@pytest.mark.parametrize("power", [0, 0.5, 2])
+def test_next_anchors_follow_density_times_distance(power):
+    sampler, pool, chosen, count = d2(data_d2_coreset_lambda=power), random(8, 3, seed=3), [2, 7], 20000
+    pool[5] = pool[2]  # a copy of an anchor
+    nearest = torch.cdist(pool, pool[chosen]).min(1).values.square()
+    weights = multivariate_normal(*shrunk_covariance(pool.numpy())).pdf(pool.numpy()) * nearest.numpy() ** power
+    weights[chosen] = 0
+    taken = torch.zeros(8, dtype=torch.bool)
+    taken[chosen] = True
+    _, log_densities = sampler.gaussian(pool[None])
+    torch.manual_seed(0)
+    drawn = sampler.next_anchors(nearest.expand(count, -1), taken.expand(count, -1), log_densities.expand(count, -1))
+    counts, possible = torch.bincount(drawn, minlength=8).numpy(), weights > 0
+    assert (counts[~possible] == 0).all() and possible[5] == (power == 0)
+    assert chisquare(counts[possible], count * weights[possible] / weights.sum()).pvalue > 1e-3
+
+
+def test_densities_beyond_a_floats_range_are_compared():
+    """In many dimensions all densities underflow; the distances still decide among equally likely samples."""
+    nearest, taken = torch.tensor([0.0, 1.0, 3.0]).expand(4000, -1), torch.tensor([True, False, False]).expand(4000, -1)
+    torch.manual_seed(0)
+    counts = torch.bincount(d2().next_anchors(nearest, taken, torch.full((4000, 3), -5000.0)), minlength=3).tolist()
+    assert counts[0] == 0 and chisquare(counts[1:], [1000, 3000]).pvalue > 1e-3
+
+
+def test_what_reaches_next_anchors_is_the_nearest_of_all_chosen():
+    sampler, pools = d2(), random(2, 10, 3)
+    calls, original = [], sampler.next_anchors
+    sampler.next_anchors = lambda *args: calls.append((args[0].clone(), args[1].clone())) or original(*args)
+    anchors = sampler.choose_anchors(pools)
+    assert anchors.shape == (2, 6) and len(calls) == 5
+    for step, (nearest, taken) in enumerate(calls, start=1):
+        for row in range(2):
+            chosen = anchors[row, :step]
+            assert taken[row].nonzero().squeeze(1).tolist() == sorted(chosen.tolist())
+            torch.testing.assert_close(nearest[row], torch.cdist(pools[row], pools[row, chosen]).min(1).values.square())
+
+
+@pytest.mark.parametrize("power", [0, 1])
+def test_copies_everywhere_still_give_distinct_anchors(power):
+    sampler = d2(data_d2_coreset_lambda=power, embeddings=torch.eye(6)[torch.arange(65) % 2])
+    assert all(len(row.unique()) == 6 for row in draw(sampler, seed=0)[:, ::2])
+
+
+# -------------------------------------------------------------------------------------------------------------------- greedy_coreset
+def farthest_first(pool, storage, count):
+    """Greedy k-centre by loops: the sample whose nearest chosen one is farthest."""
+    chosen = [int(pool[0])]
+    while len(chosen) < count:
+        left = [candidate for candidate in pool.tolist() if candidate not in chosen]
+        chosen.append(max(left, key=lambda one: min(math.dist(storage[one].tolist(), storage[other].tolist()) for other in chosen)))
+    return chosen
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_greedy_anchors_are_those_of_a_double_loop(dtype):
+    sampler = make_sampler("greedy_coreset", SIZES, dtype=dtype, **FLAGS)
+    pools = spied(sampler, "draw_pools")
+    batches = draw(sampler, seed=0)
+    for pool, batch in zip(pools[0], batches, strict=True):
+        assert batch[::2].tolist() == farthest_first(pool, sampler.storage.double(), 6)
+    assert len(torch.cat([draw(sampler)[:, 0] for _ in range(200)]).unique()) == 65, "the first one is random"
+
+
+def test_copies_of_an_anchor_come_last_and_then_at_random():
+    points = torch.cat([torch.eye(4).repeat_interleave(16, 0), torch.eye(4)[:1]])  # 65 samples at 4 places
+    sampler = make_sampler("greedy_coreset", SIZES, embeddings=points, **FLAGS)
+    pools = spied(sampler, "draw_pools")
+    for pool, batch in zip(*(draw(sampler, seed=1), pools[-1])[::-1], strict=True):
+        anchors = batch[::2]
+        assert len(points[anchors[:4]].unique(dim=0)) == 4 and len(anchors.unique()) == 6  # each place once
+        assert anchors[4:].tolist() == [index for index in pool.tolist() if index not in anchors[:4]][:2]  # in the pool's random order
+
+
+def test_the_limit_counts_small_distances_as_none():
+    sampler = make_sampler("greedy_coreset", SIZES, **FLAGS, data_gc_coreset_lim=1e3)
+    pools = spied(sampler, "draw_pools")
+    assert torch.equal(draw(sampler)[:, ::2], pools[0][:, :6])
+
+
+def test_softened_draws_among_the_farthest_three_percent():
+    sampler = make_sampler("greedy_coreset", [30] * 10, **{**FLAGS, "data_batchmatch_bigbs": 200}, data_gc_softened=True)
+    pools = spied(sampler, "draw_pools")
+    batches, storage, ranks = draw(sampler, seed=0), sampler.storage.double(), set()
+    for pool, batch in zip(pools[0], batches, strict=True):
+        anchors = batch[::2].tolist()
+        assert len(set(anchors)) == 6
+        for step in range(1, 6):
+            nearest = torch.cdist(storage[pool], storage[anchors[:step]]).min(1).values
+            ranks.add(int((nearest > nearest[pool.tolist().index(anchors[step])]).sum()))
+    assert ranks == set(range(6))  # 3 % of 200
+    left = make_sampler("greedy_coreset", [3] * 4, bs=12, samples_per_class=1, data_gc_softened=True)
+    assert sorted(draw(left).flatten().tolist()) == list(range(12)), "what is left of a small pool"
+
+
+# ------------------------------------------------------------------------------------------------------------------------ batchmatch
+def pair_distances(points):
+    return np.array([np.linalg.norm(points[i] - points[j]) for i in range(len(points)) for j in range(i + 1, len(points))])
+
+
+def histogram_score(pool, batch):
+    """NumPy's histogram and scipy's Wasserstein distance with weights over bin centres."""
+    whole, part = pair_distances(pool), pair_distances(batch)
+    edges = np.linspace(whole.min(), whole.max(), 51)
+    centres = (edges[1:] + edges[:-1]) / 2
+    part_counts = np.histogram(part.clip(edges[0], edges[-1]), edges)[0]
+    distance = wasserstein_distance(centres, centres, np.histogram(whole, edges)[0], part_counts)
+    return np.linalg.norm(pool.mean(0) - batch.mean(0)) + np.linalg.norm(pool.std(0) - batch.std(0)) + 75 * distance
+
+
+def frechet(pool, batch):
+    """By the textbook: covariances by np.cov, the root of their product by scipy."""
+    first, second = np.cov(pool.T), np.cov(batch.T)
+    return ((pool.mean(0) - batch.mean(0)) ** 2).sum() + np.trace(first + second - 2 * sqrtm(first @ second).real)
+
+
+SCORES = {"disthist_batchmatch": histogram_score, "fid_batchmatch": frechet}
+
+
+@pytest.mark.parametrize(("size", "dim"), [(2, 4), (6, 6), (5, 9), (15, 4)])
+@pytest.mark.parametrize("name", SCORES)
+def test_scores(name, size, dim):
+    sampler = make_sampler(name, SIZES, bs=12)
+    pools = random(3, 20, dim) * torch.linspace(0.1, 2, dim)
+    pools[1] *= 7  # every pool has a scale of its own
+    candidates = torch.rand(3, 6, 20, generator=torch.Generator().manual_seed(1)).argsort(2)[..., :size]
+    scores = sampler.score(pools, candidates)
+    # scipy's root of a singular product is itself only good to the root of the rounding error
+    precision = 1e-4 if name == "fid_batchmatch" and size <= dim else 1e-9
+    for pool, rows, row_scores in zip(pools.numpy(), candidates.numpy(), scores, strict=True):
+        for row, score in zip(rows, row_scores, strict=True):
+            assert score.item() == pytest.approx(SCORES[name](pool, pool[row]), rel=precision)
+    in_float = sampler.score(pools.float(), candidates)  # a pair at the edge of a bin may change sides
+    torch.testing.assert_close(in_float.double(), scores, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_the_pool_itself_is_at_distance_zero_and_copies_do_no_harm(name):
+    sampler, pool = make_sampler(name, SIZES, bs=12), random(1, 12, 4, dtype=torch.float32)
+    pool[0, 3] = pool[0, 8]
+    assert abs(sampler.score(pool, torch.arange(12).view(1, 1, 12)).item()) < 1e-4
+    assert abs(sampler.score(torch.full((1, 12, 4), 0.7), torch.arange(6).view(1, 1, 6)).item()) < 1e-6
+
+
+@pytest.mark.parametrize("m", [1, 3])
+@pytest.mark.parametrize("name", SCORES)
+def test_the_best_candidate_is_taken(name, m):
+    flags = {"bs": 12, "samples_per_class": m, "data_batchmatch_bigbs": 36, "data_batchmatch_ncomps": 5}
+    sampler = make_sampler(name, SIZES, dtype=torch.float64, **flags)
+    pools, candidates = spied(sampler, "draw_pools"), spied(sampler, "draw_candidates")
+    batches, storage = draw(sampler, seed=0), sampler.storage.numpy()
+    assert len(candidates) == 1 and candidates[0].shape == (5, 5, 12)
+    for pool, rows, batch in zip(pools[0].numpy(), candidates[0].numpy(), batches.numpy(), strict=True):
+        scores = [SCORES[name](storage[pool], storage[pool[row]]) for row in rows]
+        assert (batch == pool[rows[int(np.argmin(scores))]]).all()

@@ -1,0 +1,154 @@
+"""The samplers without a memory: which classes and images are drawn, and how often."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+import datasampler
+from datasampler._base import draw_within, random_below
+from tests.datasampler.made import draw, labels_of, make_data, make_sampler
+from utilities.errors import UserError
+
+few = settings(max_examples=25, deadline=None, derandomize=True)
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+def assert_uniform(counts, expected=None):
+    assert chisquare(counts, expected).pvalue > 1e-3, counts
+
+
+def test_random_below_is_uniform_and_below_large_bounds():
+    assert_uniform(torch.bincount(random_below(torch.full((30000,), 7)), minlength=7))
+    bounds = torch.tensor([1, 2, 2**40, 2**61]).repeat(1000)
+    drawn = random_below(bounds)
+    assert (drawn >= 0).all() and (drawn < bounds).all()
+
+
+@pytest.mark.parametrize(("size", "count"), [(5, 2), (4, 3), (6, 1)])
+def test_draw_within_gives_every_subset_equally_often(size, count):
+    drawn = draw_within(torch.full((20000,), size), count).sort(1).values
+    counts = [int((drawn == torch.tensor(subset)).all(1).sum()) for subset in itertools.combinations(range(size), count)]
+    assert sum(counts) == 20000
+    assert_uniform(counts)
+
+
+@few
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=20), st.integers(0, 9))
+def test_draw_within_is_distinct_where_the_size_allows(sizes, count):
+    drawn = draw_within(torch.tensor(sizes), count)
+    assert drawn.shape == (len(sizes), count)
+    for size, row in zip(sizes, drawn.tolist(), strict=True):
+        assert all(0 <= position < size for position in row) and len(set(row)) == min(size, count)
+
+
+@few
+@given(st.lists(st.integers(1, 12), min_size=2, max_size=12), st.integers(1, 4), st.data())
+def test_balanced_batches_have_distinct_classes_and_images(sizes, m, data):
+    per_batch = data.draw(st.integers(1, len(sizes)))
+    if per_batch * m > sum(sizes):
+        return
+    sampler, labels = make_sampler("class_balanced", sizes, bs=per_batch * m, samples_per_class=m), labels_of(sizes)
+    batches = draw(sampler, seed=0)
+    for batch in batches:
+        groups = batch.view(per_batch, m)
+        classes = labels[groups]
+        assert (classes == classes[:, :1]).all() and len(classes[:, 0].unique()) == per_batch
+        assert all(len(group.unique()) == min(m, sizes[label]) for group, label in zip(groups, classes[:, 0], strict=True))
+    counts = torch.bincount(labels[batches.view(-1, m)[:, 0]], minlength=len(sizes))
+    assert counts.max() - counts.min() <= 1
+
+
+def test_balanced_images_are_uniform_and_pairs_of_classes_meet_equally_often():
+    """The classes that complete a batch at the seam of two passes are random ones."""
+    sampler = make_sampler("class_balanced", [5] * 6, bs=8, samples_per_class=2)
+    assert_uniform(torch.bincount(torch.cat([draw(sampler) for _ in range(300)]).flatten(), minlength=30))
+    sampler, labels = make_sampler("class_balanced", [4] * 5, bs=6, samples_per_class=2), labels_of([4] * 5)
+    meetings = torch.zeros(5, 5)
+    for _ in range(400):
+        present = torch.zeros(3, 5).scatter_(1, labels[draw(sampler)], 1.0)
+        meetings += present.T @ present
+    assert_uniform(meetings[torch.triu_indices(5, 5, 1).unbind()])
+
+
+def test_random_classes_and_images_are_uniform_and_drawn_with_replacement():
+    sizes = [2, 5, 9, 4]
+    sampler, labels = make_sampler("class_random", sizes, bs=4, samples_per_class=2), labels_of(sizes)
+    groups = torch.cat([draw(sampler) for _ in range(1000)]).view(-1, 2, 2)
+    classes = labels[groups[..., 0]]  # (5000, 2)
+    assert_uniform(torch.bincount((classes[:, 0] * 4 + classes[:, 1]), minlength=16))  # the same class twice as often as any other pair
+    for label in range(4):
+        members = (labels == label).nonzero().squeeze(1)
+        place = torch.searchsorted(members, groups[classes == label])
+        assert_uniform(torch.bincount(place[:, 0] * len(members) + place[:, 1], minlength=len(members) ** 2))
+
+
+def test_full_random_is_uniform_over_classes_and_ends_with_a_pair():
+    sizes = [2, 30, 5, 1]
+    sampler, labels = make_sampler("full_random", sizes, bs=5), labels_of(sizes)
+    batches = torch.cat([draw(sampler) for _ in range(1000)])
+    classes = labels[batches]
+    assert_uniform(torch.bincount(classes[:, :-1].flatten()))
+    assert (classes[:, -1] == classes[:, -2]).all()
+    has_two = classes[:, -1] != 3
+    assert (batches[has_two, -1] != batches[has_two, -2]).all()
+    for label in range(3):
+        assert_uniform(torch.bincount(batches[classes == label], minlength=len(labels))[labels == label])
+
+
+@few
+@given(st.lists(st.integers(0, 3), min_size=3, max_size=14), st.integers(1, 3), st.data())
+def test_a_super_class_is_used_up_before_another_continues(super_of, m, data):
+    per_batch, sizes = data.draw(st.integers(1, len(super_of))), [3] * len(super_of)
+    sampler = datasampler.select("hierarchical", None, *make_data(sizes), bs=per_batch * m, samples_per_class=m)
+    sampler.set_super_labels({label: f"super {number}" for label, number in enumerate(super_of)})
+    labels, super_of = labels_of(sizes), torch.tensor(super_of)
+    for batch in draw(sampler, seed=0):
+        groups = batch.view(per_batch, m)
+        classes = labels[groups]
+        assert (classes == classes[:, :1]).all() and len(classes[:, 0].unique()) == per_batch
+        assert all(len(group.unique()) == m for group in groups)
+        supers = super_of[classes[:, 0]]
+        order = list(dict.fromkeys(supers.tolist()))
+        assert sorted(supers.tolist(), key=order.index) == supers.tolist()  # one after the other
+        assert all((supers == number).sum() == (super_of == number).sum() for number in order[:-1])
+
+
+def test_super_classes_come_by_their_share_of_classes_and_classes_uniformly(monkeypatch):
+    monkeypatch.setattr(datasampler.REGISTRY.module("hierarchical"), "CHUNK", 25)  # two batches at a time
+    sampler = datasampler.select("hierarchical", None, *make_data([4] * 10), bs=4, samples_per_class=2)
+    sampler.set_super_labels({label: label >= 8 for label in range(10)})
+    classes = labels_of([4] * 10)[torch.cat([draw(sampler) for _ in range(300)])].view(-1, 2, 2)[..., 0]
+    assert len(classes) == 3000
+    first_is_large = int((classes[:, 0] < 8).sum())
+    assert_uniform([first_is_large, 3000 - first_is_large], [2400, 600])
+    assert_uniform(torch.bincount(classes.flatten()))
+
+
+def test_missing_super_labels_are_an_error():
+    for super_labels in (None, {0: "a", 1: None, 2: "b"}, {0: "a", 1: "b"}):
+        sampler = datasampler.select("hierarchical", None, *make_data([4] * 3), bs=4)
+        with pytest.raises(UserError, match="needs super labels.*online_products"):
+            sampler.set_super_labels(super_labels)
+        with pytest.raises(UserError, match="needs super labels, 3 of 3 classes"):
+            list(sampler)
+
+
+@pytest.mark.parametrize("bs", [1, 4, 7, 20])
+def test_shuffle_gives_every_image_once_an_epoch(bs):
+    sampler = make_sampler("shuffle", [3, 9, 8], bs=bs, samples_per_class=3)  # which it does not use
+    epochs = []
+    for _ in range(2):
+        batches = list(sampler)
+        assert len(batches) == len(sampler) == -(-20 // bs)
+        assert [len(batch) for batch in batches[:-1]] == [bs] * (len(sampler) - 1) and 1 <= len(batches[-1]) <= bs
+        epochs.append(sum(batches, []))
+        assert sorted(epochs[-1]) == list(range(20))
+    assert epochs[0] != epochs[1]
