@@ -30,7 +30,11 @@ EVERY = {  # name -> its flags, the widths of what is evaluated, a flag to searc
              ("diva_temperature~LOG_BAYESIAN~", "[0.05,1]")),
 }  # fmt: skip
 WEIGHTS = {
-    "adversarial": {"classifier_loss": 0.5, "metric_loss": 2, **dict.fromkeys(("synth_loss", "g_hard_loss", "g_reg_loss", "g_adv_loss"), 0.1)},
+    "adversarial": {
+        "classifier_loss": 0.5,
+        "metric_loss": 2,
+        **dict.fromkeys(("synth_loss", "g_hard_loss", "g_reg_loss", "g_adv_loss"), 0.1),
+    },
     "s2sd": {"metric_loss": 0.5, "target_loss": 0.5, "distill_loss": 50, "feature_loss": 50},
     "diva": dict.fromkeys(("shared_loss", "intra_loss", "selfsimilarity_loss"), 0.3),
 }

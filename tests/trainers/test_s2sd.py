@@ -5,27 +5,13 @@ import math
 import pytest
 import torch
 
-import parameters
-from runs import RunFolder, checkpoint, load_run
+import architectures
+import trainers
 from tests.trainers import tiny
-from training.step import Step
-from utilities.words import parse_weights
+from tests.trainers.tiny import dot, linear, unit
 
 SMALL = ["--s2sd_dims", "5", "8"]
-
-
-def linear(layer, rows):
-    return [
-        [
-            sum(w * x for w, x in zip(weights, row, strict=True)) + b
-            for weights, b in zip(layer.weight.tolist(), layer.bias.tolist(), strict=True)
-        ]
-        for row in rows
-    ]
-
-
-def unit(rows):
-    return [[x / math.sqrt(sum(y * y for y in row)) for x in row] for row in rows]
+FEATURES = ["--s2sd_features", "--s2sd_features_after"]
 
 
 def softmax(row, temperature):
@@ -37,8 +23,7 @@ def divergence(student, teacher, temperature):
     """T^2 / B times the sum over rows of KL(teacher || student) of the softmax over similarities."""
     total = 0.0
     for i in range(len(student)):
-        similar = [[sum(a * b for a, b in zip(rows[i], row, strict=True)) for row in rows] for rows in (student, teacher)]
-        given, wanted = (softmax(row, temperature) for row in similar)
+        given, wanted = (softmax([dot(rows[i], row) for row in rows], temperature) for rows in (student, teacher))
         total += sum(p * math.log(p / q) for p, q in zip(wanted, given, strict=True))
     return temperature**2 / len(student) * total
 
@@ -51,7 +36,9 @@ def pooled_both(spatial):
 @pytest.mark.parametrize("both", [False, True])
 @pytest.mark.parametrize("temperature", [1.0, 0.3])
 def test_scalars_equal_plain_loops(both, temperature):
-    flags = [*SMALL, "--s2sd_T", str(temperature), "--s2sd_features", "--s2sd_features_after", "0", *["--s2sd_pool_both"] * both]
+    flags = [*SMALL, "--s2sd_T", str(temperature), *FEATURES, "0"]
+    if both:
+        flags.append("--s2sd_pool_both")
     trainer, _ = tiny.trainer("s2sd", *flags)
     batch = tiny.batch()
     outputs, losses = tiny.losses(trainer, batch)
@@ -60,44 +47,33 @@ def test_scalars_equal_plain_loops(both, temperature):
     embeddings, heads = outputs["embeddings"].tolist(), []
     for head in trainer.heads:
         hidden = [[max(x, 0.0) for x in row] for row in linear(head[0], features)]
-        heads.append(unit(linear(head[2], hidden)))
+        heads.append([unit(row) for row in linear(head[2], hidden)])
     targets = [loss(torch.tensor(h, dtype=torch.float64), batch.labels).item() for loss, h in zip(trainer.targets, heads, strict=True)]
-    close = {"abs": 1e-11, "rel": 1e-10}
-    assert [len(h[0]) for h in heads] == [5, 8] and set(losses) == set(trainer.LOSSES)
-    assert torch.equal(losses["metric_loss"], trainer.criterion(outputs["embeddings"], batch.labels))
-    assert losses["target_loss"].item() == pytest.approx(sum(targets) / 2, **close)
-    assert losses["distill_loss"].item() == pytest.approx(sum(divergence(embeddings, h, temperature) for h in heads) / 2, **close)
-    assert losses["feature_loss"].item() == pytest.approx(divergence(embeddings, unit(features), temperature), **close)
-    assert losses["distill_loss"] > 0 and losses["feature_loss"] > 0
+    expected = {
+        "metric_loss": trainer.criterion(outputs["embeddings"], batch.labels).item(),
+        "target_loss": sum(targets) / 2,
+        "distill_loss": sum(divergence(embeddings, h, temperature) for h in heads) / 2,
+        "feature_loss": divergence(embeddings, [unit(row) for row in features], temperature),
+    }
+    assert [len(h[0]) for h in heads] == [5, 8] and set(trainer.LOSSES) == set(expected) and min(expected.values()) > 0
+    assert {name: value.item() for name, value in losses.items()} == pytest.approx(expected, abs=1e-11, rel=1e-10)
 
 
 def test_gradients():
     """The teachers are taught by target_loss alone; it and the others reach the backbone."""
-    trainer, _ = tiny.trainer("s2sd", *SMALL, "--s2sd_features", "--s2sd_features_after", "0")
+    trainer, _ = tiny.trainer("s2sd", *SMALL, *FEATURES, "0")
     losses = tiny.losses(trainer, tiny.batch())[1]
-    backbone, last = (
-        {f"network.backbone.{name}" for name in ("0.weight", "1.weight", "1.bias")},
-        {"network.last_linear.weight", "network.last_linear.bias"},
-    )
+    backbone = {f"network.backbone.{name}" for name in ("0.weight", "1.weight", "1.bias")}
+    last = {"network.last_linear.weight", "network.last_linear.bias"}
     heads = {name for name, _ in trainer.named_parameters() if name.startswith("heads.")}
     assert tiny.gradients(losses["target_loss"], trainer) == backbone | heads and len(heads) == 8
     for name in ("metric_loss", "distill_loss", "feature_loss"):
         assert tiny.gradients(losses[name], trainer) == backbone | last, name
 
 
-def step_of(opt, trainer):
-    from training.runtime import Runtime
-
-    sampler = type("Sampler", (), {"replace_storage_entries": lambda *a: None, "precompute_indices": lambda self: None})()
-    groups = list(tiny.groups(opt, trainer).values())
-    step = Step(trainer, torch.optim.SGD(groups, lr=1e-3), Runtime(opt), sampler, parse_weights(opt.loss_weights))
-    step.start_epoch(1)
-    return step
-
-
 def test_the_sum_is_that_of_the_paper_and_features_wait_for_their_steps():
-    trainer, opt = tiny.trainer("s2sd", *SMALL, "--s2sd_features", "--s2sd_features_after", "2")
-    step = step_of(opt, trainer)
+    trainer, opt = tiny.trainer("s2sd", *SMALL, *FEATURES, "2", "--optim", "sgd", "--lr", "1e-3")
+    step = tiny.step(opt, trainer)
     for number in range(4):
         done = step(tiny.batch(seed=number))
         parts = {"feature_loss": torch.zeros(()), **done.losses}
@@ -105,17 +81,14 @@ def test_the_sum_is_that_of_the_paper_and_features_wait_for_their_steps():
         total = (parts["metric_loss"] + parts["target_loss"]) / 2 + 50 * parts["distill_loss"] + 50 * parts["feature_loss"]
         assert done.loss.item() == pytest.approx(total.item(), rel=1e-12)
     trainer, opt = tiny.trainer("s2sd", *SMALL, "--loss_weights", "distill_loss=2", "metric_loss=1")
-    done = step_of(opt, trainer)(tiny.batch())
-    parts = done.losses
-    assert done.loss.item() == pytest.approx(
-        (parts["metric_loss"] + parts["target_loss"] / 2 + 2 * parts["distill_loss"]).item(), rel=1e-12
-    )
+    done = tiny.step(opt, trainer)(tiny.batch())
+    total = done.losses["metric_loss"] + done.losses["target_loss"] / 2 + 2 * done.losses["distill_loss"]
+    assert done.loss.item() == pytest.approx(total.item(), rel=1e-12)
 
 
 def test_every_target_has_its_own_beta_and_its_own_rate():
-    trainer, opt = tiny.trainer(
-        "s2sd", *SMALL, "--loss", "margin", "--batch_mining", "distance", "--loss_margin_beta_lr", ".01", "--lr", ".001"
-    )
+    flags = ["--loss", "margin", "--batch_mining", "distance", "--loss_margin_beta_lr", ".01", "--lr", ".001"]
+    trainer, opt = tiny.trainer("s2sd", *SMALL, *flags)
     groups = tiny.groups(opt, trainer)
     assert {"s2sd_heads", "s2sd_target_0", "s2sd_target_1", "criterion", "network"} == set(groups)
     betas = [target.beta for target in trainer.targets]
@@ -125,16 +98,10 @@ def test_every_target_has_its_own_beta_and_its_own_rate():
         group = groups[f"s2sd_target_{number}"]
         assert [id(p) for p in group["params"]] == [id(beta)] and group["lr"] == 0.01 and group["weight_decay"] == 0
     assert groups["s2sd_heads"]["lr"] == 0.001 and groups["s2sd_heads"]["weight_decay"] == opt.decay
-    losses = tiny.losses(trainer, tiny.batch())[1]
-    reached = tiny.gradients(losses["target_loss"], trainer)
+    reached = tiny.gradients(tiny.losses(trainer, tiny.batch())[1]["target_loss"], trainer)
     assert {"targets.0.beta", "targets.1.beta"} <= reached and "criterion.beta" not in reached
-
-
-def test_another_criterion_for_the_targets():
-    trainer, _ = tiny.trainer("s2sd", *SMALL, "--s2sd_target", "arcface", "--loss", "contrastive", "--batch_mining", "none")
-    assert [tuple(target.proxies.shape) for target in trainer.targets] == [(4, 5), (4, 8)]
-    with tiny.refused("unknown loss 'arcfaces'"):
-        parameters.resolve(["--dataset", "glyphs", "--trainer", "s2sd", "--s2sd_target", "arcfaces"])
+    trainer, _ = tiny.trainer("s2sd", *SMALL, "--s2sd_target", "arcface", "--loss", "contrastive")
+    assert [tuple(target.proxies.shape) for target in trainer.targets] == [(4, 5), (4, 8)], "another criterion for the targets"
 
 
 class NoMap(tiny.Network):
@@ -145,23 +112,18 @@ class NoMap(tiny.Network):
         return embeddings, {"pooled": features["pooled"]}
 
 
-def test_what_cannot_work_is_one_line(data, tmp_path):
-    import trainers
-
-    _, opt = tiny.trainer("s2sd")
+def test_what_cannot_work_is_one_line():
     with tiny.refused("--s2sd_pool_both: NoMap gives no map before its pooling"):
-        trainers.select("s2sd", opt.but(s2sd_pool_both=True), NoMap(), torch.nn.Identity())
-    for flag, value in (("--s2sd_dims", "0"), ("--s2sd_T", "0"), ("--s2sd_features_after", "-1")):
-        with tiny.refused(flag):
-            parameters.resolve(["--dataset", "glyphs", "--trainer", "s2sd", flag, value])
+        tiny.trainer("s2sd", "--s2sd_pool_both", network=NoMap())
+    for flag, value in (("--s2sd_dims", "0"), ("--s2sd_T", "0"), ("--s2sd_features_after", "-1"), ("--s2sd_target", "arcfaces")):
+        with tiny.refused("unknown loss 'arcfaces'" if value == "arcfaces" else flag):
+            tiny.resolve("--trainer", "s2sd", flag, value)
+    trainer, opt = tiny.trainer("s2sd", *SMALL, "--loss_weights", "feature_loss=1")
     with tiny.refused("feature_loss: the trainer has no such loss"):
-        tiny.run(data, tmp_path, "--trainer", "s2sd", *SMALL, "--loss_weights", "feature_loss=1", "--dry_run")
+        tiny.step(opt, trainer)
 
 
-def test_finding_the_map_leaves_the_network_as_it_was(data, tmp_path, capsys):
-    import architectures
-    import trainers
-
+def test_finding_the_map_leaves_the_network_as_it_was(data, tmp_path):
     opt = tiny.read(data, tmp_path, "--trainer", "s2sd", *SMALL, "--s2sd_pool_both")
     opt.n_classes = 3
     network = architectures.select(opt.arch, opt)
@@ -169,7 +131,3 @@ def test_finding_the_map_leaves_the_network_as_it_was(data, tmp_path, capsys):
     trainer = trainers.select("s2sd", opt, network, torch.nn.Identity())
     assert network.training and all(torch.equal(before[name], value) for name, value in network.state_dict().items())
     assert trainer.heads[0][0].in_features == 64
-    tiny.run(data, tmp_path, "--trainer", "s2sd", *SMALL, "--s2sd_pool_both", "--dry_run")
-    assert "dry run: one batch of" in capsys.readouterr().out
-
-

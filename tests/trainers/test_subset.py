@@ -2,29 +2,24 @@
 
 import collections
 import itertools
+from types import SimpleNamespace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import criteria
-import main
-import parameters
 import trainers
-from runs import checkpoint
-from tests import builders
 from tests.batch_mining._reference import assert_drawn_with
+from tests.trainers import tiny
 from trainers import _subset
 from training.loading import Batch
-from training.runtime import Runtime
-from training.step import Step
 
 LABELS = [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
-FLAGS = ["--dataset", "glyphs", "--bs", "10", "--subset_mining", "maximum_loss", "--subset_size", "4"]
+FLAGS = ["--bs", "10", "--subset_mining", "maximum_loss", "--subset_size", "4"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.lists(st.integers(0, 4), min_size=3, max_size=14), st.data())
 def test_whole_classes_as_long_as_they_fit(labels, data):
     size = data.draw(st.integers(2, len(labels) - 1))
@@ -40,109 +35,79 @@ def test_whole_classes_as_long_as_they_fit(labels, data):
 def test_subsets_are_drawn_alike():
     torch.manual_seed(0)
     drawn = [tuple(_subset.draw_groups(torch.tensor(LABELS), 4).tolist()) for _ in range(3000)]
-    expected = {(2 * a, 2 * a + 1, 2 * b, 2 * b + 1): 0.1 for a, b in itertools.combinations(range(5), 2)}
-    assert_drawn_with(expected, drawn)
+    assert_drawn_with({(2 * a, 2 * a + 1, 2 * b, 2 * b + 1): 0.1 for a, b in itertools.combinations(range(5), 2)}, drawn)
     cut = [tuple(_subset.draw_groups(torch.tensor([7, 7, 7, 7]), 3).tolist()) for _ in range(1000)]
     assert_drawn_with(dict.fromkeys(itertools.combinations(range(4), 3), 0.25), cut)
 
 
-class Network(torch.nn.Module):
-    """Has a layer whose statistics a pass in training mode moves, and remembers its passes."""
+class Network(tiny.Network):
+    """Remembers its passes."""
 
     def __init__(self):
         super().__init__()
-        self.norm = torch.nn.BatchNorm1d(3)
-        self.last_linear = torch.nn.Linear(3, 4)
         self.passes = []
 
     def forward(self, images):
         self.passes.append((len(images), self.training, torch.is_grad_enabled()))
-        pooled = self.norm(images.float().mean((2, 3)) / 255)
-        return self.last_linear(pooled), {"pooled": pooled}
+        return super().forward(images)
 
 
-class Sampler:
-    """Takes in a step's embeddings."""
-
-    def replace_storage_entries(self, embeddings, indices):
-        self.embeddings, self.indices = embeddings, indices
-
-
-def batch_of(labels=LABELS, views=1):
-    size = len(labels) * views
-    images = torch.randint(0, 256, (size, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(3))
-    return Batch(torch.tensor(labels).repeat(views), images, 100 + torch.arange(len(labels)).repeat(views))
-
-
-def step_of(*words, loss="contrastive", mining="none", make=None):
-    opt = parameters.read([*FLAGS, "--loss", loss, "--batch_mining", mining, *words])
+def step_of(*words, loss="contrastive", **how):
     torch.manual_seed(1)
-    network = Network()
-    criterion = criteria.select(loss, opt, embed_dim=4, n_classes=5)
-    trainer = trainers.select("metric_only", opt, network, criterion) if make is None else make(opt, network, criterion)
-    step = Step(trainer, torch.optim.SGD(network.parameters(), lr=0.1), Runtime(opt), Sampler(), {})
-    trainer.train()
-    step.runtime.start_epoch(1)
-    return step
+    trainer, opt = tiny.trainer("metric_only", "--loss", loss, "--optim", "sgd", "--lr", ".1", *FLAGS, *words, network=Network(), **how)
+    return tiny.step(opt, trainer)
 
 
-def loss_by_loops(embeddings, labels):
-    """Contrastive loss of all pairs: mean d over the positive ones, mean [1 - d]+ over the negative ones."""
-    positive, negative = [], []
-    for i, j in itertools.permutations(range(len(labels)), 2):
-        d = float((embeddings[i] - embeddings[j]).double().norm())
-        (positive if labels[i] == labels[j] else negative).append(d if labels[i] == labels[j] else max(0.0, 1 - d))
+@pytest.fixture
+def tried(monkeypatch):
+    """The subsets that are drawn."""
+    found, draw = [], _subset.draw_groups
+    monkeypatch.setattr(_subset, "draw_groups", lambda labels, size: found.append(draw(labels, size)) or found[-1])
+    return found
+
+
+def contrastive(x, labels):
+    """Of all pairs: mean d over the positive ones, mean [1 - d]+ over the negative ones."""
+    pairs = [(tiny.distance(x[i], x[j]), labels[i] == labels[j]) for i, j in itertools.permutations(range(len(labels)), 2)]
+    positive, negative = [d for d, same in pairs if same], [max(0.0, 1 - d) for d, same in pairs if not same]
     return sum(positive) / len(positive) + sum(negative) / len(negative)
 
 
-def test_the_subset_with_the_highest_loss_is_trained_on(monkeypatch):
-    tried, draw = [], _subset.draw_groups
-    monkeypatch.setattr(_subset, "draw_groups", lambda labels, size: tried.append(draw(labels, size)) or tried[-1])
-    for seed in range(6):
-        step, plain, batch = step_of(), step_of(), batch_of()
-        whole = step_of().trainer.outputs(batch.images)["embeddings"].detach()  # statistics of the whole batch, as in training
-        plain.trainer.subset = None
-        tried.clear()
-        torch.manual_seed(seed)
-        done = step(batch)
-        assert len(tried) == 5
-        losses = [loss_by_loops(whole[places], [LABELS[p] for p in places.tolist()]) for places in tried]
-        best = tried[losses.index(max(losses))]
-        part = Batch(*(column[best] for column in batch))
-        expected = plain(part)
-        assert torch.equal(done.loss, expected.loss) and done.images == 4
-        assert torch.equal(step.sampler.indices, 100 + best) and len(step.sampler.embeddings) == 4
-        mine, theirs = step.trainer.network.state_dict(), plain.trainer.network.state_dict()
-        assert all(torch.equal(mine[name], theirs[name]) for name in theirs)  # statistics of the trained images alone
-        assert step.trainer.network.passes == [(10, True, False), (4, True, True)]
-
-
+@pytest.mark.parametrize("seed", range(4))
+def test_the_subset_with_the_highest_loss_is_trained_on(seed, tried):
+    trials = 5 + seed
+    step, plain, batch = step_of("--subset_trials", str(trials)), step_of(), tiny.batch(LABELS)
+    whole = step_of().trainer.outputs(batch.images)["embeddings"].tolist()  # statistics of the whole batch, as in training
+    plain.trainer.subset = None
+    torch.manual_seed(seed)
+    done = step(batch)
+    assert len(tried) == trials
+    losses = [contrastive([whole[p] for p in places.tolist()], [LABELS[p] for p in places.tolist()]) for places in tried]
+    best = tried[losses.index(max(losses))]
+    assert torch.equal(done.loss, plain(Batch(*(column[best] for column in batch))).loss) and done.images == 4
+    assert torch.equal(step.sampler.indices, 20 + best) and len(step.sampler.embeddings) == 4
+    mine, theirs = step.trainer.network.state_dict(), plain.trainer.network.state_dict()
+    assert all(torch.equal(mine[name], theirs[name]) for name in theirs)  # statistics of the trained images alone
+    assert step.trainer.network.passes == [(10, True, False), (4, True, True)]
 
 
 def test_the_miner_of_the_criterion_mines_in_each_subset_and_then_in_the_chosen_one():
-    step = step_of("--subset_trials", "3", loss="triplet", mining="distance")
+    step = step_of("--subset_trials", "3", "--batch_mining", "distance", loss="triplet")
     miner, seen = step.trainer.criterion.batchminer, []
     mine = miner.mine
     miner.mine = lambda embeddings, labels, reference: seen.append(labels.tolist()) or mine(embeddings, labels, reference)
-    step(batch_of())
-    assert [len(labels) for labels in seen] == [4, 4, 4, 4] and seen[-1] in seen[:3]
-    assert miner.stats["tuples"] == 4
+    step(tiny.batch(LABELS))
+    assert [len(labels) for labels in seen] == [4, 4, 4, 4] and seen[-1] in seen[:3] and miner.stats["tuples"] == 4
 
 
-def test_all_views_of_an_image_stay_together():
+def test_views_stay_together_and_a_small_batch_is_trained_on_whole():
     step = step_of()
     step.trainer.VIEWS = 2
-    done = step(batch_of(views=2))
-    assert done.images == 8 and torch.equal(step.sampler.indices[:4], step.sampler.indices[4:])
+    assert step(tiny.batch(LABELS, 2)).images == 8 and torch.equal(step.sampler.indices[:4], step.sampler.indices[4:])
     assert len(set(step.sampler.indices.tolist())) == 4
-
-
-@pytest.mark.parametrize("size", [3, 4])
-def test_a_small_batch_is_trained_on_whole(size):
-    step = step_of()
-    assert step(batch_of(LABELS[:size])).images == size and len(step.trainer.network.passes) == 1
-
-
+    for size in (3, 4):
+        step = step_of()
+        assert step(tiny.batch(LABELS[:size])).images == size and len(step.trainer.network.passes) == 1
 
 
 def test_a_users_plain_trainer(monkeypatch):
@@ -161,15 +126,16 @@ def test_a_users_plain_trainer(monkeypatch):
             assert len(outputs["all"]["twice"]) == len(batch.labels) == 4
             return {"metric_loss": self.criterion(outputs["embeddings"], batch.labels)}
 
-    from types import SimpleNamespace
+    def make(name, opt, *given):
+        monkeypatch.setattr(trainers.REGISTRY, "module", lambda name: SimpleNamespace(Trainer=Plain))
+        return trainers.select("plain", opt, *given)
 
-    monkeypatch.setattr(trainers.REGISTRY, "module", lambda name: SimpleNamespace(Trainer=Plain))
-    assert step_of(make=lambda *given: trainers.select("plain", *given))(batch_of()).images == 4
+    step = step_of(make=make)
+    assert step(tiny.batch(LABELS)).images == 4
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
+def test_what_cannot_work_is_one_line():
+    for words, message in (
         (["--subset_mining", "maximum_loss"], "--subset_mining maximum_loss needs --subset_size"),
         (["--subset_size", "8"], "--subset_size 8 has no effect: add --subset_mining maximum_loss"),
         ([*FLAGS, "--subset_size", "10"], "--subset_size 10 is not below --bs 10"),
@@ -179,18 +145,12 @@ def test_a_users_plain_trainer(monkeypatch):
         ([*FLAGS, "--bs", "12", "--batch_mining", "packaged", "--data_sampler", "fixed_triplets"], "takes triplets apart"),
         ([*FLAGS, "--subset_size", "1"], "--subset_size.*must be at least 2"),
         ([*FLAGS, "--subset_trials", "0"], "--subset_trials.*must be at least 1"),
-        ([*FLAGS, "--subset_mining", "minimum_loss"], "--subset_mining.*minimum_loss"),
-    ],
-    ids=lambda value: " ".join(value[-4:]) if isinstance(value, list) else "",
-)
-def test_what_cannot_work_is_one_line(words, message, capsys):
-    import re
-
-    with pytest.raises(SystemExit) as stop:
-        parameters.read(words)
-    said = capsys.readouterr().err.strip()
-    assert stop.value.code == 2 and re.search(message, said) and "\n" not in said, said
-
-
-
-
+    ):
+        with tiny.refused(message):
+            tiny.resolve(*words)
+    for words in (
+        ["--data_sampler", "shuffle"],
+        ["--data_sampler", "fixed_triplets", "--bs", "12"],
+        ["--loss", "softmax", "--subset_size", "2"],
+    ):
+        assert tiny.resolve(*FLAGS, *words).subset_mining

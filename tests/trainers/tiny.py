@@ -1,6 +1,7 @@
-"""A network of a few weights in float64, batches for it, short runs on real images, and what every trainer is held to."""
+"""A network of a few weights in float64, batches for it, short runs on real images, slow formulas, and what every trainer is held to."""
 
 import contextlib
+import math
 
 import pytest
 import torch
@@ -13,7 +14,10 @@ from runs import RunFolder, checkpoint
 from tests import builders
 from training.loading import Batch
 from training.optimisers import build_optimizer
+from training.runtime import Runtime
+from training.step import Step
 from utilities.errors import UserError
+from utilities.words import parse_weights
 
 
 class Network(torch.nn.Module):
@@ -38,13 +42,37 @@ class Network(torch.nn.Module):
         return self.embed(pooled), {"pooled": pooled, "spatial": spatial}
 
 
+class Against(torch.nn.Module):
+    """-sum of products with positives: a criterion that is a plain module and takes a reference."""
+
+    def forward(self, batch, labels, reference=None, reference_labels=None, own=None, **kwargs):
+        if reference is None:
+            reference, reference_labels, own = batch, labels, torch.arange(len(batch))
+        same = labels[:, None] == reference_labels[None]
+        same[torch.arange(len(batch))[own >= 0], own[own >= 0]] = False
+        return -((batch @ reference.T) * same).sum()
+
+
+class Sampler:
+    """Keeps what a step gives it."""
+
+    def __len__(self):
+        return 1
+
+    def precompute_indices(self):
+        pass
+
+    def replace_storage_entries(self, embeddings, indices):
+        self.embeddings, self.indices = embeddings, indices
+
+
 def batch(labels=(0, 0, 1, 1, 2, 2), views=1, seed=3):
     """Random images with these labels, their views one whole set behind the other."""
     images = torch.randint(0, 256, (len(labels) * views, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
     return Batch(torch.tensor(labels).repeat(views), images, (torch.arange(len(labels)) + 20).repeat(views))
 
 
-def trainer(name, *flags, network=None, n_classes=4):
+def trainer(name, *flags, network=None, n_classes=4, make=trainers.select):
     """A trainer of that network in float64, and its flags."""
     torch.manual_seed(0)
     opt = parameters.read([
@@ -52,8 +80,15 @@ def trainer(name, *flags, network=None, n_classes=4):
     ])  # fmt: skip
     opt.n_classes = n_classes
     network = Network() if network is None else network
-    criterion = criteria.select(opt.loss, opt, None)
-    return trainers.select(name, opt, network, criterion).double(), opt
+    return make(name, opt, network, criteria.select(opt.loss, opt, None)).double(), opt
+
+
+def step(opt, trainer):
+    """The trainer's step, in its first epoch."""
+    optimizer = build_optimizer(trainer.network, trainer.criterion, opt, trainer.param_groups(opt))
+    made = Step(trainer, optimizer, Runtime(opt), Sampler(), parse_weights(opt.loss_weights))
+    made.start_epoch(1)
+    return made
 
 
 def losses(trainer, given):
@@ -72,13 +107,35 @@ def gradients(loss, module) -> set[str]:
 def groups(opt, trainer) -> dict:
     """Group's name -> it; every parameter that is trained is in exactly one."""
     found = build_optimizer(trainer.network, trainer.criterion, opt, trainer.param_groups(opt)).param_groups
-    grouped = [id(p) for group in found for p in group["params"]]
-    wanted = {id(p) for p in trainer.parameters() if p.requires_grad}
-    assert len(grouped) == len(set(grouped)) and wanted <= set(grouped)
+    assert sorted(id(p) for group in found for p in group["params"]) == sorted(id(p) for p in trainer.parameters() if p.requires_grad)
     assert len({group["name"] for group in found}) == len(found)
     return {group["name"]: group for group in found}
 
 
+# ------------------------------------------------------------------------------------------------------------ slow formulas on lists
+def dot(x, y):
+    return sum(a * b for a, b in zip(x, y, strict=True))
+
+
+def unit(x):
+    return [a / math.sqrt(dot(x, x)) for a in x]
+
+
+def distance(x, y):
+    return math.dist(x, y)
+
+
+def linear(layer, rows):
+    """A linear layer's outputs of a list of rows."""
+    return [[dot(weights, row) + b for weights, b in zip(layer.weight.tolist(), layer.bias.tolist(), strict=True)] for row in rows]
+
+
+def rows_of(columns):
+    """Tuples, such as mined triplets, of columns of indices."""
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+# -------------------------------------------------------------------------------------------------------------------------- whole runs
 def words(data, tmp_path, *more):
     """The command line of the shortest run on a folder of images."""
     return [
@@ -87,8 +144,13 @@ def words(data, tmp_path, *more):
     ]  # fmt: skip
 
 
+def resolve(*flags):
+    """Flags of a command line, or a UserError."""
+    return parameters.resolve(["--dataset", "glyphs", *flags])
+
+
 def read(data, tmp_path, *more):
-    """Its flags."""
+    """The flags of `words`."""
     return parameters.read(words(data, tmp_path, *more))
 
 
@@ -98,10 +160,8 @@ def run(data, tmp_path, *more):
 
 
 def measured(run, *more):
-    """What `--evaluate` says of it, without the pictures, which take longer than all else."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("evaluation.pictures.draw", lambda *arguments: [])
-        return main.main(parameters.read(["--evaluate", "--resume_from", str(run.folder), *more]))
+    """What `--evaluate` says of it."""
+    return main.main(parameters.read(["--evaluate", "--resume_from", str(run.folder), *more]))
 
 
 def assert_equal_states(one, other, name=""):
@@ -125,7 +185,7 @@ def assert_equal_runs(one, other):
     assert values[0].equals(values[1])
 
 
-def assert_resumes(data, tmp_path, *flags, epochs=3):
+def assert_resumes(data, tmp_path, *flags, epochs=2):
     """A run that stops after each epoch and goes on is, bit for bit, the one that does not. Returns the whole run."""
     whole = run(data, tmp_path, *flags, "--n_epochs", str(epochs), "--savename", "Whole")
     parted = run(data, tmp_path, *flags, "--n_epochs", "1", "--savename", "Parted")
@@ -137,7 +197,7 @@ def assert_resumes(data, tmp_path, *flags, epochs=3):
 
 @contextlib.contextmanager
 def refused(match):
-    """A UserError of one line, raised inside or turned into the parser's exit."""
+    """A UserError of one line."""
     with pytest.raises(UserError, match=match) as caught:
         yield
     assert "\n" not in str(caught.value)

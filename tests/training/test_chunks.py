@@ -14,7 +14,7 @@ import parameters
 import trainers
 from runs import checkpoint
 from tests import builders
-from tests.trainers.test_memory import Against
+from tests.trainers.tiny import Against
 from training.loading import Batch
 from training.optimisers import build_optimizer
 from training.random_state import random_states, set_random_states

@@ -1,0 +1,150 @@
+"""What flags add to the criterion: cross-batch memory and its moving average, regularisers; each against loops and the package."""
+
+import collections
+
+import pytest
+import torch
+from pytorch_metric_learning import regularizers
+
+import trainers
+from tests.trainers import tiny
+from trainers import _regularizers
+from trainers._averaging import MovingAverage
+from trainers._memory import KEYS, Queue
+
+MEMORY = ["--memory_size", "10", "--memory_start"]
+
+
+@pytest.mark.parametrize("sizes", [[4, 4, 4, 4], [3, 5, 1, 7, 7], [7]])
+def test_the_queue_holds_the_last_rows(sizes):
+    queue, last, written = Queue(7), collections.deque(maxlen=7), 0
+    for size in sizes:
+        rows = torch.arange(written, written + size, dtype=torch.float64)[:, None].repeat(1, 2)
+        written += size
+        places = queue.put(rows, rows[:, 0].long() * 10)
+        last.extend(rows[:, 0].tolist())
+        assert torch.equal(queue.rows[places], rows) and torch.equal(queue.labels[places], rows[:, 0].long() * 10)
+        assert sorted(queue.rows[:, 0].tolist()) == sorted(last) and torch.equal(queue.labels, queue.rows[:, 0].long() * 10)
+
+
+def against(*flags, criterion=tiny.Against, make=trainers.select):
+    """A trainer whose criterion is a plain module."""
+
+    def made(name, opt, network, _):
+        return make(name, opt, network, criterion())
+
+    return tiny.trainer("metric_only", "--loss", "contrastive", "--optim", "sgd", "--lr", "1e-4", *flags, make=made)
+
+
+@pytest.mark.parametrize("start", [0, 2])
+def test_the_loss_against_the_memory_is_that_of_plain_loops(start):
+    trainer, _ = against(*MEMORY, str(start))
+    held = []  # (embedding, label, step, row)
+    for number in range(6):
+        batch = tiny.batch([number % 3, 0, 1, number % 2], seed=number)
+        outputs, losses = tiny.losses(trainer, batch)
+        assert ("memory_loss" in losses) == (number >= start)
+        if number < start:
+            continue
+        x, labels = outputs["embeddings"], batch.labels.tolist()
+        held = [*held, *((x[i].detach(), labels[i], number, i) for i in range(4))][-10:]
+        expected = sum(-(x[i] @ row) for i in range(4) for row, label, *at in held if label == labels[i] and at != [number, i])
+        torch.testing.assert_close(losses["memory_loss"], torch.as_tensor(expected, dtype=torch.float64))
+        weight = trainer.network.last_linear.weight
+        torch.testing.assert_close(*(torch.autograd.grad(v, weight, retain_graph=True)[0] for v in (losses["memory_loss"], expected)))
+
+
+def test_weights_and_the_moving_average():
+    flags = [*MEMORY, "0", "--memory_ema", ".9", "--loss_weights", "memory_loss=.5"]
+    trainer, opt = against(*flags)
+    step, before = tiny.step(opt, trainer), [p.detach().clone() for p in trainer.network.parameters()]
+    outputs, losses, total = step.forward(tiny.batch(seed=0))
+    torch.testing.assert_close(total, losses["metric_loss"] + 0.5 * losses["memory_loss"])
+    torch.testing.assert_close(outputs[KEYS], outputs["embeddings"])
+    assert not outputs[KEYS].requires_grad and not trainer.own_parameters()
+    assert set(step(tiny.batch(seed=1)).losses) == {"metric_loss", "memory_loss"}
+    average = trainer.added_losses[0].average.network
+    for old, new, kept in zip(before, trainer.network.parameters(), average.parameters(), strict=True):
+        torch.testing.assert_close(kept, 0.9 * old + 0.1 * new)
+    assert not torch.equal(before[-2], trainer.network.last_linear.weight)
+    layer = torch.nn.BatchNorm1d(3)
+    average = MovingAverage(layer, 0.5)
+    average(torch.randn(8, 3))
+    average.update(layer)
+    assert not torch.equal(average.network.running_mean, layer.running_mean), "an average keeps its own buffers"
+
+
+class BatchAlone(torch.nn.Module):
+    """Knows the batch alone."""
+
+    def forward(self, batch, labels, **kwargs):
+        return batch.sum()
+
+
+class OwnLoss(trainers.Base):
+    """A loss of its own."""
+
+    def losses(self, outputs, batch):
+        return {"own_loss": outputs["embeddings"].sum()}
+
+
+def test_a_memory_that_cannot_work_is_refused_in_one_line():
+    for loss in ("arcface", "proxyanchor", "softtriplet"):
+        with tiny.refused(f"--memory_size 10: --loss {loss} compares no samples that a memory could hold"):
+            tiny.trainer("metric_only", "--loss", loss, *MEMORY, "0")
+    with tiny.refused("BatchAlone takes no reference"):
+        against(*MEMORY, "0", criterion=BatchAlone)
+    with tiny.refused("--memory_size 3 is less than the 6 embeddings of a batch"):
+        tiny.losses(against("--memory_size", "3")[0], tiny.batch())
+    trainer, opt = against(*MEMORY, "0", make=lambda name, *given: OwnLoss(*given))
+    with tiny.refused("--memory_size has no effect with this --trainer"):
+        tiny.step(opt, trainer)(tiny.batch())
+
+
+# ---------------------------------------------------------------------------------------------------------------------- regularisers
+def points(rows=7):
+    return torch.randn(rows, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [
+    *[(lambda x, p=p, power=power: _regularizers.lp(x, p, power), regularizers.LpRegularizer(p=p, power=power)) for p, power in
+      ((2, 1), (2, 2), (1, 1), (3, 1.5))],
+    (_regularizers.zero_mean, regularizers.ZeroMeanRegularizer()),
+    (_regularizers.center_invariant, regularizers.CenterInvariantRegularizer()),
+    (_regularizers.regular_face, regularizers.RegularFaceRegularizer()),
+], ids=["lp 2 1", "lp 2 2", "lp 1 1", "lp 3 1.5", "zero_mean", "center_invariant", "regular_face"])  # fmt: skip
+def test_regularisers_are_those_of_the_package(ours, theirs):
+    x = points()
+    torch.testing.assert_close(ours(x), theirs(x))
+    torch.testing.assert_close(*(torch.autograd.grad(value(x), x)[0] for value in (ours, theirs)))
+
+
+def test_lp_of_zeros_is_finite_and_regular_face_compares_classes():
+    for p, power in ((1, 1), (2, 1), (2, 0.5), (3, 2)):
+        x = torch.zeros(2, 3, requires_grad=True)
+        value = _regularizers.lp(x, p, power)
+        value.backward()
+        assert value.isfinite() and x.grad.isfinite().all(), (p, power)
+    x = points(6)
+    units = x / x.norm(dim=1, keepdim=True)
+    expected = sum(max(units[i] @ units[k] for k in range(6) if k // 2 != i // 2) for i in range(6)) / 6
+    torch.testing.assert_close(_regularizers.regular_face(x, 2), expected)
+
+
+def test_regularisers_are_losses_of_a_step():
+    flags = ["--embed_regularizer", "lp", "--embed_regularizer_power", "2", "--weight_regularizer", "sparse_centers", "--arch", "conv4"]
+    flags += ["--loss_weights", "weight_regularizer=.3"]
+    trainer, opt = tiny.trainer("metric_only", "--loss", "softtriplet", "--loss_softtriplet_n_centroids", "2", *flags)
+    outputs, losses, total = tiny.step(opt, trainer).forward(tiny.batch())
+    assert list(losses) == ["metric_loss", "embed_regularizer", "weight_regularizer"]
+    torch.testing.assert_close(total, losses["metric_loss"] + losses["embed_regularizer"] + 0.3 * losses["weight_regularizer"])
+    torch.testing.assert_close(losses["embed_regularizer"], outputs["embeddings"].square().sum(1).mean())
+    theirs = regularizers.SparseCentersRegularizer(num_classes=4, centers_per_class=2)
+    torch.testing.assert_close(losses["weight_regularizer"], theirs(trainer.criterion.proxies), rtol=1e-3, atol=0)  # other epsilons
+    for loss, flags, said in (
+        ("contrastive", ["--weight_regularizer", "regular_face"], "--loss contrastive trains no class vectors"),
+        ("arcface", ["--weight_regularizer", "sparse_centers"], "--loss arcface has one vector a class"),
+        ("triplet", ["--embed_regularizer", "lp", "--arch", "conv4_normalize"], "have length 1"),
+    ):
+        with tiny.refused(said):
+            tiny.trainer("metric_only", "--loss", loss, *flags)

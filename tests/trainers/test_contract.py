@@ -1,0 +1,248 @@
+"""Every trainer keeps the contract of a step's two halves; a step sums weighted losses; a user's trainer in one file; what losses see."""
+
+import inspect
+
+import pytest
+import torch
+
+import datasampler
+import datasets
+import main
+import parameters
+import trainers
+from runs import checkpoint
+from tests.trainers import tiny
+from training.loading import training_loader
+from training.runtime import Runtime
+from training.step import Step
+from utilities.words import parse_weights
+
+OWN_TRAINER = '''"""A classifier beside the criterion, which rests in the first epoch."""
+
+import torch
+
+from trainers import Base
+
+
+def add_arguments(group):
+    """Its flag."""
+    group.add_argument("--mine_hidden", type=int, default=4, help="units of the head")
+
+
+class Trainer(Base):
+    """Two networks, two losses, a phase."""
+
+    WEIGHTS = {"head_loss": 0.5}
+
+    def __init__(self, opt, network, criterion):
+        super().__init__(opt, network, criterion)
+        self.head = torch.nn.Sequential(torch.nn.Linear(opt.embed_dim, opt.mine_hidden), torch.nn.ReLU(), torch.nn.Linear(opt.mine_hidden, opt.n_classes))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+
+    def outputs(self, images):
+        outputs = super().outputs(images)
+        return {**outputs, "logits": self.head(outputs["embeddings"])}
+
+    def losses(self, outputs, batch):
+        return {**super().losses(outputs, batch), "head_loss": torch.nn.functional.cross_entropy(outputs["logits"], batch.labels)}
+
+    def start_epoch(self, epoch):
+        self.head.requires_grad_(epoch > 1)
+
+    def after_step(self):
+        self.steps += 1
+'''
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A user's trainer in one file of the folder."""
+    folder = tmp_path / "plug_ins"
+    folder.mkdir()
+    (folder / "mine.py").write_text(OWN_TRAINER)
+    monkeypatch.setattr(trainers, "__path__", [*trainers.__path__, str(folder)])
+    names, caption = type(trainers.REGISTRY).names, type(trainers.REGISTRY).caption
+    found = lambda self: sorted([*names(self), "mine"]) if self.package == "trainers" else names(self)  # noqa: E731
+    monkeypatch.setattr(type(trainers.REGISTRY), "names", found)
+    monkeypatch.setattr(type(trainers.REGISTRY), "caption", lambda self, name: "Mine." if name == "mine" else caption(self, name))
+
+
+def test_a_users_trainer_in_one_file_trains_resumes_and_is_listed(own, data, tmp_path, capsys):
+    """With what flags add to `super().losses`; its head rests in the first epoch."""
+    flags = ["--trainer", "mine", "--memory_size", "20", "--memory_start", "0", "--embed_regularizer", "zero_mean"]
+    assert ("mine", "Mine.") in parameters.listing("trainers")
+    whole = tiny.assert_resumes(data, tmp_path, *flags)
+    content = checkpoint.read(whole.folder / checkpoint.LAST)
+    assert {"head.0.weight", "steps"} <= set(content["trainer"]) and content["trainer"]["steps"] == 4
+    assert not any(name.startswith(("network.", "criterion.")) for name in content["trainer"])
+    frame = main.RunFolder(whole.folder).metrics
+    rows = {(row.epoch, row.metric): row.value for row in frame.itertuples() if row.split == "train"}
+    for epoch in (1, 2):
+        parts = sum(rows[epoch, name] for name in ("metric_loss", "memory_loss", "embed_regularizer"))
+        assert rows[epoch, "loss"] == pytest.approx(parts + 0.5 * rows[epoch, "head_loss"], rel=1e-5)
+    one = tiny.run(data, tmp_path, *flags, "--n_epochs", "1")
+    optimizer = checkpoint.read(one.folder / checkpoint.LAST)["optimizer"]
+    group = next(g for g in optimizer["param_groups"] if g["name"] == "trainer")
+    assert all(number not in optimizer["state"] for number in group["params"]), "in epoch 1 no step was made on the head"
+    assert all(number in content["optimizer"]["state"] for number in group["params"])
+    for changed in (["--mine_hidden", "5"], ["--loss_weights", "head_loss=2"]):
+        with pytest.raises(SystemExit):
+            parameters.read(["--resume_from", str(one.folder), *changed])
+        assert "flags differ" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", trainers.REGISTRY.names())
+def test_every_trainer_keeps_the_contract(name):
+    made = trainers.REGISTRY.module(name).Trainer
+    assert issubclass(made, torch.nn.Module) and trainers.REGISTRY.caption(name).endswith(".")
+    assert list(inspect.signature(made.outputs).parameters) == ["self", "images"]
+    assert list(inspect.signature(made.losses).parameters) == ["self", "outputs", "batch"]
+
+
+# ---------------------------------------------------------------------------------------------------- what losses see, what is evaluated
+CASES = {
+    "metric_only": ["--memory_size", "20", "--memory_start", "0", "--memory_ema", ".5"],
+    "classifier": [],
+    "adversarial": ["--adversarial_triplets_per_anchor", "2", "--adversarial_margin=-9"],
+    "s2sd": ["--s2sd_dims", "5"],
+    "unsupervised": ["--loss_margin_beta_shared"],
+    "diva": ["--diva_queue", "2", "--bs", "6"],
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_place_decides_what_losses_see_and_what_is_evaluated(name):
+    """A trainer with layers between embedding and loss: all losses see what they give, evaluation what is before them."""
+    seen = []
+
+    class Behind(trainers.REGISTRY.module(name).Trainer):
+        """Losses see twice the embedding."""
+
+        def named(self, embeddings, features):
+            outputs = super().named(embeddings, features)
+            seen.append(2 * outputs["embeddings"])
+            return {**outputs, "embeddings": seen[-1]}
+
+    made, opt = tiny.trainer(name, "--loss", "margin", *CASES[name], make=lambda name, *given: trainers.select(name, *given))
+    torch.manual_seed(0)
+    made = Behind(opt, tiny.Network(), made.criterion).double()
+    handed, criterion = [], made.criterion.forward
+    made.criterion.forward = lambda batch, labels, **kwargs: handed.append(batch) or criterion(batch, labels, **kwargs)
+    batch = tiny.batch(views=made.VIEWS)
+    outputs, losses = tiny.losses(made, batch)
+    plain = made.network(batch.images)[0]
+    assert torch.equal(outputs["evaluated"], plain) and torch.equal(outputs["embeddings"], 2 * plain)
+    assert torch.equal(made(batch.images), plain), "samplers with a memory store what is evaluated"
+    assert torch.equal(handed[-1 if name == "adversarial" else 0], 2 * plain)
+    if name == "metric_only":
+        torch.testing.assert_close(made.added_losses[0].queue.rows, 2 * plain.detach())
+    if name == "adversarial":
+        assert len(seen) == 2 + 2 and len(seen[1]) == len(seen[2]) == len(outputs["pooled"]) * 2, "synthetic negatives too"
+    if name == "classifier":
+        assert torch.equal(outputs["classifier_logits"], made.evaluated_heads.linear(plain))
+
+
+class Several(torch.nn.Module):
+    """Two embeddings of different widths."""
+
+    embed_dim, embed_dims = 4, {"wide": 4, "narrow": 2}
+
+    def __init__(self, **says):
+        super().__init__()
+        self.last_linear, self.other = torch.nn.Linear(3, 4), torch.nn.Linear(3, 2)
+        vars(self).update(says)
+
+    def forward(self, images):
+        pooled = images.float().mean((2, 3))
+        return {"wide": self.last_linear(pooled), "narrow": self.other(pooled)}, {"pooled": pooled}
+
+
+@pytest.mark.parametrize(
+    ("evaltypes", "chosen"), [(["narrow", "wide"], "narrow"), (["none", "wide"], "wide"), (["discriminative"], "wide")]
+)
+def test_a_network_of_several_embeddings_is_trained_by_one_of_them(evaltypes, chosen):
+    opt = parameters.read(["--dataset", "glyphs", "--loss", "softmax", "--evaltypes", *evaltypes])
+    opt.n_classes = 3
+    trainer = main.build_trainer(opt, Several(), Runtime(opt))
+    outputs, losses = tiny.losses(trainer, tiny.batch())
+    assert set(outputs) == {"embeddings", "evaluated", "pooled", "wide", "narrow"} and losses["metric_loss"].isfinite()
+    assert all(torch.equal(outputs[name], outputs[chosen]) for name in ("embeddings", "evaluated"))
+    assert trainer.criterion.proxies.shape == (3, {"wide": 4, "narrow": 2}[chosen]), "class vectors are as wide"
+    trainer = main.build_trainer(opt.but(evaltypes=["narrow"]), Several(embed_dims=None), Runtime(opt))
+    with tiny.refused("embeddings of 2 dimensions, class vectors of 4"):
+        tiny.losses(trainer, tiny.batch())
+
+
+# ------------------------------------------------------------------------------------------------------------------------- the step's sum
+class TwoLosses(trainers.Base):
+    """Sums and squares."""
+
+    def losses(self, outputs, batch):
+        return {"sum_loss": outputs["embeddings"].sum(), "square_loss": outputs["embeddings"].square().sum()}
+
+
+def two(*flags):
+    return tiny.trainer(
+        "metric_only", "--optim", "sgd", "--lr", ".01", "--momentum", "0", "--decay", "0", *flags, make=lambda _, *given: TwoLosses(*given)
+    )
+
+
+@pytest.mark.parametrize("weights", [[], ["sum_loss=.25"], ["sum_loss=2", "square_loss=0"]])
+def test_a_step_minimises_the_weighted_sum(weights):
+    (trainer, opt), (reference, _) = two("--loss_weights", *weights), two()
+    step, weights = tiny.step(opt, trainer), parse_weights(weights)
+    done = step(tiny.batch())
+    embeddings = reference.network(tiny.batch().images)[0]
+    loss = weights.get("sum_loss", 1) * embeddings.sum() + weights.get("square_loss", 1) * embeddings.square().sum()
+    loss.backward()
+    torch.optim.SGD(reference.network.parameters(), lr=0.01).step()
+    assert torch.allclose(done.loss, loss) and set(done.losses) == {"sum_loss", "square_loss"} and done.images == 6
+    assert all(torch.allclose(a, b) for a, b in zip(trainer.network.parameters(), reference.network.parameters(), strict=True))
+    assert torch.equal(step.sampler.embeddings, embeddings) and torch.equal(step.sampler.indices, tiny.batch().indices)
+
+
+def test_weights_of_losses_that_there_are_not_are_refused():
+    assert parse_weights(["a=1", "b_loss=.5"]) == {"a": 1.0, "b_loss": 0.5}
+    for word in ("a", "=1", "a=x", "a=nan", "a=inf"):
+        with tiny.refused("--loss_weights"):
+            tiny.resolve("--loss_weights", word)
+    trainer, opt = two()
+    step = tiny.step(opt, trainer)
+    with tiny.refused("no such loss.*sum_loss, square_loss"):
+        Step(trainer, step.optimizer, step.runtime, step.sampler, {"other": 1}).forward(tiny.batch())
+    trainer.LOSSES, trainer.WEIGHTS = ("sum_loss", "square_loss", "late_loss"), {"late_loss": 0.5}  # of a later phase
+    late = Step(trainer, step.optimizer, step.runtime, step.sampler, {"late_loss": 2})
+    assert set(late.forward(tiny.batch())[1]) == {"sum_loss", "square_loss"}
+    with tiny.refused("other: the trainer has no such loss"):
+        Step(trainer, step.optimizer, step.runtime, step.sampler, {"other": 1})
+
+
+def test_what_would_never_train_and_names_of_the_records_are_refused():
+    class Forgetful(trainers.Base):
+        """A head in no optimiser group."""
+
+        def __init__(self, opt, network, criterion):
+            super().__init__(opt, network, criterion)
+            self.head = torch.nn.Linear(4, 2)
+
+        def param_groups(self, opt):
+            return []
+
+        def losses(self, outputs, batch):
+            return {"loss": self.head(outputs["embeddings"]).sum()}
+
+    trainer, opt = tiny.trainer("metric_only", make=lambda _, *given: Forgetful(*given))
+    with tiny.refused("head.weight requires a gradient and is in no optimiser group"):
+        tiny.step(opt, trainer)
+    trainer.head.requires_grad_(False)
+    with tiny.refused("cannot be called 'loss'"):
+        tiny.step(opt, trainer).forward(tiny.batch())
+
+
+def test_a_batch_holds_the_views_that_a_trainer_asks_for(data, tmp_path):
+    opt = tiny.read(data, tmp_path)
+    splits = datasets.select(opt.dataset, opt, opt.source_path, 32)
+    sampler = datasampler.for_training(opt, splits["training"])
+    found, half = next(iter(training_loader(splits["training"], sampler, opt, 2))), opt.bs
+    assert len(found.images) == 2 * half and torch.equal(found.indices[:half], found.indices[half:])
+    assert torch.equal(found.labels[:half], found.labels[half:]) and not torch.equal(found.images[:half], found.images[half:])
