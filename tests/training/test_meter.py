@@ -40,20 +40,16 @@ def means_are_those_of_each_batch(criterion):
 NOT_OF_THESE_LABELS = {"pml", "vicreg"}  # a class is to be named; every label is to occur twice
 
 
-@pytest.mark.parametrize("loss", [name for name in criteria.REGISTRY.names() if name not in NOT_OF_THESE_LABELS])
-def test_every_criterion_has_statistics_and_their_epoch_means(loss):
-    means = means_are_those_of_each_batch(criterion_of(loss, MINED.get(loss, "distance")))
-    assert any(name.startswith("criterion/") for name in means)
-
-
 NOT_HERE = {"pml", "packaged"}  # an adapter; one that takes batches of triplets alone
 TUPLE_MINERS = [name for name, module in batch_mining.REGISTRY.modules().items() if module.YIELDS != "sets" and name not in NOT_HERE]
 
 
-@pytest.mark.parametrize("mining", TUPLE_MINERS)
-def test_every_miner_counts_its_tuples(mining):
-    means = means_are_those_of_each_batch(criterion_of("contrastive", mining))
-    assert means["miner/tuples"] > 0
+def test_every_criterion_and_miner_has_statistics_and_their_epoch_means():
+    for loss in [name for name in criteria.REGISTRY.names() if name not in NOT_OF_THESE_LABELS]:
+        means = means_are_those_of_each_batch(criterion_of(loss, MINED.get(loss, "distance")))
+        assert any(name.startswith("criterion/") for name in means), loss
+    for mining in TUPLE_MINERS:
+        assert means_are_those_of_each_batch(criterion_of("contrastive", mining))["miner/tuples"] > 0, mining
 
 
 @pytest.fixture
@@ -105,16 +101,10 @@ def test_every_nth_batch_is_kept_with_all_that_is_asked_for(monkeypatch):
 
 
 def test_blocks_are_handed_over_while_the_epoch_runs():
-    written = []
-    log = BatchLog(1, torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1), written.append)
+    written, optimizer = [], torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    logs = BatchLog(1, optimizer, written.append), BatchLog(0)
     for _ in range(2 * BLOCK + 1):
-        log.take({"loss": torch.ones(())}, 4)
-    assert [len(block) for block in written] == [BLOCK, BLOCK]
-
-
-def test_without_log_every_steps_are_counted_alone():
-    log = BatchLog(0)
-    for _ in range(5):
-        log.take({"loss": torch.ones(())}, 4)
-    log.flush()
-    assert log.steps == 5
+        for log in logs:
+            log.take({"loss": torch.ones(())}, 4)
+    logs[1].flush()
+    assert [len(block) for block in written] == [BLOCK, BLOCK] and logs[1].steps == 2 * BLOCK + 1

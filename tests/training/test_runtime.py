@@ -1,15 +1,45 @@
-"""A step: gradients, clipping, precision, random states, the loss that is not finite."""
+"""A step: gradients, clipping, precision, random states, freed memory, the loss that is not finite."""
 
+import platform
 import random
+import resource
+import subprocess
+import sys
 from argparse import Namespace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from training import memory
 from training.random_state import random_states, seed_everything, set_random_states
 from training.runtime import NonFiniteLoss, Runtime
+from utilities.batchnorm import resting_statistics
 from utilities.errors import NotFinite
+
+FAULTS = """
+import resource
+import torch
+from training import memory
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        torch.ones(24_000_000)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1])
+
+as_it_comes = faults()
+memory.keep_freed()
+faults()
+kept = faults()
+before = resident()
+memory.release_freed()
+print(as_it_comes, kept, before - resident())
+"""
 
 
 def runtime(**flags):
@@ -28,16 +58,12 @@ def states():
     set_random_states(before)
 
 
-def test_a_seed_sets_all_generators():
+def test_a_seed_sets_all_generators_and_their_states_come_back_from_a_file(tmp_path):
     drawn = []
     for seed in (3, 3, 4, 2**32 + 3):
         seed_everything(seed)
         drawn.append(draws())
-    assert drawn[0] == drawn[1]
-    assert all(a != b for a, b in zip(drawn[0], drawn[2], strict=True))
-
-
-def test_random_states_come_back_from_a_file(tmp_path):
+    assert drawn[0] == drawn[1] and all(a != b for a, b in zip(drawn[0], drawn[2], strict=True))
     np.random.randn()  # noqa: NPY002  an odd number of normal draws leaves one in store
     torch.save(random_states(), tmp_path / "states.pt")
     expected = draws()
@@ -49,42 +75,35 @@ def test_random_states_come_back_from_a_file(tmp_path):
 @pytest.mark.parametrize(("clip", "factor"), [(None, 1.0), (100.0, 1.0), (2.0, 2.0 / 5.0)])
 def test_a_step_with_and_without_clipping(clip, factor):
     one, two = (torch.nn.Parameter(torch.zeros(1, device=runtime().device)) for _ in range(2))
-    unused = torch.nn.Parameter(torch.zeros(1))
+    unused, steps = torch.nn.Parameter(torch.zeros(1)), runtime(clip_grad_norm=clip)
     optimizer = torch.optim.SGD([{"params": [one, unused]}, {"params": [two], "lr": 0.5}], lr=1.0)
-    norm = runtime(clip_grad_norm=clip).step((3 * one + 4 * two).sum(), optimizer)
-    assert norm.item() == pytest.approx(5.0)
-    assert (one.item(), two.item()) == pytest.approx((-3 * factor, -0.5 * 4 * factor), rel=1e-5)
+    for number in (1, 2):  # gradients do not add up
+        assert steps.step((3 * one + 4 * two).sum(), optimizer).item() == pytest.approx(5.0)
+        assert (one.item(), two.item()) == pytest.approx((-3 * factor * number, -0.5 * 4 * factor * number), rel=1e-5)
     assert unused.grad is None
-
-
-def test_gradients_do_not_add_up():
-    steps, weight = runtime(), torch.nn.Parameter(torch.zeros(1, device=runtime().device))
-    optimizer = torch.optim.SGD([weight], lr=1.0)
-    assert [steps.step(weight.sum(), optimizer).item() for _ in range(2)] == [1.0, 1.0]
 
 
 def test_precision_of_the_forward_pass():
     layer = torch.nn.Linear(2, 2).to(runtime().device)
-    images = torch.ones(1, 2, device=runtime().device)
     for precision, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
         steps = runtime(precision=precision)
         with steps.autocast():
-            output = layer(images)
-        assert output.dtype == dtype
-        assert steps.full(output).dtype == torch.float32
-        assert {name: value.dtype for name, value in steps.full({"a": output}).items()} == {"a": torch.float32}
+            output = layer(torch.ones(1, 2, device=steps.device))
+        assert output.dtype == dtype and steps.full(output).dtype == steps.full({"a": {"b": output}})["a"]["b"].dtype == torch.float32
     assert runtime().full(torch.ones(1, dtype=torch.float64)).dtype == torch.float64
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU looks at the loss every so many steps")
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_a_loss_that_is_not_finite_names_epoch_step_and_value(value):
-    steps, weight = runtime(), torch.nn.Parameter(torch.ones(1))
-    optimizer = torch.optim.SGD([weight], lr=0.0)
+@pytest.mark.parametrize(("every", "value"), [(1, float("nan")), (1, float("-inf")), (25, float("nan"))])
+def test_a_loss_that_is_not_finite_names_epoch_step_and_value(every, value):
+    """The first bad step is named, though a GPU looks every 25 steps."""
+    steps, weight = runtime(), torch.nn.Parameter(torch.ones(1, device=runtime().device))
+    steps._check_every, optimizer = every, torch.optim.SGD([weight], lr=0.0)
     steps.start_epoch(4)
     steps.step(weight.sum(), optimizer)
     with pytest.raises(NonFiniteLoss, match=f"the loss is {value} at epoch 4, step 2: "):
-        steps.step(value * weight.sum(), optimizer)
+        for factor in (value, float("inf"), 1.0):
+            steps.step(factor * weight.sum(), optimizer)
+        steps.check_finite()
     assert issubclass(NonFiniteLoss, NotFinite)
     with pytest.raises(NonFiniteLoss, match="step 2"):
         steps.check_finite()
@@ -92,11 +111,26 @@ def test_a_loss_that_is_not_finite_names_epoch_step_and_value(value):
     steps.check_finite()
 
 
-def test_the_first_bad_step_is_named_though_looked_at_later():
-    steps, weight = runtime(), torch.nn.Parameter(torch.ones(1, device=runtime().device))
-    steps._check_every = 25  # as on a GPU
-    optimizer = torch.optim.SGD([weight], lr=0.0)
-    for factor in (1.0, float("nan"), float("inf"), 1.0):
-        steps.step(factor * weight.sum(), optimizer)
-    with pytest.raises(NonFiniteLoss, match="the loss is nan at epoch 0, step 2"):
-        steps.check_finite()
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="elsewhere nothing changes")
+def test_pages_are_made_once_and_can_be_given_back():
+    root = Path(__file__).resolve().parents[2]
+    printed = subprocess.run([sys.executable, "-c", FAULTS], cwd=root, check=True, capture_output=True, text=True).stdout
+    as_it_comes, kept, given_back = map(int, printed.split())
+    assert kept < as_it_comes / 10
+    assert given_back * resource.getpagesize() > 80e6  # of 96 MB
+
+
+@pytest.mark.parametrize(("device", "calls"), [("cpu", [1]), ("meta", [])])
+def test_a_run_keeps_freed_memory_on_a_cpu_alone(monkeypatch, device, calls):
+    kept = []
+    monkeypatch.setattr(memory, "keep_freed", lambda: kept.append(1))
+    monkeypatch.setattr(Runtime, "_device", staticmethod(lambda gpus: torch.device(device)))
+    runtime().begin()
+    assert kept == calls
+
+
+def test_statistics_rest_and_normalise_all_the_same():
+    layer, other, x = torch.nn.BatchNorm1d(3), torch.nn.BatchNorm1d(3), torch.randn(8, 3)
+    with resting_statistics(layer):
+        resting = layer(x)
+    assert torch.equal(resting, other(x)) and layer.num_batches_tracked == 0 and torch.equal(layer.running_mean, torch.zeros(3))
