@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import io
 import tempfile
 import traceback
 from pathlib import Path
@@ -74,9 +75,9 @@ class Mined:
 def same_steps(rank, cases):
     """Each case, (chunk size, flags, how), of `test_chunks.trained`: the parameters are those of one process, and the mined tuples.
 
-    What one process gives is computed by one of the processes, a case each in turn.
+    What one process gives is computed by one of the processes, a case each in turn. All that is wrong is said at the end.
     """
-    wanted = {}
+    wanted, wrong = {}, []
     with alone():
         for number in range(rank, len(cases), torch.distributed.get_world_size()):
             _, flags, how = cases[number]
@@ -87,10 +88,41 @@ def same_steps(rank, cases):
             many, step, done, draw = test_chunks.trained(chunk_size, *flags, **how)
         assert step.runtime.ranks.rank == rank and step.runtime.ranks.size > 1
         state = {name: value for name, value in many.state_dict().items() if torch.is_tensor(value)}
-        for name, value in step.runtime.ranks.share(state).items():
-            assert torch.equal(value, state[name]), f"{flags}, {name}: all processes have the same"
-        if number in wanted:
-            assert_same(wanted[number], (state, done, draw, mined), flags, how.get("dtype", torch.float64) == torch.float64)
+        shared = step.runtime.ranks.share(state)
+        try:
+            for name, value in shared.items():
+                assert torch.equal(value, state[name]), f"{name}: all processes have the same"
+            if number in wanted:
+                assert_same(wanted[number], (state, done, draw, mined), flags, how.get("dtype", torch.float64) == torch.float64)
+        except AssertionError as error:
+            wrong.append(f"{chunk_size} {flags} {how}: {error}")
+    assert not wrong, "\n".join(wrong)
+
+
+def own_draws(rank):
+    """Each process draws its own dropout, another one in each step; what the losses draw stays equal, and so do the parameters."""
+    said, masks = io.StringIO(), []
+
+    class Masked(test_chunks.Noisy):
+        def forward(self, images):
+            masks.append(torch.nn.functional.dropout(torch.ones(64), 0.5))
+            return super().forward(images)
+
+    for chunk_size in (0, 4):
+        masks.clear()
+        with contextlib.redirect_stdout(said):
+            made, step, _, draw = test_chunks.trained(chunk_size, "--loss", "triplet", "--batch_mining", "random", network=Masked)
+        drawn = step.runtime.ranks.gather({"masks": torch.stack(masks)[None]}, step.runtime.ranks.size)["masks"].flatten(0, 1)
+        runs = 2 if chunk_size else 1  # a chunk draws the same in both of its runs
+        assert len(drawn.unique(dim=0)) == len(drawn) / runs, "no two alike"
+        mine = torch.cat([draw[None], *[parameter.detach().flatten() for parameter in made.network.parameters()]])
+        assert torch.equal(step.runtime.ranks.share(mine), mine)
+    assert said.getvalue().count("2 processes: dropout and stochastic depth draw for each process's part") == 2
+
+
+def steps_and_draws(rank, cases):
+    same_steps(rank, cases)
+    own_draws(rank)
 
 
 def assert_same(wanted, found, flags, exact):

@@ -1,6 +1,7 @@
 """Several processes are the same experiment as one: batches, evaluation, who writes, what is lost with one of them. Steps: test_torchrun_steps.py."""
 
 import contextlib
+import itertools
 import os
 import pty
 import shutil
@@ -21,6 +22,7 @@ from datasets import _cache, _images, _transforms
 from runs import RunFolder, checkpoint
 from tests import _processes, builders
 from tests._processes import spawned
+from training import runtime
 from training.loading import BatchesInOrder, training_loader
 from training.ranks import Ranks
 from utilities.errors import UserError
@@ -44,25 +46,20 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("size", [2, 3, 5])
-@pytest.mark.parametrize("total", [1, 4, 7, 30])
-def test_parts_are_the_batch(size, total):
-    parts = [Of(rank, size).part(total) for rank in range(size)]
-    if total < size:
-        assert parts == [slice(0, total)] * size and not Of(0, size).cuts(total)
-        return
-    assert [i for part in parts for i in range(total)[part]] == list(range(total))
-    lengths = [part.stop - part.start for part in parts]
-    assert max(lengths) - min(lengths) <= 1
-
-
-@pytest.mark.parametrize("count,size,n", [(10, 3, 2), (2, 3, 4), (12, 3, 4), (1, 1, 3), (11, 2, 5)])
-def test_evaluation_cuts_between_batches(count, size, n):
-    found = [list(BatchesInOrder(count, size, Of(rank, n))) for rank in range(n)]
-    wanted = [list(range(start, min(start + size, count))) for start in range(0, count, size)]
-    assert [batch for batches in found for batch in batches] == wanted
-    assert [len(BatchesInOrder(count, size, Of(rank, n))) for rank in range(n)] == [len(batches) for batches in found]
-    assert found[0], "the first process learns what the network gives"
+def test_parts_are_the_batch_and_evaluation_cuts_between_batches():
+    for size, total in itertools.product((2, 3, 5), (1, 4, 7, 30)):
+        parts = [Of(rank, size).part(total) for rank in range(size)]
+        if total < size:
+            assert parts == [slice(0, total)] * size and not Of(0, size).cuts(total)
+        else:
+            lengths = [part.stop - part.start for part in parts]
+            assert [i for part in parts for i in range(total)[part]] == list(range(total)) and max(lengths) - min(lengths) <= 1
+    for count, size, n in ((10, 3, 2), (2, 3, 4), (12, 3, 4), (1, 1, 3), (11, 2, 5)):
+        found = [list(BatchesInOrder(count, size, Of(rank, n))) for rank in range(n)]
+        wanted = [list(range(start, min(start + size, count))) for start in range(0, count, size)]
+        assert [batch for batches in found for batch in batches] == wanted
+        assert [len(BatchesInOrder(count, size, Of(rank, n))) for rank in range(n)] == [len(batches) for batches in found]
+        assert found[0], "the first process learns what the network gives"
 
 
 @pytest.fixture(scope="module")
@@ -102,23 +99,25 @@ class NoWordOfSizes(torch.utils.data.Dataset):
         return self.dataset[index]
 
 
-@pytest.mark.parametrize("preset", sorted(_transforms.PRESETS))
 @pytest.mark.parametrize("wrap", [lambda dataset: dataset, NoWordOfSizes], ids=["ours", "a user's"])
-def test_parts_of_batches_are_augmented_as_the_whole(photographs, preset, wrap):
-    opt = parameters.read(["--dataset", "cub200", "--augmentation", preset, "--resize_size", "36", "--crop_size", "32", "--kernels", "0"])
+def test_parts_of_batches_are_augmented_as_the_whole(photographs, wrap):
     images = [_images.Image(path, f"class {number % 4}") for number, path in enumerate(photographs)]
-    dataset = wrap(_images.ImageSet(images, _transforms.build(opt)[0], read=_cache.Reader(_images.decode, 45)))
     batches = [list(range(7)), [9, 3, 3, 15, 0, 11, 12]]
+    for preset in _transforms.PRESETS:
+        opt = parameters.read(
+            ["--dataset", "cub200", "--augmentation", preset, "--resize_size", "36", "--crop_size", "32", "--kernels", "0"]
+        )
+        dataset = wrap(_images.ImageSet(images, _transforms.build(opt)[0], read=_cache.Reader(_images.decode, 45)))
 
-    def loaded(ranks):
-        torch.manual_seed(4)
-        return list(training_loader(dataset, batches, opt, 2, ranks))
+        def loaded(ranks):
+            torch.manual_seed(4)
+            return list(training_loader(dataset, batches, opt, 2, ranks))  # noqa: B023
 
-    whole, parts = loaded(None), [loaded(Of(rank, 3)) for rank in range(3)]
-    for number, batch in enumerate(whole):
-        assert torch.equal(torch.cat([part[number].images for part in parts]), batch.images)
-        assert torch.equal(torch.cat([part[number].labels for part in parts]), batch.labels)
-        assert all(torch.equal(part[number].indices, batch.indices) for part in parts)
+        whole, parts = loaded(None), [loaded(Of(rank, 3)) for rank in range(3)]
+        for number, batch in enumerate(whole):
+            for name in ("images", "labels"):
+                assert torch.equal(torch.cat([getattr(part[number], name) for part in parts]), getattr(batch, name)), (preset, name)
+            assert all(torch.equal(part[number].indices, batch.indices) for part in parts)
 
 
 def words(data, tmp_path, *more):
@@ -155,18 +154,13 @@ def test_a_whole_run_of_three_processes_is_that_of_one(data, tmp_path):
     assert "processes: 3" in (many / "environment.yaml").read_text()
 
 
-@pytest.mark.parametrize("more,said", [
-    (["--gpu", "0", "1"], r"--gpu 0 1: a process trains on one GPU\. One run on all of them: .*torchrun --nproc_per_node 2 main.py"),
-    (["--sync_bn", "--chunk_size", "4"], "--sync_bn --chunk_size 4"),
-])  # fmt: skip
-def test_what_cannot_be_is_refused(more, said):
-    with pytest.raises(UserError, match=said):
-        parameters.resolve(["--dataset", "glyphs", *more])
-
-
-def test_too_many_processes_are_refused(monkeypatch):
-    from training import runtime
-
+def test_what_cannot_be_is_refused(monkeypatch):
+    for more, said in (
+        (["--gpu", "0", "1"], r"--gpu 0 1: a process trains on one GPU\. One run on all of them: .*torchrun --nproc_per_node 2 main.py"),
+        (["--sync_bn", "--chunk_size", "4"], "--sync_bn --chunk_size 4"),
+    ):
+        with pytest.raises(UserError, match=said):
+            parameters.resolve(["--dataset", "glyphs", *more])
     monkeypatch.setattr(runtime, "Ranks", lambda: Of(0, 4))
     with pytest.raises(UserError, match="--bs 2 is less than torchrun's 4 processes"):
         runtime.Runtime(parameters.resolve(["--dataset", "glyphs", "--bs", "2"]))

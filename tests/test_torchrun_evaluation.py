@@ -1,5 +1,6 @@
 """Evaluation by several processes: each searches and clusters its part of the queries, and all have, to the bit, what one process has."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -39,15 +40,16 @@ class Of(Ranks):
         self.rank, self.size = rank, size
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 5])
-@pytest.mark.parametrize("total,unit", [(0, 1), (1, 1), (4, 1), (17, 1), (17, 4), (3, 4), (4096 * 3 + 7, 4096), (8, 4)])
-def test_portions_are_all_rows_cut_between_units(size, total, unit):
-    parts = Of(0, size).portions(total, unit)
-    assert len(parts) == size and [i for part in parts for i in range(total)[part]] == list(range(total))
-    assert all(part.start % unit == 0 for part in parts if part.stop > part.start)
-    lengths = [part.stop - part.start for part in parts]
-    assert all(length == 0 or length >= min(unit, total) for length in lengths), "what is left over goes with a whole unit"
-    assert max(lengths) - min(lengths) < 2 * unit
+def test_portions_are_all_rows_cut_between_units():
+    for size, (total, unit) in itertools.product(
+        (1, 2, 3, 5), ((0, 1), (1, 1), (4, 1), (17, 1), (17, 4), (3, 4), (4096 * 3 + 7, 4096), (8, 4))
+    ):
+        parts = Of(0, size).portions(total, unit)
+        assert len(parts) == size and [i for part in parts for i in range(total)[part]] == list(range(total))
+        assert all(part.start % unit == 0 for part in parts if part.stop > part.start)
+        lengths = [part.stop - part.start for part in parts]
+        assert all(length == 0 or length >= min(unit, total) for length in lengths), "what is left over goes with a whole unit"
+        assert max(lengths) - min(lengths) < 2 * unit
 
 
 def made(n, classes, **how):

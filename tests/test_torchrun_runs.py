@@ -1,4 +1,4 @@
-"""Whole runs, folds and searches of two processes are those of one: values, folders, meta results, trials. One start of the processes for all."""
+"""Whole runs, folds and searches of two processes are those of one: values, folders, meta results, trials; but for one run in `make test-long`."""
 
 import csv
 import json
@@ -42,8 +42,9 @@ SEARCH = [
     "--loss_margin_margin~BAYESIAN~",
     "[0,1]",
 ]
-RUNS = {"Chunks": AT_WORK, "Half": [*AT_WORK, "--precision", "bfloat16"], "Rests": RESTS}
+RUNS = {"Chunks": AT_WORK}
 FURTHER_RUNS = {
+    "Rests": RESTS,
     "Triplets": ["--loss", "triplet", "--batch_mining", "packaged", "--data_sampler", "fixed_triplets", "--bs", "15"],
     "Subsets": ["--subset_mining", "maximum_loss", "--subset_size", "6", "--batch_mining", "random"],
     "Chosen": ["--data_sampler", "greedy_coreset", "--data_batchmatch_bigbs", "28"],
@@ -70,20 +71,19 @@ def searched(data, folder, trials, reproductions):
     return ("search", [*words, *SEARCH, *counts])
 
 
-def commands(data, folder):
+def further_commands(data, folder):
     """Program and words of what is run, under `folder`."""
     again = ["--evaluate", "--resume_from", str(folder / "folder" / "Folds"), "--splits_to_eval", "val", "--eval_kernels", "0"]
-    folds = [("main.py", [*common(data, folder), *TESTED]), ("main.py", again)]
-    return [*folds, *runs(data, folder, RUNS), searched(data, folder, "3", "0")]
-
-
-def further_commands(data, folder):
-    """The same, of what takes longer."""
-    plain = [[*APART, "--folds", "2", "0"], [*APART, "--n_epochs", "2", "--resume", "--resume_allow_changes", "--check_untrained_accuracy"]]
+    plain = [
+        [*TESTED],
+        [*APART, "--folds", "2", "0"],
+        [*APART, "--n_epochs", "2", "--resume", "--resume_allow_changes", "--check_untrained_accuracy"],
+    ]
     jobs = [[*common(data, folder), *words] for words in plain]
-    jobs += [["--reproduce_results", str(folder / "folder" / "Apart"), "--savename", "Again"]]
+    jobs += [again, ["--reproduce_results", str(folder / "folder" / "Apart"), "--savename", "Again"]]
     jobs += [["--evaluate_ensemble", "--resume_from", str(folder / "folder" / "Again")]]
-    return [*(("main.py", words) for words in jobs), *runs(data, folder, FURTHER_RUNS), searched(data, folder, "6", "1")]
+    half = {"Half": [*AT_WORK, "--precision", "bfloat16"]}
+    return [*(("main.py", words) for words in jobs), *runs(data, folder, {**FURTHER_RUNS, **half}), searched(data, folder, "6", "1")]
 
 
 def run_both(data, factory, jobs):
@@ -95,13 +95,13 @@ def run_both(data, factory, jobs):
 
 @pytest.fixture(scope="module")
 def both(data, tmp_path_factory):
-    """The folders of all runs, of one process and of two."""
-    return run_both(data, tmp_path_factory, commands)
+    """The folders of a run, of one process and of two."""
+    return run_both(data, tmp_path_factory, lambda data, folder: runs(data, folder, RUNS))
 
 
 @pytest.fixture(scope="module")
 def further(data, tmp_path_factory):
-    """The same, of what takes longer."""
+    """The same, of all that takes longer."""
     return run_both(data, tmp_path_factory, further_commands)
 
 
@@ -129,10 +129,6 @@ def names(folder):
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
-def test_there_is_one_set_of_folders_and_files(both):
-    assert names(both[0]) == names(both[1]) and {"Folds/fold_2/summary.json", "Folds/meta/concatenated.json"} <= names(both[1])
-
-
 def assert_same_folds(one, many, n_folds=3):
     for fold in range(n_folds):
         assert_same_run(values(one / f"fold_{fold}"), values(many / f"fold_{fold}"))
@@ -143,8 +139,9 @@ def assert_same_folds(one, many, n_folds=3):
     assert [row[:3] for row in rows[0]] == [row[:3] for row in rows[1]]
 
 
-def test_folds_are_those_of_one_process(both):
-    one, many = (folder / "Folds" for folder in both)
+@pytest.mark.long
+def test_folds_are_those_of_one_process(further):
+    one, many = (folder / "Folds" for folder in further)
     assert_same_folds(one, many)
     features = [np.load(folder / "meta" / "embeddings_test.npz")["features"] for folder in (one, many)]
     assert features[0].shape == features[1].shape and np.abs(features[0] - features[1]).max() < 1e-5
@@ -160,25 +157,22 @@ def assert_same_runs(one, many):
     return parts[0]
 
 
-@pytest.mark.parametrize("name", [name for name in RUNS if name != "Half"])
-def test_runs_are_those_of_one_process(both, name):
-    content = assert_same_runs(*(folder / name for folder in both))
-    assert ("trained" in content) == (name == "Chunks"), "the average and what it is of"
-
-
-def test_in_half_precision_the_run_is_that_of_one_process_to_its_rounding(both):
-    one, many = (values(folder / "Half") for folder in both)
-    assert one.index.equals(many.index)
-    losses = one.index.get_level_values("metric").str.endswith("loss")
-    assert losses.sum() > 1 and np.allclose(one[losses], many[losses], rtol=0.02)
-
-
-def test_two_processes_build_one_image_cache(both):
-    """Each image is in it once."""
+def test_a_run_is_that_of_one_process(both):
+    """With chunks, memory, averages; one set of folders and files, one image cache in which each image is once."""
+    assert "trained" in assert_same_runs(*(folder / "Chunks" for folder in both)), "the average and what it is of"
+    assert names(both[0]) == names(both[1])
     for folder in both:
         (index,) = (folder.parent / "cache").glob("*/index.jsonl")
         images = [json.loads(line)[0] for line in index.read_text().splitlines()[1:]]
         assert len(images) == len(set(images)) == 60
+
+
+@pytest.mark.long
+def test_in_half_precision_the_run_is_that_of_one_process_to_its_rounding(further):
+    one, many = (values(folder / "Half") for folder in further)
+    assert one.index.equals(many.index)
+    losses = one.index.get_level_values("metric").str.endswith("loss")
+    assert losses.sum() > 1 and np.allclose(one[losses], many[losses], rtol=0.02)
 
 
 def trials(folder):
@@ -196,10 +190,6 @@ def assert_same_search(one, many, count):
         assert not a["value"] or float(a["value"]) == pytest.approx(float(b["value"]), abs=1e-5)
         if a["value"]:
             assert_same_run(*(values(folder / "Found_search" / a["trial"]) for folder in (one, many)))
-
-
-def test_a_search_is_that_of_one_process(both):
-    assert_same_search(*both, 3)
 
 
 @pytest.mark.long

@@ -34,23 +34,29 @@ def of_miner(miner):
     return [["--loss", first, "--batch_mining", miner], *(words for words in pairs if allowed(words))]
 
 
+def miners():
+    return [words for name in batch_mining.REGISTRY.names() if name not in NEEDS_TRIPLETS for words in of_miner(name)]
+
+
 def test_steps_are_those_of_one_process():
-    cases = [(0, of_loss(loss), {}) for loss in ("margin", "ntxent", "proxyanchor")]
+    """One start of two processes walks every criterion, miner and trainer."""
+    cases = [(0, of_loss(loss), {"steps": 1}) for loss in criteria.REGISTRY.names()]
+    cases += [(0, words, {"steps": 1}) for words in miners()]
+    cases += [(2 * (number % 2), ["--trainer", name, "--loss", "margin", *more], {"steps": 2}) for number, (name, more) in enumerate(WAYS)]
     cases += [
-        (0, ["--loss", "triplet", "--batch_mining", "random"], {"steps": 1}),
         (0, OF_MEMORY, {}),
         (0, [*OF_MEMORY, "--memory_ema", ".5"], {"stand_in": False}),
-        (0, ["--loss", "margin", "--subset_mining", "maximum_loss", "--subset_size", "6"], {"steps": 2}),
+        (0, ["--loss", "margin"], {"dtype": torch.float32}),
     ]
-    cases += [(4, ["--loss", "margin", "--clip_grad_norm", ".05"], {}), (2, ["--trainer", "diva", "--loss", "margin"], {"steps": 2})]
-    cases += [(0, ["--trainer", "adversarial", "--loss", "margin"], {}), (0, ["--loss", "margin"], {"dtype": torch.float32})]
-    spawned(2, _processes.same_steps, cases)
+    cases += [(0, ["--loss", "margin", "--subset_mining", "maximum_loss", "--subset_size", "6"], {"steps": 2})]
+    cases += [(4, ["--loss", "margin", "--clip_grad_norm", ".05"], {})]
+    spawned(2, _processes.steps_and_draws, cases)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("n", [2, 3])
 def test_every_criterion_steps_as_in_one_process(n):
-    """Against a memory too, where it compares samples; with two processes in float32 also."""
+    """Three steps, against a memory too where it compares samples; with two processes in float32 also."""
     names = criteria.REGISTRY.names()
     against = [loss for loss, module in criteria.REGISTRY.modules().items() if getattr(module, "COMPARES_SAMPLES", True)]
     cases = [(0, of_loss(loss), {}) for loss in names] + [(0, [*of_loss(loss), *MEMORY], {"stand_in": False}) for loss in against]
@@ -72,8 +78,10 @@ def test_every_trainer_steps_as_in_one_process(n):
 
 @pytest.mark.long
 def test_every_miner_further_losses_and_optimisers_step_as_in_one_process():
-    cases = [words for name in batch_mining.REGISTRY.names() if name not in NEEDS_TRIPLETS for words in of_miner(name)]
+    cases = [
+        *miners(),
+        *(["--loss", "margin", "--subset_mining", "maximum_loss", "--subset_size", size, "--batch_mining", "random"] for size in "46"),
+    ]
     cases += [["--loss", "multisimilarity", "--optim", optimiser] for optimiser in ("adam", "adamw", "rmsprop")]
     cases += [["--loss", "proxyanchor", "--arch", "resnet50_frozen", "--embed_regularizer", "lp", "--weight_regularizer", "regular_face"]]
-    cases += [["--loss", "margin", "--subset_mining", "maximum_loss", "--subset_size", size, "--batch_mining", "random"] for size in "46"]
     spawned(3, _processes.same_steps, [(0, words, {}) for words in cases])
