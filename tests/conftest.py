@@ -1,6 +1,15 @@
-"""Tests run from anywhere: the repository root is on the path; two threads, as the benchmarks."""
+"""Tests run from anywhere: the repository root is on the path; two threads, as the benchmarks.
+
+Finished runs that tests may read and change, each trained once a session and copied for every test that asks (the folder's path; flags of
+`FINISHED`, on the CPU, without pictures, with all records):
+
+- `trained_run`: conv4 with margin loss on `folder_data`, 2 epochs, measured on test after each.
+- `resumed_run`: the same flags, 1 epoch, then resumed to 2 with another --lr, so it has configs/ with one change.
+- `cross_validated`: two class-disjoint folds of one epoch on `data`, with final test.
+"""
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -60,3 +69,63 @@ def with_pictures(drawing, monkeypatch):
     """For one test, trainings draw."""
     for (owner, name), draw in drawing.items():
         monkeypatch.setattr(owner, name, draw)
+
+
+FINISHED = [
+    *builders.SHORT_RUN[: builders.SHORT_RUN.index("--no_records")], "--plot_every", "0", "--loss", "margin", "--batch_mining", "distance",
+    "--resize_size", "18", "--crop_size", "16",
+]  # fmt: skip
+
+
+def train(data, folder, *words):
+    """The folder `Run_s1` that main.py trains in `folder` on a data set of images, a folder a class."""
+    import main
+    import parameters
+
+    about = ["--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(folder), "--savename", "Run_s1"]
+    with pytest.MonkeyPatch.context() as patch:
+        from evaluation import pictures
+        from runs.run import Run
+
+        patch.setattr(pictures, "draw", lambda *about: [])
+        patch.setattr(Run, "plot", lambda *about: [])
+        return main.main(parameters.resolve([*about, *FINISHED, *words])).folder
+
+
+@pytest.fixture(scope="session")
+def trained_once(folder_data, tmp_path_factory):
+    """The original of `trained_run`: to be read only."""
+    return train(folder_data, tmp_path_factory.mktemp("trained"), "--n_epochs", "2")
+
+
+@pytest.fixture(scope="session")
+def resumed_once(folder_data, tmp_path_factory):
+    """The original of `resumed_run`: to be read only."""
+    folder = train(folder_data, tmp_path_factory.mktemp("resumed"), "--n_epochs", "1")
+    changed = ["--resume", "--resume_allow_changes", "--n_epochs", "2", "--lr", "0.0005"]
+    return train(folder_data, folder.parent.parent, *changed)
+
+
+@pytest.fixture(scope="session")
+def cross_validated_once(data, tmp_path_factory):
+    """The original of `cross_validated`: to be read only."""
+    folds = ["--split_scheme", "class_disjoint", "--split_sets", "2", "--split_partitions", "2", "--final_test"]
+    return train(data, tmp_path_factory.mktemp("cross_validated"), *folds, "--n_epochs", "1")
+
+
+@pytest.fixture
+def trained_run(trained_once, tmp_path):
+    """A copy of a finished run's folder."""
+    return shutil.copytree(trained_once, tmp_path / "trained" / trained_once.name)
+
+
+@pytest.fixture
+def resumed_run(resumed_once, tmp_path):
+    """A copy of the folder of a run that was resumed with a changed flag."""
+    return shutil.copytree(resumed_once, tmp_path / "resumed" / resumed_once.name)
+
+
+@pytest.fixture
+def cross_validated(cross_validated_once, tmp_path):
+    """A copy of the folder of a cross-validation."""
+    return shutil.copytree(cross_validated_once, tmp_path / "cross_validated" / cross_validated_once.name)
