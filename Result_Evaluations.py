@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import parameters
+from options import composition
 from results import collect, columns, formats, groups, ledger, page, paired, plots, progression, published, roles, tables
 from results.columns import SELECTED
 from results.recorded import RecordedRun
@@ -52,10 +53,13 @@ def main(opt: argparse.Namespace, api=None) -> Path:
     """
     roles.know(parameters.declared_roles())
     runs, notes = collect.collect(opt.runs, opt.project, api)
+    declared = vars(parameters.get_parser().parse_args([]))
+    for run in runs:
+        run.flags = composition.completed(declared, run.flags)  # older runs recorded derived flags as unset
     available = columns.recorded(runs)
     asked = [columns.parse(name, available) for name in opt.metrics]
     pairs = [(columns.parse(x, available), columns.parse(y, available)) for x, y in opt.relation]
-    defaults = _defaults()
+    defaults = {**declared, **dict.fromkeys(composition.derived_flags(declared), "unknown")}  # of flags that a run was recorded without
     found = groups.build(runs, defaults)
     _name_methods(found)
     of = groups.of_datasets(found)
@@ -216,13 +220,6 @@ def _folder(name: str) -> Path:
     except OSError as error:
         raise UserError(f"--out {name}: cannot be made: {error.strerror}") from error
     return Path(name)
-
-
-def _defaults() -> dict:
-    """Flag -> default of main.py; `unknown` for flags that other flags or the data set decide."""
-    from options import composition
-
-    return {**vars(parameters.get_parser().parse_args([])), **dict.fromkeys(composition.DERIVED, "unknown")}
 
 
 def _report(found, parts, notes, out) -> None:

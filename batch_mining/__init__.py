@@ -14,4 +14,4 @@ REGISTRY = Registry("batch_mining", "miner")
 
 def select(name: str, opt=None, **flags):
     """The miner `name`: `miner(batch (B, D), labels (B,)) -> Triplets | Pairs | sets`. See `criteria.select` for `opt`, `flags`."""
-    return REGISTRY.module(name).BatchMiner(REGISTRY.options(opt, **flags))
+    return REGISTRY.module(name).BatchMiner(REGISTRY.options(opt, name, **flags))

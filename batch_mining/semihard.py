@@ -21,13 +21,17 @@ def add_arguments(group) -> None:
     )
 
 
+def derived(opt) -> dict:
+    """The margin of the loss, where it has one."""
+    return {"miner_semihard_margin": getattr(opt, f"loss_{opt.loss}_margin", 0.2)}
+
+
 class BatchMiner(Miner):
     """One triplet an anchor: a random positive; a random negative with d_ap < d_an < d_ap + margin, else any negative."""
 
     def __init__(self, opt):
         super().__init__()
-        margin = opt.miner_semihard_margin
-        self.margin = getattr(opt, f"loss_{opt.loss}_margin", 0.2) if margin is None else margin
+        self.margin = opt.miner_semihard_margin
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
         """Exactly one triplet for every anchor that has a positive and a negative."""

@@ -45,7 +45,7 @@ def select(name: str, opt=None, batchminer=None, **flags) -> torch.nn.Module:
     """
     module = REGISTRY.module(name)
     named = hasattr(opt, "batch_mining") or "batch_mining" in flags
-    opt = REGISTRY.options(opt, **flags)
+    opt = REGISTRY.options(opt, name, **flags)
     if batchminer is not None and not named:
         opt.batch_mining = None  # the default name need not be that of the miner passed
     with_miner = takes_miner(name, opt)

@@ -36,6 +36,11 @@ def add_arguments(group) -> None:
     group.add_argument("--loss_rankedlist_imbalance", type=number(0, 1), default=0.5, help="share of the negatives' part (lambda)")
 
 
+def derived(opt) -> dict:
+    """The default of alpha."""
+    return {"loss_rankedlist_alpha": 1 + opt.loss_rankedlist_margin / 2}
+
+
 class Criterion(PairCriterion):
     """mean over anchors of (1 - imbalance) sum_p w_p [d_ap - (alpha - margin)]+ + imbalance sum_n w_n [alpha - d_an]+.
 
@@ -45,7 +50,7 @@ class Criterion(PairCriterion):
     def __init__(self, opt, batchminer=None):
         super().__init__(batchminer)
         self.margin = opt.loss_rankedlist_margin
-        self.alpha = 1 + self.margin / 2 if opt.loss_rankedlist_alpha is None else opt.loss_rankedlist_alpha
+        self.alpha = opt.loss_rankedlist_alpha
         self.neg_temperature = opt.loss_rankedlist_neg_temperature
         self.pos_temperature = opt.loss_rankedlist_pos_temperature
         self.imbalance = opt.loss_rankedlist_imbalance

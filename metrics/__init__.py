@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from metrics._flags import add_arguments, ball, reranking
+from metrics._flags import add_arguments, ball, derived, reranking
 from metrics._flags import check as check_flags
 from metrics._hyperbolic import space_of
 from metrics._mapped import Stacked, is_mapped
@@ -23,7 +23,7 @@ from utilities.errors import UserError
 from utilities.registry import Registry, unknown
 
 __all__ = [
-    "REGISTRY", "AlphaExpansion", "EmbeddingSpace", "KReciprocal", "Stacked", "add_arguments", "ball", "check", "check_flags", "compute", "findable",
+    "REGISTRY", "AlphaExpansion", "EmbeddingSpace", "KReciprocal", "Stacked", "add_arguments", "ball", "check", "check_flags", "compute", "derived", "findable",
     "group", "higher_is_better", "is_array", "is_mapped", "listing", "needs_groups", "per_query", "query_results", "reranking", "searches", "space_of",
 ]  # fmt: skip
 

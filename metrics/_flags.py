@@ -62,9 +62,18 @@ def ball(opt) -> Ball | None:
     """The ball of `--eval_space hyperbolic`; None where neighbours are Euclidean, as in runs from before the flag."""
     if getattr(opt, "eval_space", "euclidean") != HYPERBOLIC:
         return None
+    unset = derived(opt)
+    c = unset["eval_space_c"] if opt.eval_space_c is None else opt.eval_space_c
+    return Ball(c, unset["eval_space_clip_r"] if opt.eval_space_clip_r is None else opt.eval_space_clip_r)
+
+
+def derived(opt) -> dict:
+    """Flag -> value that an unset flag of the ball has: that of the loss, where it is hyperbolic."""
+    if getattr(opt, "eval_space", "euclidean") != HYPERBOLIC:
+        return {}
     loss = getattr(opt, "loss", None)
     c, clip_r = (getattr(opt, f"loss_{loss}_c"), getattr(opt, f"loss_{loss}_clip_r")) if loss in LOSSES else (C, CLIP_R)
-    return Ball(c if opt.eval_space_c is None else opt.eval_space_c, clip_r if opt.eval_space_clip_r is None else opt.eval_space_clip_r)
+    return {"eval_space_c": c, "eval_space_clip_r": clip_r}
 
 
 def reranking(opt) -> KReciprocal | AlphaExpansion | None:

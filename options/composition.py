@@ -3,7 +3,11 @@
 import argparse
 from pathlib import Path
 
+import batch_mining
+import criteria
+import datasampler
 import datasets
+import metrics
 import trainers
 from options import checks, files
 from options.options import Options
@@ -12,22 +16,11 @@ from runs.folder import PARAMETERS, RunFolder, fold_of, has_its_split_file, run_
 from utilities import configs, roles
 from utilities.errors import UserError
 
-# Flag -> the flag whose value it takes where it is unset.
-FOLLOWS = {"fc_lr": "lr", "fc_decay": "decay", "eval_bs": "bs", "eval_kernels": "kernels", "classifier_lr": "lr"}
+FOLLOWS = {"fc_lr": "lr", "fc_decay": "decay", "eval_bs": "bs", "eval_kernels": "kernels"}  # flag -> the one whose value it takes where it is unset
 DEFAULT_METRICS = [
     "e_recall@1", "e_recall@2", "e_recall@4", "nmi", "f1", "mAP_1000", "mAP_lim", "mAP_c", "dists@intra", "dists@inter",
     "dists@intra_over_inter", "rho_spectrum@0", "rho_spectrum@-1", "rho_spectrum@1", "rho_spectrum@2", "rho_spectrum@10",
 ]  # fmt: skip
-DERIVED = {
-    *FOLLOWS,
-    "savename",
-    "source_path",
-    "augmentation",
-    "evaluation_metrics",
-    "splits_to_eval",
-    "views",
-}  # flags that `_derive` sets
-
 
 def compose(parser, argv: list[str] | None) -> Options:
     """The options of a run; for a reproduction those of its first stage, with those of the other stages in `later`."""
@@ -52,7 +45,7 @@ class Layers:
         """Add the flags of a --config file; they win over those of earlier files."""
         found = files.read(self.parser, path)
         is_saved = {"savename", "fc_lr", "lr", "eval_kernels", "kernels"} <= set(found)  # a run's parameters.yaml names every flag
-        self.files |= _underived(found) if is_saved else found
+        self.files |= self.underived(found) if is_saved else found
         self.file_of |= dict.fromkeys(found, f"--config {path}")
 
     def resolved(self, saved: dict | None = None, explicit: dict | None = None) -> Options:
@@ -74,6 +67,11 @@ class Layers:
         otherwise = "derived" if opt.resume is None else f"derived, or the run {run_folder(opt)}"
         return {name: places.get(name, otherwise) for name, value in opt.saved().items() if value != self.defaults[name]}
 
+    def underived(self, flags: dict) -> dict:
+        """A run's flags, but unset where they equal what they are derived from: they then follow its new value."""
+        derived = _defaults(argparse.Namespace(**{**self.defaults, **flags}))
+        return {name: None if name in derived and value == derived[name] else value for name, value in flags.items()}
+
     def saved(self, folder: Path, flags: dict) -> dict:
         """Flags of the run in `folder` as options, each passed through its flag's type. Raises UserError for a damaged value."""
         return files.passed(self.parser, folder / PARAMETERS, flags)
@@ -84,14 +82,6 @@ def _is_derived(flags: dict, explicit: dict) -> bool:
     plain, name = f"{flags.get('group')}_s{flags.get('seed')}", flags.get("savename") or ""
     resumes = explicit.get("resume") is not None and not {"group", "seed"} & explicit.keys()
     return name == plain or (not resumes and name.startswith(f"{plain}_") and name.removeprefix(f"{plain}_").isdecimal())
-
-
-def _underived(flags: dict) -> dict:
-    """The saved flags, but unset where they equal their source flag: they then follow its new value."""
-    unset = [name for name, source in FOLLOWS.items() if name in flags and flags[name] == flags.get(source)]
-    if flags.get("trainer") in trainers.REGISTRY.names() and flags.get("views") == trainers.views(flags["trainer"]):
-        unset.append("views")
-    return {**flags, **dict.fromkeys(unset)}
 
 
 def _reproduction(layers: Layers, source: Path) -> Options:
@@ -139,7 +129,7 @@ def _staged(layers: Layers, folder: Path, stages: list, explicit: dict) -> Optio
     """The options of the first of `stages`, as `runs.changes` gives them, with those of the others in `later`."""
     staged = []
     for until, flags in stages:
-        opt = layers.resolved(_underived(layers.saved(folder, flags)), explicit)
+        opt = layers.resolved(layers.underived(layers.saved(folder, flags)), explicit)
         opt.until = until
         if until is not None and len(until) != datasets.n_folds(opt):
             raise UserError(
@@ -177,7 +167,7 @@ def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
     if opt.job == "evaluate":
         opt.other_data = datasets.other(saved, opt.but(**{**saved, **explicit}))
     _refuse_changes(folder, opt, saved, explicit)
-    for name, value in _underived(saved).items():
+    for name, value in layers.underived(saved).items():
         if name not in explicit and not (measures and name in ("dump_embeddings", "dump_query_results")):
             setattr(opt, name, value)
     if opt.other_data:  # the run's flags for cropping and caching do not apply to images that are shown whole
@@ -222,6 +212,25 @@ def _derive_savename(opt: Options) -> None:
         opt.savename = f"{opt.group}_s{opt.seed}"
 
 
+def _defaults(opt) -> dict:
+    """Flag -> the value that it has where it is unset, of the flags whose default depends on other flags or on the trainer."""
+    registries = {"loss": criteria, "batch_mining": batch_mining, "data_sampler": datasampler, "trainer": trainers}
+    of_plug_ins = [package.REGISTRY.derived(getattr(opt, flag), opt) for flag, package in registries.items()]
+    found = {name: getattr(opt, source) for name, source in FOLLOWS.items()}
+    return {name: value for part in (found, *of_plug_ins, metrics.derived(opt)) for name, value in part.items()}
+
+
+def completed(defaults: dict, flags: dict) -> dict:
+    """Recorded flags whose unset ones have the value that they stand for; `defaults`: flag -> default, of the parser."""
+    derived = _defaults(argparse.Namespace(**{**defaults, **flags}))
+    return {name: derived[name] if value is None and name in derived else value for name, value in flags.items()}
+
+
+def derived_flags(defaults: dict) -> set[str]:
+    """The flags whose default is derived; `defaults`: flag -> default, of the parser."""
+    return {"savename", "source_path", "augmentation", "evaluation_metrics", "splits_to_eval", *_defaults(argparse.Namespace(**defaults))}
+
+
 def _derive(opt: Options) -> None:
     """Set the flags that are unset by default from other flags, the data set or the trainer."""
     _derive_savename(opt)
@@ -232,11 +241,11 @@ def _derive(opt: Options) -> None:
         opt.augmentation = getattr(dataset, "DEFAULT_AUGMENTATION", "base")
     if opt.evaluation_metrics is None:
         opt.evaluation_metrics = list(getattr(dataset, "EVALUATION_METRICS", DEFAULT_METRICS))
-    for name, source in FOLLOWS.items():
-        if getattr(opt, name) is None or (name == "fc_lr" and opt.fc_lr < 0):
-            setattr(opt, name, getattr(opt, source))
-    if opt.views is None:
-        opt.views = trainers.views(opt.trainer)
+    if opt.fc_lr is not None and opt.fc_lr < 0:
+        opt.fc_lr = None
+    for name, value in _defaults(opt).items():
+        if getattr(opt, name) is None:
+            setattr(opt, name, value)
     weighed = {word.partition("=")[0] for word in opt.loss_weights}
     for name, role in opt.roles.items():
         if role.weighs and getattr(opt, name) not in (None, 1) and role.weighs not in weighed:

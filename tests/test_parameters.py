@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 import parameters
+from options import composition
 from options import help as help_pages
 from utilities.errors import UserError
 
@@ -238,3 +239,18 @@ def test_a_saved_configuration_with_another_seed_has_its_own_name(tmp_path):
     path.write_text("group: G\nseed: 1\nsavename: G_s1\n")
     assert parameters.read(["--config", str(path)]).savename == "G_s1"
     assert parameters.read(["--config", str(path), "--seed", "2"]).savename == "G_s2"
+
+
+def test_derived_flags_are_resolved_and_follow_their_source(tmp_path):
+    opt = parameters.read(["--dataset", "glyphs", "--loss", "rankedlist", "--loss_rankedlist_margin", ".5", "--trainer", "s2sd", "--eval_space", "hyperbolic"])
+    assert (opt.loss_rankedlist_alpha, opt.s2sd_target, opt.eval_space_c, opt.views) == (1.25, "rankedlist", 0.1, 1)
+    saved = tmp_path / "saved.yaml"
+    saved.write_text(yaml.safe_dump(opt.saved()))
+    again = parameters.read(["--config", str(saved), "--loss_rankedlist_margin", "1", "--lr", "0.1"])
+    assert (again.loss_rankedlist_alpha, again.classifier_lr, again.s2sd_target) == (1.5, 0.1, "rankedlist")
+    set_by_hand = parameters.read(["--config", str(saved), "--loss_rankedlist_alpha", "2"])
+    assert set_by_hand.loss_rankedlist_alpha == 2
+    semihard = parameters.read(["--dataset", "glyphs", "--loss", "triplet", "--loss_triplet_margin", ".3", "--batch_mining", "semihard"])
+    assert semihard.miner_semihard_margin == 0.3 and parameters.read(["--loss", "softmax"]).miner_semihard_margin is None
+    old = {**opt.saved(), "loss_rankedlist_alpha": None, "eval_space_c": None}  # as older versions recorded it
+    assert composition.completed(vars(parameters.get_parser().parse_args([])), old) == opt.saved()

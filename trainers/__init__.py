@@ -13,7 +13,7 @@ from trainers import _heads
 from trainers._averaging import MovingAverage
 from trainers._heads import Heads
 from trainers._subset import MaximumLoss
-from trainers._trainer import HEADS, METRIC_LOSS, TrainerState, build_added_losses, evaluated_embeddings, width
+from trainers._trainer import HEADS, METRIC_LOSS, TrainerState, build_added_losses, evaluated_embeddings, views, width
 from trainers._trainer import Trainer as Base
 from utilities.errors import UserError
 from utilities.registry import Registry
@@ -51,7 +51,7 @@ def select(name: str, opt, network, criterion, **flags):
     Raises:
         UnknownName: no such trainer. UserError: an unknown flag, or a network or criterion that the method cannot train.
     """
-    opt = REGISTRY.options(opt, **flags)
+    opt = REGISTRY.options(opt, name, **flags)
     trainer = REGISTRY.module(name).Trainer(opt, network, criterion)
     if not hasattr(trainer, "added_losses"):  # a user's plain module
         trainer.added_losses = build_added_losses(opt, network, criterion)
@@ -67,11 +67,6 @@ def select(name: str, opt, network, criterion, **flags):
             setattr(trainer, call, MethodType(getattr(Base, call), trainer))
     trainer.subset = MaximumLoss.from_flags(opt)
     return trainer
-
-
-def views(name: str) -> int:
-    """Number of augmented views of each image that a method takes unless `--views` is given."""
-    return getattr(REGISTRY.module(name).Trainer, "VIEWS", Base.VIEWS)
 
 
 def check(opt) -> None:

@@ -40,6 +40,12 @@ def add_arguments(group) -> None:
     group.add_argument("--classifier_lr", type=number(0), default=None, help="learning rate of the classifier (unset: --lr)")
 
 
+def derived(opt) -> dict:
+    """The classifier's rate is that of the network."""
+    return {"classifier_lr": opt.lr}
+
+
+
 def check(opt) -> None:
     """Refuse a `--classifier_loss` that cannot be built or does not take logits and labels. Raises UserError."""
     try:

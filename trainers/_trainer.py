@@ -10,6 +10,7 @@ from trainers._heads import MAIN_EMBEDDING
 from trainers._memory import Memory
 from trainers._regularizers import EmbedRegularizer, WeightRegularizer
 from utilities.numbers import whole
+from utilities.registry import Registry
 
 METRIC_LOSS = "metric_loss"  # a trainer's loss to which memory and regularisers are added
 HEADS = "evaluated_heads"  # a trainer's attribute, and the prefix of their state in a checkpoint
@@ -25,6 +26,17 @@ def add_arguments(group) -> None:
         "--views", type=whole(1, 100), default=None, metavar="V",
         help="augmentations of each image in a batch, which then holds --bs images and V times as many embeddings (unset: 2 for unsupervised and diva, else 1)",
     )  # fmt: skip
+
+
+def derived(opt) -> dict:
+    """Views of an image, as many as the trainer takes by itself."""
+    return {"views": views(opt.trainer)}
+
+
+def views(name: str) -> int:
+    """Number of augmented views of each image that a method takes unless `--views` is given."""
+    trainer = Registry("trainers", "trainer").module(name).Trainer
+    return getattr(trainer, "VIEWS", Trainer.VIEWS)
 
 
 def build_added_losses(opt, network, criterion) -> torch.nn.ModuleList:

@@ -47,9 +47,14 @@ def add_arguments(group) -> None:
     group.add_argument("--s2sd_features_after", type=whole(0), default=1000, help="steps after which feature_loss begins")
 
 
+def derived(opt) -> dict:
+    """The criterion of the target embeddings is that of the embeddings."""
+    return {"s2sd_target": opt.loss}
+
+
 def check(opt) -> None:
     """See `trainers.check`."""
-    criteria.REGISTRY.module(opt.s2sd_target or opt.loss)
+    criteria.REGISTRY.module(opt.s2sd_target)
 
 
 class Trainer(Base):
@@ -72,7 +77,7 @@ class Trainer(Base):
         self.steps = 0
         width = self._map_width(opt) if self.pools_both else _heads.feature_width(network)
         self.heads = torch.nn.ModuleList(_mlp(width, dimension) for dimension in opt.s2sd_dims)
-        target = opt.s2sd_target or opt.loss
+        target = opt.s2sd_target
         self.targets = torch.nn.ModuleList(criteria.select(target, opt, embed_dim=dimension) for dimension in opt.s2sd_dims)
 
     def _map_width(self, opt) -> int:

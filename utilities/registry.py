@@ -1,7 +1,8 @@
 """One registry class for every plug-in folder: the file name is the name on the command line.
 
 A plug-in is a file of the folder whose name does not start with `_`. Its docstring's first line is its caption, its optional
-`add_arguments(group)` declares its own flags, each written out in full with the plug-in's prefix.
+`add_arguments(group)` declares its own flags, each written out in full with the plug-in's prefix; its optional `derived(opt)` returns
+flag -> value for those of them whose default depends on other flags.
 """
 
 import argparse
@@ -63,7 +64,7 @@ class Registry:
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Let every plug-in declare its flags in a group of its own; first the helpers (`_*.py`), whose flags several of them read."""
-        helpers = sorted(m.name for m in pkgutil.iter_modules([str(self.folder)]) if m.name.startswith("_"))
+        helpers = self._helpers()
         for name in [*helpers, *self.names()]:
             module = importlib.import_module(f"{self.package}.{name}")
             if hasattr(module, "add_arguments"):
@@ -79,12 +80,25 @@ class Registry:
             getattr(self.module(name), "add_arguments", lambda group: None)(parser)
         return set(vars(parser.parse_args([])))
 
-    def options(self, opt=None, **flags) -> argparse.Namespace:
-        """The namespace that a plug-in reads: declared defaults, over them `opt`, over them `flags`.
+    def derived(self, name: str, opt) -> dict:
+        """Flag -> value of the flags whose default depends on other flags: of the plug-in `name` and of the folder's helpers."""
+        modules = [importlib.import_module(f"{self.package}.{helper}") for helper in self._helpers()]
+        found = {}
+        for module in [*modules, *([self.module(name)] if name in self.names() else [])]:
+            found |= getattr(module, "derived", lambda opt: {})(opt)
+        return found
 
-        Another program, which has no command line, can thus say `select("triplet", loss_triplet_margin=.1)`.
-        Raises UserError for an undeclared flag, and for a value that is not among its flag's choices or out of its range.
+    def _helpers(self) -> list[str]:
+        return sorted(m.name for m in pkgutil.iter_modules([str(self.folder)]) if m.name.startswith("_"))
+
+    def options(self, opt=None, plug_in: str | None = None, **flags) -> argparse.Namespace:
+        """The namespace that the plug-in `plug_in` reads: declared defaults, over them `opt`, over them `flags`.
+
+        Another program, which has no command line, can thus say `select("triplet", loss_triplet_margin=.1)`. The options of
+        `parameters.read` are complete. Raises UserError for an undeclared flag, and for a value that is not among its flag's choices or out of its range.
         """
+        if hasattr(opt, "roles") and not flags:
+            return opt
         defaults, choices, ranges = _declared(self.package, self.kind, tuple(self.names()))
         known = set(defaults) | set(vars(opt) if opt is not None else ()) | shared_flags.DERIVED
         for flag in flags:
@@ -105,6 +119,9 @@ class Registry:
                         a_range.check(item)
                 except OutOfRange as error:
                     raise UserError(f"--{flag} {item!r} {error}") from None
+        found = {} if plug_in is None else self.derived(plug_in, complete)
+        if unset := {flag: value for flag, value in found.items() if getattr(complete, flag) is None}:
+            complete = argparse.Namespace(**{**vars(complete), **unset})
         return complete
 
 

@@ -12,7 +12,9 @@ import pytest
 import scipy.stats
 import yaml
 
+import parameters
 import Result_Evaluations
+from options import composition
 from results import collect, columns, folders, formats, groups, settings, tables
 from results.columns import BEST_ON_TEST, LAST, SELECTED
 from results.recorded import dataset_of
@@ -688,8 +690,9 @@ def test_a_missing_flag_and_none_are_alike(tmp_path):
     path = tmp_path / "runs" / "cub200" / "A_s1" / "parameters.yaml"
     path.write_text(path.read_text().replace("of_yore: null\n", ""))
     make_run(tmp_path / "runs", "D", 0, epochs=2, patience=7, eval_pca=None)
-    assert Result_Evaluations._defaults()["fc_lr"] == Result_Evaluations._defaults()["augmentation"] == "unknown"
-    for defaults in (None, Result_Evaluations._defaults()):
+    declared = vars(parameters.get_parser().parse_args([]))
+    assert {"fc_lr", "augmentation", "views"} <= composition.derived_flags(declared)
+    for defaults in (None, {**declared, **dict.fromkeys(composition.derived_flags(declared), "unknown")}):
         found = built(tmp_path / "runs", defaults)
         assert [found[name].differs for name in "ABCD"] == [[], [], [], ["patience 7 (others: None)"]] and not found["A"].refused
         assert settings.shared([g.settings for g in found.values()])["patience"] == "None"
