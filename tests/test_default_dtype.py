@@ -15,7 +15,8 @@ import metrics
 from metrics import _search
 from tests.criteria.test_registry_wide import ADAPTERS, DIMENSIONS, points
 from tests.criteria.test_registry_wide import build as criterion_of
-from tests.datasampler.made import make_sampler
+from tests.datasampler.made import SIZES, make_sampler
+from tests.training.test_chunks import failures
 
 NAMES = [name.replace("@k", "@2").replace("@m", "@1").replace("@fmr", "@.1") for name, _ in metrics.listing()]
 MINER_FLAGS = {"pml": {"miner_pml_class": "MultiSimilarityMiner"}}
@@ -65,60 +66,66 @@ def test_metrics(monkeypatch, tile, device, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", [name for name in batch_mining.REGISTRY.names() if name != "packaged"])  # which computes nothing
-def test_miners(name, dtype):
+def test_miners(dtype):
     batch = torch.nn.functional.normalize(points(len(LABELS))).to(dtype)
 
-    def mined():
-        miner = batch_mining.select(name, loss="triplet", embed_dim=DIMENSIONS, **MINER_FLAGS.get(name, {}))
-        return list(miner(batch, LABELS)), {key: float(value) for key, value in miner.stats.items()}
+    def check(name):
+        def mined():
+            miner = batch_mining.select(name, loss="triplet", embed_dim=DIMENSIONS, **MINER_FLAGS.get(name, {}))
+            return list(miner(batch, LABELS)), {key: float(value) for key, value in miner.stats.items()}
 
-    (one, stats), (other, other_stats) = under_both(mined)
-    assert all(same(a, b) for a, b in zip(one, other, strict=True))
-    assert stats == pytest.approx(other_stats)
+        (one, stats), (other, other_stats) = under_both(mined)
+        assert all(same(a, b) for a, b in zip(one, other, strict=True))
+        assert stats == pytest.approx(other_stats)
+
+    assert not failures(((name,) for name in batch_mining.REGISTRY.names() if name != "packaged"), check)  # which computes nothing
+
+
+def deterministic(module):
+    """Its start is drawn in the default precision."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.linspace(-1, 1, parameter.numel(), dtype=torch.float32).view_as(parameter))
+    return module
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
-@pytest.mark.parametrize(
-    "name", [name for name in criteria.REGISTRY.names() if name not in ADAPTERS | {"vicreg"}]
-)  # its labels come in twos
-def test_criteria(name, dtype):
+def test_criteria(dtype):
     batch = torch.nn.functional.normalize(points(len(LABELS))).to(dtype)
 
-    def computed():
-        criterion = criterion_of(name)
-        with torch.no_grad():  # their start is drawn in the default precision
-            for parameter in criterion.parameters():
-                parameter.copy_(torch.linspace(-1, 1, parameter.numel(), dtype=torch.float32).view_as(parameter))
-        rows = batch.clone().requires_grad_()
-        torch.manual_seed(1)
-        loss = criterion(rows, LABELS)
-        loss.backward()
-        assert all(parameter.grad is not None and parameter.grad.dtype == parameter.dtype for parameter in criterion.parameters())
-        return [loss.detach(), rows.grad]
+    def check(name):
+        def computed():
+            criterion, rows = deterministic(criterion_of(name)), batch.clone().requires_grad_()
+            torch.manual_seed(1)
+            loss = criterion(rows, LABELS)
+            loss.backward()
+            assert all(parameter.grad is not None and parameter.grad.dtype == parameter.dtype for parameter in criterion.parameters())
+            return [loss.detach(), rows.grad]
 
-    one, other = under_both(computed)
-    assert one[0].dtype == other[0].dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-    assert one[1].dtype == other[1].dtype == dtype
-    torch.testing.assert_close(one, other)
+        one, other = under_both(computed)
+        assert one[0].dtype == other[0].dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+        assert one[1].dtype == other[1].dtype == dtype
+        torch.testing.assert_close(one, other)
+
+    # the labels of vicreg come in twos
+    assert not failures(((name,) for name in criteria.REGISTRY.names() if name not in ADAPTERS | {"vicreg"}), check)
 
 
-@pytest.mark.parametrize("name", datasampler.REGISTRY.names())
-def test_samplers(name):
-    def batches():
-        sampler = make_sampler(name, [9, 4, 7, 1, 12, 5, 3, 8, 6, 10], bs=12, samples_per_class=3, data_batchmatch_bigbs=40)
-        sampler.precompute_indices()
-        return torch.tensor(sum(sampler, []))
+def test_samplers():
+    def check(name):
+        def batches():
+            sampler = make_sampler(name, SIZES, bs=12, samples_per_class=3, data_batchmatch_bigbs=40)
+            sampler.precompute_indices()
+            return torch.tensor(sum(sampler, []))
 
-    assert same(*under_both(batches))
+        assert same(*under_both(batches))
+
+    assert not failures(((name,) for name in datasampler.REGISTRY.names()), check)
 
 
 def test_networks():
     def embedded():
-        network = architectures.select("conv4_normalize", embed_dim=8)
-        with torch.no_grad():  # their start is drawn in the default precision
-            for parameter in network.parameters():
-                parameter.copy_(torch.linspace(-1, 1, parameter.numel(), dtype=torch.float32).view_as(parameter))
+        network = deterministic(architectures.select("conv4_normalize", embed_dim=8))
         images = torch.randint(256, (2, 3, network.input_size, network.input_size), dtype=torch.uint8)
         return network.eval()(images)[0]
 

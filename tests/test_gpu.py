@@ -19,7 +19,8 @@ from tests import _processes
 from tests.criteria.test_registry_wide import N_CLASSES, build, run
 from tests.datasampler.made import draw, make_sampler
 from tests.test_host_reads import CRITERIA, MINERS, OF_CRITERIA, OF_MINERS, labels_of, reference, unit
-from tests.training.test_chunks import WAYS, Network, of_loss, rounding, trained
+from tests.training import test_chunks
+from tests.training.test_chunks import WAYS, failures, of_loss, rounding, trained
 from training.runtime import Runtime
 from utilities.tuples import Pairs
 
@@ -27,9 +28,10 @@ EXACT = {"rtol": 1e-8, "atol": 1e-10}
 
 
 def everywhere(names, on_cpu=()):
-    """Each name on a GPU, some also on the CPU."""
-    cases = [pytest.param(name, "cuda", marks=pytest.mark.gpu) for name in names]
-    return pytest.mark.parametrize(("name", "device"), cases + [(name, "cpu") for name in on_cpu])
+    """All names on a GPU in one case, some also on the CPU."""
+    return pytest.mark.parametrize(
+        ("names", "device"), [pytest.param(names, "cuda", marks=pytest.mark.gpu, id="gpu"), pytest.param(on_cpu, "cpu", id="cpu")]
+    )
 
 
 @pytest.fixture
@@ -79,39 +81,44 @@ def same_loss(name: str, device: str, mine_pairs: bool, compared: dict) -> None:
     assert expected[1].abs().sum() > 0
 
 
-@pytest.mark.parametrize("mine_pairs", [False, True])
 @everywhere(CRITERIA, on_cpu=["hier", "triplet", "vicreg"])
-def test_criteria_are_those_of_the_cpu(name, device, mine_pairs):
-    if mine_pairs and not getattr(criteria.REGISTRY.module(name), "MINES_PAIRS", False):
-        pytest.skip("takes no miner's pairs")
-    same_loss(name, device, mine_pairs, {})
+def test_criteria_are_those_of_the_cpu(names, device):
+    """Also of mined pairs, and against a reference."""
 
+    def check(name):
+        module = criteria.REGISTRY.module(name)
+        for mine_pairs in [False, True] if getattr(module, "MINES_PAIRS", False) else [False]:
+            same_loss(name, device, mine_pairs, {})
+        for n_classes in (
+            (N_CLASSES, 60) if getattr(module, "COMPARES_SAMPLES", True) else ()
+        ):  # negatives of few positives are met in blocks
+            compared = reference(labels_of(module), n_classes)
+            same_loss(name, device, False, {**compared, "reference": compared["reference"].double()})
 
-@everywhere([n for n in CRITERIA if getattr(criteria.REGISTRY.module(n), "COMPARES_SAMPLES", True)], on_cpu=["contrastive", "fastap"])
-def test_criteria_with_a_reference_are_those_of_the_cpu(name, device):
-    for n_classes in (N_CLASSES, 60):  # the negatives of few positives are met in blocks
-        compared = reference(labels_of(criteria.REGISTRY.module(name)), n_classes)
-        same_loss(name, device, False, {**compared, "reference": compared["reference"].double()})
+    assert not failures(((name,) for name in names), check)
 
 
 @pytest.mark.parametrize("against", [False, True])
 @everywhere(MINERS, on_cpu=["distance", "uniform_histogram"])
-def test_miners_find_the_tuples_of_the_cpu(name, device, against):
-    labels = labels_of(batch_mining.REGISTRY.module(name))
-    batch, compared = unit(len(labels)).double(), reference(labels, 6) if against else {}
-    compared = {**compared, "reference": compared["reference"].double()} if against else {}
-    mined, miners = [], []
-    for place in ("cpu", device):
-        miners.append(batch_mining.select(name, loss="triplet", embed_dim=batch.shape[1]))
-        torch.manual_seed(3)
-        with DrawnOnCpu():
-            mined.append(miners[-1](batch.to(place), labels.to(place), **moved(compared, place)))
-    assert type(mined[0]) is type(mined[1]) and sum(map(len, mined[0])) > 0
-    for one, other in zip(*mined, strict=True):
-        assert other.device.type == device and torch.equal(one, other.cpu())
-    assert isinstance(mined[0], Pairs) or len(mined[0][0]) == miners[1].stats["tuples"]
-    for statistic, value in miners[0].stats.items():
-        torch.testing.assert_close(miners[1].stats[statistic].cpu(), value, **EXACT)
+def test_miners_find_the_tuples_of_the_cpu(names, device, against):
+    def check(name):
+        labels = labels_of(batch_mining.REGISTRY.module(name))
+        batch, compared = unit(len(labels)).double(), reference(labels, 6) if against else {}
+        compared = {**compared, "reference": compared["reference"].double()} if against else {}
+        mined, miners = [], []
+        for place in ("cpu", device):
+            miners.append(batch_mining.select(name, loss="triplet", embed_dim=batch.shape[1]))
+            torch.manual_seed(3)
+            with DrawnOnCpu():
+                mined.append(miners[-1](batch.to(place), labels.to(place), **moved(compared, place)))
+        assert type(mined[0]) is type(mined[1]) and sum(map(len, mined[0])) > 0
+        for one, other in zip(*mined, strict=True):
+            assert other.device.type == device and torch.equal(one, other.cpu())
+        assert isinstance(mined[0], Pairs) or len(mined[0][0]) == miners[1].stats["tuples"]
+        for statistic, value in miners[0].stats.items():
+            torch.testing.assert_close(miners[1].stats[statistic].cpu(), value, **EXACT)
+
+    assert not failures(((name,) for name in names), check)
 
 
 @contextlib.contextmanager
@@ -143,26 +150,33 @@ def test_a_wait_is_an_error_or_counted():
 
 
 @everywhere(MINERS, on_cpu=["semihard"])
-def test_miners_wait_for_a_size(name, device):
-    labels = labels_of(batch_mining.REGISTRY.module(name)).to(device)
-    batch, miner = unit(len(labels)).to(device), batch_mining.select(name)
-    miner(batch, labels)
-    with at_most(OF_MINERS.get(name, 1)):
+def test_miners_wait_for_a_size(names, device):
+    def check(name):
+        labels = labels_of(batch_mining.REGISTRY.module(name)).to(device)
+        batch, miner = unit(len(labels)).to(device), batch_mining.select(name)
         miner(batch, labels)
+        with at_most(OF_MINERS.get(name, 1)):
+            miner(batch, labels)
+
+    assert not failures(((name,) for name in names), check)
 
 
 @everywhere(CRITERIA, on_cpu=["softmax"])
-def test_a_step_waits_for_no_more_than_its_criterion(put, name, device):
+def test_a_step_waits_for_no_more_than_its_criterion(put, names, device):
     """From images to the moved parameters, clipping included; the labels are looked at once, in the first step."""
     put(device)
-    module = criteria.REGISTRY.module(name)
-    mined = OF_MINERS.get((module.ALLOWED_MINING_OPS or ["distance"])[0], 1) if module.REQUIRES_BATCHMINER else 0
-    small = ["--loss_hier_n_proxies", "25"] if name == "hier" else []
-    made, step, done, _ = trained(0, *of_loss(name), *small, "--clip_grad_norm", "1", dtype=torch.float32, steps=2)
-    batch = next(iter(_pinned(made)))
-    with at_most(OF_CRITERIA.get(name, 0) + mined):
-        done = step(batch)
-    assert torch.isfinite(done.loss) and done.loss.device.type == device
+
+    def check(name):
+        module = criteria.REGISTRY.module(name)
+        mined = OF_MINERS.get((module.ALLOWED_MINING_OPS or ["distance"])[0], 1) if module.REQUIRES_BATCHMINER else 0
+        small = ["--loss_hier_n_proxies", "25"] if name == "hier" else []
+        made, step, done, _ = trained(0, *of_loss(name), *small, "--clip_grad_norm", "1", dtype=torch.float32, steps=2)
+        batch = next(iter(_pinned(made)))
+        with at_most(OF_CRITERIA.get(name, 0) + mined):
+            done = step(batch)
+        assert torch.isfinite(done.loss) and done.loss.device.type == device
+
+    assert not failures(((name,) for name in names), check)
 
 
 def _pinned(made):
@@ -173,43 +187,43 @@ def _pinned(made):
         yield type(batch)(*(part.pin_memory() if torch.cuda.is_available() else part for part in batch))
 
 
-quiet = Network  # draws nothing
+@everywhere(WAYS, on_cpu=WAYS[-2:-1])
+def test_trainers_steps_are_those_of_the_cpu(put, names, device):
+    def check(name, flags, chunk_size):
+        loss = [] if "--loss" in flags else ["--loss", "contrastive" if "--memory_size" in flags else "margin"]
+        states = []
+        for where in ("cpu", device):
+            place = put(where)
+            with DrawnOnCpu():
+                made, _, done, _ = trained(chunk_size, "--trainer", name, *loss, *flags, stand_in=False)
+            assert all(step.loss.device.type == place.type for step in done)
+            states.append({key: value.cpu() for key, value in made.state_dict().items() if torch.is_tensor(value)})
+        for key, value in states[0].items():
+            torch.testing.assert_close(states[1][key], value, rtol=1e-7, atol=1e-9 * rounding(key), msg=lambda said: f"{key}: {said}")  # noqa: B023
 
-
-@pytest.mark.parametrize("chunk_size", [0, 5])
-@pytest.mark.parametrize(
-    ("name", "flags", "device"), [pytest.param(*way, "cuda", marks=pytest.mark.gpu) for way in WAYS] + [("s2sd", WAYS[-2][1], "cpu")]
-)
-def test_trainers_steps_are_those_of_the_cpu(put, name, flags, device, chunk_size):
-    loss = [] if "--loss" in flags else ["--loss", "contrastive" if "--memory_size" in flags else "margin"]
-    states = []
-    for where in ("cpu", device):
-        place = put(where)
-        with DrawnOnCpu():
-            made, _, done, _ = trained(chunk_size, "--trainer", name, *loss, *flags, network=quiet, stand_in=False)
-        assert all(step.loss.device.type == place.type for step in done)
-        states.append({key: value.cpu() for key, value in made.state_dict().items() if torch.is_tensor(value)})
-    for key, value in states[0].items():
-        torch.testing.assert_close(states[1][key], value, rtol=1e-7, atol=1e-9 * rounding(key), msg=lambda said, key=key: f"{key}: {said}")
+    assert not failures(((*way, chunk_size) for way in names for chunk_size in (0, 5)), check)
 
 
 SAMPLERS = ["d2_coreset", "greedy_coreset", "disthist_batchmatch", "fid_batchmatch"]
 
 
 @everywhere(SAMPLERS, on_cpu=["d2_coreset"])
-def test_a_samplers_storage_stays_where_the_embeddings_are(name, device):
-    epochs, storages = [], []
-    for place in ("cpu", device):
-        sampler = make_sampler(name, [8] * 6, dtype=torch.float64, bs=8, samples_per_class=2, data_batchmatch_bigbs=24)
-        new = torch.randn(8, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(7)).to(place)
-        sampler.replace_storage_entries(new, torch.arange(8))  # brings the storage there
-        with at_most(0):
-            sampler.replace_storage_entries(new, _host(torch.arange(8, 16)))
-        assert sampler.storage.device.type == place
-        storages.append(sampler.storage.cpu())
-        with DrawnOnCpu():
-            epochs.append(draw(sampler, seed=2))
-    assert torch.equal(*storages) and epochs[0].shape == epochs[1].shape
+def test_a_samplers_storage_stays_where_the_embeddings_are(names, device):
+    def check(name):
+        epochs, storages = [], []
+        for place in ("cpu", device):
+            sampler = make_sampler(name, [8] * 6, dtype=torch.float64, bs=8, samples_per_class=2, data_batchmatch_bigbs=24)
+            new = torch.randn(8, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(7)).to(place)
+            sampler.replace_storage_entries(new, torch.arange(8))  # brings the storage there
+            with at_most(0):
+                sampler.replace_storage_entries(new, _host(torch.arange(8, 16)))
+            assert sampler.storage.device.type == place
+            storages.append(sampler.storage.cpu())
+            with DrawnOnCpu():
+                epochs.append(draw(sampler, seed=2))
+        assert torch.equal(*storages) and epochs[0].shape == epochs[1].shape
+
+    assert not failures(((name,) for name in names), check)
 
 
 def _host(tensor: torch.Tensor) -> torch.Tensor:
@@ -217,7 +231,7 @@ def _host(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @everywhere(["torch"], on_cpu=["torch"])
-def test_k_means_are_those_of_the_cpu(name, device):
+def test_k_means_are_those_of_the_cpu(names, device):
     rng = np.random.default_rng(0)
     features = (rng.integers(0, 40, (600, 1)) * 10 + rng.standard_normal((600, 5))).astype(np.float32)
     expected = _kmeans.kmeans(features, 40)
@@ -227,23 +241,24 @@ def test_k_means_are_those_of_the_cpu(name, device):
 
 
 def precise(precision: str) -> tuple[dict, Runtime]:
-    made, step, done, _ = trained(0, "--loss", "softmax", "--precision", precision, dtype=torch.float32, network=quiet, steps=2)
+    made, step, done, _ = trained(0, "--loss", "softmax", "--precision", precision, dtype=torch.float32, steps=2)
     assert all(torch.isfinite(one.loss) and one.gradient_norm > 0 for one in done)
     return {name: value.float().cpu() for name, value in made.state_dict().items()}, step.runtime
 
 
 @everywhere(["bfloat16", "float16"], on_cpu=["bfloat16"])
-def test_half_precision_is_near_float32(put, name, device):
+def test_half_precision_is_near_float32(put, names, device):
     put(device)
-    (found, runtime), (expected, _) = precise(name), precise("float32")
-    assert runtime.device.type == device and runtime.scaler.is_enabled() == (name == "float16")
-    for key, value in expected.items():
-        torch.testing.assert_close(found[key], value, rtol=0.05, atol=0.01)
+    for name in names:
+        (found, runtime), (expected, _) = precise(name), precise("float32")
+        assert runtime.device.type == device and runtime.scaler.is_enabled() == (name == "float16")
+        for key, value in expected.items():
+            torch.testing.assert_close(found[key], value, rtol=0.05, atol=0.01)
 
 
 @pytest.mark.gpu
 def test_the_scaler_leaves_out_a_step_that_overflows():
-    made, step, _, _ = trained(0, "--loss", "softmax", "--precision", "float16", dtype=torch.float32, network=quiet, steps=1)
+    made, step, _, _ = trained(0, "--loss", "softmax", "--precision", "float16", dtype=torch.float32, steps=1)
     parameters = [value.clone() for value in made.parameters()]
     scale = step.runtime.scaler.get_scale()
     loss = sum(value.sum() for value in made.parameters())
@@ -252,10 +267,16 @@ def test_the_scaler_leaves_out_a_step_that_overflows():
 
 
 @pytest.mark.gpu
+def test_dropout_of_chunks_on_a_gpu_is_the_same_in_both_runs():
+    """The step is that of the chunks' own graphs: tests/training/test_chunks.py, here with CUDA's generator."""
+    test_chunks.check_draws_of_chunks()
+
+
+@pytest.mark.gpu
 def test_two_processes_on_one_gpu_step_as_one():
     """By nccl where its version lets two ranks share a device, else by gloo, as main.py does; both with tensors on the GPU."""
-    cases = [(0, of_loss(loss), {"network": quiet}) for loss in ("margin", "softmax")]
-    cases.append((4, ["--loss", "contrastive", "--memory_size", "30", "--memory_start", "1"], {"network": quiet}))
+    cases = [(0, of_loss(loss), {}) for loss in ("margin", "softmax")]
+    cases.append((4, ["--loss", "contrastive", "--memory_size", "30", "--memory_start", "1"], {}))
     try:
         _processes.spawned(2, _processes.same_steps, cases, backend="cpu:gloo,cuda:nccl")
     except AssertionError as error:

@@ -11,7 +11,7 @@ import batch_mining
 import criteria
 from tests.criteria.test_registry_wide import ADAPTERS, N_CLASSES, build, points, run
 from tests.pretend_gpu import GPU, pretend_gpu
-from tests.training.test_chunks import WAYS, batches, of_loss, trained
+from tests.training.test_chunks import WAYS, batches, failures, of_loss, trained
 
 OF_MINERS = {
     "angular": 2,  # of the positive pairs, then of the triplets: a row for every pair that could be would take O(B^3) memory
@@ -56,25 +56,23 @@ def labels_of(module) -> torch.Tensor:
     return TRIPLETS if getattr(module, "NEEDS_TRIPLETS", False) else LABELS
 
 
-@pytest.mark.parametrize("name", MINERS)
-def test_miners_ask_for_a_size(name):
-    miner, labels = batch_mining.select(name), labels_of(batch_mining.REGISTRY.module(name))
-    compared = reference(labels, 6)
-    miner(unit(len(labels)), labels)  # what is looked at once a run
-    with pretend_gpu() as reads:
-        miner(unit(len(labels)), labels)
-    assert len(reads) == OF_MINERS.get(name, 1), reads
-    with pretend_gpu() as reads:
-        miner(unit(len(labels)), labels, **compared)
-    assert len(reads) == {**OF_MINERS, **WITH_A_REFERENCE}.get(name, 1), reads
+def test_miners_ask_for_a_size():
+    def check(name):
+        miner, labels = batch_mining.select(name), labels_of(batch_mining.REGISTRY.module(name))
+        compared = reference(labels, 6)
+        miner(unit(len(labels)), labels)  # what is looked at once a run
+        with pretend_gpu() as reads:
+            miner(unit(len(labels)), labels)
+        assert len(reads) == OF_MINERS.get(name, 1), reads
+        with pretend_gpu() as reads:
+            miner(unit(len(labels)), labels, **compared)
+        assert len(reads) == {**OF_MINERS, **WITH_A_REFERENCE}.get(name, 1), reads
+
+    assert not failures(((name,) for name in MINERS), check)
 
 
-@pytest.mark.parametrize("mine_pairs", [False, True])
-@pytest.mark.parametrize("name", CRITERIA)
-def test_criteria_ask_for_nothing(name, mine_pairs):
+def check_criterion(name, mine_pairs):
     module = criteria.REGISTRY.module(name)
-    if mine_pairs and not getattr(module, "MINES_PAIRS", False):
-        pytest.skip("takes no miner's pairs")
     criterion, labels = build(name, mine_pairs=mine_pairs), labels_of(module)
     mined = OF_MINERS.get((module.ALLOWED_MINING_OPS or ["distance"])[0], 1) if criterion.batchminer else 0
     with pretend_gpu():
@@ -93,6 +91,12 @@ def test_criteria_ask_for_nothing(name, mine_pairs):
         with pretend_gpu() as reads:
             run(criterion, unit(len(labels)), labels, **compared)
         assert len(reads) == expected + mined, reads
+
+
+def test_criteria_ask_for_nothing():
+    cases = [(name, False) for name in CRITERIA]
+    cases += [(name, True) for name in CRITERIA if getattr(criteria.REGISTRY.module(name), "MINES_PAIRS", False)]
+    assert not failures(cases, check_criterion)
 
 
 def asks_nothing(name: str) -> bool:
@@ -133,24 +137,24 @@ def reads_of_a_step(*flags, **how):
     return reads
 
 
-@pytest.mark.parametrize(("name", "flags"), WAYS)
-def test_a_trainers_step_asks_for_what_it_mines(name, flags):
-    against = "--memory_size" in flags
-    loss = [] if "--loss" in flags else ["--loss", "contrastive" if against else "margin"]
-    reads = reads_of_a_step("--trainer", name, *loss, *flags, stand_in=False)
-    alone = "--adversarial_generator_epochs" in flags  # its first epoch trains the generator alone
-    mined = 0 if "softmax" in flags or alone or name == "cascaded" else 1 + against
-    second_head = name == "s2sd" and "8" in flags
-    assert len(reads) == OF_TRAINERS.get(name, 0) + mined + second_head, reads
+def test_a_step_asks_for_what_its_trainer_and_its_criterion_mine():
+    def check_trainer(name, flags):
+        against = "--memory_size" in flags
+        loss = [] if "--loss" in flags else ["--loss", "contrastive" if against else "margin"]
+        reads = reads_of_a_step("--trainer", name, *loss, *flags, stand_in=False)
+        alone = "--adversarial_generator_epochs" in flags  # its first epoch trains the generator alone
+        mined = 0 if "softmax" in flags or alone or name == "cascaded" else 1 + against
+        second_head = name == "s2sd" and "8" in flags
+        assert len(reads) == OF_TRAINERS.get(name, 0) + mined + second_head, reads
 
+    def check_criterion(loss):
+        module = criteria.REGISTRY.module(loss)
+        mined = OF_MINERS.get((module.ALLOWED_MINING_OPS or ["distance"])[0], 1) if module.REQUIRES_BATCHMINER else 0
+        small = ["--loss_hier_n_proxies", "25"] if loss == "hier" else []
+        reads = reads_of_a_step(*of_loss(loss), *small, "--clip_grad_norm", "1")
+        assert len(reads) == OF_CRITERIA.get(loss, 0) + mined, reads
 
-@pytest.mark.parametrize("loss", CRITERIA)
-def test_a_step_asks_for_no_more_than_its_criterion(loss):
-    module = criteria.REGISTRY.module(loss)
-    mined = OF_MINERS.get((module.ALLOWED_MINING_OPS or ["distance"])[0], 1) if module.REQUIRES_BATCHMINER else 0
-    small = ["--loss_hier_n_proxies", "25"] if loss == "hier" else []
-    reads = reads_of_a_step(*of_loss(loss), *small, "--clip_grad_norm", "1")
-    assert len(reads) == OF_CRITERIA.get(loss, 0) + mined, reads
+    assert not failures(WAYS, check_trainer) + failures(((loss,) for loss in CRITERIA), check_criterion)
 
 
 X, MASK = torch.arange(6.0), torch.arange(6) % 2 == 0
@@ -203,21 +207,17 @@ class _Reading(torch.autograd.Function):
         return gradient.new_full((6,), gradient.item())
 
 
-@pytest.mark.parametrize("kind", WAITS)
-def test_the_stand_in_counts_what_waits(kind):
-    with pretend_gpu() as reads:
-        WAITS[kind]()
-    assert len(reads) >= 1
-    with pretend_gpu() as reads, reads.pause():
-        WAITS[kind]()
-    assert len(reads) == 0
+def test_the_stand_in_counts_what_waits_and_nothing_else():
+    def check(kind, call, waits):
+        with pretend_gpu() as reads:
+            call()
+        assert (len(reads) >= 1) == waits, reads
+        with pretend_gpu() as reads, reads.pause():
+            call()
+        assert len(reads) == 0
 
-
-@pytest.mark.parametrize("kind", WAITS_NOT)
-def test_the_stand_in_counts_nothing_else(kind):
-    with pretend_gpu() as reads:
-        WAITS_NOT[kind]()
-    assert len(reads) == 0, reads
+    cases = [(kind, call, calls is WAITS) for calls in (WAITS, WAITS_NOT) for kind, call in calls.items()]
+    assert not failures(cases, check)
 
 
 def test_the_stand_in_says_where_and_looks_like_a_gpu():

@@ -290,17 +290,22 @@ def test_a_network_that_rests_runs_once_a_chunk():
     assert len(calls) == 2 * 3 + 2 * 3 and not torch.equal(before[0], next(made.network.parameters()))
 
 
-def test_each_chunk_draws_for_itself_the_same_in_both_of_its_runs(capsys):
+def check_draws_of_chunks():
     """The reference: the chunks one after the other, whose graphs are kept, and one backward pass through all."""
     cut = trained(5, "--loss", "margin", network=Noisy, steps=1)[0]
     whole, step, _, _ = trained(0, "--loss", "margin", network=Noisy, steps=0)
     batch = next(batches(steps=1))
     torch.manual_seed(1)
-    parts = [whole.outputs(images) for images in batch.images.split(5)]
+    parts = [whole.outputs(step.runtime.to_device(images)) for images in batch.images.split(5)]
     outputs = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    batch = batch._replace(labels=step.runtime.to_device(batch.labels))
     step.runtime.step(sum(whole.losses(outputs, batch).values()), step.optimizer)
     for a, b in zip(whole.network.parameters(), cut.network.parameters(), strict=True):
         torch.testing.assert_close(b, a, rtol=1e-10, atol=1e-11)
+
+
+def test_each_chunk_draws_for_itself_the_same_in_both_of_its_runs(capsys):
+    check_draws_of_chunks()
     assert capsys.readouterr().out.count("--chunk_size 5: dropout and stochastic depth draw for each chunk") == 1
     trained(5, "--loss", "margin", steps=1)
     assert "--chunk_size" not in capsys.readouterr().out
