@@ -18,16 +18,22 @@ RECIPES = {  # what is added -> folder, heading, which of its Python blocks, fla
     "a formula": ("criteria", LOSS, 1, ["--loss", "mine", "--batch_mining", "distance"]),
     "a formula on pairs": ("criteria", LOSS, 1, ["--loss", "mine", "--batch_mining", "none"]),
     "a fusion": ("criteria", LOSS, 0, ["--loss", "mine", "--batch_mining", "distance", "--loss_softmax_lr", "0.25"]),
-    "a miner": ("batch_mining", "Add a miner in three steps", 0, ["--loss", "triplet", "--batch_mining", "mine"]),
     "a training method": (
-        "trainers",
-        "Add a training method in three steps",
-        0,
-        ["--trainer", "mine", "--loss", "multisimilarity", "--n_epochs", "2"],
+        "trainers", "Add a training method in three steps", 0, ["--trainer", "mine", "--loss", "multisimilarity", "--n_epochs", "2"],
     ),
-    "a sampler": ("datasampler", "Add a sampler in three steps", 0, ["--loss", "multisimilarity", "--data_sampler", "mine"]),
+}  # fmt: skip
+TOGETHER = {  # plug-ins that one run uses together
+    "a miner": ("batch_mining", "Add a miner in three steps", 0, ["--batch_mining", "mine"]),
+    "a sampler": ("datasampler", "Add a sampler in three steps", 0, ["--data_sampler", "mine"]),
+    "a data set": ("datasets", "Add a data set in three steps", 0, ["--dataset", "mine"]),
+    "a metric": ("metrics", "Add a metric in three steps", 0, ["--evaluation_metrics", "e_recall@1", "first_rank", "c_first_rank_macro"]),
+    "an architecture": ("architectures", "Add an architecture in three steps", 0, ["--arch", "mine_frozen_normalize"]),
 }
-LISTED = {"a formula": "losses", "a miner": "miners", "a sampler": "samplers", "a training method": "trainers"}
+ALL = RECIPES | TOGETHER
+LISTED = {
+    "a formula": "losses", "a miner": "miners", "a sampler": "samplers", "a training method": "trainers", "a data set": "datasets",
+    "an architecture": "architectures",
+}  # fmt: skip
 LIST = f"""
 import parameters
 parameters.get_parser().print_help()
@@ -36,7 +42,7 @@ for kind in {list(LISTED.values())}:
 """
 ASK = f"""
 import parameters
-for flags in {[RECIPES[recipe][-1] for recipe in LISTED]}:
+for flags in {[ALL[recipe][-1] for recipe in LISTED]}:
     try:
         parameters.resolve(flags)
     except Exception as error:
@@ -84,7 +90,7 @@ def run(house, *words):
 
 def plug_in(house, recipe):
     """The recipe's file, written where it belongs."""
-    folder, title, number, _ = RECIPES[recipe]
+    folder, title, number, _ = ALL[recipe]
     file = house / folder / "mine.py"
     file.write_text(code_of(title, number), encoding="utf-8")
     return file
@@ -108,6 +114,24 @@ def test_a_recipe_trains(house, recipe, folder_data, tmp_path):
             assert (tmp_path / "folder" / "Sample_Group_s1" / "CSV_Logs" / "Train_criterion.csv").exists()
     finally:
         file.unlink()
+
+
+def test_the_other_recipes_train_together(house, folder_data, tmp_path):
+    source = shutil.copytree(folder_data, tmp_path / "mine")
+    images = sorted(path.relative_to(source) for path in source.rglob("*.jpg"))
+    lines = [f"{image.as_posix()} {image.parts[0]} {'train' if image.parts[0] in ('class_1', 'class_6') else 'test'}\n" for image in images]
+    (source / "images.txt").write_text("".join(lines))
+    files = [plug_in(house, recipe) for recipe in TOGETHER]
+    words = [word for *_, flags in TOGETHER.values() for word in flags]
+    small = ["--loss", "triplet", "--n_epochs", "1", "--bs", "8", "--resize_size", "36", "--crop_size", "32", "--kernels", "0", "--no_records"]
+    try:
+        done = run(house, *words, *small, "--source", tmp_path, "--save_path", tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "training: 12 images of 2 classes" in done.stdout and "testing: 36 images of 6 classes" in done.stdout
+        assert done.stdout.count("c_first_rank_macro ") == 2, "of train and test"
+    finally:
+        for file in files:
+            file.unlink()
 
 
 def test_recipes_are_listed_with_their_flags_and_once_gone_are_unknown(house):
