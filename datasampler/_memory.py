@@ -5,6 +5,7 @@ through another one.
 """
 
 import torch
+from tqdm import tqdm
 
 from datasampler._base import CHUNK, BatchSampler, draw_within, random_below
 from utilities.errors import UserError
@@ -68,8 +69,6 @@ class StoringSampler(BatchSampler):
 
         Raises ValueError where the loader leaves out an image.
         """
-        from tqdm import tqdm
-
         storage, is_stored = None, torch.zeros(self.n_images, dtype=torch.bool)
         modes = {module: module.training for module in model.modules()}
         model.eval()
@@ -179,8 +178,6 @@ class MemorySampler(StoringSampler):
     @torch.no_grad()
     def precompute_indices(self) -> None:
         """Choose all batches of the next epoch from the storage."""
-        from tqdm import tqdm
-
         stored = self.projected()
         pools = self.draw_pools()
         batches = []

@@ -62,7 +62,7 @@ def select(name: str, opt, network, criterion, **flags):
         trainer.VIEWS = getattr(opt, "views", None) or trainer.VIEWS
     if type(trainer).forward is torch.nn.Module.forward:
         trainer.forward = MethodType(Base.forward, trainer)
-    for call in ("param_groups", "start_epoch", "after_step", "own_parameters", "evaluated", "once"):
+    for call in ("param_groups", "start_epoch", "after_step", "own_parameters", "evaluated", "once", "metric_loss"):
         if not hasattr(trainer, call):
             setattr(trainer, call, MethodType(getattr(Base, call), trainer))
     trainer.subset = MaximumLoss.from_flags(opt)

@@ -45,7 +45,6 @@ def derived(opt) -> dict:
     return {"classifier_lr": opt.lr}
 
 
-
 def check(opt) -> None:
     """Refuse a `--classifier_loss` that cannot be built or does not take logits and labels. Raises UserError."""
     try:

@@ -1,10 +1,7 @@
 """Subset mining: of several random subsets of a batch, the step trains on the one with the highest loss; the miner mines within it."""
 
-from types import MethodType
-
 import torch
 
-from trainers._trainer import Trainer
 from utilities.numbers import whole
 from utilities.tuples import Classes
 
@@ -57,12 +54,11 @@ class MaximumLoss:
         with runtime.autocast():
             outputs = trainer.outputs(runtime.to_device(batch.images))
         outputs, labels = runtime.full(outputs), runtime.to_device(batch.labels)
-        metric_loss = getattr(trainer, "metric_loss", MethodType(Trainer.metric_loss, trainer))  # a user's plain module has none
         values = []
         for places in subsets:
             rows = runtime.to_device(places)
             part = type(batch)(labels[rows], batch.images[places.to(batch.images.device)], batch.indices[places.to(batch.indices.device)])
-            values.append(metric_loss(_rows_of(outputs, rows), part))
+            values.append(trainer.metric_loss(_rows_of(outputs, rows), part))
         for buffer, value in before:
             buffer.copy_(value)
         return values

@@ -77,6 +77,7 @@ class Trainer(torch.nn.Module):
     LABELS = True
     WEIGHTS = {}
     LOSSES = None
+    subset = None  # `_subset.MaximumLoss` under `--subset_mining`
     once_a_chunk = None  # `training.chunks.Once` while a batch is run in chunks
 
     def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):

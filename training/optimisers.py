@@ -5,6 +5,7 @@ import functools
 import math
 
 import torch
+from torch.optim import lr_scheduler
 
 from utilities.errors import UserError
 from utilities.parameter_groups import criterion_groups
@@ -185,8 +186,6 @@ def _shape(value):
 
 def build_scheduler(optimizer, opt, selection) -> Schedule:
     """`--scheduler`: step at `--tau`, cosine over `--n_epochs`, plateau on the metric of `selection`, or none."""
-    from torch.optim import lr_scheduler
-
     if opt.scheduler == "plateau":
         mode = "max" if selection.higher_is_better(selection.metric) else "min"
         plateau = lr_scheduler.ReduceLROnPlateau(optimizer, mode=mode, factor=opt.gamma, patience=opt.plateau_patience)

@@ -149,11 +149,11 @@ class Ranks(Alone):
         if self.size == 1:
             return
         states = random_states()
-        mine = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-        states, theirs = self.share(({**states, "cuda": []}, mine))
+        gpu_state = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+        states, gpu_state = self.share(({**states, "cuda": []}, gpu_state))
         set_random_states(states)
-        if mine is not None:
-            torch.cuda.set_rng_state(theirs, device)
+        if gpu_state is not None:
+            torch.cuda.set_rng_state(gpu_state, device)
 
 
 def _tried(make) -> tuple:
@@ -173,11 +173,11 @@ def _buckets(tensors: list[torch.Tensor]):
     """The tensors, in lists of one dtype and device, each of at most `BUCKET_SIZE` numbers or of one tensor."""
     bucket, size, kind = [], 0, None
     for tensor in tensors:
-        its = (tensor.dtype, tensor.device)
-        if bucket and (its != kind or size + tensor.numel() > BUCKET_SIZE):
+        key = (tensor.dtype, tensor.device)
+        if bucket and (key != kind or size + tensor.numel() > BUCKET_SIZE):
             yield bucket
             bucket, size = [], 0
-        bucket, size, kind = [*bucket, tensor], size + tensor.numel(), its
+        bucket, size, kind = [*bucket, tensor], size + tensor.numel(), key
     if bucket:
         yield bucket
 

@@ -85,7 +85,7 @@ class Step:
         self.warmup, self.resting, self.average = warmup or Warmup(0, 0), resting or RestingBackbone(trainer.network, 0), average
         self.evaluated, trained = (trainer.network, {}) if average is None else (average.network, {"trained": trainer.network})
         self.parts = {
-            "model": self.evaluated, "criterion": trainer.criterion, "optimizer": optimizer, "scaler": getattr(runtime, "scaler", None),
+            "model": self.evaluated, "criterion": trainer.criterion, "optimizer": optimizer, "scaler": runtime.scaler,
             "sampler": sampler, **trained,
         }  # fmt: skip
         self.added_losses = {added.NAME: added for added in trainer.added_losses}
@@ -131,8 +131,8 @@ class Step:
 
     def __call__(self, batch) -> StepResult:
         """Forward, losses, backward, update."""
-        if (subset := getattr(self.trainer, "subset", None)) is not None:  # chooses the part of the batch that is trained on
-            batch = subset(self.trainer, batch, self.runtime)
+        if self.trainer.subset is not None:  # chooses the part of the batch that is trained on
+            batch = self.trainer.subset(self.trainer, batch, self.runtime)
         outputs, losses, loss = self.forward(batch)
         with self.warmup.step(self.optimizer):
             gradient_norm = self.runtime.step(loss, self.optimizer, *self.backward_calls)
@@ -175,7 +175,7 @@ class Step:
         with self.runtime.exact_products():
             losses = self.trainer.losses(outputs, batch)
         if self.trainer.LOSSES is None:
-            self._refuse_unknown(losses)
+            self._refuse_unknown([*losses, *self.added_losses])  # a memory's begins later
         later = METRIC_LOSS in (self.trainer.LOSSES or ()) and METRIC_LOSS not in losses  # it comes in another phase
         if idle := next((added.FLAG for added in self.added_losses.values() if not (added.used or later)), None):
             raise UserError(f"{idle} has no effect with this --trainer, whose losses do not call the base's: leave it out")

@@ -215,6 +215,9 @@ def test_weights_of_losses_that_there_are_not_are_refused():
     assert set(late.forward(tiny.batch())[1]) == {"sum_loss", "square_loss"}
     with tiny.refused("other: the trainer has no such loss"):
         Step(trainer, step.optimizer, step.runtime, step.sampler, {"other": 1})
+    flags = ["--memory_size", "10", "--memory_start", "5", "--loss_weights", "memory_loss=.5"]
+    base, opt = tiny.trainer("metric_only", *flags, make=lambda _, *given: trainers.Base(*given))
+    assert set(tiny.step(opt, base)(tiny.batch()).losses) == {"metric_loss"}, "a loss that begins later has a weight"
 
 
 def test_what_would_never_train_and_names_of_the_records_are_refused():
