@@ -43,7 +43,7 @@ class PairCriterion(MetricCriterion):
     """
 
     SPACE = "dot"  # what `values` are: dot (products of the embeddings as given), cosine, euclidean, squared
-    STATISTIC = None  # name of the values among the statistics; default: similarity or, in the last two spaces, squared_distance
+    STATISTIC = "similarity"  # name of the mean values of positive and of negative pairs among the statistics; None: not recorded
 
     def formula(
         self, values: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor, labels: torch.Tensor
@@ -76,11 +76,14 @@ class PairCriterion(MetricCriterion):
         """The embeddings that `measure` compares, of the batch and of the reference."""
         return reference.mapped(normalize, batch) if self.SPACE == "cosine" else (batch, reference)
 
-    def measure(self, points: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
-        """The values `(b, M)` of prepared embeddings `(b, D)` and `(M, D)`; these are the same tensor where a batch is its own reference."""
+    def measure(self, points: torch.Tensor, others: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor:
+        """The values `(b, M)` of prepared embeddings `(b, D)` and `(M, D)`; these are the same tensor where a batch is its own reference.
+
+        `norms`: the squared lengths `(M,)` of others than the batch, where the values are distances.
+        """
         if self.SPACE == "euclidean":
-            return pairwise_distances(points, others)
-        return squared_distances(points, others) if self.SPACE == "squared" else points @ others.T
+            return pairwise_distances(points, others, norms)
+        return squared_distances(points, others, norms) if self.SPACE == "squared" else points @ others.T
 
     def compare(
         self,
@@ -97,7 +100,9 @@ class PairCriterion(MetricCriterion):
         if not len(reference):
             reference, mined = reference.with_own_row(), None
         points, reference = self.prepare(batch, reference)
-        part = functools.partial(self._part, formula or self.formula)
+        distances = self.SPACE in ("euclidean", "squared")
+        norms = reference.embeddings.square().sum(1) if distances and not reference.plain else None  # once, not for each few anchors
+        part = functools.partial(self._part, formula or self.formula, norms)
         size = anchors_at_once(len(reference))
         if reference.plain or size >= len(batch):
             found = part(points, labels, reference, mined)
@@ -108,26 +113,23 @@ class PairCriterion(MetricCriterion):
             found = {name: joined([part[name] for part in parts]) for name in parts[0]}
         return {"labels": labels, **found}
 
-    def _part(self, formula, points, labels, reference, mined) -> dict[str, torch.Tensor]:
+    def _part(self, formula, norms, points, labels, reference, mined) -> dict[str, torch.Tensor]:
         positives, negatives = (as_weights(mask, points) for mask in (mined or reference.masks(labels)))
-        values = self.measure(points, reference.embeddings)
+        values = self.measure(points, reference.embeddings, norms)
         found = formula(values, positives, negatives, labels)
-        values = values.detach().square() if self.SPACE == "euclidean" else values.detach()
-        return {
-            **(found if isinstance(found, dict) else {"loss": found}),
-            "n_positives": positives.sum(1),
-            "n_negatives": negatives.sum(1),
-            "positive_sum": (values * positives).sum(),
-            "negative_sum": (values * negatives).sum(),
-        }
+        found = found if isinstance(found, dict) else {"loss": found}
+        found = {**found, "n_positives": positives.sum(1), "n_negatives": negatives.sum(1)}
+        if self.STATISTIC:
+            values = values.detach().square() if self.SPACE == "euclidean" else values.detach()
+            found |= {"positive_sum": (values * positives).sum(), "negative_sum": (values * negatives).sum()}
+        return found
 
     def finish(self, found: dict[str, torch.Tensor], batch: torch.Tensor) -> torch.Tensor:
         """The loss from what `compare` found; the mean values of positive and of negative pairs are put into `stats`."""
         self.stats = {}
         loss = self.join(found)
-        name = self.STATISTIC or ("similarity" if self.SPACE in ("dot", "cosine") else "squared_distance")
-        for kind in ("positive", "negative"):
-            self.stats[f"{kind}_{name}"] = found[f"{kind}_sum"] / found[f"n_{kind}s"].sum().clamp(min=1)
+        for kind in ("positive", "negative") if self.STATISTIC else ():
+            self.stats[f"{kind}_{self.STATISTIC}"] = found[f"{kind}_sum"] / found[f"n_{kind}s"].sum().clamp(min=1)
         return loss + 0 * batch.sum()  # NaN embeddings give distances of 0: NaN must reach the loss
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from criteria._pairs import anchors_of, as_weights, positive_pairs
+from criteria._pairs import anchors_of, positive_pairs
 from criteria._ranking import sums_per_anchor
 from criteria._tuples import mean_term
 from utilities.errors import UserError
@@ -67,10 +67,9 @@ class Reduction:
         That is their sum or, where it is not the loss's own reduction, every one, and the number of those above 0. `kind`: "positives" or
         "negatives".
         """
-        active = {f"active_{kind}": (weights * as_weights(terms > 0, terms)).sum()}
-        if self.is_own:
-            return {kind: (terms * weights).sum(), **active}
-        return {kind: take_pairs(terms, *positive_pairs(weights)), **active}
+        chosen = terms * weights
+        total = chosen.sum() if self.is_own else take_pairs(terms, *positive_pairs(weights))
+        return {kind: total, f"active_{kind}": chosen.detach().sign().sum()}
 
     def join(self, kind: str, found: dict[str, torch.Tensor]) -> torch.Tensor:
         """Scalar of what `of_pairs` found of all anchors."""

@@ -26,6 +26,7 @@ class Criterion(PairCriterion):
     """mean [d_ap - pos_margin]+ over positive pairs + mean [neg_margin - d_an]+ over negative pairs; distances are not squared."""
 
     SPACE = "euclidean"
+    STATISTIC = None
 
     def __init__(self, opt, batchminer):
         super().__init__(batchminer)
@@ -36,7 +37,7 @@ class Criterion(PairCriterion):
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """See the base. A miner's pairs count as often as it lists them; only all pairs with a large reference are not listed."""
         if getattr(self.batchminer, "EVERY_PAIR", False) and not reference.plain:
-            return self.join(self.compare(batch, labels, reference))
+            return self.finish(self.compare(batch, labels, reference), batch)
         pairs = self.pairs(batch, labels, reference)
         positive_distances, negative_distances = tuple_distances(batch, reference, pairs)
         far_positives = self.far(positive_distances, labels[pairs.anchors_p])  # (P,)
@@ -61,5 +62,5 @@ class Criterion(PairCriterion):
     def join(self, found) -> torch.Tensor:
         """See the class."""
         kinds = ("positives", "negatives")
-        self.stats = {f"active_{kind}": found[f"active_{kind}"] / found[f"n_{kind}"].sum().clamp(min=1) for kind in kinds}
+        self.stats |= {f"active_{kind}": found[f"active_{kind}"] / found[f"n_{kind}"].sum().clamp(min=1) for kind in kinds}
         return sum(self.reduction.join(kind, found) for kind in kinds)

@@ -27,9 +27,9 @@ class Criterion(PairCriterion):
         super().__init__(batchminer)
         self.num_bins = opt.loss_fastap_num_bins
 
-    def measure(self, points: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+    def measure(self, points: torch.Tensor, others: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor:
         """Squared distances `(b, M)` of unit vectors."""
-        return (2 - 2 * super().measure(points, others)).clamp(0, 4)
+        return (2 - 2 * super().measure(points, others, norms)).clamp(0, 4)
 
     def formula(self, values, positives, negatives, labels) -> torch.Tensor:
         """See the class."""

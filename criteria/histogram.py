@@ -30,9 +30,9 @@ class Criterion(PairCriterion):
         super().__init__()
         self.n_nodes = opt.loss_histogram_nbins
 
-    def measure(self, points: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+    def measure(self, points: torch.Tensor, others: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor:
         """Similarities `(b, M)`; those of unit vectors may leave [-1, 1] by rounding."""
-        return super().measure(points, others).clamp(-1, 1)
+        return super().measure(points, others, norms).clamp(-1, 1)
 
     def formula(self, values, positives, negatives, labels) -> dict:
         """The anchors' soft histograms, `(b, 2, nodes)`."""

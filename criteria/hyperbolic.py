@@ -52,7 +52,7 @@ class Criterion(PairCriterion):
         formula = functools.partial(self.formula, views=views_of(reference.labels))
         return self.finish(self.compare(batch, labels, reference, formula=formula), batch)
 
-    def measure(self, points: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+    def measure(self, points: torch.Tensor, others: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor:
         """Distances `(b, M)` in the ball; of the sphere 2 - 2 cos."""
         return Ball(self.c, self.clip_r).distances(points, others)
 

@@ -23,6 +23,7 @@ class Criterion(PairCriterion):
     """mean_a [log sum_p exp(d_ap) + log sum_n exp(neg_margin - d_an)]+ + l2 mean_i |x_i|."""
 
     SPACE = "euclidean"
+    STATISTIC = None
 
     def __init__(self, opt, batchminer):
         super().__init__(batchminer)

@@ -32,6 +32,7 @@ class Criterion(PairCriterion):
     """
 
     SPACE = "euclidean"
+    STATISTIC = "squared_distance"
 
     def __init__(self, opt, batchminer=None):
         super().__init__(batchminer)

@@ -22,6 +22,7 @@ class Criterion(PairCriterion):
     """-log(sum_p exp(-scale d^2) / sum_{j != i} exp(-scale d^2)), mean over anchors with a positive."""
 
     SPACE = "squared"
+    STATISTIC = "squared_distance"
 
     def __init__(self, opt, batchminer=None):
         super().__init__(batchminer)
@@ -32,11 +33,10 @@ class Criterion(PairCriterion):
         mean = batch.mean(0)
         return reference.mapped(lambda points: points - mean, batch)
 
-    def measure(self, points: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+    def measure(self, points: torch.Tensor, others: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor:
         """Squared distances `(b, M)`. The base sets those of equal points to exactly 0, which this formula does not need."""
-        norms = points.square().sum(1)
-        of_others = norms if others is points else others.square().sum(1)
-        return torch.addmm(norms[:, None] + of_others, points, others.T, alpha=-2)
+        of_points = points.square().sum(1)
+        return torch.addmm(of_points[:, None] + (of_points if norms is None else norms), points, others.T, alpha=-2)
 
     def formula(self, values, positives, negatives, labels) -> torch.Tensor:
         """See the class."""

@@ -37,6 +37,7 @@ class Criterion(PairCriterion):
     The denominator and the regularised sums are the anchors'; b may come from another reference.
     """
 
+    SPACE = "squared"
     STATISTIC = "snr_distance"
 
     def __init__(self, opt, batchminer=None):
@@ -54,9 +55,9 @@ class Criterion(PairCriterion):
         """Embeddings less the means of their entries."""
         return reference.mapped(lambda points: points - points.mean(1, keepdim=True), batch)
 
-    def measure(self, points: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+    def measure(self, points: torch.Tensor, others: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor:
         """D `(b, M)`. The variance of a difference times D - 1 is a squared distance of centred embeddings."""
-        distances, freedom = squared_distances(points, others), max(points.shape[1] - 1, 1)
+        distances, freedom = squared_distances(points, others, norms), max(points.shape[1] - 1, 1)
         signals = freedom * (points.square().sum(1, keepdim=True) / freedom).clamp(min=FLOOR)  # (b, 1)
         return distances / signals
 
