@@ -50,11 +50,12 @@ def train_epochs(run, loader, step, evaluated, to_evaluate, scheduler):
         scores, embedded = evaluation.evaluate(evaluated, to_evaluate if due else {}, run.opt, step.runtime)
         scheduler.step(scores)
         run.end_epoch(epoch, means, scores, draw=lambda: outputs.of_best_epoch(run, embedded))  # noqa: B023, drawn before the next one
+        outputs.draw_curves_if_due(run)
         reports.epoch_line(run, epoch, means, scores)
 
 
-def train(opt, began=lambda: None):
-    """Set up, train, evaluate, record. `began` is called once the run folder holds the flags. Returns the finished `Run`."""
+def train(opt, when_started=lambda: None):
+    """Set up, train, evaluate, record. `when_started` is called once the run folder holds the flags. Returns the finished `Run`."""
     runtime = Runtime(opt).begin()
     datasets.locate(opt)  # missing data are reported before missing weights
     network = architectures.select(opt.arch, opt)
@@ -77,7 +78,7 @@ def train(opt, began=lambda: None):
     sampler.create_storage(evaluation_loader(splits["evaluation"], opt), trainer, runtime.device)
     run = run_of(opt, {**step.parts, "scheduler": scheduler, **TrainerState.part(trainer)}, selection, runtime.ranks)
     run.start(reports.environment(runtime, oodml.recorded(splits, to_evaluate, network, opt, runtime), network))
-    began()
+    when_started()
     with reports.interruptible(run):
         features.fill(splits, network, opt, runtime)
         for epoch, bare in run.untrained_epochs():
@@ -85,6 +86,7 @@ def train(opt, began=lambda: None):
         train_epochs(run, training, step, evaluated, to_evaluate, scheduler)
         if run.lacks_final_test:
             run.record_final(outputs.on_test(run, splits, runtime))
+    outputs.draw_curves(run)
     reports.finish(run)
     return run
 
@@ -124,7 +126,7 @@ def cross_validate(opt):
     elif opt.job == "train":
         with cross.started():
             for fold in cross.to_train():
-                train(fold, cross.began)
+                train(fold, cross.fold_started)
     if opt.job == "evaluate_ensemble" or (cross.joins_folds and opt.job != "evaluate" and cross.complete):
         cross.meta.record_ensemble(evaluate_ensemble(cross))
     if opt.job == "aggregate_only" or cross.complete:
@@ -134,9 +136,7 @@ def cross_validate(opt):
 
 
 def main(opt):
-    """Do what the flags ask for: train or evaluate a run or all folds, train the stages of a reproduction in turn, or make ooDML splits."""
-    if opt.oodml_make:
-        return oodml.make(opt)
+    """Do what the flags ask for: train or evaluate a run or all folds, or train the stages of a reproduction in turn."""
     run = cross_validate if opt.is_cross_validation else evaluate_again if opt.job == "evaluate" else train
     result = run(opt)
     for stage in [] if opt.dry_run else opt.later:

@@ -15,8 +15,8 @@ import numpy as np
 from datasets._images import Image
 from utilities.errors import UserError
 from utilities.files import replacing
-from utilities.numbers import number, whole
-from utilities.roles import CONTROL, DATA
+from utilities.numbers import whole
+from utilities.roles import DATA
 
 SCHEME = "oodml"
 
@@ -25,43 +25,14 @@ def add_arguments(group) -> None:
     """Declare the flags of these splits."""
     file = group.add_argument(
         "--oodml_file", default=None, metavar="FILE",
-        help="pickle of --split_scheme oodml, as published with the paper (2107.09562) or written by --oodml_make",
+        help="pickle of --split_scheme oodml, as published with the paper (2107.09562) or written by `python -m evaluation.oodml`",
     )  # fmt: skip
     file.role = DATA.but(fixed=None)  # it may move
     group.add_argument("--oodml_id", type=whole(), default=None, metavar="N", help="which split of --oodml_file; a higher one is harder")
-    group.add_argument(
-        "--oodml_make", action="store_true",
-        help="do not train: write a progression of ever harder splits of --dataset to --oodml_file, by swapping the classes of training and "
-             "test whose mean features lie nearest to the other side, then by leaving such classes out",
-    ).role = CONTROL  # fmt: skip
-    group.add_argument(
-        "--oodml_splits", type=whole(2, 1000), default=8, help="how many splits --oodml_make writes, evenly spaced in FID from the data set's own on"
-    ).role = CONTROL  # fmt: skip
-    group.add_argument(
-        "--oodml_easier",
-        action="store_true",
-        help="--oodml_make begins with easier splits than the data set's own, by the swaps turned round",
-    ).role = CONTROL
-    group.add_argument(
-        "--oodml_swaps", type=whole(1), default=None, metavar="N",
-        help="classes that --oodml_make swaps, or leaves out, before distances are taken anew (default: 2 in a hundred training classes)",
-    ).role = CONTROL  # fmt: skip
-    group.add_argument(
-        "--oodml_removed", type=number(0, below=1), default=0.5,
-        help="greatest share of the classes that --oodml_make leaves out, once swapping makes no harder split",
-    ).role = CONTROL  # fmt: skip
 
 
 def check(opt) -> None:
     """Refuse flags that do not go together. Raises UserError, also for a file that cannot be read or lacks the split."""
-    if opt.oodml_make:
-        if opt.split_scheme != "half" or opt.use_tv_split or opt.oodml_id is not None:
-            raise UserError("--oodml_make begins with the data set's own split: leave out --split_scheme, --use_tv_split and --oodml_id")
-        if opt.oodml_file is None:
-            raise UserError("--oodml_make needs --oodml_file FILE, where the splits are written")
-        if Path(opt.oodml_file).expanduser().exists():
-            raise UserError(f"--oodml_make: {opt.oodml_file} exists. Name another --oodml_file, or move it away")
-        return
     if opt.split_scheme != SCHEME:
         for flag in ("oodml_file", "oodml_id"):
             if getattr(opt, flag) is not None:

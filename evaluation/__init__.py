@@ -1,6 +1,6 @@
 """Evaluation: embed a split once, then compute every metric of every embedding type on it.
 
-Queries and references: spaces.py. Pictures: pictures.py, charts.py. Files of the best epoch, and `--evaluate`: outputs.py.
+Queries and references: spaces.py. Files and pictures of the best epoch, and `--evaluate`: outputs.py.
 """
 
 import contextlib

@@ -5,17 +5,22 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch.utils.data import ConcatDataset, Subset
 
 import datasets
 import evaluation
 import metrics
-from evaluation import charts, galleries, pictures, queries, spaces
+from evaluation import galleries, queries, spaces
+from pictures import curves, space
+from pictures.neighbours import recoveries
+from pictures.text import TITLE_SIZE, fitted
 from runs import checkpoint, reports
 from runs.folder import RunFolder, json_safe, measurement, run_folder
 from runs.records.damaged import as_folder
 from training.random_state import random_states, set_random_states
 from utilities.files import replacing
 
+NEIGHBOURS = 7  # images beside a query in a picture
 TITLE_WIDTH = 180  # points that a group's name may take in a title
 
 
@@ -35,9 +40,71 @@ def on_test(run, splits: dict, runtime) -> dict:
 def of_best_epoch(run, embedded: dict) -> None:
     """Draw the pictures of the epoch just evaluated, unless `--no_records`, and write the files that the flags ask for."""
     if not run.opt.no_records:
-        for path in pictures.draw(run.folder, embedded, run.selection.split, run.opt, _title(run.opt.group, run.epoch)):
+        for path in draw_pictures(run.folder, embedded, run.selection.split, run.opt, _title(run.opt.group, run.epoch)):
             run.add_picture(path)
     dump_asked(run.folder, embedded, run.opt, run.epoch)
+
+
+def draw_curves(run) -> None:
+    """Draw the curves of metrics.csv into Progression_Plots/; not with `--no_records`, and not where nothing was measured."""
+    measured = run.epoch or run.state["untrained"]
+    if not (run.writes and measured) or run.opt.no_records:
+        return
+    try:
+        curves.draw_curves(run.folder)
+    except Exception as error:  # a picture never stops a run
+        print(f"the curves failed ({type(error).__name__}: {error}); the run goes on")
+
+
+def draw_curves_if_due(run) -> None:
+    """Every `--plot_every` epochs, draw the curves."""
+    if run.opt.plot_every and run.epoch % run.opt.plot_every == 0:
+        draw_curves(run)
+
+
+def draw_pictures(folder: Path, embedded: dict, split: str, opt, title: str) -> list[Path]:
+    """Draw all pictures of one epoch into `folder`, in about two seconds whatever the number of images (t-SNE excepted).
+
+    `embedded`: split -> `evaluation.Embedded`; `split`: whose queries are shown; `title`: run and epoch. Returns the paths.
+    """
+    compared = spaces.compare(embedded, opt.evaltypes[0], opt)
+    shown = compared[split]
+    whole = {name: one.space.whole() for name, one in compared.items()}
+    features, labels = {name: one.features for name, one in whole.items()}, {name: one.labels for name, one in whole.items()}
+    parents = {name: one.parents for name, one in whole.items()}
+    kept = [_subset(embedded[source].dataset, rows) for source, rows in zip(shown.sources, shown.kept, strict=True)]
+    images = _subset(embedded[split].dataset, shown.rows), ConcatDataset(kept)
+    searched = f"on {split}"
+    if shown.sources != [split]:
+        searched += f" in {', '.join(shown.sources)}"
+    elif shown.space.pool is not None:
+        searched += " in its gallery"
+    paths = [folder / "sample_recoveries.png"]
+    sampled = queries.sample_queries(shown.space.labels, opt.seed)
+    recoveries(paths[0], images, shown, sampled, queries.nearest(shown, sampled, NEIGHBOURS), f"{title}: nearest neighbours {searched}")
+    worst, notes = queries.worst_queries(shown, opt.seed)
+    if len(worst):
+        paths.append(folder / "worst_queries.png")
+        found = queries.nearest(shown, worst, NEIGHBOURS)
+        recoveries(paths[-1], images, shown, worst, found, f"{title}: worst queries {searched}", notes)
+    if any(one.pool is not None for one in compared.values()):
+        title += ", queries and gallery"
+    paths.append(space.spectra(folder / "spectrum.png", features, opt.seed, title))
+    paths.append(space.distances(folder / "distances.png", features, labels, parents, opt.seed, title, shown.ball))
+    if opt.eval_size_of_tsne:
+        for name, one in compared.items():
+            path = folder / f"tsne_{name}.png"
+            about = f"{title}: t-SNE of {name}"
+            supers = queries.super_classes(embedded[name]) if opt.label_hierarchy_level == 0 else None
+            supers = galleries.taken(supers, one.pool)
+            drawn = space.tsne(path, features[name], labels[name], opt.eval_size_of_tsne, opt.seed, about, one.names, supers, one.ball)
+            paths += [path] if drawn else []
+    return paths
+
+
+def _subset(dataset, rows: np.ndarray | None):
+    """The images `rows` of a data set; all where it is None."""
+    return dataset if rows is None else Subset(dataset, rows)
 
 
 def of_untrained(run, epoch: int, scores: dict, embedded: dict) -> dict:
@@ -71,7 +138,7 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
         about = {**queries.described(e), **galleries.dumped(galleries.of(e.dataset, len(e.labels)))}
         if opt.eval_pca is None and (draws := getattr(e.dataset, "role_draws", None)) is not None:
             about["role_draws"] = draws
-        if (supers := pictures.super_classes(e)) is not None:
+        if (supers := queries.super_classes(e)) is not None:
             about["super_names"] = supers
         for evaltype in opt.evaltypes:
             name = queries.file_name(split, evaltype, opt.evaltypes, "embeddings")
@@ -104,7 +171,7 @@ def again(model, loaders: dict, opt, runtime) -> dict:
     drawn = as_folder(target.with_suffix(""))
     shown = next(split for split in ("val", "test", "train") if split in scores)
     on = f", on {data['root']}" if about["other_data"] else ""
-    pictures.draw(drawn, embedded, shown, opt, _title(RunFolder(folder).flags["group"], epoch) + (", on other data" if on else ""))
+    draw_pictures(drawn, embedded, shown, opt, _title(RunFolder(folder).flags["group"], epoch) + (", on other data" if on else ""))
     place = drawn if on else folder
     written = [target, drawn, *dump_asked(place, embedded, opt, epoch, instead=drawn)]
     print(f"\n{folder / name}, epoch {epoch}{on}\n\n{table(scores)}\n")
@@ -114,7 +181,7 @@ def again(model, loaders: dict, opt, runtime) -> dict:
 
 def _title(group: str, epoch: int) -> str:
     """The title of the pictures, short enough to fit."""
-    return f"{charts.fitted(group, charts.TITLE_SIZE, TITLE_WIDTH)}, epoch {epoch}"
+    return f"{fitted(group, TITLE_SIZE, TITLE_WIDTH)}, epoch {epoch}"
 
 
 def _data(loaders: dict, opt) -> dict:

@@ -23,7 +23,8 @@ import evaluation
 import metrics
 from datasets._images import Image, ImageSet
 from datasets._layout import SUFFIXES
-from evaluation import charts, from_files, galleries, outputs, pictures, spaces
+from evaluation import from_files, galleries, outputs, spaces
+from pictures.pairs import Shown, draw_pairs
 from runs import reports
 from runs.folder import PARAMETERS, RunFolder
 from training.loading import evaluation_loader
@@ -41,7 +42,6 @@ UNHEEDED = {  # flags of a run's evaluation that have no effect here -> their pl
     "eval_reference_set": spaces.SELF, "tester": "global", "label_hierarchy_level": 0, "eval_pca": None, "eval_no_normalize": False,
     "eval_use_trunk_output": False,
 }  # fmt: skip
-ACROSS, TILE = 3, 1.6  # pairs in a row of the picture, inches of an image
 
 
 class Found(NamedTuple):
@@ -271,28 +271,15 @@ def _named(dataset, index: int) -> tuple[str, str]:
     return str(path), str(dataset.class_names[label])
 
 
-def draw(path: Path, found: Found, test, others: dict, most: int) -> None:
-    """The most similar pairs side by side: the test image left, the other right, with their classes, the split and the similarity."""
-    from matplotlib.figure import Figure
-
-    count = min(most, len(found.similarity))
-    rows, points = -(-count // ACROSS), 72 * TILE * 0.95
-    across = min(ACROSS, count)
-    figure = Figure(figsize=(across * (2 * TILE + 0.4), rows * (TILE + 0.65)))
-    axes = figure.subplots(rows, 3 * across, squeeze=False, width_ratios=[1, 1, 0.2] * across)
-    for axis in axes.flat:
-        axis.axis("off")
-    for place in range(count):
-        split, row, column = str(found.split[place]), place // ACROSS, 3 * (place % ACROSS)
-        for step, (dataset, index, what) in enumerate(
-            ((test, found.test[place], "test"), (others[split], found.other[place], f"{split}, {found.similarity[place]:.4f}"))
-        ):
-            axis = axes[row, column + step]
-            axis.imshow(pictures._image(dataset, int(index)))
-            axis.set_title(what, fontsize=8, pad=3)
-            name = charts.fitted(_named(dataset, int(index))[1], 7, points)
-            axis.text(0.5, -0.05, name, fontsize=7, ha="center", va="top", transform=axis.transAxes, parse_math=False)
-    figure.savefig(path, dpi=100, bbox_inches="tight")
+def draw_found(path: Path, found: Found, test, others: dict, count: int) -> None:
+    """Draw the `count` most similar pairs: the test image left, the other right, with their classes, the split and the similarity."""
+    pairs = []
+    for first, second, split, similarity in zip(found.test, found.other, found.split.tolist(), found.similarity, strict=True):
+        both = (test, int(first), "test"), (others[split], int(second), f"{split}, {similarity:.4f}")
+        pairs.append(tuple(Shown(*one, _named(*one[:2])[1]) for one in both))
+        if len(pairs) == count:
+            break
+    draw_pairs(path, pairs)
 
 
 def measure(place: str, flags) -> dict:
@@ -314,7 +301,7 @@ def measure(place: str, flags) -> dict:
     write_pairs(task.out / "pairs.csv", found, test, others)
     (task.out / "pairs.png").unlink(missing_ok=True)
     if len(found.test) and flags.pictures:
-        draw(task.out / "pairs.png", found, test, others, flags.pictures)
+        draw_found(task.out / "pairs.png", found, test, others, flags.pictures)
     counts = {split: int((found.split == split).sum()) for split in others}
     content = {
         "threshold": flags.threshold, "pairs": counts, "test_images": len(test), "with_near_duplicates": int(concerned.sum()), "left_alone": alone,

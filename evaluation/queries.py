@@ -1,4 +1,8 @@
-"""What each query found, in a file: `--dump_query_results`, and `python -m evaluation FILE --dump_query_results`. results/paired.py compares them."""
+"""What each query finds: in a file by `--dump_query_results`, which results/paired.py compares; and the queries that pictures show.
+
+Pictures show the space that is evaluated: its reference, labels, super-classes, principal components and distances; what is found is what the
+search finds, before `--rerank`.
+"""
 
 import json
 from pathlib import Path
@@ -6,15 +10,18 @@ from pathlib import Path
 import numpy as np
 
 import metrics
-from evaluation import pictures, spaces
+from evaluation import spaces
 from evaluation.galleries import taken
 from utilities.files import replacing
+
+SHOWN = 8  # queries of a picture
+CANDIDATES = 750  # queries among which the worst are looked for
 
 
 def results(compared: spaces.Compared, rerank=None) -> dict[str, np.ndarray]:
     """`metrics.query_results` of all queries of a split, each inside its super-class under `--tester same_parent_label`."""
     found = {}
-    for here, space, _ in pictures.searches(compared, np.arange(len(compared.space.features))):
+    for here, space, _ in searches(compared, np.arange(len(compared.space.features))):
         if rerank is not None:
             space.search = rerank.search(space, False)
         for name, values in metrics.query_results(space).items():
@@ -60,3 +67,59 @@ def described(embedded) -> dict[str, np.ndarray]:
     if hasattr(dataset, "class_names"):
         about["class_names"] = np.array([str(dataset.class_names[label]) for label in embedded.labels.tolist()])
     return about
+
+
+def super_classes(embedded) -> np.ndarray | None:
+    """`(N,)` names of the samples' super-classes; None where the data set knows none, or only one."""
+    table = getattr(embedded.dataset, "super_labels", None) or {}
+    names = np.array([str(table.get(label)) for label in embedded.labels.tolist()])
+    return names if None not in table.values() and len(set(names)) > 1 else None
+
+
+def searches(compared: spaces.Compared, queries: np.ndarray):
+    """The searches of `queries` `(Q,)`: one for each super-class where they search inside these, else one.
+
+    Yields for each the positions of its queries in `queries`, their `metrics.EmbeddingSpace`, and the indices of its reference in the whole
+    reference.
+    """
+    space = compared.space
+    size = len(space.gallery()[0])
+    parents = np.zeros(len(space.features), int) if space.parents is None else space.parents
+    reference_parents = np.zeros(size, int) if space.parents is None else space.reference_parents
+    for parent in np.unique(parents[queries]):
+        here, kept = np.flatnonzero(parents[queries] == parent), np.flatnonzero(reference_parents == parent)
+        yield here, metrics.space_of(compared.ball, **space.part(queries[here], kept).arguments()), kept
+
+
+def nearest(compared: spaces.Compared, queries: np.ndarray, count: int) -> list[np.ndarray]:
+    """For each of `queries` the indices in the reference of its `count` nearest samples that it may find, nearest first; fewer if need be."""
+    found = [None] * len(queries)
+    for here, space, kept in searches(compared, queries):
+        for place, row in zip(here, space.neighbours(count), strict=True):
+            found[place] = kept[row[row >= 0]]
+    return found
+
+
+def sample_queries(labels: np.ndarray, seed: int) -> np.ndarray:
+    """Indices of the queries shown, from as many classes as possible: the same in every epoch."""
+    order = np.random.default_rng(seed).permutation(len(labels))
+    firsts = np.sort(np.unique(labels[order], return_index=True)[1])  # where in `order` each class comes first
+    return np.sort(np.concatenate([order[firsts], np.delete(order, firsts)])[:SHOWN])
+
+
+def worst_queries(compared: spaces.Compared, seed: int) -> tuple[np.ndarray, list[str]]:
+    """Queries with the lowest average precision, at most one a class, and a note on each; none where no query can find its class.
+
+    Of `CANDIDATES` random queries. Average precision is a query's term of `map_r`; of two equal ones, the query whose first hit comes later
+    is worse. The note gives both.
+    """
+    candidates = np.flatnonzero(compared.space.findable()[0])
+    if len(candidates) > CANDIDATES:
+        candidates = np.sort(np.random.default_rng(seed).choice(candidates, size=CANDIDATES, replace=False))
+    precisions, firsts = np.empty(len(candidates)), np.empty(len(candidates), dtype=np.int64)
+    for here, space, _ in searches(compared, candidates):
+        scores = metrics.per_query(["map_r", "mrr"], space)
+        precisions[here], firsts[here] = scores["map_r"], np.rint(1 / scores["mrr"])
+    order = np.lexsort((-firsts, precisions))
+    order = order[np.sort(np.unique(compared.space.labels[candidates[order]], return_index=True)[1])][:SHOWN]  # the worst of each class
+    return candidates[order], [f"AP {precisions[i]:.2f}\nfirst hit at {firsts[i]:,}" for i in order]

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
+from pictures.text import SPLIT_COLOURS
 from results import columns
 from results.columns import Column
 from results.formats import Table, file_name
 from results.groups import Group, of_datasets
 from results.html_tables import to_html
-from runs.plots import SPLIT_COLOURS
 from utilities.files import replacing
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 300, 170, 34, 18  # of the drawing of learning curves, in SVG units

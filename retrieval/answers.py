@@ -91,7 +91,7 @@ def page(found: list[Found], preparation) -> str:
 
 
 def _figure(path: str, caption: str, preparation, kind: str = "") -> str:
-    from retrieval import thumbnails
+    from pictures import thumbnails
 
     try:
         source = thumbnails.address(thumbnails.small(preparation.original(path), SIDE))

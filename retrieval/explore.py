@@ -11,8 +11,9 @@ from evaluation import galleries
 from evaluation.__main__ import read, written_flags
 from evaluation.from_files import ROLES
 from metrics import fnmr
-from retrieval import data, explore_page, maps, pairs
-from retrieval.thumbnails import Sheets
+from pictures import maps
+from pictures.thumbnails import Sheets
+from retrieval import data, explore_page, pairs
 from runs import Embedder
 from utilities.errors import UserError
 from utilities.files import replacing

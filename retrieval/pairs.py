@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from evaluation.charts import same_pairs
+from pictures.space import sample_pairs
 
 ALL_UP_TO = 5000  # images: every pair is measured; of more images, a sample of pairs
 SAMPLED = 2_000_000  # pairs of each kind
@@ -23,12 +23,8 @@ def distances(features: np.ndarray, labels: np.ndarray, seed: int) -> tuple[np.n
             same.append(measured[alike])
             different.append(measured[~alike])
         return np.concatenate([np.empty(0, np.float32), *same]), np.concatenate([np.empty(0, np.float32), *different]), "all pairs"
-    generator = np.random.default_rng(seed)
-    same = measure(features, *same_pairs(labels, SAMPLED, generator))
-    first, second = generator.integers(len(labels), size=(2, SAMPLED))
-    different = labels[first] != labels[second]
-    how = f"random pairs, {len(same):,} of one class and {different.sum():,} of two"
-    return same, measure(features, first[different], second[different]), how
+    same, different = (measure(features, *pairs) for pairs in sample_pairs(labels, seed, count=SAMPLED))
+    return same, different, f"random pairs, {len(same):,} of one class and {len(different):,} of two"
 
 
 def measure(features: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:

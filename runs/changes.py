@@ -61,10 +61,10 @@ def _make(folder: Path) -> None:
 
 def history(folder: Path) -> tuple[dict, list[tuple[list[int], dict]]]:
     """The flags a run began with, and its changes in order: (epochs done, one a fold; flag -> new value). UserError without a run."""
-    began = folder / CONFIGS
-    original = read_parameters(began if (began / PARAMETERS).exists() else folder)
+    configs = folder / CONFIGS
+    original = read_parameters(configs if (configs / PARAMETERS).exists() else folder)
     found = [
-        ([int(number) for number in match[1].split("_")], path) for path in began.glob("*/") if (match := _CHANGE.fullmatch(path.name))
+        ([int(number) for number in match[1].split("_")], path) for path in configs.glob("*/") if (match := _CHANGE.fullmatch(path.name))
     ]
     ordered = sorted(found, key=lambda change: sum(change[0]))
     return original, [(done, read_parameters(path)) for done, path in ordered if (path / PARAMETERS).exists()]

@@ -38,7 +38,7 @@ class CrossValidation:
     def started(self):
         """Make the folder, or share it with other processes' folds. Inside, the folds are trained.
 
-        The flags of a new cross-validation are written at once, those of a resumed one by `began`. A new folder in which no fold begins
+        The flags of a new cross-validation are written at once, those of a resumed one by `fold_started`. A new folder in which no fold begins
         is removed.
         """
         is_new = self.opt.resume is None or not self.folder.is_dir()
@@ -49,7 +49,7 @@ class CrossValidation:
             self.meta = Meta(self.folder, self.opt, self.n_folds)
         self._epochs = [self._epochs_of(fold) for fold in range(self.n_folds)]
         if is_new:
-            self.began()
+            self.fold_started()
         self._say_what_one_fold_lacks()
         try:
             yield
@@ -58,7 +58,7 @@ class CrossValidation:
                 shutil.rmtree(self.folder, ignore_errors=True)
             raise
 
-    def began(self) -> None:
+    def fold_started(self) -> None:
         """Write the flags, once: called when the first fold has accepted them, so that flags that do not fit change nothing on disk."""
         if self._epochs is None:
             return

@@ -64,9 +64,6 @@ class Follower(OfSeveral):
         """See `Run.end_epoch`; nothing is drawn."""
         super().end_epoch(epoch, training, scores)
 
-    def plot(self) -> None:
-        """The first process does."""
-
     def close(self) -> None:
         """There is nothing open."""
 
@@ -102,10 +99,10 @@ class FoldsOfSeveral(CrossValidation):
             self.opt = self.opt.but(savename=savename)
             yield
 
-    def began(self) -> None:
-        """See `CrossValidation.began`."""
+    def fold_started(self) -> None:
+        """See `CrossValidation.fold_started`."""
         if self.ranks.writes:
-            super().began()
+            super().fold_started()
 
     def to_train(self):
         """See `CrossValidation.to_train`."""

@@ -148,9 +148,7 @@ def dry_run(opt, step, training, evaluated: dict) -> None:
 
 
 def finish(run) -> None:
-    """Draw the curves, close the records, print the table of metrics before and after training and the paths of pictures."""
-    if run.epoch or run.state["untrained"]:
-        run.plot()
+    """Close the records, print the table of metrics before and after training and the paths of pictures."""
     run.hand_over()
     run.close()
     columns = {"bare backbone": run.untrained(-1), "untrained": run.untrained(0)}

@@ -187,8 +187,6 @@ class Run:
                 print(f"the pictures of epoch {epoch} failed ({type(error).__name__}: {error}); the run goes on")
         self._summarise()
         self._save(checkpoint.LAST)  # last: where it has all epochs, the summary has them too
-        if self.opt.plot_every and epoch % self.opt.plot_every == 0:
-            self.plot()
 
     def _end_without_patience(self, epoch: int) -> None:
         """Stop where `--patience` ran out."""
@@ -238,17 +236,6 @@ class Run:
         files = {name: self.folder / name for name in (PARAMETERS, "environment.yaml", SUMMARY, best.name)} | {checkpoint.LAST: best}
         for sink in self.sinks:
             sink.best({"rule": self.selection.rule, "epoch": selected["epoch"], "values": selected["values"]}, files)
-
-    def plot(self) -> None:
-        """Draw the curves of metrics.csv into Progression_Plots/; not with `--no_records`."""
-        from runs.plots import draw_curves
-
-        if self.opt.no_records:
-            return
-        try:
-            draw_curves(self.folder)
-        except Exception as error:  # a picture never stops a run
-            print(f"the curves failed ({type(error).__name__}: {error}); the run goes on")
 
     def close(self) -> None:
         """Finish the records."""

@@ -158,6 +158,6 @@ def programs(rank, commands):
     """What command lines ask for, one after the other: (main.py or search, words) each. Without pictures, which take longer."""
     from search import __main__ as searcher
 
-    with mock.patch("evaluation.pictures.draw", lambda *given: []), mock.patch("search.report.draw", lambda *given: []):
+    with mock.patch("evaluation.outputs.draw_pictures", lambda *given: []), mock.patch("search.report.draw", lambda *given: []):
         for program, words in commands:
             searcher.search(words) if program != "main.py" else whole_run(rank, words)

@@ -48,10 +48,9 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="session")
 def drawing():
     """What draws a run's pictures and its curves, by owner and name."""
-    from evaluation import pictures
-    from runs.run import Run
+    from evaluation import outputs
 
-    return {(pictures, "draw"): pictures.draw, (Run, "plot"): Run.plot}
+    return {(outputs, name): getattr(outputs, name) for name in ("draw_pictures", "draw_curves")}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -84,11 +83,10 @@ def train(data, folder, *words):
 
     about = ["--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(folder), "--savename", "Run_s1"]
     with pytest.MonkeyPatch.context() as patch:
-        from evaluation import pictures
-        from runs.run import Run
+        from evaluation import outputs
 
-        patch.setattr(pictures, "draw", lambda *about: [])
-        patch.setattr(Run, "plot", lambda *about: [])
+        patch.setattr(outputs, "draw_pictures", lambda *about: [])
+        patch.setattr(outputs, "draw_curves", lambda *about: None)
         return main.main(parameters.resolve([*about, *FINISHED, *words])).folder
 
 

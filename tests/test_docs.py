@@ -12,7 +12,7 @@ import main
 import parameters
 import Result_Evaluations
 import retrieval.__main__
-from evaluation import overlap
+from evaluation import oodml, overlap
 from launch import __main__ as launcher
 from search import __main__ as searcher
 
@@ -117,12 +117,13 @@ def wrong_in(command, run_folder, tmp_path):
     if program == "-m":
         program, *words = words
         if not words or "…" in words:  # its name in a sentence
-            return None if (ROOT / program / "__main__.py").is_file() else "no such program"
+            file = Path(program.replace(".", "/"))
+            return None if (ROOT / file / "__main__.py").is_file() or (ROOT / f"{file}.py").is_file() else "no such program"
         if program == "search":
             return None if searcher.plan(words, tmp_path) else "no plan"
         if program == "launch":
             return None if (ROOT / launcher.read_options(words).script).is_file() else "no such script"
-        modules = {"evaluation": evaluation.__main__, "evaluation.overlap": overlap, "evaluation.oodml": None, "retrieval": retrieval.__main__}
+        modules = {"evaluation": evaluation.__main__, "evaluation.overlap": overlap, "evaluation.oodml": oodml, "retrieval": retrieval.__main__}
         if modules.get(program):
             modules[program].parser().parse_args(words)
             return None

@@ -13,7 +13,7 @@ import evaluation
 import main
 import metrics
 import parameters
-from evaluation import pictures, spaces
+from evaluation import queries, spaces
 from runs import RunFolder
 from tests import _processes
 from utilities.errors import UserError
@@ -67,7 +67,7 @@ def measured(file):
 def test_a_run_with_queries_and_a_gallery(with_roles, folder_data, tmp_path, capsys, monkeypatch, with_pictures):
     shown = []
     monkeypatch.setattr(
-        pictures, "nearest", lambda compared, *rest, of=pictures.nearest: shown.append((compared, of(compared, *rest))) or shown[-1][1]
+        queries, "nearest", lambda compared, *rest, of=queries.nearest: shown.append((compared, of(compared, *rest))) or shown[-1][1]
     )
     run = main.main(flags(folder_data, tmp_path, "--dump_embeddings"))
     said = capsys.readouterr().out

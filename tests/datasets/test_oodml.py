@@ -13,6 +13,7 @@ import datasets
 import main
 import parameters
 from datasets import _oodml, _shift
+from evaluation import oodml
 from tests import builders
 from utilities.errors import UserError
 
@@ -114,9 +115,6 @@ def test_files_that_cannot_be_read(tmp_path, content):
     (["--split_scheme", "oodml"], "needs --oodml_file FILE and --oodml_id N"),
     (["--oodml_id", "1"], "--oodml_id is read by --split_scheme oodml alone"),
     (["--oodml_file", "x.pkl"], "--oodml_file is read by --split_scheme oodml alone"),
-    (["--oodml_make"], "--oodml_make needs --oodml_file"),
-    (["--oodml_make", "--oodml_file", __file__], "exists. Name another --oodml_file"),
-    (["--oodml_make", "--oodml_file", "x.pkl", "--use_tv_split"], "begins with the data set's own split"),
     (["--split_scheme", "oodml", "--oodml_file", "x.pkl", "--oodml_id", "1"], "--oodml_file x.pkl: No such file"),
 ])  # fmt: skip
 def test_flags_that_do_not_go_together(capsys, argv, words):
@@ -251,7 +249,12 @@ def test_a_progression_is_made_read_and_recorded(tmp_path, capsys):
     path = tmp_path / "new" / "splits.pkl"
     words = ["--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path / "runs"), "--n_epochs", "1", "--resize_size", "20",
              "--crop_size", "16", *builders.SHORT_RUN]  # fmt: skip
-    assert main.main(parameters.read([*words, "--oodml_make", "--oodml_easier", "--oodml_splits", "3", "--oodml_file", str(path)])) == path
+    data_and_network = ["--dataset", "folder", "--dataset_folder_path", str(data), "--arch", "conv4_normalize", "--resize_size", "20", "--crop_size", "16"]
+    making = [*data_and_network, "--eval_kernels", "0", "--out", str(path)]
+    assert oodml.main([*making, "--easier", "--splits", "3"]) == path
+    for more, said in (([], "exists: name another file"), (["--use_tv_split", "--out", "x.pkl"], "begins with the data set's own split")):
+        with pytest.raises(UserError, match=said):
+            oodml.main([*making, *more])
     said = capsys.readouterr().out
     content = _oodml.read(path)
     assert list(content) == [1, 2, 3] and f"written to {path}" in said and "split 3: FID" in said

@@ -10,8 +10,9 @@ import pytest
 import evaluation
 import evaluation.__main__ as command
 import metrics
-from evaluation import charts, galleries, outputs, pictures, selectable, spaces
+from evaluation import galleries, outputs, selectable, spaces
 from evaluation.queries import dump as dump_queries
+from pictures import neighbours, space
 from tests.evaluation._made import Images, Network, options, runtime
 from tests.evaluation.test_evaluate import SPLITS, pca
 from utilities.errors import UserError
@@ -263,10 +264,10 @@ def test_pictures_show_gallery_neighbours(monkeypatch, tmp_path, reference_set, 
     embedded = evaluation.embed_all(network, evaluation.loaders(splits, opt), opt, runtime(opt))
     points = {split: network.expected(splits[name].points) for split, name in SPLITS.items()}
     drawn, charted = [], {}
-    monkeypatch.setattr(pictures, "recoveries", lambda path, *what: drawn.append(what))
+    monkeypatch.setattr(outputs, "recoveries", lambda path, *what: drawn.append(what))
     for name in ("spectra", "distances", "tsne"):
-        monkeypatch.setattr(charts, name, lambda path, *what, _name=name: charted.setdefault(_name, []).append(what) or path)
-    pictures.draw(tmp_path, embedded, "test", opt, "Group")
+        monkeypatch.setattr(space, name, lambda path, *what, _name=name: charted.setdefault(_name, []).append(what) or path)
+    outputs.draw_pictures(tmp_path, embedded, "test", opt, "Group")
     test, sources = splits["testing"], REFERENCES[reference_set]("test")
 
     def inside(parent):
@@ -276,17 +277,17 @@ def test_pictures_show_gallery_neighbours(monkeypatch, tmp_path, reference_set, 
     for parent in ("first", "second") if tester != "global" else (None,):
         orders |= by_loops(splits, "test", sources, points, class_of(splits), None if parent is None else inside(parent))[1]
     gallery = [(source, j) for source in sources for j in rows_of(splits[SPLITS[source]], "is_gallery")]
-    for (queries_of, reference_of), compared, queries, *_ in drawn:
+    for (queries_of, reference_of), _, shown, found_of, *_ in drawn:
         assert len(reference_of) == len(gallery)
-        for query, found in zip(queries, pictures.nearest(compared, queries, 7), strict=True):
+        for query, found in zip(shown, found_of, strict=True):
             row = rows_of(test, "is_query")[query]
             assert [gallery[index] for index in found] == orders[row][:7]
-            assert pictures._image(queries_of, int(query)).tolist() == np.asarray(test[row][1]).transpose(1, 2, 0).tolist()
+            assert neighbours.whole_image(queries_of, int(query)).tolist() == np.asarray(test[row][1]).transpose(1, 2, 0).tolist()
             for index in found:
                 source, j = gallery[index]
-                shown = np.asarray(splits[SPLITS[source]][j][1]).transpose(1, 2, 0)
-                assert pictures._image(reference_of, int(index)).tolist() == shown.tolist()
-    assert "on test" in drawn[0][3] and (reference_set != "compared_to_self" or "in its gallery" in drawn[0][3])
+                image = np.asarray(splits[SPLITS[source]][j][1]).transpose(1, 2, 0)
+                assert neighbours.whole_image(reference_of, int(index)).tolist() == image.tolist()
+    assert "on test" in drawn[0][4] and (reference_set != "compared_to_self" or "in its gallery" in drawn[0][4])
     pool = pool_of(test)
     for rows in (charted["spectra"][0][0]["test"], charted["distances"][0][0]["test"], charted["tsne"][-1][0]):
         np.testing.assert_allclose(rows, points["test"][pool], atol=1e-6)
@@ -298,7 +299,7 @@ def test_pictures_are_drawn(tmp_path, with_pictures):
     splits = splits_with_roles(9)
     opt = options("--splits_to_eval", "val", "test")
     embedded = evaluation.embed_all(Network(), evaluation.loaders(splits, opt), opt, runtime(opt))
-    paths = pictures.draw(tmp_path, embedded, "test", opt, "Group")
+    paths = outputs.draw_pictures(tmp_path, embedded, "test", opt, "Group")
     assert len(paths) == 4 and all(path.stat().st_size > 1000 for path in paths)
 
 

@@ -11,7 +11,8 @@ import evaluation
 import main
 import metrics
 import parameters
-from evaluation import charts, ensemble, pictures, spaces
+from evaluation import ensemble, outputs, queries, spaces
+from pictures import neighbours, space
 from tests import builders
 from tests.evaluation._made import Network, made_splits, options, runtime
 from tests.utilities.test_hyperbolic import moebius_distance
@@ -134,14 +135,15 @@ def test_pictures_show_hyperbolic_neighbours_and_distances(monkeypatch, tmp_path
     compared = spaces.compare(embedded, "discriminative", opt)["test"]
     x = compared.space.features.astype(np.float64)
     distances = np.array([[moebius_distance(a, b, 1.0, 2.3) for b in x.tolist()] for a in x.tolist()])
-    for query, few in enumerate(pictures.nearest(compared, np.arange(len(x)), 4)):
+    for query, few in enumerate(queries.nearest(compared, np.arange(len(x)), 4)):
         expected = sorted(distances[query][[j for j in range(len(x)) if j != query]])[:4]
         np.testing.assert_allclose(distances[query][few], expected, rtol=1e-9)
     notes, seen = [], []
-    monkeypatch.setattr(pictures, "_tile", lambda axis, left, top, image, name, note, colour: notes.append(note))
-    drawn = charts.distances_of
-    monkeypatch.setattr(charts, "distances_of", lambda *given: seen.append(given[2]) or drawn(*given))
-    pictures.draw(tmp_path, embedded, "test", opt, "title")
+    monkeypatch.setattr(neighbours, "_tile", lambda axis, left, top, image, name, note, colour: notes.append(note))
+    drawn = space.distances_of
+    for module in (space, neighbours):
+        monkeypatch.setattr(module, "distances_of", lambda *given: seen.append(given[2]) or drawn(*given))
+    outputs.draw_pictures(tmp_path, embedded, "test", opt, "title")
     told = {float(note.split()[1]) for note in notes if note.startswith("distance")}
     assert told and all(np.isclose(distances, value, rtol=6e-3, atol=1e-9).any() for value in told)
     assert all(ball is not None for ball in seen)
@@ -151,8 +153,8 @@ def test_pictures_show_hyperbolic_neighbours_and_distances(monkeypatch, tmp_path
 def test_distances_of_pairs():
     x, y = (np.random.default_rng(seed).normal(size=(5, 3)).astype(np.float32) for seed in (0, 1))
     expected = [moebius_distance(a, b, 0.5, 2.3) for a, b in zip(x.tolist(), y.tolist(), strict=True)]
-    np.testing.assert_allclose(charts.distances_of(x, y, Ball(0.5, 2.3)), expected, rtol=1e-9)
-    np.testing.assert_array_equal(charts.distances_of(x, y), np.linalg.norm(x - y, axis=1))
+    np.testing.assert_allclose(space.distances_of(x, y, Ball(0.5, 2.3)), expected, rtol=1e-9)
+    np.testing.assert_array_equal(space.distances_of(x, y), np.linalg.norm(x - y, axis=1))
 
 
 # ---------------------------------------------------------------------------------------------------------- runs, files, commands, folds

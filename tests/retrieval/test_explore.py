@@ -17,8 +17,9 @@ import main
 import metrics
 import parameters
 from metrics import fnmr
+from pictures import maps, thumbnails
 from retrieval import __main__ as retrieval
-from retrieval import explore, maps, pairs, thumbnails
+from retrieval import explore, pairs
 from runs import Embedder
 from tests import builders
 from tests.retrieval import _browser

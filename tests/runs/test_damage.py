@@ -26,7 +26,7 @@ def trained(data, folder, *more):
 @pytest.fixture(autouse=True)
 def no_drawing(monkeypatch):
     """What --evaluate draws takes longer than all else here."""
-    monkeypatch.setattr(main.outputs.pictures, "draw", lambda *given: [])
+    monkeypatch.setattr(main.outputs, "draw_pictures", lambda *given: [])
 
 
 @pytest.fixture(scope="module")

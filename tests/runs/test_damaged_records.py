@@ -78,7 +78,7 @@ def test_a_finished_run_whose_curves_cannot_be_drawn_ends_well(
     def fail(folder):
         raise ValueError("no font")
 
-    monkeypatch.setattr("runs.plots.draw_curves", fail)
+    monkeypatch.setattr("pictures.curves.draw_curves", fail)
     assert main.main(flags(folder_data, tmp_path, "--n_epochs", "1")).epoch == 1
     assert "the curves failed (ValueError: no font); the run goes on" in capsys.readouterr().out
 

@@ -137,7 +137,7 @@ def test_without_the_flag_no_checkpoint_is_sent(folder_data, tmp_path, monkeypat
     import wandb
 
     words = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), "--save_path", str(tmp_path), "--log_online", *RECORDS]
-    monkeypatch.setattr("evaluation.pictures.draw", lambda *_: [])
+    monkeypatch.setattr("evaluation.outputs.draw_pictures", lambda *_: [])
     run = main.main(parameters.read([*words, "--n_epochs", "1", "--loss", "triplet", "--batch_mining", "semihard"]))
     wandb.teardown()
     (offline,) = offline_runs(run.folder)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset
 
 import metrics
-from evaluation import Embedded, charts, embed_all, loaders, pictures, spaces
+from evaluation import Embedded, embed_all, loaders, outputs, queries, spaces
 from evaluation.outputs import _title
-from runs import plots
+from pictures import neighbours, space, text
 from tests.evaluation._made import Network, made_splits, options, runtime
 
 PICTURES = True
@@ -42,13 +42,13 @@ def ranked(features, query, reference=None, allowed=None):
 
 def test_nearest_neighbours_with_ties():
     features = np.random.default_rng(0).integers(0, 4, size=(40, 3)).astype(np.float32)  # many duplicates
-    queries = np.array([0, 7, 39])
-    for query, found in zip(queries, pictures.nearest(alone(features), queries, 5), strict=True):
+    shown = np.array([0, 7, 39])
+    for query, found in zip(shown, queries.nearest(alone(features), shown, 5), strict=True):
         distances = np.square(features[found] - features[query]).sum(1).tolist()
         assert query not in found and len(set(found.tolist())) == 5
         assert distances == [np.square(features[j] - features[query]).sum() for j in ranked(features, query)[:5]]
-    assert [len(found) for found in pictures.nearest(alone(features[:3]), np.array([1]), 7)] == [2]
-    assert [len(found) for found in pictures.nearest(alone(features[:1]), np.array([0]), 7)] == [0]
+    assert [len(found) for found in queries.nearest(alone(features[:3]), np.array([1]), 7)] == [2]
+    assert [len(found) for found in queries.nearest(alone(features[:1]), np.array([0]), 7)] == [0]
 
 
 @pytest.mark.parametrize("kind", ["collapsing", "few points", "one point"])
@@ -63,12 +63,12 @@ def test_pictures_show_what_the_metrics_count(kind):
         "one point": np.ones((200, 16)),
     }[kind].astype(np.float32)
     compared = alone(features, labels)
-    found = pictures.nearest(compared, np.arange(200), 7)
+    found = queries.nearest(compared, np.arange(200), 7)
     neighbours = metrics.EmbeddingSpace(features, labels).neighbours(7)
     assert [few.tolist() for few in found] == neighbours.tolist()
     green = np.mean([labels[few[0]] == labels[query] for query, few in enumerate(found)])
     assert green == pytest.approx(metrics.compute(["e_recall@1"], features, labels)["e_recall@1"])
-    for query, note in zip(*pictures.worst_queries(compared, seed=1), strict=True):
+    for query, note in zip(*queries.worst_queries(compared, seed=1), strict=True):
         order = ranked(features, query)
         first = next(rank for rank, j in enumerate(order, start=1) if labels[j] == labels[query])
         assert note.endswith(f"first hit at {first}")
@@ -76,7 +76,7 @@ def test_pictures_show_what_the_metrics_count(kind):
 
 def test_nearest_neighbours_of_distinct_points_are_in_order():
     features = np.random.default_rng(1).normal(size=(60, 8)).astype(np.float32)
-    for query, found in enumerate(pictures.nearest(alone(features), np.arange(60), 7)):
+    for query, found in enumerate(queries.nearest(alone(features), np.arange(60), 7)):
         assert found.tolist() == ranked(features, query)[:7]
 
 
@@ -106,14 +106,14 @@ def assert_worst(compared):
         if labels[query] not in seen:
             seen.add(labels[query])
             expected.append((query, f"AP {ap:.2f}\nfirst hit at {-first:,}"))
-    queries, notes = pictures.worst_queries(compared, seed=1)
-    assert len(queries) > 2
-    assert [(int(query), note) for query, note in zip(queries, notes, strict=True)] == expected[: pictures.QUERIES]
+    worst, notes = queries.worst_queries(compared, seed=1)
+    assert len(worst) > 2
+    assert [(int(query), note) for query, note in zip(worst, notes, strict=True)] == expected[: queries.SHOWN]
 
 
 def test_worst_queries_where_there_is_nothing_to_find():
-    queries, notes = pictures.worst_queries(alone(np.eye(5, dtype=np.float32), np.arange(5)), seed=1)
-    assert len(queries) == 0 and notes == []
+    worst, notes = queries.worst_queries(alone(np.eye(5, dtype=np.float32), np.arange(5)), seed=1)
+    assert len(worst) == 0 and notes == []
 
 
 @pytest.mark.parametrize("inside_parents", [False, True])
@@ -126,9 +126,9 @@ def test_queries_search_in_the_reference_and_in_their_super_class(inside_parents
     if own == "some":
         reference[10:30], reference_labels[10:30], exclude[:20] = features[:20], labels[:20], np.arange(10, 30)
     parents = (labels % 3, reference_labels % 3) if inside_parents else (None, None)
-    space = spaces.Space(features, labels, reference, reference_labels, exclude, parents=parents[0], reference_parents=parents[1])
-    compared = spaces.Compared(space, None, ["train"])
-    for query, found in enumerate(pictures.nearest(compared, np.arange(40), 7)):
+    searched = spaces.Space(features, labels, reference, reference_labels, exclude, parents=parents[0], reference_parents=parents[1])
+    compared = spaces.Compared(searched, None, ["train"])
+    for query, found in enumerate(queries.nearest(compared, np.arange(40), 7)):
         allowed = [j for j in range(70) if j != exclude[query] and (not inside_parents or parents[1][j] == parents[0][query])]
         assert found.tolist() == ranked(features, query, reference, allowed)[:7]
     assert_worst(compared)
@@ -151,11 +151,11 @@ def test_what_is_evaluated_is_shown(monkeypatch, tmp_path, flags):
     splits["testing"].super_labels = dict(enumerate(["first", "second", "first", "second"]))
     embedded = embed_all(Network(), loaders(splits, opt), opt, runtime(opt))
     drawn, charted = [], {}
-    monkeypatch.setattr(pictures, "recoveries", lambda path, *what: drawn.append(what))
+    monkeypatch.setattr(outputs, "recoveries", lambda path, *what: drawn.append(what))
     for name in ("spectra", "distances"):
-        monkeypatch.setattr(charts, name, lambda path, *what, _name=name: charted.update({_name: what}) or path)
-    pictures.draw(tmp_path, embedded, "test", opt, "Group")
-    (images, compared, _, title), (_, _, worst, worst_title, _) = drawn
+        monkeypatch.setattr(space, name, lambda path, *what, _name=name: charted.update({_name: what}) or path)
+    outputs.draw_pictures(tmp_path, embedded, "test", opt, "Group")
+    (images, compared, _, _, title), (_, _, _, _, worst_title, _) = drawn
     assert compared.sources == SHOWN[flags]
     assert ("on test in train" in title) == ("on test in train" in worst_title) == (compared.sources != ["test"])
     whole = {"evaluation": "train", "validation": "val", "testing": "test"}
@@ -179,7 +179,7 @@ def test_what_is_evaluated_is_shown(monkeypatch, tmp_path, flags):
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=30), st.integers(0, 5))
 def test_pairs_are_of_one_class_and_of_two(classes, seed):
     labels = np.array(classes)
-    (a, b), (c, d) = charts.sample_pairs(labels, seed)
+    (a, b), (c, d) = space.sample_pairs(labels, seed)
     assert (labels[a] == labels[b]).all() and (a != b).all() and (labels[c] != labels[d]).all()
     assert (len(a) > 0) == (np.bincount(labels).max() > 1)
     assert (len(c) > 0) == (len(set(classes)) > 1)
@@ -187,7 +187,7 @@ def test_pairs_are_of_one_class_and_of_two(classes, seed):
 
 def test_every_pair_is_as_likely():
     labels = np.array([0, 1, 0, 0, 1, 2])
-    (a, b), _ = charts.sample_pairs(labels, 0)
+    (a, b), _ = space.sample_pairs(labels, 0)
     pairs, counts = np.unique(np.stack([a, b], 1), axis=0, return_counts=True)
     assert {tuple(pair) for pair in pairs.tolist()} == {(i, j) for i in range(6) for j in range(6) if i != j and labels[i] == labels[j]}
     assert np.abs(counts / counts.sum() - 1 / 8).max() < 0.01
@@ -195,32 +195,32 @@ def test_every_pair_is_as_likely():
 
 def test_pairs_of_two_classes_inside_a_super_class():
     labels, parents = np.arange(40) % 8, np.arange(40) % 4
-    (a, b), (c, d) = charts.sample_pairs(labels, 0, parents)
+    (a, b), (c, d) = space.sample_pairs(labels, 0, parents)
     assert len(a) and len(c) and (labels[a] == labels[b]).all() and (labels[c] != labels[d]).all() and (parents[c] == parents[d]).all()
 
 
 def test_spectrum_is_the_metric():
     features = np.random.default_rng(0).normal(size=(30, 5))
-    np.testing.assert_array_equal(charts.spectrum(features, 1), metrics.compute("rho_spectrum@0", features, np.zeros(30))["rho_spectrum@0"])
+    np.testing.assert_array_equal(space.spectrum(features, 1), metrics.compute("rho_spectrum@0", features, np.zeros(30))["rho_spectrum@0"])
 
 
 def test_tsne_takes_whole_classes():
     labels = np.array([3, 1, 2] * 10)
-    chosen = charts.sample_classes(labels, 20, seed=5)
+    chosen = space.sample_classes(labels, 20, seed=5)
     assert len(chosen) == 20 and np.unique(labels[chosen], return_counts=True)[1].tolist() == [10, 10]
-    assert np.array_equal(chosen, charts.sample_classes(labels, 20, seed=5))
-    assert np.array_equal(charts.sample_classes(labels, 1000, seed=5), np.arange(30))
+    assert np.array_equal(chosen, space.sample_classes(labels, 20, seed=5))
+    assert np.array_equal(space.sample_classes(labels, 1000, seed=5), np.arange(30))
 
 
 def test_queries_are_of_distinct_classes_as_far_as_there_are():
     labels = np.repeat([7, 3, 9], [50, 2, 1])
-    shown = pictures.sample_queries(labels, 1)
+    shown = queries.sample_queries(labels, 1)
     assert len(shown) == 8 and set(labels[shown]) == {3, 7, 9} and (np.diff(shown) > 0).all()
     many = np.repeat(np.arange(20), 5)
-    assert len(set(many[pictures.sample_queries(many, 3)])) == 8
-    assert np.array_equal(pictures.sample_queries(many, 3), pictures.sample_queries(many, 3))
-    assert not np.array_equal(pictures.sample_queries(many, 3), pictures.sample_queries(many, 4))
-    assert pictures.sample_queries(np.zeros(1, dtype=int), 3).tolist() == [0]
+    assert len(set(many[queries.sample_queries(many, 3)])) == 8
+    assert np.array_equal(queries.sample_queries(many, 3), queries.sample_queries(many, 3))
+    assert not np.array_equal(queries.sample_queries(many, 3), queries.sample_queries(many, 4))
+    assert queries.sample_queries(np.zeros(1, dtype=int), 3).tolist() == [0]
 
 
 def test_images_are_shown_whole(tmp_path):
@@ -232,11 +232,11 @@ def test_images_are_shown_whole(tmp_path):
     splits = datasets.select("folder", opt, opt.source_path, 224)
     both = ConcatDataset([splits["evaluation"], splits["testing"]])
     for index in (0, len(splits["evaluation"])):
-        shown = pictures._image(both, index)
+        shown = neighbours.whole_image(both, index)
         assert shown.shape == (80, 240, 3)
     whole = np.asarray(picture((0, 0), (300, 100)).resize((240, 80))).astype(float)
-    assert np.abs(pictures._image(both, 0) - whole).mean() < 4
-    assert np.array_equal(pictures._image(Things(np.arange(3)), 2), np.full((8, 8, 3), 18)), "where there is no other, the transformed one"
+    assert np.abs(neighbours.whole_image(both, 0) - whole).mean() < 4
+    assert np.array_equal(neighbours.whole_image(Things(np.arange(3)), 2), np.full((8, 8, 3), 18)), "where there is no other, the transformed one"
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["in itself", "in another reference"])
@@ -247,7 +247,7 @@ def test_distances_stand_below_the_neighbours(figures, tmp_path, own):
     reference_labels = np.arange(len(reference)) % 3
     exclude = np.arange(30) if own else np.full(30, -1)
     compared = spaces.Compared(spaces.Space(features, labels, reference, reference_labels, exclude), None, ["test"])
-    pictures.recoveries(tmp_path / "a.png", (Things(labels), Things(reference_labels)), compared, np.array([4, 9]), "title")
+    neighbours.recoveries(tmp_path / "a.png", (Things(labels), Things(reference_labels)), compared, np.array([4, 9]), queries.nearest(compared, np.array([4, 9]), 7), "title")
     expected = []
     for query in (4, 9):
         order = ranked(features, query, reference, [j for j in range(len(reference)) if not own or j != query])[:7]
@@ -265,17 +265,17 @@ SHORTENED = {  # names -> what stands for them where 60 points are there
 
 @pytest.mark.parametrize("names", SHORTENED)
 def test_what_names_share_at_their_beginning_is_cut_first(names):
-    short = charts.shortened(names, 7, 60)
+    short = text.shortened(names, 7, 60)
     assert tuple(short[name] for name in names) == SHORTENED[names]
-    assert all(charts.text_width(text, 7) <= 60 for text in short.values())
+    assert all(text.text_width(one, 7) <= 60 for one in short.values())
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.sets(st.text("ab_ $", min_size=1, max_size=40), min_size=1, max_size=6), st.integers(20, 120))
 def test_shortened_names_fit_and_whole_ones_stay(names, width):
-    for name, text in charts.shortened(names, 7, width).items():
-        assert charts.text_width(text, 7) <= width
-        assert text == name or charts.text_width(name, 7) > width
+    for name, short in text.shortened(names, 7, width).items():
+        assert text.text_width(short, 7) <= width
+        assert short == name or text.text_width(name, 7) > width
 
 
 def plain_options(size_of_tsne):
@@ -315,27 +315,27 @@ def test_no_text_runs_into_another_or_off_the_picture(figures, tmp_path, size, c
     things.class_names = {label: NAMES[names].format(label) for label in range(classes)}
     features = np.random.default_rng(size).normal(size=(size, 6)).astype(np.float32)
     embedded = {"test": Embedded({"discriminative": features}, labels, 0.0, things)}
-    pictures.draw(tmp_path, embedded, "test", plain_options(size), _title("W" * 40, 1000))
+    outputs.draw_pictures(tmp_path, embedded, "test", plain_options(size), _title("W" * 40, 1000))
     for stem in {"sample_recoveries", "worst_queries", "spectrum", "distances"} & set(figures):
         width, height = figures[stem].bbox.size
         found = boxes(figures[stem])
-        for text, box in found:
-            assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height, (stem, text)
+        for shown, box in found:
+            assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height, (stem, shown)
         if stem in ("sample_recoveries", "worst_queries"):
             assert not [(a, b) for i, (a, one) in enumerate(found) for b, other in found[:i] if one.overlaps(other)], stem
-            assert all("\n" not in text or text.startswith("AP ") for text, _ in found)
+            assert all("\n" not in shown or shown.startswith("AP ") for shown, _ in found)
 
 
 def test_text_is_cut_by_its_width():
-    assert charts.fitted("iiiiiiiiiiiiiiiiiiiiiiii", 7, 90) == "i" * 24 and charts.fitted("short\n\tname", 7, 90) == "short  name"
-    cut = charts.fitted("W" * 24, 7, 90)
-    assert cut.endswith("…") and charts.text_width(cut, 7) <= 90 < charts.text_width("W" + cut, 7)
-    assert charts.fitted("anything", 7, 1) == "…"
+    assert text.fitted("iiiiiiiiiiiiiiiiiiiiiiii", 7, 90) == "i" * 24 and text.fitted("short\n\tname", 7, 90) == "short  name"
+    cut = text.fitted("W" * 24, 7, 90)
+    assert cut.endswith("…") and text.text_width(cut, 7) <= 90 < text.text_width("W" + cut, 7)
+    assert text.fitted("anything", 7, 1) == "…"
 
 
 @pytest.mark.parametrize("shape", [(30, 1), (1, 5)])
 def test_a_spectrum_of_one_value_is_seen(figures, tmp_path, shape):
-    charts.spectra(tmp_path / "spectrum.png", {"test": np.ones(shape), "val": np.eye(4)}, 1, "Group")
+    space.spectra(tmp_path / "spectrum.png", {"test": np.ones(shape), "val": np.eye(4)}, 1, "Group")
     one, several = figures["spectrum"].axes[0].lines
     assert one.get_marker() == "o" and several.get_marker() in ("", "None", None)
 
@@ -343,11 +343,11 @@ def test_a_spectrum_of_one_value_is_seen(figures, tmp_path, shape):
 def test_singular_values_of_zero_are_counted_and_do_not_stretch_the_axis(figures, tmp_path):
     generator = np.random.default_rng(0)
     flat = (generator.normal(size=(50, 3)) @ generator.normal(size=(3, 10))).astype(np.float32)
-    charts.spectra(tmp_path / "spectrum.png", {"train": generator.normal(size=(50, 10)), "test": flat}, 1, "Group")
+    space.spectra(tmp_path / "spectrum.png", {"train": generator.normal(size=(50, 10)), "test": flat}, 1, "Group")
     (axis,) = figures["spectrum"].axes
     assert [line.get_label() for line in axis.lines] == ["train", "test, 7 of 10 are 0"]
     assert [len(line.get_xdata()) for line in axis.lines] == [10, 3] and axis.get_ylim()[0] > 1e-3
-    assert [line.get_color() for line in axis.lines] == [plots.SPLIT_COLOURS[split] for split in ("train", "test")]
+    assert [line.get_color() for line in axis.lines] == [text.SPLIT_COLOURS[split] for split in ("train", "test")]
 
 
 def test_coloured_groups_are_large_and_spread():
@@ -355,8 +355,8 @@ def test_coloured_groups_are_large_and_spread():
     sizes = [9, 8, 8, 8, 8, 8, 8, 2]  # the last is far away, and small
     codes = np.repeat(np.arange(8), sizes)
     places = centres[codes] + 0.01 * np.random.default_rng(0).normal(size=(len(codes), 2))
-    assert charts.coloured(places, codes, 4).tolist() == [0, 3, 4, 5]
-    assert charts.coloured(places, codes, 8).tolist() == list(range(8))
+    assert space.coloured(places, codes, 4).tolist() == [0, 3, 4, 5]
+    assert space.coloured(places, codes, 8).tolist() == list(range(8))
 
 
 def test_tsne_has_colours_by_super_class_where_there_are_some(figures, tmp_path):
@@ -367,9 +367,9 @@ def test_tsne_has_colours_by_super_class_where_there_are_some(figures, tmp_path)
     for supers, told in ((True, ["first", "second"]), (False, 13)):
         if not supers:
             things.super_labels = dict.fromkeys(range(30))
-        parents = pictures.super_classes(Embedded({}, labels, 0.0, things))
+        parents = queries.super_classes(Embedded({}, labels, 0.0, things))
         assert (parents is not None) == supers
-        assert charts.tsne(tmp_path / "tsne.png", features, labels, 120, 1, "Group", things.class_names, parents)
+        assert space.tsne(tmp_path / "tsne.png", features, labels, 120, 1, "Group", things.class_names, parents)
         figure = figures["tsne"]
         legend = [text.get_text().strip() for text in figure.legends[0].get_texts()]
         assert legend == told if supers else (len(legend) == told and legend[-1] == "18 other classes")
@@ -401,7 +401,7 @@ def test_all_are_drawn_of_any_space(labels, features, tmp_path):
         "test": Embedded({"discriminative": features}, labels, 0.0, Things(labels)),
     }
     with np.errstate(all="ignore"):
-        paths = pictures.draw(tmp_path, embedded, "test", opt, "$Group, epoch 1")
+        paths = outputs.draw_pictures(tmp_path, embedded, "test", opt, "$Group, epoch 1")
     names = {path.name for path in paths}
     assert {path.name for path in tmp_path.iterdir()} == names
     assert {"sample_recoveries.png", "spectrum.png", "distances.png"} <= names

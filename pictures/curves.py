@@ -5,12 +5,12 @@ import copy
 import math
 from pathlib import Path
 
+from pictures.text import SPLIT_COLOURS
 from runs.folder import RunFolder
 from runs.records.damaged import as_file, as_folder
 from runs.records.local import LongFile, read_rows
 from utilities.errors import UserError
 
-SPLIT_COLOURS = {"train": "#8a8f98", "val": "#c2571a", "test": "#2b6ca3"}  # in every picture, of a run and of tables
 UNTRAINED = {-1: ("bare backbone", "s"), 0: ("untrained", "o")}  # epoch -> what was measured, and its marker
 INK = "#555555"  # colour of marks that belong to no split
 COLUMNS = 3  # of plots on a sheet, at most

@@ -1,6 +1,7 @@
 """Embeddings on a plane: t-SNE of their principal components; of many images, t-SNE of a sample, and the others placed among it."""
 
 import numpy as np
+import torch
 
 COMPONENTS = 50  # principal components that t-SNE is given
 PERPLEXITY = 30
@@ -20,20 +21,43 @@ def places(features: np.ndarray, how: str, size: int, seed: int) -> tuple[np.nda
     spread = plane.std(0).max()
     if how == "pca" or len(features) < 4 or not spread:
         return plane, "the first two principal components"
-    from sklearn.manifold import TSNE
-
     chosen = np.arange(len(features))
     if len(features) > size:
         chosen = np.sort(np.random.default_rng(seed).choice(len(features), size=size, replace=False))
-    start = (plane[chosen] / spread * START).astype(np.float32)
-    tsne = TSNE(perplexity=min(PERPLEXITY, (len(chosen) - 1) / 3), init=start, random_state=seed)
-    arranged = tsne.fit_transform(components[chosen]).astype(np.float64)
+    arranged = _arranged(components[chosen], plane[chosen] / spread, seed)
     first = f"t-SNE of the first {components.shape[1]} principal components"
     if len(chosen) == len(features):
         return arranged, first
     rest = np.setdiff1d(np.arange(len(features)), chosen, assume_unique=True)
     plane[chosen], plane[rest] = arranged, _beside(components[rest], components[chosen], arranged)
     return plane, f"{first} of {len(chosen):,} random images; each of the other {len(rest):,} lies between its {BESIDE} nearest among these"
+
+
+def tsne_places(features: np.ndarray, seed: int, ball=None) -> np.ndarray:
+    """Places `(N, 2)` of `features` `(N, D)`, at least four, by t-SNE; all at the origin where all features are equal.
+
+    `ball`: gives the distances, as `utilities.hyperbolic.Ball` does; None: Euclidean ones of the first principal components.
+    """
+    components = _principal(features, seed)
+    plane = np.zeros((len(features), 2))
+    plane[:, : min(2, components.shape[1])] = components[:, :2]
+    spread = plane.std(0).max()
+    if not spread:  # t-SNE of equal points is not defined
+        return plane
+    if ball is None:
+        return _arranged(components, plane / spread, seed)
+    points = torch.from_numpy(features.astype(np.float64))
+    distances = ball.distances(points, points).clamp(min=0).fill_diagonal_(0).numpy()
+    return _arranged(distances, plane / spread, seed, metric="precomputed")
+
+
+def _arranged(rows: np.ndarray, start: np.ndarray, seed: int, metric: str = "euclidean") -> np.ndarray:
+    """t-SNE (van der Maaten & Hinton, JMLR 2008) of `rows`, or of distances `(n, n)`, from the places `start` `(n, 2)` of deviation 1."""
+    from sklearn.manifold import TSNE
+
+    start = (start * START).astype(np.float32)
+    tsne = TSNE(perplexity=min(PERPLEXITY, (len(rows) - 1) / 3), init=start, metric=metric, random_state=seed)
+    return tsne.fit_transform(rows).astype(np.float64)
 
 
 def _principal(features: np.ndarray, seed: int) -> np.ndarray:

@@ -1,18 +1,16 @@
 """Charts of an embedding space: singular values, distances of pairs, t-SNE."""
 
-import os
 from pathlib import Path
 
 import numpy as np
 import torch
 
 import metrics
-from runs.plots import SPLIT_COLOURS
+from pictures.maps import tsne_places
+from pictures.text import SPLIT_COLOURS, TITLE_SIZE, shortened
 
-TITLE_SIZE = 11  # points
 LEGEND_SIZE, LEGEND_WIDTH = 9, 160  # points: of the names beside a t-SNE
 ZERO = 1e-6  # times the largest singular value: smaller ones cannot be told from 0 in float32
-SEPARATORS = " _-./"  # between the words of a name
 SAME, DIFFERENT = "#2a9d3a", "#d03030"
 SPECTRUM_ROWS, SPECTRUM_WORK = 8000, 4e9  # limits of a spectrum: rows, and rows times D squared
 PAIRS, BINS = 20_000, 80  # of histograms: most pairs of each kind, and most bars; fewer bars where few distances differ
@@ -20,41 +18,6 @@ PAIRS, BINS = 20_000, 80  # of histograms: most pairs of each kind, and most bar
 PALETTE = (
     "#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#17becf", "#bcbd22", "#000000", "#1b3a8f", "#ff9da7",
 )  # fmt: skip
-
-
-def text_width(text: str, size: float) -> float:
-    """Width in points of one line of `size` points."""
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.textpath import text_to_path
-
-    return text_to_path.get_text_width_height_descent(text, FontProperties(size=size), ismath=False)[0]
-
-
-def printable(text) -> str:
-    """`text` on one line; unprintable characters become spaces."""
-    return "".join(letter if letter.isprintable() else " " for letter in str(text))
-
-
-def fitted(text, size: float, width: float) -> str:
-    """`text` on one line of `size` points, cut to `width` points."""
-    text = printable(text)
-    if text_width(text, size) <= width:
-        return text
-    kept = next((n for n in range(len(text) - 1, 0, -1) if text_width(text[:n] + "…", size) <= width), 0)
-    return text[:kept] + "…"
-
-
-def shortened(names, size: float, width: float) -> dict[str, str]:
-    """Each name on one line of `size` points, at most `width` points wide: leading words that another name has too are cut first, then its end."""
-    ordered = sorted(set(names))
-    shared = [len(os.path.commonprefix(both)) for both in zip(ordered, ordered[1:], strict=False)]  # with the next
-    short = {}
-    for name, before, after in zip(ordered, [0, *shared], [*shared, 0], strict=True):
-        most = max(before, after)
-        starts = [i + 1 for i, letter in enumerate(name[:most]) if letter in SEPARATORS and i + 1 < len(name)]
-        texts = [printable(name), *(f"…{printable(name[start:])}" for start in starts)]
-        short[name] = next((text for text in texts if text_width(text, size) <= width), fitted(texts[-1], size, width))
-    return short
 
 
 def spectra(path: Path, features: dict, seed: int, title: str) -> Path:
@@ -128,28 +91,25 @@ def distances(path: Path, features: dict, labels: dict, parents: dict, seed: int
     return path
 
 
-def sample_pairs(labels: np.ndarray, seed: int, parents: np.ndarray | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Up to `PAIRS` random same-class pairs, all equally likely, and up to `PAIRS` of different classes; `[(a, b), (a, b)]` indices.
+def sample_pairs(
+    labels: np.ndarray, seed: int, parents: np.ndarray | None = None, count: int = PAIRS
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """`count` random same-class pairs, all equally likely, and up to `count` of different classes; `[(a, b), (a, b)]` indices.
 
-    With `parents` `(N,)` the different classes belong to one super-class.
+    No same-class pair where no class has two images. With `parents` `(N,)` the different classes belong to one super-class.
     """
     generator = np.random.default_rng(seed)
-    same = same_pairs(labels, PAIRS, generator)
-    first, second = generator.integers(len(labels), size=(2, PAIRS))
-    different = (labels[first] != labels[second]) & (True if parents is None else parents[first] == parents[second])
-    return [same, (first[different], second[different])]
-
-
-def same_pairs(labels: np.ndarray, count: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """`count` random same-class pairs, all equally likely, as indices `(count,)` of their two images; none where no class has two."""
     order = np.argsort(labels, kind="stable")  # class after class
     sizes = np.unique(labels, return_counts=True)[1]
     starts, others = np.repeat(np.cumsum(sizes) - sizes, sizes), np.repeat(sizes, sizes) - 1
-    if not others.any():
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    first = generator.choice(len(labels), size=count, p=others / others.sum())
-    step = 1 + generator.integers(others[first])
-    return order[first], order[starts[first] + (first - starts[first] + step) % (others[first] + 1)]
+    same = np.empty(0, np.int64), np.empty(0, np.int64)
+    if others.any():
+        first = generator.choice(len(labels), size=count, p=others / others.sum())
+        step = 1 + generator.integers(others[first])
+        same = order[first], order[starts[first] + (first - starts[first] + step) % (others[first] + 1)]
+    first, second = generator.integers(len(labels), size=(2, count))
+    different = (labels[first] != labels[second]) & (True if parents is None else parents[first] == parents[second])
+    return [same, (first[different], second[different])]
 
 
 def tsne(
@@ -164,18 +124,11 @@ def tsne(
         ball: gives the distances; None: Euclidean ones.
     """
     from matplotlib.figure import Figure
-    from sklearn.manifold import TSNE
 
     chosen = sample_classes(labels, size, seed)
     if len(chosen) < 4:
         return False
-    perplexity = min(30.0, (len(chosen) - 1) / 3)
-    # Not initialised by principal components: where all embeddings are equal these are NaN, on which scikit-learn's tree crashes.
-    rows, metric = features[chosen], "euclidean"
-    if ball is not None:
-        points = torch.from_numpy(rows.astype(np.float64))
-        rows, metric = ball.distances(points, points).clamp(min=0).fill_diagonal_(0).numpy(), "precomputed"
-    places = TSNE(perplexity=perplexity, init="random", metric=metric, random_state=seed).fit_transform(rows)  # (n, 2)
+    places = tsne_places(features[chosen], seed, ball)  # (n, 2)
     if parents is None:
         kind, kinds, codes = "class", *np.unique(labels[chosen], return_inverse=True)
         texts = [str(names[label]) if names else f"class {label}" for label in kinds.tolist()]

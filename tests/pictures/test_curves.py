@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from runs import plots
+from pictures import curves, text
 from runs.records import Row
 from runs.records.local import LongFile
 
@@ -34,7 +34,7 @@ def points(line):
 
 
 def test_curves_are_those_of_the_file(tmp_path, figures):
-    assert plots.draw_curves(made_run(tmp_path / "Group_s1")) == [tmp_path / "Group_s1" / "Progression_Plots" / "e_recall.svg"]
+    assert curves.draw_curves(made_run(tmp_path / "Group_s1")) == [tmp_path / "Group_s1" / "Progression_Plots" / "e_recall.svg"]
     figure = figures["e_recall"]
     assert figure.get_suptitle() == "Group_s1"
     assert [axis.get_title() for axis in figure.axes] == ["e_recall@1", "e_recall@2", "e_recall@10"], "by number, not by letters"
@@ -42,18 +42,18 @@ def test_curves_are_those_of_the_file(tmp_path, figures):
     for number, split in enumerate(("train", "val", "test")):
         value = [round(0.1 * epoch + 0.03 * number, 9) for epoch in (1, 2, 3)]
         assert [(x, round(y, 9)) for x, y in points(lines[split])] == list(zip((1, 2, 3), value, strict=True))
-        assert lines[split].get_color() == plots.SPLIT_COLOURS[split]
+        assert lines[split].get_color() == text.SPLIT_COLOURS[split]
     hollow = [line for line in figure.axes[0].lines if line.get_label() in ("untrained", "bare backbone")]
     assert len(hollow) == 6 and {line.get_markerfacecolor() for line in hollow} == {"none"}
     assert {line.get_xdata()[0] for line in hollow} == {-1, 0}
     (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["train", "val", "test", "bare backbone", "untrained", "selected epoch, 2"]
+    assert [name.get_text() for name in legend.get_texts()] == ["train", "val", "test", "bare backbone", "untrained", "selected epoch, 2"]
     diamonds = [line for line in figure.axes[0].lines if line.get_marker() == "D"]
     assert [points(line)[0][0] for line in diamonds] == [2] * 3
 
 
 def test_a_fold_bears_the_name_of_its_cross_validation(tmp_path, figures):
-    plots.draw_curves(made_run(tmp_path / "Cross_s1" / "fold_2", epochs=(1,)))
+    curves.draw_curves(made_run(tmp_path / "Cross_s1" / "fold_2", epochs=(1,)))
     assert figures["e_recall"].get_suptitle() == "Cross_s1/fold_2"
     assert "untrained" not in [text.get_text() for text in figures["e_recall"].legends[0].get_texts()]
 
@@ -62,7 +62,7 @@ def test_a_fold_bears_the_name_of_its_cross_validation(tmp_path, figures):
 def test_without_a_selected_epoch_none_is_marked(tmp_path, figures, summary):
     folder = made_run(tmp_path / "Run")
     (folder / "summary.json").unlink() if summary is None else (folder / "summary.json").write_text(summary)
-    plots.draw_curves(folder)
+    curves.draw_curves(folder)
     assert not any("selected" in line.get_label() for line in figures["e_recall"].axes[0].lines)
 
 
@@ -70,7 +70,7 @@ def test_names_and_legend_stay_inside_and_apart(tmp_path, figures):
     for number, metrics in enumerate(
         (("loss",), ("e_recall@1", "e_recall@2", "e_recall@4", "e_recall@8"), ("fused/dists@intra_over_inter",))
     ):
-        plots.draw_curves(made_run(tmp_path / f"Group_of_quite_a_long_name_s{number}", metrics=metrics))
+        curves.draw_curves(made_run(tmp_path / f"Group_of_quite_a_long_name_s{number}", metrics=metrics))
     for figure in figures.values():
         renderer = figure._get_renderer()
         width, height = figure.bbox.size
@@ -85,9 +85,9 @@ def test_names_and_legend_stay_inside_and_apart(tmp_path, figures):
 def test_a_file_where_the_folder_should_be_is_set_aside(tmp_path, capsys):
     folder = made_run(tmp_path / "Run")
     (folder / "Progression_Plots").write_text("no folder")
-    (path,) = plots.draw_curves(folder)
+    (path,) = curves.draw_curves(folder)
     assert path.read_text().startswith("<?xml") and (folder / "Progression_Plots.damaged").read_text() == "no folder"
     assert capsys.readouterr().out.count("\n") == 1
     path.unlink()
     path.mkdir()
-    assert plots.draw_curves(folder)[0].is_file()
+    assert curves.draw_curves(folder)[0].is_file()

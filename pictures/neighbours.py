@@ -1,0 +1,99 @@
+"""Queries and the nearest images that they find, a row a query."""
+
+import bisect
+from pathlib import Path
+
+import numpy as np
+from torch.utils.data import ConcatDataset, Subset
+
+from pictures.space import distances_of
+from pictures.text import printable, shortened, text_width
+
+RIGHT, WRONG, QUERY, QUIET = "#2a9d3a", "#d03030", "#333333", "#666666"
+KEYS = [("same class", RIGHT), ("other class", WRONG)]
+TILE = 1.2 * 72  # points: the side of an image
+WIDTH, HEIGHT = 1.1, 1.47  # in tiles: the space of a tile with its two lines of text
+PIXELS = 240  # of an image's longer side: a tile has 120
+NAME_SIZES = (10, 7)  # the first at which all names fit
+HEADING, LEGEND, NOTE = 12, 10, 8  # font sizes
+
+
+def recoveries(path: Path, images: tuple, compared, queries: np.ndarray, found: list[np.ndarray], title: str, notes=()) -> None:
+    """One row a query: the query, then what it finds in the reference, nearest first: images of its class framed green, others red.
+
+    Below each stand its class and how far it is from the query. Images are shown whole, not as the transform crops them.
+
+    Args:
+        images: the data sets of queries and reference: `(label, image (3, H, W), index)` by index; `original`, where there is such a
+            method, is the image before the transform.
+        compared: `evaluation.spaces.Compared`: features and labels of queries and reference.
+        queries: `(Q,)` indices. found: for each query the indices in the reference. notes: the text beside each, two short lines.
+    """
+    from matplotlib.figure import Figure
+
+    (features, labels, *_), (reference, reference_labels, _) = compared.space, compared.space.gallery()
+    lines = [line for note in notes for line in note.split("\n")]
+    left = 0.2 + max((text_width(line, NOTE) for line in lines), default=0) / TILE
+    heading = [text_width(title, HEADING), *(text_width(text, LEGEND) for text, _ in KEYS)]
+    content = left + 1.35 + max(len(few) for few in found) * WIDTH
+    size = (max(content, (sum(heading) + 3 * LEGEND) / TILE + 0.3), len(queries) * HEIGHT + 0.45)
+    figure = Figure(figsize=(TILE / 72 * size[0], TILE / 72 * size[1]))
+    axis = figure.add_axes((0, 0, 1, 1), xlim=(0, size[0]), ylim=(size[1], 0), aspect="equal")
+    axis.axis("off")  # one axis for all: sixty of them take seconds
+    axis.text(0.15, 0.22, title, fontsize=HEADING, va="center", parse_math=False)
+    end = size[0] - 0.15
+    for (text, colour), points in zip(KEYS, heading[1:], strict=True):
+        axis.text(end, 0.22, text, color=colour, fontsize=LEGEND, ha="right", va="center")
+        end -= (points + LEGEND) / TILE
+    names = _names({*labels[queries].tolist(), *reference_labels[np.concatenate(found)].tolist()}, compared.names)
+    for row, (query, few) in enumerate(zip(queries, found, strict=True)):
+        top = 0.5 + row * HEIGHT
+        if notes:
+            axis.text(left - 0.08, top + 0.5, notes[row], fontsize=NOTE, ha="right", va="center", linespacing=1.5)
+        _tile(axis, left, top, whole_image(images[0], int(query)), names[int(labels[query])], "query", QUERY)
+        for position, index in enumerate(few, start=1):
+            colour = RIGHT if reference_labels[index] == labels[query] else WRONG
+            distance = distances_of(*(rows.astype(np.float64) for rows in (features[[query]], reference[[index]])), compared.ball)[0]
+            start, name = left + position * WIDTH + 0.2, names[int(reference_labels[index])]
+            _tile(axis, start, top, whole_image(images[1], int(index)), name, f"distance {distance:#.3g}", colour)
+    axis.set(xlim=(0, size[0]), ylim=(size[1], 0))
+    figure.savefig(path, dpi=100, pil_kwargs={"compress_level": 3})
+
+
+def _tile(axis, left: float, top: float, image: np.ndarray, name: dict, note: str, colour: str) -> None:
+    """An image `(H, W, 3)` with its frame in a square of side 1, its name below, and a note below that."""
+    from matplotlib.patches import Rectangle
+
+    height, width = image.shape[:2]
+    across, down = width / max(height, width), height / max(height, width)
+    x, y = left + (1 - across) / 2, top + (1 - down) / 2
+    axis.add_patch(Rectangle((left, top), 1, 1, facecolor="#f0f0f0", edgecolor="none", zorder=-1))
+    smooth = "nearest" if max(height, width) < 100 else "antialiased"
+    axis.imshow(image, extent=(x, x + across, y + down, y), interpolation=smooth)
+    axis.add_patch(Rectangle((left, top), 1, 1, fill=False, edgecolor=colour, linewidth=3))
+    axis.text(left + 0.5, top + 1.13, **name, ha="center", va="center", color=colour, parse_math=False)
+    axis.text(left + 0.5, top + 1.29, note, fontsize=NAME_SIZES[-1], ha="center", va="center", color=QUIET)
+
+
+def whole_image(dataset, index: int) -> np.ndarray:
+    """The whole image `(H, W, 3)` of a data set or of several joined, at most `PIXELS` wide and high."""
+    import PIL.Image
+
+    if isinstance(dataset, Subset):
+        return whole_image(dataset.dataset, int(dataset.indices[index]))
+    if isinstance(dataset, ConcatDataset):
+        number = bisect.bisect_right(dataset.cumulative_sizes, index)
+        return whole_image(dataset.datasets[number], index - (dataset.cumulative_sizes[number - 1] if number else 0))
+    image = dataset.original(index) if hasattr(dataset, "original") else dataset[index][1]
+    image = PIL.Image.fromarray(np.ascontiguousarray(np.asarray(image).transpose(1, 2, 0)))
+    image.thumbnail((PIXELS, PIXELS))
+    return np.asarray(image)
+
+
+def _names(labels: set, names: dict | None) -> dict[int, dict]:
+    """label -> text and font size of the name under its tiles; the size is the same in the whole picture."""
+    texts = {label: printable(names[label] if names else f"class {label}") for label in labels}
+    fits = (size for size in NAME_SIZES if all(text_width(text, size) <= TILE for text in texts.values()))
+    size = next(fits, NAME_SIZES[-1])
+    short = shortened(texts.values(), size, TILE)
+    return {label: {"s": short[text], "fontsize": size} for label, text in texts.items()}

@@ -1,0 +1,42 @@
+"""What all pictures share: colours of splits, and text that fits its place."""
+
+import os
+
+SPLIT_COLOURS = {"train": "#8a8f98", "val": "#c2571a", "test": "#2b6ca3"}  # in every picture, of a run and of tables
+TITLE_SIZE = 11  # points
+SEPARATORS = " _-./"  # between the words of a name
+
+
+def text_width(text: str, size: float) -> float:
+    """Width in points of one line of `size` points."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    return text_to_path.get_text_width_height_descent(text, FontProperties(size=size), ismath=False)[0]
+
+
+def printable(text) -> str:
+    """`text` on one line; unprintable characters become spaces."""
+    return "".join(letter if letter.isprintable() else " " for letter in str(text))
+
+
+def fitted(text, size: float, width: float) -> str:
+    """`text` on one line of `size` points, cut to `width` points."""
+    text = printable(text)
+    if text_width(text, size) <= width:
+        return text
+    kept = next((n for n in range(len(text) - 1, 0, -1) if text_width(text[:n] + "…", size) <= width), 0)
+    return text[:kept] + "…"
+
+
+def shortened(names, size: float, width: float) -> dict[str, str]:
+    """Each name on one line of `size` points, at most `width` points wide: leading words that another name has too are cut first, then its end."""
+    ordered = sorted(set(names))
+    shared = [len(os.path.commonprefix(both)) for both in zip(ordered, ordered[1:], strict=False)]  # with the next
+    short = {}
+    for name, before, after in zip(ordered, [0, *shared], [*shared, 0], strict=True):
+        most = max(before, after)
+        starts = [i + 1 for i, letter in enumerate(name[:most]) if letter in SEPARATORS and i + 1 < len(name)]
+        texts = [printable(name), *(f"…{printable(name[start:])}" for start in starts)]
+        short[name] = next((text for text in texts if text_width(text, size) <= width), fitted(texts[-1], size, width))
+    return short
