@@ -108,10 +108,10 @@ def own_draws(rank):
             masks.append(torch.nn.functional.dropout(torch.ones(64), 0.5))
             return super().forward(images)
 
-    for chunk_size in (0, 4):
+    for chunk_size, flags in ((0, ["--loss", "softmax"]), (4, ["--loss", "triplet", "--batch_mining", "random"])):  # draws nothing; draws
         masks.clear()
         with contextlib.redirect_stdout(said):
-            made, step, _, draw = test_chunks.trained(chunk_size, "--loss", "triplet", "--batch_mining", "random", network=Masked)
+            made, step, _, draw = test_chunks.trained(chunk_size, *flags, network=Masked)
         drawn = step.runtime.ranks.gather({"masks": torch.stack(masks)[None]}, step.runtime.ranks.size)["masks"].flatten(0, 1)
         runs = 2 if chunk_size else 1  # a chunk draws the same in both of its runs
         assert len(drawn.unique(dim=0)) == len(drawn) / runs, "no two alike"
