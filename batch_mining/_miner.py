@@ -58,9 +58,7 @@ class Miner:
         reference = Reference.of(batch, labels, *given)
         if len(reference):
             return self.mine(batch, labels, reference)
-        # An empty reference becomes a single row that is every anchor's own image, so that no miner needs a rule for this case.
-        nothing = Reference(batch.new_zeros(1, batch.shape[1]), labels.new_zeros(1), torch.zeros_like(labels), False)
-        mined = self.mine(batch, labels, nothing)
+        mined = self.mine(batch, labels, reference.with_own_row())
         return type(mined)(*(column[:, :0] if column.ndim == 2 else column for column in mined))
 
 

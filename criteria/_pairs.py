@@ -1,88 +1,151 @@
-"""Base of the criteria on all pairs of a batch: pairs as weights, sums over them, soft histograms, statistics.
+"""Base of the losses on pairs: a loss gives its formula for the values of a few anchors, the base does the rest.
+
+    class Criterion(PairCriterion):
+        \"\"\"mean over anchors of log(1 + sum_n exp(scale (s_an - margin)) + sum_p exp(scale (margin - s_ap))), s cosines.\"\"\"
+
+        SPACE = "cosine"
+
+        def __init__(self, opt, batchminer=None):
+            super().__init__(batchminer)
+            self.margin, self.scale = opt.loss_mine_margin, opt.loss_mine_scale
+
+        def formula(self, values, positives, negatives, labels):
+            excesses = self.per_anchor("scale", labels, 2) * (values - self.per_anchor("margin", labels, 2))  # (b, M)
+            return softplus(torch.logaddexp(log_sum_exp(excesses, negatives), log_sum_exp(-excesses, positives)))  # (b,)
+
+With `MINES_PAIRS = True` and its two flags in the module this works with a memory, a miner (`--mine_pairs`), `--chunk_size`, torchrun and
+`--loss_learn margin`; with `PER_CLASS = ("margin", "scale")` also with `--loss_learn_per_class`.
 
 Pairs are chosen by weights 0 and 1 in the precision of the batch, not by boolean masks: on a CPU a product or a sum of two
 `(B, M)` matrices costs a small part of what `where`, `masked_fill` or a mask's cast costs, and needs no mask in its backward.
 """
 
+import functools
 import math
 from collections.abc import Callable, Iterable
 
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from criteria import _streams
 from utilities.criterion import MetricCriterion
 from utilities.reference import Reference
-from utilities.tensors import normalize
+from utilities.tensors import normalize, pairwise_distances, squared_distances
 
-CHUNK = 1 << 21  # entries of a matrix `(B, M)` computed at once, where the reference is not the batch
+ENTRIES = 1 << 18  # of a matrix (anchors, M): 1 MB in float32, which stays in a CPU's cache
+ANCHORS = 16  # rows with which a matrix product is still efficient, however large the reference
 
 
 class PairCriterion(MetricCriterion):
-    """Base of the criteria on all pairs of batch and reference or, given a miner, on its distinct pairs."""
+    """Base of the criteria on all pairs of batch and reference or, given a miner, on its distinct pairs. See the module for an example.
 
-    def compared(
+    A subclass gives `SPACE`, `formula` and, unless its loss is the mean of the anchors' terms, `join`. Against a large reference the
+    formula is computed for a few anchors at a time, and again in the backward pass, so that no `(B, M)` matrix is kept.
+    """
+
+    SPACE = "dot"  # what `values` are: dot (products of the embeddings as given), cosine, euclidean, squared
+    STATISTIC = "similarity"  # name of the mean values of positive and of negative pairs among the statistics; None: not recorded
+
+    def formula(
+        self, values: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor, labels: torch.Tensor
+    ) -> torch.Tensor | dict[str, torch.Tensor]:
+        """The terms `(b,)` of b anchors with `labels` `(b,)`.
+
+        Args:
+            values: `(b, M)`, of the anchors and all samples that they are compared with.
+            positives, negatives: `(b, M)`, 1 where a pair counts, else 0.
+
+        Returns the terms, or a dict `{"loss": …}` with what else `join` needs: tensors are joined along their first dimension in the
+        order of the anchors, numbers are summed.
+        """
+        raise NotImplementedError
+
+    def join(self, found: dict[str, torch.Tensor]) -> torch.Tensor:
+        """The scalar loss from what `formula` found, of all anchors.
+
+        Beside that, `found` holds `labels` `(B,)`, `n_positives` `(B,)` and `n_negatives` `(B,)` of the anchors. What `join` puts into
+        `self.stats` is recorded.
+        """
+        return found["loss"].mean()
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
+        mined = None if self.batchminer is None else self.pair_masks(batch, labels, reference)
+        return self.finish(self.compare(batch, labels, reference, mined), batch)
+
+    def prepare(self, batch: torch.Tensor, reference: Reference) -> tuple[torch.Tensor, Reference]:
+        """The embeddings that `measure` compares, of the batch and of the reference."""
+        return reference.mapped(normalize, batch) if self.SPACE == "cosine" else (batch, reference)
+
+    def measure(self, points: torch.Tensor, others: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor:
+        """The values `(b, M)` of prepared embeddings `(b, D)` and `(M, D)`; these are the same tensor where a batch is its own reference.
+
+        `norms`: the squared lengths `(M,)` of others than the batch, where the values are distances.
+        """
+        if self.SPACE == "euclidean":
+            return pairwise_distances(points, others, norms)
+        return squared_distances(points, others, norms) if self.SPACE == "squared" else points @ others.T
+
+    def compare(
         self,
-        terms: Callable,
         batch: torch.Tensor,
         labels: torch.Tensor,
         reference: Reference,
-        mapping: Callable | None = None,
-        keep: bool = False,
-    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Results of `terms` for all anchors, after `mapping` the embeddings of batch and reference (default: as they are).
+        mined: tuple[torch.Tensor, torch.Tensor] | None = None,
+        formula: Callable | None = None,
+    ) -> dict[str, torch.Tensor]:
+        """What `formula` (default: the criterion's) finds for all anchors, and the sums of the values for the statistics.
 
-        `terms(batch (B, D), labels (B,), reference, positives (B, M), negatives (B, M))`, with the pairs as weights 0 and 1 in the
-        precision of `batch`, returns two tuples: values of each anchor, which are concatenated, and sums over all anchors, which are
-        added up. With a large reference `terms` is called for a few anchors at a time, and again in the backward pass, so that no
-        `(B, M)` matrix is kept. With `keep` it is not called again: what autograd saves stays, for `terms` that save only one or two
-        matrices.
+        `mined`: boolean masks `(B, M)` of the positive and the negative pairs; default: all pairs.
         """
-        mined = None if self.batchminer is None else self.pair_masks(batch, labels, reference)
-        points, reference = (batch, reference) if mapping is None else reference.mapped(mapping, batch)
-
-        def part(points, labels, reference, mined):
-            positives, negatives = reference.masks(labels) if mined is None else mined
-            return terms(points, labels, reference, as_weights(positives, points), as_weights(negatives, points))
-
+        if not len(reference):
+            reference, mined = reference.with_own_row(), None
+        points, reference = self.prepare(batch, reference)
+        distances = self.SPACE in ("euclidean", "squared")
+        norms = reference.embeddings.square().sum(1) if distances and not reference.plain else None  # once, not for each few anchors
+        part = functools.partial(self._part, formula or self.formula, norms)
         size = anchors_at_once(len(reference))
         if reference.plain or size >= len(batch):
-            return part(points, labels, reference, mined)
-        anchors = reference.split(size)
-        masks = [None] * len(anchors) if mined is None else zip(*(mask.split(size) for mask in mined), strict=True)
-        parts = few_at_a_time(part, zip(points.split(size), labels.split(size), anchors, masks, strict=True), keep)
-        values, sums = (zip(*columns, strict=True) for columns in zip(*parts, strict=True))
-        return [torch.cat(column) for column in values], [torch.stack(column).sum(0) for column in sums]
+            found = part(points, labels, reference, mined)
+        else:
+            anchors = reference.split(size)
+            masks = [None] * len(anchors) if mined is None else zip(*(mask.split(size) for mask in mined), strict=True)
+            parts = few_at_a_time(part, zip(points.split(size), labels.split(size), anchors, masks, strict=True))
+            found = {name: joined([part[name] for part in parts]) for name in parts[0]}
+        return {"labels": labels, **found}
 
-    def streamed(self, labels: torch.Tensor, reference: Reference) -> _streams.Apart | None:
-        """The pairs that are not negatives, for a sum over the negatives by `_streams`.
+    def _part(self, formula, norms, points, labels, reference, mined) -> dict[str, torch.Tensor]:
+        positives, negatives = (as_weights(mask, points) for mask in (mined or reference.masks(labels)))
+        values = self.measure(points, reference.embeddings, norms)
+        found = formula(values, positives, negatives, labels)
+        found = found if isinstance(found, dict) else {"loss": found}
+        found = {**found, "n_positives": positives.sum(1), "n_negatives": negatives.sum(1)}
+        if self.STATISTIC:
+            values = values.detach().square() if self.SPACE == "euclidean" else values.detach()
+            found |= {"positive_sum": (values * positives).sum(), "negative_sum": (values * negatives).sum()}
+        return found
 
-        None where `_streams` does not serve: the reference is the batch, a miner chooses the pairs, or the listed pairs would be many.
-        """
-        return None if reference.plain or self.batchminer is not None else _streams.apart(labels, reference)
-
-    def weighted_pairs(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference) -> tuple[torch.Tensor, torch.Tensor]:
-        """The positive and the negative pairs as weights `(B, M)` 0 and 1, in the precision of `batch`."""
-        positives, negatives = self.pair_masks(batch, labels, reference)
-        return as_weights(positives, batch), as_weights(negatives, batch)
-
-    def cosine_pairs(
-        self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Cosines `(B, M)` of batch and reference, and `weighted_pairs`, for formulas that need the whole matrix at once."""
-        positives, negatives = self.weighted_pairs(batch, labels, reference)
-        unit, others = reference.mapped(normalize, batch)
-        return unit @ others.embeddings.T, positives, negatives
+    def finish(self, found: dict[str, torch.Tensor], batch: torch.Tensor) -> torch.Tensor:
+        """The loss from what `compare` found; the mean values of positive and of negative pairs are put into `stats`."""
+        self.stats = {}
+        loss = self.join(found)
+        for kind in ("positive", "negative") if self.STATISTIC else ():
+            self.stats[f"{kind}_{self.STATISTIC}"] = found[f"{kind}_sum"] / found[f"n_{kind}s"].sum().clamp(min=1)
+        return loss + 0 * batch.sum()  # NaN embeddings give distances of 0: NaN must reach the loss
 
 
 def anchors_at_once(n_others: int) -> int:
-    """How many anchors meet `n_others` samples of a large reference at once."""
-    return max(CHUNK // max(n_others, 1), 1)
+    """How many anchors meet `n_others` samples of a reference at once."""
+    return max(ENTRIES // max(n_others, 1), ANCHORS)
 
 
-def few_at_a_time(part: Callable, given: Iterable[tuple], keep: bool = False) -> list:
-    """`part(*few)` of each `few` that is `given`; computed again in the backward pass unless `keep`."""
-    return [part(*few) if keep else checkpoint(part, *few, use_reentrant=False, preserve_rng_state=False) for few in given]
+def few_at_a_time(part: Callable, given: Iterable[tuple]) -> list:
+    """`part(*few)` of each `few` that is `given`; computed again in the backward pass."""
+    return [checkpoint(part, *few, use_reentrant=False) for few in given]
+
+
+def joined(parts: list[torch.Tensor]) -> torch.Tensor:
+    """Rows one after the other, numbers summed."""
+    return torch.cat(parts) if parts[0].ndim else torch.stack(parts).sum(0)
 
 
 def as_weights(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
@@ -90,12 +153,27 @@ def as_weights(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return mask.view(torch.uint8).to(like.dtype)  # the same bytes; booleans themselves cast slowly
 
 
+def _far(like: torch.Tensor) -> float:
+    """Beyond every value; the sum of two is finite, and the exp of its negative is 0."""
+    return torch.finfo(like.dtype).max / 4
+
+
+def hardest(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """The largest value `(b,)` in each row of `values` `(b, M)` whose weight is 1; without any a very low one."""
+    return (values + (weights - 1) * _far(values)).amax(1)
+
+
+def easiest(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """The smallest value `(b,)` in each row of `values` `(b, M)` whose weight is 1; without any a very high one."""
+    return (values + (1 - weights) * _far(values)).amin(1)
+
+
 class _LogSumExp(torch.autograd.Function):
     """`log_sum_exp` in few in-place passes over the matrix; keeps one matrix. Uses exp2, as exp is slow on a CPU where it underflows."""
 
     @staticmethod
     def forward(ctx, values, weights):
-        shares = (weights - 1).mul_(torch.finfo(values.dtype).max / 4).add_(values)
+        shares = (weights - 1).mul_(_far(values)).add_(values)
         highest = shares.amax(1, keepdim=True)
         shares.sub_(highest).mul_(1 / math.log(2)).exp2_()
         sums = shares.sum(1, keepdim=True)
@@ -109,16 +187,14 @@ class _LogSumExp(torch.autograd.Function):
         return shares * (gradient[:, None] / sums), None
 
 
-def log_sum_exp(values: torch.Tensor, weights: torch.Tensor, of_batch: bool = True) -> torch.Tensor:
-    """log sum exp `(B,)` over the entries of each row of `values` `(B, M)` whose weight is 1.
+def log_sum_exp(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """log sum exp `(b,)` over the entries of each row of `values` `(b, M)` whose weight is 1.
 
     A row without any gives a value so low that its exp is 0; the sum of two such values is still finite. Callers leave such rows out.
-    `of_batch`: M is about B, where torch's own function is quick enough.
     """
-    if not of_batch and values.shape[1]:
-        return _LogSumExp.apply(values, weights)
-    penalties = (weights - 1) * (torch.finfo(values.dtype).max / 4)  # 0 where chosen
-    return torch.logsumexp(values + penalties, 1)
+    if values.shape[0] == values.shape[1]:  # a batch against itself, where torch's own function is quick enough
+        return torch.logsumexp(values + (weights - 1) * _far(values), 1)  # penalties of 0 where chosen
+    return _LogSumExp.apply(values, weights)
 
 
 def softplus(values: torch.Tensor) -> torch.Tensor:
@@ -129,33 +205,6 @@ def softplus(values: torch.Tensor) -> torch.Tensor:
 def chosen_mean(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Mean of `values` where `weights` are 1; where none is, 0 with a graph. All `values` must be finite."""
     return (values * weights).sum() / weights.sum().clamp(min=1)
-
-
-def pair_sums(values: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Of `values` `(B, M)`, detached, the sum over the positives and their number, the sum over the negatives and their number."""
-    values = values.detach()
-    return (values * positives).sum(), positives.sum(), (values * negatives).sum(), negatives.sum()
-
-
-def pair_means(name: str, sums) -> dict:
-    """`{"positive_<name>", "negative_<name>"}`: the two means of the four `pair_sums`, for `stats`; 0 without pairs."""
-    positive, n_positives, negative, n_negatives = sums
-    return {f"positive_{name}": positive / n_positives.clamp(min=1), f"negative_{name}": negative / n_negatives.clamp(min=1)}
-
-
-def active_means(name: str, sums) -> tuple[torch.Tensor, torch.Tensor, dict]:
-    """Means of the active violations of positives and of negatives, and the shares of active pairs with `pair_means`, for `stats`.
-
-    `sums`: sum and number of the active violations, of positives and of negatives, and the four `pair_sums`.
-    """
-    positive_sum, active_positives, negative_sum, active_negatives, *of_pairs = sums
-    _, n_positives, _, n_negatives = of_pairs
-    stats = {
-        "active_positive_share": active_positives / n_positives.clamp(min=1),
-        "active_negative_share": active_negatives / n_negatives.clamp(min=1),
-        **pair_means(name, of_pairs),
-    }
-    return positive_sum / active_positives.clamp(min=1), negative_sum / active_negatives.clamp(min=1), stats
 
 
 def soft_counts(positions: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor, n_nodes: int) -> torch.Tensor:
@@ -179,3 +228,15 @@ def positive_pairs(positives: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]
     """Anchors and positives, each `(P,)`, of weights `(B, M)`, sorted by anchor. Waits for the device once, for P."""
     anchors, others = positives.nonzero().unbind(1)
     return anchors, others
+
+
+def anchors_of(counts: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
+    """The anchor `(P,)` of each of `terms` `(P,)`, which stand anchor by anchor, `counts` `(B,)` of each."""
+    places = torch.arange(len(counts), device=counts.device)
+    return places.repeat_interleave(counts.long(), output_size=len(terms))
+
+
+def own_columns(positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
+    """The column `(b,)` that is an anchor's own image, which is neither its positive nor its negative; -1 without one. All pairs count."""
+    counted, columns = (positives + negatives).min(1)
+    return torch.where(counted > 0, -1, columns)

@@ -2,7 +2,7 @@
 
 import torch
 
-from utilities.reference import Reference
+from criteria._pairs import own_columns
 
 CHUNK = 1 << 21  # entries computed at once: positive pairs of a chunk times the size of the reference
 
@@ -53,10 +53,15 @@ def soft_ranks(similarities, anchors, positives, own, temperature, among=None) -
     return SoftRanks.apply(similarities, anchors, positives, own, temperature, among)
 
 
-def left_out(reference: Reference, anchors: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
-    """The column `(P,)` left out of each pair's list: the anchor's own image or, without one, the positive, which is no rival either."""
-    own = reference.own.index_select(0, anchors)
-    return torch.where(own < 0, positives, own)
+def left_out(positives: torch.Tensor, negatives: torch.Tensor, anchors: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+    """The column `(P,)` left out of each pair's list: the anchor's own image or, without one, the positive, which is no rival either.
+
+    Args:
+        positives, negatives: weights `(B, M)` of all pairs.
+        anchors, others: the positive pairs, `(P,)` each.
+    """
+    own = own_columns(positives, negatives).index_select(0, anchors)
+    return torch.where(own < 0, others, own)
 
 
 def _chunks(n_pairs: int, n_others: int):

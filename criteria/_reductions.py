@@ -2,7 +2,7 @@
 
 import torch
 
-from criteria._pairs import chosen_mean, positive_pairs
+from criteria._pairs import anchors_of, positive_pairs
 from criteria._ranking import sums_per_anchor
 from criteria._tuples import mean_term
 from utilities.errors import UserError
@@ -61,12 +61,23 @@ class Reduction:
         n_classes = ((of_class > 0).to(terms.dtype) / same.sum(1)).sum()
         return (sums / of_class.clamp(min=1)).sum() / n_classes.clamp(min=1)
 
-    def of_pairs(self, values: torch.Tensor, weights: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Scalar of the entries of `values` `(B, M)`, row = anchor, whose weight is 1."""
-        if self.is_own:
-            return chosen_mean(values, weights)
-        anchors, others = positive_pairs(weights)
-        return self(take_pairs(values, anchors, others), anchors, labels)
+    def of_pairs(self, kind: str, terms: torch.Tensor, weights: torch.Tensor) -> dict[str, torch.Tensor]:
+        """For a `PairCriterion.formula`: what `join` needs of the non-negative `terms` `(b, M)` of pairs with `weights` 0 and 1.
+
+        That is their sum or, where it is not the loss's own reduction, every one, and the number of those above 0. `kind`: "positives" or
+        "negatives".
+        """
+        chosen = terms * weights
+        total = chosen.sum() if self.is_own else take_pairs(terms, *positive_pairs(weights))
+        return {kind: total, f"active_{kind}": chosen.detach().sign().sum()}
+
+    def join(self, kind: str, found: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Scalar of what `of_pairs` found of all anchors."""
+        counts = found[f"n_{kind}"]
+        if not self.is_own:
+            return self(found[kind], anchors_of(counts, found[kind]), found["labels"])
+        number = found[f"active_{kind}"] if self.how == "nonzero" else counts.sum()
+        return found[kind] / number.clamp(min=1)
 
 
 def read_weights(path: str, n_classes: int | None) -> torch.Tensor:

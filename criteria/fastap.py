@@ -2,10 +2,9 @@
 
 import torch
 
-from criteria._pairs import PairCriterion, pair_means, pair_sums, soft_counts
+from criteria._pairs import PairCriterion, soft_counts
 from utilities.numbers import whole
-from utilities.reference import Reference
-from utilities.tensors import FLOOR, masked_mean, normalize
+from utilities.tensors import FLOOR, masked_mean
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
@@ -21,22 +20,24 @@ def add_arguments(group) -> None:
 class Criterion(PairCriterion):
     """1 - mean over anchors with a positive of 1/N+ sum_j h+_j H+_j / H_j over soft histograms of squared distances in [0, 4]."""
 
+    SPACE = "cosine"
+    STATISTIC = "squared_distance"
+
     def __init__(self, opt, batchminer=None):
         super().__init__(batchminer)
         self.num_bins = opt.loss_fastap_num_bins
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        (average_precisions, n_positives), distances = self.compared(self.terms, batch, labels, reference, normalize)
-        self.stats = pair_means("squared_distance", distances)
-        return masked_mean(1 - average_precisions, n_positives > 0)
+    def measure(self, points: torch.Tensor, others: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor:
+        """Squared distances `(b, M)` of unit vectors."""
+        return (2 - 2 * super().measure(points, others, norms)).clamp(0, 4)
 
-    def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
-        """Each anchor's average precision and number of positives; sums of the squared distances."""
-        distances = (2 - 2 * (batch @ reference.embeddings.T)).clamp(0, 4)  # (B, M), squared
-        counts = soft_counts(distances * (self.num_bins / 4), positives, negatives, self.num_bins + 1)  # (B, 2, nodes)
+    def formula(self, values, positives, negatives, labels) -> torch.Tensor:
+        """See the class."""
+        counts = soft_counts(values * (self.num_bins / 4), positives, negatives, self.num_bins + 1)  # (b, 2, nodes)
         cumulative = counts.cumsum(2)
-        precisions = cumulative[:, 0] / cumulative.sum(1).clamp(min=FLOOR)  # (B, nodes), empty bins 0
-        n_positives = positives.sum(1)
-        average_precisions = (counts[:, 0] * precisions).sum(1) / n_positives.clamp(min=1)
-        return (average_precisions, n_positives), pair_sums(distances, positives, negatives)
+        precisions = cumulative[:, 0] / cumulative.sum(1).clamp(min=FLOOR)  # (b, nodes), empty bins 0
+        return 1 - (counts[:, 0] * precisions).sum(1) / positives.sum(1).clamp(min=1)
+
+    def join(self, found) -> torch.Tensor:
+        """See the class."""
+        return masked_mean(found["loss"], found["n_positives"] > 0)

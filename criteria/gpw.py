@@ -7,11 +7,8 @@ base, GenericPairLoss.
 
 import torch
 
-from criteria import _streams
-from criteria._pairs import PairCriterion, as_weights, log_sum_exp, pair_means, pair_sums, softplus
+from criteria._pairs import PairCriterion, as_weights, log_sum_exp, softplus
 from utilities.numbers import number
-from utilities.reference import Reference
-from utilities.tensors import normalize
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
@@ -40,42 +37,27 @@ def add_arguments(group) -> None:
 class Criterion(PairCriterion):
     """sum over anchors of (sum_n w_n s_an - sum_p w_p s_ap), over B; s are cosines."""
 
+    SPACE = "cosine"
+
     def __init__(self, opt, batchminer=None):
         super().__init__(batchminer)
-        self.weights, self.summed = WEIGHTS[opt.loss_gpw_weights], STREAMS.get(opt.loss_gpw_weights)
+        self.weights = WEIGHTS[opt.loss_gpw_weights]
         self.pos_scale, self.neg_scale = opt.loss_gpw_pos_scale, opt.loss_gpw_neg_scale
         self.threshold, self.margin = opt.loss_gpw_threshold, opt.loss_gpw_margin
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        apart = self.streamed(labels, reference) if self.summed else None
-        if apart is None:
-            _, (total, of_positives, of_negatives, *similarities) = self.compared(self.terms, batch, labels, reference, normalize)
-        else:
-            total, of_positives, of_negatives, *similarities = self.stream(*reference.mapped(normalize, batch), apart)
-        _, n_positives, _, n_negatives = similarities
-        self.stats = {
-            "positive_weight": of_positives / n_positives.clamp(min=1),
-            "negative_weight": of_negatives / n_negatives.clamp(min=1),
-            **pair_means("similarity", similarities),
-        }
-        return total / len(batch)
-
-    def terms(self, unit, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
-        """Sum of the weighted cosines, sums of the positives' and of the negatives' weights; sums of the cosines."""
-        similarities = unit @ reference.embeddings.T  # (B, M)
+    def formula(self, values, positives, negatives, labels) -> dict:
+        """Sum of the weighted cosines, sums of the positives' and of the negatives' weights."""
         with torch.no_grad():
-            of_positives, of_negatives = self.weights(self, similarities, positives, negatives)
+            of_positives, of_negatives = self.weights(self, values, positives, negatives)
             of_positives, of_negatives = of_positives * positives, of_negatives * negatives
-        total = ((of_negatives - of_positives) * similarities).sum()
-        return (), (total, of_positives.sum(), of_negatives.sum(), *pair_sums(similarities, positives, negatives))
+        total = ((of_negatives - of_positives) * values).sum()
+        return {"loss": total, "positive_weights": of_positives.sum(), "negative_weights": of_negatives.sum()}
 
-    def stream(self, unit, reference, apart) -> tuple:
-        """The sums of `terms` for all pairs with a large reference."""
-        of_positives, weights, near_negatives, of_negatives = self.summed(self, unit, reference.embeddings, apart)
-        weights = weights.detach()
-        total = near_negatives.sum() - (weights * of_positives).sum()
-        return total, weights.sum(), of_negatives.sum(), *_streams.pair_sums(unit, reference, apart, of_positives)
+    def join(self, found) -> torch.Tensor:
+        """See the class."""
+        for kind in ("positive", "negative"):
+            self.stats[f"{kind}_weight"] = found[f"{kind}_weights"] / found[f"n_{kind}s"].sum().clamp(min=1)
+        return found["loss"] / len(found["labels"])
 
     def contrastive(self, values, positives, negatives):
         """Slopes of sum_p -s + sum_n [s - threshold]+."""
@@ -111,39 +93,6 @@ class Criterion(PairCriterion):
         of_negatives = negative_exponents - softplus(log_sum_exp(negative_exponents, negatives))[:, None]
         return of_positives.clamp(max=0).exp(), of_negatives.clamp(max=0).exp()
 
-    # For `stream`, of the products of `unit` `(B, D)` with `others` `(M, D)`: cosines and weights `(P,)` of the positive pairs; of each
-    # anchor's negatives the sum of weighted cosines, and of weights, `(B,)`.
-
-    def contrastive_stream(self, unit, others, apart):
-        """See `contrastive`: s is threshold + (s - threshold)."""
-
-        def value(products, spare):
-            return products.sub_(self.threshold).relu_()
-
-        form = _streams.Form(1, value, lambda products, spare: value(products, spare).sign_())
-        above, n_above = _streams.sums(unit, others, apart, form)
-        of_positives = _streams.positive_products(unit, others, apart)
-        return of_positives, torch.ones_like(of_positives), above + self.threshold * n_above, n_above
-
-    def lifted_stream(self, unit, others, apart):
-        """See `lifted`."""
-        logits, of_positives, *_, means = _streams.log_sum_exp(unit, others, apart, bound=1.0, mean=True)
-        far_positives = _streams.sum_exp_per_anchor(-of_positives, apart.anchors, len(unit))
-        active = as_weights(far_positives + logits > 0, unit)
-        rising = torch.exp(-of_positives - far_positives.index_select(0, apart.anchors))
-        weights = active.index_select(0, apart.anchors) * rising
-        return of_positives, weights, active * _streams.with_gradient(means, logits), active
-
-    def multisimilarity_stream(self, unit, others, apart):
-        """See `multisimilarity`."""
-        logits, of_positives, *_, means = _streams.log_sum_exp(self.neg_scale * unit, others, apart, bound=self.neg_scale, mean=True)
-        of_positives = of_positives / self.neg_scale
-        exponents = self.pos_scale * (self.threshold - of_positives)
-        totals = softplus(_streams.sum_exp_per_anchor(exponents, apart.anchors, len(unit)))
-        shares = torch.sigmoid(logits - self.neg_scale * self.threshold).detach()
-        weights = torch.exp(exponents - totals.index_select(0, apart.anchors))
-        return of_positives, weights, shares * _streams.with_gradient(means, logits) / self.neg_scale, shares
-
 
 WEIGHTS = {
     "contrastive": Criterion.contrastive,
@@ -152,8 +101,3 @@ WEIGHTS = {
     "lifted": Criterion.lifted,
     "multisimilarity": Criterion.multisimilarity,
 }
-STREAMS = {
-    "contrastive": Criterion.contrastive_stream,
-    "lifted": Criterion.lifted_stream,
-    "multisimilarity": Criterion.multisimilarity_stream,
-}  # the others take the matrix a few anchors at a time

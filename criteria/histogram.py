@@ -5,9 +5,8 @@ A pair's two nodes are found by rounding down, not by comparing floats, so that 
 
 import torch
 
-from criteria._pairs import PairCriterion, pair_means, pair_sums, soft_counts
+from criteria._pairs import PairCriterion, soft_counts
 from utilities.numbers import whole
-from utilities.reference import Reference
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
@@ -31,16 +30,16 @@ class Criterion(PairCriterion):
         super().__init__()
         self.n_nodes = opt.loss_histogram_nbins
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        _, (densities, *similarities) = self.compared(self.terms, batch, labels, reference)  # (2, n_nodes)
-        densities = densities / densities.detach().sum(1, keepdim=True).clamp(min=1)
-        self.stats = pair_means("similarity", similarities)
-        return densities[1] @ densities[0].cumsum(0)
+    def measure(self, points: torch.Tensor, others: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor:
+        """Similarities `(b, M)`; those of unit vectors may leave [-1, 1] by rounding."""
+        return super().measure(points, others, norms).clamp(-1, 1)
 
-    def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
-        """The soft histograms, summed over the anchors; sums of the similarities."""
-        # (B, M): within a batch each pair counts twice, which the division by counts undoes
-        similarities = (batch @ reference.embeddings.T).clamp(-1, 1)
-        counts = soft_counts((similarities + 1) * ((self.n_nodes - 1) / 2), positives, negatives, self.n_nodes)
-        return (), (counts.sum(0), *pair_sums(similarities, positives, negatives))
+    def formula(self, values, positives, negatives, labels) -> dict:
+        """The anchors' soft histograms, `(b, 2, nodes)`."""
+        return {"counts": soft_counts((values + 1) * ((self.n_nodes - 1) / 2), positives, negatives, self.n_nodes)}
+
+    def join(self, found) -> torch.Tensor:
+        """See the class. The histograms are of all anchors: within a batch each pair counts twice, which the division undoes."""
+        counts = found["counts"].sum(0)  # (2, nodes)
+        positives, negatives = counts / counts.detach().sum(1, keepdim=True).clamp(min=1)
+        return negatives @ positives.cumsum(0)

@@ -5,9 +5,11 @@ pulls points back to .999 of its radius. With the default c and clip_r points st
 1e-5 that their code adds to two denominators.
 """
 
+import functools
+
 import torch
 
-from criteria._pairs import PairCriterion, pair_means, pair_sums, positive_pairs, softplus
+from criteria._pairs import PairCriterion, anchors_of, own_columns, positive_pairs, softplus
 from criteria._sets import warn_of_normalized
 from utilities.hyperbolic import Ball
 from utilities.numbers import number
@@ -37,39 +39,46 @@ class Criterion(PairCriterion):
     batch. The others' x_i are then the negatives in the view of the anchor's own image in the reference, or all negatives without one.
     """
 
+    STATISTIC = "distance"
+
     def __init__(self, opt):
         super().__init__()
         self.c, self.clip_r, self.temperature = opt.loss_hyperbolic_c, opt.loss_hyperbolic_clip_r, opt.loss_hyperbolic_T
         warn_of_normalized("hyperbolic", opt)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        (losses, views, n_positives), distances = self.compared(self.terms, batch, labels, reference)
-        self.stats = pair_means("distance", distances)
-        anchors = torch.repeat_interleave(n_positives, output_size=len(losses))  # (P,)
-        groups = views_of(labels).index_select(0, anchors) * len(reference) + views  # (i, j) of each positive pair
-        ordered = groups.sort().values
-        # the counts of torch.unique, which would wait for the device
-        sizes = torch.searchsorted(ordered, groups, right=True) - torch.searchsorted(ordered, groups)
-        return (losses / sizes).sum()
+        """See the base. The formula also needs the views of the reference, which values and weights do not tell."""
+        reference = reference if len(reference) else reference.with_own_row()
+        formula = functools.partial(self.formula, views=views_of(reference.labels))
+        return self.finish(self.compare(batch, labels, reference, formula=formula), batch)
 
-    def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
-        """Each positive pair's cross-entropy and view j, each anchor's number of positives; sums of the distances."""
-        ball = Ball(self.c, self.clip_r)
-        distances = ball.distances(batch, reference.embeddings)  # (B, M); of the sphere 2 - 2 cos
-        logits = -distances / (2 * self.temperature if ball.flat else self.temperature)
-        views = views_of(reference.labels)
-        masses = _masses(logits, negatives, views)  # (B, V)
+    def measure(self, points: torch.Tensor, others: torch.Tensor, norms: torch.Tensor | None) -> torch.Tensor:
+        """Distances `(b, M)` in the ball; of the sphere 2 - 2 cos."""
+        return Ball(self.c, self.clip_r).distances(points, others)
+
+    def formula(self, values, positives, negatives, labels, views) -> dict:
+        """Cross-entropy and view j `(P,)` of each positive pair, `views` `(M,)` being those of the reference."""
+        logits = -values / (2 * self.temperature if Ball(self.c, self.clip_r).flat else self.temperature)
+        masses = _masses(logits, negatives, views)  # (b, V)
         anchors, others = positive_pairs(positives)  # (P,) each
-        own = reference.own.index_select(0, anchors)
+        own = own_columns(positives, negatives).index_select(0, anchors)
         j = views.index_select(0, others)
         i = torch.where(own < 0, j, views.index_select(0, own.clamp(min=0)))
         of_j = take_pairs(masses, anchors, j)
         of_both = torch.where(i == j, of_j, torch.logaddexp(take_pairs(masses, anchors, i), of_j))
         of_all = torch.logsumexp(masses, 1).index_select(0, anchors)
         rivals = torch.where(own < 0, of_all, of_both)  # (P,)
-        losses = softplus(rivals - take_pairs(logits, anchors, others))
-        return (losses, j, positives.sum(1).long()), pair_sums(distances, positives, negatives)
+        return {"loss": softplus(rivals - take_pairs(logits, anchors, others)), "views": j}
+
+    def join(self, found) -> torch.Tensor:
+        """See the class."""
+        losses = found["loss"]
+        of_anchors = views_of(found["labels"]).index_select(0, anchors_of(found["n_positives"], losses))
+        groups = (of_anchors << 32) + found["views"]  # (i, j) of each positive pair
+        ordered = groups.sort().values
+        # the counts of torch.unique, which would wait for the device
+        sizes = torch.searchsorted(ordered, groups, right=True) - torch.searchsorted(ordered, groups)
+        return (losses / sizes).sum()
 
 
 def views_of(labels: torch.Tensor) -> torch.Tensor:

@@ -1,13 +1,13 @@
 """Intra-pair variance loss (Yu & Tao, Deep Metric Learning with Tuplet Margin Loss, ICCV 2019), there beside the tuplet margin loss."""
 
+import functools
+
 import torch
 
-from criteria import _forms, _streams
-from criteria._pairs import PairCriterion, chosen_mean, pair_means, pair_sums
+from criteria._pairs import PairCriterion, chosen_mean
 from criteria._reductions import Reduction
 from utilities.numbers import number
 from utilities.reference import Reference
-from utilities.tensors import normalize
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
@@ -29,6 +29,8 @@ def add_arguments(group) -> None:
 class Criterion(PairCriterion):
     """mean_P [(1 - pos_eps) E[s_P] - s_ap]+^2 + mean_N [s_an - (1 + neg_eps) E[s_N]]+^2, s cosines, E their mean over such pairs."""
 
+    SPACE = "cosine"
+
     def __init__(self, opt, batchminer=None):
         super().__init__(batchminer)
         self.pos_eps = opt.loss_intrapair_variance_pos_eps
@@ -36,26 +38,27 @@ class Criterion(PairCriterion):
         self.reduction = Reduction(opt)
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        apart = self.streamed(labels, reference) if self.reduction.is_own else None
-        if apart is not None:
-            return self.stream(batch, reference, apart)
-        similarities, positives, negatives = self.cosine_pairs(batch, labels, reference)  # (B, M) each
-        below = torch.relu((1 - self.pos_eps) * chosen_mean(similarities, positives) - similarities)
-        above = torch.relu(similarities - (1 + self.neg_eps) * chosen_mean(similarities, negatives))
-        self.stats = pair_means("similarity", pair_sums(similarities, positives, negatives))
-        of_pairs = self.reduction.of_pairs
-        return of_pairs(below.square(), positives, labels) + of_pairs(above.square(), negatives, labels)
+        """See the base. Pairs are compared with the mean of all pairs, so a reference other than the batch is gone through twice."""
+        mined = None if self.batchminer is None else self.pair_masks(batch, labels, reference)
+        formula = self.formula
+        if not reference.plain:
+            found = self.compare(batch, labels, reference, mined, _sums)
+            means = (found[kind] / found[f"n_{kind}"].sum().clamp(min=1) for kind in ("positives", "negatives"))
+            formula = functools.partial(formula, means=tuple(means))
+        return self.finish(self.compare(batch, labels, reference, mined, formula), batch)
 
-    def stream(self, batch, reference, apart) -> torch.Tensor:
-        """The loss over all pairs with a large reference."""
-        unit, reference = reference.mapped(normalize, batch)
-        found = _streams.positive_products(unit, reference.embeddings, apart)  # (P,)
-        totals = _streams.pair_totals(unit, reference.embeddings, apart, found)
-        positive_mean, negative_mean = (total / count.clamp(min=1) for total, count in (totals[:2], totals[2:]))
-        below = torch.relu((1 - self.pos_eps) * positive_mean - found)
-        above = _forms.beyond((1 + self.neg_eps) * negative_mean, unit, reference.embeddings)
-        form = _streams.Form(1, lambda products, spare: products.relu_().square_(), lambda products, spare: products.relu_().mul_(2))
-        squares, _ = _streams.sums(*above, apart, form)
-        self.stats = pair_means("similarity", [total.detach() for total in totals])
-        return below.square().sum() / totals[1].clamp(min=1) + squares.sum() / totals[3].clamp(min=1)
+    def formula(self, values, positives, negatives, labels, means=None) -> dict:
+        """What the reduction needs of the squared deviations from `means`, of all positives and of all negatives (default: those here)."""
+        of_positives, of_negatives = means or (chosen_mean(values, positives), chosen_mean(values, negatives))
+        below = torch.relu((1 - self.pos_eps) * of_positives - values).square()
+        above = torch.relu(values - (1 + self.neg_eps) * of_negatives).square()
+        return {**self.reduction.of_pairs("positives", below, positives), **self.reduction.of_pairs("negatives", above, negatives)}
+
+    def join(self, found) -> torch.Tensor:
+        """See the class."""
+        return self.reduction.join("positives", found) + self.reduction.join("negatives", found)
+
+
+def _sums(values, positives, negatives, labels) -> dict:
+    """The first look: sums of the cosines, with their graph."""
+    return {"positives": (values * positives).sum(), "negatives": (values * negatives).sum()}

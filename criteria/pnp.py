@@ -6,11 +6,10 @@ The query is no positive of itself, as in `smoothap`; the official code and pyto
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from criteria._pairs import PairCriterion, pair_means, pair_sums, positive_pairs
+from criteria._pairs import PairCriterion, positive_pairs
 from criteria._ranking import sums_per_anchor
 from utilities.numbers import number
-from utilities.reference import Reference
-from utilities.tensors import masked_mean, normalize
+from utilities.tensors import masked_mean
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
@@ -36,6 +35,8 @@ def add_arguments(group) -> None:
 class Criterion(PairCriterion):
     """mean over anchors with a positive of mean_p cost(R_p), R_p = sum_n sigmoid((s_an - s_ap) / temperature), s cosines."""
 
+    SPACE = "cosine"
+
     def __init__(self, opt):
         super().__init__()
         self.variant = opt.loss_pnp_variant
@@ -43,25 +44,18 @@ class Criterion(PairCriterion):
         self.alpha = opt.loss_pnp_alpha if self.variant == "Dq" else None
         self.b = opt.loss_pnp_b if self.variant == "Ib" else None
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        (means, n_positives), similarities = self.compared(self.terms, batch, labels, reference, normalize)
-        self.stats = pair_means("similarity", similarities)
-        return masked_mean(means, n_positives > 0)
+    def formula(self, values, positives, negatives, labels) -> torch.Tensor:
+        """See the class."""
+        anchors, others = positive_pairs(positives)  # (P,) each
+        size = max(CHUNK // values.shape[1], 1)
+        parts = zip(anchors.split(size), others.split(size), strict=True)
+        costs = [self._costs(values, negatives, *part, len(anchors) > size) for part in parts]
+        means = sums_per_anchor(torch.cat([values.new_zeros(0), *costs]), anchors, len(values)) / positives.sum(1).clamp(min=1)
+        return means + 0 * values.sum(1)  # a graph even without pairs, and NaN reaches the loss
 
-    def terms(self, unit, labels, reference, positive_weights, negative_weights) -> tuple[tuple, tuple]:
-        """Each anchor's mean cost and number of positives; sums of the cosines."""
-        similarities = unit @ reference.embeddings.T  # (B, M)
-        anchors, positives = positive_pairs(positive_weights)  # (P,) each
-        size = max(CHUNK // max(similarities.shape[1], 1), 1)
-        parts = zip(anchors.split(size), positives.split(size), strict=True)
-        costs = torch.cat(
-            [similarities.new_zeros(0), *(self._costs(similarities, negative_weights, *part, len(anchors) > size) for part in parts)]
-        )  # (P,)
-        n_positives = positive_weights.sum(1)
-        means = sums_per_anchor(costs, anchors, len(unit)) / n_positives.clamp(min=1)
-        means = means + 0 * similarities.sum(1)  # a graph even without pairs, and NaN reaches the loss
-        return (means, n_positives), pair_sums(similarities, positive_weights, negative_weights)
+    def join(self, found) -> torch.Tensor:
+        """See the class."""
+        return masked_mean(found["loss"], found["n_positives"] > 0)
 
     def _costs(self, similarities, negative_weights, anchors, positives, several: bool) -> torch.Tensor:
         """Cost `(P',)` of each positive pair; with several chunks the backward pass recomputes the `(P', M)` sigmoids."""

@@ -7,7 +7,7 @@ hand, for 3, 4 and 6 images per class.
 import torch
 
 from criteria import _ranking
-from criteria._pairs import PairCriterion, pair_means, pair_sums, positive_pairs
+from criteria._pairs import PairCriterion, positive_pairs
 from utilities.errors import UserError
 from utilities.numbers import number, whole
 from utilities.reference import Reference
@@ -57,31 +57,28 @@ class Criterion(PairCriterion):
             raise UserError("--loss_recallatk_ks: name one k at least")
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`.
-
-        Under `simix` it draws from torch's global generator.
-        """
+        """See the base. Under `simix` the virtual images are drawn from torch's global generator."""
         if self.simix and reference.plain:
             batch, labels = mixed(batch, labels)
             reference = Reference.of(batch, labels)
-        (misses, n_positives), similarities = self.compared(self.terms, batch, labels, reference)
-        self.stats = pair_means("similarity", similarities)
-        return masked_mean(misses, n_positives > 0)
+        return super().forward(batch, labels, reference)
 
-    def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
-        """Each anchor's 1 - mean recall and number of positives; sums of the similarities."""
-        similarities = batch @ reference.embeddings.T  # (B, M)
-        sums, n_positives = pair_sums(similarities, positives, negatives), positives.sum(1, keepdim=True)
-        ks = [batch.new_full((), k) for k in self.ks if k < len(reference)]  # filled on the device: a list would have to be copied there
+    def formula(self, values, positives, negatives, labels) -> torch.Tensor:
+        """See the class."""
+        ks = [values.new_full((), k) for k in self.ks if k < values.shape[1]]  # filled on the device: a list would have to be copied there
         if not ks:
-            return (0.0 * similarities.sum(1), n_positives.squeeze(1)), sums
-        ks = torch.stack(ks)  # (K,)
+            return 0.0 * values.sum(1)
+        ks, n_positives = torch.stack(ks), positives.sum(1, keepdim=True)  # (K,), (b, 1)
         anchors, others = positive_pairs(positives)  # (P,) each
-        own = _ranking.left_out(reference, anchors, others)
-        ranks = _ranking.soft_ranks(similarities, anchors, others, own, self.temperature, None).squeeze(0)
-        hits = _ranking.sums_per_anchor(torch.sigmoid((ks - ranks[:, None]) / self.k_temperature), anchors, len(batch))  # (B, K)
+        left_out = _ranking.left_out(positives, negatives, anchors, others)
+        ranks = _ranking.soft_ranks(values, anchors, others, left_out, self.temperature, None).squeeze(0)
+        hits = _ranking.sums_per_anchor(torch.sigmoid((ks - ranks[:, None]) / self.k_temperature), anchors, len(values))  # (b, K)
         recalls = torch.minimum(hits, ks) / torch.minimum(ks, n_positives.clamp(min=1))
-        return (1 - recalls.mean(1), n_positives.squeeze(1)), sums
+        return 1 - recalls.mean(1)
+
+    def join(self, found) -> torch.Tensor:
+        """See the class."""
+        return masked_mean(found["loss"], found["n_positives"] > 0)
 
 
 def mixed(batch: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

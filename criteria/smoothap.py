@@ -7,9 +7,8 @@ query is not in its own list; the official code ranks it too, among its own posi
 import torch
 
 from criteria import _ranking
-from criteria._pairs import PairCriterion, pair_means, pair_sums, positive_pairs
+from criteria._pairs import PairCriterion, positive_pairs
 from utilities.numbers import number
-from utilities.reference import Reference
 from utilities.tensors import masked_mean
 
 REQUIRES_BATCHMINER = False
@@ -31,18 +30,13 @@ class Criterion(PairCriterion):
         super().__init__()
         self.temperature = opt.loss_smoothap_temperature
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        (average_precisions, n_positives), similarities = self.compared(self.terms, batch, labels, reference)
-        self.stats = pair_means("similarity", similarities)
-        return masked_mean(1 - average_precisions, n_positives > 0)
-
-    def terms(self, batch, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
-        """Each anchor's average precision and number of positives; sums of the similarities."""
-        similarities = batch @ reference.embeddings.T  # (B, M)
+    def formula(self, values, positives, negatives, labels) -> torch.Tensor:
+        """See the class."""
         anchors, others = positive_pairs(positives)  # (P,) each
-        own = _ranking.left_out(reference, anchors, others)
-        ranks = _ranking.soft_ranks(similarities, anchors, others, own, self.temperature, positives)  # (2, P)
-        n_positives = positives.sum(1)
-        average_precisions = _ranking.sums_per_anchor(ranks[1] / ranks[0], anchors, len(batch)) / n_positives.clamp(min=1)
-        return (average_precisions, n_positives), pair_sums(similarities, positives, negatives)
+        left_out = _ranking.left_out(positives, negatives, anchors, others)
+        ranks = _ranking.soft_ranks(values, anchors, others, left_out, self.temperature, positives)  # (2, P)
+        return 1 - _ranking.sums_per_anchor(ranks[1] / ranks[0], anchors, len(values)) / positives.sum(1).clamp(min=1)
+
+    def join(self, found) -> torch.Tensor:
+        """See the class."""
+        return masked_mean(found["loss"], found["n_positives"] > 0)

@@ -5,11 +5,8 @@ The paper adds it to another loss; alone it is a contrastive loss on cosines.
 
 import torch
 
-from criteria import _forms, _streams
-from criteria._pairs import PairCriterion, active_means, as_weights, pair_sums
+from criteria._pairs import PairCriterion, as_weights
 from utilities.numbers import number
-from utilities.reference import Reference
-from utilities.tensors import normalize
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
@@ -32,35 +29,23 @@ def add_arguments(group) -> None:
 class Criterion(PairCriterion):
     """pos_weight mean of the pos_margin - s_ap >= 0 + neg_weight mean of the s_an - neg_margin >= 0, each over those pairs alone."""
 
+    SPACE = "cosine"
+
     def __init__(self, opt, batchminer=None):
         super().__init__(batchminer)
         self.pos_margin, self.neg_margin = opt.loss_threshold_consistent_pos_margin, opt.loss_threshold_consistent_neg_margin
         self.pos_weight, self.neg_weight = opt.loss_threshold_consistent_pos_weight, opt.loss_threshold_consistent_neg_weight
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        apart = self.streamed(labels, reference)
-        if apart is None:
-            _, sums = self.compared(self.terms, batch, labels, reference, normalize)
-        else:
-            sums = self.stream(batch, reference, apart)
-        positive_mean, negative_mean, self.stats = active_means("similarity", sums)
+    def formula(self, values, positives, negatives, labels) -> dict:
+        """Sum and number of the violations, of positives and of negatives."""
+        below = positives * as_weights(values <= self.pos_margin, values)
+        above = negatives * as_weights(values >= self.neg_margin, values)
+        sums = {"positives": ((self.pos_margin - values) * below).sum(), "negatives": ((values - self.neg_margin) * above).sum()}
+        return {**sums, "active_positives": below.sum(), "active_negatives": above.sum()}
+
+    def join(self, found) -> torch.Tensor:
+        """See the class."""
+        for kind in ("positive", "negative"):
+            self.stats[f"active_{kind}_share"] = found[f"active_{kind}s"] / found[f"n_{kind}s"].sum().clamp(min=1)
+        positive_mean, negative_mean = (found[kind] / found[f"active_{kind}"].clamp(min=1) for kind in ("positives", "negatives"))
         return self.pos_weight * positive_mean + self.neg_weight * negative_mean
-
-    def terms(self, unit, labels, reference, positives, negatives) -> tuple[tuple, tuple]:
-        """Sum and number of the active violations, of positives and of negatives; sums of the cosines."""
-        similarities = unit @ reference.embeddings.T  # (B, M)
-        below = positives * as_weights(similarities <= self.pos_margin, unit)
-        above = negatives * as_weights(similarities >= self.neg_margin, unit)
-        positive_sum, negative_sum = ((self.pos_margin - similarities) * below).sum(), ((similarities - self.neg_margin) * above).sum()
-        return (), (positive_sum, below.sum(), negative_sum, above.sum(), *pair_sums(similarities, positives, negatives))
-
-    def stream(self, batch, reference, apart) -> tuple:
-        """The sums of `terms` for all pairs with a large reference, but a negative whose cosine equals neg_margin is not counted."""
-        unit, reference = reference.mapped(normalize, batch)
-        form = _streams.Form(1, lambda products, spare: products.relu_(), lambda products, spare: products.gt_(0))
-        total, n_above = _streams.sums(*_forms.beyond(self.neg_margin, unit, reference.embeddings), apart, form)
-        found = _streams.positive_products(unit, reference.embeddings, apart)  # (P,)
-        below = as_weights(found <= self.pos_margin, unit)
-        positive_sum = ((self.pos_margin - found) * below).sum()
-        return (positive_sum, below.sum(), total.sum(), n_above.sum(), *_streams.pair_sums(unit, reference, apart, found))

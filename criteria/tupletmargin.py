@@ -5,13 +5,11 @@ Every positive pair is compared with all negatives of its anchor, as in pytorch-
 
 import torch
 
-from criteria import _streams
 from criteria._angular_margin import LIMIT
-from criteria._pairs import PairCriterion, log_sum_exp, pair_means, pair_sums, positive_pairs, softplus
+from criteria._pairs import PairCriterion, anchors_of, log_sum_exp, positive_pairs, softplus
 from criteria._reductions import Reduction
 from utilities.numbers import number
-from utilities.reference import Reference
-from utilities.tensors import normalize, take_pairs
+from utilities.tensors import take_pairs
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = False
@@ -37,29 +35,21 @@ class Criterion(PairCriterion):
     A positive pair whose anchor has no negative gives 0.
     """
 
+    SPACE = "cosine"
+
     def __init__(self, opt, batchminer=None):
         super().__init__(batchminer)
         self.margin = opt.loss_tupletmargin_margin
         self.scale = opt.loss_tupletmargin_scale
         self.reduction = Reduction(opt)
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
-        apart = self.streamed(labels, reference)
-        if apart is None:
-            similarities, positives, negatives = self.cosine_pairs(batch, labels, reference)  # (B, M) each
-            anchors, others = positive_pairs(positives)  # (P,) each
-            of_positives = take_pairs(similarities, anchors, others)
-            near_negatives = log_sum_exp(self.scale * similarities, negatives)  # (B,)
-            sums = pair_sums(similarities, positives, negatives)
-        else:
-            anchors = apart.anchors
-            unit, others = reference.mapped(normalize, batch)
-            bound = None if isinstance(self.scale, torch.Tensor) else self.scale
-            near_negatives, logits, *_ = _streams.log_sum_exp(self.scale * unit, others.embeddings, apart, bound=bound)
-            of_positives = logits / self.scale
-            sums = _streams.pair_sums(unit, others, apart, of_positives)
-        narrowed = torch.cos(of_positives.clamp(-LIMIT, LIMIT).acos() - self.margin)
-        terms = softplus(near_negatives.index_select(0, anchors) - self.scale * narrowed)  # log(1 + sum_n exp(...))
-        self.stats = pair_means("similarity", sums)
-        return self.reduction(terms, anchors, labels)
+    def formula(self, values, positives, negatives, labels) -> torch.Tensor:
+        """The term of each positive pair, `(P,)`."""
+        anchors, others = positive_pairs(positives)  # (P,) each
+        narrowed = torch.cos(take_pairs(values, anchors, others).clamp(-LIMIT, LIMIT).acos() - self.margin)
+        near_negatives = log_sum_exp(self.scale * values, negatives)  # (b,)
+        return softplus(near_negatives.index_select(0, anchors) - self.scale * narrowed)
+
+    def join(self, found) -> torch.Tensor:
+        """See the class."""
+        return self.reduction(found["loss"], anchors_of(found["n_positives"], found["loss"]), found["labels"])

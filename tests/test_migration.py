@@ -39,7 +39,6 @@ MAIN, SEARCHES = commands("main.py"), commands("-m search")
 WORK_ON_A_RUN = [words for words in MAIN if ON_A_RUN & set(words)]
 REPEAT = [words for words in MAIN if any(word.endswith("/parameters.yaml") for word in words)]
 NEW = [words for words in MAIN if words not in WORK_ON_A_RUN + REPEAT]
-ids = " ".join
 
 
 # ---------------------------------------------------------------------------------------------------------------- the page
@@ -82,19 +81,16 @@ def test_the_values_of_the_tables_are_accepted():
         assert all(hasattr(opt, flag.removeprefix("--")) for flag in re.findall(r"--[a-z_]+", text))
 
 
-def test_the_reality_check_lines_are_those_of_its_script():
+def test_lines_for_other_programs_are_read():
+    """The Reality Check's lines are those of its script, and the other scripts read theirs."""
     script = (ROOT / "experiments/MLRC_Runs.sh").read_text(encoding="utf-8")
-    of_script = [
-        parameters.read(shlex.split(line)[2:]) for line in script.splitlines() if "_Contrastive " in line and line.startswith("python")
-    ]
-    of_page = [parameters.read(words) for words in NEW if "contrastive" in words]
+    lines = [line for line in script.splitlines() if "_Contrastive " in line and line.startswith("python")]
+    of_script, of_page = ([parameters.read(words) for words in found] for found in (
+        [shlex.split(line)[2:] for line in lines], [words for words in NEW if "contrastive" in words]))
     names = {"savename", "group", "project", "seed", "source_path", "flags"}
     assert len(of_page) == len(of_script) == 4
     for ours, theirs in zip(of_page, of_script, strict=True):
         assert {k: v for k, v in vars(ours).items() if k not in names} == {k: v for k, v in vars(theirs).items() if k not in names}
-
-
-def test_the_other_scripts_read_theirs():
     (tables,), (script,) = commands("Result_Evaluations.py"), commands("-m launch")
     assert Result_Evaluations.read(tables).compare_to == ["mlrc"]
     assert launcher.read_options(script).seeds == list(range(10))
@@ -147,24 +143,54 @@ def run_of(words):
     return found[1] if found else name_of(words)
 
 
-@pytest.mark.parametrize("words", NEW, ids=ids)
-def test_a_new_run_passes_a_dry_run(words, capsys):
+def tried(cases, do):
+    """Do each case. Fails with all that went wrong, the command before its error."""
+    wrong = []
+    for words in cases:
+        try:
+            do(words)
+        except (SystemExit, Exception) as error:
+            wrong.append(f"{' '.join(words)}: {type(error).__name__} {error}")
+    assert not wrong, "\n".join(wrong)
+
+
+def try_new(words, capsys):
     if "--print_config" in words:
         printed = yaml.safe_load(parameters.answer(parameters.read(words)))
         assert (printed["loss"], printed["n_epochs"], printed["bs"]) == ("arcface", 100, 128)  # of both files and the first
     else:
         builders.dry_run([*words, "--arch", "conv4_normalize"], capsys)
-        assert not (Path("Training_Results") / "cub200" / "test1").exists()
 
 
-@pytest.mark.parametrize("words", REPEAT, ids=ids)
-def test_the_flags_of_a_run_are_read_again(words, started, capsys):
-    started(run_of(words))
-    builders.dry_run(words, capsys)
+def try_search(words, capsys):
+    assert searcher.search([*words, *SMALL, "--dry_run"]) is None
+    said = capsys.readouterr().out
+    assert "dry run: one batch of 128 images" in said and "for map_r on validation" in said
+    assert said.count("BAYESIAN~: [") == (4 if "ms_miner" in words[-1] else 1)
 
 
-@pytest.mark.parametrize("words", WORK_ON_A_RUN, ids=ids)
-def test_what_works_on_a_run_does(words, started):
+def test_new_runs_and_searches_are_read_and_some_pass_a_dry_run(place, capsys):
+    tried(NEW, parameters.read)
+    tried(SEARCHES, lambda words: searcher.plan([*words, *SMALL], place))
+    tried([words for words in NEW if "--trainer" in words or "--print_config" in words], lambda words: try_new(words, capsys))
+    tried(SEARCHES[:1], lambda words: try_search(words, capsys))
+
+
+@pytest.mark.long
+def test_every_new_run_and_search_passes_a_dry_run(capsys):
+    tried(NEW, lambda words: try_new(words, capsys))
+    tried(SEARCHES, lambda words: try_search(words, capsys))
+    assert not (Path("Training_Results") / "cub200" / "test1").exists()
+
+
+def test_the_flags_of_a_run_are_read_again(started, capsys):
+    for words in REPEAT:
+        started(run_of(words))
+    tried(REPEAT, lambda words: builders.dry_run(words, capsys))
+
+
+def work_on(words, started):
+    """Do what a line says with its run, and look at what that changes."""
     folder = started(run_of(words))
     saved = yaml.safe_load((folder / "parameters.yaml").read_text())
     if "--n_epochs" in words:  # more than before, but not so many
@@ -199,9 +225,14 @@ def test_what_works_on_a_run_does(words, started):
         assert set(cross.results["evaluation_separated"]["values"]) == splits
 
 
-@pytest.mark.parametrize("words", SEARCHES, ids=ids)
-def test_a_search_passes_a_dry_run(words, capsys):
-    assert searcher.search([*words, *SMALL, "--dry_run"]) is None
-    said = capsys.readouterr().out
-    assert "dry run: one batch of 128 images" in said and "for map_r on validation" in said
-    assert said.count("BAYESIAN~: [") == (4 if "ms_miner" in words[-1] else 1)
+def test_what_works_on_a_run_does(started):
+    """Each of --resume, --evaluate, --evaluate_ensemble and --aggregate_only once."""
+    kinds = {next(flag for flag in words if flag in ON_A_RUN): words for words in reversed(WORK_ON_A_RUN)}
+    del kinds["--reproduce_results"]
+    assert len(kinds) >= 4
+    tried(kinds.values(), lambda words: work_on(words, started))
+
+
+@pytest.mark.long
+def test_every_line_that_works_on_a_run_does(started):
+    tried(WORK_ON_A_RUN, lambda words: work_on(words, started))

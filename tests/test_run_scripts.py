@@ -1,4 +1,4 @@
-"""Revisit_Runs.sh and MLRC_Runs.sh line by line: each parses, and its flags mean what the published tables say."""
+"""The run scripts line by line: each parses, and its flags mean what the published tables say. And published commands."""
 
 import csv
 import math
@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+import main
 import parameters
+from launch import __main__ as launcher
 from tests import builders
 
 ROOT = Path(__file__).resolve().parent.parent
 PUBLISHED = ROOT / "docs" / "published"
+RHO_SWEEP = ROOT / "experiments" / "Rho_Sweep.sh"
 COUNTS = {"cub200": 23, "cars196": 23, "online_products": 21}
 MLRC_DATASETS = {"mlrc_cub200": "cub200", "mlrc_cars196": "cars196", "mlrc_sop": "online_products", "mlrc_cub200_bs256": "cub200_bs256"}
 
@@ -66,7 +69,7 @@ def defaults():
 
 def differing(opt, defaults):
     """Flags that are not at their default; where one only follows another, the other tells."""
-    follow = {"savename", "eval_bs", "fc_lr", "fc_decay", "flags"}
+    follow = {"savename", "eval_bs", "fc_lr", "fc_decay", "flags", "miner_semihard_margin"}
     return {name: value for name, value in vars(opt).items() if name not in follow and value != defaults[name]}
 
 
@@ -180,8 +183,12 @@ def test_every_line_of_the_reality_check_means_its_column(defaults):
     assert temperature == 0.000240119, "the table prints 0.0002, a fifth less"
 
 
-@pytest.mark.parametrize(("config", "schedule"), [("cub200", (2, 9)), ("cars196", (5, 14)), ("sop", (20, 39)), ("cub200_bs256", (2, 9))])
-def test_the_protocol(config, schedule):
+def test_the_protocol():
+    for config, schedule in {"cub200": (2, 9), "cars196": (5, 14), "sop": (20, 39), "cub200_bs256": (2, 9)}.items():
+        follows_the_protocol(config, schedule)
+
+
+def follows_the_protocol(config, schedule):
     opt = parameters.read(["--config", f"mlrc_{config}"])
     assert (opt.save_interval, opt.patience) == schedule
     assert (opt.arch, opt.embed_dim, opt.augmentation) == ("bninception_frozen_normalize", 128, "mlrc")
@@ -239,14 +246,13 @@ def one(runs, group):
     return next(argv for _, argv in runs if group in argv)
 
 
-@pytest.mark.parametrize("group", ["CUB_GenLifted", "CARreg_SNR_Distance", "SOP_Histogram"])
-def test_icml_lines_pass_a_dry_run(group, tiny, capsys):
-    dry_run(one(REVISIT, group), tiny, capsys, "--bs", "16")
-
-
-@pytest.mark.parametrize("group", ["MLRC_CUB_ArcFace", "MLRC_SOP_MS"])
-def test_reality_check_lines_pass_a_dry_run(group, tiny, capsys):
-    dry_run(one(MLRC, group), tiny, capsys)
+def test_one_line_of_each_script_passes_a_dry_run(tiny, capsys):
+    dry_run(one(REVISIT, "CARreg_SNR_Distance"), tiny, capsys, "--bs", "16")
+    dry_run(one(MLRC, "MLRC_SOP_MS"), tiny, capsys)
+    line = next(line for line in launcher.read_lines(RHO_SWEEP, {}) if "Glyphsreg_SNR" in line.argv)
+    main.main(parameters.read([*line.argv, "--dry_run", "--kernels", "0"]))
+    said = capsys.readouterr().out
+    assert "dry run: one batch of 112 images" in said and "loss nan" not in said
 
 
 @pytest.mark.long
@@ -257,3 +263,56 @@ def test_every_kind_of_line_passes_a_dry_run(tiny, capsys):
     assert len(kinds) > 90
     for argv in kinds.values():
         dry_run(argv, tiny, capsys)
+
+
+# ------------------------------------------------------------------------- the ICML pipeline's own command lines, word for word
+BASIC = """--loss margin --batch_mining distance --log_online
+              --project DML_Project --group Margin_with_Distance --seed 0
+              --gpu 0 --bs 112 --data_sampler class_random --samples_per_class 2
+              --arch resnet50_frozen_normalize --source $datapath --n_epochs 150
+              --lr 0.00001 --embed_dim 128 --evaluate_on_gpu"""
+ADVANCED = "--loss margin --batch_mining distance --loss_margin_beta 0.6 --miner_distance_lower_cutoff 0.5 --source $datapath"
+SPECTRAL = "--loss margin --batch_mining rho_distance --miner_rho_distance_cp 0.2 --source $datapath --use_tv_split --tv_split_perc 0.8 --no_train_metrics"
+
+
+@pytest.mark.parametrize(
+    ("line", "layout"),
+    [(SPECTRAL, "icml"), pytest.param(BASIC, "official", marks=pytest.mark.long), pytest.param(ADVANCED, "icml", marks=pytest.mark.long)],
+)
+def test_published_commands_pass_a_dry_run(tmp_path, line, layout, capsys):
+    builders.make_cub200(tmp_path, layout=layout, n_classes=20, n_images=14)
+    words = line.replace("$datapath", str(tmp_path)).split()
+    assert "dry run: one batch of 112 images" in builders.dry_run([*words, "--save_path", str(tmp_path / "runs")], capsys)
+    assert not (tmp_path / "runs").exists()
+
+
+# ---------------------------------------------------------------------------------------------------------------- Rho_Sweep.sh
+def flags_apart(a, b):
+    return {name for name in a if a[name] != b[name]}
+
+
+def test_the_rho_sweep_is_one_protocol_and_pairs_differ_in_the_miner_alone():
+    runs = {}
+    for line in launcher.read_lines(RHO_SWEEP, {}):
+        opt = parameters.read(line.argv)
+        name, _, method = opt.group.partition("_")
+        runs.setdefault((method, name), []).append(opt.saved())
+    methods = {method for method, _ in runs}
+    miners = {"Glyphs": "distance", "Glyphsreg": "rho_distance"}
+    assert len(methods) >= 8 and set(runs) == {(method, name) for method in methods for name in miners}
+    for (method, name), of_seeds in runs.items():
+        assert [flags["seed"] for flags in of_seeds] == [0, 1, 2], method
+        assert all(flags_apart(of_seeds[0], flags) <= {"seed", "savename"} for flags in of_seeds)
+        assert of_seeds[0]["batch_mining"] == miners[name] and of_seeds[0]["miner_rho_distance_cp"] == 0.2
+        assert flags_apart(runs[method, "Glyphs"][0], runs[method, "Glyphsreg"][0]) == {"batch_mining", "group", "savename"}
+    cutoffs = runs["Triplet", "Glyphsreg"][0]
+    assert all(cutoffs[f"miner_rho_distance_{end}_cutoff"] == cutoffs[f"miner_distance_{end}_cutoff"] for end in ("lower", "upper"))
+    assert runs["SNR", "Glyphs"][0]["loss_snr_reg_lambda"] == 0, "the distance miner alone would take it as 0"
+    first = [of_seeds[0] for (_, name), of_seeds in runs.items() if name == "Glyphs"]
+    for number, flags in enumerate(first):
+        for other in first[:number]:
+            apart = flags_apart(flags, other) - {"group", "savename"}
+            assert apart and all(name == "loss" or name.startswith("loss_") for name in apart), apart
+    assert first[0]["dataset"] == "glyphs" and not first[0]["no_train_metrics"] and first[0]["splits_to_eval"] == ["train", "test"]
+    spaces = {"dists@intra", "dists@inter", "dists@intra_over_inter", "rho_spectrum@1", "rho_spectrum@2"}
+    assert {"e_recall@1", "map_r", "nmi", *spaces} == set(first[0]["evaluation_metrics"])

@@ -64,36 +64,28 @@ def parsed(parser, capsys, *words):
         return None
 
 
-def test_the_scripts_with_flags_are_found():
+def test_numbers_and_texts_of_every_script_are_taken_or_refused_in_one_line(parsers, capsys):
     assert {"launch/__main__.py", "search/__main__.py", "Result_Evaluations.py", "evaluation/__main__.py"} < set(SCRIPTS)
     assert {"toy_experiments/diagonal_lines.py", "benchmarks/metrics.py"} < set(SCRIPTS) and "main.py" not in SCRIPTS
-
-
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_a_bad_number_is_taken_or_refused_in_one_line(parsers, script, capsys):
-    for action in parsers[script]._actions:
-        assert action.type not in (int, float), f"{action.dest}: declare its range, by utilities.numbers"
-        if not isinstance(action.type, Range):
-            continue
-        flag, refused = f"--{action.dest}", 0
-        for text in BAD:
-            options = parsed(parsers[script], capsys, f"{flag}={text}")
-            refused += options is None
-            value = None if options is None else getattr(options, action.dest)
-            for item in value if isinstance(value, list) else [value]:
-                bound = MOST_64 if action.type.kind is int else LARGEST
-                assert item is None or (math.isfinite(item) and abs(item) <= bound), (flag, text, item)
-        assert refused >= 6, flag  # all but -1, 0 and for a number without a bound 1e308
-        for value in action.default if isinstance(action.default, list) else [action.default]:
-            assert value is None or action.type.check(value) is None
-
-
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_half_a_character_is_refused_in_one_line(parsers, script, capsys):
-    for action in parsers[script]._optionals._group_actions:
-        if action.nargs != 0 and action.type in (None, Path):
-            words = [f"--{action.dest}", *["a\ud800"] * (action.nargs if isinstance(action.nargs, int) else 1)]
-            assert parsed(parsers[script], capsys, *words) is None, words
+    for script, parser in parsers.items():
+        for action in parser._actions:
+            flag = f"--{action.dest}"
+            if action in parser._optionals._group_actions and action.nargs != 0 and action.type in (None, Path):
+                words = [flag, *["a\ud800"] * (action.nargs if isinstance(action.nargs, int) else 1)]
+                assert parsed(parser, capsys, *words) is None, (script, "half a character", words)
+            assert action.type not in (int, float), f"{script} {flag}: declare its range, by utilities.numbers"
+            if not isinstance(action.type, Range):
+                continue
+            refused, bound = 0, MOST_64 if action.type.kind is int else LARGEST
+            for text in BAD:
+                options = parsed(parser, capsys, f"{flag}={text}")
+                refused += options is None
+                value = None if options is None else getattr(options, action.dest)
+                for item in value if isinstance(value, list) else [value]:
+                    assert item is None or (math.isfinite(item) and abs(item) <= bound), (script, flag, text, item)
+            assert refused >= 6, (script, flag)  # all but -1, 0 and for a number without a bound 1e308
+            for value in action.default if isinstance(action.default, list) else [action.default]:
+                assert value is None or action.type.check(value) is None
 
 
 def test_a_gpu_without_memory_is_one_line(capsys):

@@ -66,6 +66,11 @@ class Reference:
         own = self.own.clamp(min=0)[:, None]
         return mask.scatter_(1, own, mask.gather(1, own) & (self.own < 0)[:, None])
 
+    def with_own_row(self) -> "Reference":
+        """An empty reference with a single row that is every anchor's own image, so that nobody needs a rule for this case."""
+        embeddings = torch.cat([self.embeddings, self.embeddings.new_zeros(1, self.embeddings.shape[1])])
+        return Reference(embeddings, self.own.new_zeros(1), torch.zeros_like(self.own), False)
+
     def split(self, size: int) -> list["Reference"]:
         """A reference for each `size` anchors in turn (the last may be fewer): `own` is split, the rest is shared."""
         return [dataclasses.replace(self, own=own, plain=False) for own in self.own.split(size)]

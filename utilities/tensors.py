@@ -21,26 +21,35 @@ def safe_sqrt(x: torch.Tensor) -> torch.Tensor:
     return torch.where(positive, torch.where(positive, x, 1.0).sqrt(), 0.0)
 
 
-def squared_distances(x: torch.Tensor, y: torch.Tensor | None = None) -> torch.Tensor:
+def squared_distances(x: torch.Tensor, y: torch.Tensor | None = None, y_norms: torch.Tensor | None = None) -> torch.Tensor:
     """Squared Euclidean distances `(B, B')` between the rows of `x` `(B, D)` and `y` `(B', D)` (default: `x`).
 
     By matrix product; a value within its rounding error of 0 becomes 0, so that equal points are exactly 0 apart.
-    In float64, which only tests use, by differences, exact.
+    In float64, which only tests use, by differences, exact. `y_norms`: the squared lengths `(B',)` of `y`, where they are known.
     """
     other = x if y is None else y
     if x.dtype == torch.float64:
         return (x[:, None, :] - other[None, :, :]).square().sum(-1)
-    x_norms = x.square().sum(1)[:, None]
-    y_norms = x_norms.T if other is x else other.square().sum(1)[None, :]
-    scale = x_norms + y_norms
-    squared = torch.addmm(scale, x, other.T, alpha=-2)
-    noise = (8 * torch.finfo(x.dtype).eps * scale).detach()
-    return torch.where(squared > noise, squared, 0.0)
+    squared, apart = _squared_and_apart(x, other, y_norms)
+    return torch.where(apart, squared, 0.0)
 
 
-def pairwise_distances(x: torch.Tensor, y: torch.Tensor | None = None) -> torch.Tensor:
+def _squared_and_apart(x, y, y_norms) -> tuple[torch.Tensor, torch.Tensor]:
+    """Squared distances by matrix product, and whether they are larger than their rounding error."""
+    x_norms = x.square().sum(1)
+    if y_norms is None:
+        y_norms = x_norms if y is x else y.square().sum(1)
+    scale = x_norms[:, None] + y_norms
+    squared = torch.addmm(scale, x, y.T, alpha=-2)
+    return squared, squared > scale.detach().mul(8 * torch.finfo(x.dtype).eps)
+
+
+def pairwise_distances(x: torch.Tensor, y: torch.Tensor | None = None, y_norms: torch.Tensor | None = None) -> torch.Tensor:
     """Euclidean distances `(B, B')`, zero-safe in the gradient; see `squared_distances`."""
-    return safe_sqrt(squared_distances(x, y))
+    if x.dtype == torch.float64:
+        return safe_sqrt(squared_distances(x, y))
+    squared, apart = _squared_and_apart(x, x if y is None else y, y_norms)
+    return torch.where(apart, torch.where(apart, squared, 1.0).sqrt(), 0.0)
 
 
 def take_pairs(matrix: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,6 @@ import pytest
 import torch
 from pytorch_metric_learning.losses import MultiSimilarityLoss
 
-from criteria import _streams
 from tests.criteria._oracles import DIMENSIONS, ListMiner, build, check_formula, every_batch, mined_partners, partners
 from tests.criteria._references import check_references
 
@@ -67,9 +66,7 @@ def test_mined_pairs(kind, unit, weights):
 
 
 @every_kind
-@pytest.mark.parametrize("short", [_streams.SHORT, 0])
-def test_references(weights, short, monkeypatch):
-    monkeypatch.setattr(_streams, "SHORT", short)  # 0: in blocks, however many pairs are positives
+def test_references(weights):
     check_references("gpw", slow(weights), loss_gpw_weights=weights)
 
 

@@ -40,18 +40,6 @@ def test_softplus_has_no_threshold():
         )
 
 
-def test_means_of_the_chosen():
-    values, positives, negatives = matrix().requires_grad_(), weights(seed=1), weights(seed=2)
-    sums = _pairs.pair_sums(values, positives, negatives)
-    assert not any(number.requires_grad for number in sums)
-    means = _pairs.pair_means("distance", sums)
-    assert list(means) == ["positive_distance", "negative_distance"]
-    torch.testing.assert_close(means["positive_distance"], values[positives > 0].mean().detach())
-    torch.testing.assert_close(means["negative_distance"], values[negatives > 0].mean().detach())
-    nothing = torch.zeros(5, 5, dtype=torch.float64)
-    assert _pairs.pair_means("distance", _pairs.pair_sums(values, nothing, nothing)) == {"positive_distance": 0, "negative_distance": 0}
-
-
 @pytest.mark.parametrize("n_nodes", [2, 6])
 def test_soft_histograms(n_nodes):
     positions = (torch.rand(5, 5, generator=torch.Generator().manual_seed(3), dtype=torch.float64) * (n_nodes - 1)).requires_grad_()

@@ -191,7 +191,11 @@ def test_half_precision_is_raised(name, kind):
     assert all(gradient.isfinite().all() for gradient in gradients)
 
 
-PAIR_CRITERIA = [name for name in COMPARING if issubclass(criteria.REGISTRY.module(name).Criterion, _pairs.PairCriterion)]
+PAIR_CRITERIA = [
+    name
+    for name in COMPARING
+    if issubclass(criteria.REGISTRY.module(name).Criterion, _pairs.PairCriterion) and not criteria.REGISTRY.module(name).REQUIRES_BATCHMINER
+]
 
 
 @pytest.mark.parametrize(
@@ -206,7 +210,8 @@ def test_few_anchors_at_a_time_change_nothing(name, mine_pairs, with_own, monkey
     form = {"reference": reference, "reference_labels": others, "own": own}
     whole, stats = step(criterion, batch, labels, inputs=[batch, reference], **form), criterion.stats
     for size in (1, 3 * len(others)):
-        monkeypatch.setattr(_pairs, "CHUNK", size)
+        monkeypatch.setattr(_pairs, "ENTRIES", size)
+        monkeypatch.setattr(_pairs, "ANCHORS", 1)
         monkeypatch.setattr(_ranking, "CHUNK", size)
         parts = step(criterion, batch, labels, inputs=[batch, reference], **form)
         check(parts[0], whole[0], 1e-12)

@@ -1,6 +1,5 @@
 """Study_Runs.sh line by line: one protocol, twins differ in the miner alone, equal search, no line before the last stage sees test."""
 
-import re
 import subprocess
 
 import pytest
@@ -17,17 +16,7 @@ from tests.results.made import make_run
 from utilities.errors import UserError
 
 RATES = protocol.DATA[0].rates
-OF_A_METHOD = {
-    "loss",
-    "group",
-    "savename",
-    "seed",
-    "batch_mining",
-    "miner_rho_distance_cp",
-    "lr",
-    "fc_lr",
-    "classifier_lr",
-}  # the last two follow lr
+OF_A_METHOD = {"loss", "group", "savename", "seed", "batch_mining", "miner_rho_distance_cp", "lr", "fc_lr", "classifier_lr"}  # two follow lr
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +36,6 @@ def differing(a, b):
 def test_the_file_is_what_the_protocol_writes():
     text = protocol.SCRIPT.read_text(encoding="utf-8")
     assert protocol.script(protocol.choices(text)) == text
-
-
-def test_a_shell_reads_the_file_as_the_runner_does():
     assert subprocess.run(["sh", "-n", str(protocol.SCRIPT)], check=False).returncode == 0
 
 
@@ -161,16 +147,11 @@ def datapath(tmp_path_factory):
     return root
 
 
-GROUPS = ["Emojireg_SNR", "Emoji_ArcFace", "Cp_Emoji_Quadruplet_0.4", "Glyphsreg_Margin"]
-
-
-@pytest.mark.parametrize("group", GROUPS)
-def test_a_line_passes_a_dry_run(group, datapath, capsys):
-    line = next(line for line in launcher.read_lines(protocol.SCRIPT, {"datapath": str(datapath)}) if group in line.argv)
+def test_a_line_passes_a_dry_run(datapath, capsys):
+    line = next(line for line in launcher.read_lines(protocol.SCRIPT, {"datapath": str(datapath)}) if "Emojireg_SNR" in line.argv)
     main.main(parameters.read([*line.argv, "--dry_run"]))
     said = capsys.readouterr().out
-    assert "dry run: one batch of 112 images" in said and "loss nan" not in said
-    assert not re.search(r"weights: random", said) or "Glyphs" in group
+    assert "dry run: one batch of 112 images" in said and "loss nan" not in said and "weights: random" not in said
 
 
 @pytest.mark.long

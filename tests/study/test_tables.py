@@ -30,12 +30,6 @@ def test_sign_flips_against_all_of_them():
     assert tables.sign_flips(np.zeros((2, 3)), 1000, np.random.default_rng(0)) == 1
 
 
-def test_sign_flips_hold_their_level():
-    rng = np.random.default_rng(1)
-    p = [tables.sign_flips(rng.standard_normal((5, 5)), 400, rng) for _ in range(400)]
-    assert 0.02 < np.mean(np.array(p) <= 0.05) < 0.09
-
-
 def test_shuffled_f_against_analysis_of_variance():
     rng = np.random.default_rng(2)
     values = rng.standard_normal((5, 6)) + np.arange(5)[:, None] * 0.45
@@ -156,7 +150,7 @@ def test_other_values_than_the_chosen_ones_are_told(tmp_path):
     assert "Emojireg_SNR (miner_rho_distance_cp)" in text
 
 
-@pytest.mark.parametrize(("train", "epoch"), [(0.0, 30), (0.009, 30), (0.011, 40)])
+@pytest.mark.parametrize(("train", "epoch"), [(0.009, 30), (0.011, 40)])
 def test_the_pilot_names_the_epochs_and_the_power(tmp_path, train, epoch):
     told = epoch
     curve = {10: 0.5, 20: 0.6, 30: 0.7, 40: 0.702, 50: 0.698, 60: 0.704}
@@ -183,14 +177,3 @@ def test_results_stand_between_the_marks(tmp_path):
     assert page.read_text(encoding="utf-8") == f"before\n{start}\n\nnewer\n\n{end}\nafter\n"
     with pytest.raises(UserError, match="holds no lines <!-- results of Glyphs"):
         tables.put(page, "Glyphs", "new")
-
-
-def test_without_runs_of_a_data_set_its_part_of_the_page_stays(tmp_path, capsys):
-    make_study(tmp_path / "runs", without=[("Emojireg_SNR", 4)])
-    page = tmp_path / "page.md"
-    parts = {data.name: "\n".join([tables.MARKS[0].format(data.name), "old", tables.MARKS[1].format(data.name)]) for data in protocol.DATA}
-    page.write_text("\n".join(parts.values()), encoding="utf-8")
-    tables.main(["--runs", str(tmp_path / "runs"), "--write", str(page), "--draws", "200"])
-    written = page.read_text(encoding="utf-8")
-    assert "69 of 70 runs are finished" in written and parts["Glyphs"] in written and parts["Emoji"] not in written
-    assert "Glyphs: no run of it in" in capsys.readouterr().out

@@ -1,8 +1,5 @@
 """The toy experiment: its data, its loss in loops, independent seeds, and what its report says."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -66,13 +63,9 @@ def test_a_seed_is_the_same_alone_as_among_others():
     together, alone = toy.train(toy.PUBLISHED, SEEDS, iterations=12), toy.train(toy.PUBLISHED, SEEDS[1:], iterations=12)
     np.testing.assert_allclose(together.training[1], alone.training[0], atol=1e-5)
     assert together.recall[1] == alone.recall[0]
-    assert not np.allclose(together.training[0], together.training[1], atol=1e-2)
-
-
-def test_all_runs_of_a_seed_start_alike():
     first, second = (toy.train(loss, SEEDS, iterations=0) for loss in (toy.BASE, toy.PUBLISHED))
     np.testing.assert_array_equal(first.training, second.training)
-    np.testing.assert_allclose(np.linalg.norm(first.test, axis=-1), 1, atol=1e-6)
+    assert not np.allclose(together.training[0], together.training[1], atol=1e-2)
 
 
 def test_what_is_measured():
@@ -95,7 +88,7 @@ def test_what_is_measured():
 
 def test_most_of_the_published_effect_is_the_dropped_pull_term():
     base, published, no_flips, pull_kept = (
-        toy.train(loss, list(range(5))).sigma_2.mean() for loss in (toy.BASE, toy.PUBLISHED, toy.Loss(False, 0.0), toy.Loss(True, 0.2))
+        toy.train(loss, list(range(3))).sigma_2.mean() for loss in (toy.BASE, toy.PUBLISHED, toy.Loss(False, 0.0), toy.Loss(True, 0.2))
     )
     assert base < 0.15 and published > 0.3 and no_flips > 0.3
     assert abs(pull_kept - base) < 0.05 < no_flips - base
@@ -147,15 +140,9 @@ def test_the_command_line(tmp_path, capsys):
     assert report in capsys.readouterr().out and "over 2 seeds" in report and "figure.png" in report
 
 
-def test_of_one_seed_there_is_no_spread(tmp_path, capsys):
-    toy.main(["--seeds", "7", "--iterations", "1", "--out", str(tmp_path / "figure.png")])
-    said = capsys.readouterr().out
-    assert "±" not in said and "deviation" not in said and "The values of 1 seed." in said and (tmp_path / "figure.png").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
+def test_what_cannot_be_is_refused_before_training(monkeypatch):
+    monkeypatch.setattr(toy, "train", lambda *_: pytest.fail("trained"))
+    for words, said in [
         (["--out", "x.png", "x.foo"], "--out x.foo: a figure ends in .png or .pdf"),
         (["--out", "x"], "--out x: a figure"),
         (["--seeds", "9" * 23], f"--seeds {'9' * 23} must be at most"),
@@ -163,16 +150,7 @@ def test_of_one_seed_there_is_no_spread(tmp_path, capsys):
         (["--iterations", "0"], "--iterations 0 must be at least 1"),
         (["--seeds", "0", "1", "0"], "--seeds 0 twice"),
         (["--report", "/dev/null/there/report.md"], "/dev/null/there/report.md: cannot make its folder"),
-    ],
-)
-def test_what_cannot_be_is_refused_before_training(monkeypatch, words, said):
-    monkeypatch.setattr(toy, "train", lambda *_: pytest.fail("trained"))
-    with pytest.raises(UserError) as error:
-        toy.main(words)
-    assert said in str(error.value) and "\n" not in str(error.value)
-
-
-def test_a_mistake_is_one_line_and_status_2():
-    for words in (["--seeds", "0", "0"], ["--seeds", "x"]):
-        told = subprocess.run([sys.executable, toy.__file__, *words], capture_output=True, text=True)
-        assert told.returncode == 2 and told.stderr.count("\n") == 1 and "--seeds" in told.stderr
+    ]:
+        with pytest.raises(UserError) as error:
+            toy.main(words)
+        assert said in str(error.value) and "\n" not in str(error.value)
