@@ -111,10 +111,8 @@ def place(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def here(place, monkeypatch):
-    """Commands run there, and draw nothing: that takes longer than these trainings."""
+    """Commands run there."""
     monkeypatch.chdir(place)
-    monkeypatch.setattr("evaluation.outputs.draw_pictures", lambda *_: [])
-    monkeypatch.setattr("runs.run.Run.plot", lambda run: None)
 
 
 def run(words):

@@ -63,8 +63,6 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "demo_glyphs.yaml").write_text(yaml.safe_dump(flags))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("evaluation.outputs.draw_pictures", lambda *_: [])
-    monkeypatch.setattr("runs.run.Run.plot", lambda run: None)
     return tmp_path
 
 
