@@ -17,6 +17,7 @@ RECIPES = {  # what is added -> folder, heading, which of its Python blocks, fla
     "the README's": ("criteria", "Add a loss", 0, ["--loss", "mine", "--batch_mining", "distance"]),
     "a formula": ("criteria", LOSS, 1, ["--loss", "mine", "--batch_mining", "distance"]),
     "a formula on pairs": ("criteria", LOSS, 1, ["--loss", "mine", "--batch_mining", "none"]),
+    "a formula with a memory": ("criteria", LOSS, 2, ["--loss", "mine", "--memory_size", "16", "--memory_start", "0", "--loss_learn", "margin"]),
     "a fusion": ("criteria", LOSS, 0, ["--loss", "mine", "--batch_mining", "distance", "--loss_softmax_lr", "0.25"]),
     "a training method": (
         "trainers", "Add a training method in three steps", 0, ["--trainer", "mine", "--loss", "multisimilarity", "--n_epochs", "2"],
