@@ -171,6 +171,7 @@ def frechet(pool, batch):
 SCORES = {"disthist_batchmatch": histogram_score, "fid_batchmatch": frechet}
 
 
+@pytest.mark.filterwarnings("ignore:Matrix is singular")
 @pytest.mark.parametrize(("size", "dim"), [(2, 4), (6, 6), (5, 9), (15, 4)])
 @pytest.mark.parametrize("name", SCORES)
 def test_scores(name, size, dim):

@@ -174,7 +174,7 @@ def test_parameters_are_those_of_plain_steps_for_every_criterion():
     start = Network().double().last_linear.weight
 
     def check(loss):
-        whole, _ = assert_equal_steps(5, *of_loss(loss))
+        whole, _ = assert_equal_steps(5, *of_loss(loss), steps=2)
         assert not torch.equal(start, whole.network.last_linear.weight), "the step moved the network"
         assert_equal_steps(5, *of_loss(loss), dtype=torch.float32, steps=1)
 
