@@ -177,3 +177,14 @@ def test_results_stand_between_the_marks(tmp_path):
     assert page.read_text(encoding="utf-8") == f"before\n{start}\n\nnewer\n\n{end}\nafter\n"
     with pytest.raises(UserError, match="holds no lines <!-- results of Glyphs"):
         tables.put(page, "Glyphs", "new")
+
+
+def test_without_runs_of_a_data_set_its_part_of_the_page_stays(tmp_path, capsys):
+    make_study(tmp_path / "runs", without=[("Emojireg_SNR", 4)])
+    page = tmp_path / "page.md"
+    parts = {data.name: "\n".join([tables.MARKS[0].format(data.name), "old", tables.MARKS[1].format(data.name)]) for data in protocol.DATA}
+    page.write_text("\n".join(parts.values()), encoding="utf-8")
+    tables.main(["--runs", str(tmp_path / "runs"), "--write", str(page), "--draws", "200"])
+    written = page.read_text(encoding="utf-8")
+    assert "69 of 70 runs are finished" in written and parts["Glyphs"] in written and parts["Emoji"] not in written
+    assert "Glyphs: no run of it in" in capsys.readouterr().out

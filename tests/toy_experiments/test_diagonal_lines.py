@@ -1,5 +1,8 @@
 """The toy experiment: its data, its loss in loops, independent seeds, and what its report says."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -154,3 +157,14 @@ def test_what_cannot_be_is_refused_before_training(monkeypatch):
         with pytest.raises(UserError) as error:
             toy.main(words)
         assert said in str(error.value) and "\n" not in str(error.value)
+
+
+def test_of_one_seed_there_is_no_spread(tmp_path, capsys):
+    toy.main(["--seeds", "7", "--iterations", "1", "--out", str(tmp_path / "figure.png")])
+    said = capsys.readouterr().out
+    assert "±" not in said and "deviation" not in said and "The values of 1 seed." in said and (tmp_path / "figure.png").exists()
+
+
+def test_a_mistake_is_one_line_and_status_2():
+    done = subprocess.run([sys.executable, toy.__file__, "--seeds", "0", "0"], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "--seeds" in done.stderr
