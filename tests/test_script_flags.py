@@ -54,6 +54,8 @@ def parsers():
 def parsed(parser, capsys, *words):
     """The flags of a command line, or None where the script ends with status 2 and one line."""
     needed = ["x" for action in parser._positionals._group_actions if action.nargs in (None, "+")]
+    for action in parser._optionals._group_actions:
+        needed += [action.option_strings[-1], "x"] if action.required and action.option_strings[-1] != words[0].partition("=")[0] else []
     parser.exits = True
     try:
         return parser.parse_args([*needed, *words])
