@@ -6,9 +6,9 @@ import math
 from pathlib import Path
 
 from pictures.text import SPLIT_COLOURS
-from runs.folder import RunFolder
+from runs.folder import METRICS, RunFolder
 from runs.records.damaged import as_file, as_folder
-from runs.records.local import LongFile, read_rows
+from runs.records.local import read_metrics
 from utilities.errors import UserError
 
 UNTRAINED = {-1: ("bare backbone", "s"), 0: ("untrained", "o")}  # epoch -> what was measured, and its marker
@@ -24,9 +24,8 @@ def draw_curves(folder: Path) -> list[Path]:
     import matplotlib.pyplot as plt
 
     groups = {}  # group -> metric -> split -> {epoch: value}
-    for row in read_rows(folder / "CSV_Logs" / LongFile.NAME, LongFile.FIELDS):
-        curves = groups.setdefault(_group(row["metric"]), {}).setdefault(row["metric"], {})
-        curves.setdefault(row["split"], {})[int(row["epoch"])] = float(row["value"])
+    for epoch, split, metric, value in zip(*read_metrics(folder / METRICS)[:4], strict=True):
+        groups.setdefault(_group(metric), {}).setdefault(metric, {}).setdefault(split, {})[epoch] = value
     selected, target, files = None, as_folder(folder / "Progression_Plots"), []
     with contextlib.suppress(UserError):  # with a damaged summary no epoch is marked
         selected = RunFolder(folder).selected["epoch"]

@@ -1,8 +1,5 @@
 """Run folders -> `RecordedRun`. What is missing or damaged becomes the run's problem or a note, never an exception."""
 
-import csv
-import io
-import itertools
 import json
 import math
 import os
@@ -30,11 +27,11 @@ from results.recorded import (
 from runs.changes import CONFIGS as CHANGES
 from runs.changes import history
 from runs.meta import CONCATENATED, SEPARATED
+from runs.records.local import read_metrics
 from utilities.errors import UserError
 from utilities.files import YAML
 
 PARAMETERS, METRICS = "parameters.yaml", "CSV_Logs/metrics.csv"
-COLUMNS = ["epoch", "split", "metric", "value"]
 SEARCH = "_search"  # ending of search folders, whose trials differ by design
 
 
@@ -114,28 +111,10 @@ def _changes(folder: Path) -> str:
 
 
 def _series(run: RecordedRun, path: Path) -> None:
-    run.series, cut = read_metrics(path)
-    if cut:
+    *rows, is_cut = read_metrics(path)
+    run.series = Series.from_rows(*rows) if rows[0] else EMPTY
+    if is_cut:
         run.notes.append("the last row of metrics.csv is cut short and was left out")
-
-
-def read_metrics(path: Path) -> tuple[Series, bool]:
-    """The rows of a metrics.csv, and whether a crash cut its last line short. Numbers are read back exactly.
-
-    Raises one of `UNREADABLE` unless it is a table epoch,split,metric,value. (Not by pandas, whose import costs half a second and 40 MB.)
-    """
-    content = path.read_bytes()
-    end = content.rfind(b"\n") + 1
-    if not end:
-        return EMPTY, bool(content)
-    text = content[:end].decode()
-    cells = list(itertools.chain(*csv.reader(io.StringIO(text)))) if '"' in text else text.replace("\n", ",").split(",")[:-1]
-    if cells[:4] != COLUMNS or len(cells) % 4:
-        raise ValueError(f"it has other columns than {', '.join(COLUMNS)}")
-    epochs, splits, metrics, values = (cells[column + 4 :: 4] for column in range(4))
-    if "" in splits or "" in metrics:
-        raise ValueError("a row without split or metric")
-    return Series.from_rows(list(map(int, epochs)), splits, metrics, list(map(float, values))), end < len(content)
 
 
 def _summary(run: RecordedRun, path: Path) -> None:

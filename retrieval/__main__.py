@@ -8,7 +8,7 @@ from utilities.errors import OneLineParser, one_line_errors
 from utilities.numbers import number, whole
 
 PROGRAM = "python -m retrieval"
-TOLD = 5  # images that cannot be decoded and are printed by name; a file names all
+NAMED = 5  # images that cannot be decoded and are printed by name; a file names all
 HELP_RUN = "a run folder, or that of a fold of a cross-validation"
 HELP_DEVICE = "where the network runs: cpu, cuda, cuda:1 … (default: the first GPU, else the CPU)"
 HELP_WHICH = "the checkpoint: best (of the selected epoch) or last (default: best)"
@@ -97,10 +97,9 @@ def _explore_flags(add) -> None:
 def index(flags) -> dict:
     """Write an index, and say what is in it. Returns what `retrieval.index.build` gives."""
     from retrieval import index as indices
-    from retrieval import lean, sources
+    from retrieval import sources
     from runs import Embedder
 
-    lean.import_torchvision()
     old = indices.check_place(flags.out, flags.add)
     if old is not None:
         indices.check_addition(old, flags)
@@ -116,7 +115,7 @@ def index(flags) -> dict:
     print(f"{flags.out}: {about['images']:,} images{added}, {about['dimensions']} dimensions, index {kind}")
     if about["recall"]:
         print("recall@{at} against exact search, {queries} images of the index as queries: {recall:.4f}".format(**about["recall"]))
-    for reason in list(about["left_out"].values())[:TOLD]:
+    for reason in list(about["left_out"].values())[:NAMED]:
         print(f"left out: {reason}", file=sys.stderr)
     if about["left_out"]:
         print(f"{len(about['left_out']):,} images cannot be decoded: {Path(flags.out) / indices.LEFT_OUT}", file=sys.stderr)
@@ -125,12 +124,11 @@ def index(flags) -> dict:
 
 def query(flags) -> list:
     """Search, and print rank, distance and path. Returns `retrieval.answers.Found` of every query."""
-    from retrieval import answers, lean, sources
+    from retrieval import answers, sources
     from retrieval.index import Index
 
     if flags.out is not None:
         answers.check(flags.out)
-    lean.import_torchvision()
     found_in, images = Index(flags.index_folder), sources.listed(flags.images)
     embedder = found_in.embedder(flags.run_folder, device=flags.device, batch_size=flags.batch_size)
     found = answers.answers(found_in, images, embedder(images, progress=True), flags.k)

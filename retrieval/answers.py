@@ -50,7 +50,8 @@ def text(found: list[Found]) -> str:
     queries = list(dict.fromkeys(one.query for one in found))
     lines = []
     for query in queries:
-        lines += [f"{query}:"] * (len(queries) > 1)
+        if len(queries) > 1:
+            lines.append(f"{query}:")
         lines += [f"{one.rank:>4}  {one.distance:.6f}  {one.path}" for one in found if one.query == query]
     return "\n".join(lines)
 

@@ -27,18 +27,23 @@ embeddings = network(images)  # images: torch uint8 (B, 3, {height}, {width})"""
 }
 
 
-def text(embedder, cosines: dict, lines: str | None, checkpoint: str, compared: int) -> str:
-    """The card.
+def made(embedder, cosines: dict, lines: str | None, checkpoint: str, compared: int):
+    """The card, a `huggingface_hub.ModelCard`.
 
     Args:
         cosines: format -> least cosine to the run. lines: the plain code of safetensors, None where there is none.
         checkpoint: best or last. compared: the number of images on which they were compared.
     """
+    from huggingface_hub import ModelCard, ModelCardData
+
     run = RunFolder(embedder.folder)
     environment = _environment(run)
+    tags = ["image-retrieval", "metric-learning", "embeddings"]
+    licence = (environment.get("data_config") or {}).get("license")
+    head = ModelCardData(license=licence, pipeline_tag="image-feature-extraction", tags=tags)
     opt = embedder.opt
     parts = [
-        _head(environment),
+        f"---\n{head.to_yaml()}\n---",
         f"# {_cell(getattr(opt, 'group', None) or embedder.folder.name)}: embeddings of images by `{_cell(opt.arch)}`",
         f"Images that are alike in the sense of the classes it was trained on are near: {embedder.dimensions} dimensions"
         + (" at unit length" if getattr(embedder.network, "normalizes", False) else "")
@@ -60,7 +65,7 @@ def text(embedder, cosines: dict, lines: str | None, checkpoint: str, compared: 
         f"Each file was run on {compared} images, one alone and all at once, and compared with the run:",
         _table(("file", "least cosine"), [(FILES[name], f"{cosine:.6f}") for name, cosine in cosines.items()]),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return ModelCard("\n\n".join(part for part in parts if part) + "\n")
 
 
 def _environment(run: RunFolder) -> dict:
@@ -70,14 +75,6 @@ def _environment(run: RunFolder) -> dict:
     except (OSError, ValueError, yaml.YAMLError):
         content = None
     return content if isinstance(content, dict) else {}
-
-
-def _head(environment: dict) -> str:
-    """The YAML header, which the hub reads."""
-    licence = (environment.get("data_config") or {}).get("license")
-    about = {**({"license": licence} if licence else {}), "pipeline_tag": "image-feature-extraction"}
-    about["tags"] = ["image-retrieval", "metric-learning", "embeddings"]
-    return f"---\n{yaml.safe_dump(about, sort_keys=False)}---"
 
 
 def _loading(embedder, cosines: dict, lines: str | None) -> list[str]:

@@ -30,7 +30,6 @@ def export(flags) -> dict[str, float]:
     Nothing is written where one of them fails. Raises UserError.
     """
     check_new(flags.out)
-    hub = _hub() if flags.push_to_hub else None
     embedder = Embedder(flags.run_folder, flags.checkpoint, device="cpu", evaltype=flags.evaltype)
     images = _real_images(embedder, flags.images)
     expected = embedder(images)
@@ -45,12 +44,12 @@ def export(flags) -> dict[str, float]:
                 lines, made = made
             cosines[name] = _compare(name, made, prepared, expected)
         (folder / "preprocessing.json").write_text(json.dumps(preprocessing(embedder), indent=1), encoding="utf-8")
-        (folder / "README.md").write_text(card.text(embedder, cosines, lines, flags.checkpoint, len(images)), encoding="utf-8")
+        card.made(embedder, cosines, lines, flags.checkpoint, len(images)).save(folder / "README.md")
     for name, cosine in cosines.items():
         print(f"{name}: least cosine to the run on {len(images)} images {cosine:.6f}")
     print("\n".join(f"written  {path}" for path in sorted(Path(flags.out).iterdir())))
-    if hub is not None:
-        _push(hub, flags)
+    if flags.push_to_hub:
+        _push(flags)
     return cosines
 
 
@@ -211,16 +210,10 @@ def preprocessing(embedder: Embedder) -> dict:
     }  # fmt: skip
 
 
-def _hub():
-    """The client of the Hugging Face Hub."""
-    try:
-        import huggingface_hub
-    except ImportError as error:
-        raise UserError("--push_to_hub needs a package that is not there: pip install huggingface_hub") from error
-    return huggingface_hub.HfApi()
+def _push(flags) -> None:
+    import huggingface_hub
 
-
-def _push(hub, flags) -> None:
+    hub = huggingface_hub.HfApi()
     try:
         hub.create_repo(flags.push_to_hub, exist_ok=True)
         hub.upload_folder(repo_id=flags.push_to_hub, folder_path=str(flags.out))

@@ -14,7 +14,6 @@ import numpy as np
 from retrieval.folders import check_new, replacing_folder
 from runs import Embedder
 from runs.folder import read_json
-from training import memory
 from utilities.errors import UserError
 
 EXACT, HNSW, IVFPQ = KINDS = ("exact", "hnsw", "ivfpq")
@@ -199,7 +198,6 @@ def _fill(folder: Path, embedder: Embedder, paths: list[str], old: Index | None,
     if left_out:
         with open(folder / LEFT_OUT, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
             csv.writer(file, lineterminator="\n").writerows([["path", "reason"], *left_out.items()])
-    memory.release_freed()  # of the last batches
     recall = _write_faiss(folder, kind, vectors.rows, embedder.dimensions)
     about = {
         "run": str(embedder.folder.resolve()), "checkpoint": checkpoint, "evaltype": embedder.evaltype, "fingerprint": embedder.fingerprint,

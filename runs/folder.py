@@ -1,5 +1,6 @@
 """A run folder on disk: its path, its content, its run's progress. The one place that decides whether a run is finished."""
 
+import csv
 import functools
 import json
 import math
@@ -13,6 +14,7 @@ import yaml
 import architectures
 import trainers
 from runs import checkpoint
+from runs.records.local import LongFile, read_metrics
 from runs.shapes import FLAGS, SELECTED, fits
 from utilities.errors import UserError
 from utilities.files import YAML, alternatives, replacing
@@ -111,11 +113,14 @@ class RunFolder:
         """CSV_Logs/metrics.csv as a pandas DataFrame with the columns epoch, split, metric, value; empty where there is none."""
         import pandas as pd
 
-        path, columns = self.path / METRICS, ["epoch", "split", "metric", "value"]
+        path = self.path / METRICS
         try:
-            return pd.read_csv(path, dtype={"value": float})[columns] if path.exists() else pd.DataFrame(columns=columns)
-        except (OSError, ValueError, KeyError) as error:  # pandas' own errors are ValueErrors
+            rows = read_metrics(path)[:4]
+        except FileNotFoundError:
+            rows = [[]] * 4
+        except (OSError, ValueError, csv.Error) as error:
             raise UserError(f"{path} is damaged: {' '.join(str(error).split())[:160]}") from error
+        return pd.DataFrame(dict(zip(LongFile.FIELDS, rows, strict=True)))
 
     def network(self, which: str = "best", evaltypes: list[str] | None = None):
         """The network on the CPU, in evaluation mode, of the selected epoch (`best`, where one was evaluated) or of the `last`.

@@ -1,8 +1,11 @@
 """CSV files: metrics.csv and batches.csv in long form, one file a group as the ICML pipeline writes, arrays as .npz."""
 
 import csv
+import io
+import itertools
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 from runs.records import SPLIT_TITLES, BatchRow, Row, Sink
 from runs.records.damaged import as_file, as_folder, set_aside
@@ -33,6 +36,32 @@ def read_rows(path: Path, fields: tuple[str, ...] | None = None) -> list[dict]:
     for number, row in enumerate(rows, start=2):
         _check(row, number)
     return rows
+
+
+class Columns(NamedTuple):
+    """The columns of a metrics.csv, and whether a crash cut its last line short."""
+
+    epochs: list[int]
+    splits: list[str]
+    metrics: list[str]
+    values: list[float]
+    is_cut: bool
+
+
+def read_metrics(path: Path) -> Columns:
+    """The complete rows of a metrics.csv, numbers exactly as written. Raises FileNotFoundError; ValueError where the file is damaged."""
+    content = path.read_bytes()
+    end = content.rfind(b"\n") + 1
+    text = content[:end].decode()
+    if "\0" in text:
+        raise ValueError("a NUL byte")
+    cells = list(itertools.chain(*csv.reader(io.StringIO(text)))) if '"' in text else text.replace("\n", ",").split(",")[:-1]
+    if tuple(cells[:4]) != LongFile.FIELDS or len(cells) % 4:
+        raise ValueError(f"it has other columns than {', '.join(LongFile.FIELDS)}")
+    epochs, splits, metrics, values = (cells[column + 4 :: 4] for column in range(4))
+    if "" in splits or "" in metrics:
+        raise ValueError("a row without split or metric")
+    return Columns(list(map(int, epochs)), splits, metrics, list(map(float, values)), end < len(content))
 
 
 def _check(row: dict, number: int) -> None:
