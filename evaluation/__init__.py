@@ -76,7 +76,7 @@ def check(model, loaders: dict, opt, runtime) -> None:
     model.train(was_training)
     rows = {name: output.float().cpu().numpy() for name, output in _outputs(embeddings, activations, bare=False).items()}
     widths = {of_type(rows, evaltype).shape[1] for evaltype in opt.evaltypes}
-    of_all = {split: galleries.of(dataset, len(dataset)) for split, dataset in there.items()}
+    of_all = {split: galleries.roles_of(dataset, len(dataset)) for split, dataset in there.items()}
     sizes = {split: len(galleries.taken(np.arange(one.size), one.gallery)) for split, one in of_all.items()}
     if opt.eval_use_trunk_output or opt.check_untrained_accuracy:
         (trunk,) = _outputs(embeddings, activations, bare=True).values()
@@ -202,7 +202,7 @@ def _score(embedded: dict, opt, runtime) -> dict:
     starts = getattr(opt, "eval_kmeans_starts", None)  # a run of an earlier version has no such flag
     about = {"seed": range(starts) if starts else opt.seed, "device": device, "progress": True, "ranks": runtime.ranks}
     about |= {"ball": metrics.ball(opt), "rerank": metrics.reranking(opt)}
-    for line in what_stays(opt.evaluation_metrics, opt):
+    for line in unaffected_metrics(opt.evaluation_metrics, opt):
         runtime.say_once(line)
     if opt.tester == spaces.INSIDE_PARENTS:
         about["uncounted"] = float("nan")
@@ -234,13 +234,13 @@ def _further_draws(embedded: dict, split: str, evaltype: str, opt):
         yield spaces.build({**embedded, **drawn}, evaltype, opt)[split]
 
 
-def what_stays(metric_names: list[str], opt) -> list[str]:
+def unaffected_metrics(metric_names: list[str], opt) -> list[str]:
     """One line that names the metrics asked for that `--eval_space hyperbolic` and `--rerank` do not change; none where there are none."""
     hyperbolic, rerank = metrics.ball(opt) is not None, getattr(opt, "rerank", None)
     kept = [name for name in metric_names if not metrics.searches(name)]
     if not (hyperbolic or rerank) or not kept:
         return []
-    flags = " ".join(["--eval_space hyperbolic"] * hyperbolic + [f"--rerank {rerank}"] * bool(rerank))
+    flags = " ".join(flag for flag, is_set in (("--eval_space hyperbolic", hyperbolic), (f"--rerank {rerank}", rerank)) if is_set)
     of = "Euclidean, of the tangent vectors" if hyperbolic else "as without it"
     return [f"{flags}: changes what queries find; {', '.join(kept)}: {of}"]
 

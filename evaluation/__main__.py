@@ -173,7 +173,7 @@ def main(argv: list[str] | None = None) -> dict | list:
     other = None if flags.gallery is None else read_queries(flags.gallery, True, labels=flags.gallery_labels, flag="--gallery_labels")
     space, searched, rows = from_files.space(flags.file, arrays, flags.gallery, other)
     take_ball(flags, arrays)
-    for line in evaluation.what_stays(flags.evaluation_metrics, flags):
+    for line in evaluation.unaffected_metrics(flags.evaluation_metrics, flags):
         print(line)
     measured_by = {"ball": metrics.ball(flags), "rerank": metrics.reranking(flags)}
     device = ranks.gpu if flags.evaluate_on_gpu else "cpu"

@@ -90,7 +90,7 @@ def _checked(path: str, arrays: dict) -> Embeddings:
                 f"{path}: role_draws must be (D, {size}), true where a row is in the gallery of a draw; it is {draws.shape} of {draws.dtype}"
             )
         about = SimpleNamespace(is_query=~draws[0], is_gallery=draws[0], sequences=sequence, role_draws=draws)
-    return Embeddings(path, arrays, galleries.of(about, size))
+    return Embeddings(path, arrays, galleries.roles_of(about, size))
 
 
 def _of_role(file: Embeddings, role: str) -> np.ndarray:
@@ -175,6 +175,6 @@ def _described(found: Space, roles: galleries.Roles | None) -> str:
     lone = int((found.findable()[0] == 0).sum())
     if roles is not None:
         return galleries.described(roles, len(found.gallery()[1]), "its gallery", lone)
-    return galleries.told(
+    return galleries.roles_in_words(
         len(found.labels), len(found.reference), "--gallery", int((found.exclude >= 0).sum()), len(found.pool.labels), None, lone
     )

@@ -51,7 +51,7 @@ class Roles(NamedTuple):
         return np.arange(self.size) if self.either is None else self.either
 
 
-def of(dataset, size: int) -> Roles:
+def roles_of(dataset, size: int) -> Roles:
     """The roles of a data set of `size` images."""
     given = (getattr(dataset, name, None) for name in ("is_query", "is_gallery"))
     query, gallery = (np.ones(size, dtype=bool) if flags is None else np.asarray(flags, dtype=bool) for flags in given)
@@ -72,9 +72,9 @@ def draws(dataset) -> list:
     return copies
 
 
-def of_all(images: dict) -> dict[str, Roles]:
+def roles_of_all(images: dict) -> dict[str, Roles]:
     """Split -> roles, of split -> `Images`, or anything with `labels` and `dataset`."""
-    return {split: of(one.dataset, len(one.labels)) for split, one in images.items()}
+    return {split: roles_of(one.dataset, len(one.labels)) for split, one in images.items()}
 
 
 def images_of(datasets: dict) -> dict[str, Images]:
@@ -85,7 +85,7 @@ def images_of(datasets: dict) -> dict[str, Images]:
 def check(datasets: dict, measured: list[str]) -> None:
     """Raise UserError where a split to measure has no query, or a split no gallery."""
     for split, dataset in datasets.items():
-        roles = of(dataset, len(dataset))
+        roles = roles_of(dataset, len(dataset))
         for rows, what in ((roles.queries if split in measured else None, "query"), (roles.gallery, "gallery")):
             if rows is not None and not len(rows):
                 raise UserError(f"{split}, of --dataset {dataset.name}: none of its {roles.size} images is a {what} image (is_{what})")
@@ -127,10 +127,10 @@ def described(roles: Roles, searched: int, where: str, lone: int) -> str:
     of_query, of_gallery = (taken(np.arange(roles.size), rows) for rows in (roles.queries, roles.gallery))
     sequences = None if roles.sequences is None else len(np.unique(roles.sequences[roles.sequences >= 0]))
     pool = None if roles.pool is None else len(roles.pool)
-    return told(len(of_query), searched, where, len(np.intersect1d(of_query, of_gallery)), pool, sequences, lone, roles.draws)
+    return roles_in_words(len(of_query), searched, where, len(np.intersect1d(of_query, of_gallery)), pool, sequences, lone, roles.draws)
 
 
-def told(queries: int, searched: int, where: str, both: int, pool: int | None, sequences: int | None, lone: int, draws: int = 1) -> str:
+def roles_in_words(queries: int, searched: int, where: str, both: int, pool: int | None, sequences: int | None, lone: int, draws: int = 1) -> str:
     """See `described`. both: images that are query and gallery. pool: those of class-wise numbers, None where roles do not differ."""
     said = []
     if pool is not None:

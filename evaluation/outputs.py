@@ -135,7 +135,7 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
     paths, flags = [], np.array(json.dumps(measured))
     features = {evaltype: spaces.projected(embedded, evaltype, opt) for evaltype in opt.evaltypes}
     for split, e in embedded.items():
-        about = {**queries.described(e), **galleries.dumped(galleries.of(e.dataset, len(e.labels)))}
+        about = {**queries.described(e), **galleries.dumped(galleries.roles_of(e.dataset, len(e.labels)))}
         if opt.eval_pca is None and (draws := getattr(e.dataset, "role_draws", None)) is not None:
             about["role_draws"] = draws
         if (supers := queries.super_classes(e)) is not None:

@@ -36,7 +36,7 @@ from utilities.numbers import number, whole
 PROGRAM = "python -m evaluation.overlap"
 THRESHOLD = 0.95
 DEFAULT_METRICS = ["e_recall@1", "e_recall@2", "e_recall@4", "map_r"]
-MOST = 1_000_000  # pairs; with more, the threshold is too low to be of use
+MOST_PAIRS = 1_000_000  # pairs; with more, the threshold is too low to be of use
 ROWS, COLUMNS = 1024, 65536  # of a block of similarities
 UNHEEDED = {  # flags of a run's evaluation that have no effect here -> their plain values
     "eval_reference_set": spaces.SELF, "tester": "global", "label_hierarchy_level": 0, "eval_pca": None, "eval_no_normalize": False,
@@ -212,9 +212,9 @@ def near_duplicates(test: np.ndarray, others: dict[str, np.ndarray], threshold: 
                 first, second = torch.nonzero(similarity >= threshold, as_tuple=True)
                 found.append((similarity[first, second].numpy(), first.numpy() + row, second.numpy() + column, np.full(len(first), split)))
                 count += len(first)
-                if count > MOST:
+                if count > MOST_PAIRS:
                     raise UserError(
-                        f"--threshold {threshold:g}: more than {MOST:,} pairs are that similar: raise it, or take another --arch"
+                        f"--threshold {threshold:g}: more than {MOST_PAIRS:,} pairs are that similar: raise it, or take another --arch"
                     )
     similarity, first, second, split = (np.concatenate(parts) for parts in zip(*found, strict=True))
     order = np.lexsort((second, first, -similarity))
@@ -239,7 +239,7 @@ def without(names: list[str], features: np.ndarray, dataset, concerned: np.ndarr
 def _both(names: list[str], features: np.ndarray, dataset, concerned: np.ndarray) -> tuple[spaces.Space, spaces.Space, int]:
     """The space of all test images, that without the concerned ones, and how many queries are then alone in their class; see `without`."""
     labels = np.array([label for _, label in dataset.image_list])
-    roles = galleries.of(dataset, len(labels))
+    roles = galleries.roles_of(dataset, len(labels))
     arrays = {"features": features, "labels": labels, "sequence": roles.sequences}
     if any(map(metrics.needs_groups, names)):
         arrays["groups"] = np.array([str(dataset.super_labels[label]) for label in labels.tolist()])

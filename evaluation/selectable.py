@@ -26,7 +26,7 @@ def check(datasets: dict, opt) -> None:
     hits, seen = space.findable()
     if np.any((hits > 0) & (seen - hits >= least)):
         return
-    if any(galleries.of_all(images)[source].restrict for source in {split, *sources}):
+    if any(galleries.roles_of_all(images)[source].restrict for source in {split, *sources}):
         why = f"a query finds at most {max(seen - hits)} images of other classes, {least} or more are needed" if hits.any() else (
             "no query has another image of its class" + " to find: in the gallery, and not of its sequence" * searches
         )  # fmt: skip

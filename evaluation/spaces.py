@@ -145,7 +145,7 @@ def check(datasets: dict, opt) -> None:
 
 def _names_of(dataset, level: int, role: str) -> set:
     """The names at a level of a data set's `queries` or `gallery`."""
-    table, rows = names_at(dataset, level), getattr(galleries.of(dataset, len(dataset)), role)
+    table, rows = names_at(dataset, level), getattr(galleries.roles_of(dataset, len(dataset)), role)
     return set(table.values()) if rows is None else {table[dataset.image_list[row][1]] for row in rows.tolist()}
 
 
@@ -154,7 +154,7 @@ def roles(images: dict, opt) -> dict[str, str]:
 
     `images`: split -> `galleries.Images` or `evaluation.Embedded`.
     """
-    of_all, found = galleries.of_all(images), {}
+    of_all, found = galleries.roles_of_all(images), {}
     if not any(one.restrict for one in of_all.values()):
         return found
     for split, plan in plans(images, opt).items():
@@ -238,7 +238,7 @@ def plans(images: dict, opt) -> dict[str, Compared]:
     level, measured = opt.label_hierarchy_level, scored(images, opt)
     labels, names = _codes(images, level, opt)
     parents = _codes(images, level + 1, opt)[0] if opt.tester == INSIDE_PARENTS else dict.fromkeys(images)
-    of_all = galleries.of_all(images)
+    of_all = galleries.roles_of_all(images)
     by_images, found = (labels, galleries.numbers(of_all), parents), {}
     for split, own in of_all.items():
         sources = sources_of(split, measured, opt)
@@ -266,7 +266,7 @@ def projected(embedded: dict, evaltype: str, opt) -> dict[str, np.ndarray]:
     features = {split: of_type(e.features, evaltype) for split, e in embedded.items()}
     if opt.eval_pca is None:
         return features
-    of_all, projections, found = galleries.of_all(embedded), {}, {}
+    of_all, projections, found = galleries.roles_of_all(embedded), {}, {}
     for split, rows in features.items():
         sources = sources_of(split, scored(embedded, opt), opt)
         _there(sources, embedded, opt)

@@ -67,7 +67,7 @@ def of_run(flags) -> Shown:
     supers = set(dataset.super_labels.values())
     labels = np.array([label for _, label in dataset.image_list])
     title = f"{getattr(embedder.opt, 'group', '')}: {flags.split} of {dataset.name}"
-    notes = _unheeded(galleries.of(dataset, len(labels)).restrict, vars(embedder.opt))
+    notes = _unheeded(galleries.roles_of(dataset, len(labels)).restrict, vars(embedder.opt))
     return Shown(
         title, _embedded(embedder, dataset), labels, dataset.class_names,
         None if None in supers or len(supers) < 2 else dataset.super_labels, dataset.paths, dataset.original, notes,
@@ -104,9 +104,13 @@ def of_file(path: str) -> Shown:
 
 def _unheeded(has_roles: bool, flags: dict) -> tuple[str, ...]:
     """Notes on the evaluation's flags, and the images' roles, that the page ignores."""
-    notes = ["Roles and sequences of the images are not heeded here: each searches among all others."] * has_roles
+    notes = []
+    if has_roles:
+        notes.append("Roles and sequences of the images are not heeded here: each searches among all others.")
     asked = [f"--{name} {flags[name]}" for name, plain in UNHEEDED.items() if flags.get(name, plain) != plain]
-    return *notes, *[f"{', '.join(asked)} of the evaluation: not heeded here, distances are Euclidean and of all images."] * bool(asked)
+    if asked:
+        notes.append(f"{', '.join(asked)} of the evaluation: not heeded here, distances are Euclidean and of all images.")
+    return tuple(notes)
 
 
 def content(shown: Shown, flags) -> dict:

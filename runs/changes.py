@@ -12,9 +12,9 @@ from pathlib import Path
 
 import yaml
 
+from runs.damage import damaged, lacks
 from runs.folder import PARAMETERS, SPLIT_FILE, RunFolder, has_its_split_file, read_parameters, read_yaml, run_folder
 from runs.records.damaged import as_folder
-from runs.shapes import FLAGS, count, fits
 from utilities.errors import UserError
 from utilities.files import replacing
 
@@ -67,7 +67,7 @@ def history(folder: Path) -> tuple[dict, list[tuple[list[int], dict]]]:
         ([int(number) for number in match[1].split("_")], path) for path in configs.glob("*/") if (match := _CHANGE.fullmatch(path.name))
     ]
     ordered = sorted(found, key=lambda change: sum(change[0]))
-    return original, [(done, read_parameters(path)) for done, path in ordered if (path / PARAMETERS).exists()]
+    return original, [(done, read_parameters(path, ())) for done, path in ordered if (path / PARAMETERS).exists()]
 
 
 def _change_folder(folder: Path, epochs: list[int]) -> Path:
@@ -107,16 +107,13 @@ def stages_left(opt) -> list[tuple[list[int] | None, dict]]:
     if opt.resume is None or opt.job != "train" or not path.exists():
         return []
     planned = read_yaml(path)
-    is_plan = fits(planned, [{"until": (_epochs, None), "flags": FLAGS}])
-    if not is_plan or [number for number, stage in enumerate(planned) if stage["until"] is None] != [len(planned) - 1]:
-        raise UserError(f"{path} is damaged: it holds no stages. Start the reproduction anew")
+    stages_found = planned if isinstance(planned, list) else []
+    whole = stages_found and all(lacks(stage, {"until": None, "flags": {}}) is None for stage in stages_found)
+    if not whole or [number for number, stage in enumerate(planned) if stage["until"] is None] != [len(planned) - 1]:
+        raise damaged(path, "it holds no stages", "Start the reproduction anew")
     planned = [(stage["until"], stage["flags"]) for stage in planned]
     done = next((number for number, (until, _) in enumerate(planned[:-1]) if not _is_over(opt, until)), len(planned) - 1)
     return planned[done:] if done < len(planned) - 1 else []
-
-
-def _epochs(value) -> bool:
-    return fits(value, [count]) and len(value) > 0
 
 
 def _is_over(opt, until: list[int]) -> bool:

@@ -1,10 +1,12 @@
 """Checkpoints: everything a run needs to go on as if it had never stopped, in one file that is whole or absent."""
 
+import functools
 from pathlib import Path
 
 import torch
 
-from runs.shapes import wrong_part
+from runs import damage
+from runs.damage import line
 from training.optimisers import check_state
 from training.random_state import random_states, set_random_states
 from utilities.errors import UserError
@@ -32,27 +34,24 @@ def read(path: Path | str, lazily: bool = False) -> dict:
     Raises UserError for a file that is missing, no checkpoint, or not what a run writes.
     """
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=lazily)
+        read_whole = functools.partial(torch.load, map_location="cpu", weights_only=True, mmap=lazily)
+        content = damage.load(path, read_whole, damage.CHECKPOINT, way_out(path))
     except FileNotFoundError as error:
         raise UserError(f"no checkpoint at {path}") from error
-    except Exception as error:
-        if lazily:
-            return read(path)  # for its message: torch's says only that the file cannot be read lazily
-        raise damaged(path, line(error)) from error
-    if (wrong := wrong_part(content)) is not None:
-        raise damaged(path, wrong)
+    if "optimizer" in content and (why := damage.lacks(content, damage.RESUMED)) is not None:
+        raise damaged(path, why)
     return content
+
+
+def way_out(path: Path | str) -> str:
+    """What to do about a checkpoint that cannot be used."""
+    other = "--resume best goes on from that of the best epoch" if Path(path).name == LAST else f"{LAST} is the run's last: --resume"
+    return f"{other}, or start a new run"
 
 
 def damaged(path: Path | str, why: str) -> UserError:
     """The error of a checkpoint that cannot be used, with the way out."""
-    other = "--resume best goes on from that of the best epoch" if Path(path).name == LAST else f"{LAST} is the run's last: --resume"
-    return UserError(f"{path} is no checkpoint of this run, or damaged: {why}. {other}, or start a new run")
-
-
-def line(error: Exception) -> str:
-    """The last line of an error's message, shortened."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()[:200]
+    return damage.damaged(path, why, way_out(path))
 
 
 def out_of_patience(content: dict, patience: int | None) -> bool:

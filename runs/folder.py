@@ -13,9 +13,8 @@ import yaml
 
 import architectures
 import trainers
-from runs import checkpoint
+from runs import checkpoint, damage
 from runs.records.local import LongFile, read_metrics
-from runs.shapes import FLAGS, SELECTED, fits
 from utilities.errors import UserError
 from utilities.files import YAML, alternatives, replacing
 from utilities.flags import has_folds
@@ -65,9 +64,7 @@ class RunFolder:
         path = self.path / SUMMARY
         if not path.exists():
             raise UserError(f"{path} is missing: --resume writes it anew from the checkpoint")
-        summary = read_json(path)
-        if not fits(summary, {"selected": SELECTED}):
-            raise UserError(f"{path} is damaged: delete it, and --resume writes it anew from the checkpoint")
+        summary = damage.load(path, _json, damage.SUMMARY, "delete it, and --resume writes it anew from the checkpoint")
         return {**summary, "selected": {"rule": "", "epoch": None, **summary["selected"]}}
 
     @property
@@ -175,34 +172,27 @@ def fold_of(folder: Path) -> tuple[Path, list[int]] | None:
     return (folder.parent, [int(match[1])]) if match and RunFolder(folder.parent).is_cross_validation else None
 
 
-def read_parameters(folder: Path | str) -> dict:
-    """The flags in a folder's parameters.yaml. Raises UserError where the folder holds none, or they are damaged."""
+def read_parameters(folder: Path | str, keys: tuple[str, ...] = ("dataset", "loss", "arch")) -> dict:
+    """The flags in a folder's parameters.yaml. Raises UserError where the folder holds none, or lacks one of the `keys`."""
     path = Path(folder) / PARAMETERS
     if not path.exists():
         raise UserError(f"no run in {folder}: {path.name} is missing")
-    flags = read_yaml(path)
-    if not isinstance(flags, dict):
-        raise UserError(f"{path} is damaged: it holds no flags")
-    for name, value in flags.items():
-        if not fits({name: value}, FLAGS):
-            raise UserError(f"{path} is damaged: {str(name)[:60]!r} is no flag with a value")
-    return flags
+    return read_yaml(path, dict.fromkeys(keys))
 
 
-def read_yaml(path: Path):
-    """The content of a YAML file. Raises UserError where it cannot be read or is no YAML."""
-    try:
-        return yaml.load(path.read_text(encoding="utf-8"), YAML)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from error
-    except Exception as error:  # PyYAML raises all kinds of errors for values that do not fit their tags
-        raise UserError(f"{path} is damaged, no YAML: {' '.join(str(error).split())[:160]}") from error
+def read_yaml(path: Path, keys: dict | None = None):
+    """The content of a YAML file. Raises UserError where it cannot be read, is no YAML, or lacks one of the `keys`."""
+    return damage.load(path, lambda path: yaml.load(path.read_text(encoding="utf-8"), YAML), keys)
+
+
+def _json(path: Path):
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def read_json(path: Path):
     """The content of a JSON file; None, which no run writes, where it cannot be read or is no JSON."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return _json(path)
     except (OSError, ValueError, RecursionError):
         return None
 

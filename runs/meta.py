@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from runs.damage import RESULTS, lacks
 from runs.folder import RunFolder, json_safe, measurement, read_json
 from runs.records.damaged import as_folder, set_aside
-from runs.shapes import RESULTS, fits
 from utilities.files import replacing
 from utilities.intervals import t_interval
 
@@ -56,7 +56,7 @@ class Meta:
     def _content(self, name: str) -> dict:
         """The results under a name; empty where there are none, or where they are damaged, so that they are made anew."""
         content = read_json(self.folder / "meta" / f"{name}.json")
-        return content if fits(content, RESULTS) else {}
+        return {} if lacks(content, RESULTS) else content
 
     def is_current(self, folds: list[int], joined: bool) -> bool:
         """Whether the results are those of these folds as they stand now; `joined`: the concatenated ones too."""

@@ -76,7 +76,7 @@ def _hashes(project: Path, listed: str | None) -> dict | None:
 def _git(project: Path, *words: str) -> str | None:
     """The output of a git command; None where it fails."""
     try:
-        told = subprocess.run(["git", "-C", project, *words], capture_output=True, timeout=10, check=True)
+        done = subprocess.run(["git", "-C", project, *words], capture_output=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return os.fsdecode(told.stdout).encode("utf-8", "replace").decode()
+    return os.fsdecode(done.stdout).encode("utf-8", "replace").decode()

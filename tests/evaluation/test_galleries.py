@@ -252,7 +252,7 @@ def test_without_roles_nothing_is_said_and_nothing_else_is_measured(capsys):
     assert "test: " not in capsys.readouterr().out and evaluation.roles(evaluation.loaders(splits, options()), options()) == {}
     space = spaces.compare(embedded, "discriminative", options())["test"].space
     assert space.reference is None and space.pool is None and space.query_sequences is None
-    assert galleries.dumped(galleries.of(test, 36)) == {}
+    assert galleries.dumped(galleries.roles_of(test, 36)) == {}
 
 
 @pytest.mark.parametrize("reference_set", REFERENCES)

@@ -199,7 +199,7 @@ def test_pairs_against_plain_cosines(monkeypatch, blocks):
         for key in [tuple(key)]
     } == expected
     assert (np.diff(found.similarity) <= 0).all() and (found.test[0], found.other[0]) == (2, 4)
-    monkeypatch.setattr(overlap, "MOST", 3)
+    monkeypatch.setattr(overlap, "MOST_PAIRS", 3)
     with pytest.raises(UserError, match="raise it"):
         overlap.near_duplicates(test, {"train": train}, -1)
 

@@ -96,7 +96,7 @@ def test_unit_vectors_have_the_same_neighbours_in_the_ball():
     assert scored("--eval_space", "hyperbolic", network=Network())[0][0] == scored(network=Network())[0][0]
 
 
-def test_what_stays_as_it_is_is_said_once(capsys):
+def test_unaffected_metrics_as_it_is_is_said_once(capsys):
     flags = ["--evaluation_metrics", "map_r", "nmi", "rho_spectrum@1", "--storage_metrics", "map_r"]
     scored("--eval_space", "hyperbolic", "--rerank", "alpha_qe", *flags)
     told = [line for line in capsys.readouterr().out.splitlines() if "--eval_space" in line]

@@ -1,0 +1,47 @@
+"""A damaged or foreign file in a run folder: one check of its keys, and one error that names the file and the way out."""
+
+from pathlib import Path
+
+from utilities.errors import UserError
+
+# Keys that a reader needs, each with those of the mapping below it; None: any value.
+SUMMARY = {"selected": {"values": {}}}
+RUN = {"best": {}, "selected": {"values": {}}, "last": {}, "seconds": None, "untrained": {}, "stopped": None}  # the state of `runs.run.Run`
+CHECKPOINT = {"epoch": None, "run": RUN, "state_dict": {}}
+RESUMED = {"optimizer": {"state": {}, "param_groups": None}}  # in those checkpoints from which a run goes on
+RESULTS = {"folds": None, "epochs": None, "embeddings": None, "values": {}}  # over the folds of a cross-validation, a file of meta/
+
+
+def load(path: Path | str, read, keys: dict | None = None, way_out: str = ""):
+    """The content of a file, `read(path)`. Raises UserError where that fails in any way, or lacks one of the `keys`."""
+    try:
+        content = read(path)
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # a damaged file makes torch, PyYAML and json fail in all kinds of ways
+        raise damaged(path, line(error), way_out) from error
+    if keys is not None and (why := lacks(content, keys)) is not None:
+        raise damaged(path, why, way_out)
+    return content
+
+
+def lacks(content, keys: dict) -> str | None:
+    """Which of the keys a content lacks, in words; None where it has all."""
+    if not isinstance(content, dict):
+        return f"it holds a {type(content).__name__} in place of names with values"
+    for key, below in keys.items():
+        if key not in content:
+            return f"its part {key} is missing"
+        if below is not None and lacks(content[key], below) is not None:
+            return f"its part {key} is not what a run writes"
+    return None
+
+
+def damaged(path: Path | str, why: str, way_out: str = "") -> UserError:
+    """The error of a file that cannot be used."""
+    return UserError(f"{path} is damaged, or of another program: {why}" + (f". {way_out}" if way_out else ""))
+
+
+def line(error: Exception) -> str:
+    """The last line of an error's message, shortened."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()[:200]
