@@ -41,7 +41,7 @@ class Miner:
         self.stats = {}
         batch, labels = raise_half(batch.detach()), labels.to(batch.device)
         if getattr(reference, "plain", reference is None) and reference_labels is None and own is None:
-            compared = Reference.of(batch, labels)
+            compared = Reference.build(batch, labels)
             mined = self.mine(batch, labels, compared) if self.takes_reference else self.mine(batch, labels)
         else:
             mined = self._mine_in(batch, labels.long(), reference, reference_labels, own)
@@ -55,7 +55,7 @@ class Miner:
             raise UserError(
                 f"the miner {type(self).__name__} takes no reference: its mine(embeddings, labels) lacks a third argument, reference"
             )
-        reference = Reference.of(batch, labels, *given)
+        reference = Reference.build(batch, labels, *given)
         if len(reference):
             return self.mine(batch, labels, reference)
         mined = self.mine(batch, labels, reference.with_own_row())

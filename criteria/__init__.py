@@ -11,9 +11,9 @@ import torch
 
 import batch_mining
 from criteria._learn import make_learnable
-from utilities.criterion import MetricCriterion, at_the_door
+from utilities.criterion import MetricCriterion, check_inputs
 from utilities.registry import Registry
-from utilities.tuples import Taken
+from utilities.tuples import TupleMiner
 
 REGISTRY = Registry("criteria", "loss")
 
@@ -54,10 +54,10 @@ def select(name: str, opt=None, batchminer=None, **flags) -> torch.nn.Module:
         miner = opt.batch_mining if allowed is None or opt.batch_mining in allowed else allowed[0]
         batchminer = batch_mining.select(miner, opt)
     if with_miner and not issubclass(module.Criterion, MetricCriterion):
-        batchminer = Taken(batchminer)  # a plain module calls the miner itself, and a user's miner may return lists
+        batchminer = TupleMiner(batchminer)  # a plain module calls the miner itself, and a user's miner may return lists
     criterion = module.Criterion(opt, batchminer) if with_miner else module.Criterion(opt)
-    if at_the_door not in criterion._forward_pre_hooks.values():
-        criterion.register_forward_pre_hook(at_the_door, with_kwargs=True)
+    if check_inputs not in criterion._forward_pre_hooks.values():
+        criterion.register_forward_pre_hook(check_inputs, with_kwargs=True)
     if opt.loss_learn:
         make_learnable(name, module, criterion, opt)
     return criterion

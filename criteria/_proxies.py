@@ -18,7 +18,7 @@ def add_arguments(group) -> None:
     )
 
 
-def _know_the_width(criterion: "ProxyCriterion", args: tuple, kwargs: dict) -> None:
+def _check_width(criterion: "ProxyCriterion", args: tuple, kwargs: dict) -> None:
     given, own = kwargs["batch"].shape[1], criterion.proxies.shape[1]
     if given != own:
         raise UserError(
@@ -53,7 +53,7 @@ class ProxyCriterion(MetricCriterion):
             (pml_start or _normal_columns if opt.loss_vectors_start == "pml" else start or _uniform)(self.proxies)
         self.optim_dict_list = [{"params": [self.proxies], "lr": lr}]
         self.expect_classes(self.n_classes)
-        self.register_forward_pre_hook(_know_the_width, with_kwargs=True)
+        self.register_forward_pre_hook(_check_width, with_kwargs=True)
 
     def unit_proxies(self, batch: torch.Tensor) -> torch.Tensor:
         """The vectors `(C * per_class, D)` at unit length, in the precision and on the device of `batch`."""

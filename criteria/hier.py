@@ -71,7 +71,7 @@ class Criterion(MetricCriterion):
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`. Draws from torch's global generator."""
         loss = self.base(batch, labels, **kwargs)
         ball, ancestors = Ball(self.c, self.clip_r), self.ancestors.to(batch)
-        _know_the_width(batch, ancestors)
+        _check_width(batch, ancestors)
         with torch.no_grad():
             closeness = torch.where(labels[:, None] == labels[None, :], ALIKE, 0.0) - ball.distances(batch, batch)
         of_samples = self.regulariser(ball.distances(batch, ancestors), closeness)
@@ -86,7 +86,7 @@ class Criterion(MetricCriterion):
         return _Hierarchy.apply(distances, *reciprocal_triplets(closeness, self.topk, self.per_anchor), margin, self.tau)
 
 
-def _know_the_width(batch: torch.Tensor, ancestors: torch.Tensor) -> None:
+def _check_width(batch: torch.Tensor, ancestors: torch.Tensor) -> None:
     if batch.shape[1] != ancestors.shape[1]:
         raise UserError(f"embeddings of {batch.shape[1]} dimensions, hierarchical proxies of {ancestors.shape[1]}: embed_dim is another")
 

@@ -60,7 +60,7 @@ class Criterion(PairCriterion):
         """See the base. Under `simix` the virtual images are drawn from torch's global generator."""
         if self.simix and reference.plain:
             batch, labels = mixed(batch, labels)
-            reference = Reference.of(batch, labels)
+            reference = Reference.build(batch, labels)
         return super().forward(batch, labels, reference)
 
     def formula(self, values, positives, negatives, labels) -> torch.Tensor:

@@ -10,7 +10,7 @@ from trainers import _classifier
 from trainers._classifier import CLASSIFIER_LOSS
 from trainers._trainer import METRIC_LOSS
 from trainers._trainer import Trainer as Base
-from utilities.criterion import given
+from utilities.criterion import with_tuples
 from utilities.errors import UserError
 from utilities.numbers import WIDEST, number, whole
 from utilities.tensors import normalize, safe_sqrt
@@ -166,7 +166,7 @@ class Trainer(Base):
                 batch=torch.cat([embeddings.index_select(0, rows), synthetic]), labels=labels[torch.cat([rows, negatives])]
             )
         mined = Triplets(anchors, positives, len(labels) + torch.arange(len(anchors), device=labels.device))
-        with given(self.criterion, mined):  # n~ in a reference, not in the batch: avoids a T x T matrix
+        with with_tuples(self.criterion, mined):  # n~ in a reference, not in the batch: avoids a T x T matrix
             return self.criterion(
                 batch=embeddings, labels=labels, reference=torch.cat([embeddings, synthetic]),
                 reference_labels=torch.cat([labels, labels[negatives]]), own=torch.arange(len(labels), device=labels.device),

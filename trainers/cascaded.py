@@ -8,7 +8,7 @@ import criteria
 from trainers._heads import MAIN_EMBEDDING, Heads
 from trainers._trainer import METRIC_LOSS
 from trainers._trainer import Trainer as Base
-from utilities.criterion import given
+from utilities.criterion import with_tuples
 from utilities.errors import UserError
 from utilities.numbers import WIDEST, number, share_of, whole
 from utilities.parameter_groups import embedding_rates
@@ -98,7 +98,7 @@ class Trainer(Base):
         for depth, (name, share) in enumerate(zip(self.LOSSES, self.shares, strict=True), start=1):
             level = outputs[f"level_{depth}"]
             pairs = hardest(level.detach(), pairs, share)
-            with given(self.criterion, pairs):
+            with with_tuples(self.criterion, pairs):
                 losses[name] = self.criterion(batch=level, labels=batch.labels, batch_features=outputs["pooled"])
         return losses
 

@@ -11,7 +11,7 @@ from trainers._averaging import MovingAverage
 from trainers._heads import Heads
 from trainers._trainer import MAIN_EMBEDDING, METRIC_LOSS
 from trainers._trainer import Trainer as Base
-from utilities.criterion import given
+from utilities.criterion import with_tuples
 from utilities.errors import UserError
 from utilities.numbers import WIDEST, number, whole
 from utilities.parameter_groups import criterion_groups, embedding_rates
@@ -151,7 +151,7 @@ class Trainer(Base):
         losses = {}
         for name, criterion in self.criteria.items():
             rows = outputs[name]
-            with given(criterion, self.miners[name](rows.detach(), batch.labels)):
+            with with_tuples(criterion, self.miners[name](rows.detach(), batch.labels)):
                 losses[f"{name}_loss"] = criterion(batch=rows, labels=batch.labels)
         self.keys = outputs["keys"].detach()
         of_other_views = self.keys.roll(-(len(self.keys) // self.VIEWS), 0)

@@ -33,7 +33,7 @@ def takes_reference(kind: type) -> None:
         raise UserError(f"the criterion {name} takes no reference: its forward does not name it (CONTRIBUTING.md)")
 
 
-def at_the_door(criterion: torch.nn.Module, args: tuple, kwargs: dict):
+def check_inputs(criterion: torch.nn.Module, args: tuple, kwargs: dict):
     """Forward pre-hook of every criterion: half precision becomes float32, shapes are checked, a `MetricCriterion` gets one `Reference`.
 
     Raises ValueError where `batch` is not `(B, D)`, `labels` are not `(B,)` whole numbers, or a reference does not fit; UserError for a
@@ -50,13 +50,14 @@ def at_the_door(criterion: torch.nn.Module, args: tuple, kwargs: dict):
     if named.get("reference") is not None and not getattr(named["reference"], "plain", False):
         takes_reference(type(criterion))
     if isinstance(criterion, MetricCriterion):
-        given = [named.pop(name, None) for name in ("reference", "reference_labels", "own")]
+        form = [named.pop(name, None) for name in ("reference", "reference_labels", "own")]
         if any(_keywords(type(criterion))):
-            named["reference"] = Reference.of(named["batch"], named["labels"], *given)
+            named["reference"] = Reference.build(named["batch"], named["labels"], *form)
     return (), named
 
 
-def _know_the_classes(criterion: "MetricCriterion", args: tuple, kwargs: dict) -> None:
+def check_labels(criterion: "MetricCriterion", args: tuple, kwargs: dict) -> None:
+    """Forward pre-hook of `expect_classes`."""
     labels = kwargs["labels"]
     if len(labels) and (labels.device.type == "cpu" or not criterion.looked_at_labels):
         criterion.looked_at_labels = True
@@ -66,7 +67,7 @@ def _know_the_classes(criterion: "MetricCriterion", args: tuple, kwargs: dict) -
             raise ValueError(f"labels from {lowest} to {highest}: of {of}. Map them, or change n_classes")
 
 
-class Given:
+class FixedMiner:
     """A miner that returns the tuples it was made with, whatever the batch."""
 
     def __init__(self, mined):
@@ -78,12 +79,12 @@ class Given:
 
 
 @contextlib.contextmanager
-def given(criterion: torch.nn.Module, mined):
+def with_tuples(criterion: torch.nn.Module, mined):
     """Inside, a criterion and the criteria inside it use these `Triplets` or `Pairs` instead of their miner's."""
     modules = [module for module in criterion.modules() if hasattr(module, "batchminer")]
     before = [{name: miner for name, miner in vars(module).items() if name == "batchminer"} for module in modules]
     for module in modules:  # not by `setattr`: torch refuses a plain object in place of a miner that is a module
-        vars(module)["batchminer"] = Given(mined)
+        vars(module)["batchminer"] = FixedMiner(mined)
     try:
         yield
     finally:
@@ -102,12 +103,12 @@ class MetricCriterion(torch.nn.Module):
         super().__init__()
         self.batchminer = batchminer
         self.stats = {}
-        self.register_forward_pre_hook(at_the_door, with_kwargs=True)
+        self.register_forward_pre_hook(check_inputs, with_kwargs=True)
 
     def expect_classes(self, n_classes: int) -> None:
         """From now on a label outside 0 ... n_classes - 1 raises ValueError; on a GPU, where checks stall the step, only in the first."""
         self.classes_expected, self.looked_at_labels = n_classes, False
-        self.register_forward_pre_hook(_know_the_classes, with_kwargs=True)
+        self.register_forward_pre_hook(check_labels, with_kwargs=True)
 
     def per_anchor(self, name: str, labels: torch.Tensor, dimensions: int = 1):
         """The hyperparameter `name` for anchors with `labels` `(T,)`: one number, or `(T,)`, `(T, 1)` … where each class has its own."""
@@ -118,7 +119,7 @@ class MetricCriterion(torch.nn.Module):
 
     def mine(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference | None = None):
         """The miner's tuples of the batch: `Triplets`, `Pairs`, or the sets of a set miner."""
-        return tuples.Taken(self.batchminer)(batch, labels, reference)
+        return tuples.TupleMiner(self.batchminer)(batch, labels, reference)
 
     def triplets(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference | None = None) -> tuples.Triplets:
         """The mined tuples as triplets."""
@@ -130,7 +131,7 @@ class MetricCriterion(torch.nn.Module):
 
     def pair_masks(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference | None = None) -> tuple:
         """Masks `(B, M)` of positive and negative pairs: all with the reference, or, under `--mine_pairs`, the miner's distinct ones."""
-        reference = Reference.of(batch, labels) if reference is None else reference
+        reference = Reference.build(batch, labels) if reference is None else reference
         if self.batchminer is None:
             return reference.masks(labels)
         return tuples.pair_masks(self.mine(batch, labels, reference), len(labels), len(reference))

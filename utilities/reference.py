@@ -22,7 +22,7 @@ class Reference:
     plain: bool
 
     @classmethod
-    def of(cls, batch, labels, reference=None, reference_labels=None, own=None) -> "Reference":
+    def build(cls, batch, labels, reference=None, reference_labels=None, own=None) -> "Reference":
         """The reference given with `batch` `(B, D)` and `labels` `(B,)`; without one, the batch itself. ValueError for wrong shapes."""
         if isinstance(reference, Reference):
             return reference

@@ -48,7 +48,7 @@ def from_user(tuples, device) -> "Triplets | Pairs":
     raise TypeError(f"a miner returns Triplets, Pairs or a list of (a, p, n), not {type(tuples).__name__}")
 
 
-class Taken:
+class TupleMiner:
     """A miner as criteria see it: it returns `Triplets`, `Pairs` or sets, whatever the miner gives. Other attributes are the miner's."""
 
     def __init__(self, miner):

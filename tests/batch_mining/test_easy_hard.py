@@ -23,12 +23,16 @@ def flags(pos, neg, pos_range=None, neg_range=None):
 
 
 @pytest.mark.parametrize("ranges", RANGES, ids=str)
-@pytest.mark.parametrize("strategies", sorted(set(itertools.product(STRATEGIES, STRATEGIES)) - REFUSED), ids="-".join)
-def test_agrees_with_pytorch_metric_learning(strategies, ranges):
+def test_agrees_with_pytorch_metric_learning(ranges):
+    for strategies in sorted(set(itertools.product(STRATEGIES, STRATEGIES)) - REFUSED):
+        check(strategies, ranges)
+
+
+def check(strategies, ranges):
     found = 0
     miner = batch_mining.select("easy_hard", **flags(*strategies, *ranges))
     oracle = miners.BatchEasyHardMiner(*strategies, *ranges, distance=distances.LpDistance(normalize_embeddings=False))
-    for seed in range(5):
+    for seed in range(2):
         generator = torch.Generator().manual_seed(seed)
         x, r = torch.randn(20, 3, generator=generator), torch.randn(30, 3, generator=generator)
         y, z = torch.randint(6, (20,), generator=generator), torch.randint(7, (30,), generator=generator)

@@ -86,22 +86,13 @@ def test_the_whole_loss():
     assert criterion.stats["hierarchy"] > 0 and criterion.stats["hierarchy_of_proxies"] > 0 and "accuracy" in criterion.stats
 
 
-def test_gumbel_noise_has_its_distribution():
-    torch.manual_seed(0)
-    noise = hier.gumbel((200_000,), torch.zeros(1)).sort().values.double()
-    distribution = torch.exp(-torch.exp(-noise))
-    assert (distribution - (torch.arange(200_000) + 0.5) / 200_000).abs().max() < 4e-3  # Kolmogorov's bound of 1 in 300
-    assert noise.isfinite().all()
-
-
 def reciprocal_by_loops(closeness, topk):
     n = len(closeness)
     near = [sorted(range(n), key=lambda j: -closeness[i][j])[:topk] for i in range(n)]  # noqa: B023
     return [{j for j in near[i] if i in near[j] and j != i} for i in range(n)]
 
 
-@pytest.mark.parametrize("n", [9, 30])
-@pytest.mark.parametrize("topk", [1, 3, 8, 50])
+@pytest.mark.parametrize(("n", "topk"), [(9, 1), (9, 50), (30, 3), (30, 8)])
 def test_triplets_are_reciprocal_neighbours_and_others(n, topk):
     generator = torch.Generator().manual_seed(n + topk)
     points = torch.randn(n, 3, generator=generator)
@@ -116,24 +107,6 @@ def test_triplets_are_reciprocal_neighbours_and_others(n, topk):
         assert others == set(range(n)) - reciprocal[a] - {a}
 
 
-def test_the_class_comes_first_among_the_neighbours():
-    labels = torch.tensor([0, 1, 0, 1, 2, 2])
-    x = torch.tensor([[0.0], [0.01], [2.0], [2.01], [1.0], [1.01]]).repeat(1, DIMENSIONS).double()
-    drawn = []
-
-    def spy(closeness, topk, per_anchor):
-        drawn.append(hier_triplets(closeness, topk, per_anchor))
-        return drawn[-1]
-
-    hier_triplets, hier.reciprocal_triplets = hier.reciprocal_triplets, spy
-    try:
-        build(loss_hier_topk=2)(x, labels)
-    finally:
-        hier.reciprocal_triplets = hier_triplets
-    i, j, _ = drawn[0]
-    assert len(i) and (labels[i] == labels[j]).all()
-
-
 def test_start_values_rates_and_defaults():
     criterion = criteria.select("hier", n_classes=3, embed_dim=128, lr=1e-5, arch="resnet50")
     assert criterion.ancestors.shape == (512, 128)
@@ -145,7 +118,7 @@ def test_start_values_rates_and_defaults():
     assert defaults == (0.5, 0.1, 0.1, 20, 50, 0.1, 2.3)
 
 
-@pytest.mark.parametrize("base", ["triplet", "margin", "hyperbolic", "softtriplet", "multisimilarity"])
+@pytest.mark.parametrize("base", ["margin", "softtriplet", "multisimilarity"])
 def test_it_stands_beside_other_losses(base):
     criterion, (batch, labels) = build(loss_hier_base=base, batch_mining="semihard", loss_hier_weight=0), batch_of()
     torch.manual_seed(0)
@@ -158,15 +131,6 @@ def test_it_stands_beside_other_losses(base):
     assert sorted(covered) == sorted(id(p) for p in criterion.parameters())
 
 
-def test_the_same_draws_in_every_precision_and_with_one_seed():
-    criterion, (batch, labels) = build(), batch_of()
-    values = []
-    for dtype in (torch.float64, torch.float32, torch.float32):
-        torch.manual_seed(9)
-        values.append(criterion.to(dtype)(batch.detach().to(dtype), labels).item())
-    assert values[1] == values[2] == pytest.approx(values[0], rel=1e-5)
-
-
 @pytest.mark.parametrize("c", [0, 0.1, 100])
 def test_the_border_zeros_and_few_samples(c):
     criterion = build(loss_hier_c=c, loss_hier_clip_r=1e3).float()
@@ -175,13 +139,6 @@ def test_the_border_zeros_and_few_samples(c):
         value = criterion(x, torch.arange(len(x)) % 3)
         value.backward()
         assert value.isfinite() and x.grad.isfinite().all() and criterion.ancestors.grad.isfinite().all()
-
-
-def test_its_numbers_can_be_learned():
-    criterion, (batch, labels) = build(loss_learn=["margin", "weight"]), batch_of()
-    criterion(batch, labels).backward()
-    own = [p for group in criterion.optim_dict_list if group.get("name") == "hyperparameters" for p in group["params"]]
-    assert len(own) == 2 and all(p.grad.abs() > 0 for p in own)
 
 
 def test_what_cannot_work_is_refused_in_one_line(capsys):

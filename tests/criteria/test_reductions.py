@@ -38,9 +38,13 @@ def loops(terms, anchors, labels, how, weights=None):
     return sum(sum(own) / len(own) for own in by_class if own) / max(sum(bool(own) for own in by_class), 1)
 
 
-@pytest.mark.parametrize("size", [0, 1, 40])
 @every_choice
-def test_against_loops(how, size, weights_file):
+def test_against_loops(how, weights_file):
+    for size in (0, 1, 40):
+        check_loops(how, size, weights_file)
+
+
+def check_loops(how, size, weights_file):
     generator = torch.Generator().manual_seed(size)
     terms = torch.rand(size, dtype=torch.float64, generator=generator).sub(0.3).clamp(min=0).requires_grad_()
     anchors = torch.randint(7, (size,), generator=generator)  # of nine: two have no term
@@ -52,92 +56,37 @@ def test_against_loops(how, size, weights_file):
         value.backward()  # of no terms, too
 
 
-@every_choice
-def test_gradient(how):
-    terms, anchors = torch.rand(12, dtype=torch.float64).add(0.1).requires_grad_(), torch.arange(12) % 5
-    reduction = Reduction(criteria.REGISTRY.options(None, loss_reduction=how))
-    assert torch.autograd.gradcheck(lambda x: reduction(x, anchors, torch.tensor([0, 0, 1, 1, 2])), [terms])
-
-
-def reducer_of(how):
-    if how == "per_anchor":
-        return reducers.PerAnchorReducer()
-    if how == "class_weighted":
-        return reducers.ClassWeightedReducer(torch.tensor(WEIGHTS, dtype=torch.float64))
-    return {"mean": reducers.MeanReducer, "nonzero": reducers.AvgNonZeroReducer, "sum": reducers.SumReducer}[how]()
-
-
-def check_peer(name, peer, tuples, how, weights_file, **flags):
-    x, y = embeddings_of(), torch.tensor(MIXED)
-    flags |= {"loss_reduction": how, "loss_class_weights": weights_file if how == "class_weighted" else None}
-    ours = criterion_of(name, tuples, **flags).double()(x, y)
-    theirs = peer(x, y, tuple(tuples))
-    torch.testing.assert_close(ours, theirs)
-    torch.testing.assert_close(*(torch.autograd.grad(value, x)[0] for value in (ours, theirs)))
-
-
 PLAIN = distances.LpDistance(normalize_embeddings=False)
+SNR = distances.SNRDistance(normalize_embeddings=False)
+# loss, the package's, our flags, the miner whose tuples both take, what the package has not
+PEERS = [
+    ("contrastive", lambda r: losses.ContrastiveLoss(0.5, 3.0, distance=PLAIN, reducer=r),
+     {"loss_contrastive_pos_margin": 0.5, "loss_contrastive_neg_margin": 3.0}, "none", ()),
+    ("triplet", lambda r: losses.TripletMarginLoss(0.2, distance=PLAIN, reducer=r), {"loss_triplet_distance": "euclidean"}, "all", ("per_anchor",)),
+    ("margin", lambda r: losses.MarginLoss(0.2, nu=0, beta=1.2, distance=PLAIN, reducer=r), {}, "all", ("per_anchor",)),
+    ("snr_contrastive", lambda r: losses.ContrastiveLoss(0.1, 1.5, distance=SNR, reducer=r),
+     {"loss_snr_contrastive_pos_margin": 0.1, "loss_snr_contrastive_neg_margin": 1.5}, "none", ()),
+    ("tupletmargin", lambda r: losses.TupletMarginLoss(margin=5.729577951308233, reducer=r), {}, "none", ("per_anchor", "class_weighted")),
+    ("intrapair_variance", lambda r: losses.IntraPairVarianceLoss(reducer=r), {}, "none", ()),
+    ("lifted_original", lambda r: losses.LiftedStructureLoss(distance=PLAIN, reducer=r), {}, "none", ("per_anchor", "class_weighted")),
+]  # fmt: skip
+REDUCERS = {
+    "mean": reducers.MeanReducer, "nonzero": reducers.AvgNonZeroReducer, "sum": reducers.SumReducer, "per_anchor": reducers.PerAnchorReducer,
+    "class_weighted": lambda: reducers.ClassWeightedReducer(torch.tensor(WEIGHTS, dtype=torch.float64)),
+}  # fmt: skip
 
 
 @every_choice
-def test_contrastive_agrees_with_pytorch_metric_learning(how, weights_file):
-    peer = losses.ContrastiveLoss(0.5, 3.0, distance=PLAIN, reducer=reducer_of(how))
-    flags = {"loss_contrastive_pos_margin": 0.5, "loss_contrastive_neg_margin": 3.0}
-    check_peer("contrastive", peer, mined("none", embeddings_of()), how, weights_file, **flags)
-
-
-@pytest.mark.parametrize("how", [how for how in CHOICES if how != "per_anchor"])  # of triplets the package has none
-def test_triplet_agrees_with_pytorch_metric_learning(how, weights_file):
-    peer = losses.TripletMarginLoss(0.2, distance=PLAIN, reducer=reducer_of(how))
-    check_peer("triplet", peer, mined("all", embeddings_of()), how, weights_file, loss_triplet_distance="euclidean")
-
-
-@pytest.mark.parametrize("how", [how for how in CHOICES if how != "per_anchor"])
-def test_margin_agrees_with_pytorch_metric_learning(how, weights_file):
-    peer = losses.MarginLoss(0.2, nu=0, beta=1.2, distance=PLAIN, reducer=reducer_of(how))
-    check_peer("margin", peer, mined("all", embeddings_of()), how, weights_file)
-
-
-@every_choice
-def test_snr_contrastive_agrees_with_pytorch_metric_learning(how, weights_file):
-    peer = losses.ContrastiveLoss(0.1, 1.5, distance=distances.SNRDistance(normalize_embeddings=False), reducer=reducer_of(how))
-    flags = {"loss_snr_contrastive_pos_margin": 0.1, "loss_snr_contrastive_neg_margin": 1.5}
-    check_peer("snr_contrastive", peer, mined("none", embeddings_of()), how, weights_file, **flags)
-
-
-@every_choice
-def test_snr_and_quadruplet_reduce_the_terms_of_triplets(how, weights_file):
-    x, y, triplets = embeddings_of(), torch.tensor(MIXED), mined("all", embeddings_of())
-    flags = {"loss_reduction": how, "loss_class_weights": weights_file if how == "class_weighted" else None}
-
-    def ratio(a, b):
-        return (x[a] - x[b]).var(1) / x[a].var(1)
-
-    anchors, positives, negatives = triplets
-    terms = torch.relu(ratio(anchors, positives) - ratio(anchors, negatives) + 0.2)
-    weights = WEIGHTS if how == "class_weighted" else None
-    expected = loops(terms, anchors.tolist(), y.tolist(), how, weights)
-    assert float(criterion_of("snr", triplets, loss_snr_reg_lambda=0, **flags).double()(x, y).detach()) == pytest.approx(expected)
-
-    near = torch.relu((x[anchors] - x[positives]).norm(dim=1) - (x[anchors] - x[negatives]).norm(dim=1) + 0.2)
-    expected = loops(near, anchors.tolist(), y.tolist(), how, weights)
-    never = {"loss_quadruplet_margin_alpha_2": -100}  # the second hinge is never active
-    assert float(criterion_of("quadruplet", triplets, **never, **flags).double()(x, y).detach()) == pytest.approx(expected)
-
-
-PAIRS = {
-    "tupletmargin": lambda reducer: losses.TupletMarginLoss(margin=5.729577951308233, reducer=reducer),
-    "intrapair_variance": lambda reducer: losses.IntraPairVarianceLoss(reducer=reducer),
-    "lifted_original": lambda reducer: losses.LiftedStructureLoss(distance=PLAIN, reducer=reducer),
-}
-
-
-@every_choice
-@pytest.mark.parametrize("name", PAIRS)
-def test_losses_on_all_pairs_agree_with_pytorch_metric_learning(name, how, weights_file):
-    if name != "intrapair_variance" and how in ("per_anchor", "class_weighted"):
-        pytest.skip("the package's terms are a column (P, 1) there, which these reducers multiply out to (P, P)")
-    check_peer(name, PAIRS[name](reducer_of(how)), mined("none", embeddings_of()), how, weights_file)
+def test_losses_agree_with_pytorch_metric_learning(how, weights_file):
+    for name, peer, flags, miner, lacks in PEERS:
+        if how in lacks:
+            continue
+        x, y = embeddings_of(), torch.tensor(MIXED)
+        tuples = mined(miner, x)
+        given = {**flags, "loss_reduction": how, "loss_class_weights": weights_file if how == "class_weighted" else None}
+        ours, theirs = criterion_of(name, tuples, **given).double()(x, y), peer(REDUCERS[how]())(x, y, tuple(tuples))
+        torch.testing.assert_close(ours, theirs, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(*(torch.autograd.grad(value, x)[0] for value in (ours, theirs)))
 
 
 @pytest.mark.parametrize("name", ["triplet", "contrastive"])
@@ -148,19 +97,17 @@ def test_it_wins_over_the_losss_own_flag(name):
     assert own > won and won == criterion_of(name, tuples)(x, y)
 
 
-@pytest.mark.parametrize("name", [name for name, module in criteria.REGISTRY.modules().items() if getattr(module, "REDUCES", False)])
-def test_each_one_that_says_so_reads_it(name):
+def test_each_one_that_says_so_reads_it():
     """Set to mean, it is what the loss does by itself, where that is a mean; a sum is another value."""
     x, y, tuples = embeddings_of(), torch.tensor(MIXED), mined("all", embeddings_of())
-
-    def value(how):
-        torch.manual_seed(0)  # quadruplet draws its fourth samples
-        return criterion_of(name, tuples, loss_reduction=how).double()(x, y)
-
-    unset, mean, total = value(None), value("mean"), value("sum")
-    assert unset > 0 and total > mean
-    if name not in ("snr", "snr_contrastive", "margin"):  # the mean of their active terms
-        torch.testing.assert_close(unset, mean)
+    for name in [name for name, module in criteria.REGISTRY.modules().items() if getattr(module, "REDUCES", False)]:
+        values = []
+        for how in (None, "mean", "sum"):
+            torch.manual_seed(0)  # quadruplet draws its fourth samples
+            values.append(criterion_of(name, tuples, loss_reduction=how).double()(x, y))
+        assert values[0] > 0 and values[2] > values[1], name
+        if name not in ("snr", "snr_contrastive", "margin"):  # the mean of their active terms
+            torch.testing.assert_close(values[0], values[1])
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,6 @@ PEERS = {
     "subcenter_arcface": lambda n, d: losses.SubCenterArcFaceLoss(num_classes=n, embedding_size=d),
 }
 LENGTHS_COUNT = {"instance", "largemargin_softmax"}  # products, not cosines
-every_loss = pytest.mark.parametrize("name", PEERS)
 
 
 def vectors(name, n_classes, embed_dim, **flags):
@@ -54,44 +53,34 @@ def test_every_criterion_with_class_vectors_is_here():
     assert with_vectors == set(PEERS) == set(AS_EVER)
 
 
-@every_loss
-def test_the_default_is_as_ever(name):
-    assert hashlib.sha256(vectors(name, 7, 24).numpy().tobytes()).hexdigest()[:16] == AS_EVER[name]
-    assert torch.equal(vectors(name, 7, 24), vectors(name, 7, 24, loss_vectors_start="icml"))
+def test_the_starts_are_those_of_ever_and_of_the_package():
+    """The default to the bit; `pml` by the very draws of the package's class from the same seed, and so its distribution."""
+    for name, digest in AS_EVER.items():
+        assert hashlib.sha256(vectors(name, 7, 24).numpy().tobytes()).hexdigest()[:16] == digest, name
+        for size in ((7, 24), (300, 128)):
+            ours = vectors(name, *size, loss_vectors_start="pml")
+            torch.manual_seed(0)
+            (theirs,) = PEERS[name](*size).parameters()
+            assert torch.equal(ours, theirs if theirs.shape == ours.shape else theirs.T), name
 
 
-@every_loss
-@pytest.mark.parametrize(("n_classes", "embed_dim"), [(7, 24), (300, 128)])
-def test_pml_is_the_start_of_the_package(name, n_classes, embed_dim):
-    """The very draws of its class from the same seed, and so its distribution."""
-    ours = vectors(name, n_classes, embed_dim, loss_vectors_start="pml")
-    torch.manual_seed(0)
-    (theirs,) = PEERS[name](n_classes, embed_dim).parameters()
-    theirs = theirs.detach()
-    assert torch.equal(ours, theirs if theirs.shape == ours.shape else theirs.T)
+RATES = {"proxyanchor": 100, "proxynca": 50, "proxynca_pp": 50, "softtriplet": 1}  # times --lr; the others have a rate of their own, 5e-4
 
 
-@every_loss
-def test_lengths_under_pml(name):
-    """At 128 dimensions, over 1,000 classes: 11.3 from a unit normal; the fans of the two that have one."""
-    lengths = vectors(name, 1000, 128, loss_vectors_start="pml").norm(dim=1)
-    expected = {"softtriplet": (128 / (3 * 2000)) ** 0.5, "proxyanchor": (128 * 2 / 1000) ** 0.5, "p2sgrad": 1}.get(name, 128**0.5)
-    assert float(lengths.mean()) == pytest.approx(expected, rel=0.02 if name == "manifold" else 0.01)  # 50 vectors
-    assert (name == "p2sgrad") or 0.02 < float(lengths.std() / lengths.mean()) < 0.1
+def test_rates_by_default():
+    for name in AS_EVER:
+        (group,) = criteria.select(name, n_classes=7, embed_dim=24, lr=1e-4).optim_dict_list
+        assert group["lr"] == pytest.approx(RATES[name] * 1e-4 if name in RATES else 1e-5 if name == "softmax" else 5e-4), name
+        assert [tuple(p.shape) for p in group["params"]] == [({"softtriplet": 14, "subcenter_arcface": 21}.get(name, 7), 24)], name
 
 
-@pytest.mark.parametrize("name", sorted(set(PEERS) - LENGTHS_COUNT))
-def test_the_direction_alone_is_what_the_value_sees(name):
+def test_the_direction_alone_is_what_the_value_sees():
     """So that another start is another rate, not another loss."""
     batch = torch.randn(6, 24, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     labels = torch.tensor([0, 0, 1, 2, 3, 6])
-    criterion = criteria.select(name, n_classes=7, embed_dim=24).double()
-    value = criterion(batch, labels)
-    with torch.no_grad():
-        criterion.proxies.mul_(20)
-    torch.testing.assert_close(criterion(batch, labels), value)
-
-
-def test_a_fusion_passes_it_on():
-    opt = criteria.REGISTRY.options(None, loss_vectors_start="pml", n_classes=50, embed_dim=128)
-    assert float(criteria.select("softmax", opt).proxies.detach().norm(dim=1).mean()) > 10
+    for name in sorted(set(PEERS) - LENGTHS_COUNT):
+        criterion = criteria.select(name, n_classes=7, embed_dim=24).double()
+        value = criterion(batch, labels)
+        with torch.no_grad():
+            criterion.proxies.mul_(20)
+        torch.testing.assert_close(criterion(batch, labels), value)

@@ -2,7 +2,6 @@ import pytest
 import torch
 from pytorch_metric_learning.losses import VICRegLoss
 
-from tests.criteria import test_registry_wide as wide
 from tests.criteria._oracles import DIMENSIONS, build, compare, gradcheck
 from utilities.errors import UserError
 
@@ -79,50 +78,3 @@ def test_other_labels_are_refused_in_one_line(labels, told):
 def test_an_empty_batch_is_refused():
     with pytest.raises(UserError, match="an empty batch"):
         build("vicreg")(batch_of([]), torch.tensor([], dtype=torch.long))
-
-
-@pytest.mark.parametrize("points", [torch.zeros(4, 3), torch.ones(4, 3), 1e3 * torch.eye(4)])
-def test_finite(points):
-    batch = points.clone().requires_grad_()
-    loss = build("vicreg").float()(batch, torch.tensor([0, 0, 1, 1]))
-    loss.backward()
-    assert torch.isfinite(loss) and torch.isfinite(batch.grad).all()
-
-
-def test_a_network_that_normalises_is_warned_of(capsys):
-    build("vicreg", arch="resnet50_normalize")
-    assert "--loss vicreg is meant for embeddings of any length" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "check",
-    [
-        wide.test_constants,
-        lambda name: wide.test_degenerate_batches_give_finite_values_and_gradients(name, False),
-        lambda name: wide.test_half_precision_is_raised(name, torch.bfloat16),
-        wide.test_float64_stays_float64,
-        wide.test_same_seed_same_bits,
-        wide.test_unknown_keywords_are_ignored,
-        wide.test_stats_are_detached_scalars,
-        wide.test_nan_reaches_the_loss,
-        wide.test_a_step_down_the_gradient_lowers_the_loss,
-        wide.test_whole_state_survives_a_state_dict,
-        wide.test_its_own_flags_bear_its_prefix_and_are_read,
-        wide.test_nothing_is_cast_by_hand,
-    ],
-)
-def test_what_every_criterion_keeps(check, monkeypatch):
-    monkeypatch.setattr(wide, "LABELS", {"repeated": [0, 1, 2, 3, 0, 1, 2, 3], "pairs": [0, 0, 1, 1, 2, 2], "two of a class": [1, 1]})
-    check("vicreg")
-
-
-def test_values_under_another_default_precision():
-    labels = torch.tensor([0, 0, 1, 1])
-    values = []
-    for dtype in (torch.float32, torch.float64):
-        torch.set_default_dtype(dtype)
-        try:
-            values.append(build("vicreg").float()(batch_of(labels.tolist()).float(), labels))
-        finally:
-            torch.set_default_dtype(torch.float32)
-    torch.testing.assert_close(*values, rtol=0, atol=0)

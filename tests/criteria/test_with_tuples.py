@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import criteria
-from utilities.criterion import given
+from utilities.criterion import with_tuples
 from utilities.tuples import Pairs, Triplets
 
 X = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 3.0], [4.0, 0.0]])
@@ -35,9 +35,9 @@ def test_a_criterion_and_those_inside_it_take_what_they_are_given_and_have_their
     for miner in (ModuleMiner(), lambda batch, labels: [(0, 1, 2)]):
         criterion = Fusion(miner)
         assert criterion(X, LABELS).item() == 1 - 9 + 20
-        with given(criterion, TRIPLETS):
+        with with_tuples(criterion, TRIPLETS):
             assert criterion(X, LABELS).item() == (1 - 9 + 20 + 1 - 16 + 20) / 2
-        with pytest.raises(ZeroDivisionError), given(criterion, TRIPLETS):
+        with pytest.raises(ZeroDivisionError), with_tuples(criterion, TRIPLETS):
             raise ZeroDivisionError
         assert criterion.batchminer is criterion.triplet.batchminer is miner and criterion(X, LABELS).item() == 12
 
@@ -45,7 +45,7 @@ def test_a_criterion_and_those_inside_it_take_what_they_are_given_and_have_their
 def test_a_criterion_on_all_pairs_takes_those_it_is_given():
     criterion = criteria.select("snr_contrastive", loss_snr_contrastive_neg_margin=100.0)
     every = criterion(X + 1, LABELS)
-    with given(criterion, Pairs(*(torch.tensor([i]) for i in (0, 1, 1, 3)))):
+    with with_tuples(criterion, Pairs(*(torch.tensor([i]) for i in (0, 1, 1, 3)))):
         assert not torch.equal(criterion(X + 1, LABELS), every)
     assert criterion.batchminer is None and torch.equal(criterion(X + 1, LABELS), every)
 

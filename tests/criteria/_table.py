@@ -1,0 +1,598 @@
+"""The table of the losses: each one's formula as obvious loops in float64, the flags that it is tried under, its peer elsewhere.
+
+A loss that compares samples: `formula(criterion, x, r, (positives, negatives), (labels, others, own))`, anchors `x`, reference `r`, of each anchor
+the rows of its positives and of its negatives. One with class vectors: `formula(criterion, x, labels)`. Numbers such as margins are read from
+the criterion.
+"""
+
+import math
+
+import torch
+from pytorch_metric_learning import distances, losses
+
+from utilities.reference import Reference
+from utilities.tuples import Classes
+
+
+def partners(labels, others, own) -> tuple[list[list[int]], list[list[int]]]:
+    """Of each anchor the rows of the reference that are its positives, and its negatives; its own image is neither."""
+    own = [-1] * len(labels) if own is None else [int(row) for row in own]
+    positives, negatives = [], []
+    for a, label in enumerate(labels):
+        rows = [j for j in range(len(others)) if j != own[a]]
+        positives.append([j for j in rows if others[j] == label])
+        negatives.append([j for j in rows if others[j] != label])
+    return positives, negatives
+
+
+def distance(u, v):
+    """With no gradient where the points coincide."""
+    squared = (u - v).square().sum()
+    return squared.sqrt() if squared > 0 else squared
+
+
+def cosine(u, v):
+    return u @ v / u.norm() / v.norm()
+
+
+def mean(terms):
+    return sum(terms) / len(terms) if terms else 0.0
+
+
+def mean_active(terms):
+    terms = [term for term in terms if term > 0]
+    return mean(terms)
+
+
+def triplets(found):
+    """(a, p, n), as the stand-in miner gives them."""
+    return [(a, p, n) for a, (ps, ns) in enumerate(zip(*found, strict=True)) for p in ps for n in ns]
+
+
+def sets(found):
+    return [(a, ps, ns) for a, (ps, ns) in enumerate(zip(*found, strict=True)) if ps and ns]
+
+
+def contrastive(c, x, r, found, context):
+    all_triplets = triplets(found)
+    far = [torch.relu(distance(x[a], r[p]) - c.pos_margin) for a, p, _ in all_triplets]
+    return mean(far) + mean([torch.relu(c.neg_margin - distance(x[a], r[n])) for a, _, n in all_triplets])
+
+
+def triplet(c, x, r, found, context):
+    return mean([torch.relu(distance(x[a], r[p]) ** 2 - distance(x[a], r[n]) ** 2 + c.margin) for a, p, n in triplets(found)])
+
+
+def margin(c, x, r, found, context):
+    terms, betas = [], 0.0
+    for a, p, n in triplets(found):
+        beta = c.beta[context[0][a]]
+        terms += [torch.relu(distance(x[a], r[p]) - beta + c.margin), torch.relu(beta - distance(x[a], r[n]) + c.margin)]
+        betas = betas + beta
+    active = sum(bool(term > 0) for term in terms)
+    return (sum(terms) + c.nu * betas) / active if active else 0.0
+
+
+def quadruplet(c, x, r, found, context):
+    labels, others, own = context
+    first, second = [], []
+    chosen = triplets(found)
+    if chosen:
+        anchors, _, negatives = torch.tensor(chosen).unbind(1)
+        strangers, _ = Classes(labels, Reference.build(x, labels, r, others, own)).draw_strangers(
+            anchors, negatives
+        )  # the criterion's draws
+        for (a, p, n), m in zip(chosen, strangers.tolist(), strict=True):
+            first.append(torch.relu(distance(x[a], r[p]) - distance(x[a], r[n]) + c.margin_alpha_1))
+            if set(others.tolist()) - {int(labels[a]), int(others[n])}:
+                assert others[m] not in (labels[a], others[n])
+                apart = distance(r[n], r[m]) if n != m else 0.0
+                second.append(torch.relu(distance(x[a], r[p]) - apart + c.margin_alpha_2))
+    return mean(first) + mean(second)
+
+
+def snr(c, x, r, found, context):
+    ratio = lambda a, j: (x[a] - r[j]).var() / x[a].var()  # noqa: E731
+    chosen = triplets(found)
+    terms = [torch.relu(ratio(a, p) - ratio(a, n) + c.margin) for a, p, n in chosen]
+    return mean_active(terms) + c.reg_lambda * mean([x[a].sum().abs() for a, _, _ in chosen])
+
+
+def norms(x):
+    return sum(row.norm() for row in x) / len(x)
+
+
+def npair(c, x, r, found, context):
+    terms = [torch.log1p(sum(torch.exp(x[a] @ r[n] - x[a] @ r[ps[-1]]) for n in ns)) for a, ps, ns in sets(found)]
+    return mean(terms) + getattr(c, "npair_l2" if hasattr(c, "npair_l2") else "l2") * norms(x)
+
+
+def angular(c, x, r, found, context):
+    t, terms = math.tan(math.radians(c.alpha)) ** 2, []
+    u, v = x / x.norm(dim=1, keepdim=True), r / r.norm(dim=1, keepdim=True)
+    for a, ps, ns in sets(found):
+        exponents = [4 * t * (u[a] + v[ps[-1]]) @ v[n] - 2 * (1 + t) * u[a] @ v[ps[-1]] for n in ns]
+        terms.append(torch.log1p(sum(torch.exp(e) for e in exponents)))
+    return npair(c, x, r, found, context) + c.npair_ang_weight * mean(terms)
+
+
+def lifted(c, x, r, found, context):
+    terms = []
+    for a, ps, ns in sets(found):
+        far = torch.log(sum(torch.exp(distance(x[a], r[p])) for p in ps))
+        terms.append(torch.relu(far + torch.log(sum(torch.exp(c.neg_margin - distance(x[a], r[n])) for n in ns))))
+    return mean(terms) + c.l2 * norms(x)
+
+
+def multisimilarity(c, x, r, found, context):
+    total = 0.0
+    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
+        kept_p, kept_n = [x[a] @ r[p] for p in ps], [x[a] @ r[n] for n in ns]
+        if not kept_p or not kept_n:
+            continue
+        lowest, highest = min(kept_p), max(kept_n)
+        kept_p, kept_n = [s for s in kept_p if s - c.margin < highest], [s for s in kept_n if s + c.margin > lowest]
+        if kept_p:
+            total = total + torch.log(1 + sum(torch.exp(-c.pos_weight * (s - c.thresh)) for s in kept_p)) / c.pos_weight
+        if kept_n:
+            total = total + torch.log(1 + sum(torch.exp(c.neg_weight * (s - c.thresh)) for s in kept_n)) / c.neg_weight
+    return total / len(x)
+
+
+def histogram(c, x, r, found, context):
+    width, densities = 2 / (c.n_nodes - 1), []
+    for chosen in found:
+        nodes, count = [0.0] * c.n_nodes, 0
+        for a, js in enumerate(chosen):
+            for j in js:
+                similarity = (x[a] @ r[j]).clamp(-1, 1)
+                count += 1
+                for k in range(c.n_nodes):
+                    share = 1 - abs(similarity - (-1 + k * width)) / width
+                    nodes[k] = nodes[k] + share * bool(share > 0)
+        densities.append([node / max(count, 1) for node in nodes])
+    positives, negatives = densities
+    return sum(negatives[k] * sum(positives[: k + 1]) for k in range(c.n_nodes))
+
+
+def fastap(c, x, r, found, context):
+    width, precisions = 4 / c.num_bins, []
+    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
+        if not ps:
+            continue
+        of_positives, of_all = [0.0] * (c.num_bins + 1), [0.0] * (c.num_bins + 1)
+        for j in ps + ns:
+            squared = 2 - 2 * cosine(x[a], r[j])
+            for k in range(c.num_bins + 1):
+                share = 1 - abs(squared - k * width) / width
+                if share > 0:
+                    of_all[k] = of_all[k] + share
+                    of_positives[k] = of_positives[k] + share * (j in ps)
+        totals = [sum(of_all[: k + 1]) for k in range(c.num_bins + 1)]
+        value = sum(of_positives[k] * sum(of_positives[: k + 1]) / totals[k] for k in range(c.num_bins + 1) if totals[k] > 0)
+        precisions.append(value / len(ps))
+    return 1 - mean(precisions) if precisions else 0.0
+
+
+def nca(c, x, r, found, context):
+    terms = []
+    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
+        mass = [torch.exp(-c.scale * (x[a] - other).square().sum()) for other in r]
+        if ps:
+            terms.append(-torch.log(sum(mass[p] for p in ps) / sum(mass[j] for j in ps + ns)))
+    return mean(terms)
+
+
+def ntxent(c, x, r, found, context):
+    terms = []
+    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
+        mass = [torch.exp(cosine(x[a], other) / c.temperature) for other in r]
+        terms += [-torch.log(mass[p] / (mass[p] + sum(mass[n] for n in ns))) for p in ps]
+    return mean(terms)
+
+
+def supcon(c, x, r, found, context):
+    terms = []
+    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
+        mass = [torch.exp(cosine(x[a], other) / c.temperature) for other in r]
+        if ps:
+            terms.append(mean([-torch.log(mass[p] / sum(mass[j] for j in ps + ns)) for p in ps]))
+    return mean(terms)
+
+
+def circle(c, x, r, found, context):
+    terms = []
+    for a, ps, ns in sets(found):
+        sp, sn = [cosine(x[a], r[p]) for p in ps], [cosine(x[a], r[n]) for n in ns]
+        from_p = [-c.gamma * torch.relu(1 + c.m - s.detach()) * (s - 1 + c.m) for s in sp]
+        from_n = [c.gamma * torch.relu(s.detach() + c.m) * (s - c.m) for s in sn]
+        exponent = torch.logsumexp(torch.stack(from_p), 0) + torch.logsumexp(torch.stack(from_n), 0)
+        terms.append(torch.log1p(torch.exp(-exponent.abs())) + exponent.clamp(min=0))
+    return mean_active(terms)
+
+
+def snr_contrastive(c, x, r, found, context):
+    terms = [[], []]
+    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
+        ratio = [(x[a] - other).var() / x[a].var() for other in r]
+        terms[0] += [ratio[p] - c.pos_margin for p in ps]
+        terms[1] += [c.neg_margin - ratio[n] for n in ns]
+    return mean_active(terms[0]) + mean_active(terms[1]) + c.regularizer_weight * mean([row.sum().abs() for row in x])
+
+
+def soft_rank(s, p, rivals, temperature):
+    return 1 + sum(torch.sigmoid((s[j] - s[p]) / temperature) for j in rivals if j != p)
+
+
+def smoothap(c, x, r, found, context):
+    terms = []
+    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
+        s = [x[a] @ other for other in r]
+        if ps:
+            terms.append(1 - mean([soft_rank(s, p, ps, c.temperature) / soft_rank(s, p, ps + ns, c.temperature) for p in ps]))
+    return mean(terms)
+
+
+def recallatk(c, x, r, found, context):
+    terms = []
+    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
+        s = [x[a] @ other for other in r]
+        ranks = [soft_rank(s, p, ps + ns, c.temperature) for p in ps]
+        for k in [k for k in c.ks if k < len(r)] if ps else []:
+            hits = sum(torch.sigmoid((k - rank) / c.k_temperature) for rank in ranks)
+            terms.append(1 - hits.clamp(max=k) / min(k, len(ps)))
+    return mean(terms)
+
+
+def hyperbolic(c, x, r, found, context):
+    """By the distance's other form, 1/sqrt(c) arcosh(1 + 2c |p - q|^2 / ((1 - c p^2) (1 - c q^2))) of points of the ball."""
+
+    def point(u):
+        norm = u.norm().clamp(max=c.clip_r)
+        return torch.tanh(c.c**0.5 * norm) / c.c**0.5 * u / u.norm()
+
+    def apart(u, v):
+        p, q = point(u), point(v)
+        return torch.acosh(1 + 2 * c.c * (p - q).square().sum() / ((1 - c.c * p @ p) * (1 - c.c * q @ q))) / c.c**0.5
+
+    def views(labels):
+        return [sum(int(labels[b]) == int(labels[a]) for b in range(a)) for a in range(len(labels))]
+
+    labels, others, own = context
+    of_batch, of_others, groups = views(labels), views(others), {}
+    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
+        own_row = -1 if own is None else int(own[a])
+        for p in ps:
+            rivals = [n for n in ns if own_row < 0 or of_others[n] in (of_others[own_row], of_others[p])]
+            logits = torch.stack([-apart(x[a], r[j]) / c.temperature for j in [p, *rivals]])
+            groups.setdefault((of_batch[a], of_others[p]), []).append(torch.logsumexp(logits, 0) - logits[0])
+    return sum(mean(terms) for terms in groups.values())
+
+
+def pml(c, x, r, found, context):
+    """Its ContrastiveLoss: unit vectors, margins 0 and 1, means over what is active."""
+    u, v = x / x.norm(dim=1, keepdim=True), r / r.norm(dim=1, keepdim=True) if len(r) else r
+    far = [distance(u[a], v[p]) for a, ps in enumerate(found[0]) for p in ps]
+    return mean_active(far) + mean_active([torch.relu(1 - distance(u[a], v[n])) for a, ns in enumerate(found[1]) for n in ns])
+
+
+def tupletmargin(c, x, r, found, context):
+    terms = []
+    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
+        for p in ps:
+            narrowed = torch.cos(torch.acos(cosine(x[a], r[p]).clamp(-1 + 1e-7, 1 - 1e-7)) - c.margin)
+            terms.append(torch.log(1 + sum((torch.exp(c.scale * (cosine(x[a], r[n]) - narrowed)) for n in ns), 0 * narrowed)))
+    return mean(terms)
+
+
+def log1p_sum(terms):
+    return torch.log(1 + sum(terms)) if terms else 0.0
+
+
+def multisimilarity_of_all(c, x, r, found, context):
+    """With an infinite margin: an anchor that lacks a kind gives the term of the other."""
+    total = 0.0
+    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
+        total = total + log1p_sum([torch.exp(-c.pos_weight * (x[a] @ r[p] - c.thresh)) for p in ps]) / c.pos_weight
+        total = total + log1p_sum([torch.exp(c.neg_weight * (x[a] @ r[n] - c.thresh)) for n in ns]) / c.neg_weight
+    return total / len(x)
+
+
+def of_one_anchor(kind, c, of_positives, of_negatives):
+    """The loss that gpw's weights are named after, of one anchor's cosines; None where it has no slope."""
+    if kind == "contrastive":
+        return sum(-s for s in of_positives) + sum((s - c.threshold).clamp(min=0) for s in of_negatives)
+    if kind == "triplet":
+        return sum((n - p + c.margin).clamp(min=0) for p in of_positives for n in of_negatives)
+    if kind == "binomial":
+        near = [torch.log1p(torch.exp(c.pos_scale * (c.threshold - s))) for s in of_positives]
+        return mean(near) + mean([torch.log1p(torch.exp(c.neg_scale * (s - c.threshold))) for s in of_negatives])
+    if kind == "lifted":
+        if not of_positives or not of_negatives:
+            return None
+        return (torch.log(sum(torch.exp(-s) for s in of_positives)) + torch.log(sum(torch.exp(s) for s in of_negatives))).clamp(min=0)
+    positive = log1p_sum([torch.exp(-c.pos_scale * (s - c.threshold)) for s in of_positives]) / c.pos_scale
+    return positive + log1p_sum([torch.exp(c.neg_scale * (s - c.threshold)) for s in of_negatives]) / c.neg_scale
+
+
+def gpw(kind):
+    """The weights are that loss's derivatives by automatic differentiation."""
+
+    def loss(c, x, r, found, context):
+        total = 0.0
+        for a, (ps, ns) in enumerate(zip(*found, strict=True)):
+            cosines = [cosine(x[a], other) for other in r]
+            leaves = [cosines[j].detach().clone().requires_grad_() for j in ps + ns]
+            named = of_one_anchor(kind, c, leaves[: len(ps)], leaves[len(ps) :])
+            if leaves and torch.is_tensor(named) and named.requires_grad:
+                slopes = torch.autograd.grad(named, leaves, allow_unused=True)
+                total = total + sum(slope * cosines[j] for slope, j in zip(slopes, ps + ns, strict=True) if slope is not None)
+        return total / len(x)
+
+    return loss
+
+
+def intrapair_variance(c, x, r, found, context):
+    of_positives, of_negatives = ([cosine(x[a], r[j]) for a, js in enumerate(chosen) for j in js] for chosen in found)
+    middle, other = mean(of_positives), mean(of_negatives)
+    below = mean([((1 - c.pos_eps) * middle - s).clamp(min=0) ** 2 for s in of_positives])
+    return below + mean([(s - (1 + c.neg_eps) * other).clamp(min=0) ** 2 for s in of_negatives])
+
+
+def lifted_original(c, x, r, found, context):
+    positives, negatives = found
+    terms = []
+    for a, ps in enumerate(positives):
+        for p in ps:
+            near = [torch.exp(c.neg_margin - distance(x[a], r[n])) for n in negatives[a]]
+            near += [torch.exp(c.neg_margin - distance(x[b], r[p])) for b in range(len(x)) if p in negatives[b]]
+            apart = distance(x[a], r[p])
+            terms.append((apart + torch.log(sum(near))).clamp(min=0) ** 2 / 2 if near else 0 * apart)
+    return mean(terms)
+
+
+def weighted(violations, temperature):
+    active = [v for v in violations if v > 0]
+    weights = [torch.exp(temperature * v.detach()) for v in active]
+    return sum(w * v for w, v in zip(weights, active, strict=True)) / sum(weights) if active else 0.0
+
+
+def rankedlist(c, x, r, found, context):
+    total = 0.0
+    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
+        far = weighted([distance(x[a], r[p]) - (c.alpha - c.margin) for p in ps], c.pos_temperature)
+        near = weighted([c.alpha - distance(x[a], r[n]) for n in ns], c.neg_temperature)
+        total = total + (1 - c.imbalance) * far + c.imbalance * near
+    return total / len(x)
+
+
+def threshold_consistent(c, x, r, found, context):
+    below = [c.pos_margin - cosine(x[a], r[p]) for a, ps in enumerate(found[0]) for p in ps if cosine(x[a], r[p]) <= c.pos_margin]
+    above = [cosine(x[a], r[n]) - c.neg_margin for a, ns in enumerate(found[1]) for n in ns if cosine(x[a], r[n]) >= c.neg_margin]
+    return c.pos_weight * mean(below) + c.neg_weight * mean(above)
+
+
+COSTS = {
+    "O": lambda c, r: r,
+    "Iu": lambda c, r: (1 + r) * torch.log(1 + r),
+    "Ib": lambda c, r: (c.b * r - torch.log(1 + c.b * r)) / c.b**2,
+    "Ds": lambda c, r: torch.log(1 + r),
+    "Dq": lambda c, r: 1 - 1 / (1 + r) ** c.alpha,
+}
+
+
+def pnp(c, x, r, found, context):
+    terms = []
+    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
+        s = [cosine(x[a], other) for other in r]
+        before = [sum(torch.sigmoid((s[n] - s[p]) / c.temperature) for n in ns) + 0 * s[p] for p in ps]
+        if before:
+            terms.append(mean([COSTS[c.variant](c, value) for value in before]))
+    return mean(terms)
+
+
+# --------------------------------------------------------------------------------------------------------------------- class vectors
+def cross_entropy(logits_of):
+    """mean over samples of the cross-entropy of `logits_of(criterion, x, y)`, a list of scalars."""
+
+    def loss(c, x, labels):
+        logits = [torch.stack(logits_of(c, row, int(y))) for row, y in zip(x, labels, strict=True)]
+        return mean([torch.logsumexp(row, 0) - row[y] for row, y in zip(logits, labels.tolist(), strict=True)])
+
+    return loss
+
+
+def widened(own, margin):
+    angle = torch.acos(own.clamp(-1 + 1e-7, 1 - 1e-7))
+    return torch.cos(angle + margin) if angle + margin <= math.pi else own - margin * math.sin(margin)
+
+
+def subcenter_arcface(c, x, y):
+    per_class = len(c.proxies) // c.n_classes
+    cosines = [max(cosine(x, w) for w in c.proxies[k * per_class : (k + 1) * per_class]) for k in range(c.n_classes)]
+    cosines[y] = widened(cosines[y], c.angular_margin)
+    return [c.feature_scale * s for s in cosines]
+
+
+def cosface(c, x, y):
+    return [c.scale * (cosine(x, w) - c.margin * (k == y)) for k, w in enumerate(c.proxies)]
+
+
+def multiplicative(lengths_count):
+    def logits(c, x, y):
+        cosines = [cosine(x, w) for w in c.proxies]
+        angle = torch.acos(cosines[y])
+        k = math.floor(c.margin * float(angle.detach()) / math.pi)
+        cosines[y] = ((-1) ** k * torch.cos(c.margin * angle) - 2 * k + c.cosine_weight * cosines[y]) / (1 + c.cosine_weight)
+        return [c.scale * x.norm() * (w.norm() if lengths_count else 1) * s for w, s in zip(c.proxies, cosines, strict=True)]
+
+    return logits
+
+
+def proxynca(own_counts):
+    def loss(c, x, labels):
+        terms = []
+        for row, y in zip(x, labels.tolist(), strict=True):
+            scale = c.scale if c.scale is not None else c.softmax_scale**0.5
+            squared = [scale**2 * (row / row.norm() - p / p.norm()).square().sum() for p in c.proxies]
+            terms.append(squared[y] + torch.log(sum(torch.exp(-s) for k, s in enumerate(squared) if own_counts or k != y)))
+        return mean(terms)
+
+    return loss
+
+
+def proxyanchor(c, x, labels):
+    positive, negative = [], 0.0
+    for k, proxy in enumerate(c.proxies):
+        own, others = (
+            [cosine(row, proxy) for row, y in zip(x, labels.tolist(), strict=True) if (y == k) == same] for same in (True, False)
+        )
+        if own:
+            positive.append(log1p_sum([torch.exp(-c.alpha * (s - c.delta)) for s in own]))
+        negative = negative + log1p_sum([torch.exp(c.alpha * (s + c.delta)) for s in others])
+    return mean(positive) + negative / len(c.proxies)
+
+
+def softtriplet(c, x, labels):
+    size = len(c.proxies) // c.n_classes
+    centres = [w / w.norm() for w in c.proxies]
+    centres = [centres[k * size : (k + 1) * size] for k in range(c.n_classes)]
+
+    def logits(c, row, y):
+        found = []
+        for k, own in enumerate(centres):
+            s = torch.stack([row @ w / row.norm() for w in own])
+            found.append(c.scale * ((torch.softmax(s / c.gamma, 0) * s).sum() - c.margin_delta * (k == y)))
+        return found
+
+    pairs = [(own[t], own[u]) for own in centres for t in range(size) for u in range(t + 1, size)]
+    apart = sum(torch.sqrt(2 + 1e-5 - 2 * one @ other) for one, other in pairs)
+    return cross_entropy(logits)(c, x, labels) + (c.reg_weight * apart / (c.n_classes * size * (size - 1)) if size > 1 else 0)
+
+
+def p2sgrad(c, x, labels):
+    return mean([sum((cosine(row, w) - float(k == y)) ** 2 for k, w in enumerate(c.proxies)) / 2 for row, y in zip(x, labels, strict=True)])
+
+
+def manifold(c, x, labels):
+    """The walk by its series F = (1 - alpha) sum_t (alpha S)^t."""
+    n, nodes = len(x), [row / row.norm() for row in [*x, *c.proxies]]
+    edges = [[torch.exp((a @ b).clamp(min=0) / 0.5) if i != j else 0 * (a @ b) for j, b in enumerate(nodes)] for i, a in enumerate(nodes)]
+    degrees = [sum(row) for row in edges]
+    scaled = torch.stack([torch.stack([e / (degrees[i] * degrees[j]).sqrt() for j, e in enumerate(row)]) for i, row in enumerate(edges)])
+    term = walk = torch.eye(len(nodes), dtype=x.dtype)
+    for _ in range(200):
+        term = c.alpha * scaled @ term
+        walk = walk + term
+    total = 0.0
+    for i, y in enumerate(labels):
+        own = int(c.groups[y])
+        of_context = [cosine(walk[i], walk[n + k]) for k in range(len(c.proxies))]
+        for weight, row in ((1.0, (1 - c.alpha) * walk[i, n:]), (c.context_weight, of_context)):
+            excesses = [row[k] - row[own] + c.margin for k in range(len(c.proxies)) if k != own]
+            total = total + weight * log1p_sum([torch.exp(e) for e in excesses if e >= 0])
+    return total / n
+
+
+# loss, formula, flags: of those that compare samples. Flags give a case active and inactive terms, or terms that are off by default
+COMPARING = [
+    ("angular", angular, {}),
+    ("angular", angular, {"loss_angular_alpha": 36.0, "loss_angular_npair_ang_weight": 0.5}),
+    ("circle", circle, {}),
+    ("circle", circle, {"loss_circle_m": 0.25, "loss_circle_gamma": 10}),
+    ("contrastive", contrastive, {}),
+    ("contrastive", contrastive, {"loss_contrastive_pos_margin": 0.7, "loss_contrastive_neg_margin": 3.1}),
+    ("fastap", fastap, {}),
+    ("fastap", fastap, {"loss_fastap_num_bins": 1}),
+    *(("gpw", gpw(kind), {"loss_gpw_weights": kind}) for kind in ("contrastive", "triplet", "binomial", "lifted", "multisimilarity")),
+    ("gpw", gpw("multisimilarity"), {"loss_gpw_pos_scale": 5.0, "loss_gpw_neg_scale": 7.0, "loss_gpw_threshold": 0.1}),
+    ("histogram", histogram, {"loss_histogram_nbins": 9}),
+    ("hyperbolic", hyperbolic, {}),
+    ("hyperbolic", hyperbolic, {"loss_hyperbolic_c": 1.0, "loss_hyperbolic_T": 0.5}),
+    ("intrapair_variance", intrapair_variance, {}),
+    ("intrapair_variance", intrapair_variance, {"loss_intrapair_variance_pos_eps": 0.3, "loss_intrapair_variance_neg_eps": 0.7}),
+    ("lifted", lifted, {}),
+    ("lifted", lifted, {"loss_lifted_neg_margin": -2.5, "loss_lifted_l2": 0.1}),
+    ("lifted_original", lifted_original, {}),
+    ("lifted_original", lifted_original, {"loss_lifted_original_neg_margin": -0.5}),
+    ("margin", margin, {"loss_margin_nu": 0.2}),
+    ("multisimilarity", multisimilarity, {}),
+    ("multisimilarity", multisimilarity, {"loss_multisimilarity_neg_weight": 7, "loss_multisimilarity_margin": 0.4}),
+    ("multisimilarity", multisimilarity_of_all, {"loss_multisimilarity_margin": math.inf}),
+    ("nca", nca, {}),
+    ("nca", nca, {"loss_nca_scale": 3}),
+    ("npair", npair, {"loss_npair_l2": 0.1}),
+    ("ntxent", ntxent, {}),
+    ("ntxent", ntxent, {"loss_ntxent_temperature": 0.5}),
+    ("pml", pml, {"loss_pml_class": "ContrastiveLoss"}),
+    *(("pnp", pnp, {"loss_pnp_variant": variant, "loss_pnp_temperature": 0.1}) for variant in COSTS),
+    ("pnp", pnp, {"loss_pnp_alpha": 1.5, "loss_pnp_temperature": 0.2}),
+    ("quadruplet", quadruplet, {}),
+    ("rankedlist", rankedlist, {}),
+    ("rankedlist", rankedlist, {"loss_rankedlist_alpha": 1.4, "loss_rankedlist_neg_temperature": 3.0, "loss_rankedlist_pos_temperature": 2.0}),
+    ("recallatk", recallatk, {"loss_recallatk_temperature": 0.2, "loss_recallatk_ks": [1, 2, 5]}),
+    ("smoothap", smoothap, {"loss_smoothap_temperature": 0.2}),
+    ("snr", snr, {"loss_snr_reg_lambda": 0.3}),
+    ("snr_contrastive", snr_contrastive, {"loss_snr_contrastive_regularizer_weight": 0.2}),
+    ("snr_contrastive", snr_contrastive, {"loss_snr_contrastive_pos_margin": 0.4, "loss_snr_contrastive_neg_margin": 2.5}),
+    ("supcon", supcon, {}),
+    ("supcon", supcon, {"loss_supcon_temperature": 0.4}),
+    ("threshold_consistent", threshold_consistent, {}),
+    ("threshold_consistent", threshold_consistent, {"loss_threshold_consistent_pos_margin": 0.3, "loss_threshold_consistent_neg_margin": -0.2}),
+    ("triplet", triplet, {}),
+    ("tupletmargin", tupletmargin, {}),
+    ("tupletmargin", tupletmargin, {"loss_tupletmargin_margin": 0.3, "loss_tupletmargin_scale": 9}),
+]  # fmt: skip
+# likewise, of those with class vectors
+OF_CLASSES = [
+    ("arcface", cross_entropy(subcenter_arcface), {}),
+    ("arcface", cross_entropy(subcenter_arcface), {"loss_arcface_angular_margin": 2.5}),  # passes pi
+    ("cosface", cross_entropy(cosface), {}),
+    ("instance", cross_entropy(lambda c, x, y: [c.gamma * (x @ w) for w in c.proxies]), {"loss_instance_gamma": 3}),
+    ("largemargin_softmax", cross_entropy(multiplicative(True)), {}),
+    ("largemargin_softmax", cross_entropy(multiplicative(True)), {"loss_largemargin_softmax_margin": 3, "loss_largemargin_softmax_scale": 3.0}),
+    ("manifold", manifold, {"loss_manifold_n_proxies": 3}),
+    ("p2sgrad", p2sgrad, {}),
+    ("proxyanchor", proxyanchor, {}),
+    ("proxyanchor", proxyanchor, {"loss_proxyanchor_alpha": 5.0, "loss_proxyanchor_delta": 0.3}),
+    ("proxynca", proxynca(False), {}),
+    ("proxynca_pp", proxynca(True), {}),
+    ("proxynca_pp", proxynca(True), {"loss_proxynca_pp_softmax_scale": 4.0}),
+    ("softmax", cross_entropy(lambda c, x, y: [x @ w / w.norm() / c.temperature for w in c.proxies]), {}),
+    ("softtriplet", softtriplet, {}),
+    ("softtriplet", softtriplet, {"loss_softtriplet_n_centroids": 4}),
+    ("sphereface", cross_entropy(multiplicative(False)), {}),
+    ("sphereface", cross_entropy(multiplicative(False)), {"loss_sphereface_margin": 3, "loss_sphereface_cosine_weight": 0.7}),
+    ("subcenter_arcface", cross_entropy(subcenter_arcface), {}),
+]  # fmt: skip
+RAW = distances.LpDistance(normalize_embeddings=False)
+# the same loss in pytorch-metric-learning, given unit vectors: ours, flags, peer, its class vectors, and the tuples that both are given
+PEERS = [
+    ("circle", {}, losses.CircleLoss, None, None),
+    ("contrastive", {"loss_contrastive_pos_margin": 0.5, "loss_contrastive_neg_margin": 1.3, "loss_contrastive_reduction": "nonzero"},
+     lambda: losses.ContrastiveLoss(0.5, 1.3, distance=RAW), None, "none"),
+    ("fastap", {}, losses.FastAPLoss, None, None),
+    ("intrapair_variance", {}, losses.IntraPairVarianceLoss, None, None),
+    ("lifted_original", {}, lambda: losses.LiftedStructureLoss(neg_margin=1, pos_margin=0, distance=RAW), None, None),
+    ("margin", {"loss_margin_beta_shared": True}, lambda: losses.MarginLoss(0.2, beta=1.2, distance=RAW), None, "all"),
+    ("multisimilarity", {"loss_multisimilarity_margin": math.inf}, lambda: losses.MultiSimilarityLoss(2, 40, 0.5), None, None),
+    ("nca", {"loss_nca_scale": 2.0}, lambda: losses.NCALoss(softmax_scale=2, distance=distances.LpDistance(normalize_embeddings=False, power=2)), None, None),
+    ("ntxent", {}, losses.NTXentLoss, None, None),
+    ("snr_contrastive", {}, losses.SignalToNoiseRatioContrastiveLoss, None, None),
+    ("supcon", {}, losses.SupConLoss, None, None),
+    ("threshold_consistent", {}, losses.ThresholdConsistentMarginLoss, None, None),
+    ("triplet", {"loss_triplet_distance": "euclidean", "loss_triplet_swap": True, "loss_triplet_reduction": "nonzero"},
+     lambda: losses.TripletMarginLoss(0.2, swap=True, distance=RAW), None, "all"),
+    ("triplet", {"loss_triplet_smooth": True}, lambda: losses.TripletMarginLoss(0.2, smooth_loss=True, distance=distances.LpDistance(power=2)), None, "all"),
+    ("tupletmargin", {}, lambda: losses.TupletMarginLoss(margin=math.degrees(0.1)), None, None),
+    ("arcface", {}, lambda: losses.ArcFaceLoss(5, 6, margin=math.degrees(0.5), scale=16), "W", None),
+    ("cosface", {}, lambda: losses.CosFaceLoss(5, 6), "W", None),
+    ("largemargin_softmax", {"loss_largemargin_softmax_scale": 2}, lambda: losses.LargeMarginSoftmaxLoss(5, 6, margin=4, scale=2), "W", None),
+    ("proxyanchor", {}, lambda: losses.ProxyAnchorLoss(5, 6, margin=0.1, alpha=32), "proxies", None),
+    ("proxynca_pp", {}, lambda: losses.ProxyNCALoss(5, 6, softmax_scale=9), "proxies", None),
+    ("softmax", {}, lambda: losses.NormalizedSoftmaxLoss(5, 6, temperature=0.05, distance=distances.DotProductSimilarity(normalize_embeddings=False)), "W", None),
+    ("softtriplet", {"loss_softtriplet_n_centroids": 3, "loss_softtriplet_reg_weight": 0.0},
+     lambda: losses.SoftTripleLoss(5, 6, centers_per_class=3, la=8, gamma=0.1, margin=0.01), "fc", None),
+    ("sphereface", {"loss_sphereface_scale": 2}, lambda: losses.SphereFaceLoss(5, 6, margin=4, scale=2), "W", None),
+    ("subcenter_arcface", {}, lambda: losses.SubCenterArcFaceLoss(num_classes=5, embedding_size=6, margin=math.degrees(0.5), scale=64), "W", None),
+]  # fmt: skip

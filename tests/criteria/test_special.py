@@ -1,0 +1,174 @@
+"""What the table does not reach: a user's loss, statistics, draws, and sizes that a wrong step would not survive."""
+
+import types
+
+import pytest
+import torch
+
+import criteria
+from criteria import _pairs
+from criteria._learn import make_learnable
+from criteria._pairs import PairCriterion, easiest, hardest, log_sum_exp, softplus
+from tests.criteria.test_table import TableMiner, build, pairs_of, points
+from utilities.numbers import number
+
+
+class Criterion(PairCriterion):
+    """The example of criteria/_pairs.py."""
+
+    SPACE = "cosine"
+
+    def __init__(self, opt, batchminer=None):
+        super().__init__(batchminer)
+        self.margin, self.scale = opt.loss_mine_margin, opt.loss_mine_scale
+
+    def formula(self, values, positives, negatives, labels):
+        excesses = self.per_anchor("scale", labels, 2) * (values - self.per_anchor("margin", labels, 2))  # (b, M)
+        return softplus(torch.logaddexp(log_sum_exp(excesses, negatives), log_sum_exp(-excesses, positives)))  # (b,)
+
+
+def mine(miner=None, learn=(), per_class=False):
+    """The loss as `criteria.select` builds it from a user's file."""
+    opt = types.SimpleNamespace(loss_mine_margin=0.2, loss_mine_scale=5.0, n_classes=5, loss_learn=list(learn), loss_learn_lr=0.1, loss_learn_per_class=per_class)  # fmt: skip
+    module = types.ModuleType("criteria.mine")
+    module.PER_CLASS = ("margin", "scale")
+
+    def add_arguments(group):
+        group.add_argument("--loss_mine_margin", type=number(), default=0.2)
+        group.add_argument("--loss_mine_scale", type=number(above=0), default=5.0)
+
+    module.add_arguments = add_arguments
+    criterion = Criterion(opt, miner)
+    if learn:
+        make_learnable("mine", module, criterion, opt)
+    return criterion.double()
+
+
+def slowly(x, r, labels, others, few):
+    """The formula in loops."""
+    found = few(labels, others)
+    total = 0.0
+    for a, (ps, ns) in enumerate(zip(*found, strict=True)):
+        s = [x[a] @ other / x[a].norm() / other.norm() for other in r]
+        total = total + torch.log(
+            1 + sum(torch.exp(5 * (s[n] - 0.2)) for n in ns) + sum(torch.exp(5 * (0.2 - s[p])) for p in ps) + 0 * x[a].sum()
+        )
+    return total / len(x)
+
+
+def test_a_users_loss_works_with_memory_miner_and_learned_numbers(monkeypatch):
+    x, r, labels, others = (
+        points(6, 1, False),
+        points(9, 2, False),
+        torch.tensor([0, 0, 1, 1, 2, 3]),
+        torch.tensor([0, 1, 2, 3, 0, 1, 2, 3, 4]),
+    )
+    monkeypatch.setattr(_pairs, "ENTRIES", 1)
+    monkeypatch.setattr(_pairs, "ANCHORS", 2)
+    none, own = torch.full((6,), -1), torch.arange(6)
+    for few in (False, True):
+        for form, y, compared, rows in (({}, x, labels, own), ({"reference": r, "reference_labels": others}, r, others, none)):
+            criterion = mine(TableMiner("few") if few else None)
+            value = criterion(x, labels, **form)
+            expected = slowly(x, y, labels, compared, lambda a, b, rows=rows, few=few: pairs_of(a, b, rows, few))
+            torch.testing.assert_close(value, expected)
+            inputs = [x, r] if form else [x]
+            for one, other in zip(torch.autograd.grad(value, inputs), torch.autograd.grad(expected, inputs), strict=True):
+                torch.testing.assert_close(one, other)
+            assert set(criterion.stats) == {"positive_similarity", "negative_similarity"}
+    for per_class in (False, True):
+        learned = mine(None, ["scale"], per_class)
+        value = learned(x, labels, reference=r, reference_labels=others)
+        torch.testing.assert_close(value.detach(), slowly(x, r, labels, others, lambda a, b: pairs_of(a, b, none)).detach())
+        value.backward()
+        (parameter,) = learned.parameters()
+        assert parameter.shape == ((5,) if per_class else ()) and parameter.grad.abs().sum() > 0
+
+
+def test_helpers_of_the_base():
+    values, weights = torch.tensor([[3.0, 1.0, 2.0], [3.0, 1.0, 2.0]]), torch.tensor([[0.0, 1.0, 1.0], [0.0, 0.0, 0.0]])
+    assert hardest(values, weights)[0] == 2 and easiest(values, weights)[0] == 1
+    assert hardest(values, weights)[1] < -1e30 and easiest(values, weights)[1] > 1e30  # none is chosen: finite, beyond every value
+    for wide in (values, torch.cat([values, values], 1)):
+        chosen = weights[:, torch.arange(wide.shape[1]) % 3]
+        sums = log_sum_exp(wide.double(), chosen.double())
+        torch.testing.assert_close(sums[0], torch.logsumexp(wide[0][chosen[0] > 0].double(), 0))
+        assert (2 * sums[1]).exp() == 0 and (2 * sums[1]).isfinite()
+    many = torch.tensor([-800.0, 0.0, 19.0, 21.0, 800.0], dtype=torch.float64)
+    torch.testing.assert_close(softplus(many), torch.logaddexp(many, torch.zeros(5, dtype=torch.float64)), rtol=1e-14, atol=0)
+
+
+def test_no_matrix_of_a_large_reference_is_kept():
+    """What autograd keeps between the passes is small beside the matrix (B, M)."""
+    x, r, kept = points(128, 1, True, torch.float32), points(8192, 2, True, torch.float32), []
+    labels, others = torch.arange(128) // 2, torch.arange(8192) % 400
+    for name in ("multisimilarity", "supcon", "circle", "ntxent", "nca", "rankedlist"):
+        with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor.numel()) or tensor, lambda tensor: tensor):
+            criteria.select(name).float()(x, labels, reference=r.detach(), reference_labels=others).backward()
+        assert max(kept) < 128 * 8192 / 2, name
+
+
+def test_statistics_count_what_they_name():
+    x, labels = torch.eye(6)[[0, 0, 1, 1]] + torch.tensor([0, 0.1, 0, 0.2])[:, None] * torch.eye(6)[2], torch.tensor([0, 0, 1, 1])
+    criterion = criteria.select("multisimilarity")
+    criterion(x, labels)
+    assert criterion.stats["kept_positive_share"] == criterion.stats["kept_negative_share"] == 0  # far apart: nothing is hard
+    circle = criteria.select("circle")
+    circle(x, labels)
+    assert circle.stats["active_anchor_share"] == 1 and circle.stats["negative_similarity"] < circle.stats["positive_similarity"]
+    softmax = criteria.select("softmax", n_classes=2, embed_dim=6)
+    with torch.no_grad():
+        softmax.proxies.copy_(x[::2])
+    softmax(x, labels)
+    assert softmax.stats["accuracy"] == 1
+
+
+def test_simix_adds_the_mixtures_of_a_class_and_mixes_no_memory():
+    x, labels = points(5, 3, True), torch.tensor([0, 0, 0, 1, 2])
+    flags = {"loss_recallatk_temperature": 0.2, "loss_recallatk_ks": [1, 2]}
+    torch.manual_seed(0)
+    value = build("recallatk", loss_recallatk_simix=True, **flags)(x, labels)
+    torch.manual_seed(0)
+    shares = torch.rand(3, 1).double()
+    first, second = x[[0, 0, 1]], x[[1, 2, 2]]
+    more, of_more = torch.cat([x, shares * first + (1 - shares) * second]), torch.tensor([0, 0, 0, 1, 2, 0, 0, 0])
+    torch.testing.assert_close(value, build("recallatk", **flags)(more, of_more))
+    form = {"reference": points(7, 4, True), "reference_labels": torch.arange(7) % 3}
+    values = [build("recallatk", loss_recallatk_simix=mix, **flags)(x, labels, **form) for mix in (False, True)]
+    torch.testing.assert_close(*values, rtol=0, atol=0)
+
+
+def test_a_common_offset_cancels_in_single_precision():
+    x, labels = points(8, 1, True), torch.arange(8) // 2
+    for name in ("nca", "snr_contrastive"):
+        near = x.detach() + (100 * torch.ones(6, dtype=torch.float64))
+        single = criteria.select(name)(near.float(), labels).double()
+        torch.testing.assert_close(single, build(name)(near, labels), rtol=2e-3, atol=1e-4)
+
+
+def test_softtriplet_of_many_classes_makes_no_matrix_of_all_centres():
+    """11,318 classes of 10 centres: a (CK)^2 matrix would take 51 GB."""
+    criterion = criteria.select("softtriplet", n_classes=11318, embed_dim=8, loss_softtriplet_n_centroids=10)
+    criterion(torch.randn(4, 8), torch.tensor([0, 1, 2, 11317])).backward()
+    assert criterion.proxies.grad.isfinite().all()
+
+
+def test_snr_takes_no_regulariser_with_the_miner_distance(capsys):
+    assert criteria.select("snr", batch_mining="distance").reg_lambda == 0 and "as in the published runs" in capsys.readouterr().out
+    assert criteria.select("snr", batch_mining="random").reg_lambda == 0.005
+
+
+def test_manifold_groups_are_equally_large_and_part_of_the_state():
+    one, other = (torch.manual_seed(seed) and criteria.select("manifold", n_classes=103, embed_dim=4) for seed in (1, 2))
+    sizes = torch.bincount(one.groups, minlength=50)
+    assert len(sizes) == 50 and set(sizes.tolist()) == {2, 3} and not torch.equal(one.groups, other.groups)
+    other.load_state_dict(one.state_dict())
+    assert torch.equal(one.groups, other.groups)
+
+
+@pytest.mark.parametrize("name", ["npair", "angular", "lifted", "sphereface", "vicreg", "hyperbolic"])
+def test_a_network_that_normalises_is_warned_of(name, capsys):
+    build(name, arch="resnet50_normalize") if name not in ("npair", "angular", "lifted") else criteria.select(
+        name, arch="resnet50_normalize"
+    )
+    assert f"--loss {name} is meant for embeddings of any length" in capsys.readouterr().err

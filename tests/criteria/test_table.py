@@ -1,0 +1,258 @@
+"""Every loss of the table against its formula in loops: any labels, reference, own images, rows at a time, precision. And its peers."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import batch_mining
+import criteria
+from criteria import _pairs, _ranking
+from criteria._pairs import PairCriterion
+from criteria._proxies import ProxyCriterion
+from tests.criteria import _table
+from utilities.tuples import Sets
+
+N_CLASSES, DIMENSIONS = 5, 6
+KINKED = ("circle", "gpw", "rankedlist")  # parts of their formulas are constants for the gradient
+
+
+class TableMiner:
+    """All triplets, or the sets that a loss takes, of the pairs that are given."""
+
+    stats: dict = {}
+
+    def __init__(self, yields):
+        self.yields = yields
+
+    def __call__(self, batch, labels, reference=None, reference_labels=None, own=None):
+        others, own = (labels, torch.arange(len(labels))) if reference is None else (reference_labels, own)
+        found = pairs_of(labels, others, own, self.yields == "few")
+        complete = _table.sets(found)
+        if self.yields in ("triplets", "few"):
+            return _table.triplets(found)
+        masks = [torch.zeros(len(complete), len(others), dtype=torch.bool) for _ in range(2)]
+        for row, (_, *both) in enumerate(complete):
+            for mask, chosen in zip(masks, both, strict=True):
+                mask[row, chosen] = True
+        positives = masks[0] if self.yields == "lifted" else torch.tensor([ps[-1] for _, ps, _ in complete], dtype=torch.long)
+        return Sets(torch.tensor([a for a, _, _ in complete], dtype=torch.long), positives, masks[1])
+
+
+def pairs_of(labels, others, own, few=False):
+    """Positives and negatives of each anchor; with `few` the first positive and the first two negatives of those that have both."""
+    found = _table.partners(labels.tolist(), others.tolist(), own)
+    if not few:
+        return found
+    both = [bool(ps and ns) for ps, ns in zip(*found, strict=True)]
+    return [
+        [chosen[:most] if there else [] for chosen, there in zip(kind, both, strict=True)] for kind, most in zip(found, (1, 2), strict=True)
+    ]
+
+
+def build(name, yields=None, **flags):
+    """The criterion in float64, with the same parameters in every call."""
+    module = criteria.REGISTRY.module(name)
+    kind = yields or (module.ALLOWED_MINING_OPS or ["triplets"])[0]
+    miner = TableMiner(kind) if module.REQUIRES_BATCHMINER or yields else None
+    torch.manual_seed(0)
+    given = {
+        "n_classes": N_CLASSES,
+        "embed_dim": DIMENSIONS,
+        "batch_mining": "random",
+        "arch": "resnet50",
+        "mine_pairs": bool(yields),
+        **flags,
+    }
+    return criteria.select(name, batchminer=miner, **given).double()
+
+
+def points(n, seed, unit, dtype=torch.float64):
+    made = torch.randn(n, DIMENSIONS, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return (torch.nn.functional.normalize(made) if unit else 0.6 * made).to(dtype).requires_grad_()
+
+
+def step(function, inputs, *args, **kwargs):
+    """Value and gradients; what draws is seeded."""
+    torch.manual_seed(1)
+    value = torch.as_tensor(function(*args, **kwargs), dtype=torch.float64)
+    value = value + sum(0 * x.double().sum() for x in inputs)
+    return value.detach(), torch.autograd.grad(value, inputs)
+
+
+def check_numbers(criterion, ours, expected, smooth):
+    torch.testing.assert_close(ours[0], expected[0], rtol=1e-8, atol=1e-8)
+    if smooth:
+        for one, other in zip(ours[1], expected[1], strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-7)
+    for key, statistic in criterion.stats.items():
+        assert statistic.shape == () and statistic.isfinite() and not statistic.requires_grad, key
+
+
+def check_precisions(criterion, call, expected):
+    """The value in float32 and, finite, of bfloat16."""
+    criterion.float()
+    single, half = call(torch.float32), call(torch.bfloat16)
+    assert single.dtype == half.dtype == torch.float32 and half.isfinite()
+    torch.testing.assert_close(single.double(), expected, rtol=2e-3, atol=2e-4)
+
+
+few_labels = st.lists(st.integers(0, N_CLASSES - 1), min_size=1, max_size=7)
+COMPARING = [(name, formula, flags, yields) for name, formula, flags in _table.COMPARING
+             for yields in ((None, "few") if getattr(criteria.REGISTRY.module(name), "MINES_PAIRS", False) else (None,))]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "formula", "flags", "yields"), COMPARING, ids=lambda value: value if isinstance(value, str) else "")
+@settings(max_examples=6, derandomize=True, deadline=None, database=None)
+@given(labels=few_labels, others=st.none() | st.lists(st.integers(0, N_CLASSES), max_size=9), data=st.data())
+def test_a_loss_that_compares_samples_is_its_formula(name, formula, flags, yields, labels, others, data):
+    seed, unit = data.draw(st.integers(0, 99)), data.draw(st.booleans())
+    rows = data.draw(st.sampled_from([1, 2, 100]))
+    copies = others is None and len(labels) > 2 and data.draw(st.booleans())
+    labels, x = torch.tensor(labels), points(len(labels), seed, unit)
+    if copies:
+        x.data[1] = x.data[0]
+    criterion, form, inputs = build(name, yields, **flags), {}, [x]
+    r, of_others, own = x, labels, torch.arange(len(labels))
+    if others is not None:
+        of_others, r = torch.tensor(others, dtype=torch.long), points(len(others), seed + 100, unit)
+        own = torch.tensor(data.draw(st.lists(st.integers(-1, len(others) - 1), min_size=len(labels), max_size=len(labels))))
+        form, inputs = {"reference": r, "reference_labels": of_others, "own": own}, [x, r]
+    found = pairs_of(labels, of_others, own, bool(yields))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_pairs, "ENTRIES", 1)
+        patch.setattr(_pairs, "ANCHORS", rows)
+        patch.setattr(_ranking, "CHUNK", rows)
+        inputs += [p for p in criterion.parameters()]
+        ours = step(criterion, inputs, x, labels, **form)
+        expected = step(formula, inputs, criterion, x, r, found, (labels, of_others, own))
+        check_numbers(criterion, ours, expected, not copies)
+        if others is None and not copies:  # the batch as its own reference is the plain form
+            copy = x.detach().clone().requires_grad_()
+            same = step(criterion, [x, copy], x, labels, reference=copy, reference_labels=labels, own=own)
+            torch.testing.assert_close(same[0], ours[0], rtol=1e-10, atol=1e-10)
+            torch.testing.assert_close(same[1][0] + same[1][1], ours[1][0], rtol=1e-8, atol=1e-9)
+
+    def call(dtype):
+        torch.manual_seed(1)
+        return criterion(x.detach().to(dtype), labels, **({**form, "reference": r.detach().to(dtype)} if form else {}))
+
+    if len(r) and name not in ("pml", "smoothap", "recallatk", "pnp", "tupletmargin") and not copies:
+        check_precisions(criterion, call, expected[0])
+
+
+@pytest.mark.parametrize(("name", "formula", "flags"), _table.OF_CLASSES, ids=lambda value: value if isinstance(value, str) else "")
+@settings(max_examples=6, derandomize=True, deadline=None, database=None)
+@given(labels=few_labels, seed=st.integers(0, 99), unit=st.booleans())
+def test_a_loss_with_class_vectors_is_its_formula(name, formula, flags, labels, seed, unit):
+    criterion, labels, x = build(name, **flags), torch.tensor(labels), points(len(labels), seed, unit)
+    inputs = [x, *criterion.parameters()]
+    expected = step(formula, inputs, criterion, x, labels)
+    check_numbers(criterion, step(criterion, inputs, x, labels), expected, True)
+    check_precisions(criterion, lambda dtype: criterion(x.detach().to(dtype), labels), expected[0])
+
+
+def test_every_loss_of_ours_is_in_the_table():
+    """But those with draws or a state of their own, which have their own tests."""
+    listed = {name for name, *_ in _table.COMPARING + _table.OF_CLASSES}
+    assert set(criteria.REGISTRY.names()) - listed == {"dynamic_softmargin", "hier", "vicreg"}
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "peer", "vectors", "miner"), _table.PEERS, ids=lambda value: value if isinstance(value, str) else ""
+)
+@pytest.mark.filterwarnings("ignore")
+def test_pytorch_metric_learning_agrees(name, flags, peer, vectors, miner):
+    labels = torch.arange(24) // 2 % N_CLASSES
+    x, y = (points(24, 1, False) for _ in range(2))
+    criterion, peer = build(name, **flags), peer()
+    if vectors:
+        weight = getattr(peer, vectors)
+        weight.data = weight.data.double()
+        with torch.no_grad():
+            criterion.proxies.copy_(weight if weight.shape == criterion.proxies.shape else weight.T)
+    unit, of_peer = torch.nn.functional.normalize(x), torch.nn.functional.normalize(y)
+    tuples = [tuple(batch_mining.select(miner)(unit, labels))] if miner else []
+    if miner:
+        criterion.batchminer = lambda batch, labels: tuples[0]
+    ours, theirs = criterion(unit, labels), peer(of_peer, labels, *tuples)
+    torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-8)
+    ours.backward()
+    theirs.backward()
+    torch.testing.assert_close(x.grad, y.grad, rtol=1e-6, atol=1e-8)
+    assert x.grad.abs().sum() > 0
+    if vectors:
+        gradient = weight.grad if weight.shape == criterion.proxies.shape else weight.grad.T
+        torch.testing.assert_close(criterion.proxies.grad, gradient, rtol=1e-6, atol=1e-8)
+
+
+def test_gradients_are_numeric_ones():
+    labels, wrong = torch.tensor([0, 1, 0, 2, 1, 2]), []
+    for name, _, flags in _table.COMPARING + _table.OF_CLASSES:
+        if name in (*KINKED, "pml", "quadruplet"):
+            continue
+        criterion, x = build(name, **flags), points(6, 3, False)
+        names = [name for name, _ in criterion.named_parameters()]
+
+        def loss(batch, *parameters, criterion=criterion, names=names):
+            return torch.func.functional_call(criterion, dict(zip(names, parameters, strict=True)), (batch, labels))
+
+        if not torch.autograd.gradcheck(
+            loss, [x, *(p.detach().clone().requires_grad_() for p in criterion.parameters())], raise_exception=False
+        ):
+            wrong.append((name, flags))
+    assert not wrong
+
+
+LOSSES_ON_PAIRS = [
+    name
+    for name in criteria.REGISTRY.names()
+    if issubclass(criteria.REGISTRY.module(name).Criterion, PairCriterion) and name != "recallatk"
+]
+
+
+def test_an_outlier_in_the_memory_spoils_no_anchors_loss():
+    """One row of length 1,000: values and gradients in float32 are those of float64, anchor by anchor, against a reference in parts."""
+    generator, wrong = torch.Generator().manual_seed(0), []
+    x, r = (torch.nn.functional.normalize(torch.randn(n, 16, generator=generator, dtype=torch.float64)) for n in (6, 400))
+    r[7] *= 1000
+    labels, others = torch.arange(6) // 2, torch.arange(400) % 4
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_pairs, "ENTRIES", 1)
+        patch.setattr(_pairs, "ANCHORS", 2)
+        for name in LOSSES_ON_PAIRS:
+            module, found = criteria.REGISTRY.module(name), {}
+            for dtype in (torch.float64, torch.float32):
+                miner = batch_mining.select({"lifted": "lifted"}.get(name, "none")) if module.REQUIRES_BATCHMINER else None
+                criterion = criteria.select(name, None, miner, arch="resnet50").to(dtype)
+                batch = x.to(dtype).requires_grad_()
+                value = criterion(batch, labels, reference=r.to(dtype), reference_labels=others)
+                (gradient,) = torch.autograd.grad(value, batch)
+                found[dtype] = value.detach().double(), gradient.double()
+            for one, other in zip(found[torch.float32], found[torch.float64], strict=True):
+                scale = other.abs().amax(-1, keepdim=True) if other.ndim else other.abs()
+                if not bool(((one - other).abs() <= 2e-4 * scale + 1e-6).all()):
+                    wrong.append((name, float(((one - other).abs() / (scale + 1e-9)).max())))
+    assert not wrong
+
+
+def test_a_tie_at_the_margin_has_one_answer():
+    """A negative exactly at the margin counts among the active ones, in the batch and beside a memory."""
+    x = torch.eye(DIMENSIONS, dtype=torch.float64)[:3]
+    labels = torch.tensor([0, 1, 2])
+    criterion = build("threshold_consistent", loss_threshold_consistent_neg_margin=0.0)
+    shares = []
+    for form in ({}, {"reference": x.clone(), "reference_labels": labels, "own": torch.arange(3)}):
+        criterion(x, labels, **form)
+        shares.append(float(criterion.stats["active_negative_share"]))
+    assert shares == [1.0, 1.0]
+
+
+def test_class_vectors_refuse_a_reference_in_one_line():
+    from utilities.errors import UserError
+
+    x, labels = points(4, 0, True), torch.tensor([0, 0, 1, 1])
+    for name, module in criteria.REGISTRY.modules().items():
+        if issubclass(module.Criterion, ProxyCriterion) or name in ("hier", "vicreg"):
+            with pytest.raises(UserError, match=f"^the criterion {name} (compares no samples|takes no reference)"):
+                build(name)(x, labels, reference=x, reference_labels=labels)
