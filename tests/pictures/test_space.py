@@ -175,7 +175,7 @@ def test_what_is_evaluated_is_shown(monkeypatch, tmp_path, flags):
     assert (charted["distances"][2]["test"] is None) == ("tester" not in flags)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=30), st.integers(0, 5))
 def test_pairs_are_of_one_class_and_of_two(classes, seed):
     labels = np.array(classes)
@@ -263,14 +263,14 @@ SHORTENED = {  # names -> what stands for them where 60 points are there
 }
 
 
-@pytest.mark.parametrize("names", SHORTENED)
-def test_what_names_share_at_their_beginning_is_cut_first(names):
-    short = text.shortened(names, 7, 60)
-    assert tuple(short[name] for name in names) == SHORTENED[names]
-    assert all(text.text_width(one, 7) <= 60 for one in short.values())
+def test_what_names_share_at_their_beginning_is_cut_first():
+    for names, expected in SHORTENED.items():
+        short = text.shortened(names, 7, 60)
+        assert tuple(short[name] for name in names) == expected
+        assert all(text.text_width(one, 7) <= 60 for one in short.values())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.sets(st.text("ab_ $", min_size=1, max_size=40), min_size=1, max_size=6), st.integers(20, 120))
 def test_shortened_names_fit_and_whole_ones_stay(names, width):
     for name, short in text.shortened(names, 7, width).items():
@@ -308,7 +308,7 @@ NAMES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("size", "classes", "names"), [*((60, 25, n) for n in NAMES), *((n, 1 + n // 3, "wide") for n in range(1, 6))])
+@pytest.mark.parametrize(("size", "classes", "names"), [*((60, 25, n) for n in NAMES), *((n, 1 + n // 3, "wide") for n in (1, 2, 4))])
 def test_no_text_runs_into_another_or_off_the_picture(figures, tmp_path, size, classes, names):
     labels = np.arange(size) % classes
     things = Things(labels)
