@@ -7,7 +7,7 @@ groups.py       runs -> groups of seeds: what counts, what is left out and why, 
 columns.py      metric names -> columns with split, title, unit, direction; the value of a run by a selection rule
 inference.py    means, deviations, Welch's test with Holm's correction, intervals of differences, correlations, z-scores
 tables/         groups -> tables
-formats.py      a table -> .tex, .md, .csv; html_tables.py: its HTML
+formats.py      a table -> .tex, .md, .csv; page.html: its HTML
 ledger.py       docs/published/ledger.csv and the conditions of runs -> which numbers may be compared
 published.py    our groups beside the published figures of their methods and of their conditions
 progression.py  groups -> methods on the splits of an out-of-distribution progression

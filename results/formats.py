@@ -1,7 +1,5 @@
-"""A table of cells, and its text as Markdown, CSV and LaTeX; html_tables.py shows it on the page."""
+"""A table of cells, and its text as Markdown, CSV and LaTeX; page.html shows it on the page."""
 
-import csv
-import io
 import itertools
 import math
 import re
@@ -13,6 +11,7 @@ from utilities.files import replacing
 SMALL = "‡"  # after a number: the difference is smaller than its seeds can show
 LONG_TEXT = r"p{.22\linewidth}"  # LaTeX column of wrapped text
 NOISY = "†"  # after a heading: the column's numbers contain clustering noise
+SETTINGS_NOTE, MARKED_NOTE = "Settings (", "Marked: "  # beginnings of notes that the page folds
 
 
 @dataclass
@@ -32,6 +31,11 @@ class Cell:
     link: str = ""  # HTML only
     interval: tuple[float, float] | None = None
     is_small: bool = False
+
+    @property
+    def is_number(self) -> bool:
+        """Whether the cell is sorted by its value."""
+        return self.text is None and math.isfinite(self.value)
 
     @property
     def mean_text(self) -> str:
@@ -100,6 +104,20 @@ class Table:
             folded=[],
         )
 
+    @property
+    def letters(self) -> dict[str, str]:
+        """Remark -> the letter that stands for it beside the rows."""
+        return {remark: _letter(i) for i, remark in enumerate(dict.fromkeys(r for remarks in self.remarks for r in remarks))}
+
+    def is_text(self, column: int) -> bool:
+        """Whether all cells of a column are texts."""
+        return all(row[column].text is not None for row in self.rows)
+
+    @property
+    def shown_blocks(self) -> list[tuple[str, list[int]]]:
+        """`blocks` without the folded rows."""
+        return [(part, [row for row in rows if row not in self.folded]) for part, rows in self.blocks()]
+
     def blocks(self) -> list[tuple[str, list[int]]]:
         """(part, indices of its rows), in order."""
         return [(part, list(rows)) for part, rows in itertools.groupby(range(len(self.rows)), lambda row: self.parts[row])]
@@ -117,7 +135,7 @@ def to_markdown(table: Table, intervals: bool = True) -> str:
         intervals: also print the intervals of the differences to the best.
     """
     table = table.printed
-    letters = lettered(table)
+    letters = table.letters
     head = [_escaped(name) + f" {NOISY}" * (name in table.noisy) for name in table.head]
     lines = [f"## {table.title}", "", _pipes(head), _pipes(["-"] * len(table.head))]
     for part, rows in table.blocks():
@@ -166,11 +184,10 @@ def to_csv(table: Table) -> str:
         made.append(("part", table.parts))
     made.append(("remarks", ["; ".join(remarks) for remarks in table.remarks]))
     made.append(("notes", [" ".join(table.notes)] * len(table.rows)))
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(head for head, _ in made)
-    writer.writerows(zip(*(texts for _, texts in made), strict=True))
-    return file.getvalue()
+    import pandas
+
+    heads, columns = zip(*made, strict=True)
+    return pandas.DataFrame(list(zip(*columns, strict=True)), columns=heads).to_csv(index=False, lineterminator="\n")
 
 
 TEX_SYMBOLS = (  # a character, and its command in math
@@ -204,31 +221,27 @@ def _line(text: str) -> str:
 def to_tex(table: Table) -> str:
     """As a LaTeX table (package booktabs): best bold, not significantly worse underlined, remarks as lettered notes below."""
     table = table.printed
-    letters = lettered(table)
+    letters = table.letters
     footnotes = [f"$^{{{letter}}}$~{tex_escaped(remark)}." for remark, letter in letters.items()]
     head = [tex_escaped(name) + r"$^\dagger$" * (name in table.noisy) for name in table.head]
-    lines = [
-        r"\begin{table*}[t]", r"\centering", rf"\caption{{{tex_escaped(table.title)}}}", rf"\label{{tab:{re.sub('[^A-Za-z0-9:]', '-', table.name)}}}",
-        rf"\begin{{tabular}}{{l{''.join(LONG_TEXT if name in table.wide else 'c' for name in table.head[1:])}}}", r"\toprule", " & ".join(head) + r" \\", r"\midrule",
-    ]  # fmt: skip
-    for part, rows in table.blocks():
-        lines += [_line(rf"\emph{{{tex_escaped(part)}}}" + " &" * (len(table.head) - 1)) + r" \\"] if part else []
-        for row in rows:
+    rows = []
+    for part, block in table.blocks():
+        rows += [[_line(rf"\emph{{{tex_escaped(part)}}}")] + [""] * (len(head) - 1)] if part else []
+        for row in block:
             shown = [_tex_cell(cell) for cell in table.rows[row]]
-            if table.remarks[row]:
-                shown[0] += f"$^{{{','.join(letters[r] for r in table.remarks[row])}}}$"
-            lines.append(_line(" & ".join(shown)) + r" \\")
+            beside = f"$^{{{','.join(letters[r] for r in table.remarks[row])}}}$" if table.remarks[row] else ""
+            rows.append([_line(shown[0] + beside), *shown[1:]])
             intervals = [cell.interval_text for cell in table.rows[row]]
             if any(intervals):  # on a separate line: beside the numbers they would not fit the page
-                lines.append(" & ".join(rf"{{\scriptsize ${text}$}}" if text else "" for text in intervals) + r" \\")
-    lines += [r"\bottomrule", r"\end{tabular}", r"\par\smallskip\footnotesize\raggedright"]
-    lines += [_line(tex_escaped(note)) + r" \\" for note in table.notes] + footnotes
-    return "\n".join(lines + [r"\end{table*}", ""])
+                rows.append([rf"{{\scriptsize ${text}$}}" if text else "" for text in intervals])
+    import pandas
 
-
-def lettered(table: Table) -> dict[str, str]:
-    """Remark -> the letter that stands for it beside the rows."""
-    return {remark: _letter(i) for i, remark in enumerate(dict.fromkeys(r for remarks in table.remarks for r in remarks))}
+    text = pandas.DataFrame(rows, columns=head).style.hide(axis="index").to_latex(
+        hrules=True, column_format=f"l{''.join(LONG_TEXT if name in table.wide else 'c' for name in table.head[1:])}", environment="table*",
+        position="t", position_float="centering", caption=tex_escaped(table.title), label=f"tab:{re.sub('[^A-Za-z0-9:]', '-', table.name)}",
+    )  # fmt: skip
+    below = [r"\par\smallskip\footnotesize\raggedright", *(_line(tex_escaped(note)) + r" \\" for note in table.notes), *footnotes]
+    return text.replace(r"\end{table*}", "\n".join([*below, r"\end{table*}"]))
 
 
 def _letter(number: int) -> str:

@@ -38,6 +38,10 @@ class Group:
     miner: str | None = None  # `-` where the loss mines nothing, whatever --batch_mining says; None: as --batch_mining says
     _known: dict = field(default_factory=dict, repr=False)  # values by column and rule: tables and figures ask for them many times
 
+    def reason(self, run: RecordedRun) -> str:
+        """Why a run is in no mean; empty where it is."""
+        return next((reason for left_out, reason in self.left_out if left_out is run), "")
+
     @property
     def counted(self) -> list[RecordedRun]:
         """The runs that are averaged."""

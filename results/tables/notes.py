@@ -2,9 +2,8 @@
 
 from results import columns, groups, inference, settings
 from results.columns import SELECTED, SELECTIONS, Column
-from results.formats import SMALL, Cell, Table
+from results.formats import MARKED_NOTE, SETTINGS_NOTE, SMALL, Cell, Table
 from results.groups import Group
-from results.html_tables import MARKED_NOTE, SETTINGS_NOTE
 
 TOO_SMALL = f"{SMALL} A difference so small that the seeds there, were it the true one, would show it with a chance of less than {inference.POWER:.0%}."
 RANKING = (

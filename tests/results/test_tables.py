@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 import Result_Evaluations
-from results import formats, html_tables
+from results import formats, page
 from tests.results.made import METRICS, lines, make_run, rows
 
 DATASETS = {
@@ -195,9 +195,9 @@ def test_long_remarks_fold_on_the_page_and_are_whole_in_the_files():
     long = "unlike the others: " + "; ".join(f"flag_{i} {i} (others: 0)" for i in range(30))
     table.add([formats.Cell(text="A_B"), formats.Cell(text="3")], ["short", long])
     table.add([formats.Cell(text="C"), formats.Cell(text="3")], [long])
-    page = html_tables.to_html(table, str)
-    assert page.count(long) == 3 and page.count("<details><summary><sup>b</sup>") == 1, "once below, and as the title of each letter"
-    assert "<li><sup>a</sup> short</li>" in page and "A_<wbr>B" in page
+    html = page.template().make_module({"address": str}).section(table)
+    assert html.count(long) == 3 and html.count("<details><summary><sup>b</sup>") == 1, "once below, and as the title of each letter"
+    assert "<li><sup>a</sup> short</li>" in html and "A_<wbr>B" in html
     text = formats.to_markdown(table)
     assert "| A_B <sup>a,b</sup> | 3 |" in text and "| C <sup>b</sup> | 3 |" in text and text.count(long) == 1
 
@@ -294,4 +294,4 @@ def test_rho_beside_the_published_one_says_over_how_many_values(tmp_path):
 def test_a_column_of_numpy_numbers_sorts_as_numbers():
     table = formats.Table("name", "title", ["group", "value"])
     table.add([formats.Cell(text="A"), formats.Cell(np.float64(1.5))])
-    assert 'data-value="1.5"' in html_tables.to_html(table, str)
+    assert 'data-value="1.5"' in page.template().make_module({"address": str}).section(table)
