@@ -192,15 +192,14 @@ def mine(place, monkeypatch):
 def test_the_loss_of_the_tutorial_is_its_formula(mine):
     from argparse import Namespace
 
-    x = torch.randn(6, 4, dtype=torch.float64, requires_grad=True)
-    y = x.detach()
-    triplets = [(0, 1, 2), (2, 3, 5), (4, 5, 1)]
-    loss = mine.Criterion(Namespace(loss_mine_margin=2.5), lambda batch, labels: triplets)(x, torch.tensor([0, 0, 1, 1, 2, 2]))
-    slow = sum(float((y[a] - y[p]).square().sum() + max(0, 2.5 - float((y[a] - y[n]).norm())) ** 2) for a, p, n in triplets) / 3
+    x, labels = torch.randn(6, 4, dtype=torch.float64, requires_grad=True), torch.tensor([0, 0, 1, 1, 2, 3])
+    criterion = mine.Criterion(Namespace(loss_mine_margin=0.3, loss_mine_scale=4.0))
+    loss = criterion(x, labels)
     loss.backward()
-    assert loss.item() == pytest.approx(slow, rel=1e-12) and torch.isfinite(x.grad).all()
-    nothing = mine.Criterion(Namespace(loss_mine_margin=2.5), lambda batch, labels: [])(x, torch.zeros(6, dtype=torch.long))
-    assert nothing.item() == 0
+    unit = torch.nn.functional.normalize(x.detach())
+    excesses = 4 * (unit @ unit.T - 0.3) * torch.where(labels[:, None] == labels, -1.0, 1.0)
+    slow = torch.log(1 + excesses.exp().fill_diagonal_(0).sum(1)).mean()
+    assert loss.item() == pytest.approx(float(slow), rel=1e-12) and torch.isfinite(x.grad).all()
 
 
 @pytest.mark.long
@@ -208,7 +207,7 @@ def test_add_a_loss(place):
     clone, said = clone_of("add_a_loss", place), []
     for words in commands("add_a_loss"):
         said.append(shell(words, clone))
-    assert "mine " in said[0] and "Squared contrastive loss" in said[0]
+    assert "mine " in said[0] and "Soft margin loss on cosines" in said[0]
     assert (clone / "Training_Results" / "folder" / "Mine_s1" / "summary.json").is_file()
     assert re.search(r"\d+ passed", said[2]) and "failed" not in said[2]
 
