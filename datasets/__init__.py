@@ -9,6 +9,7 @@ that the images are small, grey and of this one size; they are shown whole and k
 bool `(D, N)`, or None), `EVALUATION_METRICS` (those that papers publish for the set). An `_images.Image` holds its roles, sequence and box.
 """
 
+import math
 from argparse import Namespace
 from pathlib import Path
 
@@ -51,6 +52,22 @@ def sizes(flags: dict, input_size: int | None = None) -> tuple | None:
         return None
     opt = Namespace(**{flag: flags.get(flag) for flag in ("augmentation", "crop_size", "resize_size")})
     return _transforms.sizes(opt, input_size) if (opt.augmentation or "base") in _transforms.PRESETS else None
+
+
+def names_in_groups() -> list[str]:
+    """What data sets are called in names of groups, such as CUB_Margin: their own names and shorter ones, the longest first."""
+    modules = REGISTRY.modules()
+    return sorted({*modules, *(name for module in modules.values() for name in getattr(module, "ALSO_CALLED", ()))}, key=len, reverse=True)
+
+
+def table_order(name: str) -> float:
+    """The place of a data set among those of a paper's table; others come behind."""
+    return getattr(REGISTRY.module(name), "TABLE_ORDER", math.inf) if name in REGISTRY.names() else math.inf
+
+
+def flags_of_one() -> dict[str, str]:
+    """Flag -> the one data set that declares it."""
+    return {flag: name for name in REGISTRY.names() for flag in REGISTRY.flags(name)}
 
 
 def other(saved: dict, opt) -> dict:

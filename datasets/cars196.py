@@ -7,6 +7,7 @@ from datasets._layout import Published, Reading
 from utilities.errors import UserError
 
 FOLDERS = ("cars196", "stanford_cars", "car_data/car_data", "car_data")
+ALSO_CALLED, TABLE_ORDER = ("cars", "car"), 2  # in names of groups; its place among the data sets of a paper's table
 EXPECTED = "images/<class>/<images>; or car_ims/<images> with cars_annos.mat; or train/<class>/<images> and test/<class>/<images>"
 PUBLISHED = Published(classes=(98, 98), images=(8054, 8131))
 DOWNLOAD = _download.Source(

@@ -7,6 +7,7 @@ from datasets._layout import Published, Reading
 from utilities.errors import UserError
 
 FOLDERS = ("cub200", "CUB_200_2011", "cub2011/CUB_200_2011")
+ALSO_CALLED, TABLE_ORDER = ("cub", "cub256"), 1  # in names of groups; its place among the data sets of a paper's table
 EXPECTED = "images/<001.class>/<images>, in the official release with images.txt, image_class_labels.txt and classes.txt beside it"
 PUBLISHED = Published(classes=(100, 100), images=(5864, 5924))
 DOWNLOAD = _download.Source(

@@ -8,6 +8,7 @@ from utilities.errors import UserError
 
 FOLDERS = ("inaturalist2018", "inaturalist", "Inaturalist", "iNaturalist2018", "inat2018")
 IMAGES, LISTS = "train_val2018", "Inat_dataset_splits"
+ALSO_CALLED = ("inaturalist",)  # in names of groups
 EXPECTED = f"{IMAGES}/<super>/<id>/<images> and {LISTS}/Inaturalist_train_set1.txt, Inaturalist_test_set1.txt"
 PUBLISHED = Published(classes=(5690, 2452), images=(325846, 136093))
 DOWNLOAD = _download.Source(

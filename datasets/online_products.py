@@ -7,6 +7,7 @@ from datasets._layout import Published, Reading
 from utilities.errors import UserError
 
 FOLDERS = ("online_products", "Stanford_Online_Products")
+ALSO_CALLED, TABLE_ORDER = ("sop",), 3  # in names of groups; its place among the data sets of a paper's table
 EXPECTED = "Ebay_train.txt, Ebay_test.txt and <category>_final/<images>; or Info_Files/ with the lists and images/<category>_final/<images>"
 PUBLISHED = Published(classes=(11318, 11316), images=(59551, 60502))
 DOWNLOAD = _download.Source(

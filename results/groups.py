@@ -6,15 +6,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+import datasets
 from results import columns, inference, roles, settings
 from results.columns import SELECTED, Column
 from results.recorded import OverFolds, RecordedRun
 from runs.meta import CONCATENATED, SEPARATED
 
-DATASET_PREFIX = re.compile(
-    r"^(?:MLRC_)?(?:cub200|cub256|cub|cars196|cars|car|online_products|sop|inshop|inaturalist(?:2018)?|vehicleid|glyphs|emoji)(reg)?[_-]",
-    re.IGNORECASE,
-)
 UNTRAINED = {-1: "untrained backbone", 0: "untrained network"}  # epochs of --check_untrained_accuracy
 
 
@@ -60,7 +57,8 @@ class Group:
     @property
     def label(self) -> str:
         """A name that is the same on every data set."""
-        return self.method or DATASET_PREFIX.sub(lambda match: "R-" if match[1] else "", self.name)
+        names = "|".join([*datasets.names_in_groups(), re.escape(self.dataset.partition("_")[0])])
+        return self.method or re.sub(rf"^(?:MLRC_)?(?:{names})(reg)?[_-]", lambda m: "R-" if m[1] else "", self.name, flags=re.IGNORECASE)
 
     @property
     def folds(self) -> list[int]:
@@ -237,8 +235,7 @@ def of_datasets(groups: list[Group]) -> dict[str, list[Group]]:
 
 def usual_order(names) -> list[str]:
     """Names of data sets in the order in which papers print them."""
-    usual = ["cub200", "cars196", "online_products"]
-    return sorted(names, key=lambda name: (usual.index(name) if name in usual else len(usual), name))
+    return sorted(names, key=lambda name: (datasets.table_order(name), name))
 
 
 def pools(found: list[Group], how: str) -> dict[str, list[Group]]:

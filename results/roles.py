@@ -3,8 +3,10 @@
 One function per question. The roles (utilities/roles.py) come from Result_Evaluations.py, which calls `know`.
 """
 
+import functools
 import re
 
+import datasets
 from utilities.flags import has_folds
 from utilities.roles import DATA, Roles
 
@@ -28,7 +30,6 @@ PRINTED = {
     "GPU": ("GPU",),
 }  # fmt: skip
 OF_HALF, OF_VALIDATION = {"use_tv_split"}, {"tv_split_by_samples", "tv_split_perc"}
-OF_SET = {"cub_boxes": "cub200", "vehicleid_protocol": "vehicleid", "vehicleid_list": "vehicleid"}  # printed flags of one data set alone
 OF_FILE, OF_FOLDS = {"split_file"}, {"split_test_size", "split_test_start", "split_partitions", "split_sets"}
 
 
@@ -78,9 +79,14 @@ def published(flags: dict) -> dict:
     return {name: value for name, value in compared(flags).items() if _declared[name].name != "selection" and name not in ALSO_FREE}
 
 
+@functools.cache
+def _owners() -> dict[str, str]:
+    return datasets.flags_of_one()
+
+
 def without_effect(flags: dict) -> set[str]:
     """The flags of data and split that the run's own --dataset and --split_scheme do not read."""
-    unread = {name for name, owner in OF_SET.items() if flags.get("dataset") != owner}
+    unread = {name for name, owner in _owners().items() if flags.get("dataset") != owner}
     if not has_folds(flags):
         return unread | OF_FILE | OF_FOLDS | (set() if flags.get("use_tv_split") else OF_VALIDATION)
     return unread | OF_HALF | OF_VALIDATION | (OF_FOLDS if flags["split_scheme"] == "predefined" else OF_FILE)
