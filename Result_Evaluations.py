@@ -4,8 +4,6 @@ This file holds the command line and the order of things; the modules are in res
 """
 
 import argparse
-import os
-import sys
 from pathlib import Path
 
 import parameters
@@ -51,7 +49,7 @@ def main(opt: argparse.Namespace, api=None) -> Path:
     Args:
         api: stands in for `wandb.Api()`.
     """
-    roles.know(parameters.declared_roles())
+    roles.use(parameters.declared_roles())
     runs, notes = collect.collect(opt.runs, opt.project, api)
     declared = vars(parameters.get_parser().parse_args([]))
     for run in runs:
@@ -237,5 +235,3 @@ def _report(found, parts, notes, out) -> None:
 if __name__ == "__main__":
     with one_line_errors(PROGRAM):
         main(read())
-    sys.stdout.flush()
-    os._exit(0)  # a normal exit unloads torch's CUDA libraries, which takes 150 MB on top of the peak memory

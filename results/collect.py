@@ -24,13 +24,13 @@ def collect(folders: list[str], projects: list[str], api=None) -> tuple[list[Rec
         runs += read_project(project, api)
     notes = [f"{folder} holds the trials of a search and was left out; name it in --runs to see them" for folder in skipped]
     if not runs:
-        asked = [f"--runs {' '.join(folders)}"] * bool(folders) + [f"--project {' '.join(projects)}"] * bool(projects)
+        asked = ([f"--runs {' '.join(folders)}"] if folders else []) + ([f"--project {' '.join(projects)}"] if projects else [])
         expected = f"A run folder holds {PARAMETERS} and {METRICS}, as main.py writes them"
         raise UserError("; ".join([f"{', '.join(asked)}: no runs there. {expected}", *notes]))
-    return _told_apart(runs), notes
+    return _with_distinct_names(runs), notes
 
 
-def _told_apart(runs: list[RecordedRun]) -> list[RecordedRun]:
+def _with_distinct_names(runs: list[RecordedRun]) -> list[RecordedRun]:
     """The runs; where several --dataset share a data set name, such as that of a folder called cub200, its value is put before the name."""
     flags = [str(run.flags.get("dataset", run.dataset)) for run in runs]
     times = Counter(name for name, _ in {(run.dataset, flag) for run, flag in zip(runs, flags, strict=True)})

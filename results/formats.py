@@ -100,7 +100,7 @@ class Table:
             rows=[[self.rows[row][i] for i in columns] for row in there],
             remarks=[self.remarks[row] for row in there],
             parts=[self.parts[row] for row in there],
-            notes=self.notes + [f"{self.folded_title}: {pairs}."] * bool(pairs),
+            notes=self.notes + ([f"{self.folded_title}: {pairs}."] if pairs else []),
             folded=[],
         )
 

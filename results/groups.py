@@ -90,12 +90,12 @@ class Group:
         """Footnotes of the group in a table: that folds were averaged, why it is not averaged, what was left out, what differs."""
         mean = f"the mean of {_folds_text(len(self.folds))}, separated"
         folded = f"{mean}; intervals, concatenated embeddings: {self.dataset}_cross_validation"
-        return [f"cross-validation: a seed's number is {folded}"] * bool(self.folds) + self.own_remarks
+        return ([f"cross-validation: a seed's number is {folded}"] if self.folds else []) + self.own_remarks
 
     @property
     def own_remarks(self) -> list[str]:
         """The remarks without the one on averaged folds, for the table of cross-validations."""
-        apart = [f"unlike the others: {'; '.join(self.differs)}"] * bool(self.differs)
+        apart = [f"unlike the others: {'; '.join(self.differs)}"] if self.differs else []
         if self.refused:
             return [f"not averaged: {self.refused}", *apart]
         there = ", ".join(map(str, self.folds))

@@ -131,11 +131,11 @@ def _split(flags: dict, defaults: dict) -> str:
     unread = roles.without_effect(flags) | {"dataset", "dataset_name", "split_scheme", "use_tv_split"}
     names = sorted(name for name in roles.of_data(flags) if name not in unread and not name.endswith("_boxes"))
     always = {"tv_split_perc"}  # the share of validation is always named where there is one
-    told = [
+    set_flags = [
         f"{name} {settings.shown(flags[name])}" for name in names
         if name in always or settings.shown(flags[name]) not in (*settings.UNSET, settings.shown(defaults.get(name)))
     ]  # fmt: skip
-    return ", ".join([str(flags.get("split_scheme") or "half"), *told])
+    return ", ".join([str(flags.get("split_scheme") or "half"), *set_flags])
 
 
 def _boxes(flags: dict) -> str:
@@ -192,7 +192,7 @@ def differences(ours: dict[str, str], figure: Figure) -> list[str]:
         theirs["selection"] = ours["selection"]  # every run has a last epoch
     silent = [title for name, title in CONDITIONS.items() if theirs[name] == NOT_STATED]
     found = [f"{title} {theirs[n]} (ours: {ours[n]})" for n, title in CONDITIONS.items() if theirs[n] not in (ours[n], NOT_STATED)]
-    return found + [f"{NOT_STATED}: {', '.join(silent)}"] * bool(silent)
+    return found + ([f"{NOT_STATED}: {', '.join(silent)}"] if silent else [])
 
 
 @dataclass
@@ -226,10 +226,10 @@ def compare(found: list[Group], program: Program, defaults: dict, own=None) -> C
         ours, apart = of_group(group, program, defaults), {}
         for figure in there:
             apart.setdefault((figure.source, figure.column, tuple(differences(ours, figure))), []).append(figure)
-        shared = [figure for (*_, told), figures_ in apart.items() for figure in figures_ if not told and group.counted]
+        shared = [figure for (*_, differing), figures_ in apart.items() for figure in figures_ if not differing and group.counted]
         same = [figure for figure in shared if own and own(group, figure)]
         beside += [(group, figure) for figure in same or shared]
-        for (*_, told), those in apart.items():
-            if told:
-                refused.setdefault((told, tuple(those)), []).append(group)
-    return Comparison(beside, [Refused(members, list(those), list(told)) for (told, those), members in refused.items()])
+        for (*_, differing), those in apart.items():
+            if differing:
+                refused.setdefault((differing, tuple(those)), []).append(group)
+    return Comparison(beside, [Refused(members, list(those), list(differing)) for (differing, those), members in refused.items()])

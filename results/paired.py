@@ -222,7 +222,7 @@ def _remarks(first: Method, second: Method) -> list[str]:
     ours, theirs = (roles.measured(method.queries.flags) for method in (first, second))
     differing = [f"--{flag} {ours[flag]} and {theirs[flag]}" for flag in sorted(set(ours) & set(theirs)) if ours[flag] != theirs[flag]]
     remarks = [f"of {' and '.join(alone)} there is one seed: the interval does not hold what another seed would change"] if alone else []
-    remarks += [f"measured differently: {', '.join(differing)}"] * bool(differing)
+    remarks += [f"measured differently: {', '.join(differing)}"] if differing else []
     chosen = [columns.selection_split(method.group.counted[0]) for method in (first, second)]
     remarks += [f"epochs chosen on {' and on '.join(chosen)}: not to be ranked with each other"] * (chosen[0] != chosen[1])
     return remarks + [f"{method.group.name}: {remark}" for method in (first, second) for remark in method.group.own_remarks]

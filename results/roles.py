@@ -1,6 +1,6 @@
 """How the tables treat a flag: compare it within a group, count it as setting or method, hold it against a published one, print it.
 
-One function per question. The roles (utilities/roles.py) come from Result_Evaluations.py, which calls `know`.
+One function per question. The roles (utilities/roles.py) come from Result_Evaluations.py, which calls `use`.
 """
 
 import functools
@@ -33,7 +33,7 @@ OF_HALF, OF_VALIDATION = {"use_tv_split"}, {"tv_split_by_samples", "tv_split_per
 OF_FILE, OF_FOLDS = {"split_file"}, {"split_test_size", "split_test_start", "split_partitions", "split_sets"}
 
 
-def know(roles: Roles) -> None:
+def use(roles: Roles) -> None:
     """Use these roles. A flag without one, such as that of another clone's plug-in, has the role of the method."""
     _declared.clear()
     _declared.update(roles)

@@ -76,7 +76,7 @@ def printed(found: list[dict[str, str]]) -> str:
     parts = []
     for title, names in roles.PRINTED.items():
         there = [name for name in names if common.get(name, "") not in UNSET or (name, common.get(name)) == ("use_tv_split", "False")]
-        parts += [f"{title}: {', '.join(f'{name} {common[name]}' for name in there)}"] * bool(there)
+        parts += [f"{title}: {', '.join(f'{name} {common[name]}' for name in there)}"] if there else []
     return "; ".join(parts)
 
 
@@ -102,8 +102,8 @@ def varied(found: list[dict], common: dict[str, str]) -> list[str]:
     for flags, method in zip(found, methods, strict=True):
         loss, miner = (f"{kind}_{flags.get(flag)}_" for kind, flag in (("loss", "loss"), ("miner", "batch_mining")))
         varying = [name for name in method if len({other[name] for other in methods if name in other}) > 1]
-        told = [name for name in varying if name not in ("loss", "batch_mining") and method[name] != "False"]
-        parts = [f"{name.removeprefix(loss).removeprefix(miner)} {method[name]}" for name in told]
+        named = [name for name in varying if name not in ("loss", "batch_mining") and method[name] != "False"]
+        parts = [f"{name.removeprefix(loss).removeprefix(miner)} {method[name]}" for name in named]
         own_flags = {name: shown(value) for name, value in roles.settings(flags).items() if name in common and name != "dataset"}
         unread = roles.without_effect(flags)
         parts += [f"{name} {value}" for name, value in own_flags.items() if value != common[name] and name not in unread]

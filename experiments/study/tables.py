@@ -29,7 +29,10 @@ R_AT_1, MAP_R, RHO = columns.column("test", "e_recall@1"), columns.column("test"
 ON_VALIDATION = columns.column("val", "e_recall@1")
 ASKED = (0.5, 1.0, 2.0)  # points: the differences whose number of seeds is stated
 RESTS = {"val": 0.5, "train": 1.0}  # points of R@1: the pilot has converged once the best so far rises by no more on either split
-MARKS = ("<!-- results of {}: written by experiments/study/tables.py -->", "<!-- end of the results of {} -->")  # of a data set's part of the page
+MARKS = (
+    "<!-- results of {}: written by experiments/study/tables.py -->",
+    "<!-- end of the results of {} -->",
+)  # of a data set's part of the page
 
 
 # -------------------------------------------------------------------------------------------------------------------- numbers
@@ -122,14 +125,14 @@ def joint(found: list[Group], data: Data, draws: int) -> Table:
 def methods_differ(found: list[Group], data: Data, draws: int) -> str:
     """Whether the losses without rho_distance differ, and by how much: all of them, and without the one that is furthest from the others."""
     plain = [group for group in of_data(found, data) if group.name.startswith(f"{data.name}_")]
-    names, told = [group.name.partition("_")[2] for group in plain], []
+    names, lines = [group.name.partition("_")[2] for group in plain], []
     for column in (R_AT_1, MAP_R):
         values = np.stack([group.values(column, SELECTED) for group in plain])
         means = values.mean(axis=1)
         apart = int(np.abs(means - means.mean()).argmax())
         rest, others = names[:apart] + names[apart + 1 :], np.delete(values, apart, axis=0)
-        told.append(f"{column.title}: {_spread(names, values, draws)}. Without {names[apart]}: {_spread(rest, others, draws)}.")
-    return f"Do the {len(plain)} losses differ? By analysis of variance, {draws:,} shuffles. {' '.join(told)}"
+        lines.append(f"{column.title}: {_spread(names, values, draws)}. Without {names[apart]}: {_spread(rest, others, draws)}.")
+    return f"Do the {len(plain)} losses differ? By analysis of variance, {draws:,} shuffles. {' '.join(lines)}"
 
 
 def _spread(names: list[str], values: np.ndarray, draws: int) -> str:
@@ -231,20 +234,20 @@ def _markdown(table: Table) -> str:
 def part(runs: list, found: list[Group], data: Data, chosen: dict[str, str], draws: int, folder: Path | None = None) -> str:
     """The results on one data set, as Markdown; without all runs, how many there are. `folder` gets the figure (None: there is none)."""
     wanted, done = len(expected(data)) * len(protocol.SEEDS), finished(found, data)
-    told = [f"### {data.name}", *pilot(runs, data)]
+    lines = [f"### {data.name}", *pilot(runs, data)]
     if done < wanted:
-        told.append(
+        lines.append(
             f"**The study on {data.name} has not been run to its end**: {done} of {wanted} runs are finished. Until all are, no number of it is shown."
         )
-        return "\n\n".join(told)
+        return "\n\n".join(lines)
     there = of_data(found, data)
     wrong = _unlike(there, data, chosen)
-    told += [f"**Values that the search did not choose**: {', '.join(wrong)}: these runs are not the study's."] * bool(wrong)
+    lines += [f"**Values that the search did not choose**: {', '.join(wrong)}: these runs are not the study's."] if wrong else []
     shown = [R_AT_1, MAP_R]
-    told += [_markdown(tables.single(there, shown, SELECTED, 1)), methods_differ(found, data, draws), optimism(found, data)]
-    told += [_markdown(tables.regularised(there, [*shown, RHO], 1)), _markdown(joint(found, data, draws))]
-    told += [_markdown(correlations(found, data, draws)), *([figure(there, data, folder)] if folder else [])]
-    return "\n\n".join(told)
+    lines += [_markdown(tables.single(there, shown, SELECTED, 1)), methods_differ(found, data, draws), optimism(found, data)]
+    lines += [_markdown(tables.regularised(there, [*shown, RHO], 1)), _markdown(joint(found, data, draws))]
+    lines += [_markdown(correlations(found, data, draws)), *([figure(there, data, folder)] if folder else [])]
+    return "\n\n".join(lines)
 
 
 def figure(there: list[Group], data: Data, folder: Path) -> str:
@@ -275,7 +278,7 @@ def sections(runs: list, chosen: dict[str, str], draws: int, folder: Path | None
     """Data set -> its results, as Markdown, for those with a run. `folder` gets the figures (None: there are none)."""
     import parameters
 
-    roles.know(parameters.declared_roles())
+    roles.use(parameters.declared_roles())
     stages = [run for run in runs if run.group.partition("_")[0] not in ("Pilot", "Rate", "Cp")]
     found = groups.build(stages) if stages else []
     begun = [data for data in protocol.DATA if any(data.name in run.group for run in runs)]  # of any stage

@@ -74,7 +74,7 @@ def _row(table: Table, match: published.Match, shown: list[Column], with_rho: bo
         estimates.append((c.title, ours))
         cells.append(number(ours, c))
     unlike = [f"unlike the published run: {difference}" for difference in match.differences]
-    noted = [match.published.note] * bool(match.published.note)
+    noted = [match.published.note] if match.published.note else []
     about = [text(group.name), text(match.published.method), text(group.seeds_text)]
     table.add([*about, *cells], group.remarks + group.fewer(estimates) + unlike + remarks + noted)
     return assumed
@@ -104,14 +104,14 @@ def from_ledger(made: ledger.Comparison, found: list[Group]) -> Table:
             text(group.name), text(group.seeds_text), text(head(c)), number(ours, c), text(figure.method), Cell(figure.value, figure.deviation, digits=c.digits),
             Cell(against.difference, digits=c.digits, sign=True, is_small=against.is_small), Cell(against.z, sign=True), text("none"), text(_cited(figure)),
         ]  # fmt: skip
-        table.add(cells, group.remarks + group.fewer([(c.title, ours)]) + [figure.note] * bool(figure.note), "the same conditions")
+        table.add(cells, group.remarks + group.fewer([(c.title, ours)]) + ([figure.note] if figure.note else []), "the same conditions")
     for one in made.refused:
         c, everyone = one.figures[0].column, len(one.groups) == len(found)
         who = f"all groups ({len(found)})" if everyone else ", ".join(group.name for group in one.groups)
         figures = ", ".join(f"{figure.method} {figure.text}" for figure in one.figures)
         remarks = list(dict.fromkeys(figure.note for figure in one.figures if figure.note))
-        told, source = "; ".join(one.differences), _cited(one.figures[0])
-        cells = [text(who), text(""), text(head(c)), Cell(), text(figures), *[Cell()] * 3, text(told), text(source)]
+        conditions, source = "; ".join(one.differences), _cited(one.figures[0])
+        cells = [text(who), text(""), text(head(c)), Cell(), text(figures), *[Cell()] * 3, text(conditions), text(source)]
         table.add(cells, remarks, "other conditions: not to be compared")
     table.notes = [
         f"A group stands beside figures of the same conditions alone ({', '.join(ledger.CONDITIONS.values())}): that of its own method where there is one, "

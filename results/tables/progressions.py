@@ -36,7 +36,7 @@ def progressed(name: str, methods: list[progression.Method], c: Column, ddof: in
             f"split {s}: {remark}" for s, group in zip(splits, members, strict=True) for remark in group.own_remarks
         ]
         more = sorted(set(method.groups) - set(splits))
-        remarks += [f"not all methods have split {', '.join(more)}: left out"] * bool(more)
+        remarks += [f"not all methods have split {', '.join(more)}: left out"] if more else []
         table.add([text(method.name), text(str(np.isfinite(areas[c][i]).sum())), *numbers, *values], remarks, part)
     everyone = [group for method in methods for group in method.groups.values()]
     table.notes = [

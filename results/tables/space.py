@@ -30,7 +30,9 @@ def correlations(found: list[Group], of: Column, with_: list[Column]) -> Table:
     dataset, titles = found[0].dataset, ["quantity", "Pearson", "p", "Spearman", "groups"]
     both = [group for group in found if group.has_both]
     table = Table(
-        f"{dataset}_correlations", f"{dataset}: correlation of {of.title} with", titles + ["Pearson, epoch chosen on test"] * bool(both)
+        f"{dataset}_correlations",
+        f"{dataset}: correlation of {of.title} with",
+        titles + (["Pearson, epoch chosen on test"] if both else []),
     )
     results = [correlation(found, of, c) for c in with_]
     for c, result, p in zip(with_, results, inference.holm([result.p for result in results]), strict=True):
@@ -86,8 +88,8 @@ def regularised(found: list[Group], shown: list[Column], ddof: int) -> Table | N
 
 def _all_pairs(shown: list[Column], tests: dict) -> list[str]:
     """One note on the direction of all pairs together, which may be significant where no single pair is."""
-    told = []
+    directions = []
     for c in shown:
         above, below, p = inference.sign_test([other.mean - one.mean for one, other in tests[c]])
-        told.append(f"{c.title} rises in {above} and falls in {below} (p {p:.3g})")
-    return [f"Over all pairs, by the sign test: {'; '.join(told)}."]
+        directions.append(f"{c.title} rises in {above} and falls in {below} (p {p:.3g})")
+    return [f"Over all pairs, by the sign test: {'; '.join(directions)}."]

@@ -9,4 +9,4 @@ from results import roles
 @pytest.fixture(autouse=True)
 def known_roles():
     """The flags of the program as it is."""
-    roles.know(parameters.declared_roles())
+    roles.use(parameters.declared_roles())

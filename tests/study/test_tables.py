@@ -18,7 +18,7 @@ EMOJI = protocol.DATA[0]
 
 @pytest.fixture(autouse=True)
 def known_roles():
-    roles.know(parameters.declared_roles())
+    roles.use(parameters.declared_roles())
 
 
 def test_sign_flips_against_all_of_them():
