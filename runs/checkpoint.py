@@ -1,6 +1,7 @@
 """Checkpoints: everything a run needs to go on as if it had never stopped, in one file that is whole or absent."""
 
 import functools
+import zipfile
 from pathlib import Path
 
 import torch
@@ -34,6 +35,7 @@ def read(path: Path | str, lazily: bool = False) -> dict:
     Raises UserError for a file that is missing, no checkpoint, or not what a run writes.
     """
     try:
+        lazily = lazily and zipfile.is_zipfile(path)  # of any other file torch says only that it cannot be read lazily
         read_whole = functools.partial(torch.load, map_location="cpu", weights_only=True, mmap=lazily)
         content = damage.load(path, read_whole, damage.CHECKPOINT, way_out(path))
     except FileNotFoundError as error:

@@ -15,9 +15,9 @@ ROOT = Path(__file__).resolve().parent.parent
 LOSS = "Add a loss in three steps"
 RECIPES = {  # what is added -> folder, heading, which of its Python blocks, flags that train with it
     "the README's": ("criteria", "Add a loss", 0, ["--loss", "mine", "--batch_mining", "distance"]),
-    "a formula": ("criteria", LOSS, 1, ["--loss", "mine", "--batch_mining", "distance"]),
+    "a formula": ("criteria", LOSS, 2, ["--loss", "mine", "--batch_mining", "distance"]),
     "a formula on pairs": ("criteria", LOSS, 1, ["--loss", "mine", "--batch_mining", "none"]),
-    "a formula with a memory": ("criteria", LOSS, 2, ["--loss", "mine", "--memory_size", "16", "--memory_start", "0", "--loss_learn", "margin"]),
+    "a formula with a memory": ("criteria", LOSS, 1, ["--loss", "mine", "--memory_size", "16", "--memory_start", "0", "--loss_learn", "margin"]),
     "a fusion": ("criteria", LOSS, 0, ["--loss", "mine", "--batch_mining", "distance", "--loss_softmax_lr", "0.25"]),
     "a training method": (
         "trainers", "Add a training method in three steps", 0, ["--trainer", "mine", "--loss", "multisimilarity", "--n_epochs", "2"],
@@ -181,7 +181,7 @@ def test_a_plain_module_trains_with_a_miner_that_returns_a_list(house, folder_da
 
 def test_the_example_on_triplets_computes_its_formula():
     space = {}
-    exec(code_of(LOSS, 1), space)  # noqa: S102
+    exec(code_of(LOSS, 2), space)  # noqa: S102
     criterion = space["Criterion"](SimpleNamespace(loss_mine_scale=4.0), lambda batch, labels: [(0, 1, 2), (3, 2, 0)])
     batch = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     distance = [[(a - b).norm() for b in batch] for a in batch]
