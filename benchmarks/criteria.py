@@ -152,7 +152,7 @@ def of_memories(arguments) -> None:
                 steps.pop("peer")
             times = {who: 1000 * seconds for who, seconds in medians(steps, 2, max(arguments.repeats // 3, 3)).items()}
             command = [sys.executable, __file__, "--threads", str(arguments.threads), "--peak", case, str(size)]
-            peaks = {who: float(subprocess.run([*command, who], capture_output=True, check=True, text=True).stdout) for who in steps}
+            peaks = {who: float(subprocess.run([*command, who], capture_output=True, check=True, text=True).stdout) for who in times}
             print(f"| {case} | {size} | {beside(times, '.1f')} | {beside(peaks, '.0f')} |", flush=True)
 
 

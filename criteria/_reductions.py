@@ -69,7 +69,7 @@ class Reduction:
         """
         chosen = terms * weights
         total = chosen.sum() if self.is_own else take_pairs(terms, *positive_pairs(weights))
-        return {kind: total, f"active_{kind}": chosen.detach().sign().sum()}
+        return {kind: total, f"active_{kind}": chosen.detach().count_nonzero().to(total.dtype)}
 
     def join(self, kind: str, found: dict[str, torch.Tensor]) -> torch.Tensor:
         """Scalar of what `of_pairs` found of all anchors."""

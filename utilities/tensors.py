@@ -49,7 +49,7 @@ def pairwise_distances(x: torch.Tensor, y: torch.Tensor | None = None, y_norms: 
     if x.dtype == torch.float64:
         return safe_sqrt(squared_distances(x, y))
     squared, apart = _squared_and_apart(x, x if y is None else y, y_norms)
-    return torch.where(apart, torch.where(apart, squared, 1.0).sqrt(), 0.0)
+    return torch.where(apart, squared, 0.0).sqrt()  # the infinite slope at 0 ends at `where`
 
 
 def take_pairs(matrix: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
