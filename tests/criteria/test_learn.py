@@ -8,7 +8,7 @@ import torch
 import criteria
 import main
 import parameters
-from criteria import _learn
+from criteria import _learn, _pairs
 from runs import RunFolder, checkpoint
 from tests import builders
 from utilities.errors import UserError
@@ -36,9 +36,9 @@ class AllPairs:
     def __init__(self, kind):
         self.kind = kind
 
-    def __call__(self, batch, labels):
-        same = labels[:, None] == labels[None]
-        positives, negatives = same.clone().fill_diagonal_(False), ~same
+    def __call__(self, batch, labels, reference=None, reference_labels=None, own=None):
+        same = labels[:, None] == (labels if reference is None else reference_labels)[None]
+        positives, negatives = same.clone().fill_diagonal_(False), ~same  # a batch comes first in a reference that holds it
         if self.kind == "pairs":
             return Pairs(*positives.nonzero().unbind(1), *negatives.nonzero().unbind(1))
         if self.kind == "triplets":
@@ -56,10 +56,14 @@ def build(name, **flags):
     return criterion
 
 
-def value(criterion):
+def value(criterion, memory=False):
+    """The loss of the batch, beside a memory that holds it too where that is asked for."""
     torch.manual_seed(3)
     labels = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3]) if criterion.name == "vicreg" else LABELS
-    return criterion(embeddings(), labels)
+    if not memory:
+        return criterion(embeddings(), labels)
+    others = torch.cat([embeddings(), embeddings().roll(1, 1)])
+    return criterion(embeddings(), labels, reference=others, reference_labels=torch.cat([labels, labels]), own=torch.arange(len(labels)))
 
 
 def raw_of(criterion, held):
@@ -67,10 +71,10 @@ def raw_of(criterion, held):
     return criterion.parametrizations[held].original if held in getattr(criterion, "parametrizations", {}) else getattr(criterion, held)
 
 
-def gradient(criterion, held):
+def gradient(criterion, held, memory=False):
     """The gradient of the loss by the value itself."""
     raw = raw_of(criterion, held)
-    (of_loss,) = torch.autograd.grad(value(criterion), raw)
+    (of_loss,) = torch.autograd.grad(value(criterion, memory), raw)
     (of_value,) = torch.autograd.grad(getattr(criterion, held).sum(), raw)
     return of_loss / of_value
 
@@ -105,41 +109,53 @@ def test_every_criterion_that_the_field_learns_from_is_there():
     assert {name for name, _ in PER_CLASS} == has_anchor
 
 
-def check_derivative(name, hyper):
+def check_derivative(name, hyper, memory):
     start = getattr(build(name), _learn.attribute(criteria.REGISTRY.module(name), hyper))
     if start == 0:
         return  # at its bound: refused
     learned, held = build(name, loss_learn=[hyper]), _learn.attribute(criteria.REGISTRY.module(name), hyper)
-    torch.testing.assert_close(value(learned), value(build(name)), rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(value(learned, memory), value(build(name), memory), rtol=1e-6, atol=1e-9)
     step = 1e-5 * max(abs(start), 1)
-    outer = [value(build(name, **{f"loss_{name}_{hyper}": start + sign * step})).detach() for sign in (1, -1)]
-    assert float(gradient(learned, held)) == pytest.approx(float(outer[0] - outer[1]) / (2 * step), rel=2e-4, abs=1e-6)
+    outer = [value(build(name, **{f"loss_{name}_{hyper}": start + sign * step}), memory).detach() for sign in (1, -1)]
+    assert float(gradient(learned, held, memory)) == pytest.approx(float(outer[0] - outer[1]) / (2 * step), rel=2e-4, abs=1e-6)
 
 
-def check_per_class(name, hyper):
+def check_per_class(name, hyper, memory):
     if getattr(build(name), hyper) == 0:
         return
     learned = build(name, loss_learn=[hyper], loss_learn_per_class=True)
     assert getattr(learned, hyper).shape == (N_CLASSES,)
-    torch.testing.assert_close(value(learned), value(build(name)), rtol=1e-6, atol=1e-9)
-    ours, whole = gradient(learned, hyper), gradient(build(name, loss_learn=[hyper]), hyper)
+    torch.testing.assert_close(value(learned, memory), value(build(name), memory), rtol=1e-6, atol=1e-9)
+    ours, whole = gradient(learned, hyper, memory), gradient(build(name, loss_learn=[hyper]), hyper, memory)
     torch.testing.assert_close(ours.sum(), whole, rtol=1e-6, atol=1e-9)
     assert ours[3] == 0 or name in ("arcface", "cosface", "softmax"), "class 3 has no anchor"
     with torch.no_grad():
-        raw_of(learned, hyper)[0] += 0.01
+        raw_of(learned, hyper)[0] += 1e-3
     change = float(getattr(learned, hyper)[0].detach() - getattr(build(name), hyper))
-    assert float((value(learned) - value(build(name))).detach()) == pytest.approx(float(ours[0]) * change, rel=0.1, abs=1e-6)
+    assert float((value(learned, memory) - value(build(name), memory)).detach()) == pytest.approx(float(ours[0]) * change, rel=0.1, abs=1e-6)
 
 
-def test_gradients_are_those_of_finite_differences_and_a_class_has_its_own():
-    wrong = {}
+def compares(name):
+    """Whether a loss can be compared with a memory."""
+    try:
+        value(build(name), memory=True)
+    except UserError:
+        return False
+    return True
+
+
+def test_gradients_are_those_of_finite_differences_and_a_class_has_its_own(monkeypatch):
+    monkeypatch.setattr(_pairs, "ENTRIES", 1)  # a few anchors at a time beside the memory
+    monkeypatch.setattr(_pairs, "ANCHORS", 3)
+    wrong, beside_memory = {}, {name for name in {name for name, _ in CASES} if compares(name)}
     for check, cases in ((check_derivative, CASES), (check_per_class, PER_CLASS)):
-        for case in cases:
-            try:
-                check(*case)
-            except (Exception, pytest.fail.Exception) as error:
-                wrong[case] = str(error)[:200]
-    assert not wrong
+        for name, hyper in cases:
+            for memory in (False, True) if name in beside_memory else (False,):
+                try:
+                    check(name, hyper, memory)
+                except (Exception, pytest.fail.Exception) as error:
+                    wrong[name, hyper, memory] = str(error)[:200]
+    assert not wrong and {"lifted_original", "rankedlist", "contrastive", "triplet"} <= beside_memory
 
 
 @pytest.mark.parametrize(
