@@ -6,7 +6,7 @@ from batch_mining._miner import Miner
 from utilities.numbers import number, share_of
 from utilities.reference import Reference
 from utilities.tensors import pairwise_distances
-from utilities.tuples import Classes, Pairs
+from utilities.tuples import Pairs
 
 YIELDS = "pairs"
 
@@ -24,11 +24,10 @@ class BatchMiner(Miner):
         self.percentage = opt.miner_hdc_percentage
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Pairs:
-        """The hardest pairs of the anchors that have a positive and a negative."""
+        """The hardest of all pairs, also of anchors that lack a positive or a negative."""
         size = len(reference)
         distances = pairwise_distances(embeddings, reference.embeddings)  # (B, M)
-        complete = Classes(labels, reference).complete[:, None]
-        are_positive, are_negative = (mask & complete for mask in reference.masks(labels))
+        are_positive, are_negative = reference.masks(labels)
         numbers = torch.stack([are_positive.sum(), are_negative.sum()]).tolist()
         kept = [max(share_of(self.percentage, number), min(number, 1)) for number in numbers]
         farthest = distances.masked_fill(~are_positive, -torch.inf).flatten().topk(kept[0], sorted=False).indices

@@ -6,7 +6,7 @@ from batch_mining._miner import Miner
 from utilities.numbers import number
 from utilities.reference import Reference
 from utilities.tensors import pairwise_distances
-from utilities.tuples import Classes, Pairs, pairs_of_masks
+from utilities.tuples import Pairs, pairs_of_masks
 
 YIELDS = "pairs"
 
@@ -26,11 +26,7 @@ class BatchMiner(Miner):
         self.neg_margin = opt.miner_pairmargin_neg_margin
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Pairs:
-        """Violating pairs of the anchors that have a positive and a negative."""
+        """The pairs `(i, j)` that violate a margin, also of anchors that lack a positive or a negative."""
         are_positive, are_negative = reference.masks(labels)
         distances = pairwise_distances(embeddings, reference.embeddings)  # (B, M)
-        complete = Classes(labels, reference).complete[:, None]
-        return pairs_of_masks(
-            are_positive & (distances > self.pos_margin) & complete,
-            (distances < self.neg_margin) & are_negative & complete,
-        )
+        return pairs_of_masks(are_positive & (distances > self.pos_margin), are_negative & (distances < self.neg_margin))

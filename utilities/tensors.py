@@ -25,12 +25,9 @@ def squared_distances(x: torch.Tensor, y: torch.Tensor | None = None, y_norms: t
     """Squared Euclidean distances `(B, B')` between the rows of `x` `(B, D)` and `y` `(B', D)` (default: `x`).
 
     By matrix product; a value within its rounding error of 0 becomes 0, so that equal points are exactly 0 apart.
-    In float64, which only tests use, by differences, exact. `y_norms`: the squared lengths `(B',)` of `y`, where they are known.
+    `y_norms`: the squared lengths `(B',)` of `y`, where they are known.
     """
-    other = x if y is None else y
-    if x.dtype == torch.float64:
-        return (x[:, None, :] - other[None, :, :]).square().sum(-1)
-    squared, apart = _squared_and_apart(x, other, y_norms)
+    squared, apart = _squared_and_apart(x, x if y is None else y, y_norms)
     return torch.where(apart, squared, 0.0)
 
 
@@ -46,8 +43,6 @@ def _squared_and_apart(x, y, y_norms) -> tuple[torch.Tensor, torch.Tensor]:
 
 def pairwise_distances(x: torch.Tensor, y: torch.Tensor | None = None, y_norms: torch.Tensor | None = None) -> torch.Tensor:
     """Euclidean distances `(B, B')`, zero-safe in the gradient; see `squared_distances`."""
-    if x.dtype == torch.float64:
-        return safe_sqrt(squared_distances(x, y))
     squared, apart = _squared_and_apart(x, x if y is None else y, y_norms)
     return torch.where(apart, squared, 0.0).sqrt()  # the infinite slope at 0 ends at `where`
 

@@ -194,9 +194,7 @@ def loops_of(name, x, r, positives, negatives):
     if name == "none":
         return pairs
     if name == "pairmargin":
-        return [(i, p) for i, p in pairs[0] if d[i, p] > 0.2 and i in anchors], [
-            (i, n) for i, n in pairs[1] if d[i, n] < 0.8 and i in anchors
-        ]
+        return [(i, p) for i, p in pairs[0] if d[i, p] > 0.2], [(i, n) for i, n in pairs[1] if d[i, n] < 0.8]
     if name == "multisimilarity":
         return (
             [(i, p) for i, p in pairs[0] if i in anchors and s[i, p] - 0.05 < max(s[i, n] for n in negatives[i])],
@@ -205,7 +203,7 @@ def loops_of(name, x, r, positives, negatives):
     if name == "hdc":
         kept = []
         for of_kind, sign in ((pairs[0], -1), (pairs[1], 1)):
-            of_kind = sorted((pair for pair in of_kind if pair[0] in anchors), key=lambda pair: sign * d[pair])
+            of_kind = sorted(of_kind, key=lambda pair: sign * d[pair])
             kept.append(of_kind[: -(-len(of_kind) // 2)])
         return tuple(kept)
     if name == "easy_hard":  # easy positive, semihard negative
