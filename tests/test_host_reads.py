@@ -44,8 +44,6 @@ def reference(labels: torch.Tensor, n_classes: int, size: int = 240) -> dict:
 
 
 def labels_of(module) -> torch.Tensor:
-    if getattr(module, "NEEDS_TWO_VIEWS", False):
-        return torch.arange(12) // 2
     return TRIPLETS if getattr(module, "NEEDS_TRIPLETS", False) else LABELS
 
 

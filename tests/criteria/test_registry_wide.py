@@ -28,13 +28,6 @@ LABELS = {
 }
 
 
-TWO_VIEWS = {"repeated": [0, 1, 2, 3, 0, 1, 2, 3], "pairs": [0, 0, 1, 1, 2, 2], "with singletons": [3, 3, 1, 1], "two of a class": [1, 1]}
-
-
-def labels_of(name: str) -> dict[str, list[int]]:
-    """The batches that the criterion takes."""
-    return TWO_VIEWS if getattr(criteria.REGISTRY.module(name), "NEEDS_TWO_VIEWS", False) else LABELS
-
 
 def points(n: int) -> torch.Tensor:
     return torch.randn(n, DIMENSIONS, generator=torch.Generator().manual_seed(n))
@@ -110,7 +103,7 @@ def test_constants(name):
 def test_degenerate_batches_give_finite_values_and_gradients(name):
     for mine_pairs in (False, True) if getattr(criteria.REGISTRY.module(name), "MINES_PAIRS", False) else (False,):
         criterion = build(name, mine_pairs=mine_pairs)
-        for kind, labels in labels_of(name).items():
+        for kind, labels in LABELS.items():
             for shape in POINTS if kind in ("repeated", "with singletons") else ("as they are", "opposite", "one zero"):
                 make = POINTS[shape]
                 loss, gradient, gradients = run(criterion, make(len(labels)), torch.tensor(labels))
@@ -170,7 +163,7 @@ def test_whole_labels_of_any_type_are_the_same(name):
 @every_criterion
 def test_half_precision_is_raised(name, dtype=torch.float16):
     criterion = build(name)
-    labels = torch.tensor(labels_of(name)["repeated"])
+    labels = torch.tensor(LABELS["repeated"])
     batch = torch.nn.functional.normalize(points(len(labels))).to(dtype)
     loss, gradient, _ = run(criterion, batch, labels)
     assert loss.dtype == torch.float32 and gradient.dtype == dtype
@@ -180,7 +173,7 @@ def test_half_precision_is_raised(name, dtype=torch.float16):
 
 @every_criterion
 def test_float64_stays_float64(name):
-    labels = torch.tensor(labels_of(name)["repeated"])
+    labels = torch.tensor(LABELS["repeated"])
     batch = torch.nn.functional.normalize(points(len(labels)).double())
     loss, gradient, _ = run(build(name), batch, labels)
     assert loss.dtype == gradient.dtype == torch.float64
@@ -201,7 +194,7 @@ def test_every_parameter_is_in_exactly_one_group_with_a_rate(name):
 
 @every_criterion
 def test_same_seed_same_bits(name):
-    labels = torch.tensor(labels_of(name)["repeated"])
+    labels = torch.tensor(LABELS["repeated"])
     batch = torch.nn.functional.normalize(points(len(labels)))
     first, second = run(build(name), batch, labels), run(build(name), batch, labels)
     assert torch.equal(first[0], second[0]) and torch.equal(first[1], second[1])
@@ -210,7 +203,7 @@ def test_same_seed_same_bits(name):
 
 @every_criterion
 def test_unknown_keywords_are_ignored(name):
-    labels = torch.tensor(labels_of(name)["repeated"])
+    labels = torch.tensor(LABELS["repeated"])
     batch = torch.nn.functional.normalize(points(len(labels)))
     plain = run(build(name), batch, labels)
     extra = run(build(name), batch, labels, f_embed=torch.nn.Linear(2, 2), batch_features=points(8), something_later="x")
@@ -220,7 +213,7 @@ def test_unknown_keywords_are_ignored(name):
 @every_criterion
 def test_stats_are_detached_scalars(name):
     criterion = build(name)
-    for labels in labels_of(name).values():
+    for labels in LABELS.values():
         run(criterion, points(len(labels)), torch.tensor(labels))
         for key, value in criterion.stats.items():
             assert isinstance(value, torch.Tensor) and value.shape == () and not value.requires_grad, f"{name}: {key}"
@@ -232,7 +225,7 @@ def test_nan_reaches_the_loss(name):
     """The loop stops a run at a loss that is not finite: no criterion hides it behind a zero, or fails on its own."""
     if criteria.REGISTRY.module(name).REQUIRES_BATCHMINER or name in ADAPTERS:
         return  # what tuples of NaN are is the miner's or the package's matter
-    labels = torch.tensor(labels_of(name)["pairs"])
+    labels = torch.tensor(LABELS["pairs"])
     assert not torch.isfinite(build(name)(torch.full((len(labels), DIMENSIONS), torch.nan), labels))
 
 
@@ -242,7 +235,7 @@ def test_order_of_samples_does_not_matter(name):
     module = criteria.REGISTRY.module(name)
     if module.REQUIRES_BATCHMINER or name in ("hier", "vicreg"):
         return  # draws its tuples
-    labels = torch.tensor(labels_of(name)["with singletons"])
+    labels = torch.tensor(LABELS["with singletons"])
     batch = torch.nn.functional.normalize(points(len(labels)).double())
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     (loss, gradient, _), (permuted, permuted_gradient, _) = run(build(name), batch, labels), run(build(name), batch[order], labels[order])
@@ -252,7 +245,7 @@ def test_order_of_samples_does_not_matter(name):
 
 @every_criterion
 def test_a_step_down_the_gradient_lowers_the_loss(name):
-    labels = torch.tensor(labels_of(name)["repeated"])
+    labels = torch.tensor(LABELS["repeated"])
     batch = torch.nn.functional.normalize(points(len(labels)).double())
     criterion = build(name)
     loss, gradient, _ = run(criterion, batch, labels)
@@ -263,7 +256,7 @@ def test_a_step_down_the_gradient_lowers_the_loss(name):
 
 @every_criterion
 def test_whole_state_survives_a_state_dict(name):
-    labels = torch.tensor(labels_of(name)["repeated"])
+    labels = torch.tensor(LABELS["repeated"])
     batch = torch.nn.functional.normalize(points(len(labels)))
     trained, fresh = build(name), build(name)
     with torch.no_grad():

@@ -37,7 +37,7 @@ def means_are_those_of_each_batch(criterion):
     return means
 
 
-NOT_OF_THESE_LABELS = {"pml", "vicreg"}  # a class is to be named; every label is to occur twice
+NOT_OF_THESE_LABELS = {"pml"}  # a class is to be named
 
 
 NOT_HERE = {"pml", "packaged"}  # an adapter; one that takes batches of triplets alone
