@@ -59,7 +59,7 @@ class Miner:
         if len(reference):
             return self.mine(batch, labels, reference)
         mined = self.mine(batch, labels, reference.with_own_row())
-        return type(mined)(*(column[:, :0] if column.ndim == 2 else column for column in mined))
+        return type(mined)(*(column[:0, :0] if column.ndim == 2 else column[:0] for column in mined))
 
 
 def drawn(weights: torch.Tensor, otherwise: torch.Tensor) -> torch.Tensor:

@@ -12,30 +12,19 @@ YIELDS = "triplets"
 class BatchMiner(Miner):
     """B triplets: a class of the batch drawn uniformly, then a, p, n from it with replacement. None of them is a valid triplet.
 
-    With a reference, classes without other images in it are left out: a is an anchor of the class, and p and n are drawn with replacement
-    from a's positives in the reference.
+    With a reference p and n are drawn from the class's images there, and classes that have none are left out.
     """
 
     def mine(self, embeddings: torch.Tensor, labels: torch.Tensor, reference: Reference) -> Triplets:
-        """B triplets, whatever the batch; none where a reference holds no other image of any class of the batch."""
-        classes = Classes(labels, reference)
-        if not reference.plain:
-            return _with_a_reference(labels, classes)
+        """B triplets, whatever the batch; none where a reference holds no image of any class of the batch."""
+        classes = Classes(labels)
+        partners = classes if reference.plain else Classes(labels, reference)
         begins = classes.starts[classes.order] == classes.places  # (B,), whether a class begins at each place of the order
+        begins &= partners.counts[classes.order] > 0
         numbers = begins.cumsum(0)  # (B,), 1, 1, 2, 2, ...: the class at each place
-        chosen = below(numbers[-1].expand(len(labels)))
-        members = classes.order[torch.searchsorted(numbers, chosen + 1)]  # the first of each chosen class
-        starts, counts = classes.starts[members], classes.counts[members]
-        return Triplets(*classes.order[starts + below(counts.expand(3, -1))].unbind(0))
-
-
-def _with_a_reference(labels: torch.Tensor, classes: Classes) -> Triplets:
-    """See `BatchMiner`."""
-    able = (classes.n_positives > 0).nonzero().squeeze(1)
-    if not len(able):
-        return Triplets(able, able, able)
-    drawn = Classes(labels[able])
-    firsts = drawn.order[(drawn.starts[drawn.order] == drawn.places).nonzero().squeeze(1)]  # one anchor of each class
-    members = firsts[below(torch.full_like(labels, len(firsts)))]
-    anchors = able[drawn.order[drawn.starts[members] + below(drawn.counts[members])]]
-    return Triplets(anchors, classes.draw_positives(anchors), classes.draw_positives(anchors))
+        if not reference.plain and not numbers[-1]:
+            return Triplets(*labels.new_empty(3, 0).unbind(0))
+        members = classes.order[torch.searchsorted(numbers, below(numbers[-1].expand(len(labels))) + 1)]  # the first of each chosen class
+        anchors, *others = below(torch.stack([classes.counts, partners.counts, partners.counts])[:, members]).unbind(0)
+        in_reference = [partners.order[partners.starts[members] + drawn] for drawn in others]
+        return Triplets(classes.order[classes.starts[members] + anchors], *in_reference)

@@ -21,7 +21,7 @@ class Metric(Base):
     All pairs are counted. With more than 10^9, products are in float32, and the ends of the range come from a sample (see fnmr).
     """
 
-    NAMES = {"opis": "variance over classes of the utility of one threshold, mean over those at which 1 to 10 % of other-class pairs match"}
+    NAMES = {"opis": "variance over classes of the harmonic mean of sensitivity and specificity at one threshold, mean over those at which 1 to 10 % of other-class pairs match"}
     RANGE = (0.0, 0.25)
     HIGHER_IS_BETTER = False
 

@@ -19,7 +19,7 @@ OF_MINERS = {
     "intra_random": 0,  # always B triplets
     "packaged": 0,  # always B / 3
 }
-WITH_A_REFERENCE = {"intra_random": 2, "packaged": 1}  # of the anchors that have positives there, of their classes; of the triplets there
+WITH_A_REFERENCE = {"intra_random": 1, "packaged": 1}  # whether any class is there; of the triplets there
 OF_CRITERIA = {
     "hier": 2,  # of the anchors among the samples, of those among the proxies
     "hyperbolic": 2,  # of the views, of the positive pairs

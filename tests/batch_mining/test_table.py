@@ -17,7 +17,6 @@ from utilities.tuples import Pairs, Sets, Triplets
 NAMES = batch_mining.REGISTRY.names()
 DRAWING = {"distance", "rho_distance", "random_distance", "random", "intra_random", "npair", "parametric", "semihard", "softhard", "uniform_histogram"}  # fmt: skip
 OTHER_ORDER = {"angular"}  # within a batch it finds (a, p) and (p, a) together
-NOT_THE_SAME_DRAWS = {"intra_random"}  # excludes a's own image
 OWN_AMONG = {"intra_random", "random_distance"}  # ablations that may draw the anchor itself within a batch
 FLAGS = {"multisimilarity": {"miner_multisimilarity_epsilon": 0.05}, "packaged": {}, "tripletmargin": {"miner_tripletmargin_margin": 0.5}}
 LABELS = [0, 0, 1, 2, 2, 3, 0, 0, 1]  # triplets too: (0, 0, 1), (2, 2, 3), (0, 0, 1)
@@ -89,8 +88,8 @@ def check(name, mined, labels, others, own):
         own = [-1] * len(labels) if own is None else own
         assert all(0 <= p < len(others) and p != own[a] for a, p in positive_pairs + negative_pairs)
     elif name == "intra_random":
-        assert all(j in positives[a] for a, j in positive_pairs + negative_pairs)
-        assert len(mined.anchors) in (0, len(labels)) and bool(len(mined.anchors)) == any(positives)
+        assert all(labels[a] == others[j] for a, j in positive_pairs + negative_pairs)
+        assert len(mined.anchors) == (len(labels) if set(labels) & set(others) else 0)
     elif name == "rho_distance":
         for (a, p), (_, n) in zip(positive_pairs, negative_pairs, strict=True):
             assert a in complete
@@ -155,9 +154,6 @@ def test_the_batch_as_its_own_reference_is_the_plain_form(name, labels=LABELS):
         for given_reference in ((), (x.clone(), y.clone(), own), (Reference(x, y, own, True),), (Reference(x.clone(), y, own, False),)):
             torch.manual_seed(seed)
             mined.append(batch_mining.select(name, **FLAGS.get(name, {}))(x, y, *given_reference))
-        if name in NOT_THE_SAME_DRAWS:
-            [check(name, other, labels, labels, own) for other in mined[1:2]]
-            continue
         for other in mined[1:]:
             assert type(other) is type(mined[0])
             if name in OTHER_ORDER:
@@ -320,12 +316,11 @@ def test_npair_draws_positives_alike():
 def test_intra_random_draws_classes_alike():
     others = OTHERS["more"]
     own = owns("some", LABELS, others)
-    positives, _ = partners(LABELS, others, own)
-    able = {label: [i for i in range(len(LABELS)) if LABELS[i] == label and positives[i]] for label in set(LABELS)}
-    able = {label: members for label, members in able.items() if members}
+    members = {label: [i for i in range(len(LABELS)) if LABELS[i] == label] for label in set(LABELS) & set(others)}
+    there = {label: [j for j in range(len(others)) if others[j] == label] for label in members}
     expected = {
-        (a, p, n): 1 / len(able) / len(members) / len(positives[a]) ** 2
-        for members in able.values() for a in members for p in positives[a] for n in positives[a]
+        (a, p, n): 1 / len(members) / len(members[label]) / len(there[label]) ** 2
+        for label in members for a in members[label] for p in there[label] for n in there[label]
     }  # fmt: skip
     assert_drawn_with(expected, [triplet for one in often("intra_random", others, own) for triplet in as_lists(*one)])
 
