@@ -38,8 +38,11 @@ class Miner:
 
         Raises UserError where a user's miner takes no reference, ValueError where a reference does not fit.
         """
+        with torch.autocast(batch.device.type, enabled=False):  # full precision also inside a program's `torch.autocast`
+            return self._mine(raise_half(batch.detach()), labels.to(batch.device), reference, reference_labels, own)
+
+    def _mine(self, batch, labels, reference, reference_labels, own):
         self.stats = {}
-        batch, labels = raise_half(batch.detach()), labels.to(batch.device)
         if getattr(reference, "plain", reference is None) and reference_labels is None and own is None:
             compared = Reference.build(batch, labels)
             mined = self.mine(batch, labels, compared) if self.takes_reference else self.mine(batch, labels)

@@ -2,8 +2,8 @@
 
 A module declares `REQUIRES_BATCHMINER`, `REQUIRES_OPTIM`, `ALLOWED_MINING_OPS`, perhaps `MINES_PAIRS` (works on all pairs of
 the batch, takes a miner's under `--mine_pairs`), `COMPARES_SAMPLES = False` (class vectors alone, or two views: takes no reference),
-`REDUCES` (a mean over tuples, obeys `--loss_reduction`), `PER_CLASS` (hyperparameters that may be learned one a class) and
-`add_arguments(group)`; its class is `Criterion(opt)`, or `Criterion(opt, batchminer)` where it takes a miner.
+`REDUCES` (a mean over tuples, obeys `--loss_reduction`), `PER_CLASS` (hyperparameters that may be learned one a class), `INNER_LOSS`
+(the flag that names a loss it contains) and `add_arguments(group)`; its class is `Criterion(opt)`, or `Criterion(opt, batchminer)` where it takes a miner.
 """
 
 import torch

@@ -19,6 +19,7 @@ from utilities.numbers import number, whole
 REQUIRES_BATCHMINER = False  # the base makes its own where it needs one
 REQUIRES_OPTIM = True
 ALLOWED_MINING_OPS = None
+INNER_LOSS = "loss_hier_base"
 COMPARES_SAMPLES = False  # its terms are distances of samples to its proxies
 FIXED = ("tau", "c", "clip_r")  # they shape the random draws, where the straight-through gradient is not a true derivative
 

@@ -151,6 +151,8 @@ def describe(splits: dict) -> str:
             single = counts["single_image_classes"]
             odd = f", {single:,} of them with a single image, which has no positive" if single else ""
             lines.append(f"  {split}: {counts['images']:,} images of {counts['classes']:,} classes{odd}{_roles(splits[split])}")
+    side = training.transform.side
+    lines += [f"  images: {side} x {side} pixels for the network"]
     lines += [f"  PARTIAL: {training.partial}"] if training.partial else []
     return "\n".join(lines + [f"  note: {note}" for note in training.notes])
 

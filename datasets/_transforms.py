@@ -43,10 +43,10 @@ OF_PHOTOGRAPHS = ("resize_size", "crop_scale", "crop_ratio", "image_cache_side")
 
 
 class Steps:
-    """Transforms applied in turn; `text` lists them with their values."""
+    """Transforms applied in turn; `text` lists them with their values. `side`: of the square images that come out, in pixels."""
 
-    def __init__(self, steps: list):
-        self.steps = steps
+    def __init__(self, steps: list, side: int):
+        self.steps, self.side = steps, side
         self.text = "; ".join(map(str, steps)) or "none"
 
     def __call__(self, image: torch.Tensor) -> torch.Tensor:
@@ -120,7 +120,7 @@ def build(opt, input_size: int | None = None, image_size: int | None = None, int
         size = opt.crop_size or input_size or image_size
         test = [] if size == image_size else [v2.Resize((size, size), **by)]
         moved = SHOWN_WHOLE[opt.augmentation or "base"] == "shift"
-        return Steps([ShiftedCrop(image_size), *test] if moved else test), Steps(test)
+        return Steps([ShiftedCrop(image_size), *test] if moved else test, size), Steps(test, size)
 
     preset = PRESETS[opt.augmentation or "base"]
     size, resize = sizes(opt, input_size)
@@ -128,7 +128,7 @@ def build(opt, input_size: int | None = None, image_size: int | None = None, int
         raise UserError(f"a crop of {size} reaches over the border of images resized to {resize}: raise --resize_size or lower --crop_size")
     test = [v2.Resize(resize, **by), v2.CenterCrop(size)]
     if preset.crop == "centre":
-        return Steps(test), Steps(test)
+        return Steps(test, size), Steps(test, size)
     training = [v2.Resize(resize, **by)] if preset.resize_first or opt.resize_size or preset.crop == "shift" else []
     if preset.crop == "random_resized":
         scale, ratio = tuple(opt.crop_scale or preset.scale), tuple(opt.crop_ratio or preset.ratio)
@@ -139,7 +139,7 @@ def build(opt, input_size: int | None = None, image_size: int | None = None, int
         training += [v2.RandomGrayscale(p=0.2), v2.ColorJitter(brightness=0.2, contrast=0.2, saturation=0.2, hue=0.2)]
     if preset.flip:
         training.append(v2.RandomHorizontalFlip(p=0.5))
-    return Steps(training), Steps(test)
+    return Steps(training, size), Steps(test, size)
 
 
 def sizes(opt, input_size: int | None = None) -> tuple[int, int | tuple[int, int]]:

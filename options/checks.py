@@ -34,8 +34,10 @@ def _wrong(opt):
     if getattr(sampler, "USES_SAMPLES_PER_CLASS", False):
         if opt.bs % opt.samples_per_class:
             yield f"--bs {opt.bs} is not a multiple of --samples_per_class {opt.samples_per_class}, which --data_sampler {opt.data_sampler} fills batches by"
-        if opt.samples_per_class == 1 and opt.views == 1 and getattr(loss, "REQUIRES_BATCHMINER", False):
-            yield f"--samples_per_class 1 leaves --loss {opt.loss} without positives: it needs 2 or more"
+        inner = [module.INNER_LOSS for module in (loss, trainers.REGISTRY.module(opt.trainer)) if hasattr(module, "INNER_LOSS")]
+        for flag in ("loss", *inner) if opt.samples_per_class == 1 and opt.views == 1 else ():
+            if getattr(criteria.REGISTRY.module(getattr(opt, flag)), "REQUIRES_BATCHMINER", False):
+                yield f"--samples_per_class 1 leaves --{flag} {getattr(opt, flag)} without positives: it needs 2 or more"
     for name in opt.evaluation_metrics + opt.storage_metrics:
         metrics.check(name)
     yield from _triplets(opt, sampler)

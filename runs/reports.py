@@ -37,13 +37,24 @@ def interruptible(run):
         raise
 
 
+NEEDS = {"lora_alpha": "lora_rank", "image_cache_side": "image_cache"}  # flag -> the one without which it has no effect
+
+
+def idle(opt) -> list[str]:
+    """What to say of flags that were given and have no effect."""
+    given = getattr(opt, "set_by", {})
+    said = [f"--{flag} has no effect without --{needed}" for flag, needed in NEEDS.items() if flag in given and not getattr(opt, needed)]
+    own = {flag: name for name in datasets.REGISTRY.names() for flag in datasets.REGISTRY.flags(name)}
+    return said + [f"--{flag} has no effect: it is of --dataset {own[flag]}" for flag in given if own.get(flag, opt.dataset) != opt.dataset]
+
+
 def start_up(opt, runtime, data: str, trainer, optimizer, sampler, selection) -> None:
     """Print what is about to run: data, network, optimiser groups, trainer, criterion and miner, selection rule."""
     model, criterion = trainer.network, trainer.criterion
     lines = [("device", runtime.description)]
     lines += [("data" if number == 0 else "", line.strip()) for number, line in enumerate(data.splitlines())]
-    size, weights = _size(model.parameters()) / 1e6, f"weights: {getattr(model, 'weights_name', 'unknown')}, input {model.input_size}"
-    lines.append(("network", f"{opt.arch}, {size:.2f} M parameters, {weights}, embedding {opt.embed_dim or 'as the features'}"))
+    size, weights = _size(model.parameters()) / 1e6, getattr(model, "weights_name", "unknown")
+    lines.append(("network", f"{opt.arch}, {size:.2f} M parameters, weights: {weights}, embedding {opt.embed_dim or 'as the features'}"))
     if getattr(model, "backbone_rests", False):
         start = ", at the random weights that it starts from" if model.weights_name == "random" else ""
         lines.append(("", f"--freeze_backbone: the backbone rests{start}; only what stands behind it is trained"))
@@ -62,6 +73,7 @@ def start_up(opt, runtime, data: str, trainer, optimizer, sampler, selection) ->
     if published is not None and list(published) == opt.evaluation_metrics:
         lines.append(("metrics", f"--evaluation_metrics: those published for {opt.dataset}: {' '.join(published)}"))
     lines.append(("selection", selection.rule))
+    lines += [("note", text) for text in idle(opt)]
     if kernels(opt.kernels) < opt.kernels:
         lines.append(("kernels", f"--kernels {opt.kernels} is capped at this machine's {kernels(opt.kernels)} CPUs"))
     width = max(len(name) for name, _ in lines)

@@ -70,6 +70,7 @@ def test_source_is_an_alias():
         (["--evaluation_metrics", "rho_spectrum@0", "--storage_metrics", "rho_spectrum@0"], ["array"]),
         (["--bs", "111"], ["--bs 111 is not a multiple of --samples_per_class 2"]),
         (["--samples_per_class", "1"], ["--samples_per_class 1", "positives"]),
+        (["--loss", "hier", "--loss_hier_base", "margin", "--samples_per_class", "1"], ["--loss_hier_base margin without positives"]),
         (["--loss", "triplet", "--batch_mining", "npair"], ["npair", "sets"]),
         (["--loss", "npair", "--batch_mining", "distance"], ["does not go with", "npair"]),
         (["--loss", "softmax", "--batch_mining", "distnce"], ["distnce", "distance"]),

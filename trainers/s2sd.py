@@ -19,6 +19,7 @@ from utilities.tensors import normalize
 TARGET_LOSS, DISTILL_LOSS, FEATURE_LOSS = "target_loss", "distill_loss", "feature_loss"
 HEAD = "s2sd_head_"  # followed by a number: the name of a head's output, before it is brought to unit length
 FEATURES = "s2sd_features"
+INNER_LOSS = "s2sd_target"  # flag
 
 
 def add_arguments(group) -> None:

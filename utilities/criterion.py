@@ -105,6 +105,12 @@ class MetricCriterion(torch.nn.Module):
         self.stats = {}
         self.register_forward_pre_hook(check_inputs, with_kwargs=True)
 
+    def __call__(self, *args, **kwargs):
+        """As of any module, but in full precision also inside a program's `torch.autocast`."""
+        tensors = (value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor))
+        with torch.autocast(next(tensors).device.type, enabled=False):
+            return super().__call__(*args, **kwargs)
+
     def expect_classes(self, n_classes: int) -> None:
         """From now on a label outside 0 ... n_classes - 1 raises ValueError; on a GPU, where checks stall the step, only in the first."""
         self.classes_expected, self.looked_at_labels = n_classes, False

@@ -11,8 +11,9 @@ def raise_half(x: torch.Tensor) -> torch.Tensor:
 
 
 def normalize(x: torch.Tensor) -> torch.Tensor:
-    """Rows of `x` `(..., D)` at unit length; a zero row stays zero."""
-    return torch.nn.functional.normalize(x, dim=-1, eps=FLOOR)
+    """Rows of `x` `(..., D)` at unit length; a zero row stays zero, and so does its gradient, which would be 1 / FLOOR."""
+    has_length = (x.detach().norm(dim=-1, keepdim=True) > FLOOR).to(x.dtype)
+    return torch.nn.functional.normalize(x, dim=-1, eps=FLOOR) * has_length
 
 
 def safe_sqrt(x: torch.Tensor) -> torch.Tensor:

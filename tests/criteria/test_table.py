@@ -1,5 +1,6 @@
 """Every loss of the table against its formula in loops: any labels, reference, own images, rows at a time, precision. And its peers."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -227,6 +228,35 @@ def test_gradients_are_numeric_ones():
             loss, [x, *(p.detach().clone().requires_grad_() for p in criterion.parameters())], raise_exception=False
         ):
             wrong.append((name, flags))
+    assert not wrong
+
+
+def test_every_precision():
+    """Gradients in float32 are those of float64; in float16 they are finite, with zero rows too; inside autocast all is float32."""
+    wrong, labels = [], torch.arange(24) // 4
+    for name in criteria.REGISTRY.names():
+        if name == "pml":
+            continue
+        flags = {"n_classes": 6, **({"loss_hier_n_proxies": 12, "loss_hier_per_anchor": 4} if name == "hier" else {})}
+
+        def of(x, criterion, context=contextlib.nullcontext):
+            x = x.clone().requires_grad_()
+            torch.manual_seed(1)
+            with context():
+                value = criterion(x, labels)
+            return value.detach(), torch.autograd.grad(value, x)[0]
+
+        x = points(24, 1, True).detach()
+        double, single = of(x, build(name, **flags)), of(x.float(), build(name, **flags).float())
+        if (single[1] - double[1]).norm() > 1e-4 * double[1].norm() or single[0].dtype != torch.float32:
+            wrong.append((name, "float32"))
+        inside = of(x.float(), build(name, **flags).float(), lambda: torch.autocast("cpu", torch.bfloat16))
+        if any(not torch.equal(one, other) for one, other in zip(single, inside, strict=True)):
+            wrong.append((name, "autocast"))
+        x[0] = x[5] = 0
+        half = of(x.half(), build(name, **flags).float())
+        if not (half[0].isfinite() and half[1].isfinite().all()) and not name.startswith("snr"):  # which divides by a row's variance
+            wrong.append((name, "float16"))
     assert not wrong
 
 

@@ -9,7 +9,8 @@ import time
 
 import pytest
 
-from runs import checkpoint
+import parameters
+from runs import checkpoint, reports
 from tests.builders import SHORT_RUN, SMALL
 from tests.conftest import ROOT
 from utilities.errors import UserError, terminable
@@ -133,3 +134,9 @@ def test_other_threads_leave_signals_alone():
     thread.start()
     thread.join(10)
     assert seen == [signal.SIG_DFL]
+
+
+def test_flags_without_effect_are_told_once():
+    words = ["--dataset", "cars196", "--lora_alpha", "4", "--image_cache_side", "64", "--cub_boxes"]
+    assert [line.split(" ")[0] for line in reports.idle(parameters.read(words))] == ["--lora_alpha", "--image_cache_side", "--cub_boxes"]
+    assert not reports.idle(parameters.read(["--lora_alpha", "4", "--lora_rank", "2", "--arch", "timm:vit_small_patch16_224"]))
