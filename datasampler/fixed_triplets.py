@@ -19,7 +19,7 @@ class Sampler(TripletSampler):
         super().__init__(opt, image_dict, image_list)
         self.require_batch(f"--data_fixed_triplets_n {opt.data_fixed_triplets_n}")
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(opt.seed)
+            torch.default_generator.manual_seed(opt.seed)  # not the GPUs, whose states stay as they are
             self.triplets = self.draw_triplets(self.n_triplets)
 
     def draw_epoch(self) -> torch.Tensor:

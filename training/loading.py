@@ -47,22 +47,24 @@ class EpochBatches:
     """A sampler's batches of one epoch, all drawn before the first is loaded: the random stream must not depend on prefetching workers.
 
     Args:
+        size: how many images there are.
         iterations: batches an epoch; None: the sampler's own number.
         views: how often a batch holds each image, augmented anew each time.
         ranks: this process's `training.ranks.Ranks`, of which only the part of each batch is loaded; None: the whole batch.
     """
 
-    def __init__(self, sampler, iterations: int | None = None, views: int = 1, ranks=None):
-        self.sampler, self.iterations, self.views, self.ranks = sampler, iterations, views, ranks
+    def __init__(self, sampler, size: int, iterations: int | None = None, views: int = 1, ranks=None):
+        self.sampler, self.size, self.iterations, self.views, self.ranks = sampler, size, iterations, views, ranks
+        self.checked = False
 
     def __len__(self):
         return self.iterations or len(self.sampler)
 
     def __iter__(self):
-        batches = list(self.sampler)
+        batches = self._drawn()
         while len(batches) < len(self):
             self.sampler.precompute_indices()
-            batches += self.sampler
+            batches += self._drawn()
         batches = batches[: len(self)] if self.iterations else batches
         for indices, seed in zip(batches, torch.randint(2**62, (len(batches),)).tolist(), strict=True):
             batch = SeededBatch([*indices] * self.views)
@@ -70,6 +72,22 @@ class EpochBatches:
             if self.ranks is not None and self.ranks.cuts(len(batch)):
                 batch.part = self.ranks.part(len(batch))
             yield batch
+
+
+    def _drawn(self) -> list:
+        """The batches that the sampler yields; the first are checked, as a user's sampler may yield anything."""
+        batches = list(self.sampler)
+        if not self.checked:
+            name, self.checked = type(self.sampler).__module__.rpartition(".")[2], True
+            if not batches:
+                raise UserError(f"--data_sampler {name} yields no batch")
+            for batch in batches:
+                if not len(batch) or not all(hasattr(index, "__index__") and 0 <= index < self.size for index in batch):
+                    raise UserError(
+                        f"--data_sampler {name} yields {str(batch)[:60]}: expected a list of whole numbers from 0 to {self.size - 1}, "
+                        "places in image_list"
+                    )
+        return batches
 
 
 class BatchesInOrder:
@@ -109,7 +127,7 @@ class SeededItems(Dataset):
 
     def __getitems__(self, batch):
         with torch.random.fork_rng(devices=[]):  # without workers this is the training process: leave its stream alone
-            torch.manual_seed(getattr(batch, "seed", 0))
+            torch.default_generator.manual_seed(getattr(batch, "seed", 0))  # torch.manual_seed would seed the GPUs too, which stay so
             if get_worker_info() is not None:
                 random.seed(torch.initial_seed())
                 np.random.seed(torch.initial_seed() % 2**32)  # noqa: NPY002
@@ -174,7 +192,7 @@ def training_loader(dataset: Dataset, sampler, opt, views: int = 1, ranks=None) 
     `ranks`: the run's processes, each of which loads its part of every batch.
     """
     ranks = None if getattr(opt, "subset_mining", None) else ranks  # a subset is chosen from the whole batch
-    return _loader(dataset, opt, opt.kernels, True, batch_sampler=EpochBatches(sampler, opt.iterations_per_epoch, views, ranks))
+    return _loader(dataset, opt, opt.kernels, True, batch_sampler=EpochBatches(sampler, len(dataset), opt.iterations_per_epoch, views, ranks))
 
 
 def evaluation_loader(dataset: Dataset, opt, ranks=None) -> DataLoader:

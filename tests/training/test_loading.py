@@ -12,6 +12,7 @@ import torch
 import main
 import parameters
 from tests import builders
+from tests.datasampler.made import make_sampler
 from training import memory
 from training.loading import Loader, evaluation_loader, training_loader
 from utilities import errors
@@ -81,6 +82,31 @@ def test_workers_change_nothing_and_augmentations_differ():
     assert plain == epochs(1) == epochs(2) and len({tuple(noise) for _, noise in plain}) == len(plain) == 12
     for iterations in (4, 6, 15):
         assert len(epochs(0, iterations)) == 2 * iterations
+
+
+def test_loading_leaves_the_seeds_of_gpus_alone(monkeypatch):
+    """A state that is not restored afterwards would make every epoch's draws on the device alike."""
+    seeded = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    torch.manual_seed(3)
+    assert seeded == [3]
+    epochs_of_one = training_loader(Noisy(), Draws(), options(), 1)
+    list(epochs_of_one), list(evaluation_loader(Noisy(), options()))
+    make_sampler("fixed_triplets", [4, 4, 4], bs=6, data_fixed_triplets_n=4)
+    assert seeded == [3]
+
+
+@pytest.mark.parametrize(
+    ("batches", "said"),
+    [([], "yields no batch"), ([[]], r"yields \[\]"), ([[0, 40]], r"yields \[0, 40\]: .* from 0 to 39"), ([["a/1.jpg"]], "whole numbers")],
+)
+def test_what_a_users_sampler_yields_is_checked(batches, said):
+    class Mine(Draws):
+        def __iter__(self):
+            return iter(batches)
+
+    with pytest.raises(errors.UserError, match=said):
+        list(training_loader(Noisy(), Mine(), options(iterations=3)))
 
 
 def test_evaluation_goes_through_the_data_in_order_and_draws_nothing():
