@@ -75,7 +75,8 @@ def train(opt, when_started=lambda: None):
     if opt.dry_run:
         return reports.dry_run(opt, step, training, to_evaluate)
 
-    sampler.create_storage(evaluation_loader(splits["evaluation"], opt), trainer, runtime.device)
+    if not (opt.resume and RunFolder(run_folder(opt)).has_checkpoint):  # which holds the sampler's storage
+        datasampler.fill_storage(sampler, evaluation_loader(splits["evaluation"], opt), trainer, runtime)
     run = run_of(opt, {**step.parts, "scheduler": scheduler, **TrainerState.part(trainer)}, selection, runtime.ranks)
     run.start(reports.environment(runtime, oodml.recorded(splits, to_evaluate, network, opt, runtime), network))
     when_started()

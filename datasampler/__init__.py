@@ -13,6 +13,8 @@ The samplers here have all of them (`_base.py`); a user's sampler needs none.
 
 from types import MethodType
 
+import torch
+
 from datasampler._base import BatchSampler
 from utilities.registry import Registry
 
@@ -50,3 +52,12 @@ def for_training(opt, dataset, by_class: bool = True):
             setattr(sampler, call, MethodType(getattr(BatchSampler, call), sampler))
     sampler.set_super_labels(super_labels)
     return sampler
+
+
+def fill_storage(sampler, loader, model, runtime) -> None:
+    """Call `create_storage`. Of several processes the first alone embeds the training set, where the sampler has a state to share."""
+    if runtime.ranks.size == 1 or not hasattr(type(sampler), "state_dict"):
+        return sampler.create_storage(loader, model, runtime.device)
+    runtime.ranks.first(lambda: sampler.create_storage(loader, model, runtime.device))
+    state = {name: value.cpu() if isinstance(value, torch.Tensor) else value for name, value in sampler.state_dict().items()}
+    sampler.load_state_dict(runtime.ranks.share(state))

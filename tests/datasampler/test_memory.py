@@ -210,3 +210,5 @@ def test_a_training_trains_what_is_chosen_and_stores_what_it_embeds(data, tmp_pa
     for _, _, embeddings, indices in updates:
         created[indices] = embeddings
     assert torch.equal(run.parts["sampler"].storage, created)
+    main.main(parameters.read(["--resume_from", str(run.folder), "--n_epochs", "3"]))
+    assert len(seen["create_storage"]) == 1 and len(epochs) == 3, "the checkpoint has the storage"
