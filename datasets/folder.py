@@ -10,6 +10,7 @@ The layout is recognised by the content of X:
 Ambiguous layouts are refused.
 """
 
+import difflib
 from pathlib import Path
 
 from datasets import _layout
@@ -19,6 +20,10 @@ from utilities.errors import UserError
 from utilities.roles import DATA
 
 PARTS = ("train", "val", "test", "query", "gallery")
+ALSO_MEANT = {  # names of parts elsewhere -> the part's name here
+    **{name: "train" for name in ("training", "trn")}, **{name: "val" for name in ("valid", "validation", "dev")},
+    **{name: "test" for name in ("testing", "tst")}, **{name: "query" for name in ("queries", "probe")}, "galleries": "gallery",
+}  # fmt: skip
 SPLIT = {"query": "test", "gallery": "test"}  # the two roles of a test set, in the place of X/test
 LAYOUTS = "X/<class>/<images> or X/<super>/<class>/<images>"
 
@@ -57,10 +62,13 @@ def read(opt, root: Path) -> Reading:
     """The images of every class, classes sorted by name. Raises UserError for an ambiguous layout."""
     parts = _parts(root)
     if not parts:
-        reading = _classes(root, opt, _has_super_classes([root]))
+        has_super_classes = _has_super_classes([root])
+        reading = _classes(root, opt, has_super_classes)
+        reading.notes.append(f"taken as classes: the folders {'X/<super>/<class>' if has_super_classes else 'X/<class>'} of X = {root}")
         cut_by_name = opt.split_scheme in ("half", "class_disjoint", "mlrc")
     else:
         reading = _of_parts(root, parts, opt)
+        reading.notes.append(f"taken as parts: {', '.join(parts)}; as classes: the folders in them")
         cut_by_name = opt.use_tv_split and not opt.tv_split_by_samples
     if cut_by_name and opt.split_shuffle is None:
         reading.notes.append(
@@ -107,7 +115,12 @@ def _classes(folder: Path, opt, has_super_classes: bool) -> Reading:
 def _parts(root: Path) -> list[str]:
     """Those of `PARTS` whose folders make up the split; none where `root` holds classes. Raises UserError where it is ambiguous."""
     there = {folder.name: folder for folder in _content(root)[1]}
-    named = [part for part in PARTS if part in there and not _content(there[part])[0] and _content(there[part])[1]]
+    like_parts = [name for name, folder in there.items() if not _content(folder)[0] and _content(folder)[1]]
+    named = [part for part in PARTS if part in like_parts]
+    meant = {name: part for name in like_parts if name not in PARTS and (part := _part_meant(name)) is not None}
+    if meant and len(meant) + len(named) > 1:
+        name, part = next(iter(meant.items()))
+        raise UserError(f"{root} holds {' and '.join([*named, *meant])}: is {name} the part {part}? Then rename it; parts are {', '.join(PARTS)}")
     if not named:
         return []
     others = sorted(name for name, folder in there.items() if name not in named and _holds_images(folder))
@@ -126,6 +139,13 @@ def _parts(root: Path) -> list[str]:
         missing = " and ".join(part for part in wanted if part not in named)
         raise UserError(f"{root} holds {' and '.join(named)}, but no {missing}: name both, or give one of them as --dataset_folder_path")
     return []
+
+
+def _part_meant(name: str) -> str | None:
+    """The part that a folder's name means with another spelling, such as Test, validation, tets; None where it means none."""
+    names = {**{part: part for part in PARTS}, **ALSO_MEANT}
+    near = difflib.get_close_matches(name.casefold(), names, n=1, cutoff=0.75)
+    return names[near[0]] if near else None
 
 
 def _has_super_classes(folders: list[Path]) -> bool:

@@ -90,6 +90,9 @@ def test_folders_called_train_may_be_classes(tmp_path):
 
 @pytest.mark.parametrize(("folders", "words"), [
     (("train/a", "test/b", "bus/c"), "beside them bus"),
+    (("train/a", "Test/b"), "holds train and Test: is Test the part test"),
+    (("train/a", "test/b", "validation/c"), "validation the part val"),
+    (("Train/a", "tset/b"), "Train the part train"),
     (("train/a", "train/b", "val/c"), "no test"),
     (("test/a", "test/b"), "no train"),
     (("a", "b/c"), "which are the classes"),
