@@ -14,6 +14,7 @@ import parameters
 import trainers
 from evaluation import ensemble, features, oodml, outputs
 from runs import RunFolder, reports
+from runs.changes import changes_of_data
 from runs.folder import run_folder
 from runs.follow import Selection, folds_of, run_of
 from trainers import TrainerState
@@ -97,6 +98,8 @@ def evaluate_again(opt):
     runtime = Runtime(opt).begin()
     network = runtime.place(RunFolder(run_folder(opt)).network(evaltypes=opt.evaltypes))
     splits = datasets.select(opt.dataset, opt.but(label_level_train=0), opt.source_path, **datasets.shape_for(network))
+    if not opt.other_data:
+        changes_of_data(run_folder(opt), datasets.record(splits), opt)
     return outputs.again(network, evaluation.loaders(splits, opt, runtime.ranks), opt, runtime)
 
 

@@ -14,6 +14,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from datasets import _own, _schemes, _splits, _transforms
+from datasets._files import differences as differences
 from datasets._images import decode as decode
 from datasets._layout import SUFFIXES as SUFFIXES
 from utilities import roles
@@ -173,6 +174,7 @@ def record(splits: dict) -> dict:
         "counts": {split: {**dataset.counts, **dataset.roles} for split, dataset in there.items()},
         "partial": splits["training"].partial,
         "fingerprint": dict(splits["training"].fingerprint),
+        "classes": dict(splits["training"].class_lists),
         "notes": list(splits["training"].notes),
         "transforms": {split: dataset.transforms_as_resolved for split, dataset in there.items()},
     }

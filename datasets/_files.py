@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import zlib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, chain, pairwise
@@ -19,6 +20,7 @@ MOST_BYTES = 1 << 30  # bytes that are read to compare whole files with equal pi
 KEPT_FROM = 2_000  # number of files of equal sizes from which the result is cached
 SAMPLE = 64  # files that are checked for transparency
 THREADS, CHUNK = 16, 256  # files a thread takes at a time
+MOST_HASHED = 2 << 30  # bytes of a data set up to which every file is read for the fingerprint
 CACHE = "deep-metric-learning-pipeline"
 
 
@@ -48,9 +50,28 @@ class Files:
         return hashlib.sha256(os.fsencode("".join(lines))).hexdigest()
 
     def fingerprint(self) -> dict:
-        """SHA-256 of the sorted names and sizes, and the numbers of files and bytes; independent of the data set's location."""
+        """SHA-256 of the sorted names and sizes, of names and times of change, and the numbers of files and bytes; not of the location."""
         sizes = [size for size, _ in self.stats]
-        return {"sha256": self._digest(sizes), "files": len(sizes), "bytes": sum(sizes)}
+        times = self._digest([time for _, time in self.stats])
+        return {"sha256": self._digest(sizes), "files": len(sizes), "bytes": sum(sizes), "times": times, "by_content": self.hashed}
+
+    @property
+    def hashed(self) -> bool:
+        """Whether `class_lists` are of the files' bytes too."""
+        return sum(size for size, _ in self.stats) <= MOST_HASHED
+
+    def class_lists(self, splits: dict[str, list[Image] | None]) -> dict[str, str]:
+        """The classes of each split, a line each: number of images, checksum of their names, sizes and, where `hashed`, bytes, name."""
+        sums = dict(zip(self.paths, _of_each(_checksum, self.paths) if self.hashed else [0] * len(self.paths), strict=True))
+        facts = {path: f"{self.name(path)}\0{size}\0{sums[path]}\n" for path, (size, _) in zip(self.paths, self.stats, strict=True)}
+        lists = {}
+        for split, images in splits.items():
+            of_class = {}
+            for image in images or ():
+                of_class.setdefault(image.class_name, []).append(facts[image.path])
+            lines = (f"{len(found)} {zlib.crc32(os.fsencode(''.join(sorted(found)))):08x} {' '.join(name.split())}" for name, found in of_class.items())
+            lists[split] = "\n".join(lines)
+        return {split: text for split, text in lists.items() if text}
 
     def copies(self) -> tuple[list[list[str]], int]:
         """Groups of paths whose files are the same byte for byte, and the number of files that may have copies but were not compared.
@@ -125,6 +146,48 @@ def _whole(path: str) -> bytes:
         return hashlib.sha256(_content.read(path)).digest()
     except OSError:
         return b""
+
+
+def _checksum(path: str) -> int:
+    try:
+        return zlib.crc32(_content.read(path))
+    except OSError:
+        return 0
+
+
+def differences(before: dict, now: dict) -> list[str]:
+    """What differs between two records of one data set, `datasets.record`: classes that came, went, moved or changed; empty if nothing."""
+    if "classes" not in before:  # of a run of an older version
+        same = (before.get("fingerprint") or {}).get("sha256") in (None, now["fingerprint"]["sha256"])
+        return [] if same else ["names or sizes of files"]
+    old, new = _by_class(before["classes"]), _by_class(now["classes"])
+    there_before, there_now = ({name for name, _ in lists} for lists in (old, new))
+    found = {
+        "new": [f"class {name}" for name in sorted(there_now - there_before)],
+        "gone": [f"class {name}" for name in sorted(there_before - there_now)],
+        "moved": [
+            f"class {name} from {' and '.join(was)} to {' and '.join(is_in)}"
+            for name in sorted(there_before & there_now)
+            if (was := [split for one, split in old if one == name]) != (is_in := [split for one, split in new if one == name])
+        ],
+    }
+    kept = [key for key in old if key in new and old[key] != new[key]]
+    comparable = before["fingerprint"]["by_content"] == now["fingerprint"]["by_content"]
+    for name, split in kept:
+        (n_old, _), (n_new, _) = old[name, split], new[name, split]
+        if n_old != n_new:
+            found.setdefault("images", []).append(f"class {name} has {n_new}, had {n_old}")
+        elif comparable:
+            found.setdefault("files", []).append(f"of class {name}")
+    if not comparable and before["fingerprint"]["sha256"] != now["fingerprint"]["sha256"] and not any(found.values()):
+        found["files"] = ["names or sizes"]
+    return [f"{kind}: {', '.join(some[:3])}" + (f" and {len(some) - 3:,} more" if len(some) > 3 else "") for kind, some in found.items() if some]
+
+
+def _by_class(lists: dict[str, str]) -> dict[tuple[str, str], tuple[int, str]]:
+    """(class, split) -> number of images, checksum."""
+    rows = ((line.split(" ", 2), split) for split, text in lists.items() for line in text.split("\n"))
+    return {(name, split): (int(number), checksum) for (number, checksum, name), split in rows}
 
 
 def _copies(alike: list[str]) -> tuple[list[list[str]], int]:

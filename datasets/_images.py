@@ -222,7 +222,8 @@ class ImageSet(torch.utils.data.Dataset):
         role_draws: bool `(D, N)`, the gallery of each of D random draws; the other images are queries. Metrics are means over the draws;
             `is_query` and `is_gallery` are those of the first. None where the roles are not drawn.
         boxes: float32 `(N, 4)` of `Image.box`, NaN for a whole image; None where no image has a box.
-        fingerprint: `sha256` of all names and sizes of the data set, `files` and `bytes`.
+        fingerprint: `sha256` of all names and sizes of the data set, of names and `times`, number of `files` and `bytes`, `by_content`.
+        class_lists: split -> its classes in lines, see `datasets._files.Files.class_lists`.
         features: None, or `(N, F)`: items then hold an image's row of these in place of the image.
     """
 
@@ -233,7 +234,7 @@ class ImageSet(torch.utils.data.Dataset):
     ):  # fmt: skip
         self.transform, self.pixels, self.read, self.before = transform, pixels, read, before
         self.name, self.split, self.root = name, split, str(root)
-        self.partial, self.notes, self.fingerprint, self.features = None, [], {}, None
+        self.partial, self.notes, self.fingerprint, self.class_lists, self.features = None, [], {}, {}, None
         labels = {} if labels is None else {image.class_name: labels[image.class_name] for image in images}  # in order of appearance
         self.image_list = [(image.path, labels.setdefault(image.class_name, len(labels))) for image in images]
         self.image_dict = {label: [] for label in labels.values()}

@@ -175,6 +175,7 @@ def build(
     files = _files.Files(reading.images, root)
     notes = _notes(reading, files, {"training": training, "validation": validation, "testing": testing}, opt)
     fingerprint = files.fingerprint()
+    class_lists = files.class_lists({"training": training, "validation": validation, "testing": testing})
     labels = _schemes.common_labels((training, validation, testing)) if opt.split_scheme in _schemes.BY_IMAGES else None
     image_size = getattr(module, "IMAGE_SIZE", None)
     for_training, for_test = _transforms.build(opt, input_size, image_size, interpolation)
@@ -193,6 +194,7 @@ def build(
         splits[split] = None if images is None else ImageSet(images, transform, pixels, name, split, root, numbers, read, read.text)
         if images is not None:
             splits[split].partial, splits[split].notes, splits[split].fingerprint = partial, notes, fingerprint
+            splits[split].class_lists = class_lists
             if split == "testing" and draws is not None:
                 splits[split].draw_roles(draws)
     return splits

@@ -127,6 +127,8 @@ def _summary(run: RecordedRun, path: Path) -> None:
 def _environment(run: RecordedRun, path: Path) -> None:
     content = yaml.load(path.read_bytes(), Loader=YAML)
     run.environment = environment(content)
+    if "data" in run.environment:
+        run.notes.append(f"its data {run.environment['data']}")
     fid = ((content.get("data") or {}).get("oodml") or {}).get("fid")
     run.fid = None if fid is None else float(fid)
 

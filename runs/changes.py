@@ -12,13 +12,14 @@ from pathlib import Path
 
 import yaml
 
+import datasets
 from runs.damage import damaged, lacks
 from runs.folder import PARAMETERS, SPLIT_FILE, RunFolder, has_its_split_file, read_parameters, read_yaml, run_folder
 from runs.records.damaged import as_folder
 from utilities.errors import UserError
 from utilities.files import replacing
 
-CONFIGS, PLAN = "configs", "reproduction.yaml"
+CONFIGS, PLAN, ENVIRONMENT = "configs", "reproduction.yaml", "environment.yaml"
 _CHANGE = re.compile(r"resume_training_config_diffs_([0-9]{1,15}(?:_[0-9]{1,15})*)")
 
 
@@ -48,6 +49,34 @@ def record_changes(folder: Path, epochs: list[int], opt) -> None:
         for path, flags in ((folder / CONFIGS / PARAMETERS, original), (target / PARAMETERS, changed)):
             with replacing(path) as file:
                 yaml.safe_dump(flags, file, sort_keys=True)
+
+
+def changes_of_data(folder: Path, now: dict, opt) -> list[str]:
+    """What changed in a run's data since it began, by environment.yaml; `now`: `datasets.record`. UserError unless `--resume_allow_changes`."""
+    path = folder / ENVIRONMENT
+    before = ((read_yaml(path) if path.exists() else None) or {}).get("data") or {}
+    if "fingerprint" not in before or "fingerprint" not in now:
+        return []
+    found = datasets.differences(before, now)
+    if found and not opt.resume_allow_changes:
+        raise UserError(
+            f"the data of {folder} are not those that it began with; {'; '.join(found)}. Restore them, or go on with --resume_allow_changes: "
+            "tables then mark the run"
+        )
+    if found:
+        print(f"the data changed since the run began; {'; '.join(found)} (--resume_allow_changes)")
+    elif not now["fingerprint"]["by_content"] and before["fingerprint"].get("times") not in (None, now["fingerprint"]["times"]):
+        print("the data's files have other times of change than when the run began; so large a set is not compared by content")
+    return found
+
+
+def record_changes_of_data(folder: Path, changes: list[str], epoch: int, data: dict) -> None:
+    """Replace the data in environment.yaml, and add what changed after an epoch."""
+    content = read_yaml(folder / ENVIRONMENT)
+    content["data"] = {**content["data"], **data}
+    content.setdefault("data_changes", {})[f"after epoch {epoch}"] = "; ".join(changes)
+    with replacing(folder / ENVIRONMENT) as file:
+        yaml.safe_dump(content, file, sort_keys=False)
 
 
 def _make(folder: Path) -> None:

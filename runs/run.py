@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from runs import checkpoint, records
-from runs.changes import record_changes, write_plan
+from runs.changes import changes_of_data, record_changes, record_changes_of_data, write_plan
 from runs.folder import INFO, PARAMETERS, SUMMARY, describe, json_safe, run_folder
 from runs.records.damaged import as_file
 from training.meter import BatchLog
@@ -82,6 +82,8 @@ class Run:
         self.roles = dict((environment.get("data") or {}).get("roles") or {})
         for name in (SUMMARY, "environment.yaml", INFO):
             as_file(self.folder / name)
+        data = environment.get("data") or {}
+        changes = changes_of_data(self.folder, data, self.opt) if self.resumed else []
         last = self.folder / checkpoint.LAST
         if last.exists():
             self._restore(last if self.opt.resume == "latest" else self._best_checkpoint())
@@ -97,6 +99,8 @@ class Run:
         if not (self.folder / "environment.yaml").exists():
             with replacing(self.folder / "environment.yaml") as file:
                 yaml.safe_dump(environment, file, sort_keys=False)
+        if changes:
+            record_changes_of_data(self.folder, changes, self.epoch, data)
         self.sinks = records.open_sinks(self.opt, self.folder)
         if self.resumed:
             for sink in self.sinks:

@@ -1,0 +1,49 @@
+"""Data that changed since a run began: named, refused, allowed under a flag, marked in tables."""
+
+import shutil
+
+import pytest
+
+import main
+import parameters
+from datasets import differences
+from results.folders import read_folder
+from tests import builders
+from utilities.errors import UserError
+
+
+def test_changed_data_are_named_refused_and_marked(folder_data, tmp_path):
+    data = shutil.copytree(folder_data, tmp_path / "things")
+    flags = ["--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path), *builders.SHORT_RUN]
+    folder = main.main(parameters.read([*flags, "--n_epochs", "1"])).folder
+    again = ["--resume_from", str(folder)]
+
+    def refused(*words):
+        with pytest.raises(UserError, match=r"the data of .* are not those") as caught:
+            main.main(parameters.read([*again, *words]))
+        return str(caught.value)
+
+    shutil.rmtree(data)
+    shutil.copytree(folder_data, data, copy_function=shutil.copyfile)  # other times of change, the same data
+    main.main(parameters.read(["--evaluate", *again]))
+    builders.write_image(data / "class_2" / "000.jpg", 99)
+    assert "; files: of class class_2. Restore" in refused("--evaluate")
+    builders.write_image(data / "class_00" / "000.jpg", 5)
+    assert "new: class class_00; moved: class class_3 from training to testing; files: of class class_2" in refused("--n_epochs", "2")
+    shutil.rmtree(data / "class_00")
+    main.main(parameters.read([*again, "--n_epochs", "2", "--resume_allow_changes"]))
+    assert read_folder(folder).notes == ["its data changed after epoch 1 (files: of class class_2)"]
+    main.main(parameters.read([*again, "--n_epochs", "3"]))  # allowed once: now these are its data
+
+
+def test_what_differs():
+    def record(by_content=True, digest="a", **classes):
+        return {"fingerprint": {"sha256": digest, "by_content": by_content}, "classes": classes}
+
+    before = record(training="2 aa x\n3 bb y", testing="1 cc z")
+    assert differences(before, before) == []
+    assert differences(before, record(training="2 aa x", testing="2 dd z")) == ["gone: class y", "images: class z has 2, had 1"]
+    assert differences(before, record(training="2 aa x\n3 b0 y", testing="1 cc z")) == ["files: of class y"]
+    assert differences(before, record(False, "b", training="2 aa x\n3 b0 y", testing="1 cc z")) == ["files: names or sizes"]
+    older = {"fingerprint": {"sha256": "a"}}
+    assert differences(older, before) == [] and differences(older, record(digest="b")) == ["names or sizes of files"]
