@@ -14,9 +14,8 @@ import parameters
 import trainers
 from evaluation import ensemble, features, oodml, outputs
 from runs import RunFolder, reports
-from runs.changes import changes_of_data
 from runs.folder import run_folder
-from runs.follow import Selection, folds_of, run_of
+from runs.follow import Selection, folds_of, goes_on, run_of
 from trainers import TrainerState
 from training.loading import evaluation_loader, training_loader
 from training.meter import EpochMeter
@@ -76,8 +75,7 @@ def train(opt, when_started=lambda: None):
     if opt.dry_run:
         return reports.dry_run(opt, step, training, to_evaluate)
 
-    if not (opt.resume and RunFolder(run_folder(opt)).has_checkpoint):  # which holds the sampler's storage
-        datasampler.fill_storage(sampler, evaluation_loader(splits["evaluation"], opt), trainer, runtime)
+    datasampler.fill_storage(sampler, evaluation_loader(splits["evaluation"], opt), trainer, runtime, restored=goes_on(opt))
     run = run_of(opt, {**step.parts, "scheduler": scheduler, **TrainerState.part(trainer)}, selection, runtime.ranks)
     run.start(reports.environment(runtime, oodml.recorded(splits, to_evaluate, network, opt, runtime), network))
     when_started()
@@ -98,9 +96,7 @@ def evaluate_again(opt):
     runtime = Runtime(opt).begin()
     network = runtime.place(RunFolder(run_folder(opt)).network(evaltypes=opt.evaltypes))
     splits = datasets.select(opt.dataset, opt.but(label_level_train=0), opt.source_path, **datasets.shape_for(network))
-    if not opt.other_data:
-        changes_of_data(run_folder(opt), datasets.record(splits), opt)
-    return outputs.again(network, evaluation.loaders(splits, opt, runtime.ranks), opt, runtime)
+    return outputs.again(network, splits, opt, runtime)
 
 
 def evaluate_ensemble(cross):

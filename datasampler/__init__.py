@@ -54,10 +54,16 @@ def for_training(opt, dataset, by_class: bool = True):
     return sampler
 
 
-def fill_storage(sampler, loader, model, runtime) -> None:
-    """Call `create_storage`. Of several processes the first alone embeds the training set, where the sampler has a state to share."""
+def fill_storage(sampler, loader, model, runtime, restored: bool = False) -> None:
+    """Call `create_storage`. Of several processes the first alone embeds the training set, where the sampler has a state to share.
+
+    Does nothing where the storage is `restored` from a checkpoint.
+    """
+    if restored:
+        return
     if runtime.ranks.size == 1 or not hasattr(type(sampler), "state_dict"):
-        return sampler.create_storage(loader, model, runtime.device)
+        sampler.create_storage(loader, model, runtime.device)
+        return
     runtime.ranks.first(lambda: sampler.create_storage(loader, model, runtime.device))
     state = {name: value.cpu() if isinstance(value, torch.Tensor) else value for name, value in sampler.state_dict().items()}
     sampler.load_state_dict(runtime.ranks.share(state))

@@ -15,6 +15,7 @@ from pictures import curves, space
 from pictures.neighbours import recoveries
 from pictures.text import TITLE_SIZE, fitted
 from runs import checkpoint, reports
+from runs.changes import changes_of_data
 from runs.folder import RunFolder, json_safe, measurement, run_folder
 from runs.records.damaged import as_folder
 from training.random_state import random_states, set_random_states
@@ -150,14 +151,16 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
     return paths
 
 
-def again(model, loaders: dict, opt, runtime) -> dict:
+def again(model, splits: dict, opt, runtime) -> dict:
     """Measure the best network of a finished run, print the table, and write `evaluation_<checkpoint>.json` and pictures beside the records.
 
     Nothing that the training wrote is touched. The same flags and data write the same file again; others get a new number.
     Embeddings go beside the pictures of that number where the run has some already, or where they are of other data.
-    Returns split -> {metric: value}.
+    Returns split -> {metric: value}. Raises UserError where the run's own data changed.
     """
-    folder = run_folder(opt)
+    folder, loaders = run_folder(opt), evaluation.loaders(splits, opt, runtime.ranks)
+    if not opt.other_data:
+        changes_of_data(folder, datasets.record(splits), opt)
     state = checkpoint.read(folder / checkpoint.LAST)["run"]
     name, epoch = state["selected"].get("checkpoint", checkpoint.LAST), state["selected"]["epoch"]
     evaluation.check(model, loaders, opt, runtime)

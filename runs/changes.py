@@ -53,8 +53,10 @@ def record_changes(folder: Path, epochs: list[int], opt) -> None:
 
 def changes_of_data(folder: Path, now: dict, opt) -> list[str]:
     """What changed in a run's data since it began, by environment.yaml; `now`: `datasets.record`. UserError unless `--resume_allow_changes`."""
-    path = folder / ENVIRONMENT
-    before = ((read_yaml(path) if path.exists() else None) or {}).get("data") or {}
+    try:
+        before = read_yaml(folder / ENVIRONMENT, {"data": {}})["data"]
+    except (FileNotFoundError, UserError):  # a damaged one is written anew
+        return []
     if "fingerprint" not in before or "fingerprint" not in now:
         return []
     found = datasets.differences(before, now)

@@ -7,6 +7,7 @@ import contextlib
 from pathlib import Path
 
 from runs import checkpoint
+from runs.folder import RunFolder, run_folder
 from runs.folds import CrossValidation
 from runs.meta import Meta
 from runs.run import Run, Selection
@@ -19,6 +20,11 @@ def run_of(opt, parts: dict, selection: Selection, ranks) -> Run:
     if ranks.size == 1:
         return Run(opt, parts, selection)
     return Leader(opt, parts, selection, ranks) if ranks.writes else Follower(opt, parts, selection, ranks)
+
+
+def goes_on(opt) -> bool:
+    """Whether the run goes on from a checkpoint."""
+    return opt.resume is not None and RunFolder(run_folder(opt)).has_checkpoint
 
 
 class OfSeveral(Run):
