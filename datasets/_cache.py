@@ -9,6 +9,7 @@ The cache is filled before training, not when an image is first loaded: one proc
 only read.
 """
 
+import functools
 import hashlib
 import json
 import math
@@ -51,6 +52,10 @@ def add_arguments(group) -> None:
         help="images whose long side is more than N pixels are scaled down to it when they are decoded, in training and test, with or without "
              "--image_cache: a smaller cache, faster crops, other numbers; 0: no limit",
     ).role = DATA  # fmt: skip
+    group.add_argument(
+        "--max_image_pixels", type=whole(1, 2**40), default=_images.MOST_PIXELS, metavar="N",
+        help="an image of more pixels ends the run: a file of a few bytes can ask for all memory",
+    ).role = PLACE  # fmt: skip
 
 
 class Reader:
@@ -104,7 +109,8 @@ def reader(opt, name: str, root, files, grey: bool = False) -> Reader:
 
     Raises UserError where `--image_cache` is not a folder.
     """
-    read = Reader(_images.grey if grey else _images.decode, opt.image_cache_side)
+    decode = functools.partial(_images.grey if grey else _images.decode, most_pixels=opt.max_image_pixels)
+    read = Reader(decode, opt.image_cache_side)
     if opt.image_cache is None:
         return read
     parent = Path(opt.image_cache).expanduser()

@@ -28,7 +28,7 @@ def read(path: str) -> np.ndarray:
     """The bytes, uint8 `(N,)`. Raises OSError, also where the tar file ends before them."""
     within = place(path)
     if within is None:
-        return np.fromfile(path, dtype=np.uint8)
+        return np.fromfile(_regular(path), dtype=np.uint8)
     tar, offset, size = within
     data = np.fromfile(tar, dtype=np.uint8, count=size, offset=offset)
     if len(data) < size:
@@ -36,9 +36,16 @@ def read(path: str) -> np.ndarray:
     return data
 
 
+def _regular(path: str) -> str:
+    """The path. Raises OSError for a folder, pipe or device, as a pipe would be waited for."""
+    if not os.path.isfile(path) and os.path.exists(path):
+        raise OSError(None, "no file, but a folder, pipe or device")
+    return path
+
+
 def opened(path: str):
     """An argument for Pillow's `open`: the path, or a file object on the bytes. Raises OSError as `read`."""
-    return path if place(path) is None else io.BytesIO(read(path).tobytes())
+    return _regular(path) if place(path) is None else io.BytesIO(read(path).tobytes())
 
 
 def stat(path: str) -> tuple[int, int]:

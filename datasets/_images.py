@@ -15,6 +15,8 @@ import torch
 from datasets import _content
 from utilities.errors import UserError
 
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")  # Pillow's others hold programs and documents
+MOST_PIXELS = 178_956_970  # of one image, 512 MB of RGB; Pillow's own limit
 JPEG_MAGIC = (0xFF, 0xD8)
 JPEG_PACKAGES = ("torchvision", "torchcodec")  # torchvision plans to drop its decoders in favour of torchcodec's
 MOST_16 = 2**16 - 1  # white in 16 bits
@@ -52,23 +54,45 @@ class Image(NamedTuple):
     box: tuple[float, float, float, float] | None = None
 
 
-def decode(path: str) -> torch.Tensor:
+def decode(path: str, most_pixels: int = MOST_PIXELS) -> torch.Tensor:
     """The image at `path` as uint8 `(3, H, W)`, RGB.
 
     Grey images get three equal channels, palettes and CMYK are converted to RGB, 16 bits a channel are scaled to 8, transparent images
     get a white background, and images are rotated by their EXIF data.
-    Raises UserError, naming the file, where it is missing or cannot be decoded.
+    Raises UserError, naming the file, where it is missing, cannot be decoded, is of none of `FORMATS` or has more than `most_pixels`.
     """
     try:
         data = _content.read(path)
     except OSError as error:
         raise UserError(f"image {path} cannot be read ({error.strerror or error}): restore it") from error
     decode_jpeg = _jpeg_decoder() if tuple(data[:2]) == JPEG_MAGIC else None
-    if decode_jpeg is not None:
+    if decode_jpeg is not None and _fits(path, *_jpeg_size(data.tobytes()), most_pixels):
         # RuntimeError: an unsupported kind of JPEG, or a broken file. Pillow tries next, and its error says what is wrong
         with contextlib.suppress(RuntimeError):
             return decode_jpeg(torch.from_numpy(data))
-    return torch.from_numpy(_with_pillow(path, "RGB")).permute(2, 0, 1)
+    return torch.from_numpy(_with_pillow(path, "RGB", most_pixels)).permute(2, 0, 1)
+
+
+def _jpeg_size(data: bytes) -> tuple[int, int]:
+    """(height, width) by a JPEG file's frame header, before the pixels are decoded; (0, 0) where there is none."""
+    at = 2
+    while at + 9 <= len(data) and data[at] == 0xFF:
+        kind, length = data[at + 1], int.from_bytes(data[at + 2 : at + 4], "big")
+        if 0xC0 <= kind <= 0xCF and kind not in (0xC4, 0xC8, 0xCC):  # a frame; the others define tables
+            return int.from_bytes(data[at + 5 : at + 7], "big"), int.from_bytes(data[at + 7 : at + 9], "big")
+        at += 1 if kind == 0xFF else 2 + length  # a fill byte, or a segment
+    return 0, 0
+
+
+def _fits(path: str, height: int, width: int, most_pixels: int) -> bool:
+    """True. Raises UserError where an image has too many pixels."""
+    if height * width > most_pixels:
+        raise _too_large(path, f"is {width:,} x {height:,}", most_pixels)
+    return True
+
+
+def _too_large(path: str, size: str, most_pixels: int) -> UserError:
+    return UserError(f"image {path} {size}, more than --max_image_pixels {most_pixels:,}: remove it, or raise the flag if it is to be trusted")
 
 
 def size(path: str) -> tuple[int, int]:
@@ -77,7 +101,7 @@ def size(path: str) -> tuple[int, int]:
     import PIL.Image
 
     try:
-        with PIL.Image.open(_content.opened(path)) as image:
+        with PIL.Image.open(_content.opened(path), formats=FORMATS) as image:
             (width, height), turned = image.size, 1
             if image.format not in WITH_EXIF_IN_FRONT:
                 image.load()
@@ -128,15 +152,20 @@ def decoders() -> str:
     return ", ".join(f"{package.__name__} {package.__version__.partition('+')[0]}" for package in (*packages, PIL))
 
 
-def _with_pillow(path: str, mode: str) -> np.ndarray:
+def _with_pillow(path: str, mode: str, most_pixels: int = MOST_PIXELS) -> np.ndarray:
     """The image as an array `(H, W)` or `(H, W, 3)`, uint8."""
     import PIL.Image
 
+    if most_pixels > MOST_PIXELS:
+        PIL.Image.MAX_IMAGE_PIXELS = most_pixels  # it refuses twice as many; here the limit is ours
     try:
-        with PIL.Image.open(_content.opened(path)) as image:
+        with PIL.Image.open(_content.opened(path), formats=FORMATS) as image:
+            _fits(path, *image.size, most_pixels)
             plain = _plain(image)
             return np.array(plain if plain.mode == mode else plain.convert(mode))  # avoids a copy: each costs a fifth of the decoding time
-    except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError) as error:
+    except PIL.Image.DecompressionBombError as error:
+        raise _too_large(path, str(error).partition(" exceeds")[0], most_pixels) from error
+    except (OSError, ValueError, SyntaxError) as error:
         reason = "no known image format" if isinstance(error, PIL.UnidentifiedImageError) else error
         raise UserError(f"image {path} cannot be decoded ({reason}, {_content.stat(path)[0]} bytes): restore or remove it") from error
 
@@ -162,9 +191,9 @@ def _plain(image):
     return image
 
 
-def grey(path: str) -> torch.Tensor:
+def grey(path: str, most_pixels: int = MOST_PIXELS) -> torch.Tensor:
     """The image at `path` as uint8 `(1, H, W)`. Raises UserError as `decode`."""
-    return torch.from_numpy(_with_pillow(path, "L"))[None]
+    return torch.from_numpy(_with_pillow(path, "L", most_pixels))[None]
 
 
 def decode_grey(paths: list[str], read=grey) -> torch.Tensor:

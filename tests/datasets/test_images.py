@@ -1,6 +1,7 @@
 """Every kind of image becomes upright, opaque RGB of 8 bits; a broken one is named."""
 
 import io
+import os
 import struct
 import zlib
 
@@ -136,6 +137,25 @@ def test_a_file_that_cannot_be_decoded_is_named(tmp_path, damage):
     with pytest.raises(UserError) as caught:
         splits["training"][1]
     assert str(victim) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_what_is_no_picture_or_too_large_is_refused_before_it_is_decoded(tmp_path):
+    (tmp_path / "program.jpg").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\nshowpage\n")
+    os.mkfifo(tmp_path / "pipe.jpg")
+    whole = builders.write_image(tmp_path / "large.jpg", 1).read_bytes()
+    frame = whole.index(b"\xff\xc0")
+    (tmp_path / "large.jpg").write_bytes(whole[: frame + 5] + b"\xff\xff\xff\xff" + whole[frame + 9 :])  # 65,535 x 65,535
+    builders.write_image(tmp_path / "small.png", 1, (40, 30))
+    builders.write_image(tmp_path / "small.jpg", 1, (40, 30))
+    told = {
+        "program.jpg": "no known image format", "pipe.jpg": "pipe or device", "large.jpg": "(65,535 x 65,535|4294836225 pixels.), more than --max_image_pixels 1,199",
+        "small.png": "40 x 30, more than", "small.jpg": "40 x 30, more than",
+    }  # fmt: skip
+    for name, words in told.items():
+        for read in (_images.decode, _images.grey):
+            with pytest.raises(UserError, match=words):
+                read(str(tmp_path / name), 1199)
+    assert _images.decode(str(tmp_path / "small.jpg"), 1200).shape == (3, 30, 40)
 
 
 def test_batches_of_a_loader(folder_data):
