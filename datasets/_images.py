@@ -160,7 +160,7 @@ def _with_pillow(path: str, mode: str, most_pixels: int = MOST_PIXELS) -> np.nda
         PIL.Image.MAX_IMAGE_PIXELS = most_pixels  # it refuses twice as many; here the limit is ours
     try:
         with PIL.Image.open(_content.opened(path), formats=FORMATS) as image:
-            _fits(path, *image.size, most_pixels)
+            _fits(path, *image.size[::-1], most_pixels)
             plain = _plain(image)
             return np.array(plain if plain.mode == mode else plain.convert(mode))  # avoids a copy: each costs a fifth of the decoding time
     except PIL.Image.DecompressionBombError as error:
