@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 import datasets
 import trainers
-from runs.folder import run_folder
+from runs.folder import RunFolder, run_folder
 from utilities import provenance
 from utilities.errors import UserError, terminable
 from utilities.files import refuse_unwritable
@@ -27,7 +27,8 @@ def interruptible(run):
             yield
     except KeyboardInterrupt:
         run.close()
-        saved = f": epochs 1 to {run.epoch} are saved" if run.epoch else " before the end of epoch 1"
+        epoch = RunFolder(run.folder).progress.epochs  # of the checkpoint: the run may be ahead of it
+        saved = f": epochs 1 to {epoch} are saved" if epoch else " before the end of epoch 1"
         print(f"\ninterrupted{saved} in {run.folder}")
         whole = run.folder if run.opt.fold is None else run.folder.parent
         print(f"continue with: python main.py --resume_from {whole}")

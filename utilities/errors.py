@@ -122,20 +122,40 @@ def terminable():
             _expect_the_end_of_workers()
         raise lost from None
     finally:
-        sys.unraisablehook = before
+        if sys.unraisablehook is dropped:
+            sys.unraisablehook = before
         for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
 def _expect_the_end_of_workers() -> None:
-    """Replace torch's SIGCHLD handler: workers end with the program, some while its last objects are freed, and it would report each."""
+    """Replace torch's SIGCHLD handler: workers end with the program, some while its last objects are freed, and it would report each.
+
+    Nor does a loader say any more what fails while it is freed.
+    """
+    before = sys.unraisablehook
+
+    def of_the_rest(unraisable):
+        if issubclass(unraisable.exc_type, KeyboardInterrupt) or "DataLoader" not in repr(unraisable.object):
+            before(unraisable)
+
+    sys.unraisablehook = of_the_rest
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGCHLD, lambda number, frame: None)  # with SIG_DFL Python complains of a pending signal
 
 
 @contextlib.contextmanager
 def one_line_errors(program: str = "main.py"):
-    """A user's mistake ends the program with one line and status 2 instead of a traceback."""
+    """A user's mistake ends the program with one line and status 2 instead of a traceback; a second Ctrl-C ends it without a word."""
+    before = signal.getsignal(signal.SIGINT)
+
+    def interrupt(number, frame):
+        signal.signal(signal.SIGINT, lambda number, frame: os._exit(130))  # an exception would be shown where nothing catches it
+        _expect_the_end_of_workers()
+        raise KeyboardInterrupt
+
+    if before is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
     try:
         with terminable():
             yield
@@ -153,3 +173,6 @@ def one_line_errors(program: str = "main.py"):
         # A loader's worker process wraps its error in a traceback of its own; the last line is the message.
         print(f"{program}: error: {str(error).strip().splitlines()[-1].removeprefix('utilities.errors.UserError: ')}", file=sys.stderr)
         sys.exit(2)
+    finally:
+        if signal.getsignal(signal.SIGINT) is interrupt:
+            signal.signal(signal.SIGINT, before)

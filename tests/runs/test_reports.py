@@ -8,7 +8,9 @@ import threading
 import time
 
 import pytest
+import torch
 
+import main
 import parameters
 from runs import checkpoint, reports
 from tests.builders import SHORT_RUN, SMALL
@@ -44,6 +46,52 @@ def test_sigterm_is_a_ctrl_c(folder_data, tmp_path, to_all):
     assert f"continue with: python main.py --resume_from {folder}" in said and "Traceback" not in said
     epoch = checkpoint.read(folder / checkpoint.LAST)["epoch"]
     assert f"interrupted: epochs 1 to {epoch} are saved" in said
+
+
+PROGRAM = """
+import signal, sys, time
+from utilities.errors import one_line_errors
+with one_line_errors():
+    try:
+        print("ready", flush=True)
+        time.sleep(60)
+    except KeyboardInterrupt:
+        print("closing", flush=True)
+        time.sleep(60)
+"""
+
+
+def test_a_second_ctrl_c_ends_without_a_word():
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
+        for word in ("ready", "closing"):
+            assert run.stdout.readline().strip() == word
+            run.send_signal(signal.SIGINT)
+        assert run.communicate(timeout=30)[0] == "" and run.returncode == 130
+
+
+def test_an_interrupt_before_the_last_checkpoint_names_the_epochs_that_are_saved(folder_data, tmp_path, monkeypatch, capsys):
+    """Metrics and the best checkpoint of epoch 2 are written: it is trained anew, and nothing is lost or doubled."""
+    flags = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), "--save_path", str(tmp_path), *SHORT_RUN, "--n_epochs", "3"]
+    whole = main.main(parameters.read([*flags, "--savename", "Whole"]))
+    save = checkpoint.save
+
+    def interrupted(path, *args, **named):
+        if named["epoch"] == 2 and path.name == checkpoint.LAST:
+            raise KeyboardInterrupt
+        save(path, *args, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save", interrupted)
+        with pytest.raises(SystemExit):
+            main.main(parameters.read([*flags, "--savename", "Cut"]))
+    assert "interrupted: epochs 1 to 1 are saved" in capsys.readouterr().out
+    cut = main.main(parameters.read(["--resume_from", str(tmp_path / "folder" / "Cut")]))
+    assert "after epoch 1" in capsys.readouterr().out
+    one, two = (sorted(path.name for path in run.folder.glob("checkpoint_*")) for run in (whole, cut))
+    assert one == two and whole.state["selected"] == cut.state["selected"]
+    for name in one:
+        first, second = (checkpoint.read(run.folder / name)["state_dict"] for run in (whole, cut))
+        assert all(torch.equal(first[key], second[key]) for key in first)
 
 
 def test_a_worker_that_is_being_forked_ends_without_a_word(capfd):
