@@ -1,6 +1,8 @@
 """Checkpoints: everything a run needs to go on as if it had never stopped, in one file that is whole or absent."""
 
+import errno
 import functools
+import os
 import zipfile
 from pathlib import Path
 
@@ -26,7 +28,8 @@ def save(path: Path | str, parts: dict, **extra) -> None:
         try:
             torch.save({**states, "random_states": random_states(), **extra}, file)
         except RuntimeError as error:  # torch's writer hides the OSError of a full disk
-            raise OSError(getattr(error.__context__, "errno", None) or 28, str(error).splitlines()[0]) from error
+            number = getattr(error.__context__, "errno", None) or errno.ENOSPC
+            raise OSError(number, os.strerror(number)) from error
 
 
 def read(path: Path | str, lazily: bool = False) -> dict:

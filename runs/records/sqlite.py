@@ -7,9 +7,20 @@ from pathlib import Path
 
 from runs.records import BatchRow, Row, Sink
 from runs.records.damaged import as_file, set_aside
+from utilities.errors import UserError
 
 EPOCHS, BATCHES = ["epoch", "split", "metric", "value"], ["epoch", "step", "name", "value"]  # columns
 _BESIDE = ("-journal", "-wal", "-shm")  # SQLite's own files beside a database, which would spoil a new database of that name
+
+
+PATIENCE, SHORT_PATIENCE = 60, 1  # seconds that a lock is waited for, and while rows wait already
+LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, None)  # None: by our own check
+
+
+def _code(error: sqlite3.DatabaseError) -> int | None:
+    """SQLite's primary error code; None of an error that is not SQLite's."""
+    return error.sqlite_errorcode & 0xFF if hasattr(error, "sqlite_errorcode") else None
 
 
 def _quoted(name: str) -> str:
@@ -25,21 +36,41 @@ class Database(Sink):
 
     def __init__(self, folder: Path):
         self.path = as_file(folder / "metrics.db")
+        self._waiting = []  # what could not be written while another program held the database
 
     def _take(self, action) -> None:
-        """Call `action(connection)` in one transaction. A database that SQLite cannot use is set aside, and `action` gets a new one."""
-        try:
-            self._open(action)
-        except sqlite3.DatabaseError as error:
-            aside = set_aside(self.path, str(error))
-            for ending in _BESIDE:
-                with contextlib.suppress(FileNotFoundError):
-                    self.path.with_name(self.path.name + ending).rename(aside.with_name(aside.name + ending))
-            self._open(action)
+        """Call `action(connection)` in one transaction. What is no database, or a damaged one, is set aside, and `action` gets a new one.
 
-    def _open(self, action) -> None:
-        with contextlib.closing(sqlite3.connect(self.path, timeout=60)) as connection, connection:
-            action(connection)
+        While another program holds the database locked, actions wait for the next call. Raises UserError where it cannot be written.
+        """
+        patience = SHORT_PATIENCE if self._waiting else PATIENCE
+        self._waiting.append(action)
+        try:
+            try:
+                self._write_waiting(patience)
+            except sqlite3.DatabaseError as error:
+                if _code(error) not in DAMAGED:
+                    raise
+                aside = set_aside(self.path, str(error))
+                for ending in _BESIDE:
+                    with contextlib.suppress(FileNotFoundError):
+                        self.path.with_name(self.path.name + ending).rename(aside.with_name(aside.name + ending))
+                self._write_waiting(patience)
+        except sqlite3.DatabaseError as error:
+            if _code(error) not in LOCKED:
+                raise UserError(f"cannot write {self.path} ({error}): free the disk or mend its rights, then --resume") from error
+            if patience > SHORT_PATIENCE:
+                print(f"{self.path} is locked by another program: its rows wait until it is free")
+
+    def _write_waiting(self, patience: float) -> None:
+        with contextlib.closing(sqlite3.connect(self.path, timeout=patience)) as connection, connection:
+            for action in self._waiting:
+                action(connection)
+        self._waiting.clear()
+
+    def close(self) -> None:
+        if self._waiting:
+            self._take(lambda connection: None)
 
     @staticmethod
     def _tables(connection) -> list[str]:

@@ -4,9 +4,10 @@ import sqlite3
 
 import pytest
 
-from runs.records import Row
+from runs.records import Row, sqlite
 from runs.records.sqlite import Database
 from tests.runs.records._made import BATCHES, batch_rows, rows
+from utilities.errors import UserError
 
 
 def test_database_holds_the_rows_of_metrics_csv(tmp_path):
@@ -35,6 +36,36 @@ def test_groups_that_differ_in_case_alone_have_a_table_each(tmp_path):
         assert tables == set(expected)
         for table, value in expected.items():
             assert connection.execute(f'select epoch, value from "{table}"').fetchall() == [(1, value)]
+
+
+def test_rows_wait_while_another_program_reads(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sqlite, "PATIENCE", 0.1)
+    monkeypatch.setattr(sqlite, "SHORT_PATIENCE", 0.01)
+    sink = Database(tmp_path)
+    sink.write(rows(1))
+    reader = sqlite3.connect(tmp_path / "metrics.db")
+    reader.execute("begin exclusive")
+    sink.write(rows(2))
+    sink.write(rows(3))
+    assert capsys.readouterr().out.count("locked by another program") == 1
+    reader.rollback()
+    sink.close()
+    assert [epoch for (epoch,) in reader.execute("select distinct epoch from loss order by epoch")] == [1, 2, 3]
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.db"]
+
+
+def test_a_full_disk_is_no_damage(tmp_path):
+    sink = Database(tmp_path)
+    sink.write(rows(1))
+
+    def full(connection):
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    with pytest.raises(UserError, match="disk is full.*free the disk"):
+        sink._take(full)
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.db"]
 
 
 def truncated(path):
