@@ -16,6 +16,7 @@ from utilities.errors import UserError
 from utilities.files import replacing
 
 LAST = "checkpoint_last.pth.tar"
+EVALUATED = ("model", "trainer", "criterion")  # the parts that evaluation and use need
 
 
 def save(path: Path | str, parts: dict, **extra) -> None:

@@ -15,7 +15,7 @@ from runs.records.damaged import as_file
 from training.meter import BatchLog
 from training.optimisers import fitting, keeping_rates
 from utilities.errors import UserError
-from utilities.files import new_folder, replacing
+from utilities.files import link, new_folder, replacing
 from utilities.locks import Lock
 
 BEFORE_ALL = -2  # an epoch before the first, which is -1
@@ -180,10 +180,7 @@ class Run:
         if scores:
             self.state["last"] = _plain(scores)
             self._end_without_patience(epoch)
-        for split, metric in improved:
-            evaltype, _, plain = metric.rpartition("/")
-            if plain in self.opt.storage_metrics:
-                self._save(_checkpoint(split, evaltype or self.opt.evaltypes[0], plain))
+        self._save_best(improved)
         if (self.selection.split, self.selection.metric) in improved:
             try:
                 draw()
@@ -286,9 +283,27 @@ class Run:
             self.state["selected"] = {"epoch": epoch, "values": _plain(scores), "checkpoint": self._best_checkpoint().name}
         return improved
 
-    def _save(self, name: str) -> None:
+    def _save(self, name: str, parts: dict | None = None) -> None:
         n_classes = getattr(self.opt, "n_classes", None)  # to build the trainer's heads again
-        checkpoint.save(self.folder / name, self.parts, epoch=self.epoch, run=self.state, n_classes=n_classes)
+        checkpoint.save(self.folder / name, parts or self.parts, epoch=self.epoch, run=self.state, n_classes=n_classes)
+
+    def _save_best(self, improved: list[tuple[str, str]]) -> None:
+        """Keep the epoch for each of `--storage_metrics` that it is the best in: whole where selection chose it, from which a run can go on.
+
+        For the others what evaluation needs is one file of several names.
+        """
+        split_names = [(split, *metric.rpartition("/")[::2]) for split, metric in improved]
+        names = [
+            _checkpoint(split, evaltype or self.opt.evaltypes[0], plain) for split, evaltype, plain in split_names if plain in self.opt.storage_metrics
+        ]
+        whole = self._best_checkpoint().name
+        others = [name for name in names if name != whole]
+        if whole in names:
+            self._save(whole)
+        if others:
+            self._save(others[0], {name: part for name, part in self.parts.items() if name in checkpoint.EVALUATED})
+        for name in others[1:]:
+            link(self.folder / others[0], self.folder / name)
 
     def _summarise(self) -> None:
         summary = {

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -38,6 +39,17 @@ def replacing(path: Path | str, mode: str = "w"):
         if isinstance(error, OSError):
             raise UserError(f"cannot write {path}: {error.strerror or error}. What was there before is untouched") from error
         raise
+
+
+def link(path: Path, name: Path) -> None:
+    """Give the file `path` a second name, in place of what has it; where the file system has no links, a copy."""
+    temporary = name.with_name(f".{name.name}.{os.getpid()}.tmp")
+    try:
+        os.link(path, temporary)
+        os.replace(temporary, name)
+    except OSError:
+        with replacing(name, "wb") as file, open(path, "rb") as source:
+            shutil.copyfileobj(source, file)
 
 
 def alternatives(path: Path, ending: str = ""):
