@@ -207,7 +207,9 @@ def _score(embedded: dict, opt, runtime) -> dict:
     if opt.tester == spaces.INSIDE_PARENTS:
         about["uncounted"] = float("nan")
     for evaltype in opt.evaltypes if measured else ():
-        for split, parts in spaces.build(embedded, evaltype, opt).items():
+        bar = tqdm(spaces.build(embedded, evaltype, opt).items(), unit="split", leave=False, disable=None)
+        for split, parts in bar:
+            bar.set_description(f"neighbours and clusters of {split}")
             draws = itertools.chain([parts], _further_draws(embedded, split, evaltype, opt))
             means = over_draws(draws, opt.evaluation_metrics, about)
             scores[split].update({named(evaltype, name, opt.evaltypes): value for name, value in means.items()})

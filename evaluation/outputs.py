@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch.utils.data import ConcatDataset, Subset
+from tqdm import tqdm
 
 import datasets
 import evaluation
@@ -41,8 +42,9 @@ def on_test(run, splits: dict, runtime) -> dict:
 def of_best_epoch(run, embedded: dict) -> None:
     """Draw the pictures of the epoch just evaluated, unless `--no_records`, and write the files that the flags ask for."""
     if not run.opt.no_records:
-        for path in draw_pictures(run.folder, embedded, run.selection.split, run.opt, _title(run.opt.group, run.epoch)):
-            run.add_picture(path)
+        with tqdm(total=0, desc=f"pictures of epoch {run.epoch}", bar_format="{desc}", leave=False, disable=None):
+            for path in draw_pictures(run.folder, embedded, run.selection.split, run.opt, _title(run.opt.group, run.epoch)):
+                run.add_picture(path)
     dump_asked(run.folder, embedded, run.opt, run.epoch)
 
 

@@ -16,6 +16,7 @@ from utilities.errors import UserError, terminable
 from utilities.files import refuse_unwritable
 from utilities.processes import kernels
 
+MOST_LINES = 32  # of a printed table
 SHOW_EVERY = 10  # steps between updates of the loss in the progress bar: each waits for the device
 
 
@@ -171,7 +172,9 @@ def finish(run) -> None:
     columns[f"epoch {run.epoch} (last)"] = run.state["last"] if run.epoch else {}
     columns = {title: values for title, values in columns.items() if values}
     print(f"\n{run.folder}: {run.epoch} epochs, {run.state['seconds']:.0f} s\nselected: {run.selection.rule}\n")
-    print(table(columns))
+    print(table(columns, (run.selection.split, run.selection.metric)))
+    for text in below_untrained(run):
+        print(text)
     for title, path in (("curves", run.folder / "Progression_Plots"), ("retrieval", run.folder / "sample_recoveries.png")):
         if path.exists():
             print(f"{title:>10}  {path}")
@@ -185,14 +188,29 @@ def finish_folds(cross) -> None:
         print(f"\n{cross.folder}: not all of {cross.n_folds} folds are finished; meta results come after the last, or by --aggregate_only")
 
 
-def table(columns: dict) -> str:
-    """Text table of `columns`: title -> {split: {metric: value}}; one line a split and metric."""
+def below_untrained(run) -> list[str]:
+    """A line for each untrained state that is better than the selected epoch by the metric that selects."""
+    split, metric = run.selection.split, run.selection.metric
+    trained = run.state["selected"]["values"].get(split, {}).get(metric)
+    sign, said = 1 if run.selection.higher_is_better(metric) else -1, []
+    for epoch, name in ((-1, "the bare backbone"), (0, "the untrained network")):
+        before = run.untrained(epoch).get(split, {}).get(metric)
+        if None not in (trained, before) and sign * trained < sign * before:
+            said.append(f"training did not help: {metric} on {split} is {trained:.4f}, of {name} {before:.4f}")
+    return said
+
+
+def table(columns: dict, first: tuple[str, str] | None = None) -> str:
+    """Text table of `columns`: title -> {split: {metric: value}}; one line a split and metric, at most a screen of them, `first` first."""
     lines = list(dict.fromkeys((split, metric) for values in columns.values() for split in values for metric in values[split]))
+    lines.sort(key=lambda line: (line != first, first is not None and line[0] != first[0]))  # stable
+    lines, more = lines[:MOST_LINES], len(lines) - MOST_LINES
     head = ["split", "metric", *columns]
     body = [[split, metric, *(_cell(values.get(split, {}).get(metric)) for values in columns.values())] for split, metric in lines]
     widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
     rows = [head, ["-" * width for width in widths], *body]
-    return "\n".join("  ".join(f"{cell:{'<' if i < 2 else '>'}{widths[i]}}" for i, cell in enumerate(row)) for row in rows)
+    text = ["  ".join(f"{cell:{'<' if i < 2 else '>'}{widths[i]}}" for i, cell in enumerate(row)) for row in rows]
+    return "\n".join(text + [f"and {more} more, in the records"] * (more > 0))
 
 
 def _cell(value) -> str:

@@ -188,3 +188,19 @@ def test_flags_without_effect_are_told_once():
     words = ["--dataset", "cars196", "--lora_alpha", "4", "--image_cache_side", "64", "--cub_boxes"]
     assert [line.split(" ")[0] for line in reports.idle(parameters.read(words))] == ["--lora_alpha", "--image_cache_side", "--cub_boxes"]
     assert not reports.idle(parameters.read(["--lora_alpha", "4", "--lora_rank", "2", "--arch", "timm:vit_small_patch16_224"]))
+
+
+def test_the_table_begins_with_what_selects_and_is_a_screen_long():
+    values = {split: {f"e_recall@{k}": 0.1 for k in range(1, 31)} for split in ("train", "test")}
+    lines = reports.table({"last": values}, ("test", "e_recall@3")).splitlines()
+    assert lines[2].split() == ["test", "e_recall@3", "0.1000"] and lines[3].startswith("test") and len(lines) == 2 + reports.MOST_LINES + 1
+    assert lines[-1] == "and 28 more, in the records"
+
+
+def test_a_run_below_its_untrained_network_says_so(folder_data, tmp_path, capsys):
+    flags = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), "--save_path", str(tmp_path), *SHORT_RUN, "--n_epochs", "1"]
+    run = main.main(parameters.read([*flags, "--check_untrained_accuracy"]))
+    run.state["untrained"]["0"]["test"]["map_r"], run.state["untrained"]["-1"]["test"]["map_r"] = 0.99991, 0.0
+    assert reports.below_untrained(run) == [
+        f"training did not help: map_r on test is {run.state['selected']['values']['test']['map_r']:.4f}, of the untrained network 0.9999"
+    ]
