@@ -230,7 +230,9 @@ def run_parameters(parser) -> None:
         help="train only these folds of --split_scheme, from 0 (unset: all)")
     group.add_argument("--aggregate_only", action="store_true", help="do not train: make the meta results of the folds that are finished")
     group.add_argument("--dry_run", action="store_true",
-        help="build everything, take one batch through it, and stop: exit 0 means that the run would start")
+        help="build everything, take the first batch of each split, one through a step, and stop; what is wrong with later images says --check_data")
+    group.add_argument("--check_data", action="store_true",
+        help="decode every image of --dataset, print all that is wrong with its files, and stop; exit 0: nothing is")
     group.add_argument("-h", "--help", action=help_pages.Help, nargs=argparse.REMAINDER, default=argparse.SUPPRESS, metavar="WORD",
         help="print the flags of every day and exit; with WORD those of a group, of a plug-in (loss margin), one flag, or all")
     group.add_argument("--find", metavar="WORD", help="print the flags whose name or text holds WORD and exit")
@@ -285,12 +287,22 @@ def listing(kind: str) -> list[tuple[str, str]]:
     return [*found, *architectures.LISTED] if kind == "architectures" else found
 
 
+def checked(problems: list[str]) -> str:
+    """The answer to --check_data. Raises UserError, after printing them, where there are problems."""
+    if not problems:
+        return "every image can be decoded; nothing else is wrong with the files"
+    print("\n".join(problems))
+    raise UserError(f"--check_data: {len(problems)} problems, listed above")
+
+
 def answer(opt) -> str | None:
-    """The text that --list, --find, --explain or --print_config asks for; None where the flags ask for a run."""
+    """The text that --list, --find, --explain, --check_data or --print_config asks for; None where the flags ask for a run."""
     if opt.find is not None:
         return help_pages.find(get_parser(), opt.find)
     if opt.explain:
         return help_pages.explain(opt)
+    if opt.check_data:
+        return checked(datasets.problems(opt))
     if opt.list is not None:
         rows = listing(opt.list)
         width = max(len(name) for name, _ in rows)

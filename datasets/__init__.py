@@ -13,7 +13,7 @@ import math
 from argparse import Namespace
 from pathlib import Path
 
-from datasets import _own, _schemes, _splits, _transforms
+from datasets import _check, _own, _schemes, _splits, _transforms
 from datasets._files import differences as differences
 from datasets._images import decode as decode
 from datasets._layout import SUFFIXES as SUFFIXES
@@ -140,6 +140,13 @@ def preparation(opt, network) -> _own.Preparation:
     """
     opt = REGISTRY.options(opt)
     return _own.Preparation(opt, getattr(REGISTRY.module(opt.dataset), "IMAGE_SIZE", None), **shape_for(network))
+
+
+def problems(opt) -> list[str]:
+    """What is wrong with the data set's files, a line each; every image is decoded. Raises UserError where there is no data set."""
+    module = REGISTRY.module(opt.dataset)
+    root = locate(opt)
+    return _check.problems(lambda: module.read(opt, root), root, opt)
 
 
 def describe(splits: dict) -> str:

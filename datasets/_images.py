@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from datasets import _content
-from utilities.errors import UserError
+from utilities.errors import BrokenImage, UserError
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")  # Pillow's others hold programs and documents
 MOST_PIXELS = 178_956_970  # of one image, 512 MB of RGB; Pillow's own limit
@@ -64,7 +64,7 @@ def decode(path: str, most_pixels: int = MOST_PIXELS) -> torch.Tensor:
     try:
         data = _content.read(path)
     except OSError as error:
-        raise UserError(f"image {path} cannot be read ({error.strerror or error}): restore it") from error
+        raise BrokenImage(f"image {path} cannot be read ({error.strerror or error}): restore it") from error
     decode_jpeg = _jpeg_decoder() if tuple(data[:2]) == JPEG_MAGIC else None
     if decode_jpeg is not None and _fits(path, *_jpeg_size(data.tobytes()), most_pixels):
         # RuntimeError: an unsupported kind of JPEG, or a broken file. Pillow tries next, and its error says what is wrong
@@ -92,7 +92,7 @@ def _fits(path: str, height: int, width: int, most_pixels: int) -> bool:
 
 
 def _too_large(path: str, size: str, most_pixels: int) -> UserError:
-    return UserError(f"image {path} {size}, more than --max_image_pixels {most_pixels:,}: remove it, or raise the flag if it is to be trusted")
+    return BrokenImage(f"image {path} {size}, more than --max_image_pixels {most_pixels:,}: remove it, or raise the flag if it is to be trusted")
 
 
 def size(path: str) -> tuple[int, int]:
@@ -167,7 +167,7 @@ def _with_pillow(path: str, mode: str, most_pixels: int = MOST_PIXELS) -> np.nda
         raise _too_large(path, str(error).partition(" exceeds")[0], most_pixels) from error
     except (OSError, ValueError, SyntaxError) as error:
         reason = "no known image format" if isinstance(error, PIL.UnidentifiedImageError) else error
-        raise UserError(f"image {path} cannot be decoded ({reason}, {_content.stat(path)[0]} bytes): restore or remove it") from error
+        raise BrokenImage(f"image {path} cannot be decoded ({reason}, {_content.stat(path)[0]} bytes): restore or remove it") from error
 
 
 def _plain(image):
@@ -220,7 +220,7 @@ def _edges(box, height: int, width: int, path: str, scale: tuple[float, float]) 
     for first, last, length, by in ((box[1], box[3], height, scale[0]), (box[0], box[2], width, scale[1])):
         begin, end = max(round(float(first) * by), 0), min(round(float(last) * by), length)
         if not first < last or begin >= length or end <= 0:
-            raise UserError(
+            raise BrokenImage(
                 f"image {path}, {width} x {height}: nothing of it lies in its box {tuple(map(float, box))}: mend or remove the box"
             )
         ends += [begin, max(end, begin + 1)]

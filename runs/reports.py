@@ -3,6 +3,7 @@
 import contextlib
 import math
 import platform
+import shutil
 import sys
 
 import torch
@@ -12,7 +13,7 @@ import datasets
 import trainers
 from runs.folder import RunFolder, run_folder
 from utilities import provenance
-from utilities.errors import UserError, terminable
+from utilities.errors import BrokenImage, UserError, terminable
 from utilities.files import refuse_unwritable
 from utilities.processes import kernels
 
@@ -34,8 +35,10 @@ def interruptible(run):
         whole = run.folder if run.opt.fold is None else run.folder.parent
         print(f"continue with: python main.py --resume_from {whole}")
         sys.exit(130)
-    except BaseException:
+    except BaseException as error:
         run.close()
+        if isinstance(error, BrokenImage) and not run.resumed and run.epoch == 0 and run.opt.fold is None:
+            shutil.rmtree(run.folder, ignore_errors=True)  # nothing is trained: the same command has the name again
         raise
 
 

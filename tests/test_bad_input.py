@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+import main
+import parameters
 from tests import builders
+from utilities.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -111,3 +114,33 @@ def test_two_processes_at_once_get_two_folders(tmp_path):
     both = [subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL) for _ in range(2)]
     assert [process.wait() for process in both] == [0, 0]
     assert sorted(p.name for p in (tmp_path / "runs" / "folder").iterdir()) == ["Sample_Group_s1", "Sample_Group_s1_1"]
+
+
+def test_check_data_lists_all_problems_at_once(tmp_path, capsys):
+    root = builders.make_folder(tmp_path / "things", n_classes=4, n_images=2)
+    assert parameters.answer(parameters.read(["--dataset", "folder", "--dataset_folder_path", str(root), "--check_data"])).startswith("every image")
+    (root / "class_0" / "000.jpg").write_bytes(b"")
+    (root / "class_1" / "001.jpg").write_text("an image")
+    (root / "class_2" / "notes.txt").write_text("")
+    (root / "class_3" / "001.jpg").unlink()
+    words = ["--dataset", "folder", "--dataset_folder_path", str(root), "--check_data"]
+    with pytest.raises(UserError, match="4 problems"):
+        parameters.answer(parameters.read(words))
+    said = capsys.readouterr().out
+    assert all(word in said for word in ("class_0/000.jpg", "class_1/001.jpg", "class_2/notes.txt: no image by its name", "class class_3: 1 images"))
+    (root / "empty").mkdir()
+    builders.write_image(root / "class_0" / "deep" / "er" / "0.jpg", 1)
+    with pytest.raises(UserError, match="problems"):
+        parameters.answer(parameters.read(words))
+    said = capsys.readouterr().out
+    assert "too deep" in said and "empty: a folder without images" in said and "an image beside folders of images" in said
+
+
+def test_a_run_that_a_broken_image_stops_at_once_leaves_no_folder(tmp_path):
+    root = builders.make_folder(tmp_path / "things", n_classes=4, n_images=4)
+    for path in root.glob("*/000.jpg"):
+        path.write_bytes(path.read_bytes()[:200])
+    flags = ["--dataset", "folder", "--dataset_folder_path", str(root), "--save_path", str(tmp_path / "runs"), *builders.SHORT_RUN, "--bs", "8"]
+    with pytest.raises(UserError, match="cannot be decoded"):
+        main.main(parameters.read([*flags, "--savename", "A"]))
+    assert not list((tmp_path / "runs").glob("*/A"))

@@ -22,6 +22,10 @@ class NotFinite(UserError):
     """A network gave NaN or infinity: nothing can be trained or measured with it any more."""
 
 
+class BrokenImage(UserError):
+    """An image that cannot be read or decoded."""
+
+
 class UnknownName(UserError, LookupError):
     """A name that no registry holds; the message names the nearest match and what is available."""
 
@@ -171,7 +175,8 @@ def one_line_errors(program: str = "main.py"):
         sys.exit(2)
     except UserError as error:
         # A loader's worker process wraps its error in a traceback of its own; the last line is the message.
-        print(f"{program}: error: {str(error).strip().splitlines()[-1].removeprefix('utilities.errors.UserError: ')}", file=sys.stderr)
+        line = re.sub(r"^utilities\.errors\.\w+: ", "", str(error).strip().splitlines()[-1])
+        print(f"{program}: error: {line}", file=sys.stderr)
         sys.exit(2)
     finally:
         if signal.getsignal(signal.SIGINT) is interrupt:
