@@ -92,11 +92,11 @@ def train(opt, when_started=lambda: None):
 
 
 def evaluate_again(opt):
-    """`--evaluate`: measure the best checkpoint of a finished run. Returns split -> {metric: value}."""
-    runtime = Runtime(opt).begin()
-    network = runtime.place(RunFolder(run_folder(opt)).network(evaltypes=opt.evaltypes))
+    """Measure the best checkpoint of a finished run, or by `--evaluate_only` the network as it starts. Returns split -> {metric: value}."""
+    runtime, again = Runtime(opt).begin(), opt.job == "evaluate"
+    network = runtime.place(RunFolder(run_folder(opt)).network(evaltypes=opt.evaltypes) if again else architectures.select(opt.arch, opt))
     splits = datasets.select(opt.dataset, opt.but(label_level_train=0), opt.source_path, **datasets.shape_for(network))
-    return outputs.again(network, splits, opt, runtime)
+    return (outputs.again if again else outputs.only)(network, splits, opt, runtime)
 
 
 def evaluate_ensemble(cross):
@@ -137,7 +137,7 @@ def cross_validate(opt):
 
 def main(opt):
     """Do what the flags ask for: train or evaluate a run or all folds, or train the stages of a reproduction in turn."""
-    run = cross_validate if opt.is_cross_validation else evaluate_again if opt.job == "evaluate" else train
+    run = cross_validate if opt.is_cross_validation else evaluate_again if opt.job in ("evaluate", "evaluate_only") else train
     result = run(opt)
     for stage in [] if opt.dry_run else opt.later:
         result = run(stage.but(resume="latest", resume_from=str(result.folder), savename=result.opt.savename))

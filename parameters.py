@@ -169,6 +169,10 @@ def _beside_the_values(group) -> None:
         help="do not train: measure the best checkpoint of the run of this --savename (or --group and --seed, or --resume_from) on --splits_to_eval; "
         "with --resume_from on other data too, by --dataset and its flags, split as the flags of the split say, or whole by --evaluate_all",
     ).role = roles.CONTROL
+    group.add_argument("--evaluate_only", action="store_true",
+        help="do not train: measure the network of --arch as it starts, with pretrained weights or those of --weights, and its bare backbone, on "
+        "--splits_to_eval, or by --evaluate_all on all classes; --embed_dim 0 leaves out the embedding layer, which is random",
+    ).role = roles.CONTROL
     group.add_argument("--evaluate_ensemble", action="store_true",
         help="do not train: measure the networks of all folds of a finished cross-validation as one, their embeddings side by side, on test",
     ).role = roles.CONTROL

@@ -20,6 +20,10 @@ WRAPPERS = ("module.", "_orig_mod.", "model.")  # prefixes of all keys by DataPa
 CLASSIFIERS = ("fc", "last_linear", "last_conv", "classifier", "head", "heads", "head_dist", "aux1", "aux2", "AuxLogits", "aux_logits")
 CONTAINERS = ("state_dict", "model_state_dict", "model")  # keys under which checkpoints hold the network's state dict
 SAFE = ".safetensors"
+OTHER_FILES = {  # ending of a file's name -> what it is, and the way out
+    ".onnx": "an ONNX graph, without the names of a network's parameters: give the .pth or .safetensors file that it was exported from",
+    ".safetensors.index.json": "the index of a model in several files: join them into one .safetensors file",
+}
 UNREADABLE = (OSError, RuntimeError, ValueError, EOFError, KeyError, pickle.UnpicklingError)
 
 
@@ -54,6 +58,9 @@ def fill(network, opt, pretrained: Pretrained | None) -> str:
 
 def _read(path) -> dict:
     """The file's content, tensors only. Raises UserError where it cannot be read."""
+    for ending, what in OTHER_FILES.items():
+        if str(path).endswith(ending):
+            raise UserError(f"--weights {path} is {what}")
     try:
         return content_of(os.path.expanduser(str(path)))
     except UNREADABLE as error:

@@ -72,12 +72,12 @@ def flags_of_one() -> dict[str, str]:
 
 
 def other(saved: dict, opt) -> dict:
-    """The flags of the data whose values in `opt` differ from a run's, and these values; {} where `opt` names the data of the run.
+    """The flags of the data whose values in `opt` differ from a run's, and these values; {} where `opt` names the run's data and split.
 
     Args:
         saved: the run's flags. The flags of the data are `dataset` and those that the data sets' plug-ins declare.
     """
-    if all(saved.get(flag, getattr(opt, flag)) == getattr(opt, flag) for flag in {"dataset", *REGISTRY.flags(opt.dataset)}):
+    if all(saved.get(flag, getattr(opt, flag)) == getattr(opt, flag) for flag in {"dataset", "evaluate_all", *REGISTRY.flags(opt.dataset)}):
         return {}
     flags = sorted({"dataset", *REGISTRY.flags()} & set(vars(opt)))
     return {flag: getattr(opt, flag) for flag in flags if flag in saved and getattr(opt, flag) != saved[flag]}

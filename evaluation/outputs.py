@@ -17,10 +17,10 @@ from pictures.neighbours import recoveries
 from pictures.text import TITLE_SIZE, fitted
 from runs import checkpoint, reports
 from runs.changes import changes_of_data
-from runs.folder import RunFolder, json_safe, measurement, run_folder
+from runs.folder import RunFolder, describe, json_safe, measurement, run_folder
 from runs.records.damaged import as_folder
 from training.random_state import random_states, set_random_states
-from utilities.files import replacing
+from utilities.files import new_folder, replacing
 
 NEIGHBOURS = 7  # images beside a query in a picture
 TITLE_WIDTH = 180  # points that a group's name may take in a title
@@ -184,6 +184,35 @@ def again(model, splits: dict, opt, runtime) -> dict:
     return scores
 
 
+def only(model, splits: dict, opt, runtime) -> dict:
+    """Measure an untrained network and its bare backbone, print the table, and write a new folder: flags, evaluation.json, pictures.
+
+    Returns split -> {metric: value} of the network.
+    """
+    loaders = evaluation.loaders(splits, opt, runtime.ranks)
+    evaluation.check(model, loaders, opt, runtime)
+    bare = evaluation.evaluate(model, loaders, opt, runtime, bare=True)[0] if opt.embed_dim else None
+    scores, embedded = evaluation.evaluate(model, loaders, opt, runtime)
+    if not runtime.ranks.writes:
+        return scores
+    folder = new_folder(run_folder(opt))
+    describe(folder, opt)
+    with replacing(folder / "evaluation.json") as file:
+        json.dump({"data": _data(loaders, opt), "values": jsonable(scores), "bare_backbone": jsonable(bare or {})}, file, indent=1)
+    shown = next(split for split in ("val", "test", "train") if split in scores)
+    if not opt.no_records:
+        draw_pictures(folder, embedded, shown, opt, fitted(opt.arch, TITLE_SIZE, TITLE_WIDTH))
+    print(f"\n{opt.arch}, weights: {model.weights_name}\n")
+    print(reports.table({**({"bare backbone": plain(bare)} if bare else {}), "network": plain(scores)}))
+    print(f"\nwritten  {folder}")
+    return scores
+
+
+def plain(scores: dict) -> dict:
+    """split -> {metric: value}, without arrays."""
+    return {split: {name: value for name, value in values.items() if not np.ndim(value)} for split, values in scores.items()}
+
+
 def _title(group: str, epoch: int) -> str:
     """The title of the pictures, short enough to fit."""
     return f"{fitted(group, TITLE_SIZE, TITLE_WIDTH)}, epoch {epoch}"
@@ -215,7 +244,7 @@ def _roles(loaders: dict, opt) -> dict:
 
 def table(scores: dict, column: str = "value") -> str:
     """Text table of split -> {metric: value}; of an array, its length alone."""
-    numbers = {split: {name: value for name, value in values.items() if not np.ndim(value)} for split, values in scores.items()}
+    numbers = plain(scores)
     arrays = ((split, name, value) for split, values in scores.items() for name, value in values.items() if np.ndim(value))
     lengths = [f"{split}  {name}: {len(value)} values" for split, name, value in arrays]
     return "\n".join([reports.table({column: numbers}), *lengths])

@@ -119,8 +119,8 @@ def _evaluation(opt):
     """The splits to evaluate exist, with the one that chooses the best epoch; the flags of distances and result lists have an effect."""
     metrics.check_flags(opt)
     if opt.evaluate_all:
-        if not opt.other_data:
-            yield "--evaluate_all measures other data than a run's own: --evaluate --resume_from RUN --dataset … --evaluate_all"
+        if opt.job not in ("evaluate", "evaluate_only"):
+            yield "--evaluate_all measures and does not train: add --evaluate_only, or --evaluate --resume_from RUN"
         if opt.splits_to_eval != ["test"] or opt.eval_reference_set == "compared_to_training_set":
             yield "--evaluate_all makes one split, test: there is no training set to compare with, and no other --splits_to_eval"
     if not opt.splits_to_eval:
@@ -136,6 +136,10 @@ def _evaluation(opt):
 
 def _folds(opt):
     """Flags for folds need a split scheme that has them."""
+    if opt.evaluate_only and opt.resume_from is not None:
+        yield "--evaluate_only measures a network as it starts: --evaluate --resume_from RUN measures that of a run"
+    if opt.evaluate_only and opt.is_cross_validation:
+        yield f"--evaluate_only measures one split: leave out --split_scheme {opt.split_scheme}"
     for name in ("evaluate_ensemble", "aggregate_only"):
         if getattr(opt, name) and not opt.is_cross_validation:
             yield f"--{name} is for the folds of a cross-validation: --split_scheme half has none"

@@ -56,7 +56,10 @@ class Layers:
             del below["savename"]  # another seed or group makes another name, and a new run another number
         opt = Options({**self.defaults, **below, **explicit}, self.roles)
         if opt.list is None and opt.find is None:
-            _resume(opt, explicit, self)
+            if not opt.evaluate_only:
+                _resume(opt, explicit, self)
+            if opt.evaluate_all and "splits_to_eval" not in explicit:
+                opt.splits_to_eval = ["test"]
             _derive(opt)
             checks.check(opt)
             opt.set_by = self._set_by(opt, explicit)
@@ -173,8 +176,6 @@ def _resume(opt: Options, explicit: dict, layers: Layers) -> None:
     if opt.other_data:  # the run's flags for cropping and caching do not apply to images that are shown whole
         for name in set(datasets.unfit(opt)) - set(explicit):
             setattr(opt, name, layers.defaults[name])
-    if opt.evaluate_all and "splits_to_eval" not in explicit:
-        opt.splits_to_eval = ["test"]
     if not opt.other_data and not has_its_split_file(folder, opt.split_file):
         raise UserError(
             f"--split_file {opt.split_file} is gone, or no longer what {folder} began with. The run has a copy: --split_file {folder / 'split_file.json'}"

@@ -52,9 +52,12 @@ class Options(Namespace):
 
     @property
     def job(self) -> str:
-        """The job: `train`, or one on an existing run: `evaluate`, `evaluate_ensemble`, `aggregate_only`."""
+        """The job: `train`, `evaluate_only`, or one on an existing run: `evaluate`, `evaluate_ensemble`, `aggregate_only`."""
         opt = self
-        asked = {"evaluate": opt.evaluate, "evaluate_ensemble": opt.evaluate_ensemble, "aggregate_only": opt.aggregate_only, "train": True}
+        asked = {
+            "evaluate": opt.evaluate, "evaluate_only": opt.evaluate_only, "evaluate_ensemble": opt.evaluate_ensemble,
+            "aggregate_only": opt.aggregate_only, "train": True,
+        }  # fmt: skip
         return next(name for name, given in asked.items() if given)
 
     @property

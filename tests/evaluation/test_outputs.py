@@ -15,6 +15,7 @@ import yaml
 import main
 import metrics
 import parameters
+from tests import builders
 from utilities.errors import UserError
 
 PICTURES = True
@@ -253,7 +254,6 @@ def test_all_images_of_other_data_are_one_split(run, tmp_path, capsys):
 def test_only_other_data_may_be_split_otherwise(run, capsys):
     other = ["--dataset", "glyphs", "--evaluate_all"]
     for argv, words in (
-        (["--evaluate_all"], "stay those of"),
         ([*other, "--splits_to_eval", "train", "test"], "one split, test"),
         ([*other, "--eval_reference_set", "compared_to_training_set"], "one split, test"),
         (["--split_shuffle", "3"], "--split_shuffle 3 (saved: None)"),
@@ -268,7 +268,7 @@ def test_only_other_data_may_be_split_otherwise(run, capsys):
     assert "stay those of" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         parameters.read(["--evaluate_all"])
-    assert "measures other data" in capsys.readouterr().err
+    assert "measures and does not train" in capsys.readouterr().err
 
 
 def test_a_run_older_than_a_flag_of_the_split_is_split_as_it_was(run, tmp_path, capsys):
@@ -411,3 +411,20 @@ def test_the_command_as_a_program(tmp_path):
     assert good.returncode == 0 and "map_r" in good.stdout and "1.0000" in good.stdout
     bad = subprocess.run([*run, "map_q"], capture_output=True, text=True, cwd=ROOT)
     assert bad.returncode == 2 and bad.stderr.startswith("python -m evaluation: error: unknown metric") and bad.stderr.count("\n") == 1
+
+
+def test_a_network_is_measured_without_a_run(folder_data, tmp_path):
+    flags = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), "--save_path", str(tmp_path), *builders.SHORT_RUN, "--seed", "3"]
+    scores = main.main(parameters.read([*flags, "--evaluate_only"]))
+    trained = main.main(parameters.read([*flags, "--n_epochs", "0", "--check_untrained_accuracy"]))
+    assert scores["test"] == pytest.approx(trained.untrained(0)["test"])
+    (folder,) = (path.parent for path in tmp_path.glob("folder/*/evaluation.json"))
+    written = json.loads((folder / "evaluation.json").read_text())
+    assert all(written["values"][split] == pytest.approx(scores[split]) for split in scores) and written["bare_backbone"]["test"] == pytest.approx(trained.untrained(-1)["test"])
+    whole = main.main(parameters.read([*flags, "--evaluate_only", "--evaluate_all"]))
+    assert list(whole) == ["test"] and whole["test"] != scores["test"]
+    for words, said in ((["--evaluate_only", "--resume_from", str(folder)], "as it starts"), (["--evaluate_all"], "add --evaluate_only")):
+        with pytest.raises(UserError, match=said):
+            parameters.resolve([*flags, *words])
+    again = main.main(parameters.read(["--evaluate", "--resume_from", str(trained.folder), "--evaluate_all"]))  # the run's own data, whole
+    assert again["test"] == pytest.approx(whole["test"])
