@@ -15,6 +15,7 @@ from utilities.errors import UserError
 
 NAME, OPERATORS = r"[A-Za-z_]\w*", "$`|&;<>()"
 VARIABLE = rf"\$(?P<open>\{{)?(?P<name>{NAME})(?(open)(?::-(?P<default>[^}}]*))?\}})"
+HEADING = re.compile(r'^[ \t]*"""[^"]*"""[ \t]*$', re.MULTILINE)  # as the ICML authors' scripts have them
 PART = rf"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|(?<!\S)#.*|{VARIABLE}|[{OPERATORS}]"""  # all that is more than plain text
 
 
@@ -49,6 +50,7 @@ def read_lines(path: Path, variables: dict[str, str]) -> list[Line]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: no file of runs ({getattr(error, 'strerror', None) or 'not text'})") from error
+    text = HEADING.sub(lambda heading: "\n" * heading[0].count("\n"), text)
     lines, known, begun = [], {**os.environ, **variables}, ""
     for number, written in enumerate([*text.splitlines(), ""], start=1):
         try:

@@ -97,3 +97,10 @@ def test_choosing_lines():
     assert [number for number, _ in chosen("--lines", "3", "1")] == [1, 3]
     assert chosen("--seeds", "5", "6", "--filter", "A") == [(1, ["--group", "A", "--seed", "5"]), (1, ["--group", "A", "--seed", "6"])]
     assert chosen("--lines", "3", "--", "--log_online") == [(3, ["--group", "B", "--seed", "0", "--log_online"])]
+
+
+def test_headings_of_the_icml_scripts_are_skipped(tmp_path):
+    """As in their Revisit_Runs.sh, also over several lines; line numbers stay."""
+    script = tmp_path / "runs.sh"
+    script.write_text('"""============ Baseline Runs --- CUB200-2011 ==="""\npython main.py --seed 0\n"""\nnext:\n"""\npython main.py --seed 1\n')
+    assert [(line.number, line.argv) for line in read_lines(script, {})] == [(2, ["--seed", "0"]), (6, ["--seed", "1"])]
