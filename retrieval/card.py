@@ -1,7 +1,10 @@
 """The model card of an export, README.md: how it is loaded, data, protocol, metrics and what selected them, licence of the weights."""
 
+from pathlib import Path
+
 import yaml
 
+import criteria
 from retrieval import plain
 from runs.folder import RunFolder
 from utilities.errors import UserError
@@ -39,9 +42,9 @@ def made(embedder, cosines: dict, lines: str | None, checkpoint: str, compared: 
     run = RunFolder(embedder.folder)
     environment = _environment(run)
     tags = ["image-retrieval", "metric-learning", "embeddings"]
-    licence = (environment.get("data_config") or {}).get("license")
-    head = ModelCardData(license=licence, pipeline_tag="image-feature-extraction", tags=tags)
     opt = embedder.opt
+    licence = None if opt.weights else (environment.get("data_config") or {}).get("license")
+    head = ModelCardData(license=licence, pipeline_tag="image-feature-extraction", tags=tags)
     parts = [
         f"---\n{head.to_yaml()}\n---",
         f"# {_cell(getattr(opt, 'group', None) or embedder.folder.name)}: embeddings of images by `{_cell(opt.arch)}`",
@@ -114,11 +117,14 @@ def _data(environment: dict, opt) -> str:
 
 
 def _flags(opt) -> list[tuple[str, str]]:
-    own = (f"loss_{opt.loss}_", f"miner_{opt.batch_mining}_")
+    """The flags of the method that had an effect: those of the miner where the loss takes one."""
+    mines = criteria.takes_miner(opt.loss, opt)
+    own = (f"loss_{opt.loss}_", *([f"miner_{opt.batch_mining}_"] if mines else []))
+    idle = {*(() if mines else ("batch_mining",)), *(() if opt.lora_rank else ("lora_rank", "lora_alpha"))}
     return [
         (f"`--{name}`", _cell(value))
         for name in dict.fromkeys([*SHOWN, *(name for name in vars(opt) if name.startswith(own))])
-        if (value := getattr(opt, name, None)) is not None
+        if name not in idle and (value := getattr(opt, name, None)) is not None
     ]
 
 
@@ -145,6 +151,9 @@ def _licence(environment: dict, opt) -> str:
     weights, licence = environment.get("weights"), (environment.get("data_config") or {}).get("license")
     if weights == "random":
         return "Training began from random weights: no licence of others but that of the training images."
+    if opt.weights:  # the data_config is that of the architecture's own weights
+        sha256 = environment.get("weights_sha256") or "not recorded"
+        return f"Training began from the file `{_cell(Path(opt.weights).name)}` (SHA-256 {_cell(sha256)}). Its licence is not stated."
     if weights is None:
         return "The run has not recorded which weights it began with."
     if licence:

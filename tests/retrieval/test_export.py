@@ -357,3 +357,12 @@ def test_a_package_that_is_missing_is_named_with_the_command_that_installs_it(ru
     with pytest.raises(UserError, match="has dropped it: take torch_export"):
         retrieval.main(["export", str(run), "--out", str(tmp_path / "out"), "--format", "torchscript"])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_card_says_what_is_known_of_weights_and_flags(tmp_path):
+    environment = {"weights": "my.pth", "weights_sha256": "ab" * 32, "data_config": {"license": "apache-2.0"}}
+    ours = SimpleNamespace(weights=str(tmp_path / "my.pth"))
+    assert card._licence(environment, ours) == f"Training began from the file `my.pth` (SHA-256 {'ab' * 32}). Its licence is not stated."
+    assert "apache-2.0" in card._licence(environment, SimpleNamespace(weights=None))
+    shown = dict(card._flags(parameters.resolve(["--dataset", "glyphs", "--loss", "softmax"])))
+    assert "`--loss_softmax_lr`" in shown and not {"`--batch_mining`", "`--miner_distance_lower_cutoff`", "`--lora_alpha`"} & set(shown)
