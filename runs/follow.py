@@ -73,7 +73,10 @@ class Follower(OfSeveral):
     def close(self) -> None:
         """There is nothing open."""
 
-    def _save(self, name: str) -> None:
+    def _save(self, name: str, parts: dict | None = None) -> None:
+        """The first process does."""
+
+    def _save_best(self, improved: list) -> None:
         """The first process does."""
 
     def _summarise(self) -> None:

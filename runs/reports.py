@@ -37,7 +37,7 @@ def interruptible(run):
         sys.exit(130)
     except BaseException as error:
         run.close()
-        if isinstance(error, BrokenImage) and not run.resumed and run.epoch == 0 and run.opt.fold is None:
+        if isinstance(error, BrokenImage) and run.writes and not run.resumed and run.epoch == 0 and run.opt.fold is None:
             shutil.rmtree(run.folder, ignore_errors=True)  # nothing is trained: the same command has the name again
         raise
 

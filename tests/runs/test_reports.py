@@ -51,6 +51,7 @@ def test_sigterm_is_a_ctrl_c(folder_data, tmp_path, to_all):
 PROGRAM = """
 import signal, sys, time
 from utilities.errors import one_line_errors
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, where the tests themselves run in the background
 with one_line_errors():
     try:
         print("ready", flush=True)
