@@ -89,6 +89,7 @@ def test_an_unwritable_save_path(tmp_path):
     refused(run("--dataset", "folder", "--dataset_folder_path", data, "--save_path", blocked / "runs"), blocked, "--save_path")
 
 
+@pytest.mark.long
 def test_logging_online_without_credentials_goes_offline_and_no_key_is_kept(tmp_path):
     data = builders.make_folder(tmp_path / "data", n_classes=4, n_images=8)
     words = ["--dataset", "folder", "--dataset_folder_path", data, "--save_path", tmp_path / "runs", "--log_online"]

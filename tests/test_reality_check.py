@@ -64,7 +64,7 @@ class Protocol:
         return json.loads((self.folder / "meta" / f"{name}.json").read_text())
 
 
-@pytest.fixture(scope="module", params=[SHORT, pytest.param(WHOLE, marks=pytest.mark.long)], ids=["short", "whole"])
+@pytest.fixture(scope="module", params=[pytest.param(SHORT, marks=pytest.mark.long), pytest.param(WHOLE, marks=pytest.mark.long)], ids=["short", "whole"])
 def protocol(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("reality_check")
     yield Protocol(path, request.param)

@@ -102,7 +102,10 @@ def train(house, folder_data, tmp_path, words):
     return run(house, *common, "--kernels", "0", "--evaluation_metrics", "e_recall@1", "--save_path", tmp_path, "--decay", "0", *words)
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+QUICK = ("the README's", "a formula with a memory")
+
+
+@pytest.mark.parametrize("recipe", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in RECIPES])
 def test_a_recipe_trains(house, recipe, folder_data, tmp_path):
     words = RECIPES[recipe][-1]
     recorded = recipe in ("a formula", "a fusion")

@@ -98,8 +98,8 @@ def test_gradients_reach_the_updates_and_the_head_alone():
 @pytest.mark.parametrize(
     ("name", "size", "weights"),
     [
-        ("timm:vit_small_patch14_reg4_dinov2", 28, 24), ("timm:swin_tiny_patch4_window7_224", 64, 24),
-        ("timm:vit_small_patch16_dinov3", 32, 24), ("vit_b_32", 224, 24),
+        pytest.param("timm:vit_small_patch14_reg4_dinov2", 28, 24, marks=pytest.mark.long), ("timm:swin_tiny_patch4_window7_224", 64, 24),
+        ("timm:vit_small_patch16_dinov3", 32, 24), pytest.param("vit_b_32", 224, 24, marks=pytest.mark.long),
     ],
 )  # fmt: skip
 def test_other_attention_layers(name, size, weights):

@@ -31,8 +31,8 @@ def values(run):
 
 
 @pytest.mark.parametrize("more", [
-    [], ["--kernels", "1", "--embed_hidden", "6", "--check_untrained_accuracy"], ["--data_sampler", "greedy_coreset", "--data_batchmatch_bigbs", "16"],
-    ["--arch", "resnet18_frozen_normalize", "--use_tv_split", "--tv_split_perc", ".5", "--splits_to_eval", "val", "--final_test"], ["--precision", "bfloat16", "--embed_dim", "0", "--loss", "proxynca"],
+    [], pytest.param(["--kernels", "1", "--embed_hidden", "6", "--check_untrained_accuracy"], marks=pytest.mark.long), ["--data_sampler", "greedy_coreset", "--data_batchmatch_bigbs", "16"],
+    pytest.param(["--arch", "resnet18_frozen_normalize", "--use_tv_split", "--tv_split_perc", ".5", "--splits_to_eval", "val", "--final_test"], marks=pytest.mark.long), ["--precision", "bfloat16", "--embed_dim", "0", "--loss", "proxynca"],
     ["--eval_bs", "5", "--image_cache", "cache"],
 ])  # fmt: skip
 def test_numbers_are_those_without_it(folder_data, tmp_path, more, monkeypatch):

@@ -44,7 +44,7 @@ def spoil(path):
         event.mkdir()
 
 
-@pytest.mark.parametrize("damage", [swap, spoil])
+@pytest.mark.parametrize("damage", [pytest.param(swap, marks=pytest.mark.long), spoil])
 def test_a_run_with_all_its_records_damaged_is_resumed_and_finished(
     folder_data, tmp_path, capsys, without_neighbours, damage, with_pictures
 ):
