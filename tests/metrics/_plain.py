@@ -6,7 +6,7 @@ import pytest
 import metrics
 
 RETRIEVAL = ["e_recall@1", "e_recall@2", "e_recall@4", "e_recall@1000", "precision@1", "precision@5", "r_precision"]
-RETRIEVAL += ["map_r", "mrr", "map@3", "map@1000", "mAP_c", "mAP_1000", "mAP_lim", "mAP"]
+RETRIEVAL += ["map_r", "mrr", "map@3", "map@1000", "mAP_c", "mAP_1000", "mAP_lim", "mAP", "ap"]
 DISTS = ["dists@intra", "dists@inter", "dists@intra_over_inter"]
 
 
@@ -40,6 +40,8 @@ def plain_value(name, relevance, total, size):
         return sum(relevance[:total]) / total
     if head == "map_r":
         return precision_sum(relevance, total) / total
+    if head == "ap":
+        return precision_sum(relevance, len(relevance)) / total
     if head == "map":
         return precision_sum(relevance, k) / min(k, total)
     assert head == "mrr"
