@@ -72,7 +72,8 @@ def _split(group) -> None:
         help="parts into which what is not test is cut: one validates while the others train",
     )
     group.add_argument(
-        "--split_sets", type=whole(1, 1000), default=4, help="how many of the parts serve once as validation: the number of folds"
+        "--split_sets", type=whole(1, 1000), default=None,
+        help="how many of the parts serve once as validation: the number of folds (unset: all of --split_partitions)",
     )
     group.add_argument(
         "--split_file", default=None, metavar="FILE",

@@ -38,7 +38,12 @@ def share(count: int, part: float) -> int:
 
 def count(opt) -> int:
     """The number of folds that the flags make."""
-    return opt.split_sets if opt.split_scheme in BY_CLASSES or opt.split_scheme in BY_IMAGES else 1
+    return sets(opt) if opt.split_scheme in BY_CLASSES or opt.split_scheme in BY_IMAGES else 1
+
+
+def sets(opt) -> int:
+    """How many of the parts serve once as validation: by default all."""
+    return opt.split_partitions if opt.split_sets is None else opt.split_sets
 
 
 def has_validation(opt) -> bool:
@@ -73,7 +78,7 @@ def check(opt) -> None:
         raise UserError(f"--split_test_start {opt.split_test_start:g}: expected a share from 0 to below 1")
     if opt.split_partitions < 2:
         raise UserError(f"--split_partitions {opt.split_partitions} must be at least 2: one part validates while the others train")
-    if not 1 <= opt.split_sets <= opt.split_partitions:
+    if not 1 <= sets(opt) <= opt.split_partitions:
         raise UserError(f"--split_sets {opt.split_sets} must be from 1 to --split_partitions {opt.split_partitions}")
 
 
@@ -103,7 +108,7 @@ def class_disjoint(n: int, opt) -> list[Fold]:
     begin, end = share(n, opt.split_test_start), share(n, opt.split_test_start + opt.split_test_size)
     testing, rest = _wrapped(n, begin, end - begin)
     parts = np.array_split(rest, opt.split_partitions)
-    return [Fold(np.concatenate(parts[:i] + parts[i + 1 :]), parts[i], testing) for i in range(opt.split_sets)]
+    return [Fold(np.concatenate(parts[:i] + parts[i + 1 :]), parts[i], testing) for i in range(sets(opt))]
 
 
 def mlrc(n: int, opt) -> list[Fold]:
@@ -117,7 +122,7 @@ def mlrc(n: int, opt) -> list[Fold]:
     n_validation = share(n, kept / partitions)
     n_training = len(rest) - n_validation
     folds = []
-    for p in range(opt.split_sets):
+    for p in range(sets(opt)):
         rolled = np.roll(rest, -(p * len(rest) // partitions))
         folds.append(Fold(np.sort(rolled[:n_training]), np.sort(rolled[n_training:]), testing))
     return folds
@@ -140,7 +145,7 @@ def closed_set(sizes: np.ndarray, opt) -> list[Fold]:
     part = np.full(len(of_class), -1)
     part[dealt] = np.arange(len(dealt)) % opt.split_partitions
     testing = np.flatnonzero(is_test)
-    return [Fold(np.flatnonzero(~is_test & (part != i)), np.flatnonzero(part == i), testing) for i in range(opt.split_sets)]
+    return [Fold(np.flatnonzero(~is_test & (part != i)), np.flatnonzero(part == i), testing) for i in range(sets(opt))]
 
 
 def index(sizes: np.ndarray, opt) -> list[Fold]:
@@ -218,7 +223,7 @@ def folds(classes: Classes, images: list[Image], opt, root: Path | str = "", kee
 
 def _refuse_empty(found: list[Fold], n: int, units: str, opt) -> None:
     n_test = len(found[0].testing)
-    if not 0 < n_test < n:
+    if opt.split_test_size and not 0 < n_test < n:
         start = opt.split_test_start
         raise UserError(
             f"--split_test_size {opt.split_test_size:g} of {n:,} {units} from --split_test_start {start:g} leaves {n_test} for test and "

@@ -4,6 +4,7 @@
 """
 
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 from datasets import _cache, _download, _files, _images, _layout, _oodml, _schemes, _transforms
@@ -95,7 +96,7 @@ def _divided(classes: Classes, published: tuple, reading, module, opt, fold: int
     """The training, validation and test images by `--split_scheme`. `published`: the result of `parts`."""
     if has_folds(vars(opt)):
         if reading.split_of is not None and opt.split_scheme != "predefined":
-            raise UserError(f"--split_scheme {opt.split_scheme}: {root} has its own split, train and test. Take half, or predefined")
+            return _folds_of_training(published, opt, fold, root)
         return _schemes.divide(classes, opt, fold, root, keeps_test=_has_split(module))
     training, validation, testing = _oodml.parts(classes, opt) if opt.split_scheme == _oodml.SCHEME else published
     if opt.use_tv_split:
@@ -106,9 +107,19 @@ def _divided(classes: Classes, published: tuple, reading, module, opt, fold: int
     return tuple(map(_images_of, (training, validation, testing)))
 
 
+def _folds_of_training(published: tuple, opt, fold: int, root: Path) -> tuple[list, list, list]:
+    """The folds of `--split_scheme` within the training part of a data set that names its own; its test part is that of all folds."""
+    training, validation, testing = published
+    if validation is not None:
+        raise UserError(f"--split_scheme {opt.split_scheme} cuts validation from training, and {root} has its own: leave it out")
+    without_test = Namespace(**{**vars(opt), "split_test_size": 0.0, "split_test_start": 0.0})
+    training, validation, _ = _schemes.divide(training, without_test, fold, root)
+    return training, validation, _images_of(testing)
+
+
 def _without_roles(images: list | None, reading, opt) -> list | None:
     """The images; with both roles for each where a scheme divides the classes anew, as roles belong to the data set's own test set."""
-    if images is None or opt.split_scheme in KEEP_ROLES or all(image.is_query and image.is_gallery for image in images):
+    if images is None or opt.split_scheme in KEEP_ROLES or reading.split_of is not None or all(image.is_query and image.is_gallery for image in images):
         return images
     _tell_without_roles(reading, opt)
     return [image._replace(is_query=True, is_gallery=True) for image in images]

@@ -16,7 +16,7 @@ from runs.folder import PARAMETERS, RunFolder, fold_of, has_its_split_file, run_
 from utilities import configs, roles
 from utilities.errors import UserError
 
-FOLLOWS = {"fc_lr": "lr", "fc_decay": "decay", "eval_bs": "bs", "eval_kernels": "kernels"}  # flag -> the one whose value it takes where it is unset
+FOLLOWS = {"split_sets": "split_partitions", "fc_lr": "lr", "fc_decay": "decay", "eval_bs": "bs", "eval_kernels": "kernels"}  # flag -> the one whose value it takes where it is unset
 DEFAULT_METRICS = [
     "e_recall@1", "e_recall@2", "e_recall@4", "nmi", "f1", "mAP_1000", "mAP_lim", "mAP_c", "dists@intra", "dists@inter",
     "dists@intra_over_inter", "rho_spectrum@0", "rho_spectrum@-1", "rho_spectrum@1", "rho_spectrum@2", "rho_spectrum@10",

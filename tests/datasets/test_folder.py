@@ -57,8 +57,6 @@ def test_train_and_test_folders(tmp_path, above):
     assert all("/train/" in path for path in splits["training"].paths) and all("/test/" in path for path in splits["testing"].paths)
     cut = read(root, use_tv_split=True, tv_split_perc=0.7)
     assert cut["validation"] is not None and cut["testing"].image_list == splits["testing"].image_list
-    with pytest.raises(UserError, match="--split_scheme class_disjoint.*own split"):
-        read(root, split_scheme="class_disjoint")
 
 
 def test_val_folder_validates(tmp_path, capsys):
@@ -129,3 +127,21 @@ def test_roles_that_could_be_read_in_two_ways_are_refused(tmp_path, folders, wor
     with pytest.raises(UserError, match=words) as caught:
         read(images(tmp_path / "things", *folders))
     assert "\n" not in str(caught.value) and str(tmp_path) in str(caught.value)
+
+
+def test_folds_within_the_training_part_of_a_split(tmp_path):
+    root = images(tmp_path / "things", *(f"train/{name}" for name in "abcd"), "query/x", "gallery/x", count=3)
+    validated = []
+    for fold in range(4):
+        splits = datasets.select("folder", dataset_folder_path=str(root), split_scheme="class_disjoint", fold=fold)
+        assert names(splits)["testing"] == ["x"] and splits["testing"].roles == {"query_images": 3, "gallery_images": 3}
+        assert sorted(names(splits)["training"] + names(splits)["validation"]) == ["a", "b", "c", "d"]
+        validated += names(splits)["validation"]
+    assert validated == ["a", "b", "c", "d"]
+    opt = parameters.resolve(["--dataset", "folder", "--dataset_folder_path", str(root), "--split_scheme", "closed_set", "--split_partitions", "3"])
+    assert opt.split_sets == 3
+    splits = datasets.select("folder", opt, fold=2)
+    assert names(splits)["training"] == names(splits)["validation"] == ["a", "b", "c", "d"]
+    images(root, "val/e")
+    with pytest.raises(UserError, match="cuts validation from training"):
+        datasets.select("folder", dataset_folder_path=str(root), split_scheme="class_disjoint", fold=0)
