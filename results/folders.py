@@ -29,7 +29,7 @@ from runs.changes import history
 from runs.meta import CONCATENATED, SEPARATED
 from runs.records.local import read_metrics
 from utilities.errors import UserError
-from utilities.files import YAML
+from utilities.files import load_yaml
 
 PARAMETERS, METRICS = "parameters.yaml", "CSV_Logs/metrics.csv"
 SEARCH = "_search"  # ending of search folders, whose trials differ by design
@@ -86,7 +86,7 @@ def read_folder(folder: Path) -> RecordedRun:
 
 
 def _flags(run: RecordedRun, path: Path) -> None:
-    content = yaml.load(path.read_bytes(), Loader=YAML)
+    content = load_yaml(path.read_bytes())
     flags = typed({str(name): value for name, value in content.items()})
     base = path.parent.parent if run.fold is not None else path.parent
     run.group, run.seed = identity(flags, base.name)
@@ -125,7 +125,7 @@ def _summary(run: RecordedRun, path: Path) -> None:
 
 
 def _environment(run: RecordedRun, path: Path) -> None:
-    content = yaml.load(path.read_bytes(), Loader=YAML)
+    content = load_yaml(path.read_bytes())
     run.environment = environment(content)
     if "data" in run.environment:
         run.notes.append(f"its data {run.environment['data']}")

@@ -16,7 +16,7 @@ import trainers
 from runs import checkpoint, damage
 from runs.records.local import LongFile, read_metrics
 from utilities.errors import UserError
-from utilities.files import YAML, alternatives, replacing
+from utilities.files import alternatives, load_yaml, replacing
 from utilities.flags import has_folds
 
 PARAMETERS, SUMMARY, INFO = "parameters.yaml", "summary.json", "Parameter_Info.txt"
@@ -182,7 +182,7 @@ def read_parameters(folder: Path | str, keys: tuple[str, ...] = ("dataset", "los
 
 def read_yaml(path: Path, keys: dict | None = None):
     """The content of a YAML file. Raises UserError where it cannot be read, is no YAML, or lacks one of the `keys`."""
-    return damage.load(path, lambda path: yaml.load(path.read_text(encoding="utf-8"), YAML), keys)
+    return damage.load(path, lambda path: load_yaml(path.read_text(encoding="utf-8")), keys)
 
 
 def _json(path: Path):

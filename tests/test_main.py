@@ -352,7 +352,7 @@ def test_what_no_continuation_may_change(folder_data, tmp_path, capsys, change):
     assert main.main(parameters.read(["--resume_from", str(run.folder), "--n_epochs", "2", *more])).epoch == 2
 
 
-@pytest.mark.parametrize("content", [b"lr: [\n", b"", b"\xff\xfe", b"- 1\n"])
+@pytest.mark.parametrize("content", [b"lr: [\n", b"", b"\xff\xfe", b"- 1\n", b"lr: &a [*a]\n"])
 def test_damaged_flags_of_a_run_are_one_line(folder_data, tmp_path, capsys, content):
     run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1"))
     (run.folder / "parameters.yaml").write_bytes(content)

@@ -111,6 +111,8 @@ def test_config_files_compose(tmp_path, capsys):
         ("optim: adm\n", "adm"),
         ("- 1\n", "flag: value"),
         ("a: [\n", "not YAML"),
+        ("lr: &a [*a]\n", "stands within an anchor's value"),
+        ("evaluation_metrics: [&a [x, x], &b [*a, *a], &c [*b, *b]]\n", "stands within an anchor's value"),
         ("savename: yes\n", "in quotes"),
         ("evaltypes: [on]\n", "in quotes"),
         ("lr: 1\nbs: 2\nlr: 3\n", "lr is there 2 times"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import yaml
 
 from utilities.errors import UserError
+from utilities.files import refuse_aliases
 
 PRESETS = Path(__file__).parent.parent / "configs"
 
@@ -31,7 +32,9 @@ def nodes(path: Path) -> dict[str, yaml.Node]:
     Raises UserError for a file that cannot be read, is no YAML mapping, or names a flag twice.
     """
     try:
-        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        text = path.read_text(encoding="utf-8")
+        refuse_aliases(text)
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
     except OSError as error:
         raise UserError(f"--config {path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:

@@ -41,6 +41,26 @@ def replacing(path: Path | str, mode: str = "w"):
         raise
 
 
+def load_yaml(text: str | bytes):
+    """The content of a YAML text. Raises yaml.YAMLError as `refuse_aliases` too."""
+    refuse_aliases(text)
+    return yaml.load(text, Loader=YAML)
+
+
+def refuse_aliases(text: str | bytes) -> None:
+    """Raise yaml.YAMLError for an alias within an anchor's value: such values refer to themselves, or multiply without end."""
+    if (b"*" if isinstance(text, bytes) else "*") not in text:
+        return
+    anchors = []  # of the collections that are open, None where one has none
+    for event in yaml.parse(text, Loader=YAML):
+        if isinstance(event, yaml.CollectionStartEvent):
+            anchors.append(event.anchor)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchors.pop()
+        elif isinstance(event, yaml.AliasEvent) and any(anchors):
+            raise yaml.YAMLError(f"the alias *{event.anchor} stands within an anchor's value: write it out")
+
+
 def link(path: Path, name: Path) -> None:
     """Give the file `path` a second name, in place of what has it; where the file system has no links, a copy."""
     temporary = name.with_name(f".{name.name}.{os.getpid()}.tmp")
