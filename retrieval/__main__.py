@@ -56,6 +56,7 @@ def _query_flags(add) -> None:
     add("index_folder", metavar="INDEX", help="the folder of an index")
     add("images", nargs="+", metavar="IMAGE", help="what to search for: image files, folders, CSV files")
     add("-k", type=whole(1, 10**6), default=10, help="how many images (default: 10)")
+    add("--exclude_self", action="store_true", help="a query that is in the index is not among its own neighbours")
     add("--out", default=None, metavar="FILE", help="also write them to this file: page.html with pictures, .json or .csv")
     add("--run", dest="run_folder", default=None, metavar="RUN", help="where the run lies now (default: where it lay when it was indexed)")
     add("--device", default=None, help=HELP_DEVICE)
@@ -131,8 +132,10 @@ def query(flags) -> list:
         answers.check(flags.out)
     found_in, images = Index(flags.index_folder), sources.listed(flags.images)
     embedder = found_in.embedder(flags.run_folder, device=flags.device, batch_size=flags.batch_size)
-    found = answers.answers(found_in, images, embedder(images, progress=True), flags.k)
-    print(answers.text(found))
+    found = answers.answers(found_in, images, embedder(images, progress=True), flags.k, flags.exclude_self)
+    print(answers.text(found).encode("utf-8", "replace").decode())
+    if (number := answers.found_themselves(found)):
+        print(f"{number} of the queries are in the index, and among their own neighbours: --exclude_self leaves them out", file=sys.stderr)
     if flags.out is not None:
         answers.write(found, flags.out, embedder.preparation)
     return found

@@ -2,7 +2,9 @@
 
 import csv
 import html
+import io
 import json
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,15 +36,24 @@ class Found(NamedTuple):
     path: str
 
 
-def answers(index, queries: list[str], vectors, k: int) -> list[Found]:
-    """The `k` nearest images of each query, nearest first. `vectors` `(Q, D)`: the queries' embeddings."""
-    distances, rows = index.search(vectors, k)
-    return [
-        Found(query, rank, float(distance), index.paths[row])
-        for query, *both in zip(queries, distances, rows, strict=True)
-        for rank, (distance, row) in enumerate(zip(*both, strict=True), start=1)
-        if row >= 0
-    ]
+def answers(index, queries: list[str], vectors, k: int, exclude_self: bool = False) -> list[Found]:
+    """The `k` nearest images of each query, nearest first. `vectors` `(Q, D)`: the queries' embeddings.
+
+    `exclude_self`: a query that is in the index is not among its own.
+    """
+    distances, rows = index.search(vectors, k + exclude_self)
+    found = []
+    for query, *both in zip(queries, distances, rows, strict=True):
+        own = os.path.realpath(query) if exclude_self else None
+        near = [(float(distance), index.paths[row]) for distance, row in zip(*both, strict=True) if row >= 0]
+        near = [(distance, path) for distance, path in near if own is None or os.path.realpath(path) != own][:k]
+        found += [Found(query, rank, distance, path) for rank, (distance, path) in enumerate(near, start=1)]
+    return found
+
+
+def found_themselves(found: list[Found]) -> int:
+    """How many queries are among their own neighbours."""
+    return sum(os.path.realpath(one.query) == os.path.realpath(one.path) for one in found)
 
 
 def text(found: list[Found]) -> str:
@@ -65,13 +76,16 @@ def check(out: str) -> None:
 def write(found: list[Found], out: str, preparation) -> None:
     """Write the neighbours to `out`, in the format of its ending. `preparation`: how pictures for the page are read."""
     ending = Path(out).suffix.lower()
-    with replacing(out) as file:
-        if ending == ".json":
-            json.dump([one._asdict() for one in found], file, indent=1)
-        elif ending == ".csv":
-            csv.writer(file, lineterminator="\n").writerows([Found._fields, *found])
-        else:
-            file.write(page(found, preparation))
+    if ending == ".json":
+        content = json.dumps([one._asdict() for one in found], indent=1).encode()
+    elif ending == ".csv":
+        rows = io.StringIO()
+        csv.writer(rows, lineterminator="\n").writerows([Found._fields, *found])
+        content = rows.getvalue().encode("utf-8", "surrogateescape")  # a name that is not UTF-8 keeps its bytes
+    else:
+        content = page(found, preparation).encode("utf-8", "replace")
+    with replacing(out, "wb") as file:
+        file.write(content)
 
 
 def page(found: list[Found], preparation) -> str:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -205,6 +206,15 @@ def test_the_commands_from_images_to_answers(run, images, tmp_path, capsys):
         assert [(int(row["rank"]), row["path"]) for row in csv.DictReader(file)] == [(one.rank, one.path) for one in found]
     page = (tmp_path / "found.html").read_text()
     assert page.count("data:image/jpeg;base64,") == 5 and "http://" not in page and "https://" not in page
+    retrieval.main(["query", out, paths[2]])
+    assert "1 of the queries are in the index" in capsys.readouterr().err
+    found = retrieval.main(["query", out, paths[2], "-k", "3", "--exclude_self"])
+    assert [one.path for one in found] == [paths[i] for _, i in expected[1:4]] and [one.rank for one in found] == [1, 2, 3]
+    assert "--exclude_self" not in capsys.readouterr().err
+    odd = [found[0]._replace(path=os.fsdecode(b"odd \xff.jpg"))]
+    for ending in (".html", ".json", ".csv"):
+        answers.write(odd, str(tmp_path / f"odd{ending}"), Embedder(run).preparation)
+    assert b"odd \xff.jpg" in (tmp_path / "odd.csv").read_bytes()
     found = retrieval.main(["query", out, paths[0], paths[1], "-k", "99"])
     assert len(found) == 12 and f"{paths[1]}:" in capsys.readouterr().out
 
