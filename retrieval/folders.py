@@ -1,6 +1,7 @@
 """Folders that are either whole or as they were: written under a hidden name beside, then renamed."""
 
 import contextlib
+import glob
 import os
 import shutil
 import tempfile
@@ -8,6 +9,8 @@ from pathlib import Path
 
 from utilities.errors import UserError
 from utilities.locks import Lock
+
+BEFORE = ".before"  # ending of the hidden name that a folder has while another takes its place
 
 
 @contextlib.contextmanager
@@ -22,6 +25,7 @@ def replacing_folder(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         if not lock.acquire(wait=False):
             raise UserError(f"{out} is being written by {lock.holder() or 'another process'}: wait for its end")
+        _clean_up(out)
         hidden = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
         yield hidden
         _take_place(hidden, out)
@@ -38,11 +42,33 @@ def _take_place(hidden: Path, out: Path) -> None:
     mask = os.umask(0)  # it can only be read by setting it
     os.umask(mask)
     hidden.chmod(0o777 & ~mask)  # mkdtemp gives access to the owner alone
-    before = hidden.with_name(f"{hidden.name}.before")
+    before = hidden.with_name(f"{hidden.name}{BEFORE}")
     if out.exists():
         out.rename(before)
     hidden.rename(out)
     shutil.rmtree(before, ignore_errors=True)
+
+
+def _clean_up(out: Path) -> None:
+    """Give `out` its folder back where a kill fell between the two renames, and remove what killed writers left. Nobody else writes."""
+    left = [path for path in out.parent.glob(f".{glob.escape(out.name)}.*") if path.is_dir()]
+    for path in left:
+        if path.name.endswith(BEFORE) and not out.exists():
+            path.rename(out)
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def found_again(out) -> None:
+    """Where a kill fell between the two renames, give `out` its folder back; not while another process writes it."""
+    out = Path(os.path.abspath(out))
+    if out.exists() or not list(out.parent.glob(f".{glob.escape(out.name)}.*{BEFORE}")):
+        return
+    lock = Lock(out.parent / f".{out.name}.lock")
+    if lock.acquire(wait=False):
+        _clean_up(out)
+        lock.path.unlink(missing_ok=True)
+        lock.release()
 
 
 def check_new(out) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from retrieval.folders import check_new, replacing_folder
+from retrieval.folders import check_new, found_again, replacing_folder
 from runs import Embedder
 from runs.folder import read_json
 from utilities.errors import UserError
@@ -42,6 +42,7 @@ class Index:
 
     def __init__(self, folder):
         self.folder = Path(folder)
+        found_again(folder)
         if not (self.folder / ABOUT).exists():
             raise UserError(f"no index in {folder}: `python -m retrieval index RUN IMAGES --out {folder}` makes one")
         self.about = read_json(self.folder / ABOUT)

@@ -298,6 +298,19 @@ def test_help_is_there_and_loads_no_heavy_package():
         assert stop.value.code == 0
 
 
+def test_what_a_kill_leaves_beside_a_folder_is_found_again_or_removed(tmp_path):
+    out, before, staged = tmp_path / "index[1]", tmp_path / ".index[1].abc.before", tmp_path / ".index[1].def"
+    before.mkdir()
+    (before / "one").touch()
+    staged.mkdir()
+    folders.found_again(out)
+    assert (out / "one").exists() and sorted(path.name for path in tmp_path.iterdir()) == ["index[1]"]
+    staged.mkdir()
+    with folders.replacing_folder(out) as hidden:
+        (hidden / "two").touch()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["index[1]"] and [path.name for path in out.iterdir()] == ["two"]
+
+
 def test_a_folder_is_whole_or_as_it_was(tmp_path):
     with folders.replacing_folder(tmp_path / "new") as hidden:
         (hidden / "a").write_text("1")
