@@ -1,14 +1,20 @@
 """Fetching a data set: resumable, MD5-checked, unpacked to a temporary folder that is then renamed."""
 
+import contextlib
+import glob
 import hashlib
+import lzma
 import os
 import shutil
 import tempfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 from utilities.errors import UserError
+from utilities.locks import Lock
 
+ARCHIVES = (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz")
 CHUNK = 1 << 20  # bytes
 TIMEOUT = 30  # seconds without an answer
 
@@ -36,14 +42,20 @@ def fetch(name: str, source: Source, into: Path) -> Path:
     """Fetch and unpack the data set to `into/<source.folder>`. Returns that folder.
 
     When the connection breaks or the program is stopped, the fetched part of a file stays as `<file>.part`, and the next call resumes
-    there. Raises UserError where no source answers, the MD5 differs, or `into` cannot be written.
+    there. Of two programs at once the second waits for the first, and takes its result. Raises UserError where no source answers, the MD5
+    differs, an archive cannot be unpacked, or `into` cannot be written.
     """
-    target = into / source.folder
+    target, staging = into / source.folder, None
     if target.exists():
         raise UserError(f"--download: {target} exists but does not hold {name}. Move it away, or fetch it by hand: {source.alternatives}")
-    staging = None
+    lock = Lock(into / f".{source.folder}.lock")
     try:
         into.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+        if target.exists():  # fetched by another program meanwhile
+            return target
+        for left in into.glob(f".{glob.escape(source.folder)}-*"):  # of a program that was killed
+            shutil.rmtree(left, ignore_errors=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{source.folder}-", dir=into))
         files = [_fetch_file(name, archive, source, into) for archive in source.archives]
         for file in files:
@@ -58,6 +70,9 @@ def fetch(name: str, source: Source, into: Path) -> Path:
     finally:
         if staging is not None:
             shutil.rmtree(staging, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            lock.path.unlink()
+        lock.release()
     return target
 
 
@@ -125,6 +140,8 @@ def _transfer(url: str, part: Path, start: int, label: str) -> bool:
     with response:
         resumes = getattr(response, "status", None) == 206  # else (ftp, or a host without ranges) the file starts anew
         length = response.headers.get("Content-Length")
+        if length is not None and not length.isdecimal():
+            raise _NoAnswerError(f"it says Content-Length {length[:20]!r}, which is no number")
         position = start if resumes else 0
         total = position + int(length) if length is not None else None
         bar = tqdm(total=total, initial=position, unit="B", unit_scale=True, desc=label, disable=None)
@@ -148,9 +165,9 @@ def _open(url: str, start: int):
     except urllib.error.HTTPError as error:
         if error.code == 416 and start:  # the file is complete, or too long: the MD5 decides
             return None
-        raise _NoAnswerError(f"HTTP {error.code} {error.reason}") from error
-    except (OSError, http.client.HTTPException) as error:
-        raise _NoAnswerError(getattr(error, "reason", None) or error) from error
+        raise _NoAnswerError(" ".join(f"HTTP {error.code} {error.reason}".split())) from error
+    except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: a redirect to no address
+        raise _NoAnswerError(" ".join(str(getattr(error, "reason", None) or error).split())) from error
     if response.headers.get_content_type() == "text/html":
         response.close()
         raise _NoAnswerError("the host answers with a web page, not with the file")
@@ -184,7 +201,10 @@ def _unpack(file: Path, folder: Path) -> None:
         elif zipfile.is_zipfile(file):
             with zipfile.ZipFile(file) as archive:
                 archive.extractall(folder)
+        elif file.name.lower().endswith(ARCHIVES) or not file.stat().st_size:
+            raise zipfile.BadZipFile(f"{file.stat().st_size:,} bytes that are no archive")
         else:
             shutil.copy2(file, folder / file.name)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, RuntimeError, ValueError, zlib.error, lzma.LZMAError) as error:
+        # RuntimeError: encrypted, or a compression that Python does not know
         raise UserError(f"{file} cannot be unpacked ({error}): remove it and run the same command") from error

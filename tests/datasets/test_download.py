@@ -1,8 +1,10 @@
 """Downloads from a host of the test's own: checked, resumed, refused."""
 
+import concurrent.futures
 import hashlib
 import http.server
 import io
+import multiprocessing
 import os
 import tarfile
 import threading
@@ -23,6 +25,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         server = self.server
         server.requests.append((self.path, self.headers.get("Range")))
         content = server.files.get(self.path)
+        if server.redirect:
+            self.send_response(302)
+            self.send_header("Location", server.redirect)
+            self.end_headers()
+            return
         if content is None:
             self.send_error(404)
             return
@@ -37,7 +44,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         else:
             self.send_response(200)
         self.send_header("Content-Type", server.kind)
-        self.send_header("Content-Length", str(len(content) - start))
+        self.send_header("Content-Length", server.length or str(len(content) - start))
         self.end_headers()
         end = len(content)
         if server.breaks:
@@ -54,7 +61,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def host():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.files, server.requests, server.ranges, server.breaks, server.at_most = {}, [], True, 0, 0
-    server.kind = "application/octet-stream"
+    server.kind, server.redirect, server.length = "application/octet-stream", None, None
     threading.Thread(target=server.serve_forever, daemon=True).start()
     server.url = f"http://127.0.0.1:{server.server_port}"
     yield server
@@ -142,12 +149,16 @@ def test_a_corrupt_download_is_not_unpacked(tmp_path, host, monkeypatch):
     assert os.listdir(tmp_path / "data") == []
 
 
-@pytest.mark.parametrize("fault", ["404", "nobody", "web page"])
+@pytest.mark.parametrize("fault", ["404", "nobody", "web page", "loop", "no address", "no number"])
 def test_a_dead_host_names_the_alternatives(tmp_path, host, cub, monkeypatch, fault):
     if fault == "404":
         host.files.clear()
     elif fault == "web page":
         host.kind = "text/html; charset=utf-8"
+    elif fault in ("loop", "no address"):
+        host.redirect = {"loop": "/CUB_200_2011.tgz", "no address": "http://[::1/x"}[fault]
+    elif fault == "no number":
+        host.length = "many"
     else:
         dead = _download.Archive("CUB_200_2011.tgz", "0" * 32, ("http://127.0.0.1:9/CUB_200_2011.tgz",))
         monkeypatch.setattr(cub200, "DOWNLOAD", _download.Source("CUB_200_2011", (dead,), "look at https://elsewhere.example"))
@@ -155,7 +166,8 @@ def test_a_dead_host_names_the_alternatives(tmp_path, host, cub, monkeypatch, fa
         select(tmp_path)
     message = str(caught.value)
     assert "https://elsewhere.example" in message and "127.0.0.1" in message and "\n" not in message
-    assert {"404": "404", "web page": "web page", "nobody": "refused"}[fault] in message
+    words = {"404": "404", "web page": "web page", "nobody": "refused", "loop": "infinite loop", "no address": "IPv6", "no number": "'many'"}
+    assert words[fault] in message
     assert os.listdir(tmp_path / "data") == []
 
 
@@ -197,6 +209,35 @@ def test_an_archive_that_reaches_out_of_its_folder_is_refused(tmp_path, host, mo
     with pytest.raises(UserError, match="cannot be unpacked"):
         select(tmp_path)
     assert not (tmp_path / "data" / "escaped.txt").exists() and not (tmp_path / "data" / "CUB_200_2011").exists()
+
+
+def encrypted():
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("a", "b")
+    content = bytearray(buffer.getvalue())
+    content[6] |= 1  # the flag of an encrypted member, in its header and in the directory
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    return bytes(content)
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", encrypted()], ids=["empty", "unknown", "encrypted"])
+def test_archives_without_a_checksum_that_cannot_be_unpacked(tmp_path, host, monkeypatch, content):
+    lacking = source(host, {"CUB_200_2011.tgz": content})
+    archives = tuple(_download.Archive(archive.file, None, archive.urls) for archive in lacking.archives)
+    monkeypatch.setattr(cub200, "DOWNLOAD", _download.Source("CUB_200_2011", archives, ""))
+    (tmp_path / "data" / ".CUB_200_2011-killed").mkdir(parents=True)
+    with pytest.raises(UserError, match="cannot be unpacked"):
+        select(tmp_path)
+    assert os.listdir(tmp_path / "data") == ["CUB_200_2011.tgz"]
+
+
+def test_two_downloads_at_once_are_one(tmp_path, host, cub):
+    host.breaks, host.at_most = 0, 0
+    with concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
+        for done in [pool.submit(_download.fetch, "cub200", cub200.DOWNLOAD, tmp_path / "data") for _ in range(2)]:
+            assert done.result() == tmp_path / "data" / "CUB_200_2011"
+    assert os.listdir(tmp_path / "data") == ["CUB_200_2011"] and len(host.requests) == 1
 
 
 def test_what_stands_in_the_way_is_left_alone(tmp_path, host, cub):
