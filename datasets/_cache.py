@@ -140,6 +140,12 @@ class Entry(NamedTuple):
         """Offset of the end of the pixels."""
         return self.offset + math.prod(self.shape)
 
+    def lies_in(self, size: int) -> bool:
+        """Whether the pixels are three dimensions without gaps within a file of `size` bytes."""
+        reach = sum((length - 1) * stride for length, stride in zip(self.shape, self.strides, strict=True))
+        positive = min(*self.shape, *self.strides) > 0 and self.offset >= 0
+        return len(self.shape) == 3 and positive and 1 + reach == math.prod(self.shape) and self.end <= size
+
 
 class Cache:
     """The decoded images of one data set.
@@ -241,7 +247,7 @@ class Cache:
             try:
                 name, *entry = json.loads(line)
                 entry = Entry(*entry)
-                if not line.endswith(b"\n") or entry.end > there:
+                if not line.endswith(b"\n") or not entry.lies_in(there):
                     return
             except (ValueError, TypeError):
                 return

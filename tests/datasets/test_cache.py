@@ -237,7 +237,7 @@ def test_some_of_the_disk_is_left_free(things, tmp_path, monkeypatch, capsys):
     assert torch.equal(splits["training"].original(0), _images.decode(splits["training"].paths[0]))
 
 
-@pytest.mark.parametrize("damage", ["zeros", "no index", "no pixels", "short pixels", "text"])
+@pytest.mark.parametrize("damage", ["zeros", "no index", "no pixels", "short pixels", "text", "offset", "strides", "shape", "a word"])
 def test_a_damaged_cache_is_mended(things, tmp_path, damage):
     read(things, tmp_path)
     index, data = folder_of(tmp_path) / "index.jsonl", entries(tmp_path)[1]
@@ -250,8 +250,12 @@ def test_a_damaged_cache_is_mended(things, tmp_path, damage):
         data.unlink()
     elif damage == "short pixels":
         os.truncate(data, data.stat().st_size // 3)
-    else:
+    elif damage == "text":
         index.write_bytes(b"[1, 2]\nnothing\n")
+    else:  # by hand: name, size, time, shape, strides, offset
+        entry = json.loads(lines[40])
+        entry[{"offset": 5, "strides": 4, "shape": 3, "a word": 3}[damage]] = {"offset": -9, "strides": [1, 10**9, 3], "shape": [3, 0, 9], "a word": ["3", 1, 1]}[damage]
+        index.write_bytes(b"".join([*lines[:40], json.dumps(entry).encode() + b"\n", *lines[41:]]))
     read(things, tmp_path)
     whole(tmp_path, things)
 
