@@ -131,9 +131,10 @@ def _split(flags: dict, defaults: dict) -> str:
     unread = roles.without_effect(flags) | {"dataset", "dataset_name", "split_scheme", "use_tv_split"}
     names = sorted(name for name in roles.of_data(flags) if name not in unread and not name.endswith("_boxes"))
     always = {"tv_split_perc"}  # the share of validation is always named where there is one
+    usual = {**defaults, "split_sets": flags.get("split_partitions")}  # unset, all parts validate
     set_flags = [
         f"{name} {settings.shown(flags[name])}" for name in names
-        if name in always or settings.shown(flags[name]) not in (*settings.UNSET, settings.shown(defaults.get(name)))
+        if name in always or settings.shown(flags[name]) not in (*settings.UNSET, settings.shown(usual.get(name)))
     ]  # fmt: skip
     return ", ".join([str(flags.get("split_scheme") or "half"), *set_flags])
 
