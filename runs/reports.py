@@ -36,7 +36,8 @@ def interruptible(run):
         print(f"continue with: python main.py --resume_from {whole}")
         sys.exit(130)
     except BaseException as error:
-        run.close()
+        with contextlib.suppress(UserError, OSError):  # what ended the run is told, not that its last records fail likewise
+            run.close()
         if isinstance(error, BrokenImage) and run.writes and not run.resumed and run.epoch == 0 and run.opt.fold is None:
             shutil.rmtree(run.folder, ignore_errors=True)  # nothing is trained: the same command has the name again
         raise

@@ -12,6 +12,7 @@ from runs import checkpoint, records
 from runs.changes import changes_of_data, record_changes, record_changes_of_data, write_plan
 from runs.folder import INFO, PARAMETERS, SUMMARY, describe, json_safe, run_folder
 from runs.records.damaged import as_file
+from runs.records.local import BatchFile, LongFile, read_rows
 from training.meter import BatchLog
 from training.optimisers import fitting, keeping_rates
 from utilities.errors import UserError
@@ -105,6 +106,9 @@ class Run:
         if self.resumed:
             for sink in self.sinks:
                 sink.cut(self.epoch if last.exists() else BEFORE_ALL, self.batches.steps, tested=not self.lacks_final_test)
+            rows, batches = self._recorded()
+            for sink in self.sinks:
+                sink.fill(rows, batches)
 
     def _restore(self, path: Path) -> None:
         """Load; with `--resume best`, delete later checkpoints."""
@@ -169,9 +173,8 @@ class Run:
             draw: called for a new best epoch, before the last checkpoint is saved: a run that is killed meanwhile draws again.
         """
         self.batches.flush()
-        steps = self.state["steps"] = self.batches.steps
-        groups = {name: "loss" if name.endswith("_loss") else name.partition("/")[0] for name in training}
-        rows = [records.Row(epoch, "train", groups[name], name, value, steps) for name, value in training.items()]
+        self.state["steps"] = self.batches.steps
+        rows = [self._row(epoch, "train", name, value) for name, value in training.items()]
         self._write(rows + self._metric_rows(epoch, scores))
         self._write_arrays(epoch, scores)
         self.epoch = epoch
@@ -239,12 +242,13 @@ class Run:
             sink.best({"rule": self.selection.rule, "epoch": selected["epoch"], "values": selected["values"]}, files)
 
     def close(self) -> None:
-        """Finish the records."""
-        self.batches.flush()
-        for sink in self.sinks:
-            sink.close()
+        """Finish the records: all of them, also where one fails."""
+        with contextlib.ExitStack() as closing:
+            closing.callback(self._lock.release)
+            for sink in self.sinks:
+                closing.callback(sink.close)
+            self.batches.flush()
         self.sinks = []
-        self._lock.release()
 
     def _write(self, rows: list) -> None:
         for sink in self.sinks:
@@ -260,9 +264,20 @@ class Run:
         for sink in self.sinks:
             sink.write_batches(rows)
 
+    def _row(self, epoch: int, split: str, name: str, value: float) -> records.Row:
+        group = records.training_group(name) if split == "train" else records.metric_group(name, self.opt.evaltypes)
+        return records.Row(epoch, split, group, name, value, self.batches.steps)
+
+    def _recorded(self) -> tuple[list, list]:
+        """All rows so far, of epochs and of batches, as the CSV files have them."""
+        logs = self.folder / "CSV_Logs"
+        rows = [self._row(int(r["epoch"]), r["split"], r["metric"], float(r["value"])) for r in read_rows(logs / LongFile.NAME)]
+        batches = [records.BatchRow(int(r["epoch"]), int(r["step"]), r["name"], float(r["value"])) for r in read_rows(logs / BatchFile.NAME)]
+        return rows, batches
+
     def _metric_rows(self, epoch: int, scores: dict) -> list:
         return [
-            records.Row(epoch, split, records.metric_group(name, self.opt.evaltypes), name, float(value), self.batches.steps)
+            self._row(epoch, split, name, float(value))
             for split, values in scores.items()
             for name, value in values.items()
             if _is_scalar(value)

@@ -68,6 +68,7 @@ def link(path: Path, name: Path) -> None:
         os.link(path, temporary)
         os.replace(temporary, name)
     except OSError:
+        temporary.unlink(missing_ok=True)
         with replacing(name, "wb") as file, open(path, "rb") as source:
             shutil.copyfileobj(source, file)
 

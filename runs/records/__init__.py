@@ -36,6 +36,11 @@ def metric_group(metric: str, evaltypes: list[str]) -> str:
     return f"{evaltype or evaltypes[0]}_{plain.partition('@')[0]}"
 
 
+def training_group(name: str) -> str:
+    """The group of curves of a value of training: `loss`, or the part before the slash, `rate`."""
+    return "loss" if name.endswith("_loss") else name.partition("/")[0]
+
+
 class BatchRow(NamedTuple):
     """One value of one batch: `step` counts the batches of all epochs from 1."""
 
@@ -56,6 +61,9 @@ class Sink:
 
     def cut(self, epoch: int, step: int = 0, tested: bool = True) -> None:
         """On resume, drop all rows after `epoch`, which ended with the batch `step`; without `tested` those of test, too."""
+
+    def fill(self, rows: list[Row], batches: list[BatchRow]) -> None:
+        """On resume, after `cut`, add what is missing of all rows so far: where the file was lost or damaged, or locked when a run was killed."""
 
     def arrays(self, epoch: int, split: str, values: dict) -> None:
         """Record array-valued metrics, name -> numpy array."""

@@ -156,7 +156,7 @@ class GroupFiles(Sink):
         for row in rows:
             files.setdefault((row.split, row.group, row.epoch), {})[row.metric.rpartition("/")[2]] = _number(row.value)
         for (split, group, epoch), values in files.items():
-            path = self.folder / f"{SPLIT_TITLES[split]}_{group}.csv"
+            path = self._path(split, group)
             known = []
             if path.exists():
                 with open(path, encoding="utf-8", newline="") as file:
@@ -167,6 +167,9 @@ class GroupFiles(Sink):
             with open(path, "a", encoding="utf-8", newline="") as file:
                 csv.DictWriter(file, fields, restval="", lineterminator="\n").writerow({"epoch": epoch, **values})
 
+    def _path(self, split: str, group: str) -> Path:
+        return self.folder / f"{SPLIT_TITLES[split]}_{group}.csv"
+
     def cut(self, epoch: int, step: int = 0, tested: bool = True) -> None:
         for split, title in SPLIT_TITLES.items():
             for path in sorted(self.folder.glob(f"{title}_*.csv")):
@@ -174,6 +177,12 @@ class GroupFiles(Sink):
                 if rows:
                     kept = [row for row in rows if int(row["epoch"]) <= epoch and (tested or split != "test")]
                     _write(path, list(rows[0]), kept)
+
+    def fill(self, rows: list[Row], batches: list[BatchRow]) -> None:
+        known = {}
+        for split, group in {(row.split, row.group) for row in rows}:
+            known[split, group] = {int(row["epoch"]) for row in read_rows(self._path(split, group))}
+        self.write([row for row in rows if row.epoch not in known[row.split, row.group]])
 
 
 class ArrayFiles(Sink):

@@ -58,9 +58,10 @@ class Database(Sink):
                 self._write_waiting(patience)
         except sqlite3.DatabaseError as error:
             if _code(error) not in LOCKED:
+                self._waiting.clear()  # the run ends: `fill` gives them to the next
                 raise UserError(f"cannot write {self.path} ({error}): free the disk or mend its rights, then --resume") from error
             if patience > SHORT_PATIENCE:
-                print(f"{self.path} is locked by another program: its rows wait until it is free")
+                print(f"{self.path} is locked by another program: its rows wait until it is free, or for a --resume")
 
     def _write_waiting(self, patience: float) -> None:
         with contextlib.closing(sqlite3.connect(self.path, timeout=patience)) as connection, connection:
@@ -89,22 +90,35 @@ class Database(Sink):
                 )
                 return name
 
-    def write(self, rows: list[Row]) -> None:
+    def write(self, rows: list[Row], known: str = "replace") -> None:
+        """Record rows; `known`: what becomes of one that is there, `replace` or `ignore`."""
+
         def insert(connection):
-            for group in sorted({row.group for row in rows}):
-                values = [(row.epoch, row.split, row.metric, row.value) for row in rows if row.group == group]
-                connection.executemany(f"insert or replace into {_quoted(self._table(connection, group))} values (?, ?, ?, ?)", values)
+            groups = {}
+            for row in rows:
+                groups.setdefault(row.group, []).append((row.epoch, row.split, row.metric, row.value))
+            for group in sorted(groups):
+                table = _quoted(self._table(connection, group))
+                connection.executemany(f"insert or {known} into {table} values (?, ?, ?, ?)", groups[group])
 
         self._take(insert)
 
-    def write_batches(self, rows: list[BatchRow]) -> None:
+    def write_batches(self, rows: list[BatchRow], known: str = "replace") -> None:
+        """As `write`."""
+
         def insert(connection):
             connection.execute(
                 "create table if not exists batches (epoch integer, step integer, name text, value real, primary key (step, name))"
             )
-            connection.executemany("insert or replace into batches values (?, ?, ?, ?)", rows)
+            connection.executemany(f"insert or {known} into batches values (?, ?, ?, ?)", rows)
 
         self._take(insert)
+
+    def fill(self, rows: list[Row], batches: list[BatchRow]) -> None:
+        if rows:
+            self.write(rows, "ignore")
+        if batches:
+            self.write_batches(batches, "ignore")
 
     def cut(self, epoch: int, step: int = 0, tested: bool = True) -> None:
         def drop_later(connection):

@@ -1,10 +1,13 @@
 """TensorBoard event files: `tensorboard --logdir <save_path>`."""
 
+import contextlib
+import threading
 import time
 from pathlib import Path
 
 from runs.records import BatchRow, Row, Sink
 from runs.records.damaged import as_folder, set_aside
+from utilities.errors import UserError
 
 
 class EventFiles(Sink):
@@ -17,26 +20,36 @@ class EventFiles(Sink):
         self.folder = folder / "tensorboard"
         self._writers, self._purge = {}, {}
 
+    @contextlib.contextmanager
+    def _writer(self, subfolder: str = ""):
+        """The writer of a folder, opened at its first value: importing it takes seconds. It is flushed. Raises UserError."""
+        try:
+            writer = self._open(subfolder)
+            yield writer
+            writer.flush()
+        except OSError as error:
+            self._writers.pop(subfolder, None)  # its thread has ended
+            raise UserError(f"cannot write {self.folder} ({error.strerror or error}): free the disk or mend its rights, then --resume") from error
+
     def _open(self, subfolder: str):
-        """The writer of a folder, opened at its first value: importing it takes seconds."""
         if subfolder not in self._writers:
             from torch.utils.tensorboard import SummaryWriter
 
+            threading.excepthook = _shown_by_the_caller
             folder = as_folder(as_folder(self.folder) / subfolder)
             _wait_for_a_later_name(folder)
             self._writers[subfolder] = SummaryWriter(str(folder), purge_step=self._purge.get(subfolder))
         return self._writers[subfolder]
 
     def write(self, rows: list[Row]) -> None:
-        for row in rows:
-            self._open("").add_scalar(row.name, row.value, row.epoch)
-        self._open("").flush()
+        with self._writer() as writer:
+            for row in rows:
+                writer.add_scalar(row.name, row.value, row.epoch)
 
     def write_batches(self, rows: list[BatchRow]) -> None:
-        writer = self._open("batches")
-        for row in rows:
-            writer.add_scalar(f"batch/{row.name}", row.value, row.step)
-        writer.flush()
+        with self._writer("batches") as writer:
+            for row in rows:
+                writer.add_scalar(f"batch/{row.name}", row.value, row.step)
 
     def cut(self, epoch: int, step: int = 0, tested: bool = True) -> None:
         self._purge = {"": epoch + 1, "batches": step + 1}  # TensorBoard drops an earlier process's values from there on
@@ -44,9 +57,16 @@ class EventFiles(Sink):
         if blocking is not None:  # TensorBoard skips damaged parts of a file, but stops at a folder of such a name
             set_aside(self.folder, f"{blocking.name} is a folder")
 
+    def fill(self, rows: list[Row], batches: list[BatchRow]) -> None:
+        if not any(self.folder.rglob("*tfevents*")):  # an event file is only ever added to: it is whole, or lost
+            self.write(rows)
+            if batches:
+                self.write_batches(batches)
+
     def arrays(self, epoch: int, split: str, values: dict) -> None:
-        for name, value in values.items():
-            self._open("").add_histogram(f"{split}/{name}", value, epoch)
+        with self._writer() as writer:
+            for name, value in values.items():
+                writer.add_histogram(f"{split}/{name}", value, epoch)
 
     def picture(self, epoch: int, name: str, path) -> None:
         from PIL import Image
@@ -56,11 +76,18 @@ class EventFiles(Sink):
             width, height = opened.size
         # The file's own bytes: add_image would decode and encode it again.
         picture = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=Path(path).read_bytes())
-        self._open("").file_writer.add_summary(Summary(value=[Summary.Value(tag=f"pictures/{name}", image=picture)]), epoch)
+        with self._writer() as writer:
+            writer.file_writer.add_summary(Summary(value=[Summary.Value(tag=f"pictures/{name}", image=picture)]), epoch)
 
     def close(self) -> None:
         for writer in self._writers.values():
             writer.close()
+
+
+def _shown_by_the_caller(args) -> None:
+    """Of TensorBoard's thread: the next call raises its error once more."""
+    if type(args.thread).__name__ != "_AsyncWriterThread":
+        threading.__excepthook__(args)
 
 
 def _wait_for_a_later_name(folder: Path) -> None:

@@ -1,7 +1,15 @@
-"""Names of rows."""
+"""Names of rows, and what every sink has after a resume."""
 
-from runs.records import Row, metric_group
-from tests.runs.records._made import rows
+import contextlib
+import shutil
+import sqlite3
+from argparse import Namespace
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from runs.records import Row, metric_group, open_sinks
+from tests.runs.records._made import batch_rows, rows
 
 
 def test_titles_are_those_of_the_icml_pipeline():
@@ -17,3 +25,36 @@ def test_plain_names_are_split_and_metric():
 def test_groups_are_those_of_the_icml_pipeline():
     assert metric_group("e_recall@1", ["discriminative"]) == "discriminative_e_recall"
     assert metric_group("fused/nmi", ["discriminative", "fused"]) == "fused_nmi"
+
+
+@pytest.mark.parametrize("lost", ["metrics.db", "tensorboard", "CSV_Logs/Test_discriminative_nmi.csv"])
+def test_what_a_sink_lacks_is_filled_on_resume(tmp_path, lost):
+    """A sink that lost its file, or could not write it, has every epoch and batch after a resume; one that has them has them once."""
+
+    def content():
+        tables = {}
+        with contextlib.closing(sqlite3.connect(tmp_path / "metrics.db")) as connection:
+            for (name,) in connection.execute("select name from sqlite_master where type = 'table'").fetchall():
+                tables[name] = connection.execute(f'select * from "{name}" order by 1, 2, 3').fetchall()
+        events = {}
+        for folder in ("", "batches"):
+            read = EventAccumulator(str(tmp_path / "tensorboard" / folder)).Reload()
+            events |= {tag: [(event.step, event.value) for event in read.Scalars(tag)] for tag in read.Tags()["scalars"]}
+        return tables, repr(events), {path.name: path.read_text() for path in (tmp_path / "CSV_Logs").iterdir()}
+
+    def sinks():
+        return open_sinks(Namespace(no_records=False, log_online=False), tmp_path)
+
+    written, batches = rows(1) + rows(2), batch_rows(1, (1, 2)) + batch_rows(2, (3, 4))
+    for sink in sinks():
+        sink.write(written)
+        sink.write_batches(batches)
+        sink.close()
+    before = content()
+    path = tmp_path / lost
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for sink in sinks():
+        sink.cut(2, 4)
+        sink.fill(written, batches)
+        sink.close()
+    assert content() == before

@@ -1,5 +1,6 @@
 """Event files read back, go on where a run was resumed, and what stands in their way is set aside."""
 
+import shutil
 import sqlite3
 
 import numpy as np
@@ -9,6 +10,7 @@ from runs.records.local import BatchFile, LongFile
 from runs.records.sqlite import Database
 from runs.records.tensorboard import EventFiles
 from tests.runs.records._made import BATCHES, batch_rows, read, rows
+from utilities.errors import UserError
 
 
 def test_event_files_read_back(tmp_path):
@@ -128,3 +130,13 @@ def test_a_damaged_folder_of_events_takes_what_comes(tmp_path, capsys, damage):
     events.Reload()
     assert [event.step for event in events.Scalars("batch/loss")] == list(BATCHES[2])
     assert capsys.readouterr().out.count("the run goes on") == (damage is not noise_in_an_event_file)
+
+
+def test_a_folder_removed_in_mid_run_is_told_in_one_line(tmp_path, capfd):
+    sink = EventFiles(tmp_path)
+    sink.write(rows(1))
+    shutil.rmtree(tmp_path / "tensorboard")
+    with pytest.raises(UserError, match="tensorboard .No such file or directory.*--resume"):
+        sink.write(rows(2))
+    sink.close()
+    assert "Traceback" not in capfd.readouterr().err
