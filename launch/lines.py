@@ -15,7 +15,7 @@ from utilities.errors import UserError
 
 NAME, OPERATORS = r"[A-Za-z_]\w*", "$`|&;<>()"
 VARIABLE = rf"\$(?P<open>\{{)?(?P<name>{NAME})(?(open)(?::-(?P<default>[^}}]*))?\}})"
-HEADING = re.compile(r'^[ \t]*"""[^"]*"""[ \t]*$', re.MULTILINE)  # as the ICML authors' scripts have them
+HEADING = re.compile(r'^[ \t]*"""(?:(?!""").)*"""[ \t]*$', re.MULTILINE | re.DOTALL)  # as the ICML authors' scripts have them
 PART = rf"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|(?<!\S)#.*|{VARIABLE}|[{OPERATORS}]"""  # all that is more than plain text
 
 

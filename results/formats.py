@@ -152,8 +152,12 @@ def _pipes(cells) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
+MARKUP = re.compile(r"[\\|`*]|<(?=[\w/!?])|(?<=\])\(|&(?=#?\w+;)|(?<!\w)[_~]|[_~](?!\w)")  # within words _ and ~ are plain
+
+
 def _escaped(text: str) -> str:
-    return text.replace("|", "\\|")
+    """Text that Markdown shows as it is: no markup, link or HTML."""
+    return MARKUP.sub(lambda found: "&lt;" if found[0] == "<" else "&amp;" if found[0] == "&" else "\\" + found[0], text)
 
 
 def _markdown_cell(cell: Cell, intervals: bool) -> str:

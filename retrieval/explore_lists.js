@@ -28,7 +28,7 @@ function choose(i) {
     found.push(one);
   }
   $("neighbours").replaceChildren(...found);
-  redraw();
+  $("colours").value === "query" ? colour() : redraw();
 }
 
 let sorted = [], listed = 0;
@@ -77,7 +77,7 @@ function keep(classes, words) {
     $("filtered").append(`${words}: ${count.toLocaleString("en")} images of ${classes.size.toLocaleString("en")} classes. `, all);
   }
   sort();
-  redraw();
+  colour();
 }
 function filter() {
   const text = $("filter").value.trim().toLowerCase();

@@ -42,14 +42,32 @@ function hue(code, count) {
 }
 const GREY = [217, 221, 226], littleEndian = new Uint8Array(new Uint32Array([1]).buffer)[0] === 1;
 const pixel = ([red, green, blue]) => (littleEndian ? 0xff000000 | blue << 16 | green << 8 | red : red << 24 | green << 16 | blue << 8 | 0xff) >>> 0;
-let names, colours;
+const QUIET = pixel([178, 188, 200]), LISTED = 60;
+let colours;
+// What the colours tell apart: [names, code of each class, codes in order]. By class or super-class of what is shown, or by the query's class and those near it.
+function groups() {
+  const how = $("colours").value, names = how === "super" ? content.supers : content.classes;
+  const codeOf = how === "super" ? content.superOf : content.classes.map((_, label) => label);
+  if (how === "query") {
+    const near = state.query < 0 ? [] : [state.query, ...neighbours.subarray(state.query * K, (state.query + 1) * K)].filter(i => i !== NONE);
+    return [names, codeOf, [...new Set(near.map(i => labels[i]))].slice(0, FEW.length)];
+  }
+  const shown = state.kept === null ? codeOf : [...state.kept].map(label => codeOf[label]);
+  return [names, codeOf, [...new Set(shown)].sort((a, b) => a - b)];
+}
 function colour() {
-  const bySuper = $("colours").value === "super";
-  names = bySuper ? content.supers : content.classes;
-  const palette = Uint32Array.from(names, (_, code) => pixel(hue(code, names.length)));
-  colours = Uint32Array.from(labels, label => palette[bySuper ? content.superOf[label] : label]);
-  const legend = names.slice(0, 60).map((name, c) => { const one = make("span", name); one.style.setProperty("--colour", `rgb(${hue(c, names.length)})`); return one; });
-  if (names.length > 60) legend.push(make("i", `and ${(names.length - 60).toLocaleString("en")} more`));
+  const [names, codeOf, codes] = groups(), hues = new Map(codes.map((code, place) => [code, hue(place, codes.length)]));
+  const palette = codeOf.map(code => hues.has(code) ? pixel(hues.get(code)) : QUIET);
+  colours = Uint32Array.from(labels, label => palette[label]);
+  const legend = codes.slice(0, LISTED).map(code => {
+    const one = make("button", names[code]);
+    one.type = "button";
+    one.style.setProperty("--colour", `rgb(${hues.get(code)})`);
+    one.addEventListener("click", () => keep(new Set(codeOf.flatMap((of, label) => of === code ? [label] : [])), names[code]));
+    return one;
+  });
+  if (codes.length > LISTED) legend.push(make("i", `and ${(codes.length - LISTED).toLocaleString("en")} more: search a class above`));
+  if (!codes.length) legend.push(make("i", "A click on an image colours its class and those of its neighbours."));
   $("legend").replaceChildren(...legend);
   redraw();
 }
@@ -58,35 +76,37 @@ function colour() {
 const map = $("map"), pen = map.getContext("2d");
 let waiting = false;
 const redraw = () => { if (!waiting) { waiting = true; requestAnimationFrame(() => { waiting = false; draw(); }); } };
-const size = () => Math.min(map.clientWidth, map.clientHeight) - 24;
-const x = i => state.left + places[2 * i] / 65535 * size() * state.scale;
-const y = i => state.top + places[2 * i + 1] / 65535 * size() * state.scale;
+const MARGIN = 14;
+let [right, bottom] = [1, 1];
+for (let i = 0; i < N; i++) { right = Math.max(right, places[2 * i]); bottom = Math.max(bottom, places[2 * i + 1]); }
+// Pixels a unit of the places: each direction fills the canvas.
+const across = () => (map.clientWidth - 2 * MARGIN) / right * state.scale, down = () => (map.clientHeight - 2 * MARGIN) / bottom * state.scale;
+const x = i => state.left + places[2 * i] * across();
+const y = i => state.top + places[2 * i + 1] * down();
 function whole() {
-  let [right, bottom] = [1, 1];
-  for (let i = 0; i < N; i++) { right = Math.max(right, places[2 * i]); bottom = Math.max(bottom, places[2 * i + 1]); }
-  Object.assign(state, { scale: 1, left: (map.clientWidth - size() * right / 65535) / 2, top: (map.clientHeight - size() * bottom / 65535) / 2 });
+  Object.assign(state, { scale: 1, left: MARGIN, top: MARGIN });
   redraw();
 }
 let picture = null;
-function paint(step, side, dense) {
+function paint(side, dense) {
   if (picture === null || picture.width !== map.width || picture.height !== map.height) picture = pen.createImageData(map.width, map.height);
-  const pixels = new Uint32Array(picture.data.buffer), { width, height } = picture, grey = pixel(GREY), left = state.left * dense - side / 2, top = state.top * dense - side / 2;
+  const pixels = new Uint32Array(picture.data.buffer), { width, height } = picture, grey = pixel(GREY), left = state.left * dense - side / 2, top = state.top * dense - side / 2, wide = across() * dense, high = down() * dense;
   pixels.fill(0);
   for (const shown of state.kept === null ? [true] : [false, true])
     for (let i = 0; i < N; i++) {
       if (isKept(i) !== shown) continue;
-      const x = Math.round(left + places[2 * i] * step), y = Math.round(top + places[2 * i + 1] * step);
+      const x = Math.round(left + places[2 * i] * wide), y = Math.round(top + places[2 * i + 1] * high);
       if (x < 0 || y < 0 || x + side > width || y + side > height) continue;
       for (let row = y; row < y + side; row++) pixels.fill(shown ? colours[i] : grey, row * width + x, row * width + x + side);
     }
   pen.putImageData(picture, 0, 0);
 }
 function draw() {
-  const dense = window.devicePixelRatio || 1, width = map.clientWidth, height = map.clientHeight, step = size() * state.scale / 65535;
+  const dense = window.devicePixelRatio || 1, width = map.clientWidth, height = map.clientHeight;
   if (map.width !== Math.round(width * dense) || map.height !== Math.round(height * dense)) { map.width = Math.round(width * dense); map.height = Math.round(height * dense); }
   pen.setTransform(dense, 0, 0, dense, 0, 0);
   const side = Math.max(2, Math.min(7, (N > 20000 ? 2 : N > 4000 ? 3 : 4.5) * Math.sqrt(state.scale)));
-  paint(step * dense, Math.round(side * dense), dense);
+  paint(Math.round(side * dense), dense);
   if (state.query < 0) return;
   for (let j = 0; j < K; j++) {
     const i = neighbours[state.query * K + j];
@@ -100,10 +120,10 @@ function draw() {
   pen.beginPath(); pen.arc(x(state.query), y(state.query), side + 5, 0, 7); pen.stroke();
 }
 function nearestTo(px, py, within) {
-  const step = size() * state.scale / 65535;
+  const wide = across(), high = down();
   let found = -1, least = within ** 2;
   for (let i = 0; i < N; i++) {
-    const dx = state.left + places[2 * i] * step - px, dy = state.top + places[2 * i + 1] * step - py, square = dx * dx + dy * dy;
+    const dx = state.left + places[2 * i] * wide - px, dy = state.top + places[2 * i + 1] * high - py, square = dx * dx + dy * dy;
     if (square < least && isKept(i)) { least = square; found = i; }
   }
   return found;
@@ -153,4 +173,6 @@ map.addEventListener("keydown", event => {
 $("whole").addEventListener("click", whole);
 $("colours").addEventListener("change", colour);
 if (content.supers) { const one = make("option", "super-class"); one.value = "super"; $("colours").append(one); }
+const few = names => names !== null && names.length <= FEW.length;  // more colours cannot be told apart
+$("colours").value = few(content.classes) ? "class" : few(content.supers) ? "super" : "query";
 new ResizeObserver(redraw).observe(map);

@@ -17,7 +17,7 @@ BODY = """
 <main>
 <section id="map-part" aria-label="map">
   <div class="controls">
-    <label>colours <select id="colours"><option value="class">class</option></select></label>
+    <label>colours <select id="colours"><option value="class">class</option><option value="query">the query's class</option></select></label>
     <label>class <input id="filter" type="search" list="class-names" placeholder="all classes"></label><datalist id="class-names"></datalist>
     <button id="whole" type="button">whole map</button>
   </div>

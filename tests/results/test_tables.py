@@ -183,7 +183,7 @@ def test_awkward_names_survive(tmp_path):
                 found=rows(0.5, 6, seed, metrics=("e_recall@1",), training=()),
             )
     Result_Evaluations.main(Result_Evaluations.read(["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]))
-    assert "a\\|b & <c>" in (tmp_path / "out" / "cub200_selected.md").read_text()
+    assert "a\\|b & &lt;c>" in (tmp_path / "out" / "cub200_selected.md").read_text()
     assert r"a$|$b \& $<$c$>$" in (tmp_path / "out" / "cub200_selected.tex").read_text()
     assert r"100\%\_\{x\}\^{}\~{}\textbackslash{}" in (tmp_path / "out" / "cub200_selected.tex").read_text()
     page = (tmp_path / "out" / "index.html").read_text()
@@ -295,3 +295,12 @@ def test_a_column_of_numpy_numbers_sorts_as_numbers():
     table = formats.Table("name", "title", ["group", "value"])
     table.add([formats.Cell(text="A"), formats.Cell(np.float64(1.5))])
     assert 'data-value="1.5"' in page.template().make_module({"address": str}).section(table)
+
+
+def test_markdown_shows_names_as_they_are():
+    """Names with markup, links and HTML; what Markdown leaves alone stays as it is written."""
+    shown = {
+        "R50_b256": "R50_b256", "_a_ ~b~": r"\_a\_ \~b\~", "*a* `b` | c": r"\*a\* \`b\` \| c", "[x](http://y)": r"[x]\(http://y)",
+        "<b>a</b> x < 3": "&lt;b>a&lt;/b> x < 3", "&amp; a & b": "&amp;amp; a & b", "a\\*": r"a\\\*", "95 % [.1, .2]": "95 % [.1, .2]",
+    }  # fmt: skip
+    assert {text: formats._escaped(text) for text in shown} == shown

@@ -251,10 +251,12 @@ def test_lists_filter_hover_and_histogram_in_the_browser(browser, page):
     assert kept == sorted([*range(5 * a, 5 * a + 5), *range(5 * b, 5 * b + 5)])
     browser.run("keep(null)")
     legends = []
-    for value in ("class", "super"):
+    browser.run("choose(7)")
+    for value in ("class", "super", "query"):
         browser.run(f"$('colours').value = '{value}'; $('colours').dispatchEvent(new Event('change'))")
-        legends.append(browser.run("[...document.querySelectorAll('#legend span')].map(one => one.textContent)"))
-    assert legends == [content["classes"], ["even", "odd"]]
+        legends.append(browser.run("[...document.querySelectorAll('#legend button')].map(one => one.textContent)"))
+    near = unpacked(content["labels"], "<u4")[[7, *unpacked(content["neighbours"], "<u4").reshape(30, -1)[7]]]
+    assert legends == [content["classes"], ["even", "odd"], [content["classes"][label] for label in dict.fromkeys(near.tolist())]]
     browser.run("window.scrollTo(0, 0)")
     browser.hover(*browser.run("(() => { const box = map.getBoundingClientRect(); return [box.left + x(7), box.top + y(7)] })()"))
     assert browser.run("!$('hover').hidden && $('hover').querySelector('canvas') !== null && $('hover').textContent.startsWith('class ')")
