@@ -16,6 +16,7 @@ from utilities.locks import Lock
 
 ARCHIVES = (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz")
 CHUNK = 1 << 20  # bytes
+RATIO, ALWAYS = 200, 10**9  # the largest ratio of an archive's files to its own size, and the bytes that any archive may hold
 TIMEOUT = 30  # seconds without an answer
 
 
@@ -189,6 +190,12 @@ def _md5(path: Path) -> str:
         return hashlib.file_digest(file, "md5").hexdigest()
 
 
+def _refuse_bomb(file: Path, unpacked: int) -> None:
+    """Raise ValueError where an archive's files have more than `RATIO` times its bytes, and more than `ALWAYS`."""
+    if unpacked > max(RATIO * file.stat().st_size, ALWAYS):
+        raise ValueError(f"its files are more than {RATIO} times as large as it is: no archive of images is")
+
+
 def _unpack(file: Path, folder: Path) -> None:
     """Unpack a tar or zip archive to `folder`; copy any other file there. Raises UserError for a broken archive."""
     import tarfile
@@ -196,10 +203,19 @@ def _unpack(file: Path, folder: Path) -> None:
 
     try:
         if tarfile.is_tarfile(file):
+            unpacked = 0
+
+            def counted(member, path):
+                nonlocal unpacked
+                unpacked += member.size
+                _refuse_bomb(file, unpacked)
+                return tarfile.data_filter(member, path)
+
             with tarfile.open(file) as archive:
-                archive.extractall(folder, filter="data")
+                archive.extractall(folder, filter=counted)
         elif zipfile.is_zipfile(file):
             with zipfile.ZipFile(file) as archive:
+                _refuse_bomb(file, sum(member.file_size for member in archive.infolist()))
                 archive.extractall(folder)
         elif file.name.lower().endswith(ARCHIVES) or not file.stat().st_size:
             raise zipfile.BadZipFile(f"{file.stat().st_size:,} bytes that are no archive")

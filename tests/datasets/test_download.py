@@ -221,11 +221,29 @@ def encrypted():
     return bytes(content)
 
 
-@pytest.mark.parametrize("content", [b"", b"no archive", encrypted()], ids=["empty", "unknown", "encrypted"])
+def bomb(kind):
+    """Zeros that unpack to 1,000 times the archive's bytes."""
+    buffer, zeros = io.BytesIO(), bytes(10**6)
+    if kind == "zip":
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("a", zeros)
+    else:
+        with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+            entry = tarfile.TarInfo("a")
+            entry.size = len(zeros)
+            archive.addfile(entry, io.BytesIO(zeros))
+    return buffer.getvalue()
+
+
+CONTENTS = {"empty": b"", "unknown": b"no archive", "encrypted": encrypted(), "zip bomb": bomb("zip"), "tar bomb": bomb("tar")}
+
+
+@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
 def test_archives_without_a_checksum_that_cannot_be_unpacked(tmp_path, host, monkeypatch, content):
     lacking = source(host, {"CUB_200_2011.tgz": content})
     archives = tuple(_download.Archive(archive.file, None, archive.urls) for archive in lacking.archives)
     monkeypatch.setattr(cub200, "DOWNLOAD", _download.Source("CUB_200_2011", archives, ""))
+    monkeypatch.setattr(_download, "ALWAYS", 10**5)
     (tmp_path / "data" / ".CUB_200_2011-killed").mkdir(parents=True)
     with pytest.raises(UserError, match="cannot be unpacked"):
         select(tmp_path)
