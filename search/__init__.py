@@ -1,5 +1,5 @@
 """Search over flags: ranges (space), the resolved command (plan), its comparison with an earlier start (settings), the study that several
-processes share (study), its file and whether that is complete (journal), trials, what a search writes (tables, report) and reads (files).
+processes share (study), trials, what a search writes (tables, report) and reads (files).
 
 Imports neither the parser nor the main job: search/__main__.py passes both in.
 """

@@ -51,9 +51,8 @@ def get_parser() -> argparse.ArgumentParser:
         f"runs of the best trial with seeds seed+1 … seed+N (default: {REPRODUCTIONS} where there are {FULL} trials or more, else 0)"
     )
     add("--reproductions", type=whole(0, 10**6), default=None, metavar="N", help=help_text)
-    add("--study_storage", default=None, metavar="URL", help="database of the study, as SQLAlchemy names it (default: a journal file)")
-    add("--heartbeat", type=whole(1, 10**6), default=60, metavar="SECONDS", help="time between signs of life in a database (default: 60)")
-    add("--lost_hosts", nargs="+", default=[], metavar="HOST", help="machines that are gone: trials that they ran are continued here")
+    add("--study_storage", default=None, metavar="URL", help="database of the study, as SQLAlchemy names it (default: study.db, SQLite, in the search's folder)")
+    add("--heartbeat", type=whole(1, 10**6), default=60, metavar="SECONDS", help="time between signs of life: after three without one a process on another machine counts as killed (default: 60)")
     add("--resume", nargs="?", help="a search always continues: accepted, and without effect")
     return parser
 
@@ -114,7 +113,7 @@ def trials_and_report(asked: Plan, train) -> Path:
     elsewhere = TrialLoop(study, asked, train).run()
     if elsewhere:
         print(f"\nother processes still run {', '.join(elsewhere)}: the last one to end writes the report")
-        print("(a machine that is gone for good: --lost_hosts HOST continues its trials here)")
+        print(f"(a process that was killed on another machine counts as running for {3 * asked.own.heartbeat} s: start this again then)")
         return asked.folder
     report.draw(study, asked.folder, asked.metric)
     if report.best_of(study) is None:

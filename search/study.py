@@ -1,18 +1,23 @@
 """The study that several processes work on: where it is kept, how it samples, which of its trials lost their process.
 
-Trials are handed out under one lock of the search folder.
+Trials are handed out under one lock of the search folder. The process that works on a trial holds that trial's lock, which the system
+releases however it ends: on its own machine a killed process is known at once, on others by its heartbeat in the database.
 """
 
 import contextlib
+import math
 import os
 import socket
-import subprocess
+import sqlite3
 from pathlib import Path
 
-from search import journal
+from search.files import TABLE, read_table
 from utilities.errors import UserError
+from utilities.locks import Lock
 
+DATABASE = "study.db"
 ATTEMPTS = 4  # how often a trial's process may be killed before it counts as failed: it may be the trial that kills it
+PATIENCE = 60  # seconds that a lock of SQLite is waited for
 
 
 def quiet() -> None:
@@ -26,35 +31,80 @@ def quiet() -> None:
 
 
 def open_study(plan, direction: str):
-    """Open the study in --study_storage, or in a journal in the search's folder; or make it. `direction`: `maximize` or `minimize`.
+    """Open the study in --study_storage, or in study.db in the search's folder; or make it. `direction`: `maximize` or `minimize`.
 
-    Raises UserError for a database that cannot be reached, or a study that lacks trials; nothing has been changed then.
+    Call it under the search's lock. Raises UserError for a database that cannot be read, or a study that lacks trials; nothing has been
+    changed then.
     """
     import optuna
 
-    name, url, left = f"{plan.opt.dataset}/{plan.opt.group}", plan.own.study_storage, journal.left_in(plan.folder)
-    if url is None:
-        storage = journal.open_journal(plan.folder, name, left)
-    else:
-        storage = _database(url, plan.own.heartbeat)
-        journal.check("the study in --study_storage", journal.trials_of(storage, name), left)
+    name, url, left = f"{plan.opt.dataset}/{plan.opt.group}", plan.own.study_storage, left_in(plan.folder)
+    file = plan.folder / DATABASE
+    if url is None and (plan.folder / "journal.log").exists() and not file.exists():
+        raise UserError(f"{plan.folder} is a search of an earlier version, which kept it in journal.log: go on there, or choose another --group")
+    where = file if url is None else "the study in --study_storage"
+    if url is None and not (file.exists() and file.stat().st_size):
+        _check(where, [], left)
+    storage = _database(url, file, plan.own.heartbeat)
+    _check(where, _attempts(storage, name), left)
     sampler = sampler_of({flag: found.distribution() for flag, found in plan.ranges.items()}, plan.opt.seed)
     return optuna.create_study(storage=storage, sampler=sampler, study_name=name, direction=direction, load_if_exists=True)
 
 
-def _database(url: str, heartbeat: int):
+def _database(url: str | None, file: Path, heartbeat: int):
+    """The storage at `url`, or in the SQLite database `file`."""
     import optuna
     import sqlalchemy
 
+    def opened():
+        return sqlite3.connect(file, timeout=PATIENCE, check_same_thread=False)
+
     try:
         return optuna.storages.RDBStorage(
-            url,
+            url or f"sqlite:///{DATABASE}",
+            engine_kwargs=None if url else {"creator": opened},  # a path may hold what an URL gives a meaning
             heartbeat_interval=heartbeat,
             grace_period=3 * heartbeat,
             heartbeat_stale_trial_callback=lambda study, trial: put_back(study, trial),
         )
-    except (sqlalchemy.exc.SQLAlchemyError, ImportError, ValueError) as error:
-        raise UserError(f"--study_storage: {str(error).splitlines()[0]}") from error  # not the URL: it may hold a password
+    except (sqlalchemy.exc.SQLAlchemyError, ImportError, ValueError, RuntimeError) as error:
+        said = str(error).splitlines()[0]
+        raise (UserError(f"--study_storage: {said}") if url else _damaged(file, said)) from error  # not the URL: it may hold a password
+
+
+# --------------------------------------------------------------------------------- what the folder knows of its trials
+def left_in(folder: Path) -> dict[str, float | None]:
+    """Trial -> value (None: not known to be finished) of a search's folder. Read it before the study: processes write there first."""
+    found = dict.fromkeys(path.name for path in folder.glob("trial_*") if path.name.removeprefix("trial_").isdigit())
+    return found | {row["trial"]: float(row["value"]) if row["state"] == "complete" else None for row in read_table(folder)}
+
+
+def _attempts(storage, name: str) -> list:
+    """All attempts of a study in their order, none where there is no such study."""
+    try:
+        return storage.get_all_trials(storage.get_study_id_from_name(name))
+    except KeyError:
+        return []
+
+
+def _check(where, attempts: list, left: dict) -> None:
+    """Refuse a study whose `attempts` lack a trial of `left` (`left_in`), or the value of a finished one; `where` names it in the message."""
+    values = {f"trial_{number}": [] for number in range(sum("continues" not in attempt.user_attrs for attempt in attempts))}
+    for attempt in attempts:
+        if attempt.value is not None:
+            values.get(attempt.user_attrs.get("folder"), []).append(attempt.value)
+    for name, value in left.items():
+        if name not in values:
+            raise _damaged(where, f"it does not know {name}, which has a folder or a row in {TABLE}")
+        if value is not None and not any(math.isclose(value, known, rel_tol=1e-6) for known in values[name]):
+            raise _damaged(where, f"it does not know the value of {name} in {TABLE}")
+
+
+def _damaged(where, what: str) -> UserError:
+    return UserError(
+        f"{where} is damaged, or of another search: {what}. Nothing was changed: put a copy of it back (or give the --study_storage that "
+        "the search had), or start anew with another --group"
+    )
 
 
 def sampler_of(space: dict, seed: int):
@@ -87,39 +137,21 @@ def sampler_of(space: dict, seed: int):
 
 # ------------------------------------------------------------------------------------------------- who works on a trial
 def here() -> dict:
-    """What a trial records about the process that works on it."""
-    return {"host": socket.gethostname(), "process": os.getpid(), "boot": _boot(), "started": _started(os.getpid())}
+    """What a trial records about the process that works on it; `host` last."""
+    return {"process": os.getpid(), "host": socket.gethostname()}
 
 
-def lost(attributes: dict, hosts: list[str] = ()) -> bool | None:
-    """Whether the process that worked on a trial is gone; None where this host cannot know.
-
-    Args:
-        attributes: the trial's user attributes.
-        hosts: hosts that are known to be gone for good.
-    """
-    if "host" not in attributes or attributes["host"] in hosts:
-        return True  # no host: its process died under the lock, which the caller holds now, before it could record itself
-    if attributes["host"] != socket.gethostname():
-        return None
-    return (attributes.get("boot"), attributes.get("started")) != (_boot(), _started(attributes.get("process")))
+def lock_of(folder: Path, name: str) -> Lock:
+    """The lock that the process of the trial `name` holds."""
+    return Lock(folder / f".{name}.lock")
 
 
-def _boot() -> str:
-    with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return ""
-
-
-def _started(process: int | None) -> str:
-    """When a process began, which tells it from a later one with the same number; `gone` where it has ended."""
-    with contextlib.suppress(OSError):
-        state, *fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        return "gone" if state in "ZX" else fields[18]
-    with contextlib.suppress(OSError):  # no /proc on macOS
-        told = subprocess.run(["ps", "-o", "lstart=", "-p", str(process)], capture_output=True, text=True)
-        return told.stdout.strip() or "gone"
-    return "gone"
+def _lost(study, trial, folder: Path) -> bool:
+    """Whether the process of a running trial is known to be gone; of one on another machine only its heartbeat tells."""
+    host = trial.user_attrs.get("host")
+    if host is None:  # it died under the search's lock, which the caller holds now
+        return True
+    return host == socket.gethostname() and lock_of(folder, folder_name(study, trial)).holder() is None
 
 
 # ------------------------------------------------------------------------------------------------------ trials in order
@@ -163,16 +195,15 @@ def put_back(study, trial, killed: bool = True) -> bool:
     return again
 
 
-def collect_lost(study, hosts: list[str]) -> list[str]:
-    """Put back the trials of dead processes; call it under the lock. Returns descriptions of the trials that run elsewhere."""
+def collect_lost(study, folder: Path) -> list[str]:
+    """Put back the trials of dead processes; call it under the search's lock. Returns descriptions of the trials that run elsewhere."""
     import optuna
 
-    optuna.storages.fail_stale_trials(study)  # by the heartbeats of a database; does nothing with a journal
+    optuna.storages.fail_stale_trials(study)  # their heartbeats stopped
     elsewhere = []
     for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
-        attributes = trial.user_attrs
-        if lost(attributes, hosts):
+        if _lost(study, trial, folder):
             put_back(study, trial)
         else:
-            elsewhere.append(f"{folder_name(study, trial)} (host {attributes['host']}, process {attributes.get('process')})")
+            elsewhere.append(f"{folder_name(study, trial)} (host {trial.user_attrs['host']}, process {trial.user_attrs['process']})")
     return elsewhere

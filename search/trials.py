@@ -56,7 +56,7 @@ class TrialLoop:
     def __init__(self, study, plan, train):
         self.study, self.plan, self.train = study, plan, train
         self.lock = Lock(plan.folder / ".study.lock")
-        self._current = None
+        self._current = self._alive = None  # the number of the trial that this process works on, and that trial's lock
 
     def run(self) -> list[str]:
         """Run trials until there are as many as asked for, with new tables after each. Returns descriptions of those in other processes."""
@@ -65,12 +65,13 @@ class TrialLoop:
         try:
             while True:
                 self.lock.acquire()
-                elsewhere = studies.collect_lost(self.study, self.plan.own.lost_hosts)
+                elsewhere = studies.collect_lost(self.study, self.plan.folder)
                 waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
                 if not waiting and len(studies.latest(self.study)) >= self.plan.trials:
                     write_tables(self.study, self.plan)
                     return elsewhere
                 self.study.optimize(self._objective, n_trials=1, catch=(TrialFailed,))
+                self._alive.release()  # after the study has the trial's end
                 self._current = None
                 gc.collect()  # the trial's memory, before the next
                 torch.cuda.empty_cache()
@@ -84,14 +85,17 @@ class TrialLoop:
                     studies.put_back(self.study, trial, killed=crashed)
             raise
         finally:
+            if self._alive is not None:
+                self._alive.release()
             self.lock.release()
 
     def _objective(self, trial) -> float:
         values = {flag: found.suggest(trial) for flag, found in self.plan.ranges.items()}
-        for name, value in studies.here().items():
-            trial.set_user_attr(name, value)
         name = studies.folder_name(self.study, trial)
-        trial.set_user_attr("folder", name)
+        for about, value in {"folder": name, **studies.here()}.items():
+            trial.set_user_attr(about, value)
+        self._alive = studies.lock_of(self.plan.folder, name)
+        self._alive.acquire()
         continues = "continues" in trial.user_attrs
         self._current = trial.number
         self.lock.release()

@@ -1,6 +1,8 @@
 """A search whose files are damaged: one clear line, and nothing is changed or lost."""
 
-import json
+import contextlib
+import shutil
+import sqlite3
 
 import pytest
 import yaml
@@ -8,7 +10,7 @@ import yaml
 from launch import __main__ as launcher
 from search import __main__ as searcher
 from search import report
-from search.journal import JOURNAL
+from search.study import DATABASE
 from tests.search.test_search import RANGES, command, trained, trials_of  # noqa: F401  `trained` is a fixture
 from utilities.errors import UserError
 
@@ -33,40 +35,51 @@ def refused(argv, folder, said, what=""):
     return str(error.value)
 
 
-def place(lines, op_code):
-    """The places of all records of a kind."""
-    return [number for number, line in enumerate(lines) if json.loads(line)["op_code"] == op_code]
+def changed(path, *statements):
+    """The bytes of a database after SQL statements."""
+    copy = path.with_name("copy.db")
+    shutil.copy(path, copy)
+    with contextlib.closing(sqlite3.connect(copy)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+    data = copy.read_bytes()
+    copy.unlink()
+    return data
 
 
-CREATE_STUDY, CREATE_TRIAL = 0, 4
-DAMAGES = {
-    "the first half": (lambda lines: b"".join(lines)[: len(b"".join(lines)) // 2], "does not know"),
-    "nothing": (lambda lines: b"", "does not know trial_0, which has a folder"),
-    "junk": (lambda lines: b"junk", "does not know trial_0"),
-    "a damaged line": (lambda lines: b"".join(lines).replace(b'{"op_code":4', b'{"op_c', 1), "it is not a journal"),
-    "other records": (lambda lines: b'{"op_code": 77}\n' + b"".join(lines), "it is not a journal"),
-    "no first line": (lambda lines: b"".join(lines[place(lines, CREATE_STUDY)[0] + 1 :]), "does not know trial_0"),
-    "no last trial": (lambda lines: b"".join(lines[: place(lines, CREATE_TRIAL)[-1]]), "does not know trial_2"),
-    "no end of the last trial": (lambda lines: b"".join(lines)[:-5], "does not know the value of trial_2"),
-    "another value": (lambda lines: b"".join(lines).replace(b'"values":[0.', b'"values":[0.1', 1), "the value of trial_0"),
-}  # fmt: skip
+LAST = "(select max(trial_id) from trials)"
+NO_LAST_TRIAL = [f"delete from {table} where trial_id = {LAST}" for table in ("trial_values", "trial_user_attributes", "trial_params", "trials")]
 
 
-def test_a_journal_that_lost_something_is_refused(searched, capsys):
-    argv, folder, runs = searched
-    path = folder / JOURNAL
+def damages(path):
+    """What -> (bytes, the message)."""
     data = path.read_bytes()
-    for what, (damage, said) in DAMAGES.items():
-        path.write_bytes(damage(data.splitlines(keepends=True)))
-        assert path.read_bytes() != data
+    return {
+        "the first half": (data[: len(data) // 2], "is damaged"),
+        "nothing": (b"", "does not know trial_0, which has a folder"),
+        "junk": (b"junk" * 1000, "not a database"),
+        "no study": (changed(path, "delete from studies"), "does not know trial_0"),
+        "no last trial": (changed(path, *NO_LAST_TRIAL), "does not know trial_2"),
+        "no end of the last trial": (changed(path, f"delete from trial_values where trial_id = {LAST}"), "does not know the value of trial_2"),
+        "another value": (changed(path, "update trial_values set value = value + 1"), "does not know the value of trial_0"),
+    }
+
+
+def test_a_study_that_lost_something_is_refused(searched):
+    argv, folder, runs = searched
+    path = folder / DATABASE
+    data = path.read_bytes()
+    for what, (damage, said) in damages(path).items():
+        path.write_bytes(damage)
         message = refused(argv, folder, said, what)
         assert f"{path} is damaged" in message and "Nothing was changed" in message and "--group" in message
     path.unlink()
     assert "--study_storage" in refused(argv, folder, "does not know trial_0")
-    path.write_bytes(data + b'{"op_code":4,"torn')  # a process was killed as it wrote: nothing is lost with that
+    (folder / "journal.log").write_bytes(b"{}")
+    refused(argv, folder, "of an earlier version")
+    path.write_bytes(data)
     searcher.search(argv)
-    assert not runs and path.read_bytes().startswith(data) and b'"torn' not in path.read_bytes()
-    assert "its last line was cut off" in capsys.readouterr().out
+    assert not runs
 
 
 def test_another_database_is_refused(searched, tmp_path):
@@ -76,17 +89,16 @@ def test_another_database_is_refused(searched, tmp_path):
     )
 
 
-@pytest.mark.parametrize("gone", ["trial_2*", "trials.csv"])
-def test_the_journal_is_compared_with_folders_and_table(searched, gone):
+@pytest.mark.parametrize("gone", ["trial_2", "trials.csv"])
+def test_the_study_is_compared_with_folders_and_table(searched, gone):
     """Each of the two tells by itself; folders and rows that are gone are no damage."""
     argv, folder, _ = searched
-    journal = (folder / JOURNAL).read_bytes()
-    lines = journal.splitlines(keepends=True)
-    for path in folder.glob(gone):
-        path.rename(folder / f"moved_{path.name}")
-    (folder / JOURNAL).write_bytes(b"".join(lines[: place(lines, CREATE_TRIAL)[-1]]))
+    path = folder / DATABASE
+    data = path.read_bytes()
+    (folder / gone).rename(folder / f"moved_{gone}")
+    path.write_bytes(changed(path, *NO_LAST_TRIAL))
     refused(argv, folder, "does not know trial_2")
-    (folder / JOURNAL).write_bytes(journal)
+    path.write_bytes(data)
     searcher.search([*argv, "--reproductions", "0"])
     assert [row["state"] for row in trials_of(folder)] == ["complete"] * 3
 

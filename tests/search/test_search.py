@@ -4,7 +4,10 @@ import csv
 import json
 import math
 import statistics
+import subprocess
+import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,7 +21,6 @@ from runs.folder import run_folder
 from search import __main__ as searcher
 from search import report
 from search import study as studies
-from search.journal import JOURNAL
 from training.runtime import NonFiniteLoss
 from utilities.errors import UserError
 
@@ -197,7 +199,7 @@ def test_a_stopped_trial_is_continued(folder_data, tmp_path, monkeypatch, traine
     assert [(row["trial"], row["state"]) for row in trials_of(folder)] == [(f"trial_{i}", "complete") for i in range(3)]
 
 
-@pytest.mark.parametrize("database", [False, True], ids=["journal", "database"])
+@pytest.mark.parametrize("database", [False, True], ids=["default", "url"])
 def test_a_trial_that_kills_its_process_is_not_tried_for_ever(folder_data, tmp_path, monkeypatch, trained, database):
     more = ["--study_storage", f"sqlite:///{tmp_path / 'study.db'}"] if database else []
     argv = command(folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "2", "--reproductions", "0", *more)
@@ -230,7 +232,7 @@ def test_choices_and_a_database(folder_data, tmp_path, trained):
         and {row["optim"] for row in rows} <= {"adam", "sgd"}
         and {row["plateau_patience"] for row in rows} <= set("123456789")
     )
-    assert not (folder / JOURNAL).exists()
+    assert not (folder / studies.DATABASE).exists()
     with pytest.raises(UserError, match="--study_storage"):
         searcher.search([*argv[:-1], "nosuch://nowhere"])
 
@@ -347,39 +349,47 @@ def test_means_over_folds(tmp_path):
         scores(tmp_path / "elsewhere")
 
 
-def test_who_is_lost(monkeypatch):
-    here = studies.here()
-    assert studies.lost(here) is False
-    assert studies.lost({}) is True, "its process died before it said who it was"
-    assert studies.lost({"host": here["host"]}) is True, "nor all of it"
-    assert studies.lost({**here, "boot": "another"}) is True
-    assert studies.lost({**here, "started": "1"}) is True, "the number of a dead process, given to a new one"
-    assert studies.lost({**here, "host": "elsewhere"}) is None
-    assert studies.lost({**here, "host": "elsewhere"}, ["elsewhere"]) is True
+HOLD = "import sys, time; from utilities.locks import Lock; held = Lock(sys.argv[1]); held.acquire(); print(1, flush=True); time.sleep(60)"
 
 
-@pytest.mark.long
-def test_a_heartbeat_that_stopped(tmp_path, capsys):
+@pytest.mark.parametrize("host", ["here", "elsewhere"])
+def test_who_is_lost(tmp_path, capsys, host):
+    """Here the system knows whether a trial's process lives, of another machine the heartbeat."""
     from search.space import Range
 
     studies.quiet()
     ranges = {"lr": Range("lr", "BAYESIAN", (0.0, 1.0))}
-    own = SimpleNamespace(study_storage=f"sqlite:///{tmp_path / 'study.db'}", heartbeat=1)
-    plan = SimpleNamespace(own=own, opt=SimpleNamespace(dataset="glyphs", group="Tiny", seed=0), ranges=ranges, folder=tmp_path)
+    plan = SimpleNamespace(
+        own=SimpleNamespace(study_storage=None, heartbeat=1), opt=SimpleNamespace(dataset="glyphs", group="Tiny", seed=0), ranges=ranges,
+        folder=tmp_path / "100% {a}?b#c",
+    )  # fmt: skip
+    plan.folder.mkdir()
     study = studies.open_study(plan, "maximize")
     trial = study.ask()
     value = ranges["lr"].suggest(trial)
-    for name, about in {**studies.here(), "host": "elsewhere"}.items():  # no process of this machine
-        trial.set_user_attr(name, about)
     study._storage.record_heartbeat(trial._trial_id)
-    assert studies.collect_lost(study, []) == [f"trial_0 (host elsewhere, process {studies.here()['process']})"]
-    time.sleep(5)
-    assert studies.collect_lost(study, []) == [] and "trial_0: its process was killed; it is continued" in capsys.readouterr().out
+    for name, about in {**studies.here(), **({} if host == "here" else {"host": host})}.items():
+        trial.set_user_attr(name, about)
+    words = [sys.executable, "-c", HOLD, str(plan.folder / ".trial_0.lock")]
+    with subprocess.Popen(words, cwd=Path(searcher.__file__).parent.parent, stdout=subprocess.PIPE) as process:
+        process.stdout.read(1)
+        (elsewhere,) = studies.collect_lost(study, plan.folder)
+        assert elsewhere == f"trial_0 (host {trial.user_attrs['host']}, process {trial.user_attrs['process']})"
+        process.kill()
+    if host == "elsewhere":
+        assert studies.collect_lost(study, plan.folder) == [elsewhere]
+        deadline = time.monotonic() + 60
+        while studies.collect_lost(study, plan.folder) and time.monotonic() < deadline:
+            time.sleep(0.2)
+    assert studies.collect_lost(study, plan.folder) == []
+    assert capsys.readouterr().out.count("trial_0: its process was killed; it is continued") == 1
     again = study.ask()
     assert ranges["lr"].suggest(again) == value and studies.folder_name(study, study.trials[1]) == "trial_0"
     assert [studies.folder_name(study, t) for t in studies.latest(study)] == ["trial_0"]
-    study.ask()
+    unborn = study.ask()
     assert studies.folder_name(study, study.trials[2]) == "trial_1", "attempts do not count"
+    unborn.suggest_float("lr", 0, 1)
+    assert studies.collect_lost(study, plan.folder) == [], "a process that died before it said who it was"
 
 
 def test_a_widened_range_stays_in_the_model():
