@@ -6,7 +6,6 @@ from pathlib import Path
 from tqdm import tqdm
 
 from launch.runner import FAILED
-from utilities.errors import UserError
 
 
 def submit(commands: list[tuple[str, list[str]]], settings: dict[str, str], title: str, at_once: int | None, nproc: int = 1) -> bool:
@@ -14,12 +13,9 @@ def submit(commands: list[tuple[str, list[str]]], settings: dict[str, str], titl
 
     `settings`: of submitit, and `folder`, for the logs; `title`: name of the jobs; `at_once`: how many run at a time, None: all;
     `nproc`: processes that a job's command starts itself, each on a GPU of the job's one node.
-    Raises UserError where submitit is not installed.
     """
-    try:
-        import submitit.helpers
-    except ImportError as error:
-        raise UserError("--slurm needs the package submitit: pip install submitit") from error
+    import submitit.helpers
+
     settings = dict(settings)
     folder = Path(settings.pop("folder", "slurm_logs")).absolute()
     executor = submitit.AutoExecutor(folder=folder, cluster=settings.pop("cluster", None))

@@ -163,7 +163,6 @@ echo "JobID|State|NodeList|"; echo "41|$state|here|"
 @pytest.mark.long
 def test_a_run_of_two_processes_as_a_job_of_slurm(folder_data, tmp_path, monkeypatch):
     """Slurm's programs are stand-ins that run what they are given; submitit is the real one."""
-    pytest.importorskip("submitit")
     for name, text in (("sbatch", SBATCH.format(folder=tmp_path)), ("srun", SRUN), ("sacct", SACCT.format(folder=tmp_path))):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(stat.S_IRWXU)
