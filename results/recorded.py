@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from runs.folder import is_finished, out_of_patience
+
 CHANGED = "changed_on_resume"  # added to a run's flags: runs that differ in it are not averaged
 FOLD = re.compile(r"fold_(\d+)$")
 WHOLE_NUMBERS, LISTS_OF_NAMES = ("seed", "n_epochs", "patience", "split_sets", "embed_dim"), ("evaltypes", "storage_metrics")  # flags
@@ -139,14 +141,14 @@ def identity(flags: dict, name: str) -> tuple[str, int | None]:
 
 def judge(run: RecordedRun) -> None:
     """Set what keeps a run from counting: nothing recorded, or fewer epochs than planned unless --patience ended it."""
-    planned, patience, chosen = run.flags.get("n_epochs"), run.flags.get("patience"), run.selected_epoch
+    planned = run.flags.get("n_epochs")
     if run.problem or (planned == 0 and len(run.series.epochs)):
         return
     last = int(run.series.epochs.max(initial=0))
-    ended_by_patience = patience is not None and chosen is not None and last - chosen >= patience
+    stopped = out_of_patience(last, run.selected_epoch, run.flags.get("patience"))
     if last <= 0:
         run.problem = "failed: no epoch recorded"
-    elif planned is not None and last < planned and not ended_by_patience:
+    elif planned is not None and not is_finished(last, planned, stopped):
         run.problem = f"short: {last} of {planned} epochs"
 
 

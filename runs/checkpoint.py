@@ -60,12 +60,6 @@ def damaged(path: Path | str, why: str) -> UserError:
     return damage.damaged(path, why, way_out(path))
 
 
-def out_of_patience(content: dict, patience: int | None) -> bool:
-    """Whether a run was stopped by its `--patience`, and would be stopped by `patience` too."""
-    run = content["run"]
-    return run["stopped"] and patience is not None and content["epoch"] - (run["selected"]["epoch"] or 0) >= patience
-
-
 def with_or_without_average(content: dict, parts: dict) -> dict:
     """`content`, as `read` gave it, for a run that starts a moving average, from the network's weights, or no longer keeps one."""
     if "trained" in parts and "trained" not in content:

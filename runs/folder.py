@@ -24,6 +24,22 @@ METRICS = Path("CSV_Logs") / "metrics.csv"
 SPLIT_FILE = "split_file.json"  # the run's copy of --split_file
 
 
+def is_finished(epoch: int, planned: int, stopped: bool) -> bool:
+    """Whether a run that trained `epoch` of `planned` epochs has nothing left to train; `stopped`: `--patience` ended it."""
+    return stopped or epoch >= planned
+
+
+def out_of_patience(epoch: int, best: int | None, patience: int | None) -> bool:
+    """Whether `--patience` ends a run after `epoch`, `best` being the selected epoch, None where there is none yet."""
+    return patience is not None and epoch - (best or 0) >= patience
+
+
+def was_stopped(content: dict, patience: int | None) -> bool:
+    """Whether the run of a checkpoint's content was stopped by its `--patience`, and would be stopped by `patience` too."""
+    run = content["run"]
+    return run["stopped"] and out_of_patience(content["epoch"], run["selected"]["epoch"], patience)
+
+
 class Progress(NamedTuple):
     """How far a run is: epochs trained, and whether `--patience` stopped it."""
 
@@ -89,7 +105,7 @@ class RunFolder:
             return Progress(0, False)
         content = self.state
         patience = None if self.opt is None else self.opt.patience
-        stopped = content["run"]["stopped"] if patience is None else checkpoint.out_of_patience(content, patience)
+        stopped = content["run"]["stopped"] if patience is None else was_stopped(content, patience)
         return Progress(content["epoch"], stopped)
 
     @property
@@ -98,7 +114,7 @@ class RunFolder:
         if not (self.has_checkpoint and (self.path / SUMMARY).exists()):
             return False
         epochs, stopped = self.progress
-        return stopped or epochs >= self._flag("n_epochs")
+        return is_finished(epochs, self._flag("n_epochs"), stopped)
 
     @property
     def needs_test(self) -> bool:

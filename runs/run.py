@@ -10,7 +10,7 @@ import yaml
 
 from runs import checkpoint, records
 from runs.changes import changes_of_data, record_changes, record_changes_of_data, write_plan
-from runs.folder import INFO, PARAMETERS, SUMMARY, describe, json_safe, run_folder
+from runs.folder import INFO, PARAMETERS, SUMMARY, describe, is_finished, json_safe, out_of_patience, run_folder, was_stopped
 from runs.records.damaged import as_file
 from runs.records.local import BatchFile, LongFile, read_rows
 from training.meter import BatchLog
@@ -118,7 +118,7 @@ class Run:
         with keeping_rates(self.parts["optimizer"], self.parts["scheduler"]):
             checkpoint.restore(path, content, self.parts)
         self.epoch, self.state = content["epoch"], content["run"]
-        self.state["stopped"] = checkpoint.out_of_patience(content, self.opt.patience)
+        self.state["stopped"] = was_stopped(content, self.opt.patience)
         self.batches.steps = self.state.get("steps", 0)  # older checkpoints have none
         if not self.finished and "test" not in self.opt.splits_to_eval:
             self.state["selected"]["values"].pop("test", None)  # of a shorter run's `--final_test`: another epoch may be selected yet
@@ -132,7 +132,7 @@ class Run:
     @property
     def finished(self) -> bool:
         """All epochs are trained, or those of this stage of a reproduction, or patience ran out."""
-        return self.epoch >= self.opt.last_epoch or self.state["stopped"]
+        return is_finished(self.epoch, self.opt.last_epoch, self.state["stopped"])
 
     def epochs(self):
         """The numbers of the epochs still to train."""
@@ -195,7 +195,7 @@ class Run:
     def _end_without_patience(self, epoch: int) -> None:
         """Stop where `--patience` ran out."""
         best = self.state["selected"]["epoch"]
-        if self.opt.patience is not None and epoch - (best or 0) >= self.opt.patience:
+        if out_of_patience(epoch, best, self.opt.patience):
             self.state["stopped"] = True
             print(f"--patience {self.opt.patience}: no better {self.selection.metric} on {self.selection.split} since epoch {best}: done")
 
