@@ -112,11 +112,11 @@ def holm(p_values) -> np.ndarray:
 
 def sign_test(differences) -> tuple[int, int, float]:
     """How many differences are above and below 0, and the two-sided p of that by the binomial distribution; 1 where all are 0."""
-    from scipy.special import bdtr
+    from scipy.stats import binomtest
 
     differences = np.asarray(differences, dtype=np.float64)
     above, below = int((differences > 0).sum()), int((differences < 0).sum())
-    return above, below, min(1.0, 2 * float(bdtr(min(above, below), above + below, 0.5)))
+    return above, below, float(binomtest(above, above + below).pvalue) if above + below else 1.0
 
 
 class Place(NamedTuple):
@@ -204,35 +204,7 @@ def correlation(x, y, units=None) -> Correlation:
         x, y = np.bincount(unit, x) / members, np.bincount(unit, y) / members
     if len(x) < GROUPS_TO_CORRELATE or np.ptp(x) == 0 or np.ptp(y) == 0:
         return Correlation(math.nan, math.nan, math.nan, len(x))
-    r = float(np.corrcoef(x, y)[0, 1])
-    p = two_sided(r * math.sqrt((len(x) - 2) / (1 - r * r)), len(x) - 2) if abs(r) < 1 else 0.0
-    return Correlation(r, p, float(np.corrcoef(_ranks(x), _ranks(y))[0, 1]), len(x))
+    from scipy import stats
 
-
-def kendall(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    """Kendall's tau-b of `(n,)` and `(n,)`, n > 2, and its two-sided p: exact for up to 33 without ties, else of the normal approximation.
-
-    (The same as scipy.stats.kendalltau, whose import costs half a second and 45 MB.)
-    """
-    n, (first, second) = len(x), np.triu_indices(len(x), 1)
-    excess = float((np.sign(x[first] - x[second]) * np.sign(y[first] - y[second])).sum())
-    pairs, ties = n * (n - 1) / 2, [np.unique(values, return_counts=True)[1] for values in (x, y)]
-    x2, y2 = ((count * (count - 1)).sum() / 2 for count in ties)
-    if pairs in (x2, y2):
-        return math.nan, math.nan
-    tau, fewer = excess / math.sqrt((pairs - x2) * (pairs - y2)), int(pairs - abs(excess)) // 2
-    if x2 == y2 == 0 and (n <= 33 or fewer <= 1):
-        orders = np.ones(1)  # how many orders of n have 0, 1, 2 … pairs swapped
-        for length in range(2, n + 1):
-            orders = np.convolve(orders, np.ones(length))
-        return tau, min(1.0, 2 * float(orders[: fewer + 1].sum() / orders.sum()))
-    x3, y3 = ((count * (count - 1) * (count - 2)).sum() for count in ties)
-    all_, x1, y1 = (float((count * (count - 1) * (2 * count + 5)).sum()) for count in (np.array([n]), *ties))
-    variance = (all_ - x1 - y1) / 18 + x2 * y2 / pairs + x3 * y3 / (18 * pairs * (n - 2))
-    return tau, math.erfc(abs(excess) / math.sqrt(2 * variance))
-
-
-def _ranks(x: np.ndarray) -> np.ndarray:
-    """Ranks from 1; of ties their mean."""
-    _, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    r, p = stats.pearsonr(x, y)
+    return Correlation(float(r), float(p), float(stats.spearmanr(x, y).statistic), len(x))

@@ -161,7 +161,9 @@ def agreement(validated: np.ndarray, tested: np.ndarray, part: str = "") -> list
     both = np.isfinite(validated) & np.isfinite(tested)
     if both.sum() < 3:
         return []
-    tau, p = inference.kendall(validated[both], tested[both])
+    from scipy.stats import kendalltau
+
+    tau, p = kendalltau(validated[both], tested[both])
     if math.isnan(tau):
         return []
     where = f" ({part})" if part else ""

@@ -148,15 +148,3 @@ def test_groups_of_one_unit_count_once():
     told = inference.correlation(x, y, [0, 0, 2, 3, 4, 5, 5])
     once = inference.correlation([(x[0] + x[1]) / 2, *x[2:6]], [(y[0] + y[1]) / 2, *y[2:6]])
     assert told.count == 5 and told == pytest.approx(once)
-
-
-@pytest.mark.parametrize("n, values", [(3, 0), (5, 0), (33, 0), (34, 0), (60, 0), (4, 2), (12, 3), (40, 5)])
-def test_kendalls_tau_is_scipys(n, values):
-    """`values`: of so many different ones with ties; 0: without ties."""
-    for seed in range(5):
-        x, y = np.random.default_rng(seed).random((2, n))
-        if values:
-            x, y = np.floor(values * x), np.floor(values * y)
-        for order in (y, x, -x):
-            expected = stats.kendalltau(x, order)
-            assert inference.kendall(x, order) == pytest.approx((expected.statistic, expected.pvalue), rel=1e-9, nan_ok=True)
