@@ -5,7 +5,7 @@ roles.py        how the tables treat a flag: compared, setting, method, publishe
 settings.py     the settings that runs and groups share, apart from their method
 groups.py       runs -> groups of seeds: what counts, what is left out and why, which groups may be ranked with each other
 columns.py      metric names -> columns with split, title, unit, direction; the value of a run by a selection rule
-inference.py    means, deviations, Welch's test with Holm's correction, intervals of differences, correlations, z-scores
+inference.py    means, deviations, who is shown to be worse than the best, intervals of differences, correlations, tests
 tables/         groups -> tables
 formats.py      a table -> .tex, .md, .csv; page.html: its HTML
 ledger.py       docs/published/ledger.csv and the conditions of runs -> which numbers may be compared

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from utilities.files import replacing
 
-SMALL = "‡"  # after a number: the difference is smaller than its seeds can show
 LONG_TEXT = r"p{.22\linewidth}"  # LaTeX column of wrapped text
 NOISY = "†"  # after a heading: the column's numbers contain clustering noise
 SETTINGS_NOTE, MARKED_NOTE = "Settings (", "Marked: "  # beginnings of notes that the page folds
@@ -18,8 +17,7 @@ SETTINGS_NOTE, MARKED_NOTE = "Settings (", "Marked: "  # beginnings of notes tha
 class Cell:
     """A number with its deviation, or a text.
 
-    `mark`: `best`, `close` (not significantly worse), or empty. `interval`: of the difference to the best, in the number's unit. `is_small`:
-    that difference, or the number if it is itself a difference, is smaller than its seeds can show.
+    `mark`: `best`, `close` (not shown to be worse), or empty. `interval`: of the difference to the best, in the number's unit.
     """
 
     value: float = math.nan
@@ -30,7 +28,6 @@ class Cell:
     sign: bool = False
     link: str = ""  # HTML only
     interval: tuple[float, float] | None = None
-    is_small: bool = False
 
     @property
     def is_number(self) -> bool:
@@ -165,7 +162,6 @@ def _markdown_cell(cell: Cell, intervals: bool) -> str:
     if cell.mark:
         shown = f"**{shown}**" if cell.mark == "best" else f"<u>{shown}</u>"
     shown += f" ± {cell.deviation_text}" if cell.deviation_text else ""
-    shown += f" {SMALL}" * cell.is_small
     return shown + f"<br><sub>{cell.interval_text}</sub>" * bool(intervals and cell.interval_text)
 
 
@@ -182,8 +178,6 @@ def to_csv(table: Table) -> str:
         if any(cell.interval for cell in cells):
             for end, word in enumerate(("low", "high")):
                 made.append((f"{name} to best {word}", [f"{c.interval[end]:.{c.digits}f}" if c.interval else "" for c in cells]))
-        if any(cell.is_small for cell in cells):
-            made.append((f"{name} too small to show", ["yes" * cell.is_small for cell in cells]))
     if len(set(table.parts)) > 1:
         made.append(("part", table.parts))
     made.append(("remarks", ["; ".join(remarks) for remarks in table.remarks]))
@@ -207,7 +201,7 @@ TEX_ESCAPES = {
     **{c: "\\" + c for c in "&%$#_{}"},
     **{c: f"${c}$" for c in "<>|"},
     **{c: f"$\\{name}$" for c, name in re.findall(r"(\S) (\w+)", TEX_SYMBOLS)},
-    **{"−": "$-$", "†": r"$^\dagger$", "‡": r"$^\ddagger$", "°": r"$^\circ$", "²": "$^2$", "³": "$^3$"},
+    **{"−": "$-$", "†": r"$^\dagger$", "°": r"$^\circ$", "²": "$^2$", "³": "$^3$"},
     **dict(zip("ΑΒΕΖΗΙΚΜΝΟΡΤΧο", "ABEZHIKMNOPTXo", strict=True)),  # Greek letters that LaTeX has no command for, because they look Latin
 }
 
@@ -258,5 +252,5 @@ def _tex_cell(cell: Cell) -> str:
         return tex_escaped(cell.mean_text)
     marked = {"best": r"\mathbf{%s}", "close": r"\underline{%s}"}.get(cell.mark, "%s")
     return (
-        f"${marked % cell.mean_text}" + (rf"\pm{cell.deviation_text}" if cell.deviation_text else "") + r"^\ddagger" * cell.is_small + "$"
+        f"${marked % cell.mean_text}" + (rf"\pm{cell.deviation_text}" if cell.deviation_text else "") + "$"
     )

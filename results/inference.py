@@ -1,4 +1,4 @@
-"""Statistics: means and deviations, which groups are as good as the best and how far from it, correlations, z-scores."""
+"""Statistics: means and deviations, which groups are shown to be worse than the best and how far from it, correlations, tests."""
 
 import bisect
 import math
@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from utilities.intervals import t_power, t_quantile, t_shift, two_sided
+from utilities.intervals import modulus_quantile, t_power, t_quantile, t_shift, two_sided
 
 ALPHA = 0.05
-SEEDS_TO_UNDERLINE = 5  # with fewer, a mean three deviations worse is mostly not significantly worse
+SEEDS_TO_COMPARE = 3  # the fewest seeds of a group that is compared with the best
+SEEDS_FOR_T3 = 5  # with fewer, Dunnett's T3 exceeds its level in large tables (benchmarks/marks.py)
 GROUPS_TO_CORRELATE = 5  # with fewer, chance alone gives coefficients near 1
 POWER = 0.8  # power from which a difference counts as one that the seeds can show
 MOST_SEEDS = 10**6
@@ -88,7 +89,7 @@ def least_shown(first: Estimate, second: Estimate) -> float:
     if min(first.count, second.count) < 2:
         return math.nan
     error, freedom = _welch(first, second)
-    return error and error * t_shift(POWER, freedom, ALPHA)
+    return error and error * t_shift(POWER, freedom, t_quantile(freedom, 1 - ALPHA))
 
 
 def pooled(estimates: list[Estimate]) -> Estimate:
@@ -119,60 +120,89 @@ def sign_test(differences) -> tuple[int, int, float]:
     return above, below, float(binomtest(above, above + below).pvalue) if above + below else 1.0
 
 
+def critical(groups: int, seeds: int, freedom: float) -> float:
+    """How many standard errors a group of a table may lie off its best: with a chance of 5 % some pair of equal groups lies farther off.
+
+    All pairs, as any group may be the one that is chosen as best. Dunnett's T3 (JASA 75, 1980), and with fewer than `SEEDS_FOR_T3` seeds
+    Student's t, Bonferroni-corrected. `freedom`: Welch's, of the two.
+    """
+    pairs = groups * (groups - 1) // 2
+    return modulus_quantile(pairs, freedom) if seeds >= SEEDS_FOR_T3 else t_quantile(freedom, 1 - ALPHA / pairs)
+
+
 class Place(NamedTuple):
     """A group in a ranking.
 
-    `mark`: `best`, `close` (underlined) or empty. `interval`: 95 %, of its difference to the best, or None. `is_small`: its seeds and
-    those of the best show a true difference of that size with less than `POWER`.
+    `mark`: `best`, `close` (underlined: not shown to be worse) or empty. `interval`: of its difference to the best, or None; those of a
+    table hold together with 95 %.
     """
 
     mark: str = ""
     interval: tuple[float, float] | None = None
-    is_small: bool = False
 
 
-def ranked(estimates: list[Estimate], higher: bool | None, alpha: float = ALPHA) -> list[Place]:
+def ranked(estimates: list[Estimate], higher: bool | None) -> list[Place]:
     """The place of each group; estimates have ddof 1.
 
-    The best is the best mean of two seeds or more. The others are tested against it (Welch, two-sided, Holm-corrected) where both have
-    `SEEDS_TO_UNDERLINE` seeds; `close` are those that are not significantly worse.
+    The best is the best mean of two seeds or more. Another one has an interval where both have `SEEDS_TO_COMPARE` seeds, and is `close`
+    where that holds 0.
     """
     means = np.array([e.mean if e.count > 1 else math.nan for e in estimates], dtype=np.float64)
-    if higher is None or np.isfinite(means).sum() < 2:  # the only one of its column is not the best of anything
+    groups = int(np.isfinite(means).sum())
+    if higher is None or groups < 2:  # the only one of its column is not the best of anything
         return [Place()] * len(means)
     first = int(np.nanargmax(means if higher else -means))
-    best = estimates[first]
-    is_tested = [best.count >= SEEDS_TO_UNDERLINE <= e.count and i != first for i, e in enumerate(estimates)]
-    adjusted = holm([welch(e, best) if tested else math.nan for e, tested in zip(estimates, is_tested, strict=True)])
-    marks = ["best" if mean == best.mean else "close" if p >= alpha else "" for mean, p in zip(means, adjusted, strict=True)]
-    places = [Place(mark, difference(e, best), is_small(e, best)) for mark, e in zip(marks, estimates, strict=True)]
-    places[first] = Place("best")
+    best, places = estimates[first], []
+    for i, e in enumerate(estimates):
+        mark, seeds = "best" if means[i] == best.mean else "", min(e.count, best.count)
+        if i == first or seeds < SEEDS_TO_COMPARE:
+            places.append(Place(mark))
+            continue
+        error, freedom = _welch(e, best)
+        half = error and critical(groups, seeds, freedom) * error
+        low, high = e.mean - best.mean - half, e.mean - best.mean + half
+        places.append(Place(mark or ("close" if low <= 0 <= high else ""), (low, high)))
     return places
 
 
-def is_small(first: Estimate, second: Estimate) -> bool:
-    """Whether the seeds of two means would show a true difference of the size found with less than `POWER`."""
-    return power(first.mean - second.mean, first, second) < POWER
+def least_marked(estimates: list[Estimate]) -> float:
+    """The true difference to the best that a table of such groups marks with a chance of `POWER`; NaN where no deviation is known.
+
+    For the fewest seeds there, and the upper end of the 95 % interval of the pooled deviation, which few seeds know badly.
+    """
+    known = [e for e in estimates if e.count >= SEEDS_TO_COMPARE]
+    common = pooled(known)
+    if len(known) < 2 or not common.deviation > 0:
+        return math.nan
+    seeds = min(e.count for e in known)
+    group = Estimate(0.0, common.deviation * spread_of_deviation(common.count)[1], seeds)
+    error, freedom = _welch(group, group)
+    return error * t_shift(POWER, freedom, critical(len(known), seeds, freedom))
+
+
+def spread_of_deviation(count: int) -> tuple[float, float]:
+    """95 % interval of the true deviation, in multiples of a deviation over `count` values (chi-squared distribution)."""
+    from scipy.special import chdtri
+
+    freedom = count - 1
+    return tuple(math.sqrt(freedom / chdtri(freedom, tail)) for tail in (ALPHA / 2, 1 - ALPHA / 2))
 
 
 class Comparison(NamedTuple):
-    """Our mean against a published one."""
+    """Our mean against a published one: Welch's t and its degrees of freedom are NaN where one side has a single seed, or no deviation."""
 
     difference: float
-    z: float
-    assumed: bool  # our own deviation is unknown (one seed) and taken to be the published one
-    is_small: bool  # see `is_small`
+    t: float
+    freedom: float
 
 
 def compare(ours: Estimate, published: Estimate) -> Comparison:
-    """Difference of two means and its z-score, difference / sqrt(s1^2 / n1 + s2^2 / n2), from estimates with ddof 1."""
+    """Difference of two means, from estimates with ddof 1."""
     difference = ours.mean - published.mean
-    assumed = ours.count == 1
-    deviation = published.deviation if assumed else ours.deviation
-    if ours.count == 0 or math.isnan(deviation) or math.isnan(published.deviation):
-        return Comparison(difference, math.nan, False, False)
-    error = math.sqrt(deviation**2 / ours.count + published.deviation**2 / published.count)
-    return Comparison(difference, difference / error if error else math.nan, assumed, is_small(ours, published))
+    if min(ours.count, published.count) < 2 or math.isnan(published.deviation):
+        return Comparison(difference, math.nan, math.nan)
+    error, freedom = _welch(ours, published)
+    return Comparison(difference, difference / error, freedom) if error else Comparison(difference, math.nan, math.nan)
 
 
 def with_ddof_1(mean: float, deviation: float, count: int, ddof: int) -> Estimate:

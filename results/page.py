@@ -13,7 +13,7 @@ import numpy as np
 from pictures.text import SPLIT_COLOURS
 from results import columns
 from results.columns import Column
-from results.formats import MARKED_NOTE, NOISY, SETTINGS_NOTE, SMALL, Table, file_name
+from results.formats import MARKED_NOTE, NOISY, SETTINGS_NOTE, Table, file_name
 from results.groups import Group, of_datasets
 from utilities.files import replacing
 
@@ -68,7 +68,7 @@ def template():
     environment.filters["file_name"] = file_name
     environment.tests["startswith_any"] = str.startswith
     environment.globals |= {
-        "SMALL": SMALL, "NOISY": NOISY, "FOLDED_NOTES": (SETTINGS_NOTE, MARKED_NOTE), "MARKED_NOTE": MARKED_NOTE, "COLOURS": SPLIT_COLOURS,
+        "NOISY": NOISY, "FOLDED_NOTES": (SETTINGS_NOTE, MARKED_NOTE), "MARKED_NOTE": MARKED_NOTE, "COLOURS": SPLIT_COLOURS,
         "WIDTH": WIDTH, "HEIGHT": HEIGHT, "LEFT": LEFT,
     }  # fmt: skip
     return environment.get_template("page.html")

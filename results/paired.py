@@ -178,9 +178,9 @@ def table(dataset: str, pairs: list[tuple[Method, Method]], must: bool = False, 
             ours, theirs = first.outcomes[name], second.outcomes[name]
             found = bootstrap.difference(ours, theirs, (drawn[first.group.name, name], drawn[second.group.name, name]))
             estimates = [inference.estimate(100 * one.means) for one in (ours, theirs)]
-            welch, is_small = inference.difference(*estimates), inference.is_small(*estimates)
+            welch = inference.difference(*estimates)
             interval = (100 * found.low, 100 * found.high)
-            shown += [Cell(100 * found.value, digits=DIGITS, sign=True, is_small=is_small), text(_bounds(interval)), text(_bounds(welch))]
+            shown += [Cell(100 * found.value, digits=DIGITS, sign=True), text(_bounds(interval)), text(_bounds(welch))]
             bounds += [Cell(bound, digits=DIGITS, sign=True) for bound in interval]
         counts = [len(method.outcomes["hit"].sums) for method in (first, second)]
         made.add(
@@ -191,7 +191,7 @@ def table(dataset: str, pairs: list[tuple[Method, Method]], must: bool = False, 
         f"Paired 95 %: interval of the difference by {draws:,} draws of classes, the same for both methods, and of each method's seeds inside "
         "them; what the seeds add is their variance without that of classes and queries, with Student's t for few of them (results/bootstrap.py). "
         "It speaks of further classes like these and of further seeds. Welch 95 %: of further seeds on these very queries, both methods by themselves.",
-        "An interval on one side of 0 is a difference at 5 % for one pair alone: of many pairs some are so by chance. " + notes.TOO_SMALL,
+        "An interval on one side of 0 is a difference at 5 % for one pair alone: of many pairs some are so by chance.",
         *["Of each part that may be ranked, the group with the highest R@1 beside each other one. --paired GROUP_A GROUP_B: these two."]
         * (not must),
         f"Epochs: selected epoch; {notes.rules(found)}.",

@@ -1,5 +1,6 @@
 """Student's t: the interval of a mean, and the quantile that all intervals of the project are made with."""
 
+import functools
 import math
 
 import numpy as np
@@ -34,11 +35,28 @@ def t_power(shift: float, freedom: float, alpha: float = 1 - CONFIDENCE) -> floa
     )  # scipy gives NaN for some shifts above 35, where the test always rejects
 
 
-def t_shift(power: float, freedom: float, alpha: float = 1 - CONFIDENCE) -> float:
-    """The shift in standard errors at which `t_power` is `power`, without rejections of the wrong sign (chance below 1e-6)."""
+def t_shift(power: float, freedom: float, bound: float) -> float:
+    """The shift in standard errors at which a t beyond `bound` has the chance `power` (noncentral t distribution)."""
     from scipy.special import nctdtrinc
 
-    return float(nctdtrinc(freedom, 1 - power, t_quantile(freedom, 1 - alpha)))
+    return float(nctdtrinc(freedom, 1 - power, bound))
+
+
+@functools.cache
+def modulus_quantile(number: int, freedom: float, confidence: float = CONFIDENCE) -> float:
+    """Quantile of the studentised maximum modulus: the largest of `number` independent |t| that share one deviation of `freedom` degrees."""
+    from scipy import optimize, stats
+
+    low, high = stats.chi.ppf([1e-12, 1 - 1e-12], freedom)
+    nodes, weights = np.polynomial.legendre.leggauss(400)
+    chi = low + (high - low) * (nodes + 1) / 2
+    weights = weights * (high - low) / 2 * stats.chi.pdf(chi, freedom)
+
+    def missing(bound: float) -> float:
+        within = number * np.log1p(-2 * stats.norm.sf(bound * chi / math.sqrt(freedom)))
+        return float(weights @ np.exp(within)) - confidence
+
+    return optimize.brentq(missing, t_quantile(freedom, confidence) - 0.01, t_quantile(freedom, 1 - (1 - confidence) / number) + 0.01)
 
 
 def t_interval(values) -> dict:

@@ -176,9 +176,9 @@ def optimism(found: list[Group], data: Data) -> str:
     )
 
 
-def power(deviation: float) -> Table:
-    """How many seeds per group differences of R@1 need, given a deviation in points."""
-    table = Table("power", "Seeds a group for a power of 80 %", ["difference of two groups", "seeds"])
+def power(deviation: float, of: str) -> Table:
+    """How many seeds per group differences of R@1 need, given a deviation in points; `of`: what it is the deviation of."""
+    table = Table("power", f"Seeds a group for a power of 80 %, by {of}", ["difference of two groups", "seeds"])
     for difference in ASKED:
         count = inference.seeds_needed(difference, deviation)
         table.add([_text(f"{difference:g} points"), _text(f"more than {inference.MOST_SEEDS:,}" if count is None else str(count))])
@@ -211,7 +211,7 @@ def pilot(runs: list, data: Data) -> list[str]:
         "epochs of the study. Deviation over seeds of the best on validation there: "
         + ", ".join(f"{name} {value:.2f}" for name, value in zip(protocol.PILOT, deviations, strict=True)) + "."
     ]  # fmt: skip
-    return [_markdown(table), _markdown(power(deviation))]
+    return [_markdown(table), _markdown(power(deviation, "the pilot"))]
 
 
 def _at(run, column, epoch) -> float:
@@ -244,7 +244,8 @@ def part(runs: list, found: list[Group], data: Data, chosen: dict[str, str], dra
     wrong = _unlike(there, data, chosen)
     lines += [f"**Values that the search did not choose**: {', '.join(wrong)}: these runs are not the study's."] if wrong else []
     shown = [R_AT_1, MAP_R]
-    lines += [_markdown(tables.single(there, shown, SELECTED, 1)), methods_differ(found, data, draws), optimism(found, data)]
+    spread = inference.pooled([group.estimate(R_AT_1, SELECTED) for group in there]).deviation
+    lines += [_markdown(tables.single(there, shown, SELECTED, 1)), _markdown(power(spread, "the study itself")), methods_differ(found, data, draws), optimism(found, data)]
     lines += [_markdown(tables.regularised(there, [*shown, RHO], 1)), _markdown(joint(found, data, draws))]
     lines += [_markdown(correlations(found, data, draws)), *([figure(there, data, folder)] if folder else [])]
     return "\n\n".join(lines)

@@ -2,7 +2,7 @@
 
 import math
 
-from results import columns, ledger, published
+from results import columns, inference, ledger, published
 from results.columns import BEST_ON_TEST, ON_VALIDATION, OPTIMISM, SELECTED, Column
 from results.formats import Cell, Table
 from results.groups import Group
@@ -10,8 +10,10 @@ from results.tables import notes
 from results.tables.notes import head, number, text
 
 RHO_DIGITS = 3
-Z = "z = difference / sqrt(s1^2/n1 + s2^2/n2), with the deviations as ddof 1{}; - where no deviation is published."
-ASSUMED = ", of one seed with the published deviation"
+WELCH = (
+    "t: Welch's, difference / sqrt(s1^2/n1 + s2^2/n2), of df degrees of freedom; the deviations as ddof 1. No test (-) where a side has one seed, "
+    "or no deviation is published."
+)
 
 
 def comparison(matches: list[published.Match], source: str, found: list[Group] | None = None) -> Table:
@@ -25,14 +27,15 @@ def comparison(matches: list[published.Match], source: str, found: list[Group] |
     values = [figure.column for figure in max((m.published.figures for m in matches), key=len)]
     both = _other_selection(matches, values, source)
     with_rho = any(math.isfinite(m.published.rho) for m in matches)
-    heads = [f"{c.title} {what}" for c in values for what in ("ours [%]", "published [%]", "difference", "z")]
+    heads = [f"{c.title} {what}" for c in values for what in ("ours [%]", "published [%]", "difference", "t", "df")]
     heads += ["rho ours", "rho published"] * with_rho + [head(c) for c in both]
     table = Table(f"{dataset}_{source}", f"{dataset}: beside the published values", ["group", "method", "seeds", *heads])
-    is_assumed = [_row(table, match, values, with_rho, both) for match in matches]
+    for match in matches:
+        _row(table, match, values, with_rho, both)
     table.notes = [
         published.ABOUT[source] + ".",
-        f"{Z.format(ASSUMED * any(is_assumed))} {notes.TOO_SMALL}",
-        *["Where a row's note says that the published code differed, z compares two different losses."] * (source == "published"),
+        WELCH,
+        *["Where a row's note says that the published code differed, the test compares two different losses."] * (source == "published"),
         *["rho published is over D - 1 singular values (the paper's CPU code), ours over D: the two differ a little for that alone."]
         * with_rho,
         *notes.about(found, BEST_ON_TEST if source == "published" else SELECTED, 0, None),
@@ -47,23 +50,22 @@ def _other_selection(matches: list[published.Match], values: list[Column], sourc
     return [columns.by(c, rule) for c in values for rule in rules if c.split == "test"] * any(map(columns.has_both, runs))
 
 
-def _row(table: Table, match: published.Match, shown: list[Column], with_rho: bool, both: list[Column]) -> bool:
-    """Add a group's row. Returns whether a z-score assumes the published deviation."""
-    group, cells, estimates, remarks, assumed = match.group, [], [], [], False
+def _row(table: Table, match: published.Match, shown: list[Column], with_rho: bool, both: list[Column]) -> None:
+    """Add a group's row."""
+    group, cells, estimates, remarks = match.group, [], [], []
     theirs = {figure.column: figure for figure in match.published.figures}
     for column in shown:
         figure = theirs.get(column)
         if figure is None:
-            cells += [Cell()] * 4
+            cells += [Cell()] * 5
             continue
         ours, against = published.compare(group, figure)
         estimates.append((column.title, ours))
-        assumed |= against.assumed
         if published.is_joined(figure) and group.folds and not published.joined(group, figure):
             remarks = ["ours on test: separated, concatenated was not measured"]
         cells += [
             number(ours, column), Cell(figure.value, figure.deviation, digits=column.digits),
-            Cell(against.difference, digits=column.digits, sign=True, is_small=against.is_small), Cell(against.z, digits=2, sign=True),
+            Cell(against.difference, digits=column.digits, sign=True), *_test(against),
         ]  # fmt: skip
     if with_rho:
         rho = group.estimate(columns.column("train", "rho_spectrum@2"), BEST_ON_TEST)  # as in the paper
@@ -77,7 +79,10 @@ def _row(table: Table, match: published.Match, shown: list[Column], with_rho: bo
     noted = [match.published.note] if match.published.note else []
     about = [text(group.name), text(match.published.method), text(group.seeds_text)]
     table.add([*about, *cells], group.remarks + group.fewer(estimates) + unlike + remarks + noted)
-    return assumed
+
+
+def _test(against: inference.Comparison) -> list[Cell]:
+    return [Cell(against.t, digits=2, sign=True), Cell(against.freedom, digits=1)]
 
 
 def _cited(figure: ledger.Figure) -> str:
@@ -92,17 +97,15 @@ def from_ledger(made: ledger.Comparison, found: list[Group]) -> Table:
         found: all groups of the data set.
     """
     dataset = found[0].dataset
-    heads = ["group", "seeds", "metric", "ours", "published", "value", "difference", "z", "conditions that differ", "source"]
+    heads = ["group", "seeds", "metric", "ours", "published", "value", "difference", "t", "df", "conditions that differ", "source"]
     wide = {"published", "conditions that differ", "source"}
     table = Table(f"{dataset}_ledger", f"{dataset}: beside the ledger of published figures", heads, wide=wide)
-    assumed = False
     for group, figure in made.beside:
         ours, against = published.compare(group, figure)
-        assumed |= against.assumed
         c = figure.column
         cells = [
             text(group.name), text(group.seeds_text), text(head(c)), number(ours, c), text(figure.method), Cell(figure.value, figure.deviation, digits=c.digits),
-            Cell(against.difference, digits=c.digits, sign=True, is_small=against.is_small), Cell(against.z, sign=True), text("none"), text(_cited(figure)),
+            Cell(against.difference, digits=c.digits, sign=True), *_test(against), text("none"), text(_cited(figure)),
         ]  # fmt: skip
         table.add(cells, group.remarks + group.fewer([(c.title, ours)]) + ([figure.note] if figure.note else []), "the same conditions")
     for one in made.refused:
@@ -111,13 +114,13 @@ def from_ledger(made: ledger.Comparison, found: list[Group]) -> Table:
         figures = ", ".join(f"{figure.method} {figure.text}" for figure in one.figures)
         remarks = list(dict.fromkeys(figure.note for figure in one.figures if figure.note))
         conditions, source = "; ".join(one.differences), _cited(one.figures[0])
-        cells = [text(who), text(""), text(head(c)), Cell(), text(figures), *[Cell()] * 3, text(conditions), text(source)]
+        cells = [text(who), text(""), text(head(c)), Cell(), text(figures), *[Cell()] * 4, text(conditions), text(source)]
         table.add(cells, remarks, "other conditions: not to be compared")
     table.notes = [
         f"A group stands beside figures of the same conditions alone ({', '.join(ledger.CONDITIONS.values())}): that of its own method where there is one, "
         "else all. Of the other figures it is said what differs, and no difference is given; what a source does not state counts as differing. "
         "Every figure with its conditions: docs/ledger.md.",
-        f"Ours: the epoch selected as the published one was, deviations with ddof 0. {Z.format(ASSUMED * assumed)} {notes.TOO_SMALL}",
+        f"Ours: the epoch selected as the published one was, deviations with ddof 0. {WELCH}",
         *notes.shared_settings(found),
     ]
     return table

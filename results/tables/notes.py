@@ -1,16 +1,17 @@
 """Notes below tables: selection, seeds, significance, clustering noise, shared settings; and small parts of tables."""
 
+import math
+
 from results import columns, groups, inference, settings
 from results.columns import SELECTED, SELECTIONS, Column
-from results.formats import MARKED_NOTE, SETTINGS_NOTE, SMALL, Cell, Table
+from results.formats import MARKED_NOTE, SETTINGS_NOTE, Cell, Table
 from results.groups import Group
 
-TOO_SMALL = f"{SMALL} A difference so small that the seeds there, were it the true one, would show it with a chance of less than {inference.POWER:.0%}."
 RANKING = (
-    "Bold: best mean of the {where}. In brackets: 95 % interval of the difference to it (Welch's t). Underlined: not significantly worse "
-    f"(two-sided Welch's t-test, Holm-corrected over these tests, p >= {inference.ALPHA}), tested where both have {inference.SEEDS_TO_UNDERLINE} "
-    "seeds or more; one without a line need not be worse: see its interval. A mean of one seed is never the best and has no interval. "
-    + TOO_SMALL
+    "Bold: best mean of the {where}. In brackets: interval of the difference to it; all of the {where} hold together with 95 %, whichever is the "
+    f"best (Dunnett's T3 over all pairs, below {inference.SEEDS_FOR_T3} seeds Bonferroni's; benchmarks/marks.py). Underlined: the interval holds 0, it is not shown to "
+    f"be worse. Without brackets: fewer than {inference.SEEDS_TO_COMPARE} seeds, nothing is said. A mean of one seed is never the best. Seeds say nothing of other "
+    "classes: see the paired interval over classes (_paired)."
 )
 CLUSTERING = (
     "† of one k-means start, seeded as the run: the deviation over seeds holds clustering noise. --eval_kmeans_starts N averages it out."
@@ -22,7 +23,7 @@ MIXED = "† of one k-means start, seeded as the run, or of several: see --eval_
 def number(estimate: inference.Estimate, column: Column, place: inference.Place = inference.Place()) -> Cell:  # noqa: B008
     """A mean with its deviation, and its place among the others."""
     is_gap = column.how == columns.OPTIMISM
-    return Cell(estimate.mean, estimate.deviation, place.mark, column.digits, sign=is_gap, interval=place.interval, is_small=place.is_small)
+    return Cell(estimate.mean, estimate.deviation, place.mark, column.digits, sign=is_gap, interval=place.interval)
 
 
 def text(words: str) -> Cell:
@@ -53,6 +54,19 @@ def about(found: list[Group], how: str, ddof: int, where: str | None = "column")
         + " A cross-validation of several folds counts as one seed." * folded,
         *[RANKING.format(where=where)] * (where is not None),
         *shared_settings(found),
+    ]
+
+
+def least_marked(found: list[Group], c: Column, how: str) -> list[str]:
+    """The difference to the best that so many seeds would mark in a column, in words; nothing where there are too few."""
+    estimates = [group.estimate(c, how) for group in found]
+    least, unit = inference.least_marked(estimates), " points" * c.percent
+    if math.isnan(least):
+        return []
+    seeds = min(e.count for e in estimates if e.count >= inference.SEEDS_TO_COMPARE)
+    return [
+        f"{seeds} seeds a group would mark a group of {c.title} as worse in {inference.POWER:.0%} of such tables if it truly were so by {least:.{c.digits}f}{unit} "
+        "(by the upper 95 % bound of the pooled deviation)."
     ]
 
 

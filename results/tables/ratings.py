@@ -43,6 +43,8 @@ def single(found: list[Group], shown: list[Column], how: str, ddof: int) -> Tabl
             table.add([text(state.title), text(str(count)), *[text("")] * 3, *numbers, Cell(state.epoch, digits=0)], part=UNTRAINED_PART)
     table.notes = notes.about(found, how, ddof, "column" if len(groups.pools(found, how)) == 1 else "column in a part of the table")
     notes.mark_noise(table, found, {head(c): c for c in shown})
+    ranked = max(groups.pools(found, how).values(), key=len)
+    table.notes += [note for c in shown[:1] for note in notes.least_marked(ranked, c, how)]
     return table
 
 

@@ -37,11 +37,11 @@ def power(found: list[Group], c: Column, plan: float | None = None) -> Table | N
     common = inference.pooled(list(estimates.values()))
     table.add([text(f"all, pooled ({len(estimates)})"), text(""), _deviation(common), Cell(), *_needed(common, wanted)])
     fewest = min(estimate.count for estimate in estimates.values())
-    low, high = spread_of_deviation(fewest)
+    low, high = inference.spread_of_deviation(fewest)
     table.notes = [
         f"Seeds a group: the fewest with which Welch's two-sided t-test at {inference.ALPHA:.0%} shows a true difference of so many points between two "
         f"groups of that deviation with a chance of {inference.POWER:.0%} (noncentral t). Least difference shown: by the seeds there, likewise. "
-        "For one comparison: several, Holm-corrected, need more.",
+        "For one comparison: several at once need more.",
         f"Deviations have ddof 1. One of {fewest} seeds is itself uncertain: the true one lies between {low:.2f} and {high:.2f} times it (95 %). "
         "Plan by the pooled line.",
         f"Epochs: {columns.SELECTIONS[SELECTED]}; selected: {notes.rules(found)}.",
@@ -58,14 +58,6 @@ def _needed(estimate: inference.Estimate, wanted: list[float]) -> list[Cell]:
     """How many seeds each of the wanted differences needs."""
     needed = [inference.seeds_needed(points, estimate.deviation) for points in wanted]
     return [text(_words(None)) if seeds is None else Cell(seeds, digits=0) for seeds in needed]
-
-
-def spread_of_deviation(count: int) -> tuple[float, float]:
-    """95 % interval of the true deviation, in multiples of a deviation over `count` values (chi-squared distribution)."""
-    from scipy.special import chdtri
-
-    freedom = count - 1
-    return tuple(math.sqrt(freedom / chdtri(freedom, tail)) for tail in (inference.ALPHA / 2, 1 - inference.ALPHA / 2))
 
 
 def plan(found: list[Group], c: Column, points: float) -> str:

@@ -71,15 +71,14 @@ def regularised(found: list[Group], shown: list[Column], ddof: int) -> Table | N
             one, other = tests[c][i]
             cells += [number(group.estimate(c, SELECTED, ddof), c) for group in pairs[i]]
             interval = inference.difference(other, one)
-            is_small = inference.is_small(other, one)
-            cells += [Cell(other.mean - one.mean, digits=c.digits, sign=True, interval=interval, is_small=is_small), _p(adjusted[c][i], 3)]
+            cells += [Cell(other.mean - one.mean, digits=c.digits, sign=True, interval=interval), _p(adjusted[c][i], 3)]
         seeds = dict.fromkeys((plain.seeds_text, with_rho.seeds_text))
         remarks = [f"{g.name}: {remark}" for g in (plain, with_rho) for remark in g.remarks + notes.fewer(g, shown, SELECTED)]
         table.add([text(plain.label), text(" / ".join(seeds)), *cells], remarks)
     table.notes = [
         "The two of a pair differ in the miner alone: distance, and rho_distance, which at times pushes a sample of the anchor's own class away. "
         "In brackets: 95 % interval of the difference (Welch's t). p: two-sided Welch's t-test of the two, Holm-corrected over the column's "
-        "pairs; - of one seed. " + notes.TOO_SMALL,
+        "pairs; - of one seed.",
         *_all_pairs(shown, tests),
         *notes.about(found, SELECTED, ddof, None),
     ]

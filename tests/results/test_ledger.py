@@ -81,7 +81,7 @@ def test_the_run_that_repeats_a_figure_has_its_conditions(configurations, defaul
     assert told == 67 + 98
 
 
-def test_the_same_conditions_give_difference_and_z(tmp_path, configurations):
+def test_the_same_conditions_give_difference_and_t(tmp_path, configurations):
     make(tmp_path / "runs", configurations["CUB_MS"].flags(parameters.read))
     line, *others = evaluated(tmp_path)
     values = []
@@ -92,12 +92,12 @@ def test_the_same_conditions_give_difference_and_z(tmp_path, configurations):
             )
     mean = sum(values) / 5
     variance = sum((value - mean) ** 2 for value in values)
-    z = (mean - 62.80) / math.sqrt(variance / 4 / 5 + 0.70**2 * 5 / 4 / 5)
+    t = (mean - 62.80) / math.sqrt(variance / 4 / 5 + 0.70**2 * 5 / 4 / 5)
     assert (line["published"], line["value"], line["value deviation"]) == ("MS", "62.80", "0.70")
     assert (line["ours"], line["ours deviation"]) == (f"{mean:.2f}", f"{math.sqrt(variance / 5):.2f}")
-    assert (line["difference"], line["z"]) == (f"{mean - 62.80:+.2f}", f"{z:+.2f}") and line["conditions that differ"] == "none"
+    assert (line["difference"], line["t"]) == (f"{mean - 62.80:+.2f}", f"{t:+.2f}") and line["conditions that differ"] == "none"
     assert "divided by the number of anchors" in line["remarks"], "the published code differed"
-    assert others and all(other["difference"] == other["z"] == other["ours"] == "" for other in others)
+    assert others and all(other["difference"] == other["t"] == other["ours"] == "" for other in others)
     told = {other["published"]: other["conditions that differ"] for other in others}
     assert told["Proxy-Anchor 69.9"] == (
         "dimensions 512 (ours: 128); batch 120 (ours: 112); not stated: boxes, pretraining, crop, test resize, sampler, epochs, epoch selected on, seeds"

@@ -59,7 +59,7 @@ def test_alike_by_name_or_by_flags_and_what_differs_is_told(tmp_path):
     )
 
 
-def test_difference_and_z(tmp_path):
+def test_difference_and_t(tmp_path):
     configuration = next(p for p in published.load("published") if p.group == "CUB_MS")
     values = [0.62, 0.63, 0.65]
     for seed, value in enumerate(values):
@@ -73,15 +73,15 @@ def test_difference_and_z(tmp_path):
     spread = sum((100 * v - mean) ** 2 for v in values)
     assert ours.mean == pytest.approx(mean) and ours.deviation == pytest.approx(math.sqrt(spread / 3)), "ddof 0, as published"
     assert against.difference == pytest.approx(mean - 62.80)
-    assert against.z == pytest.approx((mean - 62.80) / math.sqrt(spread / 2 / 3 + 0.70**2 * 5 / 4 / 5))
+    assert against.t == pytest.approx((mean - 62.80) / math.sqrt(spread / 2 / 3 + 0.70**2 * 5 / 4 / 5))
     table = tables.comparison([match], "published")
     shown = next(csv.DictReader(formats.to_csv(table).splitlines()))
     assert (shown["R@1 ours [%]"], shown["R@1 published [%]"], shown["R@1 published [%] deviation"]) == (f"{mean:.2f}", "62.80", "0.70")
-    assert (shown["R@1 difference"], shown["R@1 z"]) == (f"{mean - 62.80:+.2f}", f"{against.z:+.2f}")
+    assert (shown["R@1 difference"], shown["R@1 t"]) == (f"{mean - 62.80:+.2f}", f"{against.t:+.2f}")
     assert (shown["rho ours"], shown["rho published"]) == ("0.200", "0.155")
     text = formats.to_markdown(table)
     assert "rho published is over D - 1 singular values" in text
-    assert "divided by the number of anchors that kept pairs" in text and "z compares two different losses" in text
+    assert "divided by the number of anchors that kept pairs" in text and "the test compares two different losses" in text
 
 
 def test_every_method_whose_published_code_differed_has_a_note():
@@ -108,7 +108,7 @@ def test_reality_check(tmp_path):
         shown["MLRC_CUB256_MSMiner"]["MAP@R (val) published [%]"] == "44.29" and shown["MLRC_CUB256_MSMiner"]["MAP@R published [%]"] == ""
     )
     ours = columns.value(matches["MLRC_CUB_Margin"].group.counted[0], columns.column("val", "map_r"), columns.SELECTED)
-    assert shown["MLRC_CUB_Margin"]["MAP@R (val) ours [%]"] == f"{100 * ours:.2f}" and shown["MLRC_CUB_Margin"]["MAP@R (val) z"] == ""
+    assert shown["MLRC_CUB_Margin"]["MAP@R (val) ours [%]"] == f"{100 * ours:.2f}" and shown["MLRC_CUB_Margin"]["MAP@R (val) t"] == ""
 
 
 def test_a_source_without_a_counterpart_is_told_and_the_other_one_shown(tmp_path, capsys):

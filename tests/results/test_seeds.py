@@ -82,13 +82,6 @@ def test_seeds_that_cannot_be_told():
     assert math.isnan(inference.pooled([]).deviation)
 
 
-def test_a_difference_that_the_seeds_cannot_show_is_marked():
-    """Three groups of five, deviation .5: by hand, 0.6 is shown with 38 %, 1.2 with 91 %."""
-    values = [Estimate(60, 0.5, 5), Estimate(59.4, 0.5, 5), Estimate(58.8, 0.5, 5), Estimate(59.9, math.nan, 1)]
-    assert by_hand(0.6, 0.5, 5, 0.5, 5) < 0.5 and by_hand(1.2, 0.5, 5, 0.5, 5) > 0.9
-    assert [place.is_small for place in inference.ranked(values, True)] == [False, True, False, False]
-
-
 def curves(test, val=None):
     """Rows of two epochs: (test value, validation value) of each."""
     found = []
@@ -278,7 +271,7 @@ def test_a_lone_split_or_one_without_fid_is_no_progression(progressions, tmp_pat
 def test_a_progression_ranks_no_epochs_chosen_on_test_beside_those_chosen_on_validation(tmp_path):
     for loss, validation in (("margin", ()), ("triplet", ([0.5, 0.4],)), ("contrastive", ([0.5, 0.4],))):
         for split, fid in ((1, 20.0), (2, 40.0)):
-            for seed in (0, 1):
+            for seed in (0, 1, 2):
                 make_progressed(tmp_path, loss, split, fid, seed, curves([0.7 + 0.01 * seed - 0.01 * split, 0.6], *validation))
     ((name, methods),) = progression.find(groups.build(collect.collect([str(tmp_path)], [])[0])).items()
     table = tables.progressed(name, methods, R1, 1)
