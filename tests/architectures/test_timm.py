@@ -66,6 +66,7 @@ def test_wrong_names(name, says):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.long
 def test_timm_is_imported_when_named_alone_and_is_listed():
     code = "import sys, architectures; architectures.check('resnet50_frozen'); assert 'timm' not in sys.modules; {}"
     code = code.format("architectures.check('timm:resnet18'); assert 'timm' in sys.modules")

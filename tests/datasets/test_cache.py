@@ -163,6 +163,7 @@ def start(things, tmp_path, more=""):
     return subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.long
 def test_two_processes_fill_one_cache(things, tmp_path):
     slow = "import time\nread = _images.decode\ndef decode(path, most_pixels=0):\n    time.sleep(.01)\n    return read(path)\n_images.decode = decode"
     processes = [start(things, tmp_path, slow) for _ in range(2)]
@@ -173,7 +174,7 @@ def test_two_processes_fill_one_cache(things, tmp_path):
     whole(tmp_path, things)
 
 
-@pytest.mark.parametrize("moment", ["pixels", "lines"])
+@pytest.mark.parametrize("moment", ["pixels", pytest.param("lines", marks=pytest.mark.long)])
 def test_a_kill_in_the_middle_loses_nothing(things, tmp_path, moment, monkeypatch):
     more = f"""
 written = []

@@ -34,6 +34,7 @@ def splits(source):
     return datasets.select("glyphs", None, source, 48)
 
 
+@pytest.mark.long
 def test_two_processes_leave_one_whole_folder(source):
     assert os.listdir(source) == ["glyphs"]
     assert glyphs._is_current(source / "glyphs", glyphs._fingerprint())

@@ -221,6 +221,7 @@ def test_a_run_is_measured_on_other_data(run, tmp_path, capsys):
     assert shuffled != scores and json.loads(file.read_text()) == written, "how other data are split is theirs, and told"
 
 
+@pytest.mark.long
 def test_how_a_run_crops_is_nothing_to_images_that_are_shown_whole(run, tmp_path, capsys):
     folder = shutil.copytree(run.folder, tmp_path / "cropped")
     flags = yaml.safe_load((folder / "parameters.yaml").read_text())
@@ -282,6 +283,7 @@ def test_a_run_older_than_a_flag_of_the_split_is_split_as_it_was(run, tmp_path, 
     assert "--split_shuffle 1 (saved: None)" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_the_untrained_network_is_dumped(folder_data, tmp_path, capsys):
     run = main.main(flags(folder_data, tmp_path, "--n_epochs", "0", "--dump_embeddings"))
     assert {path.name for path in dumped(tmp_path)} == {"embeddings_train.npz", "embeddings_test.npz"}
@@ -404,6 +406,7 @@ def test_what_the_command_refuses(tmp_path):
         assert words in str(error.value) and "\n" not in str(error.value), str(error.value)
 
 
+@pytest.mark.long
 def test_the_command_as_a_program(tmp_path):
     np.savez(tmp_path / "f.npz", features=np.eye(4)[[0, 0, 1, 1]], labels=[0, 0, 1, 1])
     run = [sys.executable, "-m", "evaluation", str(tmp_path / "f.npz"), "--evaluation_metrics"]

@@ -51,6 +51,7 @@ NAMES = ("aab", "aabb", "aaa", "abcd", "aaabb", "aabbc", "abcc", "aaaab", "ab")
 METRICS = ("e_recall@1", "e_recall@2", "e_recall@4", "map_r", "mAP_c", "mrr", "precision@1", "r_precision", "map@2")
 
 
+@pytest.mark.long
 def test_refused_where_no_order_of_neighbours_makes_a_difference():
     wrong = []
     for names, metric in itertools.product(NAMES, METRICS):

@@ -30,6 +30,7 @@ while len(list(Path(flags["--save_path"]).glob("?-?"))) < 4 and time.monotonic()
 """
 
 
+@pytest.mark.long
 def test_runs_of_two_processes_side_by_side(tmp_path, monkeypatch):
     """Each has its own port and GPUs; one process's error is the run's reason."""
     (tmp_path / "main.py").write_text(STAND_IN)

@@ -246,6 +246,7 @@ def test_one_line_errors(tmp_path):
     assert not (tmp_path / "out").exists(), "nothing is written where there is nothing to say"
 
 
+@pytest.mark.long
 def test_the_command_line_ends_with_one_line_and_needs_no_wandb(tmp_path):
     make_run(tmp_path / "runs", found=curve(0.5), epochs=1)
     program = "import sys; sys.modules['wandb'] = None; sys.argv[0] = 'Result_Evaluations.py'; import runpy; runpy.run_path('Result_Evaluations.py', run_name='__main__')"

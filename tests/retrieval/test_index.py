@@ -77,7 +77,7 @@ def test_exact_search_is_that_of_loops_ties_and_duplicates_included(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "size", "dimensions"), [("hnsw", 1500, 18), ("ivfpq", 1500, 9), pytest.param("ivfpq", 10_500, 18, marks=pytest.mark.long)]
+    ("kind", "size", "dimensions"), [("hnsw", 1500, 18), pytest.param("ivfpq", 1500, 9, marks=pytest.mark.long), pytest.param("ivfpq", 10_500, 18, marks=pytest.mark.long)]
 )
 def test_approximate_search_finds_nearly_all_and_says_how_much(kind, size, dimensions, tmp_path, monkeypatch):
     monkeypatch.setattr(index, "LEAST_IVFPQ", 1500)

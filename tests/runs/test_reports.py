@@ -26,7 +26,7 @@ def later_workers_are_watched():
     signal.signal(signal.SIGCHLD, before)
 
 
-@pytest.mark.parametrize("to_all", [False, True], ids=["to the program", "to its workers too"])
+@pytest.mark.parametrize("to_all", [False, pytest.param(True, marks=pytest.mark.long)], ids=["to the program", "to its workers too"])
 def test_sigterm_is_a_ctrl_c(folder_data, tmp_path, to_all):
     flags = [*SHORT_RUN, *SMALL, "--kernels", "1", "--n_epochs", "1000", "--savename", "Stopped", "--save_path", str(tmp_path)]
     data = ["--dataset", "folder", "--dataset_folder_path", str(folder_data)]
@@ -154,6 +154,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.long
 def test_a_worker_that_ends_after_the_interrupt_is_no_news():
     said = subprocess.run([sys.executable, "-c", LATE.format(root=str(ROOT))], capture_output=True, text=True, timeout=60)
     assert (said.returncode, said.stdout, said.stderr) == (0, "", "")

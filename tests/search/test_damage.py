@@ -15,13 +15,24 @@ from tests.search.test_search import RANGES, command, trained, trials_of  # noqa
 from utilities.errors import UserError
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Where the first search of this file is kept for the other tests."""
+    return tmp_path_factory.mktemp("search") / "finished"
+
+
 @pytest.fixture
-def searched(folder_data, tmp_path, trained, monkeypatch):  # noqa: F811
+def searched(folder_data, tmp_path, trained, monkeypatch, finished):  # noqa: F811
     """The command of a search with three trials and a reproduction, its folder, and its runs, emptied."""
     monkeypatch.setattr(report, "draw", lambda *_: [])  # takes longer than all else
     argv = command(folder_data, tmp_path, *RANGES, "--bayesian_optimization_n_iter", "3", "--reproductions", "1")
-    folder = searcher.search(argv)
-    trained.clear()
+    folder = tmp_path / "runs" / "folder" / "Tiny_search"
+    if not finished.exists():
+        searcher.search(argv)
+        shutil.copytree(folder, finished)
+        trained.clear()
+    else:
+        shutil.copytree(finished, folder)
     return argv, folder, trained
 
 
@@ -138,6 +149,7 @@ def test_damaged_settings(searched):
     argv, folder, _ = searched
     path = folder / "search.yaml"
     more = [lambda text: "flags: {}\nranges:\n", lambda text: text[: text.rindex("- ")]]  # as a full disk leaves it
+    searcher.search(argv)  # its paths are those of this test
     whole = path.read_text()
     tried(path, JUNK + more, lambda: searcher.search(argv))
     path.write_text("")

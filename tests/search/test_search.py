@@ -154,6 +154,7 @@ def test_a_network_that_gives_no_numbers_fails_its_trial(folder_data, tmp_path, 
     assert [row["state"] for row in rows] == ["fail", "complete"] and "NaN or infinity" in rows[0]["reason"]
 
 
+@pytest.mark.long
 def test_a_trial_that_always_ends_in_an_error_is_not_tried_for_ever(folder_data, tmp_path, monkeypatch, trained):
     def train(opt, real=main.main):
         if opt.savename.endswith("trial_0"):
@@ -180,7 +181,7 @@ def test_a_real_non_finite_loss_fails_the_trial(folder_data, tmp_path, monkeypat
     assert [row["state"] for row in rows] == ["fail", "fail"] and all("the loss is" in row["reason"] for row in rows)
 
 
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit(130), UserError("the disk is full")], ids=["ctrl-c", "exit", "disk"])
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, pytest.param(SystemExit(130), marks=pytest.mark.long), UserError("the disk is full")], ids=["ctrl-c", "exit", "disk"])
 def test_a_stopped_trial_is_continued(folder_data, tmp_path, monkeypatch, trained, stop):
     def train(opt, real=main.main):
         real(opt)
@@ -199,7 +200,7 @@ def test_a_stopped_trial_is_continued(folder_data, tmp_path, monkeypatch, traine
     assert [(row["trial"], row["state"]) for row in trials_of(folder)] == [(f"trial_{i}", "complete") for i in range(3)]
 
 
-@pytest.mark.parametrize("database", [False, True], ids=["default", "url"])
+@pytest.mark.parametrize("database", [False, pytest.param(True, marks=pytest.mark.long)], ids=["default", "url"])
 def test_a_trial_that_kills_its_process_is_not_tried_for_ever(folder_data, tmp_path, monkeypatch, trained, database):
     more = ["--study_storage", f"sqlite:///{tmp_path / 'study.db'}"] if database else []
     argv = command(folder_data, tmp_path, *RANGES[:2], "--bayesian_optimization_n_iter", "2", "--reproductions", "0", *more)
@@ -352,7 +353,7 @@ def test_means_over_folds(tmp_path):
 HOLD = "import sys, time; from utilities.locks import Lock; held = Lock(sys.argv[1]); held.acquire(); print(1, flush=True); time.sleep(60)"
 
 
-@pytest.mark.parametrize("host", ["here", "elsewhere"])
+@pytest.mark.parametrize("host", ["here", pytest.param("elsewhere", marks=pytest.mark.long)])
 def test_who_is_lost(tmp_path, capsys, host):
     """Here the system knows whether a trial's process lives, of another machine the heartbeat."""
     from search.space import Range

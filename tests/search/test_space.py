@@ -184,6 +184,7 @@ def published_searches():
     return {key: sorted(bounds) for key, bounds in found.items()}, rows
 
 
+@pytest.mark.long
 def test_every_published_search_has_its_bounds(tmp_path):
     searched, rows = published_searches()
     lines = {(method, SETTINGS[shlex.split(line)[4]]): line for method, line in zip(METHODS, SEARCHES, strict=True)}

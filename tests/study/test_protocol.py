@@ -147,6 +147,7 @@ def datapath(tmp_path_factory):
     return root
 
 
+@pytest.mark.long
 def test_a_line_passes_a_dry_run(datapath, capsys):
     line = next(line for line in launcher.read_lines(protocol.SCRIPT, {"datapath": str(datapath)}) if "Emojireg_SNR" in line.argv)
     main.main(parameters.read([*line.argv, "--dry_run"]))

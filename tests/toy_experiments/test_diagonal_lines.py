@@ -165,6 +165,7 @@ def test_of_one_seed_there_is_no_spread(tmp_path, capsys):
     assert "±" not in said and "deviation" not in said and "The values of 1 seed." in said and (tmp_path / "figure.png").exists()
 
 
+@pytest.mark.long
 def test_a_mistake_is_one_line_and_status_2():
     done = subprocess.run([sys.executable, toy.__file__, "--seeds", "0", "0"], capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "--seeds" in done.stderr

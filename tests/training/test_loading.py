@@ -162,6 +162,7 @@ def test_a_worker_lost_while_it_hands_over_a_batch(broken, monkeypatch):
         list(loader._reporting_lost_workers(batches()))
 
 
+@pytest.mark.long
 def test_a_run_goes_on_after_its_worker_was_killed(folder_data, tmp_path):
     argv = ["--dataset", "folder", "--dataset_folder_path", str(folder_data), *builders.SHORT_RUN, *builders.SMALL, "--n_epochs", "3"]
     argv += ["--kernels", "1", "--eval_kernels", "0", "--save_path", str(tmp_path / "runs"), "--group", "Killed"]

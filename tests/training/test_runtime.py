@@ -111,6 +111,7 @@ def test_a_loss_that_is_not_finite_names_epoch_step_and_value(every, value):
     steps.check_finite()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="elsewhere nothing changes")
 def test_pages_are_made_once_and_can_be_given_back():
     root = Path(__file__).resolve().parents[2]

@@ -53,6 +53,7 @@ def test_waiting(tmp_path):
         assert second.stdout.readline().strip() == "in"
 
 
+@pytest.mark.long
 def test_of_many_takers_at_once_one_wins(tmp_path):
     take = (
         "import sys; from utilities.locks import Lock; sys.stdin.readline(); locks = [Lock(f'{sys.argv[1]}/{n}') for n in range(30)];"

@@ -24,7 +24,7 @@ PICTURES = True
 RECORDS = [word for word in SHORT_RUN if word != "--no_records"]
 
 
-@pytest.fixture(scope="module", params=["both", "plain"])
+@pytest.fixture(scope="module", params=["both", pytest.param("plain", marks=pytest.mark.long)])
 def recorded(request, folder_data, tmp_path_factory):
     """A run of one epoch, resumed for a second: (its folder, the two offline files, their naming)."""
     place = tmp_path_factory.mktemp("dashboard")
