@@ -10,94 +10,86 @@ import pytest
 import main
 import parameters
 from tests import builders
-from utilities.errors import UserError
+from utilities.errors import UserError, one_line_errors
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def run(*words, records=False, **environment):
-    # Small images, no workers, no pictures: these are whole program starts.
-    base = [
-        "--arch",
-        "conv4_normalize",
-        "--kernels",
-        "0",
-        "--n_epochs",
-        "1",
-        "--bs",
-        "8",
-        "--evaluation_metrics",
-        "e_recall@1",
-        "--no_train_metrics",
-        *([] if records else ["--no_records"]),
-    ]
+SHORT = [
+    "--arch", "conv4_normalize", "--kernels", "0", "--n_epochs", "1", "--bs", "8", "--evaluation_metrics", "e_recall@1", "--no_train_metrics",
+]  # fmt: skip
+
+
+def of_data(data, *words):
+    """A command line on a folder of images, whose runs lie beside it."""
+    return ["--dataset", "folder", "--dataset_folder_path", data, "--save_path", data.parent / "runs", *words]
+
+
+def run(*words, **environment):
+    """The whole program."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")}
-    return subprocess.run(
-        [sys.executable, "main.py", *base, *map(str, words)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env={**clean, **environment},
-        stdin=subprocess.DEVNULL,
-    )
+    command = [sys.executable, "main.py", *SHORT, *map(str, words)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**clean, **environment}, stdin=subprocess.DEVNULL)
 
 
-def refused(told, *expected):
-    assert told.returncode == 2, (told.stdout, told.stderr)
-    lines = [line for line in told.stderr.splitlines() if line.startswith("main.py: error: ")]
-    assert len(lines) == 1 and "Traceback" not in told.stderr, told.stderr
-    for part in expected:
-        assert str(part) in lines[0], lines[0]
+@pytest.fixture
+def data(tmp_path):
+    return builders.make_folder(tmp_path / "data", n_classes=4, n_images=8)
 
 
-def test_a_missing_folder(tmp_path):
-    refused(run("--source", tmp_path, "--dataset", "cub200"), "cub200", tmp_path, "--download")
+def test_a_mistake_is_one_line_of_the_program_and_status_2(tmp_path):
+    told = run("--source", tmp_path, "--dataset", "cub200")
+    (line,) = [line for line in told.stderr.splitlines() if line.startswith("main.py: error: ")]
+    assert told.returncode == 2 and "Traceback" not in told.stderr
+    assert all(part in line for part in ("cub200", str(tmp_path), "--download"))
 
 
-def test_a_truncated_image_is_named_even_from_a_worker(tmp_path):
-    data = builders.make_folder(tmp_path / "data", n_classes=4, n_images=8)
+def truncated(data):
     victim = data / "class_0" / "000.jpg"
     victim.write_bytes(victim.read_bytes()[:200])
-    for kernels in ("0", "1"):
-        refused(run("--dataset", "folder", "--dataset_folder_path", data, "--save_path", tmp_path / "runs", "--kernels", kernels, "--loss", "triplet",
-                    "--data_sampler", "shuffle"), victim)  # fmt: skip
+    return victim
 
 
-def test_an_empty_class(tmp_path):
-    data = builders.make_folder(tmp_path / "data", n_classes=4, n_images=8)
+def empty_class(data):
     (data / "class_9").mkdir()
-    refused(run("--dataset", "folder", "--dataset_folder_path", data, "--save_path", tmp_path / "runs"), "class_9")
+    return "class_9"
 
 
-def test_a_class_with_one_image_trains(tmp_path):
-    data = builders.make_folder(tmp_path / "data", n_classes=4, n_images=8)
+def blocked(data):
+    (data.parent / "file").write_text("a file where a folder is wanted")
+    return "--save_path"
+
+
+@pytest.mark.parametrize(("damage", "words", "said"), [
+    (truncated, ["--kernels", "0", "--loss", "triplet", "--data_sampler", "shuffle"], "000.jpg"),
+    (truncated, ["--kernels", "1", "--loss", "triplet", "--data_sampler", "shuffle"], "000.jpg"),  # decoded by a worker
+    (empty_class, [], "class_9"),
+    (lambda data: "--bs 112", ["--bs", "112"], "16 training images"),
+    (blocked, ["--save_path", "{}/file/runs"], "file/runs"),
+])  # fmt: skip
+def test_wrong_data_and_folders_are_one_line(data, damage, words, said, capsys):
+    named = damage(data)
+    words = [word.format(data.parent) for word in words]
+    with pytest.raises(SystemExit) as stop, one_line_errors():
+        main.main(parameters.read(list(map(str, [*SHORT, "--no_records", *of_data(data, *words)]))))
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("main.py: error: ")]
+    assert stop.value.code == 2 and str(named) in line and said in line
+
+
+def test_a_class_with_one_image_trains(data, capsys):
     builders.write_image(data / "class_00" / "only.jpg", 7)
-    told = run("--dataset", "folder", "--dataset_folder_path", data, "--save_path", tmp_path / "runs")
-    assert told.returncode == 0, told.stderr
-    assert "single image" in told.stdout
-
-
-def test_a_batch_larger_than_the_data(tmp_path):
-    data = builders.make_folder(tmp_path / "data", n_classes=4, n_images=4)
-    refused(run("--dataset", "folder", "--dataset_folder_path", data, "--bs", "112"), "--bs 112", "8 training images")
-
-
-def test_an_unwritable_save_path(tmp_path):
-    data = builders.make_folder(tmp_path / "data", n_classes=4, n_images=8)
-    blocked = tmp_path / "file"
-    blocked.write_text("a file where a folder is wanted")
-    refused(run("--dataset", "folder", "--dataset_folder_path", data, "--save_path", blocked / "runs"), blocked, "--save_path")
+    run = main.main(parameters.read(list(map(str, [*SHORT, "--no_records", *of_data(data)]))))
+    assert run.epoch == 1 and "single image" in capsys.readouterr().out
 
 
 @pytest.mark.long
-def test_logging_online_without_credentials_goes_offline_and_no_key_is_kept(tmp_path):
-    data = builders.make_folder(tmp_path / "data", n_classes=4, n_images=8)
-    words = ["--dataset", "folder", "--dataset_folder_path", data, "--save_path", tmp_path / "runs", "--log_online"]
-    told = run(*words, records=True, HOME=str(tmp_path))
+def test_logging_online_without_credentials_goes_offline_and_no_key_is_kept(data, tmp_path):
+    words = of_data(data, "--log_online")
+    told = run(*words, HOME=str(tmp_path))
     assert told.returncode == 0, told.stderr
     assert told.stdout.count("no W&B credentials") == 1
     key = "0123456789abcdef" * 2 + "01234567"
-    told = run(*words, "--wandb_key", key, "--group", "Keyed", records=True, HOME=str(tmp_path), WANDB_MODE="offline")
+    told = run(*words, "--wandb_key", key, "--group", "Keyed", HOME=str(tmp_path), WANDB_MODE="offline")
     assert told.returncode == 0, told.stderr
     folder = tmp_path / "runs" / "folder" / "Keyed_s1"
     assert list(folder.glob("wandb/offline-run-*/*.wandb"))
@@ -107,14 +99,12 @@ def test_logging_online_without_credentials_goes_offline_and_no_key_is_kept(tmp_
             assert key.encode() not in path.read_bytes(), path
 
 
-@pytest.mark.skipif(os.cpu_count() < 2, reason="needs two processes at once")
-def test_two_processes_at_once_get_two_folders(tmp_path):
-    data = builders.make_folder(tmp_path / "data", n_classes=4, n_images=8)
-    words = [sys.executable, "main.py", "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path / "runs"), "--arch",
-             "conv4_normalize", "--kernels", "0", "--n_epochs", "1", "--bs", "8", "--evaluation_metrics", "e_recall@1", "--no_train_metrics", "--no_records"]  # fmt: skip
+@pytest.mark.long
+def test_two_processes_at_once_get_two_folders(data):
+    words = [sys.executable, "main.py", *SHORT, "--no_records", *map(str, of_data(data))]
     both = [subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL) for _ in range(2)]
     assert [process.wait() for process in both] == [0, 0]
-    assert sorted(p.name for p in (tmp_path / "runs" / "folder").iterdir()) == ["Sample_Group_s1", "Sample_Group_s1_1"]
+    assert sorted(path.name for path in (data.parent / "runs" / "folder").iterdir()) == ["Sample_Group_s1", "Sample_Group_s1_1"]
 
 
 def test_check_data_lists_all_problems_at_once(tmp_path, capsys):
