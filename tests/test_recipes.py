@@ -41,14 +41,6 @@ parameters.get_parser().print_help()
 for kind in {list(LISTED.values())}:
     print(parameters.answer(parameters.read(["--list", kind])))
 """
-ASK = f"""
-import parameters
-for flags in {[ALL[recipe][-1] for recipe in LISTED]}:
-    try:
-        parameters.resolve(flags)
-    except Exception as error:
-        print(error)
-"""
 PLAIN = """
 import torch
 
@@ -102,7 +94,7 @@ def train(house, folder_data, tmp_path, words):
     return run(house, *common, "--kernels", "0", "--evaluation_metrics", "e_recall@1", "--save_path", tmp_path, "--decay", "0", *words)
 
 
-QUICK = ("the README's", "a formula with a memory")
+QUICK = ("a formula with a memory",)
 
 
 @pytest.mark.parametrize("recipe", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in RECIPES])
@@ -120,14 +112,16 @@ def test_a_recipe_trains(house, recipe, folder_data, tmp_path):
         file.unlink()
 
 
-def test_the_other_recipes_train_together(house, folder_data, tmp_path):
+def test_the_other_recipes_train_together_with_a_plain_module_as_the_loss(house, folder_data, tmp_path):
+    """The loss mines its triplets by the recipe's miner, which returns a list."""
     source = shutil.copytree(folder_data, tmp_path / "mine")
     images = sorted(path.relative_to(source) for path in source.rglob("*.jpg"))
     lines = [f"{image.as_posix()} {image.parts[0]} {'train' if image.parts[0] in ('class_1', 'class_6') else 'test'}\n" for image in images]
     (source / "images.txt").write_text("".join(lines))
-    files = [plug_in(house, recipe) for recipe in TOGETHER]
+    files = [*(plug_in(house, recipe) for recipe in TOGETHER), house / "criteria" / "mine.py"]
+    files[-1].write_text(PLAIN, encoding="utf-8")
     words = [word for *_, flags in TOGETHER.values() for word in flags]
-    small = ["--loss", "triplet", "--n_epochs", "1", "--bs", "8", "--resize_size", "36", "--crop_size", "32", "--kernels", "0", "--no_records"]
+    small = ["--loss", "mine", "--n_epochs", "1", "--bs", "8", "--resize_size", "36", "--crop_size", "32", "--kernels", "0", "--no_records"]
     try:
         done = run(house, *words, *small, "--source", tmp_path, "--save_path", tmp_path)
         assert done.returncode == 0, done.stderr
@@ -138,48 +132,16 @@ def test_the_other_recipes_train_together(house, folder_data, tmp_path):
             file.unlink()
 
 
-def test_recipes_are_listed_with_their_flags_and_once_gone_are_unknown(house):
-    def told(program):
-        return subprocess.run([sys.executable, "-c", program], cwd=house, capture_output=True, text=True)
-
-    files = [plug_in(house, recipe) for recipe in LISTED]
+@pytest.mark.parametrize("last", ["a formula", pytest.param("a fusion", marks=pytest.mark.long)])
+def test_recipes_are_listed_with_their_flags(house, last):
+    files = {plug_in(house, recipe) for recipe in [*LISTED, last]}
     try:
-        said = told(LIST).stdout
-        assert said.count("\nmine ") == len(LISTED) and "--loss_mine_scale" in said, said[-3000:]
-        files.append(plug_in(house, "a fusion"))
-        assert "--loss_mine_weight" in told(LIST).stdout
+        said = subprocess.run([sys.executable, "-c", LIST], cwd=house, capture_output=True, text=True).stdout
     finally:
-        for file in set(files):
+        for file in files:
             file.unlink()
-    said = told(ASK).stdout
-    assert said.count("unknown") == len(LISTED), said
-
-
-def test_the_program_that_uses_a_loss_runs(tmp_path):
-    """As CONTRIBUTING shows it, with the clone's path put in; an installed package named `datasets` stays the program's own."""
-    code = code_of("Use a loss in another program")
-    assert "/path/to/the/clone" in code
-    (tmp_path / "datasets.py").write_text("FOREIGN = True\n")
-    program = code.replace("/path/to/the/clone", str(ROOT))
-    program += (
-        "\nimport datasets\n\nassert datasets.FOREIGN and criterion.margin == 0.1 and embeddings.grad.abs().sum() > 0\nprint('served')\n"
-    )
-    (tmp_path / "program.py").write_text(program)
-    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    told = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, env=clean, capture_output=True, text=True)
-    assert told.stdout.strip() == "served", told.stderr
-
-
-def test_a_plain_module_trains_with_a_miner_that_returns_a_list(house, folder_data, tmp_path):
-    loss, miner = house / "criteria" / "mine.py", house / "batch_mining" / "mine.py"
-    try:
-        loss.write_text(PLAIN, encoding="utf-8")
-        miner.write_text(code_of("Add a miner in three steps", 0), encoding="utf-8")
-        told = train(house, folder_data, tmp_path, ["--loss", "mine", "--batch_mining", "mine"])
-        assert told.returncode == 0, told.stderr
-    finally:
-        loss.unlink(missing_ok=True)
-        miner.unlink(missing_ok=True)
+    assert said.count("\nmine ") == len(LISTED), said[-3000:]
+    assert ("--loss_mine_scale" if last == "a formula" else "--loss_mine_weight") in said
 
 
 def test_the_example_on_triplets_computes_its_formula():
@@ -195,9 +157,10 @@ def test_the_example_on_triplets_computes_its_formula():
     assert nothing == 0 and (batch.grad == 0).all()
 
 
-def test_plug_ins_serve_a_foreign_program(tmp_path):
-    program = """
-import torch
+FOREIGN = """
+import datasets
+
+assert datasets.FOREIGN and criterion.margin == 0.1 and embeddings.grad.abs().sum() > 0
 import architectures, batch_mining, criteria, datasampler
 
 torch.manual_seed(0)
@@ -229,8 +192,14 @@ except Exception as error:
     assert "n_classes" in str(error), error
 print("served")
 """
-    (tmp_path / "foreign.py").write_text(program)
-    told = subprocess.run(
-        [sys.executable, "foreign.py"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
-    )
+
+
+def test_plug_ins_serve_a_foreign_program_as_contributing_shows(tmp_path):
+    """With the clone's path put in; an installed package named `datasets` stays the program's own."""
+    code = code_of("Use a loss in another program")
+    assert "/path/to/the/clone" in code
+    (tmp_path / "datasets.py").write_text("FOREIGN = True\n")
+    (tmp_path / "program.py").write_text(code.replace("/path/to/the/clone", str(ROOT)) + FOREIGN)
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    told = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, env=clean, capture_output=True, text=True)
     assert told.stdout.strip().endswith("served"), told.stderr
