@@ -72,7 +72,6 @@ def with_pictures(drawing, monkeypatch):
 
 FINISHED = [
     *builders.SHORT_RUN[: builders.SHORT_RUN.index("--no_records")], "--plot_every", "0", "--loss", "margin", "--batch_mining", "distance",
-    "--resize_size", "18", "--crop_size", "16",
 ]  # fmt: skip
 
 

@@ -3,6 +3,8 @@
 import csv
 import json
 import math
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,6 +42,17 @@ def rows(folder):
 def whole(data, tmp_path_factory):
     """A finished cross-validation with its final test."""
     return main.main(flags(data, tmp_path_factory.mktemp("whole"), "--final_test", "--dump_embeddings"))
+
+
+@pytest.fixture(scope="module")
+def short_once(data, tmp_path_factory):
+    return main.main(flags(data, tmp_path_factory.mktemp("short"), "--n_epochs", "1")).folder
+
+
+@pytest.fixture
+def short(short_once, tmp_path):
+    """The folder of a cross-validation of one epoch."""
+    return shutil.copytree(short_once, tmp_path / "runs" / "folder" / short_once.name)
 
 
 def test_each_fold_is_a_complete_run(whole):
@@ -185,12 +198,11 @@ def test_an_ensemble_measured_otherwise_leaves_the_protocols_result_alone(whole)
             parameters.read([*ask, *wrong])
 
 
-def test_each_evaluation_of_the_folds_is_kept(data, tmp_path):
-    cross = main.main(flags(data, tmp_path, "--n_epochs", "1"))
-    ask = ["--evaluate", "--resume_from", str(cross.folder), "--splits_to_eval"]
+def test_each_evaluation_of_the_folds_is_kept(short):
+    ask = ["--evaluate", "--resume_from", str(short), "--splits_to_eval"]
     for splits in (["test"], ["val"], ["test"], ["test", "--folds", "1"]):
         main.main(parameters.read([*ask, *splits]))
-    measured = {path.name: read(path) for path in (cross.folder / "meta").glob("evaluation_separated*.json")}
+    measured = {path.name: read(path) for path in (short / "meta").glob("evaluation_separated*.json")}
     assert {name: (list(content["values"]), content["folds"]) for name, content in measured.items()} == {
         "evaluation_separated.json": (["test"], [0, 1, 2]),
         "evaluation_separated_1.json": (["val"], [0, 1, 2]),
@@ -198,11 +210,13 @@ def test_each_evaluation_of_the_folds_is_kept(data, tmp_path):
     }
 
 
-def test_an_ensemble_is_of_finished_and_trained_networks(data, tmp_path):
-    folder = main.main(flags(data, tmp_path, "--n_epochs", "1")).folder
-    main.main(parameters.read(["--resume_from", str(folder), "--n_epochs", "2", "--folds", "0", "2"]))
+def test_an_ensemble_is_of_finished_and_trained_networks(short, data, tmp_path):
+    main.main(parameters.read(["--resume_from", str(short), "--n_epochs", "2", "--folds", "0", "2"]))
     with pytest.raises(UserError, match="not finished: fold_1"):
-        main.main(parameters.read(["--evaluate_ensemble", "--resume_from", str(folder)]))
+        main.main(parameters.read(["--evaluate_ensemble", "--resume_from", str(short)]))
+    shutil.rmtree(short / "fold_1")
+    with pytest.raises(UserError, match="not finished: fold_1"):
+        main.main(parameters.read(["--evaluate_ensemble", "--resume_from", str(short)]))
     untrained = main.main(flags(data, tmp_path, "--n_epochs", "0", "--check_untrained_accuracy", "--final_test", "--group", "Untrained"))
     assert not (untrained.folder / "meta" / "concatenated.json").exists()
     with open(untrained.folder / "meta" / "results.csv", newline="") as file:
@@ -215,11 +229,10 @@ def test_an_ensemble_is_of_finished_and_trained_networks(data, tmp_path):
         main.main(parameters.read(["--evaluate_ensemble", "--resume_from", str(untrained.folder)]))
 
 
-def test_the_split_stays_what_it_was(data, tmp_path, capsys):
-    folder = main.main(flags(data, tmp_path, "--folds", "0", "--n_epochs", "1")).folder
+def test_the_split_stays_what_it_was(short, capsys):
     for change in (["--split_test_start", "0"], ["--split_partitions", "4"], ["--split_sets", "2"], ["--split_scheme", "mlrc"]):
         with pytest.raises(SystemExit):
-            parameters.read(["--resume_from", str(folder), "--resume_allow_changes", *change])
+            parameters.read(["--resume_from", str(short), "--resume_allow_changes", *change])
         assert change[0] in (message := capsys.readouterr().err) and message.count("\n") == 1
 
 
@@ -240,16 +253,15 @@ def test_a_folder_of_somebody_elses_is_never_removed(data, tmp_path):
         assert notes.read_text() == "keep"
 
 
-@pytest.mark.parametrize("content", [b"{", b"{}", b"[]", b"\xff", b'{"selected": 3}'])
-def test_a_damaged_summary_is_one_line_and_made_anew(data, tmp_path, content):
-    cross = main.main(flags(data, tmp_path, "--n_epochs", "1"))
-    path = cross.folder / "fold_1" / "summary.json"
+def test_a_damaged_summary_is_one_line_and_made_anew(short):
+    path = short / "fold_1" / "summary.json"
     whole = read(path)
-    path.write_bytes(content)
-    with pytest.raises(UserError, match="delete it, and --resume"):
-        main.main(parameters.read(["--aggregate_only", "--resume_from", str(cross.folder)]))
+    for content in (b"{", b"{}", b"[]", b"\xff", b'{"selected": 3}'):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match="delete it, and --resume"):
+            main.main(parameters.read(["--aggregate_only", "--resume_from", str(short)]))
     path.unlink()
-    main.main(parameters.read(["--resume_from", str(cross.folder)]))
+    main.main(parameters.read(["--resume_from", str(short)]))
     assert read(path)["selected"] == whole["selected"]
 
 
@@ -263,26 +275,11 @@ def test_a_reference_that_folds_do_not_share_leaves_the_ensemble_out(data, tmp_p
         main.main(parameters.read(["--evaluate_ensemble", "--resume_from", str(cross.folder)]))
 
 
-def test_fewer_folds_than_the_ensemble_needs(data, tmp_path):
-    cross = main.main(flags(data, tmp_path, "--folds", "0", "--n_epochs", "1"))
-    with pytest.raises(UserError, match="fold_1"):
-        main.main(parameters.read(["--evaluate_ensemble", "--resume_from", str(cross.folder)]))
+HALF = ["--split_scheme", "half", "--use_tv_split", "--tv_split_perc", "0.5", "--splits_to_eval", "val", "--final_test"]
 
 
 def test_half_has_no_folds_and_a_final_test(data, tmp_path, capsys):
-    more = [
-        "--split_scheme",
-        "half",
-        "--use_tv_split",
-        "--tv_split_perc",
-        "0.5",
-        "--splits_to_eval",
-        "val",
-        "--final_test",
-        "--n_epochs",
-        "1",
-    ]
-    run = main.main(flags(data, tmp_path, *more))
+    run = main.main(flags(data, tmp_path, *HALF, "--n_epochs", "1"))
     assert set(read(run.folder / "summary.json")["selected"]["values"]) == {"val", "test"}
     assert set(read(run.folder / "summary.json")["last"]) == {"val"}
     for wrong in (["--savename", ""], ["--savename", "../elsewhere"]):
@@ -300,10 +297,7 @@ def test_half_has_no_folds_and_a_final_test(data, tmp_path, capsys):
 
 
 def test_resume_measures_the_final_test_once(data, tmp_path):
-    recorded = flags(
-        data, tmp_path, "--split_scheme", "half", "--use_tv_split", "--tv_split_perc", "0.5", "--splits_to_eval", "val", "--final_test"
-    )
-    recorded = recorded.but(no_records=False, evaluation_metrics=["map_r", "e_recall@1", "rho_spectrum@0"], savename="Once")
+    recorded = flags(data, tmp_path, *HALF).but(no_records=False, evaluation_metrics=["map_r", "e_recall@1", "rho_spectrum@0"], savename="Once")
 
     def tests_of(folder):
         assert (folder / "Arrays/test_0001.npz").exists() or (folder / "Arrays/test_0002.npz").exists()
@@ -353,11 +347,19 @@ def test_dry_run_and_configuration(data, tmp_path):
     assert again.results["separated"]["values"] == cross.results["separated"]["values"]
 
 
-def test_a_split_file_is_one_fold_and_untrained_networks_are_told_apart(data, tmp_path):
+NAMES = [f"class_{c}" for c in range(12)]
+
+
+@pytest.fixture
+def predefined(tmp_path):
+    """Flags of a split file of three parts."""
     file = tmp_path / "splits.json"
-    names = [f"class_{c}" for c in range(12)]
-    file.write_text(json.dumps({"train": names[:5], "val": names[5:8], "test": names[8:]}))
-    more = ["--split_scheme", "predefined", "--split_file", str(file), "--final_test", "--check_untrained_accuracy", "--n_epochs", "1"]
+    file.write_text(json.dumps({"train": NAMES[:5], "val": NAMES[5:8], "test": NAMES[8:]}))
+    return ["--split_scheme", "predefined", "--split_file", str(file)]
+
+
+def test_a_split_file_is_one_fold_and_untrained_networks_are_told_apart(predefined, data, tmp_path):
+    more = [*predefined, "--final_test", "--check_untrained_accuracy", "--n_epochs", "1"]
     cross = main.main(flags(data, tmp_path, *more))
     assert [path.name for path in sorted(cross.folder.glob("fold_*"))] == ["fold_0"]
     separated = read(cross.folder / "meta" / "separated.json")
@@ -366,31 +368,24 @@ def test_a_split_file_is_one_fold_and_untrained_networks_are_told_apart(data, tm
         int(row["epoch"]): float(row["value"]) for row in rows(cross.folder / "fold_0") if (row["split"], row["metric"]) == ("val", "map_r")
     }
     assert {e: separated["untrained"][e]["val"]["map_r"]["mean"] for e in ("-1", "0")} == {"-1": of_epoch[-1], "0": of_epoch[0]}
-    file.write_text(json.dumps({"train": names[:5], "test": names[8:]}))
+    Path(predefined[-1]).write_text(json.dumps({"train": NAMES[:5], "test": NAMES[8:]}))
     assert flags(data, tmp_path, *more).splits_to_eval == ["test"]
 
 
-@pytest.mark.parametrize(
-    ("more", "untested"),
-    [([], True), (["--final_test"], False), (["--splits_to_eval", "val", "test"], False)],
-    ids=["val", "final", "both"],
-)
-def test_one_fold_says_at_its_start_what_it_lacks(data, tmp_path, capsys, more, untested):
-    file, names = tmp_path / "splits.json", [f"class_{c}" for c in range(12)]
-    file.write_text(json.dumps({"train": names[:5], "val": names[5:8], "test": names[8:]}))
-    main.main(flags(data, tmp_path, "--split_scheme", "predefined", "--split_file", str(file), "--n_epochs", "1", *more))
-    said = capsys.readouterr().out
-    line = next(line for line in said.splitlines() if "makes one fold" in line)
-    assert said.index(line) < said.index("epoch 1/1") and ("nothing is measured on test: --final_test" in line) == untested
+def test_one_fold_says_at_its_start_what_it_lacks(predefined, data, tmp_path, capsys):
+    for more, untested in (([], True), (["--final_test"], False), (["--splits_to_eval", "val", "test"], False)):
+        main.main(flags(data, tmp_path, *predefined, "--n_epochs", "1", *more))
+        said = capsys.readouterr().out
+        line = next(line for line in said.splitlines() if "makes one fold" in line)
+        assert said.index(line) < said.index("epoch 1/1") and ("nothing is measured on test: --final_test" in line) == untested
 
 
-def test_a_run_keeps_its_split_file(data, tmp_path, capsys):
-    file, names = tmp_path / "splits.json", [f"class_{c}" for c in range(12)]
-    file.write_text(json.dumps({"train": names[:5], "val": names[5:8], "test": names[8:]}))
-    cross = main.main(flags(data, tmp_path, "--split_scheme", "predefined", "--split_file", str(file), "--n_epochs", "1"))
+def test_a_run_keeps_its_split_file(predefined, data, tmp_path, capsys):
+    file = Path(predefined[-1])
+    cross = main.main(flags(data, tmp_path, *predefined, "--n_epochs", "1"))
     copy = cross.folder / "split_file.json"
     assert copy.read_bytes() == file.read_bytes()
-    for swap in (lambda: file.write_text(json.dumps({"train": names[:5], "test": names[5:8], "val": names[8:]})), file.unlink):
+    for swap in (lambda: file.write_text(json.dumps({"train": NAMES[:5], "test": NAMES[5:8], "val": NAMES[8:]})), file.unlink):
         swap()
         for words in (["--n_epochs", "2"], ["--evaluate"], ["--aggregate_only"]):
             with pytest.raises(SystemExit):

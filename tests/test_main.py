@@ -2,6 +2,9 @@
 
 import csv
 import json
+import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -18,8 +21,20 @@ def flags(folder_data, tmp_path, *more):
     return parameters.read([
         "--dataset", "folder", "--dataset_folder_path", str(folder_data), "--save_path", str(tmp_path / "runs"), "--arch", "conv4_normalize",
         "--embed_dim", "16", "--loss", "triplet", "--batch_mining", "semihard", "--bs", "8", "--n_epochs", "2", "--kernels", "0",
+        "--resize_size", "18", "--crop_size", "16",
         "--evaluation_metrics", "e_recall@1", "map_r", "nmi", "--lr", "0.001", "--group", "Tiny", "--seed", "3", *more,
     ])  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def begun_once(folder_data, tmp_path_factory):
+    return main.main(flags(folder_data, tmp_path_factory.mktemp("begun"), "--n_epochs", "1")).folder
+
+
+@pytest.fixture
+def begun(begun_once, tmp_path):
+    """The folder of a run of one epoch, where `flags` look for it."""
+    return shutil.copytree(begun_once, tmp_path / "runs" / "folder" / begun_once.name)
 
 
 def rows(folder):
@@ -61,9 +76,9 @@ def test_parameters_yaml_repeats_the_run(folder_data, tmp_path):
     assert saved["eval_bs"] == 8 and saved["savename"] == "Tiny_s3"
 
 
-@pytest.mark.parametrize("kernels", ["0", "2"])
-def test_resume_equals_the_uninterrupted_run(folder_data, tmp_path, kernels):
-    whole = main.main(flags(folder_data, tmp_path / "a", "--n_epochs", "3", "--kernels", kernels))
+def test_resume_equals_the_uninterrupted_run(folder_data, tmp_path):
+    """Which had worker processes."""
+    whole = main.main(flags(folder_data, tmp_path / "a", "--n_epochs", "3", "--kernels", "2", "--eval_kernels", "0"))
     main.main(flags(folder_data, tmp_path / "b", "--n_epochs", "2"))
     resumed = main.main(flags(folder_data, tmp_path / "b", "--n_epochs", "3", "--resume"))
     timeless = [[r for r in rows(run.folder) if "seconds" not in r["metric"]] for run in (whole, resumed)]
@@ -90,13 +105,12 @@ def test_resume_of_a_finished_run_and_of_no_run(folder_data, tmp_path, capsys):
     assert [p.name for p in new.folder.parent.iterdir()] == ["Tiny_s3"]
 
 
-def test_changed_flags_are_refused_on_resume(folder_data, tmp_path, capsys):
-    run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1"))
+def test_changed_flags_are_refused_on_resume(begun, folder_data, tmp_path, capsys):
     with pytest.raises(SystemExit):
         flags(folder_data, tmp_path, "--resume", "--embed_dim", "32")
     message = capsys.readouterr().err
     assert "--embed_dim 32 (saved: 16)" in message and "--resume_allow_changes" in message and message.count("\n") == 1
-    opt = parameters.read(["--resume_from", str(run.folder), "--kernels", "1"])
+    opt = parameters.read(["--resume_from", str(begun), "--kernels", "1"])
     assert opt.embed_dim == 16 and opt.loss == "triplet" and opt.kernels == 1
 
 
@@ -121,21 +135,19 @@ def test_load_run_gives_network_and_options_back(folder_data, tmp_path):
     assert torch.equal(network(images)[0], expected)
 
 
-def test_a_loss_that_is_not_finite_stops_the_run(folder_data, tmp_path, monkeypatch):
+def test_a_loss_that_is_not_finite_stops_the_run(begun, folder_data, tmp_path, monkeypatch):
     from training.runtime import NonFiniteLoss, Runtime
 
-    run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1"))
-    good = (run.folder / checkpoint.LAST).read_bytes()
+    good = (begun / checkpoint.LAST).read_bytes()
     real = Runtime.step
     monkeypatch.setattr(Runtime, "step", lambda self, loss, optimizer: real(self, loss * float("nan"), optimizer))
     with pytest.raises(NonFiniteLoss, match="nan at epoch 2, step 1"):
         main.main(flags(folder_data, tmp_path, "--n_epochs", "2", "--resume"))
-    assert (run.folder / checkpoint.LAST).read_bytes() == good
+    assert (begun / checkpoint.LAST).read_bytes() == good
 
 
-def test_a_full_disk_leaves_the_last_checkpoint(folder_data, tmp_path, monkeypatch):
-    run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1"))
-    good = (run.folder / checkpoint.LAST).read_bytes()
+def test_a_full_disk_leaves_the_last_checkpoint(begun, folder_data, tmp_path, monkeypatch):
+    good = (begun / checkpoint.LAST).read_bytes()
 
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
@@ -143,28 +155,23 @@ def test_a_full_disk_leaves_the_last_checkpoint(folder_data, tmp_path, monkeypat
     monkeypatch.setattr(torch, "save", full)
     with pytest.raises(UserError, match="No space left on device"):
         main.main(flags(folder_data, tmp_path, "--n_epochs", "2", "--resume"))
-    assert (run.folder / checkpoint.LAST).read_bytes() == good
-    assert not list(run.folder.glob(".*tmp"))
+    assert (begun / checkpoint.LAST).read_bytes() == good
+    assert not list(begun.glob(".*tmp"))
 
 
-def test_ctrl_c_says_how_to_go_on(folder_data, tmp_path, monkeypatch, capsys):
+def test_ctrl_c_says_how_to_go_on(begun, folder_data, tmp_path, monkeypatch, capsys):
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
 
-    run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1"))
     monkeypatch.setattr(main, "train_one_epoch", interrupt)
     with pytest.raises(SystemExit) as stop:
         main.main(flags(folder_data, tmp_path, "--n_epochs", "2", "--resume"))
     assert stop.value.code == 130
-    assert f"--resume_from {run.folder}" in capsys.readouterr().out
+    assert f"--resume_from {begun}" in capsys.readouterr().out
 
 
-def test_two_processes_never_train_in_one_folder(folder_data, tmp_path):
-    import subprocess
-    import sys
-
-    run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1"))
-    hold = f"import fcntl, time; f = open({str(run.folder / '.lock')!r}, 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True); time.sleep(60)"
+def test_two_processes_never_train_in_one_folder(begun, folder_data, tmp_path):
+    hold = f"import fcntl, time; f = open({str(begun / '.lock')!r}, 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True); time.sleep(60)"
     holder = subprocess.Popen([sys.executable, "-c", hold], stdout=subprocess.PIPE, text=True)
     try:
         holder.stdout.readline()
@@ -242,29 +249,12 @@ def test_epoch_means_are_the_means_of_the_batches(folder_data, tmp_path):
 
 def test_allowed_changes_are_used_and_refused_ones_leave_the_run_as_it_was(folder_data, tmp_path):
     run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1", "--scheduler", "cosine"))
-    changed = flags(
-        folder_data,
-        tmp_path,
-        "--n_epochs",
-        "2",
-        "--scheduler",
-        "cosine",
-        "--resume",
-        "--resume_allow_changes",
-        "--lr",
-        "0.5",
-        "--fc_lr",
-        "0.25",
-        "--decay",
-        "0.01",
-    )
-    main.main(changed)
+    changed = ["--resume", "--resume_allow_changes", "--lr", "0.5", "--fc_lr", "0.25", "--decay", "0.01"]
+    main.main(flags(folder_data, tmp_path, "--n_epochs", "2", "--scheduler", "cosine", *changed))
     rates = {r["metric"]: float(r["value"]) for r in rows(run.folder) if r["epoch"] == "2" and r["metric"].startswith("rate/")}
     last = checkpoint.read(run.folder / checkpoint.LAST)
-    assert [group["weight_decay"] for group in last["optimizer"]["param_groups"]] == [
-        0.01,
-        last["optimizer"]["param_groups"][1]["weight_decay"],
-    ]
+    groups = last["optimizer"]["param_groups"]
+    assert len(groups) == 2 and groups[0]["weight_decay"] == 0.01
     assert rates["rate/backbone"] == pytest.approx(2 * rates["rate/last_linear"])
     saved = (run.folder / "parameters.yaml").read_bytes()
     with pytest.raises(UserError, match="does not fit .*as where a flag that was changed asks for another model"):
@@ -286,26 +276,12 @@ def test_more_epochs_go_on_at_the_rates_of_a_run_that_long(folder_data, tmp_path
 
 
 @pytest.mark.parametrize("optimisers", [
-    (["adam"], ["rmsprop"]), (["rmsprop"], ["adam"]), (["sgd"], ["adamw"]), (["adamw"], ["sgd"]),
-    (["rmsprop", "--momentum", "0"], ["rmsprop", "--momentum", "0.9"]),
+    (["adam"], ["rmsprop"]), (["sgd"], ["adamw"]), (["rmsprop", "--momentum", "0"], ["rmsprop", "--momentum", "0.9"]),
 ])  # fmt: skip
 def test_another_optimiser_begins_anew_at_the_rates_of_now(folder_data, tmp_path, capsys, optimisers):
     before, after = optimisers
-    run = main.main(
-        flags(
-            folder_data,
-            tmp_path,
-            "--n_epochs",
-            "1",
-            "--scheduler",
-            "plateau",
-            "--use_tv_split",
-            "--tv_split_perc",
-            "0.5",
-            "--optim",
-            *before,
-        )
-    )
+    validated = ["--scheduler", "plateau", "--use_tv_split", "--tv_split_perc", "0.5"]
+    run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1", *validated, "--optim", *before))
     main.main(parameters.read(["--resume_from", str(run.folder), "--n_epochs", "2", "--optim", *after, "--resume_allow_changes"]))
     assert "begin anew" in capsys.readouterr().out
     main.main(parameters.read(["--resume_from", str(run.folder), "--n_epochs", "3"]))
@@ -336,31 +312,29 @@ def first_epoch_is_best(run, epoch, scores):
     return [(run.selection.split, run.selection.metric)] if epoch == 1 else []
 
 
-@pytest.mark.parametrize("change", [
-    ["--use_tv_split"], ["--tv_split_perc", "0.3"], ["--split_scheme", "class_disjoint"], ["--storage_metrics", "map_r", "e_recall@1"],
-    ["--dataset", "glyphs"],
-])  # fmt: skip
-def test_what_no_continuation_may_change(folder_data, tmp_path, capsys, change):
-    run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1"))
-    saved = (run.folder / "parameters.yaml").read_bytes()
-    with pytest.raises(SystemExit):
-        parameters.read(["--resume_from", str(run.folder), "--n_epochs", "2", "--resume_allow_changes", *change])
-    message = capsys.readouterr().err
-    assert message.count("\n") == 1 and change[0] in message and "Start a new run" in message
-    assert (run.folder / "parameters.yaml").read_bytes() == saved
-    more = ["--storage_metrics", "e_recall@1", "map_r", "--resume_allow_changes"]  # the first stays: it is kept beside
-    assert main.main(parameters.read(["--resume_from", str(run.folder), "--n_epochs", "2", *more])).epoch == 2
-
-
-@pytest.mark.parametrize("content", [b"lr: [\n", b"", b"\xff\xfe", b"- 1\n", b"lr: &a [*a]\n"])
-def test_damaged_flags_of_a_run_are_one_line(folder_data, tmp_path, capsys, content):
-    run = main.main(flags(folder_data, tmp_path, "--n_epochs", "1"))
-    (run.folder / "parameters.yaml").write_bytes(content)
-    for words in (["--resume_from"], ["--evaluate", "--resume_from"], ["--reproduce_results"]):
+def test_what_no_continuation_may_change(begun, capsys):
+    saved = (begun / "parameters.yaml").read_bytes()
+    for change in (
+        ["--use_tv_split"], ["--tv_split_perc", "0.3"], ["--split_scheme", "class_disjoint"], ["--storage_metrics", "map_r", "e_recall@1"],
+        ["--dataset", "glyphs"],
+    ):  # fmt: skip
         with pytest.raises(SystemExit):
-            parameters.read([*words, str(run.folder)])
+            parameters.read(["--resume_from", str(begun), "--n_epochs", "2", "--resume_allow_changes", *change])
         message = capsys.readouterr().err
-        assert message.count("\n") == 1 and "parameters.yaml is damaged" in message
+        assert message.count("\n") == 1 and change[0] in message and "Start a new run" in message
+    assert (begun / "parameters.yaml").read_bytes() == saved
+    more = ["--storage_metrics", "e_recall@1", "map_r", "--resume_allow_changes"]  # the first stays: it is kept beside
+    assert main.main(parameters.read(["--resume_from", str(begun), "--n_epochs", "2", *more])).epoch == 2
+
+
+def test_damaged_flags_of_a_run_are_one_line(begun, capsys):
+    for content in (b"lr: [\n", b"", b"\xff\xfe", b"- 1\n", b"lr: &a [*a]\n"):
+        (begun / "parameters.yaml").write_bytes(content)
+        for words in (["--resume_from"], ["--evaluate", "--resume_from"], ["--reproduce_results"]):
+            with pytest.raises(SystemExit):
+                parameters.read([*words, str(begun)])
+            message = capsys.readouterr().err
+            assert message.count("\n") == 1 and "parameters.yaml is damaged" in message
 
 
 def test_a_damaged_checkpoint_is_one_line_also_where_it_is_read_lazily(tmp_path):

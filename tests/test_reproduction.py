@@ -74,7 +74,7 @@ def changed(data, tmp_path_factory):
         with pytest.raises(SystemExit):
             main.main(flags(data, tmp_path, "--check_untrained_accuracy"))
     folder = tmp_path / "runs" / "folder" / "First_s1"
-    go_on(folder, "--lr", "0.01", "--decay", "0.1", "--kernels", "1")
+    go_on(folder, "--lr", "0.01", "--decay", "0.1", "--plot_every", "7")
     go_on(folder, "--n_epochs", "6", "--loss_margin_margin", "0.4")
     return folder
 
@@ -129,7 +129,7 @@ def test_an_interrupted_reproduction_goes_on(changed, tmp_path, monkeypatch, cap
         [*words, "--resume"],
         ["--group", "First", "--dataset", "folder", "--save_path", str(tmp_path), "--resume"],
     ]
-    finished = main.main(parameters.read([*again[epochs % 3], "--kernels", "1"]))
+    finished = main.main(parameters.read(again[epochs % 3]))
     assert_same(finished.folder, changed)
     assert changes(finished.folder) == changes(changed)
     main.main(parameters.read(["--resume_from", str(folder), "--resume_allow_changes", "--n_epochs", "7", "--gamma", "0.7"]))

@@ -317,7 +317,7 @@ def test_checkpointing_and_layer_decay(name):
 
 
 def test_a_cascade_on_a_vit_trains_and_comes_back(data, tmp_path):
-    flags = ["--arch", f"{VIT}_normalize", "--crop_size", "32", "--augmentation", "none", "--not_pretrained", "--n_epochs", "1"]
+    flags = ["--arch", f"{VIT}_normalize", "--resize_size", "36", "--crop_size", "32", "--augmentation", "none", "--not_pretrained", "--n_epochs", "1"]
     run = tiny.run(data, tmp_path, "--trainer", "cascaded", *flags)
     environment = (run.folder / "environment.yaml").read_text()
     assert "data_config" in environment and "BICUBIC" in environment

@@ -247,9 +247,9 @@ def test_evenly_spaced():
 def test_a_progression_is_made_read_and_recorded(tmp_path, capsys):
     data = builders.make_folder(tmp_path / "data", n_classes=16, n_images=4)
     path = tmp_path / "new" / "splits.pkl"
-    words = ["--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path / "runs"), "--n_epochs", "1", "--resize_size", "20",
-             "--crop_size", "16", *builders.SHORT_RUN]  # fmt: skip
-    data_and_network = ["--dataset", "folder", "--dataset_folder_path", str(data), "--arch", "conv4_normalize", "--resize_size", "20", "--crop_size", "16"]
+    words = ["--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path / "runs"), "--n_epochs", "1",
+             *builders.SHORT_RUN]  # fmt: skip
+    data_and_network = ["--dataset", "folder", "--dataset_folder_path", str(data), "--arch", "conv4_normalize", "--resize_size", "18", "--crop_size", "16"]
     making = [*data_and_network, "--eval_kernels", "0", "--out", str(path)]
     assert oodml.main([*making, "--easier", "--splits", "3"]) == path
     for more, said in (([], "exists: name another file"), (["--use_tv_split", "--out", "x.pkl"], "begins with the data set's own split")):
@@ -271,7 +271,7 @@ def test_the_measure_draws_nothing_from_the_run(tmp_path):
     """The same classes by the scheme and by half: the same run."""
     data = builders.make_folder(tmp_path / "data", n_classes=8, n_images=4)
     path = write(tmp_path / "splits.pkl", {1: {"train": [f"class_{c}" for c in range(4)], "test": [f"class_{c}" for c in range(4, 8)]}})
-    words = ["--dataset", "folder", "--dataset_folder_path", str(data), "--n_epochs", "1", "--resize_size", "20", "--crop_size", "16",
+    words = ["--dataset", "folder", "--dataset_folder_path", str(data), "--n_epochs", "1",
              *builders.SHORT_RUN]  # fmt: skip
     runs = [main.main(parameters.read([*words, "--save_path", str(tmp_path / name), *more])) for name, more in
             (("a", []), ("b", ["--split_scheme", "oodml", "--oodml_file", path, "--oodml_id", "1"]))]  # fmt: skip
