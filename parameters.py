@@ -260,7 +260,7 @@ def get_parser() -> argparse.ArgumentParser:
 
 def declared_roles() -> roles.Roles:
     """Flag -> its role, of every flag of the program and of its plug-ins."""
-    return roles.of(get_parser())
+    return roles.declared(get_parser())
 
 
 def read(argv: list[str] | None = None) -> argparse.Namespace:

@@ -212,18 +212,19 @@ def _groups(paths: list[str], keys) -> list[list[str]]:
 def repeated(splits: dict[str, list[Image] | None]) -> str | None:
     """One line on images, each a file or a box of it, that are twice in a split, or in test and in training or validation; None without any.
 
-    `splits` as of `told`. A test set that is the validation set is said elsewhere.
+    `splits` as of `copies_found`. A test set that is the validation set is said elsewhere.
     """
     own = {split: [(image.path, image.box) for image in images or ()] for split, images in splits.items()}
     twice = [place for places in own.values() for place, times in Counter(places).items() if times > 1]
     others = set(own["training"]) if set(own["validation"]) == set(own["testing"]) else {*own["training"], *own["validation"]}
     across = sorted(others & set(own["testing"]), key=str)
-    parts = [f"twice in one split, so that they find themselves: {len(twice):,}"] * bool(twice)
-    parts += [f"in test and in training or validation: {len(across):,}"] * bool(across)
+    parts = [f"twice in one split, so that they find themselves: {len(twice):,}"] if twice else []
+    if across:
+        parts.append(f"in test and in training or validation: {len(across):,}")
     return f"the same images, {'; '.join(parts)}, as {(across or twice)[0][0]}" if parts else None
 
 
-def told(groups: list[list[str]], left: int, splits: dict[str, list[Image] | None]) -> str | None:
+def copies_found(groups: list[list[str]], left: int, splits: dict[str, list[Image] | None]) -> str | None:
     """One line on copies in several classes, or in test and in training or validation; None where there are none.
 
     Args:

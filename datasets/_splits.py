@@ -225,7 +225,7 @@ def _notes(reading, files: _files.Files, splits: dict, opt) -> list[str]:
         transparent = files.transparent()
         if transparent is not None:
             notes.append(f"there are images with transparency: white stands behind them, as behind {transparent}")
-        notes += [_files.repeated(splits), _files.told(*files.copies(), splits)]
+        notes += [_files.repeated(splits), _files.copies_found(*files.copies(), splits)]
     return [note for note in notes if note is not None]
 
 

@@ -127,7 +127,7 @@ def _in_another(queries: Embeddings, gallery: Embeddings) -> tuple[Space, str, n
         if (labels[0].dtype.kind == "U") != (labels[1].dtype.kind == "U"):
             raise UserError(f"--gallery {gallery.path}: labels of numbers beside labels of names: give numbers in both files, or names")
     rows, kept = _of_role(queries, "queries"), _of_role(gallery, "gallery")
-    exclude = galleries.places_in(kept, gallery.roles.size)[_own(queries, gallery)[rows]]
+    exclude = galleries.places_in(kept, gallery.roles.size)[_own_rows(queries, gallery)[rows]]
     apart = rows[exclude < 0]
     pool = Space(_joined((asking.features, apart), (found.features, kept)), np.concatenate([labels[0][apart], labels[1][kept]]))
     space = Space(
@@ -146,7 +146,7 @@ def _joined(*parts: tuple[np.ndarray, np.ndarray]) -> np.ndarray | metrics.Stack
     return metrics.Stacked(*((features, None if len(rows) == len(features) else rows) for features, rows in parts))
 
 
-def _own(queries: Embeddings, gallery: Embeddings) -> np.ndarray:
+def _own_rows(queries: Embeddings, gallery: Embeddings) -> np.ndarray:
     """`(N,)` row of each query in the gallery's file, -1 where it is not there: by `exclude`, by its row where both are one file, or by path."""
     size = queries.roles.size
     if "exclude" in queries.arrays:

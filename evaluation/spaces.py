@@ -242,7 +242,7 @@ def plans(images: dict, opt) -> dict[str, Compared]:
     by_images, found = (labels, galleries.numbers(of_all), parents), {}
     for split, own in of_all.items():
         sources = sources_of(split, measured, opt)
-        _there(sources, images, opt)
+        _refuse_missing(sources, images, opt)
         kept = [of_all[source].gallery for source in sources]
         its_labels, its_sequences, its_parents = (taken(values[split], own.queries) for values in by_images)
         space = Space(None, its_labels, query_sequences=its_sequences, parents=its_parents, reference_parents=its_parents)
@@ -269,7 +269,7 @@ def projected(embedded: dict, evaltype: str, opt) -> dict[str, np.ndarray]:
     of_all, projections, found = galleries.roles_of_all(embedded), {}, {}
     for split, rows in features.items():
         sources = sources_of(split, scored(embedded, opt), opt)
-        _there(sources, embedded, opt)
+        _refuse_missing(sources, embedded, opt)
         key = tuple(sources)
         if key not in projections:
             projections[key] = _projection(_joined([taken(features[source], of_all[source].gallery) for source in sources]), opt.eval_pca)
@@ -277,7 +277,7 @@ def projected(embedded: dict, evaltype: str, opt) -> dict[str, np.ndarray]:
     return found
 
 
-def _there(sources: list[str], images: dict, opt) -> None:
+def _refuse_missing(sources: list[str], images: dict, opt) -> None:
     if not set(sources) <= set(images):
         raise UserError(f"--eval_reference_set {opt.eval_reference_set}: the training images were not embedded")
 

@@ -6,7 +6,7 @@ import sys
 
 from utilities.errors import UserError
 
-OWN = re.compile(r"[A-Z]\d{4} [\d:.]+ +\d+ torch/distributed/")  # how lines of torchrun's log begin
+TORCHRUNS_LINE = re.compile(r"[A-Z]\d{4} [\d:.]+ +\d+ torch/distributed/")  # how lines of torchrun's log begin
 
 
 def command(nproc: int, program: list[str]) -> list[str]:
@@ -46,6 +46,6 @@ def reasons(said: list[str]) -> list[str]:
     report = next((number for number, line in enumerate(said) if re.search("ChildFailedError|SignalException", line)), None)
     if report is not None:
         said = said[: max((number for number, line in enumerate(said[:report]) if line.startswith("Traceback")), default=report)]
-    lines = [line for line in said if not OWN.match(line)]
+    lines = [line for line in said if not TORCHRUNS_LINE.match(line)]
     errors = [line for line in lines if re.search(r"error|exception", line, re.IGNORECASE)]
     return errors or lines

@@ -155,11 +155,11 @@ class Pairs:
         return np.einsum("pd,pd->p", difference, difference)
 
 
-def of(space) -> Pairs:
+def sampled(space) -> Pairs:
     """The pairs of a space's queries, made once."""
     return space.remember("pairs", lambda: Pairs(space))
 
 
 def of_units(space) -> Pairs:
     """The pairs of a space's queries at unit length."""
-    return of(space.remember("units", space.normalised))
+    return sampled(space.remember("units", space.normalised))

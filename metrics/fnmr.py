@@ -46,14 +46,14 @@ class Metric(Base):
 
 def operating_point(space, fmr: float) -> tuple[float, float]:
     """The distance below which the nearest share `fmr` of the pairs of two classes lie, and `fnmr@fmr`; NaN if either kind has no pairs."""
-    pairs = _pairs.of(space)
+    pairs = _pairs.sampled(space)
     if not pairs.same or not pairs.other:
         return float("nan"), float("nan")
     return float(np.sqrt(thresholds(pairs, (fmr,))[0])), Metric("fnmr@fmr", fmr).value(space)
 
 
 def _rate(space, fmr: float) -> Rate:
-    pairs = _pairs.of(space)
+    pairs = _pairs.sampled(space)
     if not pairs.same or not pairs.other:
         return Rate(*[float("nan")] * 3)
     if not pairs.exact:

@@ -35,7 +35,7 @@ class Layers:
     """The sources of the options, each as flag -> value: `defaults`, the `files` of --config, and `explicit`, the command line itself."""
 
     def __init__(self, parser, argv: list[str] | None):
-        self.parser, self.roles = parser, roles.of(parser)
+        self.parser, self.roles = parser, roles.declared(parser)
         self.defaults = vars(parser.parse_args([]))
         silent = argparse.Namespace(**{action.dest: argparse.SUPPRESS for action in parser._actions if action.dest != "help"})
         self.explicit = {name: value for name, value in vars(parser.parse_args(argv, silent)).items() if value is not argparse.SUPPRESS}

@@ -56,7 +56,7 @@ def _action(parser, path: Path, key: str) -> argparse.Action:
     actions = {action.dest: action for action in parser._actions if action.dest != "help"}
     if key not in actions:
         raise UserError(f"{path}: unknown flag {key!r}.{did_you_mean(key, actions)}")
-    role = roles.of(parser)[key]
+    role = roles.declared(parser)[key]
     if not (role.saved or role.weighs):
         raise UserError(f"{path}: {key} is for the command line alone: --{key}")
     return actions[key]

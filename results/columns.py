@@ -189,7 +189,7 @@ def best_row(run: RecordedRun, split: str, metric: str) -> int | None:
     return int(eligible[found(values[eligible])])
 
 
-def by(of: Column, how: str) -> Column:
+def selected_by(of: Column, how: str) -> Column:
     """The same metric by its own rule: `on_validation`, `best_on_test`, or `optimism`, by how much the second is better than the first."""
     own = column(of.split, of.metric)
     return replace(own, how=how, higher=None if how == OPTIMISM else own.higher)
@@ -212,7 +212,7 @@ def with_both(shown: list[Column], runs: list[RecordedRun], how: str) -> list[Co
         return shown
     at = shown.index(first) + 1
     own = {SELECTED: ON_VALIDATION}.get(how, how)
-    others = [by(first, rule) for rule in RULES if rule != own]
+    others = [selected_by(first, rule) for rule in RULES if rule != own]
     return shown[:at] + others + shown[at:]
 
 
@@ -250,7 +250,7 @@ def value(run: RecordedRun, of: Column, how: str) -> float:
     """A run's recorded value in a column, by the column's own rule, else by `how`; NaN where there is none."""
     how = of.how or how
     if how == OPTIMISM:
-        gap = value(run, by(of, BEST_ON_TEST), how) - value(run, by(of, ON_VALIDATION), how)
+        gap = value(run, selected_by(of, BEST_ON_TEST), how) - value(run, selected_by(of, ON_VALIDATION), how)
         return gap if direction(of.metric) is not False else -gap
     row = _row(run, how, of)
     return float("nan") if row is None else float(run.series.of(of.split, of.metric)[row])

@@ -19,8 +19,8 @@ from results.recorded import (
     dataset_of,
     environment,
     identity,
+    in_one_line,
     judge,
-    said,
     typed,
     whole,
 )
@@ -76,7 +76,7 @@ def read_folder(folder: Path) -> RecordedRun:
         except FileNotFoundError:
             run.problem = run.problem or (f"failed: no {path.relative_to(folder)}" if is_needed else None)
         except (*UNREADABLE, yaml.YAMLError) as error:
-            why = f"{path.name} cannot be read ({said(error)})"
+            why = f"{path.name} cannot be read ({in_one_line(error)})"
             if is_needed:
                 run.problem = run.problem or f"failed: {why}"
             else:

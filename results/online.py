@@ -6,7 +6,7 @@ import re
 import numpy as np
 
 from results import roles
-from results.recorded import CHANGED, EMPTY, FOLD, RecordedRun, Series, dataset_of, environment, identity, judge, said, typed, words
+from results.recorded import CHANGED, EMPTY, FOLD, RecordedRun, Series, dataset_of, environment, identity, in_one_line, judge, typed, words
 from runs.records import SPLIT_TITLES
 from utilities.errors import UserError
 
@@ -25,7 +25,7 @@ def wandb_api():
     except ImportError as error:
         raise UserError("--project needs the package: pip install wandb. Local run folders (--runs) do not") from error
     except Exception as error:
-        raise UserError(f"--project: W&B does not answer ({said(error)}). Use --runs for local folders") from error
+        raise UserError(f"--project: W&B does not answer ({in_one_line(error)}). Use --runs for local folders") from error
 
 
 def read_project(path: str, api) -> list[RecordedRun]:
@@ -36,7 +36,7 @@ def read_project(path: str, api) -> list[RecordedRun]:
     try:
         return [_read(run, path) for run in api.runs(path)]
     except Exception as error:
-        raise UserError(f"--project {path}: cannot be read ({said(error, 160)})") from error
+        raise UserError(f"--project {path}: cannot be read ({in_one_line(error, 160)})") from error
 
 
 def _read(online, path: str) -> RecordedRun:
@@ -45,7 +45,7 @@ def _read(online, path: str) -> RecordedRun:
     try:
         config = typed(config)
     except ValueError as error:
-        problem = f"failed: config: {said(error)}"
+        problem = f"failed: config: {in_one_line(error)}"
         config = {key: config[key] for key in ("dataset", "group") if key in config}
     name = str(online.name)
     base, _, last = name.rpartition("/")
@@ -60,7 +60,7 @@ def _read(online, path: str) -> RecordedRun:
     try:
         run.series = _series(list(online.scan_history()), config, run.notes)
     except (ValueError, TypeError, KeyError) as error:
-        run.problem = run.problem or f"failed: its history cannot be read ({said(error)})"
+        run.problem = run.problem or f"failed: its history cannot be read ({in_one_line(error)})"
     judge(run)
     state = str(getattr(online, "state", "finished"))
     if state != "finished" and run.problem:

@@ -12,7 +12,7 @@ from results import bootstrap, columns, groups, inference, roles
 from results.columns import SELECTED
 from results.formats import Cell, Table
 from results.groups import Group
-from results.recorded import UNREADABLE, RecordedRun, said
+from results.recorded import UNREADABLE, RecordedRun, in_one_line
 from results.tables import notes
 from results.tables.notes import text
 from utilities.errors import UserError
@@ -112,7 +112,7 @@ def _methods(found: list[Group]) -> tuple[dict[str, Method], list[str]]:
                 if read and (len(read) < len(runs) or not all(read[0].same(one) for one in (*read, *(other[0] for other in seeds)))):
                     raise ValueError("its queries are not those of the other runs" if len(read) == len(runs) else "a fold has no such file")
             except UNREADABLE + (UserError, zipfile.BadZipFile) as error:
-                notes.append(f"{group.name} is not compared query by query with seed {seed}: {said(error, 200)}")
+                notes.append(f"{group.name} is not compared query by query with seed {seed}: {in_one_line(error, 200)}")
                 continue
             seeds += [read] if read else []
         if seeds:

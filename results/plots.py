@@ -245,7 +245,7 @@ def ranked(found: list[Group], of: Column, folder: Path) -> str | None:
 
 def optimism(found: list[Group], of: Column, folder: Path) -> str | None:
     """The test values of both selections, joined by a line per group, the best on top. None where no group has both."""
-    rules = [columns.by(of, rule) for rule in (ON_VALIDATION, BEST_ON_TEST, OPTIMISM)]
+    rules = [columns.selected_by(of, rule) for rule in (ON_VALIDATION, BEST_ON_TEST, OPTIMISM)]
     rows = [(group, *(group.estimate(rule, SELECTED) for rule in rules)) for group in found if group.has_both]
     rows = sorted((row for row in rows if math.isfinite(row[3].mean)), key=lambda row: row[1].mean, reverse=of.higher is False)
     if not rows:

@@ -152,7 +152,7 @@ def judge(run: RecordedRun) -> None:
         run.problem = f"short: {last} of {planned} epochs"
 
 
-def said(error: Exception, most: int = 120) -> str:
+def in_one_line(error: Exception, most: int = 120) -> str:
     """An error's text in one line."""
     return " ".join(str(error).split())[:most] or type(error).__name__
 

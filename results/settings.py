@@ -60,14 +60,14 @@ def shared(found: list[dict[str, str]]) -> dict[str, str]:
     return {name: Counter(one[name] for one in found if name in one).most_common(1)[0][0] for name in names}
 
 
-def own(one: dict[str, str], name: str, common: str) -> str:
+def value_of(one: dict[str, str], name: str, common: str) -> str:
     """A group's value of a setting; if unrecorded `unknown`, or None where the others have None (a missing flag means None too)."""
     return one.get(name, "None" if common == "None" else UNKNOWN)
 
 
 def differences(one: dict[str, str], common: dict[str, str]) -> list[str]:
     """Where a group differs from the most frequent values, in words; flags that its data set or split scheme does not read are left out."""
-    return [f"{name} {value} (others: {most})" for name, most in common.items() if (value := own(one, name, most)) not in (most, UNUSED)]
+    return [f"{name} {value} (others: {most})" for name, most in common.items() if (value := value_of(one, name, most)) not in (most, UNUSED)]
 
 
 def printed(found: list[dict[str, str]]) -> str:

@@ -52,7 +52,7 @@ class Range(NamedTuple):
     def arguments(self, value) -> list[str]:
         """A value as the command line takes it."""
         if self.switch:
-            return [f"--{self.flag}"] * bool(value)
+            return [f"--{self.flag}"] if value else []
         return [f"--{self.flag}={value}"]  # with =, because a value may begin with a minus
 
     @property
@@ -157,7 +157,7 @@ def _range(key: str, values: list[str], parser, actions: dict, where: str) -> Ra
         nearest = difflib.get_close_matches(flag, actions, n=1)
         raise UserError(f"{where}: unknown flag {flag!r}." + (f" Did you mean {nearest[0]!r}?" if nearest else ""))
     action = actions[flag]
-    if action.dest == "help" or not roles.of(parser, roles.METHOD)[action.dest].searched:
+    if action.dest == "help" or not roles.declared(parser, roles.METHOD)[action.dest].searched:
         raise UserError(f"{where}: {flag} cannot be searched: trials may differ in flags of the method alone")
     if action.nargs not in (None, 0, "?"):
         raise UserError(f"{where}: {flag} takes several values: only flags of one value can be searched")

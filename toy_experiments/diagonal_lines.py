@@ -224,7 +224,7 @@ def _told_apart(of_flips: float, of_recall: dict[str, float]) -> list[str]:
     changed = "No change moves test R@1" if of_recall[smallest] >= LEVEL else "Test R@1 moves"
     return [
         "P: chance of so large a mean difference where there is none, by a paired t-test over the seeds, two-sided, not corrected for the number of",
-        f"changes. What the published flips add to the second singular value {flips} ({_said(of_flips)}). {changed}: the smallest P of",
+        f"changes. What the published flips add to the second singular value {flips} ({_p_value(of_flips)}). {changed}: the smallest P of",
         f"{len(of_recall)} is {_rounded(of_recall[smallest])} ({smallest}).",
     ]
 
@@ -242,7 +242,7 @@ def _p(differences: np.ndarray) -> str:
     return _rounded(chance(differences)) if len(differences) > 1 else "–"
 
 
-def _said(p: float) -> str:
+def _p_value(p: float) -> str:
     return f"P {_rounded(p)}" if p < 0.001 else f"P = {_rounded(p)}"
 
 

@@ -78,7 +78,7 @@ def group(parser, title: str, role: Role):
     return added
 
 
-def of(parser, default: Role | None = None) -> Roles:
+def declared(parser, default: Role | None = None) -> Roles:
     """The roles of a parser's flags. Raises LookupError for a flag without one where there is no default."""
     roles = Roles()
     for group in parser._action_groups:

@@ -47,7 +47,7 @@ def _other_selection(matches: list[published.Match], values: list[Column], sourc
     """Our test values by the selection that the published ones did not use, and the optimism, where we have both."""
     runs = [run for match in matches for run in match.group.counted]
     rules = (ON_VALIDATION if source == "published" else BEST_ON_TEST, OPTIMISM)
-    return [columns.by(c, rule) for c in values for rule in rules if c.split == "test"] * any(map(columns.has_both, runs))
+    return [columns.selected_by(c, rule) for c in values for rule in rules if c.split == "test"] * any(map(columns.has_both, runs))
 
 
 def _row(table: Table, match: published.Match, shown: list[Column], with_rho: bool, both: list[Column]) -> None:

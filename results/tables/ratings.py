@@ -134,7 +134,7 @@ def conditions(found: list[Group], defaults: dict | None = None) -> Table:
     for name, value in settings.shared(those).items():
         others = {}
         for group in found:
-            others.setdefault(settings.own(group.settings, name, value), []).append(group.name)
+            others.setdefault(settings.value_of(group.settings, name, value), []).append(group.name)
         others.pop(value, None)
         rows.append((name, value, "; ".join(f"{other}: {', '.join(names)}" for other, names in others.items())))
     unset = settings.left_alone(those, defaults or {})

@@ -28,7 +28,7 @@ def optimism(found: list[Group], shown: list[Column], ddof: int) -> Table | None
     table = Table(f"{dataset}_optimism", f"{dataset}: the test values of both selections", heads)
     for c in shown:
         for group in found:
-            rules = [columns.by(c, how) for how in (ON_VALIDATION, BEST_ON_TEST, OPTIMISM)]
+            rules = [columns.selected_by(c, how) for how in (ON_VALIDATION, BEST_ON_TEST, OPTIMISM)]
             numbers = [number(group.estimate(rule, SELECTED, ddof), rule) for rule in rules]
             epochs = [Cell(group.epochs(how, ddof).mean, digits=EPOCH_DIGITS) for how in (SELECTED, BEST_ON_TEST)]
             table.add([text(group.name), text(group.seeds_text), *numbers, *epochs], group.remarks, notes.head(c))
@@ -47,7 +47,7 @@ def optimism(found: list[Group], shown: list[Column], ddof: int) -> Table | None
 
 def gaps(found: list[Group], c: Column) -> np.ndarray:
     """The optimism of each group that has both selections, `(n,)`."""
-    means = np.array([group.estimate(columns.by(c, OPTIMISM), SELECTED).mean for group in found if group.has_both])
+    means = np.array([group.estimate(columns.selected_by(c, OPTIMISM), SELECTED).mean for group in found if group.has_both])
     return means[np.isfinite(means)]
 
 

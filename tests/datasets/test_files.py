@@ -72,7 +72,7 @@ def test_of_a_large_set_the_copies_are_kept_until_a_file_changes(tmp_path, monke
     shutil.rmtree(tmp_path / "cache")
     groups, left = _files.Files(images, tmp_path).copies()
     assert left == 5 and len(groups) == 4
-    assert "5 files of equal size were not compared" in _files.told(groups, left, {"training": images})
+    assert "5 files of equal size were not compared" in _files.copies_found(groups, left, {"training": images})
     shutil.rmtree(tmp_path / "cache")
     monkeypatch.setattr(_files, "MOST_BYTES", 20_000)
     assert _files.Files(images, tmp_path).copies()[1] == 5 + 4

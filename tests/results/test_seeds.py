@@ -148,7 +148,7 @@ def test_optimism_of_a_metric_where_lower_is_better(monkeypatch, tmp_path):
     found = [(e, s, m, v) for e, low, high in ((1, 0.4, 0.6), (2, 0.3, 0.5)) for s, m, v in (("val", "e_recall@1", high), ("test", "e_recall@1", high), ("test", "low", low))]  # fmt: skip
     run = collect.collect([str(make_run(tmp_path, "A", 0, epochs=2, found=found).parent)], [])[0][0]
     low = columns.Column("test", "low", False, True)
-    assert columns.value(run, columns.by(low, columns.OPTIMISM), "selected") == pytest.approx(0.1)
+    assert columns.value(run, columns.selected_by(low, columns.OPTIMISM), "selected") == pytest.approx(0.1)
 
 
 def test_the_power_table_and_the_plan(written, capsys):
