@@ -25,7 +25,8 @@ def spawned(n: int, work, *arguments, backend="gloo") -> None:
     """`work(rank, *arguments)` in n joined processes; an error of one of them is an AssertionError with its traceback."""
     with tempfile.TemporaryDirectory() as folder:
         with contextlib.suppress(torch.multiprocessing.ProcessExitedException):
-            torch.multiprocessing.spawn(_start, (n, folder, backend, work, arguments), nprocs=n)
+            how = "spawn" if torch.cuda.is_available() else "fork"  # which has imported all; CUDA's state is in no fork
+            torch.multiprocessing.start_processes(_start, (n, folder, backend, work, arguments), nprocs=n, start_method=how)
         errors = sorted(Path(folder).glob("error_*"), key=lambda path: path.stat().st_mtime)
         assert not errors, errors[0].read_text()
         assert len(list(Path(folder).glob("done_*"))) == n
