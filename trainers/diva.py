@@ -41,6 +41,10 @@ def add_arguments(group) -> None:
     group.add_argument("--diva_temperature", type=number(1e-6), default=0.1, help="divides the similarities of selfsimilarity_loss")
     group.add_argument("--diva_lower_cutoff", type=number(0, below=2), default=0.5, help="nearer keys are weighted as if this far")
     group.add_argument("--diva_upper_cutoff", type=number(0), default=1.4, help="keys that are farther weigh nothing")
+    help_fixed = "the keys' weights sum to 1 over the keys of each query, as its authors call right since 2021, not over the queries"
+    group.add_argument("--diva_fixed", action="store_true", help=help_fixed)
+    help_sharing = "shared_loss on random triplets of three classes, or on those of the miner random_distance, as in the authors' sample runs"
+    group.add_argument("--diva_sharing", choices=("three_classes", "random"), default="three_classes", help=help_sharing)
 
 
 def check(opt) -> None:
@@ -98,10 +102,12 @@ class Keys(torch.nn.Module):
 class Trainer(Base):
     """metric_loss = L on `discriminative`, the network's embedding; each of the others has a loss of its own.
 
-    shared_loss: L on random triplets whose anchor, positive and negative are of three classes; intra_loss: L on triplets of one class
+    shared_loss: L on random triplets whose anchor, positive and negative are of three classes, or with `--diva_sharing random` on those of
+    the miner random_distance; intra_loss: L on triplets of one class
     (miner intra_random); each with a criterion of its own. selfsimilarity_loss: cross-entropy of [q.k, w_j q.k_j] / T with target q.k. q
     and k are of unit length; k is the key of another view of q's image, from a moving average of the network; k_j are the keys of past
-    batches. w_j is the inverse density of the distance of q and k_j, divided by its sum over all q, as in the authors' code.
+    batches. w_j is the inverse density of the distance of q and k_j, divided by its sum over all q, as in the authors' code,
+    or with `--diva_fixed` by that over all k_j.
     decorrelation_loss: minus the sum over pairs of rho times the mean of (t p)^2, t a unit embedding, p its unit prediction from another
     embedding by two layers. These layers learn to predict; the embeddings, behind a gradient reversal, learn not to be predictable.
 
@@ -118,12 +124,13 @@ class Trainer(Base):
         self.WEIGHTS = dict(zip((f"{name}_loss" for name in OTHERS), opt.diva_weights, strict=True))
         miner = getattr(criterion, "batchminer", None)
         self.criteria = torch.nn.ModuleDict({name: criteria.select(opt.loss, opt, miner) for name in OTHERS[:2]})
-        self.miners = {"shared": lambda _, labels: three_classes(labels), "intra": batch_mining.select("intra_random", opt)}
+        strangers = (lambda _, labels: three_classes(labels)) if opt.diva_sharing == "three_classes" else batch_mining.select("random_distance", opt)
+        self.miners = {"shared": strangers, "intra": batch_mining.select("intra_random", opt)}
         size = network.embed_dim
         self.rhos = rhos(opt.diva_decorrelation)
         self.predictors = torch.nn.ModuleDict({f"{s}-{t}": predictor(size, opt.diva_hidden) for s, t in self.rhos})
         self.average = MovingAverage(self._keys(), opt.diva_momentum)
-        self.temperature = opt.diva_temperature
+        self.temperature, self.fixed = opt.diva_temperature, opt.diva_fixed
         self.lower_cutoff, self.upper_cutoff = max(opt.diva_lower_cutoff, 1e-6), opt.diva_upper_cutoff
         self.register_buffer("queue", torch.zeros(opt.diva_queue * opt.bs * self.VIEWS, size))
         self.register_buffer("enqueued", torch.zeros((), dtype=torch.long))
@@ -163,17 +170,24 @@ class Trainer(Base):
         """InfoNCE of unit `queries` `(B, D)` and their `keys` `(B, D)` against the queue."""
         similarities = queries @ self.queue.T  # (B, N)
         filled = torch.arange(len(self.queue), device=queries.device) < self.enqueued
-        weighted = (similarities * self.weights(similarities.detach())).masked_fill(~filled, -torch.inf)
+        weighted = (similarities * self.weights(similarities.detach(), filled)).masked_fill(~filled, -torch.inf)
         logits = torch.cat([(queries * keys).sum(1, keepdim=True), weighted], 1) / self.temperature
         return cross_entropy(logits, torch.zeros(len(queries), dtype=torch.long, device=queries.device))
 
-    def weights(self, similarities: torch.Tensor) -> torch.Tensor:
-        """Inverse density `(B, N)` of the distances of cosines `(B, N)`, normalised to sum 1 over the queries for each key."""
+    def weights(self, similarities: torch.Tensor, filled: torch.Tensor) -> torch.Tensor:
+        """Inverse density `(B, N)` of the distances of cosines `(B, N)`, of sum 1 over the queries for each key, or by `--diva_fixed` over
+        the keys `filled` `(N,)` for each query.
+        """
         size = self.queue.shape[1]
         squared = (2 - 2 * similarities).clamp(min=self.lower_cutoff**2, max=FARTHEST**2)
         # log w = (2 - D) log d - (D - 3)/2 log(1 - d^2/4), as the miner distance has it
         logs = (2 - size) / 2 * squared.log() - (size - 3) / 2 * (1 - squared / 4).log()
         near = squared <= self.upper_cutoff**2
+        if self.fixed:
+            near &= filled
+            logs = torch.where(near, logs, -torch.inf)
+            equal = filled / filled.sum().clamp(min=1)  # of a query that is too far from all keys
+            return torch.where(near.any(1, keepdim=True), torch.softmax(logs, 1), equal)
         logs = torch.where(near | ~near.any(0), logs, -torch.inf)
         # a key that is too far from all queries has equal weights, as in the authors' code
         return torch.where(near.any(0), torch.softmax(logs, 0), 1 / len(similarities))

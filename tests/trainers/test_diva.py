@@ -26,9 +26,11 @@ def with_queue(trainer, count):
     return trainer.queue[: min(count, len(rows))].tolist()
 
 
+@pytest.mark.parametrize("fixed", [False, True])
 @pytest.mark.parametrize(("normalizes", "upper", "count"), [(False, 1.4, 5), (True, 9, 24), (False, 0.6, 60), (True, 1.4, 0)])
-def test_selfsimilarity_loss(normalizes, upper, count):
-    trainer, _ = tiny.trainer("diva", "--loss", "triplet", *FLAGS, "--diva_upper_cutoff", str(upper), network=tiny.Network(normalizes, 6))
+def test_selfsimilarity_loss(normalizes, upper, count, fixed):
+    flags = [*FLAGS, "--diva_upper_cutoff", str(upper), *["--diva_fixed"] * fixed]
+    trainer, _ = tiny.trainer("diva", "--loss", "triplet", *flags, network=tiny.Network(normalizes, 6))
     assert trainer.queue.shape == (2 * 6 * 2, 6)
     old = with_queue(trainer, count)
     outputs = trainer.outputs(views().images)
@@ -44,6 +46,8 @@ def test_selfsimilarity_loss(normalizes, upper, count):
     for i, q in enumerate(queries):
         positive = math.exp(dot(q, keys[(i + 6) % 12]) / 0.1)
         weights = [densities[i][j] / sums[j] if sums[j] else 1 / 12 for j in range(len(old))]
+        if fixed:
+            weights = [density / sum(densities[i]) if sum(densities[i]) else 1 / len(old) for density in densities[i]]
         negative = sum(math.exp(w * dot(q, k) / 0.1) for w, k in zip(weights, old, strict=True))
         terms.append(-math.log(positive / (positive + negative)))
     loss = trainer.losses(outputs, views())["selfsimilarity_loss"]
@@ -66,6 +70,17 @@ def test_shared_and_intra_losses_are_the_criterion_on_their_triplets():
         assert len(terms) == 24
         assert losses[f"{name}_loss"].item() == pytest.approx(sum(terms) / sum(term > 0 for term in terms), rel=1e-9)
         assert trainer.criteria[name].beta is not trainer.criterion.beta
+
+
+def test_shared_triplets_of_the_sample_runs():
+    """As the miner random_distance draws them: under permuted labels."""
+    trainer, _ = tiny.trainer("diva", "--loss", "margin", *FLAGS, "--diva_sharing", "random")
+    torch.manual_seed(0)
+    kinds = set()
+    for _ in range(20):
+        triplets = trainer.miners["shared"](torch.randn(12, 6), torch.tensor(2 * LABELS))
+        kinds |= {len({(2 * LABELS)[i] for i in row}) for row in rows_of(triplets)}
+    assert kinds >= {2, 3}, "of any classes"
 
 
 def test_three_classes_draws_uniformly():
