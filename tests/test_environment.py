@@ -79,19 +79,8 @@ def test_uv_leaves_the_environment_to_requirements_txt():
 
 @pytest.mark.skipif(shutil.which("uv") is None, reason="uv is not installed")
 def test_uv_reads_the_requirements():
-    words = [
-        "uv",
-        "pip",
-        "install",
-        "--dry-run",
-        "--offline",
-        "--python",
-        sys.executable,
-        "-r",
-        "requirements.txt",
-        "-c",
-        "requirements/constraints.txt",
-    ]
+    words = ["uv", "pip", "install", "--dry-run", "--offline", "--python", sys.executable]
+    words += ["-r", "requirements.txt", "-c", "requirements/constraints.txt"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

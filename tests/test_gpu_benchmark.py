@@ -35,6 +35,7 @@ def test_every_part_gives_its_table():
     assert [line.split("|")[4].strip() for line in tables[4].splitlines() if "conv4" in line] == ["True"] * 3, "on a CPU, bit for bit"
 
 
+@pytest.mark.long
 def test_without_a_gpu_it_says_so_in_one_line():
     done = benchmark()
     assert done.returncode == 2 and not done.stdout and len(done.stderr.splitlines()) == 1 and "--device cpu" in done.stderr

@@ -46,56 +46,52 @@ def error(capsys, *argv) -> str:
     return message
 
 
-@pytest.mark.parametrize("name", ICML)
-def test_defaults_are_those_of_the_icml_pipeline(name):
-    assert getattr(parameters.read([]), name) == ICML[name]
+def test_defaults_are_those_of_the_icml_pipeline():
+    opt = vars(parameters.read([]))
+    assert {name: opt[name] for name in ICML} == ICML
+    assert parameters.read(["--source", "/x"]).source_path == "/x", "an alias"
 
 
-def test_source_is_an_alias():
-    assert parameters.read(["--source", "/x"]).source_path == "/x"
+MISTAKES = [  # a command line, and what its one line says
+    (["--loss", "multisimilarty"], ["unknown loss 'multisimilarty'. Did you mean 'multisimilarity'?", "margin"]),
+    (["--batch_mining", "distanc"], ["unknown miner", "'distance'"]),
+    (["--data_sampler", "class_balance"], ["unknown sampler", "'class_balanced'"]),
+    (["--dataset", "cub"], ["unknown dataset 'cub'", "cub200"]),
+    (["--arch", "resnet5_frozen"], ["resnet50"]),
+    (["--arch", "resnet50_frozn"], ["frozen"]),
+    (["--evaluation_metrics", "e_recal@1"], ["e_recall"]),
+    (["--evaluation_metrics", "e_recall@0"], ["e_recall@0"]),
+    (["--storage_metrics", "map_r"], ["--storage_metrics map_r is not evaluated"]),
+    (["--evaluation_metrics", "rho_spectrum@0", "--storage_metrics", "rho_spectrum@0"], ["array"]),
+    (["--bs", "111"], ["--bs 111 is not a multiple of --samples_per_class 2"]),
+    (["--samples_per_class", "1"], ["--samples_per_class 1", "positives"]),
+    (["--loss", "hier", "--loss_hier_base", "margin", "--samples_per_class", "1"], ["--loss_hier_base margin without positives"]),
+    (["--loss", "triplet", "--batch_mining", "npair"], ["npair", "sets"]),
+    (["--loss", "npair", "--batch_mining", "distance"], ["does not go with", "npair"]),
+    (["--loss", "softmax", "--batch_mining", "distnce"], ["distnce", "distance"]),
+    (["--loss", "softmax", "--mine_pairs"], ["--mine_pairs", "multisimilarity"]),
+    (["--los", "margin"], ["unrecognized argument --los", "--loss"]),
+    (["--tv_split_perc", "1.5", "--use_tv_split"], ["--tv_split_perc 1.5"]),
+    (["--patience", "3"], ["validation"]),
+    (["--scheduler", "plateau"], ["validation", "--use_tv_split"]),
+    (["--bs", "x"], ["--bs", "invalid int value"]),
+    (["--bs", "0"], ["--bs 0"]),
+    (["--gamma", "nan"], ["--gamma nan"]),
+    (["--tau", "-5"], ["--tau -5"]),
+    (["--fc_lr", "0"], ["--fc_lr 0"]),
+    (["--loss_triplet_margin", "nan"], ["--loss_triplet_margin nan"]),
+    (["--n_epochs", "0"], ["--check_untrained_accuracy"]),
+    (["--evaltypes", "discriminative", "discriminative"], ["each one once"]),
+    (["--resume_from", "/nowhere"], ["/nowhere", "no run"]),
+    (["--config", "nope"], ["nope", "demo_glyphs"]),
+    (["--dataset", "glyphs", "--augmentation", "adv"], ["--augmentation adv"]),
+]
 
 
-@pytest.mark.parametrize(
-    ("argv", "expected"),
-    [
-        (["--loss", "multisimilarty"], ["unknown loss 'multisimilarty'. Did you mean 'multisimilarity'?", "margin"]),
-        (["--batch_mining", "distanc"], ["unknown miner", "'distance'"]),
-        (["--data_sampler", "class_balance"], ["unknown sampler", "'class_balanced'"]),
-        (["--dataset", "cub"], ["unknown dataset 'cub'", "cub200"]),
-        (["--arch", "resnet5_frozen"], ["resnet50"]),
-        (["--arch", "resnet50_frozn"], ["frozen"]),
-        (["--evaluation_metrics", "e_recal@1"], ["e_recall"]),
-        (["--evaluation_metrics", "e_recall@0"], ["e_recall@0"]),
-        (["--storage_metrics", "map_r"], ["--storage_metrics map_r is not evaluated"]),
-        (["--evaluation_metrics", "rho_spectrum@0", "--storage_metrics", "rho_spectrum@0"], ["array"]),
-        (["--bs", "111"], ["--bs 111 is not a multiple of --samples_per_class 2"]),
-        (["--samples_per_class", "1"], ["--samples_per_class 1", "positives"]),
-        (["--loss", "hier", "--loss_hier_base", "margin", "--samples_per_class", "1"], ["--loss_hier_base margin without positives"]),
-        (["--loss", "triplet", "--batch_mining", "npair"], ["npair", "sets"]),
-        (["--loss", "npair", "--batch_mining", "distance"], ["does not go with", "npair"]),
-        (["--loss", "softmax", "--batch_mining", "distnce"], ["distnce", "distance"]),
-        (["--loss", "softmax", "--mine_pairs"], ["--mine_pairs", "multisimilarity"]),
-        (["--los", "margin"], ["unrecognized argument --los", "--loss"]),
-        (["--tv_split_perc", "1.5", "--use_tv_split"], ["--tv_split_perc 1.5"]),
-        (["--patience", "3"], ["validation"]),
-        (["--scheduler", "plateau"], ["validation", "--use_tv_split"]),
-        (["--bs", "x"], ["--bs", "invalid int value"]),
-        (["--bs", "0"], ["--bs 0"]),
-        (["--gamma", "nan"], ["--gamma nan"]),
-        (["--tau", "-5"], ["--tau -5"]),
-        (["--fc_lr", "0"], ["--fc_lr 0"]),
-        (["--loss_triplet_margin", "nan"], ["--loss_triplet_margin nan"]),
-        (["--n_epochs", "0"], ["--check_untrained_accuracy"]),
-        (["--evaltypes", "discriminative", "discriminative"], ["each one once"]),
-        (["--resume_from", "/nowhere"], ["/nowhere", "no run"]),
-        (["--config", "nope"], ["nope", "demo_glyphs"]),
-        (["--dataset", "glyphs", "--augmentation", "adv"], ["--augmentation adv"]),
-    ],
-)
-def test_mistakes_are_one_line(capsys, argv, expected):
-    message = error(capsys, *argv)
-    for part in expected:
-        assert part in message
+def test_mistakes_are_one_line(capsys):
+    for argv, expected in MISTAKES:
+        message = error(capsys, *argv)
+        assert all(part in message for part in expected), (argv, message)
 
 
 def test_config_files_compose(tmp_path, capsys):
@@ -155,20 +151,17 @@ def test_a_misspelt_preset_has_a_nearest_one(capsys):
 
 
 def test_print_config_reads_back(tmp_path):
-    told = subprocess.run(
-        [sys.executable, "main.py", "--print_config", "--loss", "triplet"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
     path = tmp_path / "printed.yaml"
-    path.write_text(told.stdout)
+    path.write_text(parameters.answer(parameters.read(["--print_config", "--loss", "triplet"])))
     assert vars(parameters.read(["--config", str(path)])) | {"config": []} == vars(parameters.read(["--loss", "triplet"]))
 
 
-@pytest.mark.parametrize("kind", parameters.LISTS)
-def test_lists_name_and_caption(kind):
-    rows = parameters.answer(parameters.read(["--list", kind])).splitlines()
-    names = [row.split()[0] for row in rows]
-    assert names == [name for name, _ in parameters.listing(kind)] and len(set(names)) == len(names)
-    assert all(len(row.split()) > 2 for row in rows), "every plug-in has a caption"
+def test_lists_name_and_caption():
+    for kind in parameters.LISTS:
+        rows = parameters.answer(parameters.read(["--list", kind])).splitlines()
+        names = [row.split()[0] for row in rows]
+        assert names == [name for name, _ in parameters.listing(kind)] and len(set(names)) == len(names)
+        assert all(len(row.split()) > 2 for row in rows), f"{kind}: every plug-in has a caption"
 
 
 def test_reading_has_no_side_effects(tmp_path, monkeypatch):
