@@ -21,7 +21,8 @@ DIFFS = "resume_training_config_diffs"
 def flags(data, tmp_path, *more):
     return parameters.read([
         "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path / "runs"), *builders.SHORT_RUN,
-        "--loss", "margin", "--batch_mining", "distance", "--n_epochs", "4", "--group", "First", "--scheduler", "cosine", *more,
+        "--loss", "margin", "--batch_mining", "distance", "--n_epochs", "4", "--group", "First", "--scheduler", "cosine",
+        "--no_train_metrics", *more,
     ])  # fmt: skip
 
 

@@ -37,7 +37,8 @@ def states():
 
 def read(data, tmp_path, *more):
     return parameters.read([
-        "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path), *builders.SHORT_RUN, "--loss", "margin", *more,
+        "--dataset", "folder", "--dataset_folder_path", str(data), "--save_path", str(tmp_path), *builders.SHORT_RUN, "--loss", "margin",
+        "--no_train_metrics", *more,
     ])  # fmt: skip
 
 
