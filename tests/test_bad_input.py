@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from torch._utils import ExceptionWrapper
 
 import main
 import parameters
+from datasets import _images
 from tests import builders
 from utilities.errors import UserError, one_line_errors
 
@@ -62,7 +64,7 @@ def blocked(data):
 
 @pytest.mark.parametrize(("damage", "words", "said"), [
     (truncated, ["--kernels", "0", "--loss", "triplet", "--data_sampler", "shuffle"], "000.jpg"),
-    (truncated, ["--kernels", "1", "--loss", "triplet", "--data_sampler", "shuffle"], "000.jpg"),  # decoded by a worker
+    pytest.param(truncated, ["--kernels", "1", "--loss", "triplet", "--data_sampler", "shuffle"], "000.jpg", marks=pytest.mark.long),  # by a worker
     (empty_class, [], "class_9"),
     (lambda data: "--bs 112", ["--bs", "112"], "16 training images"),
     (blocked, ["--save_path", "{}/file/runs"], "file/runs"),
@@ -74,6 +76,19 @@ def test_wrong_data_and_folders_are_one_line(data, damage, words, said, capsys):
         main.main(parameters.read(list(map(str, [*SHORT, "--no_records", *of_data(data, *words)]))))
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("main.py: error: ")]
     assert stop.value.code == 2 and str(named) in line and said in line
+
+
+def test_an_error_of_a_worker_is_one_line_too(data, capsys):
+    """As torch hands it over, with the worker's traceback in its text."""
+    victim = truncated(data)
+    try:
+        _images.decode(str(victim))
+    except UserError:
+        handed_over = ExceptionWrapper(where="in DataLoader worker process 0")
+    with pytest.raises(SystemExit) as stop, one_line_errors():
+        handed_over.reraise()
+    line = capsys.readouterr().err
+    assert stop.value.code == 2 and line.startswith("main.py: error: ") and line.count("\n") == 1 and str(victim) in line
 
 
 def test_a_class_with_one_image_trains(data, capsys):
