@@ -169,14 +169,14 @@ def failures(cases, check):
     return found
 
 
-def test_parameters_are_those_of_plain_steps_for_every_criterion():
+@pytest.mark.parametrize("dtype", [torch.float64, pytest.param(torch.float32, marks=pytest.mark.long)])
+def test_parameters_are_those_of_plain_steps_for_every_criterion(dtype):
     torch.manual_seed(0)
-    start = Network().double().last_linear.weight
+    start = Network().to(dtype).last_linear.weight
 
     def check(loss):
-        whole, _ = assert_equal_steps(5, *of_loss(loss), steps=2)
+        whole, _ = assert_equal_steps(5, *of_loss(loss), dtype=dtype, steps=2 if dtype == torch.float64 else 1)
         assert not torch.equal(start, whole.network.last_linear.weight), "the step moved the network"
-        assert_equal_steps(5, *of_loss(loss), dtype=torch.float32, steps=1)
 
     assert not failures(((loss,) for loss in criteria.REGISTRY.names()), check)
 
