@@ -158,7 +158,8 @@ def describe(splits: dict) -> str:
             counts = splits[split].counts
             single = counts["single_image_classes"]
             odd = f", {single:,} of them with a single image, which has no positive" if single else ""
-            lines.append(f"  {split}: {counts['images']:,} images of {counts['classes']:,} classes{odd}{_roles(splits[split])}")
+            others = f"; {counts['distractors']:,} distractors, of no class" if "distractors" in counts else ""
+            lines.append(f"  {split}: {counts['images']:,} images of {counts['classes']:,} classes{odd}{_roles(splits[split])}{others}")
     side = training.transform.side
     lines += [f"  images: {side} x {side} pixels for the network"]
     lines += [f"  PARTIAL: {training.partial}"] if training.partial else []

@@ -27,7 +27,7 @@ def problems(read, root: Path, opt) -> list[str]:
         told = pool.map(lambda image: _undecodable(image, opt), reading.images)
         found += filter(None, tqdm(told, "decoding", len(reading.images), leave=False, unit="img", disable=None))
     sizes = {}
-    for image in reading.images:
+    for image in (image for image in reading.images if image.class_name is not None):
         sizes[image.class_name] = sizes.get(image.class_name, 0) + 1
     few = {name: size for name, size in sizes.items() if size < opt.samples_per_class}
     return found + [

@@ -69,7 +69,7 @@ class Files:
             of_class = {}
             for image in images or ():
                 of_class.setdefault(image.class_name, []).append(facts[image.path])
-            lines = (f"{len(found)} {zlib.crc32(os.fsencode(''.join(sorted(found)))):08x} {' '.join(name.split())}" for name, found in of_class.items())
+            lines = (f"{len(found)} {zlib.crc32(os.fsencode(''.join(sorted(found)))):08x} {' '.join((name or '').split())}" for name, found in of_class.items())
             lists[split] = "\n".join(lines)
         return {split: text for split, text in lists.items() if text}
 

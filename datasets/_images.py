@@ -40,13 +40,14 @@ class Image(NamedTuple):
     """One image of a data set, as its module reads it.
 
     Attributes:
+        class_name: None: a distractor, of no class; it is in the test set's gallery alone, and in no class-wise number.
         is_query, is_gallery: its roles in evaluation.
         sequence: images of one sequence are never each other's neighbours; None: no sequence.
         box: x_1, y_1, x_2, y_2 in pixels of the file, to which the image is cropped; None: the whole image.
     """
 
     path: str
-    class_name: str
+    class_name: str | None
     super_name: str | None = None
     is_query: bool = True
     is_gallery: bool = True
@@ -232,6 +233,7 @@ class ImageSet(torch.utils.data.Dataset):
 
     Args:
         images: the split's images, those of a class together, classes in order: they get the labels 0..C-1, unless `labels` gives others.
+            Distractors come last, with the label -1.
         transform: from uint8 `(3, H, W)` to the same.
         pixels: the decoded images, uint8 `(N, 1 or 3, H, W)`; None: each is decoded whenever it is loaded.
         labels: class name -> label, of all classes that occur; for splits that share their classes.
@@ -243,13 +245,14 @@ class ImageSet(torch.utils.data.Dataset):
         avail_classes, n_classes: the labels, 0..C-1 in training and where `labels` is None, and their number C.
         class_names, super_labels: label -> name of the class, and of its super-class (None where that is not known).
         paths: of all images.
-        counts: numbers of images, classes, and classes with a single image.
+        counts: numbers of images of a class, classes, and classes with a single image; of `distractors` where there are some.
         name, split, root: the data set's name, which of its splits this is, the folder where it was found.
         partial: None, or a text on how the data set differs from the published one. notes: further notes to print at the start.
         is_query, is_gallery: bool `(N,)`, the images' roles. sequences: int64 `(N,)`, the number of an image's sequence, -1 for none;
             sequence_names: number -> name. Both None where no image has a sequence.
         role_draws: bool `(D, N)`, the gallery of each of D random draws; the other images are queries. Metrics are means over the draws;
             `is_query` and `is_gallery` are those of the first. None where the roles are not drawn.
+        is_distractor: bool `(N,)`; None where every image has a class.
         boxes: float32 `(N, 4)` of `Image.box`, NaN for a whole image; None where no image has a box.
         fingerprint: `sha256` of all names and sizes of the data set, of names and `times`, number of `files` and `bytes`, `by_content`.
         class_lists: split -> its classes in lines, see `datasets._files.Files.class_lists`.
@@ -264,21 +267,25 @@ class ImageSet(torch.utils.data.Dataset):
         self.transform, self.pixels, self.read, self.before = transform, pixels, read, before
         self.name, self.split, self.root = name, split, str(root)
         self.partial, self.notes, self.fingerprint, self.class_lists, self.features = None, [], {}, {}, None
-        labels = {} if labels is None else {image.class_name: labels[image.class_name] for image in images}  # in order of appearance
-        self.image_list = [(image.path, labels.setdefault(image.class_name, len(labels))) for image in images]
+        of_class = [image for image in images if image.class_name is not None]
+        labels = {} if labels is None else {image.class_name: labels[image.class_name] for image in of_class}  # in order of appearance
+        self.image_list = [(image.path, labels.setdefault(image.class_name, len(labels))) for image in of_class]
         self.image_dict = {label: [] for label in labels.values()}
         for index, (path, label) in enumerate(self.image_list):
             self.image_dict[label].append([path, index])
+        sizes, distractors = Counter(label for _, label in self.image_list), images[len(of_class) :]
+        self.image_list += [(image.path, -1) for image in distractors]
         self.avail_classes = list(self.image_dict)
         self.n_classes = len(self.avail_classes)
         self.class_names = {label: class_name for class_name, label in labels.items()}
-        self.super_labels = {labels[image.class_name]: image.super_name for image in images}
+        self.super_labels = {labels[image.class_name]: image.super_name for image in of_class}
         self.paths = [path for path, _ in self.image_list]
         self.is_query = np.fromiter((image.is_query for image in images), bool, len(images))
         self.is_gallery = np.fromiter((image.is_gallery for image in images), bool, len(images))
         (self.sequences, self.sequence_names), self.boxes, self.role_draws = _sequences(images), _boxes(images), None
-        sizes = Counter(label for _, label in self.image_list)
-        self.counts = {"images": len(images), "classes": self.n_classes, "single_image_classes": sum(n == 1 for n in sizes.values())}
+        self.is_distractor = np.arange(len(images)) >= len(of_class) if distractors else None
+        self.counts = {"images": len(of_class), "classes": self.n_classes, "single_image_classes": sum(n == 1 for n in sizes.values())}
+        self.counts |= {"distractors": len(distractors)} if distractors else {}
 
     def draw_roles(self, draws: np.ndarray) -> None:
         """Set the roles from random galleries, bool `(D, N)`, one row a draw; the other images are queries."""

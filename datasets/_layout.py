@@ -1,8 +1,9 @@
 """Finding a data set on disk, listing its class folders, and comparing its counts with the published ones."""
 
+import itertools
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
 from datasets._images import Image
@@ -28,23 +29,33 @@ class Reading:
 
 @dataclass(frozen=True)
 class Published:
-    """Counts of training and test, as published.
+    """Counts of training and test, as published, without distractors; a count of None is not known, and fits any.
 
     Attributes:
         query, gallery: numbers of images and of classes, where the test set has roles.
     """
 
-    classes: tuple[int, int]
-    images: tuple[int, int]
-    query: tuple[int, int] | None = None
-    gallery: tuple[int, int] | None = None
+    classes: tuple[int | None, int | None]
+    images: tuple[int | None, int | None]
+    query: tuple[int | None, int | None] | None = None
+    gallery: tuple[int | None, int | None] | None = None
+
+    def fits(self, found: "Published") -> bool:
+        """Whether all counts that are known are those found."""
+        pairs = zip(itertools.chain(*filter(None, astuple(self))), itertools.chain(*filter(None, astuple(found))), strict=True)
+        return all(count in (None, other) for count, other in pairs)
 
     def __str__(self):
         parts = {"training": (self.images[0], self.classes[0]), "test": (self.images[1], self.classes[1])}
         if self.query is not None:
             parts |= {"query": self.query, "gallery": self.gallery}
-        each = ", ".join(f"{name} {images:,} of {classes:,}" for name, (images, classes) in parts.items())
-        return f"{sum(self.images):,} images of {sum(self.classes):,} classes ({each})"
+        each = ", ".join(f"{name} {_number(images)} of {_number(classes)}" for name, (images, classes) in parts.items())
+        whole = f"{sum(self.images):,} images of {sum(self.classes):,} classes" if None not in (*self.images, *self.classes) else "images of classes"
+        return f"{whole} ({each})"
+
+
+def _number(count: int | None) -> str:
+    return "unknown" if count is None else f"{count:,}"
 
 
 def _counted(training: list[Image], testing: list[Image], has_roles: bool) -> Published:
@@ -174,9 +185,10 @@ def difference(name: str, module, opt, root: Path, reading: Reading, training: l
     """A text on how the data set differs from the published one, or from its own list; None where it does not."""
     published = module.published(opt) if hasattr(module, "published") else getattr(module, "PUBLISHED", None)
     found = None if published is None else _counted(training, testing, published.query is not None)
-    if found == published and not reading.missing:
+    fits = published is None or published.fits(found)
+    if fits and not reading.missing:
         return None
-    text = f"{name} in {root}" + (f" holds {found}; published are {published}" if published is not None else "")
+    text = f"{name} in {root}" + ("" if fits else f" holds {found}; published are {published}")
     if reading.missing:
-        text += f"{';' if published is not None else ':'} {len(reading.missing):,} listed files are missing, the first {reading.missing[0]}"
+        text += f"{':' if fits else ';'} {len(reading.missing):,} listed files are missing, the first {reading.missing[0]}"
     return text

@@ -7,6 +7,8 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
+import numpy as np
+
 from datasets import _cache, _download, _files, _images, _layout, _oodml, _schemes, _transforms
 from datasets._images import ImageSet
 from datasets._schemes import Classes, share
@@ -38,7 +40,8 @@ def parts(classes: Classes, reading: _layout.Reading, opt, keeps_test: bool) -> 
     if reading.split_of is not None:
         by_part = {part: {} for part in _schemes.SPLITS}
         for image, part in zip(reading.images, reading.split_of, strict=True):
-            by_part[part].setdefault(image.class_name, []).append(image)
+            if image.class_name is not None:
+                by_part[part].setdefault(image.class_name, []).append(image)
         return by_part["train"], by_part["val"] or None, by_part["test"] or by_part["val"]
     names = list(classes)
     train_classes = reading.train_classes
@@ -163,7 +166,8 @@ def build(
     reading = module.read(opt, root)
     classes: Classes = {}
     for image in reading.images:
-        classes.setdefault(image.class_name, []).append(image)
+        if image.class_name is not None:
+            classes.setdefault(image.class_name, []).append(image)
     if len(classes) < 2:
         raise UserError(f"--dataset {name}: {len(classes)} classes with images in {root}; training and test need one each at least")
     published = parts(classes, reading, opt, keeps_test=_has_split(module))
@@ -183,6 +187,8 @@ def build(
     if draws is not None and not (opt.evaluate_all or opt.split_scheme in KEEP_ROLES):
         _tell_without_roles(reading, opt)
         draws = None
+    distractors = [image._replace(is_query=False, is_gallery=True) for image in reading.images if image.class_name is None]
+    testing = [*testing, *distractors]
     files = _files.Files(reading.images, root)
     notes = _notes(reading, files, {"training": training, "validation": validation, "testing": testing}, opt)
     fingerprint = files.fingerprint()
@@ -207,7 +213,7 @@ def build(
             splits[split].partial, splits[split].notes, splits[split].fingerprint = partial, notes, fingerprint
             splits[split].class_lists = class_lists
             if split == "testing" and draws is not None:
-                splits[split].draw_roles(draws)
+                splits[split].draw_roles(np.pad(draws, ((0, 0), (0, len(distractors))), constant_values=True))
     return splits
 
 

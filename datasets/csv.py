@@ -2,7 +2,8 @@
 
 A row is an image, or one box of it. Columns; those of the last three lines are optional, and further ones are ignored:
 
-  label, path, split             the class; the image, from --source or from the table's folder; train or validation
+  label, path, split             the class; the image, from --source or from the table's folder; train or validation. A validation row
+                                 without a label is a distractor, of no class: it must be of the gallery alone
   is_query, is_gallery           roles of validation rows (True or False; without the columns all have both)
   x_1, y_1, x_2, y_2             a box in pixels, to which the image is cropped
   category, sequence             the super-class; images of one sequence are never each other's neighbours
@@ -69,22 +70,26 @@ def read(opt, root: Path) -> Reading:
     """The images, classes in the order of their labels: of numbers where all are whole numbers, else of names."""
     path = Path(opt.dataset_csv).expanduser()
     table = _table(path)
-    order = _layout.by_label(table["label"])
+    labels = table["label"]
+    of_class = [row for row, label in enumerate(labels) if label]
+    order = [of_class[place] for place in _layout.by_label([labels[row] for row in of_class])] + [row for row, label in enumerate(labels) if not label]
     there = _layout.existing(root, table["path"])
     images, split_of, missing = [], [], []
     splits, boxes = _splits_of(table), _boxes(path, table)
     queries, galleries = (_role(path, table, column) for column in ROLES)
     categories, sequences = ([value or None for value in table.get(name, [""] * len(order))] for name in ("category", "sequence"))
     folder = os.path.join(root, "")
-    labels, paths = table["label"], table["path"]
+    paths = table["path"]
     for i in order:
+        if not labels[i] and (splits[i] == "train" or queries[i] or not galleries[i]):
+            raise UserError(f"--dataset_csv {path}, row {i + 2}: no label. Only a validation row of is_query False and is_gallery True, a distractor, has none")
         if paths[i] not in there:
             missing.append(os.path.join(folder, paths[i]))
             continue
         images.append(
             Image(
                 os.path.join(folder, paths[i]),
-                labels[i],
+                labels[i] or None,
                 categories[i],
                 queries[i],
                 galleries[i],
@@ -137,7 +142,7 @@ def _parsed(path: str, size: int, changed: int) -> dict[str, list]:
     table = {name: [value.strip() for value in column] for name, column in zip(header, columns, strict=True) if name in KNOWN}
     for name in {"category", "sequence"} & set(table):
         table[name] = ["" if value.lower() in MISSING else value for value in table[name]]
-    for name in NEEDED:
+    for name in NEEDED[1:]:
         if "" in table[name]:
             raise UserError(f"--dataset_csv {path}, row {table[name].index('') + 2}: no {name}")
     table["path"] = [os.path.normpath(path) for path in table["path"]]

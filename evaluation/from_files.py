@@ -13,7 +13,7 @@ from evaluation.spaces import Space
 from utilities.errors import UserError
 
 OF_REFERENCE = ("reference_features", "reference_labels", "exclude")
-ROLES = ("is_query", "is_gallery", "sequence", "role_draws")
+ROLES = ("is_query", "is_gallery", "sequence", "role_draws", "is_distractor")
 NAMES = ("paths", "class_names")
 GROUPS = ("groups", "super_names")  # super-classes: the first of them that the file has; --dump_embeddings writes the second
 
@@ -72,7 +72,7 @@ def _checked(path: str, arrays: dict) -> Embeddings:
         size = metrics.EmbeddingSpace(arrays["features"], arrays["labels"], query_sequences=arrays.get("sequence")).size
     except UserError as error:
         raise UserError(f"{path}: {str(error).replace('query_sequences', 'sequence')}") from error
-    for name in ("is_query", "is_gallery", *NAMES, *GROUPS):
+    for name in ("is_query", "is_gallery", "is_distractor", *NAMES, *GROUPS):
         array = arrays.get(name)
         if array is not None and array.shape != (size,):
             raise UserError(f"{path}: {name} has shape {array.shape}: ({size},) is expected, one for each row of features")
@@ -82,14 +82,18 @@ def _checked(path: str, arrays: dict) -> Embeddings:
     if sequence is not None and sequence.dtype.kind == "U":
         names, sequence = np.unique(sequence, return_inverse=True)
         sequence = np.where(names[sequence] == "", -1, sequence)
-    about = SimpleNamespace(is_query=arrays.get("is_query"), is_gallery=arrays.get("is_gallery"), sequences=sequence)
-    draws = arrays.get("role_draws")
+    draws, distractor = arrays.get("role_draws"), arrays.get("is_distractor")
+    distractor = None if distractor is None else distractor.astype(bool)
+    is_query = arrays.get("is_query", None if distractor is None else ~distractor)
+    if distractor is not None and (distractor & is_query.astype(bool)).any():
+        raise UserError(f"{path}: row {int((distractor & is_query.astype(bool)).argmax())} is_distractor and is_query: an image of no class finds none of its own")
+    about = SimpleNamespace(is_query=is_query, is_gallery=arrays.get("is_gallery"), sequences=sequence, is_distractor=distractor)
     if draws is not None:
         if draws.dtype != bool or draws.ndim != 2 or draws.shape[1] != size or not len(draws):
             raise UserError(
                 f"{path}: role_draws must be (D, {size}), true where a row is in the gallery of a draw; it is {draws.shape} of {draws.dtype}"
             )
-        about = SimpleNamespace(is_query=~draws[0], is_gallery=draws[0], sequences=sequence, role_draws=draws)
+        about = SimpleNamespace(is_query=~draws[0], is_gallery=draws[0], sequences=sequence, role_draws=draws, is_distractor=distractor)
     return Embeddings(path, arrays, galleries.roles_of(about, size))
 
 
@@ -128,8 +132,9 @@ def _in_another(queries: Embeddings, gallery: Embeddings) -> tuple[Space, str, n
             raise UserError(f"--gallery {gallery.path}: labels of numbers beside labels of names: give numbers in both files, or names")
     rows, kept = _of_role(queries, "queries"), _of_role(gallery, "gallery")
     exclude = galleries.places_in(kept, gallery.roles.size)[_own_rows(queries, gallery)[rows]]
-    apart = rows[exclude < 0]
-    pool = Space(_joined((asking.features, apart), (found.features, kept)), np.concatenate([labels[0][apart], labels[1][kept]]))
+    apart, none = rows[exclude < 0], gallery.roles.distractors
+    of_class = kept if none is None else np.setdiff1d(kept, none)
+    pool = Space(_joined((asking.features, apart), (found.features, of_class)), np.concatenate([labels[0][apart], labels[1][of_class]]))
     space = Space(
         _joined((asking.features, rows)), labels[0][rows], _joined((found.features, kept)), labels[1][kept], exclude,
         groups=taken(asking.groups, rows), pool=pool,

@@ -23,6 +23,7 @@ class Roles(NamedTuple):
     """Rows of a split, ascending: `queries`, `gallery`, and `either` of the two; None where that is all. `sequences` `(N,)` or None.
 
     `names`: of the sequences, number -> name, or None. `draws`: number of drawn galleries; the roles are those of the first.
+    `distractors`: rows of no class, of the gallery alone; None where there are none.
     """
 
     size: int
@@ -32,6 +33,7 @@ class Roles(NamedTuple):
     sequences: np.ndarray | None = None
     names: dict | None = None
     draws: int = 1
+    distractors: np.ndarray | None = None
 
     @property
     def differ(self) -> bool:
@@ -45,10 +47,11 @@ class Roles(NamedTuple):
 
     @property
     def pool(self) -> np.ndarray | None:
-        """The rows that class-wise numbers are of, queries and gallery together; None where every image is both."""
+        """The rows that class-wise numbers are of, queries and gallery together without distractors; None where every image is both."""
         if not self.differ:
             return None
-        return np.arange(self.size) if self.either is None else self.either
+        rows = np.arange(self.size) if self.either is None else self.either
+        return rows if self.distractors is None else np.setdiff1d(rows, self.distractors)
 
 
 def roles_of(dataset, size: int) -> Roles:
@@ -57,8 +60,10 @@ def roles_of(dataset, size: int) -> Roles:
     query, gallery = (np.ones(size, dtype=bool) if flags is None else np.asarray(flags, dtype=bool) for flags in given)
     rows = (None if flags.all() else np.flatnonzero(flags) for flags in (query, gallery, query | gallery))
     sequences, draws = (getattr(dataset, name, None) for name in ("sequences", "role_draws"))
+    distractors = getattr(dataset, "is_distractor", None)
+    distractors = None if distractors is None else np.flatnonzero(distractors)
     sequences = None if sequences is None or (np.asarray(sequences) < 0).all() else np.asarray(sequences)
-    return Roles(size, *rows, sequences, getattr(dataset, "sequence_names", None), 1 if draws is None else len(draws))
+    return Roles(size, *rows, sequences, getattr(dataset, "sequence_names", None), 1 if draws is None else len(draws), distractors)
 
 
 def draws(dataset) -> list:
@@ -154,6 +159,8 @@ def dumped(roles: Roles) -> dict[str, np.ndarray]:
     if roles.differ:
         rows = np.arange(roles.size)
         found = {name: np.isin(rows, taken(rows, which)) for name, which in (("is_query", roles.queries), ("is_gallery", roles.gallery))}
+        if roles.distractors is not None:
+            found["is_distractor"] = np.isin(rows, roles.distractors)
     if roles.sequences is not None:
         found["sequence"] = roles.sequences
         if roles.names is not None:

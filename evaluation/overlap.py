@@ -268,7 +268,7 @@ def write_pairs(path: Path, found: Found, test, others: dict) -> None:
 
 def _named(dataset, index: int) -> tuple[str, str]:
     path, label = dataset.image_list[index]
-    return str(path), str(dataset.class_names[label])
+    return str(path), str(dataset.class_names.get(label, ""))
 
 
 def draw_found(path: Path, found: Found, test, others: dict, count: int) -> None:

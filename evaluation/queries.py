@@ -65,7 +65,7 @@ def described(embedded) -> dict[str, np.ndarray]:
     if hasattr(dataset, "paths"):
         about["paths"] = np.array([str(path) for path in dataset.paths])
     if hasattr(dataset, "class_names"):
-        about["class_names"] = np.array([str(dataset.class_names[label]) for label in embedded.labels.tolist()])
+        about["class_names"] = np.array([str(dataset.class_names.get(label, "")) for label in embedded.labels.tolist()])
     return about
 
 

@@ -146,7 +146,7 @@ def check(datasets: dict, opt) -> None:
 def _names_of(dataset, level: int, role: str) -> set:
     """The names at a level of a data set's `queries` or `gallery`."""
     table, rows = names_at(dataset, level), getattr(galleries.roles_of(dataset, len(dataset)), role)
-    return set(table.values()) if rows is None else {table[dataset.image_list[row][1]] for row in rows.tolist()}
+    return set(table.values()) if rows is None else {table.get(dataset.image_list[row][1]) for row in rows.tolist()}
 
 
 def roles(images: dict, opt) -> dict[str, str]:
@@ -313,7 +313,7 @@ def _codes(embedded: dict, level: int, opt) -> tuple[dict[str, np.ndarray], dict
     for split, e in embedded.items():
         table = {label: numbers[str(name)] for label, name in tables[split].items()}
         lookup = np.array([table.get(label, -1) for label in range(max(table) + 1)])  # one look-up of names a label, not an image
-        codes[split] = lookup[e.labels]
+        codes[split] = np.where(e.labels < 0, -1, lookup[e.labels])  # -1: a distractor
     return codes, dict.fromkeys(embedded, {number: name for name, number in numbers.items()})
 
 

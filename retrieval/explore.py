@@ -130,11 +130,12 @@ def content(shown: Shown, flags) -> dict:
     notes += shown.notes
     if missing:
         notes.append(f"{missing:,} of {size:,} images cannot be shown: their files are not there, or cannot be decoded.")
-    supers = sorted(set(shown.supers.values())) if shown.supers else None
+    super_of = [shown.supers.get(label, "no class") for label in classes] if shown.supers else None
+    supers = sorted(set(super_of)) if shown.supers else None
     return {
         "title": shown.title, "notes": notes, "size": size, "dimensions": space.dimensions, "k": neighbours.shape[1],
-        "classes": [str(shown.class_names[label]) for label in classes],
-        "supers": supers, "superOf": [supers.index(shown.supers[label]) for label in classes] if supers else None,
+        "classes": [str(shown.class_names.get(label, "no class")) for label in classes],
+        "supers": supers, "superOf": [supers.index(name) for name in super_of] if supers else None,
         "paths": None if shown.paths is None else [str(path) for path in shown.paths],
         "labels": explore_page.packed(labels, np.uint32),
         "places": explore_page.packed((plane - low) / extent * 65535, np.uint16),

@@ -9,7 +9,10 @@ import pytest
 import torch
 
 import datasets
+import main
+import metrics
 import parameters
+from evaluation import from_files
 from tests import builders
 from utilities.errors import UserError
 
@@ -224,3 +227,62 @@ def test_60_000_rows_are_loaded_in_less_than_two_seconds(tmp_path):
     splits = read(path)
     assert time.process_time() - began < 2
     assert len(splits["training"]) == len(splits["testing"]) == 30000
+
+
+def with_distractors(folder, number=5):
+    """A table whose test set has some images of no class in its gallery."""
+    rows = table(folder, (range(4), range(4, 8)), n_images=4)
+    for i in range(number):
+        builders.write_image(folder / f"images/none_{i}.png", (7, i), (12, 10))
+        rows.insert(2 * i, {"label": "", "path": f"images/none_{i}.png", "split": "validation", "is_query": False, "is_gallery": True})
+    return rows
+
+
+def test_distractors_are_in_the_gallery_and_in_no_class(tmp_path):
+    splits = read(write(tmp_path / "df.csv", with_distractors(tmp_path)))
+    testing = splits["testing"]
+    assert names(splits) == {"training": ["0", "1", "2", "3"], "testing": ["4", "5", "6", "7"]} and testing.n_classes == 4
+    assert testing.counts == {"images": 16, "classes": 4, "single_image_classes": 0, "distractors": 5} and len(testing) == 21
+    assert [label for _, label in testing.image_list[16:]] == [-1] * 5 and -1 not in testing.image_dict
+    assert testing.is_distractor.tolist() == [False] * 16 + [True] * 5 and splits["training"].is_distractor is None
+    assert testing.roles == {"query_images": 12, "gallery_images": 9} and "5 distractors, of no class" in datasets.describe(splits)
+    everything = read(tmp_path / "df.csv", evaluate_all=True)["testing"]
+    assert everything.n_classes == 8 and everything.counts["distractors"] == 5 and not everything.is_query[-5:].any()
+
+
+def test_metrics_with_distractors_by_loops(tmp_path):
+    """Ranked lists hold them; numbers of classes are of the other images alone, by the run, and by its dumped file."""
+    path = write(tmp_path / "df.csv", with_distractors(tmp_path))
+    measured = ["e_recall@1", "mAP", "nmi", "dists@intra", "dists@inter", "rho_spectrum@1"]
+    flags = [
+        *builders.SHORT_RUN, "--dataset", "csv", "--dataset_csv", str(path), "--save_path", str(tmp_path), "--dump_embeddings", "--n_epochs", "1",
+        "--evaluation_metrics", *measured, "--storage_metrics", "e_recall@1",
+    ]  # fmt: skip
+    run = main.main(parameters.read(flags))
+    scores = run.state["selected"]["values"]["test"]
+    with np.load(run.folder / "embeddings_test.npz") as file:
+        found = dict(file)
+    x, labels = found["features"].astype(np.float64), found["labels"]
+    hits, precisions = [], []
+    for query in np.flatnonzero(found["is_query"]):
+        others = np.array([i for i in np.flatnonzero(found["is_gallery"]) if i != query])
+        right = labels[others[np.argsort(((x[others] - x[query]) ** 2).sum(1), kind="stable")]] == labels[query]
+        hits.append(right[0])
+        precisions.append(np.mean([(right[: i + 1]).mean() for i in np.flatnonzero(right)]))
+    assert scores["e_recall@1"] == pytest.approx(np.mean(hits)) and scores["mAP"] == pytest.approx(np.mean(precisions), rel=1e-6)
+    of_class = labels >= 0
+    alone = metrics.compute(measured[2:], x[of_class].astype(np.float32), labels[of_class], seed=run.opt.seed)
+    assert {name: scores[name] for name in measured[2:]} == pytest.approx(alone, rel=1e-5)
+    again = from_files.space("embeddings_test.npz", found)[0].compute(measured, seed=run.opt.seed)
+    assert {name: float(value) for name, value in again.items()} == pytest.approx({name: scores[name] for name in measured}, rel=1e-5)
+    found["is_query"] = np.ones(len(labels), bool)
+    with pytest.raises(UserError, match="row 16 is_distractor and is_query"):
+        from_files.space("embeddings_test.npz", found)
+
+
+@pytest.mark.parametrize("change", [{"split": "train"}, {"is_query": True}, {"is_gallery": False}])
+def test_only_a_gallery_row_may_have_no_label(tmp_path, change):
+    rows = with_distractors(tmp_path, 1)
+    rows[0] |= change
+    with pytest.raises(UserError, match="row 2: no label. Only a validation row"):
+        read(write(tmp_path / "df.csv", rows))

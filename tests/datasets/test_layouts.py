@@ -227,3 +227,10 @@ def test_classes_with_one_image_are_allowed_and_counted(tmp_path):
     splits = datasets.select("folder", dataset_folder_path=str(root))
     assert splits["training"].counts == {"images": 3, "classes": 2, "single_image_classes": 1}
     assert "1 of them with a single image" in datasets.describe(splits)
+
+
+def test_a_published_count_may_be_unknown():
+    found = Published((2, 3), (20, 31), (10, 3), (21, 3))
+    assert Published((2, None), (20, 31), (10, None), (21, 3)).fits(found) and found.fits(found)
+    assert not Published((2, None), (20, 30), (10, None), (21, 3)).fits(found)
+    assert str(Published((2, None), (20, 31))) == "images of classes (training 20 of 2, test 31 of unknown)"
