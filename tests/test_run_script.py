@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -221,6 +222,14 @@ def test_the_whole_way(folder_data, tmp_path, capsys):
     assert "finished          folder/Good_s0" in listed and "new               folder/Bad_s0" in listed
     assert sorted(path.name for path in (tmp_path / "out" / "folder").iterdir()) == ["Good_s0", "run_script"]
     assert {"Bad_s0.log", "Good_s0.log"} <= {path.name for path in (tmp_path / "out" / "folder" / "run_script").iterdir()}
+
+
+def test_mistakes_are_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["launch", "/absent.sh"])
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_path(str(ROOT / "launch" / "__main__.py"), run_name="__main__")
+    said = capsys.readouterr().err
+    assert stop.value.code == 2 and said.count("\n") == 1 and "no file of runs" in said
 
 
 @pytest.mark.long

@@ -17,31 +17,12 @@ FOLDS = ["--split_scheme", "class_disjoint", "--split_partitions", "3", "--split
 TESTED = [*FOLDS, "--savename", "Folds", "--final_test", "--dump_embeddings"]
 APART = [*FOLDS, "--savename", "Apart"]
 AT_WORK = [
-    "--chunk_size",
-    "3",
-    "--ema_decay",
-    ".5",
-    "--loss",
-    "contrastive",
-    "--memory_size",
-    "40",
-    "--memory_start",
-    "1",
-    "--memory_ema",
-    ".5",
-]
+    "--chunk_size", "3", "--ema_decay", ".5", "--loss", "contrastive", "--memory_size", "40", "--memory_start", "1", "--memory_ema", ".5",
+]  # fmt: skip
 RESTS = ["--freeze_backbone", "--feature_cache", "--augmentation", "none", "--arch", "conv4_normalize"]
 SEARCH = [
-    "--use_tv_split",
-    "--tv_split_perc",
-    "0.5",
-    "--group",
-    "Found",
-    "--lr~CHOICE~",
-    "[1e6,1e-3]",
-    "--loss_margin_margin~BAYESIAN~",
-    "[0,1]",
-]
+    "--use_tv_split", "--tv_split_perc", "0.5", "--group", "Found", "--lr~CHOICE~", "[1e6,1e-3]", "--loss_margin_margin~BAYESIAN~", "[0,1]",
+]  # fmt: skip
 RUNS = {"Chunks": AT_WORK}
 FURTHER_RUNS = {
     "Rests": RESTS,
