@@ -226,6 +226,7 @@ def test_the_whole_way(folder_data, tmp_path, capsys):
 
 def test_mistakes_are_one_line(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["launch", "/absent.sh"])
+    monkeypatch.setattr(signal, "signal", lambda *given: None)  # the handlers of this process stay
     with pytest.raises(SystemExit) as stop:
         runpy.run_path(str(ROOT / "launch" / "__main__.py"), run_name="__main__")
     said = capsys.readouterr().err
