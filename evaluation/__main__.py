@@ -29,8 +29,8 @@ import numpy as np
 import evaluation
 import metrics
 from evaluation import from_files, outliers, outputs, queries
-from evaluation.from_files import GROUPS, NAMES, OF_REFERENCE, ROLES
-from evaluation.galleries import taken
+from evaluation.from_files import GROUPS, NAMES, OF_REFERENCE
+from evaluation.galleries import ROLES, taken
 from training.ranks import Ranks, one_run
 from utilities.errors import OneLineParser, UserError
 from utilities.files import replacing

@@ -8,12 +8,11 @@ import numpy as np
 
 import metrics
 from evaluation import galleries
-from evaluation.galleries import taken
+from evaluation.galleries import ROLES, taken
 from evaluation.spaces import Space
 from utilities.errors import UserError
 
 OF_REFERENCE = ("reference_features", "reference_labels", "exclude")
-ROLES = ("is_query", "is_gallery", "sequence", "role_draws", "is_distractor")
 NAMES = ("paths", "class_names")
 GROUPS = ("groups", "super_names")  # super-classes: the first of them that the file has; --dump_embeddings writes the second
 
@@ -72,11 +71,11 @@ def _checked(path: str, arrays: dict) -> Embeddings:
         size = metrics.EmbeddingSpace(arrays["features"], arrays["labels"], query_sequences=arrays.get("sequence")).size
     except UserError as error:
         raise UserError(f"{path}: {str(error).replace('query_sequences', 'sequence')}") from error
-    for name in ("is_query", "is_gallery", "is_distractor", *NAMES, *GROUPS):
-        array = arrays.get(name)
+    for name in (*ROLES, *NAMES, *GROUPS):
+        array = None if name == "role_draws" else arrays.get(name)
         if array is not None and array.shape != (size,):
             raise UserError(f"{path}: {name} has shape {array.shape}: ({size},) is expected, one for each row of features")
-        if array is not None and name in ROLES and (array.dtype.kind not in "biu" or not np.isin(array, (0, 1)).all()):
+        if array is not None and name.startswith("is_") and (array.dtype.kind not in "biu" or not np.isin(array, (0, 1)).all()):
             raise UserError(f"{path}: {name} holds something else than true and false")
     sequence = arrays.get("sequence")
     if sequence is not None and sequence.dtype.kind == "U":

@@ -11,6 +11,8 @@ import numpy as np
 
 from utilities.errors import UserError
 
+ROLES = ("is_query", "is_gallery", "sequence", "role_draws", "is_distractor")  # arrays of a file of embeddings that say who finds whom
+
 
 class Images(NamedTuple):
     """Labels `(N,)` of a split's images, and its data set."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 import metrics
+from evaluation.galleries import ROLES
 from results import bootstrap, columns, groups, inference, roles
 from results.columns import SELECTED
 from results.formats import Cell, Table
@@ -27,7 +28,6 @@ PLAIN = {
     "eval_space": "euclidean",
     "rerank": None,
 }  # settings under which the test embeddings alone give the query results
-ROLES = ("is_query", "is_gallery", "sequence")  # as `--dump_embeddings` writes them
 DIGITS = 2
 
 
