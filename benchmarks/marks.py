@@ -18,6 +18,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from results import inference  # noqa: E402
 from utilities.intervals import modulus_quantile, t_quantile  # noqa: E402
+from utilities.numbers import whole  # noqa: E402
 
 GROUPS, SEEDS, KINDS = (2, 5, 9, 14, 25), (3, 5, 10), ("normal", "unequal", "t3")
 SHOWN = 9
@@ -106,5 +107,5 @@ def main(tables: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tables", type=int, default=10_000)
+    parser.add_argument("--tables", type=whole(1), default=10_000, help="of each kind, number of groups and of seeds")
     main(parser.parse_args().tables)

@@ -1,7 +1,8 @@
 """The ledger: the conditions of runs and of published figures, and which numbers share them.
 
-docs/published/ledger.csv holds the published figures, each with its source. A condition that the source does not give is `not stated`
-and counts as differing: nobody can know that it is the same.
+docs/published/ledger.csv holds the published figures, each with its source. A figure is compared where no condition that its source
+states differs; conditions that it does not state are named beside the comparison. Published figures are of plain evaluations: no
+re-ranking, tester, reference set, projection or other space. The number of seeds is no condition: the test knows it.
 """
 
 import csv
@@ -25,6 +26,7 @@ CONDITIONS = {  # column of the ledger -> its title
     "seeds": "seeds",
 }  # fmt: skip
 TEST, BY_CLASSES, BY_SAMPLES = "test", "validation by classes", "validation by samples"  # data that selected the epoch
+PLAIN = "plain"  # an evaluation by distances of all embeddings, each split in itself
 LAST, UNTRAINED = "last", "nothing, untrained"
 OF_SAMPLES = ("closed_set", "index")  # split schemes whose validation images are of training classes
 CROP, RESIZE = (re.compile(rf"{name}\(size=[\[(]?(\d+)(?:, (\d+))?") for name in ("CenterCrop", "Resize"))
@@ -123,7 +125,13 @@ def of_run(run: RecordedRun, program: Program, defaults: dict | None = None) -> 
         "sampler": f"{flags.get('data_sampler', UNKNOWN)}, {flags.get('samples_per_class', UNKNOWN)} a class",
         "epochs": _epochs(flags),
         "selection": _selection(run, flags),
+        "evaluation": _evaluation(flags, defaults or {}),
     }
+
+
+def _evaluation(flags: dict, defaults: dict) -> str:
+    """`plain`, or the flags by which values are measured otherwise."""
+    return ", ".join(f"{name} {settings.shown(value)}" for name, value in sorted(roles.of_evaluation(flags, defaults).items())) or PLAIN
 
 
 def _split(flags: dict, defaults: dict) -> str:
@@ -187,13 +195,18 @@ def _selection(run: RecordedRun, flags: dict) -> str:
 
 
 def differences(ours: dict[str, str], figure: Figure) -> list[str]:
-    """The conditions in which a group and a figure differ or may differ, in words; empty where they may be compared."""
-    theirs = dict(figure.conditions)
+    """The conditions in which a group and a figure differ, in words; empty where they may be compared."""
+    ours, theirs = {"evaluation": PLAIN, **ours}, {**dict(figure.conditions), "evaluation": PLAIN}
     if theirs["selection"] == LAST:
         theirs["selection"] = ours["selection"]  # every run has a last epoch
-    silent = [title for name, title in CONDITIONS.items() if theirs[name] == NOT_STATED]
-    found = [f"{title} {theirs[n]} (ours: {ours[n]})" for n, title in CONDITIONS.items() if theirs[n] not in (ours[n], NOT_STATED)]
-    return found + ([f"{NOT_STATED}: {', '.join(silent)}"] if silent else [])
+    titles = {name: title for name, title in CONDITIONS.items() if name != "seeds"} | {"evaluation": "evaluation"}
+    return [f"{title} {theirs[n]} (ours: {ours[n]})" for n, title in titles.items() if theirs[n] not in (ours[n], NOT_STATED)]
+
+
+def silent(figure: Figure) -> list[str]:
+    """The titles of the conditions that a figure's source does not state."""
+    theirs = dict(figure.conditions)
+    return [title for name, title in CONDITIONS.items() if name != "seeds" and theirs[name] == NOT_STATED]
 
 
 @dataclass

@@ -8,7 +8,7 @@ import re
 
 import datasets
 from utilities.flags import has_folds
-from utilities.roles import DATA, Roles
+from utilities.roles import DATA, EVALUATION, Roles
 
 _declared = Roles()
 METHOD = re.compile(r"(loss|batch_mining|mine_pairs|loss_(?!(?:decay|weights)$).+|miner_.+)")  # a group's method, not a setting
@@ -52,6 +52,14 @@ def compared(flags: dict) -> dict:
 def of_data(flags: dict) -> dict:
     """The compared flags that decide a run's data and how they are split."""
     return {name: value for name, value in compared(flags).items() if _declared[name].name == DATA.name}
+
+
+def of_evaluation(flags: dict, defaults: dict) -> dict:
+    """The flags, not at their default, by which a run's values are measured otherwise than by plain distances of all its embeddings."""
+    off = [flag for flag, plain in (("rerank", None), ("eval_space", "euclidean")) if flags.get(flag) in (None, plain)]
+    idle = {name for name in flags for flag in off if name.startswith(f"{flag}_")}
+    found = {name: value for name, value in compared(flags).items() if _declared[name].name == EVALUATION.name}
+    return {name: value for name, value in found.items() if name not in idle | {"evaltypes"} and value != defaults.get(name)}
 
 
 def settings(flags: dict) -> dict:

@@ -100,7 +100,7 @@ def test_the_same_conditions_give_difference_and_t(tmp_path, configurations):
     assert others and all(other["difference"] == other["t"] == other["ours"] == "" for other in others)
     told = {other["published"]: other["conditions that differ"] for other in others}
     assert told["Proxy-Anchor 69.9"] == (
-        "dimensions 512 (ours: 128); batch 120 (ours: 112); not stated: boxes, pretraining, crop, test resize, sampler, epochs, epoch selected on, seeds"
+        "dimensions 512 (ours: 128); batch 120 (ours: 112)"
     )
     assert told["OML, triplet, hard miner 83.7"].startswith(
         "boxes yes (ours: no); pretraining vit_small_patch16_224.dino (ours: IMAGENET1K_V1)"
@@ -119,7 +119,9 @@ def test_the_same_conditions_give_difference_and_t(tmp_path, configurations):
         ({"arch": "bninception_frozen_normalize"}, "backbone resnet50 (ours: bninception)"),
         ({"n_epochs": 40}, "epochs 150 (ours: 40)"),
         ({"n_epochs": 150, "iterations_per_epoch": 100, "patience": 200}, "epochs 150 (ours: 150 of 100 batches, patience 200)"),
-        ({"seeds": 3}, "seeds 5 (ours: 3)"),
+        ({"rerank": "kreciprocal", "rerank_k1": 9}, "evaluation plain (ours: rerank kreciprocal, rerank_k1 9)"),
+        ({"eval_pca": 16}, "evaluation plain (ours: eval_pca 16)"),
+        ({"eval_use_trunk_output": True}, "evaluation plain (ours: eval_use_trunk_output True)"),
         ({"environment": {**RECORDED, "weights": "random"}}, "pretraining IMAGENET1K_V1 (ours: random)"),
         (
             {"environment": {**RECORDED, "data": {"transforms": {"testing": "Resize(size=[256, 256]); CenterCrop(size=(227, 227))"}}}},
@@ -139,9 +141,33 @@ def test_a_condition_that_differs_is_named_and_nothing_is_compared(tmp_path, con
     make(tmp_path, configurations["CUB_MS"].flags(parameters.read), **changes)
     found = groups.build(collect.collect([str(tmp_path)], [])[0], defaults)
     made = ledger.compare(found, Result_Evaluations.program(), defaults)
-    assert not made.beside
+    assert not [figure for _, figure in made.beside if not ledger.silent(figure)]
     (icml,) = [one for one in made.refused if one.figures[0].source.startswith("ICML")]
     assert "; ".join(icml.differences) == told and len(icml.figures) == 23 and icml.groups == found
+
+
+def test_every_flag_of_the_evaluation_is_a_condition(configurations, defaults):
+    """All that change what is measured, whatever they are called; none changes anything at its default."""
+    flags = {**configurations["CUB_MS"].flags(parameters.read), "rerank": "kreciprocal", "eval_space": "hyperbolic"}
+    plain = dict(flags, rerank=None, eval_space="euclidean")
+
+    def evaluation(**changes):
+        return ledger.of_run(RecordedRun("a", "a", "cub200", "a", 0, flags=changes), Result_Evaluations.program(), defaults)["evaluation"]
+
+    assert evaluation(**plain) == ledger.PLAIN and evaluation(**dict(plain, rerank_k1=3, eval_space_c=2.0)) == ledger.PLAIN
+    names = {name for name, role in parameters.declared_roles().items() if role.name == "evaluation"} - {"evaltypes"}
+    assert len(names) > 10
+    assert not [name for name in names if f"{name} other" not in evaluation(**{**flags, name: "other"})]
+
+
+def test_what_a_source_does_not_state_is_named_beside_the_comparison(tmp_path, configurations):
+    figure = configurations["CUB_MS"].figures[0]
+    unstated = {**dict(figure.conditions), "crop": ledger.NOT_STATED, "seeds": ledger.NOT_STATED}
+    told = ledger.Figure(**{**vars(figure), "conditions": tuple(unstated.items())})
+    assert ledger.silent(figure) == [] and ledger.silent(told) == ["crop"] and ledger.differences(dict(figure.conditions), told) == []
+    make(tmp_path / "runs", configurations["CUB_MS"].flags(parameters.read), seeds=3)
+    lines = evaluated(tmp_path)
+    assert lines[0]["seeds"] == "3" and lines[0]["difference"], "the test knows the number of seeds"
 
 
 def test_a_new_method_stands_beside_all_figures_of_its_conditions(tmp_path, configurations):
@@ -150,7 +176,9 @@ def test_a_new_method_stands_beside_all_figures_of_its_conditions(tmp_path, conf
     found = evaluated(tmp_path)
     assert sum(line["group"] == "New" and line["difference"] != "" for line in found) == 23
     assert {line["group"] for line in found if line["published"].startswith("Npair 61.63, GenLifted")} == {"Wide"}
-    assert {line["group"] for line in found if line["published"] == "IBC 70.3"} == {"New", "Wide"}, "what differs is not the same"
+    assert {line["group"] for line in found if line["published"] == "IBC 70.3"} == {"New"}
+    (wide,) = [line for line in found if line["published"] == "IBC" and line["group"] == "Wide"]
+    assert wide["difference"] and "not stated by the source, so perhaps other: boxes" in wide["remarks"], "under a mark"
     page = (tmp_path / "out" / "index.html").read_text()
     assert "other conditions: not to be compared" in page and "docs/ledger.md" in page
     text = (tmp_path / "out" / "cub200_ledger.tex").read_text()
