@@ -17,6 +17,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from results import inference  # noqa: E402
+from utilities.errors import OneLineParser  # noqa: E402
 from utilities.intervals import modulus_quantile, t_quantile  # noqa: E402
 from utilities.numbers import whole  # noqa: E402
 
@@ -106,6 +107,6 @@ def main(tables: int) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = OneLineParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", type=whole(1), default=10_000, help="of each kind, number of groups and of seeds")
     main(parser.parse_args().tables)
