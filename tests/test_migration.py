@@ -223,6 +223,7 @@ def work_on(words, started):
         assert set(cross.results["evaluation_separated"]["values"]) == splits
 
 
+@pytest.mark.long
 def test_what_works_on_a_run_does(started):
     """Each of --resume, --evaluate, --evaluate_ensemble and --aggregate_only once."""
     kinds = {next(flag for flag in words if flag in ON_A_RUN): words for words in reversed(WORK_ON_A_RUN)}

@@ -112,6 +112,7 @@ def test_a_recipe_trains(house, recipe, folder_data, tmp_path):
         file.unlink()
 
 
+@pytest.mark.long
 def test_the_other_recipes_train_together_with_a_plain_module_as_the_loss(house, folder_data, tmp_path):
     """The loss mines its triplets by the recipe's miner, which returns a list."""
     source = shutil.copytree(folder_data, tmp_path / "mine")

@@ -169,6 +169,7 @@ def test_a_run_without_changes_has_no_record_of_any(data, tmp_path):
     assert_same(again.folder, run.folder)
 
 
+@pytest.mark.long
 def test_a_changed_cross_validation_is_reproduced_fold_by_fold(data, tmp_path, monkeypatch):
     scheme = ["--split_scheme", "class_disjoint", "--split_partitions", "3", "--split_sets", "3", "--n_epochs", "2", "--final_test"]
     scheme += ["--check_untrained_accuracy"]

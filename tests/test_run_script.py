@@ -133,6 +133,7 @@ def test_lines_may_share_a_cross_validation_by_its_folds(folder_data, tmp_path):
             launcher.make_tasks([line(1, "--folds", "1"), line(3, *other)])
 
 
+@pytest.mark.long
 def test_how_a_search_stands(folder_data, tmp_path, monkeypatch):
     def train(opt):  # a value at once, in place of training; rates above .005 fail
         folder = run_folder(opt)

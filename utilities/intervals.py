@@ -6,7 +6,10 @@ import math
 import numpy as np
 
 CONFIDENCE = 0.95
+NODES = 400  # of the integral of the studentised maximum modulus
 NEGLIGIBLE = 6.0  # shift in standard errors beyond which a rejection with the wrong sign has a chance below 1e-9 (scipy: NaN from 7.6 on)
+
+_legendre = functools.cache(np.polynomial.legendre.leggauss)
 
 
 def t_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
@@ -45,15 +48,17 @@ def t_shift(power: float, freedom: float, bound: float) -> float:
 @functools.cache
 def modulus_quantile(number: int, freedom: float, confidence: float = CONFIDENCE) -> float:
     """Quantile of the studentised maximum modulus: the largest of `number` independent |t| that share one deviation of `freedom` degrees."""
-    from scipy import optimize, stats
+    from scipy import optimize
+    from scipy.special import chdtri, gammaln, ndtr
 
-    low, high = stats.chi.ppf([1e-12, 1 - 1e-12], freedom)
-    nodes, weights = np.polynomial.legendre.leggauss(400)
+    low, high = np.sqrt(chdtri(freedom, [1 - 1e-12, 1e-12]))
+    nodes, weights = _legendre(NODES)
     chi = low + (high - low) * (nodes + 1) / 2
-    weights = weights * (high - low) / 2 * stats.chi.pdf(chi, freedom)
+    density = (freedom - 1) * np.log(chi) - chi**2 / 2 - (freedom / 2 - 1) * math.log(2) - gammaln(freedom / 2)
+    weights = weights * (high - low) / 2 * np.exp(density)
 
     def missing(bound: float) -> float:
-        within = number * np.log1p(-2 * stats.norm.sf(bound * chi / math.sqrt(freedom)))
+        within = number * np.log1p(-2 * ndtr(-bound * chi / math.sqrt(freedom)))
         return float(weights @ np.exp(within)) - confidence
 
     return optimize.brentq(missing, t_quantile(freedom, confidence) - 0.01, t_quantile(freedom, 1 - (1 - confidence) / number) + 0.01)

@@ -174,7 +174,8 @@ def test_two_processes_fill_one_cache(things, tmp_path):
     whole(tmp_path, things)
 
 
-@pytest.mark.parametrize("moment", ["pixels", pytest.param("lines", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("moment", ["pixels", "lines"])
 def test_a_kill_in_the_middle_loses_nothing(things, tmp_path, moment, monkeypatch):
     more = f"""
 written = []
@@ -302,6 +303,7 @@ def test_sides_and_data_sets_do_not_mix(things, tmp_path):
     assert len(list((tmp_path / "cache").iterdir())) == 3
 
 
+@pytest.mark.long
 def test_data_sets_in_memory_are_read_from_it(tmp_path, monkeypatch):
     cache = {"image_cache": str(tmp_path / "cache")}
     plain, cached = datasets.select("glyphs"), datasets.select("glyphs", **cache)

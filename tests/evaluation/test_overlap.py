@@ -222,6 +222,7 @@ def test_mistakes_are_one_line(planted, argv, said):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.long
 def test_the_command_ends_with_status_2(tmp_path):
     told = subprocess.run([sys.executable, "-m", "evaluation.overlap", str(tmp_path / "no")], cwd=ROOT, capture_output=True, text=True)
     assert told.returncode == 2 and told.stderr.count("\n") == 1 and "no such folder" in told.stderr

@@ -84,6 +84,7 @@ def test_every_format_gives_what_the_run_gives_for_any_number_of_images(run, exp
     assert {path.name for path in out.iterdir()} == files and not list(out.parent.glob(".*"))
 
 
+@pytest.mark.long
 def test_the_cards_lines_load_the_weights_without_this_program(run, exported):
     images, expected = prepared(run)
     code = card_blocks(exported[0])[-1]

@@ -39,6 +39,7 @@ def test_the_file_is_what_the_protocol_writes():
     assert subprocess.run(["sh", "-n", str(protocol.SCRIPT)], check=False).returncode == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("data", protocol.DATA, ids=lambda data: data.name)
 def test_eight_losses_and_more_five_seeds_with_and_without_rho(runs, data):
     plain = [name for name in runs if name.startswith(f"{data.name}_")]

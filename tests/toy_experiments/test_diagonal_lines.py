@@ -89,6 +89,7 @@ def test_what_is_measured():
     assert result.recall[0] == pytest.approx(np.mean(hits))
 
 
+@pytest.mark.long
 def test_most_of_the_published_effect_is_the_dropped_pull_term():
     base, published, no_flips, pull_kept = (
         toy.train(loss, list(range(3))).sigma_2.mean() for loss in (toy.BASE, toy.PUBLISHED, toy.Loss(False, 0.0), toy.Loss(True, 0.2))
