@@ -64,6 +64,7 @@ def measured(file):
     return {"e_recall@1": float(np.mean(firsts)), **whole}
 
 
+@pytest.mark.long
 def test_a_run_with_queries_and_a_gallery(with_roles, folder_data, tmp_path, capsys, monkeypatch, with_pictures):
     shown = []
     monkeypatch.setattr(

@@ -191,6 +191,7 @@ def test_a_changed_cross_validation_is_reproduced_fold_by_fold(data, tmp_path, m
     assert_same(one.folder / "fold_1", folder / "fold_1")
 
 
+@pytest.mark.long
 def test_a_test_asked_for_later_is_reproduced(data, tmp_path):
     scheme = ["--split_scheme", "class_disjoint", "--split_partitions", "2", "--split_sets", "2", "--n_epochs", "1"]
     folder = main.main(flags(data, tmp_path, *scheme)).folder

@@ -99,6 +99,7 @@ def test_torchvisions_own_state_dicts(constructor, tmp_path):
         torch.testing.assert_close(features, reference(network.prepare(image)).flatten(1))
 
 
+@pytest.mark.long
 def test_old_files_of_densenet_and_vit(tmp_path):
     """Published files spell some layers as they were called years ago."""
     for constructor, spell in [

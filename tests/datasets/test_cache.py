@@ -315,6 +315,7 @@ def test_data_sets_in_memory_are_read_from_it(tmp_path, monkeypatch):
         datasets.select("glyphs", image_cache_side=32)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kernels", ["0", "1"])
 def test_a_training_is_bit_equal(folder_data, tmp_path, kernels):
     def train(name, *more):

@@ -145,6 +145,7 @@ def test_pictures_are_of_what_is_evaluated(run):
     assert len(seen) == 3
 
 
+@pytest.mark.long
 def test_the_same_flags_have_one_file_others_another(run):
     again(run.folder)
     files = set(run.folder.glob("evaluation_*.json"))

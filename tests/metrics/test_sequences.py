@@ -17,7 +17,7 @@ def groups(size, of, seed=0):
     return np.where(generator.random(size) < 1 / 3, -1, 7 * generator.integers(0, of, size))
 
 
-@pytest.mark.parametrize("limits", LIMITS)
+@pytest.mark.parametrize("limits", [*LIMITS[:-1], pytest.param(LIMITS[-1], marks=pytest.mark.long)])
 @pytest.mark.parametrize("rounded", [False, True])
 def test_a_set_in_itself(limits, rounded):
     features, labels = random_space(spread=2.0, seed=31)

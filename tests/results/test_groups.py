@@ -518,6 +518,7 @@ def test_groups_on_other_images_are_not_ranked_together(tmp_path):
     }
 
 
+@pytest.mark.long
 def test_two_folders_are_two_data_sets(tmp_path):
     for name, flags in {
         "birds": {"dataset_folder_path": "/data/birds"}, "cars": {"dataset_folder_path": "/data/cars/"},

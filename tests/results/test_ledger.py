@@ -208,6 +208,7 @@ def test_a_figure_of_the_last_epoch_is_compared_with_ours(configurations):
     assert ledger.differences(ours, last) == [] and published.rule(last) == "last" and published.rule(figure) == "best_on_test"
 
 
+@pytest.mark.long
 def test_a_data_set_without_figures_is_said(tmp_path, capsys):
     for seed in range(2):
         make_run(tmp_path / "runs", "G", seed, epochs=2, dataset="glyphs")

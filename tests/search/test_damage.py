@@ -114,6 +114,7 @@ def test_the_study_is_compared_with_folders_and_table(searched, gone):
     assert [row["state"] for row in trials_of(folder)] == ["complete"] * 3
 
 
+@pytest.mark.long
 def test_a_folder_that_somebody_else_makes_meanwhile_is_left_alone(folder_data, tmp_path, trained, monkeypatch):  # noqa: F811
     import main
 
