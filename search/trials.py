@@ -71,7 +71,8 @@ class TrialLoop:
                     write_tables(self.study, self.plan)
                     return elsewhere
                 self.study.optimize(self._objective, n_trials=1, catch=(TrialFailed,))
-                self._alive.release()  # after the study has the trial's end
+                self.lock.acquire()  # first: who holds it may have read that the trial runs, and would take it for lost
+                self._alive.release()
                 self._current = None
                 gc.collect()  # the trial's memory, before the next
                 torch.cuda.empty_cache()
