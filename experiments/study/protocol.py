@@ -1,12 +1,13 @@
-"""The methods, stages and lines of Study_Runs.sh, and what its search runs chose (docs/study.md).
+"""The methods, stages and lines of Study_Runs.sh and Split_Runs.sh, and what the search's runs chose (docs/study.md, study_splits.md).
 
     python -m experiments.study.protocol --choose Training_Results
 
-reads the runs of the search and writes what they chose into Study_Runs.sh; without --choose the file is made anew with the choices
+reads the runs of the search and writes what they chose into Study_Runs.sh; without --choose the files are made anew with the choices
 that stand in it. Everything is chosen on validation classes: no run before the last stage measures the test classes.
 """
 
 import argparse
+import itertools
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -41,16 +42,21 @@ MINED = tuple(method for method in METHODS if method.mined)
 CLASS_RATE = 50  # class vectors' rate, in multiples of --lr: the published ratio of ArcFace, 0.0005 to 0.00001
 CPS = ("0.1", "0.2", "0.4")  # probabilities of rho_distance that the search tries
 PILOT, PILOT_SEEDS, SEARCH_SEED, SEEDS = ("Margin", "MS"), (10, 11, 12), 9, (0, 1, 2, 3, 4)
+SPLIT_METHODS, SPLITS, SPLIT_SEEDS = ("Contrastive", "Triplet", "Margin", "MS", "ArcFace", "ProxyAnchor"), range(6), range(3)
 NOT_YET = "  # not chosen yet"
 
 
 class Data(NamedTuple):
-    """A data set of the study: its name in groups and in tables, its flags, the rates that the search tries, the epochs of its pilot."""
+    """A data set of the study: its name in groups and in tables, its flags, the rates that the search tries, the epochs of its pilot.
+
+    `split_epochs`: epochs of a run of Split_Runs.sh, and between two of its evaluations.
+    """
 
     name: str
     flags: str
     rates: tuple[str, str, str]
     pilot_epochs: int
+    split_epochs: tuple[int, int]
 
     def searched(self, kind: str) -> tuple[str, str, str]:
         """The values that the search tries for a rate or a probability of rho_distance; the file has the middle one until one is chosen."""
@@ -63,8 +69,9 @@ DATA = (
         "--config study_emoji --dataset_folder_path $datapath/$emoji --weights $datapath/efficientnet_lite0.safetensors",
         ("0.00003", "0.0001", "0.0003"),
         80,
+        (16, 2),
     ),
-    Data("Glyphs", "--config study_glyphs", ("0.0003", "0.001", "0.003"), 30),
+    Data("Glyphs", "--config study_glyphs", ("0.0003", "0.001", "0.003"), 30, (6, 1)),
 )
 OPENING = """\
 #!/bin/sh
@@ -81,6 +88,16 @@ OPENING = """\
 # with OMP_NUM_THREADS=1. With all classes, on a GPU: emoji=emoji before each, and -- --gpu 0 --save_path … behind.
 datapath=${datapath:-./Datasets}  # what `make study-data` filled, without spaces
 emoji=${emoji:-emoji_1008}  # emoji: all classes
+"""
+SPLIT_OPENING = """\
+#!/bin/sh
+# 6 losses x 6 splits of the classes x 3 seeds on emoji and glyphs: does a ranking of losses survive another half of the classes?
+#
+# Protocol and results: docs/study_splits.md. Data, losses and rates are those of Study_Runs.sh. This file is written by
+# experiments/study/protocol.py. With OMP_NUM_THREADS=1:
+#   python -m launch experiments/Split_Runs.sh --jobs 2
+datapath=${datapath:-./Datasets}  # what `make study-data` filled, without spaces
+emoji=${emoji:-emoji_1008}
 """
 
 
@@ -141,6 +158,18 @@ def script(chosen: dict[str, str]) -> str:
     return "".join(parts)
 
 
+def split_script(chosen: dict[str, str]) -> str:
+    """The text of Split_Runs.sh, with the rates `chosen`; one split after the other, so that what has run so far is whole splits."""
+    runs = itertools.product(SPLITS, SPLIT_SEEDS, DATA, [method for method in METHODS if method.name in SPLIT_METHODS])
+    lines = []
+    for split, seed, data, method in runs:
+        epochs, interval = data.split_epochs
+        more = f"--split_shuffle {split} --n_epochs {epochs} --save_interval {interval} --evaluation_metrics e_recall@1 map_r --dump_query_results"
+        rate = rate_flags(method, chosen.get(variable("rate", data, method), data.rates[1]))
+        lines.append(line(data, method, f"Split{split}_{data.name}_{method.name}", seed, f"{rate} {more}"))
+    return "\n".join([SPLIT_OPENING, *lines, ""])
+
+
 def choices(text: str) -> dict[str, str]:
     """Variable -> value of the choices that the text of a file marks as made."""
     found = re.findall(r'^((?:rate|cp)_\w+)="?(?:--lr )?([\d.]+).*$', text, re.MULTILINE)
@@ -191,6 +220,7 @@ def main(argv=None) -> None:
         chosen |= found
         print("".join(f"{name}: {value}\n" for name, value in found.items()) + f"{len(missing)} runs of the search are not finished")
     options.script.write_text(script(chosen), encoding="utf-8")
+    options.script.with_name("Split_Runs.sh").write_text(split_script(chosen), encoding="utf-8")
     print(f"{options.script} is written, {len(chosen)} of {len(DATA) * (len(METHODS) + len(MINED))} values are chosen")
 
 
