@@ -2,7 +2,9 @@
 
 docs/published/ledger.csv holds the published figures, each with its source. A figure is compared where no condition that its source
 states differs; conditions that it does not state are named beside the comparison. Published figures are of plain evaluations: no
-re-ranking, tester, reference set, projection or other space. The number of seeds is no condition: the test knows it.
+re-ranking, tester, reference set, projection or other space. How the network was trained (trainer, memory, averaging, augmentation,
+optimiser, rates) is a condition where one of our run scripts repeats the figure: its flags state it. The number of seeds is no
+condition: the test knows it.
 """
 
 import csv
@@ -24,6 +26,10 @@ CONDITIONS = {  # column of the ledger -> its title
     "dataset": "data set", "split": "split", "boxes": "boxes", "pretraining": "pretraining", "backbone": "backbone", "dimensions": "dimensions",
     "crop": "crop", "test_resize": "test resize", "batch": "batch", "sampler": "sampler", "epochs": "epochs", "selection": "epoch selected on",
     "seeds": "seeds",
+}  # fmt: skip
+TRAINING = "training"  # title of the flags of a training, where a source does not state them
+IN_CONDITIONS = {  # flags that the conditions above tell
+    "arch", "embed_dim", "not_pretrained", "bs", "data_sampler", "samples_per_class", "n_epochs", "iterations_per_epoch", "patience", "crop_size", "resize_size",
 }  # fmt: skip
 TEST, BY_CLASSES, BY_SAMPLES = "test", "validation by classes", "validation by samples"  # data that selected the epoch
 PLAIN = "plain"  # an evaluation by distances of all embeddings, each split in itself
@@ -126,7 +132,14 @@ def of_run(run: RecordedRun, program: Program, defaults: dict | None = None) -> 
         "epochs": _epochs(flags),
         "selection": _selection(run, flags),
         "evaluation": _evaluation(flags, defaults or {}),
+        **training(flags),
     }
+
+
+def training(flags: dict) -> dict[str, str]:
+    """How a network is trained apart from the conditions above and from its loss and miner: `--flag` -> value as text."""
+    found = roles.of_training(flags)
+    return {f"--{name}": settings.shown(value) for name, value in sorted(found.items()) if name not in IN_CONDITIONS}
 
 
 def _evaluation(flags: dict, defaults: dict) -> str:
@@ -149,7 +162,7 @@ def _split(flags: dict, defaults: dict) -> str:
 
 def _boxes(flags: dict) -> str:
     """Whether images are cropped to bounding boxes; unknown for --dataset csv, whose file may have boxes."""
-    if any(value for name, value in flags.items() if name.endswith("_boxes")):
+    if any(value for name, value in flags.items() if name.endswith("_boxes") and name not in roles.without_effect(flags)):
         return "yes"
     return UNKNOWN if flags.get("dataset") == "csv" else "no"
 
@@ -194,19 +207,26 @@ def _selection(run: RecordedRun, flags: dict) -> str:
     return BY_SAMPLES if by_samples else BY_CLASSES
 
 
-def differences(ours: dict[str, str], figure: Figure) -> list[str]:
-    """The conditions in which a group and a figure differ, in words; empty where they may be compared."""
-    ours, theirs = {"evaluation": PLAIN, **ours}, {**dict(figure.conditions), "evaluation": PLAIN}
+def differences(ours: dict[str, str], figure: Figure, trained: dict[str, str] | None = None) -> list[str]:
+    """The conditions in which a group and a figure differ, in words; empty where they may be compared.
+
+    Args:
+        trained: the figure's `training`, where it is known.
+    """
+    ours = {"evaluation": PLAIN, **ours}
+    theirs = {**dict(figure.conditions), "evaluation": PLAIN, **(trained or {})}
     if theirs["selection"] == LAST:
         theirs["selection"] = ours["selection"]  # every run has a last epoch
-    titles = {name: title for name, title in CONDITIONS.items() if name != "seeds"} | {"evaluation": "evaluation"}
+    titles = {**CONDITIONS, "evaluation": "evaluation"}
+    titles = {name: titles.get(name, name) for name in theirs if name != "seeds" and name in ours}
     return [f"{title} {theirs[n]} (ours: {ours[n]})" for n, title in titles.items() if theirs[n] not in (ours[n], NOT_STATED)]
 
 
-def silent(figure: Figure) -> list[str]:
-    """The titles of the conditions that a figure's source does not state."""
+def silent(figure: Figure, trained: dict[str, str] | None = None) -> list[str]:
+    """The titles of the conditions that a figure's source does not state; `trained` as in `differences`."""
     theirs = dict(figure.conditions)
-    return [title for name, title in CONDITIONS.items() if name != "seeds" and theirs[name] == NOT_STATED]
+    unstated = [title for name, title in CONDITIONS.items() if name != "seeds" and theirs[name] == NOT_STATED]
+    return unstated if trained else [*unstated, TRAINING]
 
 
 @dataclass
@@ -220,16 +240,20 @@ class Refused:
 
 @dataclass
 class Comparison:
-    """The groups of a data set with the published figures they may be compared with, and the figures they may not."""
+    """The groups of a data set with the published figures they may be compared with, and the figures they may not.
 
-    beside: list[tuple[Group, Figure]]
+    `beside`: (group, figure, conditions that the figure's source does not state).
+    """
+
+    beside: list[tuple[Group, Figure, list[str]]]
     refused: list[Refused]
 
 
-def compare(found: list[Group], program: Program, defaults: dict, own=None) -> Comparison:
+def compare(found: list[Group], program: Program, defaults: dict, trained: dict[str, dict[str, str]], own=None) -> Comparison:
     """The groups of one data set beside the ledger's figures in the metrics that they recorded.
 
     Args:
+        trained: `training` by the name of the group in our run scripts that repeats a figure.
         own: (group, figure) -> whether the figure is of the group's own method. A group that shares the conditions of such figures is
             compared with these alone, any other group with all figures that share its conditions.
     """
@@ -239,10 +263,11 @@ def compare(found: list[Group], program: Program, defaults: dict, own=None) -> C
     for group in found:
         ours, apart = of_group(group, program, defaults), {}
         for figure in there:
-            apart.setdefault((figure.source, figure.column, tuple(differences(ours, figure))), []).append(figure)
+            differing = tuple(differences(ours, figure, trained.get(figure.group)))
+            apart.setdefault((figure.source, figure.column, differing), []).append(figure)
         shared = [figure for (*_, differing), figures_ in apart.items() for figure in figures_ if not differing and group.counted]
         same = [figure for figure in shared if own and own(group, figure)]
-        beside += [(group, figure) for figure in same or shared]
+        beside += [(group, figure, silent(figure, trained.get(figure.group))) for figure in same or shared]
         for (*_, differing), those in apart.items():
             if differing:
                 refused.setdefault((differing, tuple(those)), []).append(group)

@@ -138,9 +138,11 @@ def from_ledger(
 ) -> tuple[dict[str, ledger.Comparison], list[str]]:
     """Data set -> its groups beside the ledger's figures, and a note on the data sets without figures."""
     configurations = [p for source in SCRIPTS for p in load(source)]
+    trained = {p.group: ledger.training(p.flags(read)) for p in configurations}
     names = {group: {p.group for p in counterparts(group, configurations, read)} for groups in of.values() for group in groups}
     found = {
-        name: ledger.compare(groups, program, defaults, lambda group, figure: figure.group in names[group]) for name, groups in of.items()
+        name: ledger.compare(groups, program, defaults, trained, lambda group, figure: figure.group in names[group])
+        for name, groups in of.items()
     }
     found = {name: made for name, made in found.items() if made.beside or made.refused}
     absent = [name for name in of if name not in found]

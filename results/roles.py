@@ -8,11 +8,12 @@ import re
 
 import datasets
 from utilities.flags import has_folds
-from utilities.roles import DATA, EVALUATION, Roles
+from utilities.roles import DATA, EVALUATION, METHOD, Roles
 
 _declared = Roles()
-METHOD = re.compile(r"(loss|batch_mining|mine_pairs|loss_(?!(?:decay|weights)$).+|miner_.+)")  # a group's method, not a setting
+OF_METHOD = re.compile(r"(loss|batch_mining|mine_pairs|loss_(?!(?:decay|weights)$).+|miner_.+)")  # a group's method, not a setting
 ALSO_FREE = {"weights", "precision"}  # weights may be a local copy of the published ones; precision decides how fast
+OUTPUTS = {"evaltypes"}  # which outputs are evaluated: their values have names of their own
 # Printed with every table, title -> settings, in this order. All others are in the table of settings, and are marked where a group differs.
 PRINTED = {
     "data": ("dataset", "images", "roles", "cub_boxes", "vehicleid_protocol", "vehicleid_list"),
@@ -59,12 +60,18 @@ def of_evaluation(flags: dict, defaults: dict) -> dict:
     off = [flag for flag, plain in (("rerank", None), ("eval_space", "euclidean")) if flags.get(flag) in (None, plain)]
     idle = {name for name in flags for flag in off if name.startswith(f"{flag}_")}
     found = {name: value for name, value in compared(flags).items() if _declared[name].name == EVALUATION.name}
-    return {name: value for name, value in found.items() if name not in idle | {"evaltypes"} and value != defaults.get(name)}
+    return {name: value for name, value in found.items() if name not in idle | OUTPUTS and value != defaults.get(name)}
+
+
+def of_training(flags: dict) -> dict:
+    """The compared flags by which a network is trained, without those of its loss and miner and what a published figure leaves open."""
+    found = {name: value for name, value in settings(flags).items() if _declared[name].name == METHOD.name}
+    return {name: value for name, value in found.items() if name not in ALSO_FREE}
 
 
 def settings(flags: dict) -> dict:
     """The compared flags that are not part of the method: groups share them, or are marked where they differ."""
-    return {name: value for name, value in compared(flags).items() if not METHOD.fullmatch(name)}
+    return {name: value for name, value in compared(flags).items() if not OF_METHOD.fullmatch(name)}
 
 
 def method(flags: dict) -> dict:
@@ -73,7 +80,7 @@ def method(flags: dict) -> dict:
     return {
         name: value
         for name, value in compared(flags).items()
-        if METHOD.fullmatch(name) and (name in ("loss", "batch_mining", "mine_pairs") or name.startswith(own))
+        if OF_METHOD.fullmatch(name) and (name in ("loss", "batch_mining", "mine_pairs") or name.startswith(own))
     }
 
 

@@ -100,14 +100,13 @@ def from_ledger(made: ledger.Comparison, found: list[Group]) -> Table:
     heads = ["group", "seeds", "metric", "ours", "published", "value", "difference", "t", "df", "conditions that differ", "source"]
     wide = {"published", "conditions that differ", "source"}
     table = Table(f"{dataset}_ledger", f"{dataset}: beside the ledger of published figures", heads, wide=wide)
-    for group, figure in sorted(made.beside, key=lambda pair: bool(ledger.silent(pair[1]))):  # parts are of rows in a row
+    for group, figure, silent in sorted(made.beside, key=lambda row: bool(row[2])):  # parts are of rows in a row
         ours, against = published.compare(group, figure)
         c = figure.column
         cells = [
             text(group.name), text(group.seeds_text), text(head(c)), number(ours, c), text(figure.method), Cell(figure.value, figure.deviation, digits=c.digits),
             Cell(against.difference, digits=c.digits, sign=True), *_test(against), text("none"), text(_cited(figure)),
         ]  # fmt: skip
-        silent = ledger.silent(figure)
         unstated = [f"not stated by the source, so perhaps other: {', '.join(silent)}"] if silent else []
         remarks = group.remarks + group.fewer([(c.title, ours)]) + ([figure.note] if figure.note else []) + unstated
         table.add(cells, remarks, "no condition that differs; some not stated" if silent else "the same conditions")
@@ -120,7 +119,7 @@ def from_ledger(made: ledger.Comparison, found: list[Group]) -> Table:
         cells = [text(who), text(""), text(head(c)), Cell(), text(figures), *[Cell()] * 4, text(conditions), text(source)]
         table.add(cells, remarks, "other conditions: not to be compared")
     table.notes = [
-        f"A group stands beside figures of the same conditions alone ({', '.join(ledger.CONDITIONS.values())}): that of its own method where there is one, "
+        f"A group stands beside figures of the same conditions alone ({', '.join(ledger.CONDITIONS.values())}; flags of evaluation and training): that of its own method where there is one, "
         "else all. Of the other figures it is said what differs, and no difference is given; what a source does not state is named with the row. "
         "Every figure with its conditions: docs/ledger.md.",
         f"Ours: the epoch selected as the published one was, deviations with ddof 0. {WELCH}",

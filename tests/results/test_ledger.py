@@ -1,14 +1,16 @@
 """The ledger: published figures with their conditions, those of runs, and what may stand beside what."""
 
+import contextlib
 import csv
 import importlib
 import math
+import random
 
 import pytest
 
 import parameters
 import Result_Evaluations
-from results import collect, groups, ledger, published
+from results import collect, groups, ledger, published, recorded, roles
 from results.recorded import RecordedRun
 from tests.results.made import ENVIRONMENT, lines, make_run, rows
 
@@ -140,8 +142,9 @@ def test_the_same_conditions_give_difference_and_t(tmp_path, configurations):
 def test_a_condition_that_differs_is_named_and_nothing_is_compared(tmp_path, configurations, defaults, changes, told):
     make(tmp_path, configurations["CUB_MS"].flags(parameters.read), **changes)
     found = groups.build(collect.collect([str(tmp_path)], [])[0], defaults)
-    made = ledger.compare(found, Result_Evaluations.program(), defaults)
-    assert not [figure for _, figure in made.beside if not ledger.silent(figure)]
+    trained = {p.group: ledger.training(p.flags(parameters.read)) for p in configurations.values()}
+    made = ledger.compare(found, Result_Evaluations.program(), defaults, trained)
+    assert not [silent for *_, silent in made.beside if not silent]
     (icml,) = [one for one in made.refused if one.figures[0].source.startswith("ICML")]
     assert "; ".join(icml.differences) == told and len(icml.figures) == 23 and icml.groups == found
 
@@ -160,11 +163,60 @@ def test_every_flag_of_the_evaluation_is_a_condition(configurations, defaults):
     assert not [name for name in names if f"{name} other" not in evaluation(**{**flags, name: "other"})]
 
 
+def other_value(action, value):
+    """A value of a flag unlike `value`, by its declaration alone; None where none is to be had."""
+    if action.choices:
+        return next(choice for choice in action.choices if choice != value)
+    if isinstance(action.const, bool):
+        return not value
+    tries = ("1", "2", "0.5", "3", "0.25", "other")
+    for words in tries:
+        with contextlib.suppress(Exception):
+            found = action.type(words) if action.type else words
+            found = [found] if action.nargs else found
+            if found != value:
+                return found
+    return None
+
+
+def test_which_flags_are_conditions(configurations, defaults):
+    """20 runs of published configurations share the conditions of their figure. Of runs that differ in one flag, for every flag of the registry, those
+    are refused whose flag is of data, evaluation or training; a flag of loss or miner makes another method under the same conditions.
+    What selects the epoch is the condition of that name, which records tell, not flags.
+    """
+    rng = random.Random(5)
+    actions = {action.dest: action for action in parameters.get_parser()._actions}
+    declared = parameters.declared_roles()
+
+    def differs(p, **changes):
+        figure, plain = p.figures[0], p.flags(parameters.read)
+        run = RecordedRun("a", "a", p.dataset, "a", 0, flags={**plain, **changes})
+        run.dataset = recorded.dataset_of({**plain, **changes})
+        split = "test" if figure.condition("selection") == ledger.TEST else "val"
+        run.series = type("Series", (), {"keys": {(split, run.flags["storage_metrics"][0]): 0}})
+        return ledger.differences(ledger.of_run(run, Result_Evaluations.program(), defaults), figure, ledger.training(plain))
+
+    assert not [p.group for p in rng.sample(list(configurations.values()), 20) if differs(p)]
+    wrong = []
+    for name, role in declared.items():
+        p = rng.choice(list(configurations.values()))
+        plain = p.flags(parameters.read)
+        idle = name in roles.without_effect(plain) or any(
+            name.startswith(f"{other}_") and plain[other] == defaults[other] and declared[other].name == role.name == "evaluation" for other in plain
+        )
+        free = idle or role.name == "selection" or name in roles.OUTPUTS | {"precision"} or roles.OF_METHOD.fullmatch(name)
+        refused = role.compared and not free
+        if name in plain and bool(differs(p, **{name: other_value(actions[name], plain[name])})) != refused:
+            wrong.append((p.group, role.name, name))
+    assert not wrong
+
+
 def test_what_a_source_does_not_state_is_named_beside_the_comparison(tmp_path, configurations):
     figure = configurations["CUB_MS"].figures[0]
     unstated = {**dict(figure.conditions), "crop": ledger.NOT_STATED, "seeds": ledger.NOT_STATED}
     told = ledger.Figure(**{**vars(figure), "conditions": tuple(unstated.items())})
-    assert ledger.silent(figure) == [] and ledger.silent(told) == ["crop"] and ledger.differences(dict(figure.conditions), told) == []
+    trained = ledger.training(configurations["CUB_MS"].flags(parameters.read))
+    assert ledger.silent(figure, trained) == [] and ledger.silent(told, trained) == ["crop"] and ledger.silent(figure) == ["training"] and ledger.differences(dict(figure.conditions), told) == []
     make(tmp_path / "runs", configurations["CUB_MS"].flags(parameters.read), seeds=3)
     lines = evaluated(tmp_path)
     assert lines[0]["seeds"] == "3" and lines[0]["difference"], "the test knows the number of seeds"
