@@ -197,6 +197,8 @@ def _numbers(opt):
 
 def _mining(opt, loss):
     """The pairing of loss and miner, by what the one allows and the other yields."""
+    if opt.loss == "triplet" and opt.loss_triplet_own_positive and opt.batch_mining != "batchhard":
+        yield f"--loss_triplet_own_positive completes the anchors of --batch_mining batchhard: {opt.batch_mining} takes no triplet of each anchor"
     if opt.mine_pairs and not getattr(loss, "MINES_PAIRS", False):
         yield f"--mine_pairs: --loss {opt.loss} does not work on all pairs of a batch; these do: {_able(criteria.REGISTRY, 'MINES_PAIRS')}"
     miner = batch_mining.REGISTRY.module(opt.batch_mining)  # first: a misspelt name is an error for losses without a miner, too

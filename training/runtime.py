@@ -14,8 +14,6 @@ from utilities.tensors import raise_half
 
 CHECK_EVERY = 25  # steps between checks of the loss on a GPU, where each check waits for the device
 
-CLIPS = ("clip_grad_norm", "clip_grad_each", "clip_grad_value")  # flags
-
 
 class NonFiniteLoss(NotFinite):
     """The loss became NaN or infinite; the message gives epoch, step and value."""
@@ -32,7 +30,8 @@ class Runtime:
         self.seed, self.ranks = opt.seed, Ranks()
         self.device = self._device(opt.gpu)
         self.sync_bn = self._syncs(opt)
-        self.clip_grad_norm, self.clip_grad_each, self.clip_grad_value = (getattr(opt, name, None) for name in CLIPS)
+        self.clip_grad_norm = opt.clip_grad_norm
+        self.clip_grad_each, self.clip_grad_value = getattr(opt, "clip_grad_each", None), getattr(opt, "clip_grad_value", None)
         dtype = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[opt.precision]
         # autocast(): context of the forward pass in the chosen precision
         self.autocast = contextlib.nullcontext if dtype is None else functools.partial(torch.autocast, self.device.type, dtype=dtype)
