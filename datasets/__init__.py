@@ -6,7 +6,8 @@ half) and either `FOLDERS`, `recognises(root)`, `EXPECTED`, `PUBLISHED`, `DOWNLO
 that the images are small, grey and of this one size; they are shown whole and kept in memory. Optional: `check(opt)`,
 `default_source_path()`, `DEFAULT_AUGMENTATION`, `validation_groups(names)` (lists of training classes; each list is cut for validation),
 `has_validation(opt)`, `published(opt)` (where the counts depend on flags), `role_draws(opt, images)` (random galleries of the test images,
-bool `(D, N)`, or None), `EVALUATION_METRICS` (those that papers publish for the set). An `_images.Image` holds its roles, sequence and box.
+bool `(D, N)`, or None), `EVALUATION_METRICS` or `evaluation_metrics(opt)` (those that papers publish for the set), `derived(opt)` (other flags'
+values where they are unset). An `_images.Image` holds its roles, sequence and box.
 """
 
 import math
@@ -53,6 +54,12 @@ def sizes(flags: dict, input_size: int | None = None) -> tuple | None:
         return None
     opt = Namespace(**{flag: flags.get(flag) for flag in ("augmentation", "crop_size", "resize_size")})
     return _transforms.sizes(opt, input_size) if (opt.augmentation or "base") in _transforms.PRESETS else None
+
+
+def evaluation_metrics(opt) -> list[str] | None:
+    """The metrics in which results on the flags' data set are published; None where it names none."""
+    module = REGISTRY.module(opt.dataset)
+    return module.evaluation_metrics(opt) if hasattr(module, "evaluation_metrics") else getattr(module, "EVALUATION_METRICS", None)
 
 
 def names_in_groups() -> list[str]:

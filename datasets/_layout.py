@@ -33,12 +33,14 @@ class Published:
 
     Attributes:
         query, gallery: numbers of images and of classes, where the test set has roles.
+        searched: number of images of the gallery, distractors counted in, where it has some.
     """
 
     classes: tuple[int | None, int | None]
     images: tuple[int | None, int | None]
     query: tuple[int | None, int | None] | None = None
     gallery: tuple[int | None, int | None] | None = None
+    searched: tuple[int | None] | None = None
 
     def fits(self, found: "Published") -> bool:
         """Whether all counts that are known are those found."""
@@ -50,6 +52,7 @@ class Published:
         if self.query is not None:
             parts |= {"query": self.query, "gallery": self.gallery}
         each = ", ".join(f"{name} {_number(images)} of {_number(classes)}" for name, (images, classes) in parts.items())
+        each += "" if self.searched is None else f", gallery with distractors {_number(*self.searched)}"
         whole = f"{sum(self.images):,} images of {sum(self.classes):,} classes" if None not in (*self.images, *self.classes) else "images of classes"
         return f"{whole} ({each})"
 
@@ -58,13 +61,15 @@ def _number(count: int | None) -> str:
     return "unknown" if count is None else f"{count:,}"
 
 
-def _counted(training: list[Image], testing: list[Image], has_roles: bool) -> Published:
-    """The counts of the images found."""
+def _counted(training: list[Image], testing: list[Image], distractors: int, published: Published) -> Published:
+    """The counts of the images found, of those kinds that are published."""
+    has_roles = published.query is not None
     roles = [[image for image in testing if image.is_query], [image for image in testing if image.is_gallery]] if has_roles else []
     (of_training, of_test, *of_roles) = (
         (len(images), len({image.class_name for image in images})) for images in (training, testing, *roles)
     )
-    return Published((of_training[1], of_test[1]), (of_training[0], of_test[0]), *of_roles)
+    searched = None if published.searched is None else (of_roles[1][0] + distractors,)
+    return Published((of_training[1], of_test[1]), (of_training[0], of_test[0]), *of_roles, searched=searched)
 
 
 def find(name: str, module, source: Path) -> Path | None:
@@ -184,7 +189,8 @@ def typed(path: Path, rows: list[list[str]], start: int = 1, **kinds) -> list[tu
 def difference(name: str, module, opt, root: Path, reading: Reading, training: list[Image], testing: list[Image]) -> str | None:
     """A text on how the data set differs from the published one, or from its own list; None where it does not."""
     published = module.published(opt) if hasattr(module, "published") else getattr(module, "PUBLISHED", None)
-    found = None if published is None else _counted(training, testing, published.query is not None)
+    distractors = sum(image.class_name is None for image in reading.images)
+    found = None if published is None else _counted(training, testing, distractors, published)
     fits = published is None or published.fits(found)
     if fits and not reading.missing:
         return None

@@ -4,6 +4,8 @@ Classes are the characters that all 16 text faces of matplotlib cover (DejaVu Sa
 each), one image a face: white on black, 36 pixels, centred. A character that looks like an earlier one in any of the faces, as the
 Greek Alpha like the Latin A, is left out, so that no two classes share an image. The first half of the classes trains, the second
 tests. Super labels are the scripts.
+
+`--glyphs_protocol reid` makes re-identification of it: a character is an identity, a font with its four styles a camera.
 """
 
 import hashlib
@@ -16,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets import _files
+from datasets import _files, _reid
 from datasets._images import Image
 from datasets._layout import Reading
 from utilities.errors import UserError
@@ -32,7 +34,27 @@ FACES = (
     *(f"DejaVuSerif{style}" for style in ("", "-Bold", "-Italic", "-BoldItalic")),
     *(f"STIXGeneral{style}" for style in ("", "Bol", "Italic", "BolIta")),
 )
+STYLES = 4  # faces of a font, next to each other, the regular one first
 SCRIPTS = ("latin", "greek", "cyrillic")
+
+
+def add_arguments(group) -> None:
+    """Declare the flag of this data set."""
+    group.add_argument(
+        "--glyphs_protocol", default="set", choices=["set", "reid"],
+        help="set: the test images search each other; reid: re-identification across fonts. The regular face of each of the four fonts is a "
+             "query, the other faces are the gallery, and those of the query's own character and font take no rank",
+    )  # fmt: skip
+
+
+def evaluation_metrics(opt) -> list[str] | None:
+    """The metrics of re-identification where the flags ask for it."""
+    return _reid.EVALUATION_METRICS if opt.glyphs_protocol == "reid" else None
+
+
+def derived(opt) -> dict:
+    """The flags of re-identification that are unset."""
+    return _reid.unset(opt) if getattr(opt, "glyphs_protocol", "set") == "reid" else {}  # runs of earlier versions have no such flag
 
 
 def default_source_path() -> str:
@@ -177,7 +199,10 @@ def script(character: str) -> str:
 def read(opt, root: Path) -> Reading:
     """The images, classes in the order of their code points."""
     characters = json.loads((root / MANIFEST).read_text(encoding="utf-8"))["characters"]
-    images = [
-        Image(str(root / _folder(character) / f"{face}.png"), character, script(character)) for character in characters for face in FACES
-    ]
+    reid, images = opt.glyphs_protocol == "reid", []
+    for character in characters:
+        for number, face in enumerate(FACES):
+            font, is_regular = FACES[number - number % STYLES], number % STYLES == 0
+            roles = (is_regular, not is_regular, f"{character} in {font}") if reid else ()
+            images.append(Image(str(root / _folder(character) / f"{face}.png"), character, script(character), *roles))
     return Reading(images, made=True)

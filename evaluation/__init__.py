@@ -201,7 +201,7 @@ def _score(embedded: dict, opt, runtime) -> dict:
     scores = {split: {} for split in measured}
     starts = getattr(opt, "eval_kmeans_starts", None)  # a run of an earlier version has no such flag
     about = {"seed": range(starts) if starts else opt.seed, "device": device, "progress": True, "ranks": runtime.ranks}
-    about |= {"ball": metrics.ball(opt), "rerank": metrics.reranking(opt)}
+    about |= metrics.measured_by(opt)
     for line in unaffected_metrics(opt.evaluation_metrics, opt):
         runtime.say_once(line)
     if opt.tester == spaces.INSIDE_PARENTS:

@@ -147,10 +147,10 @@ def written_flags(arrays: dict) -> dict:
     return written if isinstance(written, dict) else {}
 
 
-def take_ball(flags, arrays: dict) -> None:
-    """Under `--eval_space hyperbolic`, set the unset flags of the ball to the values with which the embeddings were written, if known."""
-    written = written_flags(arrays)
-    for name in ("eval_space_c", "eval_space_clip_r") if flags.eval_space != "euclidean" else ():
+def take_written(flags, arrays: dict) -> None:
+    """Set unset flags to the values with which the embeddings were written, if known: which queries count, and the ball where there is one."""
+    written, of_ball = written_flags(arrays), ("eval_space_c", "eval_space_clip_r")
+    for name in ("eval_skip_unmatched", *of_ball) if flags.eval_space != "euclidean" else ("eval_skip_unmatched",):
         if getattr(flags, name) is None and isinstance(written.get(name), int | float):
             setattr(flags, name, written[name])
 
@@ -171,13 +171,12 @@ def main(argv: list[str] | None = None) -> dict | list:
     metrics.check_flags(flags)
     arrays = read_queries(flags.file, flags.gallery is not None, flags.dump_query_results is not None, labels=flags.labels)
     other = None if flags.gallery is None else read_queries(flags.gallery, True, labels=flags.gallery_labels, flag="--gallery_labels")
-    space, searched, rows = from_files.space(flags.file, arrays, flags.gallery, other)
-    take_ball(flags, arrays)
+    take_written(flags, arrays)
+    space, searched, rows = from_files.space(flags.file, arrays, flags.gallery, other, bool(flags.eval_skip_unmatched))
     for line in evaluation.unaffected_metrics(flags.evaluation_metrics, flags):
         print(line)
-    measured_by = {"ball": metrics.ball(flags), "rerank": metrics.reranking(flags)}
     device = ranks.gpu if flags.evaluate_on_gpu else "cpu"
-    about = {"seed": seeds, "device": device, "progress": True, "ranks": ranks, **measured_by}
+    about = {"seed": seeds, "device": device, "progress": True, "ranks": ranks, **metrics.measured_by(flags)}
     further = from_files.draws(flags.file, arrays) if flags.gallery is None else ()
     values = evaluation.over_draws(([one] for one in itertools.chain([space], further)), flags.evaluation_metrics, about)
     scores = {Path(flags.file).stem: ranks.share(values)}

@@ -37,11 +37,14 @@ def _whole(arrays: dict) -> Space:
     return Space(arrays["features"], arrays["labels"], query_sequences=arrays.get("sequence"), groups=groups)
 
 
-def space(path: str, arrays: dict, gallery_path: str | None = None, gallery: dict | None = None) -> tuple[Space, str, np.ndarray | None]:
+def space(
+    path: str, arrays: dict, gallery_path: str | None = None, gallery: dict | None = None, skips: bool = False
+) -> tuple[Space, str, np.ndarray | None]:
     """The space to measure, a line on its queries and reference, and the rows of the file that are the queries; None: all.
 
     Args:
         arrays: name -> array, of a file with `features` and `labels`. gallery: the arrays of the file that its queries search.
+        skips: queries with nothing to find are left out; the line says so.
 
     Raises UserError for arrays that do not fit each other.
     """
@@ -52,11 +55,11 @@ def space(path: str, arrays: dict, gallery_path: str | None = None, gallery: dic
             raise UserError(f"{path}: it has reference_features and {role}: one of them says who searches where, leave out the other")
         reference, labels, exclude = (arrays.get(name) for name in OF_REFERENCE)
         found = whole._replace(reference=reference, reference_labels=labels, exclude=exclude)
-        return found, f"searched in {len(reference):,}", None
+        return found, "; ".join([f"searched in {len(reference):,}", *_left_out(found, skips)]), None
     if gallery is None and role is None:
-        return whole, "", None
+        return whole, "".join(_left_out(whole, skips)), None
     queries = _checked(path, arrays)
-    return in_itself(queries) if gallery is None else _in_another(queries, _checked(gallery_path, gallery))
+    return in_itself(queries, skips) if gallery is None else _in_another(queries, _checked(gallery_path, gallery), skips)
 
 
 def draws(path: str, arrays: dict):
@@ -104,16 +107,16 @@ def _of_role(file: Embeddings, role: str) -> np.ndarray:
     return rows
 
 
-def in_itself(file: Embeddings) -> tuple[Space, str, np.ndarray]:
+def in_itself(file: Embeddings, skips: bool = False) -> tuple[Space, str, np.ndarray]:
     """The queries of a file search its own gallery; returns as `space` does."""
     rows, kept = _of_role(file, "queries"), _of_role(file, "gallery")
     found, pool = _whole(file.arrays), file.roles.pool
     if pool is not None:
         found = found.part(rows, kept)._replace(pool=Space(found.features[pool], found.labels[pool]))
-    return found, _described(found, file.roles), rows
+    return found, _described(found, file.roles, skips), rows
 
 
-def _in_another(queries: Embeddings, gallery: Embeddings) -> tuple[Space, str, np.ndarray]:
+def _in_another(queries: Embeddings, gallery: Embeddings, skips: bool) -> tuple[Space, str, np.ndarray]:
     """The queries of a file search the gallery of another. Class-wise numbers are of both; an image that is in both counts once."""
     for file in (queries, gallery):
         if "reference_features" in file.arrays:
@@ -140,7 +143,7 @@ def _in_another(queries: Embeddings, gallery: Embeddings) -> tuple[Space, str, n
     )  # fmt: skip
     if asking.query_sequences is not None and found.query_sequences is not None:
         space = space._replace(query_sequences=asking.query_sequences[rows], reference_sequences=found.query_sequences[kept])
-    return space, _described(space, None), rows
+    return space, _described(space, None, skips), rows
 
 
 def _joined(*parts: tuple[np.ndarray, np.ndarray]) -> np.ndarray | metrics.Stacked:
@@ -174,11 +177,17 @@ def _own_rows(queries: Embeddings, gallery: Embeddings) -> np.ndarray:
     return np.where(there, first[found], -1)
 
 
-def _described(found: Space, roles: galleries.Roles | None) -> str:
+def _left_out(found: Space, skips: bool) -> list[str]:
+    """How many queries are left out, in words, where they are; of a file without roles."""
+    lone = int((found.findable()[0] == 0).sum()) if skips else 0
+    return [galleries.roles_in_words(len(found.labels), 0, "", 0, None, None, lone, skips)] * skips
+
+
+def _described(found: Space, roles: galleries.Roles | None, skips: bool) -> str:
     """A line on the queries and the reference. `roles`: of the file, where one file holds both."""
     lone = int((found.findable()[0] == 0).sum())
     if roles is not None:
-        return galleries.described(roles, len(found.gallery()[1]), "its gallery", lone)
+        return galleries.described(roles, len(found.gallery()[1]), "its gallery", lone, skips)
     return galleries.roles_in_words(
-        len(found.labels), len(found.reference), "--gallery", int((found.exclude >= 0).sum()), len(found.pool.labels), None, lone
+        len(found.labels), len(found.reference), "--gallery", int((found.exclude >= 0).sum()), len(found.pool.labels), None, lone, skips
     )

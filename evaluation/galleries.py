@@ -125,19 +125,21 @@ def places_in(kept: np.ndarray, size: int) -> np.ndarray:
     return places
 
 
-def described(roles: Roles, searched: int, where: str, lone: int) -> str:
+def described(roles: Roles, searched: int, where: str, lone: int, skips: bool) -> str:
     """One line: how many queries search in how many images, and what class-wise numbers are of.
 
     Args:
-        searched: images of the reference. where: what it is. lone: queries with no image of their class to find.
+        searched: images of the reference. where: what it is. lone: queries with no image of their class to find. skips: these are left out.
     """
     of_query, of_gallery = (taken(np.arange(roles.size), rows) for rows in (roles.queries, roles.gallery))
     sequences = None if roles.sequences is None else len(np.unique(roles.sequences[roles.sequences >= 0]))
     pool = None if roles.pool is None else len(roles.pool)
-    return roles_in_words(len(of_query), searched, where, len(np.intersect1d(of_query, of_gallery)), pool, sequences, lone, roles.draws)
+    return roles_in_words(len(of_query), searched, where, len(np.intersect1d(of_query, of_gallery)), pool, sequences, lone, skips, roles.draws)
 
 
-def roles_in_words(queries: int, searched: int, where: str, both: int, pool: int | None, sequences: int | None, lone: int, draws: int = 1) -> str:
+def roles_in_words(
+    queries: int, searched: int, where: str, both: int, pool: int | None, sequences: int | None, lone: int, skips: bool, draws: int = 1
+) -> str:
     """See `described`. both: images that are query and gallery. pool: those of class-wise numbers, None where roles do not differ."""
     said = []
     if pool is not None:
@@ -150,8 +152,9 @@ def roles_in_words(queries: int, searched: int, where: str, both: int, pool: int
         )
     if sequences is not None:
         said.append(f"images of one sequence, of {sequences:,}, never find each other")
-    if lone:
-        said.append(f"{lone:,} of {queries:,} queries have no image of their class to find: 0 for e_recall and mAP, left out by the others")
+    if lone or skips:
+        counted = "left out of all ranking metrics (--eval_skip_unmatched)" if skips else "0 for e_recall and mAP, left out by the others"
+        said.append(f"{lone:,} of {queries:,} queries have no image of their class to find: {counted}")
     return "; ".join(said)
 
 

@@ -66,7 +66,9 @@ def draw_curves_if_due(run) -> None:
 
 
 def draw_pictures(folder: Path, embedded: dict, split: str, opt, title: str) -> list[Path]:
-    """Draw all pictures of one epoch into `folder`, in about two seconds whatever the number of images (t-SNE excepted).
+    """Draw all pictures of one epoch into `folder`, in about two seconds whatever the number of images.
+
+    The t-SNE takes longer, and so does the CMC curve of queries and a gallery, for which all queries search once more.
 
     `embedded`: split -> `evaluation.Embedded`; `split`: whose queries are shown; `title`: run and epoch. Returns the paths.
     """
@@ -90,6 +92,9 @@ def draw_pictures(folder: Path, embedded: dict, split: str, opt, title: str) -> 
         paths.append(folder / "worst_queries.png")
         found = queries.nearest(shown, worst, NEIGHBOURS)
         recoveries(paths[-1], images, shown, worst, found, f"{title}: worst queries {searched}", notes)
+    ranks = queries.first_hits(shown, bool(opt.eval_skip_unmatched)) if shown.pool is not None else ()
+    if len(ranks):
+        paths.append(space.cmc(folder / "cmc.png", ranks, f"{title}, {searched}"))
     if any(one.pool is not None for one in compared.values()):
         title += ", queries and gallery"
     paths.append(space.spectra(folder / "spectrum.png", features, opt.seed, title))

@@ -162,8 +162,8 @@ class Task:
 
     @property
     def measured_by(self) -> dict:
-        """The run's `--eval_space` and `--rerank`."""
-        return {"ball": metrics.ball(self.about), "rerank": metrics.reranking(self.about)} if self.is_run else {}
+        """The run's `--eval_space`, `--rerank` and `--eval_skip_unmatched`."""
+        return metrics.measured_by(self.about) if self.is_run else {}
 
     @property
     def unheeded(self) -> list[str]:

@@ -100,6 +100,15 @@ def nearest(compared: spaces.Compared, queries: np.ndarray, count: int) -> list[
     return found
 
 
+def first_hits(compared: spaces.Compared, skips: bool) -> np.ndarray:
+    """`(Q,)` rank of the nearest image of its class of each query, infinite where there is none; with `skips` without such queries."""
+    reciprocals = np.zeros(len(compared.space.features))
+    for here, space, _ in searches(compared, np.arange(len(reciprocals))):
+        reciprocals[here] = metrics.per_query(["mrr"], space)["mrr"]
+    reciprocals = reciprocals[~np.isnan(reciprocals)] if skips else np.nan_to_num(reciprocals)
+    return np.divide(1.0, reciprocals, out=np.full(len(reciprocals), np.inf), where=reciprocals > 0).round()
+
+
 def sample_queries(labels: np.ndarray, seed: int) -> np.ndarray:
     """Indices of the queries shown, from as many classes as possible: the same in every epoch."""
     order = np.random.default_rng(seed).permutation(len(labels))

@@ -154,16 +154,16 @@ def roles(images: dict, opt) -> dict[str, str]:
 
     `images`: split -> `galleries.Images` or `evaluation.Embedded`.
     """
-    of_all, found = galleries.roles_of_all(images), {}
-    if not any(one.restrict for one in of_all.values()):
+    of_all, found, skips = galleries.roles_of_all(images), {}, bool(getattr(opt, "eval_skip_unmatched", None))
+    if not skips and not any(one.restrict for one in of_all.values()):
         return found
     for split, plan in plans(images, opt).items():
         one = of_all[split]
-        if split in scored(images, opt) and (one.restrict or any(kept is not None for kept in plan.kept)):
+        if split in scored(images, opt) and (skips or one.restrict or any(kept is not None for kept in plan.kept)):
             where = "its gallery" if plan.sources == [split] else f"the gallery of {', '.join(plan.sources)}"
             one = one._replace(draws=max(of_all[name].draws for name in {split, *plan.sources}))
             searched = len(plan.space.gallery()[1])
-            found[split] = galleries.described(one, searched, where, int((plan.space.findable()[0] == 0).sum()))
+            found[split] = galleries.described(one, searched, where, int((plan.space.findable()[0] == 0).sum()), skips)
     return {split: text for split, text in found.items() if text}
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from metrics._flags import add_arguments, ball, derived, reranking
+from metrics._flags import add_arguments, ball, derived, measured_by, reranking
 from metrics._flags import check as check_flags
 from metrics._hyperbolic import space_of
 from metrics._mapped import Stacked, is_mapped
@@ -24,7 +24,7 @@ from utilities.registry import Registry, unknown
 
 __all__ = [
     "REGISTRY", "AlphaExpansion", "EmbeddingSpace", "KReciprocal", "Stacked", "add_arguments", "ball", "check", "check_flags", "compute", "derived", "findable",
-    "group", "higher_is_better", "is_array", "is_mapped", "listing", "needs_groups", "per_query", "query_results", "reranking", "searches", "space_of",
+    "group", "higher_is_better", "is_array", "is_mapped", "listing", "measured_by", "needs_groups", "per_query", "query_results", "reranking", "searches", "space_of",
 ]  # fmt: skip
 
 REGISTRY = Registry("metrics", "metric")
@@ -160,6 +160,7 @@ def _usable(device) -> str:
 def compute(
     names, features, labels, reference=None, reference_labels=None, clusters=None, *, seed=0, device="cpu", exclude=None, groups=None,
     progress=False, uncounted=0.0, ball=None, rerank=None, query_sequences=None, reference_sequences=None, ranks=None,
+    skip_unmatched=False,
 ) -> dict:  # fmt: skip
     """Metrics of an embedding space. Work that several of them share is done once.
 
@@ -184,6 +185,7 @@ def compute(
             With a reference, `reference_sequences` `(M,)` beside it.
         ranks: a `training.ranks.Ranks` whose processes all call this with the same arguments: each searches and clusters its part of the
             queries on its own device, and all return the values that one process would.
+        skip_unmatched: leave queries with nothing to find out of every retrieval metric, also of `e_recall` and `mAP`, where they count as 0.
 
     Returns:
         Name -> float, or an array for `rho_spectrum@0`, in the order of `names`.
@@ -194,6 +196,7 @@ def compute(
     names = [names] if isinstance(names, str) else list(names)
     parsed = {name: _parse(name) for name in names}
     given = {"groups": groups, "query_sequences": query_sequences, "reference_sequences": reference_sequences, "ranks": ranks}
+    given["skip_unmatched"] = skip_unmatched
     plain = space_of(ball, features, labels, reference, reference_labels, clusters, exclude, seed, _usable(device), progress, **given)
     cosine = plain.normalised() if any(p.cosine for p in parsed.values()) else None
     for space in {id(space): space for space in (plain, cosine) if space is not None}.values():

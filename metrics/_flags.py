@@ -28,6 +28,11 @@ def add_arguments(group) -> None:
         help=f"length to which --eval_space hyperbolic clips embeddings (unset: as --loss hyperbolic or hier says, with another loss {CLIP_R})",
     )  # fmt: skip
     group.add_argument(
+        "--eval_skip_unmatched", nargs="?", const=1, type=whole(), choices=[0, 1], default=None,
+        help="leave queries with nothing to find out of every ranking metric, and say how many; 0: they count as 0 for e_recall and mAP, and the "
+        "others leave them out (unset: 1 for data sets of re-identification, else 0)",
+    )  # fmt: skip
+    group.add_argument(
         "--rerank", default=None, choices=["k_reciprocal", "alpha_qe"],
         help="re-rank what queries find before ranking metrics are computed: by k-reciprocal encodings, or by queries expanded with what they find "
         "(unset: not)",
@@ -83,6 +88,11 @@ def reranking(opt) -> KReciprocal | AlphaExpansion | None:
     if opt.rerank == "alpha_qe":
         return AlphaExpansion(opt.rerank_n, opt.rerank_alpha)
     return KReciprocal(opt.rerank_k1, opt.rerank_k2, opt.rerank_lambda)
+
+
+def measured_by(opt) -> dict:
+    """The arguments of `metrics.compute` that these flags set: `ball`, `rerank`, `skip_unmatched`."""
+    return {"ball": ball(opt), "rerank": reranking(opt), "skip_unmatched": bool(getattr(opt, "eval_skip_unmatched", None))}
 
 
 def check(opt) -> None:

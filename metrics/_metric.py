@@ -97,13 +97,16 @@ class RetrievalMetric(Metric):
 
     def value(self, space, macro: bool = False) -> float:
         """Mean over the queries that count, or (`macro`) mean of the classes' means; NaN where no query counts."""
+        scores, labels = self.counted(space, space.labels)
+        if not len(scores):
+            return float("nan")
+        return mean(part_means(scores, labels) if macro else scores)
+
+    def counted(self, space, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The scores of the queries that count, and their `parts` `(Q,)`, such as classes."""
         scores = space.scores([self])[self.name, self.parameter]
         counted = ~np.isnan(scores)
-        if not counted.any():
-            return float("nan")
-        if not macro:
-            return mean(scores[counted])
-        return mean(part_means(scores[counted], space.labels[counted]))
+        return scores[counted], parts[counted]
 
 
 def part_means(values: np.ndarray, parts: np.ndarray) -> np.ndarray:

@@ -64,8 +64,9 @@ class EmbeddingSpace:
 
     def __init__(
         self, features, labels, reference=None, reference_labels=None, clusters=None, exclude=None, seed=0, device="cpu", progress=False,
-        groups=None, query_sequences=None, reference_sequences=None, ranks=None,
+        groups=None, query_sequences=None, reference_sequences=None, ranks=None, skip_unmatched=False,
     ):  # fmt: skip
+        self.skip_unmatched = skip_unmatched
         self.ranks = ranks or Alone()  # each of several processes has the same space, and searches for its part of the queries
         self.mapped = _mapped.is_mapped(features) or _mapped.is_mapped(reference)
         self.features = as_array(features, "features")
@@ -239,6 +240,8 @@ class EmbeddingSpace:
                     found[key][block.rows] = metric.score(hits)
             for values in found.values():
                 self.ranks.share_rows(values, parts)
+                if self.skip_unmatched:
+                    values[self.relevant == 0] = np.nan
             self._scores.update(found)
         return self._scores
 

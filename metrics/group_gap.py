@@ -22,5 +22,8 @@ class Metric(Recall):
             there = "a single super-class" if space.groups is not None else "no super-classes"
             name = self.name.replace("@k", f"@{self.parameter}")
             raise UserError(f"metric {name!r} compares super-classes, and the data have {there}: leave it out, or give groups")
-        recalls = part_means(space.scores([self])[self.name, self.parameter], space.groups)
+        scores, groups = self.counted(space, space.groups)
+        if not len(scores):
+            return float("nan")
+        recalls = part_means(scores, groups)
         return float(recalls.max() - recalls.min())

@@ -18,5 +18,8 @@ class Metric(Recall):
     VARIANTS = ("cosine",)
 
     def value(self, space) -> float:
-        recalls = np.sort(part_means(space.scores([self])[self.name, self.parameter], space.labels))
+        scores, labels = self.counted(space, space.labels)
+        if not len(scores):
+            return float("nan")
+        recalls = np.sort(part_means(scores, labels))
         return mean(recalls[: -(-len(recalls) // round(1 / SHARE))])

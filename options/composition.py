@@ -215,7 +215,7 @@ def _derive_savename(opt: Options) -> None:
 
 def _defaults(opt) -> dict:
     """Flag -> the value that it has where it is unset, of the flags whose default depends on other flags or on the trainer."""
-    registries = {"loss": criteria, "batch_mining": batch_mining, "data_sampler": datasampler, "trainer": trainers}
+    registries = {"loss": criteria, "batch_mining": batch_mining, "data_sampler": datasampler, "trainer": trainers, "dataset": datasets}
     of_plug_ins = [package.REGISTRY.derived(getattr(opt, flag), opt) for flag, package in registries.items()]
     found = {name: getattr(opt, source) for name, source in FOLLOWS.items()}
     return {name: value for part in (found, *of_plug_ins, metrics.derived(opt)) for name, value in part.items()}
@@ -241,7 +241,7 @@ def _derive(opt: Options) -> None:
     if opt.augmentation is None:
         opt.augmentation = getattr(dataset, "DEFAULT_AUGMENTATION", "base")
     if opt.evaluation_metrics is None:
-        opt.evaluation_metrics = list(getattr(dataset, "EVALUATION_METRICS", DEFAULT_METRICS))
+        opt.evaluation_metrics = list(datasets.evaluation_metrics(opt) or DEFAULT_METRICS)
     if opt.fc_lr is not None and opt.fc_lr < 0:
         opt.fc_lr = None
     for name, value in _defaults(opt).items():

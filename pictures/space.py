@@ -13,6 +13,7 @@ LEGEND_SIZE, LEGEND_WIDTH = 9, 160  # points: of the names beside a t-SNE
 ZERO = 1e-6  # times the largest singular value: smaller ones cannot be told from 0 in float32
 SAME, DIFFERENT = "#2a9d3a", "#d03030"
 SPECTRUM_ROWS, SPECTRUM_WORK = 8000, 4e9  # limits of a spectrum: rows, and rows times D squared
+CMC_RANKS = 50
 PAIRS, BINS = 20_000, 80  # of histograms: most pairs of each kind, and most bars; fewer bars where few distances differ
 # Classes, or super-classes, in colour in a t-SNE; the others are grey.
 PALETTE = (
@@ -51,6 +52,28 @@ def spectrum(features: np.ndarray, seed: int) -> np.ndarray:
     if len(features) > most:
         features = features[np.sort(np.random.default_rng(seed).choice(len(features), size=most, replace=False))]
     return metrics.compute("rho_spectrum@0", features, np.zeros(len(features), dtype=np.int64))["rho_spectrum@0"]
+
+
+def cmc(path: Path, ranks: np.ndarray, title: str) -> Path:
+    """Plot the cumulative match characteristic to rank 50: the share of queries with a match among the first k. Returns `path`.
+
+    Args:
+        ranks: `(Q,)` of the queries' nearest matches, infinite for none.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    axis = figure.subplots()
+    shares = 100 * (ranks[:, None] <= np.arange(1, CMC_RANKS + 1)).mean(0)
+    name = ", ".join(f"Rank-{k} {shares[k - 1]:.1f} %" for k in (1, 5, 10))
+    axis.plot(np.arange(1, CMC_RANKS + 1), shares, marker=".", linewidth=1.8, label=f"{name}; {len(ranks):,} queries")
+    axis.set(xlabel="rank k", ylabel="queries with a match among the first k, %", xlim=(0, CMC_RANKS + 1))
+    figure.suptitle(f"{title}: cumulative matches", fontsize=TITLE_SIZE, parse_math=False)
+    axis.grid(alpha=0.3)
+    axis.legend(frameon=False, loc="lower right")
+    axis.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=110)
+    return path
 
 
 def distances_of(features: np.ndarray, others: np.ndarray, ball=None) -> np.ndarray:

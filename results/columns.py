@@ -15,7 +15,7 @@ from utilities.registry import unknown
 
 STRUCTURE = ("dists@intra", "dists@inter", "dists@intra_over_inter", "rho_spectrum@2")  # the ICML paper's quantities
 TITLES = {
-    "nmi": "NMI", "ami": "AMI", "f1": "F1", "map_r": "MAP@R", "r_precision": "RP", "mrr": "MRR", "dists@intra": "intra",
+    "nmi": "NMI", "ami": "AMI", "f1": "F1", "map_r": "MAP@R", "r_precision": "RP", "mrr": "MRR", "inp": "mINP", "dists@intra": "intra",
     "dists@inter": "inter", "dists@intra_over_inter": "intra/inter", "rho_spectrum@2": "rho",
 }  # fmt: skip
 OF_NUMBER = {"e_recall": "R@{}", "c_recall": "cR@{}", "precision": "P@{}", "map": "MAP@{}", "rho_spectrum": "rho({})"}  # of head@number
@@ -45,7 +45,12 @@ class Column:
     @property
     def title(self) -> str:
         """The column's heading; it names the split unless that is test."""
-        return title(self.metric) + ("" if self.split == "test" else f" ({self.split})") + RULES.get(self.how, "")
+        return title(self.metric) + self.place + RULES.get(self.how, "")
+
+    @property
+    def place(self) -> str:
+        """The split in brackets; empty for test."""
+        return "" if self.split == "test" else f" ({self.split})"
 
     @property
     def unit(self) -> str:

@@ -5,6 +5,7 @@ One function per question. The roles (utilities/roles.py) come from Result_Evalu
 
 import functools
 import re
+from argparse import Namespace
 
 import datasets
 from utilities.flags import has_folds
@@ -16,7 +17,7 @@ ALSO_FREE = {"weights", "precision"}  # weights may be a local copy of the publi
 OUTPUTS = {"evaltypes"}  # which outputs are evaluated: their values have names of their own
 # Printed with every table, title -> settings, in this order. All others are in the table of settings, and are marked where a group differs.
 PRINTED = {
-    "data": ("dataset", "images", "roles", "cub_boxes", "vehicleid_protocol", "vehicleid_list"),
+    "data": ("dataset", "images", "roles", "cub_boxes", "vehicleid_protocol", "vehicleid_list", "market1501_distractors", "msmt17_combined", "eval_skip_unmatched"),
     "split": (
         "split_scheme", "use_tv_split", "tv_split_by_samples", "tv_split_perc", "split_test_size", "split_test_start", "split_partitions",
         "split_sets", "split_file", "split_shuffle", "oodml_file", "oodml_id",
@@ -60,7 +61,8 @@ def of_evaluation(flags: dict, defaults: dict) -> dict:
     off = [flag for flag, plain in (("rerank", None), ("eval_space", "euclidean")) if flags.get(flag) in (None, plain)]
     idle = {name for name in flags for flag in off if name.startswith(f"{flag}_")}
     found = {name: value for name, value in compared(flags).items() if _declared[name].name == EVALUATION.name}
-    return {name: value for name, value in found.items() if name not in idle | OUTPUTS and value != defaults.get(name)}
+    plain = defaults | datasets.REGISTRY.derived(flags.get("dataset"), Namespace(**flags))  # re-identification leaves out queries without a match
+    return {name: value for name, value in found.items() if name not in idle | OUTPUTS and value != plain.get(name)}
 
 
 def of_training(flags: dict) -> dict:

@@ -75,7 +75,7 @@ def start_up(opt, runtime, data: str, trainer, optimizer, sampler, selection) ->
     batches = opt.iterations_per_epoch or len(sampler)
     lines.append(("batches", f"{opt.bs} images by {opt.data_sampler}, {batches} an epoch, {opt.n_epochs} epochs"))
     lines += [("steps", text) for text in steps(opt)]
-    published = getattr(datasets.REGISTRY.module(opt.dataset), "EVALUATION_METRICS", None)
+    published = datasets.evaluation_metrics(opt)
     if published is not None and list(published) == opt.evaluation_metrics:
         lines.append(("metrics", f"--evaluation_metrics: those published for {opt.dataset}: {' '.join(published)}"))
     lines.append(("selection", selection.rule))
@@ -104,8 +104,6 @@ def steps(opt) -> list[str]:
     said = {
         "chunk_size": f"in chunks of {opt.chunk_size} images" if opt.chunk_size < opt.bs else "",
         "warmup_epochs": f"rates rise linearly, step by step, over {opt.warmup_epochs} epochs to those of --scheduler {opt.scheduler}",
-        "warmup_steps": f"rates rise linearly over {opt.warmup_steps} steps to those of --scheduler {opt.scheduler}",
-        "freeze_backbone_steps": f"the backbone rests for {opt.freeze_backbone_steps} steps, its BatchNorm statistics too",
         "warmup_head_epochs": f"the backbone rests for {opt.warmup_head_epochs} epochs, its BatchNorm statistics too",
         "ema_decay": f"evaluated is a moving average of the weights and of BatchNorm's statistics, decay {opt.ema_decay}",
     }

@@ -13,6 +13,7 @@ from results.tables.notes import head, number, text
 from utilities.files import replacing
 
 EPOCH_DIGITS = 1
+REIDENTIFICATION = {"e_recall@1": "Rank-1", "e_recall@5": "Rank-5", "ap": "mAP", "inp": "mINP"}
 UNTRAINED_PART = "before training"
 
 
@@ -45,6 +46,23 @@ def single(found: list[Group], shown: list[Column], how: str, ddof: int) -> Tabl
     notes.mark_noise(table, found, {head(c): c for c in shown})
     ranked = max(groups.pools(found, how).values(), key=len)
     table.notes += [note for c in shown[:1] for note in notes.least_marked(ranked, c, how)]
+    return table
+
+
+def reidentification(found: list[Group], ddof: int) -> Table | None:
+    """Rank-1, Rank-5, mAP and mINP of one data set, as re-identification publishes them; None where no run recorded all four."""
+    available = columns.recorded([run for group in found for run in group.counted])
+    split = next((s for s in ("test", "val") if all((s, metric) in available for metric in REIDENTIFICATION)), None)
+    if split is None:
+        return None
+    shown = [columns.column(split, metric) for metric in REIDENTIFICATION]
+    table = single(found, shown, SELECTED, ddof)
+    table.name, table.title = f"{found[0].dataset}_reidentification", f"{found[0].dataset}: re-identification, values of the selected epoch"
+    renamed = {head(c): f"{REIDENTIFICATION[c.metric]}{c.place} [%]" for c in shown}
+    table.head = [renamed.get(name, name) for name in table.head]
+    skips = {bool(run.flags.get("eval_skip_unmatched")) for group in found for run in group.counted}
+    counted = "are left out" if skips == {True} else "count as 0 in Rank-k" if skips == {False} else "are left out of some groups, see eval_skip_unmatched"
+    table.notes.insert(0, f"Rank-k is e_recall@k, mAP ap, mINP inp. Queries without a match {counted}; how many there are is said under roles.")
     return table
 
 

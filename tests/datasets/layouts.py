@@ -61,6 +61,54 @@ def make_vehicleid(path, folder="VehicleID_V1.0"):
     return root
 
 
+MARKET = {
+    "bounding_box_train": ["0002_c1s1_000451_03", "0002_c2s1_000301_01", "0007_c1s6_028546_01", "0007_c3s3_077419_03", "-1_c1s1_000401_03"],
+    "query": ["0001_c1s1_001051_00", "0001_c2s3_000151_00", "0003_c3s1_001051_00"],
+    "bounding_box_test": [
+        "0001_c1s1_002301_02", "0001_c2s1_000051_03", "0001_c4s6_017541_03", "0003_c5s1_001051_04", "0000_c1s1_000151_01", "0000_c6s3_095000_05",
+        "-1_c2s1_000401_03", "-1_c4s2_000401_03",
+    ],
+}  # fmt: skip
+
+
+def make_market1501(path, distractors=0):
+    """Two training persons, two test persons with three queries, background and junk in the gallery."""
+    root = path / "Market-1501-v15.09.15"
+    for folder, names in {**MARKET, **({"images": [f"d{i:07d}" for i in range(distractors)]} if distractors else {})}.items():
+        for number, name in enumerate(names):
+            builders.write_image(root / folder / f"{name}.jpg", (len(folder), number), SIZE)
+        (root / folder / "Thumbs.db").write_bytes(b"x")
+    return root
+
+
+def make_veri776(path):
+    """Two training vehicles and two of test, whose queries lie in the gallery too, one of them not."""
+    root = path / "VeRi"
+    gallery = ["0005_c001_00016450_0", "0005_c003_00013960_0", "0005_c003_00013970_0", "0009_c001_00019000_0", "0009_c020_00019100_0"]
+    for folder, names in (
+        ("image_train", ["0002_c002_00030600_0", "0002_c003_00030640_1", "0001_c001_00016450_0", "0001_c002_00016460_0"]),
+        ("image_query", [gallery[0], gallery[1], "0009_c004_00019200_0"]), ("image_test", gallery),
+    ):  # fmt: skip
+        for name in names:
+            builders.write_image(root / folder / f"{name}.jpg", tuple(map(ord, name[:10])), SIZE)
+    return root
+
+
+def make_msmt17(path, version="V1"):
+    """Three persons in training, of which two validate too; two in test, numbered from 0 again."""
+    root = path / f"MSMT17_{version}"
+    train, test = {"V1": ("train", "test"), "V2": ("mask_train_v2", "mask_test_v2")}[version]
+    for name, folder, shots in (
+        ("train", train, [(2, 1), (2, 3), (0, 1), (0, 2), (1, 5), (1, 6)]), ("val", train, [(0, 4), (0, 7), (2, 9), (2, 15)]),
+        ("query", test, [(0, 1), (1, 2)]), ("gallery", test, [(0, 1), (0, 3), (1, 2), (1, 14)]),
+    ):  # fmt: skip
+        files = [f"{person:04d}/{person:04d}_{i:03d}_{camera:02d}_0303{name}_{i:04d}_0.jpg" for i, (person, camera) in enumerate(shots)]
+        for i, file in enumerate(files):
+            builders.write_image(root / folder / file, (len(name), i), SIZE)
+        (root / f"list_{name}.txt").write_text("".join(f"{file} {person}\n" for file, (person, _) in zip(files, shots, strict=True)))
+    return root
+
+
 def make_shard(path, samples):
     """A WebDataset tar. `samples`: key -> what stands beside its image: text of a .cls, a dictionary of a .json, or None."""
     with tarfile.open(path, "w") as archive:

@@ -300,7 +300,7 @@ def test_pictures_are_drawn(tmp_path, with_pictures):
     opt = options("--splits_to_eval", "val", "test")
     embedded = evaluation.embed_all(Network(), evaluation.loaders(splits, opt), opt, runtime(opt))
     paths = outputs.draw_pictures(tmp_path, embedded, "test", opt, "Group")
-    assert len(paths) == 4 and all(path.stat().st_size > 1000 for path in paths)
+    assert len(paths) == 5 and paths[2].name == "cmc.png" and all(path.stat().st_size > 1000 for path in paths)
 
 
 def dumped(folder, splits, *flags):
@@ -529,3 +529,28 @@ def test_where_the_gallery_is_drawn_the_mean_over_the_draws_is_measured(flags):
         assert "the first of 3 drawn galleries" in evaluation.roles(loaders, options(*chosen))["val"]
     else:
         assert mean["val"] == single[0]["val"]
+
+
+def test_queries_without_a_match_are_left_out_and_said(tmp_path, capsys):
+    names = ["e_recall@1", "mAP", "map_r", "c_recall@1_macro", "nmi"]
+    flags = ("--splits_to_eval", "val", "test", "--evaluation_metrics", *names)
+    plain, _, _ = evaluated(splits_with_roles(), *flags)
+    capsys.readouterr()
+    scores, embedded, _ = evaluated(splits_with_roles(), *flags, "--eval_skip_unmatched")
+    said = capsys.readouterr().out
+    opt = options(*flags, "--eval_skip_unmatched")
+    space = spaces.compare(embedded, "discriminative", opt)["test"].space
+    matched = space.findable()[0] > 0
+    text = f"{(~matched).sum()} of {len(matched)} queries have no image of their class to find: left out of all ranking metrics"
+    assert text in said and 0 < matched.sum() < len(matched)
+    for name in ("e_recall@1", "mAP"):
+        assert scores["test"][name] == pytest.approx(plain["test"][name] * len(matched) / matched.sum())
+    assert {name: scores["test"][name] for name in ("map_r", "nmi")} == {name: plain["test"][name] for name in ("map_r", "nmi")}
+    (*_, path) = outputs.dump(tmp_path, embedded, opt)
+    assert command.main([str(path), "--evaluation_metrics", *names]) == pytest.approx(scores["test"], abs=1e-12), "as the file was written"
+    assert text in capsys.readouterr().out
+    counted = command.main([str(path), "--eval_skip_unmatched", "0", "--evaluation_metrics", *names])
+    assert counted == pytest.approx(plain["test"], abs=1e-12) and "0 for e_recall and mAP" in capsys.readouterr().out
+    np.savez(tmp_path / "plain.npz", features=np.eye(3), labels=[0, 0, 1])
+    assert command.main([str(tmp_path / "plain.npz"), "--eval_skip_unmatched", "1", "--evaluation_metrics", "e_recall@1"]) == {"e_recall@1": 1.0}
+    assert "1 of 3 queries have no image of their class to find: left out" in capsys.readouterr().out

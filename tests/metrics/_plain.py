@@ -6,7 +6,7 @@ import pytest
 import metrics
 
 RETRIEVAL = ["e_recall@1", "e_recall@2", "e_recall@4", "e_recall@1000", "precision@1", "precision@5", "r_precision"]
-RETRIEVAL += ["map_r", "mrr", "map@3", "map@1000", "mAP_c", "mAP_1000", "mAP_lim", "mAP", "ap"]
+RETRIEVAL += ["map_r", "mrr", "map@3", "map@1000", "mAP_c", "mAP_1000", "mAP_lim", "mAP", "ap", "inp"]
 DISTS = ["dists@intra", "dists@inter", "dists@intra_over_inter"]
 
 
@@ -42,6 +42,8 @@ def plain_value(name, relevance, total, size):
         return precision_sum(relevance, total) / total
     if head == "ap":
         return precision_sum(relevance, len(relevance)) / total
+    if head == "inp":
+        return total / max(rank for rank, hit in enumerate(relevance, start=1) if hit)
     if head == "map":
         return precision_sum(relevance, k) / min(k, total)
     assert head == "mrr"

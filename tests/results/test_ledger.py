@@ -274,3 +274,11 @@ def test_a_data_set_without_figures_is_said(tmp_path, capsys):
         assert note in capsys.readouterr().out and note in (tmp_path / f"of_{folder}" / "index.html").read_text()
         assert (tmp_path / f"of_{folder}" / "glyphs_selected.md").exists() and not (tmp_path / f"of_{folder}" / "glyphs_ledger.md").exists()
     assert (tmp_path / "of_both" / "cub200_ledger.md").exists() and not (tmp_path / "of_runs" / "cub200_ledger.md").exists()
+
+
+def test_leaving_out_queries_without_a_match_is_plain_for_re_identification_alone(configurations, defaults):
+    flags = {**defaults, "evaltypes": ["discriminative"]}
+    assert roles.of_evaluation({**flags, "dataset": "market1501", "eval_skip_unmatched": 1}, defaults) == {}
+    assert roles.of_evaluation({**flags, "dataset": "glyphs", "glyphs_protocol": "reid", "eval_skip_unmatched": 1}, defaults) == {}
+    assert roles.of_evaluation({**flags, "dataset": "market1501", "eval_skip_unmatched": 0}, defaults) == {"eval_skip_unmatched": 0}
+    assert roles.of_evaluation({**flags, "dataset": "glyphs", "eval_skip_unmatched": 1}, defaults) == {"eval_skip_unmatched": 1}

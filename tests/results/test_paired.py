@@ -180,3 +180,14 @@ def test_folds_of_a_seed_are_averaged(tmp_path):
     (line,), notes = tables(root, tmp_path / "out")
     mean = {q: np.mean([outcomes(q, fold, 0)["hit"].mean() for fold in range(4)]) for q in (0.5, 0.7)}
     assert line["R@1 difference [%]"] == f"{100 * (mean[0.7] - mean[0.5]):+.2f}" and line["seeds"] == "1 / 1"
+
+
+def test_queries_without_a_match_are_left_out_where_the_evaluation_leaves_them_out(tmp_path):
+    for group, quality in (("A", 0.6), ("B", 0.8)):
+        for seed in range(2):
+            found = outcomes(quality, seed, len(group))
+            found["hit"][::3], found["ap_at_r"][::3] = 0, np.nan
+            dump(make_run(tmp_path, group, seed, quality), found, flags=np.array(json.dumps({"eval_skip_unmatched": 1})))
+    (row,), _ = tables(tmp_path, tmp_path / "out")
+    means = [np.mean([np.delete(outcomes(quality, seed, 1)["hit"], slice(None, None, 3)).mean() for seed in range(2)]) for quality in (0.8, 0.6)]
+    assert (row["group"], row["R@1 difference [%]"]) == ("B", f"{100 * (means[0] - means[1]):+.2f}")

@@ -303,3 +303,21 @@ def test_markdown_shows_names_as_they_are():
         "<b>a</b> x < 3": "&lt;b>a&lt;/b> x < 3", "&amp; a & b": "&amp;amp; a & b", "a\\*": r"a\\\*", "95 % [.1, .2]": "95 % [.1, .2]",
     }  # fmt: skip
     assert {text: formats._escaped(text) for text in shown} == shown
+
+
+@pytest.mark.parametrize(("skips", "words"), [((1, 1), "are left out;"), ((0, 0), "count as 0 in Rank-k"), ((1, 0), "are left out of some groups")])
+def test_re_identification_has_a_table_of_its_own(tmp_path, skips, words):
+    recorded = ("e_recall@1", "e_recall@5", "e_recall@10", "ap", "inp")
+    for (group, quality), skip in zip({"A": 0.5, "B": 0.6}.items(), skips, strict=True):
+        for seed in range(3):
+            make_run(tmp_path, group, seed, found=rows(quality, 6, seed, metrics=recorded), dataset="market1501", eval_skip_unmatched=skip)
+    out = tmp_path / "tables"
+    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(tmp_path), "--out", str(out)]))
+    plain, found = (lines(out / f"market1501_{name}.csv") for name in ("selected", "reidentification"))
+    published = {"Rank-1 [%]": "R@1 [%]", "Rank-5 [%]": "R@5 [%]", "mAP [%]": "ap [%]", "mINP [%]": "mINP [%]"}
+    assert [[line[name] for name in published] for line in found] == [[line[name] for name in published.values()] for line in plain]
+    text = (out / "market1501_reidentification.md").read_text()
+    assert words in text and "| group | seeds | Rank-1 [%] | Rank-5 [%] | mAP [%] | mINP [%] | epoch |" in text
+    make_run(tmp_path / "others", "C", 0)
+    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(tmp_path / "others"), "--out", str(out)]))
+    assert not (out / "cub200_reidentification.md").exists()

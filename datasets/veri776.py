@@ -1,0 +1,31 @@
+"""VeRi-776: 776 vehicles in twenty cameras, re-identification from image to image (Liu et al., ECCV 2016)."""
+
+import re
+from pathlib import Path
+
+from datasets import _download, _reid
+from datasets._layout import Published, Reading
+
+FOLDERS = ("veri776", "VeRi", "VeRi-776", "veri")
+TRAINING, QUERY, GALLERY = "image_train", "image_query", "image_test"
+EXPECTED = f"{TRAINING}/, {QUERY}/ and {GALLERY}/ with images like 0002_c002_00030600_0.jpg"
+PUBLISHED = Published(classes=(None, None), images=(37778, None), query=(1678, None), gallery=(11579, None))
+EVALUATION_METRICS, derived = _reid.EVALUATION_METRICS, _reid.unset
+DOWNLOAD = _download.Source(
+    folder="veri776", archives=(), alternatives="VeRi on request, for research, from https://vehiclereid.github.io/VeRi/"
+)
+NAME = re.compile(r"(\d+)_c(\d\d\d)")  # 0002_c002_00030600_0.jpg: vehicle, camera, time, box
+
+
+def recognises(root: Path) -> bool:
+    """Whether `root` holds the folder of the training images."""
+    return (root / TRAINING).is_dir()
+
+
+def read(opt, root: Path) -> Reading:
+    """The images by vehicle. A query that is in the gallery too, under the same name, is one image with both roles."""
+    training, queries, gallery = (_reid.shots(root, folder, NAME, "0002_c002_00030600_0.jpg") for folder in (TRAINING, QUERY, GALLERY))
+    there = set(gallery)
+    moved = [shot._replace(path=f"{GALLERY}/{Path(shot.path).name}") for shot in queries]
+    queries = [again if again in there else shot for shot, again in zip(queries, moved, strict=True)]
+    return _reid.reading(root, opt, training, queries, gallery)

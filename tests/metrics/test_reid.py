@@ -1,0 +1,88 @@
+"""The protocol of re-identification: a worked example, queries without a match, the CMC curve; each against plain loops."""
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+
+import metrics
+from evaluation import queries, spaces
+from pictures import space as charts
+from tests.metrics._plain import RETRIEVAL, plain_per_query, random_space
+
+GALLERY = [("1", 1), ("2", 1), ("1", 2), ("-1", 3), ("0", 2), ("1", 3), ("2", 2)]  # identity and camera, the nearest first
+NAMES = ["e_recall@1", "e_recall@5", "ap", "map@100000", "inp", "mAP"]
+
+
+def measured(gallery, cameras=True, identities=("1",), **flags):
+    """Of queries at 0 in camera 1 that search images at 1, 2, ..."""
+    given = {}
+    if cameras:
+        given = {"query_sequences": [f"{name}_1" for name in identities], "reference_sequences": [f"{name}_{camera}" for name, camera in gallery]}
+    places = np.arange(1.0, len(gallery) + 1)[:, None]
+    return metrics.compute(NAMES, np.zeros((len(identities), 1)), list(identities), places, [name for name, _ in gallery], **given, **flags)
+
+
+def test_the_worked_example():
+    """Junk of the query's camera and boxes of -1 take no rank: hits at 2 and 4 of 5 (eval_market1501 of torchreid and FastReID)."""
+    without = [shot for shot in GALLERY if shot[0] != "-1"]
+    right = {"e_recall@1": 0, "e_recall@5": 1, "ap": 0.5, "map@100000": 0.5, "inp": 0.5, "mAP": 0.5}
+    assert measured(without) == pytest.approx(right, abs=1e-12)
+    kept = measured(GALLERY)
+    assert (kept["ap"], kept["inp"]) == pytest.approx((0.45, 0.4))
+    assert measured(without, cameras=False)["ap"] == pytest.approx(0.755556, abs=1e-6)
+
+
+def test_a_query_without_a_match_counts_as_0_or_is_left_out():
+    without = [shot for shot in GALLERY if shot[0] != "-1"]
+    both = ("1", "7")
+    counted, skipped = (measured(without, identities=both, skip_unmatched=skips) for skips in (False, True))
+    assert (counted["map@100000"], counted["mAP"], counted["e_recall@5"]) == (0.5, 0.25, 0.5)
+    assert skipped == measured(without)
+    alone = metrics.compute(NAMES, np.zeros((1, 1)), ["7"], np.ones((1, 1)), ["8"], skip_unmatched=True)
+    assert set(alone.values()) == {0.0}, "where no query counts"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_lists_by_loops(seed):
+    features, labels = random_space(n=60, classes=18, spread=2.0, seed=seed)
+    features = np.round(features)  # ties
+    generator = np.random.default_rng(seed + 100)
+    cameras = [f"{label}_{camera}" for label, camera in zip(labels, generator.integers(0, 3, 60), strict=True)]
+    groups = labels % 3
+    given = {"reference": features[20:], "reference_labels": labels[20:], "query_sequences": cameras[:20], "reference_sequences": cameras[20:]}
+    terms = plain_per_query(RETRIEVAL, features[:20], labels[:20], **given)
+    matched = ~np.isnan(terms["ap"])
+    assert 0 < matched.sum() < 20
+    means = {name: np.mean(np.array(values)[matched]) for name, values in terms.items()}
+    macro = {f"{name}_macro": np.mean([np.mean(np.array(terms[name])[matched & (labels[:20] == c)]) for c in set(labels[:20][matched])])
+             for name in RETRIEVAL}  # fmt: skip
+    assert metrics.compute([*means, *macro], features[:20], labels[:20], **given, skip_unmatched=True) == pytest.approx(means | macro, abs=1e-12)
+    first = np.array(terms["e_recall@1"])
+    of_classes = sorted(first[matched & (labels[:20] == c)].mean() for c in set(labels[:20][matched]))
+    of_groups = [first[matched & (groups[:20] == g)].mean() for g in set(groups[:20][matched])]
+    expected = {"e_recall@1_worst10": np.mean(of_classes[: -(-len(of_classes) // 10)]), "e_recall@1_group_gap": max(of_groups) - min(of_groups)}
+    assert metrics.compute(list(expected), features[:20], labels[:20], **given, groups=groups[:20], skip_unmatched=True) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("parents", [False, True])
+def test_the_curve_of_matches(parents, monkeypatch, tmp_path):
+    features, labels = random_space(n=70, classes=35, spread=3.0, seed=8)
+    given = {"reference": features[25:], "reference_labels": labels[25:]}
+    inside = labels % 2 if parents else np.zeros(70, int)
+    space = spaces.Space(features[:25], labels[:25], exclude=np.full(25, -1), **given)
+    space = space._replace(parents=inside[:25], reference_parents=inside[25:]) if parents else space
+    hits = []
+    for i in range(25):
+        kept = [j for j in range(25, 70) if inside[j] == inside[i]]
+        order = sorted(kept, key=lambda j: (np.square(features[i] - features[j]).sum(), j))
+        hits.append(next((rank for rank, j in enumerate(order, start=1) if labels[j] == labels[i]), np.inf))
+    compared = spaces.Compared(space, None, ["test"])
+    assert np.inf in hits
+    assert queries.first_hits(compared, skips=False).tolist() == hits
+    ranks = queries.first_hits(compared, skips=True)
+    assert ranks.tolist() == [hit for hit in hits if hit < np.inf]
+    drawn = []
+    monkeypatch.setattr(Axes, "plot", lambda axis, *data, of=Axes.plot, **how: drawn.append(data) or of(axis, *data, **how))
+    assert charts.cmc(tmp_path / "cmc.png", ranks, "Group").stat().st_size > 1000
+    ((k, shares),) = drawn
+    assert k.tolist() == list(range(1, 51)) and shares.tolist() == pytest.approx([100 * np.mean(ranks <= rank) for rank in k])
