@@ -8,7 +8,7 @@ from pathlib import Path
 
 import parameters
 from options import composition
-from results import collect, columns, formats, groups, ledger, page, paired, plots, progression, published, roles, tables
+from results import collect, columns, formats, groups, ledger, page, paired, plots, progression, published, roles, splits, tables
 from results.columns import SELECTED
 from results.recorded import RecordedRun
 from utilities.errors import OneLineParser, UserError, one_line_errors
@@ -34,6 +34,8 @@ def read(argv: list[str] | None = None) -> argparse.Namespace:
     add("--relation", nargs=2, action="append", default=[], metavar=("X", "Y"), help=help_relation)
     help_paired = "compare two groups query by query, where their runs have --dump_query_results; may be given several times (default: each such group with the best)"
     add("--paired", nargs=2, action="append", default=[], metavar=("GROUP_A", "GROUP_B"), help=help_paired)
+    help_splits = "the same methods trained on several splits of the classes: whether their ranking survives another split; the part of a group's name that names the split, as 'Split[0-9]+_'"
+    add("--splits", default=None, metavar="PATTERN", help=help_splits)
     help_ddof = "deviations divide by seeds - ddof, 0 or 1 (default: 1); beside published values always 0, as theirs"
     add("--ddof", type=whole(0, 1), default=1, help=help_ddof)
     help_plan = "print how many seeds per group show a difference of DELTA points in the first metric, given the deviations of these runs"
@@ -74,12 +76,18 @@ def main(opt: argparse.Namespace, api=None) -> Path:
     firsts = {name: shown[next(iter(methods[0].groups.values())).dataset][:1] for name, methods in progressions.values()}
     parts |= {part: [tables.progressed(*own, c, opt.ddof) for c in firsts[own[0]]] for part, own in progressions.items()}
     notes += paired.add(parts, of, opt.paired)
+    over_splits = splits.find(of, opt.splits, paired.of_groups) if opt.splits else []
+    for one in over_splits:
+        parts[one.dataset] += tables.of_splits(one, shown[one.dataset])
     left_out = tables.left_out(found, _together(*(shown[dataset][:3] for dataset in names)))
     parts |= {LEFT_OUT: [left_out]} if left_out else {}
     for table in (table for part in parts.values() for table in part):
         table.write(out)
     tables.values(found, {dataset: _together(shown[dataset], _structure(of[dataset])) for dataset in names}, out)
     figures = {dataset: _figures(of[dataset], shown[dataset], pairs, out) for dataset in names}
+    for one in over_splits:
+        title = "{} on each split, less the mean of all methods there; bars: one deviation of the seeds"
+        figures[one.dataset] += [(plots.by_split(one, c, out), title.format(c.title)) for c in shown[one.dataset] if c.split == "test"]
     caption = "{} against the FID of the splits of a progression"
     figures |= {
         part: [(plots.progressed(*own, c, out), caption.format(c.title)) for c in firsts[own[0]]] for part, own in progressions.items()

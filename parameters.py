@@ -62,9 +62,14 @@ def basic_training_parameters(parser) -> None:
         help="epochs to train; 0: the untrained network alone, evaluated by --check_untrained_accuracy, or its embeddings by --dump_embeddings, what its queries find by --dump_query_results")
     group.add_argument("--iterations_per_epoch", type=whole(1, 10**5),
         help="batches an epoch (unset: as many as the sampler says, about images / --bs)")
-    group.add_argument("--scheduler", default="step", choices=["step", "cosine", "plateau", "none"],
+    group.add_argument("--scheduler", default="step", choices=["step", "cosine", "flat_cosine", "onecycle", "plateau", "none"],
         type=_schedule,
-        help="learning-rate schedule: step multiplies by --gamma at the epochs --tau, cosine falls to 0 over --n_epochs, plateau multiplies by --gamma when the selection metric rests")
+        help="learning-rate schedule: step multiplies by --gamma at the epochs --tau, cosine falls to --min_lr over --n_epochs, flat_cosine does so after --flat_share, "
+        "onecycle rises from a 25th in --onecycle_rise of the steps and then falls to --min_lr, plateau multiplies by --gamma when the selection metric rests")
+    group.add_argument("--min_lr", type=number(0), default=0.0,
+        help="where cosine, flat_cosine and onecycle end: the network's rate; all other rates fall in the same proportion")
+    group.add_argument("--flat_share", type=number(0, below=1), default=0.5, help="share of the epochs in which flat_cosine keeps the full rate")
+    group.add_argument("--onecycle_rise", type=number(0, below=1), default=0.3, help="share of the steps in which onecycle rises")
     group.add_argument("--gamma", type=number(above=0, most=1), default=0.3, help="factor of the learning-rate schedule")
     group.add_argument("--tau", type=whole(1), nargs="+", default=[1000],
         help="one or more epochs after which `step` multiplies the rate by --gamma")
@@ -79,8 +84,11 @@ def basic_training_parameters(parser) -> None:
     group.add_argument("--fc_decay", type=number(0), help="weight decay of the last layer (unset: --decay)")
     group.add_argument("--loss_decay", type=number(0), default=0.0, help="weight decay of the criterion's own parameters")
     group.add_argument("--momentum", type=number(0, below=1), default=0.9, help="momentum of sgd and rmsprop")
+    group.add_argument("--nesterov", action="store_true", help="Nesterov's momentum, of --optim sgd")
     group.add_argument("--clip_grad_norm", type=number(above=0),
         help="largest norm of the network's and criterion's gradient (unset: no limit)")
+    group.add_argument("--clip_grad_each", type=number(above=0), help="largest norm of the gradient of each parameter by itself (unset: no limit)")
+    group.add_argument("--clip_grad_value", type=number(above=0), help="largest absolute value of an entry of the gradient (unset: no limit)")
     group = roles.group(parser, "machine", roles.PLACE)
     group.add_argument("--gpu", type=whole(0), nargs="+", default=[0], help="which GPU trains; without CUDA the CPU does")
     group.add_argument("--precision", default="float32", choices=["float32", "bfloat16", "float16"],
@@ -99,8 +107,11 @@ def step_parameters(parser) -> None:
         "chosen, and checkpoints hold it as the network, beside the trained one (unset: the trained one is)")
     group.add_argument("--warmup_epochs", type=whole(0, 10**5), default=0, metavar="N",
         help="in the first N epochs the rates of --scheduler are multiplied by a factor that rises linearly, step by step, to 1")
+    group.add_argument("--warmup_steps", type=whole(0, 10**9), default=0, metavar="N", help="as --warmup_epochs, in the first N steps")
+    group.add_argument("--warmup_start", type=number(0, below=1), default=0.0, metavar="F", help="factor from which the warm-up rises")
     group.add_argument("--warmup_head_epochs", type=whole(0, 10**5), default=0, metavar="N",
         help="in the first N epochs the backbone rests, in evaluation mode (BatchNorm's statistics, dropout): only what lies behind it trains")
+    group.add_argument("--freeze_backbone_steps", type=whole(0, 10**9), default=0, metavar="N", help="as --warmup_head_epochs, in the first N steps")
     group.add_argument("--no_decay_on_bias_and_norm", action="store_true",
         help="no weight decay on the biases and norm layers of the networks, that is on their parameters of one dimension; the criterion's go by --loss_decay")
     group.add_argument("--sync_bn", action="store_true",

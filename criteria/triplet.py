@@ -8,7 +8,7 @@ from criteria._tuples import active_share, tuple_distances
 from utilities.criterion import MetricCriterion
 from utilities.numbers import number
 from utilities.reference import Reference
-from utilities.tensors import pair_distances
+from utilities.tensors import pair_distances, pairwise_distances
 
 REQUIRES_BATCHMINER = True
 REQUIRES_OPTIM = False
@@ -28,13 +28,18 @@ def add_arguments(group) -> None:
         help="take the negative's distance to the positive where it is the smaller one (anchor swap)",
     )
     group.add_argument("--loss_triplet_smooth", action="store_true", help="log(1 + exp(violation)) in place of the hinge")
+    group.add_argument(
+        "--loss_triplet_own_positive", action="store_true",
+        help="with --batch_mining batchhard: an anchor alone in its class counts too, with itself as its positive at distance 0, as in torchreid and FastReID",
+    )  # fmt: skip
 
 
 class Criterion(MetricCriterion):
     """mean over triplets of [d_ap^2 - d_an^2 + margin]+ (or of plain distances, or over the active triplets only).
 
     swap: min(d_an, d_pn) in place of d_an (Balntas et al., Learning Local Feature Descriptors with Triplets, BMVC 2016). smooth: softplus
-    in place of the hinge (Hermans et al., arXiv 1703.07737, with margin 0), where every triplet is active.
+    in place of the hinge (Hermans et al., arXiv 1703.07737, with margin 0), where every triplet is active. own_positive: anchors without
+    a positive add a triplet of themselves, at distance 0, and their nearest negative.
     """
 
     def __init__(self, opt, batchminer):
@@ -44,6 +49,7 @@ class Criterion(MetricCriterion):
         self.reduction = Reduction(opt, opt.loss_triplet_reduction)
         self.swap = opt.loss_triplet_swap
         self.smooth = opt.loss_triplet_smooth
+        self.own_positive = opt.loss_triplet_own_positive
 
     def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`, compared with those of `reference`."""
@@ -52,7 +58,19 @@ class Criterion(MetricCriterion):
         if self.swap:
             swapped = pair_distances(reference.embeddings, triplets.positives, triplets.negatives, self.squared)
             negative_distances = torch.minimum(negative_distances, swapped)
-        margins = positive_distances - negative_distances + self.per_anchor("margin", labels[triplets.anchors])
+        differences, anchors = positive_distances - negative_distances, triplets.anchors
+        if self.own_positive:
+            alone, distances = self._alone(batch, labels, reference)
+            differences, anchors = torch.cat([differences, -distances]), torch.cat([anchors, alone])
+        margins = differences + self.per_anchor("margin", labels[anchors])
         violations = torch.relu(margins)
         self.stats = {"active_share": active_share(violations.detach())}
-        return self.reduction(softplus(margins) if self.smooth else violations, triplets.anchors, labels)
+        return self.reduction(softplus(margins) if self.smooth else violations, anchors, labels)
+
+    def _alone(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference) -> tuple[torch.Tensor, torch.Tensor]:
+        """The anchors `(A,)` that have negatives and no positive, and the distance of each to its nearest negative."""
+        are_positive, are_negative = reference.masks(labels)
+        alone = (are_negative.any(1) & ~are_positive.any(1)).nonzero().squeeze(1)
+        distances = pairwise_distances(batch.detach()[alone], reference.embeddings.detach()).masked_fill(~are_negative[alone], torch.inf)
+        nearest = distances.argmin(1) if len(alone) else alone
+        return alone, pair_distances(batch, alone, nearest, self.squared, reference.embeddings)

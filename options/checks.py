@@ -23,6 +23,7 @@ def check(opt) -> None:
 def _wrong(opt):
     """Yield a line for each mistake in the options; modules that check their own flags raise instead."""
     yield from _numbers(opt)
+    yield from _rates(opt)
     architectures.check(opt.arch)
     datasets.check(opt)
     yield from _features(opt)
@@ -49,6 +50,26 @@ def _wrong(opt):
         yield "--log_artifacts hands the checkpoint to the service of --log_online: add --log_online, or leave it out"
     if opt.log_online and opt.online_backend == "comet_ml" and importlib.util.find_spec("comet_ml") is None:
         yield "--online_backend comet_ml needs the package: pip install comet_ml"
+
+
+def _rates(opt):
+    """Flags of optimiser and schedule that others leave without effect, or that say the same twice."""
+    if opt.nesterov and (opt.optim != "sgd" or not opt.momentum):
+        yield f"--nesterov is a form of the momentum of --optim sgd (here --optim {opt.optim} --momentum {opt.momentum:g})"
+    if opt.min_lr and opt.scheduler not in ("cosine", "flat_cosine", "onecycle"):
+        yield f"--min_lr {opt.min_lr:g} has no effect with --scheduler {opt.scheduler}: it is where cosine, flat_cosine and onecycle end"
+    if opt.min_lr > opt.lr:
+        yield f"--min_lr {opt.min_lr:g} is above --lr {opt.lr:g}"
+    warm = [f"--{name} {getattr(opt, name)}" for name in ("warmup_epochs", "warmup_steps") if getattr(opt, name)]
+    if warm and opt.scheduler == "onecycle":
+        yield f"{warm[0]} with --scheduler onecycle, which has a rise of its own (--onecycle_rise): leave one out"
+    if opt.warmup_start and not warm:
+        yield f"--warmup_start {opt.warmup_start:g} has no effect without --warmup_epochs or --warmup_steps"
+    resting = [f"--{name}" for name in ("freeze_backbone", "warmup_head_epochs", "freeze_backbone_steps") if getattr(opt, name)]
+    clips = [f"--{name}" for name in ("clip_grad_norm", "clip_grad_each", "clip_grad_value") if getattr(opt, name) is not None]
+    for those, what in ((warm, "warm up"), (resting[-2:] if opt.freeze_backbone_steps else [], "let the backbone rest"), (clips, "limit the gradient")):
+        if len(those) > 1:
+            yield f"{' and '.join(those)} both {what}: leave one out"
 
 
 def _selection(opt):
@@ -176,6 +197,8 @@ def _numbers(opt):
 
 def _mining(opt, loss):
     """The pairing of loss and miner, by what the one allows and the other yields."""
+    if opt.loss == "triplet" and opt.loss_triplet_own_positive and opt.batch_mining != "batchhard":
+        yield f"--loss_triplet_own_positive completes the anchors of --batch_mining batchhard: {opt.batch_mining} takes no triplet of each anchor"
     if opt.mine_pairs and not getattr(loss, "MINES_PAIRS", False):
         yield f"--mine_pairs: --loss {opt.loss} does not work on all pairs of a batch; these do: {_able(criteria.REGISTRY, 'MINES_PAIRS')}"
     miner = batch_mining.REGISTRY.module(opt.batch_mining)  # first: a misspelt name is an error for losses without a miner, too

@@ -66,7 +66,7 @@ def add(parts: dict[str, list[Table]], of: dict[str, list[Group]], asked: list[l
         if asked and not here:
             continue
         wanted = [group for group in found if not asked or any(group.name in pair for pair in here)]
-        methods, why = _methods(wanted)
+        methods, why = of_groups(wanted)
         lines += [f"{dataset}: {line}" for line in why]
         pairs = [tuple(_asked(methods, name, why) for name in pair) for pair in here] if asked else _beside_best(found, methods)
         if pairs:
@@ -101,14 +101,14 @@ def _rank(method: Method) -> tuple:
     return len(means) < 2, -means.mean()
 
 
-def _methods(found: list[Group]) -> tuple[dict[str, Method], list[str]]:
+def of_groups(found: list[Group]) -> tuple[dict[str, Method], list[str]]:
     """Group -> the query results of its runs, where these have files of them; and notes on seeds that cannot be compared."""
     methods, notes = {}, []
     for group in found:
         seeds = []
         for seed, runs in group.seeds.items():
             try:
-                read = [one for one in map(_read, runs) if one is not None]
+                read = [one for one in map(of_run, runs) if one is not None]
                 if read and (len(read) < len(runs) or not all(read[0].same(one) for one in (*read, *(other[0] for other in seeds)))):
                     raise ValueError("its queries are not those of the other runs" if len(read) == len(runs) else "a fold has no such file")
             except UNREADABLE + (UserError, zipfile.BadZipFile) as error:
@@ -128,7 +128,7 @@ def _method(group: Group, seeds: list[list[Queries]]) -> Method:
     return Method(group, {name: bootstrap.class_outcomes(of_seeds, classes) for name, of_seeds in values.items()}, first)
 
 
-def _read(run: RecordedRun) -> Queries | None:
+def of_run(run: RecordedRun) -> Queries | None:
     """The query results of a run on test; None where it has no file of them.
 
     Raises ValueError where the file is of another epoch than the selected one, or has embeddings that do not suffice.

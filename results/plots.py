@@ -11,6 +11,7 @@ from results.formats import file_name
 from results.groups import Group
 from results.labels import place_labels
 from results.progression import Method
+from results.splits import Splits
 
 BASE, REGULARISED = "#2b6ca3", "#c2571a"  # colours of plain methods, and of those with rho_distance
 DPI = 130
@@ -260,6 +261,27 @@ def optimism(found: list[Group], of: Column, folder: Path) -> str | None:
     axis.set_title(f"{found[0].dataset}: {of.title}", loc="left", fontsize=11)
     axis.legend(fontsize=9, frameon=False, **BESIDE_TITLE)
     return save(figure, folder, f"{found[0].dataset}_optimism")
+
+
+def by_split(of: Splits, c: Column, folder: Path) -> str:
+    """A line a method over the splits: its mean less that of all methods on the split, with one deviation of the seeds."""
+    import matplotlib
+
+    figure = _figure(max(4.5, 0.9 * len(of.splits) + 2.2), 3.4)
+    _room(figure, right=1.5)
+    axis = figure.add_subplot()
+    means, seeds = of.means(c, SELECTED), of.values(c, SELECTED)
+    around = means - means.mean(0)
+    for m in np.argsort(-around.mean(1)):
+        places = np.arange(len(of.splits)) + 0.04 * (m - len(of.methods) / 2)  # beside each other, so that bars are seen
+        spread = [one.std(ddof=1) if len(one) > 1 else 0.0 for one in seeds[m]]
+        axis.errorbar(places, around[m], spread, marker="o", markersize=4, linewidth=1.2, elinewidth=0.8, label=of.methods[m], color=matplotlib.colormaps["tab10"](m % 10))
+    axis.axhline(0, color="0.7", linewidth=0.8, zorder=0)
+    axis.set_xticks(range(len(of.splits)), of.splits)
+    axis.set_ylabel(f"{c.unit} less the split's mean")
+    axis.set_title(f"{of.dataset}: {c.title}", loc="left", fontsize=11)
+    axis.legend(fontsize=9, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return save(figure, folder, f"{of.dataset}_splits_{c.metric}")
 
 
 def progressed(name: str, methods: list[Method], of: Column, folder: Path) -> str:

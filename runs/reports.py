@@ -104,6 +104,8 @@ def steps(opt) -> list[str]:
     said = {
         "chunk_size": f"in chunks of {opt.chunk_size} images" if opt.chunk_size < opt.bs else "",
         "warmup_epochs": f"rates rise linearly, step by step, over {opt.warmup_epochs} epochs to those of --scheduler {opt.scheduler}",
+        "warmup_steps": f"rates rise linearly over {opt.warmup_steps} steps to those of --scheduler {opt.scheduler}",
+        "freeze_backbone_steps": f"the backbone rests for {opt.freeze_backbone_steps} steps, its BatchNorm statistics too",
         "warmup_head_epochs": f"the backbone rests for {opt.warmup_head_epochs} epochs, its BatchNorm statistics too",
         "ema_decay": f"evaluated is a moving average of the weights and of BatchNorm's statistics, decay {opt.ema_decay}",
     }

@@ -13,9 +13,10 @@ from runs import RunFolder, checkpoint
 from tests import builders
 from training import compiling
 from training.meter import learning_rates
-from training.optimisers import Warmup, build_optimizer, build_scheduler, parameter_groups
+from training.optimisers import build_optimizer, build_scheduler, build_step_factor, parameter_groups
 from training.random_state import random_states, set_random_states
 from training.runtime import Runtime
+from training.step import Step
 from utilities import load_run
 from utilities.errors import UserError
 
@@ -92,8 +93,6 @@ def test_the_scaler_of_float16_is_kept(data, tmp_path):
 
 # ------------------------------------------------------------------------------------------------------------------- averages
 def test_the_average_is_evaluated_and_kept_beside_the_trained_network(data, tmp_path, monkeypatch):
-    from training.step import Step
-
     trained, seen = [], []
     real, measure = Step.__call__, main.evaluation.evaluate
 
@@ -147,7 +146,7 @@ def test_warm_up_multiplies_every_schedule(name):
     rates = {}
     for epochs in (0, 3):
         optimizer = build_optimizer(torch.nn.Linear(2, 1), torch.nn.Identity(), opt)
-        schedule, warmup, rates[epochs] = build_scheduler(optimizer, opt, None), Warmup(epochs, 4), []
+        schedule, warmup, rates[epochs] = build_scheduler(optimizer, opt, None), build_step_factor(opt.but(warmup_epochs=epochs), 4), []
         for epoch in range(1, 7):
             warmup.start_epoch(epoch)
             for _ in range(4):
@@ -172,6 +171,26 @@ def test_the_backbone_rests_and_wakes(data, tmp_path):
     main.main(parameters.read(["--resume_from", str(one.folder), "--n_epochs", "2"]))
     c = content_of(one)["state_dict"]
     assert not any(torch.equal(b[name], c[name]) for name in b if name.endswith(("weight", "running_mean")))
+
+
+def test_the_backbone_rests_for_some_steps_of_an_epoch(data, tmp_path, monkeypatch):
+    """Six of the steps, of which an epoch has four: the weights move from the seventh on, in training mode, and a resumed run does the same."""
+    moved, real = [], Step.__call__
+
+    def step(self, batch):
+        before = copy.deepcopy(self.trainer.network.backbone.state_dict())
+        done = real(self, batch)
+        after = self.trainer.network.backbone.state_dict()
+        moved.append((not torch.equal(before["0.weight"], after["0.weight"]), not torch.equal(before["1.running_mean"], after["1.running_mean"])))
+        return done
+
+    monkeypatch.setattr(Step, "__call__", step)
+    flags = ["--freeze_backbone_steps", "6", "--iterations_per_epoch", "4"]
+    whole = content_of(main.main(read(data, tmp_path, *flags, "--n_epochs", "3")))
+    assert moved == [(False, False)] * 6 + [(True, True)] * 6
+    run = main.main(read(data, tmp_path, *flags, "--n_epochs", "1", "--savename", "Parts"))
+    main.main(parameters.read(["--resume_from", str(run.folder), "--n_epochs", "3"]))
+    assert equal(dict(content_of(run)["state_dict"]), dict(whole["state_dict"]))
 
 
 def chosen(*flags):

@@ -37,6 +37,21 @@ def add_arguments(group) -> None:
         metavar="KEY=VALUE",
         help="arguments of --classifier_loss, e.g. label_smoothing=.1; a list becomes a tensor",
     )
+    group.add_argument(
+        "--classifier_smoothing", type=number(0, below=1), default=0.0, metavar="EPS",
+        help="label smoothing of --classifier_loss CrossEntropyLoss: this much of the target goes to the classes of --classifier_smoothing_over",
+    )  # fmt: skip
+    group.add_argument(
+        "--classifier_smoothing_over", default="all", choices=["all", "others"],
+        help="all: EPS / C to each of the C classes, the own one too (torch; Szegedy et al., arXiv 1512.00567); others: EPS / (C - 1) to each other class "
+        "(FastReID, dml_cross_entropy)",
+    )  # fmt: skip
+    group.add_argument(
+        "--classifier_start", default="torch", choices=["torch", "normal", "zeros"],
+        help="how the classifier begins: as torch.nn.Linear; from a normal of deviation .01, its bias at 0 (FastReID); at 0 (dml_cross_entropy)",
+    )  # fmt: skip
+    group.add_argument("--classifier_no_bias", action="store_true", help="a classifier without a bias (FastReID)")
+    group.add_argument("--classifier_dropout", type=number(0, below=1), default=0.0, metavar="P", help="dropout of what the classifier sees")
     group.add_argument("--classifier_lr", type=number(0), default=None, help="learning rate of the classifier (unset: --lr)")
 
 
@@ -47,6 +62,8 @@ def derived(opt) -> dict:
 
 def check(opt) -> None:
     """Refuse a `--classifier_loss` that cannot be built or does not take logits and labels. Raises UserError."""
+    if opt.classifier_smoothing and (opt.classifier_loss != "CrossEntropyLoss" or "label_smoothing" in parse_kwargs(opt.classifier_kwargs)):
+        raise UserError("--classifier_smoothing is of --classifier_loss CrossEntropyLoss, and in place of its label_smoothing in --classifier_kwargs")
     try:
         loss_of(opt)
     except UserError:
@@ -62,15 +79,20 @@ class Classifier(_heads.Heads):
         if not getattr(opt, "n_classes", None):
             raise UserError("a classifier needs the number of classes: opt.n_classes")
         self.evaltypes, self.on_pooled = list(getattr(opt, "evaltypes", [])), opt.classifier_input == "pooled"
-        self.linear = torch.nn.Linear(
-            _heads.feature_width(network) if self.on_pooled else _heads.embedding_width(network, opt), opt.n_classes
-        )
+        width = _heads.feature_width(network) if self.on_pooled else _heads.embedding_width(network, opt)
+        self.linear = torch.nn.Linear(width, opt.n_classes, bias=not opt.classifier_no_bias)
+        self.dropout = torch.nn.Dropout(opt.classifier_dropout)
+        if opt.classifier_start != "torch":
+            for parameter in self.linear.parameters():
+                torch.nn.init.zeros_(parameter)
+            if opt.classifier_start == "normal":
+                torch.nn.init.normal_(self.linear.weight, std=0.01)
 
     def logits(self, outputs: dict) -> torch.Tensor:
         """Logits `(B, C)` of a trainer's `outputs`."""
         if self.on_pooled and "pooled" not in outputs:
             raise UserError("--classifier_input pooled: the network gives no 'pooled' among its features. Take embeddings")
-        return self.linear(outputs["pooled"] if self.on_pooled else outputs["evaluated"])
+        return self.linear(self.dropout(outputs["pooled"] if self.on_pooled else outputs["evaluated"]))
 
     def forward(self, embeddings: dict, features: dict) -> dict:
         """See `trainers.Heads`."""
@@ -103,6 +125,8 @@ def loss_of(opt, n_classes: int = 5) -> torch.nn.Module:
         key: torch.tensor(value, dtype=torch.get_default_dtype()) if isinstance(value, list | tuple) else value
         for key, value in parse_kwargs(opt.classifier_kwargs).items()
     }
+    if opt.classifier_smoothing:
+        arguments["label_smoothing"] = torch_smoothing(opt.classifier_smoothing, opt.classifier_smoothing_over, n_classes)
     given = " ".join([name, *(["--classifier_kwargs", *opt.classifier_kwargs] if opt.classifier_kwargs else [])])
     rows = 3 if n_classes != 3 else 4  # not the number of classes, so that a loss that takes (B, C) twice cannot broadcast the labels
     try:
@@ -118,3 +142,14 @@ def loss_of(opt, n_classes: int = 5) -> torch.nn.Module:
     if not fits:
         raise UserError(f"--classifier_loss {given} gives no finite scalar of logits (B, C) and labels (B,): CrossEntropyLoss does")
     return loss
+
+
+def torch_smoothing(eps: float, over: str, n_classes: int) -> float:
+    """torch's label_smoothing for `--classifier_smoothing` over `all` C classes, or over the C - 1 `others`: there eps C / (C - 1).
+
+    Raises UserError where that is above 1 (no other class, or eps near 1).
+    """
+    found = eps if over == "all" else eps * n_classes / max(n_classes - 1, 1)
+    if n_classes < 2 or found > 1:
+        raise UserError(f"--classifier_smoothing {eps:g} over the others of {n_classes} classes leaves the own class less than each of them")
+    return found

@@ -22,8 +22,8 @@ def statistics(criterion) -> dict:
 
 def learning_rates(optimizer: torch.optim.Optimizer) -> dict:
     """`rate/<group>` -> learning rate, that of the latest step."""
-    warmup = getattr(optimizer, "warmup", 1.0)
-    return {f"rate/{group.get('name', i)}": group["lr"] * warmup for i, group in enumerate(optimizer.param_groups)}
+    factor = getattr(optimizer, "step_factor", 1.0)
+    return {f"rate/{group.get('name', i)}": group["lr"] * factor for i, group in enumerate(optimizer.param_groups)}
 
 
 def peak_memory(device: torch.device) -> float:

@@ -3,12 +3,15 @@
 import contextlib
 import functools
 import math
+from collections.abc import Callable
 
 import torch
 from torch.optim import lr_scheduler
 
 from utilities.errors import UserError
 from utilities.parameter_groups import criterion_groups
+
+CYCLE_START = 1 / 25  # first factor of onecycle, as torch's
 
 
 def parameter_groups(model, criterion, opt, further=()) -> list[dict]:
@@ -46,7 +49,7 @@ def build_optimizer(model, criterion, opt, further=()) -> torch.optim.Optimizer:
     kinds = {
         "adam": torch.optim.Adam,
         "adamw": torch.optim.AdamW,
-        "sgd": functools.partial(torch.optim.SGD, momentum=opt.momentum),
+        "sgd": functools.partial(torch.optim.SGD, momentum=opt.momentum, nesterov=getattr(opt, "nesterov", False)),
         "rmsprop": functools.partial(torch.optim.RMSprop, momentum=opt.momentum),
     }
     optimizer = kinds[opt.optim](parameter_groups(model, criterion, opt, further), lr=opt.lr, weight_decay=opt.decay)
@@ -109,14 +112,14 @@ def _kind(group: dict) -> tuple:
     return {"betas", "alpha", "dampening"} & set(group), bool(group.get("momentum")) and "alpha" in group
 
 
-class Warmup:
-    """In the first `epochs` epochs of `batches` steps, the rates are the schedule's times a factor that rises linearly to 1, step by step.
+class StepFactor:
+    """In each step, the rates are the schedule's times `factor(step)`; steps count from 1 over all epochs, of `batches` steps each.
 
-    Between steps the rates are the schedule's own; `optimizer.warmup` is the latest factor, for the records.
+    Between steps the rates are the schedule's own; `optimizer.step_factor` is the latest factor, for the records.
     """
 
-    def __init__(self, epochs: int, batches: int):
-        self.batches, self.total, self.steps = batches, epochs * batches, 0
+    def __init__(self, batches: int = 0, factor: Callable[[int], float] = lambda step: 1.0):
+        self.batches, self.factor, self.steps = batches, factor, 0
 
     def start_epoch(self, epoch: int) -> None:
         """Begin an epoch, counted from 1."""
@@ -126,13 +129,47 @@ class Warmup:
     def step(self, optimizer: torch.optim.Optimizer):
         """Inside, the optimiser has the rates of the next step."""
         self.steps += 1
-        optimizer.warmup = min(self.steps / self.total, 1.0) if self.total else 1.0
+        optimizer.step_factor = self.factor(self.steps)
         rates = [group["lr"] for group in optimizer.param_groups]
         for group in optimizer.param_groups:
-            group["lr"] = group["lr"] * optimizer.warmup
+            group["lr"] = group["lr"] * optimizer.step_factor
         yield
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate
+
+
+def build_step_factor(opt, batches: int) -> StepFactor:
+    """The warm-up of `--warmup_epochs` or `--warmup_steps`, or `--scheduler onecycle`, with `batches` steps an epoch."""
+    if opt.scheduler == "onecycle":
+        return StepFactor(batches, functools.partial(one_cycle, total=opt.n_epochs * batches, rise=opt.onecycle_rise, end=_floor(opt)))
+    total, start = opt.warmup_steps or opt.warmup_epochs * batches, opt.warmup_start
+    return StepFactor(batches, functools.partial(warm_up, total=total, start=start))
+
+
+def warm_up(step: int, total: int, start: float) -> float:
+    """The factor of a step, counted from 1: it rises linearly from `start` before the first step to 1 at step `total`."""
+    return start + (1 - start) * min(step / total, 1.0) if total else 1.0
+
+
+def one_cycle(step: int, total: int, rise: float, end: float) -> float:
+    """The factor of a step, counted from 1, of `total`: up from `CYCLE_START` in the share `rise` of them, then down to `end`, by half cosines.
+
+    Smith and Topin (arXiv 1708.07120), with the phases of torch's OneCycleLR; momentum stays as it is.
+    """
+    place, top, last = min(step, total) - 1, rise * total - 1, total - 1
+    if place <= top:
+        return _half_cosine(CYCLE_START, 1.0, place / top if top > 0 else 1.0)
+    return _half_cosine(1.0, end, (place - top) / (last - top))
+
+
+def _half_cosine(first: float, second: float, share: float) -> float:
+    """From `first` at share 0 to `second` at share 1."""
+    return second + (first - second) * (1 + math.cos(math.pi * share)) / 2
+
+
+def _floor(opt) -> float:
+    """`--min_lr` as a factor of `--lr`: all rates end at this share of theirs."""
+    return opt.min_lr / opt.lr if getattr(opt, "min_lr", 0.0) else 0.0
 
 
 class Schedule:
@@ -185,7 +222,10 @@ def _shape(value):
 
 
 def build_scheduler(optimizer, opt, selection) -> Schedule:
-    """`--scheduler`: step at `--tau`, cosine over `--n_epochs`, plateau on the metric of `selection`, or none."""
+    """`--scheduler` by epochs: step at `--tau`, cosine over `--n_epochs`, or over those after `--flat_share`, plateau on the metric of `selection`.
+
+    Under `none` and `onecycle` (`build_step_factor`) it leaves the rates alone.
+    """
     if opt.scheduler == "plateau":
         mode = "max" if selection.higher_is_better(selection.metric) else "min"
         plateau = lr_scheduler.ReduceLROnPlateau(optimizer, mode=mode, factor=opt.gamma, patience=opt.plateau_patience)
@@ -193,7 +233,14 @@ def build_scheduler(optimizer, opt, selection) -> Schedule:
     # Not MultiStepLR and CosineAnnealingLR: they compute each rate from the previous one, so a run that is extended would go on from 0.
     factors = {
         "step": lambda epoch: opt.gamma ** sum(tau <= epoch for tau in opt.tau),
-        "cosine": lambda epoch: (1 + math.cos(math.pi * min(epoch / max(opt.n_epochs, 1), 1))) / 2,
+        "cosine": lambda epoch: _half_cosine(1.0, _floor(opt), min(epoch / max(opt.n_epochs, 1), 1)),
+        "flat_cosine": lambda epoch: _half_cosine(1.0, _floor(opt), _after(opt.flat_share, min(epoch / max(opt.n_epochs, 1), 1))),
+        "onecycle": lambda epoch: 1.0,
         "none": lambda epoch: 1.0,
     }
     return Schedule(lr_scheduler.LambdaLR(optimizer, factors[opt.scheduler]))
+
+
+def _after(flat: float, share: float) -> float:
+    """The share of what comes after `flat`."""
+    return max(share - flat, 0.0) / (1 - flat)

@@ -22,7 +22,7 @@ class NonFiniteLoss(NotFinite):
 class Runtime:
     """Owns device, precision, clipping and the optimiser step. Making one changes nothing outside it; `begin` does.
 
-    Reads `gpu`, `precision`, `clip_grad_norm`, `seed`, `channels_last`, `compile`, `tf32`, `sync_bn` of `opt`. `ranks`: which of the run's
+    Reads `gpu`, `precision`, `clip_grad_norm`, `clip_grad_each`, `clip_grad_value`, `seed`, `channels_last`, `compile`, `tf32`, `sync_bn` of `opt`. `ranks`: which of the run's
     processes this is, under torchrun. Raises UserError for what several processes cannot do.
     """
 
@@ -31,6 +31,7 @@ class Runtime:
         self.device = self._device(opt.gpu)
         self.sync_bn = self._syncs(opt)
         self.clip_grad_norm = opt.clip_grad_norm
+        self.clip_grad_each, self.clip_grad_value = getattr(opt, "clip_grad_each", None), getattr(opt, "clip_grad_value", None)
         dtype = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}[opt.precision]
         # autocast(): context of the forward pass in the chosen precision
         self.autocast = contextlib.nullcontext if dtype is None else functools.partial(torch.autocast, self.device.type, dtype=dtype)
@@ -151,6 +152,10 @@ class Runtime:
         norm = torch.nn.utils.get_total_norm([p.grad for p in parameters])
         if self.clip_grad_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(parameters, self.clip_grad_norm, norm)
+        if self.clip_grad_each is not None:
+            clip_each_(parameters, self.clip_grad_each)
+        if self.clip_grad_value is not None:
+            torch.nn.utils.clip_grad_value_(parameters, self.clip_grad_value)
         self.scaler.step(optimizer)
         self.scaler.update()
         return norm
@@ -162,3 +167,10 @@ class Runtime:
                 f"the loss is {self._bad_value.item()} at epoch {self._epoch}, step {int(self._bad_step)}: the run stops, its last "
                 "checkpoint is from before. Try a smaller --lr, --clip_grad_norm 1 or --precision float32, then --resume"
             )
+
+
+def clip_each_(parameters: list[torch.nn.Parameter], most: float) -> None:
+    """Scale each gradient whose own norm exceeds `most` down to it, without a host synchronisation."""
+    gradients = [p.grad for p in parameters]
+    norms = torch._foreach_norm(gradients)
+    torch._foreach_mul_(gradients, [(most / (norm + 1e-6)).clamp(max=1.0) for norm in norms])

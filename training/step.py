@@ -6,7 +6,7 @@ import torch
 
 from trainers import METRIC_LOSS, evaluated_embeddings
 from training.chunks import Chunks
-from training.optimisers import Warmup
+from training.optimisers import StepFactor, build_step_factor
 from training.parts import Parts
 from utilities.batchnorm import running_statistics, uses_batch_statistics
 from utilities.errors import UserError
@@ -23,17 +23,21 @@ class StepResult(NamedTuple):
 
 
 class RestingBackbone:
-    """Freezes the network's `backbone` in the first `epochs` epochs: no gradients, and evaluation mode for BatchNorm and dropout.
+    """Freezes the network's `backbone` in the first `steps` steps: no gradients, and evaluation mode for BatchNorm and dropout.
+
+    Args:
+        batches: steps of an epoch.
+        flag: the flag that asks for it, for messages.
 
     Raises UserError where there is no backbone, or nothing else to train.
     """
 
-    def __init__(self, network: torch.nn.Module, epochs: int):
-        self.backbone, self.epochs, self.resting = getattr(network, "backbone", None), epochs, []
-        if epochs and self.backbone is None:
-            raise UserError(f"--warmup_head_epochs {epochs}: the network does not say what its backbone is (attribute `backbone`)")
-        if epochs and not set(network.parameters()) - set(self.backbone.parameters()):
-            raise UserError(f"--warmup_head_epochs {epochs}: --embed_dim 0 leaves no layers behind the backbone that could train")
+    def __init__(self, network: torch.nn.Module, steps: int = 0, batches: int = 0, flag: str = ""):
+        self.backbone, self.steps, self.batches, self.left, self.resting = getattr(network, "backbone", None), steps, batches, 0, []
+        if steps and self.backbone is None:
+            raise UserError(f"{flag}: the network does not say what its backbone is (attribute `backbone`)")
+        if steps and not set(network.parameters()) - set(self.backbone.parameters()):
+            raise UserError(f"{flag}: --embed_dim 0 leaves no layers behind the backbone that could train")
 
     def end(self) -> None:
         """Unfreeze what `begin` froze."""
@@ -42,22 +46,30 @@ class RestingBackbone:
         self.resting = []
 
     def begin(self, epoch: int) -> None:
-        """Freeze the backbone if `epoch`, counted from 1, is one of the first."""
-        if epoch <= self.epochs:
+        """Freeze the backbone if the first step of `epoch`, counted from 1, is one of the first."""
+        self.left = self.steps - (epoch - 1) * self.batches
+        if self.left > 0:
             self.resting = [parameter for parameter in self.backbone.parameters() if parameter.requires_grad]
             for parameter in self.resting:
                 parameter.requires_grad_(False)
             self.backbone.eval()
+
+    def wakes(self) -> bool:
+        """Count a step; whether the backbone trains again from this one on."""
+        self.left -= 1
+        return bool(self.resting) and self.left < 0
 
 
 def build_step(opt, trainer, optimizer, runtime, sampler, average=None) -> "Step":
     """The step that the flags ask for. `average`: the moving average of the network's weights, under `--ema_decay`."""
     if average is not None:
         runtime.place(average.network)
+    batches = opt.iterations_per_epoch or len(sampler)
+    flag = f"--freeze_backbone_steps {opt.freeze_backbone_steps}" if opt.freeze_backbone_steps else f"--warmup_head_epochs {opt.warmup_head_epochs}"
     return Step(
         trainer, optimizer, runtime, sampler, parse_weights(opt.loss_weights), opt.chunk_size if opt.chunk_size < opt.bs * trainer.VIEWS else 0,
-        warmup=Warmup(opt.warmup_epochs, opt.iterations_per_epoch or len(sampler)),
-        resting=RestingBackbone(trainer.network, opt.warmup_head_epochs), average=average,
+        rates=build_step_factor(opt, batches), average=average,
+        resting=RestingBackbone(trainer.network, opt.freeze_backbone_steps or opt.warmup_head_epochs * batches, batches, flag),
     )  # fmt: skip
 
 
@@ -78,11 +90,11 @@ class Step:
     Raises UserError for a weight of a loss that the trainer does not declare.
     """
 
-    def __init__(self, trainer, optimizer, runtime, sampler, weights: dict, chunk_size=0, *, warmup=None, resting=None, average=None):
+    def __init__(self, trainer, optimizer, runtime, sampler, weights: dict, chunk_size=0, *, rates=None, resting=None, average=None):
         self.trainer, self.optimizer, self.runtime, self.sampler = trainer, optimizer, runtime, sampler
         self.chunks, self.backward_calls = Chunks(trainer, runtime, chunk_size), ()
         self.parts_of_batch = Parts(trainer, runtime, self.chunks)
-        self.warmup, self.resting, self.average = warmup or Warmup(0, 0), resting or RestingBackbone(trainer.network, 0), average
+        self.rates, self.resting, self.average = rates or StepFactor(), resting or RestingBackbone(trainer.network), average
         self.evaluated, trained = (trainer.network, {}) if average is None else (average.network, {"trained": trainer.network})
         self.parts = {
             "model": self.evaluated, "criterion": trainer.criterion, "optimizer": optimizer, "scaler": runtime.scaler,
@@ -106,7 +118,7 @@ class Step:
         self.runtime.start_epoch(epoch)
         self.trainer.start_epoch(epoch)
         self.resting.begin(epoch)
-        self.warmup.start_epoch(epoch)
+        self.rates.start_epoch(epoch)
         self.sampler.precompute_indices()
         if self.chunks.size and uses_batch_statistics(self.trainer):
             self.runtime.say_once(
@@ -131,10 +143,13 @@ class Step:
 
     def __call__(self, batch) -> StepResult:
         """Forward, losses, backward, update."""
+        if self.resting.wakes():
+            self.resting.end()
+            self.trainer.train()
         if self.trainer.subset is not None:  # chooses the part of the batch that is trained on
             batch = self.trainer.subset(self.trainer, batch, self.runtime)
         outputs, losses, loss = self.forward(batch)
-        with self.warmup.step(self.optimizer):
+        with self.rates.step(self.optimizer):
             gradient_norm = self.runtime.step(loss, self.optimizer, *self.backward_calls)
         self.sampler.replace_storage_entries(evaluated_embeddings(outputs).detach(), batch.indices)
         self.trainer.after_step()

@@ -1,6 +1,9 @@
 """The results of Study_Runs.sh: tables, a joint test, correlations with their bootstrap, power, figures; written into docs/study.md.
 
     python -m experiments.study.tables --runs Training_Results --write docs/study.md
+    python -m experiments.study.tables --runs experiments/study/split_runs.csv --write docs/study_splits.md
+
+The second is of Split_Runs.sh: what another split of the classes changes. --runs takes folders of runs and files of `raw.py`.
 
 A thin client of results/, which groups runs and tests differences. No number is shown for a data set whose runs are not all finished: the
 finished part was not drawn at random, so it is no smaller study. Without any run of a data set, its part of the page stays as it is.
@@ -14,9 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.study import protocol
+import parameters
+from experiments.study import protocol, raw
 from experiments.study.protocol import METHODS, MINED, Data
-from results import collect, columns, formats, groups, inference, plots, roles, tables
+from results import collect, columns, formats, groups, inference, paired, plots, roles, splits, tables
 from results.columns import BEST_ON_TEST, LAST, SELECTED
 from results.formats import Cell, Table
 from results.groups import Group
@@ -251,6 +255,20 @@ def part(runs: list, found: list[Group], data: Data, chosen: dict[str, str], dra
     return "\n\n".join(lines)
 
 
+def split_part(of: splits.Splits, data: Data, folder: Path | None = None) -> str:
+    """What the runs of Split_Runs.sh on one data set say, as Markdown; `folder` gets the figures (None: there are none)."""
+    count = len(of.methods) * len(of.splits) * len(protocol.SPLIT_SEEDS)
+    done = sum(len(group.seeds) for row in of.members for group in row)
+    lines = [f"### {data.name}", f"{done} of {count} runs: {len(of.methods)} losses on {len(of.splits)} splits."]
+    lines += [_markdown(table) for table in tables.of_splits(of, [R_AT_1, MAP_R])]
+    for column in (R_AT_1, MAP_R) if folder else ():
+        name = f"study_splits_{data.name.lower()}_{column.metric.replace('@', '')}.png"
+        with tempfile.TemporaryDirectory() as made:
+            shutil.copyfile(Path(made) / f"{plots.by_split(of, column, Path(made))}.png", folder / name)
+        lines.append(f"![{column.title} of each loss on each split less the split's mean, {data.name}]({name})")
+    return "\n\n".join(lines)
+
+
 def figure(there: list[Group], data: Data, folder: Path) -> str:
     """Write R@1 on test against rho of training, one point per group, to `folder`. Returns the Markdown line that shows it."""
     name = f"study_{data.name.lower()}.png"
@@ -275,11 +293,16 @@ def _unlike(there: list[Group], data: Data, chosen: dict[str, str]) -> list[str]
     return wrong
 
 
+def split_sections(runs: list, read_queries, folder: Path | None = None) -> dict[str, str]:
+    """Data set -> what the runs of Split_Runs.sh say; `read_queries` as `splits.find` takes it."""
+    of = groups.of_datasets(groups.build(runs))
+    found = splits.find(of, r"^Split\d+_[A-Z][a-z]+_", read_queries)
+    by_name = {one.dataset: one for one in found}
+    return {data.name: split_part(by_name[data.name.lower()], data, folder) for data in protocol.DATA if data.name.lower() in by_name}
+
+
 def sections(runs: list, chosen: dict[str, str], draws: int, folder: Path | None = None) -> dict[str, str]:
     """Data set -> its results, as Markdown, for those with a run. `folder` gets the figures (None: there are none)."""
-    import parameters
-
-    roles.use(parameters.declared_roles())
     stages = [run for run in runs if run.group.partition("_")[0] not in ("Pilot", "Rate", "Cp")]
     found = groups.build(stages) if stages else []
     begun = [data for data in protocol.DATA if any(data.name in run.group for run in runs)]  # of any stage
@@ -299,7 +322,7 @@ def put(page: Path, name: str, text: str) -> None:
 def main(argv=None) -> None:
     """Read the runs, write or print the section."""
     parser = OneLineParser(prog="experiments.study.tables", allow_abbrev=False, description=__doc__.partition("\n")[0])
-    parser.add_argument("--runs", nargs="+", default=["Training_Results"], metavar="FOLDER", help="folders with the study's runs")
+    parser.add_argument("--runs", nargs="+", default=["Training_Results"], metavar="FOLDER", help="folders with the study's runs, or .csv files of them")
     parser.add_argument(
         "--write",
         type=Path,
@@ -309,9 +332,15 @@ def main(argv=None) -> None:
     )
     parser.add_argument("--draws", type=whole(100, 10**6), default=10_000, help="of permutations and of the bootstrap")
     options = parser.parse_args(argv)
-    runs, _ = collect.collect(options.runs, [])
-    chosen = protocol.choices(protocol.SCRIPT.read_text(encoding="utf-8"))
-    found = sections(runs, chosen, options.draws, options.write and options.write.parent)
+    roles.use(parameters.declared_roles())
+    files = [Path(name) for name in options.runs if name.endswith(".csv")]
+    folders = [name for name in options.runs if not name.endswith(".csv")]
+    runs = [run for file in files for run in raw.read(file)] + (collect.collect(folders, [])[0] if folders else [])
+    folder = options.write and options.write.parent
+    if of_splits := [run for run in runs if run.group.startswith("Split")]:
+        found = split_sections(of_splits, raw.queries(files[0]) if files else paired.of_groups, folder)
+    else:
+        found = sections(runs, protocol.choices(protocol.SCRIPT.read_text(encoding="utf-8")), options.draws, folder)
     for name in [data.name for data in protocol.DATA if data.name not in found]:
         print(f"{name}: no run of it in {', '.join(options.runs)}" + ("; its results stay as they are" if options.write else ""))
     for name, text in found.items():

@@ -5,6 +5,7 @@ space.py      the structure of the embedding space, its correlations with the me
 folds.py      cross-validations
 selection.py  the gain of choosing the epoch on test
 seeds.py      how many seeds a difference needs; how stable the order of the groups is
+splits.py     the same methods on several splits of the classes
 progressions.py  out-of-distribution progressions
 beside.py     our values beside published ones
 notes.py      notes below tables, shared by several
@@ -18,8 +19,9 @@ from results.tables.ratings import left_out, reidentification, shared, single, v
 from results.tables.seeds import plan, power, ranks
 from results.tables.selection import on_average, optimism
 from results.tables.space import correlation, correlations, regularised, structure
+from results.tables.splits import all_of as of_splits
 
 __all__ = [
-    "comparison", "correlation", "correlations", "cross_validation", "from_ledger", "left_out", "on_average", "optimism", "plan", "power", "progressed", "ranks",
+    "comparison", "correlation", "correlations", "cross_validation", "from_ledger", "left_out", "of_splits", "on_average", "optimism", "plan", "power", "progressed", "ranks",
     "regularised", "reidentification", "settings", "shared", "single", "structure", "values",
 ]  # fmt: skip

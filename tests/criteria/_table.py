@@ -418,6 +418,23 @@ def cosface(c, x, y):
     return [c.scale * (cosine(x, w) - c.margin * (k == y)) for k, w in enumerate(c.proxies)]
 
 
+def circle_softmax(c, x, y):
+    logits = []
+    for k, w in enumerate(c.proxies):
+        s = cosine(x, w)
+        weight = max(float((1 + c.margin - s if k == y else s + c.margin).detach()), 0)
+        logits.append(c.scale * weight * (s - (1 - c.margin if k == y else c.margin)))
+    return logits
+
+
+def center(c, x, labels):
+    """The embeddings' part with the weight, the centres' without: the second is subtracted again."""
+    own = [c.proxies[y] for y in labels.tolist()]
+    embeddings = mean([(row - w.detach()).square().sum() for row, w in zip(x, own, strict=True)])
+    centres = mean([(row.detach() - w).square().sum() for row, w in zip(x, own, strict=True)])
+    return c.weight * embeddings + centres - centres.detach()
+
+
 def multiplicative(lengths_count):
     def logits(c, x, y):
         cosines = [cosine(x, w) for w in c.proxies]
@@ -547,6 +564,10 @@ COMPARING = [
 OF_CLASSES = [
     ("arcface", cross_entropy(subcenter_arcface), {}),
     ("arcface", cross_entropy(subcenter_arcface), {"loss_arcface_angular_margin": 2.5}),  # passes pi
+    ("center", center, {}),
+    ("center", center, {"loss_center_weight": 1.0}),
+    ("circle_softmax", cross_entropy(circle_softmax), {}),
+    ("circle_softmax", cross_entropy(circle_softmax), {"loss_circle_softmax_margin": 0.1, "loss_circle_softmax_scale": 4.0}),
     ("cosface", cross_entropy(cosface), {}),
     ("instance", cross_entropy(lambda c, x, y: [c.gamma * (x @ w) for w in c.proxies]), {"loss_instance_gamma": 3}),
     ("largemargin_softmax", cross_entropy(multiplicative(True)), {}),

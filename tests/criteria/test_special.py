@@ -5,7 +5,9 @@ import types
 import pytest
 import torch
 
+import batch_mining
 import criteria
+import parameters
 from criteria import _pairs
 from criteria._learn import make_learnable
 from criteria._pairs import PairCriterion, easiest, hardest, log_sum_exp, softplus
@@ -172,3 +174,55 @@ def test_a_network_that_normalises_is_warned_of(name, capsys):
         name, arch="resnet50_normalize"
     )
     assert f"--loss {name} is meant for embeddings of any length" in capsys.readouterr().err
+
+
+# --------------------------------------------------------------------------------------------- values of re-identification code
+X = torch.tensor([[1, 0, 0], [0.8, 0.6, 0], [0, 1, 0], [0, 0.6, 0.8]], dtype=torch.float64)
+Y = torch.tensor([0, 0, 1, 1])
+
+
+def test_known_values_of_circle_softmax_and_center():
+    """Of FastReID's and Bag of Tricks' code on the same vectors."""
+    for scale, expected in ((1, 1.0436040), (64, 8.3478990)):
+        criterion = criteria.select("circle_softmax", n_classes=3, embed_dim=3, loss_circle_softmax_scale=scale).double()
+        with torch.no_grad():
+            criterion.proxies.copy_(torch.tensor([[1, 0.2, 0], [0, 1, 0.3], [0.1, 0, 1]]))
+        assert criterion(X, Y).item() == pytest.approx(expected, abs=1e-7)
+    criterion = criteria.select("center", n_classes=3, embed_dim=3, loss_center_weight=1.0).double()
+    with torch.no_grad():
+        criterion.proxies.copy_(torch.eye(3))
+    assert criterion(X, Y).item() == pytest.approx(0.3)
+
+
+def test_centres_move_as_by_an_optimiser_of_their_own_whatever_the_weight():
+    """SGD at .5 with the weight divided out of the centres' gradient."""
+    criterion = criteria.select("center", n_classes=3, embed_dim=3, loss_center_weight=5e-4, loss_center_lr=0.5).double()
+    (group,) = criterion.optim_dict_list
+    assert parameters.read(["--dataset", "glyphs", "--loss", "center", "--optim", "sgd"]).loss_center_lr == 0.5 == group["lr"]
+    start, x = criterion.proxies.detach().clone(), X.clone().requires_grad_()
+    criterion(x, Y).backward()
+    torch.optim.SGD([group]).step()
+    moved = start.clone()
+    for k in range(3):
+        moved[k] -= 0.5 * sum((2 * (start[k] - row) / 4 for row, y in zip(X, Y.tolist(), strict=True) if y == k), torch.zeros(3).double())
+    torch.testing.assert_close(criterion.proxies.detach(), moved)
+    torch.testing.assert_close(x.grad, 5e-4 * 2 * (X - start[Y]) / 4)
+
+
+@pytest.mark.parametrize("smooth", [False, True])
+def test_an_anchor_alone_in_its_class_is_its_own_positive(smooth):
+    """FastReID's batch-hard mining takes the farthest of all rows of the class, the anchor's own among them."""
+    rng = torch.Generator().manual_seed(0)
+    x, labels = torch.randn(7, 4, generator=rng, dtype=torch.float64), torch.tensor([0, 0, 0, 1, 2, 2, 3])
+    terms = []
+    for i in range(7):
+        positive = max((x[i] - x[j]).norm() if i != j else torch.zeros(()).double() for j in range(7) if labels[j] == labels[i])
+        gap = positive - min((x[i] - x[j]).norm() for j in range(7) if labels[j] != labels[i]) + 0.3
+        terms.append(torch.nn.functional.softplus(gap) if smooth else gap.clamp(min=0))
+    flags = {"loss_triplet_margin": 0.3, "loss_triplet_distance": "euclidean", "loss_triplet_smooth": smooth, "loss_triplet_own_positive": True}
+    criterion = criteria.select("triplet", batchminer=batch_mining.select("batchhard"), **flags).double()
+    torch.testing.assert_close(criterion(x, labels), torch.stack(terms).mean())
+    torch.testing.assert_close(criterion(x[:3], labels[:3]), torch.zeros(()).double(), msg="one class: no negative")
+    known = {**flags, "loss_triplet_margin": 0.0 if smooth else 0.3}
+    criterion = criteria.select("triplet", batchminer=batch_mining.select("batchhard"), **known)
+    assert criterion(X, Y).item() == pytest.approx(0.5555828 if smooth else 0.1002712, abs=1e-7)

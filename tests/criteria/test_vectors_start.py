@@ -11,6 +11,8 @@ from criteria._proxies import ProxyCriterion
 
 AS_EVER = {  # SHA-256 of the vectors of 7 classes in 24 dimensions, seed 0, before there was a choice
     "arcface": "9ebc11f5ba7e433e",
+    "center": "e15fc10bc094ba4d",
+    "circle_softmax": "1af5a0349cc0849b",
     "cosface": "9ebc11f5ba7e433e",
     "instance": "9ebc11f5ba7e433e",
     "largemargin_softmax": "9ebc11f5ba7e433e",
@@ -26,6 +28,8 @@ AS_EVER = {  # SHA-256 of the vectors of 7 classes in 24 dimensions, seed 0, bef
 }
 PEERS = {
     "arcface": losses.ArcFaceLoss,
+    "center": losses.CosFaceLoss,  # the package has neither of these two; it begins all class vectors so
+    "circle_softmax": losses.CosFaceLoss,
     "cosface": losses.CosFaceLoss,
     "instance": losses.NormalizedSoftmaxLoss,  # the package's InstanceLoss has no vectors
     "largemargin_softmax": losses.LargeMarginSoftmaxLoss,
@@ -39,7 +43,7 @@ PEERS = {
     "softtriplet": lambda n, d: losses.SoftTripleLoss(n, d, centers_per_class=2),
     "subcenter_arcface": lambda n, d: losses.SubCenterArcFaceLoss(num_classes=n, embedding_size=d),
 }
-LENGTHS_COUNT = {"instance", "largemargin_softmax"}  # products, not cosines
+LENGTHS_COUNT = {"center", "instance", "largemargin_softmax"}  # distances and products, not cosines
 
 
 def vectors(name, n_classes, embed_dim, **flags):
@@ -65,12 +69,13 @@ def test_the_starts_are_those_of_ever_and_of_the_package():
 
 
 RATES = {"proxyanchor": 100, "proxynca": 50, "proxynca_pp": 50, "softtriplet": 1}  # times --lr; the others have a rate of their own, 5e-4
+OWN_RATES = {"softmax": 1e-5, "circle_softmax": 3.5e-4}
 
 
 def test_rates_by_default():
     for name in AS_EVER:
         (group,) = criteria.select(name, n_classes=7, embed_dim=24, lr=1e-4).optim_dict_list
-        assert group["lr"] == pytest.approx(RATES[name] * 1e-4 if name in RATES else 1e-5 if name == "softmax" else 5e-4), name
+        assert group["lr"] == pytest.approx(RATES[name] * 1e-4 if name in RATES else OWN_RATES.get(name, 5e-4)), name
         assert [tuple(p.shape) for p in group["params"]] == [({"softtriplet": 14, "subcenter_arcface": 21}.get(name, 7), 24)], name
 
 

@@ -7,6 +7,7 @@ import torch
 
 from tests.trainers import tiny
 from tests.trainers.tiny import linear
+from trainers import _classifier
 from utilities.errors import UserError
 
 OWN = {"evaluated_heads.linear.weight", "evaluated_heads.linear.bias"}
@@ -18,6 +19,16 @@ def cross_entropy(logits, labels, smoothing=0.0):
     for row, label in zip(logits, labels, strict=True):
         log_sum = math.log(sum(math.exp(value) for value in row))
         target = [smoothing / len(row) + (1 - smoothing) * (c == label) for c in range(len(row))]
+        terms.append(-sum(share * (value - log_sum) for share, value in zip(target, row, strict=True)))
+    return terms
+
+
+def over_others(logits, labels, eps):
+    """The own class gets 1 - eps, each other eps / (C - 1)."""
+    terms = []
+    for row, label in zip(logits, labels, strict=True):
+        log_sum = math.log(sum(math.exp(value) for value in row))
+        target = [1 - eps if c == label else eps / (len(row) - 1) for c in range(len(row))]
         terms.append(-sum(share * (value - log_sum) for share, value in zip(target, row, strict=True)))
     return terms
 
@@ -34,6 +45,8 @@ def multi_margin(logits, labels, margin=1.0):
 @pytest.mark.parametrize(("flags", "terms", "weights"), [
     ([], cross_entropy, (1, 1, 1)),
     (["--classifier_kwargs", "label_smoothing=.1"], lambda *given: cross_entropy(*given, 0.1), (1, 1, 1)),
+    (["--classifier_smoothing", ".1"], lambda *given: cross_entropy(*given, 0.1), (1, 1, 1)),
+    (["--classifier_smoothing", ".3", "--classifier_smoothing_over", "others"], lambda *given: over_others(*given, 0.3), (1, 1, 1)),
     (["--classifier_kwargs", "weight=[1,2,0.5,3]"], cross_entropy, (1, 2, 0.5)),
     (["--classifier_loss", "MultiMarginLoss", "--classifier_kwargs", "margin=.5"], lambda *given: multi_margin(*given, 0.5), (1, 1, 1)),
 ])  # fmt: skip
@@ -59,6 +72,22 @@ def test_rates(flags, lr):
     group = tiny.groups(opt, trainer)["classifier"]
     assert opt.classifier_lr == lr == group["lr"] and group["weight_decay"] == opt.decay
     assert {id(p) for p in group["params"]} == {id(p) for p in trainer.evaluated_heads.parameters()}
+
+
+def test_the_two_ways_of_smoothing_on_known_logits():
+    logits, labels = torch.tensor([[2.0, 0, -1], [0, 1, 0.5]], dtype=torch.float64), torch.tensor([0, 2])
+    for eps, over, expected in ((0.1, "others", 0.8000578), (0.1, "all", 0.7583912), (0.15, "all", 0.8000578)):
+        loss = torch.nn.functional.cross_entropy(logits, labels, label_smoothing=_classifier.torch_smoothing(eps, over, 3))
+        assert loss.item() == pytest.approx(expected, abs=1e-7)
+
+
+def test_how_the_classifier_begins():
+    plain = tiny.trainer("classifier")[0].evaluated_heads
+    assert plain.linear.bias is not None and plain.linear.weight.any() and not plain.dropout.p
+    zeros = tiny.trainer("classifier", "--classifier_start", "zeros", "--classifier_dropout", ".5")[0].evaluated_heads
+    assert not zeros.linear.weight.any() and not zeros.linear.bias.any() and zeros.dropout.p == 0.5
+    normal = tiny.trainer("classifier", "--classifier_start", "normal", "--classifier_no_bias")[0].evaluated_heads
+    assert normal.linear.bias is None and 0 < normal.linear.weight.std() < 0.02
 
 
 def test_what_cannot_be_the_loss_is_one_line_before_anything_is_loaded():

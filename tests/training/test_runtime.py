@@ -1,5 +1,6 @@
 """A step: gradients, clipping, precision, random states, freed memory, the loss that is not finite."""
 
+import math
 import platform
 import random
 import resource
@@ -81,6 +82,24 @@ def test_a_step_with_and_without_clipping(clip, factor):
         assert steps.step((3 * one + 4 * two).sum(), optimizer).item() == pytest.approx(5.0)
         assert (one.item(), two.item()) == pytest.approx((-3 * factor * number, -0.5 * 4 * factor * number), rel=1e-5)
     assert unused.grad is None
+
+
+@pytest.mark.parametrize("flags", [{"clip_grad_each": 0.5}, {"clip_grad_value": 0.1}])
+def test_each_gradient_or_each_entry_is_limited(flags):
+    torch.manual_seed(0)
+    network, twin = (torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2)) for _ in range(2))
+    twin.load_state_dict(network.state_dict())
+    images = torch.randn(5, 3)
+    norm = runtime(**flags).step(network(images).square().sum(), torch.optim.SGD(network.parameters(), lr=1.0))
+    twin(images).square().sum().backward()
+    assert norm == pytest.approx(math.sqrt(sum(p.grad.square().sum().item() for p in twin.parameters()))), "recorded before it is limited"
+    limited = 0
+    for p, other in zip(network.parameters(), twin.parameters(), strict=True):
+        size = other.grad.norm().item()
+        limited += size > 0.5
+        expected = other.grad * min(1, 0.5 / size) if "clip_grad_each" in flags else other.grad.clamp(-0.1, 0.1)
+        torch.testing.assert_close(p.data, other.data - expected, rtol=1e-4, atol=1e-5)
+    assert limited > 0
 
 
 def test_precision_of_the_forward_pass():

@@ -1,0 +1,47 @@
+"""Center loss (Wen et al., ECCV 2016), as the code of "Bag of Tricks" for re-identification (arXiv 1903.07071) trains it."""
+
+import torch
+
+from criteria._proxies import ProxyCriterion
+from utilities.numbers import number
+
+REQUIRES_BATCHMINER = False
+REQUIRES_OPTIM = True
+COMPARES_SAMPLES = False  # with class vectors alone
+ALLOWED_MINING_OPS = None
+SGD_RATE, OTHER_RATE = 0.5, 5e-4  # theirs is of plain SGD; an adaptive optimiser moves every entry by about its rate in each step
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the center loss."""
+    group.add_argument(
+        "--loss_center_lr", type=number(0), default=None,
+        help=f"learning rate of the centres (unset: {SGD_RATE:g} under --optim sgd, as published, else {OTHER_RATE:g})",
+    )  # fmt: skip
+    group.add_argument("--loss_center_weight", type=number(0), default=5e-4, help="weight of the loss for the embeddings; the centres' gradient is without it")
+
+
+def derived(opt) -> dict:
+    """The centres' rate belongs to the optimiser."""
+    return {"loss_center_lr": SGD_RATE if getattr(opt, "optim", None) == "sgd" else OTHER_RATE}
+
+
+class Criterion(ProxyCriterion):
+    """weight * mean_i |x_i - c_{y_i}|^2 for the embeddings; the centres descend the same mean without the weight.
+
+    Published beside a classifier: `--trainer classifier --loss center`. By itself it has all embeddings fall together. With
+    `--optim sgd --momentum 0 --loss_decay 0` the centres move as in the published code, which has an optimiser of their own. They start
+    from a unit normal, as theirs.
+    """
+
+    def __init__(self, opt):
+        super().__init__(opt, opt.loss_center_lr, start=lambda proxies: proxies.normal_())
+        self.weight = opt.loss_center_weight
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
+        own = self.proxies.to(batch)[labels]  # (B, D)
+        of_embeddings = (batch - own.detach()).square().sum(1).mean()
+        of_centres = (batch.detach() - own).square().sum(1).mean()
+        self.stats = {"squared_distance": of_embeddings.detach()}
+        return self.weight * of_embeddings + (of_centres - of_centres.detach())  # the second is 0, with the centres' gradient

@@ -1,0 +1,39 @@
+"""Circle loss with class vectors (Sun et al., Circle Loss, CVPR 2020, arXiv 2002.10857), as FastReID's CircleSoftmax has it."""
+
+import torch
+
+from criteria._proxies import ProxyCriterion
+from utilities.numbers import number
+
+REQUIRES_BATCHMINER = False
+REQUIRES_OPTIM = True
+COMPARES_SAMPLES = False  # with class vectors alone
+ALLOWED_MINING_OPS = None
+PER_CLASS = ("margin", "scale")
+START_DEVIATION = 0.01  # of the class vectors, as FastReID's
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of the circle loss with class vectors."""
+    group.add_argument("--loss_circle_softmax_lr", type=number(0), default=3.5e-4, help="learning rate of the class weights")
+    group.add_argument("--loss_circle_softmax_margin", type=number(), default=0.35, help="relaxation m: the optimum is 1 + m, the limit 1 - m")
+    group.add_argument("--loss_circle_softmax_scale", type=number(above=0), default=64, help="multiplies the weighted cosines")
+
+
+class Criterion(ProxyCriterion):
+    """Cross-entropy of scale * a (cos - d): a = [1 + m - cos]+, d = 1 - m at the own class; a = [cos + m]+, d = m at the others; a has no gradient."""
+
+    def __init__(self, opt):
+        super().__init__(opt, opt.loss_circle_softmax_lr, start=lambda proxies: proxies.normal_(std=START_DEVIATION))
+        self.margin = opt.loss_circle_softmax_margin
+        self.scale = opt.loss_circle_softmax_scale
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
+        cosines = self.cosines(batch)  # (B, C)
+        self.note(cosines, labels)
+        margin, scale = self.per_anchor("margin", labels, 2), self.per_anchor("scale", labels, 2)
+        own, fixed = cosines.gather(1, labels[:, None]), cosines.detach()
+        own_logits = torch.relu(1 + margin - own.detach()) * (own - (1 - margin))
+        logits = torch.relu(fixed + margin) * (cosines - margin)
+        return torch.nn.functional.cross_entropy(scale * logits.scatter(1, labels[:, None], own_logits), labels)

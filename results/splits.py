@@ -1,0 +1,225 @@
+"""The same methods trained on several splits of the classes: where the variance lies, and whether a ranking survives another split.
+
+A group's name holds the split's name: `Split3_Margin` with the pattern `Split\\d+_` is the method `Margin` on the split `Split3`.
+"""
+
+import itertools
+import math
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from results import bootstrap, inference
+from results.columns import BEST_ON_TEST, SELECTED, Column
+from results.groups import Group
+from utilities.errors import UserError
+
+DRAWS = 2000
+COMPONENTS = ("method", "split", "method x split", "seed")
+
+
+@dataclass
+class Splits:
+    """The groups of one data set: `members[method][split]`, every method on every split. `outcomes`: of the hits of R@1, where recorded."""
+
+    dataset: str
+    methods: list[str]
+    splits: list[str]
+    members: list[list[Group]]
+    outcomes: list[list[bootstrap.Outcomes | None]]
+    notes: list[str]
+
+    def values(self, column: Column, how: str) -> list[list[np.ndarray]]:
+        """The seeds' printed numbers, `[method][split]`."""
+        return [[group.values(column, how) for group in row] for row in self.members]
+
+    def means(self, column: Column, how: str) -> np.ndarray:
+        """`(M, K)` means over the seeds."""
+        return np.array([[np.mean(seeds) for seeds in row] for row in self.values(column, how)])
+
+
+def find(of: dict[str, list[Group]], pattern: str, read_queries) -> list[Splits]:
+    """The data sets of which at least two methods were trained on at least two splits.
+
+    Args:
+        read_queries: `paired.of_groups`, which reads what the runs' queries found.
+
+    Raises UserError where the pattern is no regular expression, or nothing is left.
+    """
+    try:
+        part = re.compile(pattern)
+    except re.error as error:
+        raise UserError(f"--splits {pattern}: no regular expression: {error}") from error
+    found = []
+    for dataset, groups in of.items():
+        named = {}
+        for group in (group for group in groups if group.counted):
+            if match := part.search(group.name):
+                named.setdefault(group.name.replace(match[0], "", 1), {})[match[0].strip("_-").partition("_")[0]] = group
+        splits = sorted({split for own in named.values() for split in own})
+        whole = [method for method, own in named.items() if len(own) == len(splits)]
+        notes = [f"{dataset}: {method} is not on all {len(splits)} splits, and not among them" for method in named if method not in whole]
+        if len(whole) >= 2 and len(splits) >= 2:
+            members = [[named[method][split] for split in splits] for method in whole]
+            queries, why = read_queries([group for row in members for group in row])
+            outcomes = [[queries[g.name].outcomes["hit"] if g.name in queries else None for g in row] for row in members]
+            found.append(Splits(dataset, whole, splits, members, outcomes, notes + why))
+    if not found:
+        raise UserError(f"--splits {pattern}: no data set has two methods that were trained on the same two splits, named so")
+    return found
+
+
+def components(values: list[list[np.ndarray]]) -> dict[str, float]:
+    """Standard deviations of the parts of a mixed model with random methods, splits, their interaction and seeds (REML); NaN if not to be told."""
+    import warnings
+
+    import pandas as pd
+    import statsmodels.formula.api as formula
+
+    rows = [(m, k, one) for m, row in enumerate(values) for k, seeds in enumerate(row) for one in seeds if math.isfinite(one)]
+    frame = pd.DataFrame(rows, columns=["method", "split", "value"])
+    parts = {"method": "0 + C(method)", "split": "0 + C(split)", "method x split": "0 + C(method):C(split)"}
+    scale = frame["value"].std() or 1.0  # the optimiser starts at variances near 1
+    frame["value"] = (frame["value"] - frame["value"].mean()) / scale
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a variance estimated as 0 is on the boundary, which statsmodels warns of
+        model = formula.mixedlm("value ~ 1", frame, groups=np.ones(len(frame)), re_formula="0", vc_formula=parts)
+        try:
+            fitted = model.fit(reml=True, method=["bfgs", "powell"])  # the second where the first does not converge
+        except np.linalg.LinAlgError:  # too few values to tell the parts apart
+            return dict.fromkeys(COMPONENTS, math.nan)
+    found = dict(zip(model.exog_vc.names, fitted.vcomp, strict=True)) | {"seed": fitted.scale}
+    return {name: float(scale) * math.sqrt(max(float(found[name]), 0.0)) for name in COMPONENTS}
+
+
+def of_queries(outcomes: list[list[bootstrap.Outcomes | None]]) -> float:
+    """Standard error in points of a run's R@1 that the draw of its test classes leaves, root mean square over the runs; NaN if unknown."""
+    found = []
+    for one in (one for row in outcomes for one in row if one is not None):
+        total, n = one.sizes.sum(), len(one.sizes)
+        residuals = (one.sums - one.means[:, None] * one.sizes) / total
+        found += list((residuals**2).sum(1) * n / (n - 1))
+    return 100 * math.sqrt(np.mean(found)) if found else math.nan
+
+
+class Agreement(NamedTuple):
+    """Kendall's tau: mean over pairs of splits with its 95 % interval, lowest and highest; and over pairs of seeds of one split."""
+
+    mean: float
+    interval: tuple[float, float]
+    extremes: tuple[float, float]
+    of_seeds: float
+
+
+def agreement(values: list[list[np.ndarray]]) -> Agreement:
+    """How alike the splits rank the methods.
+
+    The interval is a percentile bootstrap over splits (pairs of a split with itself do not count) and over seeds inside them. `of_seeds`
+    ranks by single seeds: of the methods on one split where the seeds have nothing in common but the split.
+    """
+    rng, count = np.random.default_rng(0), len(values[0])
+    measured, drawn = taus(np.array([[seeds.mean() for seeds in row] for row in values])), []
+    for _ in range(DRAWS):
+        again = np.array([[seeds[rng.integers(0, len(seeds), len(seeds))].mean() for seeds in row] for row in values])
+        splits = rng.integers(0, count, count)
+        drawn.append(taus(again)[splits][:, splits][splits[:, None] < splits])
+    means = [float(own.mean()) for own in drawn if len(own)]
+    fewest = min(len(seeds) for row in values for seeds in row)
+    single = np.array([[seeds[:fewest] for seeds in row] for row in values])  # (M, K, S)
+    of_seeds = np.concatenate([_above(taus(single[:, k])) for k in range(count)])
+    low, high = (float(bound) for bound in np.nanquantile(means, [0.025, 0.975]))
+    pairs = _above(measured)
+    return Agreement(float(pairs.mean()), (low, high), (float(pairs.min()), float(pairs.max())), float(of_seeds.mean()) if fewest > 1 else math.nan)
+
+
+def taus(values: np.ndarray) -> np.ndarray:
+    """Kendall's tau-b between all columns `(K, K)` of `values` `(M, K)`; NaN where a column has one value alone."""
+    first, second = np.triu_indices(len(values), 1)
+    signs = np.sign(values[first] - values[second])
+    untied = np.abs(signs).sum(0)
+    with np.errstate(invalid="ignore"):
+        return signs.T @ signs / np.sqrt(untied[:, None] * untied)
+
+
+def _above(table: np.ndarray) -> np.ndarray:
+    """The entries above the diagonal."""
+    return table[np.triu_indices(len(table), 1)]
+
+
+class Reversals(NamedTuple):
+    """Over ordered pairs (a pair of methods on one split, another split).
+
+    `shown`: pairs x splits whose interval excludes 0, out of `tried`. Of those on each other split: `turned`, with the other sign;
+    `against`, with an interval that excludes 0 on the other side; out of `followed`. `predicted`: share of all differences that lie within
+    the first split's interval, widened by the other's for the chance in both.
+    """
+
+    tried: int
+    shown: int
+    followed: int
+    turned: int
+    against: int
+    predicted: float
+
+
+def reversals(of: Splits, column: Column, by_classes: bool) -> Reversals:
+    """How often a difference that one split shows turns round on another.
+
+    Args:
+        by_classes: intervals by paired draws of classes and of seeds (`bootstrap`), of the hits of R@1; else Welch's, of seeds alone.
+    """
+    count, intervals = len(of.splits), []
+    for k in range(count):
+        here = [row[k] for row in of.outcomes] if by_classes else [inference.estimate(row[k]) for row in of.values(column, SELECTED)]
+        drawn = bootstrap.drawn_means(here, DRAWS) if by_classes else None
+        own = []
+        for a, b in itertools.combinations(range(len(of.methods)), 2):
+            if by_classes:
+                found = bootstrap.difference(here[a], here[b], (drawn[a], drawn[b]))
+                own.append((100 * found.value, 100 * found.low, 100 * found.high))
+            else:
+                own.append((here[a].mean - here[b].mean, *(inference.difference(here[a], here[b]) or (-math.inf, math.inf))))
+        intervals.append(own)
+    each = np.array(intervals)  # (K, pairs, 3)
+    value, low, high = each[..., 0], each[..., 1], each[..., 2]
+    sign = np.where(low > 0, 1, np.where(high < 0, -1, 0))
+    shown = followed = turned = against = within = 0
+    for a, b in itertools.permutations(range(count), 2):
+        said = sign[a] != 0
+        followed += int(said.sum())
+        turned += int((said & (value[b] * sign[a] < 0)).sum())
+        against += int((said & (sign[b] == -sign[a])).sum())
+        down = np.hypot(value[a] - low[a], high[b] - value[b])
+        up = np.hypot(high[a] - value[a], value[b] - low[b])
+        within += int(((value[b] >= value[a] - down) & (value[b] <= value[a] + up)).sum())
+    shown, pairs = int((sign != 0).sum()), value.shape[1]
+    return Reversals(count * pairs, shown, followed, turned, against, within / (count * (count - 1) * pairs))
+
+
+class Optimism(NamedTuple):
+    """Choosing the epoch on test: the gain in points over all runs, mean, deviation, range; pairs of methods on a split that it reorders."""
+
+    mean: float
+    deviation: float
+    extremes: tuple[float, float]
+    reordered: int
+    pairs: int
+
+
+def optimism(of: Splits, column: Column) -> Optimism:
+    """The best epoch on test beside the epoch that validation chose, both by the metric that selects epochs."""
+    honest, best = (of.values(column, how) for how in (SELECTED, BEST_ON_TEST))
+    gains = np.concatenate([b - a for ours, theirs in zip(honest, best, strict=True) for a, b in zip(ours, theirs, strict=True)])
+    return Optimism(
+        float(gains.mean()), float(gains.std(ddof=1)), (float(gains.min()), float(gains.max())),
+        *reordered(of.means(column, SELECTED), of.means(column, BEST_ON_TEST)),
+    )  # fmt: skip
+
+
+def reordered(first: np.ndarray, second: np.ndarray) -> tuple[int, int]:
+    """Pairs of rows (methods) that two tables `(M, K)` order differently in a column, and how many pairs there are in all columns."""
+    pairs = list(itertools.combinations(range(len(first)), 2))
+    turned = sum(int(((first[a] - first[b]) * (second[a] - second[b]) < 0).sum()) for a, b in pairs)
+    return turned, len(pairs) * first.shape[1]

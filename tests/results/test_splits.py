@@ -1,0 +1,121 @@
+"""--splits: parts of the variance against the analysis of variance, tau against scipy, reversals against a plain loop, the written tables."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import kendalltau
+
+import Result_Evaluations
+from results import bootstrap, columns, inference, splits
+from tests.results.made import lines, make_run, rows
+from utilities.errors import UserError
+
+COLUMN = columns.column("test", "e_recall@1")
+
+
+class Grid(splits.Splits):
+    """Splits whose values are given."""
+
+    def __init__(self, honest, best=None, outcomes=None):
+        super().__init__("d", [f"m{i}" for i in range(len(honest))], [f"s{i}" for i in range(len(honest[0]))], [], outcomes, [])
+        self.given = {columns.SELECTED: honest, columns.BEST_ON_TEST: best}
+
+    def values(self, column, how):
+        return self.given[how]
+
+
+@pytest.fixture
+def drawn():
+    rng = np.random.default_rng(3)
+    parts = rng.normal(0, 2, (6, 1, 1)) + rng.normal(0, 3, (1, 5, 1)) + rng.normal(0, 0.8, (6, 5, 1))
+    return parts + rng.normal(0, 0.4, (6, 5, 4))
+
+
+def test_the_parts_of_a_balanced_table_are_those_of_the_analysis_of_variance(drawn):
+    m, k, s = drawn.shape
+    cells = drawn.mean(2)
+    within = drawn.var(2, ddof=1).mean()
+    both = s * ((cells - cells.mean(1, keepdims=True) - cells.mean(0) + cells.mean()) ** 2).sum() / ((m - 1) * (k - 1))
+    methods, of_splits = k * s * cells.mean(1).var(ddof=1), m * s * cells.mean(0).var(ddof=1)
+    expected = {"method": (methods - both) / (k * s), "split": (of_splits - both) / (m * s), "method x split": (both - within) / s, "seed": within}
+    found = splits.components([list(row) for row in drawn])
+    assert found == pytest.approx({name: math.sqrt(part) for name, part in expected.items()}, rel=2e-3)
+
+
+def test_a_part_that_is_not_there_is_zero():
+    values = [[np.array([m + seed, m - seed]) for _ in range(4)] for m, seed in ((0.0, 1.0), (10.0, 1.0), (20.0, 1.0))]
+    found = splits.components(values)
+    assert found["split"] == pytest.approx(0, abs=0.2) and found["method"] == pytest.approx(10, rel=0.01)
+
+
+def test_tau_is_that_of_scipy_with_ties_and_its_interval_holds_the_mean(drawn):
+    table = drawn.mean(2).round()
+    expected = [[kendalltau(table[:, a], table[:, b]).statistic for b in range(5)] for a in range(5)]
+    np.testing.assert_allclose(splits.taus(table), expected, atol=1e-12)
+    found = splits.agreement([list(row) for row in drawn])
+    pairs = [kendalltau(drawn.mean(2)[:, a], drawn.mean(2)[:, b]).statistic for a, b in itertools.combinations(range(5), 2)]
+    assert found.mean == pytest.approx(np.mean(pairs)) and found.extremes == pytest.approx((min(pairs), max(pairs)))
+    assert found.interval[0] < found.mean < found.interval[1] + 1e-9
+    singles = [kendalltau(drawn[:, k, a], drawn[:, k, b]).statistic for k in range(5) for a, b in itertools.combinations(range(4), 2)]
+    assert found.of_seeds == pytest.approx(np.mean(singles))
+
+
+def test_reversals_are_counted_as_in_a_plain_loop(drawn):
+    drawn[:3, 0] += 6  # some turn
+    found = splits.reversals(Grid([list(row) for row in drawn]), COLUMN, by_classes=False)
+    shown = followed = turned = against = within = 0
+    pairs = list(itertools.combinations(range(6), 2))
+
+    def compared(i, j, k):
+        low, high = inference.difference(inference.estimate(drawn[i, k]), inference.estimate(drawn[j, k]))
+        return drawn[i, k].mean() - drawn[j, k].mean(), low, high
+
+    for i, j in pairs:
+        for a in range(5):
+            value, low, high = compared(i, j, a)
+            is_shown = low > 0 or high < 0
+            shown += is_shown
+            for b in set(range(5)) - {a}:
+                other, down, up = compared(i, j, b)
+                followed += is_shown
+                turned += is_shown and other * value < 0
+                against += is_shown and (up < 0 if value > 0 else down > 0)
+                below, above = math.hypot(value - low, up - other), math.hypot(high - value, other - down)
+                within += value - below <= other <= value + above
+    assert found == (len(pairs) * 5, shown, followed, turned, against, pytest.approx(within / len(pairs) / 20))
+    assert turned > against > 0
+
+
+def test_paired_intervals_and_the_draw_of_classes():
+    rng = np.random.default_rng(1)
+    sizes = np.full(30, 4.0)
+    outcomes = [[bootstrap.Outcomes(rng.binomial(4, p, (3, 30)).astype(float), sizes) for _ in range(2)] for p in (0.3, 0.8)]
+    found = splits.reversals(Grid([[np.zeros(3)] * 2] * 2, outcomes=outcomes), COLUMN, by_classes=True)
+    assert (found.tried, found.shown, found.followed, found.turned, found.predicted) == (2, 2, 2, 0, 1.0)
+    errors = [(one.sums[s] / 4).var(ddof=1) / 30 for row in outcomes for one in row for s in range(3)]
+    assert splits.of_queries(outcomes) == pytest.approx(100 * math.sqrt(np.mean(errors)))
+    assert math.isnan(splits.of_queries([[None]]))
+
+
+def test_optimism_and_reordered_pairs():
+    honest, best = [[np.array([1.0, 2.0])] * 2, [np.array([2.0, 3.0])] * 2], [[np.array([3.0, 4.0])] * 2, [np.array([2.5, 3.0])] * 2]
+    found = splits.optimism(Grid(honest, best), COLUMN)
+    assert (found.mean, found.extremes, found.reordered, found.pairs) == (pytest.approx(9 / 8), (0.0, 2.0), 2, 2)
+
+
+def test_the_tables_of_runs_over_splits(tmp_path):
+    for split, (loss, quality), seed in itertools.product(range(2), (("A", 0.6), ("B", 0.7)), range(2)):
+        found = rows(quality + 0.02 * split + 0.001 * seed, 4, seed, ("train", "val", "test"), ("e_recall@1", "map_r"), ())
+        make_run(tmp_path / "runs", f"Split{split}_{loss}", seed, epochs=4, found=found, split_shuffle=split, use_tv_split=True)
+    words = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--splits"]
+    Result_Evaluations.main(Result_Evaluations.read([*words, r"Split\d+_"]))
+    values = lines(tmp_path / "out" / "cub200_splits_e_recall1.csv")
+    assert [line["method"] for line in values] == ["A", "B"] and {"Split0", "Split1", "all splits"} < set(values[0])
+    for name in ("variance", "survival", "optimism", "map_r"):
+        assert lines(tmp_path / "out" / f"cub200_splits_{name}.csv")
+    assert (tmp_path / "out" / "cub200_splits_e_recall-1.png").stat().st_size > 5000
+    for pattern, told in (("Fold", "no data set has two methods"), ("(", "no regular expression")):
+        with pytest.raises(UserError, match=told):
+            Result_Evaluations.main(Result_Evaluations.read([*words, pattern]))
