@@ -113,8 +113,11 @@ def select(name: str, opt=None, *, crop_size: int | None = None, **flags) -> tor
     if (opt.freeze_blocks is not None or opt.lora_rank) and not hasattr(network, "resting"):
         flag = "--lora_rank" if opt.lora_rank else "--freeze_blocks"
         raise UserError(f"{flag}: {name} does not say what of its backbone rests (attribute resting). Leave it out")
-    if opt.pool is not None and not getattr(network, "pools", False):
-        raise UserError(f"--pool {opt.pool}: {name} pools in one way alone; networks of timm have a choice: leave it out")
+    for flag, plain in (("pool", None), ("last_stride", 2), ("neck", "none")):
+        if getattr(opt, flag) != plain and not getattr(network, "pools", False):
+            raise UserError(f"--{flag} {getattr(opt, flag)}: {name} is a network of its own, which does not read it: leave it out")
+    if opt.neck_feature == "before" and opt.neck == "none":
+        raise UserError("--neck_feature before: there is no neck, add --neck bn or layernorm, or leave it out")
     return network
 
 

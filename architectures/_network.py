@@ -6,7 +6,7 @@ import functools
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from architectures import _adaptation, _blocks, _weights
+from architectures import _adaptation, _blocks, _pool, _weights
 from utilities.errors import UserError
 from utilities.numbers import WIDEST, number, whole
 from utilities.parameter_groups import embedding_rates
@@ -73,9 +73,24 @@ def _partial_training(group) -> None:
         help="start of the embedding layer: torch's uniform one, or an orthogonal weight and no bias; --weights of a whole network stand above it",
     )  # fmt: skip
     group.add_argument(
-        "--pool", choices=["token", "avg", "avgmax", "gem"], default=None,
-        help="pooling of a timm backbone: class token, mean, mean of mean and maximum, generalised mean of power 3 (unset: the backbone's own)",
+        "--pool", choices=_pool.KINDS, default=None,
+        help="pooling: class token (ViTs of timm), class token and mean of the others side by side, mean, maximum, mean of both, generalised mean of power 3 "
+        "or of one learned power (unset: the backbone's own)",
     )  # fmt: skip
+    group.add_argument("--last_stride", type=whole(1, 2), default=2, help="1: the last stage keeps the size of its map, as in re-identification")
+    group.add_argument(
+        "--neck", choices=["none", "bn", "layernorm"], default="none",
+        help="behind the embedding layer: BatchNorm whose bias stays 0 (Luo et al., arXiv 1903.07071), or LayerNorm without weights; evaluation and "
+        "classifiers see what leaves it",
+    )  # fmt: skip
+    group.add_argument("--neck_feature", choices=["before", "after"], default="after", help="what the metric loss sees of --neck")
+
+
+NECKS = {
+    "none": lambda width: torch.nn.Identity(),
+    "bn": torch.nn.BatchNorm1d,
+    "layernorm": functools.partial(torch.nn.LayerNorm, elementwise_affine=False),
+}
 
 
 class Pooled(dict):
@@ -91,8 +106,8 @@ class Network(torch.nn.Module):
     Images are scaled, reordered in colour and normalised here, on their device; the buffers for this are not in the state dict.
 
     Args:
-        opt: the shared namespace; read are embed_dim, embed_hidden, head_init, freeze_backbone, freeze_blocks, lora_rank, lora_alpha,
-            not_pretrained, weights, weights_cache.
+        opt: the shared namespace; read are embed_dim, embed_hidden, head_init, neck, neck_feature, pool, last_stride, freeze_backbone,
+            freeze_blocks, lora_rank, lora_alpha, not_pretrained, weights, weights_cache.
         name: the parsed `--arch`.
         backbone: prepared images -> pooled features `(B, feature_dim)`.
         feature_dim: number of pooled features.
@@ -112,6 +127,7 @@ class Network(torch.nn.Module):
 
     STAGES = {}
     STAGES_ARE_INPUTS = False
+    pools = True  # --pool acts
 
     def __init__(
         self, opt, name, backbone: torch.nn.Module, feature_dim: int, pretrained: "_weights.Pretrained | None", *,
@@ -134,12 +150,15 @@ class Network(torch.nn.Module):
         self.register_buffer("scale", (input_range / std).to(torch.get_default_dtype()), persistent=False)  # (1, 3, 1, 1)
         self.register_buffer("shift", (-mean / std).to(torch.get_default_dtype()), persistent=False)  # (1, 3, 1, 1)
 
+        self.set_pool(backbone, opt.pool)
+        self.kept_map = _pool.keep_last_map(backbone, self.name) if opt.last_stride == 1 else {}
         self.backbone, self._stages, self._stage_names, self._watched = backbone, None, [], set()
         widths = [feature_dim, *opt.embed_hidden]
         layers = [[torch.nn.Linear(*pair), torch.nn.ReLU()] for pair in zip(widths, widths[1:], strict=False)]
         self.layernorm = torch.nn.LayerNorm(feature_dim, elementwise_affine=False) if "layernorm" in name.traits else torch.nn.Identity()
         self.hidden = torch.nn.Sequential(*(layer for pair in layers for layer in pair))
         self.last_linear = torch.nn.Linear(widths[-1], opt.embed_dim) if opt.embed_dim else torch.nn.Identity()
+        self.neck = NECKS[opt.neck](self.embed_dim)
         if opt.head_init == "orthogonal":
             self._start_orthogonal()
         self.weights_name, self.weights_file = _weights.fill(self, opt, pretrained), opt.weights
@@ -154,7 +173,8 @@ class Network(torch.nn.Module):
 
         Returns:
             embeddings `(B, embed_dim)`, and the earlier activations: `pooled` `(B, feature_dim)`, the bare backbone's output; `spatial`
-            `(B, C, h, w)`, the map before pooling, where the backbone is known to have one; `stages` after `give_stages`.
+            `(B, C, h, w)`, the map before pooling, where the backbone is known to have one; `stages` after `give_stages`; `before_neck`
+            `(B, embed_dim)` with a neck.
 
         Raises ValueError for images of another shape, UserError for a size that the backbone cannot take.
         """
@@ -167,14 +187,31 @@ class Network(torch.nn.Module):
             raise self.wrong_size(images)
         if self._stages is not None:
             features["stages"], self._stages = [self._stages[name] for name in self._stage_names], {}
-        return self.embed(features["pooled"]), features
+        return self.embed(features["pooled"], features), features
 
-    def embed(self, pooled: torch.Tensor) -> torch.Tensor:
-        """The embeddings `(B, embed_dim)` of pooled features `(B, feature_dim)`; LayerNorm before and unit length after by the traits."""
+    def embed(self, pooled: torch.Tensor, features: dict | None = None) -> torch.Tensor:
+        """The embeddings `(B, embed_dim)` of pooled features `(B, feature_dim)`; LayerNorm before and unit length after by the traits.
+
+        Args:
+            features: gets `before_neck` `(B, embed_dim)`, the embeddings that --neck sees.
+        """
         embeddings = pooled
-        for module in self.behind.values():
+        for name, module in self.behind.items():
+            if name == "neck" and not isinstance(module, torch.nn.Identity):
+                if self.training and len(embeddings) == 1 and isinstance(module, _BatchNorm):
+                    raise UserError("--neck bn: a batch, a chunk or a process's part of one image has no batch statistics: take another --bs or --chunk_size")
+                if features is not None:
+                    features["before_neck"] = self._at_length(embeddings)
             embeddings = module(embeddings)
+        return self._at_length(embeddings)
+
+    def _at_length(self, embeddings: torch.Tensor) -> torch.Tensor:
         return normalize(raise_half(embeddings)) if self.normalizes else embeddings
+
+    def set_pool(self, backbone: torch.nn.Module, kind: str | None) -> None:
+        """Give the backbone the pooling of --pool (None: its own). Raises UserError where it cannot have it."""
+        if kind is not None:
+            _pool.replace(backbone, self.name, kind)
 
     @property
     def behind(self) -> dict[str, torch.nn.Module]:
@@ -182,7 +219,7 @@ class Network(torch.nn.Module):
 
         `embed`, the optimiser groups, the loading of weights and the plain code of exports read it: a further module is added here.
         """
-        return {"layernorm": self.layernorm, "hidden": self.hidden, "last_linear": self.last_linear}
+        return {"layernorm": self.layernorm, "hidden": self.hidden, "last_linear": self.last_linear, "neck": self.neck}
 
     def give_stages(self, names: list[str]) -> list[int]:
         """Add `stages` to the features of `forward`: a list of the means `(B, C)` over the maps of these stages of STAGES, or any modules.
@@ -295,12 +332,16 @@ class Network(torch.nn.Module):
         return self
 
     def _let_rest(self) -> None:
-        for parameter in self.at_rest():
+        for parameter in [*self.at_rest(), *self._fixed()]:
             parameter.requires_grad_(False)
 
     def at_rest(self) -> list[torch.nn.Parameter]:
         """The backbone's parameters that never train."""
         return [parameter for name, parameter in self.backbone.named_parameters() if name in self.resting.parameters]
+
+    def _fixed(self) -> list[torch.nn.Parameter]:
+        """The bias of a BatchNorm neck, which stays 0."""
+        return [self.neck.bias] if isinstance(self.neck, _BatchNorm) else []
 
     def _start_orthogonal(self) -> None:
         if not isinstance(self.last_linear, torch.nn.Linear):
@@ -313,7 +354,8 @@ class Network(torch.nn.Module):
 
         Where these are not given (--fc_lr at most 0, --fc_decay None), the backbone's rates hold for all.
         """
-        last = [parameter for module in self.behind.values() for parameter in module.parameters()]
+        fixed = {id(parameter) for parameter in self._fixed()}
+        last = [p for module in self.behind.values() for p in module.parameters() if id(p) not in fixed]
         groups = [
             *({**group, "weight_decay": opt.decay} for group in self._backbone_groups(opt)),
             {"name": "last_linear", "params": last, **embedding_rates(opt)},

@@ -13,13 +13,12 @@ import urllib.request
 
 import torch
 
-from architectures import _blocks, _network, _weights
+from architectures import _blocks, _network, _pool, _weights
 from architectures._weights import Pretrained
 from utilities.errors import UnknownName, UserError
 
 FIND = "python -c \"import timm; print(*timm.list_models('vit*', pretrained=True))\""
 RECORDED = ("input_size", "mean", "std", "interpolation", "crop_pct", "crop_mode", "license")  # of the data config, in environment.yaml
-GEM_POWER, GEM_LEAST = 3.0, 1e-6
 ROOTS = ("blocks", "stages", "layers")  # attributes of timm's networks that hold blocks, or stages of blocks
 REGNET_BLOCK = re.compile(r"b\d+")
 # Layer names of efficientnet-pytorch and efficientnet-lite-pytorch, whose blocks are numbered across stages -> those of timm
@@ -116,23 +115,6 @@ def _reach(host: str) -> None:
         urllib.request.urlopen(urllib.request.Request(host, method="HEAD"), timeout=_weights.TIMEOUT).close()
 
 
-class GeneralisedMean(torch.nn.Module):
-    """(mean of x^p)^(1/p) over a map `(B, C, h, w)` or `(B, h, w, C)`, p = 3 (Radenović et al., arXiv 1711.02512).
-
-    Args:
-        pooling: timm's pooling that it replaces; the output has the same shape.
-    """
-
-    def __init__(self, pooling: torch.nn.Module, channels_last: bool):
-        super().__init__()
-        self.over = (1, 2) if channels_last else (2, 3)
-        self.keepdim = pooling(torch.ones(1, 1, 1, 1)).ndim == 4
-
-    def forward(self, maps: torch.Tensor) -> torch.Tensor:
-        """Pooled maps, `(B, C)` or with sides of 1."""
-        return maps.clamp(min=GEM_LEAST).pow(GEM_POWER).mean(self.over, keepdim=self.keepdim).pow(1 / GEM_POWER)
-
-
 def build(name, config, size: int | None) -> torch.nn.Module:
     """The backbone without its classifier, with random weights; `size`: side of the images, for networks of a fixed input size."""
     arguments = {"img_size": size} if size is not None else {}
@@ -146,20 +128,21 @@ def build(name, config, size: int | None) -> torch.nn.Module:
 
 def set_pool(backbone: torch.nn.Module, name: str, pool: str) -> None:
     """Replace the pooling by `pool`. Raises UserError where the network does not allow it."""
-    refused = UserError(f"--pool {pool}: {name} does not pool so: leave it out, or take {'avg' if pool == 'token' else 'token or avg'}")
-    if pool == "gem":
+    refused = UserError(f"--pool {pool}: {name} does not pool so: leave it out, or take {'avg' if pool.startswith('token') else 'token or avg'}")
+    if pool.startswith("gem"):
         layers = [(path, layer) for path, layer in backbone.named_modules() if type(layer).__name__ == "SelectAdaptivePool2d"]
         if not layers:
             raise refused
         for path, layer in layers:
             parent, _, child = path.rpartition(".")
-            channels_last = getattr(backbone, "output_fmt", "NCHW") == "NHWC"
-            setattr(backbone.get_submodule(parent), child, GeneralisedMean(layer, channels_last))
+            over = (1, 2) if getattr(backbone, "output_fmt", "NCHW") == "NHWC" else (2, 3)
+            keepdim = layer(torch.ones(1, 1, 1, 1)).ndim == 4
+            setattr(backbone.get_submodule(parent), child, _pool.GeneralisedMean(pool == "gem_learned", over, keepdim))
         return
-    if pool == "token" and not getattr(backbone, "num_prefix_tokens", 0):
+    if pool.startswith("token") and not getattr(backbone, "num_prefix_tokens", 0):
         raise refused
     try:
-        backbone.reset_classifier(0, pool)
+        backbone.reset_classifier(0, "token" if pool == "token_avg" else pool)
     except (AssertionError, AttributeError, TypeError, ValueError):
         raise refused from None
 
@@ -169,8 +152,6 @@ class Network(_network.Network):
 
     Attributes: `data_config` (name -> value, for the records).
     """
-
-    pools = True
 
     def __init__(self, opt, name):
         config = data_config(name.constructor)
@@ -182,8 +163,7 @@ class Network(_network.Network):
         if config.fixed_input_size and size % patch:
             near = max(round(size / patch), 1) * patch
             raise UserError(f"--crop_size {size}: {name.full} cuts images into patches of {patch} x {patch}: take a multiple, {near}")
-        if opt.pool is not None:
-            set_pool(backbone, name.full, opt.pool)
+        self.joins_tokens = opt.pool == "token_avg"
         self.maps_are_channels_last = getattr(backbone, "output_fmt", "NCHW") == "NHWC"
         self.prefix_tokens = getattr(backbone, "num_prefix_tokens", 0)
         self.fixed_size = config.fixed_input_size
@@ -191,8 +171,9 @@ class Network(_network.Network):
             key: list(value) if isinstance(value, tuple) else value for key in RECORDED if (value := getattr(config, key)) is not None
         }
         heads = config.classifier if isinstance(config.classifier, tuple) else (config.classifier,)
+        width = getattr(backbone, "head_hidden_size", None) or backbone.num_features
         super().__init__(
-            opt, name, backbone, getattr(backbone, "head_hidden_size", None) or backbone.num_features, published(config), input_size=size, mean=config.mean, std=config.std,
+            opt, name, backbone, width * (1 + self.joins_tokens), published(config), input_size=size, mean=config.mean, std=config.std,
             head=heads[0] or "head", interpolation=config.interpolation,
         )  # fmt: skip
         if self.frozen and not any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in self.backbone.modules()):
@@ -200,6 +181,11 @@ class Network(_network.Network):
         parts = dict(self.backbone.named_modules())
         stages = [stage["module"] for stage in getattr(self.backbone, "feature_info", None) or []]
         self.STAGES = {stage: stage for stage in stages if stage in parts}
+
+    def set_pool(self, backbone: torch.nn.Module, kind: str | None) -> None:
+        """See the base: by timm's own poolings where it has them."""
+        if kind is not None:
+            set_pool(backbone, self.name, kind)
 
     def published_state(self, state: dict) -> dict:
         """See the base: names of other programs and position embeddings of other sizes, converted by timm's own function."""
@@ -236,6 +222,8 @@ class Network(_network.Network):
             raise self.wrong_size(images)
         activations = self.backbone.forward_features(images)
         features = {"pooled": self.backbone.forward_head(activations, pre_logits=True)}
+        if self.joins_tokens:
+            features["pooled"] = torch.cat([features["pooled"], self.mean_of(activations)], 1)
         if isinstance(activations, torch.Tensor) and activations.ndim == 4:
             features["spatial"] = activations.permute(0, 3, 1, 2) if self.maps_are_channels_last else activations
         return features

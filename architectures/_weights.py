@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from architectures import _adaptation
+from architectures import _adaptation, _pool
 from utilities.errors import UserError
 
 TIMEOUT = 20  # seconds without an answer
@@ -147,6 +147,7 @@ def _load(network, content, source: str) -> None:
     except (RuntimeError, ValueError) as error:
         lines = [line.strip() for line in str(error).splitlines() if "size mismatch" in line] or [_first_line(error)]
         raise UserError(f"{source} does not fit {network.name}: {_few(lines, '; ', 2)}") from None
+    missing = [key for key in missing if not key.endswith(f".{_pool.POWER}")]  # of --pool gem_learned, which published files lack
     faults = [f"{kind} {_few(keys)}" for kind, keys in (("missing", missing), ("unexpected", unexpected)) if keys]
     if faults:
         raise UserError(f"{source} does not fit {network.name}: {'; '.join(faults)}: give weights of this backbone, or --not_pretrained")

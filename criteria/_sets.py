@@ -5,12 +5,18 @@ import sys
 
 import torch
 
+from utilities.errors import UserError
 from utilities.reference import Reference
 from utilities.tensors import safe_sqrt
 
 
 def warn_of_normalized(loss: str, opt) -> None:
-    """Print a one-line warning where the network gives unit vectors but the loss is meant for raw embeddings."""
+    """Print a one-line warning where the network gives unit vectors but the loss is meant for raw embeddings.
+
+    Raises UserError where it would see them behind --neck, which scales them.
+    """
+    if getattr(opt, "neck", "none") != "none" and opt.neck_feature == "after":
+        raise UserError(f"--neck {opt.neck}: --loss {loss} is meant for embeddings of any length, which a neck scales: add --neck_feature before, or leave it out")
     if "normalize" in opt.arch.split("_")[1:]:
         print(f"warning: --loss {loss} is meant for embeddings of any length, --arch {opt.arch} normalises them", file=sys.stderr)
 

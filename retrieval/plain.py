@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import torch
 
-from architectures import _pretrainedmodels, _timm, _torchvision, conv4
+from architectures import _pool, _pretrainedmodels, _timm, _torchvision, conv4
 from trainers._heads import Evaluated
 
 FILE = "model.safetensors"
@@ -55,7 +55,7 @@ def forms(embedder) -> list[Plain]:
 def _named(network, backbone: Backbone, about: str) -> Plain:
     """The named form: the package's own network."""
     state = {
-        **network.backbone.state_dict(),
+        **_state_of(network.backbone),
         **{f"{network.head}.{name}": value for name, value in network.last_linear.state_dict().items()},
     }
     images = "images.flip(1)" if network.input_space == "BGR" else "images"
@@ -87,7 +87,7 @@ def _stacked(network, imports: list[str], lines: list[str], about: str) -> Plain
         named = [*(_code(layer) for layer in behind if not isinstance(layer, torch.nn.Linear | torch.nn.ReLU)), "*layers[:-1]"]
     else:
         named = [_code(layer) for layer in behind]
-    state = torch.nn.Sequential(_normalisation(network), network.backbone, *behind).state_dict()
+    state = _state_of(torch.nn.Sequential(_normalisation(network), network.backbone, *behind))
     found = f"network(images{'.flip(1)' if network.input_space == 'BGR' else ''}.float())"
     return Plain("\n".join([
         *sorted([*imports, "import torch"]), "from safetensors.torch import load_file", "",
@@ -98,6 +98,11 @@ def _stacked(network, imports: list[str], lines: list[str], about: str) -> Plain
         f"def embed(images):{about}",
         f"    return torch.nn.functional.normalize({found})" if network.normalizes else f"    return {found}",
     ]), state)  # fmt: skip
+
+
+def _state_of(module: torch.nn.Module) -> dict:
+    """A state dict without the learned powers of --pool, which the code holds as numbers."""
+    return {key: value for key, value in module.state_dict().items() if not key.endswith(f".{_pool.POWER}")}
 
 
 def _layers(module: torch.nn.Module) -> list[torch.nn.Module]:
@@ -113,6 +118,8 @@ def _code(layer: torch.nn.Module) -> str:
         return f"torch.nn.Linear({layer.in_features}, {layer.out_features})"
     if isinstance(layer, torch.nn.LayerNorm):
         return f"torch.nn.LayerNorm({layer.normalized_shape[0]})"
+    if isinstance(layer, torch.nn.BatchNorm1d):
+        return f"torch.nn.BatchNorm1d({layer.num_features})"
     raise ValueError(f"no code for {type(layer).__name__}")
 
 
@@ -135,6 +142,23 @@ def _conv4() -> list[str]:
     ]  # fmt: skip
 
 
+def _pooled(network) -> list[str]:
+    """The statements that pool as `architectures._pool` does, and keep the size of the last map."""
+    changes = []
+    for path, layer in network.backbone.named_modules():
+        if isinstance(layer, _pool.GeneralisedMean):
+            over, power = f"{layer.over}, keepdim=True" if layer.keepdim else f"{layer.over}", float(torch.as_tensor(layer.power).detach())
+            changes.append(f"{{}}.{path}.forward = lambda maps: maps.clamp(min={_pool.GEM_LEAST}).pow({power:.9g}).mean({over}).pow(1 / {power:.9g})")
+        elif isinstance(layer, _pool.MeanAndMaximum):
+            changes.append(f"{{}}.{path}.forward = lambda maps: (maps.mean((2, 3), True) + maps.amax((2, 3), True)) / 2")
+        elif isinstance(layer, torch.nn.AdaptiveMaxPool2d) and path == _pool.place(network.backbone):
+            changes.append(f"{{}}.{path} = torch.nn.AdaptiveMaxPool2d(1)")
+    if strides := [path for path, made in network.kept_map.items() if not made]:
+        changes.append(f"for path in {strides}: {{}}.get_submodule(path).stride = (1, 1)")
+    changes += [f"{{}}.set_submodule({path!r}, {made})" for path, made in network.kept_map.items() if made]
+    return changes
+
+
 def _of_torchvision(network, opt, classes: int) -> Backbone:
     arguments = [repr(network.constructor), *([f"num_classes={classes}"] if classes else [])]
     if network.constructor in PADDED:
@@ -142,17 +166,14 @@ def _of_torchvision(network, opt, classes: int) -> Backbone:
     if network.constructor.startswith("vit_"):
         arguments.append(f"image_size={network.input_size}")
     headless = [] if classes else [f"{{}}.set_submodule({network.head!r}, torch.nn.Identity())"]
-    return Backbone(["import torchvision"], f"torchvision.models.get_model({', '.join(arguments)})", headless)
+    return Backbone(["import torchvision"], f"torchvision.models.get_model({', '.join(arguments)})", [*headless, *_pooled(network)])
 
 
 def _of_timm(network, opt, classes: int) -> Backbone:
     arguments = [repr(network.constructor), f"num_classes={classes}", *([f"img_size={network.input_size}"] if network.fixed_size else [])]
-    changes = [f"{{}}.reset_classifier({classes}, {opt.pool!r})"] if opt.pool not in (None, "gem") else []
-    for path, layer in network.backbone.named_modules():
-        if isinstance(layer, _timm.GeneralisedMean):
-            over = f"{layer.over}, keepdim=True" if layer.keepdim else f"{layer.over}"
-            power = f"clamp(min={_timm.GEM_LEAST}).pow({_timm.GEM_POWER:g}).mean({over}).pow(1 / {_timm.GEM_POWER:g})"
-            changes.append(f"{{}}.{path}.forward = lambda maps: maps.{power}")
+    by_timm = opt.pool not in (None, "gem", "gem_learned", "token_avg")
+    changes = [f"{{}}.reset_classifier({classes}, {opt.pool!r})"] if by_timm else []
+    changes += _pooled(network)
     return Backbone(["import timm"], f"timm.create_model({', '.join(arguments)})", changes)
 
 
@@ -165,7 +186,7 @@ def _of_pretrainedmodels(network, opt, classes: int) -> Backbone:
     given |= {} if classes else {network.head: "torch.nn.Identity()"}
     changes = [f"{', '.join(f'{{}}.{name}' for name in given)} = {', '.join(given.values())}"] if given else []
     made = f"pretrainedmodels.{network.constructor}(num_classes={classes or _torchvision.CLASSES}, pretrained=None)"
-    return Backbone(["import pretrainedmodels"], made, changes)
+    return Backbone(["import pretrainedmodels"], made, changes + _pooled(network))
 
 
 BACKBONES = {

@@ -84,6 +84,7 @@ class Trainer(torch.nn.Module):
         super().__init__()
         self.network, self.criterion = network, criterion
         self.evaltypes = [*getattr(opt, "evaltypes", []), MAIN_EMBEDDING]
+        self.compares_before_neck = getattr(opt, "neck_feature", "after") == "before"
         self.added_losses = build_added_losses(opt, network, criterion)
         self.evaluated_heads = self.build_heads(opt, network)
         self.VIEWS = getattr(opt, "views", None) or self.VIEWS
@@ -139,7 +140,8 @@ class Trainer(torch.nn.Module):
             features: the network's earlier activations.
 
         Returns:
-            "embeddings" `(B, D)`, which the losses compare; "evaluated" `(B, D)`, the main embedding of evaluation, here the same; "pooled"
+            "embeddings" `(B, D)`, which the losses compare; "evaluated" `(B, D)`, the main embedding of evaluation: the same, but under
+            `--neck_feature before`, where losses see what the neck sees; "pooled"
             `(B, F)` where the network has pooled features. Several embeddings are added by their names; the main one is the first of
             `--evaltypes` that is among them, else their first.
         """
@@ -147,7 +149,8 @@ class Trainer(torch.nn.Module):
         if isinstance(embeddings, dict):
             outputs = embeddings | outputs
             embeddings = _heads.main_of(embeddings, self.evaltypes)
-        return {**outputs, "embeddings": embeddings, "evaluated": embeddings}
+        compared = features["before_neck"] if self.compares_before_neck else embeddings
+        return {**outputs, "embeddings": compared, "evaluated": embeddings}
 
     def losses(self, outputs: dict, batch) -> dict:
         """The half per batch, in float32: name -> scalar over the whole batch. The step minimises their weighted sum.

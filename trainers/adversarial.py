@@ -138,7 +138,9 @@ class Trainer(Base):
 
     def _embedded(self, pooled: torch.Tensor) -> torch.Tensor:
         """The embeddings `(T, D)`, as losses see them, of pooled features `(T, F)`."""
-        return self.named(self.network.embed(pooled), {})["embeddings"]
+        features = {}
+        seen = [features] if self.compares_before_neck else []
+        return self.named(self.network.embed(pooled, *seen), features)["embeddings"]
 
     def _generator_losses(self, outputs: dict, triplets: Triplets, negatives: torch.Tensor) -> dict:
         anchors, positives, real = triplets

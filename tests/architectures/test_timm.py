@@ -161,7 +161,7 @@ def test_pooling():
         by_hand += row**3 / features["spatial"][0, 0].numel()
     torch.testing.assert_close(features["pooled"].double(), by_hand ** (1 / 3), atol=1e-5, rtol=1e-4)
     assert select(CONVNEXT, pool="gem").eval()(images(64))[1]["pooled"].shape == (2, 320)
-    for name, pool in ((VIT, "gem"), ("timm:resnet18", "token"), ("conv4", "avg"), ("resnet18", "gem")):
+    for name, pool in ((VIT, "gem"), ("timm:resnet18", "token"), ("conv4", "avg"), ("resnet18", "token"), ("vgg11", "gem")):
         with pytest.raises(UserError, match=f"--pool {pool}: ") as error:
             select(name, pool=pool)
         assert "\n" not in str(error.value)

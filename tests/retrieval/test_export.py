@@ -162,6 +162,12 @@ NETWORKS = {
         ("timm:convnext_atto_normalize", {"pool": "gem"}),
         ("timm:efficientnet_b0", {}),
         ("timm:test_resnet", {"pool": "avgmax"}),
+        ("resnet18_normalize", {"pool": "gem_learned", "neck": "bn"}),
+        ("resnet18", {"last_stride": 1, "neck": "bn", "embed_dim": 0}),
+        ("resnet18", {"pool": "max", "neck": "layernorm", "embed_dim": 0}),
+        ("bninception", {"pool": "avgmax"}),
+        ("ptm:resnet18", {"last_stride": 1}),
+        ("googlenet", {"pool": "gem", "last_stride": 1}),
         ("timm:test_resnet_layernorm", {"pool": "gem", "embed_hidden": [16, 12]}),
     ],
 )

@@ -1,0 +1,95 @@
+"""How a map becomes features: the pooling of `--pool`, and the stride of the last stage, `--last_stride 1`."""
+
+import torch
+
+from utilities.errors import UserError
+
+GEM_POWER, GEM_LEAST = 3.0, 1e-6
+POWER = "power"  # the learned power's name among a pooling's parameters
+KINDS = ("token", "token_avg", "avg", "max", "avgmax", "gem", "gem_learned")
+POOLINGS = ("avgpool", "avg_pool", "avgpool_1a", "global_pool")  # names of the last pooling in torchvision and pretrainedmodels
+HALVING = torch.nn.Conv2d | torch.nn.MaxPool2d | torch.nn.AvgPool2d  # layers whose stride halves a map
+LAST_STAGES = (  # what halves the map for the last time: ResNets, RegNets, GoogLeNet, BN-Inception
+    "layer4", "trunk_output.block4", "s4", "maxpool4", "inception_4e_3x3", "inception_4e_double_3x3_2", "inception_4e_pool",
+)  # fmt: skip
+
+
+class GeneralisedMean(torch.nn.Module):
+    """(mean of max(x, 1e-6)^p)^(1/p) over a map, p = 3 (Radenović et al., arXiv 1711.02512).
+
+    Args:
+        learned: p is a parameter that starts at 3.
+        over: dimensions of the map. keepdim: its sides become 1.
+    """
+
+    def __init__(self, learned: bool = False, over: tuple[int, int] = (2, 3), keepdim: bool = True):
+        super().__init__()
+        self.over, self.keepdim = over, keepdim
+        if learned:
+            self.register_parameter(POWER, torch.nn.Parameter(torch.full((1,), GEM_POWER)))
+        else:
+            self.power = GEM_POWER
+
+    def forward(self, maps: torch.Tensor) -> torch.Tensor:
+        """Pooled maps, `(B, C)` or with sides of 1."""
+        return maps.clamp(min=GEM_LEAST).pow(self.power).mean(self.over, keepdim=self.keepdim).pow(1 / self.power)
+
+
+class MeanAndMaximum(torch.nn.Module):
+    """The mean of average and maximum of a map `(B, C, h, w)`, with sides of 1, as timm's `avgmax`."""
+
+    def forward(self, maps: torch.Tensor) -> torch.Tensor:
+        """Pooled maps `(B, C, 1, 1)`."""
+        return (maps.mean((2, 3), keepdim=True) + maps.amax((2, 3), keepdim=True)) / 2
+
+
+def pooling(kind: str) -> torch.nn.Module:
+    """The pooling `kind` of maps `(B, C, h, w)`, with sides of 1."""
+    if kind.startswith("gem"):
+        return GeneralisedMean(kind == "gem_learned")
+    return {"avg": torch.nn.AdaptiveAvgPool2d(1), "max": torch.nn.AdaptiveMaxPool2d(1), "avgmax": MeanAndMaximum()}[kind]
+
+
+def place(backbone: torch.nn.Module) -> str | None:
+    """The name of a torchvision or pretrainedmodels backbone's last pooling, if it is a module that pools the whole map; else None."""
+    for name in POOLINGS:
+        layer = getattr(backbone, name, None)
+        if isinstance(layer, torch.nn.AdaptiveAvgPool2d | torch.nn.AdaptiveMaxPool2d) and layer.output_size in (1, (1, 1)):
+            return name
+    return None
+
+
+def replace(backbone: torch.nn.Module, name: str, kind: str) -> None:
+    """Replace the last pooling by `kind`. Raises UserError where the backbone has none that can be replaced, or no tokens."""
+    found = place(backbone)
+    if kind.startswith("token") or found is None:
+        why = "it has no class token" if found else "it does not pool its map by a layer of its own"
+        raise UserError(f"--pool {kind}: {name} does not pool so ({why}): leave it out{', or take avg' if found else ''}")
+    setattr(backbone, found, pooling(kind))
+
+
+def keep_last_map(backbone: torch.nn.Module, name: str) -> dict[str, str]:
+    """Let the last stage keep the size of its map: strides of 1 in place of 2 (`--last_stride 1`).
+
+    Convolutions and overlapping pools keep their padding; a pool of 2 x 2 is left out.
+
+    Returns:
+        changed module -> the module in its place, as code; empty where its stride alone is changed.
+
+    Raises UserError for a backbone without such a stage.
+    """
+    changed, there = {}, dict(backbone.named_modules())
+    for stage in (stage for stage in LAST_STAGES if stage in there):
+        for path, layer in list(there[stage].named_modules(prefix=stage)):
+            if not isinstance(layer, HALVING) or layer.stride not in (2, (2, 2)):
+                continue
+            if isinstance(layer, torch.nn.Conv2d):
+                layer.stride = (1, 1)
+                changed[path] = ""
+            else:
+                overlaps = isinstance(layer, torch.nn.MaxPool2d) and layer.kernel_size in (3, (3, 3))
+                changed[path] = "torch.nn.MaxPool2d(3, 1, 1)" if overlaps else "torch.nn.Identity()"
+                backbone.set_submodule(path, torch.nn.MaxPool2d(3, 1, 1) if overlaps else torch.nn.Identity())
+    if not changed:
+        raise UserError(f"--last_stride 1: {name} has no last stage whose stride is known; ResNets, RegNets, GoogLeNet and BN-Inception have: leave it out")
+    return changed
