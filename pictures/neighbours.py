@@ -92,7 +92,7 @@ def whole_image(dataset, index: int) -> np.ndarray:
 
 def _names(labels: set, names: dict | None) -> dict[int, dict]:
     """label -> text and font size of the name under its tiles; the size is the same in the whole picture."""
-    texts = {label: printable(names[label] if names else f"class {label}") for label in labels}
+    texts = {label: printable("distractor" if label < 0 else names[label] if names else f"class {label}") for label in labels}
     fits = (size for size in NAME_SIZES if all(text_width(text, size) <= TILE for text in texts.values()))
     size = next(fits, NAME_SIZES[-1])
     short = shortened(texts.values(), size, TILE)

@@ -3,12 +3,15 @@
 import numpy as np
 import pytest
 
+import architectures
 import datasets
+import evaluation
 import parameters
 from datasets import market1501, msmt17, veri776
 from datasets._layout import Published
-from evaluation import galleries, spaces
+from evaluation import galleries, outputs, spaces
 from tests.datasets import layouts
+from training.runtime import Runtime
 from utilities.errors import UserError
 
 MAKERS = {"market1501": layouts.make_market1501, "msmt17": layouts.make_msmt17, "veri776": layouts.make_veri776}
@@ -61,6 +64,21 @@ def test_market1501(tmp_path, monkeypatch, capsys):
     (root / "bounding_box_test" / "0000_c1s1_000151_01.jpg").unlink()
     with pytest.raises(UserError, match="gallery with distractors 5.; published are .*gallery with distractors 6"):
         select("market1501", tmp_path)
+
+
+def test_pictures_of_neighbours_among_which_are_distractors(tmp_path, monkeypatch, with_pictures):
+    drawn = []
+    monkeypatch.setattr("pictures.neighbours._tile", lambda *tile: drawn.append(tile[4]["s"]))
+    layouts.make_market1501(tmp_path, distractors=3)
+    opt = parameters.read([
+        "--dataset", "market1501", "--source", str(tmp_path), "--market1501_distractors", "--allow_partial_dataset", "--arch", "conv4_normalize",
+        "--embed_dim", "4", "--resize_size", "18", "--crop_size", "16", "--splits_to_eval", "test", "--kernels", "0",
+    ])  # fmt: skip
+    runtime, network = Runtime(opt), architectures.select(opt.arch, opt)
+    embedded = evaluation.embed_all(network, evaluation.loaders(datasets.select("market1501", opt), opt), opt, runtime)
+    paths = outputs.draw_pictures(tmp_path, embedded, "test", opt, "Group")
+    assert {"distractor", "test_0001"} <= set(drawn) and "cmc.png" in {path.name for path in paths}
+    assert 0 <= evaluation.score(embedded, opt, runtime)["test"]["inp"] <= 1
 
 
 def test_further_distractors_of_market1501(tmp_path):
