@@ -32,8 +32,13 @@ class Criterion(ProxyCriterion):
         """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
         cosines = self.cosines(batch)  # (B, C)
         self.note(cosines, labels)
-        margin, scale = self.per_anchor("margin", labels, 2), self.per_anchor("scale", labels, 2)
-        own, fixed = cosines.gather(1, labels[:, None]), cosines.detach()
-        own_logits = torch.relu(1 + margin - own.detach()) * (own - (1 - margin))
-        logits = torch.relu(fixed + margin) * (cosines - margin)
-        return torch.nn.functional.cross_entropy(scale * logits.scatter(1, labels[:, None], own_logits), labels)
+        logits = weighted(cosines, labels, self.per_anchor("margin", labels, 2))
+        return torch.nn.functional.cross_entropy(self.per_anchor("scale", labels, 2) * logits, labels)
+
+
+def weighted(cosines: torch.Tensor, labels: torch.Tensor, margin: torch.Tensor | float) -> torch.Tensor:
+    """The logits `(B, C)` of `cosines` `(B, C)`, without the scale; `margin`: a number, or `(B, 1)`."""
+    own = cosines.gather(1, labels[:, None])
+    own_logits = torch.relu(1 + margin - own.detach()) * (own - (1 - margin))
+    others = torch.relu(cosines.detach() + margin) * (cosines - margin)
+    return others.scatter(1, labels[:, None], own_logits)

@@ -5,10 +5,12 @@ import warnings
 
 import torch
 
+from criteria import circle_softmax
 from trainers import _heads
 from utilities.errors import UserError
 from utilities.numbers import number
 from utilities.registry import unknown
+from utilities.tensors import normalize
 from utilities.words import parse_kwargs
 
 CLASSIFIER_LOSS = "classifier_loss"
@@ -50,6 +52,10 @@ def add_arguments(group) -> None:
         "--classifier_start", default="torch", choices=["torch", "normal", "zeros"],
         help="how the classifier begins: as torch.nn.Linear; from a normal of deviation .01, its bias at 0 (FastReID); at 0 (dml_cross_entropy)",
     )  # fmt: skip
+    group.add_argument(
+        "--classifier_layer", default="linear", choices=["linear", "circle_softmax"],
+        help="circle_softmax: cosines without a bias, weighted in the loss by --loss_circle_softmax_margin and _scale (FastReID's CircleSoftmax)",
+    )  # fmt: skip
     group.add_argument("--classifier_no_bias", action="store_true", help="a classifier without a bias (FastReID)")
     group.add_argument("--classifier_dropout", type=number(0, below=1), default=0.0, metavar="P", help="dropout of what the classifier sees")
     group.add_argument("--classifier_lr", type=number(0), default=None, help="learning rate of the classifier (unset: --lr)")
@@ -80,7 +86,8 @@ class Classifier(_heads.Heads):
             raise UserError("a classifier needs the number of classes: opt.n_classes")
         self.evaltypes, self.on_pooled = list(getattr(opt, "evaltypes", [])), opt.classifier_input == "pooled"
         width = _heads.feature_width(network) if self.on_pooled else _heads.embedding_width(network, opt)
-        self.linear = torch.nn.Linear(width, opt.n_classes, bias=not opt.classifier_no_bias)
+        self.cosine = opt.classifier_layer == "circle_softmax"
+        self.linear = torch.nn.Linear(width, opt.n_classes, bias=not (opt.classifier_no_bias or self.cosine))
         self.dropout = torch.nn.Dropout(opt.classifier_dropout)
         if opt.classifier_start != "torch":
             for parameter in self.linear.parameters():
@@ -92,7 +99,8 @@ class Classifier(_heads.Heads):
         """Logits `(B, C)` of a trainer's `outputs`."""
         if self.on_pooled and "pooled" not in outputs:
             raise UserError("--classifier_input pooled: the network gives no 'pooled' among its features. Take embeddings")
-        return self.linear(self.dropout(outputs["pooled"] if self.on_pooled else outputs["evaluated"]))
+        seen = self.dropout(outputs["pooled"] if self.on_pooled else outputs["evaluated"])
+        return normalize(seen) @ normalize(self.linear.weight).to(seen).T if self.cosine else self.linear(seen)
 
     def forward(self, embeddings: dict, features: dict) -> dict:
         """See `trainers.Heads`."""
@@ -106,7 +114,7 @@ def param_group(classifier: Classifier, opt) -> dict:
 
 
 def loss_of(opt, n_classes: int = 5) -> torch.nn.Module:
-    """`--classifier_loss` with `--classifier_kwargs`, tried on logits of `n_classes` classes.
+    """`--classifier_loss` with `--classifier_kwargs`, tried on logits of `n_classes` classes; under circle_softmax it takes cosines.
 
     Raises:
         UserError: no such class, arguments that it does not take, or no finite scalar from logits and labels.
@@ -141,7 +149,19 @@ def loss_of(opt, n_classes: int = 5) -> torch.nn.Module:
         ) from error
     if not fits:
         raise UserError(f"--classifier_loss {given} gives no finite scalar of logits (B, C) and labels (B,): CrossEntropyLoss does")
-    return loss
+    return OfCircle(loss, opt) if opt.classifier_layer == "circle_softmax" else loss
+
+
+class OfCircle(torch.nn.Module):
+    """A loss of logits, given the cosines of `--classifier_layer circle_softmax`."""
+
+    def __init__(self, loss: torch.nn.Module, opt):
+        super().__init__()
+        self.loss, self.margin, self.scale = loss, opt.loss_circle_softmax_margin, opt.loss_circle_softmax_scale
+
+    def forward(self, cosines: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Scalar loss of `(B, C)` and `(B,)`."""
+        return self.loss(self.scale * circle_softmax.weighted(cosines, labels, self.margin), labels)
 
 
 def torch_smoothing(eps: float, over: str, n_classes: int) -> float:

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+import criteria
 from tests.trainers import tiny
 from tests.trainers.tiny import linear
 from trainers import _classifier
@@ -79,6 +80,20 @@ def test_the_two_ways_of_smoothing_on_known_logits():
     for eps, over, expected in ((0.1, "others", 0.8000578), (0.1, "all", 0.7583912), (0.15, "all", 0.8000578)):
         loss = torch.nn.functional.cross_entropy(logits, labels, label_smoothing=_classifier.torch_smoothing(eps, over, 3))
         assert loss.item() == pytest.approx(expected, abs=1e-7)
+
+
+def test_a_classifier_of_weighted_cosines_is_the_loss_of_class_vectors():
+    words = ["--classifier_layer", "circle_softmax", "--loss_circle_softmax_scale", "8"]
+    trainer, _ = tiny.trainer("classifier", *words)
+    batch = tiny.batch()
+    outputs, losses = tiny.losses(trainer, batch)
+    weight = trainer.evaluated_heads.linear.weight
+    criterion = criteria.select("circle_softmax", n_classes=len(weight), embed_dim=weight.shape[1], loss_circle_softmax_scale=8).double()
+    with torch.no_grad():
+        criterion.proxies.copy_(weight)
+    torch.testing.assert_close(losses["classifier_loss"], criterion(outputs["evaluated"], batch.labels))
+    smoothed, _ = tiny.trainer("classifier", *words, "--classifier_smoothing", ".1")
+    assert trainer.evaluated_heads.linear.bias is None and smoothed.classifier_loss.loss.label_smoothing == 0.1
 
 
 def test_how_the_classifier_begins():
