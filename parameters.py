@@ -245,7 +245,7 @@ def run_parameters(parser) -> None:
         help="train only these folds of --split_scheme, from 0 (unset: all)")
     group.add_argument("--aggregate_only", action="store_true", help="do not train: make the meta results of the folds that are finished")
     group.add_argument("--dry_run", action="store_true",
-        help="build everything, take the first batch of each split, one through a step, and stop; what is wrong with later images says --check_data")
+        help="build everything, take the first batch of each split, one through a step, draw its images as the network sees them (<savename>_batch.png), and stop; what is wrong with later images says --check_data")
     group.add_argument("--check_data", action="store_true",
         help="decode every image of --dataset, print all that is wrong with its files, and stop; exit 0: nothing is")
     group.add_argument("-h", "--help", action=help_pages.Help, nargs=argparse.REMAINDER, default=argparse.SUPPRESS, metavar="WORD",

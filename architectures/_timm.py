@@ -157,6 +157,8 @@ class Network(_network.Network):
         config = data_config(name.constructor)
         native = config.input_size[-1]
         crop_size = getattr(opt, "crop_size", None)
+        if config.fixed_input_size and isinstance(crop_size, list):
+            raise UserError(f"--crop_size {' '.join(map(str, crop_size))}: {name.full} is made for square images: take one number, or a convolutional network")
         size = crop_size or native if config.fixed_input_size else native
         backbone = build(name, config, size if config.fixed_input_size else None)
         patch = _side(getattr(getattr(backbone, "patch_embed", None), "patch_size", None))

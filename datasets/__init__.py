@@ -42,7 +42,7 @@ def has_validation(opt) -> bool:
 
 
 def sizes(flags: dict, input_size: int | None = None) -> tuple | None:
-    """Side of the test images' crop, and the size they are resized to before it, by the flags of a run.
+    """Size of the test images' crop, and that which they are resized to before it, by the flags of a run; see `_transforms.sizes`.
 
     None for images that are shown whole, and for flags that name no known data set or augmentation.
 
@@ -52,7 +52,7 @@ def sizes(flags: dict, input_size: int | None = None) -> tuple | None:
     name = flags.get("dataset")
     if name not in REGISTRY.names() or hasattr(REGISTRY.module(name), "IMAGE_SIZE"):
         return None
-    opt = Namespace(**{flag: flags.get(flag) for flag in ("augmentation", "crop_size", "resize_size")})
+    opt = Namespace(**{flag: flags.get(flag) for flag in ("augmentation", "crop_size", "resize_size", "resize_mode")})
     return _transforms.sizes(opt, input_size) if (opt.augmentation or "base") in _transforms.PRESETS else None
 
 
@@ -167,8 +167,7 @@ def describe(splits: dict) -> str:
             odd = f", {single:,} of them with a single image, which has no positive" if single else ""
             others = f"; {counts['distractors']:,} distractors, of no class" if "distractors" in counts else ""
             lines.append(f"  {split}: {counts['images']:,} images of {counts['classes']:,} classes{odd}{_roles(splits[split])}{others}")
-    side = training.transform.side
-    lines += [f"  images: {side} x {side} pixels for the network"]
+    lines += ["  images: {} x {} pixels for the network".format(*training.transform.size)]
     lines += [f"  PARTIAL: {training.partial}"] if training.partial else []
     return "\n".join(lines + [f"  note: {note}" for note in training.notes])
 

@@ -1,6 +1,6 @@
 """The flags that every data set reads: its location, its split, the augmentation of its images."""
 
-from utilities.numbers import number, whole
+from utilities.numbers import OneOrTwo, number, whole
 from utilities.roles import DATA, METHOD, PLACE
 
 
@@ -101,11 +101,14 @@ def _images(group) -> None:
         help="short side that images get before the crop, in training and test (default: the preset's)",
     ).role = METHOD
     group.add_argument(
-        "--crop_size",
-        type=whole(1, 10**4),
-        default=None,
-        help="side of the crop, in training and test (default: the preset's, else the network's input)",
-    ).role = METHOD
+        "--resize_mode", choices=["short", "squash", "long", "none"], default=None,
+        help="resize before the crop, in training and test. short: the short side gets --resize_size; squash: the whole image gets the crop's ratio, "
+             "its longer side --resize_size; long: the long side gets it, black where the crop is larger; none: no resize (default: the preset's)",
+    ).role = METHOD  # fmt: skip
+    group.add_argument(
+        "--crop_size", type=whole(1, 10**4), nargs="+", action=OneOrTwo, default=None, metavar=("H", "W"),
+        help="side of the crop, or height and width, in training and test (default: the preset's, else the network's input)",
+    ).role = METHOD  # fmt: skip
     group.add_argument(
         "--crop_scale",
         type=number(above=0, most=1),
@@ -120,3 +123,36 @@ def _images(group) -> None:
         default=None,
         help="least and greatest width by height in RandomResizedCrop (default: the preset's)",
     ).role = METHOD
+    group.add_argument(
+        "--pad_crop", type=whole(0, 1000), default=0, metavar="P", help="pixels of black border on each side before the random crop of red and plain"
+    ).role = METHOD
+    _added(group)
+
+
+def _added(group) -> None:
+    """Declare the flags of what is added to the training transform of any --augmentation but none."""
+    group.add_argument(
+        "--color_jitter", type=number(0), nargs=4, default=None, metavar=("B", "C", "S", "H"),
+        help="change brightness, contrast, saturation and hue by up to these shares (unset: the preset's: .2 each under adv)",
+    ).role = METHOD  # fmt: skip
+    group.add_argument("--color_jitter_p", type=number(0, 1), default=None, metavar="P", help="share of the images that it changes (unset: 1)").role = METHOD
+    group.add_argument(
+        "--auto_augment", type=number(0, 1), default=0.0, metavar="P", help="share of the images that get AutoAugment's policy for ImageNet"
+    ).role = METHOD
+    group.add_argument(
+        "--randaugment", type=whole(1, 30), nargs=2, default=None, metavar=("N", "M"), help="RandAugment: N operations of magnitude M, of 30"
+    ).role = METHOD
+    group.add_argument(
+        "--random_erasing", type=number(0, 1), default=0.0, metavar="P",
+        help="Random Erasing: share of the training images that lose a rectangle, after normalisation, on the device",
+    ).role = METHOD  # fmt: skip
+    group.add_argument(
+        "--random_erasing_area", type=number(above=0, most=1), nargs=2, default=None, help="its least and greatest share of the image (unset: .02 .4)"
+    ).role = METHOD
+    group.add_argument(
+        "--random_erasing_ratio", type=number(0.1, 10), nargs=2, default=None, help="its least and greatest height by width (unset: .3 3.333)"
+    ).role = METHOD
+    group.add_argument(
+        "--random_erasing_value", type=number(), nargs="+", default=None, metavar="V",
+        help="its value after normalisation, one number or three (RGB): 0 is the mean colour, that of FastReID; BoT has .485 .456 .406 (unset: 0)",
+    ).role = METHOD  # fmt: skip

@@ -44,7 +44,9 @@ class Preparation:
         steps += [{"limit_long_side": self.read.side, "interpolation": "bilinear", "antialias": True}] if self.read.side else []
         for step in self.steps:
             size = list(step.size) if isinstance(step.size, list | tuple) else [step.size]
-            if type(step).__name__ == "Resize":
+            if type(step).__name__ == "Resize" and step.size is None:
+                steps.append({"resize_long_side": step.max_size, "interpolation": step.interpolation.value, "antialias": True})
+            elif type(step).__name__ == "Resize":
                 whole = {"resize_short_side": size[0]} if len(size) == 1 else {"resize": size}
                 steps.append({**whole, "interpolation": step.interpolation.value, "antialias": True})
             else:

@@ -7,6 +7,7 @@ import yaml
 
 from utilities import configs, roles
 from utilities.errors import UserError
+from utilities.numbers import OneOrTwo
 from utilities.registry import did_you_mean
 
 
@@ -45,7 +46,7 @@ def passed(parser, path: Path, flags: dict) -> dict:
             continue
         is_switch, items = isinstance(action, argparse._StoreTrueAction), value if isinstance(value, list) else [value]
         plain = all(isinstance(item, int | float | str) and isinstance(item, bool) == is_switch for item in items)
-        if not plain or isinstance(value, list) != _takes_several(action):
+        if not plain or isinstance(value, list) != _takes_several(action) and not isinstance(action, OneOrTwo):
             raise UserError(f"{path} is damaged: {key} cannot be {str(value)[:60]}")
         values[key] = value if is_switch else _passed(parser, action, path, list(map(str, items)))
     return values
@@ -69,12 +70,14 @@ def _takes_several(action: argparse.Action) -> bool:
 def _passed(parser, action: argparse.Action, path: Path, texts: list[str]):
     """The texts as the command line would take them. Raises UserError."""
     least, most = (action.nargs, action.nargs) if isinstance(action.nargs, int) else (int(action.nargs == "+"), len(texts))
-    several = _takes_several(action)
+    several, either = _takes_several(action), isinstance(action, OneOrTwo)
+    if either and len(texts) > 2:
+        raise UserError(f"{path}: {action.dest} takes one value or two, not {len(texts)}")
     if several and not least <= len(texts) <= most:
         count = f"{least} values" if most == least else "at least one value"
         raise UserError(f"{path}: {action.dest} takes {count}, not {len(texts)}")
     values = configs.converted(parser, action, texts, f"{path}: {action.dest}")
-    return values if several else values[0]
+    return values if several and not (either and len(values) == 1) else values[0]
 
 
 def _kind(node: yaml.Node) -> str:

@@ -36,6 +36,7 @@ PLAIN = "plain"  # an evaluation by distances of all embeddings, each split in i
 LAST, UNTRAINED = "last", "nothing, untrained"
 OF_SAMPLES = ("closed_set", "index")  # split schemes whose validation images are of training classes
 CROP, RESIZE = (re.compile(rf"{name}\(size=[\[(]?(\d+)(?:, (\d+))?") for name in ("CenterCrop", "Resize"))
+LONG = re.compile(r"\bResize\(interpolation=\w+, max_size=(\d+)")
 
 
 class Program(NamedTuple):
@@ -181,14 +182,16 @@ def _pretraining(run: RecordedRun, flags: dict, program: Program) -> str:
 def _sizes(run: RecordedRun, flags: dict, program: Program) -> tuple[str, str]:
     """Crop and resize of the test images: as recorded, else from the flags for networks with an input of 224 pixels."""
     if recorded := run.environment.get("transforms, testing"):
-        found = [pattern.search(recorded) for pattern in (CROP, RESIZE)]
+        found = [CROP.search(recorded), RESIZE.search(recorded) or LONG.search(recorded)]
         return tuple(_size(match) if match else "none" for match in found)
     crop, resize = program.sizes(flags) or (UNKNOWN, UNKNOWN)
-    return str(crop), " x ".join(map(str, resize)) if isinstance(resize, tuple) else str(resize)
+    return tuple(" x ".join(map(str, size)) if isinstance(size, tuple) else str(size or "none") for size in (crop, resize))
 
 
 def _size(match: re.Match) -> str:
-    return match[1] if match.re is CROP else " x ".join(filter(None, match.groups()))
+    if match.re is LONG:
+        return f"long side {match[1]}"
+    return match[1] if match.re is CROP and match[1] == match[2] else " x ".join(filter(None, match.groups()))
 
 
 def _epochs(flags: dict) -> str:

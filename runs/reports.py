@@ -18,6 +18,7 @@ from utilities.files import refuse_unwritable
 from utilities.processes import kernels
 
 MOST_LINES = 32  # of a printed table
+MOST_SHOWN = 64  # images of a batch in the picture of a dry run
 SHOW_EVERY = 10  # steps between updates of the loss in the progress bar: each waits for the device
 
 
@@ -151,7 +152,7 @@ def epoch_line(run, epoch: int, means: dict, scores: dict) -> None:
 
 
 def dry_run(opt, step, training, evaluated: dict) -> None:
-    """One batch through everything; nothing is written. A sampler with a memory chooses from random embeddings."""
+    """One batch through everything; all that is written is its picture. A sampler with a memory chooses from random embeddings."""
     if getattr(step.sampler, "requires_storage", False):
         width = trainers.width(step.trainer.evaluated(), opt)
         step.sampler.load_state_dict({"storage": torch.randn(len(training.dataset), width)})
@@ -164,7 +165,19 @@ def dry_run(opt, step, training, evaluated: dict) -> None:
     for loader in evaluated.values():
         next(iter(loader))
     refuse_unwritable(run_folder(opt))
-    print(f"dry run: one batch of {images} images gives loss {loss.item():.4f}; nothing was written")
+    picture = step.runtime.ranks.first(lambda: _picture(step.runtime.to_device(step.seen(batch).images[:MOST_SHOWN]), opt))
+    print(f"dry run: one batch of {images} images gives loss {loss.item():.4f}; nothing was written but {picture}, its images for the network")
+
+
+def _picture(images: torch.Tensor, opt):
+    """Draw images `(N, 3, H, W)`, uint8 or float in [0, 1], to a file beside the run's folder to be. Returns its path."""
+    from torchvision.utils import save_image
+
+    folder = run_folder(opt) if opt.fold is None else run_folder(opt).parent
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    path = folder.with_name(f"{folder.name}_batch.png")
+    save_image(images if images.is_floating_point() else images / 255, path)
+    return path
 
 
 def finish(run) -> None:

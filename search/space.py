@@ -15,6 +15,7 @@ import yaml
 
 from utilities import configs, roles
 from utilities.errors import OneLineParser, UserError
+from utilities.numbers import OneOrTwo
 
 SUFFIXES = ("BAYESIAN", "LOG_BAYESIAN", "INT_BAYESIAN", "CHOICE")
 NO_PART_OF_A_TRIAL = {"final_test"}  # a --config file may ask for it: the reproductions are measured on test, trials never
@@ -159,7 +160,7 @@ def _range(key: str, values: list[str], parser, actions: dict, where: str) -> Ra
     action = actions[flag]
     if action.dest == "help" or not roles.declared(parser, roles.METHOD)[action.dest].searched:
         raise UserError(f"{where}: {flag} cannot be searched: trials may differ in flags of the method alone")
-    if action.nargs not in (None, 0, "?"):
+    if action.nargs not in (None, 0, "?") and not isinstance(action, OneOrTwo):
         raise UserError(f"{where}: {flag} takes several values: only flags of one value can be searched")
     texts = re.split(r"[,\s]+", " ".join(values).strip().removeprefix("[").removesuffix("]").strip())
     texts = [text for text in texts if text]

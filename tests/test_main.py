@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 
+import PIL.Image
 import pytest
 import torch
 import yaml
@@ -114,9 +115,15 @@ def test_changed_flags_are_refused_on_resume(begun, folder_data, tmp_path, capsy
     assert opt.embed_dim == 16 and opt.loss == "triplet" and opt.kernels == 1
 
 
-def test_dry_run_writes_nothing(folder_data, tmp_path):
-    main.main(flags(folder_data, tmp_path, "--dry_run"))
-    assert not (tmp_path / "runs").exists()
+def test_dry_run_writes_a_picture_alone(folder_data, tmp_path, capsys):
+    opt = flags(folder_data, tmp_path, "--dry_run", "--crop_size", "24", "16", "--resize_size", "24", "--random_erasing", "1", "--random_erasing_value", "9")
+    main.main(opt)
+    (path,) = (path for path in (tmp_path / "runs").rglob("*") if path.is_file())
+    assert path == tmp_path / "runs" / opt.dataset / f"{opt.savename}_batch.png" and str(path) in capsys.readouterr().out
+    images = min(opt.bs, 64)
+    with PIL.Image.open(path) as picture:
+        assert picture.size == ((16 + 2) * min(images, 8) + 2, (24 + 2) * -(-images // 8) + 2)
+        assert min(high for _, high in picture.getextrema()) == 255, "what is erased"
 
 
 def test_validation_split_selects(folder_data, tmp_path):

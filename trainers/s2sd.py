@@ -85,9 +85,10 @@ class Trainer(Base):
         """Channels of the map before pooling, found by embedding one blank image. Raises UserError where the network gives no map."""
         parameter, was_training = next(self.network.parameters()), self.network.training
         side = getattr(opt, "crop_size", None) or self.network.input_size
+        height, width = side if isinstance(side, list) else (side, side)
         self.network.eval()
         with torch.no_grad():
-            features = self.network(torch.zeros(1, 3, side, side, dtype=torch.uint8, device=parameter.device))[1]
+            features = self.network(torch.zeros(1, 3, height, width, dtype=torch.uint8, device=parameter.device))[1]
         self.network.train(was_training)
         if getattr(features.get("spatial"), "ndim", 0) != 4:
             name = getattr(self.network, "name", type(self.network).__name__)

@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_info
 
 from training import memory
+from training.erasing import Erased
 from utilities.errors import UserError, lost_worker
 from utilities.processes import kernels
 
@@ -18,23 +19,25 @@ from utilities.processes import kernels
 class Batch(NamedTuple):
     """What a training step takes: labels `(B,)`, images uint8 `(B, 3, H, W)`, their indices in the data set `(B,)`.
 
-    Under torchrun a loader gives each process labels and images of its part of the batch, and the indices of the whole batch.
+    Under --random_erasing the images are `training.erasing.Erased`, with their rectangles. Under torchrun a loader gives each process labels
+    and images of its part of the batch, and the indices of the whole batch.
     """
 
     labels: torch.Tensor
-    images: torch.Tensor
+    images: torch.Tensor | Erased
     indices: torch.Tensor
 
 
 class Items(list):
-    """The items of a part of a batch; `indices` are those of the whole batch."""
+    """The items of a batch or of a part of it; `indices` are those of the whole batch, `erased` the rectangles of these items."""
 
-    indices = ()
+    indices, erased = None, None
 
 
-def _collate(items: list) -> Batch:
+def _collate(items: Items) -> Batch:
     batch = Batch(*default_collate(items))
-    return batch._replace(indices=torch.tensor(items.indices)) if isinstance(items, Items) else batch
+    batch = batch if items.erased is None else batch._replace(images=Erased(batch.images, items.erased))
+    return batch if items.indices is None else batch._replace(indices=torch.tensor(items.indices))
 
 
 class SeededBatch(list):
@@ -132,7 +135,12 @@ class SeededItems(Dataset):
                 random.seed(torch.initial_seed())
                 np.random.seed(torch.initial_seed() % 2**32)  # noqa: NPY002
             part = getattr(batch, "part", None)
-            return [self.dataset[index] for index in batch] if part is None else self._part(batch, part)
+            items = Items(self.dataset[index] for index in batch) if part is None else self._part(batch, part)
+            erasing = getattr(getattr(self.dataset, "transform", None), "erasing", None)
+            if erasing is not None:  # from a seed of their own, for the whole batch: the other draws, and the part, change nothing
+                torch.default_generator.manual_seed(getattr(batch, "seed", 0) + 1)
+                items.erased = erasing.draw(len(batch))[part or slice(None)]
+            return items
 
     def _part(self, batch: SeededBatch, part: slice) -> Items:
         """The items of a part, augmented as in the whole batch: earlier images draw too, unloaded if the data set has `pass_over`."""

@@ -6,6 +6,7 @@ import torch
 
 from trainers import METRIC_LOSS, evaluated_embeddings
 from training.chunks import Chunks
+from training.erasing import Erased, pixel_of
 from training.optimisers import StepFactor, build_step_factor
 from training.parts import Parts
 from utilities.batchnorm import running_statistics, uses_batch_statistics
@@ -69,6 +70,7 @@ def build_step(opt, trainer, optimizer, runtime, sampler, average=None) -> "Step
     return Step(
         trainer, optimizer, runtime, sampler, parse_weights(opt.loss_weights), opt.chunk_size if opt.chunk_size < opt.bs * trainer.VIEWS else 0,
         rates=build_step_factor(opt, batches), average=average,
+        pixel=pixel_of(trainer.network, opt.random_erasing_value or [0.0]) if opt.random_erasing else None,
         resting=RestingBackbone(trainer.network, opt.freeze_backbone_steps or opt.warmup_head_epochs * batches, batches, flag),
     )  # fmt: skip
 
@@ -82,6 +84,7 @@ class Step:
         weights: name -> weight of a loss in the sum, as `--loss_weights` asks; else the trainer's own, else 1.
         chunk_size: images that go through the network at once, see `training.chunks`; 0: the whole batch.
         average: the moving average of the network's weights, a `trainers._averaging.MovingAverage`.
+        pixel: of erased rectangles, `training.erasing.pixel_of` the network; for batches that have some.
 
     Attributes:
         evaluated: the network that is evaluated: the average where there is one.
@@ -90,9 +93,9 @@ class Step:
     Raises UserError for a weight of a loss that the trainer does not declare.
     """
 
-    def __init__(self, trainer, optimizer, runtime, sampler, weights: dict, chunk_size=0, *, rates=None, resting=None, average=None):
+    def __init__(self, trainer, optimizer, runtime, sampler, weights: dict, chunk_size=0, *, rates=None, resting=None, average=None, pixel=None):
         self.trainer, self.optimizer, self.runtime, self.sampler = trainer, optimizer, runtime, sampler
-        self.chunks, self.backward_calls = Chunks(trainer, runtime, chunk_size), ()
+        self.chunks, self.backward_calls, self.pixel = Chunks(trainer, runtime, chunk_size), (), pixel
         self.parts_of_batch = Parts(trainer, runtime, self.chunks)
         self.rates, self.resting, self.average = rates or StepFactor(), resting or RestingBackbone(trainer.network), average
         self.evaluated, trained = (trainer.network, {}) if average is None else (average.network, {"trained": trainer.network})
@@ -146,6 +149,7 @@ class Step:
         if self.resting.wakes():
             self.resting.end()
             self.trainer.train()
+        batch = self.seen(batch)
         if self.trainer.subset is not None:  # chooses the part of the batch that is trained on
             batch = self.trainer.subset(self.trainer, batch, self.runtime)
         outputs, losses, loss = self.forward(batch)
@@ -159,7 +163,13 @@ class Step:
             self.average.update(self.trainer.network)
         return StepResult(loss.detach(), {name: part.detach() for name, part in losses.items()}, gradient_norm, len(batch.indices))
 
-    def _outputs(self, images: torch.Tensor, total: int) -> dict:
+    def seen(self, batch):
+        """The batch; images that lose rectangles know now with which pixel."""
+        if isinstance(batch.images, Erased):
+            batch.images.pixel = self.pixel
+        return batch
+
+    def _outputs(self, images: "torch.Tensor | Erased", total: int) -> dict:
         """The trainer's outputs in full precision. `images`: all `total` of the batch, or this process's part of them.
 
         Sets `backward_calls`, the functions that backpropagate through the network after the loss's own backward pass.
@@ -183,7 +193,7 @@ class Step:
         an addition to the metric loss that the trainer never uses.
         """
         total = len(batch.indices)
-        batch = batch._replace(labels=self.runtime.to_device(batch.labels))
+        batch = self.seen(batch)._replace(labels=self.runtime.to_device(batch.labels))
         if len(batch.labels) < total:
             batch = batch._replace(**self.runtime.ranks.gather({"labels": batch.labels}, total))
         outputs = self._outputs(batch.images, total)

@@ -82,6 +82,16 @@ def number(least=None, most=None, *, above=None, below=None, special=None, inf: 
     return Range(float, least, most, above=above, below=below, special=special, inf=inf)
 
 
+class OneOrTwo(argparse.Action):
+    """A flag with `nargs="+"` of one value, kept as it is, or of two, kept as a list: `--crop_size 224`, `--crop_size 256 128`."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        """See argparse."""
+        if len(values) > 2:
+            parser.error(f"argument {option_string}: takes one value or two, not {len(values)}")
+        setattr(namespace, self.dest, values if len(values) == 2 else values[0])
+
+
 def help_of(action: argparse.Action) -> str:
     """A flag's help with the range that its type declares."""
     rule = getattr(action.type, "rule", "")

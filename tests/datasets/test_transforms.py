@@ -97,7 +97,13 @@ def test_overrides_are_what_the_text_says():
     ({"crop_scale": [0.5, 1.2]}, "--crop_scale"),
     ({"crop_ratio": [2.0, 1.0]}, "--crop_ratio"), ({"augmentation": "red", "crop_scale": [0.2, 1.0]}, "--crop_scale"),
     ({"augmentation": "shift", "crop_ratio": [0.5, 1.0]}, "--crop_ratio"), ({"crop_size": 0}, "--crop_size"),
-    ({"resize_size": -1}, "--resize_size"),
+    ({"resize_size": -1}, "--resize_size"), ({"crop_size": [256, 0]}, "--crop_size 0 must"),
+    ({"crop_size": [300, 100], "resize_size": 256}, "a crop of 300 100"), ({"crop_size": [256, 300], "resize_mode": "long", "resize_size": 280}, "long side 280"),
+    ({"pad_crop": 10}, "--augmentation base: take red or plain"), ({"resize_mode": "none", "resize_size": 256}, "resizes nothing"),
+    ({"random_erasing_area": [0.1, 0.2]}, "without --random_erasing"), ({"random_erasing": 0.5, "random_erasing_area": [0.3, 0.2]}, "_area 0.3 0.2"),
+    ({"random_erasing": 0.5, "random_erasing_value": [0.0, 1.0]}, "one number, or three"), ({"random_erasing": 1.5}, "must be at most 1"),
+    ({"random_erasing": 0.5, "augmentation": "none"}, "--augmentation none is the test transform"), ({"color_jitter_p": 0.5}, "without --color_jitter"),
+    ({"color_jitter": [0.1, 0.1, 0.1, 0.6]}, "at most 0.5"), ({"randaugment": [0, 9]}, "must be at least 1"),
 ])  # fmt: skip
 def test_impossible_values(flags, match):
     with pytest.raises(UserError, match=match):
@@ -155,3 +161,67 @@ def test_shift_of_photographs(photographs):
             (image - large[:, top + y : top + y + 224, left + x : left + x + 224]).abs().mean() for y in range(-3, 4) for x in range(-3, 4)
         ]
         assert np.min(differences) < 0.5
+
+
+@pytest.mark.parametrize(("flags", "steps", "text"), [
+    ({}, [classic.Resize(256), classic.CenterCrop((256, 128))], "(256, 128)"),
+    ({"resize_mode": "squash"}, [classic.Resize((256, 128)), classic.CenterCrop((256, 128))], "Resize(size=[256, 128]"),
+    ({"resize_mode": "squash", "resize_size": 384}, [classic.Resize((384, 192)), classic.CenterCrop((256, 128))], "Resize(size=[384, 192]"),
+    ({"resize_mode": "long", "resize_size": 300}, [classic.Resize(225), classic.CenterCrop((256, 128))], "max_size=300"),
+    ({"resize_mode": "none"}, [classic.CenterCrop((256, 128))], "CenterCrop"),
+    ({"resize_mode": "none", "crop_size": [400, 400]}, [classic.CenterCrop(400)], "CenterCrop(size=(400, 400))"),
+])  # fmt: skip
+def test_resizes_and_crops_that_are_not_square(photographs, flags, steps, text):
+    flags = {"crop_size": [256, 128], "augmentation": "red", **flags}
+    splits = datasets.select("folder", dataset_folder_path=str(photographs), **flags)
+    expected = classic.Compose([*steps, classic.PILToTensor()])
+    for index, path in enumerate(splits["testing"].paths):
+        ours, theirs = splits["testing"][index][1], expected(Image.open(path).convert("RGB"))
+        assert ours.shape == theirs.shape == splits["training"][index][1].shape and (ours.float() - theirs.float()).abs().mean() < 0.5
+    assert text in splits["testing"].transforms_as_resolved and ("Resize(" in splits["training"].transforms_as_resolved) == (flags.get("resize_mode") != "none")
+    assert f"images: {' x '.join(map(str, flags['crop_size']))} pixels" in datasets.describe(splits)
+
+
+def test_the_input_of_bag_of_tricks():
+    """Squashed to 256 x 128, 10 pixels of black around it, a random crop of 256 x 128, flip."""
+    training, test = build(augmentation="red", resize_mode="squash", crop_size=[256, 128], pad_crop=10)
+    image = torch.full((3, 300, 200), 255, dtype=torch.uint8)
+    assert test(image).shape == (3, 256, 128) and bool((test(image) == 255).all())
+    seen = set()
+    for seed in range(60):
+        torch.manual_seed(seed)
+        found = training(image)
+        lit = torch.nonzero(found[0])
+        seen.add(tuple((lit.max(0).values - lit.min(0).values + 1).tolist()))
+        assert found.shape == (3, 256, 128) and 246 <= max(seen)[0] <= 256 and min(columns for _, columns in seen) >= 118
+    assert len(seen) > 20 and "padding=[10, 10, 10, 10]" in training.text
+    assert build(augmentation="red", crop_size=[224, 224])[0].text == build(augmentation="red", crop_size=224)[0].text
+
+
+def test_added_steps_act_are_recorded_and_draw_without_pixels():
+    image = torch.from_numpy(np.array(builders.picture(5, (500, 375)))).permute(2, 0, 1)
+    plain = build()[0]
+    for flags, words in (
+        ({"color_jitter": [0.25, 0.2, 0.1, 0.0]}, ["ColorJitter(brightness=(0.75, 1.25)"]),
+        ({"color_jitter": [0.3, 0.3, 0.3, 0.1], "color_jitter_p": 0.5}, ["ColorJitter", "p=0.5"]),
+        ({"randaugment": [2, 9]}, ["RandAugment(", "num_ops=2, magnitude=9"]), ({"auto_augment": 0.4}, ["AutoAugment(", "p=0.4"]),
+        ({"random_erasing": 0.5}, ["RandomErasing(p=0.5, scale=(0.02, 0.4), ratio=(0.3, 3.33", "value=[0.0]"]),
+        ({"random_erasing": 0.5, "random_erasing_area": [0.02, 0.33], "random_erasing_value": [1.0, 2.0, 3.0]}, ["(0.02, 0.33)", "[1.0, 2.0, 3.0]"]),
+    ):  # fmt: skip
+        training, changed = build(**flags)[0], 0
+        for seed in range(12):
+            torch.manual_seed(seed)
+            found, after = training(image), torch.rand(())
+            torch.manual_seed(seed)
+            changed += not torch.equal(found, plain(image))
+            torch.manual_seed(seed)
+            training(image.to("meta"))
+            assert torch.equal(torch.rand(()), after), "the draws do not depend on the pixels"
+            assert found.dtype == torch.uint8 and found.shape == (3, 224, 224)
+        assert all(word in training.text for word in words) and (changed == 0) == ("random_erasing" in flags)
+    grey = build(augmentation="adv", color_jitter=[0.1, 0.1, 0.1, 0.0])[0].text
+    assert grey.count("ColorJitter") == 1 and "RandomGrayscale" in grey and "0.9, 1.1" in grey, "the flag replaces the preset's"
+    whole = build(image_size=48, crop_size=[32, 24], randaugment=[1, 5], random_erasing=0.5)[0]
+    assert whole(torch.zeros(3, 48, 48, dtype=torch.uint8)).shape == (3, 32, 24) and "RandomErasing" in whole.text
+    with pytest.raises(UserError, match="--resize_mode"):
+        build(image_size=48, resize_mode="squash")

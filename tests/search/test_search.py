@@ -262,9 +262,10 @@ def test_a_search_without_validation_is_refused(folder_data, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_dry_run_writes_nothing(folder_data, tmp_path, capsys):
+def test_a_dry_run_writes_a_picture_alone(folder_data, tmp_path, capsys):
     assert searcher.search(command(folder_data, tmp_path, *RANGES, "--dry_run")) is None
-    assert "dry run" in capsys.readouterr().out and not (tmp_path / "runs").exists()
+    assert "dry run" in capsys.readouterr().out
+    assert [path.name[-10:] for path in (tmp_path / "runs").rglob("*") if path.is_file()] == ["_batch.png"]
 
 
 @pytest.mark.long
