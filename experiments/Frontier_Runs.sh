@@ -54,6 +54,20 @@ python main.py --config diva_r50_cub200 --source $datapath --project Frontier --
 python main.py --config diva_r50_cub200 --source $datapath --project Frontier --group CUB_DiVA --seed 3
 python main.py --config diva_r50_cub200 --source $datapath --project Frontier --group CUB_DiVA --seed 4
 
+# CUB_DMLCE, Cross-entropy: published R@1 69.2 (ResNet-50, 2048 dimensions)
+python main.py --config dml_ce_cub200 --source $datapath --project Frontier --group CUB_DMLCE --seed 0
+python main.py --config dml_ce_cub200 --source $datapath --project Frontier --group CUB_DMLCE --seed 1
+python main.py --config dml_ce_cub200 --source $datapath --project Frontier --group CUB_DMLCE --seed 2
+python main.py --config dml_ce_cub200 --source $datapath --project Frontier --group CUB_DMLCE --seed 3
+python main.py --config dml_ce_cub200 --source $datapath --project Frontier --group CUB_DMLCE --seed 4
+
+# CUB_FastRetri, FastRetri: published R@1 69.46 (ResNet-50, last stride 1, 2048 dimensions)
+python main.py --config fastretri_cub200 --source $datapath --project Frontier --group CUB_FastRetri --seed 0
+python main.py --config fastretri_cub200 --source $datapath --project Frontier --group CUB_FastRetri --seed 1
+python main.py --config fastretri_cub200 --source $datapath --project Frontier --group CUB_FastRetri --seed 2
+python main.py --config fastretri_cub200 --source $datapath --project Frontier --group CUB_FastRetri --seed 3
+python main.py --config fastretri_cub200 --source $datapath --project Frontier --group CUB_FastRetri --seed 4
+
 # ============================== cars196
 
 # CARS_HypDINO, Hyp-DINO: published R@1 89.2 (DINO ViT-S/16, 384 dimensions)
@@ -97,6 +111,20 @@ python main.py --config diva_r50_cars196 --source $datapath --project Frontier -
 python main.py --config diva_r50_cars196 --source $datapath --project Frontier --group CARS_DiVA --seed 2
 python main.py --config diva_r50_cars196 --source $datapath --project Frontier --group CARS_DiVA --seed 3
 python main.py --config diva_r50_cars196 --source $datapath --project Frontier --group CARS_DiVA --seed 4
+
+# CARS_DMLCE, Cross-entropy: published R@1 89.3 (ResNet-50, 2048 dimensions)
+python main.py --config dml_ce_cars196 --source $datapath --project Frontier --group CARS_DMLCE --seed 0
+python main.py --config dml_ce_cars196 --source $datapath --project Frontier --group CARS_DMLCE --seed 1
+python main.py --config dml_ce_cars196 --source $datapath --project Frontier --group CARS_DMLCE --seed 2
+python main.py --config dml_ce_cars196 --source $datapath --project Frontier --group CARS_DMLCE --seed 3
+python main.py --config dml_ce_cars196 --source $datapath --project Frontier --group CARS_DMLCE --seed 4
+
+# CARS_FastRetri, FastRetri: published R@1 92.31 (ResNet-50, last stride 1, 2048 dimensions)
+python main.py --config fastretri_cars196 --source $datapath --project Frontier --group CARS_FastRetri --seed 0
+python main.py --config fastretri_cars196 --source $datapath --project Frontier --group CARS_FastRetri --seed 1
+python main.py --config fastretri_cars196 --source $datapath --project Frontier --group CARS_FastRetri --seed 2
+python main.py --config fastretri_cars196 --source $datapath --project Frontier --group CARS_FastRetri --seed 3
+python main.py --config fastretri_cars196 --source $datapath --project Frontier --group CARS_FastRetri --seed 4
 
 # ============================== online_products
 
@@ -149,6 +177,20 @@ python main.py --config xbm_sop --source $datapath --project Frontier --group SO
 python main.py --config xbm_sop --source $datapath --project Frontier --group SOP_XBM --seed 3
 python main.py --config xbm_sop --source $datapath --project Frontier --group SOP_XBM --seed 4
 
+# SOP_DMLCE, Cross-entropy: published R@1 81.1 (ResNet-50, 2048 dimensions)
+python main.py --config dml_ce_online_products --source $datapath --project Frontier --group SOP_DMLCE --seed 0
+python main.py --config dml_ce_online_products --source $datapath --project Frontier --group SOP_DMLCE --seed 1
+python main.py --config dml_ce_online_products --source $datapath --project Frontier --group SOP_DMLCE --seed 2
+python main.py --config dml_ce_online_products --source $datapath --project Frontier --group SOP_DMLCE --seed 3
+python main.py --config dml_ce_online_products --source $datapath --project Frontier --group SOP_DMLCE --seed 4
+
+# SOP_FastRetri, FastRetri: published R@1 82.46 (ResNet-50, last stride 1, 2048 dimensions)
+python main.py --config fastretri_online_products --source $datapath --project Frontier --group SOP_FastRetri --seed 0
+python main.py --config fastretri_online_products --source $datapath --project Frontier --group SOP_FastRetri --seed 1
+python main.py --config fastretri_online_products --source $datapath --project Frontier --group SOP_FastRetri --seed 2
+python main.py --config fastretri_online_products --source $datapath --project Frontier --group SOP_FastRetri --seed 3
+python main.py --config fastretri_online_products --source $datapath --project Frontier --group SOP_FastRetri --seed 4
+
 # ============================== inshop
 
 # INSHOP_HypDINO, Hyp-DINO: published R@1 92.4 (DINO ViT-S/16, 384 dimensions)
@@ -171,3 +213,33 @@ python main.py --config proxyanchor_bninception_inshop --source $datapath --proj
 python main.py --config proxyanchor_bninception_inshop --source $datapath --project Frontier --group INSHOP_ProxyAnchor --seed 2
 python main.py --config proxyanchor_bninception_inshop --source $datapath --project Frontier --group INSHOP_ProxyAnchor --seed 3
 python main.py --config proxyanchor_bninception_inshop --source $datapath --project Frontier --group INSHOP_ProxyAnchor --seed 4
+
+# INSHOP_DMLCE, Cross-entropy: published R@1 90.6 (ResNet-50, 2048 dimensions)
+python main.py --config dml_ce_inshop --source $datapath --project Frontier --group INSHOP_DMLCE --seed 0
+python main.py --config dml_ce_inshop --source $datapath --project Frontier --group INSHOP_DMLCE --seed 1
+python main.py --config dml_ce_inshop --source $datapath --project Frontier --group INSHOP_DMLCE --seed 2
+python main.py --config dml_ce_inshop --source $datapath --project Frontier --group INSHOP_DMLCE --seed 3
+python main.py --config dml_ce_inshop --source $datapath --project Frontier --group INSHOP_DMLCE --seed 4
+
+# INSHOP_FastRetri, FastRetri: published R@1 91.97 (ResNet-50, last stride 1, 2048 dimensions)
+python main.py --config fastretri_inshop --source $datapath --project Frontier --group INSHOP_FastRetri --seed 0
+python main.py --config fastretri_inshop --source $datapath --project Frontier --group INSHOP_FastRetri --seed 1
+python main.py --config fastretri_inshop --source $datapath --project Frontier --group INSHOP_FastRetri --seed 2
+python main.py --config fastretri_inshop --source $datapath --project Frontier --group INSHOP_FastRetri --seed 3
+python main.py --config fastretri_inshop --source $datapath --project Frontier --group INSHOP_FastRetri --seed 4
+
+# ============================== market1501
+
+# MARKET_BoT, Bag of Tricks: published R@1 94.4 (ResNet-50, last stride 1, 2048 dimensions)
+python main.py --config bot_market1501 --source $datapath --project Frontier --group MARKET_BoT --seed 0
+python main.py --config bot_market1501 --source $datapath --project Frontier --group MARKET_BoT --seed 1
+python main.py --config bot_market1501 --source $datapath --project Frontier --group MARKET_BoT --seed 2
+python main.py --config bot_market1501 --source $datapath --project Frontier --group MARKET_BoT --seed 3
+python main.py --config bot_market1501 --source $datapath --project Frontier --group MARKET_BoT --seed 4
+
+# MARKET_SBS, SBS: published R@1 95.4 (ResNet-50 with non-local blocks, 2048 dimensions)
+python main.py --config sbs_market1501 --source $datapath --project Frontier --group MARKET_SBS --seed 0
+python main.py --config sbs_market1501 --source $datapath --project Frontier --group MARKET_SBS --seed 1
+python main.py --config sbs_market1501 --source $datapath --project Frontier --group MARKET_SBS --seed 2
+python main.py --config sbs_market1501 --source $datapath --project Frontier --group MARKET_SBS --seed 3
+python main.py --config sbs_market1501 --source $datapath --project Frontier --group MARKET_SBS --seed 4

@@ -14,7 +14,8 @@ from tests.datasets import layouts
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "experiments/Frontier_Runs.sh"
-SETS = ("cub200", "cars196", "online_products", "inshop")
+SETS = ("cub200", "cars196", "online_products", "inshop", "market1501")
+CLASSIFIERS = ("dml", "fastretri", "bot", "sbs")  # families of classification baselines, measured by cosines
 SOURCES = {  # beginning of a preset's name -> paper and repository
     "hyp_dino": ("2203.10833", "htdt/hyp_metric"),
     "hier_dino": ("2212.14258", "tjddus9597/HIER-CVPR23"),
@@ -23,6 +24,10 @@ SOURCES = {  # beginning of a preset's name -> paper and repository
     "s2sd_r50": ("2009.08348", "MLforHealth/S2SD"),
     "diva_r50": ("2004.13458", "Confusezius/ECCV2020_DiVA_MultiFeature_DML"),
     "xbm": ("1912.06798", "MalongTech/research-xbm"),
+    "dml_ce": ("2003.08983", "jeromerony/dml_cross_entropy"),
+    "fastretri": ("2003.08983", "JDAI-CV/fast-reid"),
+    "bot": ("1903.07071", "JDAI-CV/fast-reid"),
+    "sbs": ("2006.02631", "JDAI-CV/fast-reid"),
 }
 # What the authors' code says: published R@1; images a batch and a class; rate, decay; epochs, batches an epoch, epochs whose end lowers the rate; width
 FACTS = {
@@ -47,6 +52,16 @@ FACTS = {
     "diva_r50_cub200": ("69.2", 112, 2, 1e-5, 4e-4, 350, None, (55,), 128),
     "diva_r50_cars196": ("87.6", 112, 2, 1e-5, 4e-4, 350, None, (70,), 128),
     "diva_r50_online_products": ("79.6", 112, 2, 1e-5, 4e-4, 150, None, (70,), 128),
+    "dml_ce_cub200": ("69.2", 128, None, 0.02, 5e-4, 30, None, None, 0),
+    "dml_ce_cars196": ("89.3", 128, None, 0.05, 5e-4, 100, None, None, 0),
+    "dml_ce_online_products": ("81.1", 128, None, 0.01, 5e-4, 100, None, None, 0),
+    "dml_ce_inshop": ("90.6", 128, None, 0.01, 5e-4, 100, None, None, 0),
+    "fastretri_cub200": ("69.46", 128, None, 0.02, 5e-4, 30, None, None, 0),
+    "fastretri_cars196": ("92.31", 128, None, 0.05, 5e-4, 100, None, None, 0),
+    "fastretri_online_products": ("82.46", 128, None, 0.003, 5e-4, 100, None, None, 0),
+    "fastretri_inshop": ("91.97", 128, None, 0.003, 5e-4, 100, None, None, 0),
+    "bot_market1501": ("94.4", 64, 4, 3.5e-4, 5e-4, 120, None, (40, 90), 0),
+    "sbs_market1501": ("95.4", 64, 16, 3.5e-4, 5e-4, 60, None, None, 0),
     "xbm_sop": ("80.6", 64, 4, 1e-4, 5e-4, 35, 1000, (25,), 128),
 }
 PICKED = ["hyp_dino_cub200", "xbm_sop"]  # whose dry runs are quick enough for every day
@@ -93,15 +108,29 @@ def test_a_preset_has_the_authors_settings(opts):
         assert lowered == list(tau or []), name
         written = set(yaml.safe_load((ROOT / "configs" / f"{name}.yaml").read_text(encoding="utf-8")))
         assert {"dataset", "arch", "loss", "lr", "decay", "n_epochs", "bs", "optim", "evaluation_metrics"} <= written, name
-        assert opt.evaluation_metrics[0] == "e_recall@1" == opt.storage_metrics[0] and opt.no_train_metrics, name
-        assert {"online_products": "e_recall@1000", "inshop": "e_recall@40"}.get(opt.dataset, "e_recall@8") in opt.evaluation_metrics, name
+        recall = "c_recall" if name.startswith(CLASSIFIERS) else "e_recall"
+        assert opt.evaluation_metrics[0] == f"{recall}@1" == opt.storage_metrics[0] and opt.no_train_metrics, name
+        ranks = {"online_products": 1000, "inshop": 40, "market1501": 10}
+        assert f"{recall}@{ranks.get(opt.dataset, 8)}" in opt.evaluation_metrics, name
 
 
 def test_what_makes_each_method(opts):
     for name, opt in opts.items():
         family = name.partition("_")[0]
         assert (family in ("hyp", "hier")) == (opt.eval_space == "hyperbolic") == ("vit_small_patch16_224.dino" in opt.arch)
-        assert (family in ("hyp", "hier")) == ("normalize" not in opt.arch), "points of the ball come from embeddings of any length"
+        of_any_length = family in ("hyp", "hier", *CLASSIFIERS)
+        assert of_any_length == ("normalize" not in opt.arch), "points of the ball and a classifier take embeddings of any length"
+        if family in CLASSIFIERS:
+            person, large = opt.dataset == "market1501", opt.dataset in ("online_products", "inshop")
+            eps = {"cub200": 0.3, "cars196": 0.4}.get(opt.dataset, 0.1) if family == "fastretri" else 0.1
+            assert (opt.trainer, opt.classifier_smoothing, opt.classifier_smoothing_over) == ("classifier", eps, "others")
+            assert opt.last_stride == (2 if family == "dml" else 1) and opt.neck == ("none" if name == "dml_ce_cub200" else "bn")
+            assert opt.pool == {"dml": None, "fastretri": "gem", "bot": None, "sbs": "gem_learned"}[family]
+            assert (opt.optim, opt.nesterov) == (("adam", False) if person else ("sgd", large)) and opt.clip_grad_each == (None if family == "dml" else 5)
+            assert person or opt.momentum == ({"dml": 0.9, "fastretri": 0.99}[family] if large else 0)
+            assert (opt.warmup_steps, opt.warmup_start) == {"dml": (100, 0), "fastretri": (1000, 0.1)}.get(family, (2000, 0.1))
+            assert opt.crop_size == {"bot": [256, 128], "sbs": [384, 128]}.get(family) and opt.random_erasing == (0.5 if person else 0)
+            assert person == (opt.loss == "triplet" and not opt.loss_weights) and (opt.neck_feature == "before") == (family == "bot")
         if family in ("hyp", "hier"):
             assert (opt.freeze_blocks, opt.head_init, opt.crop_scale, opt.optim) == (0, "orthogonal", [0.2, 1.0], "adamw")
         if family == "hyp":
