@@ -1,5 +1,5 @@
 #!/bin/sh
-# The recipes of the frontier x the four sets x 5 seeds
+# The recipes of the frontier x their sets x 5 seeds
 #
 # One run a line. To train all of them, two at a time, without the finished ones:
 #   python -m launch experiments/Frontier_Runs.sh --jobs 2 --gpus 0 1
@@ -8,7 +8,7 @@
 # Each line is a preset of configs/, whose first lines give paper, code, conditions, and where the two differ: docs/recipes.md. Above
 # each block: the published R@1 in percent, which holds under its own backbone, pretraining and dimensions: such figures never stand in
 # one column unmarked. Where the authors have no settings for a set there is no block. None of these runs has been made here.
-datapath=${datapath:-./Datasets}  # parent folder of cub200, cars196, online_products and inshop, without spaces
+datapath=${datapath:-./Datasets}  # parent folder of cub200, cars196, online_products, inshop and Market-1501-v15.09.15, without spaces
 
 # ============================== cub200
 

@@ -196,6 +196,7 @@ def tiny(tmp_path_factory):
     builders.make_cars196(path, n_classes=8, n_images=9)
     builders.make_online_products(path, n_train=6, n_test=4, n_images=4)
     layouts.make_inshop(path, n_train=8, n_test=3)
+    layouts.make_market1501(path)
     return path
 
 
@@ -204,8 +205,10 @@ def dry_run(name, tiny, capsys):
     per_class = FACTS[name][2] or 4
     bs = str(4 * per_class if per_class < 9 else 2 * per_class)
     chunks = ["--chunk_size", str(2 * per_class)] if name.startswith("recallatk") else []
+    small = ["--bs", "4", "--samples_per_class", "2"] if name.endswith("market1501") else ["--bs", bs]  # of two persons
+    resized = ["--resize_mode", "short"] if FACTS[name][8] == 0 else []  # the dry run's own --resize_size
     builders.dry_run(
-        ["--config", name, "--source", str(tiny), "--bs", bs, "--eval_bs", "8", *chunks, "--iterations_per_epoch", "1"], capsys
+        ["--config", name, "--source", str(tiny), *small, "--eval_bs", "8", *chunks, *resized, "--iterations_per_epoch", "1"], capsys
     )
 
 
