@@ -94,6 +94,7 @@ def test_a_preset_says_where_it_comes_from():
         paper, repository = next(source for start, source in SOURCES.items() if name.startswith(start))
         assert f"arXiv {paper}" in remarks and f"github.com/{repository}" in remarks, name
         assert re.search(r"Published R@1 (\S+?):", remarks)[1] == published, name
+        assert name.startswith("hyp_dino") or re.search(r"commit [0-9a-f]{7}\b", remarks), f"{name}: the commit that was read"
         assert re.search(r"Code or paper: \S.*Not as there: \S", remarks), f"{name}: which of the two it follows, and what differs"
         assert "dimensions" in remarks and re.search(r"ViT-S/16|ResNet-50|BN-Inception", remarks), f"{name}: conditions of the figure"
 
