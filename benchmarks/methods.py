@@ -42,6 +42,8 @@ METHODS = {
     **dict.fromkeys(WITHOUT_FLAGS.split(), ""),
     "angular": f"--batch_mining npair {RAW}",
     "arcface": "--loss_arcface_lr 0.001",
+    "center": f"--trainer classifier {RAW}",  # beside a classifier, as published: by itself all embeddings fall together
+    "circle_softmax": "--loss_circle_softmax_lr 0.01",
     "contrastive": "--batch_mining distance",
     "cosface": "--loss_cosface_lr 0.01 --loss_cosface_scale 16",
     "dynamic_softmargin": "--batch_mining batchhard",

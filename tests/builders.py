@@ -4,6 +4,7 @@
 `dry_run` are what commands take on them.
 """
 
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -28,13 +29,16 @@ SHORT_RUN = [
 
 
 def dry_run(words, capsys):
-    """Watch a command of main.py pass its dry run on small images. Returns what it printed."""
+    """Watch a command of main.py pass its dry run on small images, which writes a picture of the batch alone. Returns what it printed."""
     import main
     import parameters
 
-    main.main(parameters.read([*words, *SMALL, "--dry_run"]))
+    with tempfile.TemporaryDirectory() as folder:
+        main.main(parameters.read([*words, *SMALL, "--save_path", folder, "--dry_run"]))
+        written = [path.name for path in Path(folder).rglob("*") if path.is_file()]
     said = capsys.readouterr().out
     assert "dry run: one batch of" in said and "loss nan" not in said, said
+    assert len(written) == 1 and written[0].endswith("_batch.png"), written
     return said
 
 

@@ -149,18 +149,18 @@ def datapath(tmp_path_factory):
 
 
 @pytest.mark.long
-def test_a_line_passes_a_dry_run(datapath, capsys):
+def test_a_line_passes_a_dry_run(datapath, tmp_path, capsys):
     line = next(line for line in launcher.read_lines(protocol.SCRIPT, {"datapath": str(datapath)}) if "Emojireg_SNR" in line.argv)
-    main.main(parameters.read([*line.argv, "--dry_run"]))
+    main.main(parameters.read([*line.argv, "--save_path", str(tmp_path), "--dry_run"]))
     said = capsys.readouterr().out
     assert "dry run: one batch of 112 images" in said and "loss nan" not in said and "weights: random" not in said
 
 
 @pytest.mark.long
-def test_every_line_passes_a_dry_run(datapath, capsys):
+def test_every_line_passes_a_dry_run(datapath, tmp_path, capsys):
     done = set()
     for line in launcher.read_lines(protocol.SCRIPT, {"datapath": str(datapath)}):
-        opt = parameters.read([*line.argv, "--dry_run"])
+        opt = parameters.read([*line.argv, "--save_path", str(tmp_path), "--dry_run"])
         if opt.group not in done:  # seeds alike
             done.add(opt.group)
             main.main(opt)
