@@ -1,9 +1,9 @@
-"""The methods, stages and lines of Study_Runs.sh and Split_Runs.sh, and what the search's runs chose (docs/study.md, study_splits.md).
+"""The methods, stages and lines of Study_Runs.sh, Split_Runs.sh and Baseline_Runs.sh, and what their searches chose (docs/study.md, study_splits.md).
 
     python -m experiments.study.protocol --choose Training_Results
 
-reads the runs of the search and writes what they chose into Study_Runs.sh; without --choose the files are made anew with the choices
-that stand in it. Everything is chosen on validation classes: no run before the last stage measures the test classes.
+reads the runs of the searches and writes what they chose into the scripts; without --choose the files are made anew with the choices
+that stand in them. Everything is chosen on validation classes: no run before the last stage measures the test classes.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from utilities.errors import OneLineParser, UserError, one_line_errors
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "experiments/Study_Runs.sh"
+SPLIT_SCRIPT, BASELINE_SCRIPT = "Split_Runs.sh", "Baseline_Runs.sh"  # beside it
 
 
 class Method(NamedTuple):
@@ -43,6 +44,16 @@ CLASS_RATE = 50  # class vectors' rate, in multiples of --lr: the published rati
 CPS = ("0.1", "0.2", "0.4")  # probabilities of rho_distance that the search tries
 PILOT, PILOT_SEEDS, SEARCH_SEED, SEEDS = ("Margin", "MS"), (10, 11, 12), 9, (0, 1, 2, 3, 4)
 SPLIT_METHODS, SPLITS, SPLIT_SEEDS = ("Contrastive", "Triplet", "Margin", "MS", "ArcFace", "ProxyAnchor"), range(6), range(3)
+CLASSIFIER = Method(  # as FastRetri trains (configs/fastretri_cub200.yaml), in the study's batches, width and rates
+    "Classifier",
+    "--arch timm:tf_efficientnet_lite0_frozen --pool gem --neck bn --trainer classifier --classifier_no_bias --classifier_start normal "
+    "--classifier_smoothing 0.1 --classifier_smoothing_over others --loss contrastive --batch_mining distance --loss_weights metric_loss=0",
+    class_rate="--classifier_lr",
+)
+BASELINE_METHODS = (CLASSIFIER, *(method for method in METHODS if method.name in ("Margin", "Triplet", "Quadruplet")))  # the study's first three in R@1
+BASELINE_RATES = {method.name: ("0.0001", "0.0003", "0.001") if method is CLASSIFIER else ("0.00003", "0.0001", "0.0003") for method in BASELINE_METHODS}
+ERASING = {"": "", "_Erasing": " --random_erasing 0.5"}  # suffix of a group -> its flag
+BASELINE_EPOCHS = "--n_epochs 16 --save_interval 4 --evaluation_metrics c_recall@1 c_map_r --storage_metrics c_recall@1"
 NOT_YET = "  # not chosen yet"
 
 
@@ -99,6 +110,18 @@ SPLIT_OPENING = """\
 datapath=${datapath:-./Datasets}  # what `make study-data` filled, without spaces
 emoji=${emoji:-emoji_1008}
 """
+BASELINE_OPENING = """\
+#!/bin/sh
+# A classifier with smoothed labels, a neck and generalised mean beside the three best losses of Study_Runs.sh, with and without erasing, x 5 seeds
+#
+# Protocol and results: docs/study.md. `make study-data` fetches the data. This file is written by experiments/study/protocol.py. In order,
+# with OMP_NUM_THREADS=1:
+#   python -m launch experiments/Baseline_Runs.sh --jobs 2 --filter "group BaselineRate"
+#   python -m experiments.study.protocol --choose Training_Results
+#   python -m launch experiments/Baseline_Runs.sh --jobs 2 --filter "group Baseline_"
+datapath=${datapath:-./Datasets}  # what `make study-data` filled, without spaces
+emoji=${emoji:-emoji_1008}
+"""
 
 
 def variable(kind: str, data: Data, method: Method) -> str:
@@ -149,13 +172,30 @@ def script(chosen: dict[str, str]) -> str:
         parts.append(f"\n# ============================== {data.name}\n")
         for kind, methods in (("rate", METHODS), ("cp", MINED)):
             for method in methods:
-                name = variable(kind, data, method)
-                value = chosen.get(name, data.searched(kind)[1])
-                shown = f'"{rate_flags(method, value)}"' if kind == "rate" else value
-                parts.append(f"{name}={shown}{NOT_YET * (name not in chosen)}\n")
+                parts.append(_choice(variable(kind, data, method), data.searched(kind), chosen, method if kind == "rate" else None))
         for title, lines in stages(data).items():
             parts.append(f"\n# {data.name}, {title}\n" + "".join(f"{one}\n" for one in lines))
     return "".join(parts)
+
+
+def _choice(name: str, values: tuple[str, ...], chosen: dict[str, str], of: Method | None) -> str:
+    """The line of a choice: its value among `values`, of a rate as flags of the method `of`; marked where it has not been made."""
+    value = chosen.get(name, values[1])
+    shown = value if of is None else f'"{rate_flags(of, value)}"'
+    return f"{name}={shown}{NOT_YET * (name not in chosen)}\n"
+
+
+def baseline_script(chosen: dict[str, str]) -> str:
+    """The text of Baseline_Runs.sh, of the first data set; seed after seed, so that what has run so far is whole comparisons."""
+    data, parts = DATA[0], [BASELINE_OPENING, "\n"]
+    parts += [_choice(variable("baseline", data, m), BASELINE_RATES[m.name], chosen, m) for m in BASELINE_METHODS]
+    tried = [(m, value, group) for m in BASELINE_METHODS for value, group in searches()[variable("baseline", data, m)].items()]
+    lines = [line(data, m, group, SEARCH_SEED, f"{rate_flags(m, value)} {BASELINE_EPOCHS} --splits_to_eval val") for m, value, group in tried]
+    for seed in SEEDS:
+        for suffix, erasing in ERASING.items():
+            more = f"{BASELINE_EPOCHS} --no_train_metrics --dump_query_results{erasing}"
+            lines += [line(data, m, f"Baseline_{m.name}{suffix}", seed, f"${variable('baseline', data, m)} {more}") for m in BASELINE_METHODS]
+    return "".join([*parts, "\n", *(f"{one}\n" for one in lines)])
 
 
 def split_script(chosen: dict[str, str]) -> str:
@@ -172,9 +212,22 @@ def split_script(chosen: dict[str, str]) -> str:
 
 def choices(text: str) -> dict[str, str]:
     """Variable -> value of the choices that the text of a file marks as made."""
-    found = re.findall(r'^((?:rate|cp)_\w+)="?(?:--lr )?([\d.]+).*$', text, re.MULTILINE)
+    found = re.findall(r'^((?:rate|cp|baseline)_\w+)="?(?:--lr )?([\d.]+).*$', text, re.MULTILINE)
     unchosen = set(re.findall(rf"^(\w+)=.*{NOT_YET}$", text, re.MULTILINE))
     return {name: value for name, value in found if name not in unchosen}
+
+
+def searches() -> dict[str, dict[str, str]]:
+    """Variable -> value that a search tries -> the group of its run."""
+    found = {}
+    for data in DATA:
+        for kind, methods, values in (("rate", METHODS, data.rates), ("cp", MINED, CPS)):
+            for method in methods:
+                found[variable(kind, data, method)] = {value: f"{kind.capitalize()}_{data.name}_{method.name}_{value}" for value in values}
+    for method in BASELINE_METHODS:
+        values = BASELINE_RATES[method.name]
+        found[variable("baseline", DATA[0], method)] = {value: f"BaselineRate_{method.name}_{value}" for value in values}
+    return found
 
 
 def choose(runs: list) -> tuple[dict[str, str], list[str]]:
@@ -185,31 +238,27 @@ def choose(runs: list) -> tuple[dict[str, str], list[str]]:
     """
     from results import columns
 
-    column = columns.column("val", "e_recall@1")
-    value_of = {run.group: columns.value(run, column, columns.SELECTED) for run in runs if run.problem is None and run.seed == SEARCH_SEED}
+    value_of = {}
+    for run in (run for run in runs if run.problem is None and run.seed == SEARCH_SEED):
+        metric = "c_recall@1" if run.group.startswith("BaselineRate") else "e_recall@1"
+        value_of[run.group] = columns.value(run, columns.column("val", metric), columns.SELECTED)
     chosen, missing = {}, []
-    for data in DATA:
-        for kind, methods, values in (("rate", METHODS, data.rates), ("cp", MINED, CPS)):
-            for method in methods:
-                names = {value: f"{kind.capitalize()}_{data.name}_{method.name}_{value}" for value in values}
-                absent = [name for name in names.values() if name not in value_of]
-                if absent:
-                    missing += absent
-                else:
-                    chosen[variable(kind, data, method)] = max(values, key=lambda value: value_of[names[value]])
+    for name, group_of in searches().items():
+        absent = [group for group in group_of.values() if group not in value_of]
+        missing += absent
+        if not absent:
+            chosen[name] = max(group_of, key=lambda value: value_of[group_of[value]])
     return chosen, missing
 
 
 def main(argv=None) -> None:
-    """Write Study_Runs.sh."""
+    """Write the scripts."""
     parser = OneLineParser(prog="experiments.study.protocol", allow_abbrev=False, description=__doc__.partition("\n")[0])
     parser.add_argument("--choose", nargs="+", default=[], metavar="FOLDER", help="folders of runs: write what the search runs chose")
     parser.add_argument("--script", type=Path, default=SCRIPT, help=argparse.SUPPRESS)  # tests write to another
     options = parser.parse_args(argv)
-    try:
-        chosen = choices(options.script.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        chosen = {}
+    baseline = options.script.with_name(BASELINE_SCRIPT)
+    chosen = choices("".join(path.read_text(encoding="utf-8") for path in (options.script, baseline) if path.exists()))
     if options.choose:
         from results import collect
 
@@ -220,8 +269,9 @@ def main(argv=None) -> None:
         chosen |= found
         print("".join(f"{name}: {value}\n" for name, value in found.items()) + f"{len(missing)} runs of the search are not finished")
     options.script.write_text(script(chosen), encoding="utf-8")
-    options.script.with_name("Split_Runs.sh").write_text(split_script(chosen), encoding="utf-8")
-    print(f"{options.script} is written, {len(chosen)} of {len(DATA) * (len(METHODS) + len(MINED))} values are chosen")
+    options.script.with_name(SPLIT_SCRIPT).write_text(split_script(chosen), encoding="utf-8")
+    baseline.write_text(baseline_script(chosen), encoding="utf-8")
+    print(f"{options.script} is written, {len(chosen)} of {len(searches())} values are chosen")
 
 
 if __name__ == "__main__":
