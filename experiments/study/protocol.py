@@ -193,7 +193,7 @@ def baseline_script(chosen: dict[str, str]) -> str:
     lines = [line(data, m, group, SEARCH_SEED, f"{rate_flags(m, value)} {BASELINE_EPOCHS} --splits_to_eval val") for m, value, group in tried]
     for seed in SEEDS:
         for suffix, erasing in ERASING.items():
-            more = f"{BASELINE_EPOCHS} --no_train_metrics --dump_query_results{erasing}"
+            more = f"{BASELINE_EPOCHS} --no_train_metrics{erasing}"
             lines += [line(data, m, f"Baseline_{m.name}{suffix}", seed, f"${variable('baseline', data, m)} {more}") for m in BASELINE_METHODS]
     return "".join([*parts, "\n", *(f"{one}\n" for one in lines)])
 
