@@ -4,6 +4,7 @@
 decodes, RandomResizedCrop 224 (or Resize 256, CenterCrop 224), flip, ToTensor, Normalize, float batches. Both sides run in turns, each in a
 `DataLoader` with one worker on one thread. Scaling and normalising, which the network does here on its own device, are measured too. Here:
 decoded from the files, from --image_cache, and from it with --image_cache_side; and the cost of reading and transforming an image in each.
+`--additions`: what --color_jitter, --randaugment, --auto_augment and --random_erasing cost beside crop and flip, in place of all this.
 """
 
 import os
@@ -12,16 +13,26 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
 
 import datasets
+from training import loading
 from utilities.errors import OneLineParser
 from utilities.numbers import whole
 
 SIZE, QUALITY = (500, 375), 90
+ADDITIONS = {  # beside crop and flip; the recipes' values
+    "crop and flip": {},
+    "jitter .25 .25 .25 0, of half": {"color_jitter": [0.25, 0.25, 0.25, 0.0], "color_jitter_p": 0.5},
+    "jitter .3 .3 .3 .1": {"color_jitter": [0.3, 0.3, 0.3, 0.1]},
+    "randaugment 2 9": {"randaugment": [2, 9]},
+    "auto_augment .1": {"auto_augment": 0.1},
+    "random_erasing .5": {"random_erasing": 0.5},
+}
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
@@ -78,17 +89,21 @@ def processor_seconds(pid: int) -> float:
         return float("nan")
 
 
-def images_per_second(dataset, batch_size) -> tuple[float, float]:
-    """(images a second of the clock, images a second of the worker's processor time) of a loader with one worker that lives on.
+def loader_of(dataset, batch_size: int) -> torch.utils.data.DataLoader:
+    """A loader of whole batches with one worker that lives on."""
+    return torch.utils.data.DataLoader(dataset, batch_size=batch_size, num_workers=1, drop_last=True, persistent_workers=True)
+
+
+def images_per_second(loader, batch_size: int) -> tuple[float, float]:
+    """(images a second of the clock, images a second of the worker's processor time) of `loader_of` or of the program's own loader.
 
     Measured in the second epoch, from its second batch: in the first epoch the worker touches the cache's pages for the first time.
     Other work on the machine hardly changes the processor time.
     """
-    loader = torch.utils.data.DataLoader(dataset, batch_size=batch_size, num_workers=1, drop_last=True, persistent_workers=True)
     for _ in loader:
         pass
     batches = iter(loader)
-    worker = batches._workers[0].pid
+    worker = loader._iterator._workers[0].pid
     next(batches)
     start, processor = time.perf_counter(), processor_seconds(worker)
     count = sum(len(next(batches)[1]) for _ in range(len(loader) - 1))
@@ -117,7 +132,7 @@ def rates(split: str, splits: dict, options) -> None:
     """Print images a second of each variant and its ratio to the classic pipeline's, all in turns."""
     plain = splits["here"][split]
     sources = {"classic": Classic(plain.paths, classic_steps(split)), **{name: there[split] for name, there in splits.items()}}
-    rounds = [{name: images_per_second(source, options.bs) for name, source in sources.items()} for _ in range(options.repeats)]
+    rounds = [{name: images_per_second(loader_of(source, options.bs), options.bs) for name, source in sources.items()} for _ in range(options.repeats)]
     for name in sources:
         columns = []
         for clock in (0, 1):
@@ -149,17 +164,38 @@ def steps(split: str, splits: dict) -> None:
         print(f"{split:<12}{name:<12}{reading:>12.0f}{transform:>12.0f}   microseconds of processor time an image: reading, transform")
 
 
+def additions(root: Path, options) -> None:
+    """Print images a second of the program's training loader with each of ADDITIONS, and the ratio to crop and flip alone, all in turns."""
+    of_loader = SimpleNamespace(kernels=1, iterations_per_epoch=None, seed=0)
+    loaders = {}
+    for name, flags in ADDITIONS.items():
+        images = datasets.select("folder", dataset_folder_path=str(root), input_size=224, **flags)["training"]
+        batches = torch.utils.data.BatchSampler(torch.utils.data.SequentialSampler(images), options.bs, drop_last=True)
+        loaders[name] = loading.training_loader(images, batches, of_loader)
+    rounds = [{name: images_per_second(loader, options.bs) for name, loader in loaders.items()} for _ in range(options.repeats)]
+    print(f"{'one worker':<32}{'a second':>10}{'ratio':>8}{'CPU second':>12}{'ratio':>8}")
+    for name in loaders:
+        medians = []
+        for clock in (0, 1):
+            medians.append(statistics.median(measured[name][clock] for measured in rounds))
+            medians.append(statistics.median(measured[name][clock] / measured["crop and flip"][clock] for measured in rounds))
+        print(f"{name:<32}{medians[0]:>10.0f}{medians[1]:>8.2f}{medians[2]:>12.0f}{medians[3]:>8.2f}")
+
+
 def main():
     parser = OneLineParser(description=__doc__.splitlines()[0])
     parser.add_argument("--images", type=whole(100, 10**6), default=960)
     parser.add_argument("--repeats", type=whole(1), default=5)
     parser.add_argument("--bs", type=whole(1, 10**6), default=32)
     parser.add_argument("--side", type=whole(1, 10**4), default=256)
+    parser.add_argument("--additions", action="store_true", help="the further augmentations beside crop and flip, alone")
     options = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "photographs"
         make_files(root, options.images)
+        if options.additions:
+            return additions(root, options)
         splits = variants(root, Path(folder) / "cache", options.side)
         print(f"{'images of':<24}{'a second':>12}{'ratio':>8}{'CPU second':>12}{'ratio':>8}   one worker; against classic")
         for split in ("training", "testing"):

@@ -1,6 +1,7 @@
 """Overhead of the training loop: an epoch of main.py (evaluation excluded) beside a bare loop over tensors in memory.
 
 Same network, batch shape, loss and optimiser, torch's default threads (printed). The two loops alternate; the median epochs are compared.
+`--parts`: forward and backward of a ResNet-50 with --pool gem, gem_learned and --neck bn beside those of a plain one, in turns, instead.
 """
 
 import statistics
@@ -22,6 +23,8 @@ from training.runtime import Runtime  # noqa: E402
 from utilities.errors import OneLineParser  # noqa: E402
 from utilities.numbers import whole  # noqa: E402
 
+PARTS = {"plain": {}, "gem": {"pool": "gem"}, "gem_learned": {"pool": "gem_learned"}, "neck bn": {"neck": "bn"}, "both": {"pool": "gem", "neck": "bn"}}
+PARTS_BATCH = (16, 3, 224, 224)
 FLAGS = "--config demo_glyphs --no_train_metrics --kernels 1"
 
 
@@ -56,10 +59,28 @@ def run(epochs: int) -> tuple[list[float], list[float]]:
     return ours[1:], bare[1:]  # the first epoch starts workers and warms caches
 
 
+def parts(repeats: int) -> None:
+    """Print the median seconds of a step of each of PARTS, and the median of its ratios to the plain network's."""
+    networks = {name: architectures.select("resnet50_frozen", not_pretrained=True, embed_dim=512, **flags) for name, flags in PARTS.items()}
+    images, seconds = torch.rand(PARTS_BATCH), {name: [] for name in PARTS}
+    for _ in range(repeats + 1):
+        for name, network in networks.items():
+            began = time.perf_counter()
+            network(images)[0].square().sum().backward()
+            seconds[name].append(time.perf_counter() - began)
+    for name, found in seconds.items():
+        ratios = [ours / plain for ours, plain in zip(found[1:], seconds["plain"][1:], strict=True)]  # the first warms caches
+        print(f"{name:<12}{statistics.median(found[1:]):>7.2f} s{statistics.median(ratios):>8.3f}")
+
+
 if __name__ == "__main__":
     parser = OneLineParser(description=__doc__)
     parser.add_argument("--epochs", type=whole(1), default=5)
-    ours, bare = run(parser.parse_args().epochs)
+    parser.add_argument("--parts", action="store_true", help="a ResNet-50 with poolings and neck instead; --epochs: how many steps of each")
+    flags = parser.parse_args()
+    if flags.parts:
+        sys.exit(parts(flags.epochs))
+    ours, bare = run(flags.epochs)
     print(f"threads {torch.get_num_threads()}")
     print(f"main.py's loop  {statistics.median(ours):.2f} s an epoch   {[round(x, 2) for x in ours]}")
     print(f"bare loop       {statistics.median(bare):.2f} s an epoch   {[round(x, 2) for x in bare]}")

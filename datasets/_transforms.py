@@ -87,7 +87,10 @@ class ShiftedCrop:
 
 
 class OnPillow:
-    """A policy of torchvision's v2 on a Pillow image: its operations are the published ones, and take half the time of those on tensors."""
+    """A policy, or ColorJitter, of torchvision's v2 on a Pillow image: the published operations, in half the time of those on tensors.
+
+    `python benchmarks/input.py --additions` measures it.
+    """
 
     def __init__(self, policy):
         self.policy = policy
@@ -238,6 +241,7 @@ def _added(opt) -> list:
     steps = []
     if opt.color_jitter:
         jitter = v2.ColorJitter(*opt.color_jitter)
+        jitter = OnPillow(jitter) if opt.color_jitter[3] else jitter  # Pillow turns hues in half the time; without, tensors are faster
         steps.append(jitter if opt.color_jitter_p is None else Sometimes(jitter, opt.color_jitter_p))
     if opt.auto_augment:
         steps.append(Sometimes(OnPillow(v2.AutoAugment()), opt.auto_augment))

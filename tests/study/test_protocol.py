@@ -116,7 +116,7 @@ def test_runs_that_are_not_finished_choose_nothing(tmp_path):
 def test_choices_are_written_kept_and_not_changed(tmp_path, capsys):
     script, runs = tmp_path / "Runs.sh", tmp_path / "runs"
     protocol.main(["--script", str(script)])
-    assert protocol.choices(script.read_text()) == {} and "0 of 28 values are chosen" in capsys.readouterr().out
+    assert protocol.choices(script.read_text()) == {} and "0 of 32 values are chosen" in capsys.readouterr().out
     values = {f"Rate_Emoji_ArcFace_{rate}": value for rate, value in zip(RATES, (0.5, 0.6, 0.7), strict=True)}
     searched(runs, values)
     protocol.main(["--script", str(script), "--choose", str(runs)])
