@@ -9,10 +9,10 @@
 datapath=${datapath:-./Datasets}  # what `make study-data` filled, without spaces
 emoji=${emoji:-emoji_1008}
 
-baseline_emoji_classifier="--lr 0.0003 --classifier_lr 0.015"  # not chosen yet
-baseline_emoji_triplet="--lr 0.0001"  # not chosen yet
-baseline_emoji_margin="--lr 0.0001"  # not chosen yet
-baseline_emoji_quadruplet="--lr 0.0001"  # not chosen yet
+baseline_emoji_classifier="--lr 0.0001 --classifier_lr 0.005"
+baseline_emoji_triplet="--lr 0.0003"
+baseline_emoji_margin="--lr 0.0001"
+baseline_emoji_quadruplet="--lr 0.0003"
 
 python main.py --config study_emoji --dataset_folder_path $datapath/$emoji --weights $datapath/efficientnet_lite0.safetensors --project Study --group BaselineRate_Classifier_0.0001 --seed 9 --arch timm:tf_efficientnet_lite0_frozen --pool gem --neck bn --trainer classifier --classifier_no_bias --classifier_start normal --classifier_smoothing 0.1 --classifier_smoothing_over others --loss contrastive --batch_mining distance --loss_weights metric_loss=0 --lr 0.0001 --classifier_lr 0.005 --n_epochs 16 --save_interval 4 --evaluation_metrics c_recall@1 c_map_r --storage_metrics c_recall@1 --splits_to_eval val
 python main.py --config study_emoji --dataset_folder_path $datapath/$emoji --weights $datapath/efficientnet_lite0.safetensors --project Study --group BaselineRate_Classifier_0.0003 --seed 9 --arch timm:tf_efficientnet_lite0_frozen --pool gem --neck bn --trainer classifier --classifier_no_bias --classifier_start normal --classifier_smoothing 0.1 --classifier_smoothing_over others --loss contrastive --batch_mining distance --loss_weights metric_loss=0 --lr 0.0003 --classifier_lr 0.015 --n_epochs 16 --save_interval 4 --evaluation_metrics c_recall@1 c_map_r --storage_metrics c_recall@1 --splits_to_eval val
