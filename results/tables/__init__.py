@@ -1,7 +1,7 @@
 """Groups -> tables.
 
 ratings.py    groups x metrics, of one data set and of all; runs that are in no mean; runs.csv; settings
-space.py      the structure of the embedding space, its correlations with the metrics, rho_distance beside distance
+space.py      the structure of the embedding space, its correlations with the metrics; twins: rho_distance beside distance
 folds.py      cross-validations
 selection.py  the gain of choosing the epoch on test
 seeds.py      how many seeds a difference needs; how stable the order of the groups is
@@ -18,10 +18,10 @@ from results.tables.ratings import conditions as settings
 from results.tables.ratings import left_out, reidentification, shared, single, values
 from results.tables.seeds import plan, power, ranks
 from results.tables.selection import on_average, optimism
-from results.tables.space import correlation, correlations, regularised, structure
+from results.tables.space import beside_twins, correlation, correlations, regularised, structure
 from results.tables.splits import all_of as of_splits
 
 __all__ = [
-    "comparison", "correlation", "correlations", "cross_validation", "from_ledger", "left_out", "of_splits", "on_average", "optimism", "plan", "power", "progressed", "ranks",
+    "beside_twins", "comparison", "correlation", "correlations", "cross_validation", "from_ledger", "left_out", "of_splits", "on_average", "optimism", "plan", "power", "progressed", "ranks",
     "regularised", "reidentification", "settings", "shared", "single", "structure", "values",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The structure of the embedding space, its correlation with the metrics, and the effect of the miner rho_distance on it."""
+"""The structure of the embedding space, its correlation with the metrics; groups beside twins that differ in one thing, such as rho_distance."""
 
 from results import groups, inference
 from results.columns import BEST_ON_TEST, SELECTED, Column
@@ -58,27 +58,35 @@ def _p(p: float, digits: int) -> Cell:
 def regularised(found: list[Group], shown: list[Column], ddof: int) -> Table | None:
     """Each group with the miner rho_distance beside its twin with the miner distance; None where there is no such pair, or no column."""
     pairs = groups.twins(found) if shown else []
-    if not pairs:
-        return None
-    dataset = found[0].dataset
-    heads = [f"{head(c)} {what}" for c in shown for what in ("distance", "rho_distance", "difference", "p")]
-    table = Table(f"{dataset}_rho_distance", f"{dataset}: with and without rho_distance", ["method", "seeds", *heads])
+    about = "in the miner alone: distance, and rho_distance, which at times pushes a sample of the anchor's own class away"
+    return beside_twins(pairs, shown, ddof, ("distance", "rho_distance"), about) if pairs else None
+
+
+def beside_twins(pairs: list[tuple[Group, Group]], shown: list[Column], ddof: int, sides: tuple[str, str], about: str) -> Table:
+    """Groups beside their twins, with the difference and its test.
+
+    Args:
+        sides: the heads of the two of a pair. about: what the two differ in, for the note.
+    """
+    found = [group for pair in pairs for group in pair]
+    dataset, kind = found[0].dataset, sides[1]
+    heads = [f"{head(c)} {what}" for c in shown for what in (*sides, "difference", "p")]
+    table = Table(f"{dataset}_{kind}", f"{dataset}: with and without {kind}", ["method", "seeds", *heads])
     tests = {c: [[g.estimate(c, SELECTED) for g in pair] for pair in pairs] for c in shown}
     adjusted = {c: inference.holm([inference.welch(*pair) for pair in tests[c]]) for c in shown}
-    for i, (plain, with_rho) in enumerate(pairs):
+    for i, (plain, twin) in enumerate(pairs):
         cells = []
         for c in shown:
             one, other = tests[c][i]
             cells += [number(group.estimate(c, SELECTED, ddof), c) for group in pairs[i]]
             interval = inference.difference(other, one)
             cells += [Cell(other.mean - one.mean, digits=c.digits, sign=True, interval=interval), _p(adjusted[c][i], 3)]
-        seeds = dict.fromkeys((plain.seeds_text, with_rho.seeds_text))
-        remarks = [f"{g.name}: {remark}" for g in (plain, with_rho) for remark in g.remarks + notes.fewer(g, shown, SELECTED)]
+        seeds = dict.fromkeys((plain.seeds_text, twin.seeds_text))
+        remarks = [f"{g.name}: {remark}" for g in (plain, twin) for remark in g.remarks + notes.fewer(g, shown, SELECTED)]
         table.add([text(plain.label), text(" / ".join(seeds)), *cells], remarks)
     table.notes = [
-        "The two of a pair differ in the miner alone: distance, and rho_distance, which at times pushes a sample of the anchor's own class away. "
-        "In brackets: 95 % interval of the difference (Welch's t). p: two-sided Welch's t-test of the two, Holm-corrected over the column's "
-        "pairs; - of one seed.",
+        f"The two of a pair differ {about}. In brackets: 95 % interval of the difference (Welch's t). p: two-sided Welch's t-test of the two, "
+        "Holm-corrected over the column's pairs; - of one seed.",
         *_all_pairs(shown, tests),
         *notes.about(found, SELECTED, ddof, None),
     ]
