@@ -1,9 +1,11 @@
 """The results of Study_Runs.sh: tables, a joint test, correlations with their bootstrap, power, figures; written into docs/study.md.
 
     python -m experiments.study.tables --runs Training_Results --write docs/study.md
+    python -m experiments.study.tables --runs experiments/study/baseline_runs.csv --write docs/study.md
     python -m experiments.study.tables --runs experiments/study/split_runs.csv --write docs/study_splits.md
 
-The second is of Split_Runs.sh: what another split of the classes changes. --runs takes folders of runs and files of `raw.py`.
+The second is of Baseline_Runs.sh: a classifier beside the study's best losses. The third is of Split_Runs.sh: what another split of the
+classes changes. --runs takes folders of runs and files of `raw.py`.
 
 A thin client of results/, which groups runs and tests differences. No number is shown for a data set whose runs are not all finished: the
 finished part was not drawn at random, so it is no smaller study. Without any run of a data set, its part of the page stays as it is.
@@ -31,6 +33,8 @@ from utilities.numbers import whole
 ROOT = Path(__file__).resolve().parents[2]
 R_AT_1, MAP_R, RHO = columns.column("test", "e_recall@1"), columns.column("test", "map_r"), columns.column("train", "rho_spectrum@2")
 ON_VALIDATION = columns.column("val", "e_recall@1")
+BY_COSINE = [columns.column("test", "c_recall@1"), columns.column("test", "c_map_r")]  # classifiers are trained and judged so
+BASELINE = "Baseline"  # name of the results of Baseline_Runs.sh on the page, and how its groups begin
 ASKED = (0.5, 1.0, 2.0)  # points: the differences whose number of seeds is stated
 RESTS = {"val": 0.5, "train": 1.0}  # points of R@1: the pilot has converged once the best so far rises by no more on either split
 MARKS = (
@@ -269,6 +273,24 @@ def split_part(of: splits.Splits, data: Data, folder: Path | None = None) -> str
     return "\n\n".join(lines)
 
 
+def baseline_part(runs: list) -> str:
+    """What the runs of Baseline_Runs.sh say, as Markdown; without all of them, how many there are."""
+    searched = Table("baseline_rates", "The search: R@1 on validation classes", ["method", "rate", "R@1 (val) [%]"])
+    value_of = {run.group: columns.value(run, columns.column("val", "c_recall@1"), SELECTED) for run in runs}
+    for method in protocol.BASELINE_METHODS:
+        for rate, group in protocol.searches()[protocol.variable("baseline", protocol.DATA[0], method)].items():
+            searched.add([_text(method.name), _text(rate), Cell(100 * value_of.get(group, math.nan), digits=2)])
+    names = [(f"{BASELINE}_{m.name}", f"{BASELINE}_{m.name}{suffix}") for m in protocol.BASELINE_METHODS for suffix in filter(None, protocol.ERASING)]
+    of = {group.name: group for group in groups.build([run for run in runs if run.group.startswith(f"{BASELINE}_")])}
+    wanted = 2 * len(names) * len(protocol.SEEDS)
+    if (done := sum(len(group.seeds) for group in of.values())) < wanted:
+        return f"{_markdown(searched)}\n\n**Not run to its end**: {done} of {wanted} runs are finished. Until all are, no number of them is shown."
+    pairs = [(of[plain], of[erased]) for plain, erased in names]
+    there = [group for pair in zip(*pairs, strict=True) for group in pair]
+    erasing = tables.beside_twins(pairs, BY_COSINE, 1, ("plain", "erasing"), "in --random_erasing 0.5 alone, which no rate was searched for")
+    return "\n\n".join(map(_markdown, [searched, tables.single(there, BY_COSINE, SELECTED, 1), erasing]))
+
+
 def figure(there: list[Group], data: Data, folder: Path) -> str:
     """Write R@1 on test against rho of training, one point per group, to `folder`. Returns the Markdown line that shows it."""
     name = f"study_{data.name.lower()}.png"
@@ -337,11 +359,14 @@ def main(argv=None) -> None:
     folders = [name for name in options.runs if not name.endswith(".csv")]
     runs = [run for file in files for run in raw.read(file)] + (collect.collect(folders, [])[0] if folders else [])
     folder = options.write and options.write.parent
-    if of_splits := [run for run in runs if run.group.startswith("Split")]:
+    names = [data.name for data in protocol.DATA]
+    if of_baseline := [run for run in runs if run.group.startswith(BASELINE)]:
+        found, names = {BASELINE: baseline_part(of_baseline)}, [BASELINE]
+    elif of_splits := [run for run in runs if run.group.startswith("Split")]:
         found = split_sections(of_splits, raw.queries(files[0]) if files else paired.of_groups, folder)
     else:
         found = sections(runs, protocol.choices(protocol.SCRIPT.read_text(encoding="utf-8")), options.draws, folder)
-    for name in [data.name for data in protocol.DATA if data.name not in found]:
+    for name in [name for name in names if name not in found]:
         print(f"{name}: no run of it in {', '.join(options.runs)}" + ("; its results stay as they are" if options.write else ""))
     for name, text in found.items():
         if options.write is None:

@@ -37,6 +37,8 @@ def test_the_file_is_what_the_protocol_writes():
     text = protocol.SCRIPT.read_text(encoding="utf-8")
     assert protocol.script(protocol.choices(text)) == text
     assert subprocess.run(["sh", "-n", str(protocol.SCRIPT)], check=False).returncode == 0
+    baseline = protocol.SCRIPT.with_name(protocol.BASELINE_SCRIPT).read_text(encoding="utf-8")
+    assert protocol.baseline_script(protocol.choices(baseline)) == baseline
 
 
 @pytest.mark.long
@@ -77,6 +79,21 @@ def test_the_search_is_equal_and_neither_it_nor_the_pilot_sees_test(runs, data):
     assert pilots and all(
         "test" not in flags["splits_to_eval"] and flags["seed"] not in protocol.SEEDS for n in pilots for flags in runs[n]
     )
+
+
+def test_a_classifier_and_losses_have_one_protocol_and_as_many_trials():
+    runs = {}
+    for line in launcher.read_lines(protocol.SCRIPT.with_name(protocol.BASELINE_SCRIPT), {}):
+        opt = parameters.read(line.argv)
+        runs.setdefault(opt.group, []).append(opt.saved())
+    for method in protocol.BASELINE_METHODS:
+        searched = [flags for group, (flags, *_) in runs.items() if group.startswith(f"BaselineRate_{method.name}_")]
+        assert len(searched) == 3 and all(flags["splits_to_eval"] == ["val"] and flags["seed"] not in protocol.SEEDS for flags in searched)
+        plain, erased = runs[f"Baseline_{method.name}"], runs[f"Baseline_{method.name}_Erasing"]
+        assert [flags["seed"] for flags in plain] == [flags["seed"] for flags in erased] == list(protocol.SEEDS)
+        assert differing(plain[0], erased[0]) <= {"group", "savename", "random_erasing", "random_erasing_area", "random_erasing_ratio", "random_erasing_value"}
+        shared = {name: plain[0][name] for name in ("n_epochs", "bs", "samples_per_class", "data_sampler", "embed_dim", "optim", "split_shuffle", "crop_size")}
+        assert all(shared.items() <= flags.items() for flags in [*searched, runs["Baseline_Classifier"][0]])
 
 
 def test_class_vectors_move_with_the_rate(runs):

@@ -1,6 +1,8 @@
 """The studies' runs as one CSV: the tables made from it are those made from the run folders."""
 
 import csv
+import itertools
+import shutil
 
 import numpy as np
 import pytest
@@ -62,3 +64,24 @@ def test_every_split_of_the_script_has_every_loss_and_seed():
     lines = [line for line in protocol.split_script({}).splitlines() if line.startswith("python")]
     assert len(lines) == len(set(lines)) == 2 * 6 * 6 * 3
     assert protocol.split_script(protocol.choices(protocol.SCRIPT.read_text())) == protocol.SCRIPT.with_name("Split_Runs.sh").read_text()
+
+
+def test_a_classifier_beside_the_best_losses(tmp_path):
+    """Nothing is shown of a part of the runs; means and differences are those of the runs."""
+    page, level = tmp_path / "page.md", {}
+    for place, method in enumerate(protocol.BASELINE_METHODS):
+        for suffix, seed in itertools.product(protocol.ERASING, protocol.SEEDS):
+            value = level[method.name, suffix, seed] = 0.6 + 0.05 * place + 0.002 * seed * (place + 1) + 0.01 * bool(suffix)
+            found = [(4, split, metric, value) for split in ("val", "test") for metric in ("c_recall@1", "c_map_r")]
+            flags = {"dataset": "emoji", "save_interval": 4, "storage_metrics": ["c_recall@1"], "use_tv_split": True}
+            make_run(tmp_path, f"Baseline_{method.name}{suffix}", seed, found=found, epochs=4, **flags)
+    shown = [marks.format(tables.BASELINE) for marks in tables.MARKS]
+    page.write_text("\n".join(shown))
+    tables.main(["--runs", str(tmp_path), "--write", str(page)])
+    text = page.read_text()
+    for method in protocol.BASELINE_METHODS:
+        means = [100 * np.mean([level[method.name, suffix, seed] for seed in protocol.SEEDS]) for suffix in protocol.ERASING]
+        assert all(f"{mean:.2f}" in text for mean in means) and f"{means[1] - means[0]:+.2f}" in text
+    shutil.rmtree(tmp_path / "emoji" / "Baseline_Margin_s3")
+    tables.main(["--runs", str(tmp_path), "--write", str(page)])
+    assert "39 of 40 runs are finished" in page.read_text() and "Baseline_Margin" not in page.read_text()
