@@ -87,8 +87,8 @@ class Simple:
         self.work.scores += len(rows) * space.reference_size
         last = np.full(len(rows), -np.inf) if width == space.reference_size else scores[:, -1] + 2 * noise
         seen = columns != space.exclude[rows, None]
-        if space.sequences is not None:
-            seen &= space.sequences[1][columns] != space.sequences[0][rows, None]
+        if (sequences := space.truth.sequences) is not None:
+            seen &= sequences[1][columns] != sequences[0][rows, None]
         counts = seen.sum(1)
         filled = np.arange(width) < counts[:, None]
         kept = np.full(seen.shape, np.nan, dtype=np.float32), np.zeros(seen.shape, dtype=np.int64)

@@ -1,5 +1,7 @@
 """The space of embeddings in files: `python -m evaluation FILE [--gallery FILE]`."""
 
+import json
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -14,7 +16,77 @@ from utilities.errors import UserError
 
 OF_REFERENCE = ("reference_features", "reference_labels", "exclude")
 NAMES = ("paths", "class_names")
+REQUIRED = ("features", "labels")
+LISTS = metrics.Lists._fields  # positive_indptr, positive_indices, junk_indptr, junk_indices: positions among the rows of the gallery
 GROUPS = ("groups", "super_names")  # super-classes: the first of them that the file has; --dump_embeddings writes the second
+
+
+def opened(path: str, optional: tuple[str, ...]) -> tuple[dict, list[str]] | np.ndarray:
+    """The wanted arrays of an .npz file, by name, and the names of all; or the memory map of an .npy file. Raises UserError where it is neither."""
+    if Path(path).is_dir():
+        raise UserError(
+            f"{path}: a folder, expected a file of embeddings; a run is measured by `python main.py --evaluate --resume_from {path}`"
+        )
+    try:
+        content = np.load(path, allow_pickle=False, mmap_mode="r")
+        if isinstance(content, np.ndarray):
+            return content
+        with content as file:
+            return {name: file[name] for name in (*REQUIRED, *optional) if name in file.files}, file.files
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: no such file") from error
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(
+            f"{path}: not an .npz file of plain arrays, nor an .npy file ({str(error).partition('. If you trust')[0].splitlines()[0]})"
+        ) from error
+
+
+def read(
+    path: str, optional: tuple[str, ...] = OF_REFERENCE + ROLES, labels: str | None = None, flag: str = "--labels", needs_labels: bool = True
+) -> dict:
+    """The arrays of the file, by name. Raises UserError where it cannot be read, or lacks a required array.
+
+    Args:
+        labels: the file of the labels of an .npy file, which `flag` names. needs_labels: False where lists say what queries are to find.
+    """
+    content = opened(path, optional)
+    if isinstance(content, np.ndarray):
+        if labels is None and not needs_labels:
+            return {"features": content}
+        found = None if labels is None else opened(labels, ())
+        if not isinstance(found, np.ndarray):
+            raise UserError(
+                f"{path}: one array, the features: name the .npy file of their labels by {flag}" + f", not {labels}" * bool(labels)
+            )
+        return {"features": content, "labels": np.array(found)}
+    if labels is not None:
+        raise UserError(f"{flag} {labels}: the .npz file {path} holds its labels itself, leave it out")
+    arrays, found = content
+    needs_labels = needs_labels and not any(name in arrays for name in LISTS)
+    missing = [name for name in REQUIRED if name not in arrays and (name != "labels" or needs_labels)]
+    if "reference_features" in arrays and "reference_labels" not in arrays and (needs_labels or "labels" in arrays):
+        missing.append("reference_labels")
+    if missing:
+        raise UserError(f"{path} has no {' and no '.join(missing)}; it holds {', '.join(found) or 'nothing'}")
+    return arrays
+
+
+def read_queries(path: str, has_gallery: bool, with_names: bool = False, **labels) -> dict:
+    """See `read`, also for `labels` and what follows. Raises UserError also where an array needs a reference and there is none."""
+    arrays = read(path, (*OF_REFERENCE, *ROLES, *GROUPS, *LISTS, "flags", *NAMES * (has_gallery or with_names)), **labels)
+    extra = next((name for name in arrays if name in OF_REFERENCE and not (has_gallery and name == "exclude")), None)
+    if "reference_features" not in arrays and extra is not None:
+        raise UserError(f"{path}: {extra} needs reference_features" + ", or --gallery" * (extra == "exclude"))
+    return arrays
+
+
+def written_flags(arrays: dict) -> dict:
+    """The flags of the evaluation that wrote the file; empty where the file does not hold them."""
+    try:
+        written = json.loads(str(arrays.get("flags", "{}")))
+    except ValueError:
+        return {}
+    return written if isinstance(written, dict) else {}
 
 
 class Embeddings(NamedTuple):
@@ -27,14 +99,21 @@ class Embeddings(NamedTuple):
     @property
     def names(self) -> np.ndarray | None:
         """`(N,)` class name of each row; None where the file has only numbers."""
-        labels = self.arrays["labels"]
+        labels = self.arrays.get("labels")
+        if labels is None:
+            return None
         return self.arrays.get("class_names", labels if labels.dtype.kind == "U" else None)
 
 
 def _whole(arrays: dict) -> Space:
     """The space in which all rows of a file search each other."""
     groups = next((arrays[name] for name in GROUPS if name in arrays), None)
-    return Space(arrays["features"], arrays["labels"], query_sequences=arrays.get("sequence"), groups=groups)
+    return Space(arrays["features"], _labels(arrays), query_sequences=arrays.get("sequence"), groups=groups)
+
+
+def _labels(arrays: dict, of: str = "features", name: str = "labels") -> np.ndarray:
+    """The labels of the rows; where lists stand in place of labels, one label for all."""
+    return arrays[name] if name in arrays else np.zeros(len(arrays[of]), dtype=np.int64)
 
 
 def space(
@@ -42,24 +121,61 @@ def space(
 ) -> tuple[Space, str, np.ndarray | None]:
     """The space to measure, a line on its queries and reference, and the rows of the file that are the queries; None: all.
 
+    Where the file has lists of positives and junk, they say what is found, and queries without positives are left out.
+
     Args:
         arrays: name -> array, of a file with `features` and `labels`. gallery: the arrays of the file that its queries search.
         skips: queries with nothing to find are left out; the line says so.
 
     Raises UserError for arrays that do not fit each other.
     """
+    if any(name in arrays for name in LISTS):
+        lists, left = _lists(path, arrays), LISTS
+        if gallery is not None and not ("labels" in arrays and "labels" in gallery):
+            left = (*LISTS, "labels", "class_names")
+        plain = [{name: array for name, array in file.items() if name not in left} for file in (arrays, gallery or {})]
+        found, _, rows = space(path, plain[0], gallery_path, gallery and plain[1])
+        return found._replace(lists=lists), _of_lists(path, found, lists), rows
     role = next((name for name in ROLES if name in arrays), None)
     whole = _whole(arrays)
     if gallery is None and "reference_features" in arrays:
         if role is not None:
             raise UserError(f"{path}: it has reference_features and {role}: one of them says who searches where, leave out the other")
-        reference, labels, exclude = (arrays.get(name) for name in OF_REFERENCE)
+        reference, labels, exclude = arrays[OF_REFERENCE[0]], _labels(arrays, *OF_REFERENCE[:2]), arrays.get("exclude")
         found = whole._replace(reference=reference, reference_labels=labels, exclude=exclude)
         return found, "; ".join([f"searched in {len(reference):,}", *_left_out(found, skips)]), None
     if gallery is None and role is None:
         return whole, "".join(_left_out(whole, skips)), None
     queries = _checked(path, arrays)
     return in_itself(queries, skips) if gallery is None else _in_another(queries, _checked(gallery_path, gallery), skips)
+
+
+def _lists(path: str, arrays: dict) -> metrics.Lists:
+    """The lists of a file. Raises UserError where one is missing, or the file says otherwise, too, what takes no rank."""
+    for kind in ("positive", "junk"):
+        names = [f"{kind}_indptr", f"{kind}_indices"]
+        there = [name for name in names if name in arrays]
+        if len(there) == 1 or (kind == "positive" and not there):
+            raise UserError(f"{path}: lists of {'positives' if kind == 'positive' else kind} are {' and '.join(names)}; it has {' and '.join(there) or 'neither'}")
+    for name in ("sequence", "role_draws"):
+        if name in arrays:
+            raise UserError(f"{path}: it has lists and {name}: the lists say what takes no rank, leave the other out")
+    return metrics.Lists(*map(arrays.get, LISTS))
+
+
+def _of_lists(path: str, found: Space, lists: metrics.Lists) -> str:
+    """A line on queries, gallery and lists. Raises UserError where these do not fit."""
+    exclude, size = found.gallery()[2], len(found.gallery()[1])
+    exclude = np.full(len(found.labels), -1) if exclude is None else exclude
+    try:
+        lists = lists.checked(len(found.labels), size, exclude)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    lone = int((np.diff(lists.positive_indptr) == 0).sum())
+    return (
+        f"{len(lists):,} queries search in {size:,} images; lists: {len(lists.positive_indices):,} positives, {len(lists.junk_indices):,} junk, which takes no "
+        f"rank; {lone:,} of {len(lists):,} queries have no positive: left out of all ranking metrics"
+    )
 
 
 def draws(path: str, arrays: dict):
@@ -71,7 +187,7 @@ def draws(path: str, arrays: dict):
 def _checked(path: str, arrays: dict) -> Embeddings:
     """A file's arrays as `Embeddings`. Raises UserError where they do not fit each other."""
     try:
-        size = metrics.EmbeddingSpace(arrays["features"], arrays["labels"], query_sequences=arrays.get("sequence")).size
+        size = metrics.EmbeddingSpace(arrays["features"], _labels(arrays), query_sequences=arrays.get("sequence")).size
     except UserError as error:
         raise UserError(f"{path}: {str(error).replace('query_sequences', 'sequence')}") from error
     for name in (*ROLES, *NAMES, *GROUPS):

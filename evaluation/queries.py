@@ -29,10 +29,10 @@ def results(compared: spaces.Compared, rerank=None) -> dict[str, np.ndarray]:
     return found
 
 
-def write(path: Path, found: dict[str, np.ndarray], labels: np.ndarray, **about) -> Path:
-    """Write what was found, the labels `(N,)` and what is known `about` the queries. Compressed, names of 60,000 images take 1 MB."""
+def write(path: Path, found: dict[str, np.ndarray], labels: np.ndarray | None, **about) -> Path:
+    """Write what was found, the labels `(N,)` (None: there are none) and what is known `about` the queries. Compressed, names of 60,000 images take 1 MB."""
     with replacing(path, "wb") as file:
-        np.savez_compressed(file, **found, labels=labels, **about)
+        np.savez_compressed(file, **found, **({} if labels is None else {"labels": labels}), **about)
     return path
 
 

@@ -24,6 +24,7 @@ class Space(NamedTuple):
     search each other. exclude `(N,)`: index of each query in the reference, -1 where it is not there. query_sequences `(N,)`,
     reference_sequences `(M,)`: images of one sequence never find each other. groups `(N,)`: super-classes of the queries, for metrics that
     compare these.
+    lists: positives and junk of each query in the reference, in place of classes and sequences.
     parents `(N,)`, reference_parents `(M,)`: super-classes; a query searches only its own. pool: the images of class-wise numbers, where
     these are not the queries. Features are None before anything is embedded, and for a super-class whose images are all gallery.
     """
@@ -36,6 +37,7 @@ class Space(NamedTuple):
     query_sequences: np.ndarray | None = None
     reference_sequences: np.ndarray | None = None
     groups: np.ndarray | None = None
+    lists: metrics.Lists | None = None
     parents: np.ndarray | None = None
     reference_parents: np.ndarray | None = None
     pool: "Space | None" = None
@@ -71,9 +73,9 @@ class Space(NamedTuple):
         return self.query_sequences if self.reference_labels is None else self.reference_sequences
 
     def findable(self) -> tuple[np.ndarray, np.ndarray]:
-        """How many images of its class, and how many at all, each query can find, `(N,)` each; see `metrics.findable`."""
+        """How many images each query is to find, and how many take a rank, `(N,)` each; see `metrics.findable`."""
         _, reference_labels, exclude = self.gallery()
-        others = exclude, self.query_sequences, self.gallery_sequences()
+        others = exclude, self.query_sequences, self.gallery_sequences(), self.lists
         if self.parents is None:
             return metrics.findable(self.labels, reference_labels, *others)
         apart = max(self.labels.max(), reference_labels.max()) + 1  # a class in two super-classes counts as two

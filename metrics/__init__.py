@@ -19,12 +19,13 @@ from metrics._mapped import Stacked, is_mapped
 from metrics._metric import Metric, RetrievalMetric
 from metrics._rerank import AlphaExpansion, KReciprocal
 from metrics._space import EmbeddingSpace
+from metrics._truth import Lists
 from utilities.errors import UserError
 from utilities.registry import Registry, unknown
 
 __all__ = [
-    "REGISTRY", "AlphaExpansion", "EmbeddingSpace", "KReciprocal", "Stacked", "add_arguments", "ball", "check", "check_flags", "compute", "derived", "findable",
-    "group", "higher_is_better", "is_array", "is_mapped", "listing", "measured_by", "needs_groups", "per_query", "query_results", "reranking", "searches", "space_of",
+    "REGISTRY", "AlphaExpansion", "EmbeddingSpace", "KReciprocal", "Lists", "Stacked", "add_arguments", "ball", "check", "check_flags", "compute", "derived", "findable",
+    "group", "higher_is_better", "is_array", "is_mapped", "listing", "measured_by", "needs_groups", "per_query", "query_results", "refuse_class_wise", "reranking", "searches", "space_of",
 ]  # fmt: skip
 
 REGISTRY = Registry("metrics", "metric")
@@ -128,6 +129,14 @@ def needs_groups(name: str) -> bool:
     return _parse(name).metric.NEEDS_GROUPS
 
 
+def refuse_class_wise(names) -> None:
+    """Raise UserError for the first of the names that needs the classes of samples: there are lists of what queries are to find, and no labels."""
+    for name in names:
+        parsed = _parse(name)
+        if parsed.metric.CLASS_WISE or parsed.macro:
+            raise UserError(f"metric {name!r} is of classes, and there are lists without labels: leave it out, or give labels.")
+
+
 def group(name: str) -> str:
     """The group in which a metric is logged: its name before the `@`."""
     return name.partition("@")[0]
@@ -158,9 +167,9 @@ def _usable(device) -> str:
 
 
 def compute(
-    names, features, labels, reference=None, reference_labels=None, clusters=None, *, seed=0, device="cpu", exclude=None, groups=None,
+    names, features, labels=None, reference=None, reference_labels=None, clusters=None, *, seed=0, device="cpu", exclude=None, groups=None,
     progress=False, uncounted=0.0, ball=None, rerank=None, query_sequences=None, reference_sequences=None, ranks=None,
-    skip_unmatched=False,
+    skip_unmatched=False, lists: Lists | None = None,
 ) -> dict:  # fmt: skip
     """Metrics of an embedding space. Work that several of them share is done once.
 
@@ -168,7 +177,8 @@ def compute(
 
     Args:
         names: metric names, e.g. `["e_recall@1", "c_map_r", "nmi"]`; see `listing()`.
-        features: `(N, D)` numpy or torch, any type of real numbers: the queries. labels: `(N,)` of any integer type, or names.
+        features: `(N, D)` numpy or torch, any type of real numbers: the queries. labels: `(N,)` of any integer type, or names; they may be
+            missing where `lists` are given, and class-wise metrics are then refused.
         reference: `(M, D)` features to search in, with `reference_labels` `(M,)`. Default: the queries themselves, each left out
             of its own neighbours by its index. All but retrieval metrics (clusterings, pairs, spectra) use the queries alone.
         clusters: `(N,)` a clustering to measure instead of k-means with as many clusters as there are classes.
@@ -186,6 +196,8 @@ def compute(
         ranks: a `training.ranks.Ranks` whose processes all call this with the same arguments: each searches and clusters its part of the
             queries on its own device, and all return the values that one process would.
         skip_unmatched: leave queries with nothing to find out of every retrieval metric, also of `e_recall` and `mAP`, where they count as 0.
+        lists: the positives and the junk of each query, in place of classes and sequences. Junk takes no rank, and queries without positives are
+            left out as under `skip_unmatched`.
 
     Returns:
         Name -> float, or an array for `rho_spectrum@0`, in the order of `names`.
@@ -196,7 +208,9 @@ def compute(
     names = [names] if isinstance(names, str) else list(names)
     parsed = {name: _parse(name) for name in names}
     given = {"groups": groups, "query_sequences": query_sequences, "reference_sequences": reference_sequences, "ranks": ranks}
-    given["skip_unmatched"] = skip_unmatched
+    given |= {"skip_unmatched": skip_unmatched, "lists": lists}
+    if labels is None and lists is not None:
+        refuse_class_wise(names)
     plain = space_of(ball, features, labels, reference, reference_labels, clusters, exclude, seed, _usable(device), progress, **given)
     cosine = plain.normalised() if any(p.cosine for p in parsed.values()) else None
     for space in {id(space): space for space in (plain, cosine) if space is not None}.values():
@@ -220,10 +234,12 @@ def per_query(names: list[str], space: EmbeddingSpace) -> dict[str, np.ndarray]:
     return {name: scores[metric.name, metric.parameter] for name, metric in wanted.items()}
 
 
-def findable(labels, reference_labels=None, exclude=None, query_sequences=None, reference_sequences=None) -> tuple[np.ndarray, np.ndarray]:
-    """`(N,)` each: how many samples of its class, and of any class, each query can find; arguments as in `compute`."""
+def findable(
+    labels, reference_labels=None, exclude=None, query_sequences=None, reference_sequences=None, lists=None
+) -> tuple[np.ndarray, np.ndarray]:
+    """`(N,)` each: how many samples each query is to find, and how many take a rank; arguments as in `compute`."""
     reference = None if reference_labels is None else np.zeros((len(reference_labels), 1), np.float32)
-    given = {"query_sequences": query_sequences, "reference_sequences": reference_sequences}
+    given = {"query_sequences": query_sequences, "reference_sequences": reference_sequences, "lists": lists}
     space = EmbeddingSpace(np.zeros((len(labels), 1), np.float32), labels, reference, reference_labels, exclude=exclude, **given)
     return space.relevant, space.visible
 
@@ -236,4 +252,5 @@ def query_results(space: EmbeddingSpace) -> dict[str, np.ndarray]:
     """
     scores = per_query(["e_recall@1", "map_r", "mrr"], space)
     first = np.divide(1.0, scores["mrr"], out=np.zeros(space.size), where=scores["mrr"] > 0)
-    return {"hit": scores["e_recall@1"].astype(np.uint8), "ap_at_r": scores["map_r"], "first_hit": np.rint(first).astype(np.int32)}
+    hit = np.nan_to_num(scores["e_recall@1"]).astype(np.uint8)  # 0 for queries that are left out
+    return {"hit": hit, "ap_at_r": scores["map_r"], "first_hit": np.rint(first).astype(np.int32)}

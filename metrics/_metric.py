@@ -17,11 +17,12 @@ def mean(values: np.ndarray) -> float:
 
 
 class Hits(NamedTuple):
-    """The ranks at which Q queries found the H samples of their class (hits) within the depth asked for.
+    """The ranks at which Q queries found the H samples that they are to find (hits) within the depth asked for.
 
-    queries `(H,)`: row of the hit's query, ascending. ranks `(H,)`: 1 for the nearest sample, ascending within a query.
-    orders `(H,)`: 1 for a query's first hit, 2 for its second. relevant `(Q,)`: samples of the query's class that can be found,
-    the query and its sequence left out. sizes `(Q,)`: the same, plus the query itself where it is in the reference.
+    Those are the samples of the query's class, or its positives where lists give these. queries `(H,)`: row of the hit's query, ascending.
+    ranks `(H,)`: 1 for the nearest sample, ascending within a query; the query itself, its sequence and junk take none.
+    orders `(H,)`: 1 for a query's first hit, 2 for its second. relevant `(Q,)`: samples to be found. sizes `(Q,)`: by classes the same, plus
+    the query itself where it is in the reference.
     """
 
     queries: np.ndarray
@@ -57,6 +58,7 @@ class Metric:
     HIGHER_IS_BETTER = True
     is_array = False
     NEEDS_GROUPS = False  # it compares super-classes: `space.groups`
+    CLASS_WISE = True  # it needs the classes of samples; False: embeddings alone, or what queries are to find
     VARIANTS = ()  # of "cosine" (c_: the same on normalised features) and "macro" (mean of class means)
 
     def __init__(self, name: str, parameter: int | float | None = None):
@@ -79,12 +81,13 @@ class Metric:
 
 
 class RetrievalMetric(Metric):
-    """A metric that is the mean over queries of a function of the ranks of the samples of their class.
+    """A metric that is the mean over queries of a function of the ranks of what they are to find.
 
     Every retrieval metric of a space is scored in one pass over the queries; `depth` says how far this one looks.
     """
 
     VARIANTS = ("cosine", "macro")
+    CLASS_WISE = False
     FIRST_HIT_ONLY = False  # True: hits after a query's first do not matter
 
     def depth(self, relevant: np.ndarray, sizes: np.ndarray) -> "np.ndarray | float":

@@ -31,7 +31,7 @@ class AlphaExpansion:
     def search(self, space: EmbeddingSpace, progress: bool = False) -> Search:
         """The search of the expanded queries."""
         n = min(self.n, space.reference_size)
-        nearest = space.view(type(space)).neighbours(n)  # (N, n)
+        nearest = space.view(type(space), truth=space.truth.unjudged()).neighbours(n)  # (N, n)
         expanded = np.empty((space.size, space.dimensions))
         step = max(NUMBERS // (n * space.dimensions), 1)
         for start in range(0, space.size, step):
@@ -187,9 +187,8 @@ class Reranked:
         """The first `depth` samples of the reference in the order of their final distance to one query."""
         final = (1 - self.weight) * self._jaccard(query) + self.weight * squared / self.farthest[query]
         final = np.round(final, DIGITS)
-        if self.space.exclude[query] >= 0:
-            final[self.space.exclude[query]] = np.inf
-        sequences = self.space.sequences  # `(N,)`, `(M,)`: a query finds nothing of its own
+        final[self.space.truth.hidden_pairs(np.array([query]))[1]] = np.inf
+        sequences = self.space.truth.sequences  # `(N,)`, `(M,)`: a query finds nothing of its own
         if sequences is not None:
             final[sequences[1] == sequences[0][query]] = np.inf
         if depth < len(final) // 4:
@@ -213,5 +212,5 @@ class Reranked:
         filled = np.arange(counts.max(initial=0)) < counts[:, None]
         columns = np.zeros(filled.shape, dtype=np.int64)
         columns[filled] = np.concatenate(lists) if lists else []
-        relevant = (self.space.reference_labels[columns] == self.space.labels[rows][:, None]) & filled
+        relevant = self.space.truth.are_relevant(rows, columns) & filled
         return Neighbours(rows, columns, relevant, counts)

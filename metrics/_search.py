@@ -107,7 +107,7 @@ class Search:
             for start, block in space.reference_blocks():
                 self.reference[start : start + len(block)] = self._moved(block)
             self.reference = self.reference.to(self.device)
-        self.sequences = None if space.sequences is None else torch.from_numpy(space.sequences[1]).to(self.device)  # (M,)
+        self.sequences = None if space.truth.sequences is None else torch.from_numpy(space.truth.sequences[1]).to(self.device)  # (M,)
         generator = np.random.default_rng(0)  # the sample decides what is kept, never a result
         self.sample = torch.from_numpy(np.sort(generator.choice(m, min(m, self.limits.sample), replace=False))).to(self.device)  # (S,)
         self.buffer = torch.empty(self.limits.rows * min(self.limits.columns, max(m, 1)), dtype=torch.float32, device=self.device)
@@ -199,7 +199,7 @@ class Search:
         """The scores `(B, W)` of queries `rows` with reference samples `columns`, in place -inf where both are of one sequence."""
         if self.sequences is None:
             return scores
-        queries = torch.from_numpy(self.space.sequences[0][rows]).to(self.device)
+        queries = torch.from_numpy(self.space.truth.sequences[0][rows]).to(self.device)
         return scores.masked_fill_(queries[:, None] == self.sequences[columns][None, :], -np.inf)
 
     def set_cuts(self, block: "Block", needs: list[Need], attempt: int) -> None:
@@ -231,7 +231,9 @@ class Search:
         """Estimated score `(B,)` at the need's depth, erring low, lower each `attempt`; `LOWEST` where the cuts `hits` are higher."""
         scores = np.full(len(block.rows), LOWEST, dtype=np.float32)
         m, s = self.space.reference_size, len(self.sample)
-        expected = (need.depth[block.rows] + 1) * (s / m)  # rank in the sample; + 1: the query itself may be in it
+        unranked = self.space.truth.hidden_counts
+        unranked = 1 if unranked is None else np.maximum(unranked[block.rows], 1)  # the query itself, junk: they may be in the sample
+        expected = (need.depth[block.rows] + unranked) * (s / m)  # rank in the sample
         places = (expected if s == m else expected + 3 * np.sqrt(expected) + 3) * 4**attempt  # + 3 sigma: few queries need another attempt
         rows = np.flatnonzero(places < s)
         if attempt > 3 or not len(rows):
@@ -244,9 +246,8 @@ class Search:
 
     def _relevant_scores(self, block: "Block"):
         """Scores `(B,)` of the nearest and of the farthest relevant sample; lower bounds in a large class, inf without any."""
-        space, rows = self.space, block.rows
-        classes = space.labels[rows]
-        sizes = space.class_sizes[classes]
+        space, rows, truth = self.space, block.rows, self.space.truth
+        sizes = truth.listed(rows)
         taken = np.minimum(sizes, self.limits.pairs + 1)
         nearest = np.full(len(rows), np.inf, dtype=np.float32)
         farthest = nearest.copy()
@@ -254,14 +255,8 @@ class Search:
         start = 0
         while start < len(rows):  # about 65,536 pairs at a time, fewer from a file, to bound memory
             stop = max(start + 1, int(np.searchsorted(ends, (ends[start - 1] if start else 0) + min(65536, space.block), side="right")))
-            taken_here = taken[start:stop]
-            row = np.repeat(np.arange(start, stop), taken_here)
-            within = np.arange(len(row)) - np.repeat(np.cumsum(taken_here) - taken_here, taken_here)
-            column = space.by_class[space.class_starts[classes[row]] + within]
-            other = column != space.exclude[rows[row]]
-            if space.sequences is not None:
-                other &= space.sequences[0][rows[row]] != space.sequences[1][column]
-            row, column = row[other], column[other]
+            row, column = truth.first_relevant(rows[start:stop], self.limits.pairs + 1)
+            row = row + start
             if len(row):
                 scores = self._pair_scores(block, torch.from_numpy(row).to(self.device), torch.from_numpy(column).to(self.device))
                 first = np.flatnonzero(np.diff(row, prepend=-1))
@@ -299,7 +294,7 @@ class Search:
     def _above(self, block: "Block") -> "Candidates | None":
         """All reference samples at or above each query's cut, None where they are more than a block may keep."""
         cut = torch.from_numpy(block.cuts).to(self.device)[:, None]
-        exclude = self.space.exclude[block.rows]
+        hidden_rows, hidden_columns = self.space.truth.hidden_pairs(block.rows)
         found, size = [], 0
         for start in range(0, self.space.reference_size, self.limits.columns):
             if block.only_tile is None:
@@ -307,8 +302,8 @@ class Search:
                 self.hidden(scores, block.rows, slice(start, start + scores.shape[1]))
             else:
                 scores = block.only_tile
-            own = np.flatnonzero((exclude >= start) & (exclude < start + scores.shape[1]))
-            scores[torch.from_numpy(own).to(self.device), torch.from_numpy(exclude[own] - start).to(self.device)] = -np.inf
+            here = (hidden_columns >= start) & (hidden_columns < start + scores.shape[1])
+            scores[torch.from_numpy(hidden_rows[here]).to(self.device), torch.from_numpy(hidden_columns[here] - start).to(self.device)] = -np.inf
             row, column, kept = self.where(scores, cut)
             found.append((row.astype(np.uint16), as_keys(kept, column + start)))
             size += len(row)
@@ -353,7 +348,7 @@ class Search:
             kept = slice(counts_here.max(initial=0))
             filled, keys, scores = filled[:, kept], keys[:, kept], np.where(filled, scores, np.nan)[:, kept]
             columns = np.where(filled, keys & COLUMN, 0)
-            relevant = (self.space.reference_labels[columns] == self.space.labels[rows][:, None]) & filled  # (Q, W)
+            relevant = self.space.truth.are_relevant(rows, columns) & filled  # (Q, W)
             self.ties.settle(rows, columns, relevant, scores, noise, every)
             yield Neighbours(rows, columns, relevant, counts_here)
             start = stop

@@ -10,6 +10,7 @@ import torch
 from metrics import _hidden, _kmeans, _mapped
 from metrics._metric import Hits
 from metrics._search import Need, Search
+from metrics._truth import ByClasses, ByLists, Lists
 from utilities.errors import NotFinite, UserError
 from utilities.processes import Alone
 
@@ -56,24 +57,27 @@ def as_labels(labels, size: int, name: str) -> np.ndarray:
 class EmbeddingSpace:
     """Queries, the reference in which they search (themselves, where none is given), their labels.
 
-    Metrics read `labels` `(N,)` and `reference_labels` `(M,)` (both numbered together from 0), `groups` `(N,)` (super-classes from 0, or
-    None), `clusters` `(N,)`, `clusterings`, `singular_values`, `class_sums`, `neighbours`, `scores`.
+    Metrics read `labels` `(N,)` and `reference_labels` `(M,)` (both numbered together from 0; all 0 where none are given), `groups` `(N,)`
+    (super-classes from 0, or None), `clusters` `(N,)`, `clusterings`, `singular_values`, `class_sums`, `neighbours`, `scores`. `truth`: what a
+    query is to find.
 
     Args: see `metrics.compute`.
     """
 
     def __init__(
         self, features, labels, reference=None, reference_labels=None, clusters=None, exclude=None, seed=0, device="cpu", progress=False,
-        groups=None, query_sequences=None, reference_sequences=None, ranks=None, skip_unmatched=False,
+        groups=None, query_sequences=None, reference_sequences=None, ranks=None, skip_unmatched=False, lists: Lists | None = None,
     ):  # fmt: skip
-        self.skip_unmatched = skip_unmatched
+        self.skip_unmatched = skip_unmatched or lists is not None
         self.ranks = ranks or Alone()  # each of several processes has the same space, and searches for its part of the queries
         self.mapped = _mapped.is_mapped(features) or _mapped.is_mapped(reference)
         self.features = as_array(features, "features")
         self.size, self.dimensions = self.features.shape
         self.block = max(1024, BLOCK * 128 // max(128, self.dimensions)) if self.mapped else BLOCK  # rows turned to float64 at once
-        labels = as_labels(labels, self.size, "labels")
         self.own_reference = reference is None
+        if lists is not None and labels is None:  # lists alone say what is found
+            labels, reference_labels = np.zeros(self.size, np.int64), None if self.own_reference else np.zeros(len(reference), np.int64)
+        labels = as_labels(labels, self.size, "labels")
         if self.own_reference != (reference_labels is None):
             raise UserError("a reference and reference_labels go together: give both or neither.")
         self.reference = self.features if self.own_reference else as_array(reference, "reference features")
@@ -84,7 +88,9 @@ class EmbeddingSpace:
             exclude = np.arange(self.size) if self.own_reference else np.full(self.size, -1)
         self.reference_size = len(self.reference)
         self.exclude = _hidden.as_exclude(exclude, self.size, self.reference_size)
-        self.sequences = self._sequences(query_sequences, reference_sequences)
+        sequences = self._sequences(query_sequences, reference_sequences)
+        if lists is not None and sequences is not None:
+            raise UserError("lists say what takes no rank: leave out the sequences.")
         if (labels.dtype.kind in "USO") != (reference_labels.dtype.kind in "USO"):
             raise UserError(
                 f"labels are of type {labels.dtype}, reference_labels of type {reference_labels.dtype}: give numbers, or names."
@@ -94,6 +100,10 @@ class EmbeddingSpace:
         except TypeError as error:
             raise UserError("labels of several types cannot be compared: give numbers alone, or names alone.") from error
         self.labels, self.reference_labels = codes[: self.size], codes[self.size :]
+        if lists is None:
+            self.truth = ByClasses(self.labels, self.reference_labels, self.exclude, sequences)
+        else:
+            self.truth = ByLists(lists.checked(self.size, self.reference_size, self.exclude), self.reference_size, self.exclude)
         self.given_clusters = None if clusters is None else as_labels(clusters, self.size, "clusters")
         self.groups = None if groups is None else np.unique(as_labels(groups, self.size, "groups"), return_inverse=True)[1].reshape(-1)
         self.seeds = [seed] if isinstance(seed, Integral) else list(seed) if isinstance(seed, (list, tuple, range)) else []
@@ -179,44 +189,20 @@ class EmbeddingSpace:
         first, inverse = np.unique(rows, return_index=True, return_inverse=True)[1:]
         return first[inverse.reshape(-1)]
 
-    @cached_property
-    def class_sizes(self) -> np.ndarray:
-        """Samples of each class in the reference."""
-        return np.bincount(self.reference_labels, minlength=int(max(self.labels.max(), self.reference_labels.max())) + 1)
-
-    @cached_property
-    def class_starts(self) -> np.ndarray:
-        """Index of each class's first sample in `by_class`."""
-        return np.cumsum(self.class_sizes) - self.class_sizes
-
-    @cached_property
-    def by_class(self) -> np.ndarray:
-        """Indices of the reference, class after class."""
-        return np.argsort(self.reference_labels, kind="stable")
-
-    @cached_property
-    def _findable(self) -> tuple[np.ndarray, np.ndarray]:
-        return _hidden.findable(self.labels, self.reference_labels, self.exclude, self.sequences)
-
     @property
     def relevant(self) -> np.ndarray:
-        """`(N,)` samples of its class that each query can find: without itself and its own sequence."""
-        return self._findable[0]
+        """`(N,)` samples that each query is to find."""
+        return self.truth.relevant
 
     @property
     def visible(self) -> np.ndarray:
-        """`(N,)` samples that each query can find, of any class."""
-        return self._findable[1]
-
-    @cached_property
-    def sizes(self) -> np.ndarray:
-        """`(N,)` samples of its class that each query can find, the query counted in where it is one of them."""
-        return self.relevant + ((self.exclude >= 0) & (self.reference_labels[self.exclude] == self.labels))
+        """`(N,)` samples that take a rank, for each query."""
+        return self.truth.visible
 
     @cached_property
     def is_self_search(self) -> bool:
-        """Whether the queries search in themselves, each left out of its own neighbours."""
-        return self.own_reference and bool((self.exclude == np.arange(self.size)).all())
+        """Whether the queries search in themselves, each left out of its own neighbours and of nobody else's."""
+        return self.own_reference and self.truth.is_symmetric and bool((self.exclude == np.arange(self.size)).all())
 
     @cached_property
     def search(self) -> Search:
@@ -235,7 +221,7 @@ class EmbeddingSpace:
                 queries, slots = np.nonzero(block.relevant)
                 starts = np.searchsorted(queries, np.arange(len(block.rows)))
                 orders = np.arange(len(queries)) - starts[queries] + 1
-                hits = Hits(queries, slots + 1, orders, self.relevant[block.rows], self.sizes[block.rows])
+                hits = Hits(queries, slots + 1, orders, self.relevant[block.rows], self.truth.sizes[block.rows])
                 for key, metric in missing.items():
                     found[key][block.rows] = metric.score(hits)
             for values in found.values():
@@ -249,7 +235,7 @@ class EmbeddingSpace:
         """At most one need of each kind, with each query's greatest depth, capped at the number of its neighbours."""
         needs = {}
         for metric in metrics:
-            depth = np.minimum(metric.depth(self.relevant, self.sizes), self.visible)
+            depth = np.minimum(metric.depth(self.relevant, self.truth.sizes), self.visible)
             what = "first" if metric.FIRST_HIT_ONLY else "all"
             needs[what] = np.maximum(needs.get(what, 0), depth)
         return [Need(depth, what) for what, depth in needs.items()]

@@ -1,4 +1,4 @@
-"""Precision at k and R-precision (Manning et al. 2008; A Metric Learning Reality Check, arXiv 2003.08505)."""
+"""Precision at k and its kin: R-precision (A Metric Learning Reality Check, arXiv 2003.08505), mP@k of Oxford and Paris, mMP@k of UnED."""
 
 import numpy as np
 
@@ -6,19 +6,25 @@ from metrics._metric import Hits, RetrievalMetric, without_lone
 
 
 class Metric(RetrievalMetric):
-    """Share of the first k neighbours that are of the query's class; k = R, the samples to be found, for `r_precision`.
+    """Share of the first K neighbours that are of the query's class; queries alone in their class are left out.
 
-    Queries alone in their class are left out.
+    R is the number of samples to be found. K = k; R for `r_precision`; min(k, R) for `mmp@k` (UnED, Ypsilantis et al., arXiv 2309.01858);
+    min(k, rank of the last sample to be found) for `mp@k` (Radenovic et al., Revisiting Oxford and Paris, arXiv 1803.11285).
     """
 
     NAMES = {
         "precision@k": "share of the k nearest others that are of the query's class; queries alone in their class left out",
+        "mp@k": "as precision@k, the lists cut at the last sample of the query's class where that comes before k (Oxford and Paris)",
+        "mmp@k": "as precision@k, k at most the number of samples to be found (UnED); 1 for a perfect space",
         "r_precision": "share of the R nearest others that are of the query's class, R = how many there are",
     }
 
     def depth(self, relevant, sizes):
-        return self.parameter or relevant
+        return np.minimum(self.parameter, relevant) if self.name == "mmp@k" else self.parameter or relevant
 
     def score(self, hits: Hits) -> np.ndarray:
         depth = np.broadcast_to(self.depth(hits.relevant, hits.sizes), hits.relevant.shape)
+        if self.name == "mp@k":
+            last = hits.sum(np.where(hits.orders == hits.relevant[hits.queries], hits.ranks, 0))  # 0 where it lies beyond the search
+            depth = np.where(last > 0, np.minimum(last, depth), depth)
         return without_lone(hits.sum(hits.ranks <= depth[hits.queries]) / np.maximum(depth, 1), hits)

@@ -17,6 +17,7 @@ class Metric(Base):
     NAMES = {"uniformity": "log of the mean of exp(-2 |x_i - x_j|^2) over all pairs of unit vectors"}
     RANGE = (-8.0, 0.0)
     HIGHER_IS_BETTER = False
+    CLASS_WISE = False
 
     def value(self, space) -> float:
         pairs = _pairs.of_units(space)

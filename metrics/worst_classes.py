@@ -16,6 +16,7 @@ class Metric(Recall):
 
     NAMES = {"e_recall@k_worst10": "mean recall at k of the tenth of the classes where it is lowest"}
     VARIANTS = ("cosine",)
+    CLASS_WISE = True
 
     def value(self, space) -> float:
         scores, labels = self.counted(space, space.labels)

@@ -60,15 +60,29 @@ def cmc(path: Path, ranks: np.ndarray, title: str) -> Path:
     Args:
         ranks: `(Q,)` of the queries' nearest matches, infinite for none.
     """
+    shares = 100 * (ranks[:, None] <= np.arange(1, CMC_RANKS + 1)).mean(0)
+    name = ", ".join(f"Rank-{k} {shares[k - 1]:.1f} %" for k in (1, 5, 10))
+    how = {"xlabel": "rank k", "ylabel": "queries with a match among the first k, %", "xlim": (0, CMC_RANKS + 1)}
+    return _curve(path, np.arange(1, CMC_RANKS + 1), shares, f"{name}; {len(ranks):,} queries", f"{title}: cumulative matches", marker=".", **how)
+
+
+def roc(path: Path, far: np.ndarray, tar: np.ndarray, title: str) -> Path:
+    """Plot the receiver operating characteristic: true against false accept rates, the latter on a log scale. Returns `path`."""
+    least = far[far > 0].min()  # the log scale begins at a single false accept
+    how = {"xlabel": "false accept rate", "ylabel": "true accept rate, %", "xscale": "log", "xlim": (least, 1), "ylim": (0, 101)}
+    area = np.trapezoid(tar, far)
+    return _curve(path, np.maximum(far, least), 100 * tar, f"area {area:.4f}", f"{title}: verification", drawstyle="steps-post", **how)
+
+
+def _curve(path: Path, x: np.ndarray, y: np.ndarray, label: str, title: str, marker=None, drawstyle="default", **axes) -> Path:
+    """Plot one curve with its label."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     axis = figure.subplots()
-    shares = 100 * (ranks[:, None] <= np.arange(1, CMC_RANKS + 1)).mean(0)
-    name = ", ".join(f"Rank-{k} {shares[k - 1]:.1f} %" for k in (1, 5, 10))
-    axis.plot(np.arange(1, CMC_RANKS + 1), shares, marker=".", linewidth=1.8, label=f"{name}; {len(ranks):,} queries")
-    axis.set(xlabel="rank k", ylabel="queries with a match among the first k, %", xlim=(0, CMC_RANKS + 1))
-    figure.suptitle(f"{title}: cumulative matches", fontsize=TITLE_SIZE, parse_math=False)
+    axis.plot(x, y, marker=marker, drawstyle=drawstyle, linewidth=1.8, label=label)
+    axis.set(**axes)
+    figure.suptitle(title, fontsize=TITLE_SIZE, parse_math=False)
     axis.grid(alpha=0.3)
     axis.legend(frameon=False, loc="lower right")
     axis.spines[["top", "right"]].set_visible(False)

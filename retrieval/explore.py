@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 import metrics
 from evaluation import galleries
-from evaluation.__main__ import read, written_flags
+from evaluation.from_files import read, written_flags
 from evaluation.galleries import ROLES
 from metrics import fnmr
 from pictures import maps

@@ -20,6 +20,7 @@ from metrics._search import Limits
 from tests._processes import alone, spawned
 from tests.evaluation._made import Network, made_splits, options
 from tests.metrics._plain import random_space
+from tests.metrics.test_lists import random_lists
 from training.ranks import Ranks
 from training.runtime import Runtime
 from utilities.errors import NotFinite
@@ -80,6 +81,8 @@ def cases(folder):
         "sequences of a gallery": (
             SEARCHED, {**queries, **gallery, "query_sequences": np.arange(90) % 9, "reference_sequences": np.arange(90) % 9}, None,
         ),
+        "lists": (SEARCHED, {**queries, **gallery, "lists": metrics.Lists.of(*random_lists(0, 90, 90))}, SMALL),
+        "lists of a set in itself": (SEARCHED, {**plain, "lists": metrics.Lists.of(*random_lists(0, 150, 150, range(150)))}, SMALL),
         "one query": (SEARCHED, few[1], None),
         "two queries": (SEARCHED, few[2], None),
         "one query in a gallery": (SEARCHED, {"features": plain["features"][:1], "labels": plain["labels"][:1], **gallery}, None),

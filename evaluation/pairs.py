@@ -1,0 +1,172 @@
+"""Verification: are two images of one class? `python -m evaluation pairs FEATURES.npz PAIRS`, as LFW is measured (Huang et al., 2007).
+
+FEATURES holds `features` `(N, D)`, and `paths` `(N,)` where PAIRS names images; `--dump_embeddings` writes both. PAIRS is an .npz file with
+`first`, `second` `(P,)`, rows of the features, and `same` `(P,)`; or a text file as LFW's pairs.txt, whose first line says how many folds
+there are and how many pairs of each kind a fold has, and whose other lines are `name i j` or `name1 i name2 j`, image i of a name being
+`name/name_000i` with any ending.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from evaluation import from_files, outputs
+from pictures import space as charts
+from training.ranks import Ranks
+from utilities.errors import OneLineParser, UserError
+from utilities.files import replacing
+from utilities.numbers import number, whole
+
+PROGRAM = "python -m evaluation pairs"
+THRESHOLDS = np.arange(400) / 100  # of the squared distance of unit vectors, from 0 to 3.99, as in InsightFace's verification.py
+FOLDS, FARS = 10, (0.001, 0.01, 0.1)
+FEW = 10  # false accepts below which a rate says little
+
+
+class Pairs(NamedTuple):
+    """Rows of the features `(P,)` each, whether both are of one class, and how many folds there are, in the order of the pairs."""
+
+    first: np.ndarray
+    second: np.ndarray
+    same: np.ndarray
+    folds: int = FOLDS
+
+
+class Accuracy(NamedTuple):
+    """Mean and standard deviation (ddof 0) over the folds, and the threshold of each."""
+
+    mean: float
+    deviation: float
+    thresholds: np.ndarray
+
+
+def squared_distances(features: np.ndarray, pairs: Pairs) -> np.ndarray:
+    """Squared distances `(P,)` of the pairs' features at unit length, in float64."""
+    lengths = np.linalg.norm(features, axis=1)
+    units = features.astype(np.float64) / np.where(lengths > 0, lengths, 1.0)[:, None]
+    return np.square(units[pairs.first] - units[pairs.second]).sum(1)
+
+
+def verification_accuracy(distances: np.ndarray, same: np.ndarray, folds: int = FOLDS) -> Accuracy:
+    """Share of pairs that are judged rightly at the threshold that is best for the pairs of the other folds; a fold's pairs are consecutive.
+
+    Two images are of one class where their squared distance is below the threshold; of equally good thresholds the first counts.
+    """
+    right = (distances[:, None] < THRESHOLDS) == same[:, None]  # (P, T)
+    parts = np.array_split(np.arange(len(same)), folds)
+    counts = np.stack([right[part].sum(0) for part in parts])  # (folds, T)
+    best = [int((counts.sum(0) - counts[i]).argmax()) for i in range(folds)]
+    accuracies = np.array([right[part, t].mean() for part, t in zip(parts, best, strict=True)])
+    return Accuracy(float(accuracies.mean()), float(accuracies.std()), THRESHOLDS[best])
+
+
+def roc(distances: np.ndarray, same: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """False and true accept rates at every threshold, ascending; equal distances are accepted together."""
+    from sklearn.metrics import roc_curve
+
+    far, tar, _ = roc_curve(same, -distances, drop_intermediate=False)
+    return far, tar
+
+
+def tar_at(far: float, rates: tuple[np.ndarray, np.ndarray]) -> float:
+    """The largest true accept rate whose false accept rate is not above `far`; `rates` as `roc` gives them."""
+    return float(rates[1][rates[0] <= far].max())
+
+
+def read(path: str, size: int, paths: np.ndarray | None) -> Pairs:
+    """The pairs of a file, of `size` rows of features. Raises UserError for what cannot be pairs of these."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            found = _of_arrays(path, file, size)
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: no such file") from error
+    except (OSError, ValueError, AttributeError):  # a text file is no archive
+        found = _of_text(path, paths)
+    kinds = found.same.sum()
+    if not 0 < kinds < len(found.same):
+        raise UserError(f"{path}: {len(found.same)} pairs, {kinds} of one class: verification needs pairs of both kinds")
+    if found.folds > len(found.same):
+        raise UserError(f"{path}: {len(found.same)} pairs cannot be cut into {found.folds} folds: lower --folds")
+    return found
+
+
+def _of_arrays(path: str, file, size: int) -> Pairs:
+    missing = [name for name in Pairs._fields[:3] if name not in file.files]
+    if missing:
+        raise UserError(f"{path} has no {' and no '.join(missing)}; it holds {', '.join(file.files) or 'nothing'}")
+    first, second, same = (file[name] for name in Pairs._fields[:3])
+    if len({first.shape, second.shape, same.shape}) > 1 or first.ndim != 1 or {first.dtype.kind, second.dtype.kind} - set("iu"):
+        raise UserError(f"{path}: first, second and same must be (P,), the first two rows of the features; they are {first.shape}, {second.shape}, {same.shape}")
+    if same.dtype.kind not in "biu" or not np.isin(same, (0, 1)).all():
+        raise UserError(f"{path}: same holds something else than true and false")
+    rows = np.concatenate([first, second])
+    if len(rows) and not 0 <= rows.min() <= rows.max() < size:
+        raise UserError(f"{path}: row {rows[(rows < 0) | (rows >= size)][0]} is outside the features, which have {size}")
+    return Pairs(first, second, same.astype(bool))
+
+
+def _of_text(path: str, paths: np.ndarray | None) -> Pairs:
+    """LFW's pairs.txt."""
+    try:
+        header, *lines = [line.split() for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
+        folds, each = map(int, header)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: neither an .npz file of pairs nor a text file that begins with two numbers, as LFW's pairs.txt with 10 300") from error
+    if paths is None:
+        raise UserError(f"{path} names images, and the features have no paths: --dump_embeddings writes them")
+    row_of = {"/".join(Path(one).with_suffix("").parts[-2:]): row for row, one in enumerate(map(str, paths))}
+    rows, same = [], []
+    for place, words in enumerate(lines, start=2):
+        named = {3: (words[:2], words[0::2]), 4: (words[:2], words[2:])}.get(len(words))
+        if named is None or not all(number.isdecimal() for _, number in named):
+            raise UserError(f"{path}: pair {place - 1} is {' '.join(words)!r}, expected `name i j` or `name1 i name2 j`")
+        keys = [f"{name}/{name}_{int(number):04d}" for name, number in named]
+        if absent := [key for key in keys if key not in row_of]:
+            raise UserError(f"{path}: pair {place - 1} names {absent[0]}, which is not among the paths of the features")
+        rows.append([row_of[key] for key in keys])
+        same.append(len(words) == 3)
+    if len(rows) != 2 * folds * each:
+        raise UserError(f"{path}: {len(rows)} pairs, and its first line says {folds} folds of {each} of each kind: {2 * folds * each}")
+    return Pairs(*np.array(rows).T, np.array(same), folds)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's flags."""
+    parser = OneLineParser(prog=PROGRAM, description="Verification by pairs of embeddings.", allow_abbrev=False)
+    parser.add_argument("features", help="an .npz file with features (N, D) and, for pairs by name, paths (N,)")
+    parser.add_argument("pairs", help="an .npz file with first, second (rows of the features) and same, or a text file as LFW's pairs.txt")
+    parser.add_argument("--folds", type=whole(2, 10**6), default=None, help=f"folds of consecutive pairs (default: as the text file says, else {FOLDS})")
+    parser.add_argument("--far", type=number(0, 1), nargs="+", default=list(FARS), help="false accept rates of tar@far (default: %(default)s)")
+    parser.add_argument("--roc", default=None, metavar="FILE", help="draw the ROC curve to this file, .png or .svg")
+    parser.add_argument("--out", default=None, metavar="FILE", help="also write the values to this JSON file")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> dict[str, float]:
+    """Print and return `verification_accuracy`, its deviation over the folds, and `tar@far`, by name."""
+    flags = parser().parse_args(argv)
+    arrays = from_files.read(flags.features, ("paths",), needs_labels=False)
+    pairs = read(flags.pairs, len(arrays["features"]), arrays.get("paths"))
+    pairs = pairs if flags.folds is None else pairs._replace(folds=flags.folds)
+    if pairs.folds > len(pairs.same):
+        raise UserError(f"--folds {pairs.folds}: there are {len(pairs.same)} pairs")
+    if not np.isfinite(arrays["features"]).all():
+        raise UserError(f"{flags.features}: features hold NaN or infinity")
+    distances = squared_distances(arrays["features"], pairs)
+    accuracy, rates, others = verification_accuracy(distances, pairs.same, pairs.folds), roc(distances, pairs.same), int((~pairs.same).sum())
+    values = {"verification_accuracy": accuracy.mean, "verification_accuracy_deviation": accuracy.deviation}
+    values |= {f"tar@{far:g}": tar_at(far, rates) for far in flags.far}
+    low, high = accuracy.thresholds.min(), accuracy.thresholds.max()
+    print(f"{flags.pairs}: {len(pairs.same):,} pairs, {others:,} of two classes; {pairs.folds} folds, thresholds of the squared distance {low:g} to {high:g}")
+    for far in (far for far in flags.far if far * others < FEW):
+        print(f"tar@{far:g}: {far:g} of {others:,} pairs are {far * others:g} false accepts: such a rate says little")
+    print(f"\n{outputs.table({Path(flags.features).stem: values})}")
+    if flags.roc is not None:
+        print(f"written  {charts.roc(Path(flags.roc), *rates, Path(flags.features).stem)}")
+    if flags.out is not None and Ranks().writes:
+        with replacing(flags.out) as file:
+            json.dump(values, file, indent=1)
+    return values

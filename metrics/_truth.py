@@ -1,0 +1,199 @@
+"""What a query is to find in its reference, and what takes no rank: by classes and sequences, or by lists.
+
+Both kinds have the same methods, which the search, the ranking metrics and re-ranking read; nothing else knows which one it is.
+"""
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from metrics import _hidden
+from utilities.errors import UserError
+
+
+class Lists(NamedTuple):
+    """The positives and the junk of each of Q queries, as indices into the reference, query after query.
+
+    indptr `(Q + 1,)`: the list of query q lies from `indptr[q]` to `indptr[q + 1]` of `indices`, as in scipy's sparse matrices.
+    """
+
+    positive_indptr: np.ndarray
+    positive_indices: np.ndarray
+    junk_indptr: np.ndarray | None = None
+    junk_indices: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, positives, junk=None) -> "Lists":
+        """From one sequence of indices for each query; `junk` likewise, None where there is none."""
+        parts = []
+        for lists in (positives, [()] * len(positives) if junk is None else junk):
+            parts += [np.cumsum([0, *map(len, lists)]), np.array([index for one in lists for index in one], dtype=np.int64)]
+        return cls(*parts)
+
+    def __len__(self):
+        return len(self.positive_indptr) - 1
+
+    def checked(self, size: int, reference_size: int, exclude: np.ndarray) -> "Lists":
+        """int64 arrays, each list ascending. Raises UserError for what cannot be the lists of `size` queries of a reference.
+
+        Args:
+            exclude: `(size,)` index of each query in the reference, -1 where it is not there.
+        """
+        empty = np.zeros(size + 1, np.int64), np.zeros(0, np.int64)
+        arrays = [*self[:2], *(one if given is None else given for one, given in zip(empty, self[2:], strict=True))]
+        found = []
+        for kind, indptr, indices in (("positive", *arrays[:2]), ("junk", *arrays[2:])):
+            indptr, indices = _hidden.as_numpy(indptr), _hidden.as_numpy(indices)
+            if indptr.dtype.kind not in "iu" or indptr.shape != (size + 1,) or indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
+                raise UserError(f"{kind}_indptr must be ({size + 1},) whole numbers, one more than there are queries, and {kind}_indices (P,) whole numbers.")
+            indptr, indices = indptr.astype(np.int64), indices.astype(np.int64)
+            if indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
+                raise UserError(f"{kind}_indptr must rise from 0 to {len(indices)}, the number of {kind}_indices.")
+            rows = np.repeat(np.arange(size), np.diff(indptr))
+            outside = (indices < 0) | (indices >= reference_size)
+            if outside.any():
+                at = int(outside.argmax())
+                raise UserError(f"{kind}_indices: query {rows[at]} lists {indices[at]}, which is outside the reference of {reference_size}.")
+            keys = np.sort(rows * reference_size + indices)
+            if len(keys) and (np.diff(keys) == 0).any():
+                query, index = divmod(int(keys[1:][np.diff(keys) == 0][0]), reference_size)
+                raise UserError(f"{kind}_indices: query {query} lists {index} twice.")
+            found += [indptr, keys - rows * reference_size]
+            if kind == "positive":
+                own = np.flatnonzero(found[1] == exclude[rows])
+                if len(own):
+                    raise UserError(f"positive_indices: query {rows[own[0]]} lists itself, {found[1][own[0]]}: an image is not its own positive.")
+                positives = keys
+            elif (both := np.intersect1d(positives, keys)).size:
+                query, index = divmod(int(both[0]), reference_size)
+                raise UserError(f"query {query} lists {index} among its positives and its junk: it is one of them.")
+        return Lists(*found)
+
+
+class ByLists:
+    """Positives and junk as `Lists` say. Junk and the query itself take no rank.
+
+    Attributes as those of `ByClasses`.
+    """
+
+    sequences = None
+    is_symmetric = False  # junk of one query may be a positive of another
+
+    def __init__(self, lists: Lists, reference_size: int, exclude: np.ndarray):
+        self.lists, self.reference_size, self.exclude = lists, reference_size, exclude
+        self.relevant = np.diff(lists.positive_indptr)
+        own = np.flatnonzero(exclude >= 0)
+        rows = np.concatenate([np.repeat(np.arange(len(lists)), np.diff(lists.junk_indptr)), own])
+        self._hidden_keys = np.unique(rows * reference_size + np.concatenate([lists.junk_indices, exclude[own]]))
+        self._starts = np.searchsorted(self._hidden_keys, np.arange(len(lists) + 1) * reference_size)
+        self.hidden_counts = np.diff(self._starts)
+        self.visible, self.sizes = reference_size - self.hidden_counts, self.relevant
+
+    @cached_property
+    def _positive_keys(self) -> np.ndarray:
+        return np.repeat(np.arange(len(self.lists)), self.relevant) * self.reference_size + self.lists.positive_indices  # ascending
+
+    def are_relevant(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Whether reference samples `columns` `(Q, W)` are positives of the queries `rows` `(Q,)`."""
+        keys = rows[:, None] * self.reference_size + columns
+        if not len(self._positive_keys):
+            return np.zeros(keys.shape, dtype=bool)
+        return self._positive_keys[np.minimum(np.searchsorted(self._positive_keys, keys), len(self._positive_keys) - 1)] == keys
+
+    def first_relevant(self, rows: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+        """Positions in `rows` and columns, `(P,)` each, of at most `most` positives of each of the queries `rows`, query after query."""
+        row, places = spans(self.lists.positive_indptr[rows], np.minimum(self.relevant[rows], most))
+        return row, self.lists.positive_indices[places]
+
+    def listed(self, rows: np.ndarray) -> np.ndarray:
+        """How many samples `first_relevant` chooses from, for each of the queries `rows`."""
+        return self.relevant[rows]
+
+    def hidden_pairs(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Positions in `rows` and columns, `(P,)` each, of the samples that take no rank, one by one."""
+        row, places = spans(self._starts[rows], self.hidden_counts[rows])
+        return row, self._hidden_keys[places] % self.reference_size
+
+    def unjudged(self) -> "ByLists":
+        """What a search may know: not the junk, which is a judgement."""
+        return ByLists(Lists.of([()] * len(self.lists)), self.reference_size, self.exclude)
+
+
+class ByClasses:
+    """A query is to find the samples of its class; its own image and those of its own sequence take no rank.
+
+    Args:
+        labels, reference_labels: `(N,)`, `(M,)` numbers from 0. exclude: `(N,)` index of each query in the reference, -1 where it is not there.
+        sequences: numbers `(N,)`, `(M,)` that are equal where a query must not find a sample; None: all may be found.
+    """
+
+    is_symmetric = True
+    hidden_counts = None  # at most one sample, the query itself, beside those of its sequence
+
+    def __init__(self, labels, reference_labels, exclude, sequences):
+        self.labels, self.reference_labels, self.exclude, self.sequences = labels, reference_labels, exclude, sequences
+
+    @cached_property
+    def _findable(self) -> tuple[np.ndarray, np.ndarray]:
+        return _hidden.findable(self.labels, self.reference_labels, self.exclude, self.sequences)
+
+    @property
+    def relevant(self) -> np.ndarray:
+        """`(N,)` samples of its class that each query can find: without itself and its own sequence."""
+        return self._findable[0]
+
+    @property
+    def visible(self) -> np.ndarray:
+        """`(N,)` samples that each query can find, of any class."""
+        return self._findable[1]
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        """`(N,)` samples of its class that each query can find, the query counted in where it is one of them."""
+        return self.relevant + ((self.exclude >= 0) & (self.reference_labels[self.exclude] == self.labels))
+
+    @cached_property
+    def _class_sizes(self) -> np.ndarray:
+        return np.bincount(self.reference_labels, minlength=int(max(self.labels.max(), self.reference_labels.max())) + 1)
+
+    @cached_property
+    def _class_starts(self) -> np.ndarray:
+        return np.cumsum(self._class_sizes) - self._class_sizes
+
+    @cached_property
+    def _by_class(self) -> np.ndarray:
+        """Indices of the reference, class after class."""
+        return np.argsort(self.reference_labels, kind="stable")
+
+    def are_relevant(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Whether reference samples `columns` `(Q, W)` are of the class of the queries `rows` `(Q,)`."""
+        return self.reference_labels[columns] == self.labels[rows][:, None]
+
+    def listed(self, rows: np.ndarray) -> np.ndarray:
+        """How many samples `first_relevant` chooses from, for each of the queries `rows`: those of its class, hidden ones too."""
+        return self._class_sizes[self.labels[rows]]
+
+    def first_relevant(self, rows: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+        """Positions in `rows` and columns, `(P,)` each, of the visible ones among the first `most` samples of each query's class."""
+        row, places = spans(self._class_starts[self.labels[rows]], np.minimum(self.listed(rows), most))
+        column = self._by_class[places]
+        other = column != self.exclude[rows[row]]
+        if self.sequences is not None:
+            other &= self.sequences[0][rows[row]] != self.sequences[1][column]
+        return row[other], column[other]
+
+    def hidden_pairs(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Positions in `rows` and columns, `(P,)` each, of the queries' own images; sequences are compared as numbers, not listed."""
+        own = np.flatnonzero(self.exclude[rows] >= 0)
+        return own, self.exclude[rows[own]]
+
+    def unjudged(self) -> "ByClasses":
+        """What a search may know: sequences are no judgement."""
+        return self
+
+
+def spans(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each i of `(B,)` the numbers from `starts[i]` on, `counts[i]` of them: which i, and the numbers, `(P,)` each."""
+    row = np.repeat(np.arange(len(starts)), counts)
+    return row, np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts) + starts[row]

@@ -1,0 +1,106 @@
+"""Verification by pairs: the pins of InsightFace's protocol, plain loops, LFW's layout in small, what cannot be pairs."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from evaluation import __main__ as command
+from evaluation import pairs
+from tests.metrics._plain import random_space
+from utilities.errors import UserError
+
+
+def test_thresholds_come_from_the_other_folds():
+    """The first best threshold, not the middle of the plateau."""
+    distances, same = np.array([0.5, 1.5, 0.58, 1.2, 0.6, 1.0, 1.1, 1.6]), np.array([1, 0, 1, 0] * 2, dtype=bool)
+    found = pairs.verification_accuracy(distances, same, 2)
+    assert (found.mean, found.deviation) == (0.75, 0.25) and found.thresholds.tolist() == [0.61, 0.59]
+
+
+def test_the_rate_is_not_above_the_one_that_was_asked_for():
+    scores = {True: [0.9, 0.7, 0.4], False: [0.8, 0.6, 0.3, 0.2, 0.1]}
+    rates = pairs.roc(-np.array(scores[True] + scores[False]), np.array([True] * 3 + [False] * 5))
+    assert [pairs.tar_at(far, rates) for far in (0, 0.1, 0.2, 0.4, 1)] == pytest.approx([1 / 3, 1 / 3, 2 / 3, 1, 1])
+    tied = pairs.roc(np.array([0.5, 0.5, 0.5, 0.7]), np.array([True, False, False, True]))
+    assert pairs.tar_at(0.5, tied) == 0 and pairs.tar_at(1, tied) == 1, "equal distances are accepted together"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_pairs_by_loops(seed, tmp_path):
+    features, labels = random_space(n=40, classes=6, seed=seed)
+    rng = np.random.default_rng(seed)
+    first, second = rng.integers(0, 40, (2, 90))
+    same = labels[first] == labels[second]
+    units = features / np.linalg.norm(features, axis=1, keepdims=True)
+    distances = [float(sum((a - b) ** 2 for a, b in zip(units[i], units[j], strict=True))) for i, j in zip(first, second, strict=True)]
+    accuracies = []
+    for fold in range(9):
+        mine = range(10 * fold, 10 * fold + 10)
+        counts = [sum((distances[i] < t / 100) == same[i] for i in range(90) if i not in mine) for t in range(400)]
+        threshold = counts.index(max(counts)) / 100
+        accuracies.append(np.mean([(distances[i] < threshold) == same[i] for i in mine]))
+    tar = 0.0
+    for limit in [-1.0, *distances]:
+        accepted = [distance <= limit for distance in distances]
+        if sum(a and not s for a, s in zip(accepted, same, strict=True)) <= 0.1 * (~same).sum():
+            tar = max(tar, sum(a and s for a, s in zip(accepted, same, strict=True)) / same.sum())
+    np.savez(tmp_path / "features.npz", features=features)
+    np.savez(tmp_path / "pairs.npz", first=first, second=second, same=same)
+    given = ["pairs", str(tmp_path / "features.npz"), str(tmp_path / "pairs.npz"), "--folds", "9", "--far", ".1", "--roc", str(tmp_path / "roc.png")]
+    found = command.main(given)
+    expected = {"verification_accuracy": np.mean(accuracies), "verification_accuracy_deviation": np.std(accuracies), "tar@0.1": tar}
+    assert found == pytest.approx(expected, abs=1e-12)
+    assert (tmp_path / "roc.png").stat().st_size > 5000
+
+
+def lfw(folder, folds=3, each=2):
+    """pairs.txt of LFW and features of its images, in small: all pairs of one name are equal, all others orthogonal."""
+    names = [f"Name_{letter}" for letter in "ABCD"]
+    lines = [f"{folds}\t{each}"]
+    for fold in range(folds):
+        lines += [f"{names[(fold + i) % 4]}\t1\t{2 + i % 2}" for i in range(each)]
+        lines += [f"{names[(fold + i) % 4]}\t1\t{names[(fold + i + 1) % 4]}\t2" for i in range(each)]
+    (folder / "pairs.txt").write_text("\n".join(lines) + "\n")
+    images = list(itertools.product(range(4), (1, 2, 3)))
+    paths = [f"/data/lfw/{names[name]}/{names[name]}_{image:04d}.jpg" for name, image in images]
+    np.savez(folder / "features.npz", features=np.eye(4)[[name for name, _ in images]] * 3, paths=paths)
+    return [str(folder / "features.npz"), str(folder / "pairs.txt")]
+
+
+def test_pairs_of_lfw(tmp_path, capsys):
+    found = command.main(["pairs", *lfw(tmp_path), "--out", str(tmp_path / "out.json")])
+    assert found == {"verification_accuracy": 1, "verification_accuracy_deviation": 0, "tar@0.001": 1, "tar@0.01": 1, "tar@0.1": 1}
+    said = capsys.readouterr().out
+    assert "12 pairs, 6 of two classes; 3 folds" in said and "tar@0.001: 0.001 of 6 pairs are 0.006 false accepts" in said
+    assert (tmp_path / "out.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"first": np.array([0, 12])}, "row 12 is outside the features, which have 12"),
+        ({"second": np.array([0, -1])}, "row -1 is outside"),
+        ({"same": np.array([1, 1])}, "needs pairs of both kinds"),
+        ({"same": np.array([1, 2])}, "same holds something else"),
+        ({"second": np.array([0, 1, 2])}, "must be (P,)"),
+        ({"same": None}, "has no same"),
+        ({}, "cannot be cut into 10 folds"),
+        ("3 2\nName_A 1 2\n", "1 pairs, and its first line says 3 folds of 2 of each kind: 12"),
+        ("1 1\nName_A 1 9\nName_A 1 Name_B 1\n", "pair 1 names Name_A/Name_A_0009, which is not among the paths"),
+        ("1 1\nName_A 1\nName_A 1 Name_B 1\n", "pair 1 is 'Name_A 1', expected"),
+        ("hello\n", "neither an .npz file of pairs nor a text file"),
+    ],
+)
+def test_what_cannot_be_pairs(tmp_path, changed, told):
+    features, _ = lfw(tmp_path)
+    path = tmp_path / "wrong"
+    if isinstance(changed, str):
+        path.write_text(changed)
+    else:
+        arrays = {"first": np.array([0, 1]), "second": np.array([2, 3]), "same": np.array([1, 0]), **changed}
+        path = path.with_suffix(".npz")
+        np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
+    with pytest.raises(UserError) as error:
+        command.main(["pairs", features, str(path)])
+    assert told in str(error.value) and "\n" not in str(error.value)

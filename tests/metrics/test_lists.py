@@ -1,0 +1,147 @@
+"""Ground truth by lists: pins of revisitop and re-identification, random lists against plain loops, what cannot be lists."""
+
+import numpy as np
+import pytest
+
+import metrics
+from metrics import Lists
+from tests.metrics._plain import RETRIEVAL, plain_value, ranked
+from utilities.errors import UserError
+
+NEW = ["ap_trapezoid", "mp@1", "mp@5", "mp@1000", "mmp@1", "mmp@5"]
+NAMES = [name for name in RETRIEVAL if not name.startswith("mAP")] + NEW  # mAP… divides by the size of a class
+
+
+def ordered(order):
+    """Features of reference samples that a query at 0 finds in this order."""
+    places = np.empty(len(order))
+    places[list(order)] = np.arange(1.0, len(order) + 1)
+    return places[:, None]
+
+
+@pytest.mark.parametrize(
+    ("positives", "junk", "expected"),
+    [
+        ([0, 1], [4, 2, 3], [0.791667, None, 1, 2 / 3, 2 / 3]),  # easy
+        ([0, 1, 2, 3], [4], [0.73125, 0.770833, 1, 0.6, 2 / 3]),  # medium
+        ([2, 3], [4, 0, 1], [1 / 3, None, 0, 0.5, 0.5]),  # hard
+    ],
+)
+def test_oxford_and_paris(positives, junk, expected):
+    """evaluate.py of revisitop, at the commit of EVALUATION_STANDARDS: order 4 0 7 2 1 5 3 6 8 9."""
+    names = ["ap_trapezoid", "ap", "mp@1", "mp@5", "mp@10"]
+    found = metrics.compute(names, [[0.0]], reference=ordered([4, 0, 7, 2, 1, 5, 3, 6, 8, 9]), lists=Lists.of([positives], [junk]))
+    for name, value in zip(names, expected, strict=True):
+        assert value is None or found[name] == pytest.approx(value, abs=1e-6), name
+
+
+def test_re_identification_by_lists_is_that_by_sequences():
+    gallery = [("1", 1), ("2", 1), ("1", 2), ("0", 2), ("1", 3), ("2", 2)]
+    places, names = np.arange(1.0, 7.0)[:, None], ["ap", "inp", "e_recall@1", "e_recall@5", "ap_trapezoid"]
+    lists = Lists.of([[2, 4]], [[0]])
+    found = metrics.compute(names, [[0.0]], reference=places, lists=lists)
+    assert found == pytest.approx({"ap": 0.5, "inp": 0.5, "e_recall@1": 0, "e_recall@5": 1, "ap_trapezoid": 1 / 3})
+    given = {"query_sequences": ["1_1"], "reference_sequences": [f"{name}_{camera}" for name, camera in gallery]}
+    assert found == pytest.approx(metrics.compute(names, [[0.0]], ["1"], places, [name for name, _ in gallery], **given))
+
+
+def value_of(name, relevance):
+    """One query's value of a name of NAMES; it has something to find."""
+    if name not in NEW:
+        return plain_value(name, relevance, sum(relevance), sum(relevance))
+    hits, k = [rank for rank, hit in enumerate(relevance) if hit], int(name.partition("@")[2] or 0)  # ranks from 0
+    if name.startswith("mp@"):
+        k = min(k, hits[-1] + 1)
+    elif name.startswith("mmp@"):
+        k = min(k, len(hits))
+    else:
+        before = [j / rank if rank else 1.0 for j, rank in enumerate(hits)]
+        return np.mean([(first + (j + 1) / (rank + 1)) / 2 for j, (first, rank) in enumerate(zip(before, hits, strict=True))])
+    return sum(relevance[:k]) / k
+
+
+def random_lists(seed, reference_size, queries, own=None):
+    """Positives and junk: some queries without positives, some with junk alone, and all of the reference as junk for one."""
+    rng = np.random.default_rng(seed)
+    positives, junk = [], []
+    for query in range(queries):
+        order = rng.permutation([j for j in range(reference_size) if own is None or j != own[query]])
+        taken, left = rng.integers(0, 8), rng.integers(0, 10)
+        positives.append(order[:taken].tolist() if query % 5 else [])
+        junk.append(order[taken : taken + left].tolist() if query != 3 else order[taken:].tolist())
+    return positives, junk
+
+
+@pytest.mark.parametrize("rerank", [None, "alpha_qe", "k_reciprocal"])
+@pytest.mark.parametrize("own", [False, True], ids=["a gallery", "themselves"])
+@pytest.mark.parametrize("seed", range(3))
+def test_random_lists_by_loops(seed, own, rerank):
+    """With ties, duplicates, queries without positives and one whose whole reference is junk."""
+    rng = np.random.default_rng(seed)
+    features = np.round(rng.standard_normal((70, 3)), 0 if rerank is None else 6)
+    queries, reference = (features, features) if own else (features[:25], features[25:])
+    positives, junk = random_lists(seed + 10, len(reference), len(queries), range(len(queries)) if own else None)
+    given = {"lists": Lists.of(positives, junk)} | ({} if own else {"reference": reference})
+    by = {None: None, "alpha_qe": metrics.AlphaExpansion(5, 2.0), "k_reciprocal": metrics.KReciprocal(5, 3)}[rerank]
+    if rerank is not None:  # the order without any judgement, by a search of the re-ranked lists for all of the reference
+        every = Lists.of([[j for j in range(len(reference)) if not own or j != i] for i in range(len(queries))])
+        space = metrics.EmbeddingSpace(queries, None, None if own else reference, lists=every)
+        space.search = by.search(space)
+        orders = [[j for j in row.tolist() if j >= 0] for row in space.neighbours(len(reference))]
+    else:
+        orders = [ranked(query, reference, i if own else None) for i, query in enumerate(queries)]
+    found = metrics.compute(NAMES, queries, rerank=by, **given)
+    for name in NAMES:
+        values = []
+        for order, wanted, ignored in zip(orders, positives, junk, strict=True):
+            relevance = [j in wanted for j in order if j not in ignored]
+            values.append(value_of(name, relevance) if wanted else np.nan)
+        assert found[name] == pytest.approx(np.nanmean(values), abs=1e-12), name
+
+
+def test_a_large_reference_gives_what_a_small_tile_gives():
+    """Beyond one tile of the search the junk of each tile is hidden in it."""
+    rng = np.random.default_rng(0)
+    queries, reference = rng.standard_normal((20, 8)).astype(np.float32), rng.standard_normal((20_000, 8)).astype(np.float32)
+    order = np.argsort(((queries[:, None] - reference) ** 2).sum(2), axis=1)  # (20, 20000)
+    positives = [row[[5, 400, 15_000]].tolist() for row in order]
+    junk = [[*row[:5].tolist(), *row[100:300].tolist()] for row in order]
+    found = metrics.compute(["ap", "e_recall@1", "inp"], queries, reference=reference, lists=Lists.of(positives, junk))
+    ranks = [1, 400 - 5 - 200 + 1, 15_000 - 5 - 200 + 1]
+    expected = np.mean([order / rank for order, rank in enumerate(ranks, start=1)])
+    assert found == pytest.approx({"ap": expected, "e_recall@1": 1, "inp": 3 / ranks[-1]})
+
+
+@pytest.mark.parametrize("name", ["nmi", "dists@intra", "e_recall@1_macro", "e_recall@1_worst10"])
+def test_metrics_of_classes_need_labels(name):
+    features, lists = np.eye(3), Lists.of([[1], [0], []])
+    with pytest.raises(UserError, match="is of classes, and there are lists without labels") as error:
+        metrics.compute([name, "ap"], features, lists=lists)
+    assert "\n" not in str(error.value)
+    assert np.isfinite(metrics.compute(name, features, [0, 0, 1], lists=lists)[name])
+
+
+@pytest.mark.parametrize(
+    ("lists", "told"),
+    [
+        (Lists.of([[0], [3]]), "query 1 lists 3, which is outside the reference of 3"),
+        (Lists.of([[0], [-1]]), "query 1 lists -1, which is outside"),
+        (Lists.of([[0], [1, 2]], [[], [2]]), "query 1 lists 2 among its positives and its junk"),
+        (Lists.of([[0], [1, 1]]), "query 1 lists 1 twice"),
+        (Lists.of([[0]]), "positive_indptr must be (3,) whole numbers"),
+        (Lists.of([[0], []], [[1]]), "junk_indptr must be (3,) whole numbers"),
+        (Lists(np.array([0, 2, 1]), np.array([0])), "positive_indptr must rise from 0 to 1"),
+        (Lists(np.array([0, 1, 2]), np.array([0.0, 1.0])), "whole numbers"),
+    ],
+)
+def test_what_cannot_be_lists(lists, told):
+    with pytest.raises(UserError) as error:
+        metrics.compute("ap", np.zeros((2, 1)), reference=np.ones((3, 1)), lists=lists)
+    assert told in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_query_is_not_its_own_positive_and_lists_and_sequences_do_not_mix():
+    with pytest.raises(UserError, match="query 1 lists itself, 1: an image is not its own positive"):
+        metrics.compute("ap", np.eye(2), lists=Lists.of([[1], [1]]))
+    with pytest.raises(UserError, match="lists say what takes no rank: leave out the sequences"):
+        metrics.compute("ap", np.eye(2), lists=Lists.of([[1], [0]]), query_sequences=[0, 1])
