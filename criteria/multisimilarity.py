@@ -47,7 +47,8 @@ class Criterion(PairCriterion):
 
     An anchor keeps the negatives with s + margin > its least similar positive and the positives with s - margin < its most similar
     negative; an anchor without positives or without negatives gives 0. With an infinite margin every pair is kept, and such an anchor
-    gives the term of the kind it has, as in the official code without its miner.
+    gives the term of the kind it has, as in the official code without its miner. That code tells the anchor from its positives by s < 1 - 1e-5
+    and so drops duplicates of it; here the anchor is known by its place, and duplicates count.
     """
 
     def __init__(self, opt, batchminer=None):

@@ -23,7 +23,8 @@ def add_arguments(group) -> None:
 class Criterion(ProxyCriterion):
     """mean over classes in the batch of log(1 + sum_{x of class} exp(-alpha (s - delta)))
 
-    + mean over all classes of log(1 + sum_{x not of class} exp(alpha (s + delta))).
+    + mean over all classes of log(1 + sum_{x not of class} exp(alpha (s + delta))). The official code adds 1e-12 to squared lengths before it
+    takes their root; here a zero row stays zero.
     """
 
     def __init__(self, opt):
