@@ -3,14 +3,20 @@
 import numpy as np
 import torch
 
+import evaluation
 import parameters
 from training.runtime import Runtime
 
+SPLITS = {"train": "evaluation", "val": "validation", "test": "testing"}
+
 
 class Images(torch.utils.data.Dataset):
-    """Images whose first pixels hold `points` `(N, 3)` (whole numbers up to 255). `names`: of each image's class; labels as sorted."""
+    """Images whose first pixels hold `points` `(N, 3)` (whole numbers up to 255). `names`: of each image's class; labels as sorted.
 
-    def __init__(self, points, names, parents=None):
+    `is_query`, `is_gallery`: which are queries and which the gallery. `sequences`: number of each, -1 for none.
+    """
+
+    def __init__(self, points, names, parents=None, is_query=None, is_gallery=None, sequences=None, sequence_names=None):
         self.points = np.asarray(points, dtype=np.uint8)
         order = sorted(set(names))
         self.labels = np.array([order.index(name) for name in names])
@@ -20,6 +26,9 @@ class Images(torch.utils.data.Dataset):
         self.paths = [f"/images/{name}/{i}.png" for i, name in enumerate(names)]
         self.image_list = list(zip(self.paths, self.labels.tolist(), strict=True))
         self.name, self.n_classes = "made", len(order)
+        if is_query is not None:
+            self.is_query, self.is_gallery = np.array(is_query, dtype=bool), np.array(is_gallery, dtype=bool)
+        self.sequences, self.sequence_names = sequences, sequence_names
 
     def __len__(self):
         return len(self.points)
@@ -28,6 +37,9 @@ class Images(torch.utils.data.Dataset):
         image = torch.zeros(3, 2, 2, dtype=torch.uint8)
         image[:, 0, 0] = torch.from_numpy(self.points[index])
         return int(self.labels[index]), image, index
+
+    def parent(self, row):
+        return self.super_labels[self.labels[row]]
 
 
 class Network(torch.nn.Module):
@@ -65,6 +77,13 @@ def runtime(opt):
     return Runtime(opt)
 
 
+def evaluated(splits, *flags, network=None):
+    opt = options(*flags)
+    network = network or Network()
+    scores, embedded = evaluation.evaluate(network, evaluation.loaders(splits, opt), opt, runtime(opt))
+    return scores, embedded, network
+
+
 def made_splits(seed=0, shared=False, parents=True):
     """What `datasets.select` gives: overlapping clouds of points. `shared`: validation has the training's classes."""
     generator = np.random.default_rng(seed)
@@ -74,25 +93,85 @@ def made_splits(seed=0, shared=False, parents=True):
         names = [letter for letter in letters for _ in range(5)] + [letters[0]]
         centres = {letter: generator.integers(60, 196, 3) for letter in letters}
         points = np.array([centres[name] + generator.integers(-45, 46, 3) for name in names])
-        splits[split] = Images(
-            points, names, {letter: "first" if k % 2 else "second" for k, letter in enumerate(letters)} if parents else None
-        )
+        supers = {letter: "first" if k % 2 else "second" for k, letter in enumerate(letters)}
+        splits[split] = Images(points, names, supers if parents else None)
     splits["training"] = splits["evaluation"]
     return splits
 
 
-def by_hand(queries, names, reference=None, reference_names=None, own=None):
-    """e_recall@1 and map_r by loops in float64. `own`: index of each query in the reference, None: as in the queries."""
-    if reference is None:
-        reference, reference_names, own = queries, names, range(len(queries))
-    recalls, precisions = [], []
-    for i, query in enumerate(queries):
-        others = [j for j in range(len(reference)) if j != own[i]]
-        ranked = sorted(others, key=lambda j: (sum((a - b) ** 2 for a, b in zip(query, reference[j], strict=True)), j))
-        right = [reference_names[j] == names[i] for j in ranked]
-        recalls.append(float(right[0]))
-        relevant = sum(right)
-        if relevant:
-            hits = [sum(right[: r + 1]) / (r + 1) for r in range(relevant) if right[r]]
-            precisions.append(sum(hits) / relevant)
-    return {"e_recall@1": np.mean(recalls), "map_r": np.mean(precisions) if precisions else 0.0}
+def splits_with_roles(seed=0, sequences=True, everywhere=False, named=False):
+    """Validation and test share classes with training. Test, and with `everywhere` validation, has roles of all four kinds."""
+    generator = np.random.default_rng(seed)
+    centres = {letter: generator.integers(60, 196, 3) for letter in "abcdef"}
+    parents = {letter: "first" if letter in "ace" else "second" for letter in "abcdef"}
+    splits = {}
+    for split in SPLITS.values():
+        names = [letter for letter in "abcdef" for _ in range(6)]
+        points = np.array([centres[name] + generator.integers(-55, 56, 3) for name in names])
+        points[7] = points[3]  # duplicates of two classes, in several roles
+        kinds = generator.integers(0, 10, len(names))
+        roles = {"is_query": kinds < 6, "is_gallery": (kinds > 1) & (kinds < 9)} if split == "testing" or everywhere else {}
+        if "is_gallery" in roles:
+            roles["is_gallery"][:6] &= split != "testing"  # no image of the class a in the gallery of test
+        numbers = np.where(generator.random(len(names)) < 0.5, -1, generator.integers(0, 4, len(names))) if sequences else None
+        texts = {number: f"walk {number}" for number in range(8)} if named else None
+        splits[split] = Images(points, names, parents, **roles, sequences=numbers, sequence_names=texts)
+    splits["training"] = splits["evaluation"]
+    return splits
+
+
+def rows_of(dataset, role):
+    flags = getattr(dataset, role, None)
+    return list(range(len(dataset))) if flags is None else np.flatnonzero(flags).tolist()
+
+
+def pool_of(dataset):
+    return sorted({*rows_of(dataset, "is_query"), *rows_of(dataset, "is_gallery")})
+
+
+def points_of(splits, network=None, **how):
+    return {split: (network or Network()).expected(splits[name].points, **how) for split, name in SPLITS.items()}
+
+
+def sequence_of(splits, split, row):
+    """What two images share that must not find each other; None for none. Numbers are a split's own, names are known in all."""
+    dataset = splits[SPLITS[split]]
+    if dataset.sequences is None or dataset.sequences[row] < 0:
+        return None
+    return dataset.sequence_names[dataset.sequences[row]] if dataset.sequence_names else (split, int(dataset.sequences[row]))
+
+
+def by_loops(splits, split, sources, points, parent=None, level=0):
+    """e_recall@1 and map_r of a split's queries in the galleries of `sources`, image by image; and what each query may find, nearest first.
+
+    Of a `parent`: inside this super-class alone. `level` 1: super-classes are the classes.
+    """
+
+    def name_of(source, row):
+        dataset = splits[SPLITS[source]]
+        return dataset.parent(row) if level else dataset.names[row]
+
+    def inside(source, row):
+        return parent is None or splits[SPLITS[source]].parent(row) == parent
+
+    recalls, precisions, orders = [], [], {}
+    gallery = [(source, j) for source in sources for j in rows_of(splits[SPLITS[source]], "is_gallery") if inside(source, j)]
+    for row in rows_of(splits[SPLITS[split]], "is_query"):
+        if not inside(split, row):
+            continue
+        own = sequence_of(splits, split, row)
+        may = [found for found in gallery if found != (split, row) and (own is None or sequence_of(splits, *found) != own)]
+        may.sort(key=lambda found: (np.square(points[split][row] - points[found[0]][found[1]]).sum(), sources.index(found[0]), found[1]))
+        orders[row] = may
+        right = [name_of(*found) == name_of(split, row) for found in may]
+        recalls.append(float(bool(right) and right[0]))
+        if any(right):
+            count = sum(right)
+            precisions.append(sum(sum(right[: r + 1]) / (r + 1) for r in range(count) if right[r]) / count)
+    return {"e_recall@1": np.mean(recalls), "map_r": np.mean(precisions) if precisions else np.nan}, orders
+
+
+def pca(reference, components):
+    mean = reference.mean(0)
+    directions = np.linalg.svd(reference - mean, full_matrices=False)[2][:components]
+    return lambda x: (x - mean) @ directions.T

@@ -1,8 +1,7 @@
-"""Queries and galleries: what the flags of evaluation measure, show, dump and refuse, against loops over images."""
+"""Queries and galleries: what the flags of evaluation show, dump and refuse, against loops over images. What they measure: test_evaluate.py."""
 
 import itertools
 import json
-from argparse import Namespace
 
 import numpy as np
 import pytest
@@ -13,156 +12,26 @@ import metrics
 from evaluation import galleries, outputs, selectable, spaces
 from evaluation.queries import dump as dump_queries
 from pictures import neighbours, space
-from tests.evaluation._made import Images, Network, options, runtime
-from tests.evaluation.test_evaluate import SPLITS, pca
+from tests.evaluation._made import SPLITS, Images, Network, by_loops, evaluated, options, points_of, pool_of, rows_of, runtime, splits_with_roles
 from utilities.errors import UserError
 
-CLASSWISE = ["nmi", "f1", "dists@intra", "dists@inter", "rho_spectrum@1", "c_nmi"]
+SOURCES = {
+    "compared_to_self": ["test"], "compared_to_sets_combined": ["train", "val", "test"], "compared_to_training_set": ["train"],
+}  # fmt: skip
 
 
-class WithRoles(Images):
-    """Images that are queries, gallery, both or neither, some of them of sequences."""
-
-    def __init__(self, points, names, parents=None, is_query=None, is_gallery=None, sequences=None, sequence_names=None):
-        super().__init__(points, names, parents)
-        if is_query is not None:
-            self.is_query, self.is_gallery = np.array(is_query, dtype=bool), np.array(is_gallery, dtype=bool)
-        self.sequences, self.sequence_names = sequences, sequence_names
-
-
-def splits_with_roles(seed=0, sequences=True, everywhere=False, named=False):
-    """Validation and test share classes with training. Test, and with `everywhere` validation, has roles of all four kinds."""
-    generator = np.random.default_rng(seed)
-    centres = {letter: generator.integers(60, 196, 3) for letter in "abcdef"}
-    parents = {letter: "first" if letter in "ace" else "second" for letter in "abcdef"}
-    splits = {}
-    for split in ("evaluation", "validation", "testing"):
-        names = [letter for letter in "abcdef" for _ in range(6)]
-        points = np.array([centres[name] + generator.integers(-55, 56, 3) for name in names])
-        points[7] = points[3]  # duplicates of two classes, in several roles
-        kinds = generator.integers(0, 10, len(names))
-        roles = {"is_query": kinds < 6, "is_gallery": (kinds > 1) & (kinds < 9)} if split == "testing" or everywhere else {}
-        if "is_gallery" in roles:
-            roles["is_gallery"][:6] &= split != "testing"  # no image of the class a in the gallery of test
-        numbers = np.where(generator.random(len(names)) < 0.5, -1, generator.integers(0, 4, len(names))) if sequences else None
-        texts = {number: f"walk {number}" for number in range(8)} if named else None
-        splits[split] = WithRoles(points, names, parents, **roles, sequences=numbers, sequence_names=texts)
-    splits["training"] = splits["evaluation"]
-    return splits
-
-
-def evaluated(splits, *flags, network=None):
-    opt = options(*flags)
-    network = network or Network()
-    loaders = evaluation.loaders(splits, opt)
-    evaluation.check(network, loaders, opt, runtime(opt))
-    scores, embedded = evaluation.evaluate(network, loaders, opt, runtime(opt))
-    return scores, embedded, network
-
-
-def rows_of(dataset, role):
-    flags = getattr(dataset, role, None)
-    return list(range(len(dataset))) if flags is None else np.flatnonzero(flags).tolist()
-
-
-def sequence_of(splits, split, row):
-    """What two images share that must not find each other; None for none. Numbers are a split's own, names are known in all."""
-    dataset = splits[SPLITS[split]]
-    if dataset.sequences is None or dataset.sequences[row] < 0:
-        return None
-    return dataset.sequence_names[dataset.sequences[row]] if dataset.sequence_names else (split, int(dataset.sequences[row]))
-
-
-def by_loops(splits, split, sources, points, name_of, inside=None):
-    """e_recall@1 and map_r of a split's queries in the galleries of `sources`, image by image; and what each query may find, nearest first."""
-    recalls, precisions, orders = [], [], {}
-    for row in rows_of(splits[SPLITS[split]], "is_query"):
-        if inside is not None and inside(split, row) is False:
-            continue
-        may = [(source, j) for source in sources for j in rows_of(splits[SPLITS[source]], "is_gallery")]
-        may = [found for found in may if found != (split, row) and (inside is None or inside(*found))]
-        own = sequence_of(splits, split, row)
-        may = [found for found in may if own is None or sequence_of(splits, *found) != own]
-        may.sort(key=lambda found: (np.square(points[split][row] - points[found[0]][found[1]]).sum(), sources.index(found[0]), found[1]))
-        orders[row] = may
-        right = [name_of(*found) == name_of(split, row) for found in may]
-        recalls.append(float(bool(right) and right[0]))
-        if any(right):
-            count = sum(right)
-            precisions.append(sum(sum(right[: r + 1]) / (r + 1) for r in range(count) if right[r]) / count)
-    return {"e_recall@1": np.mean(recalls), "map_r": np.mean(precisions) if precisions else np.nan}, orders
-
-
-def class_of(splits):
-    return lambda split, row: splits[SPLITS[split]].names[row]
-
-
-def pool_of(dataset):
-    return sorted({*rows_of(dataset, "is_query"), *rows_of(dataset, "is_gallery")})
-
-
-REFERENCES = {
-    "compared_to_self": lambda split: [split],
-    "compared_to_sets_combined": lambda split: ["train", "val", "test"],
-    "compared_to_training_set": lambda split: ["train"],
-}
-
-
-@pytest.mark.parametrize("reference_set", REFERENCES)
-@pytest.mark.parametrize(("sequences", "named", "everywhere"), [(False, False, False), (True, False, True), (True, True, False)])
-def test_queries_find_gallery_images_alone(reference_set, sequences, named, everywhere):
-    splits = splits_with_roles(10, sequences, everywhere, named)
-    flags = ("--eval_reference_set", reference_set, "--evaluation_metrics", "e_recall@1", "map_r", *CLASSWISE)
-    scores, _, network = evaluated(splits, *flags)
-    points = {split: network.expected(splits[name].points) for split, name in SPLITS.items()}
-    for split, name in SPLITS.items():
-        expected, _ = by_loops(splits, split, REFERENCES[reference_set](split), points, class_of(splits))
-        assert {metric: scores[split][metric] for metric in expected} == pytest.approx(expected, abs=1e-12), split
-        pool = pool_of(splits[name])
-        whole = metrics.compute(CLASSWISE, points[split][pool].astype(np.float32), splits[name].labels[pool], seed=options().seed)
-        assert {metric: scores[split][metric] for metric in CLASSWISE} == pytest.approx(whole, abs=1e-5), "queries and gallery together"
-
-
-def test_the_roles_make_the_difference():
-    """The same images without roles or sequences give other numbers: the case tells right from wrong."""
-    splits = splits_with_roles(10)
-    with_roles = evaluated(splits)[0]["test"]
-    splits["testing"].sequences = None
-    without_sequences = evaluated(splits)[0]["test"]
-    del splits["testing"].is_query, splits["testing"].is_gallery
-    assert len({with_roles["map_r"], without_sequences["map_r"], evaluated(splits)[0]["test"]["map_r"]}) == 3
-
-
-@pytest.mark.parametrize("reference_set", REFERENCES)
-def test_inside_super_classes(reference_set):
-    splits = splits_with_roles(2, everywhere=True)
-    flags = ("--eval_reference_set", reference_set, "--tester", "same_parent_label", "--evaluation_metrics", "e_recall@1", "map_r", "nmi")
-    scores, _, network = evaluated(splits, *flags)
-    points = {split: network.expected(splits[name].points) for split, name in SPLITS.items()}
-    for split, name in SPLITS.items():
-        values = []
-        for parent in ("first", "second"):
-
-            def inside(source, row, parent=parent):
-                dataset = splits[SPLITS[source]]
-                return dataset.super_labels[dataset.labels[row]] == parent
-
-            value, _ = by_loops(splits, split, REFERENCES[reference_set](split), points, class_of(splits), inside)
-            pool = [row for row in pool_of(splits[name]) if inside(split, row)]
-            nmi = metrics.compute(["nmi"], points[split][pool].astype(np.float32), splits[name].labels[pool], seed=options().seed)
-            values.append(value | nmi)
-        assert scores[split] == pytest.approx({metric: np.mean([v[metric] for v in values]) for metric in values[0]}, abs=1e-6)  # fmt: skip
+def with_first(splits):
+    """The test images, and which of them are of the first super-class."""
+    test = splits["testing"]
+    return test, np.array([test.parent(row) == "first" for row in range(36)])
 
 
 def test_a_super_class_of_gallery_images_alone_counts_in_class_wise_numbers():
     splits = splits_with_roles(3, sequences=False)
-    test = splits["testing"]
-    first = np.array([test.super_labels[label] == "first" for label in test.labels])
+    test, first = with_first(splits)
     test.is_query, test.is_gallery = ~first & (np.arange(36) % 2 == 0), np.ones(36, bool)
-    names = ["e_recall@1", "nmi"]
-    scores, _, network = evaluated(
-        splits, "--tester", "same_parent_label", "--splits_to_eval", "val", "test", "--evaluation_metrics", *names
-    )
+    flags = ("--tester", "same_parent_label", "--splits_to_eval", "val", "test", "--evaluation_metrics", "e_recall@1", "nmi")
+    scores, _, network = evaluated(splits, *flags)
     points = network.expected(test.points).astype(np.float32)
     parts = [metrics.compute(["nmi"], points[rows], test.labels[rows], seed=options().seed)["nmi"] for rows in (first, ~first)]
     assert scores["test"]["nmi"] == pytest.approx(np.mean(parts), abs=1e-6)
@@ -172,10 +41,9 @@ def test_a_super_class_of_gallery_images_alone_counts_in_class_wise_numbers():
     assert scores["test"]["e_recall@1"] == pytest.approx(alone["e_recall@1"], abs=1e-12)
 
 
-def test_a_super_class_without_gallery_and_a_split_without_queries_are_refused():
+def test_super_classes_and_splits_without_queries_or_gallery_are_refused():
     splits = splits_with_roles(3, sequences=False)
-    test = splits["testing"]
-    first = np.array([test.super_labels[label] == "first" for label in test.labels])
+    test, first = with_first(splits)
     test.is_query, test.is_gallery = np.ones(36, bool), ~first
     with pytest.raises(UserError, match="the super-class 'first' of test has no image in the reference"):
         evaluated(splits, "--tester", "same_parent_label")
@@ -184,43 +52,12 @@ def test_a_super_class_without_gallery_and_a_split_without_queries_are_refused()
         setattr(test, name, np.zeros(36, bool))
         with pytest.raises(UserError, match=f"test, of --dataset made: none of its 36 images is a {what} image"):
             evaluated(splits)
-
-
-def test_labels_of_super_classes():
-    splits = splits_with_roles(4)
-    scores, _, network = evaluated(splits, "--label_hierarchy_level", "1")
-    points = {split: network.expected(splits[name].points) for split, name in SPLITS.items()}
-
-    def super_class(split, row):
-        dataset = splits[SPLITS[split]]
-        return dataset.super_labels[dataset.labels[row]]
-
-    assert scores["test"] == pytest.approx(by_loops(splits, "test", ["test"], points, super_class)[0], abs=1e-12)
-
-
-@pytest.mark.parametrize("reference_set", REFERENCES)
-def test_principal_components_are_those_of_the_gallery(reference_set):
-    splits = splits_with_roles(5, everywhere=True)
-    scores, embedded, network = evaluated(splits, "--eval_pca", "2", "--eval_reference_set", reference_set)
-    points = {split: network.expected(splits[name].points) for split, name in SPLITS.items()}
-    for split in SPLITS:
-        sources = REFERENCES[reference_set](split)
-        fitted = pca(np.concatenate([points[source][rows_of(splits[SPLITS[source]], "is_gallery")] for source in sources]), 2)
-        moved = {source: fitted(rows) for source, rows in points.items()}
-        expected, _ = by_loops(splits, split, sources, moved, class_of(splits))
-        assert scores[split] == pytest.approx(expected, abs=1e-12)
-    rows = spaces.projected(embedded, "discriminative", options("--eval_pca", "2", "--eval_reference_set", reference_set))
-    assert {split: len(found) for split, found in rows.items()} == dict.fromkeys(SPLITS, 36), "of all images, as they are dumped"
-
-
-def test_more_components_than_the_gallery_has_are_refused_before():
-    splits = splits_with_roles(5)
-    splits["testing"].is_gallery = np.arange(36) < 2
+    test.is_gallery, opt = np.arange(36) < 2, options("--eval_pca", "3")
     with pytest.raises(UserError, match="--eval_pca 3: at most 2: the reference is 2 x 3"):
-        evaluated(splits, "--eval_pca", "3")
+        evaluation.check(Network(), evaluation.loaders(splits, opt), opt, runtime(opt))
 
 
-def test_what_is_said_once(capsys):
+def test_what_is_said_once_and_without_roles_not_at_all(capsys):
     splits = splits_with_roles(6)
     opt = options("--splits_to_eval", "val", "test")
     loaders, run = evaluation.loaders(splits, opt), runtime(opt)
@@ -229,8 +66,7 @@ def test_what_is_said_once(capsys):
         evaluation.evaluate(Network(), loaders, opt, run)
     said, test = capsys.readouterr().out, splits["testing"]
     queries, gallery = rows_of(test, "is_query"), rows_of(test, "is_gallery")
-    points = {split: Network().expected(splits[name].points) for split, name in SPLITS.items()}
-    orders = by_loops(splits, "test", ["test"], points, class_of(splits))[1]
+    orders = by_loops(splits, "test", ["test"], points_of(splits))[1]
     lone = sum(not any(test.names[j] == test.names[row] for _, j in order) for row, order in orders.items())
     assert lone > 0 and said.count("test: ") == 1
     for words in (
@@ -242,40 +78,31 @@ def test_what_is_said_once(capsys):
     ):
         assert words in said, words
     assert evaluation.roles(loaders, opt).keys() == {"val", "test"}
-
-
-def test_without_roles_nothing_is_said_and_nothing_else_is_measured(capsys):
     splits = splits_with_roles(7, sequences=False)
     test = splits["testing"]
     test.is_query = test.is_gallery = np.ones(36, bool)
-    scores, embedded, network = evaluated(splits)
+    _, embedded, _ = evaluated(splits)
     assert "test: " not in capsys.readouterr().out and evaluation.roles(evaluation.loaders(splits, options()), options()) == {}
     space = spaces.compare(embedded, "discriminative", options())["test"].space
     assert space.reference is None and space.pool is None and space.query_sequences is None
     assert galleries.dumped(galleries.roles_of(test, 36)) == {}
 
 
-@pytest.mark.parametrize("reference_set", REFERENCES)
+@pytest.mark.parametrize("reference_set", SOURCES)
 @pytest.mark.parametrize("tester", ["global", "same_parent_label"])
 def test_pictures_show_gallery_neighbours(monkeypatch, tmp_path, reference_set, tester, with_pictures):
     splits = splits_with_roles(10, everywhere=True)
     opt = options("--eval_reference_set", reference_set, "--tester", tester, "--eval_size_of_tsne", "30")
-    network = Network()
-    embedded = evaluation.embed_all(network, evaluation.loaders(splits, opt), opt, runtime(opt))
-    points = {split: network.expected(splits[name].points) for split, name in SPLITS.items()}
+    embedded = evaluation.embed_all(Network(), evaluation.loaders(splits, opt), opt, runtime(opt))
+    points = points_of(splits)
     drawn, charted = [], {}
     monkeypatch.setattr(outputs, "recoveries", lambda path, *what: drawn.append(what))
     for name in ("spectra", "distances", "tsne"):
         monkeypatch.setattr(space, name, lambda path, *what, _name=name: charted.setdefault(_name, []).append(what) or path)
     outputs.draw_pictures(tmp_path, embedded, "test", opt, "Group")
-    test, sources = splits["testing"], REFERENCES[reference_set]("test")
-
-    def inside(parent):
-        return lambda source, row: (lambda d: d.super_labels[d.labels[row]] == parent)(splits[SPLITS[source]])
-
-    orders = {}
+    test, sources, orders = splits["testing"], SOURCES[reference_set], {}
     for parent in ("first", "second") if tester != "global" else (None,):
-        orders |= by_loops(splits, "test", sources, points, class_of(splits), None if parent is None else inside(parent))[1]
+        orders |= by_loops(splits, "test", sources, points, parent)[1]
     gallery = [(source, j) for source in sources for j in rows_of(splits[SPLITS[source]], "is_gallery")]
     for (queries_of, reference_of), _, shown, found_of, *_ in drawn:
         assert len(reference_of) == len(gallery)
@@ -335,10 +162,9 @@ def test_the_queries_of_one_file_in_the_gallery_of_another(tmp_path, named, caps
         for dataset in splits.values():
             dataset.sequences = None  # numbers of two splits' own mean nothing to each other
     _, paths = dumped(tmp_path, splits)
-    names = ["e_recall@1", "map_r", "nmi"]
+    names, points = ["e_recall@1", "map_r", "nmi"], points_of(splits)
     values = command.main([str(paths["test"]), "--gallery", str(paths["val"]), "--evaluation_metrics", *names])
-    points = {split: Network().expected(splits[name].points) for split, name in SPLITS.items()}
-    expected, _ = by_loops(splits, "test", ["val"], points, class_of(splits))
+    expected, _ = by_loops(splits, "test", ["val"], points)
     assert {name: values[name] for name in expected} == pytest.approx(expected, abs=1e-12)
     rows, kept = rows_of(splits["testing"], "is_query"), rows_of(splits["validation"], "is_gallery")
     together = np.concatenate([points["test"][rows], points["val"][kept]]).astype(np.float32)
@@ -433,35 +259,27 @@ def test_what_the_command_refuses_of_roles(tmp_path):
         command.main([argv[0], "--outliers", "--gallery", argv[0]])
 
 
-def refused(dataset, metric, **flags):
-    opt = Namespace(**{
-        "evaluate": False, "evaluate_ensemble": False, "n_epochs": 1, "storage_metrics": [metric], "splits_to_eval": ["val"],
-        "eval_reference_set": "compared_to_self", "tester": "global", "label_hierarchy_level": 0, **flags,
-    })  # fmt: skip
-    try:
-        selectable.check({"val": dataset}, opt)
-    except UserError as error:
-        assert "\n" not in str(error) and metric in str(error)
-        return str(error)
-    return None
-
-
-@pytest.mark.parametrize("metric", ["e_recall@1", "map_r", "nmi"])
-def test_a_choice_among_equal_epochs_is_refused(metric):
+def test_a_choice_among_equal_epochs_is_refused():
     """Against random places of the images: does the metric take two values?"""
-    cases = [("aabb", "1111", "1111", None), ("aabb", "1010", "0101", None), ("aabb", "1010", "0001", None), ("aabb", "1100", "0011", None)]
-    cases += [("aabb", "1111", "1111", [0, 0, 1, 1]), ("aabb", "1111", "1111", [0, 1, 0, 1]), ("aab", "100", "010", None)]
-    opt = options("--splits_to_eval", "val", "--evaluation_metrics", *{"e_recall@1", metric})
-    run = runtime(opt)
-    for names, queries, gallery, sequences in cases:
-        images = WithRoles(np.zeros((len(names), 3)), names, None, *([c == "1" for c in text] for text in (queries, gallery)))
-        images.sequences = None if sequences is None else np.array(sequences)
+    roles = [("aabb", "1111", "1111", None), ("aabb", "1010", "0101", None), ("aabb", "1010", "0001", None), ("aabb", "1100", "0011", None)]
+    roles += [("aabb", "1111", "1111", [0, 0, 1, 1]), ("aabb", "1111", "1111", [0, 1, 0, 1]), ("aab", "100", "010", None)]
+    for metric, (names, queries, gallery, sequences) in itertools.product(("e_recall@1", "map_r", "nmi"), roles):
+        opt = options("--splits_to_eval", "val", "--evaluation_metrics", *{"e_recall@1", metric}, "--storage_metrics", metric)
+        is_query, is_gallery = ([c == "1" for c in text] for text in (queries, gallery))
+        numbers = None if sequences is None else np.array(sequences)
+        images = Images(np.zeros((len(names), 3)), names, None, is_query, is_gallery, numbers)
         values = set()
         for seed in range(20):
             points = np.random.default_rng(seed).normal(size=(len(names), 3)).astype(np.float32)
-            e = evaluation.Embedded({"discriminative": points}, images.labels, 0.0, images)
-            values.add(round(float(evaluation.score({"val": e}, opt, run)["val"][metric]), 9))
-        assert (refused(images, metric) is None) == (len(values) > 1), (names, queries, gallery, sequences, values)
+            embedded = evaluation.Embedded({"discriminative": points}, images.labels, 0.0, images)
+            values.add(round(float(evaluation.score({"val": embedded}, opt, runtime(opt))["val"][metric]), 9))
+        said = None
+        try:
+            selectable.check({"val": images}, opt)
+        except UserError as error:
+            said = str(error)
+        assert (said is None) == (len(values) > 1), (metric, names, queries, gallery, sequences, values)
+        assert said is None or ("\n" not in said and metric in said)
 
 
 def drawn(splits, n_draws=3, seed=4):
@@ -501,14 +319,6 @@ def test_embeddings_of_drawn_galleries_measure_as_the_run_does(flags, tmp_path):
             command.main([str(tmp_path / "wrong.npz")])
 
 
-def test_of_a_drawn_gallery_it_is_said_what_files_show():
-    splits = drawn(splits_with_roles(sequences=False))
-    said = evaluation.roles(
-        evaluation.loaders(splits, options("--splits_to_eval", "val", "test")), options("--splits_to_eval", "val", "test")
-    )["test"]
-    assert "the first of 3 drawn galleries, over which retrieval metrics are means; pictures and query results are of the first" in said
-
-
 @pytest.mark.parametrize("flags", [(), ("--eval_reference_set", "compared_to_sets_combined"), ("--tester", "same_parent_label")])
 def test_where_the_gallery_is_drawn_the_mean_over_the_draws_is_measured(flags):
     splits, found = drawn(splits_with_roles(sequences=False)), []
@@ -525,10 +335,11 @@ def test_where_the_gallery_is_drawn_the_mean_over_the_draws_is_measured(flags):
     assert mean["test"]["nmi"] == single[0]["test"]["nmi"]
     if "compared_to_sets_combined" in flags:  # the images of val search in the drawn gallery too
         assert len({one["val"]["map_r"] for one in single}) > 1
-        loaders = evaluation.loaders(splits, options(*chosen))
-        assert "the first of 3 drawn galleries" in evaluation.roles(loaders, options(*chosen))["val"]
     else:
         assert mean["val"] == single[0]["val"]
+    said = evaluation.roles(evaluation.loaders(splits, options(*chosen)), options(*chosen))
+    words = "the first of 3 drawn galleries, over which retrieval metrics are means; pictures and query results are of the first"
+    assert words in said["test"] and (words in said.get("val", "")) == ("compared_to_sets_combined" in flags)
 
 
 def test_queries_without_a_match_are_left_out_and_said(tmp_path, capsys):

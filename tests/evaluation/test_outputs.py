@@ -12,10 +12,13 @@ import numpy as np
 import pytest
 import yaml
 
+import evaluation
 import main
 import metrics
 import parameters
+from evaluation import outputs
 from tests import builders
+from tests.evaluation._made import Network, made_splits, options, runtime
 from utilities.errors import UserError
 
 PICTURES = True
@@ -49,8 +52,27 @@ def run(trained, tmp_path_factory):
     return SimpleNamespace(folder=shutil.copytree(trained.folder, copy))
 
 
-def contents(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+@pytest.fixture
+def other(tmp_path):
+    """Data that the run has not seen: five classes of three images."""
+    return builders.make_folder(tmp_path / "other", n_classes=5, n_images=3, names=[f"new {i}" for i in range(5)])
+
+
+def contents(folder, pattern="*"):
+    return {path: path.read_bytes() for path in folder.rglob(pattern) if path.is_file()}
+
+
+def dumped(folder):
+    return contents(folder, "embeddings_*.npz")
+
+
+def refused_in_one_line(argv, capsys):
+    """What a refusal says."""
+    with pytest.raises(SystemExit) as stop:
+        parameters.read([str(word) for word in argv])
+    said = capsys.readouterr().err
+    assert stop.value.code == 2 and said.count("\n") == 1, said
+    return said
 
 
 def selected(run):
@@ -84,10 +106,6 @@ def test_evaluate_equals_the_recorded_values_exactly_and_touches_nothing(run, ca
     assert written["epoch"] == recorded["epoch"] and written["checkpoint"] == "checkpoint_Test_discriminative_e_recall@1.pth.tar"
     numbers = {split: {k: v for k, v in values.items() if not isinstance(v, list)} for split, values in written["values"].items()}
     assert numbers == recorded["values"] and len(written["values"]["test"]["rho_spectrum@0"]) == 16
-
-
-def dumped(folder):
-    return {path: path.read_bytes() for path in folder.rglob("embeddings_*.npz")}
 
 
 def test_embeddings_of_the_training_are_not_overwritten(run, capsys):
@@ -127,8 +145,6 @@ def test_what_is_not_defined_is_null(run, tmp_path):
 
 
 def test_components_that_are_not_there_are_refused_before_all_is_embedded(run, monkeypatch):
-    import evaluation
-
     monkeypatch.setattr(evaluation, "evaluate", None)
     with pytest.raises(UserError, match="--eval_pca 17: at most 16: the reference is 24 x 16"):
         again(run.folder, "--eval_pca", "17")
@@ -145,11 +161,12 @@ def test_pictures_are_of_what_is_evaluated(run):
     assert len(seen) == 3
 
 
-@pytest.mark.long
-def test_the_same_flags_have_one_file_others_another(run):
-    again(run.folder)
+def test_the_same_flags_have_one_file_others_another(run, folder_data):
+    by_group = main.main(flags(folder_data, run.folder.parent.parent, "--evaluate", "--splits_to_eval", "test"))
+    assert by_group["test"]["map_r"] == selected(run)["values"]["test"]["map_r"]
+    assert len([path for path in run.folder.parent.iterdir() if path.is_dir()]) == 1, "found as by --resume: no new run"
     files = set(run.folder.glob("evaluation_*.json"))
-    again(run.folder)
+    again(run.folder, "--splits_to_eval", "test")
     assert set(run.folder.glob("evaluation_*.json")) == files
     scores = again(run.folder, "--splits_to_eval", "train", "--evaluation_metrics", "precision@1", "--eval_pca", "4")
     (new,) = set(run.folder.glob("evaluation_*.json")) - files
@@ -158,25 +175,33 @@ def test_the_same_flags_have_one_file_others_another(run):
     assert written["flags"]["eval_pca"] == 4
 
 
-def test_the_run_is_found_as_by_resume(run, folder_data):
-    by_group = main.main(flags(folder_data, run.folder.parent.parent, "--evaluate", "--splits_to_eval", "test"))
-    assert by_group["test"]["map_r"] == selected(run)["values"]["test"]["map_r"]
-    assert len([path for path in run.folder.parent.iterdir() if path.is_dir()]) == 1, "no new run"
-
-
-def test_evaluate_refuses_in_one_line(run, folder_data, tmp_path, capsys):
+def test_evaluate_refuses_in_one_line(run, tmp_path, capsys):
+    other = ["--dataset", "glyphs", "--evaluate_all"]
     for argv, words in (
-        (["--evaluate", "--save_path", str(tmp_path), "--group", "Nobody"], "no run there"),
-        (["--evaluate", "--resume_from", str(tmp_path)], "no run there"),
-        (["--evaluate", "--resume_from", str(run.folder), "--embed_dim", "32"], "--embed_dim 32 (saved: 16)"),
-        (["--evaluate", "--resume_from", str(run.folder), "--splits_to_eval", "val"], "no validation data"),
-        (["--resume_from", str(run.folder), "--eval_pca", "3"], "--eval_pca 3 (saved: None)"),
+        (["--save_path", tmp_path, "--group", "Nobody"], "no run there"),
+        (["--resume_from", tmp_path], "no run there"),
+        (["--resume_from", run.folder, "--embed_dim", "32"], "--embed_dim 32 (saved: 16)"),
+        (["--resume_from", run.folder, "--splits_to_eval", "val"], "no validation data"),
+        (["--resume_from", run.folder, *other, "--splits_to_eval", "train", "test"], "one split, test"),
+        (["--resume_from", run.folder, *other, "--eval_reference_set", "compared_to_training_set"], "one split, test"),
+        (["--resume_from", run.folder, "--split_shuffle", "3"], "--split_shuffle 3 (saved: None)"),
+        (["--resume_from", run.folder, "--use_tv_split"], "stay those of"),
+        (["--resume_from", run.folder, "--dataset", "glyphs", "--split_scheme", "class_disjoint"], "--split_scheme class_disjoint (saved: half)"),
     ):
-        with pytest.raises(SystemExit) as stop:
-            parameters.read(argv)
-        message = capsys.readouterr().err
-        assert stop.value.code == 2 and words in message and message.count("\n") == 1, message
+        assert words in refused_in_one_line(["--evaluate", *argv], capsys), argv
+    for argv, words in (
+        (["--resume_from", run.folder, "--eval_pca", "3"], "--eval_pca 3 (saved: None)"),
+        (["--resume_from", run.folder, "--dataset", "glyphs"], "stay those of"),
+        (["--evaluate_all"], "measures and does not train"),
+    ):
+        assert words in refused_in_one_line(argv, capsys), argv
     assert parameters.read(["--resume_from", str(run.folder), "--eval_size_of_tsne", "0"]).eval_size_of_tsne == 0
+    old, text = tmp_path / "old", (run.folder / "parameters.yaml").read_text()
+    old.mkdir()
+    (old / "parameters.yaml").write_text(text.replace("split_shuffle: null\n", ""))  # a run older than the flag is split as it was
+    assert "split_shuffle" in text and parameters.read(["--resume_from", str(old)]).split_shuffle is None
+    said = refused_in_one_line(["--resume_from", old, "--split_shuffle", "1", "--resume_allow_changes"], capsys)
+    assert "--split_shuffle 1 (saved: None)" in said
 
 
 def test_dumped_by_evaluate_then_measured_by_the_command(run, tmp_path, capsys):
@@ -195,10 +220,7 @@ def test_dumped_by_evaluate_then_measured_by_the_command(run, tmp_path, capsys):
         assert "24 embeddings of 16 dimensions, 4 classes" in told and f"{scores[split]['map_r']:.4f}" in told
 
 
-def test_a_run_is_measured_on_other_data(run, tmp_path, capsys):
-    from tests import builders
-
-    other = builders.make_folder(tmp_path / "other", n_classes=5, n_images=3, names=[f"new {i}" for i in range(5)])
+def test_a_run_is_measured_on_other_data(run, other, capsys):
     before = contents(run.folder)
     argv = ("--dataset", "folder", "--dataset_folder_path", str(other), "--dataset_name", "new things", "--splits_to_eval", "test")
     scores = again(run.folder, *argv, "--dump_embeddings")
@@ -235,10 +257,7 @@ def test_how_a_run_crops_is_nothing_to_images_that_are_shown_whole(run, tmp_path
     assert "--resize_size: images of --dataset glyphs are shown whole. Leave it out" in capsys.readouterr().err
 
 
-def test_all_images_of_other_data_are_one_split(run, tmp_path, capsys):
-    from tests import builders
-
-    other = builders.make_folder(tmp_path / "other", n_classes=5, n_images=3, names=[f"new {i}" for i in range(5)])
+def test_all_images_of_other_data_are_one_split(run, other):
     argv = ("--dataset", "folder", "--dataset_folder_path", str(other))
     scores = again(run.folder, *argv, "--evaluate_all", "--dump_embeddings")
     (file,) = (path for path in run.folder.glob("evaluation_*.json") if "evaluate_all" in path.read_text())
@@ -251,37 +270,6 @@ def test_all_images_of_other_data_are_one_split(run, tmp_path, capsys):
     assert scores["test"]["e_recall@1"] == np.mean(labels[distances.argmin(1)] == labels)
     half = again(run.folder, *argv, "--splits_to_eval", "test")
     assert json.loads(file.read_text()) == written and half["test"] != scores["test"], "half of them is another measurement"
-
-
-def test_only_other_data_may_be_split_otherwise(run, capsys):
-    other = ["--dataset", "glyphs", "--evaluate_all"]
-    for argv, words in (
-        ([*other, "--splits_to_eval", "train", "test"], "one split, test"),
-        ([*other, "--eval_reference_set", "compared_to_training_set"], "one split, test"),
-        (["--split_shuffle", "3"], "--split_shuffle 3 (saved: None)"),
-        (["--use_tv_split"], "stay those of"),
-        (["--dataset", "glyphs", "--split_scheme", "class_disjoint"], "--split_scheme class_disjoint (saved: half)"),
-    ):
-        with pytest.raises(SystemExit):
-            parameters.read(["--evaluate", "--resume_from", str(run.folder), *argv])
-        assert words in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        parameters.read(["--resume_from", str(run.folder), "--dataset", "glyphs"])
-    assert "stay those of" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        parameters.read(["--evaluate_all"])
-    assert "measures and does not train" in capsys.readouterr().err
-
-
-def test_a_run_older_than_a_flag_of_the_split_is_split_as_it_was(run, tmp_path, capsys):
-    old = tmp_path / "old"
-    old.mkdir()
-    text = (run.folder / "parameters.yaml").read_text()
-    (old / "parameters.yaml").write_text(text.replace("split_shuffle: null\n", ""))
-    assert "split_shuffle" in text and parameters.read(["--resume_from", str(old)]).split_shuffle is None
-    with pytest.raises(SystemExit):
-        parameters.read(["--resume_from", str(old), "--split_shuffle", "1", "--resume_allow_changes"])
-    assert "--split_shuffle 1 (saved: None)" in capsys.readouterr().err
 
 
 @pytest.mark.long
@@ -301,30 +289,23 @@ def test_the_untrained_network_is_dumped(folder_data, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("reference", ["compared_to_self", "compared_to_sets_combined", "compared_to_training_set"])
-def test_a_dump_holds_what_was_measured_after_principal_components(run, reference):
-    more = ("--eval_reference_set", reference, "--splits_to_eval", "train", "test", "--evaluation_metrics", "mrr", "e_recall@2", "nmi")
-    before = set(dumped(run.folder))
-    scores = again(run.folder, "--dump_embeddings", "--eval_pca", "3", *more)
-    new = {path.name: path for path in set(dumped(run.folder)) - before}
-    with np.load(new["embeddings_test.npz"]) as test, np.load(new["embeddings_train.npz"]) as train:
-        assert test["features"].shape == (24, 3) and json.loads(str(test["flags"]))["eval_pca"] == 3
-        labels, own = np.array([f"{name}" for name in test["class_names"]]), np.arange(24)
-        joined = np.concatenate([train["features"], test["features"]])
-        names = np.concatenate([train["class_names"], test["class_names"]])
-        arguments = {
-            "compared_to_self": {}, "compared_to_sets_combined": {"reference": joined, "reference_labels": names, "exclude": 24 + own},
-            "compared_to_training_set": {"reference": train["features"], "reference_labels": train["class_names"]},
-        }[reference]  # fmt: skip
-        values = metrics.compute(["mrr", "e_recall@2"], test["features"], labels, **arguments, uncounted=0.0)
-    for name, value in values.items():
-        assert value == pytest.approx(scores["test"][name], abs=1e-12, nan_ok=True)
+def test_a_dump_holds_what_was_measured_after_principal_components(tmp_path, reference):
+    names = ["mrr", "e_recall@2", "e_recall@1"]
+    opt = options("--eval_pca", "2", "--eval_reference_set", reference, "--splits_to_eval", "train", "val", "--evaluation_metrics", *names)
+    scores, embedded = evaluation.evaluate(Network(), evaluation.loaders(made_splits(shared=True), opt), opt, runtime(opt))
+    train, val = (dict(np.load(path)) for path in outputs.dump(tmp_path, embedded, opt))
+    assert val["features"].shape == (21, 2) and json.loads(str(val["flags"]))["eval_pca"] == 2
+    joined = {name: np.concatenate([train[name], val[name]]) for name in ("features", "class_names")}
+    arguments = {
+        "compared_to_self": {},
+        "compared_to_sets_combined": {"reference": joined["features"], "reference_labels": joined["class_names"], "exclude": 21 + np.arange(21)},
+        "compared_to_training_set": {"reference": train["features"], "reference_labels": train["class_names"]},
+    }[reference]
+    values = metrics.compute(names, val["features"], val["class_names"], **arguments, uncounted=0.0)
+    assert {name: scores["val"][name] for name in names} == pytest.approx(values, abs=1e-12)
 
 
 def test_dump_of_several_embeddings(tmp_path):
-    import evaluation
-    from evaluation import outputs
-    from tests.evaluation._made import Network, made_splits, options, runtime
-
     opt = options("--evaltypes", "a", "Combined_a_b", "--splits_to_eval", "val")
     _, embedded = evaluation.evaluate(Network(heads=("a", "b")), evaluation.loaders(made_splits(), opt), opt, runtime(opt))
     paths = outputs.dump(tmp_path, embedded, opt)
@@ -335,20 +316,12 @@ def test_dump_of_several_embeddings(tmp_path):
 def test_the_command_with_a_reference(tmp_path):
     generator = np.random.default_rng(0)
     queries, gallery = generator.normal(size=(6, 3)), generator.normal(size=(9, 3))
-    labels, gallery_labels = np.array(list("aabbcc")), np.array(list("aaabbbccc"))
-    np.savez(tmp_path / "both.npz", features=queries, labels=labels, reference_features=gallery, reference_labels=gallery_labels)
-    values = command.main([str(tmp_path / "both.npz"), "--evaluation_metrics", "e_recall@1"])
-    nearest = [min(range(9), key=lambda j: np.square(query - gallery[j]).sum()) for query in queries]
-    assert values["e_recall@1"] == np.mean([gallery_labels[j] == label for j, label in zip(nearest, labels, strict=True)])
-    exclude = np.array(nearest)  # each query's nearest is itself
-    np.savez(
-        tmp_path / "own.npz", features=queries, labels=labels, reference_features=gallery, reference_labels=gallery_labels, exclude=exclude
-    )
-    second = [
-        min(set(range(9)) - {own}, key=lambda j: np.square(query - gallery[j]).sum()) for query, own in zip(queries, nearest, strict=True)
-    ]
-    values = command.main([str(tmp_path / "own.npz"), "--evaluation_metrics", "e_recall@1"])
-    assert values["e_recall@1"] == np.mean([gallery_labels[j] == label for j, label in zip(second, labels, strict=True)])
+    labels, names = np.array(list("aabbcc")), np.array(list("aaabbbccc"))
+    orders = [sorted(range(9), key=lambda j: np.square(query - gallery[j]).sum()) for query in queries]
+    for place, more in enumerate(({}, {"exclude": np.array([order[0] for order in orders])})):  # each query's nearest is itself
+        np.savez(tmp_path / "f.npz", features=queries, labels=labels, reference_features=gallery, reference_labels=names, **more)
+        values = command.main([str(tmp_path / "f.npz"), "--evaluation_metrics", "e_recall@1"])
+        assert values["e_recall@1"] == np.mean([names[order[place]] == label for order, label in zip(orders, labels, strict=True)])
 
 
 def test_the_commands_default_metrics_exist(tmp_path):
@@ -360,51 +333,38 @@ def test_the_commands_default_metrics_exist(tmp_path):
     assert values == metrics.compute(command.DEFAULT_METRICS, features, labels, seed=range(3))
 
 
-def broken(folder):
-    """Name of a file, what is in it, words of the error."""
-    x, y = np.ones((4, 2)), np.arange(4)
-    (folder / "text.npz").write_text("no arrays")
-    (folder / "folder").mkdir()
-    np.save(folder / "one.npy", x)
-    for name, arrays in {
-        "no_labels": {"features": x},
-        "no_features": {"labels": y, "embeddings": x},
-        "short": {"features": x, "labels": y[:3]},
-        "flat": {"features": x[:, 0], "labels": y},
-        "words": {"features": np.array([["a", "b"]] * 4), "labels": y},
-        "parts": {"features": x, "labels": y, "reference_features": x, "reference_labels": y, "exclude": y + 0.5},
-        "letters": {"features": x, "labels": y, "reference_features": x, "reference_labels": y, "exclude": np.array(list("abcd"))},
-        "nan": {"features": x * np.nan, "labels": y},
-        "half": {"features": x, "labels": y, "reference_features": x},
-        "other_half": {"features": x, "labels": y, "reference_labels": y},
-        "width": {"features": x, "labels": y, "reference_features": np.ones((4, 3)), "reference_labels": y},
-        "pickled": {"features": x, "labels": np.array([1, None, "a", 2], dtype=object)},
-    }.items():
-        np.savez(folder / f"{name}.npz", **arrays)
-    return {
-        "folder": "a folder, expected a file of embeddings", "absent.npz": "no such file", "text.npz": "not an .npz file", "one.npy": "one array", "no_labels.npz": "has no labels",
-        "no_features.npz": "has no features; it holds labels, embeddings", "short.npz": "labels have shape (3,)", "flat.npz": "(N, D)",
-        "words.npz": "expected numbers", "nan.npz": "NaN", "parts.npz": "whole numbers", "letters.npz": "whole numbers", "half.npz": "has no reference_labels", "other_half.npz": "needs reference_features",
-        "width.npz": "3 dimensions", "pickled.npz": "plain arrays",
-    }  # fmt: skip
-
-
 def test_what_the_command_refuses(tmp_path):
-    for name, words in broken(tmp_path).items():
+    x, y = np.ones((4, 2)), np.arange(4)
+    good, both = {"features": x, "labels": y}, {"features": x, "labels": y, "reference_features": x, "reference_labels": y}
+    (tmp_path / "text.npz").write_text("no arrays")
+    (tmp_path / "folder").mkdir()
+    np.save(tmp_path / "one.npy", x)
+    cases = {
+        "no_labels": ({"features": x}, "has no labels"),
+        "no_features": ({"labels": y, "embeddings": x}, "has no features; it holds labels, embeddings"),
+        "short": ({"features": x, "labels": y[:3]}, "labels have shape (3,)"),
+        "flat": ({"features": x[:, 0], "labels": y}, "(N, D)"),
+        "words": ({"features": np.array([["a", "b"]] * 4), "labels": y}, "expected numbers"),
+        "parts": ({**both, "exclude": y + 0.5}, "whole numbers"),
+        "letters": ({**both, "exclude": np.array(list("abcd"))}, "whole numbers"),
+        "nan": ({"features": x * np.nan, "labels": y}, "NaN"),
+        "half": ({**good, "reference_features": x}, "has no reference_labels"),
+        "other_half": ({**good, "reference_labels": y}, "needs reference_features"),
+        "width": ({**both, "reference_features": np.ones((4, 3))}, "3 dimensions"),
+        "pickled": ({"features": x, "labels": np.array([1, None, "a", 2], dtype=object)}, "plain arrays"),
+    }
+    for name, (arrays, _) in {**cases, "good": (good, "")}.items():
+        np.savez(tmp_path / f"{name}.npz", **arrays)
+    for name, argv, words in (
+        ("folder", [], "a folder, expected a file of embeddings"), ("absent.npz", [], "no such file"), ("text.npz", [], "not an .npz file"),
+        ("one.npy", [], "one array"), *((f"{name}.npz", [], words) for name, (_, words) in cases.items()),
+        ("good.npz", ["--evaluation_metrics", "e_recal@1"], "Did you mean"), ("good.npz", ["--evaluation_metrics", "e_recall@0"], "ill-formed"),
+        ("good.npz", ["--eval_kmeans_starts", "0"], "must be at least 1"), ("good.npz", ["--unknown"], "unrecognized arguments: --unknown"),
+        ("good.npz", ["--out", str(tmp_path / "nowhere" / "x.json")], "cannot write"),
+    ):  # fmt: skip
         with pytest.raises(UserError) as error:
-            command.main([str(tmp_path / name)])
-        assert words in str(error.value) and "\n" not in str(error.value), (name, str(error.value))
-    np.savez(tmp_path / "good.npz", features=np.ones((4, 2)), labels=np.arange(4))
-    for argv, words in (
-        (["--evaluation_metrics", "e_recal@1"], "Did you mean"),
-        (["--evaluation_metrics", "e_recall@0"], "ill-formed"),
-        (["--eval_kmeans_starts", "0"], "must be at least 1"),
-        (["--unknown"], "unrecognized arguments: --unknown"),
-        (["--out", str(tmp_path / "nowhere" / "x.json")], "cannot write"),
-    ):
-        with pytest.raises(UserError) as error:
-            command.main([str(tmp_path / "good.npz"), *argv])
-        assert words in str(error.value) and "\n" not in str(error.value), str(error.value)
+            command.main([str(tmp_path / name), *argv])
+        assert words in str(error.value) and "\n" not in str(error.value), (name, argv, str(error.value))
 
 
 @pytest.mark.long

@@ -95,9 +95,3 @@ def random_space(n=120, d=6, classes=11, seed=0, spread=1.0):
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, classes, n)
     return rng.standard_normal((classes, d))[labels] + spread * rng.standard_normal((n, d)), labels
-
-
-def on_a_line(names):
-    """Values of queries of the classes a, b, c, d at 0 that search in the classes a b a a b c at 1, 2, ..., 6."""
-    space = metrics.EmbeddingSpace(np.zeros((4, 1)), list("abcd"), np.arange(1.0, 7.0)[:, None], list("abaabc"))
-    return {name: values.tolist() for name, values in metrics.per_query(names, space).items()}

@@ -1,13 +1,18 @@
-"""NMI, AMI and pairwise F1, against scikit-learn and a double loop."""
+"""Clusters: NMI, AMI and pairwise F1 against scikit-learn and a double loop; k-means as faiss runs it, on torch too, with empty clusters."""
 
+import faiss
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
 
 import metrics
+from metrics import _kmeans, _space
 from tests.metrics._plain import random_space
 from utilities.errors import UserError
+
+ROUGH = random_space(n=200, classes=8, spread=1.5, seed=18)
 
 
 def plain_f1(labels, clusters):
@@ -25,15 +30,8 @@ def plain_f1(labels, clusters):
     return 2 * precision * recall / (precision + recall)
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 2**31), st.integers(1, 60), st.integers(1, 12), st.integers(1, 12))
-def test_clustering_metrics_agree_with_scikit_learn(seed, n, classes, parts):
-    from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
-
-    rng = np.random.default_rng(seed)
-    labels = rng.integers(0, classes, n)
-    clusters = np.where(rng.random(n) < 0.4, labels, rng.integers(0, parts, n))
-    measured = metrics.compute(["nmi", "ami", "f1"], rng.standard_normal((n, 2)), labels, clusters=clusters)
+def assert_as_scikit_learn(labels, clusters):
+    measured = metrics.compute(["nmi", "ami", "f1"], np.ones((len(labels), 1)), labels, clusters=clusters)
     assert measured["nmi"] == pytest.approx(normalized_mutual_info_score(labels, clusters), abs=1e-10)
     assert measured["f1"] == pytest.approx(plain_f1(labels, clusters), abs=1e-12)
     expected = adjusted_mutual_info_score(labels, clusters)
@@ -41,27 +39,72 @@ def test_clustering_metrics_agree_with_scikit_learn(seed, n, classes, parts):
         assert measured["ami"] == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize("partition", ["one", "each"])
-def test_clustering_limits(partition):
-    from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**31), st.integers(1, 60), st.integers(1, 12), st.integers(1, 12))
+def test_clustering_metrics_agree_with_scikit_learn(seed, n, classes, parts):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, n)
+    assert_as_scikit_learn(labels, np.where(rng.random(n) < 0.4, labels, rng.integers(0, parts, n)))
 
-    labels = np.zeros(8, int) if partition == "one" else np.arange(8)
-    for clusters in (np.zeros(8, int), np.arange(8), np.arange(8) % 3):
-        measured = metrics.compute(["nmi", "ami", "f1"], np.ones((8, 1)), labels, clusters=clusters)
-        assert measured["nmi"] == pytest.approx(normalized_mutual_info_score(labels, clusters), abs=1e-12)
-        assert measured["ami"] == pytest.approx(adjusted_mutual_info_score(labels, clusters), abs=1e-9)
-        assert measured["f1"] == pytest.approx(plain_f1(labels, clusters), abs=1e-12)
+
+def test_clustering_limits():
+    for labels in (np.zeros(8, int), np.arange(8)):
+        for clusters in (np.zeros(8, int), np.arange(8), np.arange(8) % 3):
+            assert_as_scikit_learn(labels, clusters)
 
 
 def test_of_several_kmeans_starts_the_measures_are_means():
-    names, rough = ["nmi", "ami", "f1", "c_nmi"], random_space(n=200, classes=8, spread=1.5, seed=18)
-    apart = [metrics.compute(names, *rough, seed=seed) for seed in range(3)]
-    together = metrics.compute(names, *rough, seed=range(3))
-    for name in names:
-        assert together[name] == pytest.approx(np.mean([one[name] for one in apart]), abs=1e-12)
-    assert metrics.compute(names, *rough, seed=[2]) == apart[2]
+    names = ["nmi", "ami", "f1", "c_nmi"]
+    apart = [metrics.compute(names, *ROUGH, seed=seed) for seed in range(3)]
+    together = metrics.compute(names, *ROUGH, seed=range(3))
+    assert together == pytest.approx({name: np.mean([one[name] for one in apart]) for name in names}, abs=1e-12)
+    assert metrics.compute(names, *ROUGH, seed=[2]) == metrics.compute(names, *ROUGH, seed=2) == apart[2] != apart[1]
     clusters = np.arange(200) % 8
-    assert metrics.compute(names, *rough, clusters=clusters, seed=range(3)) == metrics.compute(names, *rough, clusters=clusters)
+    assert metrics.compute(names, *ROUGH, clusters=clusters, seed=range(3)) == metrics.compute(names, *ROUGH, clusters=clusters)
     for seeds in ([], [0.5], "012"):
         with pytest.raises(UserError, match="no whole number"):
-            metrics.compute(names, *rough, seed=seeds)
+            metrics.compute(names, *ROUGH, seed=seeds)
+
+
+def test_kmeans_has_as_many_clusters_as_the_queries_have_classes():
+    features, labels = random_space(n=200, classes=8, spread=0.05, seed=17)
+    assert len(np.unique(_space.EmbeddingSpace(features, labels * 3, *random_space(n=30, classes=20)).clusters)) == 8
+
+
+@pytest.mark.parametrize(("n", "k", "d", "spread"), [(1500, 280, 32, 1.2), (1500, 30, 8, 3.0), (500, 499, 4, 1.0), (900, 200, 2, 0.01)])
+def test_kmeans_is_that_of_faiss_and_torch_can_do_it_too(monkeypatch, n, k, d, spread):
+    features = random_space(n=n, d=d, classes=k // 8, spread=spread, seed=19)[0].astype(np.float32)
+    bare = faiss.Kmeans(d, k, niter=20, seed=5, min_points_per_centroid=1, max_points_per_centroid=10**6)
+    bare.train(features)
+    expected = bare.index.search(features, 1)[1][:, 0]
+    assert (_kmeans.kmeans(features, k, seed=5) == expected).mean() > 0.999
+
+    def inertia(clusters):
+        return sum(float(((features[clusters == c] - features[clusters == c].mean(0)) ** 2).sum()) for c in np.unique(clusters))
+
+    monkeypatch.setattr(_kmeans, "searcher", lambda device: (_kmeans.on_torch(device), _kmeans.tile_rows))
+    assert inertia(_kmeans.kmeans(features, k, seed=5)) == pytest.approx(inertia(expected), rel=0.02)
+
+
+def test_where_faiss_has_a_gpu_it_searches_there(monkeypatch):
+    features, asked = random_space(n=300, d=4, classes=10, spread=0.3, seed=19)[0].astype(np.float32), []
+
+    def knn_gpu(resources, features, centroids, k, device):
+        asked.append((resources, device))
+        return faiss.knn(features, centroids, k)
+
+    expected = _kmeans.kmeans(features, 10)
+    monkeypatch.setattr(faiss, "get_num_gpus", lambda: 2, raising=False)
+    monkeypatch.setattr(faiss, "StandardGpuResources", lambda: "resources", raising=False)
+    monkeypatch.setattr(faiss, "knn_gpu", knn_gpu, raising=False)
+    assert (_kmeans.kmeans(features, 10, device="cuda:1") == expected).all()
+    assert asked and set(asked) == {("resources", 1)}
+
+
+def test_kmeans_of_fewer_places_than_clusters_ends():
+    places = np.repeat(np.eye(3, dtype=np.float32), 4, axis=0)
+    for k in (3, 5, 12):
+        clusters = _kmeans.kmeans(places, k)
+        assert clusters.shape == (12,)
+        assert all(len(set(clusters[i : i + 4])) == 1 for i in (0, 4, 8))  # duplicates stay together
+    assert metrics.compute(["nmi"], np.ones((6, 2)), np.arange(6))["nmi"] == 0.0

@@ -1,63 +1,57 @@
-"""All retrieval metrics against plain float64 loops, on spaces that are easy to get wrong."""
+"""All retrieval metrics against plain float64 loops and by hand, on spaces that are easy to get wrong."""
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
 import metrics
-from tests.metrics._plain import assert_retrieval, random_space
+from tests.metrics._plain import assert_retrieval, plain, random_space
+from utilities.errors import UserError
+
+NAN = float("nan")
 
 
-@pytest.mark.parametrize("spread", [0.1, 0.7, 5.0])
-def test_random_spaces(spread):
-    assert_retrieval(*random_space(spread=spread))
-
-
-def test_random_space_in_float32():
-    features, labels = random_space(spread=0.8, seed=3)
-    assert_retrieval(features.astype(np.float32), labels)
-
-
-def test_ties_and_duplicates_lower_index_first_and_self_by_index():
+def spaces():
+    """Title -> features, labels, and a reference where there is one."""
     rng = np.random.default_rng(1)
-    features = rng.integers(-2, 3, (100, 2)).astype(np.float32)  # 25 places for 100 samples: duplicates of every class, ties everywhere
-    assert_retrieval(features, rng.integers(0, 6, 100))
+    x, labels = random_space(n=60)
+    far = np.concatenate([1e6 * x[:1], x[1:]])
+    queries, of_queries = random_space(n=50, classes=9, seed=5)
+    gallery, of_gallery = random_space(n=70, classes=14, seed=6)
+    keep = of_gallery != 3
+    own, of_own = random_space(n=90, seed=7)
+    own[10] = own[70]
+    order = np.r_[40:90, :40]  # the queries 0..29 stand at 50..79
+    exclude = np.where(np.arange(30) % 5, np.arange(30) + 50, -1)
+    return {
+        **{f"spread {spread}": random_space(spread=spread) for spread in (0.1, 0.7, 5.0)},
+        "float32": (x.astype(np.float32), labels),
+        # 25 places for 100 samples: duplicates of every class, ties everywhere; the lower index is first, a sample itself is left out by index
+        "ties": (rng.integers(-2, 3, (100, 2)).astype(np.float32), rng.integers(0, 6, 100)),
+        "identical": (np.ones((30, 4), dtype=np.float32) * 0.3, np.arange(30) % 4),
+        "zero": (np.zeros((9, 3)), np.arange(9) % 2),
+        "far from the origin": (1000.0 + 1e-6 * rng.standard_normal((80, 5)), rng.integers(0, 5, 80)),  # in float32 without a shift one point
+        "near ties": (rng.integers(0, 2, (90, 3)) + 1e-9 * rng.standard_normal((90, 3)), rng.integers(0, 7, 90)),  # settled in float64
+        "outlier": (far, labels),
+        "small": (x * 1e-25, labels),
+        "large": ((x * 1e30).astype(np.float32), labels),
+        "each alone": (x, np.arange(60)),
+        "some alone": (x, np.r_[np.arange(30), np.zeros(30)].astype(int)),
+        "one class": (x, np.zeros(60, dtype=int)),
+        "fewer than k": (x[:3], np.array([0, 0, 1])),
+        "one sample": (x[:1], np.array([5])),
+        "classes missing on either side": (queries, of_queries, {"reference": gallery[keep], "reference_labels": of_gallery[keep] + 2}),
+        "queries in the reference": (own[:30], of_own[:30], {"reference": own[order], "reference_labels": of_own[order], "exclude": exclude}),
+    }
 
 
-def test_all_identical():
-    assert_retrieval(np.ones((30, 4), dtype=np.float32) * 0.3, np.arange(30) % 4)
-    assert_retrieval(np.zeros((9, 3)), np.arange(9) % 2)
-
-
-def test_collapsed_far_from_the_origin():
-    rng = np.random.default_rng(2)
-    features = 1000.0 + 1e-6 * rng.standard_normal((80, 5))  # in float32 without a shift all of these are one point
-    assert_retrieval(features, rng.integers(0, 5, 80))
-
-
-def test_near_ties_below_float32_are_settled_in_float64():
-    rng = np.random.default_rng(4)
-    corners = rng.integers(0, 2, (90, 3)).astype(np.float64)
-    assert_retrieval(corners + 1e-9 * rng.standard_normal((90, 3)), rng.integers(0, 7, 90))
-
-
-def test_outlier_and_extreme_scales():
-    features, labels = random_space(n=60)
-    features[0] *= 1e6
-    assert_retrieval(features, labels)
-    assert_retrieval(features[1:] * 1e-25, labels[1:])
-    assert_retrieval((features[1:] * 1e30).astype(np.float32), labels[1:])
-
-
-def test_singletons_one_class_fewer_samples_than_k_and_single_sample():
-    features, _ = random_space(n=20)
-    assert_retrieval(features, np.arange(20))  # each alone
-    assert_retrieval(features, np.r_[np.arange(10), np.zeros(10)].astype(int))  # some alone
-    assert_retrieval(features, np.zeros(20, dtype=int))  # one class
-    assert_retrieval(features[:3], np.array([0, 0, 1]))
-    assert_retrieval(features[:1], np.array([5]))
+@pytest.mark.parametrize("title", spaces())
+def test_against_loops(title):
+    features, labels, *more = spaces()[title]
+    assert_retrieval(features, labels, **more[0] if more else {})
 
 
 @settings(max_examples=40, deadline=None)
@@ -69,12 +63,51 @@ def test_any_small_space(seed, n, d, classes, rounded):
     assert_retrieval(features, rng.integers(0, classes, n))
 
 
+def test_on_a_line_by_hand():
+    """Queries of the classes a, b, c, d at 0 search in the classes a b a a b c at 1, 2, ..., 6."""
+    expected = {
+        "e_recall@1": [1, 0, 0, 0], "e_recall@2": [1, 1, 0, 0], "e_recall@5": [1, 1, 0, 0], "e_recall@6": [1, 1, 1, 0],
+        "mrr": [1, 1 / 2, 1 / 6, NAN], "precision@1": [1, 0, 0, NAN], "precision@5": [3 / 5, 2 / 5, 0, NAN],
+        "precision@10": [3 / 10, 2 / 10, 1 / 10, NAN], "r_precision": [2 / 3, 1 / 2, 0, NAN],
+        "map_r": [(1 + 2 / 3) / 3, (1 / 2) / 2, 0, NAN], "map@2": [1 / 2, (1 / 2) / 2, 0, NAN],
+        "map@5": [(1 + 2 / 3 + 3 / 4) / 3, (1 / 2 + 2 / 5) / 2, 0, NAN], "mAP_c": [(1 + 2 / 3) / 3, (1 / 2) / 2, 0, 0],
+        "mAP": [(1 + 2 / 3 + 3 / 4) / 3, (1 / 2 + 2 / 5) / 2, 1 / 6, 0],
+    }  # fmt: skip
+    space = metrics.EmbeddingSpace(np.zeros((4, 1)), list("abcd"), np.arange(1.0, 7.0)[:, None], list("abaabc"))
+    for name, values in metrics.per_query(list(expected), space).items():
+        assert values.tolist() == pytest.approx(expected[name], nan_ok=True), name
+
+
+def test_depths_of_the_published_forms():
+    """Hits at the ranks 1, 1000, 1001, 1023 and 1024 of 1100."""
+    ranks = np.array([1, 1000, 1001, 1023, 1024])
+    labels = np.isin(np.arange(1, 1101), ranks).astype(int)
+    hits = {"mAP_c": 1, "mAP_1000": 2, "mAP_lim": 4, "mAP": 5, "map@1000": 2}
+    measured = metrics.compute(list(hits), np.zeros((1, 1)), [1], np.arange(1.0, 1101.0)[:, None], labels)
+    precisions = np.arange(1, 6) / ranks
+    assert measured == pytest.approx({name: precisions[:count].sum() / 5 for name, count in hits.items()}, abs=1e-12)
+
+
 def test_what_is_said_where_no_query_counts():
     names = ["map_r", "mrr_macro", "e_recall@1", "mAP"]
     features, labels = random_space(n=4)[0], np.arange(4)
     assert metrics.compute(names, features, labels) == dict.fromkeys(names, 0.0)
     measured = metrics.compute(names, features, labels, uncounted=None)
     assert measured == {"map_r": None, "mrr_macro": None, "e_recall@1": 0.0, "mAP": 0.0}  # for the last two, alone counts as 0
+    nothing = metrics.compute(names, features, labels, reference=features, reference_labels=labels + 100)
+    assert nothing == dict.fromkeys(names, 0.0)
+
+
+def test_labels_of_mixed_types():
+    features, _ = random_space(n=8)
+    large = 2**60 + np.arange(4)  # neighbours that float64 cannot tell apart
+    options = {"reference": features[4:], "reference_labels": large.astype(np.uint64)}
+    measured = metrics.compute(["map_r", "e_recall@4"], features[:4], large, **options)
+    assert measured["e_recall@4"] == 1.0 and measured["map_r"] == plain(["map_r"], features[:4], large, **options)["map_r"]
+    for labels, reference_labels in (([0, 1, 2], ["0", "1", "2"]), (["0", "1", "2"], [0, 1, 2])):
+        with pytest.raises(UserError, match="give numbers, or names"):
+            metrics.compute(["e_recall@1"], np.eye(3), labels, np.eye(3), reference_labels)
+    assert metrics.compute(["e_recall@1"], np.eye(3), ["a", "bb", "c"], np.eye(3), ["a", "bb", "c"]) == {"e_recall@1": 1.0}
 
 
 def test_numbers_beyond_64_bits_are_those_beyond_the_reference():
@@ -86,29 +119,15 @@ def test_numbers_beyond_64_bits_are_those_beyond_the_reference():
         assert list(measured.values()) == pytest.approx(list(beyond.values()), abs=1e-4, nan_ok=True)
 
 
-def test_low_matmul_precision_of_the_training_does_not_leak_in():
-    features, labels = random_space()
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("medium")
-    try:
-        assert_retrieval(features, labels, ["map_r"])
-        assert torch.get_float32_matmul_precision() == "medium"
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
-def test_agrees_with_pytorch_metric_learning():
-    from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
-
+@pytest.mark.parametrize(("averages", "suffix"), [(False, ""), (True, "_macro")])
+def test_agrees_with_pytorch_metric_learning(averages, suffix):
     features, labels = random_space(n=150, classes=30, spread=0.8, seed=20)
     features = features.astype(np.float32)
     names = {
         "precision_at_1": "precision@1", "mean_average_precision_at_r": "map_r", "r_precision": "r_precision",
         "mean_reciprocal_rank": "mrr", "mean_average_precision": "map@149",
     }  # fmt: skip
-    for averages, suffix in ((False, ""), (True, "_macro")):
-        calculator = AccuracyCalculator(include=tuple(names), k=149, avg_of_avgs=averages, device=torch.device("cpu"))
-        expected = calculator.get_accuracy(torch.from_numpy(features), torch.from_numpy(labels))
-        measured = metrics.compute([name + suffix for name in names.values()], features, labels)
-        for theirs, ours in names.items():
-            assert measured[ours + suffix] == pytest.approx(expected[theirs], abs=1e-6), ours
+    calculator = AccuracyCalculator(include=tuple(names), k=149, avg_of_avgs=averages, device=torch.device("cpu"))
+    expected = calculator.get_accuracy(torch.from_numpy(features), torch.from_numpy(labels))
+    measured = metrics.compute([name + suffix for name in names.values()], features, labels)
+    assert measured == pytest.approx({ours + suffix: expected[theirs] for theirs, ours in names.items()}, abs=1e-6)

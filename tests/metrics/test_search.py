@@ -1,15 +1,20 @@
-"""The neighbour search: whatever its limits, results are exact, memory is bounded and no work is done twice.
+"""The neighbour search: whatever its limits and its queries' sequences, results are exact, memory is bounded and no work is done twice.
 
 Limits are made small, so that a few hundred samples fill several blocks and tiles.
 """
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import metrics
 from benchmarks import search
-from metrics._search import Limits, Search
-from tests.metrics._plain import RETRIEVAL, plain_per_query, random_space, ranked
+from metrics._keys import AFTER_ALL, COLUMN, LOWEST, as_keys, scores_of
+from metrics._search import Limits, Need, Search
+from tests.metrics._plain import RETRIEVAL, assert_retrieval, plain_per_query, random_space, ranked
+from utilities.errors import UserError
 
 LIMITS = [
     Limits(),
@@ -21,24 +26,48 @@ LIMITS = [
     Limits(rows=4, sample=5, kept=40),
     Limits(kept=16, columns=8, rows=8),
 ]
+SMALL = Limits(columns=16, rows=8, sample=10)
 
 
-def searched(features, labels, names, limits=None, device="cpu", **reference):
-    """The finished `Work` of a search whose values were those of the plain loops for every query."""
-    space = metrics.EmbeddingSpace(features, labels, device=device, **reference)
+KNOWN = {}  # plain values by data: several limits search the same
+
+
+def known(names, features, labels, **reference):
+    key = tuple((name, np.asarray(of).tobytes()) for name, of in (("", features), ("", labels), *reference.items()) if of is not None)
+    values = KNOWN.setdefault(key, {})
+    values |= plain_per_query([name for name in names if name not in values], features, labels, **reference)
+    return {name: values[name] for name in names}
+
+
+def space_with(limits, in_numpy, features, labels, **given):
+    space = metrics.EmbeddingSpace(features, labels, **given)
     space.search = Search(space, limits)
-    measured = metrics.per_query(names, space)
-    expected = plain_per_query(names, features, labels, **reference)
+    space.search.in_numpy &= in_numpy
+    return space
+
+
+def searched(features, labels, names, limits=None, device="cpu", in_numpy=True, **reference):
+    """The finished `Work` of a search whose values were those of the plain loops for every query."""
+    space = space_with(limits, in_numpy, features, labels, device=device, **reference)
+    measured, expected = metrics.per_query(names, space), known(names, features, labels, **reference)
     for name in names:
         np.testing.assert_allclose(measured[name], expected[name], rtol=0, atol=1e-12, err_msg=name)
     return space.search.work
 
 
-def assert_neighbours(features, labels, k, limits=None):
-    """The first k neighbours in their exact order."""
-    space = metrics.EmbeddingSpace(features, labels)
-    space.search = Search(space, limits)
-    assert space.neighbours(k).tolist() == [ranked(query, features, i)[:k] for i, query in enumerate(features)]
+def assert_neighbours(features, labels, depths, limits=None, in_numpy=True, **given):
+    """The first neighbours in their exact order, -1 where there are no more."""
+    reference, numbers = given.get("reference", features), given.get("query_sequences")
+    orders = []
+    for query, own in zip(features, range(len(features)) if reference is features else [-1] * len(features), strict=True):
+        hidden = [] if numbers is None or numbers[own] < 0 else np.flatnonzero(numbers == numbers[own])
+        orders.append([j for j in ranked(query, reference, own) if j not in hidden])
+    for k in depths:
+        space = space_with(limits, in_numpy, features, labels, **given)
+        assert space.neighbours(k).tolist() == [(order + [-1] * k)[:k] for order in orders]
+        if numbers is not None:
+            assert space.visible.tolist() == [len(order) for order in orders]
+            assert space.relevant.tolist() == [sum(labels[j] == label for j in order) for order, label in zip(orders, labels, strict=True)]
 
 
 def each_once(size, rows):
@@ -46,23 +75,104 @@ def each_once(size, rows):
     return sum(min(rows, size - start) * (size - start) for start in range(0, size, rows))
 
 
+def sequences(size, of, seed=0):
+    """Numbers of `of` sequences, a third of the samples in none."""
+    generator = np.random.default_rng(seed)
+    return np.where(generator.random(size) < 1 / 3, -1, 7 * generator.integers(0, of, size))
+
+
 @pytest.mark.parametrize("limits", LIMITS)
-def test_limits_change_nothing(limits):
-    features, labels = random_space(spread=2.0, seed=8)
-    for names in (RETRIEVAL, ["e_recall@2"], ["map_r"], ["map_r", "mAP_c", "e_recall@4"], ["mrr"], ["map@3"]):
-        searched(features, labels, names, limits)
-    queries = {"reference": features[30:], "reference_labels": labels[30:], "exclude": np.where(np.arange(50) < 30, -1, np.arange(50) - 30)}
-    searched(features[:50], labels[:50], ["map_r", "mAP", "mrr"], limits, **queries)
-    features, labels = random_space(spread=1.0, seed=9)
-    features = np.round(features)
-    searched(features, labels, ["map_r", "map@3", "e_recall@1"], limits)
-    assert_neighbours(features, labels, 7, limits)
+@pytest.mark.parametrize("rounded", [False, True])
+def test_limits_and_sequences_change_no_value(limits, rounded):
+    features, labels = random_space(spread=1.0 if rounded else 2.0, seed=8)
+    features = np.round(features) if rounded else features
+    features[40:60] = features[0]  # duplicates, of several classes and sequences
+    for of in (None, 2, 40):
+        given = {} if of is None else {"query_sequences": sequences(120, of)}
+        for names in (RETRIEVAL, ["e_recall@2"], ["map_r"], ["map_r", "mAP_c", "e_recall@4"], ["mrr"], ["map@3"]):
+            searched(features, labels, names, limits, **given)
+    numbers = sequences(120, 12, seed=1)
+    exclude = np.where(np.arange(50) < 30, -1, np.arange(50) - 30)  # queries 30 to 49 are the reference's 0 to 19
+    given = {"reference": features[30:], "reference_labels": labels[30:], "exclude": exclude}
+    for hidden in (
+        {},
+        {"query_sequences": numbers[:50], "reference_sequences": numbers[30:]},
+        {"query_sequences": numbers[:50], "reference_sequences": numbers[30:][::-1]},  # a query itself is of another sequence there
+    ):
+        for names in (RETRIEVAL, ["map_r", "mAP", "mrr"]):
+            searched(features[:50], labels[:50], names, limits, **given, **hidden)
+    for numbers in (None, sequences(120, 4, seed=3)):
+        assert_neighbours(features, labels, (7, 121), limits, query_sequences=numbers)
+
+
+def test_a_class_that_is_all_of_the_querys_sequence_but_its_last_samples():
+    """The scores that set a cut are those of the class's first samples: where the query may find none of these, it may others."""
+    features, _ = random_space(n=90, spread=3.0, seed=33)
+    labels, numbers = np.arange(90) % 2, np.where(np.arange(90) < 60, 5, -1)
+    for limits in (Limits(pairs=3), Limits(pairs=3, columns=16, rows=8, sample=10)):
+        searched(features, labels, ["mrr", "e_recall@1", "map_r"], limits, query_sequences=numbers)
+
+
+def test_one_sequence_holds_all_nearly_all_or_nothing():
+    features, labels = random_space(n=100, seed=34)
+    for share in (1.0, 0.95):
+        for limits in (Limits(), SMALL):
+            searched(features, labels, RETRIEVAL, limits, query_sequences=np.where(np.arange(100) < 100 * share, 3, -1))
+    nothing = metrics.compute(["e_recall@1", "map_r", "mAP_c"], features, labels, query_sequences=np.zeros(100, int), uncounted=-1.0)
+    assert nothing == {"e_recall@1": 0.0, "map_r": -1.0, "mAP_c": 0.0}
+    plain = metrics.compute(RETRIEVAL, features, labels)
+    assert metrics.compute(RETRIEVAL, features, labels, query_sequences=np.full(100, -1)) == plain
+
+
+def test_means_and_macro_means_and_names_of_sequences():
+    features, labels = random_space(n=80, classes=6, seed=35)
+    numbers = sequences(80, 9, seed=2)
+    assert_retrieval(features, labels, query_sequences=numbers)
+    names = ["map_r", "e_recall@2", "c_map_r", "nmi", "dists@intra"]
+    by_number = metrics.compute(names, features, labels, query_sequences=numbers)
+    texts = np.where(numbers < 0, "", np.char.add("track ", numbers.astype(str)))
+    given = [texts, texts.astype(object), np.array([None if n < 0 else int(n) for n in numbers], dtype=object), torch.from_numpy(numbers)]
+    given += [np.array([text or None for text in texts], dtype=object), numbers.astype(np.int16), numbers.tolist()]
+    for other in given:
+        assert metrics.compute(names, features, labels, query_sequences=other) == by_number
+    without = metrics.compute(names, features, labels)
+    assert without["map_r"] != by_number["map_r"] and without["c_map_r"] != by_number["c_map_r"]
+    assert (without["nmi"], without["dists@intra"]) == (by_number["nmi"], by_number["dists@intra"])
+
+
+def test_bad_sequences_are_one_line():
+    numbers, gallery = np.zeros(5, int), {"reference": np.eye(3, 2), "reference_labels": np.zeros(3, int)}
+    for given, words in (
+        ({"query_sequences": np.zeros(4, int)}, "query_sequences must be (5,)"),
+        ({"query_sequences": np.zeros(5)}, "of type float64"),
+        ({"query_sequences": np.array([1, "a", None, 2, 3], dtype=object)}, "whole numbers, -1 for none, or names"),
+        ({"query_sequences": np.zeros(5, bool)}, "of type bool"),
+        ({"reference_sequences": numbers}, "give both"),
+        ({"query_sequences": numbers, "reference_sequences": numbers}, "query_sequences alone"),
+        ({"query_sequences": numbers, **gallery}, "give both"),
+        ({"query_sequences": numbers, **gallery, "reference_sequences": list("abc")}, "numbers, or names"),
+    ):
+        with pytest.raises(UserError) as error:
+            metrics.compute(["e_recall@1"], np.eye(5, 2), np.zeros(5, int), **given)
+        assert words in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("limits", LIMITS)
+def test_on_a_gpu(limits):
+    features, labels = random_space(spread=2.0, seed=31)
+    features, numbers = np.round(features), sequences(120, 12)
+    searched(features, labels, RETRIEVAL, limits, device="cuda", query_sequences=numbers)
+    given = {"reference": features[30:], "reference_labels": labels[30:], "reference_sequences": numbers[30:]}
+    searched(features[:30], labels[:30], RETRIEVAL, limits, device="cuda", query_sequences=numbers[:30], **given)
 
 
 @pytest.mark.parametrize("rows", [8, 16])  # 120 is no multiple of 16
-def test_a_search_in_itself_computes_each_score_once(rows):
+@pytest.mark.parametrize("numbers", [None, np.where(np.arange(120) % 3, np.arange(120) // 4, -1)])
+def test_a_search_in_itself_computes_each_score_once(rows, numbers):
     features, labels = random_space(n=120, spread=0.2, seed=21)
-    work = searched(features, labels, ["map_r", "mAP_c", "e_recall@2"], Limits(columns=32, rows=rows, sample=20))
+    limits = Limits(columns=32, rows=rows, sample=20)
+    work = searched(features, labels, ["map_r", "mAP_c", "e_recall@2"], limits, query_sequences=numbers)
     assert work.scores == each_once(120, rows)
     assert work.pruned == 0
 
@@ -108,31 +218,14 @@ def test_pruning_where_nothing_waits_for_some_blocks():
     assert work.scores == each_once(400, 16)
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("limits", [Limits(), Limits(columns=32, rows=8, sample=20)])
-def test_on_a_gpu(limits):
-    features, labels = random_space(spread=2.0, seed=8)
-    space = metrics.EmbeddingSpace(np.round(features), labels, device="cuda")
-    space.search = Search(space, limits)
-    expected = plain_per_query(RETRIEVAL, np.round(features), labels)
-    for name, values in metrics.per_query(RETRIEVAL, space).items():
-        np.testing.assert_allclose(values, expected[name], rtol=0, atol=1e-12, err_msg=name)
-
-
 @pytest.mark.parametrize("limits", LIMITS)
 def test_what_runs_on_a_gpu_finds_the_same_on_the_cpu(limits):
     """All but the device: torch takes the candidates from the tiles, where numpy does on a CPU."""
     features, labels = random_space(n=60, spread=2.0, seed=8)
     features = np.round(features)
     for reference in ({}, {"reference": features[20:], "reference_labels": labels[20:]}):
-        space = metrics.EmbeddingSpace(features, labels, **reference)
-        space.search = Search(space, limits)
-        space.search.in_numpy = False
-        expected = plain_per_query(RETRIEVAL, features, labels, **reference)
-        for name, values in metrics.per_query(RETRIEVAL, space).items():
-            np.testing.assert_allclose(values, expected[name], rtol=0, atol=1e-12, err_msg=name)
-        for own, query in enumerate(space.neighbours(7)):
-            assert query.tolist() == ranked(features[own], reference.get("reference", features), -1 if reference else own)[:7]
+        searched(features, labels, RETRIEVAL, limits, in_numpy=False, **reference)
+        assert_neighbours(features, labels, (7,), limits, in_numpy=False, **reference)
 
 
 def test_near_ties_beyond_the_depth_are_left_alone():
@@ -189,7 +282,7 @@ def test_equal_samples_that_are_found_once_change_nothing(names, dtype):
     searched(features, labels, names, limits)
     searched(np.where(np.arange(100)[:, None] % 3, features, -0.0), labels, names, limits)
     searched(features[:40], labels[:40], names, limits, reference=features[30:], reference_labels=labels[30:])
-    assert_neighbours(features, labels, 60, limits)
+    assert_neighbours(features, labels, (60,), limits)
 
 
 @pytest.mark.parametrize("equal", [900, 600])
@@ -208,3 +301,32 @@ def test_the_searches_of_the_benchmark_find_the_same(task):
     features, labels = random_space(n=400, classes=20, seed=3)
     found = [search.result(make, features, labels, task)[0] for make in search.SEARCHES.values()]
     assert all(np.array_equal(found[0], other, equal_nan=True) for other in found[1:])
+
+
+def test_between_two_blocks_the_callers_precision_and_gradients_hold(monkeypatch):
+    multiply, used = torch.mm, []
+    monkeypatch.setattr(torch, "mm", lambda *args, **more: used.append(torch.get_float32_matmul_precision()) or multiply(*args, **more))
+    space = metrics.EmbeddingSpace(np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 4)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        found = Search(space, Limits(rows=4, columns=4, sample=5)).run([Need(np.full(20, 3), "first")])
+        seen = [(torch.get_float32_matmul_precision(), torch.is_grad_enabled()) for _ in found]
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert len(seen) > 1 and set(seen) == {("medium", True)}
+    assert used and set(used) == {"highest"}, "the products themselves are true float32"
+
+
+SCORES = st.floats(width=32, allow_nan=False).map(lambda score: score + 0.0)  # -0.0 is 0.0
+
+
+@given(st.lists(st.tuples(SCORES, st.integers(0, COLUMN)), min_size=1, max_size=20))
+def test_keys_sort_by_descending_score_then_column(pairs):
+    scores, columns = np.array([s for s, _ in pairs], dtype=np.float32), np.array([c for _, c in pairs])
+    keys = as_keys(scores, columns)
+    assert np.array_equal(scores_of(keys), scores) and np.array_equal(keys & COLUMN, columns)
+    assert [pairs[i] for i in np.argsort(keys, kind="stable")] == sorted(pairs, key=lambda pair: (-pair[0], pair[1]))
+    assert (keys < AFTER_ALL).all() and np.isnan(scores_of(np.array([AFTER_ALL]))).all(), "an empty slot has no score and comes last"
+    assert (as_keys(np.array([-np.inf, LOWEST], dtype=np.float32), np.array([COLUMN, COLUMN])) < AFTER_ALL).all()

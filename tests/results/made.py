@@ -6,16 +6,11 @@ import json
 import numpy as np
 import yaml
 
+import Result_Evaluations
+from results import collect, groups
+
 METRICS = ("e_recall@1", "e_recall@2", "e_recall@4", "nmi", "f1", "mAP_1000", "mAP_lim", "mAP_c")
-STRUCTURE = (
-    "dists@intra",
-    "dists@inter",
-    "dists@intra_over_inter",
-    "rho_spectrum@-1",
-    "rho_spectrum@1",
-    "rho_spectrum@2",
-    "rho_spectrum@10",
-)
+STRUCTURE = ("dists@intra", "dists@inter", "dists@intra_over_inter", "rho_spectrum@-1", "rho_spectrum@1", "rho_spectrum@2", "rho_spectrum@10")
 TRAINING = ("loss", "gradient_norm", "criterion/active_share", "rate/backbone", "rate/last_linear", "epoch_seconds")
 FLAGS = {
     "dataset": "cub200", "arch": "resnet50_frozen_normalize", "loss": "margin", "batch_mining": "distance", "embed_dim": 128, "bs": 112, "samples_per_class": 2,
@@ -52,16 +47,7 @@ def write_metrics(path, found):
 
 
 def make_run(
-    root,
-    group="CUB_Margin_b12_Distance",
-    seed=0,
-    quality=0.6,
-    epochs=6,
-    found=None,
-    name=None,
-    environment=ENVIRONMENT,
-    splits=("train", "test"),
-    **flags,
+    root, group="CUB_Margin_b12_Distance", seed=0, quality=0.6, epochs=6, found=None, name=None, environment=ENVIRONMENT, splits=("train", "test"), **flags
 ):
     """One run folder below `root`/<dataset>/. Returns it."""
     flags = {**FLAGS, "n_epochs": epochs, "group": group, "seed": seed, **flags}
@@ -73,6 +59,24 @@ def make_run(
     (folder / "environment.yaml").write_text(yaml.safe_dump(environment))
     (folder / "summary.json").write_text(json.dumps({"parameters": flags}))
     return folder
+
+
+def make_runs(root, groups, seeds=2, **about):
+    """Runs of the seeds 0, 1, ... of each group: names, or name -> arguments of its own."""
+    for group in groups:
+        for seed in range(seeds):
+            make_run(root, group, seed, **about | (groups[group] if isinstance(groups, dict) else {}))
+
+
+def evaluated(folder, *words, runs="runs", out="out"):
+    """The folder of what Result_Evaluations.py makes of the runs below `folder`/`runs`."""
+    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(folder / runs), "--out", str(folder / out), *map(str, words)]))
+    return folder / out
+
+
+def built(root, defaults=None):
+    """Name -> group of the runs below a folder."""
+    return {group.name: group for group in groups.build(collect.collect([str(root)], [])[0], defaults)}
 
 
 def lines(path):

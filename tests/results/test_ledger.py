@@ -12,7 +12,8 @@ import parameters
 import Result_Evaluations
 from results import collect, groups, ledger, published, recorded, roles
 from results.recorded import RecordedRun
-from tests.results.made import ENVIRONMENT, lines, make_run, rows
+from tests.results import made
+from tests.results.made import ENVIRONMENT, lines, make_run, make_runs, rows
 
 TRANSFORMS = {"testing": "Resize(size=[256], interpolation=InterpolationMode.BILINEAR, antialias=True); CenterCrop(size=(224, 224))"}
 RECORDED = {**ENVIRONMENT, "weights": "IMAGENET1K_V1", "data": {**ENVIRONMENT["data"], "transforms": TRANSFORMS}}
@@ -24,8 +25,25 @@ def configurations():
 
 
 @pytest.fixture(scope="module")
+def flags(configurations):
+    """Those of one configuration, the multi-similarity loss on CUB200-2011."""
+    return configurations["CUB_MS"].flags(parameters.read)
+
+
+@pytest.fixture(scope="module")
 def defaults():
     return vars(parameters.get_parser().parse_args([]))
+
+
+@pytest.fixture(scope="module")
+def conditions(flags, defaults):
+    """The conditions of a run by its flags: changes of `flags`, or `whole` sets of flags."""
+
+    def of(whole=None, **changes):
+        run = RecordedRun("a", "a", "cub200", "a", 0, flags={**(whole or flags), **changes})
+        return ledger.of_run(run, Result_Evaluations.program(), defaults)
+
+    return of
 
 
 def make(root, flags, seeds=5, splits=("train", "test"), quality=0.628, environment=RECORDED, **changes):
@@ -38,11 +56,8 @@ def make(root, flags, seeds=5, splits=("train", "test"), quality=0.628, environm
         make_run(root, found=[(1, *row[1:]) for row in last] + last, epochs=epochs, environment=environment, **own)
 
 
-def evaluated(tmp_path, *words):
-    Result_Evaluations.main(
-        Result_Evaluations.read(["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--compare_to", "ledger", *words])
-    )
-    return lines(tmp_path / "out" / "cub200_ledger.csv")
+def evaluated(tmp_path):
+    return lines(made.evaluated(tmp_path, "--compare_to", "ledger") / "cub200_ledger.csv")
 
 
 def test_every_row_is_whole_and_has_a_source():
@@ -52,9 +67,8 @@ def test_every_row_is_whole_and_has_a_source():
         assert row["source"] and row["method"] and 0 < float(row["value"]) < 100 and all(row[name] for name in ledger.CONDITIONS), row
         assert not row["deviation"] or float(row["deviation"]) > 0
         assert row["selection"] in (ledger.TEST, ledger.BY_CLASSES, ledger.BY_SAMPLES, ledger.LAST, ledger.NOT_STATED)
-    counts = {
-        name: sum(row["source"].startswith(name) for row in found) for name in ("ICML 2020", "Reality Check", "Proxy-Anchor", "UNICOM")
-    }
+    sources = ("ICML 2020", "Reality Check", "Proxy-Anchor", "UNICOM")
+    counts = {name: sum(row["source"].startswith(name) for row in found) for name in sources}
     assert counts == {"ICML 2020": 67, "Reality Check": 98, "Proxy-Anchor": 4, "UNICOM": 4} and len(found) == 219
     values = {(row["method"], row["dataset"]): (row["value"], row["boxes"], row["backbone"]) for row in found if not row["group"]}
     assert values["OML, triplet, hard miner", "cub200"] == ("83.7", "yes", "vit_small_patch16_224")
@@ -83,15 +97,13 @@ def test_the_run_that_repeats_a_figure_has_its_conditions(configurations, defaul
     assert told == 67 + 98
 
 
-def test_the_same_conditions_give_difference_and_t(tmp_path, configurations):
-    make(tmp_path / "runs", configurations["CUB_MS"].flags(parameters.read))
+def test_the_same_conditions_give_difference_and_t(tmp_path, flags):
+    make(tmp_path / "runs", flags)
     line, *others = evaluated(tmp_path)
     values = []
-    for path in sorted((tmp_path / "runs").rglob("metrics.csv")):
-        with open(path) as file:
-            values.append(
-                max(100 * float(row["value"]) for row in csv.DictReader(file) if (row["split"], row["metric"]) == ("test", "e_recall@1"))
-            )
+    for path in (tmp_path / "runs").rglob("metrics.csv"):
+        recalls = [float(row["value"]) for row in lines(path) if (row["split"], row["metric"]) == ("test", "e_recall@1")]
+        values.append(100 * max(recalls))
     mean = sum(values) / 5
     variance = sum((value - mean) ** 2 for value in values)
     t = (mean - 62.80) / math.sqrt(variance / 4 / 5 + 0.70**2 * 5 / 4 / 5)
@@ -101,17 +113,15 @@ def test_the_same_conditions_give_difference_and_t(tmp_path, configurations):
     assert "divided by the number of anchors" in line["remarks"], "the published code differed"
     assert others and all(other["difference"] == other["t"] == other["ours"] == "" for other in others)
     told = {other["published"]: other["conditions that differ"] for other in others}
-    assert told["Proxy-Anchor 69.9"] == (
-        "dimensions 512 (ours: 128); batch 120 (ours: 112)"
-    )
-    assert told["OML, triplet, hard miner 83.7"].startswith(
-        "boxes yes (ours: no); pretraining vit_small_patch16_224.dino (ours: IMAGENET1K_V1)"
-    )
+    assert told["Proxy-Anchor 69.9"] == "dimensions 512 (ours: 128); batch 120 (ours: 112)"
+    begins = "boxes yes (ours: no); pretraining vit_small_patch16_224.dino (ours: IMAGENET1K_V1)"
+    assert told["OML, triplet, hard miner 83.7"].startswith(begins)
 
 
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
+def test_a_condition_that_differs_is_named_and_nothing_is_compared(tmp_path, configurations, flags, defaults):
+    resized = {"transforms": {"testing": "Resize(size=[256, 256]); CenterCrop(size=(227, 227))"}}
+    validated = {"use_tv_split": True, "splits": ("train", "val", "test")}
+    cases = [
         ({"cub_boxes": True}, "boxes no (ours: yes)"),
         ({"bs": 56}, "batch 112 (ours: 56)"),
         ({"samples_per_class": 4}, "sampler class_random, 2 a class (ours: class_random, 4 a class)"),
@@ -125,42 +135,30 @@ def test_the_same_conditions_give_difference_and_t(tmp_path, configurations):
         ({"eval_pca": 16}, "evaluation plain (ours: eval_pca 16)"),
         ({"eval_use_trunk_output": True}, "evaluation plain (ours: eval_use_trunk_output True)"),
         ({"environment": {**RECORDED, "weights": "random"}}, "pretraining IMAGENET1K_V1 (ours: random)"),
-        (
-            {"environment": {**RECORDED, "data": {"transforms": {"testing": "Resize(size=[256, 256]); CenterCrop(size=(227, 227))"}}}},
-            "crop 224 (ours: 227); test resize 256 (ours: 256 x 256)",
-        ),
-        (
-            {"use_tv_split": True, "splits": ("train", "val", "test")},
-            "split half (ours: half, tv_split_perc 0.8); epoch selected on test (ours: validation by classes)",
-        ),
-        (
-            {"use_tv_split": True, "tv_split_by_samples": True, "splits": ("train", "val", "test")},
-            "split half (ours: half, tv_split_by_samples True, tv_split_perc 0.8); epoch selected on test (ours: validation by samples)",
-        ),
-    ],
-)  # fmt: skip
-def test_a_condition_that_differs_is_named_and_nothing_is_compared(tmp_path, configurations, defaults, changes, told):
-    make(tmp_path, configurations["CUB_MS"].flags(parameters.read), **changes)
-    found = groups.build(collect.collect([str(tmp_path)], [])[0], defaults)
+        ({"environment": {**RECORDED, "data": resized}}, "crop 224 (ours: 227); test resize 256 (ours: 256 x 256)"),
+        (validated, "split half (ours: half, tv_split_perc 0.8); epoch selected on test (ours: validation by classes)"),
+        ({**validated, "tv_split_by_samples": True},
+         "split half (ours: half, tv_split_by_samples True, tv_split_perc 0.8); epoch selected on test (ours: validation by samples)"),
+    ]  # fmt: skip
     trained = {p.group: ledger.training(p.flags(parameters.read)) for p in configurations.values()}
-    made = ledger.compare(found, Result_Evaluations.program(), defaults, trained)
-    assert not [silent for *_, silent in made.beside if not silent]
-    (icml,) = [one for one in made.refused if one.figures[0].source.startswith("ICML")]
-    assert "; ".join(icml.differences) == told and len(icml.figures) == 23 and icml.groups == found
+    for number, (changes, told) in enumerate(cases):
+        make(tmp_path / str(number), flags, seeds=2, **changes)
+        found = groups.build(collect.collect([str(tmp_path / str(number))], [])[0], defaults)
+        compared = ledger.compare(found, Result_Evaluations.program(), defaults, trained)
+        assert not [silent for *_, silent in compared.beside if not silent], told
+        (icml,) = [one for one in compared.refused if one.figures[0].source.startswith("ICML")]
+        assert "; ".join(icml.differences) == told and len(icml.figures) == 23 and icml.groups == found
 
 
-def test_every_flag_of_the_evaluation_is_a_condition(configurations, defaults):
+def test_every_flag_of_the_evaluation_is_a_condition(flags, conditions):
     """All that change what is measured, whatever they are called; none changes anything at its default."""
-    flags = {**configurations["CUB_MS"].flags(parameters.read), "rerank": "kreciprocal", "eval_space": "hyperbolic"}
+    flags = {**flags, "rerank": "kreciprocal", "eval_space": "hyperbolic"}
     plain = dict(flags, rerank=None, eval_space="euclidean")
-
-    def evaluation(**changes):
-        return ledger.of_run(RecordedRun("a", "a", "cub200", "a", 0, flags=changes), Result_Evaluations.program(), defaults)["evaluation"]
-
-    assert evaluation(**plain) == ledger.PLAIN and evaluation(**dict(plain, rerank_k1=3, eval_space_c=2.0)) == ledger.PLAIN
+    for idle in (plain, dict(plain, rerank_k1=3, eval_space_c=2.0)):
+        assert conditions(idle)["evaluation"] == ledger.PLAIN
     names = {name for name, role in parameters.declared_roles().items() if role.name == "evaluation"} - {"evaltypes"}
     assert len(names) > 10
-    assert not [name for name in names if f"{name} other" not in evaluation(**{**flags, name: "other"})]
+    assert not [name for name in names if f"{name} other" not in conditions(flags, **{name: "other"})["evaluation"]]
 
 
 def other_value(action, value):
@@ -211,20 +209,25 @@ def test_which_flags_are_conditions(configurations, defaults):
     assert not wrong
 
 
-def test_what_a_source_does_not_state_is_named_beside_the_comparison(tmp_path, configurations):
+def test_what_a_source_does_not_state_is_named_beside_the_comparison(tmp_path, configurations, flags):
     figure = configurations["CUB_MS"].figures[0]
-    unstated = {**dict(figure.conditions), "crop": ledger.NOT_STATED, "seeds": ledger.NOT_STATED}
-    told = ledger.Figure(**{**vars(figure), "conditions": tuple(unstated.items())})
-    trained = ledger.training(configurations["CUB_MS"].flags(parameters.read))
-    assert ledger.silent(figure, trained) == [] and ledger.silent(told, trained) == ["crop"] and ledger.silent(figure) == ["training"] and ledger.differences(dict(figure.conditions), told) == []
-    make(tmp_path / "runs", configurations["CUB_MS"].flags(parameters.read), seeds=3)
-    lines = evaluated(tmp_path)
-    assert lines[0]["seeds"] == "3" and lines[0]["difference"], "the test knows the number of seeds"
+    ours = dict(figure.conditions)
+    told, last = (
+        ledger.Figure(**{**vars(figure), "conditions": tuple({**ours, **other}.items())})
+        for other in ({"crop": ledger.NOT_STATED, "seeds": ledger.NOT_STATED}, {"selection": ledger.LAST})
+    )
+    trained = ledger.training(flags)
+    assert ledger.silent(figure, trained) == [] and ledger.silent(told, trained) == ["crop"] and ledger.silent(figure) == ["training"]
+    assert ledger.differences(ours, told) == ledger.differences(ours, last) == []
+    assert published.rule(last) == "last" and published.rule(figure) == "best_on_test"
+    make(tmp_path / "runs", flags, seeds=3)
+    line = evaluated(tmp_path)[0]
+    assert line["seeds"] == "3" and line["difference"], "the test knows the number of seeds"
 
 
-def test_a_new_method_stands_beside_all_figures_of_its_conditions(tmp_path, configurations):
-    make(tmp_path / "runs", configurations["CUB_MS"].flags(parameters.read), group="New", loss="circle", quality=0.7)
-    make(tmp_path / "runs", configurations["CUB_MS"].flags(parameters.read), group="Wide", loss="circle", embed_dim=512)
+def test_a_new_method_stands_beside_all_figures_of_its_conditions(tmp_path, flags):
+    make(tmp_path / "runs", flags, group="New", loss="circle", quality=0.7)
+    make(tmp_path / "runs", flags, group="Wide", loss="circle", embed_dim=512)
     found = evaluated(tmp_path)
     assert sum(line["group"] == "New" and line["difference"] != "" for line in found) == 23
     assert {line["group"] for line in found if line["published"].startswith("Npair 61.63, GenLifted")} == {"Wide"}
@@ -233,52 +236,38 @@ def test_a_new_method_stands_beside_all_figures_of_its_conditions(tmp_path, conf
     assert wide["difference"] and "not stated by the source, so perhaps other: boxes" in wide["remarks"], "under a mark"
     page = (tmp_path / "out" / "index.html").read_text()
     assert "other conditions: not to be compared" in page and "docs/ledger.md" in page
-    text = (tmp_path / "out" / "cub200_ledger.tex").read_text()
-    assert r"p{.22\linewidth}" in text
+    assert r"p{.22\linewidth}" in (tmp_path / "out" / "cub200_ledger.tex").read_text()
 
 
-def test_runs_that_recorded_no_weights_and_no_sizes_have_those_that_their_flags_decide(configurations, defaults):
-    flags = configurations["CUB_MS"].flags(parameters.read)
-
-    def conditions(**changes):
-        return ledger.of_run(RecordedRun("a", "a", "cub200", "a", 0, flags={**flags, **changes}), Result_Evaluations.program(), defaults)
-
-    plain = conditions()
-    assert (plain["pretraining"], plain["crop"], plain["test_resize"]) == ("IMAGENET1K_V1", "224", "256")
-    assert conditions(not_pretrained=True)["pretraining"] == "random" and conditions(weights="own.pth")["pretraining"] == "own.pth"
-    assert conditions(arch="mine_frozen")["pretraining"] == conditions(arch="conv4_normalize")["pretraining"] == ledger.UNKNOWN
-    assert (conditions(augmentation="plain")["crop"], conditions(augmentation="plain")["test_resize"]) == ("227", "256 x 256")
-    assert conditions(crop_size=100, resize_size=120)["crop"] == "100" and conditions(dataset="csv")["boxes"] == ledger.UNKNOWN
-    assert conditions(arch="timm:vit_small_patch16_224.dino_frozen_normalize", weights="x")["backbone"] == "vit_small_patch16_224"
-    assert conditions(n_epochs=0)["selection"] == ledger.UNTRAINED
-
-
-def test_a_figure_of_the_last_epoch_is_compared_with_ours(configurations):
-    figure = configurations["CUB_MS"].figures[0]
-    ours = dict(figure.conditions)
-    last = ledger.Figure(**{**vars(figure), "conditions": tuple({**ours, "selection": ledger.LAST}.items())})
-    assert ledger.differences(ours, last) == [] and published.rule(last) == "last" and published.rule(figure) == "best_on_test"
+def test_runs_that_recorded_no_weights_and_no_sizes_have_those_that_their_flags_decide(conditions):
+    for changes, expected in (
+        ({}, {"pretraining": "IMAGENET1K_V1", "crop": "224", "test_resize": "256"}),
+        ({"not_pretrained": True}, {"pretraining": "random"}), ({"weights": "own.pth"}, {"pretraining": "own.pth"}),
+        ({"arch": "mine_frozen"}, {"pretraining": ledger.UNKNOWN}), ({"arch": "conv4_normalize"}, {"pretraining": ledger.UNKNOWN}),
+        ({"augmentation": "plain"}, {"crop": "227", "test_resize": "256 x 256"}), ({"crop_size": 100, "resize_size": 120}, {"crop": "100"}),
+        ({"dataset": "csv"}, {"boxes": ledger.UNKNOWN}), ({"n_epochs": 0}, {"selection": ledger.UNTRAINED}),
+        ({"arch": "timm:vit_small_patch16_224.dino_frozen_normalize", "weights": "x"}, {"backbone": "vit_small_patch16_224"}),
+    ):  # fmt: skip
+        found = conditions(**changes)
+        assert {name: found[name] for name in expected} == expected, changes
 
 
 @pytest.mark.long
 def test_a_data_set_without_figures_is_said(tmp_path, capsys):
-    for seed in range(2):
-        make_run(tmp_path / "runs", "G", seed, epochs=2, dataset="glyphs")
-        make_run(tmp_path / "both", "G", seed, epochs=2, dataset="glyphs")
-        make_run(tmp_path / "both", "C", seed, epochs=2)
-    for folder in ("runs", "both"):
-        Result_Evaluations.main(
-            Result_Evaluations.read(["--runs", str(tmp_path / folder), "--out", str(tmp_path / f"of_{folder}"), "--compare_to", "ledger"])
-        )
+    for folder, names in (("runs", {"G": "glyphs"}), ("both", {"G": "glyphs", "C": "cub200"})):
+        make_runs(tmp_path / folder, {name: {"dataset": dataset} for name, dataset in names.items()}, epochs=2)
+        out = made.evaluated(tmp_path, "--compare_to", "ledger", runs=folder, out=f"of_{folder}")
         note = "--compare_to ledger: no figures on glyphs in a metric that was recorded; there are some on cub200"
-        assert note in capsys.readouterr().out and note in (tmp_path / f"of_{folder}" / "index.html").read_text()
-        assert (tmp_path / f"of_{folder}" / "glyphs_selected.md").exists() and not (tmp_path / f"of_{folder}" / "glyphs_ledger.md").exists()
-    assert (tmp_path / "of_both" / "cub200_ledger.md").exists() and not (tmp_path / "of_runs" / "cub200_ledger.md").exists()
+        assert note in capsys.readouterr().out and note in (out / "index.html").read_text()
+        assert (out / "glyphs_selected.md").exists() and not (out / "glyphs_ledger.md").exists()
+        assert (out / "cub200_ledger.md").exists() == (folder == "both")
 
 
-def test_leaving_out_queries_without_a_match_is_plain_for_re_identification_alone(configurations, defaults):
-    flags = {**defaults, "evaltypes": ["discriminative"]}
-    assert roles.of_evaluation({**flags, "dataset": "market1501", "eval_skip_unmatched": 1}, defaults) == {}
-    assert roles.of_evaluation({**flags, "dataset": "glyphs", "glyphs_protocol": "reid", "eval_skip_unmatched": 1}, defaults) == {}
-    assert roles.of_evaluation({**flags, "dataset": "market1501", "eval_skip_unmatched": 0}, defaults) == {"eval_skip_unmatched": 0}
-    assert roles.of_evaluation({**flags, "dataset": "glyphs", "eval_skip_unmatched": 1}, defaults) == {"eval_skip_unmatched": 1}
+def test_leaving_out_queries_without_a_match_is_plain_for_re_identification_alone(defaults):
+    for changes, expected in (
+        ({"dataset": "market1501", "eval_skip_unmatched": 1}, {}),
+        ({"dataset": "glyphs", "glyphs_protocol": "reid", "eval_skip_unmatched": 1}, {}),
+        ({"dataset": "market1501", "eval_skip_unmatched": 0}, {"eval_skip_unmatched": 0}),
+        ({"dataset": "glyphs", "eval_skip_unmatched": 1}, {"eval_skip_unmatched": 1}),
+    ):
+        assert roles.of_evaluation({**defaults, "evaltypes": ["discriminative"], **changes}, defaults) == expected

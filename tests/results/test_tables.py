@@ -3,14 +3,14 @@
 import csv
 import re
 import statistics
+from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.stats
 
-import Result_Evaluations
 from results import formats, page
-from tests.results.made import METRICS, lines, make_run, rows
+from tests.results.made import METRICS, evaluated, lines, make_run, make_runs, rows
 
 DATASETS = {
     "cub200": ("test", {"CUB_A": 0.60, "CUB_B": 0.61, "CUB_C": 0.50, "CUB_D": 0.55, "CUB_E": 0.40}),
@@ -27,11 +27,8 @@ def results(tmp_path_factory):
     root, out = tmp_path_factory.mktemp("runs"), tmp_path_factory.mktemp("out") / "tables"
     for dataset, (selects, groups) in DATASETS.items():
         splits = ("train", "val", "test") if selects == "val" else ("train", "test")
-        for group, quality in groups.items():
-            for seed in range(4):
-                make_run(root, group, seed, quality, epochs=9, splits=splits, dataset=dataset)
-    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(root), "--out", str(out), "--relation", "train/loss", "nmi"]))
-    return root, out
+        make_runs(root, {group: {"quality": quality} for group, quality in groups.items()}, 4, epochs=9, splits=splits, dataset=dataset)
+    return root, evaluated(Path(), "--relation", "train/loss", "nmi", runs=root, out=out)
 
 
 def recomputed(root, dataset, group, split, metric, how):
@@ -96,45 +93,28 @@ def test_runs_csv_and_correlations(results):
             recorded = {float(r["value"]) for r in csv.DictReader(file) if (r["split"], r["metric"]) == (line["split"], line["metric"])}
         assert float(line["value"]) in recorded, "full precision, to the last bit"
     first = lines(out / "cub200_correlations.csv")[0]
-    pairs = [
-        (
-            recomputed(root, "cub200", group, "test", "e_recall@1", "selected")[0],
-            recomputed(root, "cub200", group, "train", "dists@intra", "selected")[0],
-        )
-        for group in DATASETS["cub200"][1]
-    ]
+    recalls, distances = (
+        [recomputed(root, "cub200", group, split, metric, "selected")[0] for group in DATASETS["cub200"][1]]
+        for split, metric in (("test", "e_recall@1"), ("train", "dists@intra"))
+    )
     assert first["quantity"] == "intra (train)" and first["groups"] == "5"
-    assert first["Pearson"] == f"{statistics.correlation(*zip(*pairs, strict=True)):+.2f}"
+    assert first["Pearson"] == f"{statistics.correlation(recalls, distances):+.2f}"
 
 
-def test_the_best_is_marked_in_every_format(results):
+def test_the_best_is_marked_and_every_table_states_its_rules(results):
     _, out = results
     marks = {line["group"]: line["R@1 [%] mark"] for line in lines(out / "cub200_selected.csv")}
     assert marks["CUB_B"] == "best" and marks["CUB_C"] == ""
     assert re.search(r"\| CUB_B \| 4 \| \*\*[\d.]+\*\* ±", (out / "cub200_selected.md").read_text())
     assert re.search(r"CUB\\_B & 4 & \$\\mathbf\{[\d.]+\}\\pm", (out / "cub200_selected.tex").read_text())
-
-
-def test_every_table_states_its_rules(results):
-    _, out = results
-    for dataset, rule in (
-        ("cub200", "e_recall@1 on test (no validation data: the choice sees the test set)"),
-        ("cars196", "e_recall@1 on val"),
-    ):
+    of_test = "e_recall@1 on test (no validation data: the choice sees the test set)"
+    rules = ("ddof 1", "over 4 seeds", "Dunnett's T3", "arch resnet50_frozen_normalize", "GPU NVIDIA H200", "torch 2.15.0", "n_epochs 9", "5864")
+    for dataset, rule in (("cub200", of_test), ("cars196", "e_recall@1 on val")):
         for ending in ("md", "csv"):
             text = (out / f"{dataset}_selected.{ending}").read_text()
-            for said in (
-                rule,
-                "ddof 1",
-                "over 4 seeds",
-                "Dunnett's T3",
-                "arch resnet50_frozen_normalize",
-                "GPU NVIDIA H200",
-                "torch 2.15.0",
-                "n_epochs 9",
-                "5864",
-            ):
-                assert said in text, said
+            assert not [said for said in (rule, *rules) if said not in text]
+    (line,) = [line for line in (out / "shared_selected.md").read_text().splitlines() if line.startswith("- Epochs")]
+    assert f"{of_test.removeprefix('e_recall@1 ')} (cub200); epoch with the highest e_recall@1 on val (cars196)" in line
     for name in ("cub200_best_on_test", "shared_best_on_test"):
         assert "chosen on the test set itself" in (out / f"{name}.md").read_text()
     assert "best epoch on test" not in (out / "cub200_selected.md").read_text()
@@ -172,21 +152,15 @@ def test_figures_and_page(results):
 
 
 def test_awkward_names_survive(tmp_path):
-    for group in ("a|b & <c>", "100%_{x}^~\\"):
+    for number, group in enumerate(("a|b & <c>", "100%_{x}^~\\")):
         for seed in (0, 1):
-            make_run(
-                tmp_path / "runs",
-                group,
-                seed,
-                name=f"run{abs(hash(group))}_{seed}",
-                found=rows(0.5, 6, seed, metrics=("e_recall@1",), training=()),
-            )
-    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]))
-    assert "a\\|b & &lt;c>" in (tmp_path / "out" / "cub200_selected.md").read_text()
-    assert r"a$|$b \& $<$c$>$" in (tmp_path / "out" / "cub200_selected.tex").read_text()
-    assert r"100\%\_\{x\}\^{}\~{}\textbackslash{}" in (tmp_path / "out" / "cub200_selected.tex").read_text()
-    page = (tmp_path / "out" / "index.html").read_text()
-    assert "a|b &amp; &lt;c&gt;" in page and "<c>" not in page
+            found = rows(0.5, 6, seed, metrics=("e_recall@1",), training=())
+            make_run(tmp_path / "runs", group, seed, name=f"run{number}_{seed}", found=found)
+    out = evaluated(tmp_path)
+    tex, html = ((out / name).read_text() for name in ("cub200_selected.tex", "index.html"))
+    assert "a\\|b & &lt;c>" in (out / "cub200_selected.md").read_text()
+    assert r"a$|$b \& $<$c$>$" in tex and r"100\%\_\{x\}\^{}\~{}\textbackslash{}" in tex
+    assert "a|b &amp; &lt;c&gt;" in html and "<c>" not in html
 
 
 def test_long_remarks_fold_on_the_page_and_are_whole_in_the_files():
@@ -194,7 +168,9 @@ def test_long_remarks_fold_on_the_page_and_are_whole_in_the_files():
     long = "unlike the others: " + "; ".join(f"flag_{i} {i} (others: 0)" for i in range(30))
     table.add([formats.Cell(text="A_B"), formats.Cell(text="3")], ["short", long])
     table.add([formats.Cell(text="C"), formats.Cell(text="3")], [long])
+    table.add([formats.Cell(text="D"), formats.Cell(np.float64(1.5))])
     html = page.template().make_module({"address": str}).section(table)
+    assert 'data-value="1.5"' in html, "numpy's numbers sort as numbers"
     assert html.count(long) == 3 and html.count("<details><summary><sup>b</sup>") == 1, "once below, and as the title of each letter"
     assert "<li><sup>a</sup> short</li>" in html and "A_<wbr>B" in html
     text = formats.to_markdown(table)
@@ -202,14 +178,12 @@ def test_long_remarks_fold_on_the_page_and_are_whole_in_the_files():
 
 
 def test_a_column_that_is_asked_for_and_shown_anyway_is_there_once(tmp_path):
-    for i, group in enumerate("ABC"):
-        make_run(tmp_path / "runs", group, 0, 0.5 + 0.1 * i, 3)
-    words = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path), "--metrics", "e_recall@1", "train/rho_spectrum@2"]
-    Result_Evaluations.main(Result_Evaluations.read(words))
-    quantities = [line["quantity"] for line in lines(tmp_path / "cub200_correlations.csv")]
+    make_runs(tmp_path / "runs", {group: {"quality": 0.5 + 0.1 * i} for i, group in enumerate("ABC")}, 1, epochs=3)
+    out = evaluated(tmp_path, "--metrics", "e_recall@1", "train/rho_spectrum@2")
+    quantities = [line["quantity"] for line in lines(out / "cub200_correlations.csv")]
     assert quantities == ["intra (train)", "inter (train)", "intra/inter (train)", "rho (train)"]
-    assert lines(tmp_path / "cub200_selected.csv")[0].keys() >= {"R@1 [%]", "rho (train)"}
-    rows_of_a = [line for line in lines(tmp_path / "runs.csv") if line["group"] == "A" and line["metric"] == "rho_spectrum@2"]
+    assert lines(out / "cub200_selected.csv")[0].keys() >= {"R@1 [%]", "rho (train)"}
+    rows_of_a = [line for line in lines(out / "runs.csv") if line["group"] == "A" and line["metric"] == "rho_spectrum@2"]
     assert len(rows_of_a) == 3, "one a selection rule"
 
 
@@ -229,43 +203,39 @@ def test_latex_takes_no_name_for_its_own_and_prints_symbols_without_unicode():
 
 def test_columns_of_a_clustering_are_marked_with_how_many_starts_they_are_of(tmp_path):
     for name, starts in (("one", {}), ("three", {"eval_kmeans_starts": 3})):
-        for group in "AB":
-            make_run(tmp_path / name, group, 0, 0.5, 2, **starts)
-        Result_Evaluations.main(Result_Evaluations.read(["--runs", str(tmp_path / name), "--out", str(tmp_path / "out" / name)]))
-        text = (tmp_path / "out" / name / "cub200_selected.md").read_text()
+        make_runs(tmp_path / name, "AB", 1, quality=0.5, epochs=2, **starts)
+        out = evaluated(tmp_path, runs=name, out=f"of_{name}")
+        text = (out / "cub200_selected.md").read_text()
         assert "| NMI [%] † | F1 [%] † |" in text and "R@1 [%] †" not in text
-        assert r"NMI [\%]$^\dagger$ & F1 [\%]$^\dagger$ &" in (tmp_path / "out" / name / "cub200_selected.tex").read_text()
-        assert "NMI [%]<sup>†</sup>" in (tmp_path / "out" / name / "index.html").read_text()
+        assert r"NMI [\%]$^\dagger$ & F1 [\%]$^\dagger$ &" in (out / "cub200_selected.tex").read_text()
+        assert "NMI [%]<sup>†</sup>" in (out / "index.html").read_text()
         assert ("† of one k-means start, seeded as the run: the deviation over seeds holds clustering noise" in text) == (name == "one")
         assert ("† the mean over 3 k-means starts" in text) == (name == "three")
-        assert lines(tmp_path / "out" / name / "shared_selected.csv")[0].keys() >= {"cub200 NMI [%]", "cub200 R@1 [%]"}
+        assert lines(out / "shared_selected.csv")[0].keys() >= {"cub200 NMI [%]", "cub200 R@1 [%]"}
 
 
 def test_the_structure_table_has_what_was_recorded(tmp_path):
     recorded = [(1, "train", f"{kind}/{m}", 0.5) for kind in ("a", "b") for m in ("rho_spectrum@-1", "dists@inter", "rho_spectrum@2")]
-    flags = {"evaltypes": ["a", "b"]}
-    make_run(tmp_path / "runs", "A", 0, found=[(1, "test", "a/e_recall@1", 0.5), *recorded], epochs=1, **flags)
+    make_run(tmp_path / "runs", "A", 0, found=[(1, "test", "a/e_recall@1", 0.5), *recorded], epochs=1, evaltypes=["a", "b"])
     make_run(tmp_path / "runs", "B", 0, epochs=2, dataset="cars196")
-    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]))
-    heads = [key for key in lines(tmp_path / "out" / "cub200_structure.csv")[0] if "(train)" in key and "deviation" not in key]
-    assert sorted(heads) == sorted(f"{name} [{kind}] (train)" for kind in "ab" for name in ("rho(-1)", "inter", "rho"))
-    heads = [key for key in lines(tmp_path / "out" / "cars196_structure.csv")[0] if "(train)" in key and "deviation" not in key]
-    assert heads == [f"{name} (train)" for name in ("intra", "inter", "intra/inter", "rho", "rho(-1)", "rho(1)", "rho(10)")]
+    out = evaluated(tmp_path)
+    cub, cars = (
+        [key for key in lines(out / f"{dataset}_structure.csv")[0] if "(train)" in key and "deviation" not in key] for dataset in ("cub200", "cars196")
+    )
+    assert sorted(cub) == sorted(f"{name} [{kind}] (train)" for kind in "ab" for name in ("rho(-1)", "inter", "rho"))
+    assert cars == [f"{name} (train)" for name in ("intra", "inter", "intra/inter", "rho", "rho(-1)", "rho(1)", "rho(10)")]
 
 
 def test_correlations_are_corrected_and_count_twins_once(tmp_path):
-    for i in range(5):
-        for seed in (0, 1):
-            make_run(tmp_path / "runs", f"CUB_{i}", seed, 0.5 + 0.02 * i**2, 3, lr=1e-5 * (i + 1))
-            if i == 0:
-                make_run(tmp_path / "runs", "CUBreg_0", seed, 0.7, 3, batch_mining="rho_distance", lr=1e-5)
-    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]))
-    found = lines(tmp_path / "out" / "cub200_correlations.csv")
+    plain = {f"CUB_{i}": {"quality": 0.5 + 0.02 * i**2, "lr": 1e-5 * (i + 1)} for i in range(5)}
+    make_runs(tmp_path / "runs", plain | {"CUBreg_0": {"quality": 0.7, "batch_mining": "rho_distance"}}, epochs=3)
+    out = evaluated(tmp_path)
+    found = lines(out / "cub200_correlations.csv")
     assert {line["groups"] for line in found} == {"5"} and "Holm-corrected over the table's rows" in found[0]["notes"]
-    groups = {(line["group"], line["seeds"]): line for line in lines(tmp_path / "out" / "cub200_selected.csv")}
+    groups = {(line["group"], line["seeds"]): line for line in lines(out / "cub200_selected.csv")}
     assert len(groups) == 6
     values = {}
-    for line in lines(tmp_path / "out" / "runs.csv"):
+    for line in lines(out / "runs.csv"):
         if line["selection"] == "selected":
             values.setdefault((line["split"], line["metric"]), {}).setdefault(line["group"], []).append(float(line["value"]))
     means = {key: {group: statistics.mean(those) for group, those in by_group.items()} for key, by_group in values.items()}
@@ -278,22 +248,8 @@ def test_correlations_are_corrected_and_count_twins_once(tmp_path):
     corrected = max((len(p_values) - i) * p for i, p in enumerate(p_values))
     shown = max(float(line["p"].lstrip("<")) for line in found)
     assert shown == pytest.approx(min(1, corrected), abs=6e-5) or corrected < 1e-4
-    (line,) = lines(tmp_path / "out" / "cub200_rho_distance.csv")
+    (line,) = lines(out / "cub200_rho_distance.csv")
     assert "R@1 rises in 1 and falls in 0 (p 1)" in line["notes"] and float(line["R@1 [%] difference to best low"]) > 0
-
-
-def test_rho_beside_the_published_one_says_over_how_many_values(tmp_path):
-    for seed in (0, 1):
-        make_run(tmp_path / "runs", "CUB_Margin_b12_Distance", seed, 0.6, 3)
-    words = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--compare_to", "published"]
-    Result_Evaluations.main(Result_Evaluations.read(words))
-    assert "rho published is over D - 1 singular values" in (tmp_path / "out" / "cub200_published.md").read_text()
-
-
-def test_a_column_of_numpy_numbers_sorts_as_numbers():
-    table = formats.Table("name", "title", ["group", "value"])
-    table.add([formats.Cell(text="A"), formats.Cell(np.float64(1.5))])
-    assert 'data-value="1.5"' in page.template().make_module({"address": str}).section(table)
 
 
 def test_markdown_shows_names_as_they_are():
@@ -310,14 +266,13 @@ def test_re_identification_has_a_table_of_its_own(tmp_path, skips, words):
     recorded = ("e_recall@1", "e_recall@5", "e_recall@10", "ap", "inp")
     for (group, quality), skip in zip({"A": 0.5, "B": 0.6}.items(), skips, strict=True):
         for seed in range(3):
-            make_run(tmp_path, group, seed, found=rows(quality, 6, seed, metrics=recorded), dataset="market1501", eval_skip_unmatched=skip)
-    out = tmp_path / "tables"
-    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(tmp_path), "--out", str(out)]))
+            found = rows(quality, 6, seed, metrics=recorded)
+            make_run(tmp_path / "runs", group, seed, found=found, dataset="market1501", eval_skip_unmatched=skip)
+    out = evaluated(tmp_path)
     plain, found = (lines(out / f"market1501_{name}.csv") for name in ("selected", "reidentification"))
     published = {"Rank-1 [%]": "R@1 [%]", "Rank-5 [%]": "R@5 [%]", "mAP [%]": "ap [%]", "mINP [%]": "mINP [%]"}
     assert [[line[name] for name in published] for line in found] == [[line[name] for name in published.values()] for line in plain]
     text = (out / "market1501_reidentification.md").read_text()
     assert words in text and "| group | seeds | Rank-1 [%] | Rank-5 [%] | mAP [%] | mINP [%] | epoch |" in text
     make_run(tmp_path / "others", "C", 0)
-    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(tmp_path / "others"), "--out", str(out)]))
-    assert not (out / "cub200_reidentification.md").exists()
+    assert not (evaluated(tmp_path, runs="others") / "cub200_reidentification.md").exists()
