@@ -73,9 +73,12 @@ def write(path: Path, runs: list[RecordedRun]) -> tuple[int, int]:
 
 
 def _lines(path: Path) -> list[dict[str, str]]:
-    csv.field_size_limit(1 << 20)
-    with open(path, encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    limit = csv.field_size_limit(1 << 20)  # of the whole process
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+    finally:
+        csv.field_size_limit(limit)
 
 
 def read(path: Path) -> list[RecordedRun]:
