@@ -1,12 +1,50 @@
-"""The official layouts of data sets with roles or lists, in small. Each maker writes below `path` and returns the data set's own folder."""
+"""The official layouts of data sets with roles or lists, in small, and what the tests of data sets share.
 
+Each maker writes below `path` and returns the data set's own folder.
+"""
+
+import contextlib
 import io
 import json
 import tarfile
 
+import pytest
+
 from tests import builders
+from utilities.errors import UserError
 
 SIZE = (12, 10)
+MAKERS = {
+    ("cub200", "official"): builders.make_cub200, ("cub200", "icml"): builders.make_cub200,
+    ("cars196", "official"): builders.make_cars196, ("cars196", "icml"): builders.make_cars196, ("cars196", "kaggle"): builders.make_cars196,
+    ("online_products", "official"): builders.make_online_products, ("online_products", "icml"): builders.make_online_products,
+}  # fmt: skip
+
+
+@contextlib.contextmanager
+def refused(match, *words):
+    """A UserError of one line that holds all `words`."""
+    with pytest.raises(UserError, match=match) as caught:
+        yield
+    assert "\n" not in str(caught.value) and all(str(word) in str(caught.value) for word in words), caught.value
+
+
+def names(splits):
+    """Split -> names of its classes, of the splits that there are."""
+    return {split: list(splits[split].class_names.values()) for split in ("training", "validation", "testing") if splits[split] is not None}
+
+
+def check_split(split, n_classes, n_images):
+    """The contract of one split, whatever the data set."""
+    assert split.n_classes == n_classes == len(split.avail_classes) and split.avail_classes == list(range(n_classes))
+    assert len(split) == len(split.image_list) == len(split.paths) == n_images == split.counts["images"]
+    assert sorted(split.image_dict) == list(range(n_classes)) == sorted(split.class_names) == sorted(split.super_labels)
+    for label, entries in split.image_dict.items():
+        assert all(split.image_list[index] == (path, label) and split.paths[index] == path for path, index in entries)
+    assert sum(map(len, split.image_dict.values())) == n_images
+    label, image, index = split[n_images - 1]
+    assert (label, index) == (split.image_list[-1][1], n_images - 1)
+    assert image.dtype.is_floating_point is False and image.shape == (3, 64, 64)
 
 
 def make_inshop(path, layout="plain", n_train=3, n_test=3):

@@ -16,89 +16,82 @@ def read(root, **flags):
     return datasets.select("folder", dataset_folder_path=str(root), input_size=32, **flags)
 
 
-def copies_told(splits):
-    return [note for note in splits["training"].notes if "exact copies" in note]
+def test_copies_between_classes_and_splits_are_counted_and_alpha_is_told_once(tmp_path):
+    def told(words, **flags):
+        return [note for note in read(root, **flags)["training"].notes if words in note]
 
-
-def test_copies_between_classes_and_splits_are_counted(tmp_path):
     root = builders.make_folder(tmp_path / "things", n_classes=8, n_images=3, size=(16, 16))
-    assert not copies_told(read(root))
     shutil.copy(root / "class_0/000.jpg", root / "class_0/x.jpg")  # within a class: nobody's problem
-    assert not copies_told(read(root))
+    assert not told("exact copies") and not told("with transparency")
     shutil.copy(root / "class_0/001.jpg", root / "class_1/x.jpg")
     shutil.copy(root / "class_0/002.jpg", root / "class_5/x.jpg")
     shutil.copy(root / "class_0/002.jpg", root / "class_6/x.jpg")
-    (line,) = copies_told(read(root))
+    for i in range(3):
+        builders.write_image(root / "class_3" / f"a{i}.png", i, (16, 16), "RGBA")
+    (line,) = told("exact copies")
     assert "equal files in several classes: 2 (5 images)" in line and "in test and in training or validation: 1 (3 images)" in line
     assert "\n" not in line and "class_1/x.jpg" in line
-    (line,) = copies_told(read(root, split_scheme="closed_set", split_sets=1, split_partitions=2))
+    (line,) = told("exact copies", split_scheme="closed_set", split_sets=1, split_partitions=2)
     assert "in several classes: 2 (5 images)" in line
+    (line,) = told("with transparency")
+    assert "class_3/a0.png" in line and line in datasets.describe(read(root))
 
 
 def test_files_equal_in_size_and_middle_are_compared_whole(tmp_path):
     content = bytearray(os.urandom(100_000))
-    images = []
     for name, first in (("a", 1), ("b", 2), ("c", 1), ("d", 3)):
         content[0] = first
         (tmp_path / name).write_bytes(content)
-        images.append(Image(str(tmp_path / name), name))
-    (tmp_path / "empty").write_bytes(b"")
-    (tmp_path / "empty too").write_bytes(b"")
-    images += [Image(str(tmp_path / "empty"), "e"), Image(str(tmp_path / "empty too"), "f"), Image(str(tmp_path / "gone"), "g")]
+    for name in ("empty", "empty too"):
+        (tmp_path / name).write_bytes(b"")
+    images = [Image(str(tmp_path / name), name) for name in ("a", "b", "c", "d", "empty", "empty too", "gone")]
     assert _files.Files(images, tmp_path).copies() == ([[str(tmp_path / "a"), str(tmp_path / "c")]], 0)
 
 
 def test_of_a_large_set_the_copies_are_kept_until_a_file_changes(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(_files, "KEPT_FROM", 4)
-    monkeypatch.setattr(_files, "CHUNK", 3)
-    images = []
+    images = [Image(str(tmp_path / f"{i:02d}"), "c") for i in range(20)]
     for i in range(20):
         (tmp_path / f"{i:02d}").write_bytes(bytes([i % 10]) * 5000)
-        images.append(Image(str(tmp_path / f"{i:02d}"), "c"))
     expected = [[str(tmp_path / f"{i:02d}"), str(tmp_path / f"{i + 10:02d}")] for i in range(10)]
-    assert _files.Files(images, tmp_path).copies() == (expected, 0)
+
+    def copies():
+        return _files.Files(images, tmp_path).copies()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_files, "CHUNK", 3)
+        assert copies() == (expected, 0)
+        patch.setattr(_files, "_copies", lambda alike: pytest.fail("looked for again"))
+        assert copies() == (expected, 0)
     (kept,) = (tmp_path / "cache").rglob("*.json")
-    monkeypatch.setattr(_files, "_copies", lambda alike: pytest.fail("looked for again"))
-    assert _files.Files(images, tmp_path).copies() == (expected, 0)
-    monkeypatch.undo()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(_files, "KEPT_FROM", 4)
     kept.write_text("{")
-    assert _files.Files(images, tmp_path).copies() == (expected, 0) and json.loads(kept.read_text())["left"] == 0
+    assert copies() == (expected, 0) and json.loads(kept.read_text())["left"] == 0
     (tmp_path / "03").write_bytes(b"x" * 5000)
-    assert len(_files.Files(images, tmp_path).copies()[0]) == 9
+    assert len(copies()[0]) == 9
     monkeypatch.setattr(_files, "MOST_FILES", 15)
     shutil.rmtree(tmp_path / "cache")
-    groups, left = _files.Files(images, tmp_path).copies()
+    groups, left = copies()
     assert left == 5 and len(groups) == 4
     assert "5 files of equal size were not compared" in _files.copies_found(groups, left, {"training": images})
-    shutil.rmtree(tmp_path / "cache")
-    monkeypatch.setattr(_files, "MOST_BYTES", 20_000)
-    assert _files.Files(images, tmp_path).copies()[1] == 5 + 4
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")  # cannot be written: looked for each time
-    assert _files.Files(images, tmp_path).copies()[1] == 5 + 4
+    monkeypatch.setattr(_files, "MOST_BYTES", 20_000)
+    assert copies()[1] == 5 + 4
 
 
 def test_the_fingerprint_is_of_names_and_sizes(tmp_path):
     root = builders.make_folder(tmp_path / "things", n_classes=4, n_images=2, size=(16, 16))
-    found = datasets.record(read(root))["fingerprint"]
+
+    def fingerprint(root, **flags):
+        return datasets.record(read(root, **flags))["fingerprint"]
+
+    found = fingerprint(root)
     assert found["files"] == 8 and found["bytes"] == sum(path.stat().st_size for path in root.rglob("*.jpg"))
-    moved = tmp_path / "moved"
-    shutil.copytree(root, moved)
-    assert datasets.record(read(moved, use_tv_split=True, tv_split_perc=0.5))["fingerprint"] == found
+    moved = shutil.copytree(root, tmp_path / "moved")
+    assert fingerprint(moved, use_tv_split=True, tv_split_perc=0.5) == found
     (moved / "class_0/000.jpg").rename(moved / "class_0/zero.jpg")
-    renamed = datasets.record(read(moved))["fingerprint"]
+    renamed = fingerprint(moved)
     assert renamed["sha256"] != found["sha256"] and renamed["bytes"] == found["bytes"]
     with open(moved / "class_1/000.jpg", "ab") as file:
         file.write(b"x")
-    assert datasets.record(read(moved))["fingerprint"]["sha256"] != renamed["sha256"]
-
-
-def test_alpha_is_told_once(tmp_path):
-    root = builders.make_folder(tmp_path / "things", n_classes=4, n_images=2, size=(16, 16))
-    assert "with transparency" not in datasets.describe(read(root))
-    for i in range(3):
-        builders.write_image(root / "class_3" / f"a{i}.png", i, (16, 16), "RGBA")
-    told = datasets.describe(read(root))
-    assert told.count("with transparency") == 1 and "class_3/a0.png" in told
+    assert fingerprint(moved)["sha256"] != renamed["sha256"]

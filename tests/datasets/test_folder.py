@@ -1,19 +1,17 @@
 """What a folder is taken for: all its subfolders are classes, super-classes and split are told by the layout, ambiguity is refused."""
 
+import shutil
+
 import pytest
 
 import datasets
 import parameters
 from tests import builders
-from utilities.errors import UserError
+from tests.datasets.layouts import check_split, names, refused
 
 
 def read(root, **flags):
-    return datasets.select("folder", dataset_folder_path=str(root), input_size=32, **flags)
-
-
-def names(splits):
-    return {split: list(splits[split].class_names.values()) for split in ("training", "validation", "testing") if splits[split] is not None}
+    return datasets.select("folder", dataset_folder_path=str(root), input_size=64, **flags)
 
 
 def images(root, *folders, count=2):
@@ -24,33 +22,51 @@ def images(root, *folders, count=2):
 
 
 def test_every_subfolder_is_a_class_whatever_its_name(tmp_path):
-    root = images(tmp_path / "things", "3.5mm jack", "adapter", "10.1 inch", "2.0", "zip drive", ".hidden")
+    root = images(tmp_path / "things", "3.5mm jack", "adapter", "10.1 inch", "2.0", "zip drive", ".hidden", count=3)
     splits = read(root)
     assert names(splits) == {"training": ["10.1 inch", "2.0"], "testing": ["3.5mm jack", "adapter", "zip drive"]}
-    assert not any("ignored" in note for note in splits["training"].notes)
+    check_split(splits["training"], 2, 6)
+    check_split(splits["testing"], 3, 9)
+    assert splits["training"].partial is None and not any("ignored" in note for note in splits["training"].notes)
+    assert set(splits["training"].super_labels.values()) == {None}
+    images(root, "1 alone", count=1)
+    splits = read(root)
+    assert splits["training"].counts == {"images": 7, "classes": 3, "single_image_classes": 1}
+    assert "1 of them with a single image" in datasets.describe(splits)
+    (root / "1b").mkdir()
+    (root / "1b" / ".DS_Store").write_bytes(b"x")
+    with refused("1b holds no image"):
+        read(root)
+    splits = read(root, allow_partial_dataset=True)
+    assert len(splits["training"].class_names) == 3 and any("1b" in note for note in splits["training"].notes)
+    for folder in root.iterdir():
+        if folder.name != "adapter":
+            shutil.rmtree(folder)
+    with refused("1 classes"):
+        read(root)
+    with refused("no such folder"):
+        read(tmp_path / "gone")
+    with refused("--dataset_folder_path"):
+        datasets.select("folder")
 
 
 def test_the_rule_of_ids_is_that_of_cub_alone(tmp_path):
-    root = builders.make_folder(
-        tmp_path / "cars196" / "images", names=["12.3 Coupe", "AM General Hummer SUV 2000", "Acura RL Sedan 2012"], n_images=1
-    )
-    splits = datasets.select("cars196", None, root.parent.parent, allow_partial_dataset=True)
+    builders.make_folder(tmp_path / "cars196/images", names=["12.3 Coupe", "AM General Hummer SUV 2000", "Acura RL Sedan 2012"], n_images=1)
+    splits = datasets.select("cars196", None, tmp_path, allow_partial_dataset=True)
     assert splits["training"].n_classes + splits["testing"].n_classes == 3
 
 
 def test_super_classes(tmp_path):
-    root = images(tmp_path / "things", "cats/small", "cats/large", "dogs/small", "dogs/large", "a b/x", "a/x")
-    splits = read(root)
+    splits = read(images(tmp_path, "cats/small", "cats/large", "dogs/small", "dogs/large", "a b/x", "a/x"))
     assert names(splits) == {"training": ["a b/x", "a/x", "cats/large"], "testing": ["cats/small", "dogs/large", "dogs/small"]}
     assert splits["testing"].super_labels == {0: "cats", 1: "dogs", 2: "dogs"}
     assert [len(entries) for entries in splits["training"].image_dict.values()] == [2, 2, 2]
-    assert set(read(images(tmp_path / "plain", "a", "b"))["training"].super_labels.values()) == {None}
 
 
 @pytest.mark.parametrize("above", [("",), ("cats/", "dogs/")])
 def test_train_and_test_folders(tmp_path, above):
     parts = {"train": "abc", "test": "defg"}
-    root = images(tmp_path / "things", *(f"{part}/{up}{name}" for part, letters in parts.items() for up in above for name in letters))
+    root = images(tmp_path, *(f"{part}/{up}{name}" for part, letters in parts.items() for up in above for name in letters))
     splits = read(root)
     expected = {part: [f"{up}{name}" for up in above for name in letters] for part, letters in parts.items()}
     assert names(splits) == {"training": expected["train"], "testing": expected["test"]}
@@ -59,81 +75,55 @@ def test_train_and_test_folders(tmp_path, above):
     assert cut["validation"] is not None and cut["testing"].image_list == splits["testing"].image_list
 
 
-def test_val_folder_validates(tmp_path, capsys):
+def test_val_folder_validates(tmp_path):
     root = images(tmp_path / "things", "train/a", "train/b", "val/b", "val/c", "val/d", "test/e", "test/f")
     assert names(read(root)) == {"training": ["a", "b"], "validation": ["b", "c", "d"], "testing": ["e", "f"]}
-    argv = ["--dataset", "folder", "--dataset_folder_path", str(root)]
-    opt = parameters.read([*argv, "--patience", "3"])
+    opt = parameters.read(["--dataset", "folder", "--dataset_folder_path", str(root), "--patience", "3"])
     assert opt.splits_to_eval == ["train", "val", "test"] and datasets.has_validation(opt)
-    with pytest.raises(UserError, match="--use_tv_split.*has its own"):
+    with refused("--use_tv_split.*has its own"):
         read(root, use_tv_split=True)
-    capsys.readouterr()
     with pytest.raises(SystemExit):
         parameters.read(["--dataset", "folder", "--dataset_folder_path", str(root.parent), "--patience", "3"])
 
 
-def test_classes_of_train_that_are_tested_too_are_told(tmp_path):
-    splits = read(images(tmp_path / "things", "train/a", "train/b", "test/b", "test/c"))
+def test_names_of_parts_may_be_those_of_classes_and_classes_may_be_in_two_parts(tmp_path):
+    assert names(read(images(tmp_path / "a", "train", "test", "bus", "car")))["training"] == ["bus", "car"]
+    splits = read(images(tmp_path / "b", "train/steam", "train/diesel", "bus/city", "bus/coach"))
+    assert names(splits)["testing"] == ["train/diesel", "train/steam"]
+    splits = read(images(tmp_path / "c", "train/a", "train/b", "test/b", "test/c"))
     assert names(splits) == {"training": ["a", "b"], "testing": ["b", "c"]} and splits["testing"].avail_classes == [0, 1]
     assert any("1 classes are in train and in test" in note and note.endswith("b") for note in splits["training"].notes)
 
 
-def test_folders_called_train_may_be_classes(tmp_path):
-    assert names(read(images(tmp_path / "a", "train", "test", "bus", "car")))["training"] == ["bus", "car"]
-    assert names(read(images(tmp_path / "b", "train/steam", "train/diesel", "bus/city", "bus/coach")))["testing"] == [
-        "train/diesel",
-        "train/steam",
-    ]
-
-
 @pytest.mark.parametrize(("folders", "words"), [
-    (("train/a", "test/b", "bus/c"), "beside them bus"),
-    (("train/a", "Test/b"), "holds train and Test: is Test the part test"),
-    (("train/a", "test/b", "validation/c"), "validation the part val"),
-    (("Train/a", "tset/b"), "Train the part train"),
-    (("train/a", "train/b", "val/c"), "no test"),
-    (("test/a", "test/b"), "no train"),
-    (("a", "b/c"), "which are the classes"),
-    (("a", "b", "b/c"), "which are the classes"),
-    (("train/a", "test/b/c"), "which are the classes"),
-    (("a/b/c", "a/b/d"), "too deep"),
+    ("train/a test/b bus/c", "beside them bus"), ("train/a query/b gallery/b bus/c", "beside them bus"),
+    ("train/a Test/b", "holds train and Test: is Test the part test"), ("train/a test/b validation/c", "validation the part val"),
+    ("Train/a tset/b", "Train the part train"), ("train/a train/b val/c", "no test"), ("train/a query/b", "no gallery"),
+    ("test/a test/b", "no train"), ("query/b gallery/b", "no train"), ("train/a test/b query/b gallery/b", "have roles or have none"),
+    ("a b/c", "which are the classes"), ("a b b/c", "which are the classes"), ("train/a test/b/c", "which are the classes"), ("a/b/c a/b/d", "too deep"),
 ])  # fmt: skip
 def test_what_could_be_read_in_two_ways_is_refused(tmp_path, folders, words):
-    with pytest.raises(UserError, match=words) as caught:
-        read(images(tmp_path / "things", *folders))
-    assert "\n" not in str(caught.value) and str(tmp_path) in str(caught.value)
+    with refused(words, tmp_path):
+        read(images(tmp_path, *folders.split()))
 
 
 def test_query_and_gallery_folders_give_the_test_images_roles(tmp_path):
-    root = images(tmp_path / "things", "train/a", "train/b", "query/c", "query/d", "gallery/c", "gallery/d", "gallery/e", "val/f", count=3)
-    splits = read(root)
+    splits = read(images(tmp_path / "a", *"train/a train/b query/c query/d gallery/c gallery/d gallery/e val/f".split(), count=3))
     assert names(splits) == {"training": ["a", "b"], "validation": ["f"], "testing": ["c", "d", "e"]}
     testing = splits["testing"]
     assert testing.roles == {"query_images": 6, "gallery_images": 9} and splits["training"].roles == splits["validation"].roles == {}
     for index, path in enumerate(testing.paths):
         assert (testing.is_query[index], testing.is_gallery[index]) == ("/query/" in path, "/gallery/" in path)
     assert "15 images of 3 classes; 6 are queries, 9 are in the gallery" in datasets.describe(splits)
-    supers = images(tmp_path / "supers", "train/x/a", "train/x/b", "query/y/c", "gallery/y/c")
-    assert read(supers)["testing"].super_labels == {0: "y"} and read(supers)["testing"].roles == {"query_images": 2, "gallery_images": 2}
-
-
-@pytest.mark.parametrize(("folders", "words"), [
-    (("train/a", "test/b", "query/b", "gallery/b"), "have roles or have none"),
-    (("train/a", "query/b"), "no gallery"),
-    (("query/b", "gallery/b"), "no train"),
-    (("train/a", "query/b", "gallery/b", "bus/c"), "beside them bus"),
-])  # fmt: skip
-def test_roles_that_could_be_read_in_two_ways_are_refused(tmp_path, folders, words):
-    with pytest.raises(UserError, match=words) as caught:
-        read(images(tmp_path / "things", *folders))
-    assert "\n" not in str(caught.value) and str(tmp_path) in str(caught.value)
+    testing = read(images(tmp_path / "b", "train/x/a", "train/x/b", "query/y/c", "gallery/y/c"))["testing"]
+    assert testing.super_labels == {0: "y"} and testing.roles == {"query_images": 2, "gallery_images": 2}
 
 
 def test_folds_within_the_training_part_of_a_split(tmp_path):
     root = images(tmp_path / "things", *(f"train/{name}" for name in "abcd"), "query/x", "gallery/x", count=3)
     validated = []
     for fold in range(4):
-        splits = datasets.select("folder", dataset_folder_path=str(root), split_scheme="class_disjoint", fold=fold)
+        splits = read(root, split_scheme="class_disjoint", fold=fold)
         assert names(splits)["testing"] == ["x"] and splits["testing"].roles == {"query_images": 3, "gallery_images": 3}
         assert sorted(names(splits)["training"] + names(splits)["validation"]) == ["a", "b", "c", "d"]
         validated += names(splits)["validation"]
@@ -142,6 +132,5 @@ def test_folds_within_the_training_part_of_a_split(tmp_path):
     assert opt.split_sets == 3
     splits = datasets.select("folder", opt, fold=2)
     assert names(splits)["training"] == names(splits)["validation"] == ["a", "b", "c", "d"]
-    images(root, "val/e")
-    with pytest.raises(UserError, match="cuts validation from training"):
-        datasets.select("folder", dataset_folder_path=str(root), split_scheme="class_disjoint", fold=0)
+    with refused("cuts validation from training"):
+        read(images(root, "val/e"), split_scheme="class_disjoint", fold=0)

@@ -23,7 +23,7 @@ def splits_of(root, level):
     return datasets.select("folder", dataset_folder_path=str(root), label_level_train=level)
 
 
-def test_training_has_the_super_classes_as_labels_and_nothing_else_changes(hierarchy):
+def test_training_has_the_super_classes_as_labels_and_nothing_else_changes(hierarchy, data, tmp_path):
     by_class, by_super = splits_of(hierarchy, 0), splits_of(hierarchy, 1)
     training, classes = by_super["training"], by_class["training"]
     assert training.n_classes == 2 and set(training.class_names.values()) == {"fruit", "tools"} and classes.n_classes == 6
@@ -35,35 +35,20 @@ def test_training_has_the_super_classes_as_labels_and_nothing_else_changes(hiera
     assert set(training.super_labels.values()) == {None}
     for split in ("testing", "evaluation"):
         assert by_super[split].image_list == by_class[split].image_list and by_super[split].class_names == by_class[split].class_names
-
-
-def test_online_products_and_glyphs_have_them(tmp_path):
-    builders.make_online_products(tmp_path)
-    flags = {"source_path": str(tmp_path), "allow_partial_dataset": True}
-    training = datasets.select("online_products", label_level_train=1, **flags)["training"]
-    assert training.n_classes == 6 and set(training.class_names.values()) <= set(builders.PRODUCTS)
     assert set(datasets.select("glyphs", label_level_train=1)["training"].class_names.values()) >= {"latin", "digit"}
-
-
-def test_what_has_none_or_one_is_refused_in_one_line(data, tmp_path):
     with tiny.refused("--label_level_train 1: --dataset folder knows no super-classes; online_products, glyphs and"):
         splits_of(data, 1)
-    root = tmp_path / "one"
     for part in ("train", "test"):
-        builders.make_folder(root / part / "all", n_classes=3, n_images=2)
+        builders.make_folder(tmp_path / "one" / part / "all", n_classes=3, n_images=2)
     with tiny.refused("all training images are of the super-class 'all': training needs two"):
-        splits_of(root, 1)
+        splits_of(tmp_path / "one", 1)
 
 
 def test_a_run_has_as_many_class_vectors_as_super_classes_and_is_measured_by_class(hierarchy, data, tmp_path):
-    run = tiny.assert_resumes(
-        hierarchy, tmp_path, "--trainer", "metric_only", "--loss", "proxyanchor", "--label_level_train", "1", epochs=2
-    )
+    run = tiny.assert_resumes(hierarchy, tmp_path, "--trainer", "metric_only", "--loss", "proxyanchor", "--label_level_train", "1", epochs=2)
     assert checkpoint.read(run.folder / checkpoint.LAST)["criterion"]["proxies"].shape == (2, 8) and run.opt.n_classes == 2
-    by_class = tiny.measured(run)
-    assert by_class["test"]["map_r"] == pytest.approx(RunFolder(run.folder).selected["values"]["test"]["map_r"])
-    by_super = tiny.measured(run, "--label_hierarchy_level", "1")
-    assert by_super["test"]["map_r"] != by_class["test"]["map_r"]
+    by_class, by_super = tiny.measured(run), tiny.measured(run, "--label_hierarchy_level", "1")
+    assert by_class["test"]["map_r"] == pytest.approx(RunFolder(run.folder).selected["values"]["test"]["map_r"]) != by_super["test"]["map_r"]
     elsewhere = ["--dataset", "folder", "--dataset_folder_path", str(data), "--splits_to_eval", "test"]
     assert "map_r" in tiny.measured(run, *elsewhere)["test"]
     with tiny.refused("the images that train, validate and test"):

@@ -9,7 +9,19 @@ import evaluation
 import metrics
 from evaluation import spaces
 from tests.evaluation._made import (
-    SPLITS, Images, Network, by_loops, evaluated, made_splits, options, pca, points_of, pool_of, rows_of, runtime, splits_with_roles,
+    SPLITS,
+    Images,
+    Network,
+    by_loops,
+    evaluated,
+    made_splits,
+    options,
+    pca,
+    points_of,
+    pool_of,
+    rows_of,
+    runtime,
+    splits_with_roles,
 )  # fmt: skip
 from utilities.errors import NotFinite, UserError
 

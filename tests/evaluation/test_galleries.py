@@ -12,7 +12,19 @@ import metrics
 from evaluation import galleries, outputs, selectable, spaces
 from evaluation.queries import dump as dump_queries
 from pictures import neighbours, space
-from tests.evaluation._made import SPLITS, Images, Network, by_loops, evaluated, options, points_of, pool_of, rows_of, runtime, splits_with_roles
+from tests.evaluation._made import (
+    SPLITS,
+    Images,
+    Network,
+    by_loops,
+    evaluated,
+    options,
+    points_of,
+    pool_of,
+    rows_of,
+    runtime,
+    splits_with_roles,
+)
 from utilities.errors import UserError
 
 SOURCES = {

@@ -33,9 +33,8 @@ def planted(tmp_path_factory):
             for i in range(3):
                 builders.write_image(root / part / f"class_{c:02d}" / f"{i}.png", (c, i), size=(60, 48))
     shutil.copy(root / "train" / "class_00" / "1.png", root / "test" / "class_06" / "copy.png")
-    Image.open(root / "train" / "class_02" / "2.png").resize((90, 72), Image.Resampling.BICUBIC).save(
-        root / "test" / "class_08" / "resized.png"
-    )
+    resized = Image.open(root / "train" / "class_02" / "2.png").resize((90, 72), Image.Resampling.BICUBIC)
+    resized.save(root / "test" / "class_08" / "resized.png")
     Image.open(root / "train" / "class_04" / "0.png").save(root / "test" / "class_11" / "encoded.jpg", quality=70)
     return root
 
@@ -53,33 +52,29 @@ def listed(folder, root):
     return rows, {(Path(row["test_image"]).relative_to(root).as_posix(), Path(row["image"]).relative_to(root).as_posix()) for row in rows}
 
 
-def test_planted_copies_are_found_and_left_out(planted, tmp_path, capsys):
+def test_planted_copies_are_found_and_left_out_those_of_the_pretraining_too(planted, tmp_path, capsys):
     torch.manual_seed(0)
-    (content,) = overlap.main([str(planted), *SMALL, "--out", str(tmp_path)])
-    rows, pairs = listed(tmp_path, planted)
+    (content,) = overlap.main([str(planted), *SMALL, "--out", str(tmp_path / "out")])
+    rows, pairs = listed(tmp_path / "out", planted)
     assert pairs == PLANTED and all(row["split"] == "train" and float(row["similarity"]) >= 0.95 for row in rows)
     assert rows[0]["test_class"] == "class_06" and float(rows[0]["similarity"]) == pytest.approx(1, abs=1e-5)
     assert content["with_near_duplicates"] == 3 and content["test_images"] == 21 and content["pairs"] == {"train": 3}
-    assert (tmp_path / "pairs.png").stat().st_size > 5000
-    written = json.loads((tmp_path / "overlap.json").read_text())
+    assert (tmp_path / "out" / "pairs.png").stat().st_size > 5000
+    written = json.loads((tmp_path / "out" / "overlap.json").read_text())
     assert written["all"] == content["all"] and written["without"] == content["without"]
     told = capsys.readouterr().out
-    assert "3 of 21 test images" in told and "without" in told and str(tmp_path / "pairs.csv") in told
-
-
-def test_the_pretraining_images_are_compared_too(planted, tmp_path):
+    assert "3 of 21 test images" in told and "without" in told and str(tmp_path / "out" / "pairs.csv") in told
     torch.manual_seed(0)
-    folder = tmp_path / "pretraining" / "deep"
-    builders.write_image(folder / "other.png", 99)
-    shutil.copy(planted / "test" / "class_07" / "2.png", folder / "seen.png")
-    (content,) = overlap.main(
-        [str(planted), *SMALL, "--pretraining", str(folder.parent), "--out", str(tmp_path / "out"), "--pictures", "0"]
-    )
-    rows, _ = listed(tmp_path / "out", tmp_path.parent.parent)
+    deep = tmp_path / "pretraining" / "deep"
+    builders.write_image(deep / "other.png", 99)
+    shutil.copy(planted / "test" / "class_07" / "2.png", deep / "seen.png")
+    argv = [str(planted), *SMALL, "--pretraining", str(deep.parent), "--out", str(tmp_path / "more"), "--pictures", "0"]
+    (content,) = overlap.main(argv)
+    rows, _ = listed(tmp_path / "more", tmp_path.parent.parent)
     assert content["pairs"] == {"train": 3, "pretraining": 1} and content["with_near_duplicates"] == 4
     (seen,) = [row for row in rows if row["split"] == "pretraining"]
     assert seen["image"].endswith("deep/seen.png") and seen["test_image"].endswith("class_07/2.png")
-    assert not (tmp_path / "out" / "pairs.png").exists()
+    assert not (tmp_path / "more" / "pairs.png").exists()
 
 
 def test_of_a_run_its_own_network_and_embedding(planted, tmp_path, capsys):
@@ -193,33 +188,27 @@ def test_pairs_against_plain_cosines(monkeypatch, blocks):
                 cosine = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
                 if cosine >= 0.7:
                     expected[i, j, split] = cosine
-    assert {
-        key: pytest.approx(s, abs=1e-5)
-        for s, *key in zip(found.similarity, found.test, found.other, found.split, strict=True)
-        for key in [tuple(key)]
-    } == expected
+    keys = zip(found.test, found.other, found.split, strict=True)
+    assert dict(zip(keys, found.similarity, strict=True)) == pytest.approx(expected, abs=1e-5)
     assert (np.diff(found.similarity) <= 0).all() and (found.test[0], found.other[0]) == (2, 4)
     monkeypatch.setattr(overlap, "MOST_PAIRS", 3)
     with pytest.raises(UserError, match="raise it"):
         overlap.near_duplicates(test, {"train": train}, -1)
 
 
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
+def test_mistakes_are_one_line(planted):
+    for argv, said in (
         (["/nowhere"], "no such folder"),
         ([], "RUN_OR_DATA"),
-        (["DATA", "--threshold", "2"], "must be at most 1"),
-        (["DATA", "--arch", "resnet5"], "Did you mean"),
-        (["DATA", "--evaluation_metrics", "mapr"], "Did you mean"),
-        (["DATA", "--pretraining", "/nowhere"], "no such folder"),
-        (["DATA", "--dataset", "cub20"], "Did you mean"),
-    ],
-)
-def test_mistakes_are_one_line(planted, argv, said):
-    with pytest.raises(UserError, match=said) as error:
-        overlap.main([str(planted) if word == "DATA" else word for word in argv] + (SMALL if "--arch" not in argv else ["--kernels", "0"]))
-    assert "\n" not in str(error.value)
+        ([planted, "--threshold", "2"], "must be at most 1"),
+        ([planted, "--arch", "resnet5"], "Did you mean"),
+        ([planted, "--evaluation_metrics", "mapr"], "Did you mean"),
+        ([planted, "--pretraining", "/nowhere"], "no such folder"),
+        ([planted, "--dataset", "cub20"], "Did you mean"),
+    ):
+        with pytest.raises(UserError, match=said) as error:
+            overlap.main([*map(str, argv), *(["--kernels", "0"] if "--arch" in argv else SMALL)])
+        assert "\n" not in str(error.value), argv
 
 
 @pytest.mark.long

@@ -12,7 +12,7 @@ import main
 import metrics
 import parameters
 from evaluation import queries
-from tests.evaluation._made import Network, made_splits, options, runtime
+from tests.evaluation._made import Network, evaluated, made_splits, options
 from tests.metrics._plain import plain_value, random_space, ranked
 from utilities.errors import UserError
 
@@ -35,8 +35,12 @@ def test_what_a_query_finds_by_loops():
 
 def embedded(*more, **how):
     opt = options(*more)
-    network = Network(**how)
-    return opt, *evaluation.evaluate(network, evaluation.loaders(made_splits(), opt), opt, runtime(opt))
+    scores, features, _ = evaluated(made_splits(), *more, network=Network(**how))
+    return opt, scores, features
+
+
+def parents_of(dataset):
+    return np.array([dataset.parent(row) for row in range(len(dataset))])
 
 
 def read(path):
@@ -60,13 +64,24 @@ def test_a_file_holds_the_terms_of_the_metrics(tmp_path, more):
         assert {len(file[name]) for name in (*NAMES, "labels")} == {len(dataset)}
 
 
-def test_inside_super_classes(tmp_path):
+def test_inside_super_classes_and_gaps_between_them(tmp_path):
     opt, scores, features = embedded("--tester", "same_parent_label")
+    _, plain, _ = embedded("--evaluation_metrics", "e_recall@1", "e_recall@1_group_gap")
+    _, _, everywhere = embedded()
     for split, path in zip(scores, queries.dump(tmp_path, features, opt, 1), strict=True):
-        file, dataset = read(path), features[split].dataset
-        parents = np.array([dataset.super_labels[label] for label in dataset.labels.tolist()])
-        means = [file["hit"][parents == parent].mean() for parent in sorted(set(parents))]
-        assert np.mean(means) == pytest.approx(scores[split]["e_recall@1"], abs=1e-12)
+        hit, parents = read(path)["hit"], parents_of(features[split].dataset)
+        assert np.mean([hit[parents == parent].mean() for parent in set(parents)]) == pytest.approx(scores[split]["e_recall@1"], abs=1e-12)
+    for split, path in zip(plain, queries.dump(tmp_path, everywhere, options(), 1), strict=True):
+        hit, parents = read(path)["hit"], parents_of(everywhere[split].dataset)
+        means = [hit[parents == parent].mean() for parent in set(parents)]
+        assert plain[split]["e_recall@1_group_gap"] == pytest.approx(max(means) - min(means), abs=1e-12)
+    gap = ("--evaluation_metrics", "e_recall@1", "c_recall@1_group_gap")
+    with pytest.raises(UserError, match="--evaluation_metrics c_recall@1_group_gap: .* no super-classes") as error:
+        evaluation.loaders(made_splits(parents=False), options(*gap))
+    assert "\n" not in str(error.value)
+    for more in (("--tester", "same_parent_label"), ("--label_hierarchy_level", "1")):
+        with pytest.raises(UserError, match=f"leave out {more[0]}"):
+            evaluation.loaders(made_splits(), options(*gap, *more))
 
 
 def test_several_embeddings_have_files_of_their_own(tmp_path):
@@ -75,23 +90,6 @@ def test_several_embeddings_have_files_of_their_own(tmp_path):
     assert [path.name for path in paths] == ["query_results_val_a.npz", "query_results_val_b.npz"]
     for path, evaltype in zip(paths, "ab", strict=True):
         assert read(path)["hit"].mean() == pytest.approx(scores["val"][f"{evaltype}/e_recall@1"])
-
-
-def test_gaps_between_super_classes_are_measured_and_refused(tmp_path):
-    opt, scores, features = embedded("--evaluation_metrics", "e_recall@1", "e_recall@1_group_gap")
-    for split, path in zip(scores, queries.dump(tmp_path, features, opt, 1), strict=True):
-        dataset = features[split].dataset
-        parents = np.array([dataset.super_labels[label] for label in dataset.labels.tolist()])
-        means = [read(path)["hit"][parents == parent].mean() for parent in set(parents)]
-        assert scores[split]["e_recall@1_group_gap"] == pytest.approx(max(means) - min(means), abs=1e-12)
-    gap = ("--evaluation_metrics", "e_recall@1", "c_recall@1_group_gap")
-    with pytest.raises(UserError, match="--evaluation_metrics c_recall@1_group_gap: .* no super-classes") as error:
-        opt = options(*gap)
-        evaluation.loaders(made_splits(parents=False), opt)
-    assert "\n" not in str(error.value)
-    for more in (("--tester", "same_parent_label"), ("--label_hierarchy_level", "1")):
-        with pytest.raises(UserError, match=f"leave out {more[0]}"):
-            evaluation.loaders(made_splits(), options(*gap, *more))
 
 
 def flags(folder_data, parent, *more):
@@ -133,11 +131,8 @@ def test_untrained_and_with_a_final_test(folder_data, tmp_path):
     untrained = main.main(flags(folder_data, tmp_path, "--n_epochs", "0"))
     file = read(untrained.folder / "query_results_test.npz")
     assert int(file["epoch"]) == 0 and file["hit"].mean() == pytest.approx(untrained.untrained(0)["test"]["e_recall@1"])
-    final = main.main(
-        flags(
-            folder_data, tmp_path, "--use_tv_split", "--tv_split_perc", ".5", "--splits_to_eval", "val", "--final_test", "--n_epochs", "1"
-        )
-    )
+    more = ("--use_tv_split", "--tv_split_perc", ".5", "--splits_to_eval", "val", "--final_test", "--n_epochs", "1")
+    final = main.main(flags(folder_data, tmp_path, *more))
     file, selected = read(final.folder / "query_results_test.npz"), final.state["selected"]
     assert int(file["epoch"]) == selected["epoch"] and file["hit"].mean() == pytest.approx(selected["values"]["test"]["e_recall@1"])
 

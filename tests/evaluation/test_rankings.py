@@ -41,7 +41,6 @@ def features_of(embedded, split):
     return embedded[split].features["discriminative"], embedded[split].labels
 
 
-# --------------------------------------------------------------------------------------------------------------------- splits
 @pytest.mark.parametrize(
     ("flags", "ball"),
     [
@@ -97,39 +96,34 @@ def test_unit_vectors_have_the_same_neighbours_in_the_ball():
 
 
 def test_unaffected_metrics_as_it_is_is_said_once(capsys):
-    flags = ["--evaluation_metrics", "map_r", "nmi", "rho_spectrum@1", "--storage_metrics", "map_r"]
-    scored("--eval_space", "hyperbolic", "--rerank", "alpha_qe", *flags)
-    told = [line for line in capsys.readouterr().out.splitlines() if "--eval_space" in line]
-    assert told == [
-        "--eval_space hyperbolic --rerank alpha_qe: changes what queries find; nmi, rho_spectrum@1: Euclidean, of the tangent vectors"
-    ]
-    scored("--rerank", "k_reciprocal", *flags)
-    assert "--rerank k_reciprocal: changes what queries find; nmi, rho_spectrum@1: as without it" in capsys.readouterr().out
-    scored("--rerank", "k_reciprocal")
-    assert "changes what" not in capsys.readouterr().out
+    others = ["--evaluation_metrics", "map_r", "nmi", "rho_spectrum@1", "--storage_metrics", "map_r"]
+    for flags, told in (
+        (["--eval_space", "hyperbolic", "--rerank", "alpha_qe", *others],
+         "--eval_space hyperbolic --rerank alpha_qe: changes what queries find; nmi, rho_spectrum@1: Euclidean, of the tangent vectors"),
+        (["--rerank", "k_reciprocal", *others], "--rerank k_reciprocal: changes what queries find; nmi, rho_spectrum@1: as without it"),
+        (["--rerank", "k_reciprocal"], None),
+    ):  # fmt: skip
+        scored(*flags)
+        assert [line for line in capsys.readouterr().out.splitlines() if "changes what" in line] == [told] * (told is not None)
 
 
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["--eval_space_c", "1"], "--eval_space_c 1 has no effect: add --eval_space hyperbolic"),
-        (["--rerank_k1", "7"], "--rerank_k1 7 has no effect: add --rerank k_reciprocal"),
-        (["--rerank_alpha", "1"], "--rerank_alpha 1 has no effect: add --rerank alpha_qe"),
-        (["--eval_space", "hyperbolic", "--eval_space_c", "-1"], "--eval_space_c -1 must be at least 0"),
-        (["--rerank", "k_reciprocal", "--rerank_k1", "0"], "--rerank_k1 0 must be at least 1"),
-        (["--rerank", "k_reciprocal", "--rerank_lambda", "1.5"], "--rerank_lambda 1.5 must be at most 1"),
-        (["--rerank", "other"], "--rerank"),
-    ],
-)
-def test_flags_that_cannot_work_are_refused_in_one_line(flags, words):
+def test_flags_that_cannot_work_are_refused_in_one_line():
     parser = parameters.get_parser()
     parser.exits = False
-    with pytest.raises(UserError) as told:
-        parameters.composition.compose(parser, flags)
-    assert words in str(told.value) and "\n" not in str(told.value)
+    for flags, words in (
+        ("--eval_space_c 1", "--eval_space_c 1 has no effect: add --eval_space hyperbolic"),
+        ("--rerank_k1 7", "--rerank_k1 7 has no effect: add --rerank k_reciprocal"),
+        ("--rerank_alpha 1", "--rerank_alpha 1 has no effect: add --rerank alpha_qe"),
+        ("--eval_space hyperbolic --eval_space_c -1", "--eval_space_c -1 must be at least 0"),
+        ("--rerank k_reciprocal --rerank_k1 0", "--rerank_k1 0 must be at least 1"),
+        ("--rerank k_reciprocal --rerank_lambda 1.5", "--rerank_lambda 1.5 must be at most 1"),
+        ("--rerank other", "--rerank"),
+    ):
+        with pytest.raises(UserError) as told:
+            parameters.composition.compose(parser, flags.split())
+        assert words in str(told.value) and "\n" not in str(told.value), flags
 
 
-# ----------------------------------------------------------------------------------------------------------------------- pictures
 def test_pictures_show_hyperbolic_neighbours_and_distances(monkeypatch, tmp_path, with_pictures):
     (_, embedded), opt = scored("--eval_space", "hyperbolic", "--eval_space_c", "1", "--eval_size_of_tsne", "12", "--seed", "3")
     compared = spaces.compare(embedded, "discriminative", opt)["test"]
@@ -157,7 +151,6 @@ def test_distances_of_pairs():
     np.testing.assert_array_equal(space.distances_of(x, y), np.linalg.norm(x - y, axis=1))
 
 
-# ---------------------------------------------------------------------------------------------------------- runs, files, commands, folds
 @pytest.fixture(scope="module")
 def run(folder_data, tmp_path_factory):
     """A run with the hyperbolic loss, measured in the ball in each epoch."""
@@ -167,24 +160,19 @@ def run(folder_data, tmp_path_factory):
     return main.main(parameters.read(words))
 
 
-def test_a_run_is_measured_in_the_ball_and_again(run, capsys):
+def test_a_run_is_measured_in_the_ball_and_again(run):
     recorded = json.loads((run.folder / "summary.json").read_text())["selected"]["values"]
-    again = main.main(parameters.read(["--evaluate", "--resume_from", str(run.folder)]))
+    words = ["--evaluate", "--resume_from", str(run.folder)]
+    again = main.main(parameters.read(words))
     assert {split: dict(values) for split, values in again.items()} == recorded
-    other = main.main(
-        parameters.read(["--evaluate", "--resume_from", str(run.folder), "--eval_space", "euclidean", "--rerank", "alpha_qe"])
-    )
+    other = main.main(parameters.read([*words, "--eval_space", "euclidean", "--rerank", "alpha_qe"]))
     assert set(other) == set(recorded)
-    written = sorted(path.name for path in run.folder.glob("evaluation_*.json"))
-    assert len(written) == 2  # other flags, another file
-    capsys.readouterr()
+    assert len(list(run.folder.glob("evaluation_*.json"))) == 2, "other flags, another file"
 
 
-def test_a_dump_is_of_the_ball_and_measures_the_same(run, tmp_path, capsys):
-    outputs = importlib.import_module("evaluation.outputs")
-    (_, embedded), opt = scored(
-        "--eval_space", "hyperbolic", "--loss", "hyperbolic", "--loss_hyperbolic_c", ".3", "--rerank", "k_reciprocal"
-    )
+def test_a_dump_is_of_the_ball_and_measures_the_same(run, tmp_path):
+    flags = ["--eval_space", "hyperbolic", "--loss", "hyperbolic", "--loss_hyperbolic_c", ".3", "--rerank", "k_reciprocal"]
+    (_, embedded), opt = scored(*flags)
     paths = outputs.dump(tmp_path, embedded, opt)
     path = next(path for path in paths if "test" in path.name)
     with np.load(path) as file:
@@ -202,7 +190,6 @@ def test_a_dump_is_of_the_ball_and_measures_the_same(run, tmp_path, capsys):
         assert "points" not in file.files
     with np.load(run.folder / "embeddings_test.npz") as file:
         assert file["points"].shape == file["features"].shape
-    capsys.readouterr()
 
 
 def test_the_command_on_another_programs_file(tmp_path, capsys):
@@ -210,12 +197,10 @@ def test_the_command_on_another_programs_file(tmp_path, capsys):
     labels = np.repeat(np.arange(6), 8)
     features = (generator.normal(size=(6, 5))[labels] + 0.9 * generator.normal(size=(48, 5))).astype(np.float32)
     np.savez(tmp_path / "plain.npz", features=features, labels=labels)
-    gallery = {"reference_features": features[10:], "reference_labels": labels[10:]}
-    np.savez(tmp_path / "gallery.npz", features=features[:10], labels=labels[:10], **gallery)
-    for name, rows, given in (
-        ("plain", slice(None), {}),
-        ("gallery", slice(10), {"reference": features[10:], "reference_labels": labels[10:]}),
-    ):
+    apart = {"reference": features[10:], "reference_labels": labels[10:]}
+    of_file = {"reference_features": features[10:], "reference_labels": labels[10:]}
+    np.savez(tmp_path / "gallery.npz", features=features[:10], labels=labels[:10], **of_file)
+    for name, rows, given in (("plain", slice(None), {}), ("gallery", slice(10), apart)):
         for words, about in (
             (["--rerank", "k_reciprocal", "--rerank_k1", "6"], {"rerank": metrics.KReciprocal(6)}),
             (["--rerank", "alpha_qe", "--rerank_n", "3"], {"rerank": metrics.AlphaExpansion(3)}),

@@ -95,3 +95,13 @@ def random_space(n=120, d=6, classes=11, seed=0, spread=1.0):
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, classes, n)
     return rng.standard_normal((classes, d))[labels] + spread * rng.standard_normal((n, d)), labels
+
+
+def values_of(names, found, of_queries, of_reference):
+    """Name -> mean over the queries that count, of `found`: each query's reference in order."""
+    values = {name: [] for name in names}
+    for label, row in zip(of_queries, found, strict=True):
+        relevance = [bool(of_reference[j] == label) for j in row]
+        for name in names:
+            values[name].append(plain_value(name, relevance, sum(relevance), int((of_reference == label).sum())))
+    return {name: float(np.nanmean(those)) for name, those in values.items()}

@@ -15,8 +15,8 @@ from utilities.errors import UnknownName, UserError
 
 ILL_FORMED = """
     e_recall@0 e_recall@x e_recall@ e_recall e_recall@-1 e_recall@1.5 e_recall@01 e_recall@1@2 e_recall@k c_recall@0 recall@1 e_recall_macro@1
-    rho_spectrum@x rho_spectrum@ rho_spectrum rho_spectrum@m rho_spectrum@1.0 nmi@1 nmi_macro c_nmi_macro dists@intra_macro dists@foo dists c_dists@intra
-    fnmr@0 fnmr@.0 fnmr@1 fnmr@1.5 fnmr@-.1 fnmr@fmr fnmr@.1e-3 fnmr@.01_ fnmr fnmr@.1_macro c_opis e_recall@0_worst10 e_recall@k_worst10
+    rho_spectrum@x rho_spectrum@ rho_spectrum rho_spectrum@m rho_spectrum@1.0 nmi@1 nmi_macro c_nmi_macro dists@intra_macro dists@foo dists
+    c_dists@intra fnmr@0 fnmr@.0 fnmr@1 fnmr@1.5 fnmr@-.1 fnmr@fmr fnmr@.1e-3 fnmr@.01_ fnmr fnmr@.1_macro c_opis e_recall@0_worst10 e_recall@k_worst10
     e_recall@1_worst e_recall_worst10 e_recall@1_worst10_macro fnmr@_low c_rho_spectrum@1 c_e_recall@1 mAP_1001 map c_ @1 _macro
 """
 
@@ -100,7 +100,8 @@ def test_cosine_variants_are_the_plain_ones_on_normalised_features():
     cosine = metrics.compute(["c_" + name.removeprefix("e_") for name in names], features, labels)
     assert list(cosine.values()) == pytest.approx(list(metrics.compute(names, normalised, labels).values()), abs=1e-9)
     assert cosine["c_map_r"] != metrics.compute(["map_r"], features, labels)["map_r"]
-    space, other = (_space.EmbeddingSpace(x, labels[4:]) for x in (torch.nn.functional.normalize(torch.from_numpy(features).float(), dim=1)[4:], features[4:]))
+    unit = torch.nn.functional.normalize(torch.from_numpy(features[4:]).float(), dim=1)
+    space, other = (_space.EmbeddingSpace(x, labels[4:]) for x in (unit, features[4:]))
     assert space.normalised() is space and other.normalised() is not other, "unit features share one space"
 
 
@@ -161,14 +162,14 @@ def test_types_of_features_and_labels(dtype):
     for other in (labels.astype(np.int16), labels.astype(np.uint8), (labels * 10**12 - 5).astype(np.int64)):
         assert measured == metrics.compute(names, raised, other)
     sequences = np.where(labels % 3, labels, -1)
-    for given in ({}, {"query_sequences": sequences}):
-        value = metrics.compute("map_r", features, labels, **given)["map_r"]
-        assert value == pytest.approx(plain(["map_r"], raised, labels, **given)["map_r"], abs=1e-12)
+    for more in ({}, {"query_sequences": sequences}):
+        value = metrics.compute("map_r", features, labels, **more)["map_r"]
+        assert value == pytest.approx(plain(["map_r"], raised, labels, **more)["map_r"], abs=1e-12)
 
 
 def test_bad_input_is_one_line():
     halves, mixed = np.array([0.0, 0.0, np.nan, np.nan, 1.0]), np.array([1, None, "a", 2, 3], dtype=object)
-    for given in (
+    for wrong in (
         {"features": np.zeros(5)}, {"features": np.zeros((0, 3)), "labels": np.zeros(0, int)}, {"features": np.full((5, 2), np.nan)},
         {"features": np.array([["1", "2"]] * 5)}, {"features": np.ones((5, 2), dtype=complex)}, {"features": torch.ones(5, 2, dtype=torch.complex64)},
         {"labels": np.zeros(4, int)}, {"labels": halves}, {"labels": torch.tensor(halves)}, {"labels": mixed}, {"reference": np.zeros((3, 2))},
@@ -177,6 +178,6 @@ def test_bad_input_is_one_line():
         {"exclude": np.full(5, -2)}, {"seed": None}, {"seed": 10**30}, {"device": "foo"}, {"device": None},
     ):  # fmt: skip
         with pytest.raises(UserError) as error:
-            arguments = {"features": np.random.default_rng(0).standard_normal((5, 2)), "labels": np.zeros(5, int), **given}
+            arguments = {"features": np.random.default_rng(0).standard_normal((5, 2)), "labels": np.zeros(5, int), **wrong}
             metrics.compute(["e_recall@1", "nmi"], **arguments)
-        assert "\n" not in str(error.value), given
+        assert "\n" not in str(error.value), wrong

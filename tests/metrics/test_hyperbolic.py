@@ -4,10 +4,11 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 import metrics
 from metrics._search import Limits, Search
-from tests.metrics._plain import plain_value
+from tests.metrics._plain import values_of
 from tests.utilities.test_hyperbolic import moebius_distance
 from utilities.hyperbolic import Ball
 
@@ -57,12 +58,7 @@ def test_metrics_are_those_of_the_lists(separate):
     given = {"reference": reference, "reference_labels": of_reference} if separate else {}
     values = metrics.compute(RETRIEVAL, queries, of_queries, **given, ball=Ball(0.5, 2.3))
     found = by_loops(queries, reference, [-1] * 25 if separate else range(60), 0.5, 2.3)
-    for name in RETRIEVAL:
-        scores = []
-        for i, row in enumerate(found):
-            relevance = [of_reference[j] == of_queries[i] for j in row]
-            scores.append(plain_value(name, relevance, sum(relevance), int((of_reference == of_queries[i]).sum())))
-        assert values[name] == pytest.approx(np.nanmean(scores), abs=1e-12), name
+    assert values == pytest.approx(values_of(RETRIEVAL, found, of_queries, of_reference), abs=1e-12)
     plain = metrics.compute(RETRIEVAL, queries, of_queries, **given)
     assert any(values[name] != plain[name] for name in RETRIEVAL), "the case must tell the distances apart"
 
@@ -71,18 +67,13 @@ def test_what_is_no_search_stays_euclidean_of_the_tangent_vectors():
     features, labels = points(seed=3)
     names = ["nmi", "f1", "c_nmi", "rho_spectrum@1", "dists@intra", "c_recall@1", "c_map_r", "rho_spectrum@0"]
     plain, hyperbolic = metrics.compute(names, features, labels), metrics.compute(names, features, labels, ball=Ball(0.1, 2.3))
-    for name in names:
-        assert np.array_equal(plain[name], hyperbolic[name]), name
+    assert not [name for name in names if not np.array_equal(plain[name], hyperbolic[name])]
+    values = metrics.compute(["e_recall@1", "map_r", "mAP"], features, labels, ball=Ball(0, 2.3))
+    cosine = metrics.compute(["c_recall@1", "c_map_r", "c_mAP"], features, labels)
+    assert list(values.values()) == list(cosine.values()), "curvature 0 is the sphere"
     unit = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-12)
     unit[20] = unit[0]
     assert metrics.compute("c_map_r", unit, labels, ball=Ball(0.1, 2.3)) == metrics.compute("c_map_r", unit, labels)
-
-
-def test_curvature_0_is_the_sphere():
-    features, labels = points(seed=5)
-    values = metrics.compute(["e_recall@1", "map_r", "mAP"], features, labels, ball=Ball(0, 2.3))
-    cosine = metrics.compute(["c_recall@1", "c_map_r", "c_mAP"], features, labels)
-    assert list(values.values()) == list(cosine.values())
 
 
 def test_near_the_border_and_collapsed():
@@ -104,8 +95,6 @@ def test_near_the_border_and_collapsed():
 @pytest.mark.long
 def test_a_large_space_against_all_distances():
     """6,000 queries: the order of a matrix of float64 distances."""
-    import torch
-
     generator = np.random.default_rng(6)
     labels = generator.integers(300, size=6000)
     features = (0.6 * generator.normal(size=(300, 32))[labels] / 4 + 0.15 * generator.normal(size=(6000, 32))).astype(np.float32)

@@ -6,7 +6,7 @@ import pytest
 import metrics
 from metrics import AlphaExpansion, KReciprocal, _rerank
 from metrics._search import Need
-from tests.metrics._plain import plain_value, ranked
+from tests.metrics._plain import ranked, values_of
 from tests.utilities.test_hyperbolic import moebius_distance
 from utilities.hyperbolic import Ball
 
@@ -78,29 +78,19 @@ def check(found, queries, of_queries, rerank, **given):
     assert space.neighbours(size).tolist() == [row + [-1] * (size - len(row)) for row in found]
 
 
-def values_of(found, of_queries, of_reference, sizes):
-    values = {}
-    for name in NAMES:
-        scores = []
-        for i, row in enumerate(found):
-            relevance = [of_reference[j] == of_queries[i] for j in row]
-            scores.append(plain_value(name, relevance, sum(relevance), int(sizes[of_queries[i]])))
-        values[name] = np.nanmean(scores)
-    return values
+BALLS = pytest.mark.parametrize("ball", [None, Ball(0.3, 2.3)], ids=["euclidean", "hyperbolic"])
+K_RECIPROCAL = [(20, 6, 0.3), (5, 1, 0.3), (6, 3, 0.0), (7, 2, 1.0), (100, 6, 0.3), (1, 1, 0.5), (2, 6, 0.3)]
 
 
-@pytest.mark.parametrize(
-    ("k1", "k2", "weight"), [(20, 6, 0.3), (5, 1, 0.3), (6, 3, 0.0), (7, 2, 1.0), (100, 6, 0.3), (1, 1, 0.5), (2, 6, 0.3)]
-)
-@pytest.mark.parametrize("ball", [None, Ball(0.3, 2.3)], ids=["euclidean", "hyperbolic"])
+@pytest.mark.parametrize(("k1", "k2", "weight"), K_RECIPROCAL)
+@BALLS
 def test_a_set_in_itself(k1, k2, weight, ball):
     x, labels = points(50)
     found = lists_by(dense(distances_of(x, ball), k1, k2, weight), range(50))
     rerank = KReciprocal(k1, k2, weight)
     check(found, x, labels, rerank, ball=ball)
     measured = metrics.compute(NAMES, x, labels, ball=ball, rerank=rerank)
-    expected = values_of(found, labels, labels, np.bincount(labels, minlength=CLASSES))
-    assert measured == pytest.approx(expected, abs=1e-12)
+    assert measured == pytest.approx(values_of(NAMES, found, labels, labels), abs=1e-12)
     if weight < 1 and k1 > 1:
         assert measured != metrics.compute(NAMES, x, labels, ball=ball)
 
@@ -118,14 +108,7 @@ def test_a_query_finds_nothing_of_its_own_sequence():
             assert row.tolist() == [j for _, j in order][:20]
 
 
-def test_far_from_the_origin():
-    x, labels = points(40, seed=10, copies=False)
-    near = 1e-4 * x
-    rerank = KReciprocal(6, 3)
-    assert metrics.compute(NAMES, near + 100, labels, rerank=rerank) == metrics.compute(NAMES, near + 100 - 100, labels, rerank=rerank)
-
-
-@pytest.mark.parametrize("ball", [None, Ball(0.3, 2.3)], ids=["euclidean", "hyperbolic"])
+@BALLS
 @pytest.mark.parametrize("n_queries", [1, 15])
 def test_queries_and_a_gallery_apart(n_queries, ball):
     """Nodes are both; a query finds the gallery alone."""
@@ -149,21 +132,19 @@ def test_queries_some_of_which_are_in_the_reference():
     check(found, queries, labels[25:], KReciprocal(6, 3), **given)
 
 
-def test_metrics_on_unit_vectors_are_re_ranked_by_their_own_distances():
+def test_metrics_on_unit_vectors_are_re_ranked_by_their_own_distances_and_others_are_untouched():
     x, labels = points(40, seed=4)
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    near = 1e-4 * points(40, seed=10, copies=False)[0] + 100
+    others = ["nmi", "f1", "dists@intra", "rho_spectrum@1"]
     for rerank in (KReciprocal(6, 3), AlphaExpansion(5)):
         both = metrics.compute(["c_map_r", "map_r", "c_recall@1"], x, labels, rerank=rerank)
         alone = metrics.compute(["map_r", "e_recall@1"], unit, labels, rerank=rerank)
         assert both["c_map_r"] == pytest.approx(alone["map_r"]) and both["c_recall@1"] == pytest.approx(alone["e_recall@1"])
         assert both["map_r"] == pytest.approx(metrics.compute("map_r", x, labels, rerank=rerank)["map_r"])
-
-
-def test_what_is_no_search_is_untouched():
-    x, labels = points(40)
-    names = ["nmi", "f1", "dists@intra", "rho_spectrum@1"]
-    for rerank in (KReciprocal(), AlphaExpansion()):
-        assert metrics.compute(names, x, labels, rerank=rerank) == metrics.compute(names, x, labels)
+        assert metrics.compute(others, x, labels, rerank=rerank) == metrics.compute(others, x, labels)
+    far, moved = (metrics.compute(NAMES, place, labels, rerank=KReciprocal(6, 3)) for place in (near, near - 100))
+    assert far == moved
 
 
 def test_little_memory_changes_nothing(monkeypatch):
@@ -178,13 +159,9 @@ def test_little_memory_changes_nothing(monkeypatch):
 @pytest.mark.parametrize("rerank", [KReciprocal(), AlphaExpansion()])
 @pytest.mark.parametrize("ball", [None, Ball(0.1, 2.3), Ball(0, 2.3)])
 def test_degenerate_spaces(rerank, ball):
-    for x, labels in (
-        (np.zeros((1, 3)), [0]),
-        (np.zeros((2, 3)), [0, 0]),
-        (np.ones((9, 3)), [0, 0, 0, 1, 1, 1, 2, 3, 4]),
-        (np.eye(3), [0, 1, 2]),
-        (np.random.default_rng(0).normal(size=(12, 1)), [0] * 12),
-    ):
+    line = np.random.default_rng(0).normal(size=(12, 1))
+    spaces = [(np.zeros((1, 3)), [0]), (np.zeros((2, 3)), [0, 0]), (np.ones((9, 3)), [0, 0, 0, 1, 1, 1, 2, 3, 4]), (np.eye(3), [0, 1, 2])]
+    for x, labels in [*spaces, (line, [0] * 12)]:
         values = metrics.compute(["e_recall@1", "map_r", "mAP", "mrr"], x, np.array(labels), ball=ball, rerank=rerank)
         assert all(0 <= value <= 1 for value in values.values())
     same = metrics.space_of(ball, np.ones((9, 3)), np.arange(9))
@@ -192,7 +169,6 @@ def test_degenerate_spaces(rerank, ball):
     assert same.neighbours(8).tolist() == [[j for j in range(9) if j != i] for i in range(9)]
 
 
-# ----------------------------------------------------------------------------------------------------------------- expanded queries
 def expanded(query, reference, found, n, alpha):
     total, weights = query.copy(), 1.0
     for j in found[:n]:

@@ -142,7 +142,7 @@ def test_means_and_macro_means_and_names_of_sequences():
 
 def test_bad_sequences_are_one_line():
     numbers, gallery = np.zeros(5, int), {"reference": np.eye(3, 2), "reference_labels": np.zeros(3, int)}
-    for given, words in (
+    for wrong, words in (
         ({"query_sequences": np.zeros(4, int)}, "query_sequences must be (5,)"),
         ({"query_sequences": np.zeros(5)}, "of type float64"),
         ({"query_sequences": np.array([1, "a", None, 2, 3], dtype=object)}, "whole numbers, -1 for none, or names"),
@@ -153,7 +153,7 @@ def test_bad_sequences_are_one_line():
         ({"query_sequences": numbers, **gallery, "reference_sequences": list("abc")}, "numbers, or names"),
     ):
         with pytest.raises(UserError) as error:
-            metrics.compute(["e_recall@1"], np.eye(5, 2), np.zeros(5, int), **given)
+            metrics.compute(["e_recall@1"], np.eye(5, 2), np.zeros(5, int), **wrong)
         assert words in str(error.value) and "\n" not in str(error.value)
 
 

@@ -12,6 +12,7 @@ from results import collect, groups
 METRICS = ("e_recall@1", "e_recall@2", "e_recall@4", "nmi", "f1", "mAP_1000", "mAP_lim", "mAP_c")
 STRUCTURE = ("dists@intra", "dists@inter", "dists@intra_over_inter", "rho_spectrum@-1", "rho_spectrum@1", "rho_spectrum@2", "rho_spectrum@10")
 TRAINING = ("loss", "gradient_norm", "criterion/active_share", "rate/backbone", "rate/last_linear", "epoch_seconds")
+BOTH = ("train", "test")
 FLAGS = {
     "dataset": "cub200", "arch": "resnet50_frozen_normalize", "loss": "margin", "batch_mining": "distance", "embed_dim": 128, "bs": 112, "samples_per_class": 2,
     "data_sampler": "class_random", "augmentation": "base", "optim": "adam", "lr": 1e-05, "fc_lr": 1e-05, "decay": 0.0004, "scheduler": "step", "gamma": 0.3,
@@ -46,9 +47,7 @@ def write_metrics(path, found):
         writer.writerows([epoch, split, metric, repr(float(value))] for epoch, split, metric, value in found)
 
 
-def make_run(
-    root, group="CUB_Margin_b12_Distance", seed=0, quality=0.6, epochs=6, found=None, name=None, environment=ENVIRONMENT, splits=("train", "test"), **flags
-):
+def make_run(root, group="CUB_Margin_b12_Distance", seed=0, quality=0.6, epochs=6, found=None, name=None, environment=ENVIRONMENT, splits=BOTH, **flags):
     """One run folder below `root`/<dataset>/. Returns it."""
     flags = {**FLAGS, "n_epochs": epochs, "group": group, "seed": seed, **flags}
     folder = root / flags["dataset"] / (name or f"{group}_s{seed}")

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-import Result_Evaluations
-from results import collect, columns, formats, groups, published, tables
+from results import columns, formats, published, tables
 from results.columns import BEST_ON_TEST, LAST, SELECTED
-from tests.results.made import make_run
+from tests.results.made import built, evaluated, make_run
 
 MAP_R, VALIDATED = columns.column("test", "map_r"), columns.column("val", "map_r")
 FLAGS = {
@@ -40,12 +39,9 @@ def make(root, group="Cross", seed=1, folds=range(4), joined=0.4, missing=(), **
     return base
 
 
-def built(root, defaults=None):
-    runs, _ = collect.collect([str(root)], [])
-    return groups.build(runs, defaults)
-
-
-def rows(table):
+def rows(root):
+    """(group, kind of embeddings) -> row of the table of the cross-validations below a folder."""
+    table = tables.cross_validation(list(built(root).values()), [MAP_R])
     return {(row["group"], row["embeddings"].partition(",")[0]): row for row in csv.DictReader(formats.to_csv(table).splitlines())}
 
 
@@ -56,11 +52,10 @@ def half(values):
 def test_over_several_cross_validations_each_counts_once(tmp_path):
     for seed in (1, 2, 3):
         make(tmp_path, seed=seed, joined=0.4 + 0.02 * seed**2)
-    found = built(tmp_path)
+    group = built(tmp_path)["Cross"]
     means = [100 * np.mean([on_test(seed, fold) for fold in range(4)]) for seed in (1, 2, 3)]
-    assert found[0].values(MAP_R, SELECTED) == pytest.approx(means) and found[0].seeds_text == "3 x 4 folds"
-    table = tables.cross_validation(found, [MAP_R])
-    separated, joined = (rows(table)["Cross", kind] for kind in ("separated", "concatenated"))
+    assert group.values(MAP_R, SELECTED) == pytest.approx(means) and group.seeds_text == "3 x 4 folds"
+    separated, joined = (rows(tmp_path)["Cross", kind] for kind in ("separated", "concatenated"))
     assert separated["MAP@R [%]"] == f"{np.mean(means):.2f}" and separated["MAP@R [%] 95 % interval"] == f"{half(means):.2f}"
     values = [42, 48, 58]
     assert joined["MAP@R [%]"] == f"{np.mean(values):.2f}" and joined["MAP@R [%] 95 % interval"] == f"{half(values):.2f}"
@@ -71,111 +66,90 @@ def test_over_several_cross_validations_each_counts_once(tmp_path):
 
 def test_of_one_cross_validation_the_interval_is_that_of_its_folds(tmp_path):
     make(tmp_path)
-    (group,) = found = built(tmp_path)
+    group = built(tmp_path)["Cross"]
     values = [100 * on_test(1, fold) for fold in range(4)]
-    separated, joined = (rows(tables.cross_validation(found, [MAP_R]))["Cross", kind] for kind in ("separated", "concatenated"))
+    separated, joined = (rows(tmp_path)["Cross", kind] for kind in ("separated", "concatenated"))
     assert separated["MAP@R [%] 95 % interval"] == f"{half(values):.2f}" and separated["interval over"] == "4 folds"
     assert joined["MAP@R [%]"] == "40.00" and joined["MAP@R [%] 95 % interval"] == "" and joined["interval over"] == ""
     estimate = group.estimate(MAP_R, SELECTED)
     assert estimate.count == 1 and math.isnan(estimate.deviation), "four folds are not four seeds"
     assert group.epochs(SELECTED).count == 1
+    measured = [np.isfinite(group.estimate(MAP_R, how).mean) for how in (SELECTED, LAST, BEST_ON_TEST)]
+    assert measured == [True, False, False], "of test measured once no epoch is the best or the last"
+    assert group.estimate(VALIDATED, LAST).mean == pytest.approx(26.5)
 
 
 def test_that_folds_were_averaged_is_said_in_every_table(tmp_path):
     make(tmp_path / "runs")
     make(tmp_path / "runs", "Half", 5, folds=[], joined=None)  # its folder alone: no fold has begun
     make_run(tmp_path / "runs", "Plain", 0)
-    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--metrics", "map_r", "e_recall@1"]))  # fmt: skip
+    out = evaluated(tmp_path, "--metrics", "map_r", "e_recall@1")
     for name in ("cub200_selected", "cub200_last", "cub200_best_on_test", "shared_selected"):
-        text = (tmp_path / "out" / f"{name}.md").read_text()
+        text = (out / f"{name}.md").read_text()
         assert "a seed's number is the mean of 4 folds, separated" in text and "counts as one seed" in text, name
         assert "| 1 x 4 folds |" in text
-    text = (tmp_path / "out" / "cub200_cross_validation.md").read_text()
+    text = (out / "cub200_cross_validation.md").read_text()
     assert "| separated, 128 dimensions |" in text and "| concatenated, 512 dimensions |" in text and "Plain" not in text
     assert "split_scheme mlrc" in text and "epoch with the highest map_r on val" in text
-    assert "cross-validations" in (tmp_path / "out" / "index.html").read_text()
+    assert "cross-validations" in (out / "index.html").read_text()
 
 
 def test_a_missing_fold_is_told_and_old_concatenated_results_are_not_used(tmp_path):
     make(tmp_path, missing=[2])
-    (group,) = found = built(tmp_path)
+    group = built(tmp_path)["Cross"]
     assert group.folds == [0, 1, 3] and group.n_folds == 4
     assert "of 4 folds, counted from 0, only 0, 1, 3" in group.remarks
-    row = rows(tables.cross_validation(found, [MAP_R]))["Cross", "concatenated"]
+    row = rows(tmp_path)["Cross", "concatenated"]
     assert row["MAP@R [%]"] == "" and "is of other folds or epochs" in row["remarks"] and "--evaluate_ensemble" in row["remarks"]
 
 
 def test_concatenated_results_of_other_epochs_or_another_measurement(tmp_path):
     path = make(tmp_path) / "meta" / "concatenated.json"
     content = json.loads(path.read_text())
-    path.write_text(json.dumps({**content, "epochs": [2, 2, 2, 3]}))
-    assert np.isnan(built(tmp_path)[0].joined(MAP_R)).all()
+    for text in (json.dumps({**content, "epochs": [2, 2, 2, 3]}), "{ cut short"):
+        path.write_text(text)
+        assert np.isnan(built(tmp_path)["Cross"].joined(MAP_R)).all()
     path.write_text(json.dumps({**content, "flags": {"eval_pca": 64}}))
-    (group,) = built(tmp_path)
-    assert group.joined(MAP_R) == [40] and group.about_meta == [
-        "Cross_s1/meta/concatenated.json was measured with eval_pca 64 (folds: None)"
-    ]
-    path.write_text("{ cut short")
-    assert np.isnan(built(tmp_path)[0].joined(MAP_R)).all()
-
-
-def test_of_several_only_the_measured_ones_are_no_mean(tmp_path):
-    make(tmp_path, seed=1)
-    make(tmp_path, seed=2, joined=None)
-    row = rows(tables.cross_validation(built(tmp_path), [MAP_R]))["Cross", "concatenated"]
-    assert row["MAP@R [%]"] == "" and row["remarks"] == "not measured in Cross_s2: main.py --evaluate_ensemble does it"
-
-
-def test_of_test_measured_once_no_epoch_is_the_best_or_the_last(tmp_path):
-    make(tmp_path)
-    (group,) = built(tmp_path)
-    assert [np.isfinite(group.estimate(MAP_R, how).mean) for how in (SELECTED, LAST, BEST_ON_TEST)] == [True, False, False]
-    assert group.estimate(VALIDATED, LAST).mean == pytest.approx(26.5)
+    group = built(tmp_path)["Cross"]
+    assert group.joined(MAP_R) == [40]
+    assert group.about_meta == ["Cross_s1/meta/concatenated.json was measured with eval_pca 64 (folds: None)"]
 
 
 def test_without_cross_validations_there_is_no_such_table(tmp_path):
     make_run(tmp_path, "Plain")
     make_run(tmp_path, "Single", name="Single_s0/fold_0", split_scheme="predefined")
-    found = built(tmp_path)
+    found = list(built(tmp_path).values())
     assert tables.cross_validation(found, [MAP_R]) is None
     assert [group.seeds_text for group in found] == ["1", "1"] and not any("fold" in r for group in found for r in group.remarks[:-1])
 
 
-def test_the_best_of_each_kind_of_embeddings_is_marked(tmp_path):
-    for group, offset in (("A", 0.0), ("B", 0.3)):
-        for seed in (1, 2):
-            make(tmp_path, group, seed, joined=0.4 + offset + 0.001 * seed)
-    marks = {key: row["MAP@R [%] mark"] for key, row in rows(tables.cross_validation(built(tmp_path), [MAP_R])).items()}
-    assert marks["B", "concatenated"] == "best" and marks["A", "concatenated"] == ""
-    assert marks["A", "separated"] == marks["B", "separated"] == "best", "equal means"
-
-
 def test_the_reality_checks_test_value_stands_beside_the_concatenated_one(tmp_path):
-    make(tmp_path)
-    (group,) = built(tmp_path)
+    make(tmp_path / "joined")
+    make(tmp_path / "apart", joined=None)
+    joined, apart = (built(tmp_path / name)["Cross"] for name in ("joined", "apart"))
     validation, test = next(p for p in published.load("mlrc") if p.group == "MLRC_CUB_Margin").figures
     assert (test.column, validation.column) == (MAP_R, VALIDATED) and published.rule(test) == published.rule(validation) == SELECTED
-    assert published.compare(group, test)[0].mean == pytest.approx(40) and published.compare(group, validation)[0].mean == pytest.approx(
-        31.5
-    )
-    (group,) = built(tmp_path / ".." / make(tmp_path / "other", joined=None).parent.parent)
-    assert not published.joined(group, test) and published.compare(group, test)[0].mean == pytest.approx(100 * np.mean([on_test(1, f) for f in range(4)]))  # fmt: skip
+    assert published.compare(joined, test)[0].mean == pytest.approx(40)
+    assert published.compare(joined, validation)[0].mean == pytest.approx(31.5)
+    mean = 100 * np.mean([on_test(1, fold) for fold in range(4)])
+    assert not published.joined(apart, test) and published.compare(apart, test)[0].mean == pytest.approx(mean)
     assert published.is_joined(test) and not published.is_joined(validation)
 
 
-def test_a_mean_of_some_cross_validations_is_not_printed_and_not_the_best(tmp_path):
-    for group, values in (("A", (0.9, None)), ("B", (0.5, 0.6)), ("C", (0.3, 0.4))):
-        for seed, joined in enumerate(values):
-            make(tmp_path, group, seed, joined=joined)
-    found = rows(tables.cross_validation(built(tmp_path), [MAP_R]))
-    assert [found[group, "concatenated"]["MAP@R [%]"] for group in "ABC"] == ["", "55.00", "35.00"]
-    assert [found[group, "concatenated"]["MAP@R [%] mark"] for group in "AB"] == ["", "best"]
-
-
-def test_one_cross_validation_is_never_the_best(tmp_path):
-    make(tmp_path, "A", 1, joined=0.9)
-    for seed in (1, 2):
-        make(tmp_path, "B", seed, joined=0.5)
-        make(tmp_path, "C", seed, joined=0.4)
-    found = rows(tables.cross_validation(built(tmp_path), [MAP_R]))
-    assert [found[group, "concatenated"]["MAP@R [%] mark"] for group in "ABC"] == ["", "best", ""]
+def test_what_is_printed_and_marked_among_several(tmp_path):
+    """Concatenated values of seeds, None where they were not measured: the mean of some is not printed, nor is one alone the best."""
+    for title, values, shown, marks in (
+        ("whole", {"A": (0.401, 0.402), "B": (0.701, 0.702)}, ["40.15", "70.15"], ["", "best"]),
+        ("some", {"A": (0.9, None), "B": (0.5, 0.6), "C": (0.3, 0.4)}, ["", "55.00", "35.00"], ["", "best", ""]),
+        ("one", {"A": (0.9,), "B": (0.5, 0.5), "C": (0.4, 0.4)}, ["90.00", "50.00", "40.00"], ["", "best", ""]),
+    ):
+        for group, of_seeds in values.items():
+            for seed, joined in enumerate(of_seeds, 1):
+                make(tmp_path / title, group, seed, joined=joined)
+        found = rows(tmp_path / title)
+        joined = [found[group, "concatenated"] for group in values]
+        assert [row["MAP@R [%]"] for row in joined] == shown and [row["MAP@R [%] mark"] for row in joined] == marks, title
+        separated = [found[group, "separated"]["MAP@R [%] mark"] for group in values]
+        assert separated == ["" if title == "one" and group == "A" else "best" for group in values], "equal means"
+        if title == "some":
+            assert joined[0]["remarks"] == "not measured in A_s2: main.py --evaluate_ensemble does it"

@@ -34,9 +34,12 @@ def test_welch_is_scipys(a, b):
     assert inference.welch(inference.estimate(a), inference.estimate(b)) == pytest.approx(expected, rel=1e-6, abs=1e-12)
 
 
-def test_welch_without_spread_or_seeds():
-    assert inference.welch(Estimate(1, 0, 3), Estimate(1, 0, 3)) == 1 and inference.welch(Estimate(1, 0, 3), Estimate(2, 0, 3)) == 0
+def test_without_spread_or_seeds():
+    same, other = Estimate(1, 0, 3), Estimate(2, 0, 3)
+    assert inference.welch(same, same) == 1 and inference.welch(same, other) == 0
     assert math.isnan(inference.welch(Estimate(1, math.nan, 1), Estimate(2, 0.1, 3)))
+    assert inference.difference(Estimate(1, 0, 2), other) == (-1, -1)
+    assert inference.ranked([Estimate(1, 0, 5), Estimate(2, 0, 5)], True) == [("", (-1, -1)), ("best", None)]
 
 
 @settings(deadline=None, max_examples=60)
@@ -54,9 +57,6 @@ def test_holm_by_its_definition(p_values):
         last = max(j for j, q in enumerate(ordered) if q == p)
         first = min(j for j, q in enumerate(ordered) if q == p)
         assert value == pytest.approx(min(1, max(candidates[: first + 1])), abs=1e-12) or first != last
-
-
-def test_holm_known():
     assert inference.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
 
 
@@ -65,20 +65,12 @@ def marks(groups, higher):
 
 
 def test_marks():
-    groups = [
-        Estimate(60, 0.5, 5),
-        Estimate(60.2, 0.5, 5),
-        Estimate(55, 0.5, 5),
-        Estimate(61, math.nan, 1),
-        Estimate(math.nan, math.nan, 0),
-    ]
+    groups = [Estimate(60, 0.5, 5), Estimate(60.2, 0.5, 5), Estimate(55, 0.5, 5), Estimate(61, math.nan, 1), Estimate(math.nan, math.nan, 0)]
     assert marks(groups, True) == ["close", "best", "", "", ""], "a mean of one seed is not the best"
     assert marks(groups, False) == ["", "", "best", "", ""]
     assert marks(groups, None) == [""] * 5
     assert marks(groups[:1], True) == [""] and marks(groups[2:], True) == [""] * 3, "a group alone is no winner"
-
-
-def test_nothing_is_said_of_two_seeds():
+    # nothing is said of two seeds
     for count, mark in ((2, ""), (3, "close"), (5, "close"), (9, "close")):
         assert marks([Estimate(60, 0.5, count), Estimate(60.01, 0.5, 5)], True) == [mark, "best"]
     assert marks([Estimate(60, 0.5, 5), Estimate(60.01, 0.5, 2), Estimate(50, 0.5, 5)], True) == ["", "best", ""]
@@ -96,8 +88,6 @@ def test_the_interval_to_the_best_of_two_is_welchs():
         assert places[1] == ("best", None) and places[2] == ("", None)
         wider = inference.ranked([*two, Estimate(90, 1, 5)], True)[0].interval
         assert wider[0] < expected.low and wider[1] > expected.high
-    assert inference.difference(Estimate(1, 0, 2), Estimate(2, 0, 3)) == (-1, -1)
-    assert inference.ranked([Estimate(1, 0, 5), Estimate(2, 0, 5)], True) == [("", (-1, -1)), ("best", None)]
 
 
 @pytest.mark.parametrize("number, freedom", [(1, 4), (3, 5.5), (36, 8), (300, 4), (300, 2.2), (10, 1e4)])
@@ -158,16 +148,13 @@ def test_correlation_is_scipys(pairs):
     assert result.p == pytest.approx(stats.pearsonr(x, y).pvalue, abs=1e-6)
 
 
-def test_of_fewer_than_five_groups_there_is_no_correlation():
+def test_how_many_groups_a_correlation_is_of():
     x = [1.0, 2.0, 3.0, 4.0, math.nan]
     assert all(math.isnan(value) for value in inference.correlation(x, x)[:3]) and inference.correlation(x, x).count == 4
     assert inference.correlation([*x, 5.0], [*x, 5.0]).pearson == pytest.approx(1)
-
-
-def test_groups_of_one_unit_count_once():
     rng = np.random.default_rng(0)
     x, y = rng.random((2, 7))
     y[6] = math.nan
     told = inference.correlation(x, y, [0, 0, 2, 3, 4, 5, 5])
     once = inference.correlation([(x[0] + x[1]) / 2, *x[2:6]], [(y[0] + y[1]) / 2, *y[2:6]])
-    assert told.count == 5 and told == pytest.approx(once)
+    assert told.count == 5 and told == pytest.approx(once), "groups of one unit count once"

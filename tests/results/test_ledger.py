@@ -178,9 +178,8 @@ def other_value(action, value):
 
 
 def test_which_flags_are_conditions(configurations, defaults):
-    """20 runs of published configurations share the conditions of their figure. Of runs that differ in one flag, for every flag of the registry, those
-    are refused whose flag is of data, evaluation or training; a flag of loss or miner makes another method under the same conditions.
-    What selects the epoch is the condition of that name, which records tell, not flags.
+    """Of runs that differ in one flag, for every flag of the registry, those are refused whose flag is of data, evaluation or training; a flag of loss
+    or miner makes another method under the same conditions. What selects the epoch is the condition of that name, which records tell, not flags.
     """
     rng = random.Random(5)
     actions = {action.dest: action for action in parameters.get_parser()._actions}
@@ -194,7 +193,6 @@ def test_which_flags_are_conditions(configurations, defaults):
         run.series = type("Series", (), {"keys": {(split, run.flags["storage_metrics"][0]): 0}})
         return ledger.differences(ledger.of_run(run, Result_Evaluations.program(), defaults), figure, ledger.training(plain))
 
-    assert not [p.group for p in rng.sample(list(configurations.values()), 20) if differs(p)]
     wrong = []
     for name, role in declared.items():
         p = rng.choice(list(configurations.values()))

@@ -7,8 +7,9 @@ import pytest
 
 import metrics
 import Result_Evaluations
-from results import bootstrap, collect, groups, inference, paired
-from tests.results.made import lines, make_run
+from results import bootstrap, groups, inference, paired
+from tests.results.made import built, evaluated, lines, make_run
+from tests.results.test_cross_validation import make
 from utilities.errors import UserError
 
 CLASSES = np.repeat(np.arange(12), [2, 5, 9, 3, 4, 8, 6, 2, 7, 3, 5, 6])
@@ -28,25 +29,34 @@ def dump(folder, found, name="query_results_test.npz", epoch=None, classes=CLASS
 
 def tables(root, out, *pairs):
     """The rows of cub200's table, and the notes."""
-    found = groups.of_datasets(groups.build(collect.collect([str(root)], [])[0]))
+    found = groups.of_datasets(list(built(root).values()))
     parts = {dataset: [] for dataset in found}
     notes = paired.add(parts, found, list(pairs))
     out.mkdir(exist_ok=True)
     for table in parts["cub200"]:
         table.write(out)
-        return lines(out / "cub200_paired.csv"), notes
-    return [], notes
+    return lines(out / "cub200_paired.csv") if parts["cub200"] else [], notes
+
+
+def names(found):
+    return [(line["group"], line["minus"], line["seeds"]) for line in found]
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    root = tmp_path_factory.mktemp("runs")
+def folder(tmp_path_factory):
+    """Three groups with such files, and one without."""
+    folder = tmp_path_factory.mktemp("paired")
     for number, (group, quality) in enumerate({"CUB_A": 0.6, "CUB_B": 0.75, "CUB_C": 0.5, "CUB_D": 0.4}.items()):
         for seed in range(3):
-            folder = make_run(root, group, seed, quality)
+            run = make_run(folder / "runs", group, seed, quality)
             if group != "CUB_D":
-                dump(folder, outcomes(quality, seed, number), root=f"/machine_{seed}")
-    return root
+                dump(run, outcomes(quality, seed, number), root=f"/machine_{seed}")
+    return folder
+
+
+@pytest.fixture
+def runs(folder):
+    return folder / "runs"
 
 
 def expected(runs, group, value="hit"):
@@ -57,10 +67,10 @@ def expected(runs, group, value="hit"):
     return bootstrap.class_outcomes(values, CLASSES)
 
 
-def test_each_group_beside_the_best(runs, tmp_path):
-    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(runs), "--out", str(tmp_path)]))
-    found = lines(tmp_path / "cub200_paired.csv")
-    assert [(line["group"], line["minus"], line["seeds"]) for line in found] == [("CUB_B", "CUB_A", "3 / 3"), ("CUB_B", "CUB_C", "3 / 3")]
+def test_each_group_beside_the_best(folder, runs):
+    out = evaluated(folder)
+    found = lines(out / "cub200_paired.csv")
+    assert names(found) == [("CUB_B", "CUB_A", "3 / 3"), ("CUB_B", "CUB_C", "3 / 3")]
     for line in found:
         for title, value in (("R@1", "hit"), ("MAP@R", "ap_at_r")):
             ours, theirs = (expected(runs, line[column], value) for column in ("group", "minus"))
@@ -70,20 +80,16 @@ def test_each_group_beside_the_best(runs, tmp_path):
             low, high = float(line[f"{title} paired low"]), float(line[f"{title} paired high"])
             assert low < float(line[f"{title} difference [%]"]) < high
             assert line[f"{title} paired 95 %"] == f"[{low:+.2f}, {high:+.2f}]"
-    page = (tmp_path / "index.html").read_text()
-    assert "differences, query by query" in page and "cub200_paired" in {path.stem for path in tmp_path.glob("*.tex")}
+    page = (out / "index.html").read_text()
+    assert "differences, query by query" in page and "cub200_paired" in {path.stem for path in out.glob("*.tex")}
 
 
 def test_a_group_of_one_seed_is_not_the_best(tmp_path):
     for number, (group, quality) in enumerate({"CUB_A": 0.5, "CUB_B": 0.6, "CUB_Lucky": 0.9}.items()):
         for seed in range(1 if group == "CUB_Lucky" else 3):
             dump(make_run(tmp_path / "runs", group, seed, quality), outcomes(quality, seed, number))
-    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]))
-    found = lines(tmp_path / "out" / "cub200_paired.csv")
-    assert [(line["group"], line["minus"], line["seeds"]) for line in found] == [
-        ("CUB_B", "CUB_A", "3 / 3"),
-        ("CUB_B", "CUB_Lucky", "3 / 1"),
-    ]
+    found = lines(evaluated(tmp_path) / "cub200_paired.csv")
+    assert names(found) == [("CUB_B", "CUB_A", "3 / 3"), ("CUB_B", "CUB_Lucky", "3 / 1")]
 
 
 def test_pairs_that_are_asked_for(runs, tmp_path):
@@ -104,18 +110,16 @@ def test_a_pair_of_unlike_groups_says_what_differs(tmp_path):
     assert "epochs chosen on test and on val: not to be ranked with each other" in line["remarks"] and "lr 0.1" in line["remarks"]
 
 
-@pytest.mark.parametrize(
-    ("pair", "said"), [(("CUB_A", "CUB_D"), "CUB_D has no run that counts and has such a file"), (("CUB_A", "CUB_X"), "Did you mean")]
-)
-def test_pairs_that_cannot_be_compared(runs, tmp_path, pair, said):
-    with pytest.raises(UserError, match=said) as error:
-        tables(runs, tmp_path, list(pair))
-    assert "\n" not in str(error.value)
-
-
-def test_without_such_files_nothing_changes(tmp_path):
-    make_run(tmp_path / "runs", "CUB_A", 0)
-    assert tables(tmp_path / "runs", tmp_path / "out") == ([], [])
+def test_what_cannot_be_compared_is_refused_or_left_out(runs, tmp_path):
+    for other, said in (("CUB_D", "CUB_D has no run that counts and has such a file"), ("CUB_X", "Did you mean")):
+        with pytest.raises(UserError, match=said) as error:
+            tables(runs, tmp_path, ["CUB_A", other])
+        assert "\n" not in str(error.value)
+    folder = make_run(tmp_path / "alone", "CUB_A", 0)
+    assert tables(tmp_path / "alone", tmp_path / "out") == ([], []), "without such files nothing changes"
+    (folder / "query_results_test.npz").write_bytes(b"PK no zip")
+    found, (note,) = tables(tmp_path / "alone", tmp_path / "out")
+    assert not found and "CUB_A is not compared query by query with seed 0" in note
 
 
 def test_embeddings_serve_as_well(tmp_path):
@@ -123,9 +127,8 @@ def test_embeddings_serve_as_well(tmp_path):
     for group in ("CUB_A", "CUB_B"):
         for seed in range(2):
             folder = make_run(root, group, seed)
-            features = np.eye(12)[CLASSES] + generator.normal(size=(len(CLASSES), 12)).astype(np.float32) * (
-                0.5 if group == "CUB_A" else 0.8
-            )
+            noise = generator.normal(size=(len(CLASSES), 12)).astype(np.float32)
+            features = np.eye(12)[CLASSES] + noise * (0.5 if group == "CUB_A" else 0.8)
             found = metrics.query_results(metrics.EmbeddingSpace(features, CLASSES))
             if seed:
                 dump(folder, found)
@@ -143,10 +146,7 @@ def test_embeddings_serve_as_well(tmp_path):
         ({"classes": CLASSES[::-1]}, "not those of the other runs"),
         ({"name": "embeddings_test.npz", "flags": np.array('{"tester": "same_parent_label"}')}, "--tester same_parent_label"),
         ({"name": "embeddings_test.npz", "flags": np.array('{"rerank": "alpha_qe"}')}, "--rerank alpha_qe"),
-        (
-            {"name": "embeddings_test.npz", "is_query": CLASSES > 0, "is_gallery": CLASSES < 9},
-            "images with is_query, images with is_gallery",
-        ),
+        ({"name": "embeddings_test.npz", "is_query": CLASSES > 0, "is_gallery": CLASSES < 9}, "images with is_query, images with is_gallery"),
     ],
 )
 def test_what_is_not_comparable_is_left_out_and_said(tmp_path, changed, said):
@@ -162,16 +162,7 @@ def test_what_is_not_comparable_is_left_out_and_said(tmp_path, changed, said):
     assert any(said in note for note in notes)
 
 
-def test_a_damaged_file_is_no_crash(tmp_path):
-    folder = make_run(tmp_path / "runs", "CUB_A", 0)
-    (folder / "query_results_test.npz").write_bytes(b"PK no zip")
-    found, (note,) = tables(tmp_path / "runs", tmp_path / "out")
-    assert not found and "CUB_A is not compared query by query with seed 0" in note
-
-
 def test_folds_of_a_seed_are_averaged(tmp_path):
-    from tests.results.test_cross_validation import make
-
     root = tmp_path / "runs"
     for group, quality in (("Cross", 0.5), ("Other", 0.7)):
         base = make(root, group)

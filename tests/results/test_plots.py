@@ -8,50 +8,59 @@ from matplotlib.text import Text
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
-import Result_Evaluations  # noqa: E402
 from results import labels, plots  # noqa: E402
 from results.columns import column  # noqa: E402
 from results.groups import build  # noqa: E402
 from results.recorded import RecordedRun, Series  # noqa: E402
-from tests.results.made import make_run  # noqa: E402
+from tests.results.made import evaluated, make_run, make_runs  # noqa: E402
 
 R1, RHO = column("test", "e_recall@1"), column("train", "rho_spectrum@2")
 
 
-@pytest.mark.parametrize("spread", [1.0, 0.02, 0.0])
-def test_no_label_touches_another_or_a_point(spread):
-    rng = np.random.default_rng(0)
-    points = [tuple(p) for p in rng.random((23, 2)) * spread] + [(1.0, 1.0), (0.0, 0.0)]
+@pytest.fixture
+def figures(monkeypatch):
+    """What would be saved."""
+    made = []
+    monkeypatch.setattr(plots, "save", lambda figure, folder, name: made.append(figure))
+    return made
+
+
+def texts_of(figure):
+    return {text.get_text() for text in figure.findobj(Text)}
+
+
+@pytest.mark.parametrize(("seed", "spread", "centre"), [(0, 1.0, 0), (0, 0.02, 0), (0, 0.0, 0), (1, 1.0, 0.5), (1, 0.3, 0.5), (1, 0.1, 0.5)])
+def test_no_label_touches_another_or_a_point_and_none_is_nearer_to_another_than_its_own(seed, spread, centre):
+    rng = np.random.default_rng(seed)
+    drawn = 0.5 + spread * rng.standard_normal((23, 2)) * 0.2 if centre else rng.random((23, 2)) * spread
+    points = [tuple(p) for p in drawn] + [(1.0, 1.0), (0.0, 0.0)]
     figure, axis = plt.subplots(figsize=(8.6, 6))
     axis.plot(*zip(*points, strict=True), "o", markersize=5)
     axis.margins(0.12)
     assert labels.place_labels(axis, points, [f"R-Quadruplet(D) {i}" for i in range(25)], ["black"] * 25)
     renderer = figure.canvas.get_renderer()
+    room, centres = axis.get_window_extent(renderer), axis.transData.transform(points)
+    joined = {tuple(line.get_xydata()[0]) for line in axis.lines[1:]}
     boxes = []
     for text in axis.texts:
         text.update_positions(renderer)
-        boxes.append(Text.get_window_extent(text, renderer))  # of the words, without the line to the point
-    assert len(boxes) == 25
-    room, centres = axis.get_window_extent(renderer), axis.transData.transform(points)
-    for i, box in enumerate(boxes):
+        box = Text.get_window_extent(text, renderer)  # of the words, without the line to the point
         assert room.x0 <= box.x0 and box.x1 <= room.x1 and room.y0 <= box.y0 and box.y1 <= room.y1
         assert not any(box.contains(*centre) for centre in centres)
-        assert not any(box.overlaps(other) for other in boxes[:i])
+        assert not any(box.overlaps(other) for other in boxes)
+        boxes.append(box)
+        gaps = np.linalg.norm(np.maximum(np.maximum(box.p0 - centres, centres - box.p1), 0), axis=1)
+        own = int(text.get_text().split()[-1])
+        assert not spread or points[own] in joined or gaps.argmin() == own, "a label without a line is nearest to its own point"
+    assert len(boxes) == 25
     plt.close(figure)
 
 
 def groups_of(count):
     def run(i, seed):
         values = np.array([[0.5 + 0.01 * i + 0.001 * seed, 0.3 - 0.02 * i]])
-        return RecordedRun(
-            f"{i}_{seed}",
-            "x",
-            "cub200",
-            f"g{i}",
-            seed,
-            flags={"n_epochs": 1},
-            series=Series(np.array([1]), [("test", "e_recall@1"), ("train", "rho_spectrum@2")], values),
-        )
+        series = Series(np.array([1]), [("test", "e_recall@1"), ("train", "rho_spectrum@2")], values)
+        return RecordedRun(f"{i}_{seed}", "x", "cub200", f"g{i}", seed, flags={"n_epochs": 1}, series=series)
 
     return build([run(i, seed) for i in range(count) for seed in (0, 1)])
 
@@ -72,9 +81,7 @@ def test_nothing_to_draw(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_colours_of_the_ranked_bars_are_named_beside_the_title(tmp_path, monkeypatch):
-    figures = []
-    monkeypatch.setattr(plots, "save", lambda figure, folder, name: figures.append(figure))
+def test_the_colours_of_the_ranked_bars_are_named_beside_the_title(tmp_path, figures):
     found = groups_of(3)
     for group in found:
         group.dataset = "online_products"
@@ -93,42 +100,13 @@ def test_the_colours_of_the_ranked_bars_are_named_beside_the_title(tmp_path, mon
     assert box.x1 <= figures[1].bbox.x1 and box.y1 <= figures[1].bbox.y1
 
 
-def test_of_a_matrix_the_first_column_is_on_top(tmp_path, monkeypatch):
-    figures = []
-    monkeypatch.setattr(plots, "save", lambda figure, folder, name: figures.append(figure))
+def test_of_a_matrix_the_first_column_is_on_top(tmp_path, figures):
     plots.matrix(groups_of(5), [R1, RHO], tmp_path)
     axis = figures[0].axes[0]
     assert [label.get_text() for label in axis.get_yticklabels()] == ["R@1", "rho (train)"] and axis.get_ylim() == (1.5, -0.5)
     shown = {text.get_position(): text.get_text() for text in axis.texts}
     assert shown == {(0, 0): "1.00", (1, 0): "-1.00", (0, 1): "-1.00", (1, 1): "1.00"}
     assert np.abs(np.asarray(axis.collections[0].get_array()).ravel() - [1, -1, -1, 1]).max() < 0.005
-
-
-@pytest.fixture
-def figures(monkeypatch):
-    """What would be saved."""
-    made = []
-    monkeypatch.setattr(plots, "save", lambda figure, folder, name: made.append(figure))
-    return made
-
-
-def test_a_label_without_a_line_is_nearest_to_its_own_point():
-    rng = np.random.default_rng(1)
-    for spread in (1.0, 0.3, 0.1):
-        points = [tuple(p) for p in 0.5 + spread * rng.standard_normal((23, 2)) * 0.2] + [(0.0, 0.0), (1.0, 1.0)]
-        figure, axis = plt.subplots(figsize=(8.6, 6))
-        axis.plot(*zip(*points, strict=True), "o", markersize=5)
-        axis.margins(0.12)
-        assert labels.place_labels(axis, points, [f"R-Quadruplet(D) {i}" for i in range(25)], ["black"] * 25)
-        centres, renderer = axis.transData.transform(points), figure.canvas.get_renderer()
-        joined = {tuple(line.get_xydata()[0]) for line in axis.lines[1:]}
-        for text in axis.texts:
-            text.update_positions(renderer)
-            box = Text.get_window_extent(text, renderer)
-            gaps = np.linalg.norm(np.maximum(np.maximum(box.p0 - centres, centres - box.p1), 0), axis=1)
-            own = int(text.get_text().split()[-1])
-            assert points[own] in joined or gaps.argmin() == own, text.get_text()
-        plt.close(figure)
 
 
 def test_a_line_passes_other_points_and_labels_by():
@@ -141,9 +119,7 @@ def test_names_with_dollar_signs_are_drawn_as_they_are(tmp_path):
     for group in ("cost$5_vs_$6", "a$\\frac$", "plain"):
         for seed in (0, 1):
             make_run(tmp_path / "runs", group, seed, epochs=2, dataset="$data_$set", name=f"{len(group)}_{seed}")
-    words = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--relation", "train/loss", "nmi"]
-    Result_Evaluations.main(Result_Evaluations.read(words))
-    assert len(list((tmp_path / "out").glob("*.png"))) == 4
+    assert len(list(evaluated(tmp_path, "--relation", "train/loss", "nmi").glob("*.png"))) == 4
 
 
 def test_every_text_of_a_figure_is_no_formula(tmp_path, figures):
@@ -164,19 +140,16 @@ def test_means_of_fewer_seeds_than_were_run_are_marked_in_figures(tmp_path, figu
     plots.ranked(found, R1, tmp_path)
     plots.rho(found, R1, [RHO], tmp_path)
     for figure in figures:
-        texts = {text.get_text() for text in figure.findobj(Text)}
+        texts = texts_of(figure)
         assert {"g0*", "g1", "g2", "* fewer seeds than were run"} <= texts and not {"g0", "g1*"} & texts
     plots.ranked(found[1:], R1, tmp_path)
-    assert "* fewer seeds than were run" not in {text.get_text() for text in figures[-1].findobj(Text)}
+    assert "* fewer seeds than were run" not in texts_of(figures[-1])
 
 
 def test_a_caption_names_the_groups_that_have_no_run_that_counts(tmp_path):
-    for group in "AB":
-        for seed in (0, 1):
-            make_run(tmp_path / "runs", group, seed, epochs=2)
+    make_runs(tmp_path / "runs", "AB", epochs=2)
     make_run(tmp_path / "runs", "Failed", 0, found=[])
-    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]))
-    page = (tmp_path / "out" / "index.html").read_text()
+    page = (evaluated(tmp_path) / "index.html").read_text()
     assert "<figcaption>Groups ranked by R@1; without a run that counts, and so not here: Failed (" in page
 
 

@@ -6,15 +6,20 @@ import math
 import pytest
 
 import parameters
-import Result_Evaluations
-from results import collect, columns, formats, groups, ledger, published, tables
-from tests.results.made import lines, make_run, rows
+from results import columns, formats, ledger, published, tables
+from tests.results.made import built, evaluated, lines, make_run, rows
 
 resolved = parameters.read
 
 
-def built(root):
-    return groups.build(collect.collect([str(root)], [])[0])
+def matched(root, source):
+    """Name -> match of the groups below a folder with published ones."""
+    configurations = published.load(source) if isinstance(source, str) else source
+    return {m.group.name: m for m in published.match(list(built(root).values()), configurations, resolved)}
+
+
+def shown(matches, source):
+    return {row["group"]: row for row in csv.DictReader(formats.to_csv(tables.comparison(list(matches.values()), source)).splitlines())}
 
 
 def run_of(root, configuration, seed=0, value=0.6, **changes):
@@ -44,7 +49,7 @@ def test_alike_by_name_or_by_flags_and_what_differs_is_told(tmp_path):
         run_of(tmp_path, by_name["CUB_Margin_b12_Distance"], seed, group="Anything")
         run_of(tmp_path, by_name["CUB_ArcFace"], seed, group="Faces", bs=56)
         run_of(tmp_path, by_name["CUB_Triplet_Random"], seed, group="Other", loss_triplet_margin=0.9)
-    matches = {m.group.name: m for m in published.match(built(tmp_path), published.load("published"), resolved)}
+    matches = matched(tmp_path, "published")
     assert {name: m.published.group for name, m in matches.items()} == {
         "CUB_Margin_b06_Distance": "CUB_Margin_b06_Distance", "Anything": "CUB_Margin_b12_Distance", "Faces": "CUB_ArcFace",
     }, "a loss with other flags of its own has no counterpart"  # fmt: skip
@@ -52,11 +57,8 @@ def test_alike_by_name_or_by_flags_and_what_differs_is_told(tmp_path):
     assert matches["Anything"].differences == matches["CUB_Margin_b06_Distance"].differences == epochs
     assert matches["Faces"].differences == ["bs 56 (published: 112)", *epochs]
     text = formats.to_markdown(tables.comparison(list(matches.values()), "published"))
-    assert (
-        "unlike the published run: bs 56 (published: 112)" in text
-        and "added the angular margin to every class" in text
-        and "ddof 0" in text
-    )
+    assert "unlike the published run: bs 56 (published: 112)" in text and "ddof 0" in text
+    assert "added the angular margin to every class" in text
 
 
 def test_difference_and_t(tmp_path):
@@ -67,19 +69,19 @@ def test_difference_and_t(tmp_path):
         flags.pop("savename")
         found = [(1, "test", "e_recall@1", value - 0.1), (2, "test", "e_recall@1", value), (2, "train", "rho_spectrum@2", 0.2)]
         make_run(tmp_path, found=found, **{**flags, "n_epochs": 2})
-    (match,) = published.match(built(tmp_path), [configuration], resolved)
+    matches = matched(tmp_path, [configuration])
+    (match,) = matches.values()
     ours, against = published.compare(match.group, match.published.figures[0])
     mean = 100 * sum(values) / 3
     spread = sum((100 * v - mean) ** 2 for v in values)
     assert ours.mean == pytest.approx(mean) and ours.deviation == pytest.approx(math.sqrt(spread / 3)), "ddof 0, as published"
     assert against.difference == pytest.approx(mean - 62.80)
     assert against.t == pytest.approx((mean - 62.80) / math.sqrt(spread / 2 / 3 + 0.70**2 * 5 / 4 / 5))
-    table = tables.comparison([match], "published")
-    shown = next(csv.DictReader(formats.to_csv(table).splitlines()))
-    assert (shown["R@1 ours [%]"], shown["R@1 published [%]"], shown["R@1 published [%] deviation"]) == (f"{mean:.2f}", "62.80", "0.70")
-    assert (shown["R@1 difference"], shown["R@1 t"]) == (f"{mean - 62.80:+.2f}", f"{against.t:+.2f}")
-    assert (shown["rho ours"], shown["rho published"]) == ("0.200", "0.155")
-    text = formats.to_markdown(table)
+    (line,) = shown(matches, "published").values()
+    assert (line["R@1 ours [%]"], line["R@1 published [%]"], line["R@1 published [%] deviation"]) == (f"{mean:.2f}", "62.80", "0.70")
+    assert (line["R@1 difference"], line["R@1 t"]) == (f"{mean - 62.80:+.2f}", f"{against.t:+.2f}")
+    assert (line["rho ours"], line["rho published"]) == ("0.200", "0.155")
+    text = formats.to_markdown(tables.comparison([match], "published"))
     assert "rho published is over D - 1 singular values" in text
     assert "divided by the number of anchors that kept pairs" in text and "the test compares two different losses" in text
 
@@ -96,19 +98,16 @@ def test_reality_check(tmp_path):
     for group in ("MLRC_CUB_Margin", "MLRC_CUB256_MSMiner", "MLRC_CUB_MS"):
         run_of(tmp_path, by_name[group], value=0.4)
     run_of(tmp_path, by_name["MLRC_CUB_MarginClass"], value=0.4, group="Foreign")
-    matches = {m.group.name: m for m in published.match(built(tmp_path), published.load("mlrc"), resolved)}
-    assert (
-        matches["Foreign"].published.group == "MLRC_CUB_MarginClass"
-        and matches["MLRC_CUB256_MSMiner"].published.method == "Multi Similarity + Miner"
-    )
+    matches = matched(tmp_path, "mlrc")
+    assert matches["Foreign"].published.group == "MLRC_CUB_MarginClass"
+    assert matches["MLRC_CUB256_MSMiner"].published.method == "Multi Similarity + Miner"
     assert all(m.differences == ["n_epochs 2 (published: 1000)"] for m in matches.values())
-    shown = {row["group"]: row for row in csv.DictReader(formats.to_csv(tables.comparison(list(matches.values()), "mlrc")).splitlines())}
-    assert shown["MLRC_CUB_Margin"]["MAP@R (val) published [%]"] == "41.84" and shown["MLRC_CUB_Margin"]["MAP@R published [%]"] == "23.09"
-    assert (
-        shown["MLRC_CUB256_MSMiner"]["MAP@R (val) published [%]"] == "44.29" and shown["MLRC_CUB256_MSMiner"]["MAP@R published [%]"] == ""
-    )
+    table = shown(matches, "mlrc")
+    margin, miner = table["MLRC_CUB_Margin"], table["MLRC_CUB256_MSMiner"]
+    assert (margin["MAP@R (val) published [%]"], margin["MAP@R published [%]"]) == ("41.84", "23.09")
+    assert (miner["MAP@R (val) published [%]"], miner["MAP@R published [%]"]) == ("44.29", "")
     ours = columns.value(matches["MLRC_CUB_Margin"].group.counted[0], columns.column("val", "map_r"), columns.SELECTED)
-    assert shown["MLRC_CUB_Margin"]["MAP@R (val) ours [%]"] == f"{100 * ours:.2f}" and shown["MLRC_CUB_Margin"]["MAP@R (val) t"] == ""
+    assert margin["MAP@R (val) ours [%]"] == f"{100 * ours:.2f}" and margin["MAP@R (val) t"] == ""
 
 
 def test_a_source_without_a_counterpart_is_told_and_the_other_one_shown(tmp_path, capsys):
@@ -117,9 +116,8 @@ def test_a_source_without_a_counterpart_is_told_and_the_other_one_shown(tmp_path
         folder = run_of(tmp_path / "runs", configuration, seed)
     path = folder / "CSV_Logs" / "metrics.csv"
     path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if "rho_spectrum" not in line))
-    words = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--compare_to", "published", "mlrc"]
-    Result_Evaluations.main(Result_Evaluations.read(words))
+    out = evaluated(tmp_path, "--compare_to", "published", "mlrc")
     note = "--compare_to mlrc: nothing in common: no group (cub200/multisimilarity) has a counterpart there"
-    assert note in capsys.readouterr().out and note in (tmp_path / "out" / "index.html").read_text()
-    (line,) = lines(tmp_path / "out" / "cub200_published.csv")
-    assert line["rho ours"] and "rho: mean of 2 of 3 seeds" in line["remarks"] and not (tmp_path / "out" / "cub200_mlrc.csv").exists()
+    assert note in capsys.readouterr().out and note in (out / "index.html").read_text()
+    (line,) = lines(out / "cub200_published.csv")
+    assert line["rho ours"] and "rho: mean of 2 of 3 seeds" in line["remarks"] and not (out / "cub200_mlrc.csv").exists()

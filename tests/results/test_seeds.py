@@ -11,7 +11,7 @@ from scipy import special, stats
 import Result_Evaluations
 from results import collect, columns, groups, inference, progression, tables
 from results.inference import Estimate
-from tests.results.made import lines, make_run
+from tests.results.made import built, evaluated, lines, make_run
 
 R1 = columns.column("test", "e_recall@1")
 
@@ -28,14 +28,12 @@ def by_hand(true, s1, n1, s2, n2):
     return float(((special.ndtr(shift - limit) + special.ndtr(-limit - shift)) * density).sum() * step)
 
 
-@pytest.mark.parametrize(
-    "case", [(1, 0.5, 5, 0.5, 5), (0.3, 0.7, 3, 0.2, 9), (2, 0.5, 2, 0.9, 2), (0, 1, 5, 1, 5), (-1, 0.6, 8, 0.6, 8), (3, 0.2, 5, 0.2, 5)]
-)
-def test_power_is_that_of_the_definition(case):
-    true, s1, n1, s2, n2 = case
-    found = inference.power(true, Estimate(0, s1, n1), Estimate(0, s2, n2))
-    assert found == pytest.approx(by_hand(*case), abs=2e-3)
-    assert true or found == pytest.approx(0.05, abs=1e-9), "without a difference the test errs in five of a hundred"
+def test_power_is_that_of_the_definition():
+    for case in [(1, 0.5, 5, 0.5, 5), (0.3, 0.7, 3, 0.2, 9), (2, 0.5, 2, 0.9, 2), (0, 1, 5, 1, 5), (-1, 0.6, 8, 0.6, 8), (3, 0.2, 5, 0.2, 5)]:
+        true, s1, n1, s2, n2 = case
+        found = inference.power(true, Estimate(0, s1, n1), Estimate(0, s2, n2))
+        assert found == pytest.approx(by_hand(*case), abs=2e-3), case
+        assert true or found == pytest.approx(0.05, abs=1e-9), "without a difference the test errs in five of a hundred"
 
 
 def test_power_is_the_share_of_significant_tests_in_simulated_runs():
@@ -46,13 +44,9 @@ def test_power_is_the_share_of_significant_tests_in_simulated_runs():
 
 
 def test_power_at_its_ends():
-    one, five = Estimate(0, math.nan, 1), Estimate(0, 0.5, 5)
+    one, five, none = Estimate(0, math.nan, 1), Estimate(0, 0.5, 5), Estimate(0, 0.0, 3)
     assert math.isnan(inference.power(1, one, five)) and math.isnan(inference.least_shown(one, five))
-    assert (
-        inference.power(1, Estimate(0, 0.0, 3), Estimate(0, 0.0, 3)) == 1
-        and inference.power(0, Estimate(0, 0.0, 3), Estimate(0, 0.0, 3)) == 0
-    )
-    assert inference.least_shown(Estimate(0, 0.0, 3), Estimate(0, 0.0, 3)) == 0
+    assert inference.power(1, none, none) == 1 and inference.power(0, none, none) == inference.least_shown(none, none) == 0
     for shift in np.geomspace(10, 1e6, 60):  # scipy gives NaN for some of these
         for count in (2, 3, 5, 1000):
             group = Estimate(0, 1.0, count)
@@ -76,9 +70,8 @@ def test_the_needed_seeds_are_the_fewest_that_suffice(deviation, points):
 
 def test_seeds_that_cannot_be_told():
     assert inference.seeds_needed(1, math.nan) is None and inference.seeds_needed(1e-6, 1.0) is None and inference.seeds_needed(1, 0.0) == 2
-    assert inference.pooled([Estimate(1, 0.3, 5), Estimate(2, 0.6, 3), Estimate(3, math.nan, 1)]).deviation == pytest.approx(
-        math.sqrt((4 * 0.09 + 2 * 0.36) / 6)
-    )
+    pooled = inference.pooled([Estimate(1, 0.3, 5), Estimate(2, 0.6, 3), Estimate(3, math.nan, 1)])
+    assert pooled.deviation == pytest.approx(math.sqrt((4 * 0.09 + 2 * 0.36) / 6))
     assert math.isnan(inference.pooled([]).deviation)
 
 
@@ -96,21 +89,12 @@ VALUES = {"A": ([0.60, 0.62, 0.61], 0.5), "B": ([0.61, 0.60, 0.64], 0.6), "C": (
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     """Four groups of three seeds; validation prefers epoch 1, on test epoch 2 is better by 1, 2 and 3 points in seeds 0, 1, 2."""
-    root, out = tmp_path_factory.mktemp("runs"), tmp_path_factory.mktemp("out")
+    folder = tmp_path_factory.mktemp("seeds")
     for i, (group, (values, val)) in enumerate(VALUES.items()):
         for seed, value in enumerate(values):
-            gain = 0.01 * (seed + 1)
-            make_run(
-                root,
-                group,
-                seed,
-                epochs=2,
-                found=curves([value, value + gain], [val + 0.02, val + 0.001 * seed]),
-                loss_margin_beta=1 + i,
-                use_tv_split=True,
-            )
-    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(root), "--out", str(out), "--plan", "0.7"]))
-    return root, out
+            found = curves([value, value + 0.01 * (seed + 1)], [val + 0.02, val + 0.001 * seed])
+            make_run(folder / "runs", group, seed, epochs=2, found=found, loss_margin_beta=1 + i, use_tv_split=True)
+    return folder / "runs", evaluated(folder, "--plan", "0.7")
 
 
 def test_both_selections_stand_side_by_side(written):
@@ -138,20 +122,23 @@ def test_without_validation_there_is_one_selection(tmp_path):
         make_run(tmp_path / "runs", group, 0, epochs=2, found=curves([0.5, 0.6]))
         make_run(tmp_path / "once", group, 0, epochs=2, found=curves([0.5, math.nan], [0.5, 0.6]))
     for name in ("runs", "once"):
-        found = groups.build(collect.collect([str(tmp_path / name)], [])[0])
+        found = list(built(tmp_path / name).values())
         assert tables.optimism(found, [R1], 1) is None and tables.on_average(found, {"cub200": R1}) == []
         assert columns.with_both([R1], found[0].counted, "selected") == [R1]
 
 
 def test_optimism_of_a_metric_where_lower_is_better(monkeypatch, tmp_path):
     monkeypatch.setattr(columns, "direction", lambda metric: metric != "low")
-    found = [(e, s, m, v) for e, low, high in ((1, 0.4, 0.6), (2, 0.3, 0.5)) for s, m, v in (("val", "e_recall@1", high), ("test", "e_recall@1", high), ("test", "low", low))]  # fmt: skip
-    run = collect.collect([str(make_run(tmp_path, "A", 0, epochs=2, found=found).parent)], [])[0][0]
+    found = []
+    for epoch, low, high in ((1, 0.4, 0.6), (2, 0.3, 0.5)):
+        found += [(epoch, "val", "e_recall@1", high), (epoch, "test", "e_recall@1", high), (epoch, "test", "low", low)]
+    make_run(tmp_path, "A", 0, epochs=2, found=found)
+    run = built(tmp_path)["A"].runs[0]
     low = columns.Column("test", "low", False, True)
     assert columns.value(run, columns.selected_by(low, columns.OPTIMISM), "selected") == pytest.approx(0.1)
 
 
-def test_the_power_table_and_the_plan(written, capsys):
+def test_the_power_table_and_the_plan(written):
     root, out = written
     found = {line["group"]: line for line in lines(out / "cub200_power.csv")}
     spread = {group: statistics.stdev([100 * v for v in values]) for group, (values, _) in VALUES.items()}
@@ -165,19 +152,18 @@ def test_the_power_table_and_the_plan(written, capsys):
     assert all(is_fewest(int(total[f"seeds for {points:g}"]), points, pooled) for points in (0.7, 1, 2))
     low, high = math.sqrt(2 / stats.chi2.ppf(0.975, 2)), math.sqrt(2 / stats.chi2.ppf(0.025, 2))
     assert f"between {low:.2f} and {high:.2f} times it" in total["notes"]
-    of = groups.build(collect.collect([str(root)], [])[0])
+    of = list(built(root).values())
     counts = sorted(int(found[group]["seeds for 2"]) for group in spread)
-    assert tables.plan(of, R1, 2).startswith(
-        f"plan, cub200: {total['seeds for 2']} seeds a group show a difference of 2 points of R@1 with a chance of 80%"
-    )
-    assert f"by their own deviations {counts[0]} to {counts[-1]})" in tables.plan(of, R1, 2)
+    plan = tables.plan(of, R1, 2)
+    assert plan.startswith(f"plan, cub200: {total['seeds for 2']} seeds a group show a difference of 2 points of R@1 with a chance of 80%")
+    assert f"by their own deviations {counts[0]} to {counts[-1]})" in plan
 
 
 def test_the_plan_is_printed(tmp_path, capsys):
     for seed in (0, 1):
         make_run(tmp_path / "runs", "A", seed, epochs=2, found=curves([0.5 + 0.01 * seed, 0.4]))
     make_run(tmp_path / "runs", "B", 0, epochs=2, found=curves([0.5, 0.4]), dataset="cars196")
-    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--plan", "1"]))
+    evaluated(tmp_path, "--plan", "1")
     said = capsys.readouterr().out
     assert "plan, cub200: 9 seeds a group" in said and "plan, cars196: no group has two seeds, so that no deviation is known" in said
     assert by_hand(1, math.sqrt(0.5), 9, math.sqrt(0.5), 9) >= 0.8 > by_hand(1, math.sqrt(0.5), 8, math.sqrt(0.5), 8)
@@ -189,9 +175,7 @@ def test_first_places_and_the_order_on_validation(written):
     _, out = written
     found = {line["group"]: line for line in lines(out / "cub200_ranks.csv")}
     share = {"A": 100 / 2 / 3, "B": 100 * 2 / 3, "C": 0.0, "D": 100 / 2 / 3}  # seed 0: B; seed 1: A and D tie; seed 2: B
-    assert {group: line["first over seeds [%]"] for group, line in found.items()} == {
-        group: f"{value:.1f}" for group, value in share.items()
-    }
+    assert {group: line["first over seeds [%]"] for group, line in found.items()} == {group: f"{value:.1f}" for group, value in share.items()}
     assert [found[g]["rank on test"] + found[g]["rank on validation"] for g in "ABCD"] == ["22", "11", "43", "34"]
     exact = {group: 0.0 for group in "ABD"}  # all 27^3 draws of three seeds of three groups; C is never first
     means = {group: [sum(draw) / 3 for draw in np.ndindex(3, 3, 3) for draw in [[VALUES[group][0][i] for i in draw]]] for group in exact}
@@ -202,17 +186,15 @@ def test_first_places_and_the_order_on_validation(written):
         assert float(found[group]["first in the bootstrap [%]"]) == pytest.approx(100 * ((values == best) / ties).mean(), abs=1.5)
     assert found["C"]["first in the bootstrap [%]"] == "0.0"
     tau = stats.kendalltau([2, 1, 3, 4], [2, 1, 4, 3])
-    assert (
-        f"Kendall's tau of the order on validation and on test over 4 groups: {tau.statistic:+.2f} (p {tau.pvalue:.3g})"
-        in found["A"]["notes"]
-    )
+    told = f"Kendall's tau of the order on validation and on test over 4 groups: {tau.statistic:+.2f} (p {tau.pvalue:.3g})"
+    assert told in found["A"]["notes"]
 
 
 def test_ranks_without_common_seeds_and_of_lone_groups(tmp_path):
     for group, seeds in (("A", (0, 1)), ("B", (2, 3)), ("C", (0,))):
         for seed in seeds:
             make_run(tmp_path, group, seed, epochs=1, found=curves([0.5]))
-    found = groups.build(collect.collect([str(tmp_path)], [])[0])
+    found = list(built(tmp_path).values())
     table = tables.ranks(found, R1)
     assert [row[0].text for row in table.rows] == ["A", "B"] and all(math.isnan(row[3].value) and row[4].value == 50 for row in table.rows)
     assert "- where the groups have no seeds in common" in table.notes[0] and tables.ranks(found[:1], R1) is None
@@ -230,18 +212,18 @@ def make_progressed(root, loss, split, fid, seed, found):
 
 @pytest.fixture(scope="module")
 def progressions(tmp_path_factory):
-    root = tmp_path_factory.mktemp("progression")
+    folder = tmp_path_factory.mktemp("progression")
     for loss, drop in (("margin", 0.1), ("triplet", 0.2)):
         for split, fid in ((3, 100.0), (1, 20.0), (2, 40.0)) + (((4, 200.0),) if loss == "margin" else ()):
             for seed in (0, 1):
                 value = 0.7 + 0.01 * seed - drop * fid / 100
-                make_progressed(root, loss, split, fid, seed, curves([value, value + 0.02], [0.5, 0.4]))
-    return root
+                make_progressed(folder / "runs", loss, split, fid, seed, curves([value, value + 0.02], [0.5, 0.4]))
+    return folder
 
 
-def test_a_progression_has_a_table_an_area_and_a_figure(progressions, tmp_path):
-    Result_Evaluations.main(Result_Evaluations.read(["--runs", str(progressions), "--out", str(tmp_path)]))
-    found = {line["method"]: line for line in lines(tmp_path / "cub200_progression.csv")}
+def test_a_progression_has_a_table_an_area_and_a_figure(progressions):
+    out = evaluated(progressions)
+    found = {line["method"]: line for line in lines(out / "cub200_progression.csv")}
     for name, drop in (("Margin", 10), ("Triplet", 20)):
         heights = [70.5 - drop * fid / 100 for fid in (20, 40, 100)]
         area = ((heights[0] + heights[1]) / 2 * 20 + (heights[1] + heights[2]) / 2 * 60) / 80
@@ -249,17 +231,15 @@ def test_a_progression_has_a_table_an_area_and_a_figure(progressions, tmp_path):
         assert [line[f"split {split}"] for split in (1, 2, 3)] == [f"{height:.2f}" for height in heights] and "split 4" not in line
         assert (line["area, R@1 [%]"], line["area, R@1 [%] deviation"]) == (f"{area:.2f}", f"{math.sqrt(0.5):.2f}")
         assert line["area, R@1 chosen on test [%]"] == f"{area + 2:.2f}" and line["area, R@1 optimism"] == "+2.00"
-    assert (
-        "not all methods have split 4" in found["Margin"]["remarks"]
-        and "FID of split 1: 20.0, 2: 40.0, 3: 100.0" in found["Triplet"]["remarks"]
-    )
-    assert (tmp_path / "cub200_progression.png").read_bytes().startswith(b"\x89PNG")
-    assert "cub200, out of distribution" in (tmp_path / "index.html").read_text()
-    assert {line["group"] for line in lines(tmp_path / "cub200_oodml_4_selected.csv")} == {"Margin"}, "each split is a data set of its own"
+    assert "not all methods have split 4" in found["Margin"]["remarks"]
+    assert "FID of split 1: 20.0, 2: 40.0, 3: 100.0" in found["Triplet"]["remarks"]
+    assert (out / "cub200_progression.png").read_bytes().startswith(b"\x89PNG")
+    assert "cub200, out of distribution" in (out / "index.html").read_text()
+    assert {line["group"] for line in lines(out / "cub200_oodml_4_selected.csv")} == {"Margin"}, "each split is a data set of its own"
 
 
-def test_a_lone_split_or_one_without_fid_is_no_progression(progressions, tmp_path):
-    found = groups.build(collect.collect([str(progressions)], [])[0])
+def test_a_lone_split_or_one_without_fid_is_no_progression(progressions):
+    found = groups.build(collect.collect([str(progressions / "runs")], [])[0])
     assert {m.name for m in progression.find(found)["cub200"]} == {"Margin", "Triplet"}
     assert not progression.find([group for group in found if group.dataset == "cub200_oodml_1"])
     for group in found:

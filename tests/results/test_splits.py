@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
-import Result_Evaluations
 from results import bootstrap, columns, inference, splits
-from tests.results.made import lines, make_run, rows
+from tests.results.made import evaluated, lines, make_run, rows
 from utilities.errors import UserError
 
 COLUMN = columns.column("test", "e_recall@1")
@@ -42,12 +41,9 @@ def test_the_parts_of_a_balanced_table_are_those_of_the_analysis_of_variance(dra
     expected = {"method": (methods - both) / (k * s), "split": (of_splits - both) / (m * s), "method x split": (both - within) / s, "seed": within}
     found = splits.components([list(row) for row in drawn])
     assert found == pytest.approx({name: math.sqrt(part) for name, part in expected.items()}, rel=2e-3)
-
-
-def test_a_part_that_is_not_there_is_zero():
     values = [[np.array([m + seed, m - seed]) for _ in range(4)] for m, seed in ((0.0, 1.0), (10.0, 1.0), (20.0, 1.0))]
     found = splits.components(values)
-    assert found["split"] == pytest.approx(0, abs=0.2) and found["method"] == pytest.approx(10, rel=0.01)
+    assert found["split"] == pytest.approx(0, abs=0.2) and found["method"] == pytest.approx(10, rel=0.01), "a part that is not there is zero"
 
 
 def test_tau_is_that_of_scipy_with_ties_and_its_interval_holds_the_mean(drawn):
@@ -109,13 +105,12 @@ def test_the_tables_of_runs_over_splits(tmp_path):
     for split, (loss, quality), seed in itertools.product(range(2), (("A", 0.6), ("B", 0.7)), range(2)):
         found = rows(quality + 0.02 * split + 0.001 * seed, 4, seed, ("train", "val", "test"), ("e_recall@1", "map_r"), ())
         make_run(tmp_path / "runs", f"Split{split}_{loss}", seed, epochs=4, found=found, split_shuffle=split, use_tv_split=True)
-    words = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--splits"]
-    Result_Evaluations.main(Result_Evaluations.read([*words, r"Split\d+_"]))
-    values = lines(tmp_path / "out" / "cub200_splits_e_recall1.csv")
+    out = evaluated(tmp_path, "--splits", r"Split\d+_")
+    values = lines(out / "cub200_splits_e_recall1.csv")
     assert [line["method"] for line in values] == ["A", "B"] and {"Split0", "Split1", "all splits"} < set(values[0])
     for name in ("variance", "survival", "optimism", "map_r"):
-        assert lines(tmp_path / "out" / f"cub200_splits_{name}.csv")
-    assert (tmp_path / "out" / "cub200_splits_e_recall-1.png").stat().st_size > 5000
+        assert lines(out / f"cub200_splits_{name}.csv")
+    assert (out / "cub200_splits_e_recall-1.png").stat().st_size > 5000
     for pattern, told in (("Fold", "no data set has two methods"), ("(", "no regular expression")):
         with pytest.raises(UserError, match=told):
-            Result_Evaluations.main(Result_Evaluations.read([*words, pattern]))
+            evaluated(tmp_path, "--splits", pattern)

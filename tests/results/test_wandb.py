@@ -8,6 +8,8 @@ from results import collect, columns, groups
 from results.columns import SELECTED
 from utilities.errors import UserError
 
+NAMED = "CUB_Triplet_Distance"
+
 
 class Online:
     def __init__(self, name, history, config, state="finished", group=None):
@@ -24,7 +26,7 @@ class Api:
         return iter(self._runs)
 
 
-def icml(seed, values, group="CUB_Triplet_Distance", state="finished", n_epochs=None):
+def icml(seed, values, group=NAMED, state="finished", n_epochs=None, name=None, **more):
     """As the ICML pipeline logged: one row a step, steps from 0, the older mAP, a key in the config."""
     history = [
         {"_step": i, "_runtime": 3.0, "Test: discriminative_e_recall: e_recall@1": v, "Test: discriminative_mAP: mAP": v / 2,
@@ -33,9 +35,9 @@ def icml(seed, values, group="CUB_Triplet_Distance", state="finished", n_epochs=
     ]  # fmt: skip
     config = {
         "dataset": "cub200", "group": group, "seed": seed, "loss": "triplet", "batch_mining": "distance", "n_epochs": n_epochs or len(values),
-        "wandb_key": "SECRETKEY", "evaltypes": ["discriminative"], "storage_metrics": ["e_recall@1"], "_wandb": {}, "lr": 1e-5,
+        "wandb_key": "SECRETKEY", "evaltypes": ["discriminative"], "storage_metrics": ["e_recall@1"], "_wandb": {}, "lr": 1e-5, **more,
     }  # fmt: skip
-    return Online(f"{group}_s{seed}", history, config, state)
+    return Online(name or f"{group}_s{seed}", history, config, state)
 
 
 def read(*runs):
@@ -43,101 +45,73 @@ def read(*runs):
     return {group.name: group for group in groups.build(found)}
 
 
+def mine(rows, **config):
+    """The run of the group `Mine` that logged these rows."""
+    own = {"dataset": "cub200", "seed": 3, "n_epochs": max(row["epoch"] for row in rows), "save_interval": 1, "storage_metrics": ["e_recall@1"]}
+    (group,) = read(Online("Mine_s3", rows, own | config, group="Mine")).values()
+    (run,) = group.counted
+    assert group.name == "Mine" and run.seed == 3
+    return run
+
+
 def test_icml_runs_are_read():
-    group = read(icml(0, [0.1, 0.6, 0.5]), icml(1, [0.2, 0.3, 0.4]))["CUB_Triplet_Distance"]
-    assert group.estimate(columns.column("test", "e_recall@1"), SELECTED).mean == pytest.approx(50)
-    assert group.estimate(columns.column("test", "mAP_c"), SELECTED).mean == pytest.approx(25), "their mAP is today's mAP_c"
-    assert group.estimate(columns.column("train", "rho_spectrum@2"), SELECTED).mean == pytest.approx(0.5)
+    group = read(icml(0, [0.1, 0.6, 0.5]), icml(1, [0.2, 0.3, 0.4]))[NAMED]
+    means = {("test", "e_recall@1"): 50, ("test", "mAP_c"): 25, ("train", "rho_spectrum@2"): 0.5}  # their mAP is today's mAP_c
+    assert {key: group.estimate(columns.column(*key), SELECTED).mean for key in means} == pytest.approx(means)
     assert [columns.epoch(run, SELECTED) for run in group.counted] == [2, 3]
     assert "older name of mAP_c" in group.counted[0].notes[0]
+    run = icml(0, [0.1, 0.2])  # values of one epoch in several rows are joined
+    apart = [{"_step": row["_step"], key: value} for row in run.scan_history() for key, value in row.items() if key != "_step"]
+    run.scan_history = lambda: iter(apart)
+    (read_back,) = read(run)[NAMED].counted
+    assert list(read_back.series.epochs) == [1, 2] and np.isfinite(read_back.series.of("test", "e_recall@1")).all()
 
 
 def test_own_runs_are_read_and_their_map_stays():
-    history = [
+    run = mine([
         {"epoch": e, "_step": e + 1, "Test: discriminative_e_recall: e_recall@1": 0.1 * (e + 2), "Test: other_e_recall: e_recall@1": 0.9,
          "Test: discriminative_mAP: mAP": 0.3, "Train: criterion: active_share": 0.5, "Train: loss: loss": 1.0}
         for e in (-1, 0, 1, 2)
-    ]  # fmt: skip
-    config = {
-        "dataset": "cub200",
-        "seed": 3,
-        "n_epochs": 2,
-        "save_interval": 1,
-        "evaltypes": ["discriminative", "other"],
-        "storage_metrics": ["e_recall@1"],
-    }
-    (group,) = read(Online("Mine_s3", history, config, group="Mine")).values()
-    (run,) = group.counted
-    assert group.name == "Mine" and run.seed == 3 and list(run.series.epochs) == [-1, 0, 1, 2]
+    ], evaltypes=["discriminative", "other"])  # fmt: skip
+    assert list(run.series.epochs) == [-1, 0, 1, 2]
     assert {("test", "discriminative/mAP"), ("train", "criterion/active_share"), ("train", "loss")} <= set(run.series.keys)
     assert columns.value(run, columns.column("test", "other/e_recall@1"), SELECTED) == 0.9
-
-
-def test_plain_names_are_read_and_what_the_run_is():
-    rows = [
+    run = mine([
         {"epoch": e, "_step": e, "test/e_recall@1": 0.1 * e, "train/criterion/active_share": 0.5, "val/other/nmi": 0.2, "batch/loss": 1.0,
          "pictures/spectrum": 3}
         for e in (1, 2)
-    ]  # fmt: skip
-    config = {"dataset": "cub200", "seed": 3, "n_epochs": 2, "storage_metrics": ["e_recall@1"], "environment": {"git_commit": "abc"}}
-    (group,) = read(Online("Mine_s3", rows, config, group="Mine")).values()
-    (run,) = group.counted
+    ], environment={"git_commit": "abc"})  # fmt: skip
     assert set(run.series.keys) == {("test", "e_recall@1"), ("train", "criterion/active_share"), ("val", "other/nmi")}
     assert run.series.of("test", "e_recall@1").tolist() == [0.1, 0.2]
     assert run.environment == {"commit": "abc", "GPU": "unknown"} and "environment" not in run.flags
 
 
-def test_values_under_both_names_count_once_and_older_epochs_still_count():
+@pytest.mark.parametrize("apart", [False, True])
+def test_values_under_both_names_count_once_and_older_epochs_still_count(apart):
     """A run that was logged under the ICML pipeline's names, then resumed with both: `miner/parts/easy` has no exact name there."""
-    names = {
-        "discriminative/e_recall@1": "discriminative_e_recall: e_recall@1",
-        "other/nmi": "other_nmi: nmi",
-        "miner/parts/easy": "miner: easy",
-    }
-    for apart in (False, True):
-        rows = []
-        for epoch in (1, 2, 3):
-            row = {f"Test: {title}": 0.1 * epoch for title in names.values()}
-            row |= {f"test/{metric}": 0.1 * epoch for metric in names} if epoch > 1 else {}
-            rows += [
-                {"epoch": epoch, "_step": epoch, **part} for part in ([{key: value} for key, value in row.items()] if apart else [row])
-            ]
-        config = {
-            "dataset": "cub200",
-            "seed": 3,
-            "n_epochs": 3,
-            "storage_metrics": ["e_recall@1"],
-            "evaltypes": ["discriminative", "other"],
-        }
-        config["save_interval"] = 1
-        (group,) = read(Online("Mine_s3", rows, config, group="Mine")).values()
-        (run,) = group.counted
-        assert set(run.series.keys) == {("test", name) for name in [*names, "miner/easy"]}
-        for name in ("discriminative/e_recall@1", "other/nmi"):
-            assert run.series.of("test", name) == pytest.approx([0.1, 0.2, 0.3])
-        assert np.isnan(run.series.of("test", "miner/easy")[1:]).all(), "told once, under its exact name"
+    names = {"discriminative/e_recall@1": "discriminative_e_recall: e_recall@1", "other/nmi": "other_nmi: nmi", "miner/parts/easy": "miner: easy"}
+    rows = []
+    for epoch in (1, 2, 3):
+        row = {f"Test: {title}": 0.1 * epoch for title in names.values()}
+        row |= {f"test/{metric}": 0.1 * epoch for metric in names} if epoch > 1 else {}
+        parts = [{key: value} for key, value in row.items()] if apart else [row]
+        rows += [{"epoch": epoch, "_step": epoch, **part} for part in parts]
+    run = mine(rows, evaltypes=["discriminative", "other"])
+    assert set(run.series.keys) == {("test", name) for name in [*names, "miner/easy"]}
+    for name in ("discriminative/e_recall@1", "other/nmi"):
+        assert run.series.of("test", name) == pytest.approx([0.1, 0.2, 0.3])
+    assert np.isnan(run.series.of("test", "miner/easy")[1:]).all(), "told once, under its exact name"
 
 
-def test_values_of_one_epoch_in_several_rows_are_joined():
-    run = icml(0, [0.1, 0.2])
-    split = [{"_step": row["_step"], key: value} for row in run.scan_history() for key, value in row.items() if key != "_step"]
-    run.scan_history = lambda: iter(split)
-    (read_back,) = read(run)["CUB_Triplet_Distance"].counted
-    assert list(read_back.series.epochs) == [1, 2] and np.isfinite(read_back.series.of("test", "e_recall@1")).all()
-
-
-def test_crashed_runs_do_not_count():
-    group = read(
-        icml(0, [0.1, 0.2]),
-        icml(1, [0.3], state="crashed", n_epochs=2),
-        icml(2, [0.3, 0.4], state="crashed"),
-        icml(3, [], state="failed", n_epochs=2),
-    )["CUB_Triplet_Distance"]
+def test_crashed_runs_do_not_count_nor_those_with_a_config_of_a_wrong_type():
+    short, none, broken = icml(1, [0.3], state="crashed", n_epochs=2), icml(3, [], state="failed", n_epochs=2), icml(4, [0.1, 0.2], evaltypes=3)
+    broken.config["seed"] = "abc"
+    group = read(icml(0, [0.1, 0.2]), short, icml(2, [0.3, 0.4], state="crashed"), none, broken)[NAMED]
     assert sorted(group.seeds) == [0, 2]
-    assert {run.seed: reason for run, reason in group.left_out} == {
-        1: "short: 1 of 2 epochs (W&B says crashed)",
-        3: "failed: no epoch recorded (W&B says failed)",
-    }
+    assert {run.name: reason for run, reason in group.left_out} == {
+        f"{NAMED}_s1": "short: 1 of 2 epochs (W&B says crashed)", f"{NAMED}_s3": "failed: no epoch recorded (W&B says failed)",
+        f"{NAMED}_s4": "failed: config: seed 'abc' is no whole number",
+    }  # fmt: skip
     assert "all epochs are there" in " ".join(group.seeds[2][0].notes)
 
 
@@ -145,7 +119,7 @@ def test_tables_from_wandb_hold_links_and_no_key(tmp_path):
     api = Api(*(icml(seed, [0.1, 0.6 + seed / 100]) for seed in range(3)))
     Result_Evaluations.main(Result_Evaluations.read(["--project", "me/project", "--out", str(tmp_path)]), api)
     assert "61.00 ± 1.00" in (tmp_path / "cub200_selected.md").read_text()
-    assert 'href="https://wandb.ai/me/project/runs/CUB_Triplet_Distance_s0"' in (tmp_path / "index.html").read_text()
+    assert f'href="https://wandb.ai/me/project/runs/{NAMED}_s0"' in (tmp_path / "index.html").read_text()
     assert not any(b"SECRETKEY" in path.read_bytes() for path in tmp_path.iterdir())
 
 
@@ -162,21 +136,9 @@ def test_a_project_that_cannot_be_read_is_one_line():
 
 
 def test_folds_are_no_seeds():
-    runs = [icml(1, [0.1 * (fold + 1), 0.05], "Cross", n_epochs=2) for fold in range(3)]
-    for fold, run in enumerate(runs):
-        run.name = f"Cross_s1/fold_{fold}"
-    group = read(*runs)["Cross"]
+    group = read(*(icml(1, [0.1 * (fold + 1), 0.05], "Cross", n_epochs=2, name=f"Cross_s1/fold_{fold}") for fold in range(3)))["Cross"]
     assert [run.fold for run in group.counted] == [0, 1, 2] and not group.left_out
     assert group.values(columns.column("test", "e_recall@1"), SELECTED) == pytest.approx([20])
-    (unnamed,) = read(
-        Online("Other_s4/fold_1", [{"_step": 0, "Test: discriminative_e_recall: e_recall@1": 0.3}], {"dataset": "cub200"})
-    ).values()
+    history = [{"_step": 0, "Test: discriminative_e_recall: e_recall@1": 0.3}]
+    (unnamed,) = read(Online("Other_s4/fold_1", history, {"dataset": "cub200"})).values()
     assert (unnamed.name, unnamed.runs[0].seed, unnamed.runs[0].fold, unnamed.runs[0].whole) == ("Other", 4, 1, "Other_s4")
-
-
-def test_a_config_of_a_wrong_type_is_the_problem_of_its_run_alone():
-    broken, *others = (icml(seed, [0.1, 0.2]) for seed in range(3))
-    broken.config |= {"seed": "abc", "evaltypes": 3}
-    group = read(broken, *others)["CUB_Triplet_Distance"]
-    assert sorted(group.seeds) == [1, 2]
-    assert [reason for _, reason in group.left_out] == ["failed: config: seed 'abc' is no whole number"]
