@@ -108,7 +108,7 @@ def test_what_could_be_read_in_two_ways_is_refused(tmp_path, folders, words):
 
 
 def test_query_and_gallery_folders_give_the_test_images_roles(tmp_path):
-    splits = read(images(tmp_path / "a", *"train/a train/b query/c query/d gallery/c gallery/d gallery/e val/f".split(), count=3))
+    splits = read(images(tmp_path / "a", *["train/a", "train/b", "query/c", "query/d", "gallery/c", "gallery/d", "gallery/e", "val/f"], count=3))
     assert names(splits) == {"training": ["a", "b"], "validation": ["f"], "testing": ["c", "d", "e"]}
     testing = splits["testing"]
     assert testing.roles == {"query_images": 6, "gallery_images": 9} and splits["training"].roles == splits["validation"].roles == {}
