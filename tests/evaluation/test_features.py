@@ -3,9 +3,11 @@
 import pytest
 import torch
 
+import architectures
 import datasets
 import main
 import parameters
+import trainers
 from architectures import _network
 from runs import checkpoint
 from tests import builders
@@ -30,13 +32,18 @@ def values(run):
     return {tuple(line.split(",")[:3]): float(line.split(",")[3]) for line in lines}
 
 
-@pytest.mark.parametrize("more", [
-    [], pytest.param(["--kernels", "1", "--embed_hidden", "6", "--check_untrained_accuracy"], marks=pytest.mark.long), ["--data_sampler", "greedy_coreset", "--data_batchmatch_bigbs", "16"],
-    pytest.param(["--arch", "resnet18_frozen_normalize", "--use_tv_split", "--tv_split_perc", ".5", "--splits_to_eval", "val", "--final_test"], marks=pytest.mark.long), ["--precision", "bfloat16", "--embed_dim", "0", "--loss", "proxynca"],
-    ["--eval_bs", "5", "--image_cache", "cache"],
-])  # fmt: skip
+CASES = [
+    "", "--data_sampler greedy_coreset --data_batchmatch_bigbs 16", "--precision bfloat16 --embed_dim 0 --loss proxynca", "--eval_bs 5 --image_cache cache",
+]  # fmt: skip
+LONG = [
+    "--kernels 1 --embed_hidden 6 --check_untrained_accuracy",
+    "--arch resnet18_frozen_normalize --use_tv_split --tv_split_perc .5 --splits_to_eval val --final_test",
+]
+
+
+@pytest.mark.parametrize("more", [*CASES, *(pytest.param(case, marks=pytest.mark.long) for case in LONG)])
 def test_numbers_are_those_without_it(folder_data, tmp_path, more, monkeypatch):
-    more = [str(tmp_path / word) if word == "cache" else word for word in more]
+    more = [str(tmp_path / word) if word == "cache" else word for word in more.split()]
     plain = train(folder_data, tmp_path, "plain", *more)
     seen, extract = [], _network.Network.prepare
     monkeypatch.setattr(_network.Network, "prepare", lambda self, images: (seen.append(len(images)), extract(self, images))[1])
@@ -57,8 +64,6 @@ def test_a_resumed_run_is_bit_equal(folder_data, tmp_path):
 
 
 def test_the_network_takes_features_where_its_backbone_rests(folder_data):
-    import architectures
-
     for rests in (True, False):
         network = architectures.select("conv4", not_pretrained=True, embed_dim=8, freeze_backbone=rests).eval()
         features = network(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))[1]
@@ -80,7 +85,6 @@ def test_what_cannot_work_is_refused(folder_data, tmp_path, monkeypatch):
     ):  # fmt: skip
         with pytest.raises(UserError, match=expected):
             parameters.resolve([*given, *more])
-    import trainers
 
     class Spatial(trainers.Base):
         def outputs(self, images):

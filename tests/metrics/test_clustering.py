@@ -1,5 +1,7 @@
 """Clusters: NMI, AMI and pairwise F1 against scikit-learn and a double loop; k-means as faiss runs it, on torch too, with empty clusters."""
 
+import itertools
+
 import faiss
 import numpy as np
 import pytest
@@ -48,9 +50,8 @@ def test_clustering_metrics_agree_with_scikit_learn(seed, n, classes, parts):
 
 
 def test_clustering_limits():
-    for labels in (np.zeros(8, int), np.arange(8)):
-        for clusters in (np.zeros(8, int), np.arange(8), np.arange(8) % 3):
-            assert_as_scikit_learn(labels, clusters)
+    for labels, clusters in itertools.product((np.zeros(8, int), np.arange(8)), (np.zeros(8, int), np.arange(8), np.arange(8) % 3)):
+        assert_as_scikit_learn(labels, clusters)
 
 
 def test_of_several_kmeans_starts_the_measures_are_means():
@@ -64,11 +65,6 @@ def test_of_several_kmeans_starts_the_measures_are_means():
     for seeds in ([], [0.5], "012"):
         with pytest.raises(UserError, match="no whole number"):
             metrics.compute(names, *ROUGH, seed=seeds)
-
-
-def test_kmeans_has_as_many_clusters_as_the_queries_have_classes():
-    features, labels = random_space(n=200, classes=8, spread=0.05, seed=17)
-    assert len(np.unique(_space.EmbeddingSpace(features, labels * 3, *random_space(n=30, classes=20)).clusters)) == 8
 
 
 @pytest.mark.parametrize(("n", "k", "d", "spread"), [(1500, 280, 32, 1.2), (1500, 30, 8, 3.0), (500, 499, 4, 1.0), (900, 200, 2, 0.01)])
@@ -101,7 +97,9 @@ def test_where_faiss_has_a_gpu_it_searches_there(monkeypatch):
     assert asked and set(asked) == {("resources", 1)}
 
 
-def test_kmeans_of_fewer_places_than_clusters_ends():
+def test_the_number_of_clusters_is_that_of_the_queries_classes_and_fewer_places_end():
+    features, labels = random_space(n=200, classes=8, spread=0.05, seed=17)
+    assert len(np.unique(_space.EmbeddingSpace(features, labels * 3, *random_space(n=30, classes=20)).clusters)) == 8
     places = np.repeat(np.eye(3, dtype=np.float32), 4, axis=0)
     for k in (3, 5, 12):
         clusters = _kmeans.kmeans(places, k)

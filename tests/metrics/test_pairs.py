@@ -92,9 +92,12 @@ def test_narrower_and_narrower_bounds(monkeypatch):
     assert_plain(*random_space(n=50, classes=6, seed=6))
 
 
-def test_duplicates_ties_whole_numbers_and_types():
-    generator = np.random.default_rng(7)
+def test_spaces_that_are_easy_to_get_wrong():
+    generator, labels = np.random.default_rng(7), np.arange(40) % 4
     assert_plain(generator.integers(-1, 2, (60, 3)).astype(float), generator.integers(0, 5, 60))  # at most 27 points, one of them 0
+    assert_plain(np.eye(4)[labels] + 1e-3 * generator.standard_normal((40, 4)), labels)  # separated classes
+    for features, few in ((np.ones((1, 2)), [0]), (np.eye(3), [0, 1, 2]), (np.eye(3), [0, 0, 0])):  # pairs of one kind, or none
+        assert_plain(features, few)
     features, labels = random_space(n=30, classes=4, seed=8)
     assert_plain(np.concatenate([features, features]), np.concatenate([labels, labels]))
     for dtype in (torch.bfloat16, torch.float32):
@@ -108,30 +111,12 @@ def test_a_collapsed_space_matches_nothing_rightly(value):
     assert measured["uniformity"] == measured["alignment"] == measured["opis"] == 0.0
 
 
-def test_separated_classes_have_the_best_values():
-    labels = np.arange(40) % 4
-    features = np.eye(4)[labels] + 1e-3 * np.random.default_rng(0).standard_normal((40, 4))
-    measured = metrics.compute(NAMES, features, labels)
-    assert measured["fnmr@.01"] == 0.0 and measured["alignment"] < 1e-4 and -4 < measured["uniformity"] < -1
-
-
-def test_without_pairs_there_is_no_value():
-    assert all(np.isnan(value) for value in metrics.compute(NAMES, np.ones((1, 2)), [0]).values())
-    lone = metrics.compute(NAMES, np.eye(3), [0, 1, 2])
-    assert np.isnan(lone["fnmr@.1"]) and np.isnan(lone["opis"]) and np.isnan(lone["alignment"]) and lone["uniformity"] == pytest.approx(-4)
-    one = metrics.compute(NAMES, np.eye(3), [0, 0, 0])
-    assert np.isnan(one["fnmr@.1"]) and np.isnan(one["opis"]) and one["alignment"] == pytest.approx(2)
-
-
 def test_neither_a_shift_of_all_features_nor_a_reference_changes_a_value():
     features, labels = random_space(n=60, classes=5, seed=10)
     alone = metrics.compute(NAMES, features, labels)
     assert metrics.compute("fnmr@.1", features + 1e4, labels)["fnmr@.1"] == pytest.approx(alone["fnmr@.1"])
     assert metrics.compute(NAMES, features, labels, features[:7] + 1, labels[:7]) == alone
-
-
-def test_a_threshold_is_exact_in_binary_fractions_too():
-    assert fnmr._rank(0.29, 100) == 29 and fnmr._rank(0.1, 30) == 3 and fnmr._rank(0.01, 99) == 0
+    assert fnmr._rank(0.29, 100) == 29 and fnmr._rank(0.1, 30) == 3 and fnmr._rank(0.01, 99) == 0, "exact in binary fractions too"
 
 
 def test_of_a_sample_the_interval_is_told(monkeypatch, capsys):
