@@ -1,79 +1,61 @@
 """The grammar of --arch, and what wrong names say."""
 
+import re
 import subprocess
 import sys
 
-import pytest
-
 import architectures
+import parameters
+from tests.architectures.made import refused, select
 from utilities.errors import UnknownName
 
 
-@pytest.mark.parametrize(
-    ("name", "backbone", "traits"),
-    [
-        ("resnet50", "resnet50", set()),
-        ("resnet50_frozen_normalize", "resnet50", {"frozen", "normalize"}),
-        ("resnet50_normalize_frozen", "resnet50", {"frozen", "normalize"}),
-        ("wide_resnet50_2", "wide_resnet50_2", set()),
-        ("wide_resnet50_2_frozen", "wide_resnet50_2", {"frozen"}),
-        ("efficientnet_b0_normalize", "efficientnet_b0", {"normalize"}),
-        ("vit_b_16", "vit_b_16", set()),
-        ("resnext50_32x4d_frozen_normalize", "resnext50_32x4d", {"frozen", "normalize"}),
-        ("tv:vgg11_bn_frozen", "tv:vgg11_bn", {"frozen"}),
-        ("ptm:se_resnet50_normalize", "ptm:se_resnet50", {"normalize"}),
-        ("se_resnet50", "se_resnet50", set()),
-    ],
-)
-def test_names_are_read(name, backbone, traits):
-    parsed = architectures.parse(name)
-    assert (parsed.full, parsed.backbone, parsed.traits) == (name, backbone, traits)
-    architectures.check(name)
+def test_names_are_read():
+    for backbone, traits in (
+        ("resnet50", ""), ("resnet50", "_frozen_normalize"), ("resnet50", "_normalize_frozen"), ("wide_resnet50_2", ""),
+        ("wide_resnet50_2", "_frozen"), ("efficientnet_b0", "_normalize"), ("vit_b_16", ""), ("resnext50_32x4d", "_frozen_normalize"),
+        ("tv:vgg11_bn", "_frozen"), ("ptm:se_resnet50", "_normalize"), ("se_resnet50", ""), ("timm:vit_small_patch16_224.dino", "_frozen_normalize"),
+        ("timm:vit_small_patch16_224.augreg_in21k_ft_in1k", "_layernorm"), ("timm:vit_small_patch14_reg4_dinov2.lvd142m", ""),
+        ("timm:resnet50", "_normalize_frozen"),
+    ):  # fmt: skip
+        parsed = architectures.parse(backbone + traits)
+        assert (parsed.full, parsed.backbone, parsed.traits) == (backbone + traits, backbone, set(traits.split("_")[1:]))
+        architectures.check(backbone + traits)
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("resnet50_frozn", "'frozn'. Did you mean 'frozen'? Available: frozen, layernorm, normalize"),
-        ("resnet50_frozn_normalize", "'frozn'"),
-        ("resnet50_normalize_frozn", "'frozn'"),
-        ("vit_b_16_normalise", "'normalise'. Did you mean 'normalize'?"),
-        ("resnet50_2", "'2'"),
-        ("resnet5", "'resnet5'. Did you mean 'resnet50'? Available: bninception, conv4, googlenet, resnet50, and any torchvision or "),
-        ("ResNet50", "Did you mean 'resnet50'?"),
-        ("conv4frozen", "Did you mean 'conv4'?"),
-        ("efficientnet_b9", "Did you mean 'efficientnet_b"),
-        ("se_resnet51_frozen", "Did you mean 'se_resnet50'?"),
-        ("deeplabv3_resnet50", "unknown architecture"),
-        ("fasterrcnn_resnet50_fpn", "unknown architecture"),
-        ("r3d_18", "unknown architecture"),
-        ("quantized_resnet50", "unknown architecture"),
-        ("tv:bninception", "in the package 'tv'"),
-        ("ptm:vit_b_16", "in the package 'ptm'"),
-        ("elsewhere:resnet50", "unknown architecture"),
-        ("_network", "unknown architecture"),
-        ("frozen", "unknown architecture"),
-        ("_frozen", "unknown architecture"),
-        ("", "unknown architecture"),
-    ],
-)
-def test_wrong_names_are_explained(name, says):
-    with pytest.raises(UnknownName) as error:
-        architectures.check(name)
-    assert says in str(error.value) and "\n" not in str(error.value)
-    with pytest.raises(UnknownName):
-        architectures.select(name, not_pretrained=True)
+UNKNOWN = ("deeplabv3_resnet50", "fasterrcnn_resnet50_fpn", "r3d_18", "quantized_resnet50", "elsewhere:resnet50", "_network", "frozen", "_frozen", "")
+WRONG = {
+    "resnet50_frozn": "'frozn'. Did you mean 'frozen'? Available: frozen, layernorm, normalize", "resnet50_frozn_normalize": "'frozn'",
+    "resnet50_normalize_frozn": "'frozn'", "vit_b_16_normalise": "'normalise'. Did you mean 'normalize'?", "resnet50_2": "'2'",
+    "resnet5": "'resnet5'. Did you mean 'resnet50'? Available: bninception, conv4, googlenet, resnet50, and any torchvision or ",
+    "ResNet50": "Did you mean 'resnet50'?", "conv4frozen": "Did you mean 'conv4'?", "efficientnet_b9": "Did you mean 'efficientnet_b",
+    "se_resnet51_frozen": "Did you mean 'se_resnet50'?", "tv:bninception": "in the package 'tv'", "ptm:vit_b_16": "in the package 'ptm'",
+    **dict.fromkeys(UNKNOWN, "unknown architecture"),
+    "timm:vit_tiny_patch16_22": "Did you mean 'timm:vit_tiny_patch16_224'? Names: python -c \"import timm; print(*timm.list_models",
+    "timm:vit_small_patch16_224.dinoo": "timm's weights of vit_small_patch16_224 are ", "timm:vit_tiny_patch16_224_frozn": "Did you mean 'frozen'",
+    "timm:vit_small_patch16_224.augreg_in21k_ftin1k": "timm's weights of vit_small_patch16_224 are",
+    "vit_tiny_patch16_224": "and timm:<name>",
+}  # fmt: skip
 
 
-def test_torchvision_stands_before_pretrainedmodels():
-    assert architectures._module_of("resnet18") is architectures._torchvision
-    assert architectures._module_of("ptm:resnet18") is architectures._pretrainedmodels
-    assert architectures._module_of("polynet") is architectures._pretrainedmodels
+def test_wrong_names_are_explained():
+    for name, says in WRONG.items():
+        for ask in (architectures.check, select):
+            with refused(re.escape(says), UnknownName):
+                ask(name)
 
 
-def test_captions_name_the_paper():
-    for family in architectures.REGISTRY.names():
-        assert "arXiv" in architectures.REGISTRY.caption(family)
+def test_which_package_a_name_is_of_and_captions_name_the_paper():
+    for name, package in (
+        ("resnet18", architectures._torchvision), ("ptm:resnet18", architectures._pretrainedmodels), ("polynet", architectures._pretrainedmodels),
+    ):  # fmt: skip
+        assert architectures._module_of(name) is package
+    assert all("arXiv" in architectures.REGISTRY.caption(family) for family in architectures.REGISTRY.names())
+    for package, least in ((architectures._torchvision, 80), (architectures._pretrainedmodels, 40)):
+        names = package.names()
+        assert len(names) >= least and not any(word in name for name in names for word in ("quant", "deeplab", "rcnn"))
+    listed = dict(parameters.listing("architectures"))
+    assert "timm.list_models" in listed["timm:<name>"] and list(listed)[: -len(architectures.LISTED)] == architectures.REGISTRY.names()
 
 
 IN_A_FRESH_PROCESS = """
@@ -81,12 +63,14 @@ import sys, torch, architectures
 for name in ("resnet50_frozen_normalize", "bninception", "googlenet_frozen", "conv4"):
     architectures.check(name)
 architectures.REGISTRY.options()
-assert not {"torchvision", "pretrainedmodels"} & set(sys.modules), "a family's name costs a heavy import"
+assert not {"torchvision", "pretrainedmodels", "timm"} & set(sys.modules), "a family's name costs a heavy import"
 starts = []
 for _ in range(2):
     torch.manual_seed(1)
     starts.append(architectures.select("bninception", not_pretrained=True).last_linear.weight)
 assert torch.equal(*starts), "importing a package draws from the generator"
+architectures.check("resnet18_frozen")
+assert "timm" not in sys.modules, "it is imported for its own names alone"
 """
 
 

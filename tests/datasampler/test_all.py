@@ -30,8 +30,7 @@ def test_every_sampler_keeps_the_contract(name):
     assert isinstance(sampler, torch.utils.data.Sampler) and len(sampler) in (65 // 12, 65 // 12 + 1)
 
     def epoch(seed=None, workers=0):
-        if seed is not None:
-            torch.manual_seed(seed)
+        torch.manual_seed(seed) if seed is not None else None
         sampler.precompute_indices()
         loader = torch.utils.data.DataLoader(torch.arange(65), batch_sampler=sampler, num_workers=workers)
         return [batch.tolist() for batch in loader]

@@ -22,13 +22,12 @@ def d2(**flags):
 
 
 def shrunk_covariance(pool):
-    """10 % of it replaced by the mean variance on the diagonal."""
+    """Mean, and covariance of which 10 % are replaced by the mean variance on the diagonal."""
     covariance = np.cov(pool.T)
     return pool.mean(0), 0.9 * covariance + 0.1 * np.trace(covariance) / len(covariance) * np.eye(len(covariance))
 
 
-# ------------------------------------------------------------------------------------------------------------------------ d2_coreset
-def test_the_gaussian_is_that_of_the_pool():
+def test_the_gaussian_is_that_of_the_pool_and_the_first_anchor_nearest_to_a_draw():
     for size, dim in ((20, 3), (5, 8)):
         pools = random(2, size, dim) * torch.linspace(0.2, 3, dim)
         _, log_densities = d2().gaussian(pools)
@@ -41,10 +40,7 @@ def test_the_gaussian_is_that_of_the_pool():
     means, covariance = shrunk_covariance(pool.numpy())
     np.testing.assert_allclose(draws.mean((0, 1)), means, atol=0.05)
     np.testing.assert_allclose(np.cov(draws[:, 0].T), covariance, atol=0.12)
-
-
-def test_the_first_anchor_is_nearest_to_the_draw():
-    sampler, pools = d2(), random(30, 15, 4)
+    sampler, pools = d2(), random(30, 15, 4)  # the first anchor is nearest to the draw
     torch.manual_seed(2)
     draws, _ = sampler.gaussian(pools)
     torch.manual_seed(2)
@@ -67,17 +63,14 @@ def test_next_anchors_follow_density_times_distance(power):
     counts, possible = torch.bincount(drawn, minlength=8).numpy(), weights > 0
     assert (counts[~possible] == 0).all() and possible[5] == (power == 0)
     assert chisquare(counts[possible], count * weights[possible] / weights.sum()).pvalue > 1e-3
-
-
-def test_densities_beyond_a_floats_range_are_compared():
-    """In many dimensions all densities underflow; the distances still decide among equally likely samples."""
+    # in many dimensions all densities underflow; the distances still decide among equally likely samples
     nearest, taken = torch.tensor([0.0, 1.0, 3.0]).expand(4000, -1), torch.tensor([True, False, False]).expand(4000, -1)
     torch.manual_seed(0)
     counts = torch.bincount(d2().next_anchors(nearest, taken, torch.full((4000, 3), -5000.0)), minlength=3).tolist()
     assert counts[0] == 0 and chisquare(counts[1:], [1000, 3000]).pvalue > 1e-3
 
 
-def test_what_reaches_next_anchors_is_the_nearest_of_all_chosen():
+def test_anchors_are_distinct_and_what_reaches_the_next_ones_is_the_nearest_of_all_chosen():
     sampler, pools = d2(), random(2, 10, 3)
     calls, original = [], sampler.next_anchors
     sampler.next_anchors = lambda *args: calls.append((args[0].clone(), args[1].clone())) or original(*args)
@@ -88,15 +81,11 @@ def test_what_reaches_next_anchors_is_the_nearest_of_all_chosen():
             chosen = anchors[row, :step]
             assert taken[row].nonzero().squeeze(1).tolist() == sorted(chosen.tolist())
             torch.testing.assert_close(nearest[row], torch.cdist(pools[row], pools[row, chosen]).min(1).values.square())
+    for power in (0, 1):  # copies everywhere
+        sampler = d2(data_d2_coreset_lambda=power, embeddings=torch.eye(6)[torch.arange(65) % 2])
+        assert all(len(row.unique()) == 6 for row in draw(sampler, seed=0)[:, ::2])
 
 
-@pytest.mark.parametrize("power", [0, 1])
-def test_copies_everywhere_still_give_distinct_anchors(power):
-    sampler = d2(data_d2_coreset_lambda=power, embeddings=torch.eye(6)[torch.arange(65) % 2])
-    assert all(len(row.unique()) == 6 for row in draw(sampler, seed=0)[:, ::2])
-
-
-# -------------------------------------------------------------------------------------------------------------------- greedy_coreset
 def farthest_first(pool, storage, count):
     """Greedy k-centre by loops: the sample whose nearest chosen one is farthest."""
     chosen = [int(pool[0])]
@@ -106,35 +95,30 @@ def farthest_first(pool, storage, count):
     return chosen
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_greedy_anchors_are_those_of_a_double_loop(dtype):
-    sampler = make_sampler("greedy_coreset", SIZES, dtype=dtype, **FLAGS)
-    pools = spied(sampler, "draw_pools")
-    batches = draw(sampler, seed=0)
-    for pool, batch in zip(pools[0], batches, strict=True):
-        assert batch[::2].tolist() == farthest_first(pool, sampler.storage.double(), 6)
+def greedy(sizes=SIZES, **flags):
+    """A sampler, and the pools that it will draw, one entry an epoch."""
+    sampler = make_sampler("greedy_coreset", sizes, **{**FLAGS, **flags})
+    return sampler, spied(sampler, "draw_pools")
+
+
+def test_greedy_anchors_are_those_of_a_double_loop():
+    for dtype in (torch.float32, torch.float64):
+        sampler, pools = greedy(dtype=dtype)
+        for batch, pool in zip(draw(sampler, seed=0), pools[0], strict=True):
+            assert batch[::2].tolist() == farthest_first(pool, sampler.storage.double(), 6)
     assert len(torch.cat([draw(sampler)[:, 0] for _ in range(200)]).unique()) == 65, "the first one is random"
-
-
-def test_copies_of_an_anchor_come_last_and_then_at_random():
     points = torch.cat([torch.eye(4).repeat_interleave(16, 0), torch.eye(4)[:1]])  # 65 samples at 4 places
-    sampler = make_sampler("greedy_coreset", SIZES, embeddings=points, **FLAGS)
-    pools = spied(sampler, "draw_pools")
-    for pool, batch in zip(*(draw(sampler, seed=1), pools[-1])[::-1], strict=True):
+    sampler, pools = greedy(embeddings=points)
+    for batch, pool in zip(draw(sampler, seed=1), pools[0], strict=True):
         anchors = batch[::2]
         assert len(points[anchors[:4]].unique(dim=0)) == 4 and len(anchors.unique()) == 6  # each place once
         assert anchors[4:].tolist() == [index for index in pool.tolist() if index not in anchors[:4]][:2]  # in the pool's random order
-
-
-def test_the_limit_counts_small_distances_as_none():
-    sampler = make_sampler("greedy_coreset", SIZES, **FLAGS, data_gc_coreset_lim=1e3)
-    pools = spied(sampler, "draw_pools")
+    sampler, pools = greedy(data_gc_coreset_lim=1e3)  # smaller distances count as none
     assert torch.equal(draw(sampler)[:, ::2], pools[0][:, :6])
 
 
 def test_softened_draws_among_the_farthest_three_percent():
-    sampler = make_sampler("greedy_coreset", [30] * 10, **{**FLAGS, "data_batchmatch_bigbs": 200}, data_gc_softened=True)
-    pools = spied(sampler, "draw_pools")
+    sampler, pools = greedy([30] * 10, data_batchmatch_bigbs=200, data_gc_softened=True)
     batches, storage, ranks = draw(sampler, seed=0), sampler.storage.double(), set()
     for pool, batch in zip(pools[0], batches, strict=True):
         anchors = batch[::2].tolist()
@@ -147,7 +131,6 @@ def test_softened_draws_among_the_farthest_three_percent():
     assert sorted(draw(left).flatten().tolist()) == list(range(12)), "what is left of a small pool"
 
 
-# ------------------------------------------------------------------------------------------------------------------------ batchmatch
 def pair_distances(points):
     return np.array([np.linalg.norm(points[i] - points[j]) for i in range(len(points)) for j in range(i + 1, len(points))])
 
@@ -190,21 +173,17 @@ def test_scores(name, size, dim):
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_the_pool_itself_is_at_distance_zero_and_copies_do_no_harm(name):
+def test_the_best_candidate_is_taken_and_the_pool_itself_is_at_distance_zero(name):
     sampler, pool = make_sampler(name, SIZES, bs=12), random(1, 12, 4, dtype=torch.float32)
-    pool[0, 3] = pool[0, 8]
+    pool[0, 3] = pool[0, 8]  # copies do no harm
     assert abs(sampler.score(pool, torch.arange(12).view(1, 1, 12)).item()) < 1e-4
     assert abs(sampler.score(torch.full((1, 12, 4), 0.7), torch.arange(6).view(1, 1, 6)).item()) < 1e-6
-
-
-@pytest.mark.parametrize("m", [1, 3])
-@pytest.mark.parametrize("name", SCORES)
-def test_the_best_candidate_is_taken(name, m):
-    flags = {"bs": 12, "samples_per_class": m, "data_batchmatch_bigbs": 36, "data_batchmatch_ncomps": 5}
-    sampler = make_sampler(name, SIZES, dtype=torch.float64, **flags)
-    pools, candidates = spied(sampler, "draw_pools"), spied(sampler, "draw_candidates")
-    batches, storage = draw(sampler, seed=0), sampler.storage.numpy()
-    assert len(candidates) == 1 and candidates[0].shape == (5, 5, 12)
-    for pool, rows, batch in zip(pools[0].numpy(), candidates[0].numpy(), batches.numpy(), strict=True):
-        scores = [SCORES[name](storage[pool], storage[pool[row]]) for row in rows]
-        assert (batch == pool[rows[int(np.argmin(scores))]]).all()
+    for m in (1, 3):
+        flags = {"bs": 12, "samples_per_class": m, "data_batchmatch_bigbs": 36, "data_batchmatch_ncomps": 5}
+        sampler = make_sampler(name, SIZES, dtype=torch.float64, **flags)
+        pools, candidates = spied(sampler, "draw_pools"), spied(sampler, "draw_candidates")
+        batches, storage = draw(sampler, seed=0), sampler.storage.numpy()
+        assert len(candidates) == 1 and candidates[0].shape == (5, 5, 12)
+        for pool, rows, batch in zip(pools[0].numpy(), candidates[0].numpy(), batches.numpy(), strict=True):
+            scores = [SCORES[name](storage[pool], storage[pool[row]]) for row in rows]
+            assert (batch == pool[rows[int(np.argmin(scores))]]).all()

@@ -21,23 +21,29 @@ def seeded():
     torch.manual_seed(0)
 
 
+def classes_of_groups(batch, labels, sizes, m):
+    """The classes of a batch, each with m images, which are distinct where the class has as many."""
+    groups = batch.view(-1, m)
+    classes = labels[groups]
+    assert (classes == classes[:, :1]).all() and len(classes[:, 0].unique()) == len(groups)
+    assert all(len(group.unique()) == min(m, sizes[label]) for group, label in zip(groups, classes[:, 0], strict=True))
+    return classes[:, 0]
+
+
 def assert_uniform(counts, expected=None):
     assert chisquare(counts, expected).pvalue > 1e-3, counts
 
 
-def test_random_below_is_uniform_and_below_large_bounds():
+def test_draws_are_uniform_below_large_bounds_and_of_every_subset():
     assert_uniform(torch.bincount(random_below(torch.full((30000,), 7)), minlength=7))
     bounds = torch.tensor([1, 2, 2**40, 2**61]).repeat(1000)
     drawn = random_below(bounds)
     assert (drawn >= 0).all() and (drawn < bounds).all()
-
-
-@pytest.mark.parametrize(("size", "count"), [(5, 2), (4, 3), (6, 1)])
-def test_draw_within_gives_every_subset_equally_often(size, count):
-    drawn = draw_within(torch.full((20000,), size), count).sort(1).values
-    counts = [int((drawn == torch.tensor(subset)).all(1).sum()) for subset in itertools.combinations(range(size), count)]
-    assert sum(counts) == 20000
-    assert_uniform(counts)
+    for size, count in ((5, 2), (4, 3), (6, 1)):
+        drawn = draw_within(torch.full((20000,), size), count).sort(1).values
+        counts = [int((drawn == torch.tensor(subset)).all(1).sum()) for subset in itertools.combinations(range(size), count)]
+        assert sum(counts) == 20000
+        assert_uniform(counts)
 
 
 @few
@@ -55,13 +61,10 @@ def test_balanced_batches_have_distinct_classes_and_images(sizes, m, data):
     per_batch = data.draw(st.integers(1, len(sizes)))
     if per_batch * m > sum(sizes):
         return
-    sampler, labels = make_sampler("class_balanced", sizes, bs=per_batch * m, samples_per_class=m), labels_of(sizes)
-    batches = draw(sampler, seed=0)
+    labels = labels_of(sizes)
+    batches = draw(make_sampler("class_balanced", sizes, bs=per_batch * m, samples_per_class=m), seed=0)
     for batch in batches:
-        groups = batch.view(per_batch, m)
-        classes = labels[groups]
-        assert (classes == classes[:, :1]).all() and len(classes[:, 0].unique()) == per_batch
-        assert all(len(group.unique()) == min(m, sizes[label]) for group, label in zip(groups, classes[:, 0], strict=True))
+        classes_of_groups(batch, labels, sizes, m)
     counts = torch.bincount(labels[batches.view(-1, m)[:, 0]], minlength=len(sizes))
     assert counts.max() - counts.min() <= 1
 
@@ -111,11 +114,7 @@ def test_a_super_class_is_used_up_before_another_continues(super_of, m, data):
     sampler.set_super_labels({label: f"super {number}" for label, number in enumerate(super_of)})
     labels, super_of = labels_of(sizes), torch.tensor(super_of)
     for batch in draw(sampler, seed=0):
-        groups = batch.view(per_batch, m)
-        classes = labels[groups]
-        assert (classes == classes[:, :1]).all() and len(classes[:, 0].unique()) == per_batch
-        assert all(len(group.unique()) == m for group in groups)
-        supers = super_of[classes[:, 0]]
+        supers = super_of[classes_of_groups(batch, labels, sizes, m)]
         order = list(dict.fromkeys(supers.tolist()))
         assert sorted(supers.tolist(), key=order.index) == supers.tolist()  # one after the other
         assert all((supers == number).sum() == (super_of == number).sum() for number in order[:-1])
@@ -130,9 +129,6 @@ def test_super_classes_come_by_their_share_of_classes_and_classes_uniformly(monk
     first_is_large = int((classes[:, 0] < 8).sum())
     assert_uniform([first_is_large, 3000 - first_is_large], [2400, 600])
     assert_uniform(torch.bincount(classes.flatten()))
-
-
-def test_missing_super_labels_are_an_error():
     for super_labels in (None, {0: "a", 1: None, 2: "b"}, {0: "a", 1: "b"}):
         sampler = datasampler.select("hierarchical", None, *make_data([4] * 3), bs=4)
         with pytest.raises(UserError, match="needs super labels.*online_products"):
@@ -141,14 +137,12 @@ def test_missing_super_labels_are_an_error():
             list(sampler)
 
 
-@pytest.mark.parametrize("bs", [1, 4, 7, 20])
-def test_shuffle_gives_every_image_once_an_epoch(bs):
-    sampler = make_sampler("shuffle", [3, 9, 8], bs=bs, samples_per_class=3)  # which it does not use
-    epochs = []
-    for _ in range(2):
-        batches = list(sampler)
-        assert len(batches) == len(sampler) == -(-20 // bs)
-        assert [len(batch) for batch in batches[:-1]] == [bs] * (len(sampler) - 1) and 1 <= len(batches[-1]) <= bs
-        epochs.append(sum(batches, []))
-        assert sorted(epochs[-1]) == list(range(20))
-    assert epochs[0] != epochs[1]
+def test_shuffle_gives_every_image_once_an_epoch():
+    for bs in (1, 4, 7, 20):
+        sampler = make_sampler("shuffle", [3, 9, 8], bs=bs, samples_per_class=3)  # which it does not use
+        epochs = [list(sampler), list(sampler)]
+        for batches in epochs:
+            assert len(batches) == len(sampler) == -(-20 // bs)
+            assert [len(batch) for batch in batches[:-1]] == [bs] * (len(sampler) - 1) and 1 <= len(batches[-1]) <= bs
+            assert sorted(sum(batches, [])) == list(range(20))
+        assert epochs[0] != epochs[1]

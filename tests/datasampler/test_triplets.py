@@ -50,7 +50,7 @@ def test_classes_then_images_are_drawn_alike():
     assert_drawn_with(expected, triplets_of(sampler.triplets))
 
 
-def test_the_fixed_set_is_that_of_the_seed_and_every_epoch_goes_through_it():
+def test_the_fixed_set_is_that_of_the_seed_every_epoch_goes_through_it_and_it_comes_back():
     before = torch.get_rng_state()
     one, same, other = (make_sampler("fixed_triplets", SIZES, bs=6, data_fixed_triplets_n=20, seed=seed) for seed in (3, 3, 4))
     assert torch.equal(torch.get_rng_state(), before), "the training's stream is left alone"
@@ -58,6 +58,13 @@ def test_the_fixed_set_is_that_of_the_seed_and_every_epoch_goes_through_it():
     epochs = [triplets_of(draw(one)) for _ in range(3)]
     assert all(sorted(epoch) == sorted(triplets_of(one.triplets)) for epoch in epochs)
     assert epochs[0] != epochs[1] != epochs[2]
+    for wrong in (torch.tensor([[0, 1, 17]]), torch.tensor([[-1, 1, 2]]), torch.zeros(3, 2, dtype=torch.long)):
+        with pytest.raises(ValueError, match="17 training images"):
+            same.load_state_dict({"triplets": wrong})
+    same.load_state_dict({"triplets": torch.zeros(4, 3, dtype=torch.long)})  # of another size
+    assert torch.equal(same.triplets, one.triplets)
+    same.load_state_dict({"triplets": one.triplets.flip(0)})
+    assert torch.equal(same.triplets, one.triplets.flip(0))
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
@@ -74,11 +81,7 @@ def test_the_hardest_share_by_stored_embeddings(share, monkeypatch):
         expected = sorted((hardness[t] for t in triplets_of(drawn[-1])), reverse=True)[: math.ceil(47 * share)]
         assert sorted((hardness[t] for t in kept), reverse=True) == pytest.approx(expected)
     assert not torch.equal(drawn[0], drawn[1])  # renewed
-
-
-def test_a_step_renews_what_is_hard():
-    embeddings = torch.zeros(17, 2)
-    sampler = make_sampler("hard_triplets", SIZES, embeddings, bs=3, data_fixed_triplets_n=200, data_hard_triplets_share=0.01)
+    sampler = make_sampler("hard_triplets", SIZES, torch.zeros(17, 2), bs=3, data_fixed_triplets_n=200, data_hard_triplets_share=0.01)
     sampler.replace_storage_entries(torch.tensor([[9.0, 0.0]]), torch.tensor([4]))
     assert all(p == 4 for _, p, _ in triplets_of(draw(sampler, 0)))  # the one image that lies far from its class
 
@@ -99,18 +102,6 @@ def test_what_cannot_work_is_one_line(name):
     assert set(triplets_of(draw(sampler))) == {t for t in itertools.permutations(range(3)) if labels[t[2]] == 1}, "the smallest data"
 
 
-def test_a_set_of_other_data_is_refused_and_one_of_another_size_left():
-    sampler = make_sampler("fixed_triplets", SIZES, bs=3, data_fixed_triplets_n=10)
-    for wrong in (torch.tensor([[0, 1, 17]]), torch.tensor([[-1, 1, 2]]), torch.zeros(3, 2, dtype=torch.long)):
-        with pytest.raises(ValueError, match="17 training images"):
-            sampler.load_state_dict({"triplets": wrong})
-    before = sampler.triplets.clone()
-    sampler.load_state_dict({"triplets": torch.zeros(4, 3, dtype=torch.long)})
-    assert torch.equal(sampler.triplets, before)
-    sampler.load_state_dict({"triplets": before.flip(0)})
-    assert torch.equal(sampler.triplets, before.flip(0))
-
-
 def test_the_command_line_refuses_at_once(capsys):
     packaged = ["--loss", "triplet", "--batch_mining", "packaged"]
     for words, message in (
@@ -129,9 +120,9 @@ def test_the_command_line_refuses_at_once(capsys):
 def test_training_resumes_bit_for_bit(name, tmp_path):
     data = builders.make_folder(tmp_path / "data", n_classes=4, n_images=4)
     base = [
-        "--dataset", "folder", "--dataset_folder_path", str(data), "--arch", "conv4_normalize", "--embed_dim", "8", "--bs", "6", "--kernels", "0",
+        "--dataset", "folder", "--dataset_folder_path", str(data), *builders.SHORT_RUN[: builders.SHORT_RUN.index("--iterations_per_epoch")],
         "--resize_size", "36", "--crop_size", "32", "--evaluation_metrics", "e_recall@1", "--loss", "triplet", "--batch_mining", "packaged",
-        "--data_sampler", name, "--data_fixed_triplets_n", "9", "--plot_every", "0", "--lr", "0.01",
+        "--data_sampler", name, "--data_fixed_triplets_n", "9", "--plot_every", "0", "--lr", "0.01", "--bs", "6",
     ]  # fmt: skip
     runs = []
     for folder, epochs in ((tmp_path / "whole", [4]), (tmp_path / "halves", [2, 4])):

@@ -105,7 +105,8 @@ def test_two_boxes_of_one_image_are_two_images_and_the_same_twice_is_told(tmp_pa
             found[divided[part].class_names[label]].append(box[3])
         assert {label: sorted(tops) for label, tops in found.items()} == expected
     rows = table(tmp_path)
-    rows += [{**rows[-1], "is_query": True, "is_gallery": False}, {**rows[0], "label": 3, "split": "validation", "is_query": True, "is_gallery": True}]
+    rows.append({**rows[-1], "is_query": True, "is_gallery": False})
+    rows.append({**rows[0], "label": 3, "split": "validation", "is_query": True, "is_gallery": True})
     (note,) = [note for note in read(tmp_path / "df.csv", rows)["training"].notes if "same images" in note]
     assert "twice in one split, so that they find themselves: 1; in test and in training or validation: 1, as" in note
     assert note.endswith(rows[0]["path"])
@@ -164,8 +165,8 @@ def test_a_bad_row_is_named(tmp_path, row, change, words):
 
 @pytest.mark.parametrize(("content", "words"), [
     ("", "no table"), ("label,path\n1,a.png\n", "no column split among label, path"), ("label,path,split\n", "0 rows"),
-    ("label,path,split\n1,a,train\n", "1 rows, all of split train"), ("label,path,split\n1,a\n", "row 2: 2 fields"), ("\udc89PNG\udcff\udcfe\n", "no table"),
-    (None, "no such file"), ("label,path,split,x_1,x_2\n1,a,train,1,4\n", "no column y_1, y_2"),
+    ("label,path,split\n1,a,train\n", "1 rows, all of split train"), ("label,path,split\n1,a\n", "row 2: 2 fields"),
+    ("\udc89PNG\udcff\udcfe\n", "no table"), (None, "no such file"), ("label,path,split,x_1,x_2\n1,a,train,1,4\n", "no column y_1, y_2"),
 ])  # fmt: skip
 def test_what_is_no_such_table_is_refused(tmp_path, content, words):
     path = tmp_path / "df.csv"
@@ -175,11 +176,6 @@ def test_what_is_no_such_table_is_refused(tmp_path, content, words):
         read(path)
     with refused("--dataset csv needs --dataset_csv"):
         datasets.select("csv")
-
-
-def test_a_run_on_a_table(tmp_path, capsys):
-    path = write(tmp_path / "df.csv", table(tmp_path, (range(4), range(4, 8)), n_images=4))
-    builders.dry_run(["--dataset", "csv", "--dataset_csv", str(path), *builders.SHORT_RUN[:8]], capsys)
 
 
 def test_60_000_rows_are_loaded_in_less_than_two_seconds(tmp_path):

@@ -6,6 +6,7 @@ import http.server
 import io
 import multiprocessing
 import os
+import shutil
 import tarfile
 import threading
 import zipfile
@@ -117,12 +118,16 @@ def select(tmp_path, name="cub200"):
     return datasets.select(name, None, tmp_path / "data", download=True, allow_partial_dataset=True)
 
 
-def test_fetched_unpacked_and_found(tmp_path, host, cub):
+def test_fetched_unpacked_and_found(tmp_path, host, cub, monkeypatch):
     splits = select(tmp_path)
     assert len(splits["training"]) == len(splits["testing"]) == 24 and splits["training"][0][1].shape == (3, 224, 224)
     assert os.listdir(tmp_path / "data") == ["CUB_200_2011"]
     select(tmp_path)
     assert len(host.requests) == 1  # what is there is not fetched again
+    shutil.rmtree(tmp_path / "data")
+    offer(monkeypatch, host, {"CUB_200_2011.tgz": cub}, urls=(f"{host.url}/gone.tgz", f"{host.url}/CUB_200_2011.tgz"))
+    select(tmp_path)
+    assert [path for path, _ in host.requests[1:]] == ["/gone.tgz", "/CUB_200_2011.tgz"], "the second source is tried"
 
 
 @pytest.mark.parametrize(("ranges", "breaks", "asked"), [(True, 2, [None, "bytes=1000-", "bytes=2000-"]), (False, 1, [None, "bytes=1000-"])])
@@ -158,12 +163,6 @@ def test_a_dead_host_or_a_corrupt_file_names_the_alternatives(tmp_path, host, cu
     with refused(fault, "https://elsewhere.example", "127.0.0.1", *(["0" * 32] if fault == "MD5" else [])):
         select(tmp_path)
     assert os.listdir(tmp_path / "data") == []
-
-
-def test_the_second_source_is_tried(tmp_path, host, cub, monkeypatch):
-    offer(monkeypatch, host, {"CUB_200_2011.tgz": cub}, urls=(f"{host.url}/gone.tgz", f"{host.url}/CUB_200_2011.tgz"))
-    select(tmp_path)
-    assert [path for path, _ in host.requests] == ["/gone.tgz", "/CUB_200_2011.tgz"]
 
 
 def test_several_files_of_which_one_is_no_archive_and_zip(tmp_path, host, monkeypatch):

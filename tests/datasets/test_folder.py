@@ -100,7 +100,8 @@ def test_names_of_parts_may_be_those_of_classes_and_classes_may_be_in_two_parts(
     ("train/a Test/b", "holds train and Test: is Test the part test"), ("train/a test/b validation/c", "validation the part val"),
     ("Train/a tset/b", "Train the part train"), ("train/a train/b val/c", "no test"), ("train/a query/b", "no gallery"),
     ("test/a test/b", "no train"), ("query/b gallery/b", "no train"), ("train/a test/b query/b gallery/b", "have roles or have none"),
-    ("a b/c", "which are the classes"), ("a b b/c", "which are the classes"), ("train/a test/b/c", "which are the classes"), ("a/b/c a/b/d", "too deep"),
+    ("a b/c", "which are the classes"), ("a b b/c", "which are the classes"), ("train/a test/b/c", "which are the classes"),
+    ("a/b/c a/b/d", "too deep"),
 ])  # fmt: skip
 def test_what_could_be_read_in_two_ways_is_refused(tmp_path, folders, words):
     with refused(words, tmp_path):
@@ -108,7 +109,8 @@ def test_what_could_be_read_in_two_ways_is_refused(tmp_path, folders, words):
 
 
 def test_query_and_gallery_folders_give_the_test_images_roles(tmp_path):
-    splits = read(images(tmp_path / "a", *["train/a", "train/b", "query/c", "query/d", "gallery/c", "gallery/d", "gallery/e", "val/f"], count=3))
+    root = images(tmp_path / "a", "train/a", "train/b", "query/c", "query/d", "gallery/c", "gallery/d", "gallery/e", "val/f", count=3)
+    splits = read(root)
     assert names(splits) == {"training": ["a", "b"], "validation": ["f"], "testing": ["c", "d", "e"]}
     testing = splits["testing"]
     assert testing.roles == {"query_images": 6, "gallery_images": 9} and splits["training"].roles == splits["validation"].roles == {}

@@ -126,8 +126,8 @@ def test_stray_files_and_folders_do_not_shift_the_split(tmp_path, name, layout):
     some_class = next(path for path in sorted(images.iterdir()) if path.is_dir())
     (images / "000_notes").mkdir()
     (images / ".cache").mkdir()
-    for stray in (images / ".DS_Store", images / "._x", images / "notes.txt", some_class / "._0.jpg", some_class / "Thumbs.db", images / "000_notes/a.txt"):
-        stray.write_bytes(b"x")
+    for stray in (".DS_Store", "._x", "notes.txt", f"{some_class.name}/._0.jpg", f"{some_class.name}/Thumbs.db", "000_notes/a.txt"):
+        (images / stray).write_bytes(b"x")
     builders.write_image(images / "__MACOSX" / "a.jpg", 1)
     if name == "cub200":
         builders.write_image(images / "extra" / "a.jpg", 1)  # a folder of images without an id

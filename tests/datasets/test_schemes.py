@@ -197,9 +197,9 @@ def test_impossible_flags_are_one_line(folder_data, capsys):
         message = capsys.readouterr().err
         assert stop.value.code == 2 and message.count("\n") == 1 and expected in message, more
     for more, expected in (
-        ({"split_partitions": 5, "split_sets": 2}, "--split_partitions 5 is too many for the 4 classes"), ({"fold": -1}, "fold -1"), ({"fold": 4}, "fold 4"),
+        ({"split_partitions": 5, "split_sets": 2}, "--split_partitions 5 is too many for the 4 classes"), ({"fold": -1}, "fold -1"),
         ({"split_partitions": 8, "split_sets": 2, "split_scheme": "mlrc"}, "--split_partitions 8 is too many"),
-        ({"split_test_size": 0.01, "split_test_start": 0}, "leaves 0 for test"),
+        ({"split_test_size": 0.01, "split_test_start": 0}, "leaves 0 for test"), ({"fold": 4}, "fold 4"),
     ):  # fmt: skip
         with refused(expected):
             datasets.select("folder", dataset_folder_path=str(folder_data), **{"split_scheme": "class_disjoint", **more})

@@ -1,0 +1,38 @@
+"""Networks and images for the tests of architectures, and what they refuse."""
+
+import contextlib
+
+import pytest
+import torch
+
+import architectures
+from utilities.errors import UserError
+
+NORMS = torch.nn.modules.batchnorm._BatchNorm
+
+
+def select(name, **flags):
+    return architectures.select(name, **{"not_pretrained": True, "embed_dim": 8, **flags})
+
+
+def images(size=64, count=2):
+    return torch.randint(0, 256, (count, 3, size, size), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+
+
+def saved(content, path):
+    """The path of a file that holds it."""
+    torch.save(content, path)
+    return str(path)
+
+
+def same(first, second):
+    assert first.keys() == second.keys()
+    assert all(torch.equal(value, second[key]) for key, value in first.items())
+
+
+@contextlib.contextmanager
+def refused(match, kind=UserError):
+    """An error of one line."""
+    with pytest.raises(kind, match=match) as caught:
+        yield
+    assert "\n" not in str(caught.value), caught.value
