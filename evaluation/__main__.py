@@ -46,7 +46,12 @@ DEFAULT_METRICS = ["e_recall@1", "e_recall@2", "e_recall@4", "precision@1", "r_p
 
 def parser() -> argparse.ArgumentParser:
     """The command's own flags."""
-    parser = OneLineParser(prog=PROGRAM, description="Measure embeddings from an .npz or .npy file.", allow_abbrev=False)
+    parser = OneLineParser(
+        prog=PROGRAM,
+        description="Measure embeddings from an .npz or .npy file.",
+        allow_abbrev=False,
+        epilog=f"Verification by pairs of embeddings: {PROGRAM} pairs --help",
+    )
     help_file = (
         "an .npz file with features (N, D) and labels (N,); optional reference_features, reference_labels, exclude, or is_query, is_gallery, sequence; "
         "positive_indptr, positive_indices, junk_indptr, junk_indices"

@@ -135,7 +135,8 @@ def space(
             left = (*LISTS, "labels", "class_names")
         plain = [{name: array for name, array in file.items() if name not in left} for file in (arrays, gallery or {})]
         found, _, rows = space(path, plain[0], gallery_path, gallery and plain[1])
-        return found._replace(lists=lists), _of_lists(path, found, lists), rows
+        found = found._replace(lists=lists)
+        return found, _of_lists(path, found, lists), rows
     role = next((name for name in ROLES if name in arrays), None)
     whole = _whole(arrays)
     if gallery is None and "reference_features" in arrays:
@@ -165,15 +166,13 @@ def _lists(path: str, arrays: dict) -> metrics.Lists:
 
 def _of_lists(path: str, found: Space, lists: metrics.Lists) -> str:
     """A line on queries, gallery and lists. Raises UserError where these do not fit."""
-    exclude, size = found.gallery()[2], len(found.gallery()[1])
-    exclude = np.full(len(found.labels), -1) if exclude is None else exclude
     try:
-        lists = lists.checked(len(found.labels), size, exclude)
+        lone = int((found.findable()[0] == 0).sum())
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
-    lone = int((np.diff(lists.positive_indptr) == 0).sum())
+    junk = 0 if lists.junk_indices is None else len(lists.junk_indices)
     return (
-        f"{len(lists):,} queries search in {size:,} images; lists: {len(lists.positive_indices):,} positives, {len(lists.junk_indices):,} junk, which takes no "
+        f"{len(lists):,} queries search in {len(found.gallery()[1]):,} images; lists: {len(lists.positive_indices):,} positives, {junk:,} junk, which takes no "
         f"rank; {lone:,} of {len(lists):,} queries have no positive: left out of all ranking metrics"
     )
 

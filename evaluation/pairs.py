@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+import metrics
 from evaluation import from_files, outputs
 from pictures import space as charts
-from training.ranks import Ranks
 from utilities.errors import OneLineParser, UserError
 from utilities.files import replacing
 from utilities.numbers import number, whole
@@ -41,13 +41,6 @@ class Accuracy(NamedTuple):
     mean: float
     deviation: float
     thresholds: np.ndarray
-
-
-def squared_distances(features: np.ndarray, pairs: Pairs) -> np.ndarray:
-    """Squared distances `(P,)` of the pairs' features at unit length, in float64."""
-    lengths = np.linalg.norm(features, axis=1)
-    units = features.astype(np.float64) / np.where(lengths > 0, lengths, 1.0)[:, None]
-    return np.square(units[pairs.first] - units[pairs.second]).sum(1)
 
 
 def verification_accuracy(distances: np.ndarray, same: np.ndarray, folds: int = FOLDS) -> Accuracy:
@@ -76,8 +69,11 @@ def tar_at(far: float, rates: tuple[np.ndarray, np.ndarray]) -> float:
     return float(rates[1][rates[0] <= far].max())
 
 
-def read(path: str, size: int, paths: np.ndarray | None) -> Pairs:
-    """The pairs of a file, of `size` rows of features. Raises UserError for what cannot be pairs of these."""
+def read(path: str, size: int, paths: np.ndarray | None, folds: int | None = None) -> Pairs:
+    """The pairs of a file, of `size` rows of features. Raises UserError for what cannot be pairs of these, or in so many folds.
+
+    `folds`: None: as the file says, else `FOLDS`.
+    """
     try:
         with np.load(path, allow_pickle=False) as file:
             found = _of_arrays(path, file, size)
@@ -85,11 +81,12 @@ def read(path: str, size: int, paths: np.ndarray | None) -> Pairs:
         raise UserError(f"{path}: no such file") from error
     except (OSError, ValueError, AttributeError):  # a text file is no archive
         found = _of_text(path, paths)
+    found = found if folds is None else found._replace(folds=folds)
     kinds = found.same.sum()
     if not 0 < kinds < len(found.same):
         raise UserError(f"{path}: {len(found.same)} pairs, {kinds} of one class: verification needs pairs of both kinds")
-    if found.folds > len(found.same):
-        raise UserError(f"{path}: {len(found.same)} pairs cannot be cut into {found.folds} folds: lower --folds")
+    if not 2 <= found.folds <= len(found.same):
+        raise UserError(f"{path}: {len(found.same)} pairs cannot be cut into {found.folds} folds: --folds says how many, at least 2")
     return found
 
 
@@ -149,13 +146,12 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     """Print and return `verification_accuracy`, its deviation over the folds, and `tar@far`, by name."""
     flags = parser().parse_args(argv)
     arrays = from_files.read(flags.features, ("paths",), needs_labels=False)
-    pairs = read(flags.pairs, len(arrays["features"]), arrays.get("paths"))
-    pairs = pairs if flags.folds is None else pairs._replace(folds=flags.folds)
-    if pairs.folds > len(pairs.same):
-        raise UserError(f"--folds {pairs.folds}: there are {len(pairs.same)} pairs")
-    if not np.isfinite(arrays["features"]).all():
-        raise UserError(f"{flags.features}: features hold NaN or infinity")
-    distances = squared_distances(arrays["features"], pairs)
+    try:
+        space = metrics.EmbeddingSpace(arrays["features"], np.zeros(len(np.atleast_1d(arrays["features"])))).normalised()
+    except UserError as error:
+        raise UserError(f"{flags.features}: {error}") from error
+    pairs = read(flags.pairs, space.size, arrays.get("paths"), flags.folds)
+    distances = space.squared_distances(pairs.first, pairs.second)
     accuracy, rates, others = verification_accuracy(distances, pairs.same, pairs.folds), roc(distances, pairs.same), int((~pairs.same).sum())
     values = {"verification_accuracy": accuracy.mean, "verification_accuracy_deviation": accuracy.deviation}
     values |= {f"tar@{far:g}": tar_at(far, rates) for far in flags.far}
@@ -166,7 +162,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     print(f"\n{outputs.table({Path(flags.features).stem: values})}")
     if flags.roc is not None:
         print(f"written  {charts.roc(Path(flags.roc), *rates, Path(flags.features).stem)}")
-    if flags.out is not None and Ranks().writes:
+    if flags.out is not None:
         with replacing(flags.out) as file:
             json.dump(values, file, indent=1)
     return values

@@ -231,8 +231,7 @@ class Search:
         """Estimated score `(B,)` at the need's depth, erring low, lower each `attempt`; `LOWEST` where the cuts `hits` are higher."""
         scores = np.full(len(block.rows), LOWEST, dtype=np.float32)
         m, s = self.space.reference_size, len(self.sample)
-        unranked = self.space.truth.hidden_counts
-        unranked = 1 if unranked is None else np.maximum(unranked[block.rows], 1)  # the query itself, junk: they may be in the sample
+        unranked = self.space.truth.unranked(block.rows)  # the query itself, junk: they may be in the sample
         expected = (need.depth[block.rows] + unranked) * (s / m)  # rank in the sample
         places = (expected if s == m else expected + 3 * np.sqrt(expected) + 3) * 4**attempt  # + 3 sigma: few queries need another attempt
         rows = np.flatnonzero(places < s)

@@ -87,8 +87,8 @@ class ByLists:
         rows = np.concatenate([np.repeat(np.arange(len(lists)), np.diff(lists.junk_indptr)), own])
         self._hidden_keys = np.unique(rows * reference_size + np.concatenate([lists.junk_indices, exclude[own]]))
         self._starts = np.searchsorted(self._hidden_keys, np.arange(len(lists) + 1) * reference_size)
-        self.hidden_counts = np.diff(self._starts)
-        self.visible, self.sizes = reference_size - self.hidden_counts, self.relevant
+        self._hidden_counts = np.diff(self._starts)
+        self.visible, self.sizes = reference_size - self._hidden_counts, self.relevant
 
     @cached_property
     def _positive_keys(self) -> np.ndarray:
@@ -112,8 +112,12 @@ class ByLists:
 
     def hidden_pairs(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Positions in `rows` and columns, `(P,)` each, of the samples that take no rank, one by one."""
-        row, places = spans(self._starts[rows], self.hidden_counts[rows])
+        row, places = spans(self._starts[rows], self._hidden_counts[rows])
         return row, self._hidden_keys[places] % self.reference_size
+
+    def unranked(self, rows: np.ndarray) -> np.ndarray:
+        """How many of `hidden_pairs` each of the queries `rows` has, at least 1."""
+        return np.maximum(self._hidden_counts[rows], 1)
 
     def unjudged(self) -> "ByLists":
         """What a search may know: not the junk, which is a judgement."""
@@ -129,7 +133,6 @@ class ByClasses:
     """
 
     is_symmetric = True
-    hidden_counts = None  # at most one sample, the query itself, beside those of its sequence
 
     def __init__(self, labels, reference_labels, exclude, sequences):
         self.labels, self.reference_labels, self.exclude, self.sequences = labels, reference_labels, exclude, sequences
@@ -187,6 +190,10 @@ class ByClasses:
         """Positions in `rows` and columns, `(P,)` each, of the queries' own images; sequences are compared as numbers, not listed."""
         own = np.flatnonzero(self.exclude[rows] >= 0)
         return own, self.exclude[rows[own]]
+
+    def unranked(self, rows: np.ndarray) -> int:
+        """The most of `hidden_pairs` that a query has: itself."""
+        return 1
 
     def unjudged(self) -> "ByClasses":
         """What a search may know: sequences are no judgement."""

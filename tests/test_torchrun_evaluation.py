@@ -19,8 +19,7 @@ from metrics import _kmeans, _rerank, _search, _space
 from metrics._search import Limits
 from tests._processes import alone, spawned
 from tests.evaluation._made import Network, made_splits, options
-from tests.metrics._plain import random_space
-from tests.metrics.test_lists import random_lists
+from tests.metrics._plain import random_lists, random_space
 from training.ranks import Ranks
 from training.runtime import Runtime
 from utilities.errors import NotFinite

@@ -1,11 +1,11 @@
 """The results of Study_Runs.sh: tables, a joint test, correlations with their bootstrap, power, figures; written into docs/study.md.
 
     python -m experiments.study.tables --runs Training_Results --write docs/study.md
-    python -m experiments.study.tables --runs experiments/study/baseline_runs.csv --write docs/study.md
-    python -m experiments.study.tables --runs experiments/study/split_runs.csv --write docs/study_splits.md
+    python -m experiments.study.tables --of baseline --runs experiments/study/baseline_runs.csv --write docs/study.md
+    python -m experiments.study.tables --of splits --runs experiments/study/split_runs.csv --write docs/study_splits.md
 
 The second is of Baseline_Runs.sh: a classifier beside the study's best losses. The third is of Split_Runs.sh: what another split of the
-classes changes. --runs takes folders of runs and files of `raw.py`.
+classes changes. --runs takes folders of runs, whose other runs are left out, and files of `raw.py`.
 
 A thin client of results/, which groups runs and tests differences. No number is shown for a data set whose runs are not all finished: the
 finished part was not drawn at random, so it is no smaller study. Without any run of a data set, its part of the page stays as it is.
@@ -34,7 +34,8 @@ ROOT = Path(__file__).resolve().parents[2]
 R_AT_1, MAP_R, RHO = columns.column("test", "e_recall@1"), columns.column("test", "map_r"), columns.column("train", "rho_spectrum@2")
 ON_VALIDATION = columns.column("val", "e_recall@1")
 BY_COSINE = [columns.column("test", "c_recall@1"), columns.column("test", "c_map_r")]  # classifiers are trained and judged so
-BASELINE = "Baseline"  # name of the results of Baseline_Runs.sh on the page, and how its groups begin
+BASELINE = "Baseline"  # name of the results of Baseline_Runs.sh on the page
+OTHERS = {"baseline": BASELINE, "splits": "Split"}  # how the groups of the other scripts' runs begin
 ASKED = (0.5, 1.0, 2.0)  # points: the differences whose number of seeds is stated
 RESTS = {"val": 0.5, "train": 1.0}  # points of R@1: the pilot has converged once the best so far rises by no more on either split
 MARKS = (
@@ -344,7 +345,8 @@ def put(page: Path, name: str, text: str) -> None:
 def main(argv=None) -> None:
     """Read the runs, write or print the section."""
     parser = OneLineParser(prog="experiments.study.tables", allow_abbrev=False, description=__doc__.partition("\n")[0])
-    parser.add_argument("--runs", nargs="+", default=["Training_Results"], metavar="FOLDER", help="folders with the study's runs, or .csv files of them")
+    parser.add_argument("--of", choices=["losses", *OTHERS], default="losses", help="runs of Study_Runs.sh, Baseline_Runs.sh or Split_Runs.sh")
+    parser.add_argument("--runs", nargs="+", default=["Training_Results"], metavar="FOLDER", help="folders with these runs, or .csv files of them")
     parser.add_argument(
         "--write",
         type=Path,
@@ -358,12 +360,13 @@ def main(argv=None) -> None:
     files = [Path(name) for name in options.runs if name.endswith(".csv")]
     folders = [name for name in options.runs if not name.endswith(".csv")]
     runs = [run for file in files for run in raw.read(file)] + (collect.collect(folders, [])[0] if folders else [])
+    runs = [run for run in runs if options.of == next((of for of, begin in OTHERS.items() if run.group.startswith(begin)), "losses")]
     folder = options.write and options.write.parent
-    names = [data.name for data in protocol.DATA]
-    if of_baseline := [run for run in runs if run.group.startswith(BASELINE)]:
-        found, names = {BASELINE: baseline_part(of_baseline)}, [BASELINE]
-    elif of_splits := [run for run in runs if run.group.startswith("Split")]:
-        found = split_sections(of_splits, raw.queries(files[0]) if files else paired.of_groups, folder)
+    names = [BASELINE] if options.of == "baseline" else [data.name for data in protocol.DATA]
+    if options.of == "baseline":
+        found = {BASELINE: baseline_part(runs)} if runs else {}
+    elif options.of == "splits":
+        found = split_sections(runs, raw.queries(files[0]) if files else paired.of_groups, folder)
     else:
         found = sections(runs, protocol.choices(protocol.SCRIPT.read_text(encoding="utf-8")), options.draws, folder)
     for name in [name for name in names if name not in found]:

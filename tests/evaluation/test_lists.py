@@ -6,7 +6,7 @@ import pytest
 import metrics
 from evaluation import __main__ as command
 from metrics import Lists
-from tests.metrics.test_lists import random_lists
+from tests.metrics._plain import random_lists
 from utilities.errors import UserError
 
 NAMES = ["ap", "ap_trapezoid", "e_recall@1", "mp@5", "inp"]

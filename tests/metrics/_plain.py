@@ -105,3 +105,15 @@ def values_of(names, found, of_queries, of_reference):
         for name in names:
             values[name].append(plain_value(name, relevance, sum(relevance), int((of_reference == label).sum())))
     return {name: float(np.nanmean(those)) for name, those in values.items()}
+
+
+def random_lists(seed, reference_size, queries, own=None):
+    """Positives and junk: some queries without positives, some with junk alone, and all of the reference as junk for one."""
+    rng = np.random.default_rng(seed)
+    positives, junk = [], []
+    for query in range(queries):
+        order = rng.permutation([j for j in range(reference_size) if own is None or j != own[query]])
+        taken, left = rng.integers(0, 8), rng.integers(0, 10)
+        positives.append(order[:taken].tolist() if query % 5 else [])
+        junk.append(order[taken : taken + left].tolist() if query != 3 else order[taken:].tolist())
+    return positives, junk

@@ -5,7 +5,7 @@ import pytest
 
 import metrics
 from metrics import Lists
-from tests.metrics._plain import RETRIEVAL, plain_value, ranked
+from tests.metrics._plain import RETRIEVAL, plain_value, random_lists, ranked
 from utilities.errors import UserError
 
 NEW = ["ap_trapezoid", "mp@1", "mp@5", "mp@1000", "mmp@1", "mmp@5"]
@@ -58,18 +58,6 @@ def value_of(name, relevance):
         before = [j / rank if rank else 1.0 for j, rank in enumerate(hits)]
         return np.mean([(first + (j + 1) / (rank + 1)) / 2 for j, (first, rank) in enumerate(zip(before, hits, strict=True))])
     return sum(relevance[:k]) / k
-
-
-def random_lists(seed, reference_size, queries, own=None):
-    """Positives and junk: some queries without positives, some with junk alone, and all of the reference as junk for one."""
-    rng = np.random.default_rng(seed)
-    positives, junk = [], []
-    for query in range(queries):
-        order = rng.permutation([j for j in range(reference_size) if own is None or j != own[query]])
-        taken, left = rng.integers(0, 8), rng.integers(0, 10)
-        positives.append(order[:taken].tolist() if query % 5 else [])
-        junk.append(order[taken : taken + left].tolist() if query != 3 else order[taken:].tolist())
-    return positives, junk
 
 
 @pytest.mark.parametrize("rerank", [None, "alpha_qe", "k_reciprocal"])

@@ -53,7 +53,7 @@ def test_the_page_of_the_splits(runs, tmp_path, capsys):
     path, page = tmp_path / "runs.csv", tmp_path / "page.md"
     raw.main(["--runs", str(runs), "--filter", "^Split", "--write", str(path)])
     page.write_text("\n".join(mark.format("Glyphs") for mark in tables.MARKS))
-    tables.main(["--runs", str(path), "--write", str(page)])
+    tables.main(["--of", "splits", "--runs", str(path), "--write", str(page)])
     text = page.read_text()
     assert "8 of 12 runs: 2 losses on 2 splits" in text and "does a ranking survive" in text and "paired over classes" in text
     assert (tmp_path / "study_splits_glyphs_e_recall1.png").stat().st_size > 5000
@@ -77,11 +77,11 @@ def test_a_classifier_beside_the_best_losses(tmp_path):
             make_run(tmp_path, f"Baseline_{method.name}{suffix}", seed, found=found, epochs=4, **flags)
     shown = [marks.format(tables.BASELINE) for marks in tables.MARKS]
     page.write_text("\n".join(shown))
-    tables.main(["--runs", str(tmp_path), "--write", str(page)])
+    tables.main(["--of", "baseline", "--runs", str(tmp_path), "--write", str(page)])
     text = page.read_text()
     for method in protocol.BASELINE_METHODS:
         means = [100 * np.mean([level[method.name, suffix, seed] for seed in protocol.SEEDS]) for suffix in protocol.ERASING]
         assert all(f"{mean:.2f}" in text for mean in means) and f"{means[1] - means[0]:+.2f}" in text
     shutil.rmtree(tmp_path / "emoji" / "Baseline_Margin_s3")
-    tables.main(["--runs", str(tmp_path), "--write", str(page)])
+    tables.main(["--of", "baseline", "--runs", str(tmp_path), "--write", str(page)])
     assert "39 of 40 runs are finished" in page.read_text() and "Baseline_Margin" not in page.read_text()
