@@ -22,6 +22,7 @@ import datasampler
 import datasets
 import metrics
 import trainers
+from evaluation import whitening
 from options import composition
 from options import help as help_pages
 from utilities import flags as shared_flags
@@ -159,6 +160,14 @@ def evaluation_parameters(parser) -> None:
     group.add_argument("--eval_no_normalize", action="store_true",
         help="evaluate the network's embedding before it is brought to unit length")
     group.add_argument("--eval_use_trunk_output", action="store_true", help="evaluate the backbone's features instead of the embedding")
+    group.add_argument("--eval_scales", type=number(above=0, most=4), nargs="+", default=[1], metavar="S",
+        help="embed each image at these scales of its size, 1 .7071 .5 for Oxford and Paris, and join the embeddings at unit length")
+    group.add_argument("--eval_scales_join", default="mean", choices=["mean", "gem"],
+        help="how --eval_scales joins: the mean, or the mean of the power of --pool gem or gem_learned, for --embed_dim 0")
+    group.add_argument("--eval_relevance", metavar="FILE",
+        help="Python file with relevance(query_rows, gallery_rows) -> (q, g) from 0 to 1, of rows of a split: what is above 0 is to be found, in place of the "
+        "images of the query's class")
+    whitening.add_arguments(group)
     metrics.add_arguments(group)
     _beside_the_values(group)
 

@@ -214,6 +214,11 @@ class Network(torch.nn.Module):
             _pool.replace(backbone, self.name, kind)
 
     @property
+    def gem_power(self) -> float | None:
+        """The power of --pool gem or gem_learned; None of other poolings."""
+        return next((float(module.power) for module in self.backbone.modules() if isinstance(module, _pool.GeneralisedMean)), None)
+
+    @property
     def behind(self) -> dict[str, torch.nn.Module]:
         """Name -> module of what stands behind the backbone, in the order in which it runs.
 

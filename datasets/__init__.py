@@ -4,7 +4,7 @@ A module says how to read its images; finding, splitting, counting and transform
 `_transforms.py`). It defines `read(opt, root) -> Reading` (images in class order, and the training classes where these are not the first
 half) and either `FOLDERS`, `recognises(root)`, `EXPECTED`, `PUBLISHED`, `DOWNLOAD`, or `prepare(opt, source) -> root`. `IMAGE_SIZE` says
 that the images are small, grey and of this one size; they are shown whole and kept in memory. Optional: `check(opt)`,
-`default_source_path()`, `DEFAULT_AUGMENTATION`, `validation_groups(names)` (lists of training classes; each list is cut for validation),
+`default_source_path()`, `TEST_ONLY` (there are no training images), `DEFAULT_AUGMENTATION`, `validation_groups(names)` (lists of training classes; each list is cut for validation),
 `has_validation(opt)`, `published(opt)` (where the counts depend on flags), `role_draws(opt, images)` (random galleries of the test images,
 bool `(D, N)`, or None), `EVALUATION_METRICS` or `evaluation_metrics(opt)` (those that papers publish for the set), `derived(opt)` (other flags'
 values where they are unset). An `_images.Image` holds its roles, sequence and box.
@@ -14,7 +14,7 @@ import math
 from argparse import Namespace
 from pathlib import Path
 
-from datasets import _check, _own, _schemes, _splits, _transforms
+from datasets import _check, _lists, _own, _revisitop, _schemes, _splits, _transforms, gldv2
 from datasets._files import differences as differences
 from datasets._images import decode as decode
 from datasets._layout import SUFFIXES as SUFFIXES
@@ -41,6 +41,11 @@ def has_validation(opt) -> bool:
     return _schemes.has_validation(opt) or (own is not None and own(opt))
 
 
+def is_test_only(opt) -> bool:
+    """Whether the data set has no training images: all its images are one split, test."""
+    return getattr(REGISTRY.module(opt.dataset), "TEST_ONLY", False)
+
+
 def sizes(flags: dict, input_size: int | None = None) -> tuple | None:
     """Size of the test images' crop, and that which they are resized to before it, by the flags of a run; see `_transforms.sizes`.
 
@@ -50,7 +55,7 @@ def sizes(flags: dict, input_size: int | None = None) -> tuple | None:
         input_size: side of the network's input; None: 224.
     """
     name = flags.get("dataset")
-    if name not in REGISTRY.names() or hasattr(REGISTRY.module(name), "IMAGE_SIZE"):
+    if flags.get("eval_long_side") or name not in REGISTRY.names() or hasattr(REGISTRY.module(name), "IMAGE_SIZE"):
         return None
     opt = Namespace(**{flag: flags.get(flag) for flag in ("augmentation", "crop_size", "resize_size", "resize_mode")})
     return _transforms.sizes(opt, input_size) if (opt.augmentation or "base") in _transforms.PRESETS else None
@@ -149,6 +154,18 @@ def preparation(opt, network) -> _own.Preparation:
     return _own.Preparation(opt, getattr(REGISTRY.module(opt.dataset), "IMAGE_SIZE", None), **shape_for(network))
 
 
+def ground_truth(path: Path) -> dict:
+    """Protocol -> name of a query -> names of its positives, and of its junk, of a published file of ground truth, or of a table of lists.
+
+    Names are those of Revisited Oxford and Paris (gnd_….pkl), the ids of Google Landmarks v2 (retrieval_solution_….csv), or paths. Raises UserError.
+    """
+    if path.suffix == ".pkl":
+        return _revisitop.lists(path)
+    if "solution" in path.name:
+        return gldv2.lists(path)
+    return {"": _lists.of_table(path, str)}
+
+
 def problems(opt) -> list[str]:
     """What is wrong with the data set's files, a line each; every image is decoded. Raises UserError where there is no data set."""
     module = REGISTRY.module(opt.dataset)
@@ -166,7 +183,8 @@ def describe(splits: dict) -> str:
             single = counts["single_image_classes"]
             odd = f", {single:,} of them with a single image, which has no positive" if single else ""
             others = f"; {counts['distractors']:,} distractors, of no class" if "distractors" in counts else ""
-            lines.append(f"  {split}: {counts['images']:,} images of {counts['classes']:,} classes{odd}{_roles(splits[split])}{others}")
+            classes = f"of {counts['classes']:,} classes" if counts["classes"] else "without classes"
+            lines.append(f"  {split}: {counts['images']:,} images {classes}{odd}{_roles(splits[split])}{others}")
     lines += ["  images: {} x {} pixels for the network".format(*training.transform.size)]
     lines += [f"  PARTIAL: {training.partial}"] if training.partial else []
     return "\n".join(lines + [f"  note: {note}" for note in training.notes])

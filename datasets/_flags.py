@@ -1,7 +1,7 @@
 """The flags that every data set reads: its location, its split, the augmentation of its images."""
 
 from utilities.numbers import OneOrTwo, number, whole
-from utilities.roles import DATA, METHOD, PLACE
+from utilities.roles import DATA, EVALUATION, METHOD, PLACE
 
 
 def add_arguments(group) -> None:
@@ -109,6 +109,11 @@ def _images(group) -> None:
         "--crop_size", type=whole(1, 10**4), nargs="+", action=OneOrTwo, default=None, metavar=("H", "W"),
         help="side of the crop, or height and width, in training and test (default: the preset's, else the network's input)",
     ).role = METHOD  # fmt: skip
+    group.add_argument(
+        "--eval_long_side", type=whole(16, 10**5), default=None, metavar="N",
+        help="images are evaluated in their own shape, whole, in batches of one: the long side at most N pixels, never enlarged; what is cut from a box gets "
+             "the scale of its whole image (unset: the test transform; Oxford and Paris: 1024)",
+    ).role = EVALUATION  # fmt: skip
     group.add_argument(
         "--crop_scale",
         type=number(above=0, most=1),

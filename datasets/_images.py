@@ -40,7 +40,8 @@ class Image(NamedTuple):
     """One image of a data set, as its module reads it.
 
     Attributes:
-        class_name: None: a distractor, of no class; it is in the test set's gallery alone, and in no class-wise number.
+        class_name: None: of no class, of the test set alone, and in no class-wise number: a distractor of the gallery, or, where lists say what is
+            found (`_layout.Reading.lists`), any image.
         is_query, is_gallery: its roles in evaluation.
         sequence: images of one sequence are never each other's neighbours; None: no sequence.
         box: x_1, y_1, x_2, y_2 in pixels of the file, to which the image is cropped; None: the whole image.
@@ -233,7 +234,7 @@ class ImageSet(torch.utils.data.Dataset):
 
     Args:
         images: the split's images, those of a class together, classes in order: they get the labels 0..C-1, unless `labels` gives others.
-            Distractors come last, with the label -1.
+            Those of no class come last, with the label -1.
         transform: from uint8 `(3, H, W)` to the same.
         pixels: the decoded images, uint8 `(N, 1 or 3, H, W)`; None: each is decoded whenever it is loaded.
         labels: class name -> label, of all classes that occur; for splits that share their classes.
@@ -252,7 +253,8 @@ class ImageSet(torch.utils.data.Dataset):
             sequence_names: number -> name. Both None where no image has a sequence.
         role_draws: bool `(D, N)`, the gallery of each of D random draws; the other images are queries. Metrics are means over the draws;
             `is_query` and `is_gallery` are those of the first. None where the roles are not drawn.
-        is_distractor: bool `(N,)`; None where every image has a class.
+        is_distractor: bool `(N,)`, images of no class; None where every image has a class.
+        lists: protocol -> rows of the positives, and of the junk, of each query (`_lists.rows`); None where classes say what is found.
         boxes: float32 `(N, 4)` of `Image.box`, NaN for a whole image; None where no image has a box.
         fingerprint: `sha256` of all names and sizes of the data set, of names and `times`, number of `files` and `bytes`, `by_content`.
         class_lists: split -> its classes in lines, see `datasets._files.Files.class_lists`.
@@ -266,15 +268,15 @@ class ImageSet(torch.utils.data.Dataset):
     ):  # fmt: skip
         self.transform, self.pixels, self.read, self.before = transform, pixels, read, before
         self.name, self.split, self.root = name, split, str(root)
-        self.partial, self.notes, self.fingerprint, self.class_lists, self.features = None, [], {}, {}, None
+        self.partial, self.notes, self.fingerprint, self.class_lists, self.features, self.lists = None, [], {}, {}, None, None
         of_class = [image for image in images if image.class_name is not None]
         labels = {} if labels is None else {image.class_name: labels[image.class_name] for image in of_class}  # in order of appearance
         self.image_list = [(image.path, labels.setdefault(image.class_name, len(labels))) for image in of_class]
         self.image_dict = {label: [] for label in labels.values()}
         for index, (path, label) in enumerate(self.image_list):
             self.image_dict[label].append([path, index])
-        sizes, distractors = Counter(label for _, label in self.image_list), images[len(of_class) :]
-        self.image_list += [(image.path, -1) for image in distractors]
+        sizes, of_none = Counter(label for _, label in self.image_list), images[len(of_class) :]
+        self.image_list += [(image.path, -1) for image in of_none]
         self.avail_classes = list(self.image_dict)
         self.n_classes = len(self.avail_classes)
         self.class_names = {label: class_name for class_name, label in labels.items()}
@@ -283,9 +285,9 @@ class ImageSet(torch.utils.data.Dataset):
         self.is_query = np.fromiter((image.is_query for image in images), bool, len(images))
         self.is_gallery = np.fromiter((image.is_gallery for image in images), bool, len(images))
         (self.sequences, self.sequence_names), self.boxes, self.role_draws = _sequences(images), _boxes(images), None
-        self.is_distractor = np.arange(len(images)) >= len(of_class) if distractors else None
+        self.is_distractor = np.arange(len(images)) >= len(of_class) if of_none else None
         self.counts = {"images": len(of_class), "classes": self.n_classes, "single_image_classes": sum(n == 1 for n in sizes.values())}
-        self.counts |= {"distractors": len(distractors)} if distractors else {}
+        self.counts |= {"distractors" if of_class else "images": len(of_none)} if of_none else {}
 
     def draw_roles(self, draws: np.ndarray) -> None:
         """Set the roles from random galleries, bool `(D, N)`, one row a draw; the other images are queries."""
@@ -309,8 +311,12 @@ class ImageSet(torch.utils.data.Dataset):
 
     def __getitem__(self, index: int) -> tuple[int, torch.Tensor, int]:
         """`(label, image, index)`; the image uint8 `(3, H, W)`, transformed, or its features `(F,)`."""
-        image = self.transform(self.original(index)) if self.features is None else self.features[index]
+        image = self._transformed(index) if self.features is None else self.features[index]
         return self.image_list[index][1], image, index
+
+    def _transformed(self, index: int) -> torch.Tensor:
+        cut = self.transform.limit is not None and self._box(index) is not None
+        return self.transform(self.original(index), max(self._whole_size(index)) if cut else None)
 
     def pass_over(self, index: int) -> None:
         """Make the random draws of `[index]` without loading it: under torchrun for a batch's images that another process loads.
@@ -322,15 +328,18 @@ class ImageSet(torch.utils.data.Dataset):
 
     def _size(self, index: int) -> tuple[int, int]:
         """(height, width) of `original(index)`."""
-        if self.pixels is not None:
-            return tuple(self.pixels[index].shape[1:])
-        measure = getattr(self.read, "size", None) or (size if self.read is decode else None)
-        path, box = self.image_list[index][0], self._box(index)
-        whole = tuple(self.read(path).shape[1:]) if measure is None else measure(path)
+        whole, path, box = self._whole_size(index), self.image_list[index][0], self._box(index)
         if box is None:
             return whole
         top, bottom, left, right = _edges(box, *whole, path, self._scale(path, whole))
         return bottom - top, right - left
+
+    def _whole_size(self, index: int) -> tuple[int, int]:
+        """(height, width) of the image as read, before it is cropped to its box."""
+        if self.pixels is not None:
+            return tuple(self.pixels[index].shape[1:])
+        path, measure = self.image_list[index][0], getattr(self.read, "size", None) or (size if self.read is decode else None)
+        return tuple(self.read(path).shape[1:]) if measure is None else measure(path)
 
     def _box(self, index: int) -> np.ndarray | None:
         """The image's box `(4,)`; None where it is shown whole."""

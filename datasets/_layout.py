@@ -7,6 +7,7 @@ from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
 from datasets._images import Image
+from datasets._lists import Lists
 from utilities.errors import UserError
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
@@ -25,6 +26,7 @@ class Reading:
     missing: list[str] = field(default_factory=list)  # listed files that are not there
     notes: list[str] = field(default_factory=list)
     made: bool = False  # made by this program: no check for copies and transparency
+    lists: Lists | None = None  # what each query is to find; None: the images of its class
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,10 @@ class Published:
         parts = {"training": (self.images[0], self.classes[0]), "test": (self.images[1], self.classes[1])}
         if self.query is not None:
             parts |= {"query": self.query, "gallery": self.gallery}
-        each = ", ".join(f"{name} {_number(images)} of {_number(classes)}" for name, (images, classes) in parts.items())
+        each = ", ".join(f"{name} {_number(images)}" + f" of {_number(classes)}" * (classes != 0) for name, (images, classes) in parts.items())
         each += "" if self.searched is None else f", gallery with distractors {_number(*self.searched)}"
         whole = f"{sum(self.images):,} images of {sum(self.classes):,} classes" if None not in (*self.images, *self.classes) else "images of classes"
+        whole = whole if self.classes != (0, 0) else whole.partition(" of ")[0]
         return f"{whole} ({each})"
 
 
@@ -66,7 +69,7 @@ def _counted(training: list[Image], testing: list[Image], distractors: int, publ
     has_roles = published.query is not None
     roles = [[image for image in testing if image.is_query], [image for image in testing if image.is_gallery]] if has_roles else []
     (of_training, of_test, *of_roles) = (
-        (len(images), len({image.class_name for image in images})) for images in (training, testing, *roles)
+        (len(images), len({image.class_name for image in images} - {None})) for images in (training, testing, *roles)
     )
     searched = None if published.searched is None else (of_roles[1][0] + distractors,)
     return Published((of_training[1], of_test[1]), (of_training[0], of_test[0]), *of_roles, searched=searched)
@@ -186,10 +189,13 @@ def typed(path: Path, rows: list[list[str]], start: int = 1, **kinds) -> list[tu
     return found
 
 
-def difference(name: str, module, opt, root: Path, reading: Reading, training: list[Image], testing: list[Image]) -> str | None:
-    """A text on how the data set differs from the published one, or from its own list; None where it does not."""
+def difference(
+    name: str, module, opt, root: Path, reading: Reading, training: list[Image], testing: list[Image], of_none: list[Image]
+) -> str | None:
+    """A text on how the data set differs from the published one, or from its own list; None where it does not. `of_none`: test images of no class."""
     published = module.published(opt) if hasattr(module, "published") else getattr(module, "PUBLISHED", None)
-    distractors = sum(image.class_name is None for image in reading.images)
+    has_distractors = reading.lists is None  # else images without a class are as good as others
+    testing, distractors = (testing, len(of_none)) if has_distractors else ([*testing, *of_none], 0)
     found = None if published is None else _counted(training, testing, distractors, published)
     fits = published is None or published.fits(found)
     if fits and not reading.missing:

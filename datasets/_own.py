@@ -42,6 +42,8 @@ class Preparation:
         steps = [{"decode": "RGB, 8 bits a channel, turned as EXIF data say, white behind transparent parts"}]
         steps += [{"grey": "Y = 0.299 R + 0.587 G + 0.114 B, in all three channels"}] if self.grey else []
         steps += [{"limit_long_side": self.read.side, "interpolation": "bilinear", "antialias": True}] if self.read.side else []
+        limit = self.transform.limit
+        steps += [{"limit_long_side": limit.side, "interpolation": "lanczos", "antialias": True}] if limit else []
         for step in self.steps:
             size = list(step.size) if isinstance(step.size, list | tuple) else [step.size]
             if type(step).__name__ == "Resize" and step.size is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets import _cache, _download, _files, _images, _layout, _oodml, _schemes, _transforms
+from datasets import _cache, _download, _files, _images, _layout, _lists, _oodml, _schemes, _transforms
 from datasets._images import ImageSet
 from datasets._schemes import Classes, share
 from utilities.errors import UserError
@@ -168,18 +168,19 @@ def build(
     for image in reading.images:
         if image.class_name is not None:
             classes.setdefault(image.class_name, []).append(image)
-    if len(classes) < 2:
+    if len(classes) < 2 and reading.lists is None:
         raise UserError(f"--dataset {name}: {len(classes)} classes with images in {root}; training and test need one each at least")
     published = parts(classes, reading, opt, keeps_test=_has_split(module))
-    partial = _layout.difference(name, module, opt, root, reading, _images_of(published[0]), _images_of(published[2]))
+    of_none = [image for image in reading.images if image.class_name is None]
+    partial = _layout.difference(name, module, opt, root, reading, _images_of(published[0]), _images_of(published[2]), of_none)
     if partial is not None:
         if not opt.allow_partial_dataset:
             fetch = f"fetch it anew ({module.DOWNLOAD.alternatives})" if hasattr(module, "DOWNLOAD") else "mend the list or the files"
             raise UserError(f"{partial}. It is incomplete or has stray files: {fetch}, or go on with --allow_partial_dataset")
         print(f"WARNING: {partial}. Results do not compare with published ones (--allow_partial_dataset)", file=sys.stderr)
 
-    if opt.evaluate_all:
-        training, validation, testing = None, None, _images_of(classes)
+    if opt.evaluate_all or getattr(module, "TEST_ONLY", False):
+        training, validation, testing = None, None, _images_of(classes if reading.lists is None else published[2])
     else:
         training, validation, testing = _divided(classes, published, reading, module, opt, fold, root)
         training, validation, testing = (_without_roles(images, reading, opt) for images in (training, validation, testing))
@@ -187,8 +188,7 @@ def build(
     if draws is not None and not (opt.evaluate_all or opt.split_scheme in KEEP_ROLES):
         _tell_without_roles(reading, opt)
         draws = None
-    distractors = [image._replace(is_query=False, is_gallery=True) for image in reading.images if image.class_name is None]
-    testing = [*testing, *distractors]
+    testing = [*testing, *of_none]
     files = _files.Files(reading.images, root)
     notes = _notes(reading, files, {"training": training, "validation": validation, "testing": testing}, opt)
     fingerprint = files.fingerprint()
@@ -213,7 +213,9 @@ def build(
             splits[split].partial, splits[split].notes, splits[split].fingerprint = partial, notes, fingerprint
             splits[split].class_lists = class_lists
             if split == "testing" and draws is not None:
-                splits[split].draw_roles(np.pad(draws, ((0, 0), (0, len(distractors))), constant_values=True))
+                splits[split].draw_roles(np.pad(draws, ((0, 0), (0, len(of_none))), constant_values=True))
+            if split == "testing" and reading.lists is not None:
+                splits[split].lists = _lists.rows(reading.lists, images, opt.allow_partial_dataset)
     return splits
 
 

@@ -41,7 +41,7 @@ PRESETS = {
     "none": Preset("centre", flip=False),
 }
 SHOWN_WHOLE = {"base": "shift", "shift": "shift", "none": "none"}  # presets of images that may be neither cropped nor mirrored
-OF_PHOTOGRAPHS = ("resize_size", "resize_mode", "pad_crop", "crop_scale", "crop_ratio", "image_cache_side")  # flags that images shown whole do not take
+OF_PHOTOGRAPHS = ("eval_long_side", "resize_size", "resize_mode", "pad_crop", "crop_scale", "crop_ratio", "image_cache_side")  # flags that images shown whole do not take
 ERASED_AREA, ERASED_RATIO = (0.02, 0.4), (0.3, 1 / 0.3)  # Zhong et al. and BoT; torchvision has .02 to .33 and .3 to 3.3
 NEEDS = {"color_jitter_p": "color_jitter", **dict.fromkeys(("random_erasing_area", "random_erasing_ratio", "random_erasing_value"), "random_erasing")}
 ADDED = ("color_jitter", "randaugment", "auto_augment", "random_erasing")  # to the training transform of any preset but none
@@ -53,17 +53,41 @@ class Steps:
     Args:
         size: of the images that come out, in pixels: their side, or height and width.
         erasing: `Erasing` of training images; None: nothing is erased.
+        limit: `Limit` of images that keep their shape, before the steps; None: there is none.
     """
 
-    def __init__(self, steps: list, size, erasing: "Erasing | None" = None):
-        self.steps, self.size, self.erasing = steps, pair(size), erasing
-        self.text = "; ".join(map(str, [*steps, erasing] if erasing else steps)) or "none"
+    def __init__(self, steps: list, size, erasing: "Erasing | None" = None, limit: "Limit | None" = None):
+        self.steps, self.size, self.erasing, self.limit = steps, pair(size), erasing, limit
+        self.text = "; ".join(str(step) for step in (limit, *steps, erasing) if step is not None) or "none"
 
-    def __call__(self, image: torch.Tensor) -> torch.Tensor:
-        """`image` `(3, H, W)` uint8 -> `(3, H', W')` uint8."""
+    def __call__(self, image: torch.Tensor, whole: int | None = None) -> torch.Tensor:
+        """`image` `(3, H, W)` uint8 -> `(3, H', W')` uint8; `whole`: the long side of the image that it was cut from (None: its own)."""
+        image = image if self.limit is None else self.limit(image, whole or max(image.shape[1:]))
         for step in self.steps:
             image = step(image)
         return image
+
+
+class Limit:
+    """Images that keep their shape, their long side at most `side`, never enlarged; a part has the scale of its whole image.
+
+    As Oxford and Paris are measured (Radenovic et al., arXiv 1711.02512), by Pillow's `thumbnail` like their code.
+    """
+
+    def __init__(self, side: int):
+        self.side = side
+
+    def __call__(self, image: torch.Tensor, whole: int) -> torch.Tensor:
+        """uint8 `(3, H, W)`; `whole`: the long side of the image that it was cut from."""
+        import PIL.Image
+        from torchvision.transforms.v2 import functional
+
+        picture = functional.to_pil_image(image)
+        picture.thumbnail((self.side * max(picture.size) / whole,) * 2, PIL.Image.Resampling.LANCZOS)
+        return functional.pil_to_tensor(picture)
+
+    def __repr__(self):
+        return f"Limit(side={self.side})"
 
 
 class ShiftedCrop:
@@ -211,12 +235,13 @@ def build(opt, input_size: int | None = None, image_size: int | None = None, int
         return Steps([*training, *_added(opt)], size, _erasing(opt, size)), Steps(test, size)
 
     size, resize = sizes(opt, input_size)
+    limited = None if opt.eval_long_side is None else Steps([], opt.eval_long_side, limit=Limit(opt.eval_long_side))
     if resize is not None and any(side < least for side, least in zip(pair(resize), pair(size), strict=True)):
         raise UserError(f"a crop of {shown(size)} reaches over the border of images resized to {resize}: raise --resize_size or lower --crop_size")
     resized = [] if resize is None else [v2.Resize(None, max_size=int(resize), **by) if isinstance(resize, LongSide) else v2.Resize(resize, **by)]
     test = [*resized, v2.CenterCrop(size)]
     if preset.crop == "centre":
-        return Steps(test, size), Steps(test, size)
+        return Steps(test, size), limited or Steps(test, size)
     training = resized if preset.resize_first or opt.resize_size or opt.resize_mode or preset.crop == "shift" else []
     if preset.crop == "random_resized":
         scale, ratio = tuple(opt.crop_scale or preset.scale), tuple(opt.crop_ratio or preset.ratio)
@@ -231,7 +256,7 @@ def build(opt, input_size: int | None = None, image_size: int | None = None, int
     training += _added(opt)
     if preset.flip:
         training.append(v2.RandomHorizontalFlip(p=0.5))
-    return Steps(training, size, _erasing(opt, size)), Steps(test, size)
+    return Steps(training, size, _erasing(opt, size)), limited or Steps(test, size)
 
 
 def _added(opt) -> list:

@@ -9,6 +9,9 @@ A row is an image, or one box of it. Columns; those of the last three lines are 
   category, sequence             the super-class; images of one sequence are never each other's neighbours
 
 Validation rows whose label is not in training are the test set; those whose label is in training are for validation.
+
+--dataset_csv_lists FILE, a table with the columns query, kind (positive or junk) and path, says what each query is to find in place of the
+labels, which its images may then lack. An image of several labels is in the lists of all queries that share one.
 """
 
 import csv
@@ -16,7 +19,7 @@ import functools
 import os
 from pathlib import Path
 
-from datasets import _layout
+from datasets import _layout, _lists
 from datasets._images import Image, uncollected
 from datasets._layout import Reading
 from utilities.errors import UserError
@@ -35,7 +38,11 @@ def add_arguments(group) -> None:
         help="table of images with the columns label, path, split (train, validation), is_query, is_gallery and optionally x_1, y_1, x_2, y_2 "
              "(a box), category (super-class), sequence; paths from --source or from the table's folder",
     )  # fmt: skip
-    path.role = DATA.but(fixed=None)  # a table may move
+    lists = group.add_argument(
+        "--dataset_csv_lists", default=None, metavar="FILE",
+        help="table with the columns query, kind (positive, junk), path: what each query is to find in place of its label's images, and what takes no rank",
+    )  # fmt: skip
+    path.role = lists.role = DATA.but(fixed=None)  # a table may move
 
 
 def check(opt) -> None:
@@ -80,8 +87,9 @@ def read(opt, root: Path) -> Reading:
     categories, sequences = ([value or None for value in table.get(name, [""] * len(order))] for name in ("category", "sequence"))
     folder = os.path.join(root, "")
     paths = table["path"]
+    listed = opt.dataset_csv_lists is not None
     for i in order:
-        if not labels[i] and (splits[i] == "train" or queries[i] or not galleries[i]):
+        if not labels[i] and (splits[i] == "train" or not (listed or galleries[i] and not queries[i])):
             raise UserError(f"--dataset_csv {path}, row {i + 2}: no label. Only a validation row of is_query False and is_gallery True, a distractor, has none")
         if paths[i] not in there:
             missing.append(os.path.join(folder, paths[i]))
@@ -100,6 +108,11 @@ def read(opt, root: Path) -> Reading:
         split_of.append(splits[i])
     reading = Reading(images, split_of=split_of, missing=missing)
     reading.notes += _notes(splits)
+    if listed:
+        if any(sequences):
+            raise UserError(f"--dataset_csv_lists {opt.dataset_csv_lists}: the lists say what takes no rank, leave out the column sequence of {path}")
+        names = {name: os.path.join(folder, name) for name in paths}
+        reading.lists = {"": _lists.of_table(Path(opt.dataset_csv_lists).expanduser(), names.get)}
     return reading
 
 

@@ -4,6 +4,7 @@ Queries and references: spaces.py. Files and pictures of the best epoch, and `--
 """
 
 import contextlib
+import functools
 import itertools
 import math
 import statistics
@@ -16,7 +17,7 @@ from tqdm import tqdm
 
 import datasets
 import metrics
-from evaluation import galleries, selectable, spaces
+from evaluation import galleries, scales, selectable, spaces, whitening
 from evaluation.spaces import of_type
 from runs.run import named
 from training.loading import SeededItems, evaluation_loader
@@ -46,7 +47,9 @@ def loaders(splits: dict, opt, ranks=None) -> dict:
     missing = [split for split in opt.splits_to_eval if there[split] is None]
     if missing:
         raise UserError(f"--splits_to_eval {missing[0]}: there is no such data in this run (--use_tv_split cuts validation from training)")
-    wanted = {*opt.splits_to_eval, *(["train"] if opt.eval_reference_set == spaces.TRAINING else [])}
+    wanted = {*opt.splits_to_eval, *(["train"] if opt.eval_reference_set == spaces.TRAINING or whitening.needs_training(opt) else [])}
+    if whitening.needs_training(opt) and there["train"] is None:
+        raise UserError(f"--eval_whiten {opt.eval_whiten}: there are no training images to fit on: fit on other embeddings by `{whitening.PROGRAM}`")
     chosen = {split: dataset for split, dataset in there.items() if split in wanted}
     spaces.check(chosen, opt)
     return {split: evaluation_loader(dataset, opt, ranks) for split, dataset in chosen.items()}
@@ -121,11 +124,14 @@ def _outputs(embeddings, activations: dict, bare: bool) -> dict:
     return {spaces.BARE: activations[spaces.BARE]}
 
 
-def embed(model: torch.nn.Module, loader, runtime, title: str = "", bare: bool = False, normalize: bool = True) -> Embedded:
+def embed(
+    model: torch.nn.Module, loader, runtime, title: str = "", bare: bool = False, normalize: bool = True, sizes=(1,), power: float = 1.0
+) -> Embedded:
     """Embed all images of `loader`, in its order, into preallocated arrays. Several processes embed a part each; all get all rows.
 
     `title`: of the progress bar. `bare`: the backbone's pooled features instead of the embedding. Without `normalize` the network does not
-    bring embeddings to unit length. Raises UserError where the network has no such output.
+    bring embeddings to unit length. `sizes`, `power`: the scales of --eval_scales, and how they are joined (`scales.joined`).
+    Raises UserError where the network has no such output.
     """
     began = time.monotonic()
     was_training = model.training
@@ -137,9 +143,9 @@ def embed(model: torch.nn.Module, loader, runtime, title: str = "", bare: bool =
     with torch.no_grad(), length, tqdm(total=mine.stop - mine.start, desc=title, unit="img", leave=False, disable=None) as bar:
         for batch_labels, images, _ in loader:
             with runtime.autocast():
-                embeddings, activations = model(runtime.to_device(images))
+                found = scales.outputs_at(model, runtime.to_device(images), sizes, power, functools.partial(_outputs, bare=bare))
             stop = start + len(batch_labels)
-            for name, output in _outputs(embeddings, activations, bare).items():
+            for name, output in found.items():
                 if name not in features:
                     features[name] = np.empty((count, output.shape[1]), dtype=np.float32)
                 features[name][start:stop] = output.float().cpu().numpy()
@@ -202,7 +208,7 @@ def _score(embedded: dict, opt, runtime) -> dict:
     starts = getattr(opt, "eval_kmeans_starts", None)  # a run of an earlier version has no such flag
     about = {"seed": range(starts) if starts else opt.seed, "device": device, "progress": True, "ranks": runtime.ranks}
     about |= metrics.measured_by(opt)
-    for line in unaffected_metrics(opt.evaluation_metrics, opt):
+    for line in (*unaffected_metrics(opt.evaluation_metrics, opt), *whitening.mark(opt)):
         runtime.say_once(line)
     if opt.tester == spaces.INSIDE_PARENTS:
         about["uncounted"] = float("nan")
@@ -266,5 +272,6 @@ def evaluate(model, loaders: dict, opt, runtime, bare: bool = False) -> tuple[di
 
 def embed_all(model, loaders: dict, opt, runtime, bare: bool = False) -> dict:
     """Embed each split as the flags ask. Returns split -> Embedded."""
-    how = (bare or opt.eval_use_trunk_output, not opt.eval_no_normalize)
+    bare = bare or opt.eval_use_trunk_output
+    how = (bare, not opt.eval_no_normalize, opt.eval_scales, scales.power_of(model, opt, bare))
     return {split: embed(model, loader, runtime, f"embedding {split}", *how) for split, loader in loaders.items()}

@@ -6,9 +6,10 @@ reference, `is_query` and `is_gallery` `(N,)` may mark the rows that search and 
 find each other. `role_draws` `(D, N)` marks the gallery in each of D draws, whose other rows are the queries: metrics that search are means
 over the draws. `groups` or `super_names` `(N,)`: super-classes, for metrics that compare these. `positive_indptr` `(Q + 1,)`, `positive_indices`
 `(P,)`, `junk_indptr`, `junk_indices`: for the q-th query its positives and its junk, which takes no rank, as positions among the gallery's rows
-(`indices[indptr[q]:indptr[q + 1]]`). With them `labels` may be absent, and class-wise metrics are refused.
+(`indices[indptr[q]:indptr[q + 1]]`). With them `labels` may be absent, and class-wise metrics are refused. Further lists for the same queries,
+`positive_indptr_hard` …, are those of a protocol, `hard`: each metric then comes once for each protocol.
 
-`python -m evaluation QUERIES.npz --gallery GALLERY.npz`: the queries of one file search the gallery of another. Both may be dumped by
+`python -m evaluation QUERIES.npz --gallery GALLERY.npz [GALLERY.npz …]`: the queries of one file search the gallery of another. Both may be dumped by
 `--dump_embeddings`; a query does not find the image of its own path. Where both files name their classes, the names are compared.
 
 `python -m evaluation FEATURES.npy --labels LABELS.npy [--gallery GALLERY.npy --gallery_labels LABELS.npy]`: features `(N, D)` of an .npy
@@ -16,7 +17,8 @@ file are memory-mapped and read one block at a time, so that they may be larger 
 
 `torchrun --nproc_per_node N -m evaluation …` does any of these with N processes, each for a part of the queries.
 
-`python -m evaluation pairs FEATURES.npz PAIRS` measures verification: `evaluation/pairs.py`.
+`python -m evaluation pairs FEATURES.npz PAIRS` measures verification: `evaluation/pairs.py`. `python -m evaluation whiten FEATURES.npz --out
+FILE` fits a whitening for `--eval_whiten FILE`: `evaluation/whiten.py`.
 
 `python -m evaluation RUN --outliers` lists the training images of a run with --loss subcenter_arcface that lie far from their class.
 """
@@ -32,8 +34,8 @@ import numpy as np
 
 import evaluation
 import metrics
-from evaluation import from_files, outliers, outputs, pairs, queries
-from evaluation.from_files import LISTS, NAMES, read, read_queries, written_flags
+from evaluation import from_files, outliers, outputs, pairs, queries, whiten, whitening
+from evaluation.from_files import NAMES, has_lists, read, read_queries, written_flags
 from evaluation.galleries import taken
 from training.ranks import Ranks, one_run
 from utilities.errors import OneLineParser, UserError
@@ -50,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
         prog=PROGRAM,
         description="Measure embeddings from an .npz or .npy file.",
         allow_abbrev=False,
-        epilog=f"Verification by pairs of embeddings: {PROGRAM} pairs --help",
+        epilog=f"Verification by pairs of embeddings: {PROGRAM} pairs --help. A whitening for --eval_whiten: {PROGRAM} whiten --help",
     )
     help_file = (
         "an .npz file with features (N, D) and labels (N,); optional reference_features, reference_labels, exclude, or is_query, is_gallery, sequence; "
@@ -60,9 +62,11 @@ def parser() -> argparse.ArgumentParser:
     help_metrics = f"what to measure, names of `python main.py --list metrics` (default: {' '.join(DEFAULT_METRICS)})"
     parser.add_argument("file", help=f"{help_file}; with --outliers a run folder, or the embeddings of its training images")
     parser.add_argument("--labels", default=None, metavar="FILE", help=help_labels)
-    help_gallery = "the file, .npz or .npy, in whose gallery the queries of the first file search; class-wise numbers are of both together"
-    parser.add_argument("--gallery", default=None, metavar="FILE", help=help_gallery)
-    parser.add_argument("--gallery_labels", default=None, metavar="FILE", help="the .npy file with the labels of an .npy --gallery")
+    help_gallery = "the file, .npz or .npy, in whose gallery the queries of the first file search, or several that are one gallery, row after row; class-wise numbers are of both together"
+    parser.add_argument("--gallery", nargs="+", default=None, metavar="FILE", help=help_gallery)
+    parser.add_argument("--gallery_labels", nargs="+", default=None, metavar="FILE", help="the .npy file with the labels of each .npy --gallery")
+    help_keep = "file with a name in each line: of the rows of --gallery that are is_distractor only those stay whose path, or file name without suffix, it lists"
+    parser.add_argument("--gallery_keep", default=None, metavar="FILE", help=help_keep)
     parser.add_argument("--evaluation_metrics", nargs="+", default=DEFAULT_METRICS, metavar="METRIC", help=help_metrics)
     parser.add_argument("--seed", type=whole(0), default=1, help="seed of k-means (default: 1)")
     help_starts = "nmi, ami and f1 are the mean over N k-means starts, with the seeds 0 to N-1 (default: one start, with --seed)"
@@ -71,7 +75,15 @@ def parser() -> argparse.ArgumentParser:
     help_queries = "also write to this .npz file what each query finds: hit, ap_at_r and first_hit, as main.py --dump_query_results does"
     parser.add_argument("--dump_query_results", default=None, metavar="FILE", help=help_queries)
     parser.add_argument("--out", default=None, metavar="FILE", help="also write the values to this JSON file")
+    help_truth = (
+        "published ground truth, by the names of the files in paths: gnd_….pkl of Revisited Oxford and Paris, retrieval_solution_….csv of Google Landmarks "
+        "v2, or a table with the columns query, kind (positive, junk), path"
+    )
+    parser.add_argument("--ground_truth", default=None, metavar="FILE", help=help_truth)
+    help_relevance = "Python file with relevance(query_rows, gallery_rows) -> (q, g) from 0 to 1, of rows of the files: what is above 0 is to be found"
+    parser.add_argument("--eval_relevance", default=None, metavar="FILE", help=help_relevance)
     metrics.add_arguments(parser)
+    whitening.add_arguments(parser)
     help_outliers = (
         "list the training images of a run with --loss subcenter_arcface beyond --outlier_angle of their class's dominant centre"
     )
@@ -106,32 +118,42 @@ def take_written(flags, arrays: dict) -> None:
 def main(argv: list[str] | None = None) -> dict | list:
     """Print the table of one file's metrics, or a run's outliers. Returns name -> value, or the outliers."""
     argv = sys.argv[1:] if argv is None else argv
-    if argv[:1] == ["pairs"]:
-        return pairs.main(argv[1:])
+    if argv[:1] in (["pairs"], ["whiten"]):
+        return {"pairs": pairs, "whiten": whiten}[argv[0]].main(argv[1:])
     flags, ranks = parser().parse_args(argv), Ranks()
-    for name in ("gallery", "labels", "gallery_labels") if flags.outliers else ():
+    for name in ("gallery", "labels", "gallery_labels", "ground_truth", "eval_relevance", "eval_whiten") if flags.outliers else ():
         if getattr(flags, name) is not None:
             raise UserError(f"--outliers searches nowhere: leave out --{name}")
     if flags.gallery_labels is not None and flags.gallery is None:
-        raise UserError(f"--gallery_labels {flags.gallery_labels}: there is no --gallery of which they could be, name it or leave them out")
+        raise UserError(f"--gallery_labels {' '.join(flags.gallery_labels)}: there is no --gallery of which they could be, name it or leave them out")
     if flags.outliers:
         return ranks.first(lambda: list_outliers(flags))
     for name in flags.evaluation_metrics:
         metrics.check(name)
     seeds = range(flags.eval_kmeans_starts) if flags.eval_kmeans_starts else flags.seed
     metrics.check_flags(flags)
-    arrays = read_queries(flags.file, flags.gallery is not None, flags.dump_query_results is not None, labels=flags.labels)
-    of_gallery = {"labels": flags.gallery_labels, "flag": "--gallery_labels", "needs_labels": not any(name in arrays for name in LISTS)}
-    other = None if flags.gallery is None else read_queries(flags.gallery, True, **of_gallery)
+    truths = [name for name in ("ground_truth", "eval_relevance") if getattr(flags, name) is not None]
+    names = flags.dump_query_results is not None or flags.ground_truth is not None
+    arrays = read_queries(flags.file, flags.gallery is not None, names, labels=flags.labels, needs_labels=not truths)
+    if len(truths + ["lists"] * has_lists(arrays)) > 1:
+        raise UserError(f"{flags.file}: what queries are to find is said twice, by {' and by '.join([*(f'--{name}' for name in truths), *['lists'] * has_lists(arrays)])}")
+    of_gallery = {"labels": flags.gallery_labels, "flag": "--gallery_labels", "needs_labels": not truths and not has_lists(arrays)}
+    other = None if flags.gallery is None else from_files.read_gallery(flags.gallery, flags.gallery_keep, **of_gallery)
     take_written(flags, arrays)
     if "labels" not in arrays:
         metrics.refuse_class_wise(flags.evaluation_metrics)
-    space, searched, rows = from_files.space(flags.file, arrays, flags.gallery, other, bool(flags.eval_skip_unmatched))
-    for line in evaluation.unaffected_metrics(flags.evaluation_metrics, flags):
+    gallery = flags.gallery and flags.gallery[0]
+    space, searched, rows = from_files.space(flags.file, arrays, gallery, other, bool(flags.eval_skip_unmatched), listed=bool(truths))
+    if truths:
+        space, searched = from_files.judged_by(flags, space, rows, arrays, other)
+    if flags.eval_whiten is not None:
+        space = whiten.of_file(space, flags)
+    for line in (*evaluation.unaffected_metrics(flags.evaluation_metrics, flags), *whitening.mark(flags)):
         print(line)
     device = ranks.gpu if flags.evaluate_on_gpu else "cpu"
     about = {"seed": seeds, "device": device, "progress": True, "ranks": ranks, **metrics.measured_by(flags)}
     further = from_files.draws(flags.file, arrays) if flags.gallery is None else ()
+    further = further if flags.eval_whiten is None else (whiten.of_file(one, flags) for one in further)
     values = evaluation.over_draws(([one] for one in itertools.chain([space], further)), flags.evaluation_metrics, about)
     scores = {Path(flags.file).stem: ranks.share(values)}
     size, dimensions = arrays["features"].shape

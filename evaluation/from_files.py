@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+import datasets
 import metrics
-from evaluation import galleries
+from evaluation import galleries, relevance
 from evaluation.galleries import ROLES, taken
 from evaluation.spaces import Space
 from utilities.errors import UserError
@@ -32,7 +33,8 @@ def opened(path: str, optional: tuple[str, ...]) -> tuple[dict, list[str]] | np.
         if isinstance(content, np.ndarray):
             return content
         with content as file:
-            return {name: file[name] for name in (*REQUIRED, *optional) if name in file.files}, file.files
+            wanted = {*REQUIRED, *optional}
+            return {name: file[name] for name in file.files if name in wanted or (LISTS[0] in wanted and protocol_of(name) is not None)}, file.files
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file") from error
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
@@ -62,7 +64,7 @@ def read(
     if labels is not None:
         raise UserError(f"{flag} {labels}: the .npz file {path} holds its labels itself, leave it out")
     arrays, found = content
-    needs_labels = needs_labels and not any(name in arrays for name in LISTS)
+    needs_labels = needs_labels and not has_lists(arrays)
     missing = [name for name in REQUIRED if name not in arrays and (name != "labels" or needs_labels)]
     if "reference_features" in arrays and "reference_labels" not in arrays and (needs_labels or "labels" in arrays):
         missing.append("reference_labels")
@@ -78,6 +80,46 @@ def read_queries(path: str, has_gallery: bool, with_names: bool = False, **label
     if "reference_features" not in arrays and extra is not None:
         raise UserError(f"{path}: {extra} needs reference_features" + ", or --gallery" * (extra == "exclude"))
     return arrays
+
+
+def read_gallery(paths: list[str], keep: str | None = None, labels: list[str] | None = None, **about) -> dict:
+    """The arrays of one or several files, row after row; see `read_queries`. Memory maps stay in their files.
+
+    Args:
+        keep: file with a name of a distractor in each line: other rows with `is_distractor` are left out.
+
+    Raises UserError for files that hold different arrays.
+    """
+    labels = [None] * len(paths) if labels is None else labels
+    if len(labels) != len(paths):
+        raise UserError(f"--gallery_labels {' '.join(labels)}: {len(labels)} files beside {len(paths)} of --gallery: give one for each")
+    parts = [_kept(path, read_queries(path, True, with_names=True, labels=of, **about), keep) for path, of in zip(paths, labels, strict=True)]
+    if len(parts) == 1:
+        return parts[0]
+    names = [set(part) - {"flags"} for part in parts]
+    if other := next((i for i, there in enumerate(names) if there != names[0]), None):
+        raise UserError(f"--gallery {paths[other]}: it differs from {paths[0]} in {', '.join(sorted(names[other] ^ names[0]))}: give all of them the same arrays")
+    if alone := sorted(names[0] & {"role_draws", *OF_REFERENCE}):
+        raise UserError(f"--gallery {' '.join(paths)}: {alone[0]} is of one file: several are joined row after row")
+    if len({part["features"].shape[1:] for part in parts}) > 1:
+        raise UserError(f"--gallery {' '.join(paths)}: features of {', '.join(str(part['features'].shape) for part in parts)}: their width must agree")
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in names[0] - {"features"}}
+    return {**joined, "features": _joined(*((part["features"], np.arange(len(part["features"]))) for part in parts))}
+
+
+def _kept(path: str, arrays: dict, keep: str | None) -> dict:
+    """The arrays without the distractors that the file `keep` does not list."""
+    if keep is None or "is_distractor" not in arrays:
+        return arrays
+    if "paths" not in arrays:
+        raise UserError(f"--gallery_keep {keep}: it goes by names, and {path} has no paths (N,)")
+    try:
+        listed = set(Path(keep).read_text(encoding="utf-8").split())
+    except (OSError, ValueError) as error:
+        raise UserError(f"--gallery_keep {keep} cannot be read ({getattr(error, 'strerror', None) or error})") from error
+    there = np.array([not {name, Path(name).stem}.isdisjoint(listed) for name in map(str, arrays["paths"].tolist())], dtype=bool)
+    rows = np.flatnonzero(there | ~arrays["is_distractor"].astype(bool))
+    return {name: array[rows] if array.shape[:1] == there.shape else array for name, array in arrays.items()}
 
 
 def written_flags(arrays: dict) -> dict:
@@ -111,13 +153,21 @@ def _whole(arrays: dict) -> Space:
     return Space(arrays["features"], _labels(arrays), query_sequences=arrays.get("sequence"), groups=groups)
 
 
+def plain_space(path: str, arrays: dict) -> metrics.EmbeddingSpace:
+    """The space in which all rows of a file search each other; without labels all are of one class. Raises UserError for impossible arrays."""
+    try:
+        return metrics.EmbeddingSpace(arrays["features"], _labels(arrays), query_sequences=arrays.get("sequence"))
+    except UserError as error:
+        raise UserError(f"{path}: {str(error).replace('query_sequences', 'sequence')}") from error
+
+
 def _labels(arrays: dict, of: str = "features", name: str = "labels") -> np.ndarray:
     """The labels of the rows; where lists stand in place of labels, one label for all."""
-    return arrays[name] if name in arrays else np.zeros(len(arrays[of]), dtype=np.int64)
+    return arrays[name] if name in arrays else np.zeros(len(np.atleast_1d(arrays[of])), dtype=np.int64)
 
 
 def space(
-    path: str, arrays: dict, gallery_path: str | None = None, gallery: dict | None = None, skips: bool = False
+    path: str, arrays: dict, gallery_path: str | None = None, gallery: dict | None = None, skips: bool = False, listed: bool = False
 ) -> tuple[Space, str, np.ndarray | None]:
     """The space to measure, a line on its queries and reference, and the rows of the file that are the queries; None: all.
 
@@ -125,18 +175,17 @@ def space(
 
     Args:
         arrays: name -> array, of a file with `features` and `labels`. gallery: the arrays of the file that its queries search.
-        skips: queries with nothing to find are left out; the line says so.
+        skips: queries with nothing to find are left out; the line says so. listed: lists, not among `arrays`, say what queries are to find.
 
     Raises UserError for arrays that do not fit each other.
     """
-    if any(name in arrays for name in LISTS):
-        lists, left = _lists(path, arrays), LISTS
+    if has_lists(arrays):
+        lists, left = _lists(path, arrays), {name for name in arrays if protocol_of(name) is not None}
         if gallery is not None and not ("labels" in arrays and "labels" in gallery):
-            left = (*LISTS, "labels", "class_names")
+            left |= {"labels", "class_names"}
         plain = [{name: array for name, array in file.items() if name not in left} for file in (arrays, gallery or {})]
-        found, _, rows = space(path, plain[0], gallery_path, gallery and plain[1])
-        found = found._replace(lists=lists)
-        return found, _of_lists(path, found, lists), rows
+        found, _, rows = space(path, plain[0], gallery_path, gallery and plain[1], listed=True)
+        return *judged(path, found, lists), rows
     role = next((name for name in ROLES if name in arrays), None)
     whole = _whole(arrays)
     if gallery is None and "reference_features" in arrays:
@@ -147,34 +196,89 @@ def space(
         return found, "; ".join([f"searched in {len(reference):,}", *_left_out(found, skips)]), None
     if gallery is None and role is None:
         return whole, "".join(_left_out(whole, skips)), None
-    queries = _checked(path, arrays)
+    queries = _checked(path, arrays, listed)
     return in_itself(queries, skips) if gallery is None else _in_another(queries, _checked(gallery_path, gallery), skips)
 
 
-def _lists(path: str, arrays: dict) -> metrics.Lists:
-    """The lists of a file. Raises UserError where one is missing, or the file says otherwise, too, what takes no rank."""
-    for kind in ("positive", "junk"):
-        names = [f"{kind}_indptr", f"{kind}_indices"]
-        there = [name for name in names if name in arrays]
-        if len(there) == 1 or (kind == "positive" and not there):
-            raise UserError(f"{path}: lists of {'positives' if kind == 'positive' else kind} are {' and '.join(names)}; it has {' and '.join(there) or 'neither'}")
+def judged(path: str, found: Space, lists: dict[str, metrics.Lists]) -> tuple[Space, str]:
+    """The space with lists of what its queries are to find, and a line on them. Raises UserError, with the name of their file, where they do not fit."""
+    found = found._replace(lists=lists)
+    try:
+        found.findable()
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    return found, galleries.lists_in_words(lists, len(found.gallery()[1]))
+
+
+def judged_by(flags, found: Space, rows: np.ndarray | None, arrays: dict, gallery: dict | None) -> tuple[Space, str]:
+    """As `judged`, by the published --ground_truth, or the user's --eval_relevance.
+
+    Args:
+        rows: of `arrays` that are the queries; None: all. gallery: the arrays of another file that they search; None: they search their own.
+    """
+    where = arrays if gallery is None else gallery
+    searched = np.arange(len(found.gallery()[1])) if "reference_features" in arrays else _rows(where, "is_gallery")
+    queries = np.arange(len(found.labels)) if rows is None else rows
+    if flags.eval_relevance is not None:
+        exclude = found.gallery()[2]
+        exclude = np.full(len(queries), -1) if exclude is None else np.asarray(exclude)
+        return judged(flags.eval_relevance, found, {"": relevance.lists(flags.eval_relevance, queries, searched, exclude)})
+    for file in (arrays, where):
+        if "paths" not in file or "reference_features" in file:
+            raise UserError(f"--ground_truth {flags.ground_truth}: it goes by names, and an .npz file of queries or gallery has no paths (N,)")
+    asking, places = (_by_name(file["paths"][of]) for file, of in ((arrays, queries), (where, searched)))
+    lists = {}
+    for protocol, of in datasets.ground_truth(Path(flags.ground_truth)).items():
+        found_by = [of.get(str(path), of.get(Path(str(path)).stem, ((), ()))) for path in arrays["paths"][queries].tolist()]
+        for name in (name for query, both in of.items() for name in (query, *both[0], *both[1])):
+            known = asking if name in of else places
+            if known.get(name, -1) < 0:
+                why = "stands there twice" if name in known else "is not among the paths"
+                raise UserError(f"--ground_truth {flags.ground_truth}: {name} {why} of the {'queries' if known is asking else 'gallery'}")
+        lists[protocol] = metrics.Lists.of(*([[places[name] for name in both[kind]] for both in found_by] for kind in (0, 1)))
+    return judged(flags.ground_truth, found, lists)
+
+
+def _by_name(paths: np.ndarray) -> dict[str, int]:
+    """Path, and file name without its suffix, -> position in `paths` `(N,)`; -1 where there are several."""
+    places = {}
+    for place, path in enumerate(map(str, paths.tolist())):
+        for name in {path, Path(path).stem}:
+            places[name] = place if name not in places else -1
+    return places
+
+
+def _rows(arrays: dict, role: str) -> np.ndarray:
+    """The rows of a file that have a role; all without such an array."""
+    return np.flatnonzero(arrays[role]) if role in arrays else np.arange(len(arrays["features"]))
+
+
+def _lists(path: str, arrays: dict) -> dict[str, metrics.Lists]:
+    """Protocol -> its lists, of a file. Raises UserError where an array is missing, or the file says otherwise, too, what takes no rank."""
+    found = {}
+    for protocol in sorted({protocol_of(name) for name in arrays} - {None}):
+        end = "_" * bool(protocol) + protocol
+        for kind in ("positive", "junk"):
+            names = [f"{kind}_indptr{end}", f"{kind}_indices{end}"]
+            there = [name for name in names if name in arrays]
+            if len(there) == 1 or (kind == "positive" and not there):
+                raise UserError(f"{path}: lists of {'positives' if kind == 'positive' else kind} are {' and '.join(names)}; it has {' and '.join(there) or 'neither'}")
+        found[protocol] = metrics.Lists(*(arrays.get(f"{name}{end}") for name in LISTS))
     for name in ("sequence", "role_draws"):
         if name in arrays:
             raise UserError(f"{path}: it has lists and {name}: the lists say what takes no rank, leave the other out")
-    return metrics.Lists(*map(arrays.get, LISTS))
+    return found
 
 
-def _of_lists(path: str, found: Space, lists: metrics.Lists) -> str:
-    """A line on queries, gallery and lists. Raises UserError where these do not fit."""
-    try:
-        lone = int((found.findable()[0] == 0).sum())
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
-    junk = 0 if lists.junk_indices is None else len(lists.junk_indices)
-    return (
-        f"{len(lists):,} queries search in {len(found.gallery()[1]):,} images; lists: {len(lists.positive_indices):,} positives, {junk:,} junk, which takes no "
-        f"rank; {lone:,} of {len(lists):,} queries have no positive: left out of all ranking metrics"
-    )
+def has_lists(arrays: dict) -> bool:
+    """Whether the arrays of a file, by name, have lists of what queries are to find."""
+    return any(protocol_of(name) is not None for name in arrays)
+
+
+def protocol_of(name: str) -> str | None:
+    """The protocol of an array of lists, as `positive_indptr_hard`, "" where it has no name; None of any other array."""
+    part = next((part for part in LISTS if name == part or name.startswith(f"{part}_")), None)
+    return None if part is None else name.removeprefix(part).removeprefix("_")
 
 
 def draws(path: str, arrays: dict):
@@ -183,12 +287,9 @@ def draws(path: str, arrays: dict):
         yield in_itself(_checked(path, {**arrays, "role_draws": draw[None]}))[0]
 
 
-def _checked(path: str, arrays: dict) -> Embeddings:
-    """A file's arrays as `Embeddings`. Raises UserError where they do not fit each other."""
-    try:
-        size = metrics.EmbeddingSpace(arrays["features"], _labels(arrays), query_sequences=arrays.get("sequence")).size
-    except UserError as error:
-        raise UserError(f"{path}: {str(error).replace('query_sequences', 'sequence')}") from error
+def _checked(path: str, arrays: dict, listed: bool = False) -> Embeddings:
+    """A file's arrays as `Embeddings`. Raises UserError where they do not fit each other. `listed`: queries need no class."""
+    size = plain_space(path, arrays).size
     for name in (*ROLES, *NAMES, *GROUPS):
         array = None if name == "role_draws" else arrays.get(name)
         if array is not None and array.shape != (size,):
@@ -202,7 +303,7 @@ def _checked(path: str, arrays: dict) -> Embeddings:
     draws, distractor = arrays.get("role_draws"), arrays.get("is_distractor")
     distractor = None if distractor is None else distractor.astype(bool)
     is_query = arrays.get("is_query", None if distractor is None else ~distractor)
-    if distractor is not None and (distractor & is_query.astype(bool)).any():
+    if distractor is not None and not listed and (distractor & is_query.astype(bool)).any():
         raise UserError(f"{path}: row {int((distractor & is_query.astype(bool)).argmax())} is_distractor and is_query: an image of no class finds none of its own")
     about = SimpleNamespace(is_query=is_query, is_gallery=arrays.get("is_gallery"), sequences=sequence, is_distractor=distractor)
     if draws is not None:

@@ -1,7 +1,8 @@
 """Roles of a split's images: which are queries, which are its gallery, and which never find each other (sequences).
 
 A data set gives them as `is_query` and `is_gallery`, bool `(N,)`, and `sequences`, whole numbers `(N,)` with -1 for none. Where it does
-not, every image is query and gallery, of no sequence. `sequence_names`, number -> name, identifies a sequence across splits.
+not, every image is query and gallery, of no sequence. `sequence_names`, number -> name, identifies a sequence across splits. `lists` may say
+what each query is to find: protocol -> the rows of the positives, and of the junk, of each query.
 """
 
 import copy
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from metrics import Lists
 from utilities.errors import UserError
 
 ROLES = ("is_query", "is_gallery", "sequence", "role_draws", "is_distractor")  # arrays of a file of embeddings that say who finds whom
@@ -25,7 +27,7 @@ class Roles(NamedTuple):
     """Rows of a split, ascending: `queries`, `gallery`, and `either` of the two; None where that is all. `sequences` `(N,)` or None.
 
     `names`: of the sequences, number -> name, or None. `draws`: number of drawn galleries; the roles are those of the first.
-    `distractors`: rows of no class, of the gallery alone; None where there are none.
+    `distractors`: rows of no class; None where there are none. `lists`: as the data set has them, or None.
     """
 
     size: int
@@ -36,6 +38,7 @@ class Roles(NamedTuple):
     names: dict | None = None
     draws: int = 1
     distractors: np.ndarray | None = None
+    lists: dict | None = None
 
     @property
     def differ(self) -> bool:
@@ -44,8 +47,15 @@ class Roles(NamedTuple):
 
     @property
     def restrict(self) -> bool:
-        """Whether any query may not find all others: roles differ, or there are sequences."""
-        return self.differ or self.sequences is not None
+        """Whether any query may not find all others: roles differ, or there are sequences or lists."""
+        return self.differ or self.sequences is not None or self.lists is not None
+
+    def listed(self) -> dict[str, Lists] | None:
+        """Protocol -> the lists of the queries, as positions in the gallery; None where there are none."""
+        if self.lists is None:
+            return None
+        places = places_in(taken(np.arange(self.size), self.gallery), self.size)
+        return {protocol: Lists.of(*([places[one] for one in of] for of in both)) for protocol, both in self.lists.items()}
 
     @property
     def pool(self) -> np.ndarray | None:
@@ -65,7 +75,8 @@ def roles_of(dataset, size: int) -> Roles:
     distractors = getattr(dataset, "is_distractor", None)
     distractors = None if distractors is None else np.flatnonzero(distractors)
     sequences = None if sequences is None or (np.asarray(sequences) < 0).all() else np.asarray(sequences)
-    return Roles(size, *rows, sequences, getattr(dataset, "sequence_names", None), 1 if draws is None else len(draws), distractors)
+    lists = getattr(dataset, "lists", None)
+    return Roles(size, *rows, sequences, getattr(dataset, "sequence_names", None), 1 if draws is None else len(draws), distractors, lists)
 
 
 def draws(dataset) -> list:
@@ -158,14 +169,26 @@ def roles_in_words(
     return "; ".join(said)
 
 
+def lists_in_words(lists: dict[str, Lists], searched: int) -> str:
+    """One line on the lists of queries that search in `searched` images."""
+    one, said = next(iter(lists.values())), []
+    for protocol, of in lists.items():
+        junk, lone = 0 if of.junk_indices is None else len(of.junk_indices), int((np.diff(of.positive_indptr) == 0).sum())
+        left_out = f"{lone:,} of {len(of):,} queries have no positive: left out of all ranking metrics"
+        said.append(f"{protocol or 'lists'}: {len(of.positive_indices):,} positives, {junk:,} junk, which takes no rank; {left_out}")
+    return "; ".join([f"{len(one):,} queries search in {searched:,} images", *said])
+
+
 def dumped(roles: Roles) -> dict[str, np.ndarray]:
     """The roles as arrays for an .npz file of embeddings, name -> `(N,)`; empty where every image is both and of no sequence."""
     found = {}
     if roles.differ:
         rows = np.arange(roles.size)
         found = {name: np.isin(rows, taken(rows, which)) for name, which in (("is_query", roles.queries), ("is_gallery", roles.gallery))}
-        if roles.distractors is not None:
+        if roles.distractors is not None and len(roles.distractors) < roles.size:
             found["is_distractor"] = np.isin(rows, roles.distractors)
+    for protocol, lists in (roles.listed() or {}).items():
+        found |= {f"{name}{'_' * bool(protocol)}{protocol}": array for name, array in lists._asdict().items()}
     if roles.sequences is not None:
         found["sequence"] = roles.sequences
         if roles.names is not None:

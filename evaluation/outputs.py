@@ -74,7 +74,7 @@ def draw_pictures(folder: Path, embedded: dict, split: str, opt, title: str) -> 
     """
     compared = spaces.compare(embedded, opt.evaltypes[0], opt)
     shown = compared[split]
-    whole = {name: one.space.whole() for name, one in compared.items()}
+    whole = {name: one.space.whole() for name, one in compared.items() if (one.space.whole().labels >= 0).any()}
     features, labels = {name: one.features for name, one in whole.items()}, {name: one.labels for name, one in whole.items()}
     parents = {name: one.parents for name, one in whole.items()}
     kept = [_subset(embedded[source].dataset, rows) for source, rows in zip(shown.sources, shown.kept, strict=True)]
@@ -84,23 +84,28 @@ def draw_pictures(folder: Path, embedded: dict, split: str, opt, title: str) -> 
         searched += f" in {', '.join(shown.sources)}"
     elif shown.space.pool is not None:
         searched += " in its gallery"
+    protocol = next(iter(shown.space.lists or [""]))
+    searched += f", {protocol}" * bool(protocol)
     paths = [folder / "sample_recoveries.png"]
     sampled = queries.sample_queries(shown.space.labels, opt.seed)
-    recoveries(paths[0], images, shown, sampled, queries.nearest(shown, sampled, NEIGHBOURS), f"{title}: nearest neighbours {searched}")
+    found = queries.nearest(shown, sampled, NEIGHBOURS)
+    recoveries(paths[0], images, shown, sampled, found, queries.judged(shown, sampled, found), f"{title}: nearest neighbours {searched}")
     worst, notes = queries.worst_queries(shown, opt.seed)
     if len(worst):
         paths.append(folder / "worst_queries.png")
         found = queries.nearest(shown, worst, NEIGHBOURS)
-        recoveries(paths[-1], images, shown, worst, found, f"{title}: worst queries {searched}", notes)
+        recoveries(paths[-1], images, shown, worst, found, queries.judged(shown, worst, found), f"{title}: worst queries {searched}", notes)
     ranks = queries.first_hits(shown, bool(opt.eval_skip_unmatched)) if shown.pool is not None else ()
     if len(ranks):
         paths.append(space.cmc(folder / "cmc.png", ranks, f"{title}, {searched}"))
     if any(one.pool is not None for one in compared.values()):
         title += ", queries and gallery"
+    if not whole:  # no image has a class
+        return paths
     paths.append(space.spectra(folder / "spectrum.png", features, opt.seed, title))
     paths.append(space.distances(folder / "distances.png", features, labels, parents, opt.seed, title, shown.ball))
     if opt.eval_size_of_tsne:
-        for name, one in compared.items():
+        for name, one in ((name, compared[name]) for name in whole):
             path = folder / f"tsne_{name}.png"
             about = f"{title}: t-SNE of {name}"
             supers = queries.super_classes(embedded[name]) if opt.label_hierarchy_level == 0 else None
@@ -133,7 +138,7 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
 
     `python -m evaluation` reads such a file. It holds `features` `(N, D)` float32 as they were measured, after --eval_pca, `labels` `(N,)`,
     `flags`, the JSON of the evaluation's flags, and where the data set has them `paths`, `class_names`, `super_names`, `is_query`,
-    `is_gallery`, `sequence` `(N,)` and `role_draws` `(D, N)` (not with --eval_pca, which differs from draw to draw). Under `--eval_space
+    `is_gallery`, `sequence` `(N,)` and `role_draws` `(D, N)` (not with --eval_pca or --eval_whiten, which may differ from draw to draw). Under `--eval_space
     hyperbolic` features are the tangent vectors, and `points` `(N, D)` float32 are their points of the Poincare ball, which the flags name.
     `instead`: the folder for a file whose name is taken in `folder`.
     """
@@ -143,8 +148,9 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
     paths, flags = [], np.array(json.dumps(measured))
     features = {evaltype: spaces.projected(embedded, evaltype, opt) for evaltype in opt.evaltypes}
     for split, e in embedded.items():
-        about = {**queries.described(e), **galleries.dumped(galleries.roles_of(e.dataset, len(e.labels)))}
-        if opt.eval_pca is None and (draws := getattr(e.dataset, "role_draws", None)) is not None:
+        labels = {"labels": e.labels} if (e.labels >= 0).any() else {}  # lists say what is found among images of no class
+        about = {**labels, **queries.described(e), **galleries.dumped(galleries.roles_of(e.dataset, len(e.labels)))}
+        if opt.eval_pca is None and opt.eval_whiten is None and (draws := getattr(e.dataset, "role_draws", None)) is not None:
             about["role_draws"] = draws
         if (supers := queries.super_classes(e)) is not None:
             about["super_names"] = supers
@@ -154,7 +160,7 @@ def dump(folder: Path, embedded: dict, opt, instead: Path | None = None) -> list
                 about["points"] = ball.in_ball(torch.from_numpy(features[evaltype][split])).numpy()
             paths.append((instead if instead is not None and (folder / name).exists() else folder) / name)
             with replacing(paths[-1], "wb") as file:
-                np.savez(file, features=features[evaltype][split], labels=e.labels, flags=flags, **about)
+                np.savez(file, features=features[evaltype][split], flags=flags, **about)
     return paths
 
 
@@ -190,7 +196,8 @@ def again(model, splits: dict, opt, runtime) -> dict:
 
 
 def only(model, splits: dict, opt, runtime) -> dict:
-    """Measure an untrained network and its bare backbone, print the table, and write a new folder: flags, evaluation.json, pictures.
+    """Measure an untrained network and its bare backbone, print the table, and write a new folder: flags, evaluation.json, pictures,
+    and the files that the flags ask for.
 
     Returns split -> {metric: value} of the network.
     """
@@ -207,6 +214,7 @@ def only(model, splits: dict, opt, runtime) -> dict:
     shown = next(split for split in ("val", "test", "train") if split in scores)
     if not opt.no_records:
         draw_pictures(folder, embedded, shown, opt, fitted(opt.arch, TITLE_SIZE, TITLE_WIDTH))
+    dump_asked(folder, embedded, opt, epoch=0)
     print(f"\n{opt.arch}, weights: {model.weights_name}\n")
     print(reports.table({**({"bare backbone": plain(bare)} if bare else {}), "network": plain(scores)}))
     print(f"\nwritten  {folder}")

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-import metrics
 from evaluation import from_files, outputs
 from pictures import space as charts
 from utilities.errors import OneLineParser, UserError
@@ -146,10 +145,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     """Print and return `verification_accuracy`, its deviation over the folds, and `tar@far`, by name."""
     flags = parser().parse_args(argv)
     arrays = from_files.read(flags.features, ("paths",), needs_labels=False)
-    try:
-        space = metrics.EmbeddingSpace(arrays["features"], np.zeros(len(np.atleast_1d(arrays["features"])))).normalised()
-    except UserError as error:
-        raise UserError(f"{flags.features}: {error}") from error
+    space = from_files.plain_space(flags.features, {"features": arrays["features"]}).normalised()
     pairs = read(flags.pairs, space.size, arrays.get("paths"), flags.folds)
     distances = space.squared_distances(pairs.first, pairs.second)
     accuracy, rates, others = verification_accuracy(distances, pairs.same, pairs.folds), roc(distances, pairs.same), int((~pairs.same).sum())

@@ -14,6 +14,7 @@ from evaluation import spaces
 from evaluation.galleries import taken
 from utilities.files import replacing
 
+RIGHT, WRONG, JUNK = range(3)  # what an image of the reference is to a query
 SHOWN = 8  # queries of a picture
 CANDIDATES = 750  # queries among which the worst are looked for
 
@@ -50,7 +51,8 @@ def dump(folder: Path, embedded: dict, opt, epoch: int, instead: Path | None = N
             place = instead if instead is not None and (folder / name).exists() else folder
             found = results(compared[split], metrics.reranking(opt))
             of_queries = {known: taken(values, compared[split].rows) for known, values in described(embedded[split]).items()}
-            paths.append(write(place / name, found, compared[split].space.labels, **of_queries, flags=flags, epoch=np.array(epoch)))
+            labels = compared[split].space.labels
+            paths.append(write(place / name, found, labels if (labels >= 0).any() else None, **of_queries, flags=flags, epoch=np.array(epoch)))
     return paths
 
 
@@ -64,7 +66,7 @@ def described(embedded) -> dict[str, np.ndarray]:
     dataset, about = embedded.dataset, {}
     if hasattr(dataset, "paths"):
         about["paths"] = np.array([str(path) for path in dataset.paths])
-    if hasattr(dataset, "class_names"):
+    if hasattr(dataset, "class_names") and dataset.class_names:
         about["class_names"] = np.array([str(dataset.class_names.get(label, "")) for label in embedded.labels.tolist()])
     return about
 
@@ -92,12 +94,26 @@ def searches(compared: spaces.Compared, queries: np.ndarray):
 
 
 def nearest(compared: spaces.Compared, queries: np.ndarray, count: int) -> list[np.ndarray]:
-    """For each of `queries` the indices in the reference of its `count` nearest samples that it may find, nearest first; fewer if need be."""
+    """For each of `queries` the indices in the reference of its `count` nearest samples, nearest first; fewer if need be.
+
+    Without itself and its sequence; junk of lists is among them, see `judged`.
+    """
     found = [None] * len(queries)
     for here, space, kept in searches(compared, queries):
-        for place, row in zip(here, space.neighbours(count), strict=True):
+        shown = space.view(type(space), truth=space.truth.unjudged())
+        for place, row in zip(here, shown.neighbours(count), strict=True):
             found[place] = kept[row[row >= 0]]
     return found
+
+
+def judged(compared: spaces.Compared, queries: np.ndarray, found: list[np.ndarray]) -> list[np.ndarray]:
+    """For each of `queries` what the indices `found` in the reference are to it: `RIGHT`, `WRONG` or `JUNK`."""
+    labels, lists = compared.space.gallery()[1], compared.space.arguments()["lists"]
+    if lists is None:
+        return [np.where(labels[few] == compared.space.labels[query], RIGHT, WRONG) for query, few in zip(queries, found, strict=True)]
+    of_query = lists.part(queries)
+    kinds = zip(of_query.each("positive"), of_query.each("junk"), found, strict=True)
+    return [np.where(np.isin(few, positives), RIGHT, np.where(np.isin(few, junk), JUNK, WRONG)) for positives, junk, few in kinds]
 
 
 def first_hits(compared: spaces.Compared, skips: bool) -> np.ndarray:
@@ -130,5 +146,7 @@ def worst_queries(compared: spaces.Compared, seed: int) -> tuple[np.ndarray, lis
         scores = metrics.per_query(["map_r", "mrr"], space)
         precisions[here], firsts[here] = scores["map_r"], np.rint(1 / scores["mrr"])
     order = np.lexsort((-firsts, precisions))
-    order = order[np.sort(np.unique(compared.space.labels[candidates[order]], return_index=True)[1])][:SHOWN]  # the worst of each class
+    labels = compared.space.labels[candidates]
+    labels = np.where(labels < 0, -1 - np.arange(len(labels)), labels)  # without classes each query stands for itself
+    order = order[np.sort(np.unique(labels[order], return_index=True)[1])][:SHOWN]  # the worst of each class
     return candidates[order], [f"AP {precisions[i]:.2f}\nfirst hit at {firsts[i]:,}" for i in order]

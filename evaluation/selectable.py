@@ -14,12 +14,14 @@ def check(datasets: dict, opt) -> None:
     A query's value can vary where it can find an image of its class and enough images of others to come before it; the metric can vary
     where one query's value can. Metrics that do not search (k-means, mean distances) are judged on the queries among themselves.
     """
-    if opt.evaluate or opt.evaluate_ensemble or opt.n_epochs == 0:
+    if opt.evaluate or opt.evaluate_only or opt.evaluate_ensemble or opt.n_epochs == 0:
         return  # no epoch is chosen
     split, metric = "val" if "val" in datasets else "test", opt.storage_metrics[0]
     least = _least_others(metric)
     if split not in spaces.scored(datasets, opt) or least is None:
         return
+    if protocols := [protocol for protocol in getattr(datasets[split], "lists", None) or () if protocol]:
+        raise UserError(f"{split} is measured by {len(protocols)} protocols ({', '.join(protocols)}), none of which chooses the epoch: cut validation by --use_tv_split")
     images = galleries.images_of(datasets)
     plan, searches = spaces.plans(images, opt)[split], metrics.searches(metric)
     space, sources = (plan.space, plan.sources) if searches else (_in_itself(plan.space.whole()), [split])

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 import metrics
-from evaluation import galleries
+from evaluation import galleries, relevance, whitening
 from evaluation.galleries import taken
 from utilities.errors import NotFinite, UserError
 from utilities.evaltypes import BARE as BARE
@@ -24,7 +24,7 @@ class Space(NamedTuple):
     search each other. exclude `(N,)`: index of each query in the reference, -1 where it is not there. query_sequences `(N,)`,
     reference_sequences `(M,)`: images of one sequence never find each other. groups `(N,)`: super-classes of the queries, for metrics that
     compare these.
-    lists: positives and junk of each query in the reference, in place of classes and sequences.
+    lists: protocol -> positives and junk of each query in the reference, in place of classes and sequences; a protocol "" has no name.
     parents `(N,)`, reference_parents `(M,)`: super-classes; a query searches only its own. pool: the images of class-wise numbers, where
     these are not the queries. Features are None before anything is embedded, and for a super-class whose images are all gallery.
     """
@@ -37,26 +37,35 @@ class Space(NamedTuple):
     query_sequences: np.ndarray | None = None
     reference_sequences: np.ndarray | None = None
     groups: np.ndarray | None = None
-    lists: metrics.Lists | None = None
+    lists: dict[str, metrics.Lists] | None = None
     parents: np.ndarray | None = None
     reference_parents: np.ndarray | None = None
     pool: "Space | None" = None
 
-    def arguments(self) -> dict:
-        """The arguments of `metrics.compute` and `metrics.EmbeddingSpace`."""
-        return {name: value for name, value in self._asdict().items() if name not in ("parents", "reference_parents", "pool")}
+    def arguments(self, protocol: str | None = None) -> dict:
+        """The arguments of `metrics.compute` and `metrics.EmbeddingSpace`; lists are those of a protocol, by default of the first."""
+        lists = self.lists and (next(iter(self.lists.values())) if protocol is None else self.lists[protocol])
+        given = {name: value for name, value in self._asdict().items() if name not in ("parents", "reference_parents", "pool")}
+        return {**given, "lists": lists}
 
     def compute(self, names: list[str], **about) -> dict:
-        """`metrics.compute`: metrics that search are those of the queries, class-wise numbers those of the pool."""
-        if self.pool is None:
+        """`metrics.compute`: metrics that search are those of the queries, class-wise numbers those of the pool.
+
+        Of named protocols a metric that searches comes once for each, as `<protocol>/<metric>`.
+        """
+        if self.pool is None and self.lists is None:
             return metrics.compute(names, **self.arguments(), **about)
         of_queries = [name for name in names if metrics.searches(name)]
-        found = dict.fromkeys(of_queries, float("nan"))
-        if of_queries and self.features is not None:
-            found = metrics.compute(of_queries, **self.arguments(), **about)
-        of_classes = [name for name in names if name not in found]
-        found |= metrics.compute(of_classes, **self.pool.arguments(), **about) if of_classes else {}
-        return {name: found[name] for name in names}
+        of_classes = [name for name in names if name not in of_queries]
+        found = metrics.compute(of_classes, **self.whole().arguments(), **about) if of_classes else {}
+        found |= dict.fromkeys(of_queries, float("nan"))
+        if not of_queries or self.features is None:
+            return {name: found[name] for name in names}
+        if self.lists is None or "" in self.lists:
+            found |= metrics.compute(of_queries, **self.arguments(), **about)
+            return {name: found[name] for name in names}
+        of_protocol = {protocol: metrics.compute(of_queries, **self.arguments(protocol), **about) for protocol in self.lists}
+        return {f"{protocol}/{name}": value for protocol, of in of_protocol.items() for name, value in of.items()} | {name: found[name] for name in of_classes}
 
     def whole(self) -> "Space":
         """The space of the images of class-wise numbers."""
@@ -75,7 +84,7 @@ class Space(NamedTuple):
     def findable(self) -> tuple[np.ndarray, np.ndarray]:
         """How many images each query is to find, and how many take a rank, `(N,)` each; see `metrics.findable`."""
         _, reference_labels, exclude = self.gallery()
-        others = exclude, self.query_sequences, self.gallery_sequences(), self.lists
+        others = exclude, self.query_sequences, self.gallery_sequences(), self.arguments()["lists"]
         if self.parents is None:
             return metrics.findable(self.labels, reference_labels, *others)
         apart = max(self.labels.max(), reference_labels.max()) + 1  # a class in two super-classes counts as two
@@ -83,10 +92,11 @@ class Space(NamedTuple):
         return metrics.findable(*classes, *others)[0], metrics.findable(self.parents, self.reference_parents, *others)[0]
 
     def part(self, rows: np.ndarray, kept: np.ndarray) -> "Space":
-        """The space of the queries `rows` and the part `kept` of their reference, both ascending indices."""
+        """The space of the queries `rows` and the part `kept` of their reference, both ascending indices; with lists that is all of it."""
         found = Space(
-            self.features[rows], self.labels[rows], query_sequences=taken(self.query_sequences, rows), groups=taken(self.groups, rows)
-        )
+            self.features[rows], self.labels[rows], query_sequences=taken(self.query_sequences, rows), groups=taken(self.groups, rows),
+            lists=self.lists and {protocol: lists.part(rows) for protocol, lists in self.lists.items()},
+        )  # fmt: skip
         if self.reference_labels is None and np.array_equal(rows, kept):
             return found
         reference, labels, exclude = self.gallery()
@@ -130,6 +140,7 @@ def check(datasets: dict, opt) -> None:
             those = "online_products, glyphs and a folder X/<super>/<class>/ do"
             raise UserError(f"{flag}: --dataset {dataset.name} knows no super-classes; {those}")
     galleries.check(datasets, measured)
+    _check_lists({split: datasets[split] for split in measured}, opt)
     if opt.tester == INSIDE_PARENTS:
         for split in measured:
             found = set().union(*(_names_of(datasets[source], deepest, "gallery") for source in sources_of(split, measured, opt)))
@@ -145,6 +156,21 @@ def check(datasets: dict, opt) -> None:
                 print(f"--eval_reference_set {TRAINING}: no query of {split} has a counterpart in the reference, it can find nothing")
 
 
+def _check_lists(datasets: dict, opt) -> None:
+    """Raise UserError for flags that do not go with lists of what queries are to find."""
+    by_function = getattr(opt, "eval_relevance", None) is not None
+    for split, dataset in datasets.items():
+        if getattr(dataset, "lists", None) is None and not by_function:
+            continue
+        if by_function and getattr(dataset, "sequences", None) is not None:
+            raise UserError(f"--eval_relevance {opt.eval_relevance}: {split} of --dataset {dataset.name} has sequences, which say too what is found: leave one out")
+        for flag, value, needed in (("eval_reference_set", opt.eval_reference_set, SELF), ("tester", opt.tester, "global"), ("label_hierarchy_level", opt.label_hierarchy_level, 0)):
+            if value != needed:
+                raise UserError(f"--{flag} {value}: lists, or --eval_relevance, say what a query of --dataset {dataset.name} finds, in its own gallery: take {needed}")
+        if not dataset.n_classes:
+            metrics.refuse_class_wise(opt.evaluation_metrics)
+
+
 def _names_of(dataset, level: int, role: str) -> set:
     """The names at a level of a data set's `queries` or `gallery`."""
     table, rows = names_at(dataset, level), getattr(galleries.roles_of(dataset, len(dataset)), role)
@@ -157,14 +183,17 @@ def roles(images: dict, opt) -> dict[str, str]:
     `images`: split -> `galleries.Images` or `evaluation.Embedded`.
     """
     of_all, found, skips = galleries.roles_of_all(images), {}, bool(getattr(opt, "eval_skip_unmatched", None))
-    if not skips and not any(one.restrict for one in of_all.values()):
+    if not skips and not any(one.restrict for one in of_all.values()) and getattr(opt, "eval_relevance", None) is None:
         return found
     for split, plan in plans(images, opt).items():
         one = of_all[split]
-        if split in scored(images, opt) and (skips or one.restrict or any(kept is not None for kept in plan.kept)):
+        if split in scored(images, opt) and (skips or one.restrict or plan.space.lists is not None or any(kept is not None for kept in plan.kept)):
             where = "its gallery" if plan.sources == [split] else f"the gallery of {', '.join(plan.sources)}"
             one = one._replace(draws=max(of_all[name].draws for name in {split, *plan.sources}))
             searched = len(plan.space.gallery()[1])
+            if plan.space.lists is not None:
+                found[split] = galleries.lists_in_words(plan.space.lists, searched)
+                continue
             found[split] = galleries.described(one, searched, where, int((plan.space.findable()[0] == 0).sum()), skips)
     return {split: text for split, text in found.items() if text}
 
@@ -247,7 +276,7 @@ def plans(images: dict, opt) -> dict[str, Compared]:
         _refuse_missing(sources, images, opt)
         kept = [of_all[source].gallery for source in sources]
         its_labels, its_sequences, its_parents = (taken(values[split], own.queries) for values in by_images)
-        space = Space(None, its_labels, query_sequences=its_sequences, parents=its_parents, reference_parents=its_parents)
+        space = Space(None, its_labels, query_sequences=its_sequences, parents=its_parents, reference_parents=its_parents, lists=_lists(own, opt))
         if opt.eval_reference_set != SELF or own.differ:
             rows = {source: np.arange(own.size) if source == split else np.full(of_all[source].size, -1) for source in sources}
             joined = [
@@ -263,18 +292,31 @@ def plans(images: dict, opt) -> dict[str, Compared]:
     return found
 
 
+def _lists(own: galleries.Roles, opt) -> dict[str, metrics.Lists] | None:
+    """Protocol -> what the queries of a split are to find: by --eval_relevance, else by its own lists; None where it has none."""
+    if getattr(opt, "eval_relevance", None) is None:
+        return own.listed()
+    queries, gallery = (taken(np.arange(own.size), rows) for rows in (own.queries, own.gallery))
+    return {"": relevance.lists(opt.eval_relevance, queries, gallery, galleries.places_in(gallery, own.size)[queries])}
+
+
 def projected(embedded: dict, evaltype: str, opt) -> dict[str, np.ndarray]:
-    """Split -> features `(N', D)` of all its images as they are measured: under --eval_pca their principal components."""
+    """Split -> features `(N', D)` of all its images as they are measured: under --eval_pca and --eval_whiten projected.
+
+    Raises UserError for impossible dimensions, and where whitening is to be fitted on training images that there are not.
+    """
     features = {split: of_type(e.features, evaltype) for split, e in embedded.items()}
-    if opt.eval_pca is None:
+    if opt.eval_pca is None and getattr(opt, "eval_whiten", None) is None:
         return features
+    training = (features["train"], embedded["train"].labels) if "train" in embedded else None
     of_all, projections, found = galleries.roles_of_all(embedded), {}, {}
     for split, rows in features.items():
         sources = sources_of(split, scored(embedded, opt), opt)
         _refuse_missing(sources, embedded, opt)
         key = tuple(sources)
         if key not in projections:
-            projections[key] = _projection(_joined([taken(features[source], of_all[source].gallery) for source in sources]), opt.eval_pca)
+            reference = _joined([taken(features[source], of_all[source].gallery) for source in sources])
+            projections[key] = whitening.of_flags(opt, training, reference) if opt.eval_pca is None else _projection(reference, opt.eval_pca)
         found[split] = projections[key](rows)
     return found
 

@@ -34,6 +34,19 @@ class Lists(NamedTuple):
     def __len__(self):
         return len(self.positive_indptr) - 1
 
+    def part(self, rows: np.ndarray) -> "Lists":
+        """The lists of the queries `rows`."""
+        found = []
+        for indptr, indices in (self[:2], self[2:]):
+            counts = None if indptr is None else np.diff(indptr)[rows]
+            found += [None, None] if counts is None else [np.cumsum([0, *counts]), indices[spans(np.asarray(indptr)[rows], counts)[1]]]
+        return Lists(*found)
+
+    def each(self, kind: str) -> list[np.ndarray]:
+        """One array of indices for each query, of its `positive` samples or its `junk`."""
+        indptr, indices = self[:2] if kind == "positive" else self[2:]
+        return [np.zeros(0, np.int64)] * len(self) if indptr is None else np.split(np.asarray(indices), np.asarray(indptr)[1:-1])
+
     def checked(self, size: int, reference_size: int, exclude: np.ndarray) -> "Lists":
         """int64 arrays, each list ascending. Raises UserError for what cannot be the lists of `size` queries of a reference.
 

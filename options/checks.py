@@ -139,11 +139,18 @@ def _features(opt):
 def _evaluation(opt):
     """The splits to evaluate exist, with the one that chooses the best epoch; the flags of distances and result lists have an effect."""
     metrics.check_flags(opt)
-    if opt.evaluate_all:
+    if opt.evaluate_all or datasets.is_test_only(opt):
+        flag = "--evaluate_all" if opt.evaluate_all else f"--dataset {opt.dataset}"
         if opt.job not in ("evaluate", "evaluate_only"):
-            yield "--evaluate_all measures and does not train: add --evaluate_only, or --evaluate --resume_from RUN"
+            yield f"{flag} measures and does not train: add --evaluate_only, or --evaluate --resume_from RUN"
         if opt.splits_to_eval != ["test"] or opt.eval_reference_set == "compared_to_training_set":
-            yield "--evaluate_all makes one split, test: there is no training set to compare with, and no other --splits_to_eval"
+            yield f"{flag} makes one split, test: there is no training set to compare with, and no other --splits_to_eval"
+    if opt.eval_whiten_dims is not None and opt.eval_whiten is None:
+        yield f"--eval_whiten_dims {opt.eval_whiten_dims} has no effect without --eval_whiten: add it"
+    if opt.eval_whiten is not None and opt.eval_pca is not None:
+        yield f"--eval_pca {opt.eval_pca} with --eval_whiten {opt.eval_whiten}: take one of them, --eval_whiten_dims keeps the first dimensions"
+    if opt.feature_cache and (opt.eval_scales != [1] or opt.eval_long_side is not None):
+        yield "--feature_cache keeps the features of images of one size: leave out --eval_scales and --eval_long_side"
     if not opt.splits_to_eval:
         yield "--no_train_metrics leaves nothing of --splits_to_eval train: name val or test"
     if "val" in opt.splits_to_eval and not datasets.has_validation(opt):

@@ -58,7 +58,7 @@ class Layers:
         if opt.list is None and opt.find is None:
             if not opt.evaluate_only:
                 _resume(opt, explicit, self)
-            if opt.evaluate_all and "splits_to_eval" not in explicit:
+            if (opt.evaluate_all or datasets.is_test_only(opt)) and "splits_to_eval" not in explicit:
                 opt.splits_to_eval = ["test"]
             _derive(opt)
             checks.check(opt)

@@ -9,8 +9,9 @@ from torch.utils.data import ConcatDataset, Subset
 from pictures.space import distances_of
 from pictures.text import printable, shortened, text_width
 
-RIGHT, WRONG, QUERY, QUIET = "#2a9d3a", "#d03030", "#333333", "#666666"
-KEYS = [("same class", RIGHT), ("other class", WRONG)]
+QUERY, QUIET = "#333333", "#666666"
+COLOURS = ("#2a9d3a", "#d03030", "#9a9a9a")  # of what is right, wrong and junk, in the order of `evaluation.queries`
+KEYS, LISTED_KEYS = ("same class", "other class"), ("right", "wrong", "junk")
 TILE = 1.2 * 72  # points: the side of an image
 WIDTH, HEIGHT = 1.1, 1.47  # in tiles: the space of a tile with its two lines of text
 PIXELS = 240  # of an image's longer side: a tile has 120
@@ -18,8 +19,12 @@ NAME_SIZES = (10, 7)  # the first at which all names fit
 HEADING, LEGEND, NOTE = 12, 10, 8  # font sizes
 
 
-def recoveries(path: Path, images: tuple, compared, queries: np.ndarray, found: list[np.ndarray], title: str, notes=()) -> None:
+def recoveries(
+    path: Path, images: tuple, compared, queries: np.ndarray, found: list[np.ndarray], judged: list[np.ndarray], title: str, notes=()
+) -> None:
     """One row a query: the query, then what it finds in the reference, nearest first: images of its class framed green, others red.
+
+    Where lists say what it is to find, its positives are framed green, its junk grey.
 
     Below each stand its class and how far it is from the query. Images are shown whole, not as the transform crops them.
 
@@ -27,35 +32,37 @@ def recoveries(path: Path, images: tuple, compared, queries: np.ndarray, found: 
         images: the data sets of queries and reference: `(label, image (3, H, W), index)` by index; `original`, where there is such a
             method, is the image before the transform.
         compared: `evaluation.spaces.Compared`: features and labels of queries and reference.
-        queries: `(Q,)` indices. found: for each query the indices in the reference. notes: the text beside each, two short lines.
+        queries: `(Q,)` indices. found: for each query the indices in the reference. judged: what these are to it, places in `COLOURS`.
+        notes: the text beside each, two short lines.
     """
     from matplotlib.figure import Figure
 
     (features, labels, *_), (reference, reference_labels, _) = compared.space, compared.space.gallery()
     lines = [line for note in notes for line in note.split("\n")]
     left = 0.2 + max((text_width(line, NOTE) for line in lines), default=0) / TILE
-    heading = [text_width(title, HEADING), *(text_width(text, LEGEND) for text, _ in KEYS)]
+    keys = KEYS if compared.space.lists is None else LISTED_KEYS
+    heading = [text_width(title, HEADING), *(text_width(text, LEGEND) for text in keys)]
     content = left + 1.35 + max(len(few) for few in found) * WIDTH
-    size = (max(content, (sum(heading) + 3 * LEGEND) / TILE + 0.3), len(queries) * HEIGHT + 0.45)
+    size = (max(content, (sum(heading) + (1 + len(keys)) * LEGEND) / TILE + 0.3), len(queries) * HEIGHT + 0.45)
     figure = Figure(figsize=(TILE / 72 * size[0], TILE / 72 * size[1]))
     axis = figure.add_axes((0, 0, 1, 1), xlim=(0, size[0]), ylim=(size[1], 0), aspect="equal")
     axis.axis("off")  # one axis for all: sixty of them take seconds
     axis.text(0.15, 0.22, title, fontsize=HEADING, va="center", parse_math=False)
     end = size[0] - 0.15
-    for (text, colour), points in zip(KEYS, heading[1:], strict=True):
+    for text, colour, points in zip(keys, COLOURS, heading[1:], strict=False):
         axis.text(end, 0.22, text, color=colour, fontsize=LEGEND, ha="right", va="center")
         end -= (points + LEGEND) / TILE
-    names = _names({*labels[queries].tolist(), *reference_labels[np.concatenate(found)].tolist()}, compared.names)
-    for row, (query, few) in enumerate(zip(queries, found, strict=True)):
+    shown = {*labels[queries].tolist(), *reference_labels[np.concatenate(found)].tolist()}
+    names = _names(shown, compared.names, "distractor" if keys == KEYS else "")
+    for row, (query, few, kinds) in enumerate(zip(queries, found, judged, strict=True)):
         top = 0.5 + row * HEIGHT
         if notes:
             axis.text(left - 0.08, top + 0.5, notes[row], fontsize=NOTE, ha="right", va="center", linespacing=1.5)
         _tile(axis, left, top, whole_image(images[0], int(query)), names[int(labels[query])], "query", QUERY)
-        for position, index in enumerate(few, start=1):
-            colour = RIGHT if reference_labels[index] == labels[query] else WRONG
+        for position, (index, kind) in enumerate(zip(few, kinds, strict=True), start=1):
             distance = distances_of(*(rows.astype(np.float64) for rows in (features[[query]], reference[[index]])), compared.ball)[0]
             start, name = left + position * WIDTH + 0.2, names[int(reference_labels[index])]
-            _tile(axis, start, top, whole_image(images[1], int(index)), name, f"distance {distance:#.3g}", colour)
+            _tile(axis, start, top, whole_image(images[1], int(index)), name, f"distance {distance:#.3g}", COLOURS[kind])
     axis.set(xlim=(0, size[0]), ylim=(size[1], 0))
     figure.savefig(path, dpi=100, pil_kwargs={"compress_level": 3})
 
@@ -90,9 +97,9 @@ def whole_image(dataset, index: int) -> np.ndarray:
     return np.asarray(image)
 
 
-def _names(labels: set, names: dict | None) -> dict[int, dict]:
-    """label -> text and font size of the name under its tiles; the size is the same in the whole picture."""
-    texts = {label: printable("distractor" if label < 0 else names[label] if names else f"class {label}") for label in labels}
+def _names(labels: set, names: dict | None, of_none: str) -> dict[int, dict]:
+    """label -> text and font size of the name under its tiles, `of_none` of those without a class; the size is the same in the whole picture."""
+    texts = {label: printable(of_none if label < 0 else names[label] if names else f"class {label}") for label in labels}
     fits = (size for size in NAME_SIZES if all(text_width(text, size) <= TILE for text in texts.values()))
     size = next(fits, NAME_SIZES[-1])
     short = shortened(texts.values(), size, TILE)

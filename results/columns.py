@@ -15,10 +15,12 @@ from utilities.registry import unknown
 
 STRUCTURE = ("dists@intra", "dists@inter", "dists@intra_over_inter", "rho_spectrum@2")  # the ICML paper's quantities
 TITLES = {
-    "nmi": "NMI", "ami": "AMI", "f1": "F1", "map_r": "MAP@R", "r_precision": "RP", "mrr": "MRR", "inp": "mINP", "dists@intra": "intra",
+    "nmi": "NMI", "ami": "AMI", "f1": "F1", "map_r": "MAP@R", "r_precision": "RP", "mrr": "MRR", "inp": "mINP", "ap_trapezoid": "mAP by trapezoids", "dists@intra": "intra",
     "dists@inter": "inter", "dists@intra_over_inter": "intra/inter", "rho_spectrum@2": "rho",
 }  # fmt: skip
-OF_NUMBER = {"e_recall": "R@{}", "c_recall": "cR@{}", "precision": "P@{}", "map": "MAP@{}", "rho_spectrum": "rho({})"}  # of head@number
+OF_NUMBER = {
+    "e_recall": "R@{}", "c_recall": "cR@{}", "precision": "P@{}", "map": "MAP@{}", "mp": "mP@{}", "mmp": "mMP@{}", "rho_spectrum": "rho({})",
+}  # fmt: skip # of head@number
 
 SELECTED, LAST, BEST_ON_TEST = "selected", "last", "best_on_test"
 SELECTIONS = {

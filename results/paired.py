@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 import metrics
+from evaluation.from_files import LISTS
 from evaluation.galleries import ROLES
 from results import bootstrap, columns, groups, inference, roles
 from results.columns import SELECTED
@@ -148,7 +149,7 @@ def of_run(run: RecordedRun) -> Queries | None:
             values = {name: file[name].astype(np.float64) for name in MEASURED}
         else:
             unlike = [f"--{flag} {flags[flag]}" for flag, value in PLAIN.items() if flags.get(flag, value) != value]
-            unlike += [f"images with {name}" for name in ROLES if name in names]
+            unlike += [f"images with {name}" for name in (*ROLES, *LISTS) if name in names]
             if unlike:
                 raise ValueError(
                     f"{run.name}/{path.name} is of {', '.join(unlike)}: --dump_query_results knows what its queries found there"
@@ -158,7 +159,8 @@ def of_run(run: RecordedRun) -> Queries | None:
         if flags.get("eval_skip_unmatched"):  # files hold no hit for queries without a match
             values["hit"][np.isnan(values["ap_at_r"])] = np.nan
         files = np.array([Path(one).name for one in file["paths"].tolist()]) if "paths" in names else None
-        return Queries(file["class_names"] if "class_names" in names else file["labels"], files, values, flags)
+        classes = next((file[name] for name in ("class_names", "labels") if name in names), np.arange(len(values["hit"])))  # without classes, each its own
+        return Queries(classes, files, values, flags)
 
 
 def table(dataset: str, pairs: list[tuple[Method, Method]], must: bool = False, draws: int = bootstrap.DRAWS) -> Table:

@@ -205,9 +205,11 @@ def training_loader(dataset: Dataset, sampler, opt, views: int = 1, ranks=None) 
 
 def evaluation_loader(dataset: Dataset, opt, ranks=None) -> DataLoader:
     """Loader of the data set in its order; yields `Batch`. Of several processes (`ranks`) each loads its part of the batches."""
+    keep_their_shape = getattr(getattr(dataset, "transform", None), "limit", None) is not None
+    size = 1 if keep_their_shape else opt.eval_bs
     if ranks is None or ranks.size == 1:
-        return _loader(dataset, opt, opt.eval_kernels, False, batch_size=opt.eval_bs, shuffle=False)
-    return _loader(dataset, opt, opt.eval_kernels, False, batch_sampler=BatchesInOrder(len(dataset), opt.eval_bs, ranks))
+        return _loader(dataset, opt, opt.eval_kernels, False, batch_size=size, shuffle=False)
+    return _loader(dataset, opt, opt.eval_kernels, False, batch_sampler=BatchesInOrder(len(dataset), size, ranks))
 
 
 def _loader(dataset, opt, n_kernels, trains: bool, **batches) -> DataLoader:

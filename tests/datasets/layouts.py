@@ -6,8 +6,10 @@ Each maker writes below `path` and returns the data set's own folder.
 import contextlib
 import io
 import json
+import pickle
 import tarfile
 
+import numpy as np
 import pytest
 
 from tests import builders
@@ -130,6 +132,50 @@ def make_veri776(path):
         for name in names:
             builders.write_image(root / folder / f"{name}.jpg", tuple(map(ord, name[:10])), SIZE)
     return root
+
+
+REVISITED = [  # of three queries: box, easy, hard, junk, as indices into the images of the gallery
+    ([5.0, 6.0, 50.0, 55.0], np.array([0, 1]), np.array([2]), np.array([3])),
+    ([0.0, 0.0, 40.0, 30.0], [], [4, 5], [6]),
+    ([10.0, 0.0, 40.0, 30.0], [7], [], []),
+]
+
+
+def make_revisitop(path, name="roxford5k", distractors=0):
+    """Nine images of a gallery and three queries; beside it distractors."""
+    gallery, queries = [f"all_souls_{i:06d}" for i in range(9)], ["query_a", "query_b", "query_c"]
+    for number, image in enumerate(gallery + queries):
+        builders.write_image(path / name / "jpg" / f"{image}.jpg", (number, 7), (60 + 3 * number, 90))
+    truth = [dict(zip(("bbx", "easy", "hard", "junk"), query, strict=True)) for query in REVISITED]
+    (path / name / f"gnd_{name}.pkl").write_bytes(pickle.dumps({"imlist": gallery, "qimlist": queries, "gnd": truth}, protocol=2))
+    more = [f"{i % 2}/d{i}.jpg" for i in range(distractors)]
+    for number, image in enumerate(more):
+        builders.write_image(path / "revisitop1m" / "jpg" / image, (number, 8), SIZE)
+    if more:
+        (path / "revisitop1m" / "revisitop1m.txt").write_text("\n".join(more) + "\n")
+    return path / name
+
+
+def make_gldv2(path):
+    """Two landmarks of training, five images of the index, a private query, a public one without positives, one that is not used."""
+    root = path / "gldv2"
+    training, index, queries = {"7": ["0a1", "1b2"], "12": ["2c3"]}, ["a00", "a01", "b02", "b03", "c04"], ["d10", "d11", "d12"]
+    for part, names in (("train", [name for of in training.values() for name in of]), ("index", index), ("test", queries)):
+        for name in names:
+            builders.write_image(root / part / "/".join(name[:3]) / f"{name}.jpg", tuple(map(ord, part[:3] + name)), SIZE)
+    (root / "train_clean.csv").write_text("landmark_id,images\n" + "".join(f"{landmark},{' '.join(names)}\n" for landmark, names in training.items()))
+    (root / "index.csv").write_text("id\n" + "\n".join(index) + "\n")
+    (root / "retrieval_solution_v2.1.csv").write_text("id,images,Usage\nd10,a01 b03,Private\nd11,None,Public\nd12,None,Ignored\n")
+    return root
+
+
+def make_ilias(path):
+    """Two objects with three queries and three positives, and files that are no images."""
+    root = path / "ilias" / "ilias_core"
+    for name in ("cup_001/query/Q001_00", "cup_001/query/Q001_01", "cup_001/pos/P001_00", "cup_001/pos/P001_01", "hat_002/query/Q002_00", "hat_002/pos/P002_00"):
+        builders.write_image(root / f"{name}.jpg", tuple(map(ord, name[-8:])), SIZE)
+        (root / f"{name}_bbox.txt").write_text("1 2 3 4\n")
+    return root.parent
 
 
 def make_msmt17(path, version="V1"):

@@ -126,7 +126,7 @@ def test_pictures_show_gallery_neighbours(monkeypatch, tmp_path, reference_set, 
                 source, j = gallery[index]
                 image = np.asarray(splits[SPLITS[source]][j][1]).transpose(1, 2, 0)
                 assert neighbours.whole_image(reference_of, int(index)).tolist() == image.tolist()
-    assert "on test" in drawn[0][4] and (reference_set != "compared_to_self" or "in its gallery" in drawn[0][4])
+    assert "on test" in drawn[0][5] and (reference_set != "compared_to_self" or "in its gallery" in drawn[0][5])
     pool = pool_of(test)
     for rows in (charted["spectra"][0][0]["test"], charted["distances"][0][0]["test"], charted["tsne"][-1][0]):
         np.testing.assert_allclose(rows, points["test"][pool], atol=1e-6)

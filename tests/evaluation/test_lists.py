@@ -84,3 +84,105 @@ def test_what_cannot_be_lists_is_one_line_with_the_file(tmp_path, changed, told)
     with pytest.raises(UserError) as error:
         measured(tmp_path, {name: array for name, array in arrays.items() if array is not None})
     assert told in str(error.value) and "queries.npz: " in str(error.value) and "\n" not in str(error.value)
+
+
+def test_protocols_have_names(tmp_path):
+    """Each further protocol's lists, and each metric once for each."""
+    arrays = {"features": QUERIES, "reference_features": GALLERY}
+    other = Lists.of(*random_lists(5, len(GALLERY), len(QUERIES)))
+    arrays |= {f"{name}_{protocol}": array for protocol, lists in (("easy", LISTS), ("hard", other)) for name, array in lists._asdict().items()}
+    expected = {f"easy/{name}": value for name, value in EXPECTED.items()}
+    expected |= {f"hard/{name}": value for name, value in metrics.compute(NAMES, QUERIES, reference=GALLERY, lists=other).items()}
+    assert measured(tmp_path, arrays) == pytest.approx(expected)
+
+
+def relevant(folder, body):
+    path = folder / "relevance.py"
+    path.write_text(f"import numpy as np\ndef relevance(q, g):\n    {body}\n")
+    return ["--eval_relevance", str(path)]
+
+
+def test_a_function_of_the_users(tmp_path):
+    words = relevant(tmp_path, "return (np.abs(q[:, None] - g[None]) <= 2) / 2")
+    lists = Lists.of([[j for j in range(30) if abs(i - j) <= 2] for i in range(12)])
+    expected = metrics.compute(NAMES, QUERIES, reference=GALLERY, lists=lists)
+    assert measured(tmp_path, {"features": QUERIES, "reference_features": GALLERY}, *words) == pytest.approx(expected)
+    themselves = Lists.of([[j for j in range(30) if 0 < abs(i - j) <= 2] for i in range(30)])
+    assert measured(tmp_path, {"features": GALLERY}, *words) == pytest.approx(metrics.compute(NAMES, GALLERY, lists=themselves))
+    asks = np.arange(30) % 3 == 0  # rows of the file, whatever their role
+    some = Lists.of([[j - 1 - j // 3 for j in range(30) if not asks[j] and abs(i - j) <= 2] for i in np.flatnonzero(asks)])
+    expected = metrics.compute(NAMES, GALLERY[asks], reference=GALLERY[~asks], lists=some)
+    assert measured(tmp_path, {"features": GALLERY, "is_query": asks, "is_gallery": ~asks}, *words) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("return np.zeros((len(g), len(q)))", r"relevance\(\) gave \(30, 12\)"),
+        ("return np.full((len(q), len(g)), 1.5)", "from 1.5 to 1.5; expected"),
+        ("return np.full((len(q), len(g)), np.nan)", "expected .* from 0 to 1"),
+        ("raise KeyError('x')", "raised KeyError"),
+    ],
+)
+def test_what_is_no_relevance(tmp_path, body, told):
+    with pytest.raises(UserError, match=told) as error:
+        measured(tmp_path, {"features": QUERIES, "reference_features": GALLERY}, *relevant(tmp_path, body))
+    assert "\n" not in str(error.value)
+    (tmp_path / "relevance.py").write_text("relevance = 3\n")
+    with pytest.raises(UserError, match="defines no function relevance"):
+        measured(tmp_path, {"features": QUERIES}, "--eval_relevance", str(tmp_path / "relevance.py"))
+
+
+def test_published_ground_truth_by_names(tmp_path):
+    """Ids of Google Landmarks v2, and a table of paths; the gallery in two files, of whose distractors some are kept."""
+    asked, ids = np.array([f"/t/{i}.jpg" for i in range(12)]), np.array([f"/i/x{i}.jpg" for i in range(30)])
+    positives, _ = random_lists(3, len(GALLERY), len(QUERIES))
+    solution = tmp_path / "retrieval_solution_v2.1.csv"
+    rows = [f"{i},{' '.join(f'x{j}' for j in of) or 'None'},{'Private' if i < 8 else 'Public'}" for i, of in enumerate(positives)]
+    solution.write_text("\n".join(["id,images,Usage", *rows]) + "\n")
+    for name, part in (("a", slice(0, 11)), ("b", slice(11, 30))):
+        np.savez(tmp_path / f"{name}.npz", features=GALLERY[part], paths=ids[part])
+    words = ["--gallery", str(tmp_path / "a.npz"), str(tmp_path / "b.npz"), "--ground_truth", str(solution)]
+    found = measured(tmp_path, {"features": QUERIES, "paths": asked}, *words)
+    for protocol, rows in (("private", range(8)), ("public", range(8, 12))):
+        lists = Lists.of([positives[i] if i in rows else [] for i in range(12)])
+        expected = metrics.compute(NAMES, QUERIES, reference=GALLERY, lists=lists)
+        assert {name: found[f"{protocol}/{name}"] for name in NAMES} == pytest.approx(expected)
+    table = tmp_path / "lists.csv"
+    table.write_text("query,kind,path\n" + "".join(f"/t/{i}.jpg,positive,/i/x{j}.jpg\n" for i, of in enumerate(positives) for j in of))
+    needed = sorted({j for of in positives for j in of})
+    for name, part in (("a", slice(0, 11)), ("b", slice(11, 30))):
+        of_none = ~np.isin(np.arange(30), needed)
+        np.savez(tmp_path / f"{name}.npz", features=GALLERY[part], paths=ids[part], is_distractor=of_none[part])
+    listed = [j for j in range(30) if j in needed or j % 2]
+    (tmp_path / "keep.txt").write_text("".join(f"x{j}\n" for j in range(30) if j % 2))
+    words = [*words[:3], "--ground_truth", str(table), "--gallery_keep", str(tmp_path / "keep.txt")]
+    lists = Lists.of([[listed.index(j) for j in of] for of in positives])
+    assert measured(tmp_path, {"features": QUERIES, "paths": asked}, *words) == pytest.approx(metrics.compute(NAMES, QUERIES, reference=GALLERY[listed], lists=lists))
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"paths": None}, "has no paths"),
+        ({"paths": np.array(["a", "a"])}, "a stands there twice of the queries"),
+        ({"paths": np.array(["a", "c"])}, "b is not among the paths of the queries"),
+        ({**LISTS._asdict()}, "said twice, by --ground_truth and by lists"),
+    ],
+)
+def test_ground_truth_that_does_not_fit(tmp_path, changed, told):
+    (tmp_path / "lists.csv").write_text("query,kind,path\na,positive,g\nb,positive,g\n")
+    np.savez(tmp_path / "gallery.npz", features=GALLERY[:1], paths=np.array(["g"]))
+    arrays = {"features": QUERIES[:2], "paths": np.array(["a", "b"]), **changed}
+    arrays = {name: array for name, array in arrays.items() if array is not None}
+    with pytest.raises(UserError, match=told):
+        measured(tmp_path, arrays, "--gallery", str(tmp_path / "gallery.npz"), "--ground_truth", str(tmp_path / "lists.csv"))
+
+
+def test_galleries_that_do_not_fit_each_other(tmp_path):
+    np.savez(tmp_path / "a.npz", features=GALLERY, labels=np.zeros(30))
+    np.savez(tmp_path / "b.npz", features=GALLERY, labels=np.zeros(30), paths=np.arange(30).astype(str))
+    np.savez(tmp_path / "c.npz", features=GALLERY[:, :2], labels=np.zeros(30))
+    for name, told in (("b", "differs from .*a.npz in paths"), ("c", "their width must agree")):
+        with pytest.raises(UserError, match=told):
+            measured(tmp_path, {"features": QUERIES, "labels": np.zeros(12)}, "--gallery", str(tmp_path / "a.npz"), str(tmp_path / f"{name}.npz"))

@@ -8,7 +8,7 @@ from metrics import Lists
 from tests.metrics._plain import RETRIEVAL, plain_value, random_lists, ranked
 from utilities.errors import UserError
 
-NEW = ["ap_trapezoid", "mp@1", "mp@5", "mp@1000", "mmp@1", "mmp@5"]
+NEW = ["ap_trapezoid", "mp@1", "mp@5", "mp@1000", "mmp@1", "mmp@5", "oracle@1", "oracle@5"]
 NAMES = [name for name in RETRIEVAL if not name.startswith("mAP")] + NEW  # mAP… divides by the size of a class
 
 
@@ -28,11 +28,27 @@ def ordered(order):
     ],
 )
 def test_oxford_and_paris(positives, junk, expected):
-    """evaluate.py of revisitop, at the commit of EVALUATION_STANDARDS: order 4 0 7 2 1 5 3 6 8 9."""
+    """evaluate.py of revisitop (be39832): order 4 0 7 2 1 5 3 6 8 9."""
     names = ["ap_trapezoid", "ap", "mp@1", "mp@5", "mp@10"]
     found = metrics.compute(names, [[0.0]], reference=ordered([4, 0, 7, 2, 1, 5, 3, 6, 8, 9]), lists=Lists.of([positives], [junk]))
     for name, value in zip(names, expected, strict=True):
         assert value is None or found[name] == pytest.approx(value, abs=1e-6), name
+
+
+@pytest.mark.parametrize(
+    ("relevance", "count", "name", "expected"),
+    [
+        ("10100010", 3, "map@5", 5 / 9), ("1010", 2, "map@4", 5 / 6), ("1011", 3, "map@2", 1 / 2),  # Google Landmarks v2 (tensorflow/models e4009b2)
+        ("101001", 3, "map@5", 5 / 9), ("101001", 3, "oracle@5", 2 / 3), ("10110", 3, "map@5", 0.805556),  # ILIAS (e81029e)
+        ("10110", 3, "mmp@5", 2 / 3), ("10110", 7, "mmp@5", 3 / 5), ("01110", 2, "mmp@5", 1 / 2),  # Universal-Image-Embeddings (3768d3e)
+    ],
+)  # fmt: skip
+def test_landmarks_and_objects(relevance, count, name, expected):
+    """Hits in the order of the ranks, `count` in all: those that are missing come after the others."""
+    hits = [rank for rank, hit in enumerate(relevance) if hit == "1"][:count]
+    hits += range(len(relevance), len(relevance) + count - len(hits))
+    found = metrics.compute(name, [[0.0]], reference=ordered(range(len(relevance) + count)), lists=Lists.of([hits]))
+    assert found[name] == pytest.approx(expected, abs=1e-6)
 
 
 def test_re_identification_by_lists_is_that_by_sequences():
@@ -54,6 +70,8 @@ def value_of(name, relevance):
         k = min(k, hits[-1] + 1)
     elif name.startswith("mmp@"):
         k = min(k, len(hits))
+    elif name.startswith("oracle@"):
+        return sum(relevance[:k]) / len(hits)
     else:
         before = [j / rank if rank else 1.0 for j, rank in enumerate(hits)]
         return np.mean([(first + (j + 1) / (rank + 1)) / 2 for j, (first, rank) in enumerate(zip(before, hits, strict=True))])

@@ -155,7 +155,7 @@ def test_what_is_evaluated_is_shown(monkeypatch, tmp_path, flags):
     for name in ("spectra", "distances"):
         monkeypatch.setattr(space, name, lambda path, *what, _name=name: charted.update({_name: what}) or path)
     outputs.draw_pictures(tmp_path, embedded, "test", opt, "Group")
-    (images, compared, _, _, title), (_, _, _, _, worst_title, _) = drawn
+    (images, compared, *_, title), (*_, worst_title, _) = drawn
     assert compared.sources == SHOWN[flags]
     assert ("on test in train" in title) == ("on test in train" in worst_title) == (compared.sources != ["test"])
     whole = {"evaluation": "train", "validation": "val", "testing": "test"}
@@ -247,7 +247,9 @@ def test_distances_stand_below_the_neighbours(figures, tmp_path, own):
     reference_labels = np.arange(len(reference)) % 3
     exclude = np.arange(30) if own else np.full(30, -1)
     compared = spaces.Compared(spaces.Space(features, labels, reference, reference_labels, exclude), None, ["test"])
-    neighbours.recoveries(tmp_path / "a.png", (Things(labels), Things(reference_labels)), compared, np.array([4, 9]), queries.nearest(compared, np.array([4, 9]), 7), "title")
+    shown = np.array([4, 9])
+    found = queries.nearest(compared, shown, 7)
+    neighbours.recoveries(tmp_path / "a.png", (Things(labels), Things(reference_labels)), compared, shown, found, queries.judged(compared, shown, found), "title")
     expected = []
     for query in (4, 9):
         order = ranked(features, query, reference, [j for j in range(len(reference)) if not own or j != query])[:7]

@@ -1,0 +1,13 @@
+"""Revisited Paris 6k: photographs of Paris, 70 queries with boxes (Radenovic et al., CVPR 2018, arXiv 1803.11285)."""
+
+import functools
+
+from datasets import _revisitop
+from datasets._layout import Published
+
+NAME = "rparis6k"
+FOLDERS, EXPECTED, DOWNLOAD, TEST_ONLY = (NAME,), _revisitop.expected(NAME), _revisitop.source(NAME), True
+PUBLISHED = Published(classes=(0, 0), images=(0, None), query=(70, 0), gallery=(None, 0))
+EVALUATION_METRICS, derived = _revisitop.EVALUATION_METRICS, _revisitop.unset
+published = functools.partial(_revisitop.published, PUBLISHED)
+recognises, read = functools.partial(_revisitop.recognises, NAME), functools.partial(_revisitop.read, NAME)

@@ -1,0 +1,125 @@
+"""Whitened embeddings (`--eval_whiten`): by principal components, or learned from pairs of images that match."""
+
+import zipfile
+from typing import NamedTuple
+
+import numpy as np
+
+from utilities.errors import UserError
+from utilities.numbers import whole
+from utilities.roles import EVALUATION
+
+PROGRAM = "python -m evaluation whiten"
+ON_TRAINING, ON_GALLERY = {"fit": False, "fit_learned": True}, "fit_gallery"  # value of the flag -> learned
+LEAST = 1e-6  # added to lengths, as in the published code
+
+
+class Whitening(NamedTuple):
+    """`P (x - m)` at unit length, up to `LEAST`. mean `(D,)`, projection `(D', D)`, float64."""
+
+    mean: np.ndarray
+    projection: np.ndarray
+
+    def __call__(self, features: np.ndarray) -> np.ndarray:
+        """Features `(N, D)` -> `(N, D')` float32."""
+        found = (features.astype(np.float64) - self.mean) @ self.projection.T
+        return (found / (np.linalg.norm(found, axis=1, keepdims=True) + LEAST)).astype(np.float32)
+
+
+def pca(features: np.ndarray, dims: int | None = None) -> Whitening:
+    """The first `dims` principal components of features `(N, D)`, each divided by its deviation (None: all).
+
+    Raises UserError where there are fewer components of any spread.
+    """
+    features = features.astype(np.float64)
+    mean = features.mean(0)
+    values, vectors = np.linalg.eigh((features - mean).T @ (features - mean) / (2 * len(features)))
+    return Whitening(mean, (vectors.T[::-1] / np.sqrt(_spread(values[::-1], dims))[:, None])[:dims])
+
+
+def learned(features: np.ndarray, pairs: tuple[np.ndarray, np.ndarray], dims: int | None = None) -> Whitening:
+    """Whitening by pairs that match (Mikolajczyk and Matas, ICCV 2007; Radenovic et al., arXiv 1711.02512, section 3.2).
+
+    The differences of pairs are brought to unit covariance, then the features turned to their principal components.
+
+    Args:
+        features: `(N, D)`. pairs: rows of the queries and of what each matches, `(P,)` each.
+
+    Raises UserError for more dimensions than there are.
+    """
+    features = features.astype(np.float64)
+    mean, differences = features[pairs[0]].mean(0), features[pairs[0]] - features[pairs[1]]
+    covariance, added = differences.T @ differences / len(differences), 1e-10
+    while True:  # few pairs: raised until it has a root
+        try:
+            whole = np.linalg.inv(np.linalg.cholesky(covariance))
+            break
+        except np.linalg.LinAlgError:
+            covariance, added = covariance + added * np.eye(len(covariance)), added * 10
+    centred = (features - mean) @ whole.T
+    values, vectors = np.linalg.eigh(centred.T @ centred)
+    _spread(values[::-1], dims)
+    return Whitening(mean, (vectors.T[::-1] @ whole)[:dims])
+
+
+def _spread(values: np.ndarray, dims: int | None) -> np.ndarray:
+    """Eigenvalues `(D,)`, the largest first. Raises UserError where fewer than `dims` differ from 0."""
+    there = int((values > values[0] * np.finfo(np.float64).eps * len(values)).sum())
+    if (len(values) if dims is None else dims) > there:
+        raise UserError(f"whitening: the embeddings spread in {there} dimensions of {len(values)}: ask for at most {there} by --eval_whiten_dims, or --dims")
+    return values if dims is None else np.where(np.arange(len(values)) < dims, values, 1.0)
+
+
+def pairs_of_classes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of pairs of one class, `(P,)` each: each image and the next of its class. Raises UserError where no class has two."""
+    order = np.argsort(labels, kind="stable")
+    same = labels[order[1:]] == labels[order[:-1]]
+    if not same.any():
+        raise UserError("whitening: no class has two images, so there is no pair to learn from")
+    return order[:-1][same], order[1:][same]
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of whitening."""
+    group.add_argument(
+        "--eval_whiten", default=None, metavar="FILE|fit|fit_learned|fit_gallery",
+        help=f"whiten embeddings before they are measured: by a FILE of `{PROGRAM}`; fit: by the principal components of the training images; fit_learned: "
+             "learned from pairs of their classes; fit_gallery: by the components of the images that are searched, which no published protocol does",
+    ).role = EVALUATION  # fmt: skip
+    group.add_argument("--eval_whiten_dims", type=whole(1), default=None, metavar="N", help="keep the first N dimensions of --eval_whiten (unset: all)").role = EVALUATION
+
+
+def mark(opt) -> list[str]:
+    """One line where whitening is fitted on what it is judged on; else none."""
+    said = f"--eval_whiten {ON_GALLERY}: embeddings are whitened by the images that are searched, as no published protocol allows"
+    return [said] if getattr(opt, "eval_whiten", None) == ON_GALLERY else []
+
+
+def needs_training(opt) -> bool:
+    """Whether the training images are embedded to fit on them."""
+    return getattr(opt, "eval_whiten", None) in ON_TRAINING
+
+
+def of_flags(opt, training: tuple[np.ndarray, np.ndarray] | None, gallery: np.ndarray) -> Whitening:
+    """The whitening that the flags ask for. `training`: features `(N, D)` and labels `(N,)` of the training images; `gallery` `(M, D)`. Raises UserError."""
+    if opt.eval_whiten == ON_GALLERY:
+        return pca(gallery, opt.eval_whiten_dims)
+    if opt.eval_whiten not in ON_TRAINING:
+        return read(opt.eval_whiten, gallery.shape[1], opt.eval_whiten_dims)
+    features, labels = training
+    return learned(features, pairs_of_classes(labels), opt.eval_whiten_dims) if ON_TRAINING[opt.eval_whiten] else pca(features, opt.eval_whiten_dims)
+
+
+def read(path: str, width: int, dims: int | None) -> Whitening:
+    """The whitening in a file. Raises UserError where it is none, or of another width."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            found = Whitening(*(file[name].astype(np.float64) for name in Whitening._fields))
+    except (OSError, ValueError, KeyError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+        found = f"cannot be read ({str(error).partition(chr(10))[0]})"
+    if not isinstance(found, Whitening) or found.mean.ndim != 1 or found.projection.ndim != 2 or found.projection.shape[1] != len(found.mean):
+        why = found if isinstance(found, str) else f"holds mean {found.mean.shape} and projection {found.projection.shape}"
+        raise UserError(f"--eval_whiten {path}: {why}; expected mean (D,) and projection (D', D), as `{PROGRAM}` writes them, or {', '.join([*ON_TRAINING, ON_GALLERY])}")
+    if len(found.mean) != width or (dims or 0) > len(found.projection):
+        raise UserError(f"--eval_whiten {path}: takes {len(found.mean)} dimensions to {len(found.projection)}; there are {width}, and {dims or 'all'} are asked for")
+    return found._replace(projection=found.projection[:dims])
