@@ -2,6 +2,7 @@
 
     python benchmarks/metrics.py --size cub sop            # the ICML default list, and the Reality Check's metrics
     python benchmarks/metrics.py --size million            # e_recall and map_r of 1,000,000 x 128 (long: see below)
+    python benchmarks/metrics.py --size million --only by_lists   # 1,000 queries with lists in 1,000,000
     python benchmarks/metrics.py --size sop --dimensions 512 --only fnmr@.01    # one metric of pairs: alignment, uniformity, opis
 
 Every contestant runs in a process of its own, with data made there from the same seed; memory is its peak resident set less the
@@ -30,6 +31,7 @@ from utilities.numbers import WIDEST, whole  # noqa: E402
 ICML_LIST = ["e_recall@1", "e_recall@2", "e_recall@4", "nmi", "f1", "mAP_1000", "mAP_lim", "mAP_c", "dists@intra", "dists@inter"]
 ICML_LIST += ["dists@intra_over_inter", "rho_spectrum@0", "rho_spectrum@-1", "rho_spectrum@1", "rho_spectrum@2", "rho_spectrum@10"]
 REALITY_CHECK = ["precision@1", "r_precision", "map_r", "map@1000", "nmi"]
+LANDMARKS = ["map@100", "e_recall@1", "ap_trapezoid", "mp@10"]  # by lists
 PAIR_METRICS = ["alignment", "fnmr@.01", "uniformity", "opis"]  # with --only alone
 PML_NAMES = ("precision_at_1", "r_precision", "mean_average_precision_at_r", "mean_average_precision", "NMI")
 SHAPES = {"cub": (5_924, 100), "sop": (60_502, 11_316), "million": (1_000_000, 200_000)}
@@ -78,6 +80,17 @@ def listed(names):
     return measure
 
 
+def by_lists(features, labels, options):
+    """The first 1,000 rows search in all, each by a list of its class and 20 junk images."""
+    import metrics
+
+    rng, queries = np.random.default_rng(2), np.arange(min(1000, len(features) // 2))
+    junk = [rng.choice(len(features), 20, replace=False) for _ in queries]
+    found = [np.setdiff1d(np.flatnonzero(labels == labels[i]), [i, *junk[i]]) for i in queries]
+    lists = metrics.Lists.of(found, junk)
+    return metrics.compute(LANDMARKS, features[queries], reference=features, exclude=queries, lists=lists, progress=True)
+
+
 def pytorch_metric_learning(features, labels, options):
     import torch
     from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
@@ -89,7 +102,7 @@ def pytorch_metric_learning(features, labels, options):
 CONTESTANTS = {
     "faiss_search": faiss_search, "faiss_kmeans": faiss_kmeans, "icml_list": listed(ICML_LIST), "reality_check": listed(REALITY_CHECK),
     "pytorch_metric_learning": pytorch_metric_learning, "neighbours_only": listed(["e_recall@1", "e_recall@10", "map_r"]),
-    **{name: listed([name]) for name in PAIR_METRICS},
+    **{name: listed([name]) for name in PAIR_METRICS}, "by_lists": by_lists,
 }  # fmt: skip
 RUNS = {"cub": [*CONTESTANTS][:5], "sop": [*CONTESTANTS][:5], "million": ["neighbours_only"]}
 
