@@ -10,6 +10,7 @@ from training.compiling import Compiler
 from training.erasing import Erased
 from training.random_state import seed_everything
 from training.ranks import Ranks, local_rank
+from utilities import shards
 from utilities.errors import NotFinite, UserError
 from utilities.tensors import raise_half
 
@@ -150,16 +151,19 @@ class Runtime:
         for backward in backward_calls:
             backward()
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        self.ranks.mean_([p.grad for p in parameters])
+        self.ranks.mean_([p.grad for p in parameters if not shards.divided(p)])
+        if self.scaler.is_enabled():
+            shards.share_overflow(parameters)
         self.scaler.unscale_(optimizer)
-        norm = torch.nn.utils.get_total_norm([p.grad for p in parameters])
+        norm = torch.nn.utils.get_total_norm(shards.norms(parameters))
         if self.clip_grad_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(parameters, self.clip_grad_norm, norm)
         if self.clip_grad_each is not None:
             clip_each_(parameters, self.clip_grad_each)
         if self.clip_grad_value is not None:
             torch.nn.utils.clip_grad_value_(parameters, self.clip_grad_value)
-        self.scaler.step(optimizer)
+        with shards.undrawn_at_rest(optimizer):
+            self.scaler.step(optimizer)
         self.scaler.update()
         return norm
 
@@ -174,6 +178,4 @@ class Runtime:
 
 def clip_each_(parameters: list[torch.nn.Parameter], most: float) -> None:
     """Scale each gradient whose own norm exceeds `most` down to it, without a host synchronisation."""
-    gradients = [p.grad for p in parameters]
-    norms = torch._foreach_norm(gradients)
-    torch._foreach_mul_(gradients, [(most / (norm + 1e-6)).clamp(max=1.0) for norm in norms])
+    torch._foreach_mul_([p.grad for p in parameters], [(most / (norm + 1e-6)).clamp(max=1.0) for norm in shards.norms(parameters)])
