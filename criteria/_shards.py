@@ -111,7 +111,8 @@ class ShardedCriterion(ProxyCriterion):
         blocks = vectors.split(max(ENTRIES // len(batch), 1) * self.per_class)
         starts = range(0, len(vectors) // self.per_class, len(blocks[0]) // self.per_class)
         given = [(batch, labels, block, own - start) for start, block in zip(starts, blocks, strict=True)]
-        highest, own_similarities, *terms = map(torch.stack, zip(*(few_at_a_time if len(given) > 1 else _at_once)(self._block, given), strict=True))
+        compute = few_at_a_time if len(given) > 1 else _at_once
+        highest, own_similarities, *terms = map(torch.stack, zip(*compute(self._block, given), strict=True))
         self.note_shares(shard.ranks.largest(highest.amax(0)), shard.ranks.total(own_similarities.sum(0)))
         return self.join(*terms)
 
