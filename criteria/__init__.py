@@ -32,10 +32,14 @@ def takes_tuples(name: str) -> bool:
     return takes_any or getattr(module, "MINES_PAIRS", False)
 
 
+def divisible() -> list[str]:
+    """The criteria whose class vectors may be sharded, drawn in part, and compared in some coordinates."""
+    return [name for name, module in REGISTRY.modules().items() if issubclass(module.Criterion, ShardedCriterion)]
+
+
 def check(opt) -> None:
     """Refuse flags of many class vectors that `--loss` cannot honour. Raises UserError."""
-    able = [name for name, module in REGISTRY.modules().items() if issubclass(module.Criterion, ShardedCriterion)]
-    if (flag := asked(opt)) and opt.loss not in able:
+    if (flag := asked(opt)) and opt.loss not in (able := divisible()):
         raise UserError(f"{flag}: --loss {opt.loss} cannot take its class vectors apart; these can: {', '.join(able)}")
     if flag and opt.weight_regularizer and not flag.startswith("--loss_dims"):
         raise UserError(f"{flag}: --weight_regularizer {opt.weight_regularizer} needs all class vectors in each step: leave one out")

@@ -12,6 +12,7 @@ from training.random_state import seed_everything
 from training.ranks import Ranks, local_rank
 from utilities import shards
 from utilities.errors import NotFinite, UserError
+from utilities.spans import span
 from utilities.tensors import raise_half
 
 CHECK_EVERY = 25  # steps between checks of the loss on a GPU, where each check waits for the device
@@ -117,7 +118,8 @@ class Runtime:
         if isinstance(tensor, Erased):
             return tensor.on(self.to_device)
         layout = torch.channels_last if self.channels_last and tensor.ndim == 4 else torch.preserve_format
-        return tensor.to(self.device, non_blocking=True, memory_format=layout)
+        with span("copy"):
+            return tensor.to(self.device, non_blocking=True, memory_format=layout)
 
     def full(self, output):
         """Outputs as mining and loss take them: half precision raised to float32, in a dict each entry."""
@@ -147,9 +149,15 @@ class Runtime:
         if self.steps % self._check_every == 0:
             self.check_finite()
         optimizer.zero_grad(set_to_none=True)
-        self.scaler.scale(loss).backward()
-        for backward in backward_calls:
-            backward()
+        with span("backward"):
+            self.scaler.scale(loss).backward()
+            for backward in backward_calls:
+                backward()
+        with span("optimiser"):
+            return self._update(optimizer)
+
+    def _update(self, optimizer: torch.optim.Optimizer) -> torch.Tensor:
+        """The optimiser's step by the gradients of all processes, limited as the flags say. Returns the gradient's norm."""
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         self.ranks.mean_([p.grad for p in parameters if not shards.divided(p)])
         if self.scaler.is_enabled():
