@@ -72,7 +72,7 @@ def train(opt, when_started=lambda: None):
     selection = Selection(opt, metrics.higher_is_better, "val" if splits["validation"] is not None else "test")
     scheduler = build_scheduler(optimizer, opt, selection)
     reports.start_up(opt, runtime, datasets.describe(splits), trainer, optimizer, sampler, selection)
-    if opt.only_tries:
+    if opt.dry_run or opt.profile_steps:
         return reports.tried(opt, step, training, to_evaluate)
 
     datasampler.fill_storage(sampler, evaluation_loader(splits["evaluation"], opt), trainer, runtime, restored=goes_on(opt))
@@ -117,7 +117,7 @@ def cross_validate(opt):
     cross = folds_of(opt, datasets.n_folds(opt))
     if opt.job == "train" and opt.resume is None:
         evaluation.check_folds(cross.options())
-    if opt.only_tries:
+    if opt.dry_run or opt.profile_steps:
         return train(cross.options()[0])
     if opt.job == "evaluate":
         cross.meta.record_evaluation(cross.asked, [evaluate_again(fold) for fold in cross.options()])
@@ -139,7 +139,7 @@ def main(opt):
     """Do what the flags ask for: train or evaluate a run or all folds, or train the stages of a reproduction in turn."""
     run = cross_validate if opt.is_cross_validation else evaluate_again if opt.job in ("evaluate", "evaluate_only") else train
     result = run(opt)
-    for stage in [] if opt.only_tries else opt.later:
+    for stage in [] if opt.dry_run or opt.profile_steps else opt.later:
         result = run(stage.but(resume="latest", resume_from=str(result.folder), savename=result.opt.savename))
     return result
 

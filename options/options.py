@@ -51,11 +51,6 @@ class Options(Namespace):
         return has_folds(vars(self))
 
     @property
-    def only_tries(self) -> bool:
-        """Whether some steps are tried, and nothing is trained."""
-        return self.dry_run or self.profile_steps > 0
-
-    @property
     def job(self) -> str:
         """The job: `train`, `evaluate_only`, or one on an existing run: `evaluate`, `evaluate_ensemble`, `aggregate_only`."""
         opt = self
