@@ -111,8 +111,8 @@ class ShardedCriterion(ProxyCriterion):
         blocks = vectors.split(max(ENTRIES // len(batch), 1) * self.per_class)
         starts = range(0, len(vectors) // self.per_class, len(blocks[0]) // self.per_class)
         given = [(batch, labels, block, own - start) for start, block in zip(starts, blocks, strict=True)]
-        compute = few_at_a_time if len(given) > 1 else _at_once
-        highest, own_similarities, *terms = map(torch.stack, zip(*compute(self._block, given), strict=True))
+        found = few_at_a_time(self._block, given) if len(given) > 1 else [self._block(*given[0])]
+        highest, own_similarities, *terms = map(torch.stack, zip(*found, strict=True))
         self.note_shares(shard.ranks.largest(highest.amax(0)), shard.ranks.total(own_similarities.sum(0)))
         return self.join(*terms)
 
@@ -153,7 +153,3 @@ class SoftmaxCriterion(ShardedCriterion):
 def own_entries(matrix: torch.Tensor, own: torch.Tensor, n: int) -> torch.Tensor:
     """`(B,)`: of each row of `matrix` the entry in column `own`, 0 where that is column n."""
     return torch.where(own < n, matrix.gather(1, own[:, None]).squeeze(1), 0.0)
-
-
-def _at_once(part, given) -> list:
-    return [part(*block) for block in given]

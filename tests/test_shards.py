@@ -1,5 +1,6 @@
 """Class vectors in shards, drawn in part, in some coordinates: losses and steps of several processes are those of one; what is not drawn rests."""
 
+import itertools
 import re
 from unittest import mock
 
@@ -14,6 +15,7 @@ from criteria import _shards
 from runs import RunFolder, checkpoint
 from tests import test_torchrun
 from tests._processes import alone, spawned, whole_run
+from tests.criteria import test_registry_wide
 from tests.training import test_chunks
 from trainers import average_of
 from training.optimisers import build_optimizer
@@ -153,6 +155,29 @@ def test_five_steps_of_every_criterion_and_optimiser_are_those_of_one_process(n)
     cases += [["--loss", "softmax", "--trainer", "s2sd", "--s2sd_dims", "5"], ["--loss", "proxyanchor", "--subset_mining", "maximum_loss", "--subset_size", "6"]]
     cases += [["--loss", "arcface", "--loss_learn", "feature_scale", "--loss_learn_per_class"]]
     spawned(n, same_steps, cases)
+
+
+# ---------------------------------------------------------------------------------------------------------------- blocks
+@pytest.mark.parametrize("loss", ABLE)
+def test_blocks_of_classes_give_the_plain_loss_on_every_batch(loss):
+    """Singletons, one class, one sample; zero, equal, opposite and very long embeddings: cosines of 1 and -1. All coordinates drawn: in blocks."""
+    for labels, kind in itertools.product(test_registry_wide.LABELS.values(), ("long", "identical", "opposite", "zero", "one zero")):
+        batch, labels = test_registry_wide.POINTS[kind](len(labels))[:, :D].double(), torch.tensor(labels)
+        wanted = run(made(loss), batch, labels)
+        with mock.patch.object(_shards, "ENTRIES", 3 * len(labels)):
+            found = run(made(loss, loss_dims=D), batch, labels)
+        assert all(torch.isfinite(value).all() for value in found[:3])
+        for mine, theirs in zip(found[:3], wanted[:3], strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10 * max(1, float(theirs.abs().max())))
+
+
+def test_logits_of_half_precision_are_float32():
+    seen, criterion, batch = [], made("cosface", torch.float32, loss_dims=D), points(torch.float32).bfloat16()
+    terms = criterion.terms
+    with mock.patch.object(criterion, "terms", lambda similarities, *more: (seen.append(similarities.dtype), terms(similarities, *more))[1]):
+        loss, gradient, *_ = run(criterion, batch)
+    assert seen == [torch.float32] and gradient.dtype == torch.bfloat16
+    torch.testing.assert_close(loss, run(made("cosface", torch.float32), batch.float())[0])
 
 
 # --------------------------------------------------------------------------------------------------------------- drawing
