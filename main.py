@@ -29,7 +29,7 @@ def build_trainer(opt, network, runtime):
     """The training method with network, miner and criterion, on the runtime's device."""
     batchminer = batch_mining.select(opt.batch_mining, opt) if criteria.takes_miner(opt.loss, opt) else None
     criterion = criteria.select(opt.loss, opt.but(embed_dim=trainers.width(network, opt)), batchminer)  # --embed_dim 0: as the features
-    return trainers.select(opt.trainer, opt, runtime.place(network), criterion).to(runtime.device)
+    return criteria.shard(trainers.select(opt.trainer, opt, runtime.place(network), criterion), opt, runtime.ranks).to(runtime.device)
 
 
 def train_one_epoch(epoch, loader, step, opt, batches=None):
@@ -72,8 +72,8 @@ def train(opt, when_started=lambda: None):
     selection = Selection(opt, metrics.higher_is_better, "val" if splits["validation"] is not None else "test")
     scheduler = build_scheduler(optimizer, opt, selection)
     reports.start_up(opt, runtime, datasets.describe(splits), trainer, optimizer, sampler, selection)
-    if opt.dry_run:
-        return reports.dry_run(opt, step, training, to_evaluate)
+    if opt.dry_run or opt.profile_steps:
+        return reports.tried(opt, step, training, to_evaluate)
 
     datasampler.fill_storage(sampler, evaluation_loader(splits["evaluation"], opt), trainer, runtime, restored=goes_on(opt))
     run = run_of(opt, {**step.parts, "scheduler": scheduler, **TrainerState.part(trainer)}, selection, runtime.ranks)
@@ -117,7 +117,7 @@ def cross_validate(opt):
     cross = folds_of(opt, datasets.n_folds(opt))
     if opt.job == "train" and opt.resume is None:
         evaluation.check_folds(cross.options())
-    if opt.dry_run:
+    if opt.dry_run or opt.profile_steps:
         return train(cross.options()[0])
     if opt.job == "evaluate":
         cross.meta.record_evaluation(cross.asked, [evaluate_again(fold) for fold in cross.options()])
@@ -139,7 +139,7 @@ def main(opt):
     """Do what the flags ask for: train or evaluate a run or all folds, or train the stages of a reproduction in turn."""
     run = cross_validate if opt.is_cross_validation else evaluate_again if opt.job in ("evaluate", "evaluate_only") else train
     result = run(opt)
-    for stage in [] if opt.dry_run else opt.later:
+    for stage in [] if opt.dry_run or opt.profile_steps else opt.later:
         result = run(stage.but(resume="latest", resume_from=str(result.folder), savename=result.opt.savename))
     return result
 

@@ -255,6 +255,9 @@ def run_parameters(parser) -> None:
     group.add_argument("--aggregate_only", action="store_true", help="do not train: make the meta results of the folds that are finished")
     group.add_argument("--dry_run", action="store_true",
         help="build everything, take the first batch of each split, one through a step, draw its images as the network sees them (<savename>_batch.png), and stop; what is wrong with later images says --check_data")
+    group.add_argument("--profile_steps", type=whole(0, 10**4), default=0, metavar="N",
+        help="train N steps by the clock and N more in torch's profiler, print the time by part with the flag that would help first, write the trace beside "
+        "the run's folder (<savename>_trace.json, for chrome://tracing or ui.perfetto.dev), and stop")
     group.add_argument("--check_data", action="store_true",
         help="decode every image of --dataset, print all that is wrong with its files, and stop; exit 0: nothing is")
     group.add_argument("-h", "--help", action=help_pages.Help, nargs=argparse.REMAINDER, default=argparse.SUPPRESS, metavar="WORD",

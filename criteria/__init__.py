@@ -10,7 +10,9 @@ import torch
 
 import batch_mining
 from criteria._learn import make_learnable
+from criteria._shards import ShardedCriterion, asked
 from utilities.criterion import MetricCriterion, check_inputs
+from utilities.errors import UserError
 from utilities.registry import Registry
 from utilities.tuples import TupleMiner
 
@@ -28,6 +30,27 @@ def takes_tuples(name: str) -> bool:
     module = REGISTRY.module(name)
     takes_any = getattr(module, "REQUIRES_BATCHMINER", False) and getattr(module, "ALLOWED_MINING_OPS", None) is None
     return takes_any or getattr(module, "MINES_PAIRS", False)
+
+
+def divisible() -> list[str]:
+    """The criteria whose class vectors may be sharded, drawn in part, and compared in some coordinates."""
+    return [name for name, module in REGISTRY.modules().items() if issubclass(module.Criterion, ShardedCriterion)]
+
+
+def check(opt) -> None:
+    """Refuse flags of many class vectors that `--loss` cannot honour. Raises UserError."""
+    if (flag := asked(opt)) and opt.loss not in (able := divisible()):
+        raise UserError(f"{flag}: --loss {opt.loss} cannot take its class vectors apart; these can: {', '.join(able)}")
+    if flag and opt.weight_regularizer and not flag.startswith("--loss_dims"):
+        raise UserError(f"{flag}: --weight_regularizer {opt.weight_regularizer} needs all class vectors in each step: leave one out")
+
+
+def shard(module: torch.nn.Module, opt, ranks) -> torch.nn.Module:
+    """`module`, a criterion or a trainer with some; under `--shard_classes` each process of `ranks` keeps its part of their class vectors."""
+    for part in module.modules() if opt.shard_classes else ():
+        if isinstance(part, ShardedCriterion):
+            part.shard_over(ranks)
+    return module
 
 
 def select(name: str, opt=None, batchminer=None, **flags) -> torch.nn.Module:

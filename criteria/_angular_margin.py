@@ -7,8 +7,8 @@ import torch
 LIMIT = 1 - 1e-7  # of cosines: at 1 the angle has an infinite gradient
 
 
-def cross_entropy(similarities: torch.Tensor, labels: torch.Tensor, margin, scale) -> torch.Tensor:
-    """Cross-entropy of `scale` * cosines `(B, C)`, the angle to the own class widened by `margin` (radians).
+def logits(similarities: torch.Tensor, labels: torch.Tensor, margin, scale) -> torch.Tensor:
+    """`scale` * cosines `(B, C)`, the angle to the own class widened by `margin` (radians).
 
     `margin` and `scale` are numbers or `(B, 1)`. Beyond pi the cosine of the widened angle would rise again: there it is
     cos - margin sin(margin), as in the official code.
@@ -21,4 +21,4 @@ def cross_entropy(similarities: torch.Tensor, labels: torch.Tensor, margin, scal
         torch.cos(angles + margin),
         own - margin * (margin.sin() if isinstance(margin, torch.Tensor) else math.sin(margin)),
     )
-    return torch.nn.functional.cross_entropy(scale * similarities.scatter(1, labels[:, None], widened), labels)
+    return scale * similarities.scatter(1, labels[:, None], widened)

@@ -59,17 +59,18 @@ class ProxyCriterion(MetricCriterion):
         """The vectors `(C * per_class, D)` at unit length, in the precision and on the device of `batch`."""
         return normalize(self.proxies.to(batch))
 
-    def cosines(self, batch: torch.Tensor) -> torch.Tensor:
-        """Cosine similarities `(B, C * per_class)` of embeddings and vectors."""
-        return normalize(batch) @ self.unit_proxies(batch).T
+    def cosines(self, batch: torch.Tensor, vectors: torch.Tensor | None = None) -> torch.Tensor:
+        """Cosine similarities `(B, C * per_class)` of embeddings and `vectors`, by default all."""
+        return normalize(batch) @ (self.unit_proxies(batch) if vectors is None else normalize(vectors)).T
 
-    def unit_centres(self, batch: torch.Tensor) -> torch.Tensor:
-        """The vectors at unit length `(per_class, C, D)`: a reduction over `per_class` is slow where its entries are adjacent in memory."""
-        return self.unit_proxies(batch).view(self.n_classes, self.per_class, -1).transpose(0, 1).contiguous()
+    def unit_centres(self, batch: torch.Tensor, vectors: torch.Tensor | None = None) -> torch.Tensor:
+        """`vectors`, by default all, at unit length `(per_class, C, D)`: a reduction over `per_class` is slow where its entries are adjacent in memory."""
+        unit = self.unit_proxies(batch) if vectors is None else normalize(vectors)
+        return unit.unflatten(0, (-1, self.per_class)).transpose(0, 1).contiguous()
 
     def centre_cosines(self, batch: torch.Tensor, centres: torch.Tensor) -> torch.Tensor:
         """Cosine similarities `(B, per_class, C)` of embeddings and `unit_centres`."""
-        return (normalize(batch) @ centres.flatten(0, 1).T).view(len(batch), self.per_class, self.n_classes)
+        return (normalize(batch) @ centres.flatten(0, 1).T).view(len(batch), *centres.shape[:2])
 
     def note(self, similarities: torch.Tensor, labels: torch.Tensor) -> None:
         """Put the share of samples nearest to their own class, and their similarity to it, into `stats`.
@@ -77,9 +78,11 @@ class ProxyCriterion(MetricCriterion):
         `similarities` is `(B, C)`, without any margin.
         """
         similarities = similarities.detach()
-        own = similarities.gather(1, labels[:, None]).squeeze(1)  # (B,)
-        accuracy = (own >= similarities.amax(1)).to(own.dtype).mean()
-        self.stats = {"accuracy": accuracy, "own_class_similarity": own.mean()}
+        self.note_shares(similarities.amax(1), similarities.gather(1, labels[:, None]).squeeze(1))
+
+    def note_shares(self, highest: torch.Tensor, own: torch.Tensor) -> None:
+        """`note` of each sample's highest similarity `(B,)` and that with its own class, `(B,)`."""
+        self.stats = {"accuracy": (own >= highest).to(own.dtype).mean(), "own_class_similarity": own.mean()}
 
 
 def spread_of_centres(centres: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,7 @@ In the ICML 2020 pipeline's published rows the margin had no effect and cosines 
 import torch
 
 from criteria import _angular_margin
-from criteria._proxies import ProxyCriterion
+from criteria._shards import SoftmaxCriterion
 from utilities.numbers import number
 
 REQUIRES_BATCHMINER = False
@@ -25,7 +25,7 @@ def add_arguments(group) -> None:
     group.add_argument("--loss_arcface_feature_scale", type=number(above=0), default=16, help="multiplies the cosines")
 
 
-class Criterion(ProxyCriterion):
+class Criterion(SoftmaxCriterion):
     """Cross-entropy of feature_scale * cosines, the own class's angle widened by angular_margin."""
 
     def __init__(self, opt):
@@ -33,9 +33,7 @@ class Criterion(ProxyCriterion):
         self.angular_margin = opt.loss_arcface_angular_margin
         self.feature_scale = opt.loss_arcface_feature_scale
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        similarities = self.cosines(batch)  # (B, C)
-        self.note(similarities, labels)
+    def logits(self, similarities, own, labels, batch) -> torch.Tensor:
+        """See `SoftmaxCriterion`."""
         margin, scale = (self.per_anchor(name, labels, 2) for name in PER_CLASS)
-        return _angular_margin.cross_entropy(similarities, labels, margin, scale)
+        return _angular_margin.logits(similarities, own, margin, scale)

@@ -2,7 +2,7 @@
 
 import torch
 
-from criteria._proxies import ProxyCriterion
+from criteria._shards import SoftmaxCriterion
 from utilities.numbers import number
 
 REQUIRES_BATCHMINER = False
@@ -20,7 +20,7 @@ def add_arguments(group) -> None:
     group.add_argument("--loss_circle_softmax_scale", type=number(above=0), default=64, help="multiplies the weighted cosines")
 
 
-class Criterion(ProxyCriterion):
+class Criterion(SoftmaxCriterion):
     """Cross-entropy of scale * a (cos - d): a = [1 + m - cos]+, d = 1 - m at the own class; a = [cos + m]+, d = m at the others; a has no gradient."""
 
     def __init__(self, opt):
@@ -28,12 +28,9 @@ class Criterion(ProxyCriterion):
         self.margin = opt.loss_circle_softmax_margin
         self.scale = opt.loss_circle_softmax_scale
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        cosines = self.cosines(batch)  # (B, C)
-        self.note(cosines, labels)
-        logits = weighted(cosines, labels, self.per_anchor("margin", labels, 2))
-        return torch.nn.functional.cross_entropy(self.per_anchor("scale", labels, 2) * logits, labels)
+    def logits(self, similarities, own, labels, batch) -> torch.Tensor:
+        """See `SoftmaxCriterion`."""
+        return self.per_anchor("scale", labels, 2) * weighted(similarities, own, self.per_anchor("margin", labels, 2))
 
 
 def weighted(cosines: torch.Tensor, labels: torch.Tensor, margin: torch.Tensor | float) -> torch.Tensor:

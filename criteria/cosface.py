@@ -2,7 +2,7 @@
 
 import torch
 
-from criteria._proxies import ProxyCriterion
+from criteria._shards import SoftmaxCriterion
 from utilities.numbers import number
 
 REQUIRES_BATCHMINER = False
@@ -19,7 +19,7 @@ def add_arguments(group) -> None:
     group.add_argument("--loss_cosface_scale", type=number(above=0), default=64, help="multiplies the cosines")
 
 
-class Criterion(ProxyCriterion):
+class Criterion(SoftmaxCriterion):
     """Cross-entropy of scale * (cosines, less margin at the own class)."""
 
     def __init__(self, opt):
@@ -27,10 +27,7 @@ class Criterion(ProxyCriterion):
         self.margin = opt.loss_cosface_margin
         self.scale = opt.loss_cosface_scale
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        similarities = self.cosines(batch)  # (B, C)
-        self.note(similarities, labels)
+    def logits(self, similarities, own, labels, batch) -> torch.Tensor:
+        """See `SoftmaxCriterion`."""
         margins = similarities.new_zeros(len(labels), 1) - self.per_anchor("margin", labels, 2)
-        scale = self.per_anchor("scale", labels, 2)
-        return torch.nn.functional.cross_entropy(scale * similarities.scatter_add(1, labels[:, None], margins), labels)
+        return self.per_anchor("scale", labels, 2) * similarities.scatter_add(1, own[:, None], margins)

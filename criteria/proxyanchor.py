@@ -4,7 +4,7 @@ import functools
 
 import torch
 
-from criteria._proxies import ProxyCriterion
+from criteria._shards import ShardedCriterion
 from utilities.numbers import number
 
 REQUIRES_BATCHMINER = False
@@ -20,7 +20,7 @@ def add_arguments(group) -> None:
     group.add_argument("--loss_proxyanchor_lrmulti", type=number(0), default=100, help="learning rate of the proxies, in multiples of --lr")
 
 
-class Criterion(ProxyCriterion):
+class Criterion(ShardedCriterion):
     """mean over classes in the batch of log(1 + sum_{x of class} exp(-alpha (s - delta)))
 
     + mean over all classes of log(1 + sum_{x not of class} exp(alpha (s + delta))). The official code adds 1e-12 to squared lengths before it
@@ -33,18 +33,24 @@ class Criterion(ProxyCriterion):
         self.alpha = opt.loss_proxyanchor_alpha
         self.delta = opt.loss_proxyanchor_delta
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        similarities = self.cosines(batch)  # (B, C)
-        self.note(similarities, labels)
-        positive_logits = -self.alpha * (similarities.gather(1, labels[:, None]).squeeze(1) - self.delta)  # (B,)
+    def terms(self, similarities, own, labels, batch, n) -> tuple:
+        """The sum of the positive terms, the number of classes in the batch, the sum of the negative terms, the number of classes: `(4,)`."""
+        positive_logits = -self.alpha * (similarities.gather(1, own[:, None]).squeeze(1) - self.delta)  # (B,)
         # log(1 + sum exp) of each class's samples, shifted by its largest logit; a class that is not in the batch gives log 1
-        nothing = positive_logits.new_zeros(self.n_classes)
-        largest = nothing.scatter_reduce(0, labels, positive_logits.detach(), "amax")  # (C,), at least 0
-        sums = torch.exp(-largest).index_add(0, labels, torch.exp(positive_logits - largest.index_select(0, labels)))
-        n_present = nothing.index_fill(0, labels, 1).sum()
-        positive_term = (largest + sums.log()).sum() / n_present
+        nothing = positive_logits.new_zeros(similarities.shape[1])
+        largest = nothing.scatter_reduce(0, own, positive_logits.detach(), "amax")  # (C,), at least 0
+        sums = torch.exp(-largest).index_add(0, own, torch.exp(positive_logits - largest.index_select(0, own)))
+        n_present = nothing.index_fill(0, own, 1)[:n].sum()
         negative_logits = self.alpha * (similarities + self.delta)
-        negative_logits = negative_logits.scatter(1, labels[:, None], torch.finfo(negative_logits.dtype).min)
-        negative_term = -torch.nn.functional.logsigmoid(-torch.logsumexp(negative_logits, 0)).mean()
-        return positive_term + negative_term
+        negative_logits = negative_logits.scatter(1, own[:, None], torch.finfo(negative_logits.dtype).min)
+        negative_terms = -torch.nn.functional.logsigmoid(-torch.logsumexp(negative_logits, 0))
+        return (torch.stack([(largest + sums.log())[:n].sum(), n_present, negative_terms[:n].sum(), nothing[:n].add(1).sum()]),)
+
+    def join(self, sums: torch.Tensor) -> torch.Tensor:
+        """The two means; of drawn classes the second is over these."""
+        positives, n_present, negatives, n_classes = self.shard.total(sums.sum(0))
+        return positives / n_present + negatives / n_classes
+
+    def loss(self, similarities: torch.Tensor, labels: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+        """See `ShardedCriterion`."""
+        return self.join(torch.stack(self.terms(similarities, labels, labels, batch, self.n_classes)))

@@ -2,8 +2,9 @@
 
 import torch
 
-from criteria._proxies import ProxyCriterion
+from criteria._shards import SoftmaxCriterion
 from utilities.numbers import number
+from utilities.tensors import normalize
 
 REQUIRES_BATCHMINER = False
 REQUIRES_OPTIM = True
@@ -18,15 +19,17 @@ def add_arguments(group) -> None:
     group.add_argument("--loss_softmax_temperature", type=number(1e-6), default=0.05, help="divides the similarities")
 
 
-class Criterion(ProxyCriterion):
+class Criterion(SoftmaxCriterion):
     """Cross-entropy of x . w^_c / temperature; embeddings are taken as they are, class weights at unit length."""
 
     def __init__(self, opt):
         super().__init__(opt, opt.loss_softmax_lr)
         self.temperature = opt.loss_softmax_temperature
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        similarities = batch @ self.unit_proxies(batch).T  # (B, C)
-        self.note(similarities, labels)
-        return torch.nn.functional.cross_entropy(similarities / self.per_anchor("temperature", labels, 2), labels)
+    def similarities(self, batch: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
+        """See `ShardedCriterion`: products."""
+        return batch @ normalize(vectors).T
+
+    def logits(self, similarities, own, labels, batch) -> torch.Tensor:
+        """See `SoftmaxCriterion`."""
+        return similarities / self.per_anchor("temperature", labels, 2)

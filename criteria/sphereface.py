@@ -3,8 +3,8 @@
 import torch
 
 from criteria._multiplicative_margin import margin_logits
-from criteria._proxies import ProxyCriterion
 from criteria._sets import warn_of_normalized
+from criteria._shards import SoftmaxCriterion
 from utilities.numbers import number, whole
 from utilities.tensors import safe_sqrt
 
@@ -27,7 +27,7 @@ def add_arguments(group) -> None:
     )
 
 
-class Criterion(ProxyCriterion):
+class Criterion(SoftmaxCriterion):
     """Cross-entropy of scale |x| cos t_c, psi(t) for cos t at the own class, psi(t) = (-1)^k cos(margin t) - 2 k.
 
     The lengths of embeddings matter: the loss is meant for networks that do not normalise.
@@ -40,10 +40,7 @@ class Criterion(ProxyCriterion):
         self.cosine_weight = opt.loss_sphereface_cosine_weight
         warn_of_normalized("sphereface", opt)
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        cosines = self.cosines(batch)  # (B, C)
-        self.note(cosines, labels)
+    def logits(self, similarities, own, labels, batch) -> torch.Tensor:
+        """See `SoftmaxCriterion`."""
         lengths = safe_sqrt(batch.square().sum(1))[:, None]
-        logits = self.scale * lengths * margin_logits(cosines, labels, self.margin, self.cosine_weight)
-        return torch.nn.functional.cross_entropy(logits, labels)
+        return self.scale * lengths * margin_logits(similarities, own, self.margin, self.cosine_weight)

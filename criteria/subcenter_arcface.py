@@ -3,7 +3,7 @@
 import torch
 
 from criteria import _angular_margin
-from criteria._proxies import ProxyCriterion
+from criteria._shards import SoftmaxCriterion
 from utilities.numbers import number, whole
 from utilities.tensors import normalize
 
@@ -28,7 +28,7 @@ def add_arguments(group) -> None:
     group.add_argument("--loss_subcenter_arcface_feature_scale", type=number(above=0), default=64, help="multiplies the cosines")
 
 
-class Criterion(ProxyCriterion):
+class Criterion(SoftmaxCriterion):
     """ArcFace on each class's largest cosine; centres `(C * n_centers, D)`, those of class 0 first."""
 
     def __init__(self, opt):
@@ -36,11 +36,13 @@ class Criterion(ProxyCriterion):
         self.angular_margin = opt.loss_subcenter_arcface_angular_margin
         self.feature_scale = opt.loss_subcenter_arcface_feature_scale
 
-    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
-        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
-        similarities = self.centre_cosines(batch, self.unit_centres(batch)).amax(1)  # (B, C)
-        self.note(similarities, labels)
-        return _angular_margin.cross_entropy(similarities, labels, self.angular_margin, self.feature_scale)
+    def similarities(self, batch: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
+        """See `ShardedCriterion`: the cosine to the nearest of a class's centres."""
+        return self.centre_cosines(batch, self.unit_centres(batch, vectors)).amax(1)
+
+    def logits(self, similarities, own, labels, batch) -> torch.Tensor:
+        """See `SoftmaxCriterion`."""
+        return _angular_margin.logits(similarities, own, self.angular_margin, self.feature_scale)
 
     @torch.no_grad()
     def angles_to_dominant(self, batch: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

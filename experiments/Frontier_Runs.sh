@@ -191,6 +191,13 @@ python main.py --config fastretri_online_products --source $datapath --project F
 python main.py --config fastretri_online_products --source $datapath --project Frontier --group SOP_FastRetri --seed 3
 python main.py --config fastretri_online_products --source $datapath --project Frontier --group SOP_FastRetri --seed 4
 
+# SOP_UNICOM, UNICOM: published R@1 88.8 (UNICOM ViT-B/16, 768 dimensions)
+python main.py --config unicom_sop --source $datapath --project Frontier --group SOP_UNICOM --seed 0
+python main.py --config unicom_sop --source $datapath --project Frontier --group SOP_UNICOM --seed 1
+python main.py --config unicom_sop --source $datapath --project Frontier --group SOP_UNICOM --seed 2
+python main.py --config unicom_sop --source $datapath --project Frontier --group SOP_UNICOM --seed 3
+python main.py --config unicom_sop --source $datapath --project Frontier --group SOP_UNICOM --seed 4
+
 # ============================== inshop
 
 # INSHOP_HypDINO, Hyp-DINO: published R@1 92.4 (DINO ViT-S/16, 384 dimensions)
@@ -227,6 +234,13 @@ python main.py --config fastretri_inshop --source $datapath --project Frontier -
 python main.py --config fastretri_inshop --source $datapath --project Frontier --group INSHOP_FastRetri --seed 2
 python main.py --config fastretri_inshop --source $datapath --project Frontier --group INSHOP_FastRetri --seed 3
 python main.py --config fastretri_inshop --source $datapath --project Frontier --group INSHOP_FastRetri --seed 4
+
+# INSHOP_UNICOM, UNICOM: published R@1 95.5 (UNICOM ViT-B/16, 768 dimensions)
+python main.py --config unicom_inshop --source $datapath --project Frontier --group INSHOP_UNICOM --seed 0
+python main.py --config unicom_inshop --source $datapath --project Frontier --group INSHOP_UNICOM --seed 1
+python main.py --config unicom_inshop --source $datapath --project Frontier --group INSHOP_UNICOM --seed 2
+python main.py --config unicom_inshop --source $datapath --project Frontier --group INSHOP_UNICOM --seed 3
+python main.py --config unicom_inshop --source $datapath --project Frontier --group INSHOP_UNICOM --seed 4
 
 # ============================== market1501
 

@@ -12,6 +12,7 @@ from tqdm import tqdm
 import datasets
 import trainers
 from runs.folder import RunFolder, run_folder
+from training import profiling
 from utilities import provenance
 from utilities.errors import BrokenImage, UserError, terminable
 from utilities.files import refuse_unwritable
@@ -151,12 +152,33 @@ def epoch_line(run, epoch: int, means: dict, scores: dict) -> None:
     print("  ".join(parts), flush=True)
 
 
-def dry_run(opt, step, training, evaluated: dict) -> None:
-    """One batch through everything; all that is written is its picture. A sampler with a memory chooses from random embeddings."""
+def tried(opt, step, training, evaluated: dict) -> None:
+    """What `--dry_run` or `--profile_steps` asks for. A sampler with a memory chooses from random embeddings."""
     if getattr(step.sampler, "requires_storage", False):
         width = trainers.width(step.trainer.evaluated(), opt)
         step.sampler.load_state_dict({"storage": torch.randn(len(training.dataset), width)})
     step.start_epoch(1)
+    (profiled if opt.profile_steps else dry_run)(opt, step, training, evaluated)
+
+
+def profiled(opt, step, training, evaluated: dict) -> None:
+    """Some steps by the clock and in torch's profiler: the table is printed, the first process writes its trace."""
+    refuse_unwritable(run_folder(opt))
+    trace = beside(opt, "trace.json")
+    milliseconds = profiling.profile(step, training, opt.profile_steps, str(trace) if step.runtime.ranks.writes else None)
+    print(f"\n{opt.profile_steps} steps of {opt.bs} images on {step.runtime.device}, mean of a step\n\n{profiling.table(milliseconds)}\n")
+    print(f"{profiling.advice(opt, milliseconds, step.runtime.device)}\ntrace: {trace}; nothing else was written")
+
+
+def beside(opt, ending: str):
+    """The path `<savename>_<ending>` beside the run's folder to be, in a folder that is there."""
+    folder = run_folder(opt) if opt.fold is None else run_folder(opt).parent
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    return folder.with_name(f"{folder.name}_{ending}")
+
+
+def dry_run(opt, step, training, evaluated: dict) -> None:
+    """One batch through everything; all that is written is its picture."""
     batch = next(iter(training))
     loss = step.forward(batch)[2]
     if not math.isfinite(loss.item()):
@@ -173,9 +195,7 @@ def _picture(images: torch.Tensor, opt):
     """Draw images `(N, 3, H, W)`, uint8 or float in [0, 1], to a file beside the run's folder to be. Returns its path."""
     from torchvision.utils import save_image
 
-    folder = run_folder(opt) if opt.fold is None else run_folder(opt).parent
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    path = folder.with_name(f"{folder.name}_batch.png")
+    path = beside(opt, "batch.png")
     save_image(images if images.is_floating_point() else images / 255, path)
     return path
 

@@ -123,7 +123,8 @@ class Run:
         if not self.finished and "test" not in self.opt.splits_to_eval:
             self.state["selected"]["values"].pop("test", None)  # of a shorter run's `--final_test`: another epoch may be selected yet
         if self.opt.resume == "best":
-            self._save(checkpoint.LAST)  # first: a run killed during the deletion must still have it
+            if self.writes:
+                link(path, self.folder / checkpoint.LAST)  # first: a run killed during the deletion must still have it
             for other in self.folder.glob("checkpoint_*.pth.tar"):
                 with contextlib.suppress(UserError):  # a damaged one stays: nothing reads it
                     if checkpoint.read(other, lazily=True)["epoch"] > self.epoch:
@@ -317,7 +318,7 @@ class Run:
             self._save(whole)
         if others:
             self._save(others[0], {name: part for name, part in self.parts.items() if name in checkpoint.EVALUATED})
-        for name in others[1:]:
+        for name in others[1:] if self.writes else ():
             link(self.folder / others[0], self.folder / name)
 
     def _summarise(self) -> None:

@@ -28,6 +28,7 @@ SOURCES = {  # beginning of a preset's name -> paper and repository
     "fastretri": ("2003.08983", "JDAI-CV/fast-reid"),
     "bot": ("1903.07071", "JDAI-CV/fast-reid"),
     "sbs": ("2006.02631", "JDAI-CV/fast-reid"),
+    "unicom": ("2304.05884", "deepglint/unicom"),
 }
 # What the authors' code says: published R@1; images a batch and a class; rate, decay; epochs, batches an epoch, epochs whose end lowers the rate; width
 FACTS = {
@@ -62,6 +63,8 @@ FACTS = {
     "fastretri_inshop": ("91.97", 128, None, 0.003, 5e-4, 100, None, None, 0),
     "bot_market1501": ("94.4", 64, 4, 3.5e-4, 5e-4, 120, None, (40, 90), 0),
     "sbs_market1501": ("95.4", 64, 16, 3.5e-4, 5e-4, 60, None, None, 0),
+    "unicom_sop": ("88.8", 64, None, 1e-5, 0.0, 64, None, None, 0),
+    "unicom_inshop": ("95.5", 64, None, 1e-5, 0.0, 128, None, None, 0),
     "xbm_sop": ("80.6", 64, 4, 1e-4, 5e-4, 35, 1000, (25,), 128),
 }
 PICKED = ["hyp_dino_cub200", "xbm_sop"]  # whose dry runs are quick enough for every day
@@ -74,7 +77,7 @@ def remarks_of(name):
 
 
 def dataset_of(name):
-    return "online_products" if name == "xbm_sop" else next(dataset for dataset in SETS if name.endswith(dataset))
+    return "online_products" if name.endswith("_sop") else next(dataset for dataset in SETS if name.endswith(dataset))
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +99,7 @@ def test_a_preset_says_where_it_comes_from():
         assert re.search(r"Published R@1 (\S+?):", remarks)[1] == published, name
         assert name.startswith("hyp_dino") or re.search(r"commit [0-9a-f]{7}\b", remarks), f"{name}: the commit that was read"
         assert re.search(r"Code or paper: \S.*Not as there: \S", remarks), f"{name}: which of the two it follows, and what differs"
-        assert "dimensions" in remarks and re.search(r"ViT-S/16|ResNet-50|BN-Inception", remarks), f"{name}: conditions of the figure"
+        assert "dimensions" in remarks and re.search(r"ViT-[SB]/16|ResNet-50|BN-Inception", remarks), f"{name}: conditions of the figure"
 
 
 def test_a_preset_has_the_authors_settings(opts):
@@ -154,6 +157,12 @@ def test_what_makes_each_method(opts):
             assert (
                 len(opt.diva_decorrelation) == 3 and opt.diva_temperature == 0.01 and opt.evaltypes[0].startswith("Combined_discriminative")
             )
+        if family == "unicom":
+            assert (opt.loss, opt.loss_arcface_angular_margin, opt.loss_arcface_feature_scale, opt.loss_arcface_lr) == ("arcface", 0.25, 32, 10 * opt.lr)
+            assert (opt.loss_dims, opt.sample_classes, opt.loss_decay, opt.optim, opt.clip_grad_norm) == (512, 1.0, 0, "adamw", None)
+            assert (opt.scheduler, opt.onecycle_rise) == ("onecycle", 0.1) and opt.min_lr == pytest.approx(opt.lr / 25 / 1e4)
+            assert (opt.augmentation, opt.resize_size) == (("none", 224) if name == "unicom_sop" else ("base", 256))
+            assert (opt.randaugment, opt.random_erasing) == ((None, 0) if name == "unicom_sop" else ([2, 27], 0.25))
         if family == "xbm":
             assert (opt.memory_size, opt.memory_start, opt.loss_gpw_weights, opt.loss_gpw_threshold) == (55000, 1000, "contrastive", 0.5)
 

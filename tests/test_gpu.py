@@ -22,6 +22,7 @@ from tests.test_host_reads import CRITERIA, MINERS, OF_CRITERIA, OF_MINERS, labe
 from tests.training import test_chunks
 from tests.training.test_chunks import WAYS, failures, of_loss, rounding, trained
 from training.runtime import Runtime
+from utilities import shards
 from utilities.tuples import Pairs
 
 EXACT = {"rtol": 1e-8, "atol": 1e-10}
@@ -175,6 +176,23 @@ def test_a_step_waits_for_no_more_than_its_criterion(put, names, device):
         with at_most(OF_CRITERIA.get(name, 0) + mined):
             done = step(batch)
         assert torch.isfinite(done.loss) and done.loss.device.type == device
+
+    assert not failures(((name,) for name in names), check)
+
+
+@everywhere(["arcface", "proxyanchor"], on_cpu=["arcface"])
+def test_a_step_with_drawn_class_vectors_waits_for_nothing(names, device):
+    def check(name):
+        criterion = build(name, n_classes=100, sample_classes=0.3).to(device)
+        optimizer = torch.optim.SGD(criterion.parameters(), lr=0.1, momentum=0.9, foreach=True)
+        labels = labels_of(criteria.REGISTRY.module(name)).to(device)
+        batch, before = unit(len(labels)).to(device), criterion.proxies.detach().clone()
+        for waits in (2, 0):  # in the first step the labels are looked at
+            with at_most(waits):
+                run(criterion, batch, labels)
+                with shards.undrawn_at_rest(optimizer):
+                    optimizer.step()
+        assert 30 <= int((criterion.proxies != before).any(1).sum()) <= 60
 
     assert not failures(((name,) for name in names), check)
 

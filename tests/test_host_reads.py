@@ -86,6 +86,17 @@ def test_criteria_ask_for_nothing():
     assert not failures(cases, check_criterion)
 
 
+def test_class_vectors_in_some_coordinates_and_in_blocks_ask_for_nothing(monkeypatch):
+    monkeypatch.setattr("criteria._shards.ENTRIES", 2 * len(LABELS))
+    for name in ("arcface", "proxyanchor", "subcenter_arcface"):
+        criterion = build(name, loss_dims=3)
+        with pretend_gpu():
+            run(criterion, unit(len(LABELS)), LABELS)
+        with pretend_gpu() as reads:
+            run(criterion, unit(len(LABELS)), LABELS)
+        assert len(reads) == 0, reads
+
+
 def asks_nothing(name: str) -> bool:
     return not criteria.REGISTRY.module(name).REQUIRES_BATCHMINER and name not in OF_CRITERIA
 

@@ -216,6 +216,7 @@ class TrainerState:
 
     def load_state_dict(self, state: dict) -> None:
         """Restore the state from `state_dict`. Raises RuntimeError where it does not fit."""
-        others = {name: value for name, value in self.trainer.state_dict().items() if name.startswith(self._OTHERS)}
         state = {re.sub(r"^further\.", "added_losses.", name): value for name, value in state.items()}  # their name until version 0.2.1
-        self.trainer.load_state_dict({**others, **state})
+        missing, unexpected = self.trainer.load_state_dict(state, strict=False)
+        if wrong := [name for name in missing if not name.startswith(self._OTHERS)] + unexpected:
+            raise RuntimeError(f"missing or unknown: {', '.join(wrong)}")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch.optim import lr_scheduler
 
+from utilities import shards
 from utilities.errors import UserError
 from utilities.parameter_groups import criterion_groups
 
@@ -55,6 +56,7 @@ def build_optimizer(model, criterion, opt, further=()) -> torch.optim.Optimizer:
     optimizer = kinds[opt.optim](parameter_groups(model, criterion, opt, further), lr=opt.lr, weight_decay=opt.decay)
     for group in optimizer.param_groups:
         group["initial_lr"] = group["lr"]  # all schedulers set it but plateau
+    shards.save_whole(optimizer)
     return optimizer
 
 

@@ -110,6 +110,35 @@ class Ranks(Alone):
                 tensor.copy_(part.view_as(tensor))
 
     @_raising_lost
+    def total(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The sum of `tensor` over the processes, on all."""
+        return self._reduced(tensor, dist.ReduceOp.SUM)
+
+    @_raising_lost
+    def largest(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The largest entries of `tensor` over the processes, on all."""
+        return self._reduced(tensor, dist.ReduceOp.MAX)
+
+    def _reduced(self, tensor: torch.Tensor, how) -> torch.Tensor:
+        if self.size > 1:
+            tensor = tensor.clone(memory_format=torch.contiguous_format)
+            dist.all_reduce(tensor, how)
+        return tensor
+
+    @_raising_lost
+    def collect(self, rows: torch.Tensor, parts: list[slice]) -> torch.Tensor:
+        """On the first process `(N, …)` in main memory, where process r has the rows `parts[r]`; on the others their own `rows`."""
+        rows = rows.cpu().contiguous()
+        if not self.writes:
+            dist.send(rows, 0)
+            return rows
+        whole = rows.new_empty(parts[-1].stop, *rows.shape[1:])
+        whole[parts[0]] = rows
+        for rank, part in enumerate(parts[1:], 1):
+            dist.recv(whole[part], rank)
+        return whole
+
+    @_raising_lost
     def share(self, value=None):
         """The first process's `value`, on all."""
         if self.size == 1:

@@ -10,7 +10,9 @@ from training.compiling import Compiler
 from training.erasing import Erased
 from training.random_state import seed_everything
 from training.ranks import Ranks, local_rank
+from utilities import shards
 from utilities.errors import NotFinite, UserError
+from utilities.spans import span
 from utilities.tensors import raise_half
 
 CHECK_EVERY = 25  # steps between checks of the loss on a GPU, where each check waits for the device
@@ -116,7 +118,8 @@ class Runtime:
         if isinstance(tensor, Erased):
             return tensor.on(self.to_device)
         layout = torch.channels_last if self.channels_last and tensor.ndim == 4 else torch.preserve_format
-        return tensor.to(self.device, non_blocking=True, memory_format=layout)
+        with span("copy"):
+            return tensor.to(self.device, non_blocking=True, memory_format=layout)
 
     def full(self, output):
         """Outputs as mining and loss take them: half precision raised to float32, in a dict each entry."""
@@ -146,20 +149,29 @@ class Runtime:
         if self.steps % self._check_every == 0:
             self.check_finite()
         optimizer.zero_grad(set_to_none=True)
-        self.scaler.scale(loss).backward()
-        for backward in backward_calls:
-            backward()
+        with span("backward"):
+            self.scaler.scale(loss).backward()
+            for backward in backward_calls:
+                backward()
+        with span("optimiser"):
+            return self._update(optimizer)
+
+    def _update(self, optimizer: torch.optim.Optimizer) -> torch.Tensor:
+        """The optimiser's step by the gradients of all processes, limited as the flags say. Returns the gradient's norm."""
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        self.ranks.mean_([p.grad for p in parameters])
+        self.ranks.mean_([p.grad for p in parameters if not shards.divided(p)])
+        if self.scaler.is_enabled():
+            shards.share_overflow(parameters)
         self.scaler.unscale_(optimizer)
-        norm = torch.nn.utils.get_total_norm([p.grad for p in parameters])
+        norm = torch.nn.utils.get_total_norm(shards.norms(parameters))
         if self.clip_grad_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(parameters, self.clip_grad_norm, norm)
         if self.clip_grad_each is not None:
             clip_each_(parameters, self.clip_grad_each)
         if self.clip_grad_value is not None:
             torch.nn.utils.clip_grad_value_(parameters, self.clip_grad_value)
-        self.scaler.step(optimizer)
+        with shards.undrawn_at_rest(optimizer):
+            self.scaler.step(optimizer)
         self.scaler.update()
         return norm
 
@@ -174,6 +186,4 @@ class Runtime:
 
 def clip_each_(parameters: list[torch.nn.Parameter], most: float) -> None:
     """Scale each gradient whose own norm exceeds `most` down to it, without a host synchronisation."""
-    gradients = [p.grad for p in parameters]
-    norms = torch._foreach_norm(gradients)
-    torch._foreach_mul_(gradients, [(most / (norm + 1e-6)).clamp(max=1.0) for norm in norms])
+    torch._foreach_mul_([p.grad for p in parameters], [(most / (norm + 1e-6)).clamp(max=1.0) for norm in shards.norms(parameters)])

@@ -11,6 +11,7 @@ from training.optimisers import StepFactor, build_step_factor
 from training.parts import Parts
 from utilities.batchnorm import running_statistics, uses_batch_statistics
 from utilities.errors import UserError
+from utilities.spans import span
 from utilities.words import parse_weights
 
 
@@ -196,8 +197,9 @@ class Step:
         batch = self.seen(batch)._replace(labels=self.runtime.to_device(batch.labels))
         if len(batch.labels) < total:
             batch = batch._replace(**self.runtime.ranks.gather({"labels": batch.labels}, total))
-        outputs = self._outputs(batch.images, total)
-        with self.runtime.exact_products():
+        with span("network"):
+            outputs = self._outputs(batch.images, total)
+        with span("loss"), self.runtime.exact_products():
             losses = self.trainer.losses(outputs, batch)
         if self.trainer.LOSSES is None:
             self._refuse_unknown([*losses, *self.added_losses])  # a memory's begins later

@@ -40,6 +40,18 @@ class Alone:
     def mean_(self, tensors: list) -> None:
         """Replace each of `tensors` by its mean over the processes."""
 
+    def total(self, tensor):
+        """The sum of `tensor` over the processes, on all."""
+        return tensor
+
+    def largest(self, tensor):
+        """The largest entries of `tensor` over the processes, on all."""
+        return tensor
+
+    def collect(self, rows, parts: list[slice]):
+        """On the first process `(N, …)` in main memory, where process r has the rows `parts[r]`; on the others their own `rows`."""
+        return rows
+
     def share(self, value=None):
         """The first process's `value`, on all."""
         return value

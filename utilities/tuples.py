@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 
 from utilities.errors import UserError
+from utilities.spans import span
 
 
 class Triplets(NamedTuple):
@@ -62,7 +63,7 @@ class TupleMiner:
                 kind = type(self.miner).__name__
                 raise UserError(f"the miner {kind} takes no reference: its call lacks reference, reference_labels and own")
             compared = {"reference": reference.embeddings.detach(), "reference_labels": reference.labels, "own": reference.own}
-        with torch.no_grad():
+        with span("miner"), torch.no_grad():
             mined = self.miner(batch.detach(), labels, **compared)
         return mined if hasattr(mined, "_fields") else from_user(mined, batch.device)
 

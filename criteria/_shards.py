@@ -1,0 +1,155 @@
+"""Bases of the criteria whose class vectors may lie in shards, be drawn in part, and be compared in some of their coordinates.
+
+An et al., Partial FC (CVPR 2022, arXiv 2203.15565), and An et al., Unicom (ICLR 2023, arXiv 2304.05884).
+"""
+
+import torch
+
+from criteria._pairs import few_at_a_time
+from criteria._proxies import ProxyCriterion
+from utilities import roles
+from utilities.errors import UserError
+from utilities.numbers import WIDEST, number, whole
+from utilities.processes import Alone
+from utilities.shards import Shard
+
+ENTRIES = 1 << 22  # of a matrix (B, classes) at once: 16 MB in float32
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of many class vectors."""
+    group.add_argument(
+        "--shard_classes", action="store_true",
+        help="under torchrun each of N processes holds an N-th of the class vectors, of their gradients and of the optimiser's means: the loss is "
+        "that of all vectors, memory falls as 1 / N",
+    ).role = roles.PLACE  # fmt: skip
+    group.add_argument(
+        "--sample_classes", type=number(above=0, most=1), default=1.0, metavar="Q",
+        help="each step compares with the vectors of the batch's classes and of others drawn at random, together this share of all (with "
+        "--shard_classes of each shard); the vectors that are not drawn rest",
+    )  # fmt: skip
+    group.add_argument(
+        "--loss_dims", type=whole(1, WIDEST), default=None, metavar="K",
+        help="each step compares embeddings and class vectors in K of their coordinates, drawn at random (unset: in all)",
+    )  # fmt: skip
+
+
+def asked(opt) -> str | None:
+    """The first of these flags that is given, as the command line has it."""
+    given = {"shard_classes": "", "sample_classes": 1.0, "loss_dims": None}
+    words = {flag: f"--{flag} {getattr(opt, flag)}".removesuffix(" True") for flag in given}
+    return next((words[flag] for flag, default in given.items() if getattr(opt, flag) not in (default, False)), None)
+
+
+class ShardedCriterion(ProxyCriterion):
+    """Base of criteria that compare each embedding with the vectors of each class, so that other processes may hold some of these.
+
+    A subclass gives `loss`, from the similarities of all classes, and for the classes in parts `terms` and `join`. Vectors that are sharded,
+    drawn or many are compared a block of classes at a time, in float32 or float64, and again in the backward pass, so that no `(B, C)` matrix
+    is kept.
+
+    Raises UserError where `--loss_dims` is more than the embedding has.
+    """
+
+    def __init__(self, opt, lr: float, start=None, per_class: int = 1, pml_start=None):
+        super().__init__(opt, lr, start, per_class, pml_start)
+        self.share, self.dims = opt.sample_classes, opt.loss_dims
+        if self.dims and self.dims > opt.embed_dim:
+            raise UserError(f"--loss_dims {self.dims} is more than the {opt.embed_dim} dimensions of the embedding")
+        self.shard_over(Alone())
+
+    def shard_over(self, ranks) -> None:
+        """Keep this process's part of the vectors, that of all processes of `ranks`, which have the same vectors so far."""
+        self.shard = self.proxies.shard = Shard(ranks, self.n_classes, self.per_class, self.share)
+        self.proxies.data = self.proxies.data[self.shard.rows].clone()
+
+    def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[f"{prefix}proxies"] = self.shard.whole(destination[f"{prefix}proxies"])
+
+    def _load_from_state_dict(self, state_dict: dict, prefix: str, *arguments) -> None:
+        name = f"{prefix}proxies"
+        part = {name: self.shard.part(state_dict[name], self.proxies.shape)} if name in state_dict else {}
+        super()._load_from_state_dict({**state_dict, **part}, prefix, *arguments)
+
+    def similarities(self, batch: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
+        """Similarities `(B, C)` of embeddings and classes with `vectors` `(C * per_class, D)`; here cosines."""
+        return self.cosines(batch, vectors)
+
+    def loss(self, similarities: torch.Tensor, labels: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+        """Scalar loss from the similarities `(B, C)` of all classes."""
+        raise NotImplementedError
+
+    def terms(self, similarities: torch.Tensor, own: torch.Tensor, labels: torch.Tensor, batch: torch.Tensor, n: int) -> tuple:
+        """What `join` needs of n classes, tensors.
+
+        Args:
+            similarities: `(B, n)` or more: those with n classes, behind them a column that stands for no class.
+            own: `(B,)`, the column of each sample's class; n where it is not among these classes.
+            labels: `(B,)`, by which hyperparameters are learned.
+        """
+        raise NotImplementedError
+
+    def join(self, *terms: torch.Tensor) -> torch.Tensor:
+        """Scalar loss from what `terms` gives of each block of classes here, each one's blocks stacked; `self.shard` asks the other processes."""
+        raise NotImplementedError
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
+        shard, vectors = self.shard, self.proxies
+        if not shard.divided and shard.share == 1 and self.dims is None:
+            similarities = self.similarities(batch, vectors.to(batch))  # (B, C)
+            self.note(similarities, labels)
+            return self.loss(similarities, labels, batch)
+        classes, own = shard.draw(labels)
+        vectors = shard.own(vectors)
+        if classes is not None:
+            vectors = vectors.unflatten(0, (-1, self.per_class)).index_select(0, classes).flatten(0, 1)
+        if self.dims is not None:
+            dims = torch.randperm(batch.shape[1])[: self.dims].to(batch.device, non_blocking=True)  # the same on all processes
+            batch, vectors = batch.index_select(1, dims), vectors.index_select(1, dims)
+        blocks = vectors.split(max(ENTRIES // len(batch), 1) * self.per_class)
+        starts = range(0, len(vectors) // self.per_class, len(blocks[0]) // self.per_class)
+        given = [(batch, labels, block, own - start) for start, block in zip(starts, blocks, strict=True)]
+        found = few_at_a_time(self._block, given) if len(given) > 1 else [self._block(*given[0])]
+        highest, own_similarities, *terms = map(torch.stack, zip(*found, strict=True))
+        self.note_shares(shard.ranks.largest(highest.amax(0)), shard.ranks.total(own_similarities.sum(0)))
+        return self.join(*terms)
+
+    def _block(self, batch: torch.Tensor, labels: torch.Tensor, vectors: torch.Tensor, own: torch.Tensor) -> tuple:
+        """Of classes with `vectors` `(n * per_class, D)`: each sample's highest similarity, that with its own class or 0, and the terms."""
+        n = len(vectors) // self.per_class
+        own = torch.where((own >= 0) & (own < n), own, n)
+        vectors = torch.cat([vectors.to(batch), batch.new_zeros(self.per_class, batch.shape[1])])
+        similarities = self.similarities(batch, vectors)  # (B, n + 1)
+        seen = similarities.detach()
+        return seen[:, :n].amax(1), own_entries(seen, own, n), *self.terms(similarities, own, labels, batch, n)
+
+
+class SoftmaxCriterion(ShardedCriterion):
+    """Base of the criteria that are a cross-entropy of logits, one a class."""
+
+    def logits(self, similarities: torch.Tensor, own: torch.Tensor, labels: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+        """The logits `(B, C)`, with margin and scale, of `similarities` `(B, C)`; `own` `(B,)` is the column of each sample's class."""
+        raise NotImplementedError
+
+    def loss(self, similarities: torch.Tensor, labels: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+        """See `ShardedCriterion`."""
+        return torch.nn.functional.cross_entropy(self.logits(similarities, labels, labels, batch), labels)
+
+    def terms(self, similarities, own, labels, batch, n) -> tuple:
+        """The highest logit of each sample, the sum of exp(logit - highest), and the logit of its own class or 0; `(B,)` each."""
+        logits = self.logits(similarities, own, labels, batch)
+        highest = logits[:, :n].detach().amax(1)
+        return highest, (logits[:, :n] - highest[:, None]).exp().sum(1), own_entries(logits, own, n)
+
+    def join(self, highest: torch.Tensor, sums: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+        """mean_i log sum_c exp(z_ic) - z_iy, logits z of all processes."""
+        largest = self.shard.ranks.largest(highest.amax(0))  # (B,)
+        sums = self.shard.total((sums * (highest - largest).exp()).sum(0))
+        return (largest - self.shard.total(own.sum(0)) + sums.log()).mean()
+
+
+def own_entries(matrix: torch.Tensor, own: torch.Tensor, n: int) -> torch.Tensor:
+    """`(B,)`: of each row of `matrix` the entry in column `own`, 0 where that is column n."""
+    return torch.where(own < n, matrix.gather(1, own[:, None]).squeeze(1), 0.0)

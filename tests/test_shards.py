@@ -1,0 +1,452 @@
+"""Class vectors in shards, drawn in part, in some coordinates: losses and steps of several processes are those of one; what is not drawn rests."""
+
+import itertools
+import re
+from unittest import mock
+
+import pytest
+import scipy.stats
+import torch
+
+import criteria
+import main
+import parameters
+from criteria import _shards
+from runs import RunFolder, checkpoint
+from tests import test_torchrun
+from tests._processes import alone, spawned, whole_run
+from tests.criteria import test_registry_wide
+from tests.training import test_chunks
+from trainers import average_of
+from training.optimisers import build_optimizer
+from training.ranks import Ranks
+from training.runtime import Runtime
+from training.step import build_step
+from utilities import shards
+from utilities.errors import UserError
+from utilities.processes import Alone
+from utilities.shards import Shard
+
+ABLE = ["arcface", "circle_softmax", "cosface", "proxyanchor", "softmax", "sphereface", "subcenter_arcface"]
+LEARNED = {"arcface": ["angular_margin", "feature_scale"], "cosface": ["margin"], "softmax": ["temperature"]}
+C, D, LABELS = 7, 5, torch.tensor([6, 0, 0, 3, 4, 4, 6, 2, 1, 0])
+
+
+def made(loss, dtype=torch.float64, **flags):
+    torch.manual_seed(0)
+    return criteria.select(loss, loss=loss, arch="", n_classes=C, embed_dim=D, **flags).to(dtype)
+
+
+def points(dtype=torch.float64):
+    return torch.randn(len(LABELS), D, dtype=dtype, generator=torch.Generator().manual_seed(3))
+
+
+def run(criterion, batch=None, labels=LABELS):
+    """Loss, gradient of the embeddings, of the class vectors, of the learned hyperparameters."""
+    batch = (points() if batch is None else batch).clone().requires_grad_()
+    loss = criterion(batch, labels)
+    loss.backward()
+    others = [p.grad for p in criterion.parameters() if p is not criterion.proxies]
+    return loss.detach(), batch.grad, criterion.proxies.grad, others
+
+
+def near(found, wanted, tolerance=1e-12):
+    torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+
+
+def joined(ranks, tensor, shard):
+    return ranks.share(shard.whole(tensor) if ranks.writes else [shard.whole(tensor), None][1])
+
+
+def as_one_process(rank, block):
+    """Loss and gradients by each criterion; the mean over processes of what is equal on all is its gradient, the vectors' are never averaged."""
+    ranks = Ranks()
+    for loss in ABLE:
+        for learned in ([], *([name] for name in LEARNED.get(loss, []))):
+            flags = {"loss_learn": learned, "loss_learn_per_class": bool(learned)}
+            plain, divided = made(loss, **flags), made(loss, **flags)
+            criteria.shard(divided, parameters.read(["--dataset", "glyphs", "--loss", loss, "--shard_classes"]), ranks)
+            rows = divided.shard.rows
+            assert len(divided.proxies) == len(plain.proxies[rows]) < len(plain.proxies) and divided.proxies.untyped_storage().nbytes() == 8 * divided.proxies.numel()
+            wanted = run(plain)
+            with mock.patch.object(_shards, "ENTRIES", block):
+                found = run(divided)
+            near(found[0], wanted[0])
+            near(ranks.total(found[1]) / ranks.size, wanted[1])
+            near(found[2], wanted[2][rows])
+            for mine, theirs in zip(found[3], wanted[3], strict=True):
+                near(ranks.total(mine) / ranks.size, theirs)
+            for name, value in plain.stats.items():
+                near(divided.stats[name], value)
+            state = divided.state_dict()
+            if ranks.writes:
+                assert torch.equal(state["proxies"], plain.proxies)
+            again = made(loss, **flags)
+            again.shard_over(ranks)
+            again.load_state_dict(plain.state_dict())
+            assert torch.equal(again.proxies, divided.proxies)
+
+
+def test_two_processes_give_the_loss_and_gradients_of_one():
+    spawned(2, as_one_process, 2 * len(LABELS))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("n,block", [(2, 1 << 22), (3, 10), (4, 1 << 22)])
+def test_any_number_of_processes_and_blocks_gives_the_loss_and_gradients_of_one(n, block):
+    spawned(n, as_one_process, block)
+
+
+# ---------------------------------------------------------------------------------------------------------------- steps
+STEPS = ["--warmup_steps", "3", "--clip_grad_norm", ".05", "--ema_decay", ".9", "--loss_decay", ".01"]
+OPTIMISERS = [["--optim", "sgd", "--momentum", ".9"], ["--optim", "adam"], ["--optim", "adamw"], ["--optim", "rmsprop", "--lr", ".002"]]
+
+
+def trained(*flags, steps=5, dtype=torch.float64):
+    """A step of the program itself after some batches, its optimiser, its results."""
+    opt = test_chunks.read("--crop_size", "4", "--iterations_per_epoch", "5", *flags).but(n_classes=C)
+    torch.manual_seed(0)
+    runtime = Runtime(opt)
+    network = test_chunks.Network()
+    trainer = main.build_trainer(opt, network, runtime).to(dtype)
+    optimizer = build_optimizer(network, trainer.criterion, opt, trainer.param_groups(opt))
+    step = build_step(opt, trainer, optimizer, runtime, test_chunks.Sampler(), average_of(network, opt))
+    step.start_epoch(1)
+    torch.manual_seed(1)
+    return step, [step(batch) for batch in test_chunks.batches(steps=steps)]
+
+
+def flat_state(step):
+    """Every tensor of what a checkpoint holds of a step."""
+    parts = {name: part.state_dict() for name, part in step.parts.items() if name in ("model", "trained", "criterion", "optimizer")}
+    tensors = {f"{part} {name}": value for part in ("model", "trained", "criterion") for name, value in parts.get(part, {}).items()}
+    return tensors | {f"state {n} {name}": value for n, state in parts["optimizer"]["state"].items() for name, value in state.items() if torch.is_tensor(value)}
+
+
+def same_steps(rank, cases):
+    wrong = []
+    for words in cases:
+        with alone():
+            one, wanted = trained(*words)
+        many, found = trained(*words, "--shard_classes")
+        state, wanted_state = flat_state(many), flat_state(one)
+        assert any(map(shards.divided, many.trainer.criterion.parameters())) and list(state) == list(wanted_state)
+        try:
+            for a, b in zip(wanted, found, strict=True):
+                near((b.loss, b.gradient_norm), (a.loss, a.gradient_norm))
+            for name, value in wanted_state.items() if rank == 0 else ():
+                near(state[name], value)
+        except AssertionError as error:
+            wrong.append(f"{words}: {error}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_two_processes_step_as_one():
+    spawned(2, same_steps, [["--loss", "arcface", *STEPS, *OPTIMISERS[2], "--chunk_size", "4"]])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("n", [2, 4])
+def test_five_steps_of_every_criterion_and_optimiser_are_those_of_one_process(n):
+    """Four processes do not divide the seven classes. Also limits of each gradient and of its entries, and trainers with further criteria."""
+    cases = [["--loss", loss, *STEPS, *OPTIMISERS[number % 4], *(["--chunk_size", "4"] if number % 2 else [])] for number, loss in enumerate(ABLE)]
+    cases += [["--loss", "cosface", *how] for how in OPTIMISERS]
+    cases += [["--loss", "softmax", "--clip_grad_each", ".01"], ["--loss", "softmax", "--clip_grad_value", ".001"]]
+    cases += [["--loss", "softmax", "--trainer", "s2sd", "--s2sd_dims", "5"], ["--loss", "proxyanchor", "--subset_mining", "maximum_loss", "--subset_size", "6"]]
+    cases += [["--loss", "arcface", "--loss_learn", "feature_scale", "--loss_learn_per_class"]]
+    spawned(n, same_steps, cases)
+
+
+# ---------------------------------------------------------------------------------------------------------------- blocks
+@pytest.mark.parametrize("loss", ABLE)
+def test_blocks_of_classes_give_the_plain_loss_on_every_batch(loss):
+    """Singletons, one class, one sample; zero, equal, opposite and very long embeddings: cosines of 1 and -1. All coordinates drawn: in blocks."""
+    for labels, kind in itertools.product(test_registry_wide.LABELS.values(), ("long", "identical", "opposite", "zero", "one zero")):
+        batch, labels = test_registry_wide.POINTS[kind](len(labels))[:, :D].double(), torch.tensor(labels)
+        wanted = run(made(loss), batch, labels)
+        with mock.patch.object(_shards, "ENTRIES", 3 * len(labels)):
+            found = run(made(loss, loss_dims=D), batch, labels)
+        assert all(torch.isfinite(value).all() for value in found[:3])
+        for mine, theirs in zip(found[:3], wanted[:3], strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10 * max(1, float(theirs.abs().max())))
+
+
+def test_logits_of_half_precision_are_float32():
+    seen, criterion, batch = [], made("cosface", torch.float32, loss_dims=D), points(torch.float32).bfloat16()
+    terms = criterion.terms
+    with mock.patch.object(criterion, "terms", lambda similarities, *more: (seen.append(similarities.dtype), terms(similarities, *more))[1]):
+        loss, gradient, *_ = run(criterion, batch)
+    assert seen == [torch.float32] and gradient.dtype == torch.bfloat16
+    torch.testing.assert_close(loss, run(made("cosface", torch.float32), batch.float())[0])
+
+
+# --------------------------------------------------------------------------------------------------------------- drawing
+def plain_loss(loss, criterion, batch, classes):
+    """The unsharded loss of the drawn classes alone, in their order, by the criterion's own plain form, which test_table.py compares with loops."""
+    plain = made(loss)
+    plain.n_classes = len(classes)
+    plain.proxies = torch.nn.Parameter(criterion.proxies.detach()[rows_of(classes, criterion.per_class)].clone())
+    return plain, run(plain, batch, torch.tensor([classes.index(int(label)) for label in LABELS]))
+
+
+def rows_of(classes, per_class):
+    return [c * per_class + k for c in classes for k in range(per_class)]
+
+
+@pytest.mark.parametrize("loss", ABLE)
+def test_a_drawn_loss_is_the_plain_one_of_the_drawn_classes(loss):
+    """Classes 0 to 4 and 6 are in the batch: of 7 classes and a share of .86 these alone are drawn, whatever the seed."""
+    torch.manual_seed(2)
+    criterion = made(loss, sample_classes=0.86)
+    found = run(criterion)
+    plain, wanted = plain_loss(loss, criterion, points(), classes := [0, 1, 2, 3, 4, 6])
+    rows = rows_of(classes, criterion.per_class)
+    assert criterion.shard.drawn[0].tolist() == rows
+    near(found[:2], wanted[:2])
+    near(found[2][rows], wanted[2])
+    assert not found[2][rows_of([5], criterion.per_class)].any()
+    for name, value in plain.stats.items():
+        near(criterion.stats[name], value)
+
+
+@pytest.mark.parametrize("start,n_classes,share", [(0, 40, 0.3), (0, 40, 0.5)])
+def test_the_drawn_classes_hold_the_batchs_and_are_uniform_beside_them(start, n_classes, share):
+    """Chi-square of how often each other class is drawn, seeded."""
+    torch.manual_seed(5)
+    shard, counts, n, draws = Shard(Alone(), n_classes, share=share), torch.zeros(n_classes), int(share * n_classes), 4000
+    labels = torch.tensor([3, 3, 17, 39, 0])
+    for _ in range(draws):
+        classes, own = shard.draw(labels)
+        assert len(classes) == n and torch.equal(classes, classes.unique()) and torch.equal(classes[own], labels)
+        counts[classes] += 1
+    others = [c for c in range(n_classes) if c not in labels]
+    assert (counts[labels] == draws).all()
+    expected, own = draws * (n - 4) / len(others), 4
+    # without replacement: the counts of a class vary less than with it, by the share of the others that is not drawn
+    statistic = ((counts[others] - expected) ** 2 / expected).sum().item() / (1 - (n - own) / len(others)) * (len(others) - 1) / len(others)
+    assert 0.01 < scipy.stats.chi2.sf(statistic, len(others) - 1) < 0.99
+
+
+def test_of_foreign_classes_none_is_forced_in():
+    class Second(Alone):
+        rank, size = 1, 2
+
+    torch.manual_seed(0)
+    shard = Shard(Second(), 9, share=0.5)  # holds 4 to 8
+    assert (shard.start, shard.size) == (4, 5)
+    drawn = [shard.draw(torch.tensor([0, 3, 7])) for _ in range(200)]
+    assert all(len(classes) == 2 and 3 in classes and own.tolist() == [2, 2, classes.tolist().index(3)] for classes, own in drawn)
+    assert {tuple(classes.tolist()) for classes, _ in drawn} == {(0, 3), (1, 3), (2, 3), (3, 4)}
+
+
+def test_more_classes_in_a_batch_than_are_drawn_are_used_alone_and_said_once(capsys):
+    shard = Shard(Alone(), 10, share=0.2)
+    for _ in range(2):
+        classes, own = shard.draw(torch.tensor([7, 1, 7, 4]))
+        assert classes.tolist() == [1, 4, 7] and own.tolist() == [2, 0, 2, 1]
+    assert capsys.readouterr().out.count("--sample_classes 0.2: 2 of 10 classes are fewer than the 3 of a batch: these alone are used") == 1
+    assert shard.draw(torch.tensor([7, 7, 7]))[0].shape == (2,), "classes count, not samples"
+    with torch.no_grad():
+        before = len(shard.drawn)
+        shard.draw(torch.tensor([1]))
+    assert len(shard.drawn) == before, "what is only looked at is not trained"
+
+
+# --------------------------------------------------------------------------------------------------------------- at rest
+def by_hand(words, vectors, gradient, state, t, rate=0.02, decay=0.01):
+    """One step of an optimiser on rows `(n, D)`, in place."""
+    name = words[1]
+    if name != "adamw":
+        gradient = gradient + decay * vectors
+    if name == "sgd":
+        state["m"].mul_(0.9).add_(gradient)
+        vectors -= rate * state["m"]
+    elif name == "rmsprop":
+        state["v"].mul_(0.99).add_(0.01 * gradient**2)
+        state["m"].mul_(0.9).add_(gradient / (state["v"].sqrt() + 1e-8))
+        vectors -= rate * state["m"]
+    else:
+        if name == "adamw":
+            vectors *= 1 - rate * decay
+        state["m"].mul_(0.9).add_(0.1 * gradient)
+        state["v"].mul_(0.999).add_(0.001 * gradient**2)
+        vectors -= rate * (state["m"] / (1 - 0.9**t)) / ((state["v"] / (1 - 0.999**t)).sqrt() + 1e-8)
+
+
+@pytest.mark.parametrize("words", OPTIMISERS, ids=lambda words: words[1])
+def test_vectors_that_are_not_drawn_rest_in_every_optimiser(words):
+    """Against row by row arithmetic in which nothing of a row moves unless it was drawn; two draws in one step count together."""
+    opt = test_chunks.read(*words[:2], "--momentum", ".9", "--lr", ".02", "--loss", "subcenter_arcface", "--loss_decay", ".01", "--sample_classes", ".5")
+    torch.manual_seed(0)
+    criterion = criteria.select("subcenter_arcface", opt.but(n_classes=40, embed_dim=D, loss_subcenter_arcface_lr=0.02)).double()
+    network = torch.nn.Linear(D, D).double()
+    optimizer = build_optimizer(network, criterion, opt)
+    vectors, state = criterion.proxies.detach().clone(), {name: torch.zeros_like(criterion.proxies) for name in "mv"}
+    runtime, moved = Runtime(opt), set()
+    for t in range(1, 7):
+        loss = criterion(network(points()), LABELS)
+        if t == 3:
+            loss = loss + criterion(network(points()), LABELS)
+        rows = torch.cat(criterion.shard.drawn).unique()
+        before = {name: value.clone() for name, value in optimizer.state[criterion.proxies].items() if value.ndim == 2}
+        runtime.step(loss, optimizer)
+        mine, gradient = {name: value[rows] for name, value in state.items()}, criterion.proxies.grad[rows]
+        updated = vectors[rows]
+        by_hand(words, updated, gradient, mine, t)
+        vectors[rows] = updated
+        for name, value in mine.items():
+            state[name][rows] = value
+        near(criterion.proxies.detach(), vectors)
+        rest = [row for row in range(120) if row not in rows]
+        for name, value in optimizer.state[criterion.proxies].items():
+            if value.ndim == 2:
+                assert value.shape == criterion.proxies.shape and (name not in before or torch.equal(value[rest], before[name][rest]))
+        moved |= set(rows.tolist())
+        assert criterion.proxies.shape == (120, D) and not criterion.shard.drawn and len(rows) < 120
+    assert len(moved) > 100, "others in each step"
+
+
+def test_a_step_that_a_scaler_skips_moves_nothing_and_forgets_its_draw():
+    opt = test_chunks.read("--loss", "softmax", "--precision", "float16").but(n_classes=40, embed_dim=D, sample_classes=0.5)
+    criterion, network = criteria.select("softmax", opt), torch.nn.Linear(D, D)
+    optimizer, runtime = build_optimizer(network, criterion, opt), Runtime(opt)
+    before = criterion.proxies.detach().clone()
+    runtime.step(criterion(network(points(torch.float32)), LABELS) * 1e35, optimizer)
+    assert torch.equal(criterion.proxies, before) and not criterion.shard.drawn
+    runtime.step(criterion(network(points(torch.float32)), LABELS), optimizer)
+    assert not torch.equal(criterion.proxies, before) and criterion.proxies.isfinite().all()
+
+
+def overflow(rank):
+    """A gradient of one process alone that is not finite skips the step of all."""
+    step, _ = trained("--loss", "softmax", "--shard_classes", "--precision", "float16", steps=1, dtype=torch.float32)
+    vectors = step.trainer.criterion.proxies
+    vectors.grad = torch.full_like(vectors, float("inf") if rank else 1.0)
+    shards.share_overflow([vectors])
+    assert not vectors.grad.isfinite().any()
+
+
+def test_a_gradient_that_is_not_finite_in_one_process_is_so_in_all():
+    spawned(2, overflow)
+
+
+# ------------------------------------------------------------------------------------------------------------------ pins
+X = torch.tensor([[1, 0, 0], [0.8, 0.6, 0], [0, 1, 0], [0, 0.6, 0.8]], dtype=torch.float64)
+VECTORS = torch.tensor([[1, 0.2, 0], [0, 1, 0.3], [0.1, 0, 1]], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("dims", [None, 3], ids=["whole", "in blocks"])
+@pytest.mark.parametrize("loss,margin,scale,expected", [
+    ("cosface", 0.4, 1, 0.9436270), ("cosface", 0.4, 64, 7.4266690), ("arcface", 0.5, 1, 0.8841481), ("arcface", 0.3, 32, 1.6249742),
+])  # fmt: skip
+def test_known_values_of_partial_fc(loss, margin, scale, expected, dims):
+    names = {"cosface": ("margin", "scale"), "arcface": ("angular_margin", "feature_scale")}[loss]
+    flags = dict(zip((f"loss_{loss}_{name}" for name in names), (margin, scale), strict=True))
+    criterion = criteria.select(loss, n_classes=3, embed_dim=3, loss_dims=dims, **flags).double()
+    with torch.no_grad():
+        criterion.proxies.copy_(VECTORS)
+    assert criterion(X, torch.tensor([0, 0, 1, 1])).item() == pytest.approx(expected, abs=1e-7)
+
+
+def test_the_margins_backward_is_true():
+    """Theirs, where the angle is widened outside the graph, gives -.1536."""
+    labels = torch.tensor([0, 0, 1, 1])
+    criterion = criteria.select("arcface", n_classes=3, embed_dim=3, loss_arcface_feature_scale=1)
+    cosines = (torch.nn.functional.normalize(X) @ torch.nn.functional.normalize(VECTORS).T).requires_grad_()
+    gradient = torch.autograd.grad(criterion.loss(cosines, labels, X), cosines)[0]
+    assert gradient[1, 0].item() == pytest.approx(-0.2888, abs=5e-5)
+
+
+# ---------------------------------------------------------------------------------------------------------------- coordinates
+def test_a_loss_in_some_coordinates_is_that_of_cut_embeddings_and_vectors():
+    """Drawn anew in each step, unit length after the cut; a coordinate that is not drawn gets no gradient."""
+    seen = set()
+    for seed in range(6):
+        criterion = made("arcface", loss_dims=3)
+        torch.manual_seed(seed)
+        dims = torch.randperm(D)[:3]
+        torch.manual_seed(seed)
+        found = run(criterion)
+        plain = criteria.select("arcface", n_classes=C, embed_dim=3).double()
+        plain.proxies.data = criterion.proxies.data[:, dims]
+        wanted = run(plain, points()[:, dims])
+        near(found[0], wanted[0])
+        for mine, theirs in zip(found[1:3], wanted[1:3], strict=True):
+            near(mine[:, dims], theirs)
+            assert (mine != 0).any(0).sum() == 3
+        seen.add(tuple(sorted(dims.tolist())))
+    assert len(seen) > 1
+
+
+def same_coordinates(rank):
+    ranks, criterion = Ranks(), made("cosface", loss_dims=2, sample_classes=0.5)
+    criterion.shard_over(ranks)
+    torch.manual_seed(8)
+    batch = run(criterion)[1]
+    drawn = criterion.shard.drawn[0] + criterion.shard.start
+    both = ranks.gather({"used": (batch != 0).any(0)[None], "drawn": torch.nn.functional.pad(drawn, (0, 4 - len(drawn)))[None]}, ranks.size)
+    assert torch.equal(*both["used"]) and both["used"][0].sum() == 2, "the same coordinates"
+    assert not torch.equal(*both["drawn"]), "each its own classes"
+    draw = torch.rand(3)
+    assert torch.equal(ranks.share(draw), draw), "the generators stay equal"
+
+
+def test_processes_draw_the_same_coordinates_and_other_classes():
+    spawned(2, same_coordinates)
+
+
+# --------------------------------------------------------------------------------------------------------- runs on the disk
+MANY = ["--loss", "arcface", "--optim", "adam", "--shard_classes", "--seed", "2"]
+
+
+def states(folder):
+    content = checkpoint.read(folder / checkpoint.LAST)
+    return content["criterion"]["proxies"], [value for state in content["optimizer"]["state"].values() for value in state.values()]
+
+
+def test_a_checkpoint_has_all_vectors_and_goes_on_with_another_number_of_processes(data, tmp_path):
+    """Two processes, then one, then three: the run of one process, to rounding; where the numbers stay, to the bit."""
+    one = main.main(parameters.read(test_torchrun.words(data, tmp_path, "--savename", "One", *MANY, "--n_epochs", "2"))).folder
+    spawned(2, whole_run, test_torchrun.words(data, tmp_path, "--savename", "Parted", *MANY, "--n_epochs", "1"))
+    parted = one.with_name("Parted")
+    vectors, moments = states(parted)
+    assert vectors.shape == states(one)[0].shape and sum(value.shape == vectors.shape for value in moments) == 2
+    main.main(parameters.read(["--resume_from", str(parted), "--n_epochs", "2", "--resume_allow_changes"]))
+    test_torchrun.assert_same_run(test_torchrun.values(one), test_torchrun.values(parted))
+    torch.testing.assert_close(states(parted), states(one), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("more", [[], ["--sample_classes", ".5", "--loss_dims", "4"]], ids=["all", "drawn"])
+def test_what_was_killed_goes_on_to_the_bit(data, tmp_path, more):
+    """kill -9 of both processes in the second epoch; the same with --resume best, whose checkpoint holds everything too."""
+    flags = [*MANY, *more, "--n_epochs", "3"]
+    status, _, err = test_torchrun.torchrun(2, test_torchrun.words(data, tmp_path, "--savename", "Whole", *flags))
+    assert status == 0, err
+    status, *_ = test_torchrun.torchrun(2, test_torchrun.words(data, tmp_path, "--savename", "Killed", *flags), fail="*:4:kill")
+    folders = [tmp_path / "folder" / name for name in ("Whole", "Killed")]
+    assert status and RunFolder(folders[1]).progress.epochs == 1
+    status, _, err = test_torchrun.torchrun(2, ["--resume_from", str(folders[1])])
+    assert status == 0, err
+    for a, b in zip(*(torch.utils._pytree.tree_leaves(states(folder)) for folder in folders), strict=True):
+        assert torch.equal(a, b)
+    assert test_torchrun.values(folders[0]).equals(test_torchrun.values(folders[1]))
+    status, _, err = test_torchrun.torchrun(2, ["--resume_from", str(folders[1]), "--resume", "best", "--n_epochs", "4", "--resume_allow_changes"])
+    assert status == 0 and RunFolder(folders[1]).progress.epochs == 4, err
+
+
+# ------------------------------------------------------------------------------------------------------------------ refused
+def test_what_cannot_be_is_refused():
+    able = ", ".join(ABLE)
+    for words, said in (
+        (["--loss", "margin", "--shard_classes"], f"--shard_classes: --loss margin cannot take its class vectors apart; these can: {able}"),
+        (["--loss", "proxynca", "--sample_classes", ".1"], "--sample_classes 0.1: --loss proxynca cannot"),
+        (["--loss", "hier", "--loss_dims", "8"], "--loss_dims 8: --loss hier cannot"),
+        (["--loss", "softmax", "--sample_classes", ".1", "--weight_regularizer", "regular_face"], "regular_face needs all class vectors"),
+    ):
+        with pytest.raises(UserError, match=re.escape(said)):
+            parameters.resolve(["--dataset", "glyphs", *words])
+    with pytest.raises(UserError, match="--loss_dims 9 is more than the 5 dimensions"):
+        made("softmax", loss_dims=9)
+    with pytest.raises(UserError, match="2 classes are fewer than the 3 processes"):
+        Shard(test_torchrun.Of(0, 3), 2)

@@ -1,0 +1,90 @@
+"""Where the time of a training step goes, and which flag would help first: `--profile_steps`."""
+
+import itertools
+import time
+
+import torch
+
+import criteria
+from training.meter import EpochMeter
+from utilities.processes import kernels
+from utilities.spans import Clock, running, span
+
+PARTS = ("data", "copy", "network", "miner", "loss", "backward", "optimiser", "logging")
+WARM_UP = 3  # steps before the clock starts: libraries load, buffers and the optimiser's state are made, workers have begun
+
+
+def profile(step, loader, n: int, trace: str | None) -> dict[str, float]:
+    """Train n steps by the clock, then n in torch's profiler, which writes the file `trace`; None: no file.
+
+    Returns milliseconds a step by part; `other` is what is in none, such as moving averages and samplers' storages. The clock waits for a GPU
+    at the ends of each part, so that nothing overlaps there but the loader's workers.
+    """
+    cuda = step.runtime.device.type == "cuda"
+    wait = torch.cuda.synchronize if cuda else lambda: None
+    batches, meter = itertools.chain.from_iterable(itertools.repeat(loader)), EpochMeter(step.trainer.criterion)
+
+    def steps(number: int) -> None:
+        for _ in range(number):
+            with span("data"):
+                batch = next(batches)
+            done = step(batch)
+            with span("logging"):
+                meter.add(done)
+        wait()
+
+    steps(WARM_UP)
+    with running(Clock(wait)) as clock:
+        began = time.perf_counter()
+        steps(n)
+        total = time.perf_counter() - began
+    kinds = [torch.profiler.ProfilerActivity.CPU, *([torch.profiler.ProfilerActivity.CUDA] if cuda else [])]
+    with torch.profiler.profile(activities=kinds) as profiler, running(Clock(lambda: None)):  # as it runs: nothing waits
+        steps(n)
+    if trace is not None:
+        profiler.export_chrome_trace(trace)
+    milliseconds = {part: 1000 * clock.seconds.get(part, 0.0) / n for part in PARTS}
+    return {**milliseconds, "other": 1000 * total / n - sum(milliseconds.values())}
+
+
+def table(milliseconds: dict[str, float]) -> str:
+    """One line a part: milliseconds a step, and their share."""
+    total = sum(milliseconds.values())
+    rows = [*milliseconds.items(), ("step", total)]
+    return "\n".join([f"{'part':>9}  {'ms':>9}  {'%':>5}", *(f"{part:>9}  {value:9.2f}  {100 * value / total:5.1f}" for part, value in rows)])
+
+
+def advice(opt, milliseconds: dict[str, float], device: torch.device) -> str:
+    """The part that takes longest, of network and backward pass together, and the first flag not yet given that would shorten it."""
+    cuda, cpus = device.type == "cuda", kernels(10**6)
+    computes = [
+        (cuda and opt.precision == "float32", "--precision bfloat16 computes in half precision"),
+        (cuda and not opt.channels_last, "--channels_last suits most GPUs' convolutions"),
+        (cuda and not opt.compile, "--compile joins its operations"),
+        (cuda, "torchrun --nproc_per_node N divides each batch over N GPUs"),
+        (not opt.freeze_backbone, "--freeze_backbone or --freeze_blocks N train less, and a GPU computes faster"),
+        (True, "--feature_cache (with --augmentation none) computes a resting backbone once"),
+    ]
+    ways = {
+        "data": [
+            (opt.kernels < cpus, f"--kernels {cpus} loads with every CPU of this machine"),
+            (not opt.image_cache, "--image_cache DIR keeps decoded images"),
+            (True, "a simpler --augmentation or a smaller --crop_size makes images faster"),
+        ],
+        "copy": [(True, "a smaller --crop_size or --bs copies less")],
+        "network": computes,
+        "miner": [(True, "another --batch_mining or a smaller --bs mines less")],
+        "loss": [
+            (opt.loss in criteria.divisible() and opt.sample_classes == 1, "--sample_classes .1 compares with a tenth of the classes, --shard_classes divides them under torchrun"),
+            (bool(opt.memory_size), f"a --memory_size below {opt.memory_size} compares less"),
+            (True, "a smaller --bs compares less"),
+        ],
+        "optimiser": [(True, "--freeze_blocks N or --lora_rank R train fewer parameters")],
+        "logging": [(True, "a larger --log_every records less")],
+        "other": [(True, "a --data_sampler without a storage, no --ema_decay and no --subset_mining do less beside the step")],
+    }  # fmt: skip
+    joined = {part: value for part, value in milliseconds.items() if part != "backward"}
+    joined["network"] += milliseconds["backward"]
+    longest = max(joined, key=joined.get)
+    name = "network and backward" if longest == "network" else longest
+    return f"most time: {name}. First: {next(words for holds, words in ways[longest] if holds)}"
