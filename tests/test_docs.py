@@ -124,7 +124,8 @@ def wrong_in(command, run_folder, tmp_path):
         if program == "launch":
             return None if (ROOT / launcher.read_options(words).script).is_file() else "no such script"
         if program == "evaluation" and words[0] in (within := {"pairs": pairs, "whiten": whiten}):
-            within[words[0]].parser().parse_args(words[1:])
+            if words[1:]:  # else its name in a sentence
+                within[words[0]].parser().parse_args(words[1:])
             return None
         modules = {"evaluation": evaluation.__main__, "evaluation.overlap": overlap, "evaluation.oodml": oodml, "retrieval": retrieval.__main__}
         if modules.get(program):
