@@ -76,6 +76,13 @@ def super_classes(embedded) -> np.ndarray | None:
     return names if None not in table.values() and len(set(names)) > 1 else None
 
 
+def higher_names(embedded) -> dict[str, np.ndarray]:
+    """`higher_names` `(N, L - 2)`: the samples' classes of the levels above the super-classes; empty without such levels."""
+    tables = [spaces.names_at(embedded.dataset, level) for level in range(2, spaces.n_levels(embedded.dataset))]
+    names = [[str(table.get(label)) for label in embedded.labels.tolist()] for table in tables]
+    return {"higher_names": np.array(names).T} if names else {}
+
+
 def searches(compared: spaces.Compared, queries: np.ndarray):
     """The searches of `queries` `(Q,)`: one for each super-class where they search inside these, else one.
 

@@ -26,7 +26,7 @@ from utilities.errors import UserError
 from utilities.registry import Registry, unknown
 
 __all__ = [
-    "REGISTRY", "AlphaExpansion", "EmbeddingSpace", "KReciprocal", "Lists", "Stacked", "add_arguments", "ball", "check", "check_flags", "check_levels", "compute", "derived",
+    "REGISTRY", "AlphaExpansion", "EmbeddingSpace", "KReciprocal", "Lists", "Stacked", "add_arguments", "ball", "check", "check_flags", "check_levels", "column_of", "compute", "derived",
     "findable", "finest", "group", "higher_is_better", "is_array", "is_mapped", "listing", "measured_by", "needs_groups", "needs_levels", "per_query", "query_results",
     "refuse_class_wise", "reranking", "searches", "space_of",
 ]  # fmt: skip
@@ -139,18 +139,23 @@ def needs_groups(name: str) -> bool:
     return _parse(name).metric.NEEDS_GROUPS
 
 
+def column_of(name: str) -> int | None:
+    """The column of labels `(N, L)` by which a metric goes, 0 the finest; None: all of them."""
+    return _parse(name).metric.column
+
+
 def needs_levels(name: str) -> bool:
     """Whether a metric compares classes of other levels than the finest, and so needs labels `(N, L)`."""
-    return _parse(name).metric.column != 0
+    return column_of(name) != 0
 
 
-def check_levels(names, n_levels: int) -> None:
-    """Raise UserError for the first of the names that needs more levels than classes have."""
+def check_levels(names, n_levels: int, of: str = "labels") -> None:
+    """Raise UserError for the first of the names that needs more than `n_levels` levels. `of`: what has these, in the message."""
     for name in filter(needs_levels, names):
-        column = _parse(name).metric.column
+        column = column_of(name)
         if n_levels < 2 or (column or 0) >= n_levels:
-            there = f"are {n_levels} levels, 0 to {n_levels - 1}" if n_levels > 1 else "is a single level"
-            raise UserError(f"metric {name!r} compares levels of classes, and there {there}: leave it out, or give labels (N, L)")
+            there = f"the levels 0 to {n_levels - 1}" if n_levels > 1 else "a single level"
+            raise UserError(f"metric {name!r} compares levels of classes, and {of} have {there}: leave it out, or give labels of more")
 
 
 def refuse_class_wise(names) -> None:
@@ -240,7 +245,7 @@ def compute(
     if not any(map(needs_levels, names)):
         labels, reference_labels = finest(labels, len(features)), finest(reference_labels, 0 if reference is None else len(reference))
     plain = space_of(ball, features, labels, reference, reference_labels, clusters, exclude, seed, _usable(device), progress, **given)
-    check_levels(names, plain.truth.n_levels)
+    check_levels(names, plain.truth.n_levels, "labels" if lists is None else "lists")
     cosine = plain.normalised() if any(p.cosine for p in parsed.values()) else None
     for space in {id(space): space for space in (plain, cosine) if space is not None}.values():
         wanted = [p.metric for p in parsed.values() if isinstance(p.metric, RetrievalMetric) and (cosine if p.cosine else plain) is space]

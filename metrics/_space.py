@@ -43,13 +43,16 @@ def as_array(values, name: str) -> np.ndarray:
     return values
 
 
-def as_labels(labels, size: int, name: str) -> np.ndarray:
-    """numpy `(N,)` or `(N, L)` of labels of any integer type, as int64: mixed integer types would be compared as floats. Raises UserError for NaN."""
+def as_labels(labels, size: int, name: str, levels: bool = False) -> np.ndarray:
+    """numpy `(N,)` of labels of any integer type, as int64: mixed integer types would be compared as floats. Raises UserError for NaN.
+
+    levels: also `(N, L)`, of L levels.
+    """
     labels = _hidden.as_numpy(labels)
     labels = labels.astype(np.int64) if labels.dtype.kind in "iub" else labels
     labels = labels.reshape(-1) if labels.size == size else labels
-    if labels.shape[:1] != (size,) or labels.ndim > 2 or not labels.size:
-        raise UserError(f"{name} have shape {labels.shape}: ({size},) is expected, one for each row of features, or ({size}, L) for L levels.")
+    if labels.shape != (size,) and not (levels and labels.ndim == 2 and len(labels) == size and labels.size):
+        raise UserError(f"{name} have shape {labels.shape}: ({size},) is expected, one for each row of features{f', or ({size}, L) for L levels' * levels}.")
     if labels.dtype.kind in "fcO" and (labels != labels).any():  # numpy would take NaN for a class
         rows = (labels != labels).reshape(size, -1).any(1).sum()
         raise UserError(f"{name} hold NaN in {rows} of {size} rows: it is no class.")
@@ -79,13 +82,13 @@ class EmbeddingSpace:
         self.own_reference = reference is None
         if lists is not None and labels is None:  # lists alone say what is found
             labels, reference_labels = np.zeros(self.size, np.int64), None if self.own_reference else np.zeros(len(reference), np.int64)
-        labels = as_labels(labels, self.size, "labels")
+        labels = as_labels(labels, self.size, "labels", levels=True)
         if self.own_reference != (reference_labels is None):
             raise UserError("a reference and reference_labels go together: give both or neither.")
         self.reference = self.features if self.own_reference else as_array(reference, "reference features")
         if self.reference.shape[1] != self.dimensions:
             raise UserError(f"the reference has {self.reference.shape[1]} dimensions, the queries {self.dimensions}: they must agree.")
-        reference_labels = labels if self.own_reference else as_labels(reference_labels, len(self.reference), "reference_labels")
+        reference_labels = labels if self.own_reference else as_labels(reference_labels, len(self.reference), "reference_labels", levels=True)
         if exclude is None:
             exclude = np.arange(self.size) if self.own_reference else np.full(self.size, -1)
         self.reference_size = len(self.reference)

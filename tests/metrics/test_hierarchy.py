@@ -6,7 +6,7 @@ import pytest
 import metrics
 from metrics import _space
 from metrics._search import Limits, Search
-from tests.metrics._plain import plain_value, ranked
+from tests.metrics._plain import plain_hierarchical, plain_value, random_levels, ranked
 from utilities.errors import UserError
 
 HIERARCHICAL = ["h_ap", "h_ap_others", "asi", "ndcg"]
@@ -36,24 +36,6 @@ def test_levels_of_the_same_relevance_count_once():
     assert first(["h_ap", "h_ap_others"], *levels_in_order([2, 1, 0], 2)) == {"h_ap": 1.0, "h_ap_others": 1.0}
 
 
-def plain_hierarchical(name, levels, n_levels, counts_query):
-    """One query's value by the definition, of the levels in the order of its list; NaN where nothing is related."""
-    related = sum(level > 0 for level in levels)
-    if not related:
-        return np.nan
-    ideal = sorted(levels, reverse=True)
-    if name == "ndcg":
-        gain = [sum((2.0**level - 1) / np.log2(1 + rank) for rank, level in enumerate(order, start=1)) for order in (levels, ideal)]
-        return gain[0] / gain[1]
-    if name == "asi":
-        shared = [sum(min(levels[:k].count(level), ideal[:k].count(level)) for level in range(1, n_levels + 1)) / k for k in range(1, related + 1)]
-        return sum(shared) / related
-    count = {level: levels.count(level) + (level == n_levels and counts_query and name == "h_ap") for level in levels}
-    relevances = [(level / (n_levels - 1)) / count[level] if level else 0.0 for level in levels]
-    total = sum(sum(min(relevances[j], relevances[k]) for j in range(k + 1)) / (k + 1) for k in range(len(levels)) if levels[k])
-    return total / sum(relevances)
-
-
 def plain_levels(names, features, labels, reference=None, reference_labels=None, exclude=None, query_sequences=None, reference_sequences=None):
     """Name -> a value for each query."""
     if reference is None:
@@ -77,18 +59,6 @@ def plain_levels(names, features, labels, reference=None, reference_labels=None,
                 value = plain_hierarchical(base, list(map(int, relevant)), 1, counts_query) if in_one else plain_value(base, relevant, sum(relevant), size)
             values[name].append(value)
     return values
-
-
-def random_levels(seed, size, n_levels=3, classes=17):
-    """Integer features, so that many tie, some of them the same, and nested labels `(size, n_levels)`, some classes of a single sample."""
-    rng = np.random.default_rng(seed)
-    features = rng.integers(0, 3, (size, 3)).astype(float)
-    features[size // 2] = features[0]
-    above = [np.arange(classes)]
-    for _ in range(n_levels - 1):
-        groups = rng.integers(0, max(2, len(set(above[-1])) // 2), classes)
-        above.append(groups[above[-1]])
-    return features, np.stack(above, 1)[rng.integers(0, classes, size)]
 
 
 def assert_as_plain(features, labels, limits=None, **given):
@@ -183,9 +153,9 @@ BAD = {
     "nan": (["h_ap"], np.where(NESTED == 1, np.nan, NESTED), "labels hold NaN in 3 of 4 rows"),
     "missing": (["h_ap"], np.where([[False, True]] * 4, -1, NESTED), "labels: 0 has no class of level 1"),
     "no name": (["asi"], np.where([[False, True]] * 4, "", NESTED.astype(str)), "labels: 0 has no class of level 1"),
-    "one level": (["map_r", "h_ap"], NESTED[:, 0], "metric 'h_ap' compares levels of classes, and there is a single level"),
+    "one level": (["map_r", "h_ap"], NESTED[:, 0], "metric 'h_ap' compares levels of classes, and labels have a single level"),
     "one column": (["ndcg"], NESTED[:, :1], "metric 'ndcg' compares levels"),
-    "too high": (["map_r_level2"], NESTED, "metric 'map_r_level2' compares levels of classes, and there are 2 levels, 0 to 1"),
+    "too high": (["map_r_level2"], NESTED, "metric 'map_r_level2' compares levels of classes, and labels have the levels 0 to 1"),
     "shape": (["h_ap"], NESTED.T, "labels have shape (2, 4): (4,) is expected, one for each row of features, or (4, L)"),
     "no level": (["nmi_level1"], NESTED, "metric 'nmi_level1' is not by one level, ask for 'nmi'"),
     "h_ap of one": (["h_ap_level1"], NESTED, "metric 'h_ap_level1' is not by one level, ask for 'h_ap'"),
@@ -205,5 +175,5 @@ def test_levels_of_both_sides_agree_and_lists_have_none():
         metrics.compute(["h_ap"], np.eye(4), NESTED, np.eye(4), NESTED[:, 0])
     with pytest.raises(UserError, match="levels do not nest: 0 of level 0 is in 0 and 5 of level 1"):
         metrics.compute(["h_ap"], np.eye(4), NESTED, np.eye(4)[:1], [[0, 5]])
-    with pytest.raises(UserError, match="there is a single level"):
+    with pytest.raises(UserError, match="lists have a single level"):
         metrics.compute(["h_ap"], np.eye(4), NESTED, lists=metrics.Lists.of([[1], [0], [3], [2]]))
