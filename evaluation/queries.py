@@ -13,6 +13,7 @@ import metrics
 from evaluation import spaces
 from evaluation.galleries import taken
 from utilities.files import replacing
+from utilities.levels import n_levels
 
 SHOWN = 8  # queries of a picture
 CANDIDATES = 750  # queries among which the worst are looked for
@@ -78,7 +79,7 @@ def super_classes(embedded) -> np.ndarray | None:
 
 def higher_names(embedded) -> dict[str, np.ndarray]:
     """`higher_names` `(N, L - 2)`: the samples' classes of the levels above the super-classes; empty without such levels."""
-    tables = [spaces.names_at(embedded.dataset, level) for level in range(2, spaces.n_levels(embedded.dataset))]
+    tables = [spaces.names_at(embedded.dataset, level) for level in range(2, n_levels(embedded.dataset))]
     names = [[str(table.get(label)) for label in embedded.labels.tolist()] for table in tables]
     return {"higher_names": np.array(names).T} if names else {}
 

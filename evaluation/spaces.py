@@ -11,7 +11,7 @@ from utilities.errors import NotFinite, UserError
 from utilities.evaltypes import BARE as BARE
 from utilities.evaltypes import of_type
 from utilities.hyperbolic import Ball
-from utilities.levels import refuse_unnested
+from utilities.levels import n_levels, names_of, refuse_unnested
 
 SELF, COMBINED, TRAINING = "compared_to_self", "compared_to_sets_combined", "compared_to_training_set"
 INSIDE_PARENTS = "same_parent_label"
@@ -219,8 +219,7 @@ def _check_levels(datasets: dict, opt, flag: str | None) -> None:
         raise UserError(f"--evaluation_metrics {name} compares levels of classes that are searched everywhere: leave out {flag}")
     for dataset in datasets.values():
         metrics.check_levels(opt.evaluation_metrics, n_levels(dataset), f"the classes of --dataset {dataset.name}")
-    rows = sorted({tuple(name or "" for name in names) for dataset in datasets.values() for names in dataset.lineages})
-    refuse_unnested(np.array(rows), f"--evaluation_metrics {name}: --dataset {next(iter(datasets.values())).name}")
+    refuse_unnested(names_of(datasets.values()), f"--evaluation_metrics {name}: --dataset {next(iter(datasets.values())).name}")
 
 
 def check_components(components: int | None, size: int, width: int) -> None:
@@ -323,11 +322,6 @@ def sources_of(split: str, scored: list[str], opt) -> list[str]:
 
 def _joined(arrays: list) -> np.ndarray | None:
     return arrays[0] if len(arrays) == 1 or arrays[0] is None else np.concatenate(arrays)
-
-
-def n_levels(dataset) -> int:
-    """The levels that a data set knows; 1 without super-classes."""
-    return 1 if set(dataset.super_labels.values()) == {None} else len(next(iter(dataset.lineages)))
 
 
 def names_at(dataset, level: int) -> dict:
