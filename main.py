@@ -62,6 +62,7 @@ def train(opt, when_started=lambda: None):
     splits = datasets.select(opt.dataset, opt, opt.source_path, **datasets.shape_for(network))
     opt.n_classes = splits["training"].n_classes  # the one option that the data decides
     trainer = build_trainer(opt, network, runtime)
+    criteria.set_levels(trainer, splits["training"])
     features.check(trainer, opt, runtime)
     optimizer = build_optimizer(network, trainer.criterion, opt, trainer.param_groups(opt))
     sampler = datasampler.for_training(opt, splits["training"], trainer.LABELS)

@@ -11,6 +11,7 @@ import torch
 import batch_mining
 from criteria._learn import make_learnable
 from criteria._shards import ShardedCriterion, asked
+from utilities import levels
 from utilities.criterion import MetricCriterion, check_inputs
 from utilities.errors import UserError
 from utilities.registry import Registry
@@ -83,3 +84,10 @@ def select(name: str, opt=None, batchminer=None, **flags) -> torch.nn.Module:
     if opt.loss_learn:
         make_learnable(name, module, criterion, opt)
     return criterion
+
+
+def set_levels(trainer: torch.nn.Module, dataset) -> None:
+    """Tell the criteria in a trainer that compare levels (`set_levels`) those of the training classes. Raises UserError for data without levels."""
+    for module in trainer.modules():
+        if hasattr(module, "set_levels"):
+            module.set_levels(levels.of_classes(dataset, f"--loss {type(module).__module__.rpartition('.')[2]}"))

@@ -4,16 +4,25 @@ import torch
 
 from datasampler._base import CHUNK, BatchSampler
 from utilities.errors import UserError
+from utilities.numbers import whole
 
 USES_SAMPLES_PER_CLASS = True
 GUARANTEES_POSITIVES = True
+
+
+def add_arguments(group) -> None:
+    """Declare the flag of the hierarchical sampler."""
+    group.add_argument(
+        "--data_hierarchical_supers", type=whole(1, 10**4), default=1, metavar="S",
+        help="super-classes that hierarchical takes an equal share of a batch's classes from (HAPPIER: 2)",
+    )  # fmt: skip
 
 
 class Sampler(BatchSampler):
     """bs/m distinct classes with m images each, from as few super-classes as possible, so that negatives look alike.
 
     A batch starts with a super-class drawn in proportion to its number of classes; when its classes are used up, the next super-class is
-    drawn likewise from the rest.
+    drawn likewise from the rest. With `--data_hierarchical_supers` S, S of them are drawn at a time, and give an equal share of the classes.
 
     Raises UserError for fewer classes than bs/m, and where the data set has no super labels.
     """
@@ -22,7 +31,7 @@ class Sampler(BatchSampler):
         super().__init__(opt, image_dict, image_list)
         self.split_batch(opt)
         self.require_classes()
-        self.super_of = None
+        self.super_of, self.supers = None, opt.data_hierarchical_supers
 
     def set_super_labels(self, super_labels: dict | None) -> None:
         """Class -> super-class, for every class of `image_dict`; UserError where one has none (None)."""
@@ -47,6 +56,11 @@ class Sampler(BatchSampler):
             arrivals = torch.empty(len(batches), len(shares), dtype=torch.float32).exponential_() / shares
             ranks = arrivals.argsort(1).argsort(1)  # (batches, S)
             # noise below 1, so that super-classes never interleave
-            keys = ranks[:, self.super_of] + 0.5 * torch.rand(len(batches), len(self.classes), dtype=torch.float32)
+            noise = 0.5 * torch.rand(len(batches), len(self.classes), dtype=torch.float32)
+            if self.supers > 1:  # those that are drawn together do, one class of each in turn
+                order = (self.super_of + noise).argsort(1)  # super-class after super-class
+                firsts = (shares.cumsum(0) - shares)[self.super_of]
+                noise = (order.argsort(1) - firsts) / len(self.classes)
+            keys = ranks[:, self.super_of] // self.supers + noise
             classes.append(keys.topk(self.classes_per_batch, largest=False).indices)
         return self.groups_of(torch.cat(classes))

@@ -45,6 +45,7 @@ class Image(NamedTuple):
         is_query, is_gallery: its roles in evaluation.
         sequence: images of one sequence are never each other's neighbours; None: no sequence.
         box: x_1, y_1, x_2, y_2 in pixels of the file, to which the image is cropped; None: the whole image.
+        higher_names: its classes of the levels above the super-class, the finest first; the same number for every image.
     """
 
     path: str
@@ -54,6 +55,7 @@ class Image(NamedTuple):
     is_gallery: bool = True
     sequence: str | None = None
     box: tuple[float, float, float, float] | None = None
+    higher_names: tuple[str | None, ...] = ()
 
 
 def decode(path: str, most_pixels: int = MOST_PIXELS) -> torch.Tensor:
@@ -245,6 +247,7 @@ class ImageSet(torch.utils.data.Dataset):
         image_dict: class -> list of `[path, index]`.
         avail_classes, n_classes: the labels, 0..C-1 in training and where `labels` is None, and their number C.
         class_names, super_labels: label -> name of the class, and of its super-class (None where that is not known).
+        lineages: set of the names (class, super-class, further levels …) that images have; a class in two super-classes has two.
         paths: of all images.
         counts: numbers of images of a class, classes, and classes with a single image; of `distractors` where there are some.
         name, split, root: the data set's name, which of its splits this is, the folder where it was found.
@@ -281,6 +284,7 @@ class ImageSet(torch.utils.data.Dataset):
         self.n_classes = len(self.avail_classes)
         self.class_names = {label: class_name for class_name, label in labels.items()}
         self.super_labels = {labels[image.class_name]: image.super_name for image in of_class}
+        self.lineages = {(image.class_name, image.super_name, *image.higher_names) for image in of_class}
         self.paths = [path for path, _ in self.image_list]
         self.is_query = np.fromiter((image.is_query for image in images), bool, len(images))
         self.is_gallery = np.fromiter((image.is_gallery for image in images), bool, len(images))

@@ -146,7 +146,7 @@ def of_super_classes(images: list, name: str) -> list:
         )
     if len(supers) < 2:
         raise UserError(f"--label_level_train 1: all training images are of the super-class {min(supers)!r}: training needs two")
-    return [image._replace(class_name=image.super_name, super_name=None) for image in images]
+    return [image._replace(class_name=image.super_name, super_name=next(iter(image.higher_names), None), higher_names=image.higher_names[1:]) for image in images]
 
 
 def _has_split(module) -> bool:

@@ -1,12 +1,13 @@
 """Any images that a table names: --dataset_csv FILE, with split, roles, boxes and sequences, in the format of open-metric-learning.
 
-A row is an image, or one box of it. Columns; those of the last three lines are optional, and further ones are ignored:
+A row is an image, or one box of it. Columns; those of the last four lines are optional, and further ones are ignored:
 
   label, path, split             the class; the image, from --source or from the table's folder; train or validation. A validation row
                                  without a label is a distractor, of no class: it must be of the gallery alone
   is_query, is_gallery           roles of validation rows (True or False; without the columns all have both)
   x_1, y_1, x_2, y_2             a box in pixels, to which the image is cropped
   category, sequence             the super-class; images of one sequence are never each other's neighbours
+  category_2, category_3, …      classes of further levels, each coarser than the one before
 
 Validation rows whose label is not in training are the test set; those whose label is in training are for validation.
 
@@ -16,6 +17,7 @@ labels, which its images may then lack. An image of several labels is in the lis
 
 import csv
 import functools
+import itertools
 import os
 from pathlib import Path
 
@@ -36,7 +38,7 @@ def add_arguments(group) -> None:
     path = group.add_argument(
         "--dataset_csv", default=None, metavar="FILE",
         help="table of images with the columns label, path, split (train, validation), is_query, is_gallery and optionally x_1, y_1, x_2, y_2 "
-             "(a box), category (super-class), sequence; paths from --source or from the table's folder",
+             "(a box), category (super-class), category_2 … (coarser levels), sequence; paths from --source or from the table's folder",
     )  # fmt: skip
     lists = group.add_argument(
         "--dataset_csv_lists", default=None, metavar="FILE",
@@ -85,6 +87,7 @@ def read(opt, root: Path) -> Reading:
     splits, boxes = _splits_of(table), _boxes(path, table)
     queries, galleries = (_role(path, table, column) for column in ROLES)
     categories, sequences = ([value or None for value in table.get(name, [""] * len(order))] for name in ("category", "sequence"))
+    higher = list(zip(*([value or None for value in table[name]] for name in _higher(table)), strict=True)) or [()] * len(labels)
     folder = os.path.join(root, "")
     paths = table["path"]
     listed = opt.dataset_csv_lists is not None
@@ -103,6 +106,7 @@ def read(opt, root: Path) -> Reading:
                 galleries[i],
                 sequences[i],
                 boxes[i] if boxes else None,
+                higher[i],
             )
         )
         split_of.append(splits[i])
@@ -152,8 +156,9 @@ def _parsed(path: str, size: int, changed: int) -> dict[str, list]:
     if short is not None:
         raise UserError(f"--dataset_csv {path}, row {short}: {len(rows[short - 2])} fields, its first row has {len(header)}: it is damaged")
     columns = zip(*rows, strict=True) if rows else [()] * len(header)
-    table = {name: [value.strip() for value in column] for name, column in zip(header, columns, strict=True) if name in KNOWN}
-    for name in {"category", "sequence"} & set(table):
+    known = {*KNOWN, *_higher(header)}
+    table = {name: [value.strip() for value in column] for name, column in zip(header, columns, strict=True) if name in known}
+    for name in {"category", "sequence", *_higher(header)} & set(table):
         table[name] = ["" if value.lower() in MISSING else value for value in table[name]]
     for name in NEEDED[1:]:
         if "" in table[name]:
@@ -165,6 +170,11 @@ def _parsed(path: str, size: int, changed: int) -> dict[str, list]:
     if len(set(table["split"])) < 2:
         raise UserError(f"--dataset_csv {path}: {len(table['split']):,} rows, all of split {'/'.join(set(table['split']))}: it needs both")
     return table
+
+
+def _higher(names) -> list[str]:
+    """Of the names of columns those of the levels above the super-class: category_2, category_3 and on, up to the first that is missing."""
+    return list(itertools.takewhile(names.__contains__, (f"category_{level}" for level in itertools.count(2)))) if "category" in names else []
 
 
 def _splits_of(table: dict[str, list]) -> list[str]:

@@ -1,10 +1,10 @@
-"""Any images in one folder a class: --dataset_folder_path X, where X/<class>/<images>; also X/<super>/<class>/, X/train and X/test, X/query and X/gallery.
+"""Any images in one folder a class: --dataset_folder_path X, where X/<class>/<images>; also X/<super>/<class>/ and deeper, X/train and X/test, X/query and X/gallery.
 
 The layout is recognised by the content of X:
 
   X/<class>/<images>            all visible subfolders are classes; the first half, sorted by name, trains
-  X/<super>/<class>/<images>    the same with super-classes; a class is called <super>/<class>
-  X/train/…, X/test/…           either of the two in each part; X/val/…, where it exists, is for validation
+  X/<super>/<class>/<images>    the same with super-classes; a class is called <super>/<class>; X/<order>/<family>/<class>/<images> has further levels
+  X/train/…, X/test/…           one of these in each part; X/val/…, where it exists, is for validation
   X/train/…, X/query/…, X/gallery/…   the same where test images have roles: the query images are searched for in the gallery
 
 Ambiguous layouts are refused.
@@ -25,7 +25,7 @@ ALSO_MEANT = {  # names of parts elsewhere -> the part's name here
     **{name: "test" for name in ("testing", "tst")}, **{name: "query" for name in ("queries", "probe")}, "galleries": "gallery",
 }  # fmt: skip
 SPLIT = {"query": "test", "gallery": "test"}  # the two roles of a test set, in the place of X/test
-LAYOUTS = "X/<class>/<images> or X/<super>/<class>/<images>"
+LAYOUTS = "X/<class>/<images> or X/<super>/<class>/<images>, all at one depth"
 
 
 def add_arguments(group) -> None:
@@ -62,9 +62,9 @@ def read(opt, root: Path) -> Reading:
     """The images of every class, classes sorted by name. Raises UserError for an ambiguous layout."""
     parts = _parts(root)
     if not parts:
-        has_super_classes = _has_super_classes([root])
-        reading = _classes(root, opt, has_super_classes)
-        reading.notes.append(f"taken as classes: the folders {'X/<super>/<class>' if has_super_classes else 'X/<class>'} of X = {root}")
+        levels = _levels_above([root])
+        reading = _classes(root, opt, levels)
+        reading.notes.append(f"taken as classes: the folders X/{'<super>/' * levels}<class> of X = {root}")
         cut_by_name = opt.split_scheme in ("half", "class_disjoint", "mlrc")
     else:
         reading = _of_parts(root, parts, opt)
@@ -79,8 +79,8 @@ def read(opt, root: Path) -> Reading:
 
 def _of_parts(root: Path, parts: list[str], opt) -> Reading:
     """The classes of the folder's parts, and the split of each image."""
-    has_super_classes = _has_super_classes([root / part for part in parts])
-    readings = {part: _classes(root / part, opt, has_super_classes) for part in parts}
+    levels = _levels_above([root / part for part in parts])
+    readings = {part: _classes(root / part, opt, levels) for part in parts}
     for part, reading in readings.items():
         if not reading.images:
             raise UserError(f"{root / part} holds no image: fill it, or take it away so that no split is read from the folders of {root}")
@@ -99,14 +99,16 @@ def _with_role(image: Image, part: str) -> Image:
     return image._replace(is_query=part == "query", is_gallery=part == "gallery") if part in SPLIT else image
 
 
-def _classes(folder: Path, opt, has_super_classes: bool) -> Reading:
-    """The classes in one folder, one or two levels deep."""
-    if not has_super_classes:
-        return _layout.class_folders([folder], opt)
-    reading = Reading([])
-    for above in _content(folder)[1]:
-        found = _layout.class_folders([above], opt)
-        reading.images += [image._replace(class_name=f"{above.name}/{image.class_name}", super_name=above.name) for image in found.images]
+def _classes(folder: Path, opt, levels: int) -> Reading:
+    """The classes in one folder, below folders of so many levels."""
+    above, reading = [folder], Reading([])
+    for _ in range(levels):
+        above = [lower for upper in above for lower in _content(upper)[1]]
+    for place in above:
+        found, steps = _layout.class_folders([place], opt), place.relative_to(folder).parts
+        super_name, *higher = ["/".join(steps[:n]) for n in range(len(steps), 0, -1)] or [None]
+        for image in found.images:
+            reading.images.append(image._replace(class_name="/".join((*steps, image.class_name)), super_name=super_name, higher_names=tuple(higher)))
         reading.notes += found.notes
     reading.images.sort(key=lambda image: image.class_name)  # stable; by the whole name `a b/c` comes before `a/c`, unlike their folders
     return reading
@@ -148,22 +150,22 @@ def _part_meant(name: str) -> str | None:
     return names[near[0]] if near else None
 
 
-def _has_super_classes(folders: list[Path]) -> bool:
-    """Whether the images lie two levels below the folders, not one. Raises UserError where they lie at both levels, or deeper."""
-    direct, below = [], []
-    for folder in folders:
-        for sub in _content(folder)[1]:
-            has_images, lower_folders = _content(sub)
-            direct += [sub] * has_images
-            for lower in lower_folders:
-                has_images, lowest_folders = _content(lower)
-                below += [lower] * has_images
-                deeper = next((lowest for lowest in lowest_folders if _holds_images(lowest)), None)
-                if deeper is not None:
-                    raise UserError(f"images lie in {deeper}, too deep for a class: expected {LAYOUTS}, X = {folder}")
-    if direct and below:
-        raise UserError(f"images lie in {direct[0]} and in {below[0]}: which are the classes? Expected {LAYOUTS} alone, X = {folders[0]}")
-    return bool(below)
+def _levels_above(folders: list[Path]) -> int:
+    """How many levels of folders lie between the folders and the classes. Raises UserError where images lie at several depths, or in parts."""
+    there, level, depth = {}, [sub for folder in folders for sub in _content(folder)[1]], 0  # depth -> the first folder that holds images
+    while level:
+        contents = [(folder, *_content(folder)) for folder in level]
+        first = next((folder for folder, has_images, _ in contents if has_images), None)
+        there |= {} if first is None else {depth: first}
+        level, depth = [lower for _, _, below in contents for lower in below], depth + 1
+    if len(there) > 1:
+        one, other = list(there.values())[:2]
+        raise UserError(f"images lie in {one} and in {other}: which are the classes? Expected {LAYOUTS}, X = {folders[0]}")
+    levels, place = next(iter(there.items()), (0, None))
+    part = next((upper for upper in place.parents[: levels - 1] if upper.name in PARTS), None) if levels > 1 else None
+    if part is not None:
+        raise UserError(f"images lie in {place}: is {part} a part of the split? Then X is {part.parent}; else rename it")
+    return levels
 
 
 def _content(folder: Path) -> tuple[bool, list[Path]]:

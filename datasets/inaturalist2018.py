@@ -1,5 +1,6 @@
 """iNaturalist 2018 for retrieval: 461,939 images of 8,142 species, split by Brown et al. (Smooth-AP, arXiv 2007.12163)."""
 
+import json
 from pathlib import Path
 
 from datasets import _download, _layout
@@ -10,6 +11,7 @@ FOLDERS = ("inaturalist2018", "inaturalist", "Inaturalist", "iNaturalist2018", "
 IMAGES, LISTS = "train_val2018", "Inat_dataset_splits"
 ALSO_CALLED = ("inaturalist",)  # in names of groups
 EXPECTED = f"{IMAGES}/<super>/<id>/<images> and {LISTS}/Inaturalist_train_set1.txt, Inaturalist_test_set1.txt"
+TAXA, RANKS = "train2018.json", ("kingdom", "phylum", "class", "order", "family", "genus")
 PUBLISHED = Published(classes=(5690, 2452), images=(325846, 136093))
 DOWNLOAD = _download.Source(
     folder="inaturalist2018",
@@ -31,6 +33,14 @@ DOWNLOAD = _download.Source(
 EVALUATION_METRICS = ["e_recall@1", "e_recall@4", "e_recall@16", "e_recall@32"]
 
 
+def add_arguments(group) -> None:
+    """Declare the flag of this data set."""
+    group.add_argument(
+        "--inaturalist2018_levels", default="base", choices=["base", "full"],
+        help="levels above the species. base: the 13 super-categories of the folders; full: genus, family, order, class, phylum and kingdom, from train2018.json",
+    )  # fmt: skip
+
+
 def _list(root: Path, part: str) -> Path:
     file = f"Inaturalist_{part}_set1.txt"
     return root / LISTS / file if (root / LISTS / file).exists() else root / file
@@ -43,7 +53,7 @@ def recognises(root: Path) -> bool:
 
 def read(opt, root: Path) -> Reading:
     """The images in the order of their species' ids; the lists say which classes train."""
-    classes, train_classes = {}, set()
+    classes, train_classes, taxa = {}, set(), _taxa(root / TAXA) if opt.inaturalist2018_levels == "full" else None
     for part in ("train", "test"):
         path = _list(root, part)
         for number, row in enumerate(_layout.read_table(path), start=1):
@@ -59,9 +69,28 @@ def read(opt, root: Path) -> Reading:
                 raise UserError(
                     f"{path}, row {number}: species {name} is in train and in test, test species are new ones: a list is damaged"
                 )
+    if taxa is not None:
+        unknown = next((name for name in classes if name.partition("/")[2] not in taxa), None)
+        if unknown is not None:
+            raise UserError(f"{root / TAXA}: its categories have no id {unknown.partition('/')[2]}, which the lists name: the file is another one")
+        for name, rows in classes.items():
+            genus, *higher = taxa[name.partition("/")[2]]
+            classes[name] = [(path, name, genus, True, True, None, None, tuple(higher)) for path, *_ in rows]
     reading = _layout.listed(root / IMAGES, [row for name in sorted(classes, key=_order) for row in classes[name]])
     reading.train_classes = train_classes
     return reading
+
+
+def _taxa(path: Path) -> dict[str, list[str]]:
+    """Id of a species -> its genus, family, … kingdom, each as its path from the kingdom: some genera of plants and of animals share a name."""
+    try:
+        categories = json.loads(path.read_text(encoding="utf-8"))["categories"]
+        return {str(one["id"]): ["/".join(one[rank] for rank in RANKS[:n]) for n in range(len(RANKS), 0, -1)] for one in categories}
+    except OSError as error:
+        get = "it is in train2018.json.tar.gz of https://github.com/visipedia/inat_comp/tree/master/2018"
+        raise UserError(f"{path} cannot be read ({error.strerror}): --inaturalist2018_levels full needs it, {get}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: expected JSON with categories of id, {', '.join(RANKS)} ({error!r}): restore it") from error
 
 
 def _order(name: str) -> tuple:

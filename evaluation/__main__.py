@@ -1,6 +1,6 @@
 """Measure embeddings from a file of any program: `python -m evaluation FILE.npz --evaluation_metrics e_recall@1 map_r nmi`.
 
-The file holds `features` `(N, D)` and `labels` `(N,)`. With `reference_features` `(M, D)` and `reference_labels` `(M,)`, the features are
+The file holds `features` `(N, D)` and `labels` `(N,)`, or `(N, L)` of L levels, the finest first. With `reference_features` `(M, D)` and `reference_labels` `(M,)`, the features are
 queries that search the reference; `exclude` `(N,)` may give the row of the reference that is the query itself (-1: none). Instead of a
 reference, `is_query` and `is_gallery` `(N,)` may mark the rows that search and those that are searched. Rows of one `sequence` `(N,)` never
 find each other. `role_draws` `(D, N)` marks the gallery in each of D draws, whose other rows are the queries: metrics that search are means
@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=f"Verification by pairs of embeddings: {PROGRAM} pairs --help. A whitening for --eval_whiten: {PROGRAM} whiten --help",
     )
     help_file = (
-        "an .npz file with features (N, D) and labels (N,); optional reference_features, reference_labels, exclude, or is_query, is_gallery, sequence; "
+        "an .npz file with features (N, D) and labels (N,) or (N, levels); optional reference_features, reference_labels, exclude, or is_query, is_gallery, sequence; "
         "positive_indptr, positive_indices, junk_indptr, junk_indices"
     )
     help_labels = "the .npy file with the labels (N,) of FILE, where that is an .npy file of features, which are read through a memory map"
@@ -157,7 +157,7 @@ def main(argv: list[str] | None = None) -> dict | list:
     values = evaluation.over_draws(([one] for one in itertools.chain([space], further)), flags.evaluation_metrics, about)
     scores = {Path(flags.file).stem: ranks.share(values)}
     size, dimensions = arrays["features"].shape
-    classes = [f"{len(np.unique(arrays['labels'])):,} classes"] if "labels" in arrays else []
+    classes = [f"{len(np.unique(from_files.finest(arrays))):,} classes"] if "labels" in arrays else []
     print(f"{', '.join([f'{flags.file}: {size:,} embeddings of {dimensions} dimensions', *classes, *([searched] if searched else [])])}\n")
     evaluation.say_few_samples(flags.file, flags.evaluation_metrics, len((space.pool or space).features), dimensions)
     print(outputs.table(scores))

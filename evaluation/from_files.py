@@ -20,6 +20,7 @@ NAMES = ("paths", "class_names")
 REQUIRED = ("features", "labels")
 LISTS = metrics.Lists._fields  # positive_indptr, positive_indices, junk_indptr, junk_indices: positions among the rows of the gallery
 GROUPS = ("groups", "super_names")  # super-classes: the first of them that the file has; --dump_embeddings writes the second
+HIGHER = "higher_names"  # (N, L - 2) classes of the levels above the super-classes
 
 
 def opened(path: str, optional: tuple[str, ...]) -> tuple[dict, list[str]] | np.ndarray:
@@ -75,7 +76,7 @@ def read(
 
 def read_queries(path: str, has_gallery: bool, with_names: bool = False, **labels) -> dict:
     """See `read`, also for `labels` and what follows. Raises UserError also where an array needs a reference and there is none."""
-    arrays = read(path, (*OF_REFERENCE, *ROLES, *GROUPS, *LISTS, "flags", *NAMES * (has_gallery or with_names)), **labels)
+    arrays = read(path, (*OF_REFERENCE, *ROLES, *GROUPS, HIGHER, *LISTS, "flags", *NAMES * (has_gallery or with_names)), **labels)
     extra = next((name for name in arrays if name in OF_REFERENCE and not (has_gallery and name == "exclude")), None)
     if "reference_features" not in arrays and extra is not None:
         raise UserError(f"{path}: {extra} needs reference_features" + ", or --gallery" * (extra == "exclude"))
@@ -141,29 +142,39 @@ class Embeddings(NamedTuple):
     @property
     def names(self) -> np.ndarray | None:
         """`(N,)` class name of each row; None where the file has only numbers."""
-        labels = self.arrays.get("labels")
-        if labels is None:
+        if "labels" not in self.arrays:
             return None
+        labels = finest(self.arrays)
         return self.arrays.get("class_names", labels if labels.dtype.kind == "U" else None)
 
 
 def _whole(arrays: dict) -> Space:
     """The space in which all rows of a file search each other."""
     groups = next((arrays[name] for name in GROUPS if name in arrays), None)
-    return Space(arrays["features"], _labels(arrays), query_sequences=arrays.get("sequence"), groups=groups)
+    return Space(arrays["features"], finest(arrays), query_sequences=arrays.get("sequence"), groups=groups, above=_above(arrays, groups))
 
 
 def plain_space(path: str, arrays: dict) -> metrics.EmbeddingSpace:
     """The space in which all rows of a file search each other; without labels all are of one class. Raises UserError for impossible arrays."""
     try:
-        return metrics.EmbeddingSpace(arrays["features"], _labels(arrays), query_sequences=arrays.get("sequence"))
+        return metrics.EmbeddingSpace(arrays["features"], finest(arrays), query_sequences=arrays.get("sequence"))
     except UserError as error:
         raise UserError(f"{path}: {str(error).replace('query_sequences', 'sequence')}") from error
 
 
-def _labels(arrays: dict, of: str = "features", name: str = "labels") -> np.ndarray:
-    """The labels of the rows; where lists stand in place of labels, one label for all."""
-    return arrays[name] if name in arrays else np.zeros(len(np.atleast_1d(arrays[of])), dtype=np.int64)
+def finest(arrays: dict, of: str = "features", name: str = "labels") -> np.ndarray:
+    """The labels `(N,)` of the rows, of several levels the finest; where lists stand in place of labels, one label for all."""
+    size = len(np.atleast_1d(arrays[of]))
+    return metrics.finest(arrays[name], size) if name in arrays else np.zeros(size, dtype=np.int64)
+
+
+def _above(arrays: dict, groups: np.ndarray | None = None, of: str = "features", name: str = "labels") -> np.ndarray | None:
+    """The labels `(N, L - 1)` of the coarser levels: those of labels `(N, L)`, else super-classes and what is above them; None without."""
+    labels = arrays.get(name)
+    if labels is not None and labels.ndim == 2:
+        return labels[:, 1:] if len(labels) == len(arrays[of]) and labels.shape[1] > 1 else None
+    levels = [level for level in (groups, arrays.get(HIGHER)) if level is not None and groups is not None]
+    return np.column_stack(levels) if levels and all(len(level) == len(arrays[of]) and level.ndim < 3 for level in levels) else None
 
 
 def space(
@@ -191,8 +202,9 @@ def space(
     if gallery is None and "reference_features" in arrays:
         if role is not None:
             raise UserError(f"{path}: it has reference_features and {role}: one of them says who searches where, leave out the other")
-        reference, labels, exclude = arrays[OF_REFERENCE[0]], _labels(arrays, *OF_REFERENCE[:2]), arrays.get("exclude")
-        found = whole._replace(reference=reference, reference_labels=labels, exclude=exclude)
+        reference, labels, exclude = arrays[OF_REFERENCE[0]], finest(arrays, *OF_REFERENCE[:2]), arrays.get("exclude")
+        above = _above(arrays, None, *OF_REFERENCE[:2])
+        found = whole._replace(reference=reference, reference_labels=labels, exclude=exclude, reference_above=above)
         return found, "; ".join([f"searched in {len(reference):,}", *_left_out(found, skips)]), None
     if gallery is None and role is None:
         return whole, "".join(_left_out(whole, skips)), None
@@ -346,8 +358,9 @@ def _in_another(queries: Embeddings, gallery: Embeddings, skips: bool) -> tuple[
     labels = [file.names for file in (queries, gallery)]
     if labels[0] is None or labels[1] is None:
         labels = [asking.labels, found.labels]
-        if (labels[0].dtype.kind == "U") != (labels[1].dtype.kind == "U"):
-            raise UserError(f"--gallery {gallery.path}: labels of numbers beside labels of names: give numbers in both files, or names")
+    for one, other, what in ((*labels, "labels"), (asking.above, found.above, "levels")):
+        if one is not None and other is not None and (one.dtype.kind == "U") != (other.dtype.kind == "U"):
+            raise UserError(f"--gallery {gallery.path}: {what} of numbers beside {what} of names: give numbers in both files, or names")
     rows, kept = _of_role(queries, "queries"), _of_role(gallery, "gallery")
     exclude = galleries.places_in(kept, gallery.roles.size)[_own_rows(queries, gallery)[rows]]
     apart, none = rows[exclude < 0], gallery.roles.distractors
@@ -355,7 +368,7 @@ def _in_another(queries: Embeddings, gallery: Embeddings, skips: bool) -> tuple[
     pool = Space(_joined((asking.features, apart), (found.features, of_class)), np.concatenate([labels[0][apart], labels[1][of_class]]))
     space = Space(
         _joined((asking.features, rows)), labels[0][rows], _joined((found.features, kept)), labels[1][kept], exclude,
-        groups=taken(asking.groups, rows), pool=pool,
+        groups=taken(asking.groups, rows), pool=pool, above=taken(asking.above, rows), reference_above=taken(found.above, kept),
     )  # fmt: skip
     if asking.query_sequences is not None and found.query_sequences is not None:
         space = space._replace(query_sequences=asking.query_sequences[rows], reference_sequences=found.query_sequences[kept])

@@ -13,6 +13,7 @@ import metrics
 from evaluation import spaces
 from evaluation.galleries import taken
 from utilities.files import replacing
+from utilities.levels import n_levels
 
 RIGHT, WRONG, JUNK = range(3)  # what an image of the reference is to a query
 SHOWN = 8  # queries of a picture
@@ -76,6 +77,13 @@ def super_classes(embedded) -> np.ndarray | None:
     table = getattr(embedded.dataset, "super_labels", None) or {}
     names = np.array([str(table.get(label)) for label in embedded.labels.tolist()])
     return names if None not in table.values() and len(set(names)) > 1 else None
+
+
+def higher_names(embedded) -> dict[str, np.ndarray]:
+    """`higher_names` `(N, L - 2)`: the samples' classes of the levels above the super-classes; empty without such levels."""
+    tables = [spaces.names_at(embedded.dataset, level) for level in range(2, n_levels(embedded.dataset))]
+    names = [[str(table.get(label)) for label in embedded.labels.tolist()] for table in tables]
+    return {"higher_names": np.array(names).T} if names else {}
 
 
 def searches(compared: spaces.Compared, queries: np.ndarray):

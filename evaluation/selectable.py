@@ -24,7 +24,7 @@ def check(datasets: dict, opt) -> None:
         raise UserError(f"{split} is measured by {len(protocols)} protocols ({', '.join(protocols)}), none of which chooses the epoch: cut validation by --use_tv_split")
     images = galleries.images_of(datasets)
     plan, searches = spaces.plans(images, opt)[split], metrics.searches(metric)
-    space, sources = (plan.space, plan.sources) if searches else (_in_itself(plan.space.whole()), [split])
+    space, sources = (_by_column(plan.space, metrics.column_of(metric)), plan.sources) if searches else (_in_itself(plan.space.whole()), [split])
     hits, seen = space.findable()
     if np.any((hits > 0) & (seen - hits >= least)):
         return
@@ -46,13 +46,22 @@ def check(datasets: dict, opt) -> None:
     raise UserError(f"{metric} on {split} chooses the epoch and would be the same in all: {why}. {way_out}")
 
 
+def _by_column(space: spaces.Space, column: int) -> spaces.Space:
+    """The space with the labels of one level."""
+    if column == 0:
+        return space
+    return space._replace(labels=space.above[:, column - 1], reference_labels=None if space.reference_above is None else space.reference_above[:, column - 1])
+
+
 def _in_itself(space: spaces.Space) -> spaces.Space:
     """The images of a space among themselves, as a clustering sees them."""
     return spaces.Space(None, space.labels, parents=space.parents, reference_parents=space.parents)
 
 
 def _least_others(metric: str) -> int | None:
-    """How many images of other classes a query needs for its value to vary; None for a metric that varies without classes."""
+    """How many images of other classes a query needs for its value to vary; None for a metric that varies without classes, or within them."""
+    if metrics.column_of(metric) is None:
+        return None
     head, _, parameter = metric.removesuffix("_macro").partition("@")
     if head in ("e_recall", "c_recall"):
         return int(parameter.partition("_")[0])  # with fewer a hit is among the first k wherever it lies

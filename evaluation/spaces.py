@@ -11,6 +11,7 @@ from utilities.errors import NotFinite, UserError
 from utilities.evaltypes import BARE as BARE
 from utilities.evaltypes import of_type
 from utilities.hyperbolic import Ball
+from utilities.levels import n_levels, names_of, refuse_unnested
 
 SELF, COMBINED, TRAINING = "compared_to_self", "compared_to_sets_combined", "compared_to_training_set"
 INSIDE_PARENTS = "same_parent_label"
@@ -23,7 +24,7 @@ class Space(NamedTuple):
     features `(N, D)`, labels `(N,)`: of the queries. reference `(M, D)`, reference_labels `(M,)`: of the reference; None: the queries
     search each other. exclude `(N,)`: index of each query in the reference, -1 where it is not there. query_sequences `(N,)`,
     reference_sequences `(M,)`: images of one sequence never find each other. groups `(N,)`: super-classes of the queries, for metrics that
-    compare these.
+    compare these. above `(N, L - 1)`, reference_above `(M, L - 1)`: labels of the coarser levels, for metrics that compare levels.
     lists: protocol -> positives and junk of each query in the reference, in place of classes and sequences; a protocol "" has no name.
     parents `(N,)`, reference_parents `(M,)`: super-classes; a query searches only its own. pool: the images of class-wise numbers, where
     these are not the queries. Features are None before anything is embedded, and for a super-class whose images are all gallery.
@@ -38,23 +39,34 @@ class Space(NamedTuple):
     reference_sequences: np.ndarray | None = None
     groups: np.ndarray | None = None
     lists: dict[str, metrics.Lists] | None = None
+    above: np.ndarray | None = None
+    reference_above: np.ndarray | None = None
     parents: np.ndarray | None = None
     reference_parents: np.ndarray | None = None
     pool: "Space | None" = None
 
-    def arguments(self, protocol: str | None = None) -> dict:
-        """The arguments of `metrics.compute` and `metrics.EmbeddingSpace`; lists are those of a protocol, by default of the first."""
-        lists = self.lists and (next(iter(self.lists.values())) if protocol is None else self.lists[protocol])
-        given = {name: value for name, value in self._asdict().items() if name not in ("parents", "reference_parents", "pool")}
-        return {**given, "lists": lists}
+    def arguments(self, protocol: str | None = None, levels: bool = False) -> dict:
+        """The arguments of `metrics.compute` and `metrics.EmbeddingSpace`; `levels`: labels `(N, L)` where both sides have such.
+
+        Lists are those of a protocol, by default of the first.
+        """
+        apart = ("parents", "reference_parents", "pool", "above", "reference_above")
+        found = {name: value for name, value in self._asdict().items() if name not in apart}
+        found["lists"] = self.lists and (next(iter(self.lists.values())) if protocol is None else self.lists[protocol])
+        if levels and self.gallery_above() is not None and self.above is not None:
+            found["labels"] = np.column_stack([self.labels, self.above])
+            if self.reference_labels is not None:
+                found["reference_labels"] = np.column_stack([self.reference_labels, self.reference_above])
+        return found
 
     def compute(self, names: list[str], **about) -> dict:
         """`metrics.compute`: metrics that search are those of the queries, class-wise numbers those of the pool.
 
         Of named protocols a metric that searches comes once for each, as `<protocol>/<metric>`.
         """
+        levels = any(map(metrics.needs_levels, names))
         if self.pool is None and self.lists is None:
-            return metrics.compute(names, **self.arguments(), **about)
+            return metrics.compute(names, **self.arguments(levels=levels), **about)
         of_queries = [name for name in names if metrics.searches(name)]
         of_classes = [name for name in names if name not in of_queries]
         found = metrics.compute(of_classes, **self.whole().arguments(), **about) if of_classes else {}
@@ -62,9 +74,9 @@ class Space(NamedTuple):
         if not of_queries or self.features is None:
             return {name: found[name] for name in names}
         if self.lists is None or "" in self.lists:
-            found |= metrics.compute(of_queries, **self.arguments(), **about)
+            found |= metrics.compute(of_queries, **self.arguments(levels=levels), **about)
             return {name: found[name] for name in names}
-        of_protocol = {protocol: metrics.compute(of_queries, **self.arguments(protocol), **about) for protocol in self.lists}
+        of_protocol = {protocol: metrics.compute(of_queries, **self.arguments(protocol, levels), **about) for protocol in self.lists}
         return {f"{protocol}/{name}": value for protocol, of in of_protocol.items() for name, value in of.items()} | {name: found[name] for name in of_classes}
 
     def whole(self) -> "Space":
@@ -91,18 +103,25 @@ class Space(NamedTuple):
         classes = self.labels + apart * self.parents, reference_labels + apart * self.reference_parents
         return metrics.findable(*classes, *others)[0], metrics.findable(self.parents, self.reference_parents, *others)[0]
 
+    def gallery_above(self) -> np.ndarray | None:
+        """Labels `(M, L - 1)` of the coarser levels of the reference; None without."""
+        return self.above if self.reference_labels is None else self.reference_above
+
     def part(self, rows: np.ndarray, kept: np.ndarray) -> "Space":
         """The space of the queries `rows` and the part `kept` of their reference, both ascending indices; with lists that is all of it."""
         found = Space(
             self.features[rows], self.labels[rows], query_sequences=taken(self.query_sequences, rows), groups=taken(self.groups, rows),
             lists=self.lists and {protocol: lists.part(rows) for protocol, lists in self.lists.items()},
+            above=taken(self.above, rows),
         )  # fmt: skip
         if self.reference_labels is None and np.array_equal(rows, kept):
             return found
         reference, labels, exclude = self.gallery()
         places = galleries.places_in(kept, len(labels))[exclude[rows]]
-        sequences = taken(self.gallery_sequences(), kept)
-        return found._replace(reference=reference[kept], reference_labels=labels[kept], exclude=places, reference_sequences=sequences)
+        sequences, above = taken(self.gallery_sequences(), kept), taken(self.gallery_above(), kept)
+        return found._replace(
+            reference=reference[kept], reference_labels=labels[kept], exclude=places, reference_sequences=sequences, reference_above=above
+        )
 
 
 class Compared(NamedTuple):
@@ -149,6 +168,7 @@ def check(datasets: dict, opt) -> None:
                 reference = f"--eval_reference_set {opt.eval_reference_set}"
                 raise UserError(f"{flag}: the super-class {min(alone)!r} of {split} has no image in the reference, {reference}")
     _check_groups(datasets, measured, opt, flag if deepest else None)
+    _check_levels(datasets, opt, flag if deepest else None)
     if opt.eval_reference_set == TRAINING:
         found = _names_of(datasets["train"], opt.label_hierarchy_level, "gallery")
         for split in measured:
@@ -221,6 +241,18 @@ def _check_groups(datasets: dict, measured: list[str], opt, flag: str | None) ->
             )
 
 
+def _check_levels(datasets: dict, opt, flag: str | None) -> None:
+    """Raise UserError for a metric that compares levels where there are too few, where they do not nest, or where `flag` chooses one."""
+    name = next(filter(metrics.needs_levels, opt.evaluation_metrics), None)
+    if name is None:
+        return
+    if flag is not None:
+        raise UserError(f"--evaluation_metrics {name} compares levels of classes that are searched everywhere: leave out {flag}")
+    for dataset in datasets.values():
+        metrics.check_levels(opt.evaluation_metrics, n_levels(dataset), f"the classes of --dataset {dataset.name}")
+    refuse_unnested(names_of(datasets.values()), f"--evaluation_metrics {name}: --dataset {next(iter(datasets.values())).name}")
+
+
 def check_components(components: int | None, size: int, width: int) -> None:
     """Raise UserError for an `--eval_pca` of more components than a reference of `size` x `width` has."""
     if components is not None and components > min(size, width):
@@ -270,13 +302,16 @@ def plans(images: dict, opt) -> dict[str, Compared]:
     labels, names = _codes(images, level, opt)
     parents = _codes(images, level + 1, opt)[0] if opt.tester == INSIDE_PARENTS else dict.fromkeys(images)
     of_all = galleries.roles_of_all(images)
-    by_images, found = (labels, galleries.numbers(of_all), parents), {}
+    above = _above(images, opt) if any(map(metrics.needs_levels, getattr(opt, "evaluation_metrics", ()))) else dict.fromkeys(images)
+    by_images, found = (labels, galleries.numbers(of_all), parents, above), {}
     for split, own in of_all.items():
         sources = sources_of(split, measured, opt)
         _refuse_missing(sources, images, opt)
         kept = [of_all[source].gallery for source in sources]
-        its_labels, its_sequences, its_parents = (taken(values[split], own.queries) for values in by_images)
-        space = Space(None, its_labels, query_sequences=its_sequences, parents=its_parents, reference_parents=its_parents, lists=_lists(own, opt))
+        its_labels, its_sequences, its_parents, its_above = (taken(values[split], own.queries) for values in by_images)
+        space = Space(
+            None, its_labels, query_sequences=its_sequences, lists=_lists(own, opt), above=its_above, parents=its_parents, reference_parents=its_parents
+        )
         if opt.eval_reference_set != SELF or own.differ:
             rows = {source: np.arange(own.size) if source == split else np.full(of_all[source].size, -1) for source in sources}
             joined = [
@@ -284,7 +319,7 @@ def plans(images: dict, opt) -> dict[str, Compared]:
                 for values in (*by_images, rows)
             ]
             exclude = taken(galleries.places_in(joined.pop(), own.size)[:-1], own.queries)
-            reference = dict(zip(("reference_labels", "reference_sequences", "reference_parents"), joined, strict=True))
+            reference = dict(zip(("reference_labels", "reference_sequences", "reference_parents", "reference_above"), joined, strict=True))
             space = space._replace(exclude=exclude, **reference)
         if own.pool is not None:
             space = space._replace(pool=Space(None, labels[split][own.pool], parents=taken(parents[split], own.pool)))
@@ -337,6 +372,9 @@ def _joined(arrays: list) -> np.ndarray | None:
 
 def names_at(dataset, level: int) -> dict:
     """Label -> name at a level."""
+    if level >= len(LEVELS):
+        of_class = {names[0]: names[level] for names in dataset.lineages}
+        return {label: of_class[name] for label, name in dataset.class_names.items() if name in of_class}
     table = getattr(dataset, LEVELS[level], None)
     if table is None:
         raise UserError(f"the data set has no {LEVELS[level]}, by which --eval_reference_set, --tester or --label_hierarchy_level compare")
@@ -359,6 +397,12 @@ def _codes(embedded: dict, level: int, opt) -> tuple[dict[str, np.ndarray], dict
         lookup = np.array([table.get(label, -1) for label in range(max(table) + 1)])  # one look-up of names a label, not an image
         codes[split] = np.where(e.labels < 0, -1, lookup[e.labels])  # -1: a distractor
     return codes, dict.fromkeys(embedded, {number: name for name, number in numbers.items()})
+
+
+def _above(images: dict, opt) -> dict[str, np.ndarray]:
+    """Split -> labels `(N, L - 1)` of the levels above the classes."""
+    levels = [_codes(images, level, opt)[0] for level in range(1, n_levels(next(iter(images.values())).dataset))]
+    return {split: np.stack([codes[split] for codes in levels], 1) for split in images}
 
 
 def _inside_parents(space: Space) -> list[Space]:

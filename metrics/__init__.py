@@ -1,7 +1,8 @@
 """Metrics of an embedding space: one file a family, whose `Metric.NAMES` are names for `--evaluation_metrics`.
 
 A name is `<head>[@<parameter>[_<suffix>]]`. Retrieval and clustering metrics also come as `c_<name>` (on features at unit length; `e_recall`
-becomes `c_recall`), retrieval metrics with the suffix `_macro` (mean of the classes' means). `_metric.py` describes such a file.
+becomes `c_recall`), retrieval metrics with the suffixes `_level<l>` (by column l of labels `(N, L)`; 0, the finest, is the plain name) and, behind
+it, `_macro` (mean of the classes' means). `_metric.py` describes such a file.
 """
 
 import math
@@ -14,6 +15,7 @@ import torch
 
 from metrics._flags import add_arguments, ball, derived, measured_by, reranking
 from metrics._flags import check as check_flags
+from metrics._hidden import as_numpy
 from metrics._hyperbolic import space_of
 from metrics._mapped import Stacked, is_mapped
 from metrics._metric import Metric, RetrievalMetric
@@ -24,11 +26,13 @@ from utilities.errors import UserError
 from utilities.registry import Registry, unknown
 
 __all__ = [
-    "REGISTRY", "AlphaExpansion", "EmbeddingSpace", "KReciprocal", "Lists", "Stacked", "add_arguments", "ball", "check", "check_flags", "compute", "derived", "findable",
-    "group", "higher_is_better", "is_array", "is_mapped", "listing", "measured_by", "needs_groups", "per_query", "query_results", "refuse_class_wise", "reranking", "searches", "space_of",
+    "REGISTRY", "AlphaExpansion", "EmbeddingSpace", "KReciprocal", "Lists", "Stacked", "add_arguments", "ball", "check", "check_flags", "check_levels", "column_of", "compute", "derived",
+    "findable", "finest", "group", "higher_is_better", "is_array", "is_mapped", "listing", "measured_by", "needs_groups", "needs_levels", "per_query", "query_results",
+    "refuse_class_wise", "reranking", "searches", "space_of",
 ]  # fmt: skip
 
 REGISTRY = Registry("metrics", "metric")
+LEVEL = re.compile(r"(.*)_level(0|[1-9][0-9]{0,8})")
 FARTHEST = 2**62  # in place of a parameter of more than 18 digits: beyond any reference, within 64 bits
 
 
@@ -83,6 +87,7 @@ def _parse(name: str) -> Parsed:
     cosine = {_cosine_name(n): (n, True) for n, metric in declared.items() if "cosine" in metric.VARIANTS}
     names = {**cosine, **{n: (n, False) for n in declared}}
     macro, base = str(name).endswith("_macro"), str(name).removesuffix("_macro")
+    base, level = (*found.groups(),) if (found := LEVEL.fullmatch(base)) else (base, None)
     head, at, parameter = base.partition("@")
     taking = [(found, known) for known in names if (found := _kind(known)) and found[0] == head and parameter.endswith(found[2])]
     if base in names and _kind(base) is None:
@@ -101,7 +106,12 @@ def _parse(name: str) -> Parsed:
         raise unknown("metric", name, names)
     if macro and "macro" not in declared[declared_name].VARIANTS:
         raise UserError(f"metric {name!r}: only retrieval metrics have a _macro variant, ask for {base!r}.")
-    return Parsed(declared[declared_name](declared_name, number), is_cosine, macro)
+    metric = declared[declared_name](declared_name, number)
+    if level is not None:
+        if "level" not in metric.VARIANTS:
+            raise UserError(f"metric {name!r} is not by one level, ask for {base!r}.")
+        metric.column = int(level)
+    return Parsed(metric, is_cosine, macro)
 
 
 def check(name: str) -> None:
@@ -129,6 +139,25 @@ def needs_groups(name: str) -> bool:
     return _parse(name).metric.NEEDS_GROUPS
 
 
+def column_of(name: str) -> int | None:
+    """The column of labels `(N, L)` by which a metric goes, 0 the finest; None: all of them."""
+    return _parse(name).metric.column
+
+
+def needs_levels(name: str) -> bool:
+    """Whether a metric compares classes of other levels than the finest, and so needs labels `(N, L)`."""
+    return column_of(name) != 0
+
+
+def check_levels(names, n_levels: int, of: str = "labels") -> None:
+    """Raise UserError for the first of the names that needs more than `n_levels` levels. `of`: what has these, in the message."""
+    for name in filter(needs_levels, names):
+        column = column_of(name)
+        if n_levels < 2 or (column or 0) >= n_levels:
+            there = f"the levels 0 to {n_levels - 1}" if n_levels > 1 else "a single level"
+            raise UserError(f"metric {name!r} compares levels of classes, and {of} have {there}: leave it out, or give labels of more")
+
+
 def refuse_class_wise(names) -> None:
     """Raise UserError for the first of the names that needs the classes of samples: there are lists of what queries are to find, and no labels."""
     for name in names:
@@ -150,6 +179,7 @@ def listing() -> list[tuple[str, str]]:
         low, high = (f"{bound:g}" for bound in metric.range)
         direction = "higher is better" if metric.higher_is_better else "lower is better"
         variants = [_cosine_name(name)] * ("cosine" in metric.VARIANTS) + [f"{name}_macro"] * ("macro" in metric.VARIANTS)
+        variants += [f"{name}_level1"] * ("level" in metric.VARIANTS)
         rows.append((name, f"{metric.NAMES[name]} [{low}, {high}], {direction}" + (f"; also {', '.join(variants)}" if variants else "")))
     return rows
 
@@ -178,7 +208,8 @@ def compute(
     Args:
         names: metric names, e.g. `["e_recall@1", "c_map_r", "nmi"]`; see `listing()`.
         features: `(N, D)` numpy or torch, any type of real numbers: the queries. labels: `(N,)` of any integer type, or names; they may be
-            missing where `lists` are given, and class-wise metrics are then refused.
+            missing where `lists` are given, and class-wise metrics are then refused. `(N, L)`: of several levels, column 0 the finest, each
+            class in one class of the next column; for metrics that compare levels, the others go by column 0.
         reference: `(M, D)` features to search in, with `reference_labels` `(M,)`. Default: the queries themselves, each left out
             of its own neighbours by its index. All but retrieval metrics (clusterings, pairs, spectra) use the queries alone.
         clusters: `(N,)` a clustering to measure instead of k-means with as many clusters as there are classes.
@@ -211,7 +242,10 @@ def compute(
     given |= {"skip_unmatched": skip_unmatched, "lists": lists}
     if labels is None and lists is not None:
         refuse_class_wise(names)
+    if not any(map(needs_levels, names)):
+        labels, reference_labels = finest(labels, len(features)), finest(reference_labels, 0 if reference is None else len(reference))
     plain = space_of(ball, features, labels, reference, reference_labels, clusters, exclude, seed, _usable(device), progress, **given)
+    check_levels(names, plain.truth.n_levels, "labels" if lists is None else "lists")
     cosine = plain.normalised() if any(p.cosine for p in parsed.values()) else None
     for space in {id(space): space for space in (plain, cosine) if space is not None}.values():
         wanted = [p.metric for p in parsed.values() if isinstance(p.metric, RetrievalMetric) and (cosine if p.cosine else plain) is space]
@@ -227,11 +261,17 @@ def compute(
     return results
 
 
+def finest(labels, size: int):
+    """Column 0 of labels `(size, L)`; others as they are."""
+    return as_numpy(labels)[:, 0] if labels is not None and np.shape(labels)[:1] == (size,) and np.ndim(labels) == 2 else labels
+
+
 def per_query(names: list[str], space: EmbeddingSpace) -> dict[str, np.ndarray]:
     """Name -> `(N,)` values of retrieval metrics for each query of a space, NaN where one does not count. Not for `c_` and `_macro`."""
     wanted = {name: _parse(name).metric for name in names}
+    check_levels(names, space.truth.n_levels)
     scores = space.scores(wanted.values())
-    return {name: scores[metric.name, metric.parameter] for name, metric in wanted.items()}
+    return {name: scores[metric.key] for name, metric in wanted.items()}
 
 
 def findable(

@@ -1,8 +1,8 @@
 """A metric is a class `Metric` in a file of this folder, with its names, its range and its direction.
 
 A file declares `NAMES`, name -> caption. A name may take a parameter: `e_recall@k` a whole number of at least 1, `rho_spectrum@m` any whole
-number, `fnmr@fmr` a number between 0 and 1, and a suffix may follow, `e_recall@k_worst10`; every other `@...` is part of the name. `c_` and
-`_macro` variants are added by `VARIANTS`.
+number, `fnmr@fmr` a number between 0 and 1, and a suffix may follow, `e_recall@k_worst10`; every other `@...` is part of the name. `c_`,
+`_macro` and `_level1` variants are added by `VARIANTS`.
 """
 
 import math
@@ -23,6 +23,9 @@ class Hits(NamedTuple):
     ranks `(H,)`: 1 for the nearest sample, ascending within a query; the query itself, its sequence and junk take none.
     orders `(H,)`: 1 for a query's first hit, 2 for its second. relevant `(Q,)`: samples to be found. sizes `(Q,)`: by classes the same, plus
     the query itself where it is in the reference.
+
+    Where labels of L levels are compared, a hit is a sample that shares any of them: levels `(H,)`, how many, 1 to L; of_level `(Q, L)`, how many
+    samples are to be found of each. Elsewhere all hits are of level 1.
     """
 
     queries: np.ndarray
@@ -30,6 +33,12 @@ class Hits(NamedTuple):
     orders: np.ndarray
     relevant: np.ndarray
     sizes: np.ndarray
+    levels: np.ndarray | None = None
+    of_level: np.ndarray | None = None
+
+    def by_level(self) -> tuple[np.ndarray, np.ndarray]:
+        """`levels` and `of_level`."""
+        return (np.ones_like(self.queries), self.relevant[:, None]) if self.levels is None else (self.levels, self.of_level)
 
     def sum(self, values: np.ndarray) -> np.ndarray:
         """Sum `(Q,)` over each query's hits of `values` `(H,)`."""
@@ -59,7 +68,8 @@ class Metric:
     is_array = False
     NEEDS_GROUPS = False  # it compares super-classes: `space.groups`
     CLASS_WISE = True  # it needs the classes of samples; False: embeddings alone, or what queries are to find
-    VARIANTS = ()  # of "cosine" (c_: the same on normalised features) and "macro" (mean of class means)
+    VARIANTS = ()  # of "cosine" (c_: the same on normalised features), "macro" (mean of class means) and "level" (_level1: by another column of the labels)
+    column = 0  # of labels `(N, L)`; None: all of them, as levels
 
     def __init__(self, name: str, parameter: int | float | None = None):
         self.name = name
@@ -86,9 +96,14 @@ class RetrievalMetric(Metric):
     Every retrieval metric of a space is scored in one pass over the queries; `depth` says how far this one looks.
     """
 
-    VARIANTS = ("cosine", "macro")
+    VARIANTS = ("cosine", "macro", "level")
     CLASS_WISE = False
     FIRST_HIT_ONLY = False  # True: hits after a query's first do not matter
+
+    @property
+    def key(self) -> tuple:
+        """By which the scores of a space are kept."""
+        return self.name, self.parameter, self.column
 
     def depth(self, relevant: np.ndarray, sizes: np.ndarray) -> "np.ndarray | float":
         """Neighbours that matter, one number or `(Q,)`; `relevant`, `sizes` as in `Hits`. Infinite: all."""
@@ -100,14 +115,14 @@ class RetrievalMetric(Metric):
 
     def value(self, space, macro: bool = False) -> float:
         """Mean over the queries that count, or (`macro`) mean of the classes' means; NaN where no query counts."""
-        scores, labels = self.counted(space, space.labels)
+        scores, labels = self.counted(space, space.truth.at(self.column).labels if self.column else space.labels)
         if not len(scores):
             return float("nan")
         return mean(part_means(scores, labels) if macro else scores)
 
     def counted(self, space, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The scores of the queries that count, and their `parts` `(Q,)`, such as classes."""
-        scores = space.scores([self])[self.name, self.parameter]
+        scores = space.scores([self])[self.key]
         counted = ~np.isnan(scores)
         return scores[counted], parts[counted]
 
@@ -124,3 +139,10 @@ def part_means(values: np.ndarray, parts: np.ndarray) -> np.ndarray:
 def without_lone(values: np.ndarray, hits: Hits) -> np.ndarray:
     """`values` `(Q,)` with NaN for queries that have nothing to find."""
     return np.where(hits.relevant > 0, values, np.nan)
+
+
+def up_to_each(counted: np.ndarray, orders: np.ndarray) -> np.ndarray:
+    """Of a list of each query, one after the other: how many entries up to each, itself included, are `counted` `(H,)`; `orders` `(H,)` from 1."""
+    sums = np.cumsum(counted)
+    firsts = np.arange(len(sums)) - orders + 1  # the first entry of each one's list
+    return sums - (sums - counted)[firsts]

@@ -212,5 +212,5 @@ class Reranked:
         filled = np.arange(counts.max(initial=0)) < counts[:, None]
         columns = np.zeros(filled.shape, dtype=np.int64)
         columns[filled] = np.concatenate(lists) if lists else []
-        relevant = self.space.truth.are_relevant(rows, columns) & filled
+        relevant = self.space.truth.are_relevant(rows, columns) * filled
         return Neighbours(rows, columns, relevant, counts)

@@ -50,16 +50,21 @@ class Work:
 
 
 class Need(NamedTuple):
-    """Depth `(N,)` to which each query's neighbours matter, and which of them: the "first" hit, "all" hits, or "every" neighbour."""
+    """Depth `(N,)` to which each query's neighbours matter, and which of them: the "first" hit, "all" hits, or "every" neighbour.
+
+    column: of labels of several levels, by which they are hits; None: the last, which has the most.
+    """
 
     depth: np.ndarray
     what: str
+    column: int | None = 0
 
 
 class Neighbours(NamedTuple):
     """Nearest neighbours of Q queries, nearest first, as far as they are needed.
 
-    rows `(Q,)`: the queries. columns `(Q, W)`: indices into the reference. relevant `(Q, W)`: of the query's class or not.
+    rows `(Q,)`: the queries. columns `(Q, W)`: indices into the reference. relevant `(Q, W)`: of the query's class or not; where labels have
+    several levels, how many of these are the query's.
     counts `(Q,)`: filled slots of the W; an empty slot is not relevant.
     """
 
@@ -204,9 +209,11 @@ class Search:
 
     def set_cuts(self, block: "Block", needs: list[Need], attempt: int) -> None:
         """Set the block's cuts and, for each need, the cuts at or above which all its hits lie."""
-        nearest, farthest = self._relevant_scores(block)
-        scores = {"first": nearest, "all": farthest, "every": np.full(len(block.rows), LOWEST, dtype=np.float32)}
-        block.hits = [scores[need.what] - 2 * block.noise for need in needs]
+        scores = {}
+        for column in {need.column for need in needs}:
+            scores["first", column], scores["all", column] = self._relevant_scores(block, self.space.truth.at(column))
+            scores["every", column] = np.full(len(block.rows), LOWEST, dtype=np.float32)
+        block.hits = [scores[need.what, need.column] - 2 * block.noise for need in needs]
         cuts = [np.maximum(hits, self._scores_at(block, need, hits, attempt)) for need, hits in zip(needs, block.hits, strict=True)]
         block.cuts = np.maximum(np.minimum.reduce(cuts), LOWEST).astype(np.float32)
 
@@ -243,9 +250,9 @@ class Search:
         scores[rows] = ranked[np.arange(len(rows)), s - 1 - places[rows].astype(np.int64)] - 3 * block.noise[rows]
         return scores
 
-    def _relevant_scores(self, block: "Block"):
+    def _relevant_scores(self, block: "Block", truth):
         """Scores `(B,)` of the nearest and of the farthest relevant sample; lower bounds in a large class, inf without any."""
-        space, rows, truth = self.space, block.rows, self.space.truth
+        space, rows = self.space, block.rows
         sizes = truth.listed(rows)
         taken = np.minimum(sizes, self.limits.pairs + 1)
         nearest = np.full(len(rows), np.inf, dtype=np.float32)
@@ -347,7 +354,7 @@ class Search:
             kept = slice(counts_here.max(initial=0))
             filled, keys, scores = filled[:, kept], keys[:, kept], np.where(filled, scores, np.nan)[:, kept]
             columns = np.where(filled, keys & COLUMN, 0)
-            relevant = self.space.truth.are_relevant(rows, columns) & filled  # (Q, W)
+            relevant = self.space.truth.are_relevant(rows, columns) * filled  # (Q, W)
             self.ties.settle(rows, columns, relevant, scores, noise, every)
             yield Neighbours(rows, columns, relevant, counts_here)
             start = stop

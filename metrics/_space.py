@@ -10,8 +10,9 @@ import torch
 from metrics import _hidden, _kmeans, _mapped
 from metrics._metric import Hits
 from metrics._search import Need, Search
-from metrics._truth import ByClasses, ByLists, Lists
+from metrics._truth import ByClasses, ByLevels, ByLists, Lists
 from utilities.errors import NotFinite, UserError
+from utilities.levels import refuse_unnested
 from utilities.processes import Alone
 
 BLOCK = 65536  # rows turned to float64 at once
@@ -42,15 +43,19 @@ def as_array(values, name: str) -> np.ndarray:
     return values
 
 
-def as_labels(labels, size: int, name: str) -> np.ndarray:
-    """numpy `(N,)` of labels of any integer type, as int64: mixed integer types would be compared as floats. Raises UserError for NaN."""
+def as_labels(labels, size: int, name: str, levels: bool = False) -> np.ndarray:
+    """numpy `(N,)` of labels of any integer type, as int64: mixed integer types would be compared as floats. Raises UserError for NaN.
+
+    levels: also `(N, L)`, of L levels.
+    """
     labels = _hidden.as_numpy(labels)
     labels = labels.astype(np.int64) if labels.dtype.kind in "iub" else labels
     labels = labels.reshape(-1) if labels.size == size else labels
-    if labels.shape != (size,):
-        raise UserError(f"{name} have shape {labels.shape}: ({size},) is expected, one for each row of features.")
+    if labels.shape != (size,) and not (levels and labels.ndim == 2 and len(labels) == size and labels.size):
+        raise UserError(f"{name} have shape {labels.shape}: ({size},) is expected, one for each row of features{f', or ({size}, L) for L levels' * levels}.")
     if labels.dtype.kind in "fcO" and (labels != labels).any():  # numpy would take NaN for a class
-        raise UserError(f"{name} hold NaN in {int((labels != labels).sum())} of {size} rows: it is no class.")
+        rows = (labels != labels).reshape(size, -1).any(1).sum()
+        raise UserError(f"{name} hold NaN in {rows} of {size} rows: it is no class.")
     return labels
 
 
@@ -59,7 +64,7 @@ class EmbeddingSpace:
 
     Metrics read `labels` `(N,)` and `reference_labels` `(M,)` (both numbered together from 0; all 0 where none are given), `groups` `(N,)`
     (super-classes from 0, or None), `clusters` `(N,)`, `clusterings`, `singular_values`, `class_sums`, `neighbours`, `scores`. `truth`: what a
-    query is to find.
+    query is to find. Labels may have levels, `(N, L)`, column 0 the finest: `labels` are then those of column 0.
 
     Args: see `metrics.compute`.
     """
@@ -77,13 +82,13 @@ class EmbeddingSpace:
         self.own_reference = reference is None
         if lists is not None and labels is None:  # lists alone say what is found
             labels, reference_labels = np.zeros(self.size, np.int64), None if self.own_reference else np.zeros(len(reference), np.int64)
-        labels = as_labels(labels, self.size, "labels")
+        labels = as_labels(labels, self.size, "labels", levels=True)
         if self.own_reference != (reference_labels is None):
             raise UserError("a reference and reference_labels go together: give both or neither.")
         self.reference = self.features if self.own_reference else as_array(reference, "reference features")
         if self.reference.shape[1] != self.dimensions:
             raise UserError(f"the reference has {self.reference.shape[1]} dimensions, the queries {self.dimensions}: they must agree.")
-        reference_labels = labels if self.own_reference else as_labels(reference_labels, len(self.reference), "reference_labels")
+        reference_labels = labels if self.own_reference else as_labels(reference_labels, len(self.reference), "reference_labels", levels=True)
         if exclude is None:
             exclude = np.arange(self.size) if self.own_reference else np.full(self.size, -1)
         self.reference_size = len(self.reference)
@@ -95,12 +100,19 @@ class EmbeddingSpace:
             raise UserError(
                 f"labels are of type {labels.dtype}, reference_labels of type {reference_labels.dtype}: give numbers, or names."
             )
+        if labels.shape[1:] != reference_labels.shape[1:]:
+            raise UserError(f"labels have shape {labels.shape}, reference_labels {reference_labels.shape}: both need the same levels.")
+        both = np.concatenate([labels, reference_labels])
         try:
-            codes = np.unique(np.concatenate([labels, reference_labels]), return_inverse=True)[1].reshape(-1)
+            codes = [np.unique(column, return_inverse=True)[1].reshape(-1) for column in both.reshape(len(both), -1).T]
         except TypeError as error:
             raise UserError("labels of several types cannot be compared: give numbers alone, or names alone.") from error
-        self.labels, self.reference_labels = codes[: self.size], codes[self.size :]
-        if lists is None:
+        self.labels, self.reference_labels = codes[0][: self.size], codes[0][self.size :]
+        if lists is None and len(codes) > 1:
+            refuse_unnested(both.astype(str) if both.dtype.kind in "OS" else both, "labels")
+            levels = np.stack(codes, 1)
+            self.truth = ByLevels(levels[: self.size], levels[self.size :], self.exclude, sequences)
+        elif lists is None:
             self.truth = ByClasses(self.labels, self.reference_labels, self.exclude, sequences)
         else:
             self.truth = ByLists(lists.checked(self.size, self.reference_size, self.exclude), self.reference_size, self.exclude)
@@ -210,35 +222,42 @@ class EmbeddingSpace:
         return Search(self)
 
     def scores(self, metrics) -> dict:
-        """(name, parameter) -> scores `(N,)` of the queries, for retrieval metrics: one pass for all that are not known yet."""
-        missing = {(metric.name, metric.parameter): metric for metric in metrics}
-        missing = {key: metric for key, metric in missing.items() if key not in self._scores}
+        """`RetrievalMetric.key` -> scores `(N,)` of the queries, for retrieval metrics: one pass for all that are not known yet."""
+        missing = {metric.key: metric for metric in metrics if metric.key not in self._scores}
         if missing:
             needs = self._needs(missing.values())
             found = {key: np.full(self.size, np.nan) for key in missing}
             parts = self.ranks.portions(self.size, self.search.unit)
             for block in self.search.run(needs, self.progress, parts[self.ranks.rank]):
-                queries, slots = np.nonzero(block.relevant)
-                starts = np.searchsorted(queries, np.arange(len(block.rows)))
-                orders = np.arange(len(queries)) - starts[queries] + 1
-                hits = Hits(queries, slots + 1, orders, self.relevant[block.rows], self.truth.sizes[block.rows])
+                hits = {column: self._hits(block, column) for column in {metric.column for metric in missing.values()}}
                 for key, metric in missing.items():
-                    found[key][block.rows] = metric.score(hits)
-            for values in found.values():
+                    found[key][block.rows] = metric.score(hits[metric.column])
+            for key, values in found.items():
                 self.ranks.share_rows(values, parts)
                 if self.skip_unmatched:
-                    values[self.relevant == 0] = np.nan
+                    values[self.truth.at(missing[key].column).relevant == 0] = np.nan
             self._scores.update(found)
         return self._scores
+
+    def _hits(self, block, column: int | None) -> Hits:
+        """The hits of a block's `Neighbours` by one column of the labels; None: by all, with their levels."""
+        truth, n_levels, rows = self.truth.at(column), self.truth.n_levels, block.rows
+        found = block.relevant if column is None or n_levels == 1 else block.relevant >= n_levels - column
+        queries, slots = np.nonzero(found)
+        starts = np.searchsorted(queries, np.arange(len(rows)))
+        orders = np.arange(len(queries)) - starts[queries] + 1
+        levels = (found[queries, slots], self.truth.of_level[rows]) if column is None else ()
+        return Hits(queries, slots + 1, orders, truth.relevant[rows], truth.sizes[rows], *levels)
 
     def _needs(self, metrics) -> list[Need]:
         """At most one need of each kind, with each query's greatest depth, capped at the number of its neighbours."""
         needs = {}
         for metric in metrics:
-            depth = np.minimum(metric.depth(self.relevant, self.truth.sizes), self.visible)
-            what = "first" if metric.FIRST_HIT_ONLY else "all"
-            needs[what] = np.maximum(needs.get(what, 0), depth)
-        return [Need(depth, what) for what, depth in needs.items()]
+            truth = self.truth.at(metric.column)
+            depth = np.minimum(metric.depth(truth.relevant, truth.sizes), self.visible)
+            kind = "first" if metric.FIRST_HIT_ONLY else "all", metric.column
+            needs[kind] = np.maximum(needs.get(kind, 0), depth)
+        return [Need(depth, *kind) for kind, depth in needs.items()]
 
     def neighbours(self, k: int) -> np.ndarray:
         """Indices `(N, k)` of each query's nearest reference samples, nearest first, itself left out; -1 where there are fewer."""

@@ -90,6 +90,7 @@ class ByLists:
     Attributes as those of `ByClasses`.
     """
 
+    n_levels = 1
     sequences = None
     is_symmetric = False  # junk of one query may be a positive of another
 
@@ -136,6 +137,10 @@ class ByLists:
         """What a search may know: not the junk, which is a judgement."""
         return ByLists(Lists.of([()] * len(self.lists)), self.reference_size, self.exclude)
 
+    def at(self, column: int | None) -> "ByLists":
+        """Itself: lists have one level."""
+        return self
+
 
 class ByClasses:
     """A query is to find the samples of its class; its own image and those of its own sequence take no rank.
@@ -145,6 +150,7 @@ class ByClasses:
         sequences: numbers `(N,)`, `(M,)` that are equal where a query must not find a sample; None: all may be found.
     """
 
+    n_levels = 1
     is_symmetric = True
 
     def __init__(self, labels, reference_labels, exclude, sequences):
@@ -211,6 +217,41 @@ class ByClasses:
     def unjudged(self) -> "ByClasses":
         """What a search may know: sequences are no judgement."""
         return self
+
+    def at(self, column: int | None) -> "ByClasses":
+        """The truth by one column of the labels."""
+        return self
+
+
+class ByLevels(ByClasses):
+    """Classes of several levels. A query is to find the samples of its class in the last column, those that share more columns rather.
+
+    Args:
+        labels, reference_labels: `(N, L)`, `(M, L)` numbers from 0, nested, column 0 the finest. The others as those of `ByClasses`, whose
+            attributes and methods are by column 0, but for `are_relevant`.
+    """
+
+    def __init__(self, labels, reference_labels, exclude, sequences):
+        columns = [(labels[:, column], reference_labels[:, column], exclude, sequences) for column in range(labels.shape[1])]
+        super().__init__(*columns[0])
+        self.n_levels, self._columns = len(columns), [self, *(ByClasses(*column) for column in columns[1:])]
+
+    def at(self, column: int | None) -> ByClasses:
+        """The truth by one column of the labels; None: by the last."""
+        return self._columns[-1 if column is None else column]
+
+    def are_relevant(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """The level, int8 `(Q, W)`: how many columns of the labels the queries `rows` `(Q,)` share with reference samples `columns` `(Q, W)`."""
+        shared = super().are_relevant(rows, columns).astype(np.int8)
+        for one in self._columns[1:]:
+            shared += one.are_relevant(rows, columns)
+        return shared
+
+    @cached_property
+    def of_level(self) -> np.ndarray:
+        """`(N, L)` samples that each query can find and of which it shares exactly 1, 2 … L columns."""
+        at_least = np.stack([one.relevant for one in self._columns[::-1]], 1)
+        return at_least - np.pad(at_least[:, 1:], ((0, 0), (0, 1)))
 
 
 def spans(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -23,7 +23,7 @@ WITH_A_REFERENCE = {"intra_random": 1, "packaged": 1}  # whether any class is th
 OF_CRITERIA = {
     "hier": 2,  # of the anchors among the samples, of those among the proxies
     "hyperbolic": 2,  # of the views, of the positive pairs
-    **dict.fromkeys(("lifted_original", "ntxent", "pnp", "recallatk", "smoothap", "tupletmargin"), 1),  # of the positive pairs
+    **dict.fromkeys(("happier", "lifted_original", "ntxent", "pnp", "recallatk", "smoothap", "tupletmargin"), 1),  # of the positive pairs
 }
 OF_TRAINERS = {"adversarial": 1, "cascaded": 3, "diva": 2, "s2sd": 1}  # beside the miner's: their own triplets, pairs, a head's miner
 

@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NAMES = [name.replace("@k", "@2").replace("@m", "@1").replace("@fmr", "@.1") for name, _ in metrics.listing()]
 NAMES += ["c_recall@1", "c_map_r", "map_r_macro", "c_nmi"]
 SEARCHED = ["e_recall@1", "e_recall@4", "map_r", "r_precision", "mrr"]
+LEVELS = ["h_ap", "asi", "ndcg", "e_recall@1_level1", "map_r_level2_macro", "map_r"]
 SMALL = Limits(rows=8, columns=32, sample=9)  # several tiles: one process computes each score of a pair once
 
 
@@ -61,7 +62,7 @@ def cases(folder):
     """Name -> (metrics, arguments of `metrics.compute`, limits of the search)."""
     plain, tied = made(150, 11, spread=1.5, seed=3), made(120, 7, spread=1.0, seed=9)
     tied["features"] = np.round(tied["features"])
-    groups = plain["labels"] % 3
+    groups, levels = plain["labels"] % 3, np.stack([plain["labels"], plain["labels"] % 4, plain["labels"] % 2], 1)
     gallery = {"reference": plain["features"][60:], "reference_labels": plain["labels"][60:]}
     queries = {"features": plain["features"][:90], "labels": plain["labels"][:90]}
     there = np.where(np.arange(90) < 60, -1, np.arange(90) - 60)
@@ -69,12 +70,16 @@ def cases(folder):
     one_class, lone = np.zeros(30, dtype=int), np.arange(30)
     few = {number: {"features": plain["features"][:number], "labels": np.zeros(number, dtype=int)} for number in (1, 2)}
     return {
-        "all metrics": (NAMES, {**plain, "groups": groups, "seed": [0, 1]}, None),
+        "all metrics": (NAMES, {**plain, "labels": np.stack([plain["labels"], groups], 1), "groups": groups, "seed": [0, 1]}, None),
         "several tiles": (SEARCHED, plain, SMALL),
         "ties": (SEARCHED, tied, None),
         "ties in several tiles": (SEARCHED, tied, SMALL),
         "all samples equal": (SEARCHED, {"features": np.ones((40, 3)), "labels": np.arange(40) % 4}, SMALL),
         "queries and gallery": (SEARCHED, {**queries, **gallery, "exclude": there}, SMALL),
+        "levels": (LEVELS, {**plain, "labels": levels}, SMALL),
+        "levels of a gallery": (
+            LEVELS, {**queries, **gallery, "labels": levels[:90], "reference_labels": levels[60:], "rerank": metrics.KReciprocal(k1=8, k2=3)}, None,
+        ),
         "nothing excluded": (SEARCHED, {**queries, **gallery}, None),
         "sequences": (SEARCHED, {**plain, "query_sequences": np.arange(150) % 40 - 1}, SMALL),
         "sequences of a gallery": (

@@ -120,6 +120,20 @@ def test_a_super_class_is_used_up_before_another_continues(super_of, m, data):
         assert all((supers == number).sum() == (super_of == number).sum() for number in order[:-1])
 
 
+def test_several_super_classes_share_a_batch_equally():
+    super_of = torch.tensor([0] * 6 + [1] * 6 + [2] * 6 + [3])
+    sampler = datasampler.select("hierarchical", None, *make_data([3] * 19), bs=16, samples_per_class=2, data_hierarchical_supers=2)
+    sampler.set_super_labels(dict(enumerate(super_of.tolist())))
+    seen = set()
+    for batch in torch.cat([draw(sampler) for _ in range(100)]):
+        classes = labels_of([3] * 19)[batch].view(-1, 2)[:, 0]
+        counts = torch.bincount(super_of[classes], minlength=4).tolist()
+        assert len(set(classes.tolist())) == 8
+        assert sorted(counts) == [0, 0, 4, 4] or counts[3] == 1 and sorted(counts) in ([0, 0, 1, 7], [0, 1, 1, 6])
+        seen.add(tuple(counts))
+    assert {(4, 4, 0, 0), (4, 0, 4, 0), (0, 4, 4, 0)} <= seen
+
+
 def test_super_classes_come_by_their_share_of_classes_and_classes_uniformly(monkeypatch):
     monkeypatch.setattr(datasampler.REGISTRY.module("hierarchical"), "CHUNK", 25)  # two batches at a time
     sampler = datasampler.select("hierarchical", None, *make_data([4] * 10), bs=4, samples_per_class=2)

@@ -69,6 +69,16 @@ def test_the_format_of_open_metric_learning_is_read_unchanged(tmp_path):
     assert "6 images of 2 classes; 4 are queries, 2 are in the gallery" in datasets.describe(splits)
 
 
+def test_columns_of_further_levels(tmp_path):
+    rows = table(tmp_path)
+    for row in rows:
+        row |= {"category": f"genus {row['label'] % 2}", "category_2": "family", "category_3": "none", "category_5": "after a gap"}
+    splits = read(tmp_path / "df.csv", rows)
+    assert splits["testing"].lineages == {("3", "genus 1", "family", None), ("11", "genus 1", "family", None)}
+    without = [{name: value for name, value in row.items() if name != "category"} for row in rows]
+    assert read(tmp_path / "df.csv", without)["testing"].lineages == {("3", None), ("11", None)}
+
+
 def test_what_a_row_may_lack_and_how_labels_are_read(tmp_path):
     rows = [{name: row[name] for name in ("label", "path", "split")} for row in table(tmp_path)]
     as_pandas_writes = table(tmp_path, sequence="nan", category="None", x_1="nan", y_1="NaN", x_2="", y_2="nan")

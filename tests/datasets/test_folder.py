@@ -63,6 +63,17 @@ def test_super_classes(tmp_path):
     assert [len(entries) for entries in splits["training"].image_dict.values()] == [2, 2, 2]
 
 
+def test_further_levels(tmp_path):
+    splits = read(images(tmp_path, "plants/trees/oak/red", "plants/trees/oak/white", "plants/grass/rye/x", "animals/cats/lynx/x"))
+    assert names(splits)["testing"] == ["plants/trees/oak/red", "plants/trees/oak/white"]
+    assert splits["testing"].super_labels == {0: "plants/trees/oak", 1: "plants/trees/oak"}
+    assert splits["training"].lineages == {
+        ("animals/cats/lynx/x", "animals/cats/lynx", "animals/cats", "animals"), ("plants/grass/rye/x", "plants/grass/rye", "plants/grass", "plants"),
+    }  # fmt: skip
+    root = images(tmp_path / "split", "train/a/b/c", "train/a/b/d", "test/a/e/f")
+    assert read(root)["testing"].lineages == {("a/e/f", "a/e", "a")}
+
+
 @pytest.mark.parametrize("above", [("",), ("cats/", "dogs/")])
 def test_train_and_test_folders(tmp_path, above):
     parts = {"train": "abc", "test": "defg"}
@@ -101,7 +112,7 @@ def test_names_of_parts_may_be_those_of_classes_and_classes_may_be_in_two_parts(
     ("Train/a tset/b", "Train the part train"), ("train/a train/b val/c", "no test"), ("train/a query/b", "no gallery"),
     ("test/a test/b", "no train"), ("query/b gallery/b", "no train"), ("train/a test/b query/b gallery/b", "have roles or have none"),
     ("a b/c", "which are the classes"), ("a b b/c", "which are the classes"), ("train/a test/b/c", "which are the classes"),
-    ("a/b/c a/b/d", "too deep"),
+    ("a b/c/d", "which are the classes"), ("a/train/b a/test/c", "train a part of the split.* Then X is .*a;|test a part of the split"),
 ])  # fmt: skip
 def test_what_could_be_read_in_two_ways_is_refused(tmp_path, folders, words):
     with refused(words, tmp_path):

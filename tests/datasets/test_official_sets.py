@@ -1,5 +1,7 @@
 """inshop, inaturalist2018, vehicleid and the boxes of cub200: official layouts, counts, roles, and what is said of damaged ones."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -79,6 +81,39 @@ def test_a_damaged_list_is_named(tmp_path):
         path.unlink() if text is None else path.write_text(text)
         with refused(words, path):
             select("vehicleid", tmp_path)
+
+
+RANKS = ("kingdom", "phylum", "class", "order", "family", "genus")
+BIRD, PLANT = ("Animalia", "Chordata", "Aves", "Passeriformes"), ("Plantae", "Tracheophyta", "Magnoliopsida", "Lamiales")
+
+
+def taxa(species):
+    """`categories` as in train2018.json. Prunella is a genus of birds and one of plants."""
+    found = []
+    for number in species:
+        ranks = (*BIRD, "Prunellidae", "Prunella") if number < 4 else (*BIRD, "Paridae", "Parus") if number < 8 else (*PLANT, "Lamiaceae", "Prunella")
+        found.append({"id": number, "name": f"species {number}", "supercategory": "Aves" if number < 8 else "Plantae", **dict(zip(RANKS, ranks, strict=True))})
+    return found
+
+
+def test_inaturalist2018_with_all_levels(tmp_path, fits):
+    root = layouts.make_inaturalist2018(tmp_path)
+    with refused("train2018.json cannot be read .*train2018.json.tar.gz"):
+        select("inaturalist2018", root, inaturalist2018_levels="full")
+    path = root / "train2018.json"
+    path.write_text(json.dumps({"images": [], "categories": taxa((2, 3, 4, 5, 7, 9, 10, 11))}))
+    splits, base = select("inaturalist2018", root, inaturalist2018_levels="full"), select("inaturalist2018", root)
+    assert names(splits) == names(base) and [splits[split].paths == base[split].paths for split in ("training", "testing")] == [True, True]
+    lamiales = ["Plantae/Tracheophyta/Magnoliopsida/Lamiales", "Plantae/Tracheophyta/Magnoliopsida", "Plantae/Tracheophyta", "Plantae"]
+    prunella = "Plantae/Tracheophyta/Magnoliopsida/Lamiales/Lamiaceae/Prunella"
+    assert ("Plantae/9", prunella, prunella.rpartition("/")[0], *lamiales) in splits["testing"].lineages
+    assert [len(set(level)) for level in zip(*splits["training"].lineages | splits["testing"].lineages, strict=True)] == [8, 3, 3, 2, 2, 2, 2]
+    training = select("inaturalist2018", root, inaturalist2018_levels="full", label_level_train=1)["training"]
+    assert len(training.lineages) == training.n_classes == 3 and {len(row) for row in training.lineages} == {6}
+    for categories, words in ((taxa((2, 3)), "no id 5, which|no id"), ([{"id": 2}], "expected JSON with categories of id, kingdom"), (None, "restore it")):
+        path.write_text("{" if categories is None else json.dumps({"categories": categories}))
+        with refused(words, path):
+            select("inaturalist2018", root, inaturalist2018_levels="full")
 
 
 @pytest.mark.parametrize("layout", ["folder", "plain"])

@@ -16,13 +16,14 @@ class Images(torch.utils.data.Dataset):
     `is_query`, `is_gallery`: which are queries and which the gallery. `sequences`: number of each, -1 for none.
     """
 
-    def __init__(self, points, names, parents=None, is_query=None, is_gallery=None, sequences=None, sequence_names=None):
+    def __init__(self, points, names, parents=None, is_query=None, is_gallery=None, sequences=None, sequence_names=None, higher=None):
         self.points = np.asarray(points, dtype=np.uint8)
         order = sorted(set(names))
         self.labels = np.array([order.index(name) for name in names])
         self.names = list(names)
         self.class_names = dict(enumerate(order))
         self.super_labels = {label: parents[name] if parents else None for label, name in self.class_names.items()}
+        self.lineages = {(name, self.super_labels[label], *(higher or {}).get(name, ())) for label, name in self.class_names.items()}
         self.paths = [f"/images/{name}/{i}.png" for i, name in enumerate(names)]
         self.image_list = list(zip(self.paths, self.labels.tolist(), strict=True))
         self.name, self.n_classes = "made", len(order)

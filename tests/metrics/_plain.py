@@ -117,3 +117,33 @@ def random_lists(seed, reference_size, queries, own=None):
         positives.append(order[:taken].tolist() if query % 5 else [])
         junk.append(order[taken : taken + left].tolist() if query != 3 else order[taken:].tolist())
     return positives, junk
+
+
+def plain_hierarchical(name, levels, n_levels, counts_query):
+    """One query's value by the definition, of the levels in the order of its list; NaN where nothing is related."""
+    related = sum(level > 0 for level in levels)
+    if not related:
+        return np.nan
+    ideal = sorted(levels, reverse=True)
+    if name == "ndcg":
+        gain = [sum((2.0**level - 1) / np.log2(1 + rank) for rank, level in enumerate(order, start=1)) for order in (levels, ideal)]
+        return gain[0] / gain[1]
+    if name == "asi":
+        shared = [sum(min(levels[:k].count(level), ideal[:k].count(level)) for level in range(1, n_levels + 1)) / k for k in range(1, related + 1)]
+        return sum(shared) / related
+    count = {level: levels.count(level) + (level == n_levels and counts_query and name == "h_ap") for level in levels}
+    relevances = [(level / (n_levels - 1)) / count[level] if level else 0.0 for level in levels]
+    total = sum(sum(min(relevances[j], relevances[k]) for j in range(k + 1)) / (k + 1) for k in range(len(levels)) if levels[k])
+    return total / sum(relevances)
+
+
+def random_levels(seed, size, n_levels=3, classes=17):
+    """Integer features, so that many tie, some of them the same, and nested labels `(size, n_levels)`, some classes of a single sample."""
+    rng = np.random.default_rng(seed)
+    features = rng.integers(0, 3, (size, 3)).astype(float)
+    features[size // 2] = features[0]
+    above = [np.arange(classes)]
+    for _ in range(n_levels - 1):
+        groups = rng.integers(0, max(2, len(set(above[-1])) // 2), classes)
+        above.append(groups[above[-1]])
+    return features, np.stack(above, 1)[rng.integers(0, classes, size)]

@@ -40,7 +40,7 @@ def test_every_listed_name_and_variant_is_accepted_and_within_its_range():
             for parameter in {"k": ["1", "5"], "m": ["0", "-1", "2"], "fmr": [".01", "0.25"]}.get(kind, [""]):
                 asked = variant.replace(f"@{kind}", f"@{parameter}") if parameter else variant
                 metrics.check(asked)
-                value = metrics.compute([asked], features, labels, groups=labels % 2)[asked]
+                value = metrics.compute([asked], features, np.stack([labels, labels % 2], 1), groups=labels % 2)[asked]
                 assert isinstance(metrics.higher_is_better(asked), bool)
                 assert metrics.is_array(asked) == isinstance(value, np.ndarray)
                 assert metrics.is_array(asked) or isinstance(value, float)

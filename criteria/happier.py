@@ -1,0 +1,118 @@
+"""HAPPIER (Ramzi et al., ECCV 2022, arXiv 2207.04873): hierarchical average precision with steps for its ranks, beside a normalised softmax.
+
+`set_levels` tells the levels of the classes; without them all others are alike, and H-AP is average precision. The query is not in its own
+list, and relevances are by the sizes of the others' levels; the official code ranks it too, among its own positives. As in all
+configurations of the authors, the numerator (H-rank) has no gradient.
+"""
+
+import functools
+
+import numpy as np
+import torch
+from torch.utils.checkpoint import checkpoint
+
+import criteria
+from criteria._pairs import PairCriterion, positive_pairs
+from criteria._ranking import CHUNK, sums_per_anchor
+from utilities.numbers import number
+from utilities.reference import Reference
+from utilities.tensors import masked_mean
+
+REQUIRES_BATCHMINER = False
+REQUIRES_OPTIM = True
+ALLOWED_MINING_OPS = None
+FIXED = ("delta",)  # where the step's slope begins: used in comparisons
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of HAPPIER."""
+    group.add_argument("--loss_happier_weight", type=number(0, 1), default=0.1, help="share of the normalised softmax in the loss (lambda)")
+    group.add_argument("--loss_happier_temperature", type=number(1e-6), default=0.01, help="temperature of the step below a difference of delta (tau)")
+    group.add_argument("--loss_happier_rho", type=number(0), default=100, help="slope of the step beyond a difference of delta")
+    group.add_argument("--loss_happier_delta", type=number(0), default=0.05, help="difference of similarities from which on the step is a line")
+    group.add_argument("--loss_happier_offset", type=number(), default=1.44, help="the line's value at delta; the authors' 1.44 goes with start .5, 1 with 0")
+    group.add_argument("--loss_happier_start", type=number(), default=0.5, help="what is added to the sigmoid between 0 and delta")
+    group.add_argument("--loss_happier_lr", type=number(0), default=5e-5, help="learning rate of the class weights; the authors' on SOP is 10")
+    group.add_argument("--loss_happier_cluster_temperature", type=number(1e-6), default=0.05, help="divides the similarities to the class weights")
+
+
+class Criterion(PairCriterion):
+    """(1 - weight) (1 - mean over anchors of H-AP) + weight * the normalised softmax over the classes of the finest level.
+
+    H-AP = sum_k H_k / rank_k / sum_k rel_k over the samples k that share any level with the anchor. Of L levels, one that shares l has
+    rel = l / L / (how many share exactly l). With t_jk = s_j - s_k the differences of similarities, H_k = rel_k + sum_{j: t_jk >= 0}
+    min(rel_j, rel_k) and rank_k = 1 + sum_j step(t_jk). The step is 1 at t >= 0, else 0, where j shares at least the levels that k shares; where j shares
+    fewer it is sigmoid(t / temperature), + start at t > 0, and rho (t - delta) + offset at t > delta. Anchors without relatives are left out.
+    """
+
+    def __init__(self, opt):
+        super().__init__()
+        flags = {"loss_softmax_lr": opt.loss_happier_lr, "loss_softmax_temperature": opt.loss_happier_cluster_temperature}
+        self.cluster = criteria.select("softmax", opt, loss_learn=[], **flags)
+        self.optim_dict_list = self.cluster.optim_dict_list
+        self.weight, self.temperature, self.rho = opt.loss_happier_weight, opt.loss_happier_temperature, opt.loss_happier_rho
+        self.delta, self.offset, self.start = opt.loss_happier_delta, opt.loss_happier_offset, opt.loss_happier_start
+        self.register_buffer("class_levels", None, persistent=False)  # (C, L), of the data
+        self.expect_classes(opt.n_classes)
+
+    def set_levels(self, levels: np.ndarray) -> None:
+        """The number of each class at each level, `(C, L)`, column 0 the finest."""
+        self.class_levels = torch.from_numpy(levels).to(self.cluster.proxies.device)
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, reference: Reference, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`; the softmax is that of the batch."""
+        cluster = self.cluster(batch, labels)
+        reference = reference if len(reference) else reference.with_own_row()
+        ranking = self.finish(self.compare(batch, labels, reference, formula=functools.partial(self.formula, others=reference.labels)), batch)
+        self.stats |= {"h_ap": 1 - ranking.detach(), "cluster_loss": cluster.detach(), **self.cluster.stats}
+        return (1 - self.weight) * ranking + self.weight * cluster
+
+    def formula(self, values, positives, negatives, labels, others) -> dict[str, torch.Tensor]:
+        """See the class. `others` `(M,)`: the labels of the reference."""
+        counted = positives + negatives  # (b, M), 0 with the anchor's own image
+        levels = self.shared_levels(labels, others) * counted
+        relevances = self.relevances(levels)
+        anchors, related = positive_pairs(levels)  # (P,) each
+        size = max(CHUNK // values.shape[1], 1)
+        precisions = functools.partial(self._precisions, values, levels, relevances, counted)
+        if len(anchors) > size:  # the backward pass computes the (P', M) matrices of each part again
+            precisions = functools.partial(checkpoint, precisions, use_reentrant=False, preserve_rng_state=False)
+        parts = [precisions(*pair) for pair in zip(anchors.split(size), related.split(size), strict=True)]
+        sums = sums_per_anchor(torch.cat([values.new_zeros(0), *parts]), anchors, len(values))
+        n_related = (levels > 0).sum(1)
+        return {"loss": 1 - sums / torch.where(n_related > 0, relevances.sum(1), 1), "n_related": n_related}
+
+    def join(self, found) -> torch.Tensor:
+        """See the class."""
+        return masked_mean(found["loss"], found["n_related"] > 0)
+
+    def shared_levels(self, labels: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+        """How many levels classes `labels` `(b,)` and `others` `(M,)` share, `(b, M)`."""
+        if self.class_levels is None:
+            return (labels[:, None] == others[None, :]).long()
+        own, their = (self.class_levels.index_select(0, classes) for classes in (labels, others))
+        return sum((own[:, column, None] == their[None, :, column]).long() for column in range(own.shape[1]))
+
+    def relevances(self, levels: torch.Tensor) -> torch.Tensor:
+        """The relevances `(b, M)` of samples that share `levels` `(b, M)`."""
+        found, n_levels = torch.zeros_like(levels), 1 if self.class_levels is None else self.class_levels.shape[1]
+        for level in range(1, n_levels + 1):
+            here = (levels == level).to(levels.dtype)
+            found = found + here * (level / n_levels) / here.sum(1, keepdim=True).clamp(min=1)
+        return found
+
+    def _precisions(self, values, levels, relevances, counted, anchors, related) -> torch.Tensor:
+        """H_k / rank_k `(P',)` of some pairs of an anchor and a relative k."""
+        others = counted.index_select(0, anchors).scatter(1, related[:, None], 0.0)  # (P', M), 0 with the own image and k
+        excesses, of_j, rel_j = (given.index_select(0, anchors) for given in (values, levels, relevances))
+        excesses = excesses - excesses.gather(1, related[:, None])
+        of_k, rel_k = of_j.gather(1, related[:, None]), rel_j.gather(1, related[:, None])
+        ahead = (excesses >= 0).to(excesses.dtype)
+        ranks = 1 + (torch.where(of_j < of_k, self.step(excesses), ahead) * others).sum(1)
+        return (rel_k.squeeze(1) + (ahead * torch.minimum(rel_j, rel_k) * others).sum(1)) / ranks
+
+    def step(self, differences: torch.Tensor) -> torch.Tensor:
+        """An upper bound of the step function, of the shape of `differences`."""
+        sigmoids = torch.sigmoid(differences / self.temperature)
+        line = self.rho * (differences - self.delta) + self.offset
+        return torch.where(differences > self.delta, line, torch.where(differences > 0, self.start + sigmoids, sigmoids))

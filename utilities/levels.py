@@ -1,0 +1,46 @@
+"""Levels of classes, such as species, genus, family: rows `(N, L)`, column 0 the finest; a class belongs to one class of the next level."""
+
+import numpy as np
+
+from utilities.errors import UserError
+
+
+def names_of(datasets) -> np.ndarray:
+    """The names `(K, L)` of all classes of some data sets at each level, "" for none; a class in two super-classes has two rows."""
+    return np.array(sorted({tuple(name or "" for name in names) for dataset in datasets for names in dataset.lineages}))
+
+
+def n_levels(dataset) -> int:
+    """The levels that a data set knows; 1 without super-classes."""
+    return 1 if set(dataset.super_labels.values()) == {None} else len(next(iter(dataset.lineages)))
+
+
+def of_classes(dataset, of: str) -> np.ndarray:
+    """The numbers `(C, L)` of a data set's classes at each level, by label. Raises UserError, naming `of`, where there are no levels or these do not nest."""
+    if n_levels(dataset) < 2:
+        raise UserError(f"{of} compares levels of classes, and --dataset {dataset.name} knows no super-classes; online_products, inaturalist2018 and glyphs do")
+    names = names_of([dataset])
+    refuse_unnested(names, f"{of}: --dataset {dataset.name}")
+    codes = np.stack([np.unique(column, return_inverse=True)[1] for column in names.T], 1)
+    rows = {name: row for row, name in enumerate(names[:, 0].tolist())}
+    return codes[[rows[dataset.class_names[label]] for label in range(dataset.n_classes)]]
+
+
+def refuse_unnested(levels: np.ndarray, of: str) -> None:
+    """Raise UserError, naming `of`, for levels `(N, L)` that do not nest, or that are missing.
+
+    A row without a class, a negative number or no name in column 0, is of no level either.
+    """
+    none = levels == "" if levels.dtype.kind == "U" else levels < 0
+    missing = np.argwhere(none & ~none[:, :1])
+    if len(missing):
+        row, column = missing[0]
+        raise UserError(f"{of}: {levels[row, 0]} has no class of level {column}: every class needs one of each level")
+    for column in range(levels.shape[1] - 1):
+        _, first, places = np.unique(levels[:, column], return_index=True, return_inverse=True)
+        above = levels[first[places.reshape(-1)], column + 1]
+        apart = np.flatnonzero(above != levels[:, column + 1])
+        if len(apart):
+            row = apart[0]
+            both = f"{above[row]} and {levels[row, column + 1]}"
+            raise UserError(f"{of}: levels do not nest: {levels[row, column]} of level {column} is in {both} of level {column + 1}, it must be in one")
