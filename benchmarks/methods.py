@@ -47,6 +47,7 @@ METHODS = {
     "contrastive": "--batch_mining distance",
     "cosface": "--loss_cosface_lr 0.01 --loss_cosface_scale 16",
     "dynamic_softmargin": "--batch_mining batchhard",
+    "happier": "--loss_happier_lr 0.01",
     "hier": f"--loss_proxyanchor_lrmulti 1 {RAW} --eval_space hyperbolic",
     "hyperbolic": f"{RAW} --eval_space hyperbolic",
     "instance": "--loss_instance_lr 0.01",

@@ -86,8 +86,9 @@ def select(name: str, opt=None, batchminer=None, **flags) -> torch.nn.Module:
     return criterion
 
 
-def set_levels(trainer: torch.nn.Module, dataset) -> None:
-    """Tell the criteria in a trainer that compare levels (`set_levels`) those of the training classes. Raises UserError for data without levels."""
+def with_levels(trainer: torch.nn.Module, dataset) -> torch.nn.Module:
+    """A trainer whose criteria that compare levels (`set_levels`) know those of the training classes. Raises UserError for data without levels."""
     for module in trainer.modules():
         if hasattr(module, "set_levels"):
             module.set_levels(levels.of_classes(dataset, f"--loss {type(module).__module__.rpartition('.')[2]}"))
+    return trainer

@@ -8,7 +8,7 @@
 # Each line is a preset of configs/, whose first lines give paper, code, conditions, and where the two differ: docs/recipes.md. Above
 # each block: the published R@1 in percent, which holds under its own backbone, pretraining and dimensions: such figures never stand in
 # one column unmarked. Where the authors have no settings for a set there is no block. None of these runs has been made here.
-datapath=${datapath:-./Datasets}  # parent folder of cub200, cars196, online_products, inshop and Market-1501-v15.09.15, without spaces
+datapath=${datapath:-./Datasets}  # parent folder of cub200, cars196, online_products, inshop, Market-1501-v15.09.15 and inaturalist2018, without spaces
 
 # ============================== cub200
 
@@ -156,6 +156,13 @@ python main.py --config recallatk_r50_online_products --source $datapath --proje
 python main.py --config recallatk_r50_online_products --source $datapath --project Frontier --group SOP_RecallatK --seed 3
 python main.py --config recallatk_r50_online_products --source $datapath --project Frontier --group SOP_RecallatK --seed 4
 
+# SOP_HAPPIER, HAPPIER (R50): published R@1 81.0 (ResNet-50, 512 dimensions)
+python main.py --config happier_r50_online_products --source $datapath --project Frontier --group SOP_HAPPIER --seed 0
+python main.py --config happier_r50_online_products --source $datapath --project Frontier --group SOP_HAPPIER --seed 1
+python main.py --config happier_r50_online_products --source $datapath --project Frontier --group SOP_HAPPIER --seed 2
+python main.py --config happier_r50_online_products --source $datapath --project Frontier --group SOP_HAPPIER --seed 3
+python main.py --config happier_r50_online_products --source $datapath --project Frontier --group SOP_HAPPIER --seed 4
+
 # SOP_S2SD, S2SD (R50): published R@1 81.0 (ResNet-50, 512 dimensions)
 python main.py --config s2sd_r50_online_products --source $datapath --project Frontier --group SOP_S2SD --seed 0
 python main.py --config s2sd_r50_online_products --source $datapath --project Frontier --group SOP_S2SD --seed 1
@@ -257,3 +264,12 @@ python main.py --config sbs_market1501 --source $datapath --project Frontier --g
 python main.py --config sbs_market1501 --source $datapath --project Frontier --group MARKET_SBS --seed 2
 python main.py --config sbs_market1501 --source $datapath --project Frontier --group MARKET_SBS --seed 3
 python main.py --config sbs_market1501 --source $datapath --project Frontier --group MARKET_SBS --seed 4
+
+# ============================== inaturalist2018
+
+# INAT_HAPPIER, HAPPIER (R50): published R@1 70.7 (ResNet-50, 512 dimensions)
+python main.py --config happier_r50_inaturalist2018 --source $datapath --project Frontier --group INAT_HAPPIER --seed 0
+python main.py --config happier_r50_inaturalist2018 --source $datapath --project Frontier --group INAT_HAPPIER --seed 1
+python main.py --config happier_r50_inaturalist2018 --source $datapath --project Frontier --group INAT_HAPPIER --seed 2
+python main.py --config happier_r50_inaturalist2018 --source $datapath --project Frontier --group INAT_HAPPIER --seed 3
+python main.py --config happier_r50_inaturalist2018 --source $datapath --project Frontier --group INAT_HAPPIER --seed 4

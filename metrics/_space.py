@@ -229,9 +229,11 @@ class EmbeddingSpace:
             found = {key: np.full(self.size, np.nan) for key in missing}
             parts = self.ranks.portions(self.size, self.search.unit)
             for block in self.search.run(needs, self.progress, parts[self.ranks.rank]):
-                hits = {column: self._hits(block, column) for column in {metric.column for metric in missing.values()}}
-                for key, metric in missing.items():
-                    found[key][block.rows] = metric.score(hits[metric.column])
+                for column in {metric.column for metric in missing.values()}:
+                    hits = self._hits(block, column)
+                    for key, metric in missing.items():
+                        if metric.column == column:
+                            found[key][block.rows] = metric.score(hits)
             for key, values in found.items():
                 self.ranks.share_rows(values, parts)
                 if self.skip_unmatched:

@@ -57,9 +57,10 @@ def test_metrics(monkeypatch, tile, device, dtype):
     labels = torch.arange(60) % 7
     features = torch.randn(60, 5, dtype=dtype, generator=generator) + torch.nn.functional.one_hot(labels, 7)[:, :5].to(dtype)
     gallery, gallery_labels = torch.randn(45, 5, dtype=dtype, generator=generator), torch.arange(45) % 6
-    for reference in ((), (gallery, gallery_labels)):
+    of_levels = [torch.stack([given, given % 2], 1) for given in (labels, gallery_labels)]
+    for reference in ((), (gallery, of_levels[1])):
         one, other = under_both(
-            lambda reference=reference: metrics.compute(NAMES, features, labels, *reference, device=device, groups=labels % 2)
+            lambda reference=reference: metrics.compute(NAMES, features, of_levels[0], *reference, device=device, groups=labels % 2)
         )
         assert list(one) == list(other) == NAMES
         assert all(same(one[name], other[name]) for name in NAMES)

@@ -14,7 +14,7 @@ from tests.datasets import layouts
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "experiments/Frontier_Runs.sh"
-SETS = ("cub200", "cars196", "online_products", "inshop", "market1501")
+SETS = ("cub200", "cars196", "online_products", "inshop", "market1501", "inaturalist2018")
 CLASSIFIERS = ("dml", "fastretri", "bot", "sbs")  # families of classification baselines, measured by cosines
 SOURCES = {  # beginning of a preset's name -> paper and repository
     "hyp_dino": ("2203.10833", "htdt/hyp_metric"),
@@ -23,6 +23,7 @@ SOURCES = {  # beginning of a preset's name -> paper and repository
     "recallatk_r50": ("2108.11179", "yash0307/RecallatK_surrogate"),
     "s2sd_r50": ("2009.08348", "MLforHealth/S2SD"),
     "diva_r50": ("2004.13458", "Confusezius/ECCV2020_DiVA_MultiFeature_DML"),
+    "happier_r50": ("2207.04873", "elias-ramzi/HAPPIER"),
     "xbm": ("1912.06798", "MalongTech/research-xbm"),
     "dml_ce": ("2003.08983", "jeromerony/dml_cross_entropy"),
     "fastretri": ("2003.08983", "JDAI-CV/fast-reid"),
@@ -47,6 +48,8 @@ FACTS = {
     "recallatk_r50_cub200": ("unknown", 400, 4, 1e-4, 4e-4, 40, None, (10, 20, 30), 512),
     "recallatk_r50_cars196": ("88.3", 392, 4, 1e-4, 4e-4, 170, None, (80, 140), 512),
     "recallatk_r50_online_products": ("82.7", 4000, 4, 2e-4, 4e-4, 55, None, (25, 50), 512),
+    "happier_r50_online_products": ("81.0", 256, 4, 5e-5, 1e-4, 100, 330, None, 512),
+    "happier_r50_inaturalist2018": ("70.7", 256, 4, 1e-5, 4e-4, 100, None, None, 512),
     "s2sd_r50_cub200": ("70.1", 112, 2, 1e-5, 4e-4, 150, None, None, 512),
     "s2sd_r50_cars196": ("89.5", 112, 2, 1e-5, 4e-4, 150, None, None, 512),
     "s2sd_r50_online_products": ("81.0", 112, 2, 1e-5, 4e-4, 150, None, None, 512),
@@ -114,7 +117,7 @@ def test_a_preset_has_the_authors_settings(opts):
         assert {"dataset", "arch", "loss", "lr", "decay", "n_epochs", "bs", "optim", "evaluation_metrics"} <= written, name
         recall = "c_recall" if name.startswith(CLASSIFIERS) else "e_recall"
         assert opt.evaluation_metrics[0] == f"{recall}@1" == opt.storage_metrics[0] and opt.no_train_metrics, name
-        ranks = {"online_products": 1000, "inshop": 40, "market1501": 10}
+        ranks = {"online_products": 1000, "inshop": 40, "market1501": 10, "inaturalist2018": 32}
         assert f"{recall}@{ranks.get(opt.dataset, 8)}" in opt.evaluation_metrics, name
 
 
@@ -149,6 +152,13 @@ def test_what_makes_each_method(opts):
             assert opt.warmup_head_epochs == (5 if "resnet50" in opt.arch else 1) and opt.gamma == (0.5 if "resnet50" in opt.arch else 0.25)
         if family == "recallatk":
             assert opt.chunk_size == {4000: 200, 400: 100, 392: 98}[opt.bs] and opt.loss_recallatk_simix == (opt.bs < 4000)
+        if family == "happier":
+            of_products = opt.dataset == "online_products"
+            step = opt.loss_happier_temperature, opt.loss_happier_rho, opt.loss_happier_delta, opt.loss_happier_offset, opt.loss_happier_start
+            assert step == (0.01, 100, 0.05, *((1.44, 0.5) if of_products else (1.0, 0.0))) and "layernorm" in opt.arch
+            assert (opt.loss_happier_weight, opt.loss_happier_cluster_temperature, opt.fc_lr) == (0.1, 0.05, 2 * opt.lr)
+            assert (opt.loss_happier_lr, opt.loss_decay, opt.min_lr) == ((10, 0, 0) if of_products else (2e-5, 4e-4, 1e-6))
+            assert opt.data_hierarchical_supers == (2 if of_products else 1) and {"h_ap", "asi", "ndcg", "ap_level1"} <= set(opt.evaluation_metrics)
         if family == "s2sd":
             of_products = opt.dataset == "online_products"
             assert opt.s2sd_features and opt.s2sd_pool_both != of_products and opt.loss == ("margin" if of_products else "multisimilarity")
@@ -207,6 +217,7 @@ def tiny(tmp_path_factory):
     builders.make_online_products(path, n_train=6, n_test=4, n_images=4)
     layouts.make_inshop(path, n_train=8, n_test=3)
     layouts.make_market1501(path)
+    layouts.make_inaturalist2018(path)
     return path
 
 
@@ -215,7 +226,7 @@ def dry_run(name, tiny, capsys):
     per_class = FACTS[name][2] or 4
     bs = str(4 * per_class if per_class < 9 else 2 * per_class)
     chunks = ["--chunk_size", str(2 * per_class)] if name.startswith("recallatk") else []
-    small = ["--bs", "4", "--samples_per_class", "2"] if name.endswith("market1501") else ["--bs", bs]  # of two persons
+    small = ["--bs", "4", "--samples_per_class", "2"] if name.endswith("market1501") else ["--bs", "8" if name.endswith("inaturalist2018") else bs]  # of two persons
     resized = ["--resize_mode", "short"] if FACTS[name][8] == 0 else []  # the dry run's own --resize_size
     builders.dry_run(
         ["--config", name, "--source", str(tiny), *small, "--eval_bs", "8", *chunks, *resized, "--iterations_per_epoch", "1"], capsys

@@ -166,7 +166,7 @@ class Trained:
 def test_levels_of_a_data_set_reach_the_criterion():
     criterion = build()
     with torch.no_grad():
-        criteria.set_levels(torch.nn.ModuleList([criterion]), Trained(("a", "x", "z"), ("b", "y", "z"), ("c", "x", "z")))
+        criteria.with_levels(torch.nn.ModuleList([criterion]), Trained(("a", "x", "z"), ("b", "y", "z"), ("c", "x", "z")))
     assert criterion.class_levels.tolist() == [[1, 1, 0], [0, 0, 0], [2, 0, 0]]
     assert not any("class_levels" in name for name in criterion.state_dict()), "they are the data's"
     for data, message in (
@@ -175,7 +175,7 @@ def test_levels_of_a_data_set_reach_the_criterion():
         (Trained(("a", "x"), ("b", None), ("c", "x")), "b has no class of level 1"),
     ):
         with pytest.raises(UserError) as error:
-            criteria.set_levels(criterion, data)
+            criteria.with_levels(criterion, data)
         assert message in str(error.value) and "\n" not in str(error.value)
     assert levels.n_levels(Trained(("a", "x", "z"), ("b", "y", "z"), ("c", "x", "z"))) == 3
 
