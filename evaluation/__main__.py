@@ -16,7 +16,8 @@ file are memory-mapped and read one block at a time, so that they may be larger 
 
 `torchrun --nproc_per_node N -m evaluation …` does any of these with N processes, each for a part of the queries.
 
-`python -m evaluation pairs FEATURES.npz PAIRS` measures verification: `evaluation/pairs.py`.
+`python -m evaluation pairs FEATURES.npz PAIRS` measures verification: `evaluation/pairs.py`; `python -m evaluation compress FEATURES.npz` codes of
+embeddings: `evaluation/compress.py`.
 
 `python -m evaluation RUN --outliers` lists the training images of a run with --loss subcenter_arcface that lie far from their class.
 """
@@ -32,7 +33,7 @@ import numpy as np
 
 import evaluation
 import metrics
-from evaluation import from_files, outliers, outputs, pairs, queries
+from evaluation import compress, from_files, outliers, outputs, pairs, queries
 from evaluation.from_files import LISTS, NAMES, read, read_queries, written_flags
 from evaluation.galleries import taken
 from training.ranks import Ranks, one_run
@@ -50,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
         prog=PROGRAM,
         description="Measure embeddings from an .npz or .npy file.",
         allow_abbrev=False,
-        epilog=f"Verification by pairs of embeddings: {PROGRAM} pairs --help",
+        epilog=f"Verification by pairs of embeddings: {PROGRAM} pairs --help. Codes of embeddings: {PROGRAM} compress --help",
     )
     help_file = (
         "an .npz file with features (N, D) and labels (N,); optional reference_features, reference_labels, exclude, or is_query, is_gallery, sequence; "
@@ -108,6 +109,8 @@ def main(argv: list[str] | None = None) -> dict | list:
     argv = sys.argv[1:] if argv is None else argv
     if argv[:1] == ["pairs"]:
         return pairs.main(argv[1:])
+    if argv[:1] == ["compress"]:
+        return compress.main(argv[1:])
     flags, ranks = parser().parse_args(argv), Ranks()
     for name in ("gallery", "labels", "gallery_labels") if flags.outliers else ():
         if getattr(flags, name) is not None:

@@ -15,17 +15,18 @@ import torch
 from metrics._flags import add_arguments, ball, derived, measured_by, reranking
 from metrics._flags import check as check_flags
 from metrics._hyperbolic import space_of
-from metrics._mapped import Stacked, is_mapped
+from metrics._mapped import Stacked, is_mapped, prefix
 from metrics._metric import Metric, RetrievalMetric
 from metrics._rerank import AlphaExpansion, KReciprocal
+from metrics._search import Need, Neighbours
 from metrics._space import EmbeddingSpace
 from metrics._truth import Lists
 from utilities.errors import UserError
 from utilities.registry import Registry, unknown
 
 __all__ = [
-    "REGISTRY", "AlphaExpansion", "EmbeddingSpace", "KReciprocal", "Lists", "Stacked", "add_arguments", "ball", "check", "check_flags", "compute", "derived", "findable",
-    "group", "higher_is_better", "is_array", "is_mapped", "listing", "measured_by", "needs_groups", "per_query", "query_results", "refuse_class_wise", "reranking", "searches", "space_of",
+    "REGISTRY", "AlphaExpansion", "EmbeddingSpace", "KReciprocal", "Lists", "Need", "Neighbours", "Stacked", "add_arguments", "ball", "check", "check_flags", "compute", "derived", "findable",
+    "group", "higher_is_better", "is_array", "is_mapped", "listing", "measured_by", "needs_groups", "per_query", "prefix", "query_results", "refuse_class_wise", "reranking", "searches", "space_of",
 ]  # fmt: skip
 
 REGISTRY = Registry("metrics", "metric")
