@@ -9,6 +9,7 @@ the batch, takes a miner's under `--mine_pairs`), `COMPARES_SAMPLES = False` (cl
 import torch
 
 import batch_mining
+from criteria import _matryoshka
 from criteria._learn import make_learnable
 from utilities.criterion import MetricCriterion, check_inputs
 from utilities.registry import Registry
@@ -28,6 +29,20 @@ def takes_tuples(name: str) -> bool:
     module = REGISTRY.module(name)
     takes_any = getattr(module, "REQUIRES_BATCHMINER", False) and getattr(module, "ALLOWED_MINING_OPS", None) is None
     return takes_any or getattr(module, "MINES_PAIRS", False)
+
+
+def of_run(opt, batchminer, network: torch.nn.Module) -> torch.nn.Module:
+    """The criterion of a run, `--loss` on `opt.embed_dim` dimensions of the network's embedding, and under `--matryoshka` on its prefixes."""
+    criterion = select(opt.loss, opt, batchminer)
+    if opt.matryoshka is None:
+        return criterion
+    rescales = bool(getattr(network, "normalizes", False))
+    return _matryoshka.nest(criterion, opt, rescales, lambda width: select(opt.loss, opt, batchminer, embed_dim=width))
+
+
+def check(opt) -> None:
+    """Raise UserError for flags that all criteria share and that do not fit each other."""
+    _matryoshka.check(opt)
 
 
 def select(name: str, opt=None, batchminer=None, **flags) -> torch.nn.Module:

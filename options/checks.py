@@ -29,6 +29,7 @@ def _wrong(opt):
     yield from _features(opt)
     loss, sampler = criteria.REGISTRY.module(opt.loss), datasampler.REGISTRY.module(opt.data_sampler)
     trainers.check(opt)
+    criteria.check(opt)
     parse_weights(opt.loss_weights)
     yield from _mining(opt, loss)
     yield from _reduction(opt, loss)

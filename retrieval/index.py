@@ -55,11 +55,11 @@ class Index:
         try:
             with open(self.folder / PATHS, newline="", encoding="utf-8", errors="surrogateescape") as file:
                 self.paths = [row[0] for row in itertools.islice(csv.reader(file), 1, None)]
-            self.code = codes.name(self.about["code"] if "code" in self.about else codes.FLOAT32)  # an index of an earlier version names none
+            self.code = codes.name(self.about.get("code", codes.FLOAT32))  # an index of an earlier version names none
             self.vectors = np.load(self.folder / VECTORS, mmap_mode="r") if self.code == codes.FLOAT32 else None  # (N, D)
             shape = (len(self.paths), self.about["dimensions"]) if self.vectors is None else self.vectors.shape
             whole = shape == (self.about["images"], self.about["dimensions"]) and len(self.paths) == shape[0] and self.about["index"] in KINDS
-        except (OSError, ValueError, KeyError, TypeError, IndexError, csv.Error, argparse.ArgumentTypeError):
+        except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, csv.Error, argparse.ArgumentTypeError):
             whole = False
         if not whole:
             raise UserError(f"the index in {folder} is damaged: its files do not fit together. Delete the folder and make it anew")
