@@ -28,7 +28,7 @@ from training.step import build_step
 def build_trainer(opt, network, runtime):
     """The training method with network, miner and criterion, on the runtime's device."""
     batchminer = batch_mining.select(opt.batch_mining, opt) if criteria.takes_miner(opt.loss, opt) else None
-    criterion = criteria.select(opt.loss, opt.but(embed_dim=trainers.width(network, opt)), batchminer)  # --embed_dim 0: as the features
+    criterion = criteria.of_run(opt.but(embed_dim=trainers.width(network, opt)), batchminer, network)  # --embed_dim 0: as the features
     return criteria.shard(trainers.select(opt.trainer, opt, runtime.place(network), criterion), opt, runtime.ranks).to(runtime.device)
 
 

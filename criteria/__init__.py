@@ -9,6 +9,7 @@ the batch, takes a miner's under `--mine_pairs`), `COMPARES_SAMPLES = False` (cl
 import torch
 
 import batch_mining
+from criteria import _matryoshka
 from criteria._learn import make_learnable
 from criteria._shards import ShardedCriterion, asked
 from utilities import levels
@@ -33,15 +34,27 @@ def takes_tuples(name: str) -> bool:
     return takes_any or getattr(module, "MINES_PAIRS", False)
 
 
+def of_run(opt, batchminer, network: torch.nn.Module) -> torch.nn.Module:
+    """The criterion of a run, `--loss` on `opt.embed_dim` dimensions of the network's embedding, and under `--matryoshka` on its prefixes."""
+    criterion = select(opt.loss, opt, batchminer)
+    if opt.matryoshka is None:
+        return criterion
+    rescales = bool(getattr(network, "normalizes", False))
+    return _matryoshka.nest(criterion, opt, rescales, lambda width: select(opt.loss, opt, batchminer, embed_dim=width))
+
+
 def divisible() -> list[str]:
     """The criteria whose class vectors may be sharded, drawn in part, and compared in some coordinates."""
     return [name for name, module in REGISTRY.modules().items() if issubclass(module.Criterion, ShardedCriterion)]
 
 
 def check(opt) -> None:
-    """Refuse flags of many class vectors that `--loss` cannot honour. Raises UserError."""
+    """Refuse flags of many class vectors that `--loss` cannot honour, and flags that do not fit each other. Raises UserError."""
+    _matryoshka.check(opt)
     if (flag := asked(opt)) and opt.loss not in (able := divisible()):
         raise UserError(f"{flag}: --loss {opt.loss} cannot take its class vectors apart; these can: {', '.join(able)}")
+    if flag and opt.matryoshka is not None:
+        raise UserError(f"{flag}: --matryoshka compares prefixes of all class vectors: leave one out")
     if flag and opt.weight_regularizer and not flag.startswith("--loss_dims"):
         raise UserError(f"{flag}: --weight_regularizer {opt.weight_regularizer} needs all class vectors in each step: leave one out")
 

@@ -18,7 +18,8 @@ file are memory-mapped and read one block at a time, so that they may be larger 
 `torchrun --nproc_per_node N -m evaluation …` does any of these with N processes, each for a part of the queries.
 
 `python -m evaluation pairs FEATURES.npz PAIRS` measures verification: `evaluation/pairs.py`. `python -m evaluation whiten FEATURES.npz --out
-FILE` fits a whitening for `--eval_whiten FILE`: `evaluation/whiten.py`.
+FILE` fits a whitening for `--eval_whiten FILE`: `evaluation/whiten.py`. `python -m evaluation compress FEATURES.npz` measures codes of embeddings:
+`evaluation/compress.py`.
 
 `python -m evaluation RUN --outliers` lists the training images of a run with --loss subcenter_arcface that lie far from their class.
 """
@@ -34,7 +35,7 @@ import numpy as np
 
 import evaluation
 import metrics
-from evaluation import from_files, outliers, outputs, pairs, queries, whiten, whitening
+from evaluation import compress, from_files, outliers, outputs, pairs, queries, whiten, whitening
 from evaluation.from_files import NAMES, has_lists, read, read_queries, written_flags
 from evaluation.galleries import taken
 from training.ranks import Ranks, one_run
@@ -43,6 +44,9 @@ from utilities.files import replacing
 from utilities.numbers import number, whole
 
 PROGRAM = "python -m evaluation"
+WITHIN = {
+    "pairs": (pairs, "Verification by pairs of embeddings"), "compress": (compress, "Codes of embeddings"), "whiten": (whiten, "A whitening for --eval_whiten"),
+}  # fmt: skip
 DEFAULT_METRICS = ["e_recall@1", "e_recall@2", "e_recall@4", "precision@1", "r_precision", "map_r", "nmi"]
 
 
@@ -52,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
         prog=PROGRAM,
         description="Measure embeddings from an .npz or .npy file.",
         allow_abbrev=False,
-        epilog=f"Verification by pairs of embeddings: {PROGRAM} pairs --help. A whitening for --eval_whiten: {PROGRAM} whiten --help",
+        epilog="\n".join(f"{what}: {PROGRAM} {name} --help." for name, (_, what) in WITHIN.items()),
     )
     help_file = (
         "an .npz file with features (N, D) and labels (N,) or (N, levels); optional reference_features, reference_labels, exclude, or is_query, is_gallery, sequence; "
@@ -118,8 +122,8 @@ def take_written(flags, arrays: dict) -> None:
 def main(argv: list[str] | None = None) -> dict | list:
     """Print the table of one file's metrics, or a run's outliers. Returns name -> value, or the outliers."""
     argv = sys.argv[1:] if argv is None else argv
-    if argv[:1] in (["pairs"], ["whiten"]):
-        return {"pairs": pairs, "whiten": whiten}[argv[0]].main(argv[1:])
+    if argv[:1] and argv[0] in WITHIN:
+        return WITHIN[argv[0]][0].main(argv[1:])
     flags, ranks = parser().parse_args(argv), Ranks()
     for name in ("gallery", "labels", "gallery_labels", "ground_truth", "eval_relevance", "eval_whiten") if flags.outliers else ():
         if getattr(flags, name) is not None:

@@ -62,6 +62,7 @@ def _least_others(metric: str) -> int | None:
     """How many images of other classes a query needs for its value to vary; None for a metric that varies without classes, or within them."""
     if metrics.column_of(metric) is None:
         return None
+    metric = metric.partition("@d")[0]  # of a prefix of the features
     head, _, parameter = metric.removesuffix("_macro").partition("@")
     if head in ("e_recall", "c_recall"):
         return int(parameter.partition("_")[0])  # with fewer a hit is among the first k wherever it lies

@@ -1,8 +1,9 @@
 """Metrics of an embedding space: one file a family, whose `Metric.NAMES` are names for `--evaluation_metrics`.
 
-A name is `<head>[@<parameter>[_<suffix>]]`. Retrieval and clustering metrics also come as `c_<name>` (on features at unit length; `e_recall`
-becomes `c_recall`), retrieval metrics with the suffixes `_level<l>` (by column l of labels `(N, L)`; 0, the finest, is the plain name) and, behind
-it, `_macro` (mean of the classes' means). `_metric.py` describes such a file.
+A name is `<head>[@<parameter>[_<suffix>]]`, and `<name>@d<D>` on the first D dimensions of the features, which are brought to unit length again
+where all features are. Retrieval and clustering metrics also come as `c_<name>` (on features at unit length; `e_recall` becomes `c_recall`),
+retrieval metrics with the suffixes `_level<l>` (by column l of labels `(N, L)`; 0, the finest, is the plain name) and, behind it, `_macro` (mean of
+the classes' means). `_metric.py` describes such a file.
 """
 
 import math
@@ -17,18 +18,19 @@ from metrics._flags import add_arguments, ball, derived, measured_by, reranking
 from metrics._flags import check as check_flags
 from metrics._hidden import as_numpy
 from metrics._hyperbolic import space_of
-from metrics._mapped import Stacked, is_mapped
+from metrics._mapped import Stacked, is_mapped, prefix
 from metrics._metric import Metric, RetrievalMetric
 from metrics._rerank import AlphaExpansion, KReciprocal
-from metrics._space import EmbeddingSpace
+from metrics._search import Need, Neighbours
+from metrics._space import EmbeddingSpace, as_array
 from metrics._truth import Lists
 from utilities.errors import UserError
 from utilities.registry import Registry, unknown
 
 __all__ = [
-    "REGISTRY", "AlphaExpansion", "EmbeddingSpace", "KReciprocal", "Lists", "Stacked", "add_arguments", "ball", "check", "check_flags", "check_levels", "column_of", "compute", "derived",
-    "findable", "finest", "group", "higher_is_better", "is_array", "is_mapped", "listing", "measured_by", "needs_groups", "needs_levels", "per_query", "query_results",
-    "refuse_class_wise", "reranking", "searches", "space_of",
+    "REGISTRY", "AlphaExpansion", "EmbeddingSpace", "KReciprocal", "Lists", "Need", "Neighbours", "Stacked", "add_arguments", "at_prefixes", "ball", "check", "check_flags",
+    "check_levels", "check_width", "column_of", "compute", "derived", "findable", "finest", "group", "higher_is_better", "is_array", "is_mapped", "listing", "measured_by", "needs_groups",
+    "needs_levels", "per_query", "prefix", "query_results", "refuse_class_wise", "reranking", "searches", "space_of",
 ]  # fmt: skip
 
 REGISTRY = Registry("metrics", "metric")
@@ -57,11 +59,12 @@ PARAMETERS = {
 
 
 class Parsed(NamedTuple):
-    """A metric, on normalised features or not, averaged over classes or not."""
+    """A metric, on normalised features or not, averaged over classes or not, on a prefix of the features or all."""
 
     metric: Metric
     cosine: bool
     macro: bool
+    prefix: int | None = None  # dimensions of the features that it sees; None: all
 
 
 def _declared() -> dict[str, type]:
@@ -83,6 +86,8 @@ def _kind(name: str) -> tuple[str, str, str] | None:
 
 def _parse(name: str) -> Parsed:
     """The metric that a name means. Raises UnknownName or UserError; see `check`."""
+    if of_prefix := re.fullmatch(r"([^@]+(?:@[^@d][^@]*)?)@d([1-9][0-9]{0,8})", str(name)):
+        return _parse(of_prefix[1])._replace(prefix=int(of_prefix[2]))
     declared = _declared()
     cosine = {_cosine_name(n): (n, True) for n, metric in declared.items() if "cosine" in metric.VARIANTS}
     names = {**cosine, **{n: (n, False) for n in declared}}
@@ -117,6 +122,18 @@ def _parse(name: str) -> Parsed:
 def check(name: str) -> None:
     """Raise UnknownName for a metric that does not exist (the nearest one is named), UserError for an ill-formed name."""
     _parse(name)
+
+
+def at_prefixes(names: list[str], prefixes) -> list[str]:
+    """The names, and each of them on each of the prefixes, whole numbers of dimensions."""
+    return list(dict.fromkeys([*names, *(f"{name}@d{width}" for width in prefixes for name in names if _parse(name).prefix is None)]))
+
+
+def check_width(names, width: int) -> None:
+    """Raise UserError for the first of the names that is of more dimensions than features of `width` have."""
+    for name in names:
+        if (_parse(name).prefix or 0) > width:
+            raise UserError(f"metric {name!r}: the embeddings have {width} dimensions, take at most @d{width}")
 
 
 def higher_is_better(name: str) -> bool:
@@ -244,17 +261,21 @@ def compute(
         refuse_class_wise(names)
     if not any(map(needs_levels, names)):
         labels, reference_labels = finest(labels, len(features)), finest(reference_labels, 0 if reference is None else len(reference))
-    plain = space_of(ball, features, labels, reference, reference_labels, clusters, exclude, seed, _usable(device), progress, **given)
-    check_levels(names, plain.truth.n_levels, "labels" if lists is None else "lists")
-    cosine = plain.normalised() if any(p.cosine for p in parsed.values()) else None
-    for space in {id(space): space for space in (plain, cosine) if space is not None}.values():
-        wanted = [p.metric for p in parsed.values() if isinstance(p.metric, RetrievalMetric) and (cosine if p.cosine else plain) is space]
+    device, spaces = _usable(device), {}  # (prefix, cosine) -> space
+    for width in dict.fromkeys(p.prefix for p in parsed.values()):
+        cut = [values if width is None or values is None else _cut(names, values, width) for values in (features, reference)]
+        plain = space_of(ball, cut[0], labels, cut[1], reference_labels, clusters, exclude, seed, device, progress, **given)
+        check_levels(names, plain.truth.n_levels, "labels" if lists is None else "lists")
+        spaces[width, False] = plain
+        spaces[width, True] = plain.normalised() if any(p.cosine for p in parsed.values() if p.prefix == width) else None
+    for space in {id(space): space for space in spaces.values() if space is not None}.values():
+        wanted = [p.metric for p in parsed.values() if isinstance(p.metric, RetrievalMetric) and spaces[p.prefix, p.cosine] is space]
         if rerank is not None and wanted:
             space.search = rerank.search(space, progress)
         space.scores(wanted)
     results = {}
-    for name, (metric, is_cosine, macro) in parsed.items():
-        space = cosine if is_cosine else plain
+    for name, (metric, is_cosine, macro, width) in parsed.items():
+        space = spaces[width, is_cosine]
         results[name] = metric.value(space, macro=True) if macro else metric.value(space)
         if isinstance(metric, RetrievalMetric) and math.isnan(results[name]):
             results[name] = uncounted
@@ -264,6 +285,12 @@ def compute(
 def finest(labels, size: int):
     """Column 0 of labels `(size, L)`; others as they are."""
     return as_numpy(labels)[:, 0] if labels is not None and np.shape(labels)[:1] == (size,) and np.ndim(labels) == 2 else labels
+
+
+def _cut(names: list[str], features, width: int) -> np.ndarray:
+    features = as_array(features, "features")
+    check_width(names, features.shape[1])
+    return prefix(features, width)
 
 
 def per_query(names: list[str], space: EmbeddingSpace) -> dict[str, np.ndarray]:

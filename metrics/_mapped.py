@@ -2,6 +2,9 @@
 
 import numpy as np
 
+BLOCK = 16384  # rows that are read at once
+UNIT = 1e-5  # how far the length of a unit vector may be from 1
+
 
 class Stacked:
     """The rows of several arrays `(N_i, D)` one after the other; a slice, or an array of indices, is read when it is asked for.
@@ -53,3 +56,18 @@ class Converted:
 def is_mapped(features) -> bool:
     """Whether features stay in a file: no copy of all of them is made."""
     return isinstance(features, np.memmap | Stacked)
+
+
+def prefix(features, dimensions: int) -> np.ndarray:
+    """The first dimensions `(N, d)` of features `(N, D)`, in memory as float32; of unit length again where all features are."""
+    if dimensions == features.shape[1]:
+        return features
+    cut, unit = np.empty((len(features), dimensions), dtype=np.float32), True
+    for start in range(0, len(features), BLOCK):
+        rows = features[start : start + BLOCK]
+        cut[start : start + len(rows)] = rows[:, :dimensions]
+        unit = unit and bool((np.abs(np.linalg.norm(rows.astype(np.float64), axis=1) - 1) < UNIT).all())
+    if unit:
+        lengths = np.linalg.norm(cut, axis=1, keepdims=True)
+        cut /= np.where(lengths > 0, lengths, 1)  # zero stays zero
+    return cut

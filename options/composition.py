@@ -242,6 +242,7 @@ def _derive(opt: Options) -> None:
         opt.augmentation = getattr(dataset, "DEFAULT_AUGMENTATION", "base")
     if opt.evaluation_metrics is None:
         opt.evaluation_metrics = list(datasets.evaluation_metrics(opt) or DEFAULT_METRICS)
+    opt.evaluation_metrics = metrics.at_prefixes(opt.evaluation_metrics, (opt.matryoshka or [])[:-1])
     if opt.fc_lr is not None and opt.fc_lr < 0:
         opt.fc_lr = None
     for name, value in _defaults(opt).items():

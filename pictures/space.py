@@ -74,6 +74,32 @@ def roc(path: Path, far: np.ndarray, tar: np.ndarray, title: str) -> Path:
     return _curve(path, np.maximum(far, least), 100 * tar, f"area {area:.4f}", f"{title}: verification", drawstyle="steps-post", **how)
 
 
+def compression(path: Path, rows: list[dict], title: str) -> Path:
+    """Plot e_recall@1 and map_r against bytes a vector, a line for each number of dimensions. Returns `path`.
+
+    Args:
+        rows: `code`, `dimensions`, `bytes_a_vector`, `e_recall@1`, `map_r`.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10.4, 4.4), layout="constrained")
+    for axis, metric in zip(figure.subplots(1, 2), ("e_recall@1", "map_r"), strict=True):
+        for dimensions in sorted({row["dimensions"] for row in rows}):
+            points = sorted((row["bytes_a_vector"], row[metric], row["code"]) for row in rows if row["dimensions"] == dimensions)
+            sizes, values, _ = zip(*points, strict=True)
+            axis.plot(sizes, values, marker="o", linewidth=1.4, label=f"{dimensions} dimensions")
+            for size, value, code in points:
+                axis.annotate(code, (size, value), xytext=(3, 4), textcoords="offset points", fontsize=LEGEND_SIZE - 2)
+        axis.set(xlabel="bytes a vector", ylabel=metric)
+        axis.set_xscale("log", base=2)
+        axis.grid(alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(frameon=False, loc="lower right")
+    figure.suptitle(f"{title}: quality against size", fontsize=TITLE_SIZE, parse_math=False)
+    figure.savefig(path, dpi=110)
+    return path
+
+
 def _curve(path: Path, x: np.ndarray, y: np.ndarray, label: str, title: str, marker=None, drawstyle="default", **axes) -> Path:
     """Plot one curve with its label."""
     from matplotlib.figure import Figure

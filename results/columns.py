@@ -75,9 +75,10 @@ def title(metric: str) -> str:
     evaltype, _, plain = metric.rpartition("/")
     if evaltype in ("criterion", "miner", "rate"):
         return metric
+    plain, at, prefix = plain.partition("@d")  # e_recall@1@d64
     head, _, number = plain.partition("@")
     shown = OF_NUMBER[head].format(number) if head in OF_NUMBER and number.lstrip("-").isdigit() else plain
-    return TITLES.get(plain, shown) + (f" [{evaltype}]" if evaltype else "")
+    return TITLES.get(plain, shown) + at + prefix + (f" [{evaltype}]" if evaltype else "")
 
 
 @functools.cache

@@ -4,7 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from utilities.errors import OneLineParser, one_line_errors
+from utilities import codes
+from utilities.errors import OneLineParser, UserError, one_line_errors
 from utilities.numbers import number, whole
 
 PROGRAM = "python -m retrieval"
@@ -48,14 +49,23 @@ def _index_flags(add) -> None:
         "and printed (default: exact, with --add that of the index)"
     )
     add("--index", choices=["exact", "hnsw", "ivfpq"], default=None, help=help_kind)
+    _code_flags(add, "of an exact index (default: float32, with --add that of the index)")
     add("--add", action="store_true", help="add to the index that is there; images that it holds are passed over")
     _embedding_flags(add)
+
+
+def _code_flags(add, of: str) -> None:
+    add("--code", type=codes.name, default=None, metavar="CODE", help=f"{codes.NAMES} {of}")
+    help_calibration = "images from which int8, pq and opq learn: files, folders, CSV (default: training images of the run's data)"
+    add("--calibration", nargs="+", default=None, metavar="IMAGES", help=help_calibration)
 
 
 def _query_flags(add) -> None:
     add("index_folder", metavar="INDEX", help="the folder of an index")
     add("images", nargs="+", metavar="IMAGE", help="what to search for: image files, folders, CSV files")
     add("-k", type=whole(1, 10**6), default=10, help="how many images (default: 10)")
+    help_rescore = f"of an index in binary code: times as many candidates by Hamming distance (default: {codes.RESCORED})"
+    add("--rescore_multiplier", type=whole(1, 10**4), default=codes.RESCORED, metavar="N", help=help_rescore)
     add("--exclude_self", action="store_true", help="a query that is in the index is not among its own neighbours")
     add("--out", default=None, metavar="FILE", help="also write them to this file: page.html with pictures, .json or .csv")
     add("--run", dest="run_folder", default=None, metavar="RUN", help="where the run lies now (default: where it lay when it was indexed)")
@@ -70,6 +80,7 @@ def _export_flags(add) -> None:
     add("--format", nargs="+", choices=["onnx", "torchscript", "torch_export", "safetensors"], required=True, help=help_format)
     help_images = "images on which the export is compared with the run: files, folders, CSV (default: test images of the run's data)"
     add("--images", nargs="+", default=None, metavar="IMAGES", help=help_images)
+    _code_flags(add, "in which other programs are to hold embeddings: the export carries what it has learned (default: none)")
     help_push = "upload the folder to this repository of the Hugging Face Hub, as `hf auth login` allows"
     add("--push_to_hub", default=None, metavar="REPO", help=help_push)
     add("--checkpoint", choices=["best", "last"], default="best", help=HELP_WHICH)
@@ -97,13 +108,16 @@ def _explore_flags(add) -> None:
 
 def index(flags) -> dict:
     """Write an index, and say what is in it. Returns what `retrieval.index.build` gives."""
+    from retrieval import coding, sources
     from retrieval import index as indices
-    from retrieval import sources
     from runs import Embedder
 
+    if flags.code not in (None, codes.FLOAT32) and flags.index not in (None, indices.EXACT):
+        raise UserError(f"--code {flags.code} --index {flags.index}: codes are those of an exact index, leave out one of them")
     old = indices.check_place(flags.out, flags.add)
     if old is not None:
         indices.check_addition(old, flags)
+    coding.check(flags)
     paths = sources.listed(flags.images)
     how = {"device": flags.device, "batch_size": flags.batch_size}
     if old is None:
@@ -111,11 +125,13 @@ def index(flags) -> dict:
     else:
         embedder = old.embedder(flags.run_folder, **how)
     kind, checkpoint = (flags.index or indices.EXACT, flags.checkpoint) if old is None else (old.about["index"], old.about["checkpoint"])
-    about = indices.build(embedder, paths, flags.out, kind, checkpoint, flags.add)
+    coded = coding.learned(embedder, flags) if old is None and flags.code not in (None, codes.FLOAT32) else None
+    about = indices.build(embedder, paths, flags.out, kind, checkpoint, flags.add, coded)
     added = f", {about['added']:,} of them new" if flags.add else ""
-    print(f"{flags.out}: {about['images']:,} images{added}, {about['dimensions']} dimensions, index {kind}")
+    print(f"{flags.out}: {about['images']:,} images{added}, {about['dimensions']} dimensions, index {kind}, code {about['code']}")
     if about["recall"]:
-        print("recall@{at} against exact search, {queries} images of the index as queries: {recall:.4f}".format(**about["recall"]))
+        of = "the first {images:,} images" if flags.add and "images" in about["recall"] else "the index"
+        print(f"recall@{{at}} against exact search, {{queries}} images of {of} as queries: {{recall:.4f}}".format(**about["recall"]))
     for reason in list(about["left_out"].values())[:NAMED]:
         print(f"left out: {reason}", file=sys.stderr)
     if about["left_out"]:
@@ -132,7 +148,7 @@ def query(flags) -> list:
         answers.check(flags.out)
     found_in, images = Index(flags.index_folder), sources.listed(flags.images)
     embedder = found_in.embedder(flags.run_folder, device=flags.device, batch_size=flags.batch_size)
-    found = answers.answers(found_in, images, embedder(images, progress=True), flags.k, flags.exclude_self)
+    found = answers.answers(found_in, images, embedder(images, progress=True), flags.k, flags.exclude_self, flags.rescore_multiplier)
     print(answers.text(found).encode("utf-8", "replace").decode())
     if (number := answers.found_themselves(found)):
         print(f"{number} of the queries are in the index, and among their own neighbours: --exclude_self leaves them out", file=sys.stderr)

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from utilities import codes
 from utilities.errors import UserError
 from utilities.files import replacing
 
@@ -36,12 +37,12 @@ class Found(NamedTuple):
     path: str
 
 
-def answers(index, queries: list[str], vectors, k: int, exclude_self: bool = False) -> list[Found]:
+def answers(index, queries: list[str], vectors, k: int, exclude_self: bool = False, rescored: int = codes.RESCORED) -> list[Found]:
     """The `k` nearest images of each query, nearest first. `vectors` `(Q, D)`: the queries' embeddings.
 
-    `exclude_self`: a query that is in the index is not among its own.
+    `exclude_self`: a query that is in the index is not among its own. `rescored`: see `Index.search`.
     """
-    distances, rows = index.search(vectors, k + exclude_self)
+    distances, rows = index.search(vectors, k + exclude_self, rescored)
     found = []
     for query, *both in zip(queries, distances, rows, strict=True):
         own = os.path.realpath(query) if exclude_self else None

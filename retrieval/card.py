@@ -30,12 +30,12 @@ embeddings = network(images)  # images: torch uint8 (B, 3, {height}, {width})"""
 }
 
 
-def made(embedder, cosines: dict, lines: str | None, checkpoint: str, compared: int):
+def made(embedder, cosines: dict, lines: str | None, checkpoint: str, compared: int, code: dict | None = None):
     """The card, a `huggingface_hub.ModelCard`.
 
     Args:
         cosines: format -> least cosine to the run. lines: the plain code of safetensors, None where there is none.
-        checkpoint: best or last. compared: the number of images on which they were compared.
+        checkpoint: best or last. compared: the number of images on which they were compared. code: as `coding.write` describes it, None for none.
     """
     from huggingface_hub import ModelCard, ModelCardData
 
@@ -55,6 +55,7 @@ def made(embedder, cosines: dict, lines: str | None, checkpoint: str, compared: 
         "Images are decoded, resized and cropped as `preprocessing.json` says; the rest is inside, of `model.safetensors` "
         + ("in the lines that load it." if lines is not None else "it is to be done."),
         *_loading(embedder, cosines, lines),
+        *([f"Embeddings are held in the code {code['name']}, {code['bytes_a_vector']} bytes each: {code['how']}."] if code else []),
         "## Data",
         _data(environment, opt),
         "## Protocol",

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from retrieval import card, data, plain, sources
+from retrieval import card, coding, data, plain, sources
 from retrieval.folders import check_new, replacing_folder
 from runs import Embedder
 from utilities.errors import UserError
@@ -30,10 +30,12 @@ def export(flags) -> dict[str, float]:
     Nothing is written where one of them fails. Raises UserError.
     """
     check_new(flags.out)
+    coding.check(flags)
     embedder = Embedder(flags.run_folder, flags.checkpoint, device="cpu", evaltype=flags.evaltype)
     images = _real_images(embedder, flags.images)
     expected = embedder(images)
     prepared = np.stack([embedder.preparation(image).numpy() for image in images])  # (n, 3, H, W)
+    coded = None if flags.code is None else coding.learned(embedder, flags)
     _merge(embedder)
     embedder.module.requires_grad_(False)
     with replacing_folder(flags.out) as folder:
@@ -43,8 +45,11 @@ def export(flags) -> dict[str, float]:
             if name == "safetensors":
                 lines, made = made
             cosines[name] = _compare(name, made, prepared, expected)
-        (folder / "preprocessing.json").write_text(json.dumps(preprocessing(embedder), indent=1), encoding="utf-8")
-        card.made(embedder, cosines, lines, flags.checkpoint, len(images)).save(folder / "README.md")
+        about = preprocessing(embedder)
+        if coded is not None:
+            about["output"]["code"] = coding.write(coded, folder)
+        (folder / "preprocessing.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
+        card.made(embedder, cosines, lines, flags.checkpoint, len(images), about["output"].get("code")).save(folder / "README.md")
     for name, cosine in cosines.items():
         print(f"{name}: least cosine to the run on {len(images)} images {cosine:.6f}")
     print("\n".join(f"written  {path}" for path in sorted(Path(flags.out).iterdir())))

@@ -1,8 +1,11 @@
 """An index of own images: a folder with `vectors.npy`, `paths.csv`, `index.faiss` and `index.json`.
 
+In another code than float32 (`utilities/codes.py`) there is no `vectors.npy`: `index.faiss` holds all that is left of the vectors.
+
 It is written into a hidden folder beside it, which takes its name at the end: however a process ends, an index is whole.
 """
 
+import argparse
 import csv
 import itertools
 import json
@@ -14,6 +17,8 @@ import numpy as np
 from retrieval.folders import check_new, found_again, replacing_folder
 from runs import Embedder
 from runs.folder import read_json
+from utilities import codes
+from utilities.codes import Codes
 from utilities.errors import UserError
 
 EXACT, HNSW, IVFPQ = KINDS = ("exact", "hnsw", "ivfpq")
@@ -35,7 +40,8 @@ class Index:
         folder: where it lies.
 
     Attributes:
-        about: the content of index.json: `run`, `fingerprint`, `index`, `dimensions`, `images`, `recall`. paths: of its images.
+        about: the content of index.json: `run`, `fingerprint`, `index`, `code`, `dimensions`, `images`, `recall`. paths: of its images.
+        vectors: `(N, D)` in a memory map; None in another code than float32.
 
     Raises UserError where there is none, or its parts do not fit together.
     """
@@ -49,10 +55,11 @@ class Index:
         try:
             with open(self.folder / PATHS, newline="", encoding="utf-8", errors="surrogateescape") as file:
                 self.paths = [row[0] for row in itertools.islice(csv.reader(file), 1, None)]
-            self.vectors = np.load(self.folder / VECTORS, mmap_mode="r")  # (N, D)
-            sizes = self.about["images"], len(self.paths), len(self.vectors)
-            whole = len(set(sizes)) == 1 and self.vectors.shape[1] == self.about["dimensions"] and self.about["index"] in KINDS
-        except (OSError, ValueError, KeyError, TypeError, IndexError, csv.Error):
+            self.code = codes.name(self.about.get("code", codes.FLOAT32))  # an index of an earlier version names none
+            self.vectors = np.load(self.folder / VECTORS, mmap_mode="r") if self.code == codes.FLOAT32 else None  # (N, D)
+            shape = (len(self.paths), self.about["dimensions"]) if self.vectors is None else self.vectors.shape
+            whole = shape == (self.about["images"], self.about["dimensions"]) and len(self.paths) == shape[0] and self.about["index"] in KINDS
+        except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, csv.Error, argparse.ArgumentTypeError):
             whole = False
         if not whole:
             raise UserError(f"the index in {folder} is damaged: its files do not fit together. Delete the folder and make it anew")
@@ -73,35 +80,36 @@ class Index:
             )
         return embedder
 
-    def search(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    @property
+    def faiss(self):
+        """The index of faiss, read when it is first asked for; in another code than float32 a `Codes`."""
+        if self._faiss is None:
+            self._faiss = _read(self.folder / FAISS, len(self), self.code, self.about["dimensions"])
+        return self._faiss
+
+    def search(self, queries: np.ndarray, k: int, rescored: int = codes.RESCORED) -> tuple[np.ndarray, np.ndarray]:
         """The `k` nearest images of each of `queries` `(Q, D)`, fewer where there are no more: distances and rows, `(Q, k)` each.
 
         Distances are Euclidean, of float64 differences; of equal ones the earlier image comes first. A neighbour that an approximate
-        index does not find is row -1, at infinity.
+        index does not find is row -1, at infinity. In another code than float32 the distances are those to decoded vectors; `rescored`: how
+        many times as many binary codes are ordered by the float query.
         """
-        if self._faiss is None:
-            self._faiss = _read(self.folder / FAISS, len(self))
+        if isinstance(self.faiss, Codes):
+            return self.faiss.search(queries, k, rescored)
         k = min(k, len(self))
-        rows = np.sort(_candidates(self._faiss, queries, self.about["index"], k))  # (Q, K): equal distances in the order of rows
-        distances = np.full(rows.shape, np.inf)
-        for place, (query, found) in enumerate(zip(queries, rows, strict=True)):  # one query at a time: its K x D differences are in memory
-            there = found >= 0
-            distances[place, there] = np.sqrt(np.square(self.vectors[found[there]].astype(np.float64) - query).sum(1))
-        order = np.argsort(distances, axis=1, kind="stable")[:, :k]
-        return np.take_along_axis(distances, order, 1), np.take_along_axis(rows, order, 1)
+        return codes.ranked(queries, _candidates(self.faiss, queries, self.about["index"], k), lambda rows: self.vectors[rows], k)
 
 
-def _read(path: Path, images: int):
+def _read(path: Path, images: int, code: str, dimensions: int):
     import faiss
 
     try:
-        index = faiss.read_index(str(path))
+        index = faiss.read_index(str(path)) if code == codes.FLOAT32 else Codes.read(path, code, dimensions)
     except RuntimeError as error:
         raise UserError(f"{path} cannot be read: delete the folder and make the index anew") from error
-    if index.ntotal != images:
-        raise UserError(
-            f"{path} holds {index.ntotal:,} vectors, and there are {images:,} images: delete the folder and make the index anew"
-        )
+    held = len(index) if isinstance(index, Codes) else index.ntotal
+    if held != images:
+        raise UserError(f"{path} holds {held:,} vectors, and there are {images:,} images: delete the folder and make the index anew")
     return index
 
 
@@ -162,23 +170,34 @@ def check_place(out, add: bool) -> Index | None:
 
 def check_addition(old: Index, flags) -> None:
     """Raise UserError where flags contradict the index that is added to."""
-    for flag, given in (("index", flags.index), ("evaltype", flags.evaltype), ("checkpoint", flags.checkpoint)):
-        if given not in (None, "best", old.about[flag]):
-            raise UserError(f"--{flag} {given}: the index in {old.folder} is of {old.about[flag]}: leave it out, or make another one")
+    about = {**old.about, "code": old.code}
+    for flag, given in (("index", flags.index), ("code", flags.code), ("evaltype", flags.evaltype), ("checkpoint", flags.checkpoint)):
+        if given not in (None, "best", about[flag]):
+            raise UserError(f"--{flag} {given}: the index in {old.folder} is of {about[flag]}: leave it out, or make another one")
+    if flags.calibration is not None:
+        raise UserError(f"--calibration: the code of the index in {old.folder} stays as it is: leave it out, or make another one")
 
 
-def build(embedder: Embedder, paths: list[str], out, kind: str = EXACT, checkpoint: str = "best", add: bool = False) -> dict:
+def build(
+    embedder: Embedder, paths: list[str], out, kind: str = EXACT, checkpoint: str = "best", add: bool = False, coded: Codes | None = None
+) -> dict:
     """Embed the images at `paths` in a stream and write the index `out`; `add`: add to it, and skip images that it holds.
 
-    Memory: vectors in faiss, N x D x 4 bytes, two batches of images, the paths. Returns the content of index.json, and under `left_out`
-    path -> reason of the images that cannot be decoded.
+    Memory: vectors in faiss, N x D x 4 bytes or those of their codes, two batches of images, the paths. Returns the content of index.json, and
+    under `left_out` path -> reason of the images that cannot be decoded.
+
+    Args:
+        coded: an empty index in a code, of kind `exact`; None: float32, with `add` the code of the index.
     """
     with replacing_folder(out) as hidden:
-        return _fill(hidden, embedder, paths, check_place(out, add), kind, checkpoint)
+        return _fill(hidden, embedder, paths, check_place(out, add), kind, checkpoint, coded)
 
 
-def _fill(folder: Path, embedder: Embedder, paths: list[str], old: Index | None, kind: str, checkpoint: str) -> dict:
-    """Write the files of an index into an empty folder."""
+def _fill(folder: Path, embedder: Embedder, paths: list[str], old: Index | None, kind: str, checkpoint: str, coded: Codes | None) -> dict:
+    """Write the files of an index into an empty folder. The vectors of codes are there until these are written."""
+    if old and old.code != codes.FLOAT32:
+        coded = old.faiss
+    held = 0 if coded is None else len(coded)
     known = set(old.paths) if old else set()
     paths = [path for path in paths if path not in known]
     vectors, left_out = _Vectors(folder / VECTORS, embedder.dimensions), {}
@@ -186,7 +205,7 @@ def _fill(folder: Path, embedder: Embedder, paths: list[str], old: Index | None,
         with open(folder / PATHS, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerows([["path"], *([path] for path in (old.paths if old else []))])
-            for block in _blocks(old.folder / VECTORS) if old else ():
+            for block in _blocks(old.folder / VECTORS) if old and coded is None else ():
                 vectors.append(block)
             for batch in embedder.stream(paths, total=len(paths)):
                 vectors.append(batch.vectors)
@@ -194,18 +213,37 @@ def _fill(folder: Path, embedder: Embedder, paths: list[str], old: Index | None,
                 left_out |= {paths[place]: reason for place, reason in batch.refused}
     finally:
         vectors.close()
-    if not vectors.rows:
+    if not (vectors.rows or held):
         raise UserError(f"none of the {len(paths):,} images can be decoded, the first: {next(iter(left_out.values()))}")
     if left_out:
         with open(folder / LEFT_OUT, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
             csv.writer(file, lineterminator="\n").writerows([["path", "reason"], *left_out.items()])
-    recall = _write_faiss(folder, kind, vectors.rows, embedder.dimensions)
+    images = held + vectors.rows
+    if coded is None:
+        recall = _write_faiss(folder, kind, images, embedder.dimensions)
+    else:
+        recall = _write_codes(folder, coded, vectors.rows, old)
     about = {
         "run": str(embedder.folder.resolve()), "checkpoint": checkpoint, "evaltype": embedder.evaltype, "fingerprint": embedder.fingerprint,
-        "index": kind, "distance": "euclidean", "dimensions": embedder.dimensions, "images": vectors.rows, "recall": recall,
+        "index": kind, "code": codes.FLOAT32 if coded is None else coded.name, "distance": "euclidean", "dimensions": embedder.dimensions,
+        "images": images, "recall": recall,
     }  # fmt: skip
     (folder / ABOUT).write_text(json.dumps(about, indent=1), encoding="utf-8")
-    return {**about, "added": vectors.rows - len(known), "left_out": left_out}
+    return {**about, "added": images - len(known), "left_out": left_out}
+
+
+def _write_codes(folder: Path, index: Codes, rows: int, old: Index | None) -> dict | None:
+    """Move a folder's vectors into codes. Returns the recall; of an index that is added to, that of its first images."""
+    vectors = folder / VECTORS
+    index.reserve(len(index) + rows)
+    for block in _blocks(vectors):
+        index.add(block)
+    index.write(folder / FAISS)
+    recall = old.about["recall"] if old else None
+    if old is None and rows > 1:
+        recall = {**_recall(lambda queries, k: index.search(queries, k)[1], vectors, rows, in_order=True), "images": rows}
+    vectors.unlink()
+    return recall
 
 
 def _write_faiss(folder: Path, kind: str, rows: int, dimensions: int) -> dict | None:
@@ -226,7 +264,7 @@ def _write_faiss(folder: Path, kind: str, rows: int, dimensions: int) -> dict | 
         index = _ivfpq(vectors, rows, dimensions)
     for block in _blocks(vectors):
         index.add(block)
-    recall = None if kind == EXACT or rows < 2 else _recall(index, vectors, kind, rows)
+    recall = None if kind == EXACT or rows < 2 else _recall(lambda queries, k: _candidates(index, queries, kind, k), vectors, rows)
     faiss.write_index(index, str(folder / FAISS))
     return recall
 
@@ -257,15 +295,19 @@ def _rows(vectors: Path, chosen: np.ndarray) -> np.ndarray:
     return np.concatenate(found)
 
 
-def _recall(index, vectors: Path, kind: str, rows: int) -> dict:
+def _recall(search, vectors: Path, rows: int, in_order: bool = False) -> dict:
     """Recall@10: the share of a query's ten nearest images, itself left out, that the search finds. Queries are random images of the index.
 
     An image as near as the tenth counts as found.
+
+    Args:
+        search: queries, k -> rows `(Q, K)`: candidates whose exact distances are computed, or `in_order`, then the first ten others count.
     """
     chosen = np.sort(np.random.default_rng(1).choice(rows, size=min(rows, RECALL_QUERIES), replace=False))
     queries, at = _rows(vectors, chosen), min(RECALL_AT, rows - 1)
-    found = _candidates(index, queries, kind, at + 1)
-    found = np.where(found == chosen[:, None], -1, found)
+    found = search(queries, at + 1)
+    own = found == chosen[:, None]
+    found = np.take_along_axis(np.where(own, -1, found), np.argsort(own, axis=1, kind="stable"), 1)[:, : at if in_order else None]
     nearest, measured, start = np.empty((len(queries), 0)), np.full(found.shape, np.inf), 0
     for block in _blocks(vectors):
         distances = ((queries.astype(np.float64) ** 2).sum(1)[:, None] - 2 * queries.astype(np.float64) @ block.T.astype(np.float64)

@@ -8,7 +8,7 @@ import criteria
 import parameters
 from tests import _processes
 from tests._processes import spawned
-from tests.training.test_chunks import WAYS, of_loss
+from tests.training.test_chunks import PREFIXES, WAYS, of_loss
 from utilities.errors import UserError
 
 MEMORY = ["--memory_size", "30", "--memory_start", "1"]
@@ -50,6 +50,8 @@ def test_steps_are_those_of_one_process():
     ]
     cases += [(0, ["--loss", "margin", "--subset_mining", "maximum_loss", "--subset_size", "6"], {"steps": 2})]
     cases += [(4, ["--loss", "margin", "--clip_grad_norm", ".05"], {})]
+    cases += [(5, ["--loss", "proxyanchor", *PREFIXES], {}), (0, ["--loss", "softmax", *PREFIXES, "--matryoshka_heads", "own"], {})]
+    cases += [(0, [*OF_MEMORY, *PREFIXES], {"stand_in": False})]
     spawned(2, _processes.steps_and_draws, cases)
 
 

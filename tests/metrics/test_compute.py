@@ -181,3 +181,47 @@ def test_bad_input_is_one_line():
             arguments = {"features": np.random.default_rng(0).standard_normal((5, 2)), "labels": np.zeros(5, int), **wrong}
             metrics.compute(["e_recall@1", "nmi"], **arguments)
         assert "\n" not in str(error.value), wrong
+
+
+PREFIXED = ["e_recall@1", "map_r", "c_map_r_macro", "nmi", "rho_spectrum@1", "e_recall@2_worst10"]
+
+
+@pytest.mark.parametrize("unit", [True, False])
+def test_metrics_of_a_prefix_are_those_of_the_cut_features(unit):
+    features, labels = np.random.default_rng(0).normal(size=(40, 6)), np.arange(40) % 5
+    reference, reference_labels = np.random.default_rng(1).normal(size=(30, 6)), np.arange(30) % 5
+    if unit:
+        features, reference = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (features, reference))
+    features[3, :2] = 0  # nothing left of it
+    features[3] /= np.linalg.norm(features[3]) if unit else 1
+    names = [*PREFIXED, *(f"{name}@d2" for name in PREFIXED), "map_r@d6"]
+    found = metrics.compute(names, features, labels, reference, reference_labels)
+    cut = []
+    for rows in (features, reference):
+        part = rows[:, :2].astype(np.float32)
+        lengths = np.linalg.norm(part, axis=1, keepdims=True)
+        cut.append(part / np.where(lengths > 0, lengths, 1) if unit else part)
+    expected = metrics.compute(PREFIXED, cut[0], labels, cut[1], reference_labels)
+    assert {name: found[f"{name}@d2"] for name in PREFIXED} == expected and found["map_r@d6"] == found["map_r"]
+    assert {name: found[name] for name in PREFIXED} == metrics.compute(PREFIXED, features, labels, reference, reference_labels)
+    assert found["map_r"] != found["map_r@d2"]
+
+
+def test_a_prefix_of_features_in_files(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
+    np.save(tmp_path / "rows.npy", rows)
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    stacked = metrics.Stacked((mapped, np.arange(0, 50, 2)), (mapped, None))
+    assert (metrics.prefix(mapped, 2) == rows[:, :2]).all() and (metrics.prefix(stacked, 3) == np.concatenate([rows[::2], rows])[:, :3]).all()
+    assert metrics.prefix(mapped, 6) is mapped
+
+
+def test_names_of_prefixes():
+    assert metrics.higher_is_better("e_recall@1@d64") and not metrics.higher_is_better("dists@intra@d8")
+    assert metrics.group("e_recall@1@d64") == "e_recall" and metrics.searches("c_map_r@d3") and not metrics.searches("nmi@d3")
+    assert metrics.at_prefixes(["nmi", "map_r@d2"], [2, 4]) == ["nmi", "map_r@d2", "nmi@d2", "nmi@d4"]
+    for name in ("e_recall@1@d0", "e_recall@1@d", "e_recall@d2", "nmi@d2@d3", "@d2"):
+        with pytest.raises(UserError):
+            metrics.check(name)
+    with pytest.raises(UserError, match=r"metric 'nmi@d9': the embeddings have 4 dimensions, take at most @d4"):
+        metrics.compute(["nmi@d9"], np.eye(4), [0, 0, 1, 1])

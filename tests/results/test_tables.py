@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from results import formats, page
+from results import columns, formats, page
 from tests.results.made import METRICS, evaluated, lines, make_run, make_runs, rows
 
 DATASETS = {
@@ -276,3 +276,9 @@ def test_re_identification_has_a_table_of_its_own(tmp_path, skips, words):
     assert words in text and "| group | seeds | Rank-1 [%] | Rank-5 [%] | mAP [%] | mINP [%] | epoch |" in text
     make_run(tmp_path / "others", "C", 0)
     assert not (evaluated(tmp_path, runs="others") / "cub200_reidentification.md").exists()
+
+
+def test_titles_of_metrics_of_a_prefix():
+    assert [columns.title(name) for name in ("e_recall@1@d64", "map_r@d8", "shared/e_recall@2@d8", "rho_spectrum@2@d4")] == [
+        "R@1@d64", "MAP@R@d8", "R@2@d8 [shared]", "rho@d4"
+    ]  # fmt: skip

@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from argparse import Namespace
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,7 +18,7 @@ from torchvision.transforms import v2
 import architectures
 import parameters
 from retrieval import __main__ as retrieval
-from retrieval import card, data, export, plain
+from retrieval import card, coding, data, export, plain
 from runs import Embedder, load_run
 from runs.embedder import Embeddings
 from tests.retrieval.conftest import train
@@ -354,6 +355,22 @@ def test_mistakes_are_one_line_and_status_2(words, told, run, tmp_path, capsys):
     line = capsys.readouterr().err
     assert stop.value.code == 2 and line.count("\n") == 1 and told in line, line
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(("name", "file"), [("int8", True), ("binary", False), ("float16", False)])
+def test_an_export_carries_its_code(name, file, run, tmp_path):
+    import faiss
+
+    retrieval.main(["export", str(run), "--out", str(tmp_path / "out"), "--format", "safetensors", "--code", name])
+    about = json.loads((tmp_path / "out" / "preprocessing.json").read_text())["output"]
+    expected = coding.learned(Embedder(run, device="cpu"), Namespace(code=name, calibration=None))
+    assert (about["code"]["name"], about["code"]["bytes_a_vector"]) == (name, expected.bytes_a_vector)
+    assert (tmp_path / "out" / "code.faiss").exists() == file and f"the code {name}" in (tmp_path / "out" / "README.md").read_text()
+    if file:
+        vectors = Embedder(run, device="cpu")(data.split(Embedder(run), "test").paths[:5])
+        index = faiss.read_index(str(tmp_path / "out" / "code.faiss"))
+        expected.add(vectors)
+        assert index.ntotal == 0 and (index.sa_decode(index.sa_encode(vectors)) == expected.decoded(np.arange(5))).all()
 
 
 def test_a_package_that_is_missing_is_named_with_the_command_that_installs_it(run, tmp_path, monkeypatch):

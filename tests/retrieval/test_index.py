@@ -17,6 +17,7 @@ from retrieval import answers, folders, index, sources
 from retrieval.index import Index
 from runs import Embedder
 from tests import builders
+from utilities.codes import Codes
 from utilities.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -123,6 +124,83 @@ def test_adding_gives_the_index_of_all(kind, tmp_path):
     assert all(np.array_equal(*both) for both in zip(grown.search(vectors, 5), whole.search(vectors, 5), strict=True))
     about = index.build(Made(vectors), numbers(50), tmp_path / "grown", kind, add=True)
     assert (about["images"], about["added"]) == (50, 0)
+
+
+def coded(name, vectors):
+    found = Codes(name, vectors.shape[1])
+    found.calibrate(np.random.default_rng(9).normal(size=(1000, vectors.shape[1])).astype(np.float32))
+    return found
+
+
+@pytest.mark.parametrize("name", ["float16", "int8", "binary"])
+def test_an_index_of_codes_finds_what_the_codes_find_and_keeps_nothing_else(name, tmp_path):
+    vectors = np.random.default_rng(4).normal(size=(80, 8)).astype(np.float32)
+    about = index.build(Made(vectors), numbers(80), tmp_path / "index", coded=coded(name, vectors))
+    assert sorted(path.name for path in (tmp_path / "index").iterdir()) == ["index.faiss", "index.json", "paths.csv"]
+    apart = coded(name, vectors)
+    apart.add(vectors)
+    moved = shutil.move(tmp_path / "index", tmp_path / "moved")  # the code is in the folder
+    found = Index(moved)
+    assert (found.code, found.vectors, about["code"], about["images"]) == (name, None, name, 80)
+    distances, rows = found.search(vectors[:9], 5, rescored=3)
+    decoded = apart.decoded(np.arange(80))
+    for i in range(9):
+        expected = by_hand(decoded, vectors[i], 80)
+        if name == "binary":
+            near = sorted((int(((row > 0) != (vectors[i] > 0)).sum()), place) for place, row in enumerate(vectors))[:15]
+            expected = [one for one in expected if one[1] in {place for _, place in near}]
+        assert rows[i].tolist() == [row for _, row in expected[:5]]
+        np.testing.assert_allclose(distances[i], [d for d, _ in expected[:5]], atol=1e-6)
+    hits = 0
+    for i in range(80):
+        exact = {row for _, row in by_hand(vectors, vectors[i], 11) if row != i}
+        hits += len(exact & {*[row for row in apart.search(vectors[i : i + 1], 11)[1][0].tolist() if row != i][:10]})
+    assert about["recall"] == {"at": 10, "queries": 80, "recall": pytest.approx(hits / 800), "images": 80}
+
+
+@pytest.mark.parametrize("name", ["int8", "binary"])
+def test_adding_to_codes_keeps_the_code(name, tmp_path):
+    vectors = np.random.default_rng(5).normal(size=(50, 6)).astype(np.float32)
+    first = index.build(Made(vectors), numbers(30), tmp_path / "grown", coded=coded(name, vectors))
+    about = index.build(Made(vectors), numbers(50)[20:], tmp_path / "grown", add=True)
+    assert (about["images"], about["added"], about["code"], about["recall"]) == (50, 20, name, first["recall"])
+    index.build(Made(vectors), numbers(50), tmp_path / "whole", coded=coded(name, vectors))
+    one, other = Index(tmp_path / "grown"), Index(tmp_path / "whole")
+    assert one.paths == other.paths
+    for mine, its in zip(one.search(vectors, 4), other.search(vectors, 4), strict=True):
+        assert (mine == its).all()
+    assert index.build(Made(vectors), numbers(50), tmp_path / "grown", add=True)["added"] == 0
+
+
+def test_a_damaged_index_of_codes_is_one_line(tmp_path):
+    vectors = np.random.default_rng(6).normal(size=(20, 4)).astype(np.float32)
+    index.build(Made(vectors), numbers(20), tmp_path / "index", coded=coded("int8", vectors))
+    about = json.loads((tmp_path / "index" / "index.json").read_text())
+    (tmp_path / "index" / "index.json").write_text(json.dumps({**about, "code": "int3"}))
+    with pytest.raises(UserError, match="is damaged"):
+        Index(tmp_path / "index")
+    (tmp_path / "index" / "index.json").write_text(json.dumps(about))
+    (tmp_path / "index" / "index.faiss").write_bytes(b"no")
+    with pytest.raises(UserError, match="cannot be read"):
+        Index(tmp_path / "index").search(vectors, 1)
+
+
+def test_the_commands_of_codes_learn_from_training_images(run, images, tmp_path, capsys):
+    from retrieval import data
+
+    out = tmp_path / "index"
+    about = retrieval.main(["index", str(run), str(images), "--out", str(out), "--code", "int8"])
+    assert "code int8" in capsys.readouterr().out and about["code"] == "int8"
+    embedder = Embedder(run)
+    training = embedder(data.split(embedder, "train").paths)
+    expected = Codes("int8", training.shape[1])
+    expected.calibrate(training)
+    found = Index(out)
+    expected.add(embedder(found.paths))
+    assert (found.faiss.decoded(np.arange(len(found))) == expected.decoded(np.arange(len(found)))).all()
+    assert len(retrieval.main(["query", str(out), str(images / "0.jpg"), "-k", "3", "--rescore_multiplier", "2"])) == 3
+    other = retrieval.main(["index", str(run), str(images), "--out", str(tmp_path / "other"), "--code", "int8", "--calibration", str(images / "0.jpg"), str(images / "1.jpg")])
+    assert other["recall"]["recall"] <= 1 and not np.array_equal(Index(tmp_path / "other").faiss.decoded(np.arange(1)), found.faiss.decoded(np.arange(1)))
 
 
 def test_what_is_killed_leaves_the_old_index(tmp_path):
@@ -264,6 +342,13 @@ def test_a_run_that_moved_or_changed_is_noticed(run, images, tmp_path):
         (["index", "{run}", "{images}/bad.jpg", "--out", "{new}"], "none of the 1 images can be decoded"),
         (["index", "{run}", "{images}", "--out", "{new}", "--batch_size", "0"], "--batch_size 0 must be"),
         (["index", "{run}", "{images}", "--out", "{new}", "--index", "flat"], "invalid choice"),
+        (["index", "{run}", "{images}", "--out", "{new}", "--code", "int9"], "is no code"),
+        (["index", "{run}", "{images}", "--out", "{new}", "--code", "int8", "--index", "hnsw"], "leave out one of them"),
+        (["index", "{run}", "{images}", "--out", "{new}", "--code", "pq2"], "39 x 256"),
+        (["index", "{run}", "{images}", "--out", "{new}", "--code", "pq3"], "does not divide"),
+        (["index", "{run}", "{images}", "--out", "{new}", "--code", "binary", "--calibration", "{images}"], "learns nothing"),
+        (["index", "{run}", "{images}", "--out", "{index}", "--add", "--code", "int8"], "is of float32"),
+        (["index", "{run}", "{images}", "--out", "{index}", "--add", "--calibration", "{images}"], "stays as it is"),
         (["query", "{index}", "{images}/bad.jpg"], "bad.jpg cannot be decoded"),
         (["query", "{index}", "{images}/0.jpg", "-k", "0"], "-k 0 must be"),
         (["query", "{index}", "{images}/0.jpg", "--out", "page.txt"], ".html, .json, .csv"),

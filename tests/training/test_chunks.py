@@ -21,6 +21,7 @@ from utilities.errors import UserError
 
 N, CLASSES, WIDTH = 12, 6, 6
 NEEDED = {"pml": ["--loss_pml_class", "ContrastiveLoss"]}  # what a criterion cannot guess
+PREFIXES = ["--embed_dim", str(WIDTH), "--matryoshka", "2", "4", str(WIDTH)]
 CASCADE = ["--cascade_sizes", "2", "3", "--cascade_percents", "1", ".5"]
 DIVA = ["--bs", str(N), "--diva_queue", "2", "--diva_hidden", "3"]
 OF_TRAINERS = {  # name -> flags, for each way of training that it has
@@ -121,7 +122,7 @@ def trained(chunk_size, *flags, dtype=torch.float64, network=Network, views=1, t
     torch.manual_seed(0)
     model = network(norm) if network is Network else network()
     miner = batch_mining.select(opt.batch_mining, opt) if criteria.takes_miner(opt.loss, opt) else None
-    criterion = Against() if opt.memory_size and stand_in else criteria.select(opt.loss, opt, miner, embed_dim=WIDTH)
+    criterion = Against() if opt.memory_size and stand_in else criteria.of_run(opt.but(embed_dim=WIDTH), miner, model)
     made = trainer(opt, model, criterion) if trainer else trainers.select(opt.trainer, opt, model, criterion)
     made = made.to(Runtime(opt).device, dtype)
     step = Step(made, build_optimizer(model, criterion, opt, made.param_groups(opt)), Runtime(opt), Sampler(), {}, chunk_size)
@@ -194,6 +195,7 @@ def test_every_trainer_in_chunks_of_any_size_and_of_a_network_of_the_project(nam
     ["--loss", "contrastive", "--memory_size", "20", "--memory_start", "0", "--memory_ema", ".5"],
     ["--loss", "proxyanchor", "--arch", "resnet50_frozen", "--embed_regularizer", "lp", "--weight_regularizer", "regular_face"],
     ["--loss", "triplet", "--batch_mining", "random"], ["--loss", "softmax", "--optim", "adamw"],
+    ["--loss", "softmax", *PREFIXES], ["--loss", "margin", *PREFIXES, "--matryoshka_weights", "2", ".5", "1", "--matryoshka_heads", "own"],
 ], ids=lambda flags: " ".join(flags[1:4]))  # fmt: skip
 def test_with_clipping_memory_regularisers_and_random_miners(flags):
     assert_equal_steps(5, *flags)

@@ -1,0 +1,227 @@
+"""Compression: what codes of embeddings cost and keep, `python -m evaluation compress FEATURES --calibration TRAINING`.
+
+FEATURES is a file as `python -m evaluation` reads it; the gallery is coded, queries stay float. TRAINING is a file with `features` of training
+images, from which int8, pq and opq learn. Each row of the table is a code of a prefix: bytes a vector and an image of the whole index, e_recall@1,
+map_r, recall@10 against exact float search, seconds to learn and build, queries a second of a search for 10, one query and 1,000 at a time.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+import metrics
+from evaluation import from_files
+from pictures import space as charts
+from utilities import codes
+from utilities.codes import Codes
+from utilities.errors import OneLineParser, UserError
+from utilities.files import replacing
+from utilities.numbers import WIDEST, whole
+from utilities.processes import kernels
+
+PROGRAM = "python -m evaluation compress"
+CODES = ["float32", "float16", "int8", "binary", "pq64", "opq64"]
+AT = 10  # neighbours of the recall and of the timed searches
+BATCH, REPEATS = 1000, 5  # queries at a time, and timed searches, of which the median counts
+ENTRIES = 1 << 22  # of the lists (queries, depth) that exist at once
+HEAD = {
+    "code": "{}", "dimensions": "{}", "bytes_a_vector": "{:,}", "bytes_an_image": "{:,.1f}", "e_recall@1": "{:.4f}", "map_r": "{:.4f}",
+    "recall@10": "{:.4f}", "build_seconds": "{:.2f}", "queries_a_second_1": "{:,.0f}", "queries_a_second_1000": "{:,.0f}",
+}  # fmt: skip
+
+
+class CodeSearch:
+    """The search of a space whose reference lies in codes; called as a `metrics._search.Search` is."""
+
+    unit = 1
+
+    def __init__(self, space: metrics.EmbeddingSpace, index: Codes, rescored: int):
+        self.space, self.index, self.rescored = space, index, rescored
+
+    def run(self, needs: list[metrics.Need], progress: bool = False, rows: slice | None = None):
+        """Yield `metrics.Neighbours` in blocks: what the index finds, without what takes no rank."""
+        space, truth = self.space, self.space.truth
+        depth = int(np.maximum.reduce([need.depth for need in needs]).max()) + int((space.reference_size - space.visible).max())
+        depth = min(depth, space.reference_size)
+        step = max(ENTRIES // depth, 1)
+        for start in range(rows.start, rows.stop, step):
+            part = np.arange(start, min(start + step, rows.stop))
+            columns = self.index.search(space.queries(part), depth, self.rescored)[1]
+            row, hidden = truth.hidden_pairs(part)
+            seen = ~np.isin(np.arange(len(part))[:, None] * space.reference_size + columns, row * space.reference_size + hidden)
+            if truth.sequences is not None:
+                seen &= truth.sequences[1][columns] != truth.sequences[0][part][:, None]
+            columns = np.take_along_axis(columns, np.argsort(~seen, axis=1, kind="stable"), 1)
+            counts = seen.sum(1)
+            relevant = truth.are_relevant(part, columns) & (np.arange(depth) < counts[:, None])
+            yield metrics.Neighbours(part, columns, relevant, counts)
+
+
+class Searched(NamedTuple):
+    """An index in the place of a re-ranker of `metrics.compute`."""
+
+    index: Codes
+    rescored: int = codes.RESCORED
+
+    def search(self, space: metrics.EmbeddingSpace, progress: bool = False) -> CodeSearch:
+        """The search of the space in the index."""
+        return CodeSearch(space, self.index, self.rescored)
+
+    def neighbours(self, space: metrics.EmbeddingSpace) -> np.ndarray:
+        """The first `AT` that take a rank `(N, AT)`, -1 where there are fewer."""
+        space = space.view(type(space))
+        space.search = self.search(space)
+        return space.neighbours(AT)
+
+
+def recall(space: metrics.EmbeddingSpace, found: np.ndarray, exact: np.ndarray) -> float:
+    """The mean share of the exact neighbours that were found; one as near as the last of them counts as found. `(N, k)` each, -1 for none."""
+    there, distances = exact >= 0, []
+    for columns in (found, exact):
+        of, slots = np.nonzero(columns >= 0)
+        measured = np.full(columns.shape, np.inf)
+        measured[of, slots] = space.squared_distances(of, columns[of, slots])
+        distances.append(measured)
+    farthest = np.where(there, distances[1], -np.inf).max(1, keepdims=True)
+    wanted = there.sum(1)
+    return float(((distances[0] <= farthest).sum(1)[wanted > 0] / wanted[wanted > 0]).mean())
+
+
+def built(name: str, reference, calibration) -> tuple[Codes, float]:
+    """The index of features `(M, D)` in a code that learned from `calibration` `(T, D)`, and the seconds that this took."""
+    index, began = Codes(name, reference.shape[1]), time.perf_counter()
+    if codes.is_learned(name):
+        index.calibrate(calibration)
+    index.reserve(len(reference))
+    for start in range(0, len(reference), codes.BLOCK):
+        index.add(reference[start : start + codes.BLOCK])
+    return index, time.perf_counter() - began
+
+
+def queries_a_second(index: Codes, queries, batch: int, rescored: int) -> float:
+    """Of searches for `AT`, `batch` queries at a time: the median of `REPEATS` after one that warms up."""
+    seconds = []
+    for repeat in range(REPEATS + 1):
+        asked = queries[np.arange(repeat * batch, (repeat + 1) * batch) % len(queries)]
+        began = time.perf_counter()
+        index.search(asked, AT, rescored)
+        seconds.append(time.perf_counter() - began)
+    return batch / statistics.median(seconds[1:])
+
+
+def measure(space, calibration, names: list[str], prefixes: list[int], rescored: int = codes.RESCORED, skips: bool = False) -> list[dict]:
+    """One row a code and prefix, with the keys of `HEAD`; `space`: `evaluation.spaces.Space`, `calibration` `(T, D)` or None."""
+    rows, whole_space = [], metrics.space_of(None, **space.arguments())
+    exact = Searched(built(codes.FLOAT32, space.gallery()[0], None)[0]).neighbours(whole_space)
+    bar = tqdm([(name, width) for width in prefixes for name in names], leave=False, disable=None)
+    for name, width in bar:
+        bar.set_description(f"{name} of {width} dimensions")
+        cut = [None if features is None else metrics.prefix(features, width) for features in (space.features, space.reference, calibration)]
+        part = space._replace(features=cut[0], reference=cut[1])
+        index, seconds = built(name, part.gallery()[0], None if cut[2] is None else sample(cut[2]))
+        searched = Searched(index, rescored)
+        about = {"code": name, "dimensions": width, "bytes_a_vector": index.bytes_a_vector, "bytes_an_image": index.size() / len(index)}
+        about |= metrics.compute(["e_recall@1", "map_r"], **part.arguments(), rerank=searched, skip_unmatched=skips)
+        about["recall@10"] = recall(whole_space, searched.neighbours(metrics.space_of(None, **part.arguments())), exact)
+        rates = {f"queries_a_second_{batch}": queries_a_second(index, part.features, batch, rescored) for batch in (1, BATCH)}
+        rows.append({**about, "build_seconds": seconds, **rates})
+    return rows
+
+
+def sample(features) -> np.ndarray:
+    """At most `codes.MOST` random rows of features, in their order."""
+    if len(features) <= codes.MOST:
+        return features[:]
+    return features[np.sort(np.random.default_rng(0).choice(len(features), size=codes.MOST, replace=False))]
+
+
+def table(rows: list[dict]) -> str:
+    """One line a row."""
+    cells = [[name.replace("_", " ") for name in HEAD], *([form.format(row[name]) for name, form in HEAD.items()] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join("  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)) for line in cells)
+
+
+def processor() -> str:
+    """The processor's name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.partition(": ")[2] for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's flags."""
+    parser = OneLineParser(prog=PROGRAM, description="Quality, size and speed of codes of embeddings.", allow_abbrev=False)
+    parser.add_argument("features", help="an .npz file with features (N, D) and labels (N,), and what else `python -m evaluation` reads; or an .npy file")
+    parser.add_argument("--labels", default=None, metavar="FILE", help="the .npy file with the labels of an .npy file")
+    help_calibration = "an .npz file with features (T, D) of training images, or an .npy file: int8, pq and opq learn from them"
+    parser.add_argument("--calibration", default=None, metavar="FILE", help=help_calibration)
+    parser.add_argument("--codes", type=codes.name, nargs="+", default=None, metavar="CODE", help=f"{codes.NAMES} (default: {' '.join(CODES)})")
+    help_prefixes = "also code the first dimensions, so many each, at unit length again where the features are (default: all dimensions)"
+    parser.add_argument("--prefixes", type=whole(1, WIDEST), nargs="+", default=None, metavar="D", help=help_prefixes)
+    help_rescore = f"of binary: times as many candidates by Hamming distance as are asked for (default: {codes.RESCORED})"
+    parser.add_argument("--rescore_multiplier", type=whole(1, 10**4), default=codes.RESCORED, metavar="N", help=help_rescore)
+    parser.add_argument("--threads", type=whole(1, 1024), default=kernels(1024), metavar="N", help="of faiss (default: all processors, here %(default)s)")
+    parser.add_argument("--out", default=None, metavar="FOLDER", help="also write compression.json and compression.png there")
+    return parser
+
+
+def check(flags, dimensions: int, calibration) -> None:
+    """Raise UserError, before anything is measured, for prefixes and codes that do not fit the features."""
+    for name, width in ((name, width) for width in flags.prefixes for name in flags.codes):
+        if width > dimensions:
+            raise UserError(f"--prefixes {width}: the features of {flags.features} have {dimensions} dimensions")
+        Codes(name, width)
+        if codes.is_learned(name) and calibration is None:
+            raise UserError(f"--codes {name} learns from training embeddings: name their file by --calibration, never that of the queries")
+    if calibration is not None and calibration.shape[1:] != (dimensions,):
+        raise UserError(f"--calibration {flags.calibration}: features are {calibration.shape}, those of {flags.features} have {dimensions} dimensions")
+
+
+def main(argv: list[str] | None = None) -> list[dict]:
+    """Print the table, and write it and its plot. Returns its rows."""
+    import faiss
+
+    flags = parser().parse_args(argv)
+    flags.codes = list(dict.fromkeys(flags.codes or CODES))
+    arrays = from_files.read_queries(flags.features, False, labels=flags.labels)
+    skips = bool(from_files.written_flags(arrays).get("eval_skip_unmatched"))
+    space, searched, _ = from_files.space(flags.features, arrays, skips=skips)
+    try:
+        dimensions = metrics.space_of(None, **space.arguments()).dimensions
+    except UserError as error:
+        raise UserError(f"{flags.features}: {error}") from error
+    flags.prefixes = list(dict.fromkeys([*(flags.prefixes or []), dimensions]))
+    calibration = None if flags.calibration is None else from_files.read(flags.calibration, (), needs_labels=False)["features"]
+    check(flags, dimensions, calibration)
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(flags.threads)
+    try:
+        rows = measure(space, calibration, flags.codes, flags.prefixes, flags.rescore_multiplier, skips)
+    finally:
+        faiss.omp_set_num_threads(threads)
+    about = {
+        "features": flags.features, "images": len(space.gallery()[1]), "queries": len(space.labels), "calibration": flags.calibration,
+        "calibration_vectors": 0 if calibration is None else min(len(calibration), codes.MOST), "rescore_multiplier": flags.rescore_multiplier,
+        "faiss": faiss.__version__, "faiss_seed": codes.SEED, "threads": flags.threads, "processor": processor(),
+    }  # fmt: skip
+    print("; ".join([f"{flags.features}: {about['queries']:,} queries, {about['images']:,} images in the index", *([searched] if searched else [])]))
+    print("{processor}, {threads} threads, faiss {faiss}, {calibration_vectors:,} training vectors".format(**about))
+    print(f"\n{table(rows)}")
+    if flags.out is not None:
+        folder = Path(flags.out)
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacing(folder / "compression.json") as file:
+            json.dump({**about, "rows": rows}, file, indent=1)
+        charts.compression(folder / "compression.png", rows, Path(flags.features).stem)
+        print("".join(f"\nwritten  {folder / name}" for name in ("compression.json", "compression.png")))
+    return rows

@@ -1,0 +1,179 @@
+"""Losses of prefixes: the pins of MRL-E, separate losses on prefixes for every criterion, references, own heads, mistakes."""
+
+import copy
+import json
+from argparse import Namespace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import criteria
+import metrics
+import parameters
+from criteria import _matryoshka
+from tests.criteria.test_registry_wide import ADAPTERS, DIMENSIONS, LABELS, NAMES, build, points, run
+from tests.trainers import tiny
+from utilities.errors import UserError
+from utilities.parameter_groups import criterion_groups
+from utilities.tensors import normalize
+
+PREFIXES, WEIGHTS = [2, 5, DIMENSIONS], [0.5, 2.0, 3.0]
+STATEFUL = {"dynamic_softmargin"}  # keeps statistics of one embedding
+
+
+def nested(criterion, name="softmax", heads="prefix", rescales=True, prefixes=PREFIXES, weights=WEIGHTS, make=None):
+    flags = Namespace(matryoshka=prefixes, matryoshka_weights=weights, matryoshka_heads=heads, embed_dim=prefixes[-1], loss=name, lr=1e-3, loss_decay=0.0)
+    return _matryoshka.nest(criterion, flags, rescales, make)
+
+
+def test_mrl_e_by_the_pin():
+    """Cross-entropy of the logits of the first two dimensions, and of all four; one head, whose columns are cut."""
+
+    class CrossEntropy(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.tensor([[1.0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 1]]))
+
+        def forward(self, batch, labels):
+            return torch.nn.functional.cross_entropy(batch @ self.weight.T, labels)
+
+    x, label = torch.tensor([[1.0, 2, 3, 4]]), torch.tensor([1])
+    criterion = nested(CrossEntropy(), rescales=False, prefixes=[2, 4], weights=None)
+    value = criterion(x, label)
+    assert value.item() == pytest.approx(0.407606 + 5.009174, abs=1e-5) and criterion.stats["loss@d2"].item() == pytest.approx(0.407606, abs=1e-5)
+    value.backward()
+    assert (criterion.weight.grad[:, :2].abs() > 0).any() and criterion.weight.grad.shape == (3, 4)
+
+
+def test_prefixes_have_cosines_of_their_own():
+    cut = nested(build("softmax"), prefixes=[2, DIMENSIONS], weights=None).cut
+    rows = torch.tensor([[0.6, 0.8, 0, 0], [0.8, 0, 0.6, 0], [0.6, 0, 0, 0.8]])
+    assert (rows @ rows.T)[0, 1:].tolist() == pytest.approx([0.48, 0.36])
+    assert (cut(rows, 2) @ cut(rows, 2).T)[0, 1:].tolist() == pytest.approx([0.6, 0.6])
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ADAPTERS | STATEFUL])
+@pytest.mark.parametrize("labels", ["repeated", "one class"])
+def test_the_loss_is_the_sum_of_separate_losses(name, labels):
+    """Each prefix by a criterion whose matrices were cut by hand; gradients of embeddings and parameters likewise."""
+    labels = torch.tensor(LABELS[labels])
+    batch = normalize(points(len(labels)))
+    whole = build(name)
+    expected, embedding, gradients = torch.zeros(()), torch.zeros_like(batch), [torch.zeros_like(p) for p in whole.parameters()]
+    torch.manual_seed(1)
+    leaf = batch.clone().requires_grad_()
+    for width, weight in zip(PREFIXES, WEIGHTS, strict=True):
+        part = copy.deepcopy(whole)
+        for module in part.modules():
+            for key, p in list(module._parameters.items()):
+                if p is not None and p.ndim == 2 and p.shape[1] == DIMENSIONS:
+                    module._parameters[key] = torch.nn.Parameter(p.detach()[:, :width].clone())
+        x = leaf[:, :width]
+        value = part(x / x.norm(dim=1, keepdim=True) if width < DIMENSIONS else x, labels)
+        given = torch.autograd.grad(weight * value, [leaf, *part.parameters()], allow_unused=True)
+        expected, embedding = expected + weight * value.detach(), embedding + given[0]
+        for total, gradient in zip(gradients, given[1:], strict=True):
+            if gradient is not None:
+                (total[:, : gradient.shape[1]] if gradient.ndim == 2 else total).add_(gradient)
+    value, of_batch, of_parameters = run(nested(whole, name), batch, labels)
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(of_batch, embedding, rtol=1e-4, atol=1e-6)
+    for mine, its in zip(of_parameters, gradients, strict=True):
+        torch.testing.assert_close(torch.zeros_like(its) if mine is None else mine, its, rtol=1e-4, atol=1e-6)
+    assert {"loss@d2", "loss@d5"} <= set(whole.stats)
+
+
+@pytest.mark.parametrize("name", ["softmax", "softtriplet", "margin", *STATEFUL])
+def test_own_heads_are_criteria_of_their_own(name):
+    labels = torch.tensor(LABELS["repeated"])
+    batch = normalize(points(len(labels)))
+    criterion = nested(build(name), name, heads="own", make=lambda width: build(name, embed_dim=width))
+    apart = [copy.deepcopy(criterion.of_prefixes[i]) for i in (0, 1)] + [build(name)]
+    torch.manual_seed(1)
+    expected = sum(w * part(normalize(batch[:, :d]) if d < DIMENSIONS else batch, labels) for part, w, d in zip(apart, WEIGHTS, PREFIXES, strict=True))
+    torch.testing.assert_close(run(criterion, batch, labels)[0], expected.detach())
+    groups = criterion_groups(criterion, Namespace(lr=1e-3, loss_decay=0.0))
+    assert sorted(id(p) for group in groups for p in group["params"]) == sorted(id(p) for p in criterion.parameters()), "each parameter in one group"
+    assert len({group["name"] for group in groups}) == len(groups)
+    again = nested(build(name), name, heads="own", make=lambda width: build(name, embed_dim=width))
+    again.load_state_dict(criterion.state_dict())
+    state = again.state_dict()
+    assert all((state[key] == value).all() for key, value in criterion.state_dict().items())
+
+
+def test_a_reference_is_cut_too_and_the_class_stays_what_it_was():
+    labels = torch.tensor(LABELS["repeated"])
+    batch, others = normalize(points(8)), normalize(points(20))
+    of_others, own = torch.arange(20) % 3, torch.full((8,), -1)
+    plain = build("contrastive")
+    criterion = nested(build("contrastive"), "contrastive")
+    torch.manual_seed(1)
+    expected = 0.0
+    for width, weight in zip(PREFIXES, WEIGHTS, strict=True):
+        expected += weight * plain(normalize(batch[:, :width]), labels, reference=normalize(others[:, :width]), reference_labels=of_others, own=own)
+    torch.manual_seed(1)
+    torch.testing.assert_close(criterion(batch, labels, reference=others, reference_labels=of_others, own=own), expected)
+    assert isinstance(criterion, type(plain)) and type(criterion).__module__ == "criteria.contrastive"
+    half = criterion(batch.bfloat16(), labels)
+    assert half.dtype == torch.float32
+
+
+def test_without_unit_length_prefixes_stay_as_they_are():
+    labels, batch = torch.tensor(LABELS["repeated"]), points(8)
+    plain, expected = build("multisimilarity"), 0.0
+    for width, weight in zip(PREFIXES, WEIGHTS, strict=True):
+        expected += weight * plain(batch[:, :width], labels)
+    torch.testing.assert_close(nested(build("multisimilarity"), rescales=False)(batch, labels), expected)
+
+
+def test_learned_hyperparameters_are_shared_by_prefixes():
+    criterion = nested(build("multisimilarity", loss_learn=["margin"]), "multisimilarity")
+    run(criterion, normalize(points(8)), torch.tensor(LABELS["repeated"]))
+    assert "margin" in criterion.stats and len(list(criterion.parameters())) == 1 and next(criterion.parameters()).grad is not None
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"matryoshka": [64, 32, 128]}, "--matryoshka 64 32 128: the prefixes must ascend"),
+        ({"matryoshka": [64, 64, 128]}, "must ascend"),
+        ({"matryoshka": [64, 128, 256]}, "the embedding has 128 dimensions, 256 are more"),
+        ({"matryoshka": [32, 64]}, "the dimensions above 64 would not be trained: add 128"),
+        ({"matryoshka": [64, 128], "matryoshka_weights": [1.0]}, "2 prefixes, --matryoshka_weights 1 weights"),
+        ({"matryoshka_weights": [1.0]}, "--matryoshka_weights has no effect: add --matryoshka"),
+        ({"matryoshka_heads": "own"}, "--matryoshka_heads has no effect"),
+        ({"matryoshka": [64, 128], "trainer": "cascaded"}, "--trainer cascaded"),
+    ],
+)
+def test_mistakes_end_in_one_line(flags, message):
+    opt = {"matryoshka": None, "matryoshka_weights": None, "matryoshka_heads": "prefix", "embed_dim": 128, "trainer": "metric_only"}
+    with pytest.raises(UserError, match=message):
+        criteria.check(SimpleNamespace(**{**opt, **flags}))
+
+
+def test_a_loss_with_a_state_needs_heads_of_its_own():
+    with pytest.raises(UserError, match="--loss dynamic_softmargin keeps statistics .* --matryoshka_heads own"):
+        nested(build("dynamic_softmargin"), "dynamic_softmargin")
+
+
+@pytest.mark.parametrize("heads", ["prefix", "own"])
+def test_a_run_resumes_and_records_its_metrics_at_each_prefix(heads, data, tmp_path):
+    flags = ["--loss", "softmax", "--matryoshka", "2", "8", "--matryoshka_heads", heads, "--evaluation_metrics", "e_recall@1", "nmi", "--dump_embeddings"]
+    run = tiny.assert_resumes(data, tmp_path, *flags, "--storage_metrics", "e_recall@1@d2")
+    assert run.opt.evaluation_metrics == ["e_recall@1", "nmi", "e_recall@1@d2", "nmi@d2"]
+    summary = json.loads((run.folder / "summary.json").read_text())["selected"]
+    values = summary["values"]["test"]
+    assert {*values} == {*run.opt.evaluation_metrics} and "e_recall@1@d2" in summary["rule"]
+    with np.load(run.folder / "embeddings_test.npz") as dumped:
+        features, labels = dumped["features"], dumped["labels"]
+    cut = features[:, :2] / np.linalg.norm(features[:, :2], axis=1, keepdims=True)
+    assert metrics.compute(["e_recall@1"], cut, labels)["e_recall@1"] == pytest.approx(values["e_recall@1@d2"])
+    assert tiny.measured(run)["test"] == pytest.approx(values)
+
+
+def test_the_metrics_of_a_run_are_those_at_each_prefix():
+    words = ["--dataset", "glyphs", "--embed_dim", "16", "--matryoshka", "4", "8", "16", "--evaluation_metrics", "e_recall@1", "c_map_r@d4"]
+    expected = ["e_recall@1", "c_map_r@d4", "e_recall@1@d4", "e_recall@1@d8"]
+    assert parameters.resolve(words).evaluation_metrics == expected

@@ -1,0 +1,160 @@
+"""Codes of embeddings: the pins of sentence-transformers' rules, plain loops, search by brute force over de-quantised vectors."""
+
+import argparse
+
+import numpy as np
+import pytest
+
+from utilities import codes
+from utilities.codes import Codes
+from utilities.errors import UserError
+
+D = 8
+LEARNED = [pytest.param("pq2", marks=pytest.mark.long), pytest.param("opq2", marks=pytest.mark.long)]
+ALL = ["float32", "float16", "int8", "binary", *LEARNED]
+
+
+def vectors(count, seed, dimensions=D):
+    return np.random.default_rng(seed).normal(size=(count, dimensions)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def learned():
+    """name -> an empty index in a code that has learned from 9,984 vectors, made once."""
+    made = {}
+
+    def of(name):
+        if name not in made:
+            made[name] = Codes(name, D)
+            made[name].calibrate(vectors(codes.LEAST, 0))
+        return made[name].empty()
+
+    return of
+
+
+def stored(index):
+    """The codes as they lie in memory."""
+    import faiss
+
+    return faiss.vector_to_array(index.index.codes).reshape(len(index), -1)
+
+
+def test_int8_by_the_pin_and_a_constant_dimension():
+    rows = np.array([[-1, 0, 0.5], [1, 2, 0.5], [0, 1, 0.5]], dtype=np.float32)
+    index = Codes("int8", 3)
+    index.calibrate(rows)
+    index.add(np.concatenate([rows, [[-9, 9, 0.7]]]))
+    assert stored(index).tolist() == [[0, 0, 0], [255, 255, 0], [127, 127, 0], [0, 255, 0]], "beyond the range: its end"
+    step = 2 / 255
+    expected = [[-1 + step / 2, step / 2, 0.5], [1 + step / 2, 2 + step / 2, 0.5], [-1 + 127.5 * step, 127.5 * step, 0.5]]
+    np.testing.assert_allclose(index.decoded(np.arange(3)), expected, atol=1e-6)
+
+
+def test_int8_is_compared_after_it_is_decoded():
+    """Dimensions of different steps: the product of codes would give the other order."""
+    calibration = np.array([[0, 0], [1, 100]], dtype=np.float32)
+    index = Codes("int8", 2)
+    index.calibrate(calibration)
+    rows, query = np.array([[0.9, 10], [0.1, 20]], dtype=np.float32), np.array([1.0, 1.0])
+    index.add(rows)
+    assert stored(index).astype(int).sum(1).tolist() == [254, 76]
+    decoded = index.decoded(np.arange(2)) @ query
+    assert decoded[0] < decoded[1] and decoded == pytest.approx([10.9, 20.1], abs=0.3)
+
+
+def test_binary_by_the_pins():
+    row = np.array([[0.3, -0.2, 0, 0.1, -0.5, 0.6, 0.7, -0.1, 0.2, 0.2]])
+    assert codes.bits(row).tolist() == [[150, 192]]
+    rows = np.array([[0.9, 0.1, 0.3, 0.2], [0.8, -0.1, 0.5, -0.2], [-0.3, 0.7, 0.2, 0.1]])
+    query, index = np.array([[0.5, -0.4, 0.6, 0.1]], dtype=np.float32), Codes("binary", 4)
+    index.add(rows)
+    ones = np.unpackbits(codes.bits(rows), axis=1, count=4)
+    assert (ones != np.unpackbits(codes.bits(query), axis=1, count=4)).sum(1).tolist() == [1, 1, 2]
+    assert ones @ query[0] == pytest.approx([0.8, 1.1, 0.3])
+    assert 2 * index.decoded(np.arange(3)) @ query[0] == pytest.approx([0.8, 1.4, -0.2])
+    assert index.search(query, 3)[1].tolist() == [[1, 0, 2]], "equal Hamming distances in the order of the float query"
+    assert index.search(query, 1, rescored=1)[1].tolist() == [[0]] and index.search(query, 1, rescored=2)[1].tolist() == [[1]]
+
+
+def plainly_decoded(name, index, rows):
+    """The rows after coding and decoding, in loops in float64; of a product the centroids are those that were learned."""
+    if name in ("float32", "float16"):
+        return rows.astype(name).astype(np.float64)
+    if name == "binary":
+        return np.array([[(1 if x > 0 else -1) / D**0.5 for x in row] for row in rows])
+    if name == "int8":
+        low, high = (getattr(vectors(codes.LEAST, 0), end)(0).astype(np.float64) for end in ("min", "max"))
+        return np.array([
+            [a + (min(max(int((x - a) * 255 / (b - a)), 0), 255) + 0.5) * (b - a) / 255 for x, a, b in zip(row, low, high, strict=True)]
+            for row in rows.astype(np.float64)
+        ])  # fmt: skip
+    import faiss
+
+    turn = np.eye(D)
+    product = index.index
+    if name.startswith("o"):
+        turn = faiss.vector_to_array(faiss.downcast_VectorTransform(product.chain.at(0)).A).reshape(D, D).astype(np.float64)
+        product = faiss.downcast_index(product.index)
+    centroids = faiss.vector_to_array(product.pq.centroids).reshape(2, 256, D // 2).astype(np.float64)
+    found = []
+    for row in rows.astype(np.float64) @ turn.T:
+        parts = np.split(row, 2)
+        found.append(np.concatenate([table[np.square(table - part).sum(1).argmin()] for table, part in zip(centroids, parts, strict=True)]))
+    return np.array(found) @ turn
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_codes_are_those_of_loops(name, learned):
+    index, rows = learned(name), vectors(60, 1)
+    index.add(rows)
+    np.testing.assert_allclose(index.decoded(np.arange(60)), plainly_decoded(name, index, rows), atol=2e-6)
+    assert index.bytes_a_vector == {"float32": 32, "float16": 16, "int8": 8, "binary": 1}.get(name, 2)
+
+
+@pytest.mark.parametrize("count", [3, 40])  # faiss's own search, and blocks that are decoded
+@pytest.mark.parametrize("name", ALL)
+def test_search_is_brute_force_over_decoded_vectors(name, count, learned, monkeypatch):
+    monkeypatch.setattr(codes, "BLOCK", 64)
+    monkeypatch.setattr(codes, "NUMBERS", 500)
+    index, rows, queries = learned(name), vectors(150, 1), vectors(count, 2)
+    rows[100:110] = rows[50:60]  # equal ones: the earlier first
+    index.reserve(150)
+    index.add(rows)
+    decoded = index.decoded(np.arange(150)).astype(np.float64)
+    distances, found = index.search(queries, 7, rescored=3)
+    for query, mine, at in zip(queries, found, distances, strict=True):
+        measured = [(sum((float(a) - float(b)) ** 2 for a, b in zip(query, row, strict=True)) ** 0.5, i) for i, row in enumerate(decoded)]
+        if name == "binary":
+            hamming = [(int(((row > 0) != (query > 0)).sum()), i) for i, row in enumerate(rows)]
+            measured = [measured[i] for _, i in sorted(hamming)[:21]]
+        expected = sorted(measured)[:7]
+        assert mine.tolist() == [i for _, i in expected] and at == pytest.approx([d for d, _ in expected], abs=1e-6)
+    few = learned(name)
+    few.add(rows[:2])
+    assert few.search(queries, 7)[1].shape == (count, 2)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_written_index_is_read_again(name, learned, tmp_path):
+    index = learned(name)
+    index.add(vectors(50, 1))
+    index.write(tmp_path / "index")
+    again, queries = Codes.read(tmp_path / "index", name, D), vectors(5, 2)
+    assert index.size() == (tmp_path / "index").stat().st_size
+    for first, second in zip(index.search(queries, 4), again.search(queries, 4), strict=True):
+        assert (first == second).all()
+    empty = again.empty()
+    assert len(empty) == 0 and len(again) == 50
+    empty.add(vectors(50, 1))
+    assert (empty.decoded(np.arange(50)) == index.decoded(np.arange(50))).all(), "it keeps what it has learned"
+
+
+def test_what_cannot_be_coded():
+    with pytest.raises(UserError, match=r"pq3: 3 does not divide the 8 dimensions: take M from 1, 2, 4, 8"):
+        Codes("pq3", 8)
+    with pytest.raises(UserError, match=r"opq4 learns from at least 9,984 \(39 x 256\) training vectors, and there are 9,983"):
+        Codes("opq4", 8).calibrate(vectors(9983, 0))
+    for text in ("int4", "pq", "pq0", "qp8", "binary8"):
+        with pytest.raises(argparse.ArgumentTypeError, match="is no code: float32, float16"):
+            codes.name(text)
+    assert codes.name("opq64") == "opq64"
