@@ -54,6 +54,7 @@ METHODS = {
     "lifted": f"--batch_mining lifted {RAW}",
     "manifold": "--loss_manifold_lr 0.01",
     "margin": "--batch_mining distance --loss_margin_beta 0.6 --loss_margin_beta_lr 0.001",
+    "meanfield": "--loss_meanfield_lrmulti 10",
     "nca": "--loss_nca_scale 9",
     "npair": f"--batch_mining npair {RAW}",
     "p2sgrad": "--loss_p2sgrad_lr 0.01",
