@@ -48,6 +48,7 @@ METHODS = {
     "cosface": "--loss_cosface_lr 0.01 --loss_cosface_scale 16",
     "dynamic_softmargin": "--batch_mining batchhard",
     "hier": f"--loss_proxyanchor_lrmulti 1 {RAW} --eval_space hyperbolic",
+    "hist": f"--loss_hist_lr 0.01 {RAW}",
     "hyperbolic": f"{RAW} --eval_space hyperbolic",
     "instance": "--loss_instance_lr 0.01",
     "largemargin_softmax": f"--loss_largemargin_softmax_lr 0.01 {RAW}",
