@@ -35,7 +35,7 @@ COMMON = (
 )
 RAW = "--arch conv4"  # for the losses that are meant for embeddings of any length
 WITHOUT_FLAGS = (
-    "circle fastap gpw histogram intrapair_variance lifted_original multisimilarity ntxent pnp rankedlist recallatk smoothap "
+    "circle contextual fastap gpw histogram intrapair_variance lifted_original multisimilarity ntxent pnp rankedlist recallatk smoothap "
     "snr_contrastive supcon threshold_consistent tupletmargin"
 )
 METHODS = {
