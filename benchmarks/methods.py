@@ -48,7 +48,7 @@ METHODS = {
     "cosface": "--loss_cosface_lr 0.01 --loss_cosface_scale 16",
     "dynamic_softmargin": "--batch_mining batchhard",
     "hier": f"--loss_proxyanchor_lrmulti 1 {RAW} --eval_space hyperbolic",
-    "hist": f"--loss_hist_lr 0.01 {RAW}",
+    "hist": f"--neck layernorm --loss_hist_lr 0.1 {RAW}",
     "hyperbolic": f"{RAW} --eval_space hyperbolic",
     "instance": "--loss_instance_lr 0.01",
     "largemargin_softmax": f"--loss_largemargin_softmax_lr 0.01 {RAW}",
@@ -94,6 +94,7 @@ TWO_VIEWS = "--bs 56 --iterations_per_epoch 35"  # 112 embeddings a batch and 35
 TRAINERS = {  # name -> flags shared with metric_only, the trainer's own flags, further embeddings to measure
     "classifier": ("--loss multisimilarity", "--classifier_lr 0.01", []),
     "s2sd": ("--loss multisimilarity", "--s2sd_dims 128 256 512", []),
+    "intrabatch": ("--loss multisimilarity", f"{RAW} --intrabatch_heads 4", []),
     "unsupervised": ("--loss ntxent --loss_ntxent_temperature 0.1", TWO_VIEWS, []),
     "cascaded": ("--loss contrastive --batch_mining distance --embed_dim 192", "", ["level_1", "level_2", "level_3"]),
     "adversarial": (MARGIN, "--adversarial_triplets_per_anchor 10", []),
@@ -125,6 +126,7 @@ MINERS = {  # name -> its loss and flags; lifted and npair are run with their lo
 OF_SAMPLERS = "--loss multisimilarity --data_sampler"
 SAMPLERS = {  # name -> its loss and flags
     "class_balanced": f"{OF_SAMPLERS} class_balanced",
+    "class_groups": f"{OF_SAMPLERS} class_groups",
     "class_random": f"{OF_SAMPLERS} class_random",
     "full_random": f"{OF_SAMPLERS} full_random",
     "shuffle": f"{OF_SAMPLERS} shuffle",

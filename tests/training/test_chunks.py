@@ -33,6 +33,7 @@ OF_TRAINERS = {  # name -> flags, for each way of training that it has
     "cascaded": [CASCADE],
     "classifier": [["--classifier_input", "pooled"], ["--memory_size", "30", "--memory_start", "1"]],
     "diva": [DIVA, [*DIVA, "--views", "3", "--memory_size", "40", "--memory_start", "1", "--memory_ema", ".5"]],
+    "intrabatch": [["--intrabatch_heads", "3"], ["--intrabatch_heads", "2", "--intrabatch_layers", "2", "--intrabatch_join", "--loss_weights", "metric_loss=1"]],
     "s2sd": [
         ["--s2sd_dims", "5", "8", "--s2sd_features", "--s2sd_features_after", "1"],
         ["--s2sd_dims", "3", "--s2sd_pool_both", "--memory_size", "20", "--memory_start", "0", "--memory_ema", ".5"],
