@@ -12,7 +12,7 @@ import main
 import parameters
 import Result_Evaluations
 import retrieval.__main__
-from evaluation import oodml, overlap, pairs
+from evaluation import oodml, overlap, pairs, pseudo_labels
 from launch import __main__ as launcher
 from search import __main__ as searcher
 
@@ -126,7 +126,7 @@ def wrong_in(command, run_folder, tmp_path):
         if program == "evaluation" and words[0] == "pairs":
             pairs.parser().parse_args(words[1:])
             return None
-        modules = {"evaluation": evaluation.__main__, "evaluation.overlap": overlap, "evaluation.oodml": oodml, "retrieval": retrieval.__main__}
+        modules = {"evaluation": evaluation.__main__, "evaluation.overlap": overlap, "evaluation.oodml": oodml, "evaluation.pseudo_labels": pseudo_labels, "retrieval": retrieval.__main__}
         if modules.get(program):
             modules[program].parser().parse_args(words)
             return None
