@@ -195,6 +195,7 @@ def test_every_trainer_in_chunks_of_any_size_and_of_a_network_of_the_project(nam
     ["--loss", "contrastive", "--memory_size", "20", "--memory_start", "0", "--memory_ema", ".5"],
     ["--loss", "proxyanchor", "--arch", "resnet50_frozen", "--embed_regularizer", "lp", "--weight_regularizer", "regular_face"],
     ["--loss", "triplet", "--batch_mining", "random"], ["--loss", "softmax", "--optim", "adamw"],
+    ["--loss", "multisimilarity", "--metrix", ".4"], ["--loss", "proxyanchor", "--metrix", ".4", "--weight_regularizer", "anticollapse"],
 ], ids=lambda flags: " ".join(flags[1:4]))  # fmt: skip
 def test_with_clipping_memory_regularisers_and_random_miners(flags):
     assert_equal_steps(5, *flags)
