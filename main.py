@@ -61,7 +61,8 @@ def train(opt, when_started=lambda: None):
     network = architectures.select(opt.arch, opt)
     splits = datasets.select(opt.dataset, opt, opt.source_path, **datasets.shape_for(network))
     opt.n_classes = splits["training"].n_classes  # the one option that the data decides
-    trainer = criteria.with_levels(build_trainer(opt, network, runtime), splits["training"])
+    trainer = build_trainer(opt.but(class_names=splits["training"].class_names), network, runtime)
+    criteria.with_levels(trainer, splits["training"])
     features.check(trainer, opt, runtime)
     optimizer = build_optimizer(network, trainer.criterion, opt, trainer.param_groups(opt))
     sampler = datasampler.for_training(opt, splits["training"], trainer.LABELS)
@@ -77,7 +78,7 @@ def train(opt, when_started=lambda: None):
 
     datasampler.fill_storage(sampler, evaluation_loader(splits["evaluation"], opt), trainer, runtime, restored=goes_on(opt))
     run = run_of(opt, {**step.parts, "scheduler": scheduler, **TrainerState.part(trainer)}, selection, runtime.ranks)
-    run.start(reports.environment(runtime, oodml.recorded(splits, to_evaluate, network, opt, runtime), network))
+    run.start(reports.environment(runtime, oodml.recorded(splits, to_evaluate, network, opt, runtime), network, opt.language_vectors))
     when_started()
     with reports.interruptible(run):
         features.fill(splits, network, opt, runtime)

@@ -78,7 +78,7 @@ def basic_training_parameters(parser) -> None:
         help="evaluations without improvement before `plateau` lowers the rate")
     group.add_argument("--patience", type=whole(1), help="stop when validation has not improved for so many epochs (unset: never)")
     group = roles.group(parser, "optimiser", roles.METHOD)
-    group.add_argument("--optim", default="adam", choices=["adam", "adamw", "sgd", "rmsprop"],
+    group.add_argument("--optim", default="adam", choices=["adam", "adamw", "radam", "sgd", "rmsprop"],
         help="optimiser of the network and of the criterion's own parameters")
     group.add_argument("--fc_lr", type=number(0, special=-1), default=-1, help="learning rate of the last layer; -1: --lr")
     group.add_argument("--decay", type=number(0), default=0.0004, help="weight decay of the network")

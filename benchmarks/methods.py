@@ -35,7 +35,7 @@ COMMON = (
 )
 RAW = "--arch conv4"  # for the losses that are meant for embeddings of any length
 WITHOUT_FLAGS = (
-    "circle fastap gpw histogram intrapair_variance lifted_original multisimilarity ntxent pnp rankedlist recallatk smoothap "
+    "circle contextual fastap gpw histogram intrapair_variance lifted_original multisimilarity ntxent pnp rankedlist recallatk smoothap "
     "snr_contrastive supcon threshold_consistent tupletmargin"
 )
 METHODS = {
@@ -49,12 +49,14 @@ METHODS = {
     "dynamic_softmargin": "--batch_mining batchhard",
     "happier": "--loss_happier_lr 0.01",
     "hier": f"--loss_proxyanchor_lrmulti 1 {RAW} --eval_space hyperbolic",
+    "hist": f"--neck layernorm --loss_hist_lr 0.1 {RAW}",
     "hyperbolic": f"{RAW} --eval_space hyperbolic",
     "instance": "--loss_instance_lr 0.01",
     "largemargin_softmax": f"--loss_largemargin_softmax_lr 0.01 {RAW}",
     "lifted": f"--batch_mining lifted {RAW}",
     "manifold": "--loss_manifold_lr 0.01",
     "margin": "--batch_mining distance --loss_margin_beta 0.6 --loss_margin_beta_lr 0.001",
+    "meanfield": "--loss_meanfield_lrmulti 10",
     "nca": "--loss_nca_scale 9",
     "npair": f"--batch_mining npair {RAW}",
     "p2sgrad": "--loss_p2sgrad_lr 0.01",
@@ -93,6 +95,7 @@ TWO_VIEWS = "--bs 56 --iterations_per_epoch 35"  # 112 embeddings a batch and 35
 TRAINERS = {  # name -> flags shared with metric_only, the trainer's own flags, further embeddings to measure
     "classifier": ("--loss multisimilarity", "--classifier_lr 0.01", []),
     "s2sd": ("--loss multisimilarity", "--s2sd_dims 128 256 512", []),
+    "intrabatch": ("--loss multisimilarity", f"{RAW} --intrabatch_heads 4", []),
     "unsupervised": ("--loss ntxent --loss_ntxent_temperature 0.1", TWO_VIEWS, []),
     "cascaded": ("--loss contrastive --batch_mining distance --embed_dim 192", "", ["level_1", "level_2", "level_3"]),
     "adversarial": (MARGIN, "--adversarial_triplets_per_anchor 10", []),
@@ -124,6 +127,7 @@ MINERS = {  # name -> its loss and flags; lifted and npair are run with their lo
 OF_SAMPLERS = "--loss multisimilarity --data_sampler"
 SAMPLERS = {  # name -> its loss and flags
     "class_balanced": f"{OF_SAMPLERS} class_balanced",
+    "class_groups": f"{OF_SAMPLERS} class_groups",
     "class_random": f"{OF_SAMPLERS} class_random",
     "full_random": f"{OF_SAMPLERS} full_random",
     "shuffle": f"{OF_SAMPLERS} shuffle",

@@ -47,7 +47,7 @@ class ProxyCriterion(MetricCriterion):
                 f"n_classes {self.n_classes}, embed_dim {opt.embed_dim}: a criterion with class vectors needs both, "
                 "at least 1: select(name, opt, n_classes=100, embed_dim=128)"
             )
-        self.per_class = per_class
+        self.per_class, self.of_classes = per_class, n_vectors is None
         self.proxies = torch.nn.Parameter(torch.empty(n_vectors or self.n_classes * per_class, opt.embed_dim))
         with torch.no_grad():
             (pml_start or _normal_columns if opt.loss_vectors_start == "pml" else start or _uniform)(self.proxies)

@@ -68,6 +68,55 @@ python main.py --config fastretri_cub200 --source $datapath --project Frontier -
 python main.py --config fastretri_cub200 --source $datapath --project Frontier --group CUB_FastRetri --seed 3
 python main.py --config fastretri_cub200 --source $datapath --project Frontier --group CUB_FastRetri --seed 4
 
+# CUB_MeanField, Mean field (R50): published R@1 unknown (ResNet-50, 512 dimensions)
+python main.py --config meanfield_r50_cub200 --source $datapath --project Frontier --group CUB_MeanField --seed 0
+python main.py --config meanfield_r50_cub200 --source $datapath --project Frontier --group CUB_MeanField --seed 1
+python main.py --config meanfield_r50_cub200 --source $datapath --project Frontier --group CUB_MeanField --seed 2
+python main.py --config meanfield_r50_cub200 --source $datapath --project Frontier --group CUB_MeanField --seed 3
+python main.py --config meanfield_r50_cub200 --source $datapath --project Frontier --group CUB_MeanField --seed 4
+
+# CUB_AntiCo, AntiCo (R50): published R@1 unknown (ResNet-50, 512 dimensions)
+python main.py --config anticollapse_r50_cub200 --source $datapath --project Frontier --group CUB_AntiCo --seed 0
+python main.py --config anticollapse_r50_cub200 --source $datapath --project Frontier --group CUB_AntiCo --seed 1
+python main.py --config anticollapse_r50_cub200 --source $datapath --project Frontier --group CUB_AntiCo --seed 2
+python main.py --config anticollapse_r50_cub200 --source $datapath --project Frontier --group CUB_AntiCo --seed 3
+python main.py --config anticollapse_r50_cub200 --source $datapath --project Frontier --group CUB_AntiCo --seed 4
+
+# CUB_HIST, HIST (R50): published R@1 71.4 (ResNet-50, 512 dimensions)
+python main.py --config hist_r50_cub200 --source $datapath --project Frontier --group CUB_HIST --seed 0
+python main.py --config hist_r50_cub200 --source $datapath --project Frontier --group CUB_HIST --seed 1
+python main.py --config hist_r50_cub200 --source $datapath --project Frontier --group CUB_HIST --seed 2
+python main.py --config hist_r50_cub200 --source $datapath --project Frontier --group CUB_HIST --seed 3
+python main.py --config hist_r50_cub200 --source $datapath --project Frontier --group CUB_HIST --seed 4
+
+# CUB_Contextual, Contextual similarity (R50): published R@1 71.9 (ResNet-50, 512 dimensions)
+python main.py --config contextual_r50_cub200 --source $datapath --project Frontier --group CUB_Contextual --seed 0
+python main.py --config contextual_r50_cub200 --source $datapath --project Frontier --group CUB_Contextual --seed 1
+python main.py --config contextual_r50_cub200 --source $datapath --project Frontier --group CUB_Contextual --seed 2
+python main.py --config contextual_r50_cub200 --source $datapath --project Frontier --group CUB_Contextual --seed 3
+python main.py --config contextual_r50_cub200 --source $datapath --project Frontier --group CUB_Contextual --seed 4
+
+# CUB_IntraBatch, Intra-batch connections (R50): published R@1 70.3 (ResNet-50, 512 dimensions)
+python main.py --config intrabatch_r50_cub200 --source $datapath --project Frontier --group CUB_IntraBatch --seed 0
+python main.py --config intrabatch_r50_cub200 --source $datapath --project Frontier --group CUB_IntraBatch --seed 1
+python main.py --config intrabatch_r50_cub200 --source $datapath --project Frontier --group CUB_IntraBatch --seed 2
+python main.py --config intrabatch_r50_cub200 --source $datapath --project Frontier --group CUB_IntraBatch --seed 3
+python main.py --config intrabatch_r50_cub200 --source $datapath --project Frontier --group CUB_IntraBatch --seed 4
+
+# CUB_PLG, Language guidance (PLG) (R50): published R@1 unknown (ResNet-50, 512 dimensions)
+python main.py --config language_r50_cub200 --source $datapath --project Frontier --group CUB_PLG --seed 0
+python main.py --config language_r50_cub200 --source $datapath --project Frontier --group CUB_PLG --seed 1
+python main.py --config language_r50_cub200 --source $datapath --project Frontier --group CUB_PLG --seed 2
+python main.py --config language_r50_cub200 --source $datapath --project Frontier --group CUB_PLG --seed 3
+python main.py --config language_r50_cub200 --source $datapath --project Frontier --group CUB_PLG --seed 4
+
+# CUB_Metrix, Metrix (R50): published R@1 70.2 (ResNet-50, 512 dimensions)
+python main.py --config metrix_r50_cub200 --source $datapath --project Frontier --group CUB_Metrix --seed 0
+python main.py --config metrix_r50_cub200 --source $datapath --project Frontier --group CUB_Metrix --seed 1
+python main.py --config metrix_r50_cub200 --source $datapath --project Frontier --group CUB_Metrix --seed 2
+python main.py --config metrix_r50_cub200 --source $datapath --project Frontier --group CUB_Metrix --seed 3
+python main.py --config metrix_r50_cub200 --source $datapath --project Frontier --group CUB_Metrix --seed 4
+
 # ============================== cars196
 
 # CARS_HypDINO, Hyp-DINO: published R@1 89.2 (DINO ViT-S/16, 384 dimensions)
@@ -125,6 +174,55 @@ python main.py --config fastretri_cars196 --source $datapath --project Frontier 
 python main.py --config fastretri_cars196 --source $datapath --project Frontier --group CARS_FastRetri --seed 2
 python main.py --config fastretri_cars196 --source $datapath --project Frontier --group CARS_FastRetri --seed 3
 python main.py --config fastretri_cars196 --source $datapath --project Frontier --group CARS_FastRetri --seed 4
+
+# CARS_MeanField, Mean field (R50): published R@1 unknown (ResNet-50, 512 dimensions)
+python main.py --config meanfield_r50_cars196 --source $datapath --project Frontier --group CARS_MeanField --seed 0
+python main.py --config meanfield_r50_cars196 --source $datapath --project Frontier --group CARS_MeanField --seed 1
+python main.py --config meanfield_r50_cars196 --source $datapath --project Frontier --group CARS_MeanField --seed 2
+python main.py --config meanfield_r50_cars196 --source $datapath --project Frontier --group CARS_MeanField --seed 3
+python main.py --config meanfield_r50_cars196 --source $datapath --project Frontier --group CARS_MeanField --seed 4
+
+# CARS_AntiCo, AntiCo (R50): published R@1 unknown (ResNet-50, 512 dimensions)
+python main.py --config anticollapse_r50_cars196 --source $datapath --project Frontier --group CARS_AntiCo --seed 0
+python main.py --config anticollapse_r50_cars196 --source $datapath --project Frontier --group CARS_AntiCo --seed 1
+python main.py --config anticollapse_r50_cars196 --source $datapath --project Frontier --group CARS_AntiCo --seed 2
+python main.py --config anticollapse_r50_cars196 --source $datapath --project Frontier --group CARS_AntiCo --seed 3
+python main.py --config anticollapse_r50_cars196 --source $datapath --project Frontier --group CARS_AntiCo --seed 4
+
+# CARS_HIST, HIST (R50): published R@1 89.6 (ResNet-50, 512 dimensions)
+python main.py --config hist_r50_cars196 --source $datapath --project Frontier --group CARS_HIST --seed 0
+python main.py --config hist_r50_cars196 --source $datapath --project Frontier --group CARS_HIST --seed 1
+python main.py --config hist_r50_cars196 --source $datapath --project Frontier --group CARS_HIST --seed 2
+python main.py --config hist_r50_cars196 --source $datapath --project Frontier --group CARS_HIST --seed 3
+python main.py --config hist_r50_cars196 --source $datapath --project Frontier --group CARS_HIST --seed 4
+
+# CARS_Contextual, Contextual similarity (R50): published R@1 91.1 (ResNet-50, 512 dimensions)
+python main.py --config contextual_r50_cars196 --source $datapath --project Frontier --group CARS_Contextual --seed 0
+python main.py --config contextual_r50_cars196 --source $datapath --project Frontier --group CARS_Contextual --seed 1
+python main.py --config contextual_r50_cars196 --source $datapath --project Frontier --group CARS_Contextual --seed 2
+python main.py --config contextual_r50_cars196 --source $datapath --project Frontier --group CARS_Contextual --seed 3
+python main.py --config contextual_r50_cars196 --source $datapath --project Frontier --group CARS_Contextual --seed 4
+
+# CARS_IntraBatch, Intra-batch connections (R50): published R@1 88.1 (ResNet-50, 512 dimensions)
+python main.py --config intrabatch_r50_cars196 --source $datapath --project Frontier --group CARS_IntraBatch --seed 0
+python main.py --config intrabatch_r50_cars196 --source $datapath --project Frontier --group CARS_IntraBatch --seed 1
+python main.py --config intrabatch_r50_cars196 --source $datapath --project Frontier --group CARS_IntraBatch --seed 2
+python main.py --config intrabatch_r50_cars196 --source $datapath --project Frontier --group CARS_IntraBatch --seed 3
+python main.py --config intrabatch_r50_cars196 --source $datapath --project Frontier --group CARS_IntraBatch --seed 4
+
+# CARS_PLG, Language guidance (PLG) (R50): published R@1 unknown (ResNet-50, 512 dimensions)
+python main.py --config language_r50_cars196 --source $datapath --project Frontier --group CARS_PLG --seed 0
+python main.py --config language_r50_cars196 --source $datapath --project Frontier --group CARS_PLG --seed 1
+python main.py --config language_r50_cars196 --source $datapath --project Frontier --group CARS_PLG --seed 2
+python main.py --config language_r50_cars196 --source $datapath --project Frontier --group CARS_PLG --seed 3
+python main.py --config language_r50_cars196 --source $datapath --project Frontier --group CARS_PLG --seed 4
+
+# CARS_Metrix, Metrix (R50): published R@1 88.8 (ResNet-50, 512 dimensions)
+python main.py --config metrix_r50_cars196 --source $datapath --project Frontier --group CARS_Metrix --seed 0
+python main.py --config metrix_r50_cars196 --source $datapath --project Frontier --group CARS_Metrix --seed 1
+python main.py --config metrix_r50_cars196 --source $datapath --project Frontier --group CARS_Metrix --seed 2
+python main.py --config metrix_r50_cars196 --source $datapath --project Frontier --group CARS_Metrix --seed 3
+python main.py --config metrix_r50_cars196 --source $datapath --project Frontier --group CARS_Metrix --seed 4
 
 # ============================== online_products
 
@@ -205,6 +303,34 @@ python main.py --config unicom_sop --source $datapath --project Frontier --group
 python main.py --config unicom_sop --source $datapath --project Frontier --group SOP_UNICOM --seed 3
 python main.py --config unicom_sop --source $datapath --project Frontier --group SOP_UNICOM --seed 4
 
+# SOP_HIST, HIST (R50): published R@1 81.4 (ResNet-50, 512 dimensions)
+python main.py --config hist_r50_online_products --source $datapath --project Frontier --group SOP_HIST --seed 0
+python main.py --config hist_r50_online_products --source $datapath --project Frontier --group SOP_HIST --seed 1
+python main.py --config hist_r50_online_products --source $datapath --project Frontier --group SOP_HIST --seed 2
+python main.py --config hist_r50_online_products --source $datapath --project Frontier --group SOP_HIST --seed 3
+python main.py --config hist_r50_online_products --source $datapath --project Frontier --group SOP_HIST --seed 4
+
+# SOP_Contextual, Contextual similarity (R50): published R@1 unknown (ResNet-50, 512 dimensions)
+python main.py --config contextual_r50_online_products --source $datapath --project Frontier --group SOP_Contextual --seed 0
+python main.py --config contextual_r50_online_products --source $datapath --project Frontier --group SOP_Contextual --seed 1
+python main.py --config contextual_r50_online_products --source $datapath --project Frontier --group SOP_Contextual --seed 2
+python main.py --config contextual_r50_online_products --source $datapath --project Frontier --group SOP_Contextual --seed 3
+python main.py --config contextual_r50_online_products --source $datapath --project Frontier --group SOP_Contextual --seed 4
+
+# SOP_IntraBatch, Intra-batch connections (R50): published R@1 81.4 (ResNet-50, 512 dimensions)
+python main.py --config intrabatch_r50_online_products --source $datapath --project Frontier --group SOP_IntraBatch --seed 0
+python main.py --config intrabatch_r50_online_products --source $datapath --project Frontier --group SOP_IntraBatch --seed 1
+python main.py --config intrabatch_r50_online_products --source $datapath --project Frontier --group SOP_IntraBatch --seed 2
+python main.py --config intrabatch_r50_online_products --source $datapath --project Frontier --group SOP_IntraBatch --seed 3
+python main.py --config intrabatch_r50_online_products --source $datapath --project Frontier --group SOP_IntraBatch --seed 4
+
+# SOP_Metrix, Metrix (R50): published R@1 78.5 (ResNet-50, 512 dimensions)
+python main.py --config metrix_r50_online_products --source $datapath --project Frontier --group SOP_Metrix --seed 0
+python main.py --config metrix_r50_online_products --source $datapath --project Frontier --group SOP_Metrix --seed 1
+python main.py --config metrix_r50_online_products --source $datapath --project Frontier --group SOP_Metrix --seed 2
+python main.py --config metrix_r50_online_products --source $datapath --project Frontier --group SOP_Metrix --seed 3
+python main.py --config metrix_r50_online_products --source $datapath --project Frontier --group SOP_Metrix --seed 4
+
 # ============================== inshop
 
 # INSHOP_HypDINO, Hyp-DINO: published R@1 92.4 (DINO ViT-S/16, 384 dimensions)
@@ -248,6 +374,20 @@ python main.py --config unicom_inshop --source $datapath --project Frontier --gr
 python main.py --config unicom_inshop --source $datapath --project Frontier --group INSHOP_UNICOM --seed 2
 python main.py --config unicom_inshop --source $datapath --project Frontier --group INSHOP_UNICOM --seed 3
 python main.py --config unicom_inshop --source $datapath --project Frontier --group INSHOP_UNICOM --seed 4
+
+# INSHOP_IntraBatch, Intra-batch connections (R50): published R@1 92.8 (ResNet-50, 512 dimensions)
+python main.py --config intrabatch_r50_inshop --source $datapath --project Frontier --group INSHOP_IntraBatch --seed 0
+python main.py --config intrabatch_r50_inshop --source $datapath --project Frontier --group INSHOP_IntraBatch --seed 1
+python main.py --config intrabatch_r50_inshop --source $datapath --project Frontier --group INSHOP_IntraBatch --seed 2
+python main.py --config intrabatch_r50_inshop --source $datapath --project Frontier --group INSHOP_IntraBatch --seed 3
+python main.py --config intrabatch_r50_inshop --source $datapath --project Frontier --group INSHOP_IntraBatch --seed 4
+
+# INSHOP_Metrix, Metrix (R50): published R@1 91.9 (ResNet-50, 512 dimensions)
+python main.py --config metrix_r50_inshop --source $datapath --project Frontier --group INSHOP_Metrix --seed 0
+python main.py --config metrix_r50_inshop --source $datapath --project Frontier --group INSHOP_Metrix --seed 1
+python main.py --config metrix_r50_inshop --source $datapath --project Frontier --group INSHOP_Metrix --seed 2
+python main.py --config metrix_r50_inshop --source $datapath --project Frontier --group INSHOP_Metrix --seed 3
+python main.py --config metrix_r50_inshop --source $datapath --project Frontier --group INSHOP_Metrix --seed 4
 
 # ============================== market1501
 

@@ -5,6 +5,7 @@ import math
 import platform
 import shutil
 import sys
+from pathlib import Path
 
 import torch
 from tqdm import tqdm
@@ -115,7 +116,7 @@ def steps(opt) -> list[str]:
     return [text for name, text in said.items() if text and getattr(opt, name)]
 
 
-def environment(runtime, data: dict, model) -> dict:
+def environment(runtime, data: dict, model, language_vectors: str | None = None) -> dict:
     """The content of environment.yaml: software, hardware, code, weights, transforms and counts as resolved."""
     return {
         "python": platform.python_version(),
@@ -128,6 +129,7 @@ def environment(runtime, data: dict, model) -> dict:
         **({"dimensions": model.embed_dim} if isinstance(getattr(model, "last_linear", None), torch.nn.Identity) else {}),  # --embed_dim 0
         **({"data_config": model.data_config} if hasattr(model, "data_config") else {}),
         **provenance.describe(getattr(model, "weights_file", None)),
+        **({"language_vectors_sha256": provenance.sha256(Path(language_vectors).expanduser())} if language_vectors else {}),
         "data": data,
     }
 

@@ -12,7 +12,7 @@ import main
 import parameters
 import Result_Evaluations
 import retrieval.__main__
-from evaluation import oodml, overlap
+from evaluation import oodml, overlap, pseudo_labels
 from launch import __main__ as launcher
 from search import __main__ as searcher
 
@@ -127,7 +127,7 @@ def wrong_in(command, run_folder, tmp_path):
             if words[1:]:  # else its name in a sentence
                 evaluation.__main__.WITHIN[words[0]][0].parser().parse_args(words[1:])
             return None
-        modules = {"evaluation": evaluation.__main__, "evaluation.overlap": overlap, "evaluation.oodml": oodml, "retrieval": retrieval.__main__}
+        modules = {"evaluation": evaluation.__main__, "evaluation.overlap": overlap, "evaluation.oodml": oodml, "evaluation.pseudo_labels": pseudo_labels, "retrieval": retrieval.__main__}
         if modules.get(program):
             modules[program].parser().parse_args(words)
             return None

@@ -3,9 +3,11 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
+import datasets
 import parameters
 from launch import __main__ as launcher
 from launch.lines import read_lines
@@ -16,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "experiments/Frontier_Runs.sh"
 SETS = ("cub200", "cars196", "online_products", "inshop", "market1501", "inaturalist2018")
 CLASSIFIERS = ("dml", "fastretri", "bot", "sbs")  # families of classification baselines, measured by cosines
+BY_COSINE = (*CLASSIFIERS, "hist", "intrabatch")
 SOURCES = {  # beginning of a preset's name -> paper and repository
     "hyp_dino": ("2203.10833", "htdt/hyp_metric"),
     "hier_dino": ("2212.14258", "tjddus9597/HIER-CVPR23"),
@@ -30,6 +33,13 @@ SOURCES = {  # beginning of a preset's name -> paper and repository
     "bot": ("1903.07071", "JDAI-CV/fast-reid"),
     "sbs": ("2006.02631", "JDAI-CV/fast-reid"),
     "unicom": ("2304.05884", "deepglint/unicom"),
+    "meanfield": ("2306.15368", None),  # its README and train.py, read without the name of their repository
+    "anticollapse": ("2407.03106", "NUST-Machine-Intelligence-Laboratory/Anti-Collapse-Loss"),
+    "hist": (None, "ljin0429/HIST"),
+    "contextual": ("2210.01908", "Chris210634/metric-learning-using-contextual-similarity"),
+    "intrabatch": ("2102.07753", "dvl-tum/intra_batch"),
+    "language": ("2203.08543", "ExplainableML/LanguageGuidance_for_DML"),
+    "metrix": ("2106.04990", "billpsomas/metrix"),
 }
 # What the authors' code says: published R@1; images a batch and a class; rate, decay; epochs, batches an epoch, epochs whose end lowers the rate; width
 FACTS = {
@@ -68,6 +78,26 @@ FACTS = {
     "sbs_market1501": ("95.4", 64, 16, 3.5e-4, 5e-4, 60, None, None, 0),
     "unicom_sop": ("88.8", 64, None, 1e-5, 0.0, 64, None, None, 0),
     "unicom_inshop": ("95.5", 64, None, 1e-5, 0.0, 128, None, None, 0),
+    "meanfield_r50_cub200": ("unknown", 120, None, 0.0001, 0.0001, 60, None, range(5, 60, 5), 512),
+    "meanfield_r50_cars196": ("unknown", 120, None, 0.0001, 0.0001, 60, None, range(10, 60, 10), 512),
+    "anticollapse_r50_cub200": ("unknown", 90, 2, 1e-05, 0.0004, 100, None, (100,), 512),
+    "anticollapse_r50_cars196": ("unknown", 90, 2, 1e-05, 0.0004, 300, None, (100,), 512),
+    "hist_r50_cub200": ("71.4", 32, None, 0.00012, 5e-05, 41, None, range(6, 41, 5), 512),
+    "hist_r50_cars196": ("89.6", 32, None, 0.0001, 0.0001, 51, None, range(11, 51, 10), 512),
+    "hist_r50_online_products": ("81.4", 32, None, 0.0001, 0.0001, 61, None, range(11, 61, 10), 512),
+    "contextual_r50_cub200": ("71.9", 128, 4, 0.00014, 0.0001, 60, None, range(10, 60, 10), 512),
+    "contextual_r50_cars196": ("91.1", 64, 4, 8e-05, 0.0001, 160, None, range(20, 160, 20), 512),
+    "contextual_r50_online_products": ("unknown", 128, 4, 6e-05, 0.0001, 80, 660, range(15, 80, 15), 512),
+    "intrabatch_r50_cub200": ("70.3", 54, 9, 0.00015637, 6.06e-06, 70, None, (30,), 512),
+    "intrabatch_r50_cars196": ("88.1", 70, 7, 0.00036683, 2.55e-09, 70, None, (30,), 512),
+    "intrabatch_r50_online_products": ("81.4", 90, 6, 0.00024725, 2.77e-13, 70, None, (30,), 512),
+    "intrabatch_r50_inshop": ("92.8", 56, 4, 0.00011266, 1.06e-07, 70, None, (30,), 512),
+    "language_r50_cub200": ("unknown", 90, 2, 1e-05, 0.0004, 150, None, None, 512),
+    "language_r50_cars196": ("unknown", 108, 2, 1e-05, 0.0004, 250, None, None, 512),
+    "metrix_r50_cub200": ("70.2", 100, None, 0.0001, 0.0001, 100, None, range(10, 100, 10), 512),
+    "metrix_r50_cars196": ("88.8", 100, None, 0.0001, 0.0001, 60, None, range(5, 60, 5), 512),
+    "metrix_r50_online_products": ("78.5", 100, 5, 0.0006, 0.0001, 60, None, range(20, 60, 20), 512),
+    "metrix_r50_inshop": ("91.9", 100, 5, 0.0006, 0.0001, 60, None, range(20, 60, 20), 512),
     "xbm_sop": ("80.6", 64, 4, 1e-4, 5e-4, 35, 1000, (25,), 128),
 }
 PICKED = ["hyp_dino_cub200", "xbm_sop"]  # whose dry runs are quick enough for every day
@@ -98,9 +128,10 @@ def test_a_preset_says_where_it_comes_from():
     for name, (published, *_) in FACTS.items():
         remarks = remarks_of(name)
         paper, repository = next(source for start, source in SOURCES.items() if name.startswith(start))
-        assert f"arXiv {paper}" in remarks and f"github.com/{repository}" in remarks, name
+        assert paper is None or f"arXiv {paper}" in remarks, name
+        assert repository is None or f"github.com/{repository}" in remarks, name
         assert re.search(r"Published R@1 (\S+?):", remarks)[1] == published, name
-        assert name.startswith("hyp_dino") or re.search(r"commit [0-9a-f]{7}\b", remarks), f"{name}: the commit that was read"
+        assert name.startswith("hyp_dino") or repository is None or re.search(r"commit [0-9a-f]{7}\b", remarks), f"{name}: the commit that was read"
         assert re.search(r"Code or paper: \S.*Not as there: \S", remarks), f"{name}: which of the two it follows, and what differs"
         assert "dimensions" in remarks and re.search(r"ViT-[SB]/16|ResNet-50|BN-Inception", remarks), f"{name}: conditions of the figure"
 
@@ -115,7 +146,7 @@ def test_a_preset_has_the_authors_settings(opts):
         assert lowered == list(tau or []), name
         written = set(yaml.safe_load((ROOT / "configs" / f"{name}.yaml").read_text(encoding="utf-8")))
         assert {"dataset", "arch", "loss", "lr", "decay", "n_epochs", "bs", "optim", "evaluation_metrics"} <= written, name
-        recall = "c_recall" if name.startswith(CLASSIFIERS) else "e_recall"
+        recall = "c_recall" if name.startswith(BY_COSINE) else "e_recall"
         assert opt.evaluation_metrics[0] == f"{recall}@1" == opt.storage_metrics[0] and opt.no_train_metrics, name
         ranks = {"online_products": 1000, "inshop": 40, "market1501": 10, "inaturalist2018": 32}
         assert f"{recall}@{ranks.get(opt.dataset, 8)}" in opt.evaluation_metrics, name
@@ -125,10 +156,11 @@ def test_what_makes_each_method(opts):
     for name, opt in opts.items():
         family = name.partition("_")[0]
         assert (family in ("hyp", "hier")) == (opt.eval_space == "hyperbolic") == ("vit_small_patch16_224.dino" in opt.arch)
-        of_any_length = family in ("hyp", "hier", *CLASSIFIERS)
+        of_any_length = family in ("hyp", "hier", *BY_COSINE)
         assert of_any_length == ("normalize" not in opt.arch), "points of the ball and a classifier take embeddings of any length"
+        large = opt.dataset in ("online_products", "inshop")
         if family in CLASSIFIERS:
-            person, large = opt.dataset == "market1501", opt.dataset in ("online_products", "inshop")
+            person = opt.dataset == "market1501"
             eps = {"cub200": 0.3, "cars196": 0.4}.get(opt.dataset, 0.1) if family == "fastretri" else 0.1
             assert (opt.trainer, opt.classifier_smoothing, opt.classifier_smoothing_over) == ("classifier", eps, "others")
             assert opt.last_stride == (2 if family == "dml" else 1) and opt.neck == ("none" if name == "dml_ce_cub200" else "bn")
@@ -143,7 +175,6 @@ def test_what_makes_each_method(opts):
         if family == "hyp":
             assert (opt.loss, opt.clip_grad_norm, opt.loss_hyperbolic_T, opt.save_interval) == ("hyperbolic", 3, 0.2, opt.n_epochs)
         if family == "hier":
-            large = opt.dataset in ("online_products", "inshop")
             assert (opt.loss_hier_n_proxies, opt.loss_hier_weight, opt.loss_hier_topk) == (512, 0.5, 20)
             assert (opt.warmup_head_epochs, opt.fc_lr) == ((5, 5e-4) if large else (1, 5e-6)) and opt.loss_decay == opt.decay
             assert opt.loss_proxyanchor_lrmulti * opt.lr == pytest.approx(0.05) and "layernorm" in opt.arch
@@ -173,6 +204,30 @@ def test_what_makes_each_method(opts):
             assert (opt.scheduler, opt.onecycle_rise) == ("onecycle", 0.1) and opt.min_lr == pytest.approx(opt.lr / 25 / 1e4)
             assert (opt.augmentation, opt.resize_size) == (("none", 224) if name == "unicom_sop" else ("base", 256))
             assert (opt.randaugment, opt.random_erasing) == ((None, 0) if name == "unicom_sop" else ([2, 27], 0.25))
+        if family == "meanfield":
+            assert (opt.loss_meanfield_alpha, opt.loss_meanfield_beta, opt.loss_meanfield_margin, opt.loss_meanfield_lrmulti) == (0.01, 80, 0.8, 2000)
+            assert (opt.warmup_head_epochs, opt.gamma, opt.loss_decay) == (5, 0.5, 1e-4)
+        if family == "anticollapse":
+            assert (opt.weight_regularizer, opt.loss_weights) == ("anticollapse", ["metric_loss=0.0035"]) and opt.loss_proxyanchor_alpha == 64
+        if family == "hist":
+            assert (opt.loss_hist_tau, opt.loss_hist_alpha) == {"cub200": (32, 1.1), "cars196": (32, 0.9)}.get(opt.dataset, (16, 2))
+            assert (opt.loss_hist_lr, opt.loss_hist_network_lrmulti) == (0.01 if large else 0.1, 5 if opt.dataset == "cub200" else 10)
+            assert (opt.neck, opt.warmup_head_epochs, opt.loss_decay) == ("layernorm", 1, opt.decay) and ("frozen" in opt.arch) != large
+        if family == "contextual":
+            lam = 0.05 if opt.dataset == "cub200" else 0.2
+            assert (opt.loss_contextual_context_weight, opt.loss_contextual_contrastive_weight, opt.loss_contextual_mean_weight) == (1 - lam, lam, 0.1)
+            assert (opt.loss_contextual_k, opt.loss_contextual_projection, opt.pool) == (opt.samples_per_class, 0 if large else 2048, "gem")
+            assert opt.loss_contextual_eps == (0.04 if opt.dataset == "cub200" else 0.05)
+        if family == "intrabatch":
+            facts = {"cub200": (1, 2, False), "cars196": (2, 8, True), "online_products": (1, 8, False), "inshop": (1, 4, False)}
+            assert (opt.intrabatch_layers, opt.intrabatch_heads, opt.intrabatch_join) == facts[opt.dataset] and (opt.optim, opt.gamma) == ("radam", 0.1)
+            assert opt.data_sampler == "class_groups" and opt.data_class_groups_draw == (opt.dataset == "cub200") and opt.crop_size == 227
+            assert (opt.loss_weights == ["graph_loss=0"]) == (opt.dataset == "online_products")
+        if family == "language":
+            weight = {"cub200": 10, "cars196": 5.5}[opt.dataset]
+            assert opt.loss_weights == [f"language_loss={weight:g}"] and (opt.language_direction, opt.language_shift, opt.language_T) == ("backward", 1, 1)
+        if family == "metrix":
+            assert (opt.metrix, opt.clip_grad_value, opt.warmup_head_epochs, opt.gamma) == (0.4, 10, 1 if large else 5, 0.25 if large else 0.5)
         if family == "xbm":
             assert (opt.memory_size, opt.memory_start, opt.loss_gpw_weights, opt.loss_gpw_threshold) == (55000, 1000, "contrastive", 0.5)
 
@@ -228,6 +283,11 @@ def dry_run(name, tiny, capsys):
     chunks = ["--chunk_size", str(2 * per_class)] if name.startswith("recallatk") else []
     small = ["--bs", "4", "--samples_per_class", "2"] if name.endswith("market1501") else ["--bs", "8" if name.endswith("inaturalist2018") else bs]  # of two persons
     resized = ["--resize_mode", "short"] if FACTS[name][8] == 0 else []  # the dry run's own --resize_size
+    if name.startswith("language"):
+        splits = datasets.select(dataset_of(name), source_path=str(tiny), allow_partial_dataset=True)
+        names = list(splits["training"].class_names.values())
+        np.savez(tiny / "vectors.npz", names=names, vectors=np.eye(len(names)))
+        chunks = ["--language_vectors", str(tiny / "vectors.npz")]
     builders.dry_run(
         ["--config", name, "--source", str(tiny), *small, "--eval_bs", "8", *chunks, *resized, "--iterations_per_epoch", "1"], capsys
     )

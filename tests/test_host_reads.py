@@ -148,6 +148,10 @@ def test_a_step_asks_for_what_its_trainer_and_its_criterion_mine():
         second_head = name == "s2sd" and "8" in flags
         assert len(reads) == OF_TRAINERS.get(name, 0) + mined + second_head, reads
 
+    def check_mixed(loss):
+        mined = loss == "contrastive"
+        assert len(reads_of_a_step(*of_loss(loss), "--metrix", ".4")) == mined
+
     def check_criterion(loss):
         module = criteria.REGISTRY.module(loss)
         mined = OF_MINERS.get((module.ALLOWED_MINING_OPS or ["distance"])[0], 1) if module.REQUIRES_BATCHMINER else 0
@@ -155,6 +159,7 @@ def test_a_step_asks_for_what_its_trainer_and_its_criterion_mine():
         reads = reads_of_a_step(*of_loss(loss), *small, "--clip_grad_norm", "1")
         assert len(reads) == OF_CRITERIA.get(loss, 0) + mined, reads
 
+    assert not failures([("contrastive",), ("multisimilarity",), ("proxyanchor",)], check_mixed)
     assert not failures(WAYS, check_trainer) + failures(((loss,) for loss in CRITERIA), check_criterion)
 
 

@@ -84,6 +84,7 @@ def test_every_miner_further_losses_and_optimisers_step_as_in_one_process():
         *miners(),
         *(["--loss", "margin", "--subset_mining", "maximum_loss", "--subset_size", size, "--batch_mining", "random"] for size in "46"),
     ]
-    cases += [["--loss", "multisimilarity", "--optim", optimiser] for optimiser in ("adam", "adamw", "rmsprop")]
+    cases += [["--loss", "multisimilarity", "--optim", optimiser] for optimiser in ("adam", "adamw", "radam", "rmsprop")]
     cases += [["--loss", "proxyanchor", "--arch", "resnet50_frozen", "--embed_regularizer", "lp", "--weight_regularizer", "regular_face"]]
+    cases += [["--loss", "proxyanchor", "--metrix", ".4", "--weight_regularizer", "anticollapse"], ["--loss", "contrastive", "--metrix", ".4"]]
     spawned(3, _processes.same_steps, [(0, words, {}) for words in cases])

@@ -1,7 +1,8 @@
 """Regularisers of the embeddings and of class vectors, beside the criterion.
 
 `lp` and `zero_mean` as pytorch-metric-learning defines them (arXiv 2008.09164); `center_invariant`: Wu et al., ICCV workshops 2017;
-`regular_face`: Zhao et al., RegularFace, CVPR 2019; `sparse_centers`: Qian et al., SoftTriple, ICCV 2019, arXiv 1909.05235.
+`regular_face`: Zhao et al., RegularFace, CVPR 2019; `sparse_centers`: Qian et al., SoftTriple, ICCV 2019, arXiv 1909.05235; `anticollapse`:
+Jiang et al., Anti-Collapse Loss for Deep Metric Learning, TMM 2024, arXiv 2407.03106.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from utilities.numbers import number
 from utilities.tensors import normalize, safe_sqrt
 from utilities.tuples import same_class
 
+CODING_EPS = 0.5  # the squared distortion of the coding rate, as in all the authors' runs
 EMBEDDINGS, CLASS_VECTORS = "embed_regularizer", "weight_regularizer"
 
 
@@ -29,9 +31,10 @@ def add_arguments(group) -> None:
     group.add_argument("--embed_regularizer_p", type=number(1), default=2.0, help="norm of lp")
     group.add_argument("--embed_regularizer_power", type=number(above=0), default=1.0, help="power of the norm in lp")
     group.add_argument(
-        "--weight_regularizer", choices=["center_invariant", "regular_face", "sparse_centers"], default=None,
+        "--weight_regularizer", choices=["anticollapse", "center_invariant", "regular_face", "sparse_centers"], default=None,
         help="add to the loss, of the class vectors w: mean_c (|w_c|^2 - their mean)^2 / 4 (center_invariant), the mean over classes of the cosine "
-        "to the nearest other class (regular_face), the distances between the centres of a class (sparse_centers)",
+        "to the nearest other class (regular_face), the distances between the centres of a class (sparse_centers), exp(-coding rate) of the vectors of the "
+        "batch's classes (anticollapse)",
     )  # fmt: skip
     group.add_argument("--weight_regularizer_weight", type=number(0), help=argparse.SUPPRESS).role = roles.weight_of(CLASS_VECTORS)
 
@@ -61,6 +64,19 @@ def regular_face(vectors: torch.Tensor, per_class: int = 1) -> torch.Tensor:
     unit = normalize(vectors)
     classes = torch.arange(len(vectors), device=vectors.device) // per_class
     return (unit @ unit.T).masked_fill(same_class(classes), -torch.inf).amax(1).mean()
+
+
+def anticollapse(vectors: torch.Tensor, labels: torch.Tensor, per_class: int = 1) -> torch.Tensor:
+    """exp(-1/2 logdet(I + n / (D CODING_EPS) W W^T)), W the n unit vectors of the classes in `labels` `(B,)`; `vectors` `(C * per_class, D)`.
+
+    The factor is that of the authors' code; their coding rate (MCR^2, arXiv 2006.08558) has D / (n eps).
+    """
+    is_first = torch.tril(same_class(labels), -1).any(1).logical_not()  # of its class; without the others the number of rows is no size to wait for
+    chosen = normalize(vectors).view(-1, per_class, vectors.shape[1]).index_select(0, labels) * is_first[:, None, None]
+    chosen = chosen.flatten(0, 1)  # (B * per_class, D); rows of 0 leave the determinant as it is
+    scale = is_first.sum() * per_class / (vectors.shape[1] * CODING_EPS)
+    gram = torch.eye(len(chosen), dtype=chosen.dtype, device=chosen.device) + scale * (chosen @ chosen.T)
+    return torch.exp(-torch.linalg.cholesky_ex(gram).L.diagonal().log().sum())  # the diagonal's product is the root of the determinant
 
 
 class EmbedRegularizer(AddedLoss):
@@ -93,6 +109,8 @@ class WeightRegularizer(AddedLoss):
             raise UserError(f"--weight_regularizer {self.kind}: --loss {opt.loss} trains no class vectors")
         if self.kind == "sparse_centers" and criterion.per_class == 1:
             raise UserError(f"--weight_regularizer sparse_centers: --loss {opt.loss} has one vector a class")
+        if self.kind == "anticollapse" and not criterion.of_classes:
+            raise UserError(f"--weight_regularizer anticollapse: the vectors of --loss {opt.loss} are not each of a class")
         if self.kind == "regular_face" and criterion.n_classes < 2:
             raise UserError("--weight_regularizer regular_face compares classes: there is one alone")
 
@@ -101,4 +119,6 @@ class WeightRegularizer(AddedLoss):
         vectors = trainer.criterion.proxies
         if self.kind == "sparse_centers":
             return spread_of_centres(trainer.criterion.unit_centres(outputs["embeddings"]))
+        if self.kind == "anticollapse":
+            return anticollapse(vectors, batch.labels, trainer.criterion.per_class)
         return center_invariant(vectors) if self.kind == "center_invariant" else regular_face(vectors, trainer.criterion.per_class)

@@ -7,7 +7,9 @@ import torch
 
 from trainers import _heads
 from trainers._heads import MAIN_EMBEDDING
+from trainers._language import Language
 from trainers._memory import Memory
+from trainers._metrix import Metrix
 from trainers._regularizers import EmbedRegularizer, WeightRegularizer
 from utilities.numbers import whole
 from utilities.registry import Registry
@@ -41,7 +43,10 @@ def views(name: str) -> int:
 
 def build_added_losses(opt, network, criterion) -> torch.nn.ModuleList:
     """The losses that flags add to the criterion's, each a `trainers._added_losses.AddedLoss`."""
-    kinds = {"memory_size": Memory, "embed_regularizer": EmbedRegularizer, "weight_regularizer": WeightRegularizer}
+    kinds = {
+        "memory_size": Memory, "embed_regularizer": EmbedRegularizer, "weight_regularizer": WeightRegularizer, "language_vectors": Language,
+        "metrix": Metrix,
+    }  # fmt: skip
     return torch.nn.ModuleList(kind(opt, network, criterion) for flag, kind in kinds.items() if getattr(opt, flag, None))
 
 

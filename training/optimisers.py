@@ -50,6 +50,7 @@ def build_optimizer(model, criterion, opt, further=()) -> torch.optim.Optimizer:
     kinds = {
         "adam": torch.optim.Adam,
         "adamw": torch.optim.AdamW,
+        "radam": functools.partial(torch.optim.RAdam, decoupled_weight_decay=True),
         "sgd": functools.partial(torch.optim.SGD, momentum=opt.momentum, nesterov=getattr(opt, "nesterov", False)),
         "rmsprop": functools.partial(torch.optim.RMSprop, momentum=opt.momentum),
     }

@@ -6,6 +6,21 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 
+class WholeBatchNorm(torch.nn.BatchNorm1d):
+    """BatchNorm of what a loss makes of the whole batch, in the precision of its rows; of one row in training the result is its bias."""
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """Normalised `rows` `(B, F)`."""
+        mean, variance = self.running_mean.to(rows), self.running_var.to(rows)
+        if self.training:
+            variance, mean = torch.var_mean(rows, 0, correction=0)
+            with torch.no_grad():
+                self.running_mean.lerp_(mean.to(self.running_mean), self.momentum)
+                self.running_var.lerp_((variance * (len(rows) / max(len(rows) - 1, 1))).to(self.running_var), self.momentum)
+                self.num_batches_tracked += 1
+        return (rows - mean) * torch.rsqrt(variance + self.eps) * self.weight.to(rows) + self.bias.to(rows)
+
+
 @contextlib.contextmanager
 def resting_statistics(module: torch.nn.Module):
     """Inside, BatchNorm layers in training mode update copies of their running statistics; the originals stay."""
@@ -21,8 +36,8 @@ def resting_statistics(module: torch.nn.Module):
 
 
 def uses_batch_statistics(module: torch.nn.Module) -> bool:
-    """Whether a BatchNorm layer of `module` normalises by batch statistics (training mode)."""
-    return any(isinstance(layer, _BatchNorm) and layer.training for layer in module.modules())
+    """Whether a BatchNorm layer of `module` normalises by the statistics (training mode) of what may be a part of the batch."""
+    return any(isinstance(layer, _BatchNorm) and layer.training and not isinstance(layer, WholeBatchNorm) for layer in module.modules())
 
 
 def running_statistics(module: torch.nn.Module, like: torch.nn.Module | None = None) -> list[torch.Tensor]:

@@ -21,6 +21,10 @@ LABELS = {
     "one sample": [2],
     "duplicates": [0, 0, 0, 1, 1, 2, 2],
 }
+# four unit embeddings with their labels and three unit class vectors: the authors' functions gave the pinned values on these
+PINNED = torch.tensor([[1, 0, 0], [0.8, 0.6, 0], [0, 1, 0], [0, 0.6, 0.8]], dtype=torch.float64)
+PINNED_LABELS = torch.tensor([0, 0, 1, 1])
+PINNED_VECTORS = torch.nn.functional.normalize(torch.tensor([[1, 0.2, 0], [0, 1, 0.3], [0.1, 0, 1]], dtype=torch.float64))
 MIXED = [0, 0, 0, 1, 1, 2, 2, 2, 3]
 
 

@@ -511,6 +511,18 @@ def manifold(c, x, labels):
     return total / n
 
 
+def meanfield(c, x, labels):
+    """All classes' fields, those that are not in the batch too; a class without images has means of 0."""
+    rows = [[j for j, y in enumerate(labels.tolist()) if y == k] for k in range(c.n_classes)]
+    s = [[cosine(row, w) for w in c.proxies] for row in x]
+    near = [mean([torch.exp(c.alpha * (c.margin - s[j][k])) for j in rows[k]]) for k in range(c.n_classes)]
+    far = [[mean([torch.exp(c.beta * (s[j][k] - c.margin)) for j in rows[own]]) for k in range(c.n_classes)] for own in range(c.n_classes)]
+    n = sum(bool(found) for found in rows)
+    own = sum(torch.log(1 + torch.as_tensor(value)) for value in near) / (c.alpha * n)
+    pairs = [(i, k) for i in range(c.n_classes) for k in range(c.n_classes) if i != k]
+    return own + sum(torch.log(1 + torch.as_tensor(far[i][k] + far[k][i])) for i, k in pairs) / (2 * c.beta * n)
+
+
 # loss, formula, flags: of those that compare samples. Flags give a case active and inactive terms, or terms that are off by default
 COMPARING = [
     ("angular", angular, {}),
@@ -573,6 +585,8 @@ OF_CLASSES = [
     ("largemargin_softmax", cross_entropy(multiplicative(True)), {}),
     ("largemargin_softmax", cross_entropy(multiplicative(True)), {"loss_largemargin_softmax_margin": 3, "loss_largemargin_softmax_scale": 3.0}),
     ("manifold", manifold, {"loss_manifold_n_proxies": 3}),
+    ("meanfield", meanfield, {}),
+    ("meanfield", meanfield, {"loss_meanfield_alpha": 2.0, "loss_meanfield_beta": 10.0, "loss_meanfield_margin": 0.3}),
     ("p2sgrad", p2sgrad, {}),
     ("proxyanchor", proxyanchor, {}),
     ("proxyanchor", proxyanchor, {"loss_proxyanchor_alpha": 5.0, "loss_proxyanchor_delta": 0.3}),

@@ -20,7 +20,7 @@ VALUES = {  # where the default leaves a formula flat on this batch, or gives th
     "contrastive": {"loss_contrastive_pos_margin": 0.1, "loss_contrastive_neg_margin": 1.6},
     "margin": {"loss_margin_nu": 0.1},
     "angular": {"arch": "resnet50"}, "lifted": {"arch": "resnet50"}, "npair": {"arch": "resnet50"},
-    "snr": {"batch_mining": "all", "loss_snr_margin": 0.5}, "pml": None,
+    "hist": {"loss_hist_hidden": 4}, "snr": {"batch_mining": "all", "loss_snr_margin": 0.5}, "pml": None,
     "hier": {"loss_hier_n_proxies": 12, "loss_hier_per_anchor": 4, "loss_hier_topk": 3, "arch": "resnet50"}, "rankedlist": {"loss_rankedlist_alpha": 1.25}, "pnp": {"loss_pnp_variant": "Ib"},
 }  # fmt: skip
 

@@ -93,6 +93,39 @@ def test_random_classes_and_images_are_uniform_and_drawn_with_replacement():
         assert_uniform(torch.bincount(place[:, 0] * len(members) + place[:, 1], minlength=len(members) ** 2))
 
 
+@few
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=12), st.integers(1, 4), st.integers(1, 3))
+def test_class_groups_hold_every_image_and_fill_the_last_group_of_a_class(sizes, m, per_batch):
+    if per_batch * m > sum(sizes):
+        return
+    sampler, labels = make_sampler("class_groups", sizes, bs=per_batch * m, samples_per_class=m), labels_of(sizes)
+    groups = draw(sampler, seed=0).view(-1, m)
+    n_groups = sum(-(-size // m) for size in sizes)
+    assert len(groups) == len(sampler) * per_batch and 0 <= len(groups) - n_groups < per_batch
+    assert (labels[groups] == labels[groups[:, :1]]).all()
+    assert all(len(group.unique()) == min(m, sizes[label]) for group, label in zip(groups, labels[groups[:, 0]], strict=True))
+    counts = torch.bincount(groups[:n_groups].flatten(), minlength=len(labels))
+    assert (counts >= 1).all()
+    for label, size in enumerate(sizes):  # the rest of its last group, and no image twice before every one is
+        of_class = counts[labels == label]
+        assert of_class.sum() == -(-size // m) * m and of_class.max() - of_class.min() <= 1
+
+
+def test_class_groups_repeat_a_class_and_draw_the_number_of_groups():
+    sizes = [12, 12, 12]
+    sampler, labels = make_sampler("class_groups", sizes, bs=12, samples_per_class=3, data_class_groups_draw=True), labels_of(sizes)
+    drawn = [draw(sampler) for _ in range(900)]
+    assert {batches.shape for batches in drawn} == {(3, 12)} and len(sampler) == 3
+    sizes_of_groups = [max(m for m in (2, 3, 4, 6) if all((labels[batch].view(-1, m) == labels[batch].view(-1, m)[:, :1]).all() for batch in batches)) for batches in drawn]
+    counts = [sizes_of_groups.count(m) for m in (2, 3, 4, 6)]
+    assert all(count > 100 for count in counts), counts  # drawn evenly from the divisors; by chance groups of 2 look like larger ones
+    fixed = make_sampler("class_groups", sizes, bs=12, samples_per_class=3)
+    present = torch.stack([torch.bincount(labels[batch], minlength=3) for _ in range(50) for batch in draw(fixed)])
+    assert present.max() > 3, "a class twice in a batch"
+    with pytest.raises(UserError, match="no number of groups from 2 to half of --bs 7 divides it"):
+        make_sampler("class_groups", sizes, bs=7, samples_per_class=7, data_class_groups_draw=True)
+
+
 def test_full_random_is_uniform_over_classes_and_ends_with_a_pair():
     sizes = [2, 30, 5, 1]
     sampler, labels = make_sampler("full_random", sizes, bs=5), labels_of(sizes)

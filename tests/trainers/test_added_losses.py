@@ -7,6 +7,7 @@ import torch
 from pytorch_metric_learning import regularizers
 
 import trainers
+from tests.criteria._oracles import PINNED_LABELS, PINNED_VECTORS
 from tests.trainers import tiny
 from trainers import _regularizers
 from trainers._averaging import MovingAverage
@@ -131,6 +132,24 @@ def test_lp_of_zeros_is_finite_and_regular_face_compares_classes():
     torch.testing.assert_close(_regularizers.regular_face(x, 2), expected)
 
 
+@pytest.mark.parametrize("per_class", [1, 2])
+def test_anticollapse_is_the_determinant_of_the_vectors_in_the_batch(per_class):
+    """Of the classes that are there, each once; and the value of the authors' function."""
+    x, labels = points(6), torch.tensor([2, 0, 2, 0, 0])
+    chosen = [x[c * per_class + k] for c in (0, 2) for k in range(per_class)]
+    units = torch.stack([row / row.norm() for row in chosen])
+    inner = torch.eye(5, dtype=x.dtype) + len(units) / (5 * 0.5) * units.T @ units  # the same determinant, in the dimensions
+    expected, found = torch.exp(-torch.logdet(inner) / 2), _regularizers.anticollapse(x, labels, per_class)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(value, x)[0] for value in (found, expected)))
+    assert torch.autograd.gradcheck(lambda x: _regularizers.anticollapse(x, labels, per_class), [points(6)])
+    assert round(float(_regularizers.anticollapse(PINNED_VECTORS, PINNED_LABELS)), 7) == 0.4310619
+    zeros = torch.zeros(6, 5, requires_grad=True)
+    value = _regularizers.anticollapse(zeros, labels, per_class)
+    value.backward()
+    assert value == 1 and zeros.grad.isfinite().all()
+
+
 def test_regularisers_are_losses_of_a_step():
     flags = ["--embed_regularizer", "lp", "--embed_regularizer_power", "2", "--weight_regularizer", "sparse_centers", "--arch", "conv4"]
     flags += ["--loss_weights", "weight_regularizer=.3"]
@@ -143,6 +162,7 @@ def test_regularisers_are_losses_of_a_step():
     torch.testing.assert_close(losses["weight_regularizer"], theirs(trainer.criterion.proxies), rtol=1e-3, atol=0)  # other epsilons
     for loss, flags, said in (
         ("contrastive", ["--weight_regularizer", "regular_face"], "--loss contrastive trains no class vectors"),
+        ("manifold", ["--weight_regularizer", "anticollapse"], "the vectors of --loss manifold are not each of a class"),
         ("arcface", ["--weight_regularizer", "sparse_centers"], "--loss arcface has one vector a class"),
         ("triplet", ["--embed_regularizer", "lp", "--arch", "conv4_normalize"], "have length 1"),
     ):

@@ -104,6 +104,7 @@ CASES = {
     "metric_only": ["--memory_size", "20", "--memory_start", "0", "--memory_ema", ".5"],
     "classifier": [],
     "adversarial": ["--adversarial_triplets_per_anchor", "2", "--adversarial_margin=-9"],
+    "intrabatch": ["--loss_weights", "metric_loss=1"],
     "s2sd": ["--s2sd_dims", "5"],
     "unsupervised": ["--loss_margin_beta_shared"],
     "diva": ["--diva_queue", "2", "--bs", "6"],

@@ -23,6 +23,8 @@ EVERY = {  # name -> its flags, the widths of what is evaluated, a flag to searc
     "adversarial": (
         ["--adversarial_metric_epochs", "1", "--adversarial_triplets_per_anchor", "3", "--loss_weights", "classifier_loss=.5", "metric_loss=2", *MEMORY,
          "--chunk_size", "3"], {"classifier_logits": 6}, ("adversarial_margin~BAYESIAN~", "[-1,1]")),
+    "intrabatch": (["--intrabatch_layers", "2", "--intrabatch_join", "--loss_weights", "metric_loss=.5", *MEMORY, "--chunk_size", "3"], {"classifier_logits": 6},
+                   ("intrabatch_temperature~LOG_BAYESIAN~", "[0.1,2]")),
     "unsupervised": (["--loss_margin_beta_shared", "--views", "3", *MEMORY], {}, ("views~INT_BAYESIAN~", "[2,3]")),
     "s2sd": (["--s2sd_dims", "5", "9", "--s2sd_features", "--s2sd_features_after", "2", "--loss_margin_beta_lr", ".01", *MEMORY, "--chunk_size", "3"], {},
              ("s2sd_T~LOG_BAYESIAN~", "[0.1,2]")),
@@ -30,6 +32,7 @@ EVERY = {  # name -> its flags, the widths of what is evaluated, a flag to searc
              ("diva_temperature~LOG_BAYESIAN~", "[0.05,1]")),
 }  # fmt: skip
 WEIGHTS = {
+    "intrabatch": {"metric_loss": 0.5},
     "adversarial": {
         "classifier_loss": 0.5,
         "metric_loss": 2,

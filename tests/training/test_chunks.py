@@ -34,6 +34,7 @@ OF_TRAINERS = {  # name -> flags, for each way of training that it has
     "cascaded": [CASCADE],
     "classifier": [["--classifier_input", "pooled"], ["--memory_size", "30", "--memory_start", "1"]],
     "diva": [DIVA, [*DIVA, "--views", "3", "--memory_size", "40", "--memory_start", "1", "--memory_ema", ".5"]],
+    "intrabatch": [["--intrabatch_heads", "3"], ["--intrabatch_heads", "2", "--intrabatch_layers", "2", "--intrabatch_join", "--loss_weights", "metric_loss=1"]],
     "s2sd": [
         ["--s2sd_dims", "5", "8", "--s2sd_features", "--s2sd_features_after", "1"],
         ["--s2sd_dims", "3", "--s2sd_pool_both", "--memory_size", "20", "--memory_start", "0", "--memory_ema", ".5"],
@@ -196,6 +197,7 @@ def test_every_trainer_in_chunks_of_any_size_and_of_a_network_of_the_project(nam
     ["--loss", "proxyanchor", "--arch", "resnet50_frozen", "--embed_regularizer", "lp", "--weight_regularizer", "regular_face"],
     ["--loss", "triplet", "--batch_mining", "random"], ["--loss", "softmax", "--optim", "adamw"],
     ["--loss", "softmax", *PREFIXES], ["--loss", "margin", *PREFIXES, "--matryoshka_weights", "2", ".5", "1", "--matryoshka_heads", "own"],
+    ["--loss", "multisimilarity", "--metrix", ".4"], ["--loss", "proxyanchor", "--metrix", ".4", "--weight_regularizer", "anticollapse"],
 ], ids=lambda flags: " ".join(flags[1:4]))  # fmt: skip
 def test_with_clipping_memory_regularisers_and_random_miners(flags):
     assert_equal_steps(5, *flags)

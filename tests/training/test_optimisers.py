@@ -43,7 +43,7 @@ def test_a_parameter_in_two_groups_is_refused():
         parameter_groups(torch.nn.Linear(2, 2), criterion, options())
 
 
-@pytest.mark.parametrize("name", ["adam", "adamw", "sgd", "rmsprop"])
+@pytest.mark.parametrize("name", ["adam", "adamw", "radam", "sgd", "rmsprop"])
 def test_optimisers_step(name):
     model = torch.nn.Linear(2, 1)
     optimizer = build_optimizer(model, torch.nn.Identity(), options(optim=name))

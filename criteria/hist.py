@@ -1,0 +1,81 @@
+"""HIST, hypergraph-induced semantic tuplets (Lim et al., CVPR 2022): class distributions, and a network on the batch's hypergraph of classes.
+
+Rows whose own class underflows in the softmax count here; the authors' code (github.com/ljin0429/HIST) leaves them out of the mean.
+"""
+
+import functools
+
+import torch
+from torch.nn.functional import cross_entropy, leaky_relu, linear, relu6
+
+from criteria._proxies import ProxyCriterion
+from utilities.batchnorm import WholeBatchNorm
+from utilities.numbers import WIDEST, number, whole
+from utilities.tensors import normalize
+from utilities.tuples import same_class
+
+REQUIRES_BATCHMINER = False
+REQUIRES_OPTIM = True
+COMPARES_SAMPLES = False  # its graph is the batch and the distributions
+ALLOWED_MINING_OPS = None
+
+SLOPE = 0.1  # of the network's leaky ReLU
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of HIST."""
+    group.add_argument("--loss_hist_tau", type=number(1e-6), default=32, help="scale of the distances in the distribution loss")
+    group.add_argument("--loss_hist_alpha", type=number(0), default=0.9, help="scale of the distances in the hypergraph: of semantic tuplets")
+    group.add_argument("--loss_hist_weight", type=number(0), default=1, help="weight of the network's cross-entropy (lambda_s)")
+    group.add_argument("--loss_hist_hidden", type=whole(1, WIDEST), default=512, help="units of the network's hidden layer")
+    group.add_argument("--loss_hist_lr", type=number(0), default=0.1, help="learning rate of means and variances")
+    group.add_argument("--loss_hist_network_lrmulti", type=number(0), default=10, help="learning rate of the network, in multiples of --lr")
+
+
+class Criterion(ProxyCriterion):
+    """mean_i CE(-tau M_i) + weight * mean_i CE(G (lrelu(BN(G (X W_1 + b_1))) W_2 + b_2))_i, X the embeddings as they are.
+
+    M_ic = sum_d (x_id - mu_cd)^2 / exp(relu6(rho_cd)) is the distance of the unit embedding to class c's distribution of unit mean. G =
+    Dv^-1/2 H De^-1 H^T Dv^-1/2 on the classes in the batch: H_ic = 1 at the own class, else exp(-alpha M_ic), Dv and De its row and column sums.
+    """
+
+    def __init__(self, opt):
+        start = functools.partial(torch.nn.init.kaiming_normal_, mode="fan_out")
+        super().__init__(opt, opt.loss_hist_lr, start, pml_start=start)  # the means
+        self.log_variances = torch.nn.Parameter(start(torch.empty_like(self.proxies)))
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(opt.embed_dim, opt.loss_hist_hidden), torch.nn.Linear(opt.loss_hist_hidden, self.n_classes)])
+        self.norm = WholeBatchNorm(opt.loss_hist_hidden)
+        self.tau, self.alpha, self.weight = opt.loss_hist_tau, opt.loss_hist_alpha, opt.loss_hist_weight
+        network = [*self.layers.parameters(), *self.norm.parameters()]
+        self.optim_dict_list = [
+            {"params": [self.proxies, self.log_variances], "lr": opt.loss_hist_lr},
+            {"params": network, "lr": opt.lr * opt.loss_hist_network_lrmulti},
+        ]
+
+    def forward(self, batch: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+        """Scalar loss of embeddings `batch` `(B, D)` with `labels` `(B,)`."""
+        distances = self.distances(batch)  # (B, C)
+        graph, (first, second) = self.graph(distances, labels), self.layers
+        hidden = leaky_relu(self.norm(graph @ _through(first, batch)), SLOPE)
+        of_distributions = cross_entropy(-self.tau * distances, labels)
+        of_graph = cross_entropy(graph @ _through(second, hidden), labels)
+        self.stats = {"distribution_loss": of_distributions.detach(), "hypergraph_loss": of_graph.detach()}
+        return of_distributions + self.weight * of_graph
+
+    def distances(self, batch: torch.Tensor) -> torch.Tensor:
+        """M `(B, C)`."""
+        unit, means, precisions = normalize(batch), self.unit_proxies(batch), torch.exp(-relu6(self.log_variances.to(batch)))
+        return unit.square() @ precisions.T - 2 * unit @ (means * precisions).T + (means.square() * precisions).sum(1)
+
+    def graph(self, distances: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """G `(B, B)`. A column of H is that of an image's class; of a class's images one counts, as the number of classes is no size to wait for."""
+        same = same_class(labels)
+        counts = torch.tril(same, -1).any(1).logical_not().to(distances.dtype)  # 1 at the first image of each class
+        incidence = torch.where(same, 1.0, torch.exp(-self.alpha * distances.index_select(1, labels)))  # H
+        scaled = incidence * (incidence @ counts).rsqrt()[:, None]
+        return scaled @ ((counts / incidence.sum(0))[:, None] * scaled.T)
+
+
+def _through(layer: torch.nn.Linear, rows: torch.Tensor) -> torch.Tensor:
+    """A layer in the precision of `rows`."""
+    return linear(rows, layer.weight.to(rows), layer.bias.to(rows))

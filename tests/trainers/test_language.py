@@ -1,0 +1,195 @@
+"""Language guidance: its formula and pins, the file and its damages, a run that resumes, and the command that makes pseudo-labels."""
+
+import hashlib
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+import yaml
+
+import main
+import parameters
+import trainers
+from evaluation import pseudo_labels
+from tests import builders
+from tests.criteria._oracles import PINNED, PINNED_LABELS
+from tests.trainers import tiny
+from trainers import _language
+
+NAMES = {0: "gull", 1: "tern", 2: "auk", 3: "skua"}
+
+
+def file(tmp_path, names=("skua", "auk", "tern", "gull"), vectors=None, k=2, **more):
+    generator = np.random.default_rng(0)
+    vectors = generator.standard_normal((len(names), k, 5)) if vectors is None else vectors
+    np.savez(tmp_path / "vectors.npz", names=np.array(names), vectors=vectors, **more)
+    return str(tmp_path / "vectors.npz")
+
+
+def built(path, *flags, trainer="metric_only", names=NAMES):
+    make = lambda name, opt, *rest: trainers.select(name, opt.but(class_names=names), *rest)  # noqa: E731
+    return tiny.trainer(trainer, "--language_vectors", path, *flags, make=make)
+
+
+def slow(x, labels, vectors, direction="backward", shift=1.0, temperature=1.0):
+    """`vectors`: label -> list of K vectors."""
+    n, total = len(x), 0.0
+    cosine = lambda a, b: a @ b / (a.norm() * b.norm())  # noqa: E731
+    for i in range(n):
+        images, language = [], []
+        for j in range(n):
+            if labels[i] == labels[j]:
+                images.append(x.new_tensor(1 + shift))
+                language.append(x.new_tensor(1 + shift))
+            else:
+                images.append(cosine(x[i], x[j]))
+                pairs = list(zip(vectors[int(labels[i])], vectors[int(labels[j])], strict=True))
+                language.append(sum(cosine(a, b) for a, b in pairs) / len(pairs) + shift)
+        p, q = (torch.softmax(torch.stack(row) / temperature, 0) for row in (images, language))
+        p, q = (p, q) if direction == "backward" else (q, p)
+        total = total + sum(p[j] * torch.log(p[j] / q[j]) for j in range(n))
+    return temperature**2 / n * total
+
+
+@pytest.mark.parametrize(("flags", "how"), [
+    ([], {}),
+    (["--language_direction", "forward", "--language_shift", ".3", "--language_T", ".5"], {"direction": "forward", "shift": 0.3, "temperature": 0.5}),
+    (["--language_T", "2"], {"temperature": 2.0}),
+])  # fmt: skip
+@pytest.mark.parametrize("k", [None, 3])
+def test_the_loss_is_that_of_loops(flags, how, k, tmp_path):
+    vectors = np.random.default_rng(1).standard_normal((4, 5) if k is None else (4, k, 5)).astype(np.float32)
+    trainer, opt = built(file(tmp_path, vectors=vectors), *flags, "--loss_weights", "language_loss=2")
+    batch = tiny.batch([0, 0, 1, 3, 3, 3])
+    outputs, losses, total = tiny.step(opt, trainer).forward(batch)
+    by_label = {label: torch.tensor(vectors[3 - label], dtype=torch.float64).reshape(-1, 5) for label in NAMES}  # the file is in reverse order
+    expected = slow(outputs["embeddings"], batch.labels, by_label, **how)
+    torch.testing.assert_close(losses["language_loss"], expected, rtol=1e-6, atol=1e-7)  # the vectors are float32
+    torch.testing.assert_close(total, losses["metric_loss"] + 2 * losses["language_loss"])
+    weight = trainer.network.last_linear.weight
+    ours, theirs = (torch.autograd.grad(value, weight, retain_graph=True)[0] for value in (losses["language_loss"], expected))
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
+    one_class = tiny.losses(trainer, tiny.batch([1, 1, 1]))[1]["language_loss"]
+    assert one_class == 0, "all pairs are masked"
+
+
+def test_the_authors_function_gives_the_same(tmp_path):
+    """Rank with rank: all pairs of the two vectors would give .6 for .8."""
+    path = file(tmp_path, ["tern", "gull"], np.array([[[0.6, 0.8], [0, 1]], [[1, 0], [0, 1]]]))
+    vectors = _language.read(path, ["gull", "tern"])
+    assert round(float(vectors[0] @ vectors[1]), 6) == 0.8
+    for direction, expected in (("backward", 0.2095187), ("forward", 0.2674219)):
+        trainer, _ = built(path, "--language_direction", direction, names={0: "gull", 1: "tern"})
+        value = trainer.added_losses[0].loss(trainer, {"embeddings": PINNED}, tiny.batch([0])._replace(labels=PINNED_LABELS))
+        assert round(value.item(), 6) == round(expected, 6)
+
+
+def test_it_begins_after_the_delay_and_counts_on(tmp_path):
+    trainer, _ = built(file(tmp_path), "--language_delay", "2")
+    found = ["language_loss" in tiny.losses(trainer, tiny.batch([0, 1, 2]))[1] for _ in range(3)]
+    assert found == [False, False, True]
+    state = trainer.state_dict()
+    assert not [name for name in state if name.endswith("vectors")], "the file is read again, and is not in the checkpoint"
+    again, _ = built(file(tmp_path), "--language_delay", "2")
+    again.load_state_dict(state)
+    assert "language_loss" in tiny.losses(again, tiny.batch([0, 1, 2]))[1]
+
+
+def test_a_file_that_cannot_serve_is_refused_in_one_line(tmp_path):
+    four = list(NAMES.values())
+    ones = np.ones((4, 3))
+    (tmp_path / "text.npz").write_text("gull 1 2 3")
+    for path, said in (
+        (str(tmp_path / "gone.npz"), "not an .npz file with names"),
+        (str(tmp_path / "text.npz"), "not an .npz file with names"),
+        (lambda: file(tmp_path, ["gull", "auk"], np.ones((2, 3))), "lacks 2 of 4 training classes: tern, skua"),
+        (lambda: file(tmp_path, list("abcdefg"), np.ones((7, 3))), "lacks 4 of 4 training classes: gull, tern, auk, skua"),
+        (lambda: file(tmp_path, four, np.ones((3, 3))), r"4 names and vectors \(3, 3\)"),
+        (lambda: file(tmp_path, four, np.ones(4)), r"4 names and vectors \(4,\)"),
+        (lambda: file(tmp_path, four, np.array(["a"] * 4)), "not an .npz file with names"),
+        (lambda: file(tmp_path, [*four, "gull"], np.ones((5, 3))), "names gull more than once"),
+        (lambda: file(tmp_path, four, ones * [[1], [1], [0], [1]]), "a vector of auk is 0 or not finite"),
+        (lambda: file(tmp_path, four, ones * [[1], [np.nan], [1], [1]]), "a vector of tern is 0 or not finite"),
+    ):
+        with tiny.refused(said):
+            built(path if isinstance(path, str) else path())
+    with tiny.refused("joined to the training classes by their names"):
+        built(file(tmp_path), names=None)
+    with tiny.refused("this --trainer looks at no labels"):
+        trainer, _ = built(file(tmp_path), "--loss", "ntxent", trainer="unsupervised")
+        tiny.losses(trainer, tiny.batch([0, 1], views=2))
+
+
+# --------------------------------------------------------------------------------------------------------------- the command, a run
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """A classifier of random weights, as a file."""
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("weights") / "classifier.pth"
+    torch.save(torchvision.models.mobilenet_v3_small().state_dict(), path)
+    return path
+
+
+def command(data, weights, out, *flags):
+    words = ["--dataset", "folder", "--dataset_folder_path", str(data), "--classifier", "tv:mobilenet_v3_small", "--weights", str(weights)]
+    return pseudo_labels.main([*words, "--out", str(out), "--top", "3", "--eval_kernels", "0", *flags])
+
+
+def test_pseudo_labels_are_those_of_the_mean_logits_and_guide_a_run(data, weights, tmp_path, capsys):
+    path = command(data, weights, tmp_path / "plg.npz")
+    assert "not the paper's text vectors" in capsys.readouterr().out
+    with np.load(path) as found:
+        names, indices, scores, vectors = (found[name] for name in ("names", "indices", "scores", "vectors"))
+    network = torchvision.models.mobilenet_v3_small()
+    network.load_state_dict(torch.load(weights, weights_only=True))
+    network.eval()
+    import datasets
+
+    split = datasets.select("folder", dataset_folder_path=str(data), input_size=224)["evaluation"]
+    mean, std = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1), torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
+    logits = {}
+    with torch.no_grad():
+        for label, image, _ in (split[i] for i in range(len(split))):
+            logits.setdefault(int(label), []).append(network(((image / 255 - mean) / std)[None])[0].double())
+    assert names.tolist() == [split.class_names[label] for label in range(len(names))] and indices.shape == (len(names), 3)
+    for label, rows in logits.items():
+        mean_logits = torch.stack(rows).mean(0)
+        torch.testing.assert_close(torch.from_numpy(scores[label]), mean_logits.topk(3).values, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(mean_logits[torch.from_numpy(indices[label])], mean_logits.topk(3).values, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(vectors, network.classifier[-1].weight.detach().numpy()[indices])
+    flags = ["--loss", "multisimilarity", "--language_vectors", str(path), "--language_delay", "1", "--chunk_size", "3"]
+    run = tiny.assert_resumes(data, tmp_path / "runs", *flags)
+    environment = yaml.safe_load((run.folder / "environment.yaml").read_text())
+    assert environment["language_vectors_sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    rows = main.RunFolder(run.folder).metrics
+    assert (rows.metric == "language_loss").sum() == 2
+    other = builders.make_folder(tmp_path / "others", n_classes=14, n_images=2)
+    with tiny.refused("lacks 2 of 7 training classes: class_12, class_13"):
+        main.main(parameters.read(["--dataset", "folder", "--dataset_folder_path", str(other), *builders.SHORT_RUN, *flags[:4], "--save_path", str(tmp_path)]))
+
+
+def test_text_vectors_are_taken_by_the_index_of_the_label(data, weights, tmp_path):
+    vectors = np.random.default_rng(0).standard_normal((1000, 4)).astype(np.float32)
+    np.savez(tmp_path / "names.npz", vectors=vectors)
+    with np.load(command(data, weights, tmp_path / "plg.npz", "--vectors", str(tmp_path / "names.npz"))) as found:
+        np.testing.assert_array_equal(found["vectors"], vectors[found["indices"]])
+    np.savez(tmp_path / "few.npz", vectors=vectors[:9])
+    for flags, said in (
+        (["--vectors", str(tmp_path / "few.npz")], r"vectors \(9, 4\): expected a row for each of the classifier's 1000 labels"),
+        (["--vectors", str(tmp_path / "gone.npz")], "not an .npz file with vectors"),
+        (["--classifier", "tv:resnet5000"], "expected tv:NAME"),
+        (["--classifier", "resnet50"], "expected tv:NAME"),
+        (["--classifier", "tv:resnet18"], "its weights cannot be had"),
+    ):
+        with tiny.refused(said):
+            command(data, weights, tmp_path / "out.npz", *flags)
+    assert not (tmp_path / "out.npz").exists()
+
+
+def test_a_classifier_of_timm(data, tmp_path):
+    timm = pytest.importorskip("timm")
+    torch.save(timm.create_model("resnet10t", num_classes=1000).state_dict(), tmp_path / "timm.pth")
+    path = command(data, tmp_path / "timm.pth", tmp_path / "plg.npz", "--classifier", "timm:resnet10t")
+    with np.load(path) as found:
+        assert found["vectors"].shape == (6, 3, 512)

@@ -1,0 +1,145 @@
+"""Mixed embeddings: each loss against loops over mixed points, the pins, the draw, one step, what is refused."""
+
+import pytest
+import torch
+from scipy.stats import kstest
+
+import criteria
+from criteria import _pairs
+from tests.criteria._oracles import PINNED, PINNED_LABELS, batch_of
+from tests.trainers import tiny
+from trainers import _metrix
+
+LOSSES = {
+    "contrastive": [{"loss_contrastive_neg_margin": 0.5, "loss_contrastive_reduction": "nonzero"}, {"loss_contrastive_pos_margin": 0.4, "loss_contrastive_neg_margin": 1.3}],
+    "multisimilarity": [{}, {"loss_multisimilarity_pos_weight": 3.0, "loss_multisimilarity_neg_weight": 7.0, "loss_multisimilarity_thresh": 0.1}],
+    "proxyanchor": [{}, {"loss_proxyanchor_alpha": 5.0, "loss_proxyanchor_delta": 0.2}],
+}  # fmt: skip
+
+
+def built(name, **flags):
+    torch.manual_seed(0)
+    return criteria.select(name, n_classes=5, embed_dim=6, batch_mining="none", **flags).double()
+
+
+def points_of(anchor, own, x, labels, share, from_anchor):
+    """The mixed points of an anchor of class `own` that is image `anchor` of the batch (None: a proxy), which are unit vectors."""
+    unit = [row / row.norm() for row in x]
+    firsts = [from_anchor] if from_anchor is not None else [unit[p] for p, y in enumerate(labels) if y == own and p != anchor]
+    mixed = [share * first + (1 - share) * unit[n] for first in firsts for n, y in enumerate(labels) if y != own]
+    return [point / point.norm() for point in mixed]
+
+
+def log1p_sum(terms):
+    return torch.log1p(sum(terms))
+
+
+def slow_multisimilarity(c, to, share):
+    if not to:
+        return 0.0
+    positive = log1p_sum([share * torch.exp(-c.pos_weight * (s - c.thresh)) for s in to]) / c.pos_weight
+    return positive + log1p_sum([(1 - share) * torch.exp(c.neg_weight * (s - c.thresh)) for s in to]) / c.neg_weight
+
+
+def slow(name, c, x, labels, share, with_anchors):
+    unit, total, far, near, having = [row / row.norm() for row in x], 0.0, [], [], 0
+    if name == "proxyanchor":
+        positive = negative = 0.0
+        for k, proxy in enumerate(c.proxies):
+            proxy = proxy / proxy.norm()
+            to = [proxy @ v for v in points_of(None, k, x, labels, share, proxy if with_anchors else None)]
+            if to:
+                having += 1
+                positive = positive + log1p_sum([share * torch.exp(-c.alpha * (s - c.delta)) for s in to])
+                negative = negative + log1p_sum([(1 - share) * torch.exp(c.alpha * (s + c.delta)) for s in to])
+        return positive / max(having, 1) + negative / len(c.proxies)
+    for a, y in enumerate(labels):
+        points = points_of(a, y, x, labels, share, unit[a] if with_anchors else None)
+        if name == "multisimilarity":
+            total = total + slow_multisimilarity(c, [unit[a] @ v for v in points], share) / len(x)
+        distances = [(unit[a] - v).norm() for v in points]
+        far += [share * (d - c.pos_margin).clamp(min=0) for d in distances] if name == "contrastive" else []
+        near += [(1 - share) * (c.neg_margin - d).clamp(min=0) for d in distances] if name == "contrastive" else []
+    if name == "contrastive":
+        for terms in (far, near):
+            counted = [term for term in terms if term > 0] if c.reduction.how == "nonzero" else terms
+            total = total + sum(terms) / max(len(counted), 1)
+    return total
+
+
+@pytest.mark.parametrize("kind", ["pairs", "ragged", "one class", "all alone", "one sample"])
+@pytest.mark.parametrize(("name", "flags"), [(name, flags) for name, every in LOSSES.items() for flags in every])
+def test_the_loss_of_mixed_points_is_that_of_loops(name, flags, kind, monkeypatch):
+    monkeypatch.setattr(_pairs, "ENTRIES", 1)
+    monkeypatch.setattr(_pairs, "ANCHORS", 3)  # anchors at once
+    (x, labels), c, share = batch_of(kind, unit=False), built(name, **flags), torch.tensor(0.3, dtype=torch.float64)
+    x.requires_grad_()
+    value = {"contrastive": _metrix.of_contrastive, "multisimilarity": _metrix.of_multisimilarity, "proxyanchor": _metrix.of_proxyanchor}[name]
+    found = value(c, torch.nn.functional.normalize(x), labels, share)
+    inputs = [x, *c.parameters()]
+    for with_anchors, ours in enumerate(found):
+        expected = torch.as_tensor(slow(name, c, x, labels.tolist(), share, bool(with_anchors)), dtype=torch.float64)
+        torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-9)
+        nothing = sum(0 * one.sum() for one in inputs)
+        for one, other in zip(*(torch.autograd.grad(value + nothing, inputs, retain_graph=True) for value in (ours, expected)), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
+
+
+def test_the_pinned_values():
+    point = 0.3 * PINNED[1] + 0.7 * PINNED[2]
+    cosines = PINNED @ PINNED.T
+    mixed = _metrix.mixed_cosines(cosines, cosines, cosines, torch.tensor(0.3, dtype=torch.float64))
+    distance = (2 - 2 * mixed[0, 1, 2]).sqrt()
+    torch.testing.assert_close(mixed[0, 1, 2], PINNED[0] @ point / point.norm())
+    assert (round(distance.item(), 7), round(0.3 * distance.item() + 0.7 * max(0.5 - distance.item(), 0), 7)) == (1.2139873, 0.3641962)
+    c = built("multisimilarity")
+    to = [PINNED[0] @ v for v in points_of(0, 0, PINNED, PINNED_LABELS.tolist(), 0.3, None)]
+    assert round(slow_multisimilarity(c, to, 0.3).item(), 7) == 0.3331487
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_step_draws_a_share_and_which_points_are_mixed(name):
+    flags = ["--loss", name, "--metrix", ".4", *(["--loss_proxyanchor_lrmulti", "1"] if name == "proxyanchor" else [])]
+    trainer, opt = tiny.trainer("metric_only", *flags)
+    batch, added = tiny.batch(), trainer.added_losses[0]
+    outputs, losses, total = tiny.step(opt, trainer).forward(batch)
+    torch.testing.assert_close(total, losses["metric_loss"] + losses["metrix_loss"])
+    seen, unit = [], torch.nn.functional.normalize(outputs["embeddings"])
+    value, shares = added.value, []
+
+    def watched(criterion, rows, labels, share):
+        shares.append(float(share))
+        seen.append(value(criterion, rows, labels, share))
+        return seen[-1]
+
+    added.value, chosen = watched, []
+    for _ in range(400 if name == "contrastive" else 30):
+        loss = added.loss(trainer, outputs, batch)
+        chosen.append(bool(loss == 0.4 * seen[-1][1]))
+        assert loss == 0.4 * seen[-1][chosen[-1]]
+    assert {True, False} == set(chosen) and unit.isfinite().all()
+    if name == "contrastive":
+        assert abs(sum(chosen) / 400 - 0.5) < 0.1 and kstest(shares, "beta", (2, 2)).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_points_without_a_direction_are_finite(name):
+    """Opposite points halfway, zeros, points that coincide; in float32 too."""
+    x = torch.eye(6)[[0, 0, 0, 1, 2]] * torch.tensor([1.0, 1, -1, 0, 1])[:, None]
+    for share in (0.5, 0.3):
+        rows, c = x.clone().requires_grad_(), built(name).float()
+        for value in {"contrastive": _metrix.of_contrastive, "multisimilarity": _metrix.of_multisimilarity, "proxyanchor": _metrix.of_proxyanchor}[name](
+            c, rows, torch.tensor([0, 0, 1, 1, 2]), torch.tensor(share)
+        ):
+            assert value.isfinite() and torch.autograd.grad(value, rows, retain_graph=True)[0].isfinite().all()
+
+
+def test_what_it_cannot_mix_is_refused_in_one_line():
+    with tiny.refused("--metrix mixes for --loss contrastive, multisimilarity, proxyanchor, not for triplet"):
+        tiny.trainer("metric_only", "--loss", "triplet", "--metrix", ".4")
+    with tiny.refused("--metrix --loss_reduction sum: mixed points have the mean"):
+        tiny.trainer("metric_only", "--loss", "contrastive", "--loss_reduction", "sum", "--metrix", ".4")
+
+
+def test_it_resumes_to_the_bit(data, tmp_path):
+    tiny.assert_resumes(data, tmp_path, "--loss", "multisimilarity", "--metrix", ".4", "--chunk_size", "3", "--memory_size", "48", "--memory_start", "1")

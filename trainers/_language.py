@@ -1,0 +1,98 @@
+"""Language guidance, ELG and PLG (Roth et al., Integrating Language Guidance into Vision-based Deep Metric Learning, CVPR 2022, arXiv 2203.08543)."""
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from trainers._added_losses import AddedLoss
+from utilities.errors import UserError
+from utilities.numbers import number, whole
+from utilities.tensors import normalize
+from utilities.tuples import same_class
+
+NAME, FLAG = "language_loss", "--language_vectors"
+
+
+def add_arguments(group) -> None:
+    """Declare the flags of language guidance."""
+    group.add_argument(
+        FLAG, default=None, metavar="FILE",
+        help="language_loss beside the criterion's: draw the similarities of the batch to those of its classes' vectors, such as a text model's of their "
+        "names; an .npz file with names (N,) and vectors (N, E), or (N, K, E) for K vectors a class; python -m evaluation.pseudo_labels makes one",
+    )  # fmt: skip
+    group.add_argument(
+        "--language_direction", choices=["backward", "forward"], default="backward",
+        help="of the divergence KL(p || q): backward: p of the images, q of the vectors, as published; forward: the other way round",
+    )  # fmt: skip
+    group.add_argument("--language_shift", type=number(), default=1, help="added to the cosines of the vectors; pairs of a class have 1 + this on both sides")
+    group.add_argument("--language_T", type=number(1e-6), default=1, help="temperature of both similarities")
+    group.add_argument("--language_delay", type=whole(0), default=0, help="steps without language_loss at the beginning")
+
+
+class Language(AddedLoss):
+    """`language_loss` = T^2 / B sum_i KL(p_i || q_i), p = softmax of the rows of B / T, q of A / T (backward; forward: swapped).
+
+    B_ij is the cosine of embeddings i and j, A_ij = L + shift, L the mean over r of the cosine of the r-th vectors of their classes: rank with
+    rank, not all pairs. Where i and j are of one class, the diagonal too, both are 1 + shift. Only the training classes' vectors are read.
+    """
+
+    NAME, FLAG = NAME, FLAG
+
+    def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
+        super().__init__()
+        if not (names := getattr(opt, "class_names", None)):
+            raise UserError(f"{FLAG} is joined to the training classes by their names: select(…, class_names={{0: 'name', …}})")
+        self.register_buffer("vectors", read(opt.language_vectors, [names[label] for label in sorted(names)]), persistent=False)
+        self.backward_kl = opt.language_direction == "backward"
+        self.shift, self.temperature, self.delay, self.steps = opt.language_shift, opt.language_T, opt.language_delay, 0
+
+    def loss(self, trainer, outputs: dict, batch) -> torch.Tensor | None:
+        """See `trainers._added_losses.AddedLoss.loss`; None in the first `--language_delay` steps."""
+        if not trainer.LABELS:
+            raise UserError(f"{FLAG}: this --trainer looks at no labels: leave it out")
+        self.steps += 1
+        if self.steps <= self.delay:
+            return None
+        unit, of_classes = normalize(outputs["embeddings"]), self.vectors.index_select(0, batch.labels).to(outputs["embeddings"])
+        same = same_class(batch.labels)
+        logs = [  # (B, B) each, of images and of language
+            torch.log_softmax(torch.where(same, 1 + self.shift, cosines) / self.temperature, 1)
+            for cosines in (unit @ unit.T, of_classes @ of_classes.T + self.shift)
+        ]
+        p, q = logs if self.backward_kl else logs[::-1]
+        return self.temperature**2 / len(unit) * (p.exp() * (p - q)).sum()
+
+    def get_extra_state(self) -> torch.Tensor:
+        """The number of steps, for checkpoints."""
+        return torch.tensor(self.steps)
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        """The counterpart of `get_extra_state`."""
+        self.steps = int(state)
+
+
+def read(path: str, names: list[str]) -> torch.Tensor:
+    """The vectors `(C, K E)` of the classes `names`, whose products are the means over K of their cosines.
+
+    Raises UserError for a file that is none of these, for a class without vectors or with a vector that has no direction.
+    """
+    try:
+        with np.load(Path(path).expanduser(), allow_pickle=False) as file:
+            listed, vectors = [str(name) for name in file["names"]], np.asarray(file["vectors"], dtype=np.float32)
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:  # of numpy, zip and a lacking array
+        raise UserError(f"{FLAG} {path}: not an .npz file with names (N,) and vectors (N, E) or (N, K, E) ({str(error).splitlines()[0][:80]})") from None
+    if vectors.ndim not in (2, 3) or len(vectors) != len(listed) or not vectors.size:
+        raise UserError(f"{FLAG} {path}: {len(listed)} names and vectors {vectors.shape}: expected (N, E) or (N, K, E) of N names")
+    rows = {name: row for row, name in enumerate(listed)}
+    if missing := [name for name in names if name not in rows]:
+        raise UserError(f"{FLAG} {path} lacks {len(missing)} of {len(names)} training classes: {', '.join(missing[:5])}{' …' * (len(missing) > 5)}")
+    if twice := next((name for name in names if listed.count(name) > 1), None):
+        raise UserError(f"{FLAG} {path} names {twice} more than once: one row a class")
+    chosen = torch.from_numpy(vectors[[rows[name] for name in names]]).reshape(len(names), -1, vectors.shape[-1])
+    lengths = chosen.norm(dim=2)
+    if not bool((lengths.isfinite() & (lengths > 0)).all()):
+        worst = names[int((~(lengths.isfinite() & (lengths > 0))).any(1).nonzero()[0])]
+        raise UserError(f"{FLAG} {path}: a vector of {worst} is 0 or not finite, which has no direction")
+    return (chosen / lengths[..., None] / chosen.shape[1] ** 0.5).flatten(1)

@@ -1,0 +1,143 @@
+"""Metrix, mixing for metric learning, of embeddings (Venkataramanan, Psomas et al., It Takes Two to Tango, ICLR 2022, arXiv 2106.04990).
+
+Written from the paper's general form: an anchor's mixed points are all its positives, each with all its negatives, or the anchor itself with
+all its negatives, each choice in half of the steps. The authors' code takes the first positive for all, and the anchor itself only where
+it has no positive; their later file for multisimilarity weighs the clean loss and leaves the mixed negatives out.
+"""
+
+import torch
+
+from criteria._pairs import anchors_at_once, as_weights, few_at_a_time, joined, log_sum_exp, softplus
+from trainers._added_losses import AddedLoss
+from utilities.errors import UserError
+from utilities.numbers import number
+from utilities.reference import Reference
+from utilities.tensors import FLOOR, normalize, safe_sqrt
+from utilities.tuples import same_class
+
+NAME, FLAG = "metrix_loss", "--metrix"
+
+
+def add_arguments(group) -> None:
+    """Declare the flag of mixing."""
+    group.add_argument(
+        FLAG, type=number(0), default=0.0, metavar="WEIGHT",
+        help="metrix_loss: this weight (published: 0.4) times the loss of mixed unit embeddings, which are positives by a share drawn each step and "
+        "negatives by the rest; with --loss contrastive, multisimilarity or proxyanchor; 0: none",
+    )  # fmt: skip
+
+
+class Metrix(AddedLoss):
+    """`metrix_loss` = weight * the criterion's formula on mixed points: v = unit(share u + (1 - share) u'), share ~ Beta(2, 2), once a step.
+
+    A point is a positive with weight `share` and a negative with weight 1 - `share`: contrastive: mean share [d - pos_margin]+
+    + mean (1 - share) [neg_margin - d]+, by the criterion's reduction; multisimilarity, proxyanchor: the sums inside the logarithms have these
+    weights. u' is a negative of the anchor, u one of its positives or, in half of the steps, the anchor. Neither a miner nor multisimilarity's
+    comparison chooses; anchors of proxyanchor are the proxies.
+    """
+
+    NAME, FLAG = NAME, FLAG
+
+    def __init__(self, opt, network: torch.nn.Module, criterion: torch.nn.Module):
+        super().__init__()
+        kinds = {"contrastive": of_contrastive, "multisimilarity": of_multisimilarity, "proxyanchor": of_proxyanchor}
+        if opt.loss not in kinds:
+            raise UserError(f"{FLAG} mixes for --loss {', '.join(kinds)}, not for {opt.loss}")
+        if opt.loss == "contrastive" and criterion.reduction.how not in ("mean", "nonzero"):
+            raise UserError(f"{FLAG} --loss_reduction {criterion.reduction.how}: mixed points have the mean or that of what is active: mean or nonzero")
+        self.value, self.weight = kinds[opt.loss], opt.metrix
+
+    def loss(self, trainer, outputs: dict, batch) -> torch.Tensor:
+        """See `trainers._added_losses.AddedLoss.loss`."""
+        embeddings, labels = outputs["embeddings"], batch.labels if trainer.LABELS else batch.indices.to(batch.labels.device)
+        draws = torch.rand(4, dtype=torch.float32, device=embeddings.device)
+        share = draws[:3].sort().values[1].to(embeddings.dtype)  # the middle one of three is of Beta(2, 2)
+        of_positives, of_anchors = self.value(trainer.criterion, normalize(embeddings), labels, share)
+        return self.weight * torch.where(draws[3] < 0.5, of_positives, of_anchors)
+
+
+def of_contrastive(criterion, unit: torch.Tensor, labels: torch.Tensor, share: torch.Tensor) -> list[torch.Tensor]:
+    """The values with mixed positives and with mixed anchors, of unit embeddings `(B, D)`."""
+
+    def formula(cosines, weights, labels):
+        distances = safe_sqrt((2 - 2 * cosines).clamp(min=0))
+        costs = {"far": share * criterion.far(distances, labels), "near": (1 - share) * criterion.near(distances, labels)}
+        found = {"count": weights.sum()}
+        for kind, cost in costs.items():
+            found |= {kind: (cost * weights).sum(), f"active_{kind}": (cost.detach() * weights).count_nonzero().to(cost.dtype)}
+        return found
+
+    def join(found):
+        counts = [found[f"active_{kind}"] if criterion.reduction.how == "nonzero" else found["count"] for kind in ("far", "near")]
+        return sum(found[kind] / count.clamp(min=1) for kind, count in zip(("far", "near"), counts, strict=True))
+
+    return [join(found) for found in of_pairs(formula, unit, labels, share)]
+
+
+def of_multisimilarity(criterion, unit: torch.Tensor, labels: torch.Tensor, share: torch.Tensor) -> list[torch.Tensor]:
+    """See `of_contrastive`."""
+
+    def formula(cosines, weights, labels):
+        excesses = cosines.flatten(1) - criterion.per_anchor("thresh", labels, 2)
+        terms = 0
+        for name, sign, part in (("pos_weight", -1, share), ("neg_weight", 1, 1 - share)):
+            scale = criterion.per_anchor(name, labels, 2)
+            terms = terms + softplus(log_sum_exp(sign * scale * excesses, weights.flatten(1)) + part.log()) / criterion.per_anchor(name, labels)
+        return {"loss": terms}
+
+    return [found["loss"].mean() for found in of_pairs(formula, unit, labels, share)]
+
+
+def of_pairs(formula, unit: torch.Tensor, labels: torch.Tensor, share: torch.Tensor) -> tuple[dict, dict]:
+    """What `formula(cosines (b, F, B), weights (b, F, B), labels (b,))` finds of all anchors: with mixed positives, with mixed anchors."""
+    cosines = unit @ unit.T
+    positives, negatives = (as_weights(mask, unit) for mask in Reference.build(unit, labels).masks(labels))
+
+    def part(cosines_to, firsts, seconds, labels):
+        return formula(mixed_cosines(cosines_to, cosines_to, cosines, share), firsts[:, :, None] * seconds[:, None, :], labels)
+
+    own = cosines.diagonal()[:, None]
+    of_anchors = formula(mixed_cosines(own, cosines, cosines[:, None], share), negatives[:, None], labels)
+    return in_parts(part, cosines, positives, negatives, labels), of_anchors
+
+
+def of_proxyanchor(criterion, unit: torch.Tensor, labels: torch.Tensor, share: torch.Tensor) -> list[torch.Tensor]:
+    """See `of_contrastive`; anchors are the proxies. Of a class that is not in the batch no image is a positive."""
+    proxies, between = criterion.unit_proxies(unit), unit @ unit.T
+    to_images, classes = proxies @ unit.T, torch.arange(len(proxies), device=labels.device)
+    is_first = as_weights(torch.tril(same_class(labels), -1).any(1).logical_not(), unit)  # stands for its class
+
+    def terms(cosines, weights):
+        chosen = weights.flatten(1)
+        found = [log_sum_exp(sign * criterion.alpha * (cosines.flatten(1) + sign * criterion.delta), chosen) for sign in (-1, 1)]
+        return {"positive": softplus(found[0] + share.log()), "negative": softplus(found[1] + (1 - share).log()), "has_any": chosen.amax(1)}
+
+    def part(cosines_to, same, counts):
+        weights = (same * counts[:, None])[:, :, None] * (1 - same)[:, None, :]
+        return terms(mixed_cosines(cosines_to, cosines_to, between, share), weights)
+
+    of_positives = in_parts(part, to_images.index_select(0, labels), as_weights(same_class(labels), unit), is_first)
+    others = as_weights(classes[:, None] != labels[None, :], unit)[:, None]
+    of_anchors = terms(mixed_cosines(torch.ones_like(to_images[:, :1]), to_images, to_images[:, None], share), others)
+    return [
+        found["positive"].sum() / found["has_any"].sum().clamp(min=1) + found["negative"].sum() / len(proxies)
+        for found in (of_positives, of_anchors)
+    ]
+
+
+def in_parts(part, *rows: torch.Tensor) -> dict[str, torch.Tensor]:
+    """`part(*rows)` of tensors with a row for each of B anchors, a few anchors at a time where all meet too many of the B^2 points."""
+    size = anchors_at_once(len(rows[0]) ** 2)
+    if size >= len(rows[0]):
+        return part(*rows)
+    parts = few_at_a_time(part, zip(*(one.split(size) for one in rows), strict=True))
+    return {name: joined([part[name] for part in parts]) for name in parts[0]}
+
+
+def mixed_cosines(to_first: torch.Tensor, to_second: torch.Tensor, between: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
+    """Cosines `(b, F, S)` of anchors to unit(share u + (1 - share) u'), without the mixed points themselves.
+
+    `to_first` `(b, F)`, `to_second` `(b, S)`: the anchors' cosines to u and u'; `between` `(F, S)` or `(b, F, S)`: those of u to u'.
+    """
+    lengths = (share**2 + (1 - share) ** 2 + 2 * share * (1 - share) * between).clamp(min=FLOOR)  # squared; 0 halfway between opposite points
+    return (share * to_first[:, :, None] + (1 - share) * to_second[:, None, :]) * lengths.rsqrt()

@@ -1,0 +1,123 @@
+"""Intra-batch connections: images of a batch pass messages before they are classified (Seidenschwarz et al., ICML 2021, arXiv 2102.07753).
+
+As in the authors' code no edge has a weight of its own, and attention may go to nobody: its weights are exp(s) / (1 + sum exp(s)).
+"""
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from trainers import _classifier
+from trainers._classifier import CLASSIFIER_LOSS, LOGITS
+from trainers._trainer import METRIC_LOSS, width
+from trainers._trainer import Trainer as Base
+from utilities.batchnorm import WholeBatchNorm
+from utilities.errors import UserError
+from utilities.numbers import number, whole
+from utilities.tensors import normalize
+
+GRAPH_LOSS = "graph_loss"
+DROPOUT = 0.1  # of attention weights, of both branches of a layer and of its hidden units, as in all the authors' settings
+LAST_START = 1e-3  # standard deviation of the last layer's weights at the start
+
+
+def add_arguments(group) -> None:
+    """Declare the flags."""
+    group.add_argument("--intrabatch_layers", type=whole(1, 100), default=1, help="layers of messages")
+    group.add_argument("--intrabatch_heads", type=whole(1, 1024), default=2, help="heads of attention; they divide the embedding's dimensions")
+    group.add_argument("--intrabatch_join", action="store_true", help="classify all layers' outputs side by side, not the last one's")
+    group.add_argument("--intrabatch_temperature", type=number(1e-6), default=0.2, help="divides the logits of both cross-entropies")
+    group.add_argument("--intrabatch_smoothing", type=number(0, below=1), default=0.1, metavar="EPS", help="label smoothing of both: EPS / C to each of C classes")
+
+
+def check(opt) -> None:
+    """See `trainers.check`."""
+    if opt.classifier_loss != "CrossEntropyLoss" or opt.classifier_smoothing or opt.classifier_layer != "linear":
+        raise UserError("--trainer intrabatch has cross-entropies of linear layers, with --intrabatch_smoothing: leave --classifier_loss, _smoothing and _layer out")
+
+
+class Trainer(Base):
+    """`classifier_loss` = CE of a linear layer on the embedding as it is; `graph_loss` = CE of one on what the batch's messages make of it.
+
+    Both divide logits by T and smooth labels. `metric_loss` weighs 0 unless `--loss_weights` says otherwise. Evaluation is of the embedding
+    alone, by cosine; the network's name is without `_normalize`.
+    """
+
+    LOSSES = (METRIC_LOSS, CLASSIFIER_LOSS, GRAPH_LOSS)
+    WEIGHTS = {METRIC_LOSS: 0.0}
+
+    def __init__(self, opt, network, criterion):
+        check(opt)
+        super().__init__(opt, network, criterion)
+        dimensions = width(network, opt)
+        if dimensions % opt.intrabatch_heads:
+            raise UserError(f"--intrabatch_heads {opt.intrabatch_heads} does not divide the embedding's {dimensions} dimensions")
+        self.graph = Graph(dimensions, opt.n_classes, opt.intrabatch_layers, opt.intrabatch_heads, opt.intrabatch_join)
+        self.temperature, self.smoothing = opt.intrabatch_temperature, opt.intrabatch_smoothing
+
+    @classmethod
+    def build_heads(cls, opt, network: torch.nn.Module) -> _classifier.Classifier:
+        """See `trainers._trainer.Trainer.build_heads`."""
+        return _classifier.Classifier(opt, network)
+
+    def outputs(self, images: torch.Tensor) -> dict:
+        """The base's outputs and `classifier_logits` `(B, C)`."""
+        outputs = super().outputs(images)
+        return {**outputs, LOGITS: self.evaluated_heads.logits(outputs)}
+
+    def losses(self, outputs: dict, batch) -> dict:
+        """See `trainers._trainer.Trainer.losses`."""
+        logits = {CLASSIFIER_LOSS: outputs[LOGITS], GRAPH_LOSS: self.graph(normalize(outputs["embeddings"]))}
+        smoothed = {name: cross_entropy(rows / self.temperature, batch.labels, label_smoothing=self.smoothing) for name, rows in logits.items()}
+        return {**super().losses(outputs, batch), **smoothed}
+
+    def param_groups(self, opt) -> list[dict]:
+        """The classifier at `--classifier_lr`, the graph at `--lr`."""
+        graph = [parameter for parameter in self.graph.parameters() if parameter.requires_grad]
+        return [_classifier.param_group(self.evaluated_heads, opt), {"params": graph, "name": "graph"}]
+
+
+class Graph(torch.nn.Module):
+    """Unit embeddings `(B, D)` of a batch -> logits `(B, C)`: a linear layer, layers of messages, BatchNorm without bias, a linear layer."""
+
+    def __init__(self, dimensions: int, n_classes: int, n_layers: int, n_heads: int, joins: bool):
+        super().__init__()
+        self.first, self.joins = torch.nn.Linear(dimensions, dimensions), joins
+        self.layers = torch.nn.ModuleList(Layer(dimensions, n_heads) for _ in range(n_layers))
+        self.norm = WholeBatchNorm(dimensions * (n_layers if joins else 1))
+        self.norm.bias.requires_grad_(False)  # stays 0
+        self.last = torch.nn.Linear(self.norm.num_features, n_classes, bias=False)
+        torch.nn.init.normal_(self.last.weight, std=LAST_START)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """The logits."""
+        nodes = [self.first(rows)]
+        for layer in self.layers:
+            nodes.append(layer(nodes[-1]))
+        return self.last(self.norm(torch.cat(nodes[1:], 1) if self.joins else nodes[-1]))
+
+
+class Layer(torch.nn.Module):
+    """A layer of messages: attention of every image to all, itself included, then two linear layers; each branch added and normalised."""
+
+    def __init__(self, dimensions: int, n_heads: int):
+        super().__init__()
+        self.n_heads = n_heads
+        self.query, self.key, self.value, self.out = (torch.nn.Linear(dimensions, dimensions) for _ in range(4))
+        for linear in (self.query, self.key, self.value, self.out):
+            torch.nn.init.xavier_uniform_(linear.weight)
+            torch.nn.init.zeros_(linear.bias)
+        self.up, self.down = torch.nn.Linear(dimensions, 4 * dimensions), torch.nn.Linear(4 * dimensions, dimensions)
+        self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(dimensions) for _ in range(2))
+        self.dropout = torch.nn.Dropout(DROPOUT)
+
+    def forward(self, nodes: torch.Tensor) -> torch.Tensor:
+        """Nodes `(B, D)` after one exchange of messages."""
+        nodes = self.norms[0](nodes + self.dropout(self.attention(nodes)))
+        return self.norms[1](nodes + self.dropout(self.down(self.dropout(torch.relu(self.up(nodes))))))
+
+    def attention(self, nodes: torch.Tensor) -> torch.Tensor:
+        """What each of `nodes` `(B, D)` receives."""
+        query, key, value = (layer(nodes).view(len(nodes), self.n_heads, -1).transpose(0, 1) for layer in (self.query, self.key, self.value))
+        scores = query @ key.transpose(1, 2) / query.shape[2] ** 0.5  # (heads, B, B)
+        weights = torch.softmax(torch.cat([scores, torch.zeros_like(scores[..., :1])], 2), 2)[..., :-1]  # the last column is a key of score 0
+        return self.out((self.dropout(weights) @ value).transpose(0, 1).flatten(1))
