@@ -7,9 +7,10 @@ import numpy as np
 from tqdm import tqdm
 
 import metrics
-from evaluation import galleries
-from evaluation.from_files import read, written_flags
+from evaluation import from_files, galleries
+from evaluation.from_files import LISTS, has_lists, protocol_of, read, written_flags
 from evaluation.galleries import ROLES
+from evaluation.spaces import Space
 from metrics import fnmr
 from pictures import maps
 from pictures.thumbnails import Sheets
@@ -32,7 +33,7 @@ class Shown(NamedTuple):
 
     features `(N, D)`; labels `(N,)`, and class_names, label -> name; supers: label -> name of the super-class, None where none are known;
     paths: of the images, None where unknown; picture: a function, place -> uint8 `(3, H, W)`, which raises UserError for a missing image;
-    None without pictures. notes: on flags and roles that the page ignores.
+    None without pictures. notes: on flags and roles that the page ignores. listed: what queries are to find, where lists say so.
     """
 
     title: str
@@ -43,6 +44,30 @@ class Shown(NamedTuple):
     paths: list | None
     picture: object
     notes: tuple = ()
+    listed: "Listed | None" = None
+
+
+class Listed(NamedTuple):
+    """Rows of the queries `(Q,)` and of their gallery `(M,)`, and their space, whose lists say what they are to find."""
+
+    queries: np.ndarray
+    gallery: np.ndarray
+    space: Space
+
+    def precision(self, size: int) -> np.ndarray:
+        """Average precision among the first R of each of `size` images, `(N,)`; NaN of those that are no query or have nothing to find."""
+        found = np.full(size, np.nan)
+        found[self.queries] = metrics.per_query(["map_r"], metrics.EmbeddingSpace(**self.space.arguments()))["map_r"]
+        return found
+
+    def judged(self, neighbours: np.ndarray) -> np.ndarray:
+        """What neighbours `(N, k)` are to each image, `(N, k)`: 0 right, 1 wrong, 2 junk, 3 not judged."""
+        places, lists = galleries.places_in(self.gallery, len(neighbours))[neighbours], self.space.arguments()["lists"]
+        kinds = np.full(neighbours.shape, 3, dtype=np.uint8)
+        for row, positives, junk in zip(self.queries, lists.each("positive"), lists.each("junk"), strict=True):
+            near = places[row]
+            kinds[row] = np.select([near < 0, np.isin(near, positives), np.isin(near, junk)], [3, 0, 2], 1)
+        return kinds
 
 
 def explore(flags) -> Path:
@@ -83,9 +108,11 @@ def _embedded(embedder: Embedder, dataset) -> np.ndarray:
 
 def of_file(path: str) -> Shown:
     """The content of an .npz file, as `--dump_embeddings` writes it. Pictures are read from its paths, where these still exist."""
-    arrays = read(path, optional=("paths", "class_names", "super_names", *ROLES, "flags"))
-    apart = {name: arrays.pop(name) for name in (*ROLES, "flags") if name in arrays}
+    arrays = read(path, optional=("paths", "class_names", "super_names", *ROLES, *LISTS, "flags"))
+    listed = _listed(path, arrays) if has_lists(arrays) else None
+    apart = {name: arrays.pop(name) for name in list(arrays) if name in (*ROLES, "flags") or protocol_of(name) is not None}
     size = len(arrays["features"])
+    arrays.setdefault("labels", np.zeros(size, dtype=np.int64))
     for name, array in arrays.items():
         if name != "features" and array.shape != (size,):
             raise UserError(f"{path}: {name} have shape {array.shape}, expected ({size},), one for each row of features")
@@ -98,8 +125,18 @@ def of_file(path: str) -> Shown:
     from datasets import decode
 
     picture = None if paths is None else lambda place: decode(paths[place])
-    notes = _unheeded(any(name in apart for name in ROLES), written_flags(apart))
-    return Shown(Path(path).name, arrays["features"], labels, class_names, supers, paths, picture, notes)
+    notes = _unheeded(any(name in apart for name in ROLES) and listed is None, written_flags(apart))
+    if listed is not None:
+        protocol = next(iter(listed.space.lists))
+        notes += (f"Lists{' of ' * bool(protocol)}{protocol} say what queries are to find: ✓; – is junk, and images that no list judges have no mark.",)
+    return Shown(Path(path).name, arrays["features"], labels, class_names, supers, paths, picture, notes, listed)
+
+
+def _listed(path: str, arrays: dict) -> Listed:
+    """The queries of a file with lists, and its gallery."""
+    space, _, rows = from_files.space(path, arrays)
+    every = np.arange(len(arrays["features"]))
+    return Listed(every if rows is None else rows, np.flatnonzero(arrays["is_gallery"]) if "is_gallery" in arrays else every, space)
 
 
 def _unheeded(has_roles: bool, flags: dict) -> tuple[str, ...]:
@@ -122,7 +159,7 @@ def content(shown: Shown, flags) -> dict:
     rows, columns = np.nonzero(neighbours >= 0)
     away = np.full(neighbours.shape, np.nan, dtype=np.float32)
     away[rows, columns] = np.sqrt(space.squared_distances(rows, neighbours[rows, columns]))
-    precision = metrics.per_query(["map_r"], space)["map_r"]
+    precision = metrics.per_query(["map_r"], space)["map_r"] if shown.listed is None else shown.listed.precision(size)
     plane, how = maps.places(features.astype(np.float32), flags.map, flags.map_size, flags.seed)
     low, extent = plane.min(0), float(np.ptp(plane, axis=0).max()) or 1.0
     sheets, missing = (None, 0) if flags.no_thumbnails or shown.picture is None else _thumbnails(shown.picture, size)
@@ -140,6 +177,7 @@ def content(shown: Shown, flags) -> dict:
         "labels": explore_page.packed(labels, np.uint32),
         "places": explore_page.packed((plane - low) / extent * 65535, np.uint16),
         "neighbours": explore_page.packed(np.where(neighbours < 0, 2**32 - 1, neighbours), np.uint32),
+        "judged": None if shown.listed is None else explore_page.packed(shown.listed.judged(neighbours), np.uint8),
         "distances": explore_page.packed(away, np.float32), "precision": explore_page.packed(precision, np.float32),
         "meanPrecision": None if np.isnan(precision).all() else float(np.nanmean(precision)),
         "sheets": None if sheets is None else {"images": sheets.addresses(), "side": sheets.side, "across": sheets.across},

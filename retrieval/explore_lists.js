@@ -19,12 +19,12 @@ function choose(i) {
   for (let j = 0; j < K; j++) {
     const other = neighbours[i * K + j];
     if (other === NONE) continue;
-    const right = labels[other] === labels[i], mark = make("span", right ? "✓ " : "✗ ", "mark");
+    const kind = kindOf(i, j), mark = make("span", MARKS[kind], "mark");
     const name = make("div", nameOf(other));
     name.prepend(mark);
     const one = tile(other, make("b", `${j + 1} · ${distances[i * K + j].toFixed(4)}`), name);
-    one.classList.add(right ? "right" : "wrong");
-    one.title = `${right ? "same class" : "another class"}, distance ${distances[i * K + j].toFixed(6)}${content.paths ? "\n" + content.paths[other] : ""}`;
+    one.classList.add(KINDS[kind]);
+    one.title = `${(judged ? ["to be found", "not to be found", "junk", "not judged"] : ["same class", "another class"])[kind]}, distance ${distances[i * K + j].toFixed(6)}${content.paths ? "\n" + content.paths[other] : ""}`;
     found.push(one);
   }
   $("neighbours").replaceChildren(...found);

@@ -10,11 +10,14 @@ const N = content.size, K = content.k, NONE = 2 ** 32 - 1;
 const labels = unpacked(content.labels, Uint32Array), places = unpacked(content.places, Uint16Array);
 const neighbours = unpacked(content.neighbours, Uint32Array), distances = unpacked(content.distances, Float32Array);
 const precision = unpacked(content.precision, Float32Array);
+const judged = content.judged === null ? null : unpacked(content.judged, Uint8Array);  // by lists: 0 right, 1 wrong, 2 junk, 3 not judged
+const KINDS = ["right", "wrong", "junk", "junk"], MARKS = ["✓ ", "✗ ", "– ", ""], COLOURS = ["#1f7a2c", "#c22a2a", "#9a9a9a", "#9a9a9a"];
+const kindOf = (i, j) => judged ? judged[i * K + j] : labels[neighbours[i * K + j]] === labels[i] ? 0 : 1;
 const state = { query: -1, kept: null, scale: 1, left: 0, top: 0, hovered: -1 };  // kept: classes that are shown, null for all
 const nameOf = i => content.classes[labels[i]];
 const isKept = i => state.kept === null || state.kept.has(labels[i]);
 const make = (kind, text, of) => { const made = document.createElement(kind); if (text !== undefined) made.textContent = text; if (of) made.className = of; return made; };
-const spoken = value => Number.isNaN(value) ? "none: alone in its class" : value.toFixed(3);
+const spoken = value => Number.isNaN(value) ? judged ? "none: no query, or nothing to find" : "none: alone in its class" : value.toFixed(3);
 
 // Thumbnails: sheets are decoded when one of their images is first asked for.
 const sheets = content.sheets === null ? [] : content.sheets.images.map(() => null);
@@ -111,7 +114,7 @@ function draw() {
   for (let j = 0; j < K; j++) {
     const i = neighbours[state.query * K + j];
     if (i === NONE) continue;
-    pen.strokeStyle = labels[i] === labels[state.query] ? "#1f7a2c" : "#c22a2a";
+    pen.strokeStyle = COLOURS[kindOf(state.query, j)];
     pen.lineWidth = 1.2;
     pen.beginPath(); pen.moveTo(x(state.query), y(state.query)); pen.lineTo(x(i), y(i)); pen.stroke();
     pen.beginPath(); pen.arc(x(i), y(i), side + 2, 0, 7); pen.stroke();

@@ -350,3 +350,45 @@ def test_boxes_are_embedded_as_in_the_runs_own_evaluation(tmp_path):
     own = np.load(next(run.folder.glob("embeddings_test*.npz")))["features"]
     assert np.allclose(shown.features, own, atol=1e-5)
     assert np.abs(np.diff(own.reshape(-1, 2, own.shape[1]), axis=1)).max() > 1e-3, "two boxes of one file"
+
+
+def listed_file(folder, labels):
+    """Twenty embeddings, four of which ask the other sixteen by lists."""
+    generator = np.random.default_rng(3)
+    asks = np.arange(20) % 5 == 2
+    lists = metrics.Lists.of([[0, 4, 9], [], [1, 15], [3]], [[1], [2], [5, 6], []])
+    arrays = {"features": generator.normal(size=(20, 3)), "is_query": asks, "is_gallery": ~asks, **{f"{name}_hard": array for name, array in lists._asdict().items()}}
+    np.savez(folder / "listed.npz", **arrays, **({"labels": np.arange(20) % 3} if labels else {}))
+    retrieval.main(["explore", str(folder / "listed.npz"), "--out", str(folder / "listed.html"), "--neighbours", "7"])
+    return folder / "listed.html", arrays, lists
+
+
+@pytest.mark.parametrize("labels", [True, False], ids=["with labels", "without"])
+def test_lists_say_what_is_right(tmp_path, labels):
+    page, arrays, lists = listed_file(tmp_path, labels)
+    content, _ = written(page)
+    neighbours, judged = unpacked(content["neighbours"], "<u4").reshape(20, 7), unpacked(content["judged"], "u1").reshape(20, 7)
+    asks, gallery = np.flatnonzero(arrays["is_query"]).tolist(), np.flatnonzero(arrays["is_gallery"]).tolist()
+    of = {row: (positives, junk) for row, positives, junk in zip(asks, lists.each("positive"), lists.each("junk"), strict=True)}
+    for row in range(20):
+        for other, kind in zip(neighbours[row].tolist(), judged[row].tolist(), strict=True):
+            place = gallery.index(other) if other in gallery else None
+            expected = 3 if row not in of or place is None else 0 if place in of[row][0] else 2 if place in of[row][1] else 1
+            assert kind == expected
+    assert {0, 1, 2, 3} <= set(judged.flatten().tolist())
+    expected = metrics.per_query(["map_r"], metrics.EmbeddingSpace(arrays["features"][asks], None, arrays["features"][gallery], lists=lists))["map_r"]
+    found = unpacked(content["precision"], "<f4")
+    assert np.isnan(np.delete(found, asks)).all() and found[asks] == pytest.approx(expected, nan_ok=True)
+    assert any("Lists of hard say" in note for note in content["notes"])
+
+
+def test_junk_is_grey_in_the_browser(tmp_path):
+    if _browser.program() is None:
+        pytest.skip("no browser here: chromium or google-chrome")
+    page, arrays, _ = listed_file(tmp_path, labels=True)
+    judged = unpacked(written(page)[0]["judged"], "u1").reshape(20, 7)
+    with _browser.opened(page.as_uri()) as browser:
+        for row in np.flatnonzero(arrays["is_query"]).tolist():
+            browser.run(f"choose({row})")
+            found = browser.run("[...document.querySelectorAll('#neighbours .tile')].map(tile => tile.className.replace('tile ', ''))")
+            assert found == [("right", "wrong", "junk", "junk")[kind] for kind in judged[row]]
