@@ -241,9 +241,14 @@ def _check_groups(datasets: dict, measured: list[str], opt, flag: str | None) ->
             )
 
 
+def _comparing_levels(opt) -> str | None:
+    """The first of `--evaluation_metrics` that compares levels."""
+    return next(filter(metrics.needs_levels, getattr(opt, "evaluation_metrics", ())), None)
+
+
 def _check_levels(datasets: dict, opt, flag: str | None) -> None:
     """Raise UserError for a metric that compares levels where there are too few, where they do not nest, or where `flag` chooses one."""
-    name = next(filter(metrics.needs_levels, opt.evaluation_metrics), None)
+    name = _comparing_levels(opt)
     if name is None:
         return
     if flag is not None:
@@ -302,7 +307,7 @@ def plans(images: dict, opt) -> dict[str, Compared]:
     labels, names = _codes(images, level, opt)
     parents = _codes(images, level + 1, opt)[0] if opt.tester == INSIDE_PARENTS else dict.fromkeys(images)
     of_all = galleries.roles_of_all(images)
-    above = _above(images, opt) if any(map(metrics.needs_levels, getattr(opt, "evaluation_metrics", ()))) else dict.fromkeys(images)
+    above = _above(images, opt) if _comparing_levels(opt) else dict.fromkeys(images)
     by_images, found = (labels, galleries.numbers(of_all), parents, above), {}
     for split, own in of_all.items():
         sources = sources_of(split, measured, opt)
