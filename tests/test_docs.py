@@ -12,7 +12,7 @@ import main
 import parameters
 import Result_Evaluations
 import retrieval.__main__
-from evaluation import oodml, overlap, pairs, whiten
+from evaluation import models, oodml, overlap, pairs, whiten
 from launch import __main__ as launcher
 from search import __main__ as searcher
 
@@ -123,9 +123,9 @@ def wrong_in(command, run_folder, tmp_path):
             return None if searcher.plan(words, tmp_path) else "no plan"
         if program == "launch":
             return None if (ROOT / launcher.read_options(words).script).is_file() else "no such script"
-        if program == "evaluation" and words[0] in (within := {"pairs": pairs, "whiten": whiten}):
+        if program == "evaluation" and words[0] in (within := {"pairs": pairs, "whiten": whiten, "models": models}):
             if words[1:]:  # else its name in a sentence
-                within[words[0]].parser().parse_args(words[1:])
+                models.read(words[1:]) if words[0] == "models" else within[words[0]].parser().parse_args(words[1:])
             return None
         modules = {"evaluation": evaluation.__main__, "evaluation.overlap": overlap, "evaluation.oodml": oodml, "retrieval": retrieval.__main__}
         if modules.get(program):
