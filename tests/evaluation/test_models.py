@@ -269,3 +269,10 @@ def test_which_pretraining_may_have_seen_the_data(name, is_open, tmp_path):
     model = models.Model(name, opt, tmp_path, "float32", None)
     model.facts = models.Facts("", name, 224, "bicubic", [], 1, 1, "", "")
     assert model.remarks() == ([models.WEB] if is_open else [models.IMAGENET_HOLDS["cub200"]])
+
+
+def test_the_adapter_of_ilias_has_the_authors_settings():
+    opt = parameters.read(["--config", "ilias_adapter", "--dataset_csv", "uned.csv"])
+    assert (opt.loss, opt.loss_cosface_margin, opt.loss_cosface_scale, opt.embed_dim, opt.bs, opt.n_epochs) == ("cosface", 0, 16, 512, 128, 5)
+    assert (opt.optim, opt.lr, opt.loss_cosface_lr, opt.decay, opt.loss_decay, opt.scheduler) == ("adam", 1e-3, 1e-3, 1e-6, 1e-6, "none")
+    assert opt.freeze_backbone and opt.feature_cache and opt.augmentation == "none" and opt.data_sampler == "shuffle"
