@@ -17,6 +17,8 @@ file are memory-mapped and read one block at a time, so that they may be larger 
 
 `torchrun --nproc_per_node N -m evaluation …` does any of these with N processes, each for a part of the queries.
 
+`python -m evaluation models --dataset cub200 --archs NAME …` measures frozen networks on a data set, in one table: `evaluation/models.py`.
+
 `python -m evaluation pairs FEATURES.npz PAIRS` measures verification: `evaluation/pairs.py`. `python -m evaluation whiten FEATURES.npz --out
 FILE` fits a whitening for `--eval_whiten FILE`: `evaluation/whiten.py`. `python -m evaluation compress FEATURES.npz` measures codes of embeddings:
 `evaluation/compress.py`.
@@ -56,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
         prog=PROGRAM,
         description="Measure embeddings from an .npz or .npy file.",
         allow_abbrev=False,
-        epilog="\n".join(f"{what}: {PROGRAM} {name} --help." for name, (_, what) in WITHIN.items()),
+        epilog=" ".join([*(f"{what}: {PROGRAM} {name} --help." for name, (_, what) in WITHIN.items()), f"Frozen networks in one table: {PROGRAM} models --help."]),
     )
     help_file = (
         "an .npz file with features (N, D) and labels (N,) or (N, levels); optional reference_features, reference_labels, exclude, or is_query, is_gallery, sequence; "
@@ -122,6 +124,11 @@ def take_written(flags, arrays: dict) -> None:
 def main(argv: list[str] | None = None) -> dict | list:
     """Print the table of one file's metrics, or a run's outliers. Returns name -> value, or the outliers."""
     argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] == ["models"]:
+        from evaluation import models  # with main.py's flags, which take a second to import
+
+        models.main(argv[1:])
+        return {}
     if argv[:1] and argv[0] in WITHIN:
         return WITHIN[argv[0]][0].main(argv[1:])
     flags, ranks = parser().parse_args(argv), Ranks()

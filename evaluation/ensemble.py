@@ -26,10 +26,11 @@ def join(members: list) -> dict:
     for other in members[1:]:
         if getattr(other.dataset, "paths", None) != getattr(first.dataset, "paths", None):
             raise UserError("the folds' test images differ: they cannot be joined. Was the data set changed between folds?")
-    joined = {name: np.concatenate([_unit(member.features[name]) for member in members], axis=1) for name in first.features}
-    features = {name: _unit(rows).astype(np.float32) for name, rows in joined.items()}
+    joined = {name: np.concatenate([unit(member.features[name]) for member in members], axis=1) for name in first.features}
+    features = {name: unit(rows).astype(np.float32) for name, rows in joined.items()}
     return {SPLIT: evaluation.Embedded(features, first.labels, sum(member.seconds for member in members), first.dataset)}
 
 
-def _unit(features: np.ndarray) -> np.ndarray:
+def unit(features: np.ndarray) -> np.ndarray:
+    """Features `(N, D)` at unit length, float64; zeros stay zeros."""
     return features / np.maximum(np.linalg.norm(features.astype(np.float64), axis=1, keepdims=True), 1e-12)

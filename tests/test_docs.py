@@ -12,7 +12,7 @@ import main
 import parameters
 import Result_Evaluations
 import retrieval.__main__
-from evaluation import oodml, overlap, pseudo_labels
+from evaluation import models, oodml, overlap, pseudo_labels
 from launch import __main__ as launcher
 from search import __main__ as searcher
 
@@ -123,9 +123,9 @@ def wrong_in(command, run_folder, tmp_path):
             return None if searcher.plan(words, tmp_path) else "no plan"
         if program == "launch":
             return None if (ROOT / launcher.read_options(words).script).is_file() else "no such script"
-        if program == "evaluation" and words[0] in evaluation.__main__.WITHIN:
+        if program == "evaluation" and words[0] in ("models", *evaluation.__main__.WITHIN):
             if words[1:]:  # else its name in a sentence
-                evaluation.__main__.WITHIN[words[0]][0].parser().parse_args(words[1:])
+                models.read(words[1:]) if words[0] == "models" else evaluation.__main__.WITHIN[words[0]][0].parser().parse_args(words[1:])
             return None
         modules = {"evaluation": evaluation.__main__, "evaluation.overlap": overlap, "evaluation.oodml": oodml, "evaluation.pseudo_labels": pseudo_labels, "retrieval": retrieval.__main__}
         if modules.get(program):

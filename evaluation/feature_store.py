@@ -1,0 +1,108 @@
+"""Features of a frozen network on disk: computed once, in shards, by a key of everything that decides them."""
+
+import hashlib
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from utilities.errors import NotFinite, UserError
+from utilities.files import replacing
+
+ROWS = 4096  # images of a shard
+KEY = "key.json"  # beside the shards: what the key was made of, for people
+TYPES = ("float32", "float16")
+UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+
+
+class Shard(NamedTuple):
+    """Features `(n, D)` of consecutive images, the seconds that they took and the device that computed them."""
+
+    features: np.ndarray
+    seconds: float
+    device: str
+
+
+def digest(about: dict) -> str:
+    """The key of a description: equal for equal content."""
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def hash_of(state: dict) -> str:
+    """SHA-256 of a state dict: names, types, shapes and bytes."""
+    found = hashlib.sha256()
+    for name, tensor in sorted(state.items()):
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def images_of(dataset) -> dict:
+    """What says which images a split has, in which order and with which boxes: names, sizes and times of change, not where the folder lies."""
+    paths = "\n".join(str(path).removeprefix(dataset.root) for path in dataset.paths)
+    boxes = b"" if dataset.boxes is None else dataset.boxes.tobytes()
+    return {**dataset.fingerprint, "split": hashlib.sha256(paths.encode() + b"\n" + boxes).hexdigest()}
+
+
+class Store:
+    """The shards of one network on one split.
+
+    Args:
+        folder: of all stores. about: what decides the features, for `digest`. size: number of images. dtype: of `TYPES`.
+    """
+
+    def __init__(self, folder: Path, about: dict, size: int, dtype: str = TYPES[0]):
+        self.about, self.size, self.dtype = {**about, "dtype": dtype}, size, dtype
+        self.folder = folder / digest(self.about)
+        self.parts = [slice(start, min(start + ROWS, size)) for start in range(0, size, ROWS)]
+
+    def path(self, part: slice) -> Path:
+        """The file of a part of the images."""
+        return self.folder / f"{part.start:09d}.npz"
+
+    def shard(self, part: slice) -> Shard | None:
+        """A part of the features; None where the file is missing, or a kill or a full disk has cut it."""
+        try:
+            with np.load(self.path(part), allow_pickle=False) as file:
+                found = Shard(file["features"], float(file["seconds"]), str(file["device"]))
+        except UNREADABLE:
+            return None
+        return found if len(found.features) == part.stop - part.start else None
+
+    def read(self) -> tuple[np.ndarray, float, set[str]] | None:
+        """Features `(N, D)` float32, the seconds that they took, on which devices; None unless all are there."""
+        shards = []
+        for part in self.parts:
+            shards.append(self.shard(part))
+            if shards[-1] is None:
+                return None
+        rows = np.concatenate([shard.features for shard in shards]).astype(np.float32, copy=False)
+        return rows, sum(shard.seconds for shard in shards), {shard.device for shard in shards}
+
+    def fill(self, embed: Callable, device: str, done: Callable = lambda count: None) -> None:
+        """Compute and write what is missing.
+
+        `embed`: slice of the images -> features `(n, D)` and seconds. `done` is told the number of images of each part. Raises UserError.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"the folder of features {self.folder} cannot be made: {error.strerror}") from error
+        with replacing(self.folder / KEY) as file:
+            json.dump(self.about, file, indent=1)
+        for part in self.parts:
+            if self.shard(part) is None:
+                features, seconds = embed(part)
+                if not np.isfinite(features).all():
+                    raise NotFinite(f"{self.about.get('name')}: the network gives NaN or infinity on images {part.start} to {part.stop - 1}: take --precision float32")
+                with np.errstate(over="ignore"):
+                    kept = features.astype(self.dtype)
+                if not np.isfinite(kept).all():
+                    raise NotFinite(f"--feature_type {self.dtype}: features of {self.about.get('name')} exceed its range: take float32")
+                with replacing(self.path(part), "wb") as file:
+                    np.savez(file, features=kept, seconds=seconds, device=device)
+            done(part.stop - part.start)

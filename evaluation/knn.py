@@ -1,0 +1,38 @@
+"""The weighted k-nearest-neighbour classifier of frozen features, as DINO's eval_knn.py (Caron et al., arXiv 2104.14294)."""
+
+import numpy as np
+
+import metrics
+
+TEMPERATURE, COUNTS = 0.07, (10, 20, 100, 200)  # DINO's
+BLOCK = 1024  # queries at once
+
+
+def votes(similarities: np.ndarray, classes: np.ndarray, n_classes: int) -> np.ndarray:
+    """Votes `(Q, n_classes)` of neighbours: the sum of exp(similarity / .07) over those of each class.
+
+    Args:
+        similarities: `(Q, k)` cosines; -inf where there are fewer neighbours. classes: `(Q, k)`, from 0.
+    """
+    found = np.zeros((len(classes), n_classes))
+    np.add.at(found, (np.arange(len(classes))[:, None], classes), np.exp(similarities / TEMPERATURE))
+    return found
+
+
+def accuracies(space: metrics.EmbeddingSpace, counts=COUNTS) -> dict[int, float]:
+    """k -> share of the queries whose class gets the most votes of the k nearest references; of equal votes the class of the lower number.
+
+    Features are brought to unit length; neighbours are exact, of equally near ones the lower index comes first. Where there are fewer than k, all vote.
+    """
+    space = space.normalised()
+    nearest, n_classes, right = space.neighbours(max(counts)), int(space.reference_labels.max()) + 1, dict.fromkeys(counts, 0)
+    for start in range(0, space.size, BLOCK):
+        rows = slice(start, start + BLOCK)
+        there = nearest[rows] >= 0
+        columns = np.where(there, nearest[rows], 0)
+        cosines = np.stack([space.references(some) @ query for some, query in zip(columns, space.queries(rows), strict=True)])
+        cosines = np.where(there, cosines, -np.inf)
+        for k in counts:
+            chosen = votes(cosines[:, :k], space.reference_labels[columns[:, :k]], n_classes).argmax(1)
+            right[k] += int((chosen == space.labels[rows]).sum())
+    return {k: number / space.size for k, number in right.items()}

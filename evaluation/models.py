@@ -1,0 +1,354 @@
+"""Frozen networks in one table: `python -m evaluation models --dataset cub200 --archs NAME … --save_path DIR`.
+
+NAME is that of --arch, `timm:vit_base_patch14_dinov2.lvd142m`; in quotes, flags of the network or its images may follow, "NAME --pool token_avg --crop_size
+224". All flags of main.py that concern data, images and evaluation apply. The features are the backbone's pooled ones, at unit length unless
+--eval_no_normalize is given. They are kept in <save_path>/features (feature_store.py); the table goes to <save_path>/<dataset>.
+"""
+
+import argparse
+import functools
+import json
+import re
+import shlex
+from argparse import Namespace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+import architectures
+import datasets
+import evaluation
+import metrics
+import parameters
+from evaluation import ensemble, feature_store, knn, scales, spaces
+from results.formats import Cell, Table, to_markdown
+from training.loading import evaluation_loader
+from training.random_state import seed_everything
+from training.runtime import Runtime
+from utilities.errors import NotFinite, OneLineParser, UserError
+from utilities.files import refuse_unwritable, replacing
+from utilities.numbers import whole
+
+PROGRAM = "python -m evaluation models"
+DEFAULT_METRICS = ["e_recall@1", "e_recall@2", "e_recall@4", "map_r", "map@100"]
+OF_ONE = {"crop_size", "resize_size", "resize_mode", "eval_bs", "precision"}  # flags of one model beside those of its network
+HEAD = ["model", "pooling", "input", "width", "parameters in M", "images/s", "licence"]
+CLOSED = re.compile(r"(^|[._])(in1k|in12k|in21k|in22k|dino|mae|fcmae|imagenet\w*)($|[._])", re.IGNORECASE)  # names of weights that learned from ImageNet
+OPEN = re.compile(r"laion|openai|clip|webli|datacomp|dfn|lvd|sat493m|jft|ig1b|ig-|swag|swsl|ssl|yfcc|cc12m|merged|dinov|\.fb$", re.IGNORECASE)  # … from other images too
+WEB = "pretraining may have seen images of this data set: its images come from the web, or are not known here"
+IMAGENET_HOLDS = {"cub200": "ImageNet, of the pretraining, holds images of CUB200, as its authors warn"}
+
+
+class Part:
+    """The images `rows`, a slice, of a split, as a data set."""
+
+    def __init__(self, dataset, rows: slice):
+        self.dataset, self.rows, self.transform = dataset, range(*rows.indices(len(dataset))), dataset.transform
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> tuple:
+        return self.dataset[self.rows[index]]
+
+
+class Unavailable(UserError):
+    """A network, or its weights, that cannot be had."""
+
+
+class Facts(NamedTuple):
+    """What is known of a network without building it. weights: hash of its backbone's; parameters: number of the backbone's."""
+
+    weights: str
+    weights_name: str
+    input_size: int
+    interpolation: str
+    prepared: list
+    width: int
+    parameters: int
+    pooling: str
+    licence: str
+
+
+def facts_of(network, opt) -> Facts:
+    """The facts of a network that has been built."""
+    places = (network.backbone, getattr(network.backbone, "head", None))
+    own = next((pool for place in places if (pool := getattr(place, "global_pool", None))), None)
+    own = getattr(own, "pool_type", own)
+    prepared = [list(network.mean), list(network.std), network.input_space, network.input_range]
+    return Facts(
+        feature_store.hash_of(network.backbone.state_dict()), str(network.weights_name), network.input_size, network.interpolation, prepared,
+        network.feature_dim, sum(parameter.numel() for parameter in network.backbone.parameters()),
+        opt.pool or (own if isinstance(own, str) else "its own"), getattr(network, "data_config", {}).get("license", "not stated"),
+    )  # fmt: skip
+
+
+class Model:
+    """One network with its flags `opt`; it is built only where features are missing. `store`: the folder of features."""
+
+    def __init__(self, label: str, opt, store: Path, dtype: str, runtime):
+        self.label, self.opt, self.store, self.dtype, self.runtime = label, opt, store, dtype, runtime
+        self.seconds, self.images, self.devices = 0.0, 0, set()
+
+    @functools.cached_property
+    def network(self):
+        """The network, on the runtime's device. Raises Unavailable."""
+        seed_everything(self.opt.seed)  # random weights do not depend on what was built before
+        try:
+            network = architectures.select(self.opt.arch, self.opt)
+        except UserError as error:
+            raise Unavailable(str(error)) from error
+        self.facts = facts_of(network, self.opt)
+        if self.facts.weights_name != "random":
+            self._remembered.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(self._remembered) as file:
+                json.dump(self.facts._asdict(), file, indent=1)
+        return self.runtime.place(network)
+
+    @functools.cached_property
+    def facts(self) -> Facts:
+        """The network's facts, from an earlier command where the weights are the same file or published ones. Raises Unavailable."""
+        if self.opt.weights or not self.opt.not_pretrained:
+            try:
+                return Facts(**json.loads(self._remembered.read_text(encoding="utf-8")))
+            except (OSError, ValueError, TypeError):
+                pass
+        self.network  # noqa: B018  building it sets them
+        return self.__dict__["facts"]
+
+    @property
+    def _remembered(self) -> Path:
+        flags = {flag: getattr(self.opt, flag) for flag in sorted(architectures.REGISTRY.flags() - {"weights_cache"})}
+        file = Path(self.opt.weights).expanduser() if self.opt.weights else None
+        stamp = (file.stat().st_size, file.stat().st_mtime_ns) if file and file.is_file() else architectures.published_weights(self.opt.arch)
+        return self.store / "networks" / f"{feature_store.digest({'arch': self.opt.arch, 'crop': self.opt.crop_size, 'stamp': stamp, **flags})}.json"
+
+    def _shards(self, dataset) -> feature_store.Store:
+        asked = {flag: getattr(self.opt, flag) for flag in ("pool", "last_stride", "precision", "tf32", "eval_scales", "eval_scales_join")}
+        about = {
+            "name": architectures.without_traits(self.opt.arch), "weights": self.facts.weights, "prepared": self.facts.prepared, **asked,
+            "transform": dataset.transforms_as_resolved, "images": feature_store.images_of(dataset),
+        }  # fmt: skip
+        return feature_store.Store(self.store, about, len(dataset), self.dtype)
+
+    def embedded(self, chosen: dict) -> dict:
+        """Split -> `evaluation.Embedded` of the pooled features of `chosen`, split -> data set; from disk, where they are. Raises UserError."""
+        found, (self.seconds, self.images, self.devices) = {}, (0.0, 0, set())
+        for split, dataset in chosen.items():
+            if (content := self._shards(dataset).read()) is None:
+                self.network  # noqa: B018  published weights may have changed since: its facts are taken anew
+                self._fill(self._shards(dataset), split, dataset)
+                content = self._shards(dataset).read()
+            rows, seconds, devices = content
+            rows = rows if self.opt.eval_no_normalize else ensemble.unit(rows).astype(np.float32)
+            self.seconds, self.images, self.devices = self.seconds + seconds, self.images + len(rows), self.devices | devices
+            labels = np.array([label for _, label in dataset.image_list], dtype=np.int64)
+            found[split] = evaluation.Embedded({evaluation.MAIN_EVALTYPE: rows}, labels, seconds, dataset)
+        return found
+
+    def _fill(self, shards: feature_store.Store, split: str, dataset) -> None:
+        how = (True, True, self.opt.eval_scales, scales.power_of(self.network, self.opt, bare=True))
+
+        def embed(part: slice) -> tuple[np.ndarray, float]:
+            made = evaluation.embed(self.network, evaluation_loader(Part(dataset, part), self.opt), self.runtime, f"from image {part.start:,}", *how)
+            return made.features[spaces.BARE], made.seconds
+
+        with tqdm(total=len(dataset), desc=f"{self.label}: {split}", unit="img", leave=False, disable=None) as bar:
+            shards.fill(embed, self.runtime.device.type, bar.update)
+
+    def release(self) -> None:
+        """Free the network."""
+        self.__dict__.pop("network", None)
+
+    def remarks(self) -> list[str]:
+        """What readers must know of its weights."""
+        name = self.facts.weights_name
+        if name == "random":
+            return ["random weights"]
+        if self.opt.weights or OPEN.search(name) or not (CLOSED.search(name) or not self.opt.arch.startswith("timm:")):
+            return [WEB]
+        return [IMAGENET_HOLDS[self.opt.dataset]] if self.opt.dataset in IMAGENET_HOLDS else []
+
+
+class Row(NamedTuple):
+    """A row of the table; scores: split -> metric -> value."""
+
+    name: str
+    pooling: str
+    size: str
+    width: int
+    parameters: int
+    speed: float
+    licence: str
+    remarks: list
+    scores: dict
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's own flags; all others are main.py's."""
+    parser = OneLineParser(prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    add = parser.add_argument
+    add("--archs", nargs="+", default=[], metavar="NAME", help='names of networks, as --arch has them; "NAME --pool token" with flags of this one')
+    add("--archs_file", default=None, metavar="FILE", help="a text file with such a name in each line; what follows # is passed over")
+    add("--ensembles", action="store_true", help="further rows: the features of each two of the networks side by side")
+    add("--whitened", type=whole(1), default=None, metavar="N", help="further rows: the first N principal components of the training images, whitened")
+    add("--feature_type", choices=feature_store.TYPES, default=feature_store.TYPES[0], help="how features are kept on disk (default: %(default)s)")
+    return parser
+
+
+def read(argv: list[str]) -> tuple[Namespace, dict]:
+    """The command's own flags, and label -> the options of each network. Raises UserError, for unknown names with the nearest."""
+    commands = parser()
+    commands.exits = False
+    own, rest = commands.parse_known_args(argv)
+    if any(word.partition("=")[0] == "--arch" for word in rest):
+        raise UserError("--arch: name the networks by --archs")
+    lines = list(own.archs)
+    if own.archs_file is not None:
+        try:
+            lines += Path(own.archs_file).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"--archs_file {own.archs_file} cannot be read ({error}): give a text file with a name in each line") from error
+    entries = {" ".join(words): words for line in lines if (words := shlex.split(line, comments=True))}
+    if not entries:
+        raise UserError("there is no network: name some by --archs or --archs_file")
+    return own, {label: _options(words, rest) for label, words in entries.items()}
+
+
+def _options(words: list[str], rest: list[str]):
+    name, *flags = words
+    allowed = architectures.REGISTRY.flags() | OF_ONE
+    for word in flags:
+        if word.startswith("--") and word[2:].partition("=")[0] not in allowed:
+            raise UserError(f"--archs {' '.join(words)!r}: {word} is not a flag of one network: give it once, for all")
+    opt = parameters.resolve([*rest, "--evaluate_only", "--no_train_metrics", "--arch", name, *flags])
+    if opt.set_by.get("evaluation_metrics") == "derived":
+        opt = opt.but(evaluation_metrics=datasets.evaluation_metrics(opt) or DEFAULT_METRICS)
+    if opt.pool is None and re.match(r"timm:vit_\w+_dinov3", name):
+        opt = opt.but(pool="token")  # its authors' features; timm takes the mean
+    return opt.but(evaltypes=[evaluation.MAIN_EVALTYPE])
+
+
+def splits_for(opt, facts: Facts, whitened: int | None) -> dict:
+    """Split -> data set of the images to embed: those of --splits_to_eval, and training images where these are searched or fitted on."""
+    splits = datasets.select(opt.dataset, opt, opt.source_path, **datasets.shape_for(facts))
+    loaders = evaluation.loaders(splits, opt if whitened is None else opt.but(eval_whiten="fit", eval_whiten_dims=whitened))
+    chosen, training = {split: evaluation.without_seeds(loader.dataset) for split, loader in loaders.items()}, splits["evaluation"]
+    if training is not None and any(one.class_names and set(one.class_names.values()) <= set(training.class_names.values()) for one in chosen.values()):
+        chosen["train"] = training  # shared classes: k-NN
+    return chosen
+
+
+def scored(embedded: dict, opt, runtime) -> dict:
+    """Split -> metric -> value; of splits whose classes are all in training with `k-NN@k`."""
+    scores = evaluation.score(embedded, opt, runtime)
+    if "train" not in embedded:
+        return scores
+    device = str(runtime.device) if opt.evaluate_on_gpu else "cpu"
+    for split, one in spaces.compare(embedded, evaluation.MAIN_EVALTYPE, opt.but(eval_reference_set=spaces.TRAINING)).items():
+        if split in scores and one.space.lists is None and np.isin(one.space.labels, one.space.gallery()[1]).all():
+            found = knn.accuracies(metrics.EmbeddingSpace(**one.space.arguments(), device=device, progress=True))
+            scores[split] |= {f"k-NN@{k}": value for k, value in found.items()}
+    return scores
+
+
+def _row(model: Model, embedded: dict, runtime) -> Row:
+    facts, size = model.facts, next(iter(embedded.values())).dataset.transform.size
+    about = facts.pooling, " x ".join(map(str, size)), facts.width, facts.parameters, model.images / model.seconds, facts.licence
+    return Row(model.label, *about, model.remarks(), scored(embedded, model.opt, runtime))
+
+
+def _joined(rows: list[Row], members: list[dict], opt, runtime) -> Row:
+    embedded = {split: ensemble.join([one[split] for one in members])[ensemble.SPLIT] for split in members[0]}
+    texts = [", ".join(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("pooling", "size", "licence")]
+    numbers = sum(row.width for row in rows), sum(row.parameters for row in rows), 1 / sum(1 / row.speed for row in rows)
+    remarks = list(dict.fromkeys(remark for row in rows for remark in row.remarks))
+    return Row(" + ".join(row.name for row in rows), *texts[:2], *numbers, texts[2], remarks, scored(embedded, opt, runtime))
+
+
+def rows_of(models: list[Model], own, runtime) -> tuple[list[Row], list[str]]:
+    """The rows, and a line for each network or further row that cannot be had."""
+    rows, missing, there, known = [], [], [], {}
+
+    def images(model: Model) -> dict:
+        key = tuple(map(str, (model.facts.input_size, model.facts.interpolation, *(getattr(model.opt, flag) for flag in sorted(OF_ONE)))))
+        if key not in known:
+            known[key] = splits_for(model.opt, model.facts, own.whitened)
+        return known[key]
+
+    def further(what: str, make) -> None:
+        try:
+            rows.append(make())
+        except UserError as error:
+            missing.append(f"{what}: {error}")
+
+    for model in tqdm(models, desc="models", unit="model", leave=False, disable=None):
+        try:
+            embedded = model.embedded(images(model))
+        except (Unavailable, NotFinite) as error:
+            missing.append(f"{model.label}: {error}")
+            tqdm.write(f"left out  {missing[-1]}")
+            continue
+        finally:
+            model.release()
+        rows.append(_row(model, embedded, runtime))
+        there.append((model, rows[-1]))
+        if own.whitened is not None:
+            opt = model.opt.but(eval_whiten="fit", eval_whiten_dims=own.whitened)
+            name = f"{model.label}, whitened to {own.whitened}"
+            further(name, lambda: there[-1][1]._replace(name=name, width=own.whitened, scores=scored(embedded, opt, runtime)))  # noqa: B023
+    for place, (second, its_row) in enumerate(there) if own.ensembles else ():
+        for first, row in there[:place]:
+            members = [model.embedded(images(model)) for model in (first, second)]
+            further(f"{row.name} + {its_row.name}", lambda: _joined([row, its_row], members, first.opt, runtime))  # noqa: B023
+    if not rows:
+        raise UserError("no network could be had: " + "; ".join(missing))
+    return rows, missing
+
+
+def table_of(rows: list[Row], missing: list[str], opt, devices: set[str]) -> Table:
+    """The table: a part for each split, the best of each column marked."""
+    names = list(dict.fromkeys(name for row in rows for scores in row.scores.values() for name in scores if not np.ndim(scores[name])))
+    in_percent = {name: name.startswith("k-NN") or metrics.searches(name) for name in names}
+    table = Table(f"models_{opt.dataset}", f"Frozen networks on {opt.dataset}", HEAD + [f"{name} in %" if in_percent[name] else name for name in names])
+    for split in rows[0].scores:
+        best = {}
+        for name in names:
+            values = [row.scores[split].get(name, np.nan) for row in rows]
+            rises = name.startswith("k-NN") or metrics.higher_is_better(name)
+            best[name] = (np.nanmax if rises else np.nanmin)(values) if not np.isnan(values).all() else None
+        for row in rows:
+            cells = [Cell(text=text) for text in (row.name, row.pooling, row.size)]
+            cells += [Cell(row.width, digits=0), Cell(row.parameters / 1e6, digits=1), Cell(row.speed, digits=0 if row.speed >= 10 else 1), Cell(text=row.licence)]
+            for name in names:
+                value = row.scores[split].get(name, float("nan"))
+                mark = "best" if value == best[name] and len(rows) > 1 else ""
+                cells.append(Cell(100 * value, mark=mark) if in_percent[name] else Cell(value, mark=mark, digits=4))
+            table.add(cells, row.remarks, split if len(rows[0].scores) > 1 else "")
+    table.notes.append("Pooled features of backbones at rest, before any projection or classifier" + ("." if opt.eval_no_normalize else ", at unit length."))
+    table.notes.append(f"images/s: embedding and reading of images, as measured when the features were computed, on {', '.join(sorted(devices))}.")
+    if any(name.startswith("k-NN") for name in names):
+        table.notes.append(f"k-NN@k: votes exp(cosine / {knn.TEMPERATURE}) of the k nearest training images, as DINO's eval_knn.")
+    table.notes += [f"Left out: {line}" for line in missing]
+    return table
+
+
+def main(argv: list[str]) -> Table:
+    """Embed what is not there yet, measure, write and print the table. Returns it. Raises UserError."""
+    own, options = read(argv)
+    opt = next(iter(options.values()))
+    runtime = Runtime(opt).begin()
+    if runtime.ranks.size > 1:
+        raise UserError(f"{PROGRAM} runs in one process: leave out torchrun")
+    datasets.locate(opt)
+    folder = Path(opt.save_path)
+    refuse_unwritable(folder)
+    models = [Model(label, one, folder / "features", own.feature_type, Runtime(one)) for label, one in options.items()]
+    rows, missing = rows_of(models, own, runtime)
+    table = table_of(rows, missing, opt, set().union(*(model.devices for model in models)))
+    (folder / opt.dataset).mkdir(parents=True, exist_ok=True)
+    table.write(folder / opt.dataset)
+    print(f"{to_markdown(table)}\nwritten  {folder / opt.dataset / table.name}.md, .tex, .csv")
+    return table

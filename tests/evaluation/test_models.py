@@ -1,0 +1,278 @@
+"""`python -m evaluation models`: frozen networks in one table, from features that are kept on disk."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+
+import architectures
+import datasets
+import metrics
+import parameters
+from architectures import _weights
+from evaluation import __main__ as command
+from evaluation import feature_store, knn, models, whitening
+from tests import builders
+from training.random_state import seed_everything
+from utilities.errors import NotFinite, UnknownName, UserError
+
+SIZES = ["--kernels", "0", "--bs", "4", "--resize_size", "18", "--crop_size", "16"]
+CONV = "conv4 --not_pretrained"
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """Training and test images of the same five classes."""
+    root = tmp_path_factory.mktemp("shared") / "things"
+    for split, start, count in (("train", 0, 4), ("test", 10, 3)):
+        for label in range(5):
+            for i in range(start, start + count):
+                builders.write_image(root / split / f"class_{label}" / f"{i}.png", (label, i // 2))
+    return root
+
+
+def flags(root, out, *more):
+    return ["--dataset", "folder", "--dataset_folder_path", str(root), "--save_path", str(out), *SIZES, *more]
+
+
+def cells(table, row):
+    """Head -> text of one row."""
+    return {head: cell.mean_text for head, cell in zip(table.head, table.rows[row], strict=True)}
+
+
+def shards(out):
+    return sorted((out / "features").glob("*/*.npz"))
+
+
+# ------------------------------------------------------------------------------------------------------------- k-NN
+def test_votes_are_those_of_dino():
+    sims, classes = np.array([[0.9, 0.8, 0.79]]), np.array([[0, 1, 1]])
+    for k, share in ((3, 0.690894), (2, 0.806679)):
+        found = knn.votes(sims[:, :k], classes[:, :k], 2)[0]
+        assert found[0] / found.sum() == pytest.approx(share, abs=5e-7)
+
+
+def knn_by_loops(queries, labels, reference, reference_labels, k, exclude=None):
+    right = 0
+    for row, (query, label) in enumerate(zip(queries, labels, strict=True)):
+        cosines = []
+        for place, other in enumerate(reference):
+            if exclude is None or exclude[row] != place:
+                cosines.append((-(query @ other) / (np.linalg.norm(query) * np.linalg.norm(other)), place))
+        votes = dict.fromkeys(range(max(reference_labels) + 1), 0.0)
+        for cosine, place in sorted(cosines)[:k]:
+            votes[reference_labels[place]] += math.exp(-cosine / 0.07)
+        right += max(votes, key=votes.get) == label
+    return right / len(queries)
+
+
+def test_knn_by_loops():
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((4, 6))
+    reference_labels, labels = np.arange(40) % 4, np.arange(23) % 4
+    reference, queries = (centres[of] + 1.5 * rng.standard_normal((len(of), 6)) for of in (reference_labels, labels))
+    queries[3] = reference[5]
+    counts = (1, 3, 10, 39, 500)  # 500: fewer references than k
+    found = knn.accuracies(metrics.EmbeddingSpace(queries, labels, reference, reference_labels), counts)
+    assert found == {k: knn_by_loops(queries, labels, reference, reference_labels, k) for k in counts} and len({*found.values()}) > 1
+    alone = knn.accuracies(metrics.EmbeddingSpace(reference, reference_labels), (1, 5))
+    assert alone == {k: knn_by_loops(reference, reference_labels, reference, reference_labels, k, np.arange(40)) for k in (1, 5)}
+    one_class = metrics.EmbeddingSpace(queries, np.zeros(23, int), reference, np.zeros(40, int))
+    assert knn.accuracies(one_class, (5,)) == {5: 1.0}
+
+
+# ------------------------------------------------------------------------------------------------------------ table
+def features_by_hand(opt):
+    """Split -> pooled features of conv4's random weights, image by image, and labels."""
+    seed_everything(opt.seed)
+    network = architectures.select("conv4", opt).eval()
+    splits, found = datasets.select(opt.dataset, opt, **datasets.shape_for(network)), {}
+    for split in ("evaluation", "testing"):
+        with torch.no_grad():
+            rows = [network(image[None])[1]["pooled"][0].double().numpy() for _, image, _ in splits[split]]
+        found[split] = np.array(rows), np.array([label for label, _, _ in splits[split]])
+    return found
+
+
+def recall_and_map(rows, labels):
+    recalls, precisions = [], []
+    for i, row in enumerate(rows):
+        order = sorted((np.square(row - other).sum(), j) for j, other in enumerate(rows) if j != i)
+        right = [labels[j] == labels[i] for _, j in order]
+        count = sum(right)
+        recalls.append(right[0])
+        precisions.append(sum(sum(right[: r + 1]) / (r + 1) for r in range(count) if right[r]) / count)
+    return 100 * np.mean(recalls), 100 * np.mean(precisions)
+
+
+def unit(rows):
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def test_the_table_by_hand(shared, tmp_path, capsys):
+    asked = flags(shared, tmp_path, "--evaluation_metrics", "e_recall@1", "map_r")
+    command.main(["models", "--archs", CONV, "conv4 --not_pretrained --crop_size 18", "--ensembles", "--whitened", "3", *asked])
+    printed = capsys.readouterr().out
+    table = models.main(["--archs", CONV, "conv4 --not_pretrained --crop_size 18", "--ensembles", "--whitened", "3", *asked])
+    assert "## Frozen networks on folder" in printed and {path.suffix for path in (tmp_path / "folder").glob("models_folder.*")} == {".md", ".tex", ".csv"}
+    opts = [parameters.read([*asked, "--not_pretrained", "--no_train_metrics", "--evaluate_only", "--arch", "conv4", "--crop_size", size]) for size in ("16", "18")]
+    found = [features_by_hand(opt) for opt in opts]
+    (train, train_labels), (test, labels) = found[0]["evaluation"], found[0]["testing"]
+    test, train = unit(test), unit(train)
+    row = cells(table, 0)
+    assert (row["model"], row["input"], row["width"], row["licence"]) == (CONV, "16 x 16", str(test.shape[1]), "not stated") and table.remarks[0] == ["random weights"]
+    assert float(row["images/s"]) > 0
+    recall, map_r = recall_and_map(test, labels)
+    assert (float(row["e_recall@1 in %"]), float(row["map_r in %"])) == (pytest.approx(recall, abs=0.006), pytest.approx(map_r, abs=0.006))
+    for k in (10, 200):
+        assert float(row[f"k-NN@{k} in %"]) == pytest.approx(100 * knn_by_loops(test, labels, train, train_labels, k), abs=0.006)
+    by = whitening.pca(train.astype(np.float32), 3)
+    recall, map_r = recall_and_map(by(test.astype(np.float32)).astype(np.float64), labels)
+    row = cells(table, 1)
+    assert row["model"] == f"{CONV}, whitened to 3" and row["width"] == "3" and float(row["map_r in %"]) == pytest.approx(map_r, abs=0.006)
+    both = np.concatenate([test, unit(found[1]["testing"][0])], 1)
+    recall, map_r = recall_and_map(both, labels)
+    row = cells(table, 4)
+    assert " + " in row["model"] and row["width"] == str(both.shape[1]) and row["input"] == "16 x 16, 18 x 18"
+    assert (float(row["e_recall@1 in %"]), float(row["map_r in %"])) == (pytest.approx(recall, abs=0.006), pytest.approx(map_r, abs=0.006))
+    values = [float(cells(table, row)["map_r in %"]) for row in range(5)]
+    marks = [line[table.head.index("map_r in %")].mark for line in table.rows]
+    assert marks[int(np.argmax(values))] == "best" and len(table.rows) == 5
+
+
+def test_classes_apart_have_no_knn(folder_data, tmp_path):
+    table = models.main(["--archs", CONV, *flags(folder_data, tmp_path)])
+    assert table.head[7:] == [f"{name} in %" for name in models.DEFAULT_METRICS] and len(shards(tmp_path)) == 1, "training images are not embedded"
+
+
+# ------------------------------------------------------------------------------------------------------------ store
+@pytest.mark.parametrize("damage", ["truncated", "missing", "empty"])
+def test_a_killed_extraction_is_finished(shared, tmp_path, monkeypatch, damage):
+    monkeypatch.setattr(feature_store, "ROWS", 5)
+    asked = ["--archs", CONV, *flags(shared, tmp_path)]
+    first = models.main(asked)
+    files = shards(tmp_path)
+    assert len(files) == 4 + 3, "20 and 15 images"
+    before = {file: np.load(file)["features"] for file in files}
+    for key in (tmp_path / "features").glob(f"*/{feature_store.KEY}"):
+        key.unlink()
+    hurt = files[-1]
+    if damage == "missing":
+        hurt.unlink()
+    else:
+        hurt.write_bytes(hurt.read_bytes()[: -40 if damage == "truncated" else 0])
+    times = {file: file.stat().st_mtime_ns for file in files if file != hurt}
+    second = models.main(asked)
+    assert shards(tmp_path) == files and all(np.array_equal(np.load(file)["features"], rows) for file, rows in before.items())
+    assert times == {file: file.stat().st_mtime_ns for file in times}, "whole shards are not made again"
+    assert [cell.mean_text for cell in first.rows[0][7:]] == [cell.mean_text for cell in second.rows[0][7:]]
+
+
+def test_keys_change_with_what_decides_features(shared, tmp_path):
+    def made(*more, root=shared, arch=CONV):
+        before = {file.parent for file in shards(tmp_path)}
+        models.main(["--archs", arch, *flags(root, tmp_path, *more)])
+        return len({file.parent for file in shards(tmp_path)} - before)
+
+    assert made() == 2 and made() == 0
+    assert made("--eval_bs", "3") == made("--evaluation_metrics", "nmi") == 0, "decide nothing"
+    assert made("--seed", "5") == 2, "other random weights"
+    assert made("--resize_size", "20") == 2 and made("--crop_size", "17") == 2 and made("--precision", "bfloat16") == 2
+    assert made("--feature_type", "float16") == 2
+    builders.write_image(next((shared / "test" / "class_0").iterdir()), (99, 99))
+    assert made() == 2, "a changed image: the fingerprint is of the whole data set"
+
+
+def test_a_second_table_needs_no_network(shared, tmp_path, monkeypatch):
+    opt = parameters.read(["--arch", "conv4", "--not_pretrained"])
+    network = architectures.select("conv4", opt)
+    torch.save(network.backbone.state_dict(), tmp_path / "weights.pth")
+    arch = f"conv4 --weights {tmp_path / 'weights.pth'}"
+    table = models.main(["--archs", arch, *flags(shared, tmp_path)])
+    assert table.remarks == [[models.WEB]]
+    with monkeypatch.context() as patch:
+        patch.setattr(architectures, "select", None)
+        again = models.main(["--archs", arch, *flags(shared, tmp_path, "--evaluation_metrics", "nmi", "e_recall@1")])
+    assert again.head[7:9] == ["nmi", "e_recall@1 in %"] and cells(again, 0)["e_recall@1 in %"] == cells(table, 0)["e_recall@1 in %"]
+    with torch.no_grad():
+        next(network.backbone.parameters()).mul_(2)
+    torch.save(network.backbone.state_dict(), tmp_path / "weights.pth")
+    models.main(["--archs", arch, *flags(shared, tmp_path)])
+    assert len({file.parent for file in shards(tmp_path)}) == 4, "another file under the same name"
+
+
+def test_types_and_hashes(tmp_path):
+    rows = np.random.default_rng(0).standard_normal((7, 3)).astype(np.float32)
+    store = feature_store.Store(tmp_path, {"name": "a"}, 7, "float16")
+    assert store.read() is None
+    store.fill(lambda part: (rows[part], 2.0), "cpu")
+    found, seconds, devices = store.read()
+    assert found.dtype == np.float32 and np.array_equal(found, rows.astype(np.float16).astype(np.float32)) and (seconds, devices) == (2.0, {"cpu"})
+    for value, said in ((1e5, "take float32"), (np.nan, "NaN or infinity")):
+        with pytest.raises(NotFinite, match=said):
+            feature_store.Store(tmp_path, {"name": said}, 7, "float16").fill(lambda part: (np.full((7, 3), value, np.float32), 1.0), "cpu")  # noqa: B023
+    state = {"a": torch.ones(2, 3), "b": torch.tensor(1.0), "c": torch.ones(3, dtype=torch.bfloat16)}
+    other = [{**state, "a": torch.ones(3, 2)}, {**state, "b": torch.tensor(2.0)}, {**state, "c": torch.ones(3, dtype=torch.float16)}, {"d": state["a"], "b": state["b"]}]
+    assert len({feature_store.hash_of(one) for one in (state, *other)}) == 5 and feature_store.hash_of(dict(reversed(state.items()))) == feature_store.hash_of(state)
+
+
+# ------------------------------------------------------------------------------------------------------ names, flags
+def test_weights_that_cannot_be_had_are_one_line(shared, tmp_path, monkeypatch, capsys):
+    def download(name, pretrained, cache):
+        raise UserError(f"{name}: no network")
+
+    monkeypatch.setattr(_weights, "_download", download)
+    table = models.main(["--archs", "resnet50", CONV, "--ensembles", *flags(shared, tmp_path)])
+    assert len(table.rows) == 1 and table.notes[-1] == "Left out: resnet50: resnet50: no network"
+    assert "left out  resnet50: resnet50: no network" in capsys.readouterr().out
+    with pytest.raises(UserError, match="no network could be had: resnet50") as error:
+        models.main(["--archs", "resnet50", *flags(shared, tmp_path)])
+    assert "\n" not in str(error.value)
+
+
+def test_bad_command_lines(tmp_path):
+    (tmp_path / "names").write_text("conv4   # small\n\n# nothing\nconv4 --pool avg\n")
+    _, found = models.read(["--archs", "conv4", "--archs_file", str(tmp_path / "names"), "--dataset", "glyphs", "--not_pretrained"])
+    assert list(found) == ["conv4", "conv4 --pool avg"] and [opt.pool for opt in found.values()] == [None, "avg"]
+    with pytest.raises(UnknownName, match="Did you mean 'resnet50'"):
+        models.read(["--archs", "resnet5O"])
+    for words, said in (
+        ([], "name some by --archs"), (["--arch", "conv4", "--archs", "conv4"], "name the networks by --archs"),
+        (["--archs", "conv4 --dataset glyphs"], "--dataset is not a flag of one network"), (["--archs_file", "/nowhere"], "cannot be read"),
+        (["--archs", "conv4", "--evaluation_metric", "nmi"], "Did you mean --evaluation_metrics"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=re.escape(said)) as error:
+            models.read(words)
+        assert "\n" not in str(error.value)
+
+
+def test_names_of_timm():
+    words = ["--archs", "timm:vit_small_patch16_dinov3.lvd1689m", "timm:vit_small_patch16_dinov3.lvd1689m --pool avg", "timm:convnext_tiny.dinov3_lvd1689m"]
+    assert [opt.pool for opt in models.read(words)[1].values()] == ["token", "avg", None]
+    with pytest.raises(UnknownName, match="Did you mean 'timm:vit_small_patch14_dinov2'"):
+        models.read(["--archs", "timm:vit_smal_patch14_dinov2"])
+
+
+@pytest.mark.parametrize(
+    ("name", "is_open"),
+    [
+        ("vit_small_patch16_224.dino", False), ("resnet50.a1_in1k", False), ("vit_small_patch16_224.augreg_in21k_ft_in1k", False),
+        ("convnextv2_base.fcmae", False), ("vit_base_patch16_224.mae", False), ("vit_small_patch14_dinov2.lvd142m", True),
+        ("vit_base_patch16_clip_224.laion2b_ft_in1k", True), ("vit_base_patch16_siglip_224.v2_webli", True), ("vit_pe_core_base_patch16_224.fb", True),
+        ("resnext101_32x8d.fb_swsl_ig1b_ft_in1k", True), ("vit_huge_patch14.something_new", True), ("tf_efficientnet_b0.ns_jft_in1k", True),
+    ],
+)  # fmt: skip
+def test_which_pretraining_may_have_seen_the_data(name, is_open, tmp_path):
+    opt = parameters.read(["--arch", "conv4", "--dataset", "cub200"]).but(arch=f"timm:{name}")
+    model = models.Model(name, opt, tmp_path, "float32", None)
+    model.facts = models.Facts("", name, 224, "bicubic", [], 1, 1, "", "")
+    assert model.remarks() == ([models.WEB] if is_open else [models.IMAGENET_HOLDS["cub200"]])
+
+
+def test_the_adapter_of_ilias_has_the_authors_settings():
+    opt = parameters.read(["--config", "ilias_adapter", "--dataset_csv", "uned.csv"])
+    assert (opt.loss, opt.loss_cosface_margin, opt.loss_cosface_scale, opt.embed_dim, opt.bs, opt.n_epochs) == ("cosface", 0, 16, 512, 128, 5)
+    assert (opt.optim, opt.lr, opt.loss_cosface_lr, opt.decay, opt.loss_decay, opt.scheduler) == ("adam", 1e-3, 1e-3, 1e-6, 1e-6, "none")
+    assert opt.freeze_backbone and opt.feature_cache and opt.augmentation == "none" and opt.data_sampler == "shuffle"
