@@ -61,8 +61,7 @@ def train(opt, when_started=lambda: None):
     network = architectures.select(opt.arch, opt)
     splits = datasets.select(opt.dataset, opt, opt.source_path, **datasets.shape_for(network))
     opt.n_classes = splits["training"].n_classes  # the one option that the data decides
-    trainer = build_trainer(opt.but(class_names=splits["training"].class_names), network, runtime)
-    criteria.with_levels(trainer, splits["training"])
+    trainer = criteria.with_levels(build_trainer(opt.but(class_names=splits["training"].class_names), network, runtime), splits["training"])
     features.check(trainer, opt, runtime)
     optimizer = build_optimizer(network, trainer.criterion, opt, trainer.param_groups(opt))
     sampler = datasampler.for_training(opt, splits["training"], trainer.LABELS)
