@@ -279,7 +279,7 @@ def tiny(tmp_path_factory):
 def dry_run(name, tiny, capsys):
     """A preset's own network and method on images of 32 x 32, in batches that so few classes can fill."""
     per_class = FACTS[name][2] or 4
-    bs = str(4 * per_class if per_class < 9 else 2 * per_class)
+    bs = str(4 * per_class if per_class < 5 else 2 * per_class)
     chunks = ["--chunk_size", str(2 * per_class)] if name.startswith("recallatk") else []
     small = ["--bs", "4", "--samples_per_class", "2"] if name.endswith("market1501") else ["--bs", "8" if name.endswith("inaturalist2018") else bs]  # of two persons
     resized = ["--resize_mode", "short"] if FACTS[name][8] == 0 else []  # the dry run's own --resize_size

@@ -3,6 +3,7 @@ import torch
 
 from tests.criteria import _oracles
 from tests.criteria._oracles import LABELS, PINNED, PINNED_LABELS, batch_of, build, compare, gradcheck
+from tests.trainers import tiny
 
 SMALL = {"loss_hist_hidden": 4, "loss_hist_alpha": 1.1, "loss_hist_tau": 3.0, "loss_hist_weight": 0.7}
 
@@ -90,3 +91,9 @@ def test_running_statistics_are_those_of_torch_and_travel_with_the_state():
     value = one(row, labels[:1])
     value.backward()
     assert value.isfinite() and one.norm.running_var.isfinite().all() and row.grad.isfinite().all()
+
+
+def test_a_run_resumes_to_the_bit(data, tmp_path):
+    run = tiny.assert_resumes(data, tmp_path, "--loss", "hist", "--loss_hist_hidden", "8", "--chunk_size", "5")
+    state = run.parts["criterion"].state_dict()
+    assert state["norm.num_batches_tracked"] == 4 and state["norm.running_mean"].abs().sum() > 0
