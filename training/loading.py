@@ -4,6 +4,7 @@ import random
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_info
 
 from training import memory
+from training.cropping import Cut
 from training.erasing import Erased
 from utilities.errors import UserError, lost_worker
 from utilities.processes import kernels
@@ -19,12 +21,12 @@ from utilities.processes import kernels
 class Batch(NamedTuple):
     """What a training step takes: labels `(B,)`, images uint8 `(B, 3, H, W)`, their indices in the data set `(B,)`.
 
-    Under --random_erasing the images are `training.erasing.Erased`, with their rectangles. Under torchrun a loader gives each process labels
+    Under --random_erasing the images are `training.erasing.Erased`, with their rectangles, under --decode_once `training.cropping.Cut`. Under torchrun a loader gives each process labels
     and images of its part of the batch, and the indices of the whole batch.
     """
 
     labels: torch.Tensor
-    images: torch.Tensor | Erased
+    images: torch.Tensor | Erased | Cut
     indices: torch.Tensor
 
 
@@ -116,6 +118,19 @@ class BatchesInOrder:
             yield list(range(start, min(start + self.size, self.mine.stop)))
 
 
+def _rectangles(dataset, batch) -> torch.Tensor | None:
+    """Those of --random_erasing in this part of the batch, int64 `(B, 4)`.
+
+    They have a seed of their own, and are drawn for the whole batch: the other draws, and the part, change nothing.
+    """
+    erasing = getattr(getattr(dataset, "transform", None), "erasing", None)
+    if erasing is None:
+        return None
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(getattr(batch, "seed", 0) + 1)
+        return erasing.draw(len(batch))[getattr(batch, "part", None) or slice(None)]
+
+
 class SeededItems(Dataset):
     """A data set whose random augmentations are seeded once a batch, with the seed that the batch carries."""
 
@@ -136,11 +151,8 @@ class SeededItems(Dataset):
                 np.random.seed(torch.initial_seed() % 2**32)  # noqa: NPY002
             part = getattr(batch, "part", None)
             items = Items(self.dataset[index] for index in batch) if part is None else self._part(batch, part)
-            erasing = getattr(getattr(self.dataset, "transform", None), "erasing", None)
-            if erasing is not None:  # from a seed of their own, for the whole batch: the other draws, and the part, change nothing
-                torch.default_generator.manual_seed(getattr(batch, "seed", 0) + 1)
-                items.erased = erasing.draw(len(batch))[part or slice(None)]
-            return items
+        items.erased = _rectangles(self.dataset, batch)
+        return items
 
     def _part(self, batch: SeededBatch, part: slice) -> Items:
         """The items of a part, augmented as in the whole batch: earlier images draw too, unloaded if the data set has `pass_over`."""
@@ -194,13 +206,68 @@ def _start_worker(_) -> None:
     sys.excepthook = lambda kind, *rest: None if issubclass(kind, (OSError, EOFError)) else show(kind, *rest)
 
 
+class CutBatches:
+    """Loader of --decode_once: a thread copies the drawn crops of the next batches from the image cache while the step runs; no workers.
+
+    Draws depend on the seed of the batch and the place in it, as those of `SeededItems`. On a GPU the crops lie in pinned memory, which torch
+    keeps until its copy to the device is done; two batches are ahead at most.
+
+    `paces`: of each whole epoch, images a second that the thread cuts, and that everything else takes.
+
+    Raises UserError where images are missing in the cache, or are of several sizes without a limit.
+    """
+
+    def __init__(self, dataset, batches: EpochBatches):
+        self.dataset, self.batches, self.pins, self.paces = dataset, batches, torch.cuda.is_available(), []
+        self.labels = torch.tensor([label for _, label in dataset.image_list])
+        cache = dataset.read.cache
+        if missing := [path for path in dataset.paths if not cache.holds(path)]:
+            dataset.read.fresh(missing[0])  # where it cannot be decoded, this says why
+            raise UserError(f"--decode_once: {len(missing):,} of {len(dataset):,} training images are not in --image_cache {cache.folder}: see the warning above")
+        if not dataset.read.side and len({cache.view(path).shape for path in dataset.paths}) > 1:
+            raise UserError("--decode_once: images of several sizes need --image_cache_side N, the long side that they get: 341 keeps the short side of 4:3 at 256")
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __iter__(self):
+        batches, ahead, images, waited = [*self.batches, None, None], [], 0, 0.0
+        self.cutting, began = 0.0, time.perf_counter()
+        with ThreadPoolExecutor(1) as thread:
+            for batch in batches:
+                if batch is not None:
+                    ahead.append(thread.submit(self._cut, batch, _rectangles(self.dataset, batch)))
+                if len(ahead) > 2 or (batch is None and ahead):
+                    since = time.perf_counter()
+                    cut = ahead.pop(0).result()
+                    waited += time.perf_counter() - since
+                    images += len(cut.labels)
+                    yield cut
+        if images:
+            self.paces.append((images / self.cutting, images / (time.perf_counter() - began - waited)))
+
+    def _cut(self, batch: SeededBatch, erased: torch.Tensor | None) -> Batch:
+        since, part = time.perf_counter(), batch.part or slice(None)
+        views = [self.dataset.view(index) for index in batch]
+        draws = self.dataset.transform.draw(torch.tensor([view.shape[:2] for view in views]), torch.Generator().manual_seed(batch.seed))
+        draws = {name: drawn[part] for name, drawn in draws.items()}
+        boxes = draws["boxes"]
+        pixels = torch.empty(len(boxes), *boxes[:, 2:].amax(0).tolist(), 3, dtype=torch.uint8, pin_memory=self.pins)
+        for place, view, (top, left, height, width) in zip(pixels.numpy(), views[part], boxes.tolist(), strict=True):
+            place[:height, :width] = view[top : top + height, left : left + width]
+        indices, images = torch.tensor(batch), Cut(pixels, draws, self.dataset.transform)
+        self.cutting += time.perf_counter() - since
+        return Batch(self.labels[indices[part]], images if erased is None else Erased(images, erased), indices)
+
+
 def training_loader(dataset: Dataset, sampler, opt, views: int = 1, ranks=None) -> DataLoader:
     """Loader of the batches that `sampler` puts together, with `views` augmented views of each image; yields `Batch`.
 
     `ranks`: the run's processes, each of which loads its part of every batch.
     """
     ranks = None if getattr(opt, "subset_mining", None) else ranks  # a subset is chosen from the whole batch
-    return _loader(dataset, opt, opt.kernels, True, batch_sampler=EpochBatches(sampler, len(dataset), opt.iterations_per_epoch, views, ranks))
+    batches = EpochBatches(sampler, len(dataset), opt.iterations_per_epoch, views, ranks)
+    return CutBatches(dataset, batches) if getattr(opt, "decode_once", False) else _loader(dataset, opt, opt.kernels, True, batch_sampler=batches)
 
 
 def evaluation_loader(dataset: Dataset, opt, ranks=None) -> DataLoader:
