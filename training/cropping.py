@@ -1,6 +1,6 @@
 """Crops of a whole batch resized, flipped and coloured on its device: --decode_once.
 
-`datasets._transforms.OnDevice` draws, `training.loading.CutBatches` copies the drawn boxes out of the image cache; here they become the
+`datasets._transforms.OnDevice` draws, `training.loading.CutBatches` copies the drawn rows out of the image cache; here its crops become the
 images of a batch, or of whatever part of it reaches the device. On a CPU torch's resize of bytes runs image by image. A GPU would wait for the start
 of ten kernels an image, so that there the resize is two matrix products for the whole batch, of the same weights.
 """
@@ -16,7 +16,7 @@ class Cut:
     """Crops of a batch, or of a part of it, before they are resized.
 
     Args:
-        pixels: uint8 `(B, H, W, 3)`, each crop in its upper left corner; the rest is arbitrary.
+        pixels: uint8 `(B, H, W, 3)`, from the top the rows of each crop, in the width of its image; the rest is arbitrary.
         draws: what `transform.draw` gives, of these images; it stays in main memory, so that no choice of rows waits for the device.
     """
 
@@ -31,8 +31,7 @@ class Cut:
 
     def on(self, device: torch.device) -> torch.Tensor:
         """The images on the device, uint8 `(B, 3, h, w)`."""
-        heights, widths = self.draws["boxes"][:, 2:].unbind(1)
-        arguments = heights, widths, self.draws["flip"], self.transform.size, self.transform.interpolation
+        arguments = self.draws["boxes"], self.draws["flip"], self.transform.size, self.transform.interpolation
         with torch.autocast(device.type, enabled=False):
             resize = resized if device.type == "cpu" else resized_at_once
             images = resize(self.pixels.to(device, non_blocking=True), *arguments)
@@ -53,37 +52,40 @@ class Cut:
                     yield rows, JITTER[number], self.draws["factors"][rows, number]
 
 
-def resized(pixels: torch.Tensor, heights, widths, flips, size: tuple[int, int], mode: str) -> torch.Tensor:
+def resized(pixels: torch.Tensor, boxes: torch.Tensor, flips: torch.Tensor, size: tuple[int, int], mode: str) -> torch.Tensor:
     """Each crop resized as torchvision's RandomResizedCrop does, and flipped: uint8 `(B, 3, *size)`, bit for bit.
 
     Args:
-        pixels: uint8 `(B, H, W, 3)`. heights, widths, flips: `(B,)`, of the crops. mode: "bilinear" or "bicubic".
+        pixels: as those of `Cut`. boxes: int64 `(B, 4)`: top, left, height, width. flips: bool `(B,)`. mode: "bilinear" or "bicubic".
     """
     images = pixels.new_empty(len(pixels), *size, 3).permute(0, 3, 1, 2)
-    for image, crop, height, width, flip in zip(images, pixels, heights.tolist(), widths.tolist(), flips.tolist(), strict=True):
-        crop = crop[None, :height, :width].permute(0, 3, 1, 2)
+    for image, rows, (_, left, height, width), flip in zip(images, pixels, boxes.tolist(), flips.tolist(), strict=True):
+        crop = rows[None, :height, left : left + width].permute(0, 3, 1, 2)
         found = crop if (height, width) == size else torch.nn.functional.interpolate(crop, size, mode=mode, antialias=True)
         image.copy_(found[0].flip(2) if flip else found[0])
     return images
 
 
-def resized_at_once(pixels: torch.Tensor, heights, widths, flips, size: tuple[int, int], mode: str) -> torch.Tensor:
+def resized_at_once(pixels: torch.Tensor, boxes: torch.Tensor, flips: torch.Tensor, size: tuple[int, int], mode: str) -> torch.Tensor:
     """As `resized`, to two of 255: first along the rows, then along the columns, to whole numbers both times; contiguous."""
-    device = pixels.device
-    rows = _weights(heights.to(device, non_blocking=True), size[0], pixels.shape[1], mode)
-    columns = _weights(widths.to(device, non_blocking=True), size[1], pixels.shape[2], mode, flips.to(device, non_blocking=True))
+    (_, left, height, width), flips = (drawn.to(pixels.device, non_blocking=True) for drawn in (boxes.T[..., None, None], flips[:, None, None]))
+    rows = _weights(torch.zeros_like(height), height, size[0], pixels.shape[1], mode, torch.zeros_like(flips))
+    columns = _weights(left, width, size[1], pixels.shape[2], mode, flips)
     images = torch.einsum("bpx,byxc->bcyp", columns, pixels.float()).round_().clamp_(0, 255)
     return torch.einsum("boy,bcyp->bcop", rows, images).round_().clamp_(0, 255).byte()
 
 
-def _weights(lengths: torch.Tensor, out: int, most: int, mode: str, flips: torch.Tensor | None = None) -> torch.Tensor:
-    """`(B, out, most)`: share of each pixel in each pixel of the antialiased resize from `lengths (B,)` to `out`, as Pillow has it."""
-    scale = lengths[:, None, None] / out
-    places = torch.arange(out, device=lengths.device)[None, :, None]
-    places = places if flips is None else torch.where(flips[:, None, None], out - 1 - places, places)
-    pixels = torch.arange(most, device=lengths.device)
+def _weights(first, lengths, out: int, most: int, mode: str, flips: torch.Tensor) -> torch.Tensor:
+    """`(B, out, most)`: share of each of `most` pixels in each of `out` pixels of the antialiased resize, as Pillow has it.
+
+    Args:
+        first, lengths: int64 `(B, 1, 1)`, the pixels that are resized. flips: bool `(B, 1, 1)`.
+    """
+    scale, places = lengths / out, torch.arange(out, device=lengths.device)[None, :, None]
+    places = torch.where(flips, out - 1 - places, places)
+    pixels = torch.arange(most, device=lengths.device) - first
     distances = ((pixels + 0.5 - (places + 0.5) * scale) / scale.clamp(min=1)).abs()
-    weights = (_triangle if mode == "bilinear" else _cubic)(distances) * (pixels < lengths[:, None, None])
+    weights = (_triangle if mode == "bilinear" else _cubic)(distances) * ((pixels >= 0) & (pixels < lengths))
     return weights / weights.sum(2, keepdim=True)
 
 
